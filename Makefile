@@ -3,7 +3,6 @@
 
 VARIANT ?= release
 PREFIX  ?= /usr/local
-MPI     ?= 0
 # GPUs: CUDA=1 where nvcc and its headers are found and nobody says otherwise; sanitizers look at the host's side
 # alone. Where its headers and libraries are, nvcc knows best: on a PATH there may be a script that calls it.
 NVCC    ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -13,6 +12,9 @@ CUDA_INCLUDE := $(if $(CUDA_HOME),$(patsubst %/cuda_runtime_api.h,%,$(firstword 
 CUDA    ?= $(if $(CUDA_INCLUDE),$(if $(filter release,$(VARIANT)),1,0),0)
 CUDA_ARCHS ?= sm_90
 OTHER_ARCHS ?= sm_80 sm_89 sm_100 sm_120
+# gRPC: GRPC=1 where its libraries and the compiler of messages are found.
+GRPC_PKGS := grpc libprotobuf-c
+GRPC    ?= $(if $(filter archs,$(VARIANT)),0,$(shell command -v protoc-c >/dev/null 2>&1 && pkg-config --exists $(GRPC_PKGS) 2>/dev/null && echo 1 || echo 0))
 B       := build/$(VARIANT)
 .DEFAULT_GOAL := all
 ifeq ($(filter release asan tsan fuzz archs,$(VARIANT)),)
@@ -21,11 +23,19 @@ endif
 ifneq ($(filter-out 0 1,$(CUDA)),)
 $(error CUDA=$(CUDA): it is 0 or 1)
 endif
-ifneq ($(MPI),0)
-$(error this version runs on one rank only: leave MPI=0)
+ifneq ($(filter-out 0 1,$(GRPC)),)
+$(error GRPC=$(GRPC): it is 0 or 1)
+endif
+# Ranks: MPI=1 where Open MPI's mpicc is found, and not for the sanitizers and fuzzers unless asked for.
+MPICC   ?= $(firstword $(shell command -v mpicc 2>/dev/null))
+MPI     ?= $(if $(MPICC),$(if $(filter release,$(VARIANT)),1,0),0)
+ifneq ($(filter-out 0 1,$(MPI)),)
+$(error MPI=$(MPI): it is 0 or 1)
 endif
 
 # --- compiler -------------------------------------------------------------------------------------------
+# The same bytes from every folder: neither debug information nor __FILE__ has the folder's own path.
+PREFIX_MAP := -ffile-prefix-map=$(CURDIR)=.
 PKGS     := libwebsockets libuv libedit libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
 CFLAGS_release := -O3 -g
 # The sanitizers' builds are three of the four that .ci/run waits for. -g1 has what their reports show: functions and
@@ -39,7 +49,7 @@ CFLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanit
 # -ffp-contract=off: a fused multiply-add is written where it is meant, so that twins give the same bits.
 CFLAGS   := -std=gnu17 -I. -I$(B)/gen -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla \
             -Wmissing-prototypes -Wno-unused-parameter -ffp-contract=off -fno-math-errno -pthread \
-            $(CFLAGS_$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+            $(PREFIX_MAP) $(CFLAGS_$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LDFLAGS  := -pthread $(CFLAGS_$(VARIANT))
 LDLIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lm -ldl
 # One instruction set per file, chosen at run time (kernels/cpu/cpu.c).
@@ -65,6 +75,14 @@ $(B)/tests/%.o:       CFLAGS += -O0
 $(B)/tests/ops/%.o:   CFLAGS += -O1
 $(B)/tests/bench/%.o: CFLAGS += -O3
 
+ifeq ($(MPI),1)
+ifeq ($(MPICC),)
+$(error MPI=1, but no mpicc is found: install libopenmpi-dev and openmpi-bin, or say MPI=0)
+endif
+MPI_FLAGS := -DPARLEY_MPI=1 $(patsubst -I%,-isystem %,$(shell $(MPICC) --showme:compile))
+LDLIBS    += $(shell $(MPICC) --showme:link)
+endif
+
 # --- CUDA: the runtime is linked in, the driver and cuBLASLt are looked for when a GPU is opened, so that
 # one program runs with and without them. The host's side is C, the kernels are C++17.
 ifeq ($(CUDA),1)
@@ -74,7 +92,7 @@ endif
 CUDA_FLAGS := -DPARLEY_CUDA=1 -isystem $(CUDA_INCLUDE)
 CUDA_COMMA := ,
 NVCCFLAGS := -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=$(a:sm_%=compute_%)$(CUDA_COMMA)code=$(a)) \
-             -lineinfo -Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+             -lineinfo -Xcompiler $(PREFIX_MAP),-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 NVCC_RUN := $(filter %ccache,$(firstword $(CC))) $(NVCC)
 CUDA_LIBS := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
                $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -lrt
@@ -84,11 +102,28 @@ CUDA_LIBS  :=
 endif
 LDLIBS += $(CUDA_LIBS)
 
+# --- gRPC: C code of the messages is made by protoc-c. Libraries behind gRPC's own are its matter.
+GRPC_SRC := $(wildcard ws/kserve/grpc/*.c)
+ifeq ($(GRPC),1)
+GRPC_GONE := ws/kserve/grpc/absent.c
+GRPC_GEN  := $(B)/gen/ws/kserve/grpc/inference.pb-c.o
+LDLIBS    += -lgrpc -lgpr -lprotobuf-c
+else
+GRPC_GONE := $(filter-out %/absent.c,$(GRPC_SRC))
+GRPC_GEN  :=
+endif
+$(B)/gen/%.pb-c.c: %.proto
+	@mkdir -p $(B)/gen
+	protoc-c --c_out=$(B)/gen $<
+$(GRPC_GEN): %.o: %.c
+	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+$(GRPC_SRC:%.c=$(B)/%.o) $(B)/tests/fuzz/fuzz_grpc.o: $(GRPC_GEN)
+
 # --- sources: every .c of a layer belongs to it; main*.c are programs ---------------------------------------
 LAYERS  := base kernels kvcache engine sessions ws
-SRC     := $(filter-out %/main.c $(if $(filter 1,$(CUDA)),,kernels/cuda/%),$(shell find $(LAYERS) -name '*.c' | sort))
+SRC     := $(filter-out %/main.c $(GRPC_GONE) $(if $(filter 1,$(CUDA)),,kernels/cuda/%),$(shell find $(LAYERS) -name '*.c' | sort))
 KERNELS := $(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu))
-OBJ     := $(SRC:%.c=$(B)/%.o) $(KERNELS:%.cu=$(B)/%.cu.o)
+OBJ     := $(SRC:%.c=$(B)/%.o) $(KERNELS:%.cu=$(B)/%.cu.o) $(GRPC_GEN)
 LIB     := $(B)/libparley.a
 UNIT    := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/golden/test_*.c)))
 UNIT    := $(if $(filter 1,$(CUDA)),$(UNIT),$(foreach u,$(UNIT),$(if $(findstring /test_cuda_,$(u)),,$(u))))
@@ -115,8 +150,20 @@ $(B)/cuda-$(CUDA):
 	@rm -f $(B)/cuda-0 $(B)/cuda-1
 	@touch $@
 $(B)/engine/device.o $(B)/kernels/cuda/%.o $(B)/tests/%.o: CFLAGS += $(CUDA_FLAGS)
-$(B)/engine/device.o: $(B)/cuda-$(CUDA)
-$(LIB): $(OBJ) $(B)/cuda-$(CUDA)
+$(B)/engine/device.o: CFLAGS += -DPARLEY_CUDA_ARCHS='"$(CUDA_ARCHS)"'
+$(B)/engine/device.o: $(B)/cuda-$(CUDA) $(CUDA_MADE_FOR)
+# Whether there is gRPC is known to the library's list of objects alone.
+$(B)/grpc-$(GRPC):
+	@mkdir -p $(@D)
+	@rm -f $(B)/grpc-0 $(B)/grpc-1
+	@touch $@
+$(B)/mpi-$(MPI):
+	@mkdir -p $(@D)
+	@rm -f $(B)/mpi-0 $(B)/mpi-1
+	@touch $@
+$(B)/engine/dist/comm_mpi.o $(B)/tests/%.o: CFLAGS += $(MPI_FLAGS)
+$(B)/engine/dist/comm_mpi.o: $(B)/mpi-$(MPI)
+$(LIB): $(OBJ) $(B)/cuda-$(CUDA) $(B)/grpc-$(GRPC) $(B)/mpi-$(MPI)
 	@rm -f $@
 	ar rcs $@ $(OBJ)
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(LIB)
@@ -144,8 +191,8 @@ bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 lib: $(LIB)
 
 # Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
-FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
-FUZZED := $(filter $(addprefix $(B)/,base/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% ws/kserve/tensor.o sessions/%),$(OBJ))
+FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(filter-out $(if $(filter 0,$(GRPC)),%/fuzz_grpc.c),$(wildcard tests/fuzz/fuzz_*.c))))
+FUZZED := $(filter $(addprefix $(B)/,base/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% ws/kserve/tensor.o ws/kserve/http/tensor_json.o ws/kserve/grpc/tensor_message.o ws/kserve/grpc/message.o gen/% sessions/%),$(OBJ))
 # A source that has gone leaves the archive too: the list is written where it has changed.
 $(B)/libfuzzed.list: FORCE
 	@mkdir -p $(@D)
@@ -171,10 +218,27 @@ $(PAGE): $(B)/gen/page_assets.c
 	$(CC) $(CFLAGS) -c $< -o $@
 
 # --- the program -------------------------------------------------------------------------------------------
+# What --version says beside the version: the commit of a git checkout and its date, never the time of the build. A source
+# package has no checkout and gives COMMIT and SOURCE_DATE_EPOCH. Only the program is linked with it: a new commit
+# relinks no test.
+ifeq ($(shell git rev-parse --show-toplevel 2>/dev/null),$(CURDIR))
+COMMIT            ?= $(shell git describe --always --dirty --abbrev=12 --exclude='*')
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+endif
+BUILD_DATE := $(if $(SOURCE_DATE_EPOCH),$(shell date -u -d @$(SOURCE_DATE_EPOCH) +%Y-%m-%d))
+$(B)/gen/build_info.c: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '#include "ws/cli/build_info.h"' 'const char build_commit[] = "$(COMMIT)";' \
+	    'const char build_date[] = "$(BUILD_DATE)";' >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+BUILD_INFO := $(B)/gen/build_info.o
+$(BUILD_INFO): $(B)/gen/build_info.c
+	$(CC) $(CFLAGS) -c $< -o $@
+
 PARLEY := $(B)/parley
-$(PARLEY): $(B)/ws/cli/main.o $(PAGE) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $< $(PAGE) $(LIB) $(LDLIBS)
-all: $(PARLEY) ## build/release/parley, the whole program (CUDA=0|1, MPI=0)
+$(PARLEY): $(B)/ws/cli/main.o $(PAGE) $(BUILD_INFO) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $< $(PAGE) $(BUILD_INFO) $(LIB) $(LDLIBS)
+all: $(PARLEY) ## build/release/parley, the whole program (CUDA=0|1, GRPC=0|1, MPI=0|1)
 
 # --- what a user types ------------------------------------------------------------------------------------
 # The packages are looked for at parse time (PKGS above), so a target that may install some starts make anew.
@@ -232,18 +296,40 @@ plots: ## tests/bench/results/*.svg from the figures beside them
 	@node tests/bench/plots.mjs
 bench-recording: all $(E2E_PACKAGES) ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
+check-reproducible: ## two builds in two folders without ccache give the same bytes
+	@configs/deps.sh build
+	@tests/check_reproducible.sh CUDA=$(CUDA)
 format: ## clang-format 14 on every source file
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format-14 -i
-install: all ## into PREFIX=/usr/local: program, demo model, configuration
+# The manual pages and the completion of bash, printed by the program from the tables that --help prints.
+DOCUMENTS := $(B)/documents/parley.1 $(B)/documents/parley.ini.5 $(B)/documents/parley
+$(B)/documents/parley.1: document := man
+$(B)/documents/parley.ini.5: document := man-settings
+$(B)/documents/parley: document := bash
+$(DOCUMENTS): $(PARLEY)
+	@mkdir -p $(@D)
+	$(PARLEY) documents $(document) >$@.new && mv $@.new $@
+install: all $(DOCUMENTS) ## into PREFIX=/usr/local: program, manual pages, completion, demo model, configuration
+	install -D -m 644 $(B)/documents/parley.1 $(DESTDIR)$(PREFIX)/share/man/man1/parley.1
+	install -D -m 644 $(B)/documents/parley.ini.5 $(DESTDIR)$(PREFIX)/share/man/man5/parley.ini.5
+	install -D -m 644 $(B)/documents/parley $(DESTDIR)$(PREFIX)/share/bash-completion/completions/parley
 	install -D -m 755 $(PARLEY) $(DESTDIR)$(PREFIX)/bin/parley
 	install -d $(DESTDIR)$(PREFIX)/share/parley/demo-model
 	install -m 644 configs/demo-model/* $(DESTDIR)$(PREFIX)/share/parley/demo-model
 	sed 's|^model = .*|model = $(abspath $(PREFIX))/share/parley/demo-model|' configs/demo.ini >$(DESTDIR)$(PREFIX)/share/parley/demo.ini
+# The packaging is configs/debian; dpkg wants it as debian/, so a copy of the sources is built.
+deb: ## build/deb/parley_*.deb, the Debian package (CUDA=0|1); npm fetches the page's packages
+	@rm -rf build/deb && mkdir -p build/deb/parley
+	@git ls-files -z | tar -c --null -T - | tar -x -C build/deb/parley
+	@cp -r configs/debian build/deb/parley/debian
+	@echo '$(COMMIT)' >build/deb/parley/debian/commit
+	cd build/deb/parley && env -u MAKEFLAGS -u MAKELEVEL CUDA=$(CUDA) dpkg-buildpackage -b -us -uc
+	@ls build/deb/*.deb
 clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo '  variables: CUDA=0|1 (1 where nvcc is found), MPI=0 (one rank only as yet), PREFIX=/usr/local, DESTDIR=,'
+	@echo '  variables: CUDA=0|1 (1 where nvcc is found), GRPC=0|1 (1 where libgrpc-dev and protobuf-c are found), MPI=0|1 (1 where mpicc is found), PREFIX=/usr/local, DESTDIR=,'
 	@echo '             VARIANT=release|asan|tsan|fuzz, CUDA_ARCHS="sm_90 ..."'
 tests: $(UNIT) $(B)/tests/fake_server $(E2E_PACKAGES) $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
 # A GPU that fails (tests/gpu/README.md).
@@ -262,4 +348,4 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench plots bench-recording format \
-    install help check-cuda-sanitize check-cuda-archs test-built check-asan-built check-tsan-built check-fuzz-built
+    install help check-cuda-sanitize check-cuda-archs check-reproducible deb test-built check-asan-built check-tsan-built check-fuzz-built

@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BUF_MIN_CAP 64
@@ -160,9 +162,34 @@ static int read_all(struct buf *out, int fd, const char *path, struct err *err) 
     }
 }
 
-int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err) {
+static int64_t mono_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+// poll first: read says "end" of a named pipe that has no writer yet.
+static int read_pipe(struct buf *out, int fd, const char *path, int wait_ms, struct err *err) {
+    int64_t end_ms = mono_ms() + wait_ms;
+    char piece[4096];
+    for (;;) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        int64_t left_ms = end_ms - mono_ms();
+        int n_ready = left_ms > 0 ? poll(&ready, 1, (int)left_ms) : 0;
+        if (n_ready == 0)
+            return err_set(err, E_TIMEOUT, "%s: the pipe has not ended after %d ms", path, wait_ms);
+        ssize_t n = n_ready < 0 ? -1 : read(fd, piece, sizeof piece);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n < 0) return err_errno(err, "%s: cannot be read", path);
+        if (n == 0) return buf_reserve(out, 0);
+        if (buf_add(out, piece, (size_t)n) == E_LIMIT) return too_large(err, path, out->max);
+        if (out->error) return err_set(err, E_NOMEM, "%s: no memory for %zu bytes", path, out->len);
+    }
+}
+
+static int read_path(struct buf *out, const char *path, size_t max, int wait_ms, struct err *err) {
     buf_init(out, max);
-    // O_NONBLOCK: opening a pipe, which is refused below, must not wait for a writer.
+    // O_NONBLOCK: opening a pipe must not wait for a writer.
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return err_errno(err, "%s", path);
     struct stat st;
@@ -171,6 +198,8 @@ int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err
         rc = err_errno(err, "%s", path);
     } else if (S_ISDIR(st.st_mode)) {
         rc = err_set(err, E_INVAL, "%s: is a folder, not a file", path);
+    } else if (S_ISFIFO(st.st_mode) && wait_ms > 0) {
+        rc = read_pipe(out, fd, path, wait_ms, err);
     } else if (!S_ISREG(st.st_mode)) {
         rc = err_set(err, E_INVAL, "%s: is not a regular file", path);
     } else if ((uint64_t)st.st_size > max) {
@@ -182,4 +211,13 @@ int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err
     }
     close(fd);
     return rc;
+}
+
+int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err) {
+    return read_path(out, path, max, 0, err);
+}
+
+int buf_read_file_or_pipe(struct buf *out, const char *path, size_t max, int wait_ms,
+                          struct err *err) {
+    return read_path(out, path, max, wait_ms, err);
 }

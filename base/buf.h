@@ -41,3 +41,7 @@ char *buf_take(struct buf *b, size_t *len);
 // caller waiting for ever, and is E_INVAL. Initialises *out, also on failure.
 struct err;
 int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err);
+// As buf_read_file, for a path that a person names, such as a shell's <(command): a pipe is read to
+// its end. E_TIMEOUT: it has not ended after wait_ms milliseconds (above 0).
+int buf_read_file_or_pipe(struct buf *out, const char *path, size_t max, int wait_ms,
+                          struct err *err);

@@ -248,6 +248,13 @@ int config_init(const struct config_table *t, void *settings, struct err *err) {
     return 0;
 }
 
+size_t config_size(const struct config_table *t) {
+    size_t size = 0;
+    for (int i = 0; i < t->n_keys; i++) // no value is larger
+        if (t->keys[i].offset + sizeof(int64_t) > size) size = t->keys[i].offset + sizeof(int64_t);
+    return size;
+}
+
 void config_release(const struct config_table *t, void *settings) {
     for (int i = 0; i < t->n_keys; i++) {
         if (!is_text(&t->keys[i])) continue;
@@ -359,8 +366,8 @@ static void write_json_value(const struct config_key *key, const void *settings,
     }
 }
 
-void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w) {
-    json_open(w, NULL, '{');
+void config_put_sections(const struct config_table *t, const void *settings,
+                         struct json_writer *w) {
     for (int i = 0; i < t->n_keys; i++) {
         if (!config_starts_section(t, i)) continue;
         json_open(w, t->keys[i].section, '{');
@@ -369,5 +376,10 @@ void config_write_json(const struct config_table *t, const void *settings, struc
                 write_json_value(&t->keys[k], settings, w);
         json_close(w, '}');
     }
+}
+
+void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w) {
+    json_open(w, NULL, '{');
+    config_put_sections(t, settings, w);
     json_close(w, '}');
 }

@@ -43,6 +43,7 @@ struct config_table {
 
 int config_init(const struct config_table *t, void *settings, struct err *err); // defaults
 void config_release(const struct config_table *t, void *settings);              // frees strings
+size_t config_size(const struct config_table *t); // that the settings struct has at least
 // The row of that name, dashes or underscores; NULL.
 const struct config_key *config_find(const struct config_table *t, const char *name);
 // Sets one key from text. E_NOTFOUND for an unknown key (names the nearest one), E_INVAL with the
@@ -50,7 +51,7 @@ const struct config_key *config_find(const struct config_table *t, const char *n
 int config_set(const struct config_table *t, void *settings, const char *name, const char *value,
                struct err *err);
 // Reads an ini file ([section] key = value ; comment). Unknown sections and keys, keys in the wrong
-// section and duplicates are errors with file and line.
+// section and duplicates are errors with file and line. A pipe is read for at most ten seconds.
 int config_load(const struct config_table *t, void *settings, const char *path, struct err *err);
 // Reads PARLEY_NAME=value from the environment. Logs a warning for a PARLEY_ variable that names no
 // key.
@@ -69,6 +70,8 @@ void config_help(const struct config_table *t, FILE *out);
 void config_write_ini(const struct config_table *t, const void *settings, FILE *out);
 // Writes {"section":{"name":value,...},...}: sizes in bytes, a secret as {"set":true|false}.
 struct json_writer;
+// The members of that object alone, where an object is open.
+void config_put_sections(const struct config_table *t, const void *settings, struct json_writer *w);
 void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w);
 
 // Appends the value in the form that config_set reads.
@@ -76,6 +79,9 @@ int config_text(const struct config_key *key, const void *settings, struct buf *
 // Appends the allowed values: "from 1 to 65535", "auto, f32 or bf16"; nothing if every value is
 // allowed.
 int config_range(const struct config_key *key, struct buf *out);
-bool config_is_flag(const struct config_key *key); // --name and --no-name need no value
+// Appends the help, then the allowed values and the default in parentheses.
+void config_describe(const struct config_key *key, struct buf *out);
+const char *config_metavar(const struct config_key *key); // what the help calls its value: "FILE"
+bool config_is_flag(const struct config_key *key);        // --name and --no-name need no value
 // Row i is the first of its section.
 bool config_starts_section(const struct config_table *t, int i);

@@ -2,22 +2,26 @@
 // inih continues after an error, keeps the last of two equal keys, joins indented lines to the
 // value above, and splits a long line. So our own reader gives it one whole line at a time, without
 // the indent, and stops after the first error.
-#include "base/config.h"
+#include "base/config_parts.h"
 #include <ini.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FILE_MAX_BYTES (1 << 20)
 #define LINE_MAX_BYTES 4096
+#define PIPE_WAIT_MS 10000
 
 struct ini_file {
     const struct config_table *table;
     void *settings;
     const char *path;
     const char *p, *end;
-    int line;    // number of the current line, from 1
-    bool *seen;  // (n_keys)
-    bool failed; // *err has the reason
+    int line;                   // number of the current line, from 1
+    bool *seen;                 // (n_keys)
+    struct config_parts *parts; // NULL: no named sections
+    struct config_part *part;   // the named section that is being read; NULL: none is
+    void *scratch;              // settings that a part's values are checked in
+    bool failed;                // *err has the reason
     struct err *err;
 };
 
@@ -25,6 +29,19 @@ static int fail(struct ini_file *f, int code, const char *text) {
     f->failed = true;
     err_set(f->err, code, "%s:%d: %s", f->path, f->line, text);
     return 0;
+}
+
+// Here, because inih does not report a section without keys.
+static void begin_section(struct ini_file *f, const char *line) {
+    char name[64];
+    struct err reason = {0};
+    size_t len = f->parts ? strlen(f->parts->kind) : 0;
+    f->part = NULL;
+    if (!len || strncmp(line + 1, f->parts->kind, len) != 0 || line[1 + len] != ' ') return;
+    line += 1 + len + strspn(line + 1 + len, " ");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(line, "]"), line);
+    f->part = config_part_add(f->parts, name, &reason);
+    if (!f->part) fail(f, reason.code, reason.text);
 }
 
 // inih's fgets.
@@ -43,7 +60,8 @@ static char *read_line(char *out, int cap, void *ctx) {
     memcpy(out, f->p, len);
     out[len] = '\0';
     f->p = next;
-    return out;
+    if (out[0] == '[') begin_section(f, out);
+    return f->failed ? NULL : out;
 }
 
 static bool is_section(const struct config_table *t, const char *section) {
@@ -68,6 +86,24 @@ static int unknown_section(struct ini_file *f, const char *section) {
     return 0;
 }
 
+// A key of a named section; the value is checked as the program's would be.
+static int take_part_key(struct ini_file *f, const char *name, const char *value) {
+    char text[sizeof f->err->text];
+    struct err reason = {0};
+    const struct config_key *key = config_find(f->table, name);
+    if (key && !f->parts->may_give(key)) {
+        snprintf(text, sizeof text, "'%s' holds for the whole server: it belongs in section [%s]",
+                 key->name, key->section);
+        return fail(f, E_FORMAT, text);
+    }
+    int rc = config_set(f->table, f->scratch, name, value, &reason);
+    if (rc < 0) return fail(f, rc, reason.text);
+    rc = config_part_give(f->part, key, value);
+    if (rc == 0) return 1;
+    snprintf(text, sizeof text, "'%s' is set twice", key->name);
+    return rc == E_EXISTS ? fail(f, E_FORMAT, text) : fail(f, rc, "out of memory");
+}
+
 // inih's handler: 0 stops.
 static int take_key(void *ctx, const char *section, const char *name, const char *value) {
     struct ini_file *f = ctx;
@@ -75,6 +111,7 @@ static int take_key(void *ctx, const char *section, const char *name, const char
     struct err reason = {0};
     const struct config_key *key = config_find(f->table, name);
     size_t len = strlen(value);
+    if (f->part) return take_part_key(f, name, value);
     if (!is_section(f->table, section)) return unknown_section(f, section);
     if (key && strcmp(key->section, section) != 0) {
         snprintf(text, sizeof text, "'%s' belongs in section [%s], not [%s]", key->name,
@@ -109,17 +146,28 @@ static int parse(struct ini_file *f) {
 }
 
 int config_load(const struct config_table *t, void *settings, const char *path, struct err *err) {
+    return config_load_parts(t, settings, NULL, path, err);
+}
+
+int config_load_parts(const struct config_table *t, void *settings, struct config_parts *parts,
+                      const char *path, struct err *err) {
     struct buf text;
     struct err reason = {0};
     bool *seen = NULL;
-    int rc = buf_read_file(&text, path, FILE_MAX_BYTES, err);
+    void *scratch = NULL;
+    int rc = buf_read_file_or_pipe(&text, path, FILE_MAX_BYTES, PIPE_WAIT_MS, err);
     if (rc < 0) goto done;
     if (text.len && memchr(text.data, '\0', text.len)) {
         rc = err_set(err, E_FORMAT, "%s: not a text file: it contains a NUL byte", path);
         goto done;
     }
     seen = calloc((size_t)t->n_keys + 1, sizeof *seen);
-    if (!seen) {
+    scratch = seen && parts ? malloc(config_size(t)) : NULL;
+    if (scratch && config_init(t, scratch, err) < 0) {
+        free(scratch);
+        scratch = NULL;
+    }
+    if (!seen || (parts && !scratch)) {
         rc = err_set(err, E_NOMEM, "%s: out of memory", path);
         goto done;
     }
@@ -130,9 +178,13 @@ int config_load(const struct config_table *t, void *settings, const char *path, 
                                   .p = p,
                                   .end = p + text.len,
                                   .seen = seen,
+                                  .parts = parts,
+                                  .scratch = scratch,
                                   .err = &reason});
     if (rc < 0) err_set(err, rc, "%s", reason.text);
 done:
+    if (scratch) config_release(t, scratch);
+    free(scratch);
     free(seen);
     buf_release(&text);
     return rc;

@@ -28,8 +28,7 @@ static void wrap(FILE *out, const char *text, int at, int width, const char *pre
     fputc('\n', out);
 }
 
-// The help, then the allowed values and the default in parentheses.
-static void describe(const struct config_key *key, struct buf *out) {
+void config_describe(const struct config_key *key, struct buf *out) {
     buf_addz(out, key->help);
     size_t start = out->len;
     buf_addz(out, " (");
@@ -54,7 +53,7 @@ static int columns(FILE *out) {
     return size.ws_col < 60 ? 60 : size.ws_col > 100 ? 100 : size.ws_col;
 }
 
-static const char *metavar(const struct config_key *key) {
+const char *config_metavar(const struct config_key *key) {
     static const char *const by_type[] = {
         [CONFIG_INT] = "N",       [CONFIG_FLOAT] = "X",     [CONFIG_BYTES] = "SIZE",
         [CONFIG_STRING] = "TEXT", [CONFIG_CHOICE] = "NAME",
@@ -69,7 +68,7 @@ static void help_option(const struct config_key *key, FILE *out, int width, stru
     buf_reset(text);
     bool flag = config_is_flag(key);
     buf_addf(text, "  --%s%s%s%s", flag ? "[no-]" : "", key->name, flag ? "" : " ",
-             flag ? "" : metavar(key));
+             flag ? "" : config_metavar(key));
     for (char *p = text->data; p && *p; p++)
         if (*p == '_') *p = '-';
     if (text->len + 2 > OPTION_COLUMN)
@@ -77,7 +76,7 @@ static void help_option(const struct config_key *key, FILE *out, int width, stru
     else
         fprintf(out, "%-*s", OPTION_COLUMN, buf_z(text));
     buf_reset(text);
-    describe(key, text);
+    config_describe(key, text);
     wrap(out, buf_z(text), OPTION_COLUMN, width, indent);
 }
 
@@ -112,7 +111,7 @@ static bool survives(const char *value) {
 static void write_key(const struct config_key *key, const void *settings, FILE *out,
                       struct buf *text) {
     buf_reset(text);
-    describe(key, text);
+    config_describe(key, text);
     fputs("\n; ", out);
     wrap(out, buf_z(text), 2, 90, "; ");
     buf_reset(text);

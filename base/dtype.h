@@ -45,13 +45,13 @@ static inline uint16_t bf16_from_f32(float f) {
 
 // e4m3 as neural networks have it (OCP 8-bit floating point, E4M3; torch's float8_e4m3fn): bias 7,
 // denormals, no infinities, one NaN of each sign (0x7f, 0xff), so that 0x7e is 448, the largest.
-// Both conversions have no branches that a compiler could not turn into selections, so that loops
-// over them are vectorised.
+// Neither conversion has a branch that a compiler cannot turn into a selection, so loops over them
+// are vectorised.
 #define E4M3_LARGEST 448.0f
 
 static inline float e4m3_to_f32(uint8_t b) {
-    // Moved to F32's exponent and fraction, the bits are the value times 2^-120, denormals
-    // included.
+    // Shifted into F32's exponent and fraction, the bits stand for the value times 2^-120, also
+    // those of denormals.
     uint32_t u = (uint32_t)(b & 0x7f) << 20, sign = (uint32_t)(b & 0x80) << 24;
     float f;
     memcpy(&f, &u, 4);
@@ -68,7 +68,7 @@ static inline uint8_t e4m3_from_f32(float f) {
     uint32_t sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffffu;
     uint32_t capped = magnitude < 0x43e00000u ? magnitude : 0x43e00000u; // 448
     uint32_t normal = ((capped + 0x7ffffu + ((capped >> 20) & 1)) >> 20) - (120u << 3);
-    // Values below 2^-6 are multiples of 2^-9: added to 2^14 they are the low bits of an F32.
+    // Values below 2^-6 are multiples of 2^-9. After adding 2^14 they are in an F32's low bits.
     float small;
     memcpy(&small, &capped, 4);
     small += 16384.0f;

@@ -348,6 +348,21 @@ int json_get_object(const cJSON *obj, const char *key, const cJSON **out, struct
     return JSON_PRESENT;
 }
 
+int json_copy_ids(const cJSON *array, const char *key, int32_t **out, size_t *n, struct err *err) {
+    const cJSON *item;
+    *n = 0;
+    *out = malloc(((size_t)cJSON_GetArraySize(array) + 1) * sizeof **out);
+    if (!*out) return err_set(err, E_NOMEM, "no memory for the ids");
+    cJSON_ArrayForEach(item, array) {
+        double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v)
+            return err_set(err, cJSON_IsNumber(item) ? E_LIMIT : E_INVAL,
+                           "'%s' must hold token ids; number %zu is none", key, *n);
+        (*out)[(*n)++] = (int32_t)v;
+    }
+    return 0;
+}
+
 int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct err *err) {
     const cJSON *item;
     int rc = find(obj, key, &item, err);

@@ -36,13 +36,30 @@ int json_get_double(const cJSON *obj, const char *key, double min, double max, d
                     struct err *err); // finite
 int json_get_object(const cJSON *obj, const char *key, const cJSON **out, struct err *err);
 int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct err *err);
+// The elements of an array of token ids; free *out, also on failure. E_LIMIT: a number is no id;
+// E_INVAL: an element is no number. The sentence has key and the element's place.
+int json_copy_ids(const cJSON *array, const char *key, int32_t **out, size_t *n, struct err *err);
 
 // Writer: appends to a buf and places the commas; it keeps no stack. key is NULL inside arrays and
 // at the top. Strings are escaped (", \, control characters, U+2028, U+2029, and `</` as `<\/`);
 // invalid UTF-8 is replaced. Non-finite doubles become null. Errors are the buf's sticky error.
+struct json_gap {
+    size_t at; // place in the buffer, between two quotes
+    const char *text;
+    size_t len;
+};
+// Texts of JSON_GAP_BYTES and more that a writer has left out, borrowed: escaping a long text takes
+// milliseconds, and its reader does that in pieces.
+#define JSON_GAP_BYTES ((size_t)16 << 10)
+#define JSON_GAPS 64 // further long texts are written at once
+struct json_gaps {
+    struct json_gap list[JSON_GAPS]; // (n) in order
+    size_t n;
+};
 struct json_writer {
     struct buf *buf;
-    bool comma; // a value precedes the next one at this level
+    bool comma;             // a value precedes the next one at this level
+    struct json_gaps *gaps; // NULL: all texts are written
 };
 void json_writer_init(struct json_writer *w, struct buf *buf);
 void json_open(struct json_writer *w, const char *key, char bracket);        // { [ "
@@ -65,5 +82,7 @@ void json_put_floats(struct json_writer *w, const char *key, const float *values
 // A piece of a string that is written in pieces (of whole characters), between json_open(w, key,
 // '"') and json_close(w, '"').
 void json_escape(struct buf *b, const char *s, size_t len);
+// How much of s becomes at most max bytes by that, as whole characters. max >= 16; 0 only for no text.
+size_t json_escape_fits(const char *s, size_t len, size_t max);
 // Text that is already JSON; NULL writes null.
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);

@@ -28,58 +28,84 @@ static inline void put(struct buf *b, const char *s, size_t len) {
     b->data[b->len] = '\0';
 }
 
+static inline void put_pair(struct buf *b, char first, char second) {
+    if (b->error || b->cap - b->len <= 2) {
+        buf_add(b, (char[]){first, second}, 2);
+        return;
+    }
+    b->data[b->len++] = first;
+    b->data[b->len++] = second;
+    b->data[b->len] = '\0';
+}
+
 static inline void put_char(struct buf *b, char c) {
     put(b, &c, 1);
 }
 
-// The escape for the character of n bytes at s[i], or NULL if it is written as it is.
-static const char *replacement(const char *s, size_t i, size_t len, size_t *n, char scratch[7]) {
+// Escapes of one letter: \" \\ \n \r \t \b \f.
+static const char letters[256] = {['"'] = '"',  ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
+                                  ['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f'};
+
+// The escape for the character of n bytes at s[i], which has none of one letter, with its length; NULL
+// if it is written as it is.
+static const char *replacement(const char *s, size_t i, size_t len, size_t *n, char scratch[6],
+                               size_t *escape_len) {
+    static const char hex[] = "0123456789abcdef";
     unsigned char c = (unsigned char)s[i];
     bool valid;
     *n = 1;
-    switch (c) {
-    case '"':
-        return "\\\"";
-    case '\\':
-        return "\\\\";
-    case '/':
-        return i > 0 && s[i - 1] == '<' ? "\\/" : NULL; // "</script" must not end a script
-    case '\n':
-        return "\\n";
-    case '\r':
-        return "\\r";
-    case '\t':
-        return "\\t";
-    case '\b':
-        return "\\b";
-    case '\f':
-        return "\\f";
+    *escape_len = 6;
+    if (c == '/') { // "</script" must not end a script
+        *escape_len = 2;
+        return i > 0 && s[i - 1] == '<' ? "\\/" : NULL;
     }
     if (c < 0x20) {
-        snprintf(scratch, 7, "\\u%04x", c);
+        memcpy(scratch, "\\u00", 4);
+        scratch[4] = hex[c >> 4];
+        scratch[5] = hex[c & 15];
         return scratch;
     }
     *n = utf8_next(s + i, len - i, &valid);
-    if (!valid) return "\xef\xbf\xbd";
+    if (!valid) {
+        *escape_len = 3;
+        return "\xef\xbf\xbd";
+    }
     // Line and paragraph separators: line ends in JavaScript before 2019, fine in JSON.
     if (*n == 3 && memcmp(s + i, "\xe2\x80\xa8", 3) == 0) return "\\u2028";
     if (*n == 3 && memcmp(s + i, "\xe2\x80\xa9", 3) == 0) return "\\u2029";
     return NULL;
 }
 
+// A hostile text has nothing but escapes, so each must cost a few nanoseconds only.
 void json_escape(struct buf *b, const char *s, size_t len) {
-    size_t start = 0, n;
-    char scratch[7];
+    size_t start = 0, n, escape_len;
+    char scratch[6];
     for (size_t i = 0; i < len; i += n) {
+        unsigned char c = (unsigned char)s[i];
         n = 1;
-        if (!stops[(unsigned char)s[i]]) continue;
-        const char *text = replacement(s, i, len, &n, scratch);
-        if (!text) continue;
-        put(b, s + start, i - start);
-        put(b, text, strlen(text));
+        if (!stops[c]) continue;
+        const char *text = letters[c] ? NULL : replacement(s, i, len, &n, scratch, &escape_len);
+        if (!text && !letters[c]) continue;
+        if (i > start) put(b, s + start, i - start);
+        if (text)
+            put(b, text, escape_len);
+        else
+            put_pair(b, '\\', letters[c]);
         start = i + n;
     }
     put(b, s + start, len - start);
+}
+
+size_t json_escape_fits(const char *s, size_t len, size_t max) {
+    size_t n = 0;
+    for (size_t bytes = 0; n < len; n++) {
+        unsigned char c = (unsigned char)s[n];
+        bytes += !stops[c] ? 1 : c >= 0x80 ? 3 : letters[c] || c == '/' ? 2 : 6;
+        if (bytes > max) break;
+    }
+    if (n == len) return n;
+    n = utf8_complete_len(s, n);
+    return n > 1 && s[n - 1] == '<' ? n - 1 : n; // '/' behind it is escaped
 }
 
 static void add_quoted(struct buf *b, const char *s, size_t len) {
@@ -120,8 +146,10 @@ void json_put_string(struct json_writer *w, const char *key, const char *s) {
 }
 
 void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len) {
+    bool gap = w->gaps && len >= JSON_GAP_BYTES && w->gaps->n < JSON_GAPS;
     begin(w, key);
-    add_quoted(w->buf, s, len);
+    add_quoted(w->buf, s, gap ? 0 : len);
+    if (gap) w->gaps->list[w->gaps->n++] = (struct json_gap){w->buf->len - 1, s, len};
 }
 
 // Writes v in decimal, ending before `end`; returns the first character.

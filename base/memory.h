@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Bytes available without swapping, or what RLIMIT_AS (ulimit -v) leaves where that is less.
-// 0: unknown.
+// Bytes available without swapping, or what the control group (a container's limit) or RLIMIT_AS
+// (ulimit -v) leaves where that is less. 0: unknown.
 int64_t memory_left(void);
 int64_t memory_resident(void); // bytes of this process in memory. 0: unknown
 // For the end of an error about a size that is too large: "; 312MiB would fit", which leaves room

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ enum kind { COUNTER, GAUGE, HISTOGRAM };
 struct metric {
     enum kind kind;
     const char *name, *help, *labels; // labels: NULL for none
+    char *own_labels;                 // the same, ours; or NULL
     double value;                     // atomic; a histogram's sum
     double (*fn)(void *ctx);          // when set, stands for value
     void *ctx;
@@ -35,6 +37,7 @@ void metrics_free(struct metrics *m) {
     for (struct metric *i = m->first, *next; i; i = next) {
         next = i->next;
         free(i->buckets);
+        free(i->own_labels);
         free(i);
     }
     free(m);
@@ -78,6 +81,28 @@ struct metric *metrics_counter(struct metrics *m, const char *name, const char *
 struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,
                              const char *labels) {
     return add(m, GAUGE, name, help, labels);
+}
+
+static struct metric *add_labelled(struct metrics *m, enum kind kind, const char *name,
+                                   const char *help, const char *key, const char *value) {
+    char *labels;
+    if (!m || asprintf(&labels, "%s=\"%s\"", key, value) < 0) return NULL;
+    struct metric *metric = add(m, kind, name, help, labels);
+    if (metric)
+        metric->own_labels = labels;
+    else
+        free(labels);
+    return metric;
+}
+
+struct metric *metrics_counter_of(struct metrics *m, const char *name, const char *help,
+                                  const char *key, const char *value) {
+    return add_labelled(m, COUNTER, name, help, key, value);
+}
+
+struct metric *metrics_gauge_of(struct metrics *m, const char *name, const char *help,
+                                const char *key, const char *value) {
+    return add_labelled(m, GAUGE, name, help, key, value);
 }
 
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,

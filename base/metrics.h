@@ -19,6 +19,11 @@ struct metric *metrics_counter(struct metrics *m, const char *name, const char *
                                const char *labels);
 struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,
                              const char *labels);
+// One row of a family that differ in one label: KEY="value". Both are copied.
+struct metric *metrics_counter_of(struct metrics *m, const char *name, const char *help,
+                                  const char *key, const char *value);
+struct metric *metrics_gauge_of(struct metrics *m, const char *name, const char *help,
+                                const char *key, const char *value);
 // bounds: ascending upper bounds, without +Inf; borrowed for the life of the process.
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
                                  const char *labels, const double *bounds, int n_bounds);

@@ -1,8 +1,7 @@
 // See parallel.h.
 #include "base/parallel.h"
-
+#include "base/cgroup.h"
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 
@@ -21,11 +20,6 @@ static void *run(void *arg) {
     return NULL;
 }
 
-static int cores(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 void parallel_ranges(int64_t n, int64_t least, parallel_fn *fn, void *ctx) {
     struct range ranges[MOST];
     bool apart[MOST] = {false};
@@ -34,7 +28,8 @@ void parallel_ranges(int64_t n, int64_t least, parallel_fn *fn, void *ctx) {
         if (n > 0) fn(ctx, 0, n);
         return;
     }
-    int count = cores() < MOST ? cores() : MOST;
+    int count = cgroup_processors();
+    if (count > MOST) count = MOST;
     if (most < count) count = (int)most;
     sigset_t all, old; // signals stay with the threads that wait for them
     sigfillset(&all);

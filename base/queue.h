@@ -29,8 +29,8 @@ void queue_release(struct queue *q);
 
 int queue_try_push(struct queue *q, const void *item); // 0, E_FULL or E_CLOSED
 int queue_push(struct queue *q, const void *item);     // waits for room; 0 or E_CLOSED
-// Adds several items in order under one lock, with one wake-up. With one lock for each, a consumer
-// of higher priority that the first item woke would contend for the lock with each further item.
+// Adds several items in order under one lock, with one wake-up. (With a lock for each item, the first
+// one would wake the consumer, which would then contend for the lock with the others.)
 int queue_try_push_some(struct queue *q, const void *items, size_t n); // how many, or E_CLOSED
 int queue_push_all(struct queue *q, const void *items, size_t n); // waits for room; 0, E_CLOSED
 int queue_try_pop(struct queue *q, void *item);                   // 1 with an item, 0 when empty

@@ -7,14 +7,15 @@ struct rate_limit {
     double per_second, burst;
 };
 struct rate {
-    double tokens; // below 0: work that was charged when it was done already
+    double tokens; // negative after rate_charge of more than there was
     int64_t at_us, promised_us;
 };
 
 void rate_init(struct rate *r, const struct rate_limit *l, int64_t now_us); // a full bucket
-// Takes cost, or at most a whole bucket: work dearer than that passes when the bucket is full.
+// Takes `cost` tokens. False: there are fewer, and none is taken. Work that costs more than a full
+// bucket needs a full bucket, and takes all of it.
 bool rate_take(struct rate *r, const struct rate_limit *l, double cost, int64_t now_us);
-// Takes cost that cannot be refused any more.
+// Takes the cost of work that is done already, even if there are fewer tokens.
 void rate_charge(struct rate *r, const struct rate_limit *l, double cost, int64_t now_us);
 // Milliseconds from the last call until rate_take will succeed. Callers refused at the same time get
 // increasing times, so that they do not return together; never more than filling the bucket takes.

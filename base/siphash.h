@@ -1,5 +1,5 @@
 // SipHash-2-4 with 128 bits of result (Aumasson, Bernstein, "SipHash: a fast short-input PRF",
-// 2012, and their reference code): a keyed hash: without the key collisions cannot be constructed.
+// 2012, and their reference code). A keyed hash: collisions cannot be constructed without the key.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -32,10 +32,17 @@ need uthash-dev header uthash.h
 need nodejs node --version
 need npm npm --version
 if [ "$what" = test ]; then
+    # gRPC and ranks are optional: a build has them where these are found.
+    need libgrpc-dev pkg-config --exists grpc
+    need libprotobuf-c-dev pkg-config --exists libprotobuf-c
+    need protobuf-c-compiler protoc-c --version
+    need libopenmpi-dev command -v mpicc
+    need openmpi-bin command -v mpirun
     need libcmocka-dev header cmocka.h
     need clang-format-14 clang-format-14 --version # each version formats otherwise
     need openssl openssl version
     need sqlite3 sqlite3 --version
+    need mandoc command -v mandoc
     need util-linux setpriv --version
     # Ubuntu has Chromium as a snap only: there the tests take one from npm, which wants this library of the system's.
     browser() { [ -n "${CHROMIUM:-}" ] || command -v chromium || command -v google-chrome || command -v google-chrome-stable; }

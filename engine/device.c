@@ -2,6 +2,7 @@
 #include "engine/device.h"
 
 #include "base/log.h"
+#include "engine/model/checkpoint.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,9 +40,13 @@ int device_check(const char *device, const char *compute_dtype, struct err *err)
 #ifdef PARLEY_CUDA
 #define NO_GPU "\"CUDA finds none\""
 static int open_gpu(struct backend **out, const struct device_options *o, int n, struct err *err) {
-    struct backend_cuda_options c = {.device = n, .deterministic = o->deterministic};
+    struct backend_cuda_options c = {
+        .device = n, .deterministic = o->deterministic, .fp8_activations = o->fp8_activations};
     TRY(parse_compute(o->compute_dtype, o->model_dtype, &c.compute, err));
     return backend_cuda_open(out, &c, err);
+}
+const char *device_cuda_archs(void) {
+    return PARLEY_CUDA_ARCHS;
 }
 #else
 #define NO_GPU "\"built without CUDA\""
@@ -54,10 +59,20 @@ static int open_gpu(struct backend **out, const struct device_options *o, int n,
 int backend_cuda_count(void) {
     return 0;
 }
+void backend_cuda_look(struct backend_cuda_look *out) {
+    *out = (struct backend_cuda_look){.problem = "this program was built without CUDA"};
+}
+const char *device_cuda_archs(void) {
+    return NULL;
+}
 #endif
 
 static int open_cpu(struct backend **out, const struct device_options *o, struct err *err) {
     enum dtype compute = DTYPE_F32;
+    if (o->fp8_activations)
+        return err_set(err, E_UNSUPPORTED,
+                       "fp8_activations needs a GPU, and the model would run on the CPU; turn it "
+                       "off");
     if (o->compute_dtype && strcmp(o->compute_dtype, "auto") == 0 && o->bf16_matrices) {
         struct err why = {0};
         int rc = backend_cpu_open_for(out, DTYPE_BF16, o->n_threads, o->isa, &why);
@@ -67,6 +82,31 @@ static int open_cpu(struct backend **out, const struct device_options *o, struct
         TRY(parse_compute(o->compute_dtype, DTYPE_F32, &compute, err));
     }
     return backend_cpu_open_for(out, compute, o->n_threads, o->isa, err);
+}
+
+// Whether all matrices of the folder are bf16. Integers and bytes are masks and the like. model_load
+// reports a folder that cannot be read.
+static bool matrices_are_bf16(const char *model_dir) {
+    struct checkpoint *cp;
+    struct err why = {0};
+    bool any = false, other = false;
+    if (checkpoint_open(&cp, model_dir, &why) < 0) return false;
+    for (size_t i = 0; i < checkpoint_count(cp); i++) {
+        const struct tensor *t = checkpoint_at(cp, i);
+        if (t->n_dims < 2) continue;
+        any = any || t->dtype == DTYPE_BF16;
+        other = other || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_I8 ||
+                t->dtype == DTYPE_F8_E4M3;
+    }
+    checkpoint_close(cp);
+    return any && !other;
+}
+
+void device_fit(struct device_options *o, const struct model_config *mc, const char *model_dir,
+                enum weight_format weights) {
+    o->model_dtype = mc->dtype;
+    o->bf16_matrices =
+        weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && matrices_are_bf16(model_dir);
 }
 
 int device_open(struct backend **out, const struct device_options *o, struct err *err) {
@@ -84,4 +124,8 @@ int device_open(struct backend **out, const struct device_options *o, struct err
         log_info("engine.no_gpu", "device=cpu why=" NO_GPU);
     }
     return open_cpu(out, o, err);
+}
+
+int device_n_gpus(void) {
+    return backend_cuda_count();
 }

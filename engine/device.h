@@ -1,5 +1,6 @@
 // Opens the backend that the configuration's `device` names.
 #pragma once
+#include "engine/model/model_config.h"
 #include "kernels/backend.h"
 
 struct device_options {
@@ -11,10 +12,17 @@ struct device_options {
     enum dtype model_dtype;    // the model's; "auto" on a GPU
     bool bf16_matrices;        // all are bf16: then "auto" is bf16 on a CPU that multiplies bf16
     bool deterministic;        // of a GPU
+    bool fp8_activations;      // of a GPU; E_UNSUPPORTED on the CPU
 };
 
+// Fills in what the model says: model_dtype and bf16_matrices.
+void device_fit(struct device_options *o, const struct model_config *mc, const char *model_dir,
+                enum weight_format weights);
 // "auto": the first GPU, or the CPU if the build, the machine or the GPU's architecture has none (the
 // log says which). E_INVAL: unknown word; E_NOTFOUND, E_UNSUPPORTED: the named GPU is not usable.
 int device_open(struct backend **out, const struct device_options *o, struct err *err);
+// The GPU architectures this program was built for, "sm_90 sm_100"; NULL without CUDA.
+const char *device_cuda_archs(void);
+int device_n_gpus(void);
 // Whether the word is valid; does not query the machine.
 int device_check(const char *device, const char *compute_dtype, struct err *err);

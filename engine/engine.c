@@ -25,12 +25,14 @@ enum {
     CPU_CHUNK_TOKENS = 256, // the default: bounds how long a prompt delays other turns
     GPU_CHUNK_TOKENS = 2048,
     MAX_SEQUENCES = 4096,
+    MAX_RANKS = 1024, // of each kind
     MAX_QUEUED = 65536,
     FORGETS = 256, // commands that remove snapshots, at once
 };
 
 // Without host_cache_bytes, caches on the way to snapshots go through so much host memory, or room
 // for one window.
+#define RANK_TIMEOUT_S 60.0
 #define TRANSIT_BYTES (INT64_C(64) << 20)
 
 void engine_options_init(struct engine_options *o) {
@@ -49,6 +51,14 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t max
                    (long long)min, (long long)max);
 }
 
+static int32_t at_least_one(int32_t n) {
+    return n > 0 ? n : 1;
+}
+
+static int32_t n_ranks(const struct engine_options *o) {
+    return at_least_one(o->tensor_parallel) * at_least_one(o->pipeline_parallel);
+}
+
 static int options_check(const struct engine_options *o, struct err *err) {
     if (!o->model_dir) return err_set(err, E_INVAL, "model_dir: no model folder given");
     TRY(device_check(o->device, o->compute_dtype, err));
@@ -56,6 +66,10 @@ static int options_check(const struct engine_options *o, struct err *err) {
         return err_set(err, E_INVAL, "gpu_memory_fraction: %g is not in 0 .. 1",
                        o->gpu_memory_fraction);
     }
+    if (o->fp8_activations && o->deterministic)
+        return err_set(err, E_INVAL,
+                       "deterministic and fp8_activations exclude each other: products of fp8 by "
+                       "fp8 have other bits in other batches");
     TRY(check_range("max_sequences", o->max_sequences, 1, MAX_SEQUENCES, err));
     TRY(check_range("max_queued_turns", o->max_queued_turns, 0, MAX_QUEUED, err));
     TRY(check_range("prefill_chunk_tokens", o->prefill_chunk_tokens, 0, MAX_CHUNK_TOKENS, err));
@@ -63,6 +77,12 @@ static int options_check(const struct engine_options *o, struct err *err) {
     TRY(check_range("default_memory_len", o->default_memory_len, 0, INT32_MAX / 2, err));
     TRY(check_range("max_session_len", o->max_session_len, 0, INT32_MAX / 2, err));
     TRY(check_range("kv_cache_bytes", o->kv_cache_bytes, 0, INT64_MAX, err));
+    TRY(check_range("tensor_parallel", o->tensor_parallel, 0, MAX_RANKS, err));
+    TRY(check_range("pipeline_parallel", o->pipeline_parallel, 0, MAX_RANKS, err));
+    if (n_ranks(o) > 1 && o->snapshot_dir)
+        return err_set(err, E_UNSUPPORTED,
+                       "snapshot_dir: an instance of several ranks writes no snapshots; leave it "
+                       "empty");
     TRY(check_range("snapshot_bytes", o->snapshot_bytes, 0, INT64_MAX, err));
     TRY(check_range("host_cache_bytes", o->host_cache_bytes, 0, INT64_MAX, err));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
@@ -151,13 +171,13 @@ static int check_weights_fit(const struct engine *e, const struct engine_options
 // The cache's size where none is set: max_sequences full windows, at most half of the free memory; on
 // a GPU at most what gpu_memory_fraction leaves, and all of that where the fraction is set.
 static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
-                                   int64_t memory_len, int64_t max_session_len,
-                                   int64_t block_bytes) {
+                                   int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
+                                   int32_t n_sharing) {
     int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
                                       o->block_tokens, max_session_len) *
                    block_bytes * o->max_sequences;
     bool device = b->device;
-    int64_t most = device ? budget_cache(b) : memory_left() / 2;
+    int64_t most = device ? budget_cache(b) : memory_left() / 2 / n_sharing;
     bool all = device && o->gpu_memory_fraction > 0;
     return all || (most < full && (most > 0 || device)) ? most : full;
 }
@@ -200,7 +220,8 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
             return budget_cache_too_large(&budget, bytes, err);
     }
     if (bytes == 0)
-        bytes = default_cache_bytes(o, &budget, memory, io->max_session_len, block_bytes);
+        bytes = default_cache_bytes(o, &budget, memory, io->max_session_len, block_bytes,
+                                    e->lead.comm->n_sharing);
     int64_t n_blocks = bytes / block_bytes < INT32_MAX / 2 ? bytes / block_bytes : INT32_MAX / 2;
     int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
     if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
@@ -252,19 +273,24 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->tokenizer = e->tokenizer ? tokenizer_description(e->tokenizer) : NULL;
     i->backend = e->backend_name;
     i->n_vocab = mc->vocab_size;
+    i->width = mc->width;
     i->longest_token = e->tokenizer ? (int32_t)tokenizer_longest_token(e->tokenizer) : 0;
     i->eos_ids = e->eos_ids;
     i->n_eos = e->n_eos;
     i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
     i->n_params = model_config_n_params(mc);
     i->weight_dtype = model_config_weight_dtype(mc);
-    i->weight_bytes = (int64_t)e->model->weight_bytes;
-    i->weight_bytes_read = (int64_t)model_bytes_read(e->model);
+    bool alone = lead_is_alone(&e->lead);
+    i->weight_bytes = alone ? (int64_t)e->model->weight_bytes : e->lead.weight_bytes;
+    i->weight_bytes_read = alone ? (int64_t)model_bytes_read(e->model) : e->lead.weight_bytes_read;
     i->max_session_len = io->max_session_len;
     i->block_tokens = io->block_tokens;
     i->n_blocks = io->n_blocks;
     i->kv_dtype = io->kv_dtype;
     i->suggested = suggested(mc);
+    i->prompt_tasks = e->tasks.list;
+    i->n_prompt_tasks = e->tasks.n;
+    i->prompt_start_id = e->tasks.start_id >= 0 ? e->tasks.start_id : mc->vocab_size;
 }
 
 const struct engine_info *engine_info(const struct engine *e) {
@@ -319,6 +345,18 @@ static void note_found(struct engine *e) {
         engine_note_snapshot(e, s->name, s->id);
 }
 
+// Before the leader's own cache, whose first steps the other ranks take part in.
+static int size_ranks(struct engine *e, const struct instance_options *io, struct err *err) {
+    const struct kv_store store = {.dtype = io->kv_dtype,
+                                   .head_dim = e->model->config.head_dim,
+                                   .block_tokens = io->block_tokens,
+                                   .n_blocks = io->n_blocks};
+    int64_t parked = io->host_cache_bytes / e->info.block_bytes;
+    if (parked > INT32_MAX / 2) parked = INT32_MAX / 2;
+    return lead_size(&e->lead, &store, instance_max_rows(io), io->max_running, (int32_t)parked,
+                     err);
+}
+
 static int open_instance(struct engine *e, const struct engine_options *o,
                          const struct clock *clock, struct err *err) {
     struct instance_options io = {
@@ -328,6 +366,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
         .host_cache_bytes = o->host_cache_bytes,
         .measuring = o->measuring,
         .measuring_ctx = o->measuring_ctx,
+        .lead = &e->lead,
     };
     TRY(size_cache(e, o, &io, err));
     collect_eos(e);
@@ -349,30 +388,13 @@ static int open_instance(struct engine *e, const struct engine_options *o,
                    NULL, err));
     TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,
                    err));
+    TRY(size_ranks(e, &io, err));
     TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
                       &e->events, clock, err));
     engine_metrics_init(&e->instance.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
                         (double)e->info.n_blocks * (double)e->info.block_bytes);
     note_found(e);
     return 0;
-}
-
-// Whether all matrices of the folder are bf16. Integers and bytes are masks and the like. model_load
-// reports a folder that cannot be read.
-static bool matrices_are_bf16(const char *model_dir) {
-    struct checkpoint *cp;
-    struct err why = {0};
-    bool any = false, other = false;
-    if (checkpoint_open(&cp, model_dir, &why) < 0) return false;
-    for (size_t i = 0; i < checkpoint_count(cp); i++) {
-        const struct tensor *t = checkpoint_at(cp, i);
-        if (t->n_dims < 2) continue;
-        any = any || t->dtype == DTYPE_BF16;
-        other = other || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_I8 ||
-                t->dtype == DTYPE_F8_E4M3;
-    }
-    checkpoint_close(cp);
-    return any && !other;
 }
 
 // Reads the model's configuration first: a GPU computes in the model's dtype. model_load reports a
@@ -382,20 +404,66 @@ static int open_backend(struct engine *e, const struct engine_options *o, struct
     if (!mc) return err_set(err, E_NOMEM, "no memory for an engine");
     struct device_options d = {.device = o->device,
                                .isa = o->isa,
-                               .n_threads = o->n_threads,
+                               .n_threads = lead_threads(e->lead.comm, o->n_threads),
                                .compute_dtype = o->compute_dtype,
-                               .deterministic = o->deterministic};
+                               .deterministic = o->deterministic,
+                               .fp8_activations = o->fp8_activations};
     int rc = model_config_load(mc, o->model_dir, err);
-    d.model_dtype = mc->dtype;
-    d.bf16_matrices = rc == 0 && o->weight_format == WEIGHTS_OWN && !mc->int8 && !mc->fp8 &&
-                      matrices_are_bf16(o->model_dir);
+    if (rc == 0 && o->fp8_activations && !mc->fp8 && o->weight_format != WEIGHTS_FP8)
+        rc = err_set(err, E_INVAL,
+                     "fp8_activations needs weights of fp8: set weight_dtype = fp8, or take a "
+                     "model folder in fp8");
+    if (rc == 0) device_fit(&d, mc, o->model_dir, o->weight_format);
     if (rc == 0) rc = device_open(&e->backend, &d, err);
     if (rc == 0) {
-        snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
-                 e->backend->description);
-        rc = check_weights_fit(e, o, mc, err);
+        const struct comm *c = e->lead.comm;
+        char ranks[48] = "";
+        if (c->n_ranks > 1)
+            snprintf(ranks, sizeof ranks, " on %d ranks (tp %d, pp %d)", c->n_ranks,
+                     c->split.tp_size, c->split.pp_size);
+        snprintf(e->backend_name, sizeof e->backend_name, "%s: %s%s", e->backend->ops->name,
+                 e->backend->description, ranks);
+        if (c->n_ranks > 1 && e->backend->ops->logits_read)
+            rc = err_set(err, E_UNSUPPORTED,
+                         "tensor_parallel and pipeline_parallel: ranks run on CPUs alone in this "
+                         "version; choose device cpu");
     }
+    if (rc == 0) rc = check_weights_fit(e, o, mc, err);
     free(mc);
+    return rc;
+}
+
+static int open_ranks(struct engine *e, const struct engine_options *o, struct err *err) {
+    struct lead_options *lo = calloc(1, sizeof *lo);
+    if (!lo) return err_set(err, E_NOMEM, "no memory for an engine");
+    double timeout = o->rank_timeout > 0 ? o->rank_timeout : RANK_TIMEOUT_S;
+    lo->comm = (struct comm_options){.tp_size = at_least_one(o->tensor_parallel),
+                                     .pp_size = at_least_one(o->pipeline_parallel),
+                                     .timeout_us = (int64_t)(timeout * 1e6)};
+    lo->open.n_threads = o->n_threads;
+    lo->open.weights = o->weight_format;
+    lo->open.has_compute = o->compute_dtype;
+    snprintf(lo->open.isa, sizeof lo->open.isa, "%s", o->isa ? o->isa : "auto");
+    snprintf(lo->open.compute_dtype, sizeof lo->open.compute_dtype, "%s",
+             o->compute_dtype ? o->compute_dtype : "");
+    if (!realpath(o->model_dir, lo->open.model_dir)) // the loader says what is wrong with it
+        snprintf(lo->open.model_dir, sizeof lo->open.model_dir, "%s", o->model_dir);
+    int rc = lead_open(&e->lead, lo, err);
+    free(lo);
+    return rc;
+}
+
+// All ranks load at the same time, each its part.
+static int open_model(struct engine *e, const struct engine_options *o, struct err *err) {
+    struct rank_report mine = {0};
+    int rc = open_backend(e, o, &mine.err);
+    int64_t began = clock_mono_us(&clock_system);
+    if (rc == 0)
+        rc = model_load(&e->model, o->model_dir, e->backend, &e->lead.comm->split, o->weight_format,
+                        o->progress, o->progress_ctx, &mine.err);
+    if (rc == 0) lead_describe(&mine, e->model);
+    rc = lead_loaded(&e->lead, &mine, err);
+    e->info.load_us = clock_mono_us(&clock_system) - began;
     return rc;
 }
 
@@ -408,11 +476,10 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
     e->clock = clock;
     name_model(e, o->model_dir);
     int rc;
-    TRY_GOTO(fail, open_backend(e, o, err));
-    int64_t began = clock_mono_us(&clock_system);
-    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->weight_format,
-                              o->progress, o->progress_ctx, err));
-    e->info.load_us = clock_mono_us(&clock_system) - began;
+    TRY_GOTO(fail, open_ranks(e, o, err));
+    TRY_GOTO(fail, open_model(e, o, err));
+    TRY_GOTO(fail, prompt_tasks_load(&e->tasks, &e->model->config, o->model_dir,
+                                     o->prompt_tasks ? o->prompt_tasks : "", err));
     TRY_GOTO(fail, open_text(e, o, err));
     struct engine_options sized = *o;
     if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows
@@ -461,6 +528,10 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
 
 // --- closing -------------------------------------------------------------------------------------
 
+int engine_n_gpus(void) {
+    return device_n_gpus();
+}
+
 void engine_stop(struct engine *e) {
     if (e->stopped) return;
     e->stopped = true;
@@ -491,8 +562,10 @@ void engine_close(struct engine *e) {
     if (e->has_thread) {
         struct engine_event dropped;
         engine_stop(e);
-        while (queue_pop(&e->events, &dropped, -1) != E_CLOSED)
-            continue; // the thread may wait for room
+        while (queue_pop(&e->events, &dropped, -1) != E_CLOSED) { // the thread may wait for room
+            free(dropped.context_embedding);
+            branches_free((struct branches *)dropped.branches);
+        }
         pthread_join(e->thread, NULL);
     }
     struct command c;
@@ -502,11 +575,15 @@ void engine_close(struct engine *e) {
         snapshot_job_free(c.job);
     }
     if (e->instance.model) instance_release(&e->instance);
+    lead_close(&e->lead);
     free_owned(e);
+    free(e->lent);
+    branches_free((struct branches *)e->lent_branches);
     queue_release(&e->events);
     queue_release(&e->commands);
     if (e->chat) chat_template_close(e->chat);
     if (e->tokenizer) tokenizer_close(e->tokenizer);
+    prompt_tasks_release(&e->tasks);
     if (e->model) model_free(e->model);
     if (e->backend) e->backend->ops->close(e->backend);
     free(e);

@@ -16,7 +16,9 @@
 #include "base/buf.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "engine/model/prompt.h"
 #include "engine/model/weight_format.h"
+#include "engine/sampling/beams.h"
 #include "engine/sampling/json.h"
 #include "engine/sampling/rows.h"
 #include "engine/sampling/text.h"
@@ -38,9 +40,14 @@ struct engine_options {
     // multiplies bf16; else f32. NULL: "auto" on a GPU; on the CPU f32, the references' format.
     const char *compute_dtype;
     bool deterministic;         // on a GPU: the same bits in every batch; always so on the CPU
+    bool fp8_activations;       // on a GPU with fp8 weights: activations of wide steps in fp8 too
     double gpu_memory_fraction; // part of the GPU's memory for weights, work and cache together;
                                 // 0: the cache has room for max_sequences full windows
     int32_t n_threads;          // 0: all cores
+    // An instance of several ranks (engine/dist): each layer is cut into tensor_parallel parts, the
+    // layers into pipeline_parallel stages. 0: 1. Sizes of caches are then each rank's.
+    int32_t tensor_parallel, pipeline_parallel;
+    double rank_timeout;              // seconds that a rank may stay silent; 0: 60
     enum weight_format weight_format; // matrices are converted to it while loading
     enum dtype kv_dtype;    // of the cache; 8-bit formats have a scale for each position and head
     bool kv_dtype_auto;     // instead of kv_dtype, the format that the backend computes in
@@ -73,6 +80,9 @@ struct engine_options {
     // that are new to it, and stores the results in a file. Not called if the file has them all.
     void (*measuring)(void *ctx, int64_t done, int64_t total);
     void *measuring_ctx;
+    // Tables of prompt learning beside those of the checkpoint: "NAME=DIR,NAME=DIR" or folders
+    // (engine/model/prompt_tasks.h). NULL: none.
+    const char *prompt_tasks;
     struct metrics *metrics; // may be NULL
     const char *instance;    // label of these metrics, at most 40 characters without quotes, where
                              // several engines share them; NULL: none
@@ -82,6 +92,8 @@ void engine_options_init(struct engine_options *o);
 #define ENGINE_KV_DTYPES "auto|f32|f16|bf16|fp8|int8"
 void engine_options_kv_dtype(struct engine_options *o, int choice);
 const char *engine_kv_dtype_name(enum dtype t);
+
+int engine_n_gpus(void); // that this build can use; 0: none
 
 // Loads the model and starts the thread. On failure *err says what is missing and which setting
 // would help.
@@ -99,15 +111,15 @@ struct engine_info {        // constant after opening; strings owned by the engi
     const char *fingerprint;   // equal models have equal fingerprints
     const char *chat_template; // its form's name; NULL: chat turns are refused with template_error
     const char *template_error;
-    const char *tokenizer; // its description; NULL: the engine takes and gives token ids only
-    const char *backend;   // "cpu: AVX-512, 2 threads"
-    int32_t n_vocab;
+    const char *tokenizer;  // its description; NULL: the engine takes and gives token ids only
+    const char *backend;    // "cpu: AVX-512, 2 threads"
+    int32_t n_vocab, width; // width: of a hidden state
     const int32_t *eos_ids; // (n_eos) the ids that end an answer
     int32_t n_eos;
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
     int32_t longest_token; // bytes: n bytes are at least n / longest_token tokens; 0: unknown
     int64_t n_params, weight_bytes;
-    int64_t weight_bytes_read; // by a step of one token; excludes tables of which it reads one row
+    int64_t weight_bytes_read; // that a step of one token reads; of tables it reads only a row
     int64_t load_us;           // time for reading, converting and copying to the device
     const char *weight_dtype;  // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;   // the longest possible log
@@ -117,8 +129,17 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int64_t block_bytes;
     enum dtype kv_dtype;
     struct sampling_params suggested; // from generation_config.json, over sampling_params_init
+    const struct prompt_task *prompt_tasks; // (n_prompt_tasks)
+    size_t n_prompt_tasks;
+    int32_t prompt_start_id; // FasterTransformer's input_ids call a table's first row so
 };
 const struct engine_info *engine_info(const struct engine *e);
+
+// Reads a folder of prompt learning for this model (prompt_load). Any thread.
+int engine_prompt_load(const struct engine *e, const char *dir, struct prompt **out,
+                       struct err *err);
+// Values of a row that this model needs. Any thread.
+int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind);
 
 // --- turns ---------------------------------------------------------------------------------------
 
@@ -145,6 +166,9 @@ struct engine_turn {
     // The generated text continues the log's text (a plain prompt, an answer that was cut short), so
     // a space before its first word is emitted. false: it is a text of its own, as a chat's answer.
     bool goes_on;
+    // The table of the log's virtual tokens (engine/model/prompt.h). The engine takes a hold of its own.
+    // NULL: the log has none. A sequence whose table has other contents loses its cache.
+    const struct prompt *prompt;
     bool score_only; // no token is drawn: the turn is done when the log has been computed
     // Sequences of one group may share cache blocks where their logs begin alike. 0: shares with
     // none. Sessions use one number (at most INT64_MAX) for each user. A sequence whose group
@@ -152,7 +176,7 @@ struct engine_turn {
     uint64_t share_group;
     // Whose turn it is: owners share places, queue and steps in equal parts (engine/run/fair.h). A turn
     // may be paused between two steps for another owner's; it goes on later with the same tokens, and
-    // no event says so. 0: turns without an owner are one owner's together.
+    // only its end says for how long. 0: turns without an owner are one owner's together.
     uint64_t owner;
     enum engine_priority priority;
     // Names the sequence in snapshots, which outlast the process: at most 64 characters, never used
@@ -254,12 +278,32 @@ struct engine_alternative {
     int32_t id;
     float logprob;
 };
+// A turn's branches at its end (sampling n, beam_width), the answer first: beams by their score, samples
+// in their order.
+struct engine_branch {
+    const int32_t *ids;    // (n) what it generated
+    const float *logprobs; // (n) the model's own
+    int32_t n;
+    // The sum of the log-probabilities / n ^ len_penalty; of beams after penalties and bans.
+    double score;
+    enum engine_finish finish; // why it ended
+    const char *text;          // without the stop string; ends with a NUL only by chance
+    size_t text_len;
+    const uint32_t *text_ends; // (n) where each token's text ends in it
+};
+struct engine_branches {
+    int32_t n;
+    struct engine_branch of[BEAMS_MAX];
+};
+
 struct engine_event {
     enum engine_event_kind kind;
     uint64_t sequence, turn;
     int64_t time_us; // monotonic, on the engine's thread
-    // TOKEN. id is -1 in a continuation, which only carries text that did not fit one event.
-    int32_t id;
+    // TOKEN. id is -1 in a continuation, which only carries text that did not fit one event, or that
+    // was held back. branch: which of the turn's samples it belongs to; 0 is the turn's answer. Of
+    // beams, tokens come once all beams agree in them.
+    int32_t id, branch;
     float logprob;
     int32_t n_alternatives;
     struct engine_alternative alternatives[SAMPLING_MAX_TOP_LOGPROBS];
@@ -275,7 +319,13 @@ struct engine_event {
     enum engine_finish finish;
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first drawn token to the last
-    int64_t n_prefilled, n_generated;        // tokens computed before the first draw; tokens drawn
+    int64_t paused_us;                // not part of these: turns of other owners had its place
+    int64_t n_prefilled, n_generated; // tokens computed before the first draw; tokens drawn
+    // The context outputs that the sampling parameters ask for, of a turn whose input was computed.
+    bool has_context_logprob;
+    double context_logprob;
+    double *context_embedding; // (engine_info.width) or NULL. The engine's, until its next event
+    const struct engine_branches *branches; // or NULL: the turn had one. As long as the embedding
     int64_t resume_us;   // part of prefill_us: bringing the cache back to the device
     const char *refused; // why a snapshot was removed instead of used, in a word; NULL: none was
     // RELEASED, PARKED
@@ -320,7 +370,7 @@ struct engine_message {
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
 // The same for a text that follows a log whose last id is last_id (-1: empty). A tokenizer that puts
-// a space before each text leaves it out after a token of text.
+// a space before each text puts none where the log ends with a token of text.
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err);
 // Appends these messages and the generation prompt to a log whose last id is last_id (-1: empty).

@@ -1,13 +1,16 @@
 // The engine behind engine.h, for engine/*.c and for tests that drive it without a thread.
 #pragma once
+#include "engine/dist/lead.h"
 #include "engine/engine.h"
+#include "engine/model/prompt_tasks.h"
 #include "engine/run/instance.h"
 #include "engine/text/chat_template.h"
 #include "engine/turnover.h"
 #include <pthread.h>
 
-// How many turns may run and wait: places and queue, for idle ones this part of them; for all owners
-// together at most twice as many (engine_turns.c).
+// Turns of idle priority may take a TURNS_IDLE_PART-th of the places (running and queued together).
+// When they are full, owners that have few turns get more, up to TURNS_OVERFULL times as many in all
+// (engine_turns.c).
 enum { TURNS_IDLE_PART = 4, TURNS_OVERFULL = 2 };
 
 // The turns of one owner of sessions, with one priority, that run or wait.
@@ -47,17 +50,21 @@ struct engine {
     char model_name[256], backend_name[128], template_error[512];
     struct backend *backend;
     struct model *model;
+    struct lead lead;            // of the other ranks, if there are any
     struct tokenizer *tokenizer; // NULL: ids only
     struct chat_template *chat;  // NULL: no chat turns
+    struct prompt_tasks tasks;
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
 
     // The owner's thread.
-    struct owned *owned;          // uthash
-    struct known_snapshot *known; // uthash
-    int32_t n_forget;             // of them, with forget
-    bool saves_at_stop;           // engine_save_at_stop was called
-    bool has_snapshots;           // constant
+    struct owned *owned;                         // uthash
+    struct known_snapshot *known;                // uthash
+    double *lent;                                // the last event's context_embedding
+    const struct engine_branches *lent_branches; // and its branches: the first of struct branches
+    int32_t n_forget;                            // known snapshots with `forget` set
+    bool saves_at_stop;                          // engine_save_at_stop was called
+    bool has_snapshots;                          // constant
     // uthash; the configuration names all owners, so it has no bound
     struct turn_owner *turn_owners;
     int32_t n_active[ENGINE_N_PRIORITIES], n_busy[ENGINE_N_PRIORITIES]; // turns; owners with turns

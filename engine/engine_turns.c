@@ -168,12 +168,36 @@ static int check_log(const struct engine *e, const struct engine_turn *t, struct
                        (long long)t->n_ids, (long long)t->session_len);
     }
     for (int64_t i = 0; i < t->n_ids; i++) {
+        if (prompt_allows(t->prompt, i, t->ids[i])) continue;
         if (t->ids[i] < 0 || t->ids[i] >= e->info.n_vocab) {
             return err_set(err, E_INVAL, "ids: %d at position %lld is not in the vocabulary of %d",
                            t->ids[i], (long long)i, e->info.n_vocab);
         }
     }
     return 0;
+}
+
+static int check_prompt(const struct engine *e, const struct engine_turn *t, struct err *err) {
+    const struct prompt *p = t->prompt;
+    if (!p) return 0;
+    if (p->width != prompt_width(&e->model->config, p->kind))
+        return err_set(err, E_INVAL, "prompt: made for another model");
+    for (int32_t i = 0; i < prompt_n_prefix(p); i++)
+        if (i >= t->n_ids - 1 || t->ids[i] != PROMPT_ID_FIRST + i)
+            return err_set(err, E_INVAL,
+                           "ids: a log with a prefix begins with its %d virtual tokens, and has "
+                           "more tokens than those",
+                           p->n_rows);
+    return 0;
+}
+
+int engine_prompt_load(const struct engine *e, const char *dir, struct prompt **out,
+                       struct err *err) {
+    return prompt_load(out, &e->model->config, dir, err);
+}
+
+int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
+    return prompt_width(&e->model->config, kind);
 }
 
 static int check_turn(const struct engine *e, const struct engine_turn *t, struct err *err) {
@@ -192,16 +216,56 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
     }
     if (t->share_group > INT64_MAX)
         return err_set(err, E_INVAL, "share_group: larger than %lld", (long long)INT64_MAX);
-    if (t->sampling.n_stop > 0 && !e->tokenizer) {
+    if (t->sampling.stop.n_texts > 0 && !e->tokenizer) {
         return err_set(err, E_INVAL,
                        "stop: the model has no tokenizer, so its tokens have no text to stop at");
+    }
+    if (t->sampling.bad_words.n_texts > 0 && !e->tokenizer) {
+        return err_set(
+            err, E_INVAL,
+            "bad_words: the model has no tokenizer, so words must be lists of token ids");
     }
     if (t->lasting_id && strlen(t->lasting_id) > KV_SNAPSHOT_ID_MAX)
         return err_set(err, E_INVAL, "lasting_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     if (t->origin_id && strlen(t->origin_id) > KV_SNAPSHOT_ID_MAX)
         return err_set(err, E_INVAL, "origin_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
-    return check_log(e, t, err);
+    TRY(branches_check(t, e->n_eos, err));
+    TRY(check_log(e, t, err));
+    return check_prompt(e, t, err);
+}
+
+// Adds the tokens of one form of a word.
+static int add_bad_form(const struct engine *e, int32_t before, const char *text,
+                        struct sampling_words *words, struct err *err) {
+    struct token_list ids;
+    token_list_init(&ids);
+    int rc = engine_tokenize_after(e, before, text, strlen(text), &ids, err);
+    if (rc == 0) rc = sampling_words_add_ids(words, "bad_words", ids.ids, ids.len, err);
+    token_list_release(&ids);
+    return rc;
+}
+
+// The sampler bans token sequences: a text becomes those that it has in the midst of a text, with and
+// without a space before it.
+static int resolve_bad_texts(const struct engine *e, struct sampling_params *p, struct err *err) {
+    struct sampling_words *w = &p->bad_words;
+    char spaced[SAMPLING_WORD_BYTES + 1] = " ";
+    struct token_list any;
+    int32_t before = -1;
+    if (w->n_texts == 0) return 0;
+    token_list_init(&any);
+    if (engine_tokenize(e, "a", 1, false, &any, NULL) == 0 && any.len > 0)
+        before = any.ids[any.len - 1]; // a token of text
+    token_list_release(&any);
+    for (int32_t i = 0; i < w->n_texts; i++) {
+        const char *text = sampling_word_text(w, i);
+        strcpy(spaced + 1, text);
+        TRY(add_bad_form(e, before, text, w, err));
+        if (text[0] != ' ') TRY(add_bad_form(e, before, spaced, w, err));
+    }
+    w->n_texts = 0;
+    return 0;
 }
 
 static int check_room(const struct engine *e, const struct engine_turn *t, const struct owned *w,
@@ -220,6 +284,12 @@ static int check_room(const struct engine *e, const struct engine_turn *t, const
     return 0;
 }
 
+// Frees a turn that was not queued: its log is still the caller's.
+static void drop_new(struct live_turn *t) {
+    if (t) t->spec.ids = NULL;
+    live_turn_free(t);
+}
+
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
     struct owned *w = find(e, turn->sequence);
     TRY(check_turn(e, turn, err));
@@ -227,32 +297,46 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     if (!owner) return err_set(err, E_NOMEM, "no memory for another turn");
     struct turn_places *mine = &owner->places[turn->priority];
     TRY(check_room(e, turn, w, mine, err));
-    int32_t reserve =
-        kv_ring_max_blocks(turn->memory_len, turn->sink_len, e->instance.opt.prefill_tokens,
-                           e->info.block_tokens, live_turn_max_log(turn));
-    if (reserve > e->info.n_blocks) {
+    int64_t reserve = branches_reserve(turn, e->instance.opt.prefill_tokens, e->info.block_tokens,
+                                       live_turn_max_log(turn));
+    int32_t n_branches = turn->score_only ? 1 : branches_wanted(&turn->sampling);
+    if (reserve > e->info.n_blocks)
         return err_set(err, E_NOMEM,
-                       "memory_len %d needs %d cache blocks of %d tokens, and the cache has %d",
-                       turn->memory_len, reserve, e->info.block_tokens, e->info.n_blocks);
-    }
+                       "memory_len %d%s needs %lld cache blocks of %d tokens, and the cache has %d",
+                       turn->memory_len,
+                       n_branches > 1 ? ", with these branches and max_tokens," : "",
+                       (long long)reserve, e->info.block_tokens, e->info.n_blocks);
     if (!turn->sampling.has_seed) {
         turn->sampling.seed = random_u64();
         turn->sampling.has_seed = true;
     }
     struct live_turn *t = live_turn_new(turn, clock_mono_us(e->clock));
+    if (t) {
+        int rc = resolve_bad_texts(e, &t->spec.sampling, err);
+        if (rc == 0) rc = context_reserve(&t->context, e->info.width, err);
+        if (rc == 0)
+            rc = branches_new(&t->branches, &t->spec, live_turn_max_log(&t->spec), e->info.n_vocab,
+                              e->eos_ids, e->n_eos, err);
+        if (rc < 0) {
+            drop_new(t);
+            return rc;
+        }
+    }
     w = t ? find_or_add(e, turn->sequence) : NULL;
     if (!w) {
-        free(t); // not live_turn_free: the log is still the caller's
+        drop_new(t);
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
-    t->sched.reserve = reserve;
+    t->sched.reserve = (int32_t)reserve;
+    int32_t most = e->instance.opt.max_running;
+    t->sched.places = n_branches < most ? n_branches : most;
     t->sched.priority = turn->priority;
     t->sched.never_paused = turn->on_logits;
     struct command c = {
         .kind = COMMAND_SUBMIT, .sequence = turn->sequence, .turn_id = turn->turn, .turn = t};
     int rc = queue_try_push(&e->commands, &c);
     if (rc < 0) { // cannot happen while the table's bound holds
-        free(t);
+        drop_new(t);
         forget(e, w);
         return err_set(err, rc, "the engine's command queue is full");
     }
@@ -310,6 +394,7 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
         }
         forget(e, w);
     }
+    if (turn) prompt_free(turn->prompt);
     free(turn); // not live_turn_free: the log is t's
     free(t->ids);
     t->ids = NULL;
@@ -388,16 +473,25 @@ void engine_save_at_stop(struct engine *e) {
     e->saves_at_stop = queue_try_push(&e->commands, &c) == 0;
 }
 
+// What an event lends ends with the next one.
+static void take_event(struct engine *e, const struct engine_event *ev) {
+    free(e->lent);
+    e->lent = ev->context_embedding;
+    branches_free((struct branches *)e->lent_branches);
+    e->lent_branches = ev->branches;
+    note_event(e, ev);
+}
+
 int engine_poll(struct engine *e, struct engine_event *out) {
     if (e->n_forget > 0) forget_again(e);
     int got = queue_try_pop(&e->events, out);
-    if (got == 1) note_event(e, out);
+    if (got == 1) take_event(e, out);
     return got;
 }
 
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
     while (queue_pop(&e->events, out, timeout_us) == 1) {
-        note_event(e, out);
+        take_event(e, out);
         if (out->kind != ENGINE_FORKED && out->kind != ENGINE_SNAPSHOT) return 1;
     }
     return 0;

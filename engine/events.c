@@ -11,6 +11,10 @@ struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
     ev->turn = turn;
     ev->time_us = clock_mono_us(e->clock);
     ev->id = -1;
+    ev->branch = 0;
+    ev->has_context_logprob = false;
+    ev->context_embedding = NULL;
+    ev->branches = NULL;
     ev->logprob = 0;
     ev->n_alternatives = 0;
     ev->text_len = 0;
@@ -18,7 +22,7 @@ struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
     ev->source = CACHE_NONE;
     ev->finish = FINISH_EOS;
     ev->error_code = 0;
-    ev->queue_us = ev->prefill_us = ev->decode_us = 0;
+    ev->queue_us = ev->prefill_us = ev->decode_us = ev->paused_us = 0;
     ev->n_prefilled = ev->n_generated = 0;
     ev->why = RELEASE_ASKED;
     ev->resume_us = 0;

@@ -72,9 +72,9 @@ struct norm_args {
     const float *weight, *bias;
     float eps;
 };
-// In words, x the input: silu x sigmoid(x); gelu x Phi(x) by erf; gelu_tanh its tanh form;
-// quick_gelu x sigmoid(1.702 x); relu2 relu(x)^2; relu6 min(relu(x), 6); leaky_relu 0.01 x below
-// zero; mish x tanh(ln(1 + e^x)); linear x itself.
+// As formulas of the input x. silu: x * sigmoid(x). gelu: x * Phi(x), by erf. gelu_tanh: the same by
+// tanh. quick_gelu: x * sigmoid(1.702 x). relu2: relu(x)^2. relu6: min(relu(x), 6). leaky_relu: x,
+// below zero 0.01 x. mish: x * tanh(ln(1 + e^x)). linear: x.
 enum activation {
     ACT_SILU,
     ACT_GELU,
@@ -161,8 +161,9 @@ struct backend_ops {
     // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and
     // converts them to `linear`'s layout. All parts share dtype and cols. The views may be unmapped
     // afterwards. dtype is F32, F16, BF16 or, for weights of 8 bits with scales, I8 or F8_E4M3:
-    // linear then is y = scales[r] * sum of x[k] times the integers or numbers, with x as it is
-    // (kernels/int8.h, kernels/fp8.h). Parts have one block_k.
+    // linear then sums x[k] times the stored numbers and multiplies by scales[r]; x is not quantised,
+    // but for backend_cuda_options.fp8_activations
+    // (kernels/int8.h, kernels/fp8.h). All parts have the same block_k.
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
     // The same for I8 whose rows, all parts stacked, lie at `panels` in the layout of
@@ -196,9 +197,13 @@ struct backend_ops {
     // returned 1. *load and its arrays must not move until step_end. NULL: no copy runs beside a
     // step, and no batch has a load.
     int (*kv_layer_wait)(struct backend *be, int32_t layer);
+    // The contents of these n free blocks are of no use any more: their memory goes back to the
+    // system until they are written again. NULL: the cache's memory stays with the process.
+    void (*kv_blocks_unused)(struct backend *be, const struct kv_store *kv, const int32_t *blocks,
+                             int32_t n);
     // Debug builds (PARLEY_DEBUG_KV): when a block becomes free, its bytes become NaNs, and on the
-    // CPU AddressSanitizer reports any access; when it is taken again, access is allowed. In order
-    // with the ops.
+    // CPU AddressSanitizer reports any access; when it is taken again, access is allowed. It takes
+    // effect between the ops enqueued before and after the call.
     void (*kv_block_guard)(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 
     // --- one step --------------------------------------------------------------------------------
@@ -285,20 +290,20 @@ struct backend_ops {
                       int32_t n_heads, int32_t rot_dim, const float *cos_sin, const float *q_weight,
                       const float *k_weight, float eps);
 
-    // y (n, w->rows, half of that if gated) = act(linear): linear, rounded to act_dtype, then
-    // activate. OP_DECLINED: compose it from the ops.
+    // linear, its result rounded to act_dtype, then activate: y (n, w->rows; if gated, half as
+    // many). OP_DECLINED: compose it from the ops.
     int (*linear_activate)(struct backend *be, void *y, const void *x, int32_t n,
                            const struct weight *w, const float *bias, enum activation act,
                            bool gated);
 
-    // y = linear of norm(x), or linear_activate of it (act not NULL, mode LINEAR_STORE): norm(x)
-    // (n, w->cols) rounded to act_dtype. y must not overlap x. OP_DECLINED as above.
+    // norm of x (n, w->cols), its result rounded to act_dtype, then linear, or linear_activate where
+    // act is not NULL (mode LINEAR_STORE). y must not overlap x. OP_DECLINED as above.
     int (*norm_linear)(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                        void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                        const struct activate_args *act);
 
-    // y (n, down->rows) =|+= down(act(up(norm(x)))), a feed-forward's norm, linear, activate and
-    // linear; norm NULL: x is not normed; biases as in linear. y may be x. OP_DECLINED likewise.
+    // A whole feed-forward: y (n, down->rows) =|+= down(act(up(norm(x)))). norm NULL: no norm.
+    // Biases as in linear. y may be x. OP_DECLINED as above.
     int (*feed_forward)(struct backend *be, enum linear_mode mode, void *y, const void *x,
                         int32_t n, const struct norm_args *norm, const struct weight *up,
                         const float *up_bias, const struct weight *down, const float *down_bias,
@@ -337,11 +342,22 @@ int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads
 // The CUDA backend (kernels/cuda), where the build has it (PARLEY_CUDA). compute is the act_dtype:
 // weights of another 16-bit or 32-bit type are converted to it when they are loaded. deterministic:
 // the backend keeps the contract on numbers above, bit for bit on one kind of GPU, at a cost in
-// speed. E_NOTFOUND: no such GPU; E_UNSUPPORTED: this program has no code for it.
+// speed. fp8_activations: with many rows, linear by e4m3 weights also rounds x to e4m3, with a scale for
+// each row (and block of columns). E_NOTFOUND: no such GPU; E_UNSUPPORTED: this program has no code for it.
 struct backend_cuda_options {
     int device;
     enum dtype compute; // F32, F16, BF16
     bool deterministic;
+    bool fp8_activations; // not with deterministic
 };
 int backend_cuda_open(struct backend **out, const struct backend_cuda_options *o, struct err *err);
 int backend_cuda_count(void); // GPUs that the driver shows; 0 without a driver
+// What the driver says, for a diagnosis. Takes some of GPU 0's memory for the rest of the process.
+struct backend_cuda_look {
+    int n_gpus;
+    int driver, needed; // CUDA's version of the driver (0: none) and of this program; 13000 is 13.0
+    char name[96];      // of GPU 0
+    int64_t total, left; // bytes of its memory
+    char problem[160];   // "": none
+};
+void backend_cuda_look(struct backend_cuda_look *out);

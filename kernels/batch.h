@@ -34,6 +34,12 @@ struct kv_load {
     int32_t n;
 };
 
+// A row whose embedding is not of the model's table.
+struct batch_virtual {
+    int32_t row;
+    const float *embedding; // (embed_width) host memory
+};
+
 struct batch {
     int32_t n_rows; // tokens in this step
     int32_t n_seqs;
@@ -43,5 +49,9 @@ struct batch {
     const int32_t *logit_rows;      // (n_logits) ascending row numbers
     const struct batch_seq *seqs;   // (n_seqs)
     const struct batch_draw *draws; // (n_logits), or NULL: the device draws none
-    const struct kv_load *load;     // or NULL: nothing has to be loaded
+    // Rows of virtual tokens, ascending; their ids are 0. A device that records steps does not record
+    // one with such rows.
+    const struct batch_virtual *virtuals; // (n_virtual)
+    int32_t n_virtual;
+    const struct kv_load *load; // or NULL: nothing has to be loaded
 };

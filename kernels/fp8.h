@@ -1,19 +1,18 @@
 // Weights as e4m3 numbers (base/dtype.h) with scales: W[r][k] = scale * e4m3. Activations are not
-// quantised. DTYPE_F8_E4M3 views come in two kinds (struct tensor_view):
+// quantised, but on a GPU with fp8_activations (kernels/cuda/linear_fp8.c). DTYPE_F8_E4M3 views come in two kinds (struct tensor_view):
 //
 //   one scale for each output   what Parley makes itself, and folders with a scale for each channel
 //                               or one for the whole tensor
 //   one for each block of 128   columns of an output: folders whose scales belong to blocks of
-//                               128 x 128 weights, as DeepSeek's and Qwen3's. A row of such a block
-//                               is as good as a block of its own, so that rows may be taken from
-//                               anywhere.
+//                               128 x 128 weights, as DeepSeek's and Qwen3's. Each row stores the
+//                               scale of its block, so a view may take any rows.
 //
-// A sum over K adds the unscaled numbers in F32 and is multiplied by the scale once at the end;
-// with blocks, at the end of each block, and the products are added in ascending order.
+// linear sums the products with unscaled numbers in F32 and multiplies the sum by the scale. With
+// blocks it does so for each block, and adds the blocks' results in ascending order.
 //
-// Made by Parley: scale = max |x| / 448, the number x / scale to the nearest, ties to even. A row
-// of zeros (or of values whose scale is below F32's smallest) has scale 0. Shared by loading and by
-// `parley quantize`, so that both give the same bits.
+// How Parley quantises: scale = max |x| / 448; the stored number is x / scale, to the nearest, ties
+// to even. A row of zeros (or of values whose scale is below F32's smallest) has scale 0. Loading and
+// `parley quantize` share this code, so both give the same bits.
 //
 // No view holds a NaN (0x7f, 0xff): the loader refuses such a tensor. The kernels can therefore
 // widen with a shift, which is exact for all other codes.

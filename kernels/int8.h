@@ -11,8 +11,8 @@
 // Panels are the layout of such a matrix (rows, cols) on the CPU and in the files of `parley
 // quantize`, which are mapped (engine/model/README.md):
 //
-//   [panel][k / 4][16][4] bytes: 16 rows to a panel, of them 4 columns after 4 columns; each byte
-//   is q + 128 (kernels/cpu/linear_int8.inc says why)
+//   [panel][k / 4][16][4] bytes: a panel has 16 rows; it stores four columns of all of them, then
+//   the next four columns. Each byte is q + 128 (kernels/cpu/linear_int8.inc says why)
 //
 // Rows are padded to a whole panel and columns to a tile of 64, with q = 0. Panels begin at a
 // multiple of 64 bytes. The layout is the same for all instruction sets.

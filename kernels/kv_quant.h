@@ -5,10 +5,10 @@
 //   e4m3: scale = max |x| / 448, q = x / scale to the nearest such number, ties to even
 //
 // K and V each have one scale for a position and kv head. A position is quantised once, when it is
-// written, from its own values, so no other token, chunk or batch can change its bits. A scale for
-// more positions (a block, a head) would have to be known before the later ones are computed. e4m3
-// needs a scale too: keys of models with biases exceed its 448, and values of some layers lie below
-// its 2^-9. Scaled, every vector can use all of its 15 binades.
+// written, from its own values, so no other token, chunk or batch can change its bits. (One scale for
+// several positions would depend on values that are computed later.) e4m3 needs a scale too: keys of
+// models with biases exceed its largest number, 448, and values of some layers lie below its
+// smallest, 2^-9.
 //
 // scale * q stands for x. If x holds an infinity or NaN, the scale is NaN and so are the values
 // read. A vector whose largest magnitude is below 2^-100 is stored as zero.

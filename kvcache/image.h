@@ -1,7 +1,7 @@
 // An image: the copy of a ring's blocks in host memory. It knows which blocks have a copy, and up to
-// which position each copy is right. Bookkeeping like the ring's: the bytes are the caller's, at host
-// block ids from a pool of their own. Such a block may have other holders: a snapshot that is being
-// written, and images of forks and of equal beginnings. Engine thread only.
+// which position each copy is valid. It does bookkeeping only: the caller copies the bytes, into host
+// blocks that have a pool of their own. A host block may have several holders: images of forks and of
+// equal beginnings, and a snapshot that is being written. Engine thread only.
 //
 // All blocks but the last are written once, so an image is updated, not made anew: after a turn only
 // the blocks that the turn wrote are copied.
@@ -14,7 +14,7 @@
 struct kv_copy {     // of one block
     int32_t host;    // host block id, -1: no copy
     int64_t logical; // the block's positions are [logical, logical + 1) * block_tokens
-    int64_t upto;    // the copy is right for positions below this one
+    int64_t upto;    // the copy is valid for positions below this one
 };
 
 struct kv_image {
@@ -26,17 +26,17 @@ struct kv_image {
 
 // An empty image for rings of this shape. E_NOMEM leaves it zeroed.
 int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring *shape);
-// A zeroed image takes over what another has of the first n positions, host blocks shared. O(slots),
-// and no byte moves; either of the two copies to blocks of its own later. E_NOMEM leaves it zeroed.
+// A zeroed image takes over what another has of the first n positions. They share the host blocks;
+// later each copies into blocks of its own. O(slots), no bytes are copied. E_NOMEM leaves it zeroed.
 int kv_image_fork(struct kv_image *to, const struct kv_image *from, int64_t n,
                   int32_t block_tokens);
-// Whether it has right copies of all blocks that a ring of this shape and n positions holds.
+// Whether it has valid copies of all blocks that a ring of this shape and n positions holds.
 bool kv_image_serves(const struct kv_image *m, const struct kv_ring *shape, int64_t n);
 void kv_image_release(struct kv_image *m); // gives every host block back; of a zeroed one: nothing
-// The log has changed from position n on: copies of later positions are no longer right.
+// The log has changed from position n on: copies of later positions are no longer valid.
 void kv_image_cut(struct kv_image *m, int64_t n, int32_t block_tokens);
 
-// How many of the ring's blocks have no copy that is right up to n_tokens. 0: the image is complete.
+// How many of the ring's blocks have no copy that is valid up to n_tokens. 0: the image is complete.
 int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r);
 // The next block to copy. 1: *slot, with its host block in copies[*slot].host and the ring's in
 // r->blocks[*slot]; the caller copies the bytes and calls kv_image_copied. 0: none is missing, and
@@ -44,6 +44,6 @@ int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r);
 // A full block of a group whose copy another image has is shared with that image instead.
 int kv_image_next(struct kv_image *m, const struct kv_ring *r, int32_t *slot);
 void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot);
-// Takes host blocks for all blocks of the ring and marks them right; the caller fills them from
-// elsewhere. All or nothing: E_NOMEM.
+// Takes host blocks for all blocks of the ring and marks them valid; the caller fills them, from a
+// snapshot. All or nothing: E_NOMEM.
 int kv_image_fill(struct kv_image *m, const struct kv_ring *r);

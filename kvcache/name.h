@@ -29,7 +29,7 @@ void kv_names_release(struct kv_names *k);
 // The name of an empty log; tag: kv_ring.tag.
 struct hash128 kv_name_begin(const struct kv_names *k, uint64_t tag, int32_t memory_len,
                              int32_t sink_len);
-// The name of a log that has one block of tokens ids (n) more than the log of the name `before`.
+// The name of the log that follows from the log named `before` by one more block, of tokens ids (n).
 struct hash128 kv_name_next(const struct kv_names *k, struct hash128 before, const int32_t *ids,
                             int32_t n);
 

@@ -23,7 +23,7 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
         kv_pool_release(p);
         return rc;
     }
-    p->n_blocks = p->n_free = n_blocks;
+    p->n_blocks = p->n_free = p->n_fresh = n_blocks;
     // Block 0 on top: a small load stays in the first pages of the arena.
     for (int32_t i = 0; i < n_blocks; i++) p->free_list[i] = n_blocks - 1 - i;
     return 0;
@@ -41,6 +41,8 @@ void kv_pool_release(struct kv_pool *p) {
 int32_t kv_pool_take(struct kv_pool *p) {
     if (p->n_free == 0) return -1;
     int32_t block = p->free_list[--p->n_free];
+    if (p->n_free < p->n_fresh) p->n_fresh = p->n_free;
+    if (p->n_free < p->n_rested) p->n_rested = p->n_free;
     assert(p->refs[block] == 0);
     p->refs[block] = 1;
     p->tags[block] = 0;
@@ -63,6 +65,20 @@ void kv_pool_unref(struct kv_pool *p, int32_t block) {
     kv_names_drop(&p->names, block);
     if (p->guard) p->guard(p->guard_ctx, block, true);
     p->free_list[p->n_free++] = block;
+}
+
+void kv_pool_watch(struct kv_pool *p) {
+    p->n_rested = p->n_free;
+}
+
+int32_t kv_pool_give_back(struct kv_pool *p, int32_t keep, int32_t most, const int32_t **blocks) {
+    int32_t end = p->n_rested < p->n_free - keep ? p->n_rested : p->n_free - keep;
+    int32_t n = end - p->n_fresh;
+    if (n > most) n = most;
+    if (n <= 0) return 0;
+    *blocks = p->free_list + p->n_fresh;
+    p->n_fresh += n;
+    return n;
 }
 
 uint64_t kv_pool_private_tag(struct kv_pool *p) {

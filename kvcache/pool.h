@@ -7,13 +7,16 @@
 struct kv_pool {
     int32_t n_blocks, n_free;
     int32_t *free_list; // (n_blocks) a stack: the block freed last is taken first, while it is warm
-    int32_t *refs;      // (n_blocks) holders; 0 = free
+    // Free blocks at the bottom of the stack: those that have not been taken since they were new, or
+    // since their memory was given back, and those that have not been taken since kv_pool_watch.
+    int32_t n_fresh, n_rested;
+    int32_t *refs;     // (n_blocks) holders; 0 = free
     uint64_t *tags;    // (n_blocks) of held blocks: only rings with the same tag may hold the block
     uint64_t last_tag; // given out by kv_pool_private_tag
     struct kv_names names; // of full blocks that may be shared
     int64_t n_extra;       // holders beyond each block's first: 0 while nothing is shared
-    uint32_t *counted;     // (n_blocks) the count that the block was last part of
-    uint32_t count;        // the current one (kv_pool_count_begin)
+    uint32_t *counted;     // (n_blocks) number of the last count that included the block
+    uint32_t count;        // number of the current count (kv_pool_count_begin)
     // Debug builds: called when a block becomes free, to poison its bytes, and when it is taken.
     // May be NULL.
     void (*guard)(void *ctx, int32_t block, bool is_free);
@@ -25,6 +28,12 @@ void kv_pool_release(struct kv_pool *p);
 int32_t kv_pool_take(struct kv_pool *p); // a block with one holder, or -1 when none is free
 void kv_pool_ref(struct kv_pool *p, int32_t block);
 void kv_pool_unref(struct kv_pool *p, int32_t block);
+
+// Blocks that rest can give their memory back. The last `keep` blocks that would be taken next stay
+// warm. Returns how many there are of those free since kv_pool_watch, at most `most`, which count
+// as fresh from then on; *blocks is valid until the next call.
+void kv_pool_watch(struct kv_pool *p);
+int32_t kv_pool_give_back(struct kv_pool *p, int32_t keep, int32_t most, const int32_t **blocks);
 
 // Tags: one for each group of sequences that may share blocks, and a new, unique one for each
 // sequence that shares with none.

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -152,6 +153,12 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
     return 0;
 }
 
+void kv_ring_unextend(struct kv_ring *r, int32_t n) {
+    int64_t block = r->map.block_tokens;
+    for (int64_t p = ceil_div(r->n_tokens, block) * block; p < r->n_tokens + n; p += block)
+        slot_drop(r, kv_map_slot(&r->map, p));
+}
+
 void kv_ring_commit(struct kv_ring *r, int32_t n) {
     r->n_tokens += n;
     int64_t needed = first_needed(r, r->n_tokens);
@@ -206,6 +213,36 @@ int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, stru
         slot_share(to, from, l * block);
     for (int64_t p = window; p < n; p += block) slot_share(to, from, p);
     return 0;
+}
+
+static int32_t n_slots(const struct kv_ring *r) {
+    return r->map.n_sink_blocks + r->map.n_ring_blocks;
+}
+
+int kv_ring_init_like(struct kv_ring *r, const struct kv_ring *like, struct err *err) {
+    size_t n = (size_t)n_slots(like);
+    int32_t *blocks = malloc(n * sizeof *blocks);
+    *r = (struct kv_ring){0};
+    if (!blocks) return err_set(err, E_NOMEM, "no memory for a ring of %zu blocks", n);
+    for (size_t i = 0; i < n; i++) blocks[i] = -1;
+    *r = *like;
+    r->map.blocks = r->blocks = blocks;
+    r->n_held = 0;
+    ring_clear(r);
+    return 0;
+}
+
+void kv_ring_share(struct kv_ring *to, const struct kv_ring *from) {
+    assert(to != from && n_slots(to) == n_slots(from));
+    // Holders first: `to` may hold the same blocks.
+    for (int32_t i = 0; i < n_slots(from); i++)
+        if (from->blocks[i] >= 0) kv_pool_ref(to->pool, from->blocks[i]);
+    ring_clear(to);
+    memcpy(to->blocks, from->blocks, (size_t)n_slots(from) * sizeof *to->blocks);
+    to->tag = from->tag;
+    to->n_held = from->n_held;
+    to->n_tokens = from->n_tokens;
+    to->first_held = from->first_held;
 }
 
 int64_t kv_ring_holds(const struct kv_ring *shape, int64_t n, int64_t i) {

@@ -24,16 +24,22 @@ int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_t
 
 int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, int32_t sink_len,
                  int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err);
-// Makes `to` a ring over the first n of from's positions, n at most its n_tokens: the same shape,
-// shared blocks. O(slots). Only a block that is not full is ever copied, when either of the two writes
-// to it. KV_GONE: from's window has passed what [0, n) needs. Then, and on an error, `to` is zeroed.
+// Makes `to` a ring of the same shape over the first n of from's positions (n <= from->n_tokens),
+// which shares its blocks. O(slots). Later, only a block that is not full is copied, when one of the
+// two writes to it. KV_GONE: from's window has passed what [0, n) needs. Then, and on an error, `to`
+// is zeroed.
 int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, struct err *err);
 void kv_ring_release(struct kv_ring *r); // gives every block back
+// An empty ring of the same shape, pool and tag. E_NOMEM.
+int kv_ring_init_like(struct kv_ring *r, const struct kv_ring *like, struct err *err);
+// `to`, a ring of the same shape as `from`, gives its blocks back and holds from's. Allocates nothing:
+// for the branches of one turn, whose rings are made when the turn begins.
+void kv_ring_share(struct kv_ring *to, const struct kv_ring *from);
 // How many of its blocks were not counted since kv_pool_count_begin.
 int32_t kv_ring_count(const struct kv_ring *r);
 
 // The logical number of the i-th block, ascending, that a ring of this shape and n positions holds;
-// -1: it holds only i blocks. Reads nothing of `shape` but its shape.
+// -1: it holds only i blocks. Of `shape` it reads the lengths and the map's sizes only.
 int64_t kv_ring_holds(const struct kv_ring *shape, int64_t n, int64_t i);
 // An empty ring takes the blocks that a ring of n positions holds; the caller fills them (kv_image)
 // before they are read. All or nothing: E_NOMEM leaves it empty.
@@ -44,6 +50,9 @@ int kv_ring_restore(struct kv_ring *r, int64_t n);
 // leaves the ring as it was. n <= chunk_tokens.
 int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t dst, int32_t src),
                    void *ctx);
+// Takes back an extend(n) whose step does not run: gives back the blocks behind n_tokens. A copy on
+// write stays.
+void kv_ring_unextend(struct kv_ring *r, int32_t n);
 // The n positions have been written. Gives back what the window has passed.
 void kv_ring_commit(struct kv_ring *r, int32_t n);
 

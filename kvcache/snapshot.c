@@ -59,6 +59,8 @@ static void fields(struct cursor *c, struct kv_snapshot_head *h, uint64_t *file_
     field_text(c, h->id, sizeof h->id);
     field_u64(c, &h->owner[0]);
     field_u64(c, &h->owner[1]);
+    field_u64(c, &h->prompt[0]);
+    field_u64(c, &h->prompt[1]);
     field_text(c, m->model, sizeof m->model);
     field_text(c, m->backend, sizeof m->backend);
     field_text(c, m->build, sizeof m->build);

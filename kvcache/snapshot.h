@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define KV_SNAPSHOT_HEAD_BYTES 1024
-#define KV_SNAPSHOT_VERSION 2
+#define KV_SNAPSHOT_VERSION 3
 #define KV_SNAPSHOT_ID_MAX 64
 #define KV_SNAPSHOT_MAKER_MAX 64
 #define KV_SNAPSHOT_MAX_TOKENS (1 << 28)
@@ -38,6 +38,7 @@ struct kv_snapshot_maker {
 struct kv_snapshot_head {
     char id[KV_SNAPSHOT_ID_MAX + 1]; // the sequence's lasting id
     uint64_t owner[2];               // a hash of the name of the sequence's user
+    uint64_t prompt[2];              // a hash of the table of its virtual tokens; 0: it has none
     struct kv_snapshot_maker maker;
     int32_t memory_len, sink_len; // of the ring
     int64_t n_tokens;             // length of the log

@@ -1,9 +1,9 @@
 // An answer kept whole. See answer.h.
 #include "sessions/answer.h"
+#include "base/array.h"
 #include "base/err.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TEXT_MAX ((size_t)1 << 28)
 
@@ -31,17 +31,9 @@ void answer_reset(struct answer *a) {
 static int grow(struct answer *a) {
     if (a->n < a->cap) return 0;
     size_t cap = a->cap ? a->cap * 2 : 64;
-    int32_t *ids = realloc(a->ids, cap * sizeof *ids);
-    if (!ids) return E_NOMEM;
-    a->ids = ids;
-    float *logprobs = realloc(a->logprobs, cap * sizeof *logprobs);
-    if (!logprobs) return E_NOMEM;
-    a->logprobs = logprobs;
-    if (a->n_top) {
-        struct engine_alternative *top = realloc(a->top, cap * (size_t)a->n_top * sizeof *top);
-        if (!top) return E_NOMEM;
-        a->top = top;
-    }
+    TRY(ARRAY_RESIZE(a->ids, cap));
+    TRY(ARRAY_RESIZE(a->logprobs, cap));
+    if (a->n_top) TRY(ARRAY_RESIZE(a->top, cap * (size_t)a->n_top));
     a->cap = cap;
     return 0;
 }
@@ -59,11 +51,31 @@ static int take_token(struct answer *a, const struct engine_event *e) {
     return 0;
 }
 
+// Another answer than the turn's own comes whole with its end.
+static int take_branch(struct answer *a, const struct engine_event *e) {
+    const struct engine_branches *all = e->branches;
+    if (!all || a->branch >= all->n) return E_NOTFOUND;
+    const struct engine_branch *b = &all->of[a->branch];
+    answer_reset(a);
+    for (int32_t i = 0; i < b->n; i++) {
+        TRY(grow(a));
+        a->ids[a->n] = b->ids[i];
+        a->logprobs[a->n] = b->logprobs[i];
+        for (int32_t k = 0; k < a->n_top; k++)
+            a->top[a->n * (size_t)a->n_top + (size_t)k] = (struct engine_alternative){.id = -1};
+        a->n++;
+    }
+    a->finish = b->finish;
+    return buf_add(&a->text, b->text, b->text_len);
+}
+
 bool answer_take(struct answer *a, const struct engine_event *e) {
-    if (e->kind == ENGINE_TOKEN && !a->failed) a->failed = take_token(a, e) < 0;
+    if (e->kind == ENGINE_TOKEN && e->branch == 0 && !a->failed) a->failed = take_token(a, e) < 0;
     if (e->kind != ENGINE_DONE) return false;
     a->finish = e->finish;
-    if (e->finish == FINISH_ERROR)
+    if (a->branch > 0 && e->finish != FINISH_ERROR)
+        a->failed |= take_branch(a, e) < 0;
+    else if (e->finish == FINISH_ERROR)
         snprintf(a->error, sizeof a->error, "%.*s", (int)e->text_len, e->text);
     else
         a->failed |= buf_add(&a->text, e->text, e->text_len) < 0;

@@ -8,6 +8,7 @@ struct answer {
     int32_t *ids;    // (n)
     float *logprobs; // (n)
     size_t n, cap;
+    int32_t branch;                 // which of the turn's answers: set before the turn; 0: its own
     int32_t n_top;                  // kept with each token: set before the turn; 0: none
     struct engine_alternative *top; // (n, n_top); id -1: there were fewer
     struct buf text;

@@ -4,6 +4,7 @@
 #include "sessions/service.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define RETRY_AFTER_MS 500 // where memory is short
 
@@ -29,8 +30,8 @@ const char *answer_code(int err_code) {
     }
 }
 
-static void fail(struct sessions *ss, const struct asker *to, const char *code,
-                 int64_t retry_after_ms, const char *message) {
+void answer_later(struct sessions *ss, const struct asker *to, const char *code,
+                  int64_t retry_after_ms, const char *message) {
     struct session_answer a = {.kind = ANSWER_ERROR,
                                .request_id = to->request_id,
                                .code = code,
@@ -45,11 +46,6 @@ struct session_answer answer_of(const struct request *r, enum session_answer_kin
         .kind = kind, .request_id = r->request_id, .session_id = r->session, .turn = r->turn};
 }
 
-void answer_later(struct sessions *ss, const struct asker *to, const char *code,
-                  int64_t retry_after_ms, const char *message) {
-    fail(ss, to, code, retry_after_ms, message);
-}
-
 struct asker asker_of(const struct request *r) {
     return (struct asker){.client = r->client, .request_id = r->request_id, .session = r->session};
 }
@@ -61,20 +57,33 @@ void answer_fail(struct sessions *ss, const struct asker *to, const char *code, 
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    fail(ss, to, code, 0, message);
+    answer_later(ss, to, code, 0, message);
 }
 
 void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
                   const char *message) {
     int64_t retry_ms = 0;
     if (err_code == E_BUSY)
-        retry_ms = (engine_retry_us(ss->engine, to->owner, to->priority) + 999) / 1000;
+        retry_ms = (residence_retry_us(ss, to->owner, to->priority) + 999) / 1000;
     if (err_code == E_NOMEM) {
         ss->memory_short = true;
         retry_ms = RETRY_AFTER_MS;
         message = "the server is out of memory";
     }
-    fail(ss, to, err_code == E_NOMEM || !code ? answer_code(err_code) : code, retry_ms, message);
+    answer_later(ss, to, err_code == E_NOMEM || !code ? answer_code(err_code) : code, retry_ms,
+                 message);
+}
+
+const char *job_code(const struct store_job *job) {
+    const char *code = answer_code(job->rc);
+    return strcmp(code, "internal") == 0 ? "store_failed" : code;
+}
+
+void answer_job_failed(struct sessions *ss, const struct store_job *job) {
+    // The same sentence as for a missing session: another owner's must not show.
+    const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
+    struct asker to = {.client = job->client, .request_id = job->request_id, .session = job->id};
+    answer_error(ss, &to, job_code(job), job->rc, message);
 }
 
 int refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...) {
@@ -84,7 +93,7 @@ int refuse(struct sessions *ss, const struct request *r, const char *code, const
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    fail(ss, &to, code, 0, message);
+    answer_later(ss, &to, code, 0, message);
     return 0;
 }
 

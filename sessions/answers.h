@@ -20,6 +20,11 @@ void answer_fail(struct sessions *ss, const struct asker *to, const char *code, 
 void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
                   const char *message);
 
+// For what the store refused.
+struct store_job;
+const char *job_code(const struct store_job *job);
+void answer_job_failed(struct sessions *ss, const struct store_job *job);
+
 // An answer to begin with: it names the request, its session and its turn.
 struct session_answer answer_of(const struct request *r, enum session_answer_kind kind);
 

@@ -24,8 +24,7 @@ int branch_rewind(struct session *s, const struct request *r) {
     if (!p) return E_NOMEM;
     if (to == s->head) return answer_in_place(s, p);
     if (head_move(s, to, p) < 0) {
-        DL_DELETE(s->pending, p);
-        pending_free(p);
+        pending_drop(&s->pending, p);
         return E_NOMEM;
     }
     p->seq = p->rewound_seq;

@@ -32,7 +32,7 @@ static void client_forget(struct sessions *ss, struct client *c) {
 }
 
 void clients_release(struct sessions *ss, struct client *c) {
-    if (!c->attachments && !c->authored && c->n_deferred == 0 && !c->streaming && !c->waiting)
+    if (!c->attachments && !c->authored && c->n_deferred == 0 && !c->stream && !c->waiting)
         client_forget(ss, c);
 }
 

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
-#include <string.h>
 #include <utlist.h>
 
 #define AGAIN_US 100000
@@ -127,9 +126,12 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
     replays_session_gone(ss, job->key);
     limits_add_stored(ss, job->owner, -1, -job->stored_bytes);
     struct session *s = service_find(ss, job->owner, job->id);
-    if (s && s->life == LIFE_STUB) clients_lose(s);
+    if (s && s->life == LIFE_UNLOADED) clients_lose(s);
     session_lasting_name(job->owner, job->id, lasting);
-    engine_snapshot_forget(ss->engine, 0, lasting);
+    struct instance *i;
+    DL_FOREACH(ss->placement.instances, i) {
+        engine_snapshot_forget(i->engine, 0, lasting);
+    }
     if (!job->expired) ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     service_changed(ss, job->key, job->owner, job->id, true);
     expire_done(ss, job->id, job->expired);

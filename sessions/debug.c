@@ -1,12 +1,12 @@
 // What is on record, shown. See debug.h, service.h.
 //
-// Turns come from the store by the way of older turns (history.c): the request waits, with what
-// comes behind it for its session, and finds what was read in debug_read().
+// A turn goes out in pieces (streams.c). The store reads the turn again for each piece, so a client
+// that stops reading holds no memory.
 #include "sessions/debug.h"
 #include "base/err.h"
 #include "sessions/answers.h"
+#include "sessions/record_view.h"
 #include "sessions/service.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,92 +14,97 @@ static bool ended(const struct session *s, const struct turn *t) {
     return t->state == TURN_DONE && t->rec.seq_last <= session_tellable(s);
 }
 
-// The code of what refuses it before anything is read, or NULL.
-static const char *refusal(const struct session *s, const struct request *r, const char **message) {
-    const struct sessions *ss = s->service;
+// True: it has been refused before anything is read.
+static bool refused(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
     const struct turn *t = session_turn(s, r->turn);
-    if (!t || !session_turn_visible(s, t)) {
-        *message = "the session has no such turn";
-        return "invalid";
-    }
-    if (r->kind == REQUEST_TURN) return NULL;
-    if (ss->draining) {
-        *message = "the server is shutting down";
-        return "shutting_down";
-    }
-    if (strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0) {
-        *message = "the session was made with another model";
-        return "unsupported";
-    }
-    if (!ended(s, t)) {
-        *message = "the turn has not ended";
-        return "invalid";
-    }
-    if (t->n_out == 0 && !rerun_ended_by_itself(&t->rec)) {
-        *message = "the turn has no answer to compare";
-        return "invalid";
-    }
-    if (replays_has(ss, r->client)) {
-        *message = "a replay that this connection asked for is running";
-        return "session_busy";
-    }
-    return NULL;
-}
-
-bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
-    const char *message;
-    if (r->kind != REQUEST_TURN || refusal(s, r, &message)) return false;
-    if (list) list[0] = r->turn;
-    *n = 1;
+    if (!t || !session_turn_visible(s, t))
+        refuse(ss, r, "invalid", "the session has no such turn");
+    else if (r->kind == REQUEST_TURN)
+        return false;
+    else if (ss->draining)
+        refuse(ss, r, "shutting_down", "the server is shutting down");
+    else if (!residence_model(s))
+        refuse(ss, r, "unsupported", "the session was made with another model");
+    else if (!ended(s, t))
+        refuse(ss, r, "invalid", "the turn has not ended");
+    else if (t->n_out == 0 && !rerun_ended_by_itself(&t->rec))
+        refuse(ss, r, "invalid", "the turn has no answer to compare");
+    else if (replays_has(ss, r->client))
+        refuse(ss, r, "session_busy", "a replay that this connection asked for is running");
+    else
+        return false;
     return true;
 }
 
-// Of a turn that can be shown only memory for reading it was missing.
 int debug_turn(struct session *s, const struct request *r) {
-    const char *message = "", *code = refusal(s, r, &message);
-    return code ? refuse(s->service, r, code, "%s", message) : E_NOMEM;
+    struct sessions *ss = s->service;
+    if (refused(s, r)) return 0;
+    struct store_job *job = service_job(STORE_TURNS, r, s->rec.id);
+    if (job) job->turns = malloc(sizeof *job->turns);
+    if (!job || !job->turns) {
+        store_job_free(job);
+        return E_NOMEM;
+    }
+    job->key = s->rec.key;
+    job->turns[0] = r->turn;
+    job->n_turns = 1;
+    return streams_begin_job(ss, r, job);
 }
 
 int debug_replay(struct session *s, const struct request *r) {
-    const char *message = "", *code = refusal(s, r, &message);
-    return code ? refuse(s->service, r, code, "%s", message) : replays_start(s, r);
+    return refused(s, r) ? 0 : replays_start(s, r);
 }
 
 // --- turns -------------------------------------------------------------------
 
-static void show(struct session *s, const struct request *r, const struct turn *t,
-                 const int32_t *ids) {
-    struct sessions *ss = s->service;
-    struct turn_detail detail = {.rec = &t->rec,
-                                 .ids = ids,
-                                 .logprobs = t->logprobs,
-                                 .n_ids = t->n_out,
-                                 .alternatives = t->alternatives};
-    struct session_answer a = answer_of(r, ANSWER_TURN);
-    a.detail = &detail;
-    turn_view_fill(t, (int64_t)t->n_out, t->state == TURN_DONE, &detail.turn);
-    if (t->state != TURN_DONE) detail.turn.seq_last = session_tellable(s);
-    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+// Of a turn that had not ended when its first piece was sent, each further one shows it as it was then.
+static void cut_back(struct store_job *job, struct stored_turn *t) {
+    if (!job->goes_on) job->n_tokens = t->rec.finish_reason[0] ? -1 : (int64_t)t->tokens.n;
+    if (job->n_tokens < 0) return;
+    t->rec.finish_reason[0] = '\0';
+    t->rec.n_output = job->n_tokens;
+    t->tokens.n = (size_t)job->n_tokens;
+    t->tokens.text_len = job->n_tokens ? t->tokens.text_ends[job->n_tokens - 1] : 0;
 }
 
-static void show_stored(struct session *s, const struct request *r, struct stored_turn *stored) {
-    struct turn *t = turn_new();
-    int rc = t ? turn_restore(t, stored) : E_NOMEM;
-    if (rc == 0) {
-        if (!t->rec.finish_reason[0]) t->state = t->rec.log_first < 0 ? TURN_QUEUED : TURN_RUNNING;
-        show(s, r, t, t->ids);
-    } else {
-        struct asker to = asker_of(r);
-        answer_error(s->service, &to, "store_failed", rc,
-                     "the record of this turn contradicts itself");
+static void check_read(struct store_job *job) {
+    if (job->rc < 0) return;
+    const struct stored_turn *t = job->loaded->n_turns ? job->loaded->turns : NULL;
+    bool without = t && t->tokens.n && t->rec.n_alternatives > 0 && !t->tokens.alternatives;
+    if (!t)
+        job->rc = err_set(&job->err, E_NOTFOUND, "the session was deleted");
+    else if ((int64_t)t->tokens.n != t->rec.n_output || without)
+        job->rc = err_set(&job->err, E_CORRUPT, "the record of this turn contradicts itself");
+}
+
+// Behind the first piece an error ends the answer.
+void debug_turn_read(struct sessions *ss, struct store_job *job) {
+    const struct session *s = service_find_key(ss, job->key);
+    struct turn_detail detail;
+    struct session_answer a = {
+        .kind = ANSWER_TURN, .request_id = job->request_id, .session_id = job->id};
+    check_read(job);
+    if (job->rc < 0 && !job->goes_on) {
+        answer_job_failed(ss, job);
+        return;
     }
-    turn_free(t);
-}
-
-bool debug_read(struct session *s, const struct request *r, struct stored_session *turns) {
-    if (r->kind != REQUEST_TURN) return false;
-    show_stored(s, r, &turns->turns[turns->n_turns - 1]);
-    return true;
+    if (job->rc == 0) {
+        struct stored_turn *t = job->loaded->turns;
+        cut_back(job, t);
+        detail = (struct turn_detail){.rec = &t->rec,
+                                      .ids = t->tokens.ids,
+                                      .logprobs = t->tokens.logprobs,
+                                      .n_ids = t->tokens.n,
+                                      .alternatives = t->tokens.alternatives};
+        stored_turn_view(t, &detail.turn);
+        if (s && detail.turn.state != TURN_DONE) detail.turn.seq_last = session_tellable(s);
+        a.detail = &detail;
+        a.engine = s ? session_engine(s) : NULL;
+    } else {
+        a.code = job_code(job), a.message = job->err.text;
+    }
+    job->more = streams_answer(ss, job->client, &a);
 }
 
 // --- events ------------------------------------------------------------------

@@ -19,6 +19,7 @@
 #define READ_TURNS 16 // at a time
 
 struct replaying {
+    struct stream stream;    // first: its answer, once it is over
     uint64_t sequence, turn; // the engine's numbers
     uint64_t client;
     struct owner *owner;
@@ -31,22 +32,35 @@ struct replaying {
     int64_t *path; // (n_path) the turns to be read, the one that is run last; n_read have been
     size_t n_path, n_read;
     struct session_record shape; // of its session: the window alone
+    struct prompt *prompt;       // its session's table
     struct stored_turn stored;
     struct replay_log log;
     struct rerun rerun;
+    struct instance *at; // where it runs
     struct replaying *prev, *next;
 };
 
-static void drop(struct sessions *ss, struct replaying *p) {
-    if (p->turn) engine_sequence_release(ss->engine, p->sequence);
+static void release_sequence(struct sessions *ss, struct replaying *p) {
+    if (p->turn) engine_sequence_release(p->at->engine, p->sequence);
+    p->turn = 0;
+}
+
+static void release(struct sessions *ss, struct replaying *p) {
+    release_sequence(ss, p);
+    p->at->n_sessions--;
     owner_use(p->owner, OWNER_OUTSTANDING_JOBS, -1);
-    DL_DELETE(ss->replays, p);
     rerun_release(&p->rerun);
     turn_record_release(&p->stored.rec);
     token_run_release(&p->stored.tokens);
+    prompt_free(p->prompt);
     free(p->log.ids);
     free(p->path);
     free(p);
+}
+
+static void drop(struct sessions *ss, struct replaying *p) {
+    DL_DELETE(ss->replays, p);
+    release(ss, p);
 }
 
 // code NULL: the one of rc.
@@ -56,25 +70,42 @@ static void fail(struct sessions *ss, struct replaying *p, const char *code, int
     answer_error(ss, &to, code, rc, message);
 }
 
-static void answer(struct sessions *ss, const struct replaying *p, enum session_answer_kind kind,
-                   const struct replay_detail *detail) {
-    struct session_answer a = {.kind = kind,
-                               .request_id = p->request_id,
-                               .session_id = p->session,
-                               .turn = p->stored.rec.turn,
-                               .replay = detail};
-    ss->cb.on_answer(ss->cb.ctx, p->client, &a);
+static struct session_answer answer(const struct replaying *p, enum session_answer_kind kind) {
+    return (struct session_answer){.kind = kind,
+                                   .request_id = p->request_id,
+                                   .session_id = p->session,
+                                   .turn = p->stored.rec.turn};
 }
 
-static void answer_found(struct sessions *ss, const struct replaying *p) {
+static void answer_found(struct sessions *ss, struct stream *st) {
+    struct replaying *p = (struct replaying *)st;
+    struct session_answer a = answer(p, ANSWER_REPLAYED);
+    uint64_t client = p->client;
     char instance[RECORD_INSTANCE_MAX];
     struct replay_detail detail = {.found = &p->rerun.found,
                                    .answer = &p->rerun.answer,
                                    .rec = &p->stored.rec,
                                    .build = ss->build,
                                    .instance = instance};
-    record_instance(instance, ss->info);
-    answer(ss, p, ANSWER_REPLAYED, &detail);
+    record_instance(instance, p->at->info);
+    a.replay = &detail;
+    a.engine = p->at->engine;
+    streams_answered(ss, client, streams_answer(ss, client, &a));
+}
+
+static void free_found(struct sessions *ss, struct stream *st) {
+    release(ss, (struct replaying *)st);
+}
+
+// Its answer goes out in pieces: it is no replay any more.
+static void finish(struct sessions *ss, struct replaying *p) {
+    char session[SESSION_ID_MAX + 1];
+    struct request r = {.client = p->client, .session = strcpy(session, p->session)};
+    memcpy(r.request_id, p->request_id, sizeof r.request_id);
+    DL_DELETE(ss->replays, p);
+    release_sequence(ss, p);
+    p->stream = (struct stream){.next = answer_found, .free = free_found};
+    if (streams_begin(ss, &r, &p->stream) < 0) refuse_memory(ss, &r);
 }
 
 // --- its way through the engine ----------------------------------------------
@@ -86,15 +117,17 @@ static int submit(struct sessions *ss, struct replaying *p, struct engine_turn *
     t->turn = ss->next_turn;
     t->owner = p->owner->number;
     t->priority = ENGINE_IDLE;
-    int rc = engine_turn_submit(ss->engine, t, err);
+    int rc = engine_turn_submit(p->at->engine, t, err);
     if (rc < 0) {
         free(t->ids);
         // "Never fits" is the session's shape, not a shortage that passes.
         return rc == E_NOMEM ? (err->code = E_INVAL) : rc;
     }
     p->turn = ss->next_turn++;
+    p->at->n_turns++;
     p->running = true;
-    if (!p->told) answer(ss, p, ANSWER_REPLAYING, NULL);
+    struct session_answer a = answer(p, ANSWER_REPLAYING);
+    if (!p->told) ss->cb.on_answer(ss->cb.ctx, p->client, &a);
     p->told = true;
     return 0;
 }
@@ -111,12 +144,14 @@ static void advance(struct sessions *ss, struct replaying *p) {
         rc = rerun_refused(&p->rerun, rc, &err);
         if (rc < 0) break;
     }
+    if (rc == 0 && p->rerun.found.verdict != REPLAY_FAILED) {
+        finish(ss, p);
+        return;
+    }
     if (rc < 0)
         fail(ss, p, NULL, rc, err.text);
-    else if (p->rerun.found.verdict == REPLAY_FAILED)
-        fail(ss, p, "internal", 0, p->rerun.found.why);
     else
-        answer_found(ss, p);
+        fail(ss, p, "internal", 0, p->rerun.found.why);
     drop(ss, p);
 }
 
@@ -159,17 +194,24 @@ static void begin(struct sessions *ss, struct replaying *p) {
     struct replay_window window;
     struct stored_session turns = {.rec = p->shape, .turns = &p->stored, .n_turns = 1};
     replay_window(&turns, false, &window); // the turn's log is the longest there is
+    window.prompt = p->prompt;
     rerun_begin(&p->rerun, &p->stored, p->log.ids, &window, true);
     advance(ss, p);
 }
 
 int replays_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
+    const struct prompt *prompt;
+    struct err err = {0};
     if (r->client == CLIENT_GONE || limits_refuse_job(ss, r)) return 0;
+    if (prompts_find(s, &prompt, &err) < 0) return refuse_err(ss, r, &err);
+    struct instance *at = residence_for_replay(s);
+    if (!at) return refuse(ss, r, "overloaded", "no instance of the model takes turns now");
     struct replaying *p = calloc(1, sizeof *p);
     if (!p) return E_NOMEM;
     DL_APPEND(ss->replays, p);
     p->sequence = REPLAY_SEQUENCES | ++ss->next_replay;
+    p->prompt = prompt_hold(prompt);
     p->client = r->client;
     p->owner = s->owner;
     owner_use(p->owner, OWNER_OUTSTANDING_JOBS, 1);
@@ -177,7 +219,9 @@ int replays_start(struct session *s, const struct request *r) {
     memcpy(p->request_id, r->request_id, sizeof p->request_id);
     strcpy(p->session, s->rec.id);
     p->stored.rec.turn = r->turn;
-    rerun_init(&p->rerun, ss->info, REPLAY_TOP);
+    p->at = at;
+    at->n_sessions++;
+    rerun_init(&p->rerun, at->info, REPLAY_TOP);
     p->shape.session_len = s->rec.session_len;
     p->shape.memory_len = s->rec.memory_len;
     p->shape.sink_len = s->rec.sink_len;
@@ -265,7 +309,7 @@ static void stop(struct sessions *ss, uint64_t client, int64_t key, const char *
             (key != ANY_SESSION && p->key != key))
             continue;
         p->stopped = true;
-        if (p->running) engine_turn_cancel(ss->engine, p->sequence, p->turn);
+        if (p->running) engine_turn_cancel(p->at->engine, p->sequence, p->turn);
         if (code) fail(ss, p, code, 0, message);
     }
 }
@@ -289,7 +333,7 @@ void replays_drain(struct sessions *ss) {
 void replays_free(struct sessions *ss) {
     struct replaying *p, *next;
     DL_FOREACH_SAFE(ss->replays, p, next) {
-        if (p->running) engine_turn_cancel(ss->engine, p->sequence, p->turn);
+        if (p->running) engine_turn_cancel(p->at->engine, p->sequence, p->turn);
         drop(ss, p);
     }
 }

@@ -3,9 +3,7 @@
 // Events are not queued for a client: it has a cursor, and what follows the cursor is read out of
 // the session when the client has room for it. A client that took everything is called once when
 // there is more.
-#include "base/err.h"
 #include "sessions/service.h"
-#include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
@@ -25,7 +23,7 @@ static void answer(struct session *s, const struct pending *p) {
                                .session_id = s->rec.id,
                                .deleted = s->life == LIFE_GONE};
     session_view_fill(s, &a.session);
-    a.seq = p->kind == PENDING_REWIND && p->repeated ? 0 : a.session.seq;
+    a.seq = p->kind == PENDING_REWIND && p->repeated ? 0 : a.session.rec.seq;
     ss->cb.on_answer(ss->cb.ctx, p->client, &a);
 }
 
@@ -45,9 +43,7 @@ void deliver_answer_told(struct session *s, uint64_t client, int64_t upto) {
 void deliver_forget_told(struct session *s, uint64_t client, int64_t upto) {
     struct pending *p, *next;
     DL_FOREACH_SAFE(s->told, p, next) {
-        if (p->client != client || p->seq > upto) continue;
-        DL_DELETE(s->told, p);
-        pending_free(p);
+        if (p->client == client && p->seq <= upto) pending_drop(&s->told, p);
     }
 }
 
@@ -173,14 +169,14 @@ static void fill_event(const struct session *s, const struct event_record *e,
     case EVENT_UPDATED:
     case EVENT_CLOSED:
         session_view_fill(s, &out->session);
-        out->session.seq = e->seq;
+        out->session.rec.seq = e->seq;
         out->deleted = s->life == LIFE_GONE;
         break;
     case EVENT_REWOUND: // as of then: a later one may have moved on
         session_view_fill(s, &out->session);
-        out->session.seq = e->seq;
-        out->session.head = out->head = e->turn;
-        out->session.n_tokens = session_tokens_at(s, e->seq);
+        out->session.rec.seq = e->seq;
+        out->session.rec.head = out->head = e->turn;
+        out->session.rec.n_tokens = session_tokens_at(s, e->seq);
         out->session.below = session_below(s, e->turn, e->seq);
         break;
     case EVENT_EVICTED:

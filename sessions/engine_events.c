@@ -1,6 +1,7 @@
 // What the engine says about a session: its turn's tokens and end, and where its cache is. See
 // service.h.
 #include "base/err.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/answers.h"
@@ -45,7 +46,7 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
     int rc = e->id < 0 ? turn_add_text(t, e->text, e->text_len) : take_token(s, t, e);
     if (rc < 0) { // out of memory: this turn ends with what it has
         t->failed = true;
-        engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, t->number);
+        residence_cancel(s, t->number);
         return;
     }
     if (t->n_out == 1 && e->id >= 0)
@@ -62,7 +63,7 @@ static void note_cache(struct session *s, int64_t tokens) {
     s->marks |= MARK_WATCHERS;
     if (s->cache == PLACE_DEVICE) {
         evict_start(&ss->idle, &s->idle, service_now(ss));
-        limits_share_cache(ss, s->owner);
+        limits_share_cache(ss, s->owner, s->instance);
     } else {
         evict_stop(&ss->idle, &s->idle);
     }
@@ -78,6 +79,27 @@ static int64_t cached_after(const struct session *s, const struct turn *t,
     return tokens > 0 ? tokens : 1; // there is something to release
 }
 
+// The context outputs that the turn asked for.
+static int note_context(struct turn *t, const struct engine_event *e, int32_t width) {
+    struct json_writer w;
+    struct buf out;
+    if (!e->has_context_logprob && !e->context_embedding) return 0;
+    buf_init(&out, (size_t)width * 32 + 256);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    if (e->has_context_logprob) json_put_float(&w, "logprob", (float)e->context_logprob);
+    if (e->context_embedding) {
+        json_open(&w, "embedding", '[');
+        for (int32_t i = 0; i < width; i++)
+            json_put_float(&w, NULL, (float)e->context_embedding[i]);
+        json_close(&w, ']');
+    }
+    json_close(&w, '}');
+    t->rec.context = buf_take(&out, NULL);
+    buf_release(&out);
+    return t->rec.context ? 0 : E_NOMEM;
+}
+
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
     struct turn_numbers *n = &t->rec.numbers;
     // An event's text has no NUL; what lies behind it is another event's
@@ -87,12 +109,16 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     if (t->n_out) n->first_token_us += n->queue_us;
     n->prefill_us = e->prefill_us;
     n->decode_us = e->decode_us;
+    n->paused_us = e->paused_us;
     n->computed_tokens = e->n_prefilled;
     owner_charge_tokens(s->owner, e->n_prefilled, service_now(s->service));
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
     n->resume_us = e->resume_us;
     t->file_refused = e->refused;
+    if (note_context(t, e, s->instance->info->width) < 0) t->failed = true;
+    bool whole = e->finish != FINISH_ERROR && e->finish != FINISH_SHUTDOWN && !t->failed;
+    if (whole && versions_note(t, e->branches) < 0) t->failed = true;
     if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)
         metric_observe(s->service->m_resume_time[n->source], (double)n->resume_us * 1e-6);
     note_cache(s, cached_after(s, t, e));
@@ -104,6 +130,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
         turns_finish(s, t, "interrupted", NULL, NULL);
     else
         turns_finish(s, t, engine_finish_name(e->finish), NULL, NULL);
+    if (whole && !t->failed) versions_take(s, t, e->branches);
 }
 
 // The end of a turn and a fork say whether what there is of the cache is in host memory.
@@ -136,10 +163,12 @@ static void on_left(struct session *s, const struct engine_event *e) {
     if (event_log_add(&s->events, kind, -1, reason, service_now_ms(ss)) > 0) save_now(s);
 }
 
-void engine_event_take(struct sessions *ss, const struct engine_event *e) {
-    struct session *s = service_find_key(ss, (int64_t)e->sequence);
-    if (!s) return; // it has left memory
-    service_touch(s);
+// A session without a cache and a turn lives nowhere.
+static void settle_residence(struct session *s) {
+    if (s->cache == PLACE_NONE && !s->engine_turn) residence_leave(s);
+}
+
+static void take(struct session *s, const struct engine_event *e) {
     if (e->kind == ENGINE_RELEASED || e->kind == ENGINE_PARKED) {
         on_left(s, e);
         return;
@@ -155,7 +184,7 @@ void engine_event_take(struct sessions *ss, const struct engine_event *e) {
         if (t) on_progress(s, t, e);
         break;
     case ENGINE_TOKEN:
-        if (t) on_token(s, t, e);
+        if (t && e->branch == 0) on_token(s, t, e);
         break;
     case ENGINE_DONE:
         s->engine_turn = 0;
@@ -174,4 +203,13 @@ void engine_event_take(struct sessions *ss, const struct engine_event *e) {
     case ENGINE_SNAPSHOT:
         break;
     }
+}
+
+void engine_event_take(struct sessions *ss, struct instance *from, const struct engine_event *e) {
+    struct session *s = service_find_key(ss, (int64_t)e->sequence);
+    if (!s || s->instance != from) return; // it has left memory, or moved
+    service_touch(s);
+    take(s, e);
+    if (e->kind == ENGINE_DONE || e->kind == ENGINE_RELEASED || e->kind == ENGINE_FORKED)
+        settle_residence(s);
 }

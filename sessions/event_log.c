@@ -1,5 +1,6 @@
 // The numbering of one session's events. See event_log.h.
 #include "sessions/event_log.h"
+#include "base/array.h"
 #include "base/err.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +22,7 @@ int64_t event_log_seq(const struct event_log *l) {
 }
 
 int event_log_reserve(struct event_log *l, size_t n) {
-    if (l->cap - l->n >= n) return 0;
-    size_t cap = l->cap ? l->cap * 2 : 8;
-    while (cap - l->n < n) cap *= 2;
-    struct event_entry *grown = realloc(l->entries, cap * sizeof *grown);
-    if (!grown) return E_NOMEM;
-    l->entries = grown;
-    l->cap = cap;
-    return 0;
+    return ARRAY_RESERVE(l->entries, l->cap, l->n + n);
 }
 
 static struct event_entry *push(struct event_log *l) {

@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #include "sessions/service.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +47,7 @@ static int copy_record(struct session *to, const struct session *from, const str
         to->origins[to->n_origins++] =
             record_strdup(i ? from->origins[i - 1] : from->lasting, &failed);
     rec->forked_turn = turn;
+    to->prompt = prompt_hold(from->prompt);
     if (r->title) {
         free(rec->title);
         rec->title = record_strdup(r->title, &failed);
@@ -117,7 +117,7 @@ static bool fork_refused(struct sessions *ss, const struct request *r) {
     else if (r->new_session && service_find(ss, r->owner, r->new_session))
         refuse(ss, r, "session_exists", "there is a session '%s' already", r->new_session);
     else
-        return limits_refuse_session(ss, r);
+        return limits_refuse_session(ss, r) || limits_refuse_resident(ss, r);
     return true;
 }
 
@@ -135,7 +135,9 @@ int fork_start(struct session *s, const struct request *r) {
         return E_NOMEM;
     }
     TRY(opening_admit(copy, r, copy->head));
-    engine_sequence_fork(ss->engine, (uint64_t)s->rec.key, (uint64_t)copy->rec.key,
+    if (!s->instance) return 0;
+    residence_enter(copy, s->instance);
+    engine_sequence_fork(s->instance->engine, (uint64_t)s->rec.key, (uint64_t)copy->rec.key,
                          (int64_t)copy->n_log);
     return 0;
 }

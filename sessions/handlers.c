@@ -18,7 +18,7 @@ int handle_attach(struct session *s, const struct request *r) {
     struct session_answer a = answer_of(r, ANSWER_ATTACHED);
     a.reset = reset;
     session_view_fill(s, &a.session);
-    a.seq = a.session.seq;
+    a.seq = a.session.rec.seq;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
     return 0;
 }
@@ -91,7 +91,7 @@ int handle_get(struct session *s, const struct request *r) {
         a.turns = views;
         a.n_turns = page.n;
         session_view_fill(s, &a.session);
-        a.seq = a.session.seq;
+        a.seq = a.session.rec.seq;
         ss->cb.on_answer(ss->cb.ctx, r->client, &a);
     }
     free(siblings.list);
@@ -111,7 +111,7 @@ int handle_update(struct session *s, const struct request *r) {
                       SESSION_CANCEL_AFTER_MAX_MS);
     if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
         return refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
-    if (r->sampling && !(sampling = layers_normal(ss, r->sampling, &err)))
+    if (r->sampling && !(sampling = layers_normal(residence_model(s), r->sampling, &err)))
         return refuse_err(ss, r, &err);
     if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
     bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
@@ -156,6 +156,6 @@ void handle_typing(struct sessions *ss, const struct request *r) {
     struct session *s = service_find(ss, r->owner, r->session);
     if (!s || !session_is_known(s)) return;
     if (session_has_turn(s)) return;
-    if (s->cache == PLACE_HOST) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
+    if (s->cache == PLACE_HOST) engine_sequence_warm(s->instance->engine, (uint64_t)s->rec.key);
     if (session_state(s) == SESSION_COLD) turns_hint(s);
 }

@@ -5,7 +5,6 @@
 // tokens and events lie. A request that needs more waits, and with it what comes behind it for this
 // session, until the store has read those turns; what it brought goes again when it is settled.
 #include "base/err.h"
-#include "base/log.h"
 #include "sessions/service.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
@@ -100,7 +99,7 @@ int history_need(struct session *s, const struct request *r) {
     struct store_job *job = NULL;
     size_t n = 0;
     int64_t *list = malloc((s->n_turns + 1) * sizeof *list);
-    int rc = !list ? E_NOMEM : debug_needs(s, r, list, &n) ? 0 : missing(s, r, list, &n);
+    int rc = list ? missing(s, r, list, &n) : E_NOMEM;
     if (rc < 0 || n == 0) {
         free(list);
         return rc;

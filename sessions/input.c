@@ -6,14 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+int input_no_model(const struct session *s, struct err *err) {
+    char names[PLACEMENT_NAMES_MAX];
+    return err_set(err, E_UNSUPPORTED,
+                   "the session was made with another model ('%s'); this server has %s",
+                   s->rec.model, placement_names(&s->service->placement, names));
+}
+
 struct input_source input_source_of(const struct session *s, const struct turn_input *in,
                                     int64_t parent) {
     bool first = in->kind == INPUT_CONTENT && !tree_chat_begun(s, parent);
+    int32_t last_id = tree_last_id(s, parent);
     return (struct input_source){.kind = in->kind,
                                  .text = in->text,
                                  .text_len = in->text_len,
                                  .system = first ? s->rec.system : NULL,
-                                 .last_id = tree_last_id(s, parent)};
+                                 .last_id = last_id,
+                                 .n_virtual = last_id < 0 ? (int32_t)s->rec.prompt_rows : 0};
 }
 
 static int render(const struct engine *e, const struct input_source *source, struct token_list *out,
@@ -36,6 +45,11 @@ int input_encode(const struct engine *e, const struct input_source *source, stru
     if (!engine_info(e)->tokenizer)
         return err_set(err, E_UNSUPPORTED, "the model has no tokenizer: it takes ids only");
     token_list_init(&list);
+    for (int32_t i = 0; i < source->n_virtual; i++)
+        if (token_list_push(&list, PROMPT_ID_FIRST + i) < 0) {
+            token_list_release(&list);
+            return err_set(err, E_NOMEM, "the server is out of memory");
+        }
     int rc = source->kind == INPUT_CONTENT ? render(e, source, &list, err)
                                            : engine_tokenize_after(e, source->last_id, source->text,
                                                                    source->text_len, &list, err);
@@ -58,12 +72,39 @@ void input_ids_release(struct input_ids *made) {
     *made = (struct input_ids){0};
 }
 
-static int check_ids(const struct sessions *ss, const struct turn_input *in, struct err *err) {
-    if (in->n_ids == 0) return err_set(err, E_INVAL, "input.ids is empty");
+static bool has_virtual(const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (prompt_is_virtual(ids[i])) return true;
+    return false;
+}
+
+int input_put_virtual(const struct session *s, struct turn *t) {
+    size_t n = (size_t)s->rec.prompt_rows, n_ids = t->rec.n_input_ids;
+    if (n == 0 || s->n_log > 0 || t->rec.kind != INPUT_IDS || has_virtual(t->rec.input_ids, n_ids))
+        return 0;
+    int32_t *ids = malloc((n + n_ids + 1) * sizeof *ids);
+    if (!ids) return E_NOMEM;
+    for (size_t i = 0; i < n; i++) ids[i] = PROMPT_ID_FIRST + (int32_t)i;
+    if (n_ids) memcpy(ids + n, t->rec.input_ids, n_ids * sizeof *ids);
+    free(t->rec.input_ids);
+    t->rec.input_ids = ids;
+    t->rec.n_input_ids = n + n_ids;
+    turn_note_input(t);
+    return 0;
+}
+
+// Where a prefix's virtual tokens may stand the engine knows.
+static int check_ids(const struct session *s, const struct turn_input *in, struct err *err) {
+    const struct engine_info *info = residence_model(s)->info;
+    if (in->n_ids == 0)
+        return err_set(err, E_INVAL,
+                       "input.ids is empty: only an empty session may begin so, with a start_id");
     for (size_t i = 0; i < in->n_ids; i++)
-        if (in->ids[i] < 0 || in->ids[i] >= ss->info->n_vocab)
+        if (in->ids[i] >= PROMPT_ID_FIRST && in->ids[i] - PROMPT_ID_FIRST < s->rec.prompt_rows)
+            continue;
+        else if (in->ids[i] < 0 || in->ids[i] >= info->n_vocab)
             return err_set(err, E_INVAL, "input.ids has %d; ids go from 0 to %d", in->ids[i],
-                           ss->info->n_vocab - 1);
+                           info->n_vocab - 1);
     return 0;
 }
 
@@ -72,22 +113,24 @@ static bool is_space(char c) {
 }
 
 // The least number of tokens that a text can have. A template may trim white space at both ends.
-static size_t fewest_tokens(const struct sessions *ss, const char *text, size_t len) {
-    if (!ss->info->longest_token) return 0;
+static size_t fewest_tokens(const struct engine_info *info, const char *text, size_t len) {
+    if (!info->longest_token) return 0;
     while (len > 0 && is_space(*text)) text++, len--;
     while (len > 0 && is_space(text[len - 1])) len--;
-    return len / (size_t)ss->info->longest_token;
+    return len / (size_t)info->longest_token;
 }
 
 int input_check(const struct session *s, const struct turn_input *in, struct err *err) {
-    if (in->kind == INPUT_IDS) return check_ids(s->service, in, err);
+    const struct served_model *m = residence_model(s);
+    if (!m) return input_no_model(s, err);
+    if (in->kind == INPUT_IDS) return check_ids(s, in, err);
     if (in->kind == INPUT_CONTINUE) return 0;
     if (in->text_len == 0)
         return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
     // Templates take C strings: nothing may be lost behind a NUL.
     if (memchr(in->text, '\0', in->text_len))
         return err_set(err, E_INVAL, "input has a NUL character");
-    size_t n = fewest_tokens(s->service, in->text, in->text_len);
+    size_t n = fewest_tokens(m->info, in->text, in->text_len);
     if ((int64_t)n < s->rec.session_len) return 0;
     return err_set(err, E_FULL,
                    "message too long: at least %zu tokens, at most %lld fit in this session", n,
@@ -101,7 +144,9 @@ int input_make(const struct session *s, struct turn *t, struct err *err) {
     struct input_source source = input_source_of(s, &in, r->parent);
     if (input_suits(&t->input, &source)) return 0;
     input_ids_release(&t->input);
-    return input_encode(s->service->engine, &source, &t->input, err);
+    const struct served_model *m = residence_model(s);
+    if (!m) return input_no_model(s, err);
+    return input_encode(m->engine, &source, &t->input, err);
 }
 
 int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err) {

@@ -13,6 +13,7 @@ struct input_source {
     size_t text_len;
     const char *system; // CONTENT: the system prompt; NULL: none, or already in the log
     int32_t last_id;    // of the log; -1: it is empty
+    int32_t n_virtual;  // virtual tokens of the session's table in front; 0 behind a log
 };
 struct input_ids {
     int32_t *ids; // (n)
@@ -30,8 +31,12 @@ struct input_source input_source_of(const struct session *s, const struct turn_i
 int input_encode(const struct engine *e, const struct input_source *source, struct input_ids *out,
                  struct err *err);
 bool input_suits(const struct input_ids *made, const struct input_source *source); // its context
+// Puts the session's virtual tokens before a first input of ids that has none. E_NOMEM.
+int input_put_virtual(const struct session *s, struct turn *t);
 void input_ids_release(struct input_ids *made);
 
+// E_UNSUPPORTED, with a sentence: the session's model is not served.
+int input_no_model(const struct session *s, struct err *err);
 // The checks return 0, or E_* with a sentence for the client.
 int input_check(const struct session *s, const struct turn_input *in, struct err *err);
 // Makes t->input, the ids that continue the log as it is now, unless it suits already.

@@ -45,13 +45,13 @@ static int search(struct search *s, const char *db_path, struct err *err) {
 }
 
 // While the database cannot be read, no file is removed.
-void leftovers_remove(struct sessions *ss, const char *db_path) {
-    struct search s = {.engine = ss->engine};
+void leftovers_remove(struct engine *e, const char *db_path) {
+    struct search s = {.engine = e};
     struct wanted *w, *next;
     struct err err = {0};
     int rc = search(&s, db_path, &err), n = 0;
     if (rc == 0)
-        n = engine_snapshots_tidy(ss->engine, is_wanted, &s);
+        n = engine_snapshots_tidy(e, is_wanted, &s);
     else
         log_warn("snapshot.leftovers", "error=%s", err_name(rc));
     if (n > 0) log_info("snapshot.leftovers", "removed=%d", n);

@@ -8,11 +8,11 @@ static const struct {
     const char *name;
     unsigned next;
 } lives[N_LIVES] = {
-    [LIFE_LOADING] = {"loading", TO(LIVE) | TO(STUB)},
-    [LIFE_STUB] = {"stub", TO(LOADING)},
+    [LIFE_LOADING] = {"loading", TO(LIVE) | TO(UNLOADED)},
+    [LIFE_UNLOADED] = {"unloaded", TO(LOADING)},
     [LIFE_OPENING] = {"opening", TO(LIVE) | TO(GONE)},
-    [LIFE_LIVE] = {"live", TO(STUB) | TO(LEAVING) | TO(CLOSING) | TO(DROPPING)},
-    [LIFE_LEAVING] = {"leaving", TO(LIVE) | TO(STUB)},
+    [LIFE_LIVE] = {"live", TO(UNLOADED) | TO(LEAVING) | TO(CLOSING) | TO(DROPPING)},
+    [LIFE_LEAVING] = {"leaving", TO(LIVE) | TO(UNLOADED)},
     [LIFE_CLOSING] = {"closing", TO(LIVE) | TO(DROPPING)},
     [LIFE_DROPPING] = {"dropping", TO(DELETING)},
     [LIFE_DELETING] = {"deleting", TO(LIVE) | TO(GONE)},

@@ -4,12 +4,12 @@
 #include <stdbool.h>
 
 enum session_life {
-    LIFE_LOADING, // the store reads it: only the id is known, requests wait
-    LIFE_STUB,    // idle with clients: only its name and their cursors are here; a request loads it
-    LIFE_OPENING, // new: requests wait until its first commit
-    LIFE_LIVE,    // answers requests
-    LIFE_LEAVING, // leaves memory when the engine has released its cache; a request keeps it
-    LIFE_CLOSING, // becomes closed when its turns have ended
+    LIFE_LOADING,  // the store reads it: only the id is known, requests wait
+    LIFE_UNLOADED, // idle with clients: only its name and their cursors are here; a request loads it
+    LIFE_OPENING,  // new: requests wait until its first commit
+    LIFE_LIVE,     // answers requests
+    LIFE_LEAVING,  // leaves memory when the engine has released its cache; a request keeps it
+    LIFE_CLOSING,  // becomes closed when its turns have ended
     LIFE_DROPPING, // becomes deleted when its turns have ended
     LIFE_DELETING, // the store deletes it: requests wait
     LIFE_GONE,     // deleted, or its opening was refused: its clients take the last events

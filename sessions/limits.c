@@ -25,12 +25,26 @@ static bool bytes_refused(struct sessions *ss, const struct request *r, struct o
     return true;
 }
 
+bool limits_refuse_bytes(struct sessions *ss, const struct request *r, int64_t bytes) {
+    struct owner *o = owner_of(ss, r);
+    if (o && owner_has_room(o, OWNER_STORED_BYTES, bytes)) return false;
+    if (o) refuse_limit(ss, r, o, OWNER_STORED_BYTES, "limit_reached", 0);
+    return true;
+}
+
 bool limits_refuse_session(struct sessions *ss, const struct request *r) {
     struct owner *o = owner_of(ss, r);
     if (!o || bytes_refused(ss, r, o)) return true;
     if (owner_has_room(o, OWNER_SESSIONS, 1)) return false;
     refuse_limit(ss, r, o, OWNER_SESSIONS, "limit_reached", 0);
     return true;
+}
+
+bool limits_refuse_resident(struct sessions *ss, const struct request *r) {
+    struct owner *o = owner_of(ss, r);
+    int64_t wait_ms = o ? owner_crowd_ms(o, service_now(ss)) : 0;
+    if (wait_ms) refuse_limit(ss, r, o, OWNER_RESIDENT_SESSIONS, "overloaded", wait_ms);
+    return !o || wait_ms;
 }
 
 static bool job_refused(struct sessions *ss, const struct request *r, struct owner *o) {
@@ -108,18 +122,18 @@ static struct session *session_of(const struct evict_node *node) {
 
 // The share is enforced only while less than a quarter of the cache is free. The session whose turn
 // ended last keeps its cache.
-void limits_share_cache(struct sessions *ss, struct owner *o) {
+void limits_share_cache(struct sessions *ss, struct owner *o, const struct instance *i) {
     struct engine_load load;
     double share = o->limits.cache_share;
     int64_t held = 0;
     if (share == 0) return;
-    engine_load(ss->engine, &load);
+    engine_load(i->engine, &load);
     if (load.blocks_free > load.blocks_total / 4) return;
-    double most = share * ss->info->n_blocks * ss->info->block_tokens;
+    double most = share * i->info->n_blocks * i->info->block_tokens;
     for (struct evict_node *n = ss->idle.last, *before; n; n = before) {
         struct session *s = session_of(n);
         before = n->prev;
-        if (s->owner != o) continue;
+        if (s->owner != o || s->instance != i) continue;
         bool newest = held == 0;
         held += s->cached_tokens;
         if (newest || (double)held <= most) continue;

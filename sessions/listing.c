@@ -2,6 +2,7 @@
 // service.h.
 #include "base/err.h"
 #include "sessions/answers.h"
+#include "sessions/record_view.h"
 #include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ int listing_start(struct sessions *ss, const struct request *r) {
         l->limit = r->limit <= 0 ? LIST_DEFAULT : r->limit > LIST_MAX ? LIST_MAX : r->limit;
         l->max_bytes = PIECE_BYTES;
     }
-    if (l && !failed) return streams_begin(ss, r, job);
+    if (l && !failed) return streams_begin_job(ss, r, job);
     store_job_free(job);
     return E_NOMEM;
 }
@@ -34,17 +35,10 @@ void listing_view(struct sessions *ss, const struct session_record *row, struct 
         session_view_fill(s, out);
         return;
     }
-    struct session cold = {.rec = *row, .running = -1};
     char lasting[SESSION_LASTING_BYTES];
-    session_view_fill(&cold, out);
-    out->state = row->closed_ms ? SESSION_CLOSED : row->n_tokens ? SESSION_COLD : SESSION_OPEN;
     session_lasting_name(row->owner, row->id, lasting);
-    out->snapshot = engine_has_snapshot(ss->engine, lasting);
-    out->n_turns = row->n_turns;
-    out->n_tokens = row->n_tokens;
-    out->seq = row->seq;
-    out->head = row->head;
-    out->below = -1;
+    record_session_view(row, out);
+    out->snapshot = placement_has_snapshot(&ss->placement, lasting);
 }
 
 // A list that fails behind its first piece ends there, with a cursor for the rest.

@@ -5,32 +5,34 @@
 #include "sessions/service.h"
 #include <string.h>
 
-static int check_lengths(const struct sessions *ss, const struct request *o,
+static int check_lengths(const struct served_model *m, const struct request *o,
                          struct session_record *r, struct err *err) {
-    const struct engine_info *info = ss->info;
-    int64_t memory_len = o->memory_len ? o->memory_len : ss->o.default_memory_len;
-    int64_t session_len = o->session_len ? o->session_len : ss->o.default_session_len;
+    const struct engine_info *info = m->info;
+    int64_t memory_len = o->memory_len ? o->memory_len : m->memory_len;
+    int64_t session_len = o->session_len ? o->session_len : m->session_len;
     if (memory_len < 1 || memory_len > info->max_memory_len)
         return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
-    // The default number of sinks gives way to a memory_len that is smaller.
-    int64_t sink_len = o->sink_len >= 0                      ? o->sink_len
-                       : ss->o.default_sink_len < memory_len ? ss->o.default_sink_len
-                                                             : memory_len - 1;
+    // The default number of sinks keeps a table's virtual tokens in sight, and gives way to a
+    // memory_len that is smaller.
+    int64_t sinks = m->sink_len;
+    if (sinks < r->prompt_rows) sinks = r->prompt_rows;
+    int64_t sink_len = o->sink_len >= 0 ? o->sink_len : sinks < memory_len ? sinks : memory_len - 1;
     if (sink_len >= memory_len)
         return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
                        (long long)memory_len);
     if (session_len < 2 || session_len > info->max_session_len)
         return err_set(err, E_INVAL, "session_len must be from 2 to %lld",
                        (long long)info->max_session_len);
+    if (r->prompt_rows >= session_len - 1)
+        return err_set(err, E_INVAL, "session_len %lld has no room behind %lld virtual tokens",
+                       (long long)session_len, (long long)r->prompt_rows);
     r->memory_len = (int32_t)memory_len;
     r->sink_len = (int32_t)sink_len;
     r->session_len = session_len;
     return 0;
 }
 
-static int check_open(const struct sessions *ss, const struct request *o, struct err *err) {
-    if (o->model && strcmp(o->model, ss->info->model_name) != 0)
-        return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
+static int check_open(const struct request *o, struct err *err) {
     if (o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
         return err_set(err, E_INVAL, "cancel_after_ms must be from 1 to %d",
                        SESSION_CANCEL_AFTER_MAX_MS);
@@ -44,14 +46,17 @@ static int check_open(const struct sessions *ss, const struct request *o, struct
 static int fill_record(struct session *s, const struct request *r, struct err *err) {
     struct sessions *ss = s->service;
     struct session_record *rec = &s->rec;
+    struct served_model *model;
     bool failed = false;
     const char *title = r->title ? r->title : "";
-    TRY(check_open(ss, r, err));
-    TRY(check_lengths(ss, r, rec, err));
-    rec->sampling = layers_normal(ss, r->sampling, err);
+    TRY(placement_find_model(&ss->placement, r->model, &model, err));
+    TRY(check_open(r, err));
+    TRY(prompts_open(s, model, r, err));
+    TRY(check_lengths(model, r, rec, err));
+    rec->sampling = layers_normal(model, r->sampling, err);
     if (!rec->sampling) return err->code;
-    rec->model = record_strdup(ss->info->model_name, &failed);
-    rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
+    rec->model = record_strdup(model->name, &failed);
+    rec->fingerprint = record_strdup(model->info->fingerprint, &failed);
     rec->title = record_strdup(title, &failed);
     rec->auto_title = title[0] == '\0';
     rec->cancel_after_ms = r->cancel_after_ms > 0 ? r->cancel_after_ms : 0;
@@ -64,14 +69,19 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
 int opening_start(struct sessions *ss, const struct request *r) {
     char drawn[RANDOM_ID_LEN + 1];
     struct err err = {0};
-    if (ss->draining) return refuse(ss, r, "shutting_down", "the server is shutting down");
-    if (limits_refuse_session(ss, r)) return 0;
+    if (ss->draining && !r->accepted)
+        return refuse(ss, r, "shutting_down", "the server is shutting down");
+    if (limits_refuse_session(ss, r) || limits_refuse_resident(ss, r)) return 0;
     if (!r->session) random_id(drawn);
     struct session *s = session_new(ss, r->owner, r->session ? r->session : drawn, LIFE_OPENING);
     if (!s) return E_NOMEM;
     if (fill_record(s, r, &err) < 0) {
         session_free(s);
         return refuse_err(ss, r, &err);
+    }
+    if (s->prompt && limits_refuse_bytes(ss, r, s->rec.stored_bytes)) {
+        session_free(s);
+        return 0;
     }
     return opening_admit(s, r, TURN_NONE);
 }

@@ -24,16 +24,21 @@
     X(sessions, INT, 1e12, "100000", "Stored sessions of an owner.")                               \
     X(resident_sessions, INT, 1e9, "1024",                                                         \
       "Sessions of an owner in memory. Beyond, its least recently used ones without a turn leave " \
-      "it, whatever max_resident_sessions is.")                                                    \
+      "it, whatever max_resident_sessions is. Those that cannot leave, because they are not on "   \
+      "disk yet or a client has not read their events, may be a quarter more, at least 64; then "  \
+      "opening another one is refused as overloaded, with a time.")                                \
     X(stored_bytes, BYTES, 1024 * TIB, "4GiB",                                                     \
       "Size of all sessions of an owner in the database, as the server counts it: texts of "       \
-      "inputs, "                                                                                   \
-      "16 bytes for each token, 1 KiB for a session and half of that for a turn.")                 \
+      "inputs, 16 bytes for each token, 1 KiB for a session and half of that for a turn. The "     \
+      "file, with its index of words, takes 0.3 times (empty sessions) to 1.4 times of that "      \
+      "(long answers).")                                                                           \
     X(outstanding_jobs, INT, 1e6, "64",                                                            \
-      "Turns of an owner that run or wait, and its replays, together.")                            \
+      "Turns of an owner that run or wait, its replays, exports and imports, together.")           \
     X(cache_share, FLOAT, 1, "0.5",                                                                \
-      "Share of the KV cache that idle sessions of an owner may keep. Beyond, the ones that are "  \
-      "idle longest are parked.")
+      "Share of the device's KV cache that idle sessions of an owner may keep while less than a "  \
+      "quarter of it is free. Beyond, the ones that are idle longest are parked. Of host memory "  \
+      "for parked caches an owner keeps up to half when others need room. Turns and replays that " \
+      "run have what they need; a prefix that sessions share counts for each.")
 
 #define ROW(prefix, name, type, max, fallback, help)                                               \
     {"owners",                                                                                     \
@@ -75,22 +80,13 @@ double owner_limit_value(const struct owner_limits *l, enum owner_limit which) {
 // --- the table ---------------------------------------------------------------
 
 void owners_init(struct owners *t, struct metrics *m) {
-    static const char *const labels[N_OWNER_LIMITS] = {"limit=\"requests_per_minute\"",
-                                                       "limit=\"tokens_per_minute\"",
-                                                       "limit=\"running_turns\"",
-                                                       "limit=\"connections\"",
-                                                       "limit=\"sessions\"",
-                                                       "limit=\"resident_sessions\"",
-                                                       "limit=\"stored_bytes\"",
-                                                       "limit=\"outstanding_jobs\"",
-                                                       "limit=\"cache_share\""};
     *t = (struct owners){0};
     for (int i = 0; m && i < N_OWNER_LIMITS; i++)
-        t->m_limited[i] = metrics_counter(
+        t->m_limited[i] = metrics_counter_of(
             m, "parley_limited_total",
             "Requests that met a limit of their owner, by the limit: refused, or, for "
             "running_turns, made to wait.",
-            labels[i]);
+            "limit", owner_limit_name((enum owner_limit)i));
 }
 
 struct owner *owners_get(struct owners *t, const char *name) {
@@ -157,7 +153,7 @@ int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, stru
         "requests a minute", "tokens a minute",
         "running turns",     "open connections",
         "stored sessions",   "sessions in memory",
-        "bytes in storage",  "turns and replays under way",
+        "bytes in storage",  "turns, replays, exports and imports under way",
         "of the KV cache"};
     struct buf limit;
     owner_met(t, o, which);
@@ -180,6 +176,42 @@ void owner_charge_requests(struct owner *o, double cost, int64_t now_us) {
     struct rate_limit l = limit_of_rate(o->limits.requests_per_minute);
     if (o->limits.requests_per_minute) rate_charge(&o->requests, &l, cost, now_us);
     o->used[OWNER_REQUESTS] += (int64_t)cost;
+}
+
+#define TURNOVER_US 1000000 // measured over
+#define TURNOVER_MIN 0.1    // a second: the longest time told is ten seconds
+#define CROWD_FIRST_MS 1000 // before anything was measured
+
+void owner_session_left(struct owner *o, int64_t now_us) {
+    struct owner_turnover *t = &o->turnover;
+    int64_t us = now_us - t->since_us;
+    t->n++;
+    if (us < TURNOVER_US) return;
+    t->per_second = t->since_us ? (double)t->n * 1e6 / (double)us : 0;
+    t->since_us = now_us;
+    t->n = 0;
+}
+
+static double turnover(const struct owner_turnover *t, int64_t now_us) {
+    double us = (double)(now_us - t->since_us);
+    double now = us < TURNOVER_US ? t->per_second : (double)t->n * 1e6 / us;
+    return now > TURNOVER_MIN ? now : TURNOVER_MIN;
+}
+
+int64_t owner_crowd_ms(struct owner *o, int64_t now_us) {
+    struct owner_turnover *t = &o->turnover;
+    int64_t limit = o->limits.resident_sessions, more = limit / 4;
+    if (limit == 0) return 0;
+    if (more < OWNER_CROWD_MIN) more = OWNER_CROWD_MIN;
+    int64_t room =
+        limit + more + o->used[OWNER_OUTSTANDING_JOBS] - o->used[OWNER_RESIDENT_SESSIONS];
+    if (room > 0) return 0;
+    if (t->per_second == 0) return CROWD_FIRST_MS;
+    struct rate_limit l = {turnover(t, now_us), (double)more};
+    t->promised.tokens = (double)room;
+    t->promised.at_us = now_us;
+    int64_t ms = rate_promise_ms(&t->promised, &l, 1);
+    return ms < (int64_t)(1000 / TURNOVER_MIN) ? ms : (int64_t)(1000 / TURNOVER_MIN);
 }
 
 int64_t owner_tokens_wait_ms(struct owner *o, int64_t now_us) {

@@ -18,7 +18,7 @@ enum owner_limit {
     OWNER_SESSIONS,          // stored
     OWNER_RESIDENT_SESSIONS, // in memory, attached or not
     OWNER_STORED_BYTES,
-    OWNER_OUTSTANDING_JOBS, // turns that run or wait, and replays
+    OWNER_OUTSTANDING_JOBS, // turns that run or wait; replays, exports and imports
     OWNER_CACHE_SHARE,      // used: tokens of idle sessions in the KV cache
     N_OWNER_LIMITS
 };
@@ -40,6 +40,13 @@ static inline const char *owner_limit_name(enum owner_limit which) {
     return owner_limits_table.keys[which].name;
 }
 
+// How fast sessions leave memory.
+struct owner_turnover {
+    int64_t since_us, n; // so many have left since then
+    double per_second;   // before; 0: not known
+    struct rate promised;
+};
+
 struct session;
 struct owner {
     char *name;
@@ -48,6 +55,8 @@ struct owner {
     int64_t used[N_OWNER_LIMITS];    // in force now; of a rate: all since the start
     int64_t refused[N_OWNER_LIMITS]; // requests, since the start
     struct rate requests, tokens;
+    struct rate changes; // of session.changed to all its watchers
+    struct owner_turnover turnover;
     size_t waiting_bytes;    // of answers, on all its connections
     struct session *waiting; // sessions whose turn waits for a place, in order (turns.c)
     UT_hash_handle hh;
@@ -79,3 +88,11 @@ void owner_charge_requests(struct owner *o, double cost, int64_t now_us); // one
 // milliseconds.
 int64_t owner_tokens_wait_ms(struct owner *o, int64_t now_us);
 void owner_charge_tokens(struct owner *o, int64_t n, int64_t now_us);
+
+// Sessions that are not committed yet, or have events that a client has not read, cannot leave
+// memory. Of those, and the ones that rest there, an owner may have a quarter more than its
+// limit, and at least OWNER_CROWD_MIN; sessions with a turn count among outstanding_jobs.
+#define OWNER_CROWD_MIN 64
+// 0: one more may be opened or read; else the milliseconds after which that is expected to be so.
+int64_t owner_crowd_ms(struct owner *o, int64_t now_us);
+void owner_session_left(struct owner *o, int64_t now_us);

@@ -25,7 +25,8 @@ static int read_import(struct preparation *p) {
 }
 
 static void make(struct preparation *p) {
-    p->rc = p->import ? read_import(p) : input_encode(p->engine, &p->source, &p->made, &p->err);
+    p->rc =
+        p->import ? read_import(p) : input_encode(p->model->engine, &p->source, &p->made, &p->err);
 }
 
 static void run(struct work *work) {
@@ -41,6 +42,7 @@ void preparing_free(struct preparation *p) {
     request_free(p->import);
     free((char *)p->source.text);
     free((char *)p->source.system);
+    placement_drop(p->model);
     free(p);
 }
 
@@ -89,7 +91,7 @@ static int submit(struct preparation *p, uint64_t lane, struct err *err) {
 static struct preparation *preparation_new(struct sessions *ss, struct err *err) {
     struct preparation *p = calloc(1, sizeof *p);
     if (p)
-        *p = (struct preparation){.ss = ss, .engine = ss->engine};
+        *p = (struct preparation){.ss = ss};
     else
         err_set(err, E_NOMEM, "the server is out of memory");
     return p;
@@ -108,6 +110,15 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     bool failed = false;
     struct preparation *p = preparation_new(s->service, err);
     if (!p) return NULL;
+    struct sessions *ss = s->service;
+    const struct served_model *m = residence_model(s);
+    if (m) m = placement_hold(&ss->placement, m->name);
+    if (!m) {
+        preparing_free(p);
+        input_no_model(s, err);
+        return NULL;
+    }
+    p->model = m;
     p->key = s->rec.key;
     p->turn = turn;
     p->source = input_source_of(s, in, parent);

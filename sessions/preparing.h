@@ -13,11 +13,11 @@
 
 struct preparation {
     struct work work;
-    struct sessions *ss; // NULL: no longer wanted
-    const struct engine *engine;
-    int64_t key;            // of the session
-    int64_t turn;           // the queued one; TURN_NONE: the session's waiting request
-    struct request *import; // IMPORT instead; owned
+    struct sessions *ss;              // NULL: no longer wanted
+    const struct served_model *model; // held; NULL: of an import
+    int64_t key;                      // of the session
+    int64_t turn;                     // the queued one; TURN_NONE: the session's waiting request
+    struct request *import;           // IMPORT instead; owned
     int64_t now_ms;
     struct input_source source; // its text and system are owned
     struct input_ids made;      // from the source

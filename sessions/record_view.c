@@ -2,31 +2,8 @@
 #include "sessions/record_view.h"
 
 void record_session_view(const struct session_record *r, struct session_view *out) {
-    *out = (struct session_view){
-        .id = r->id,
-        .title = r->title,
-        .model = r->model,
-        .system = r->system,
-        .auto_title = r->auto_title,
-        .state = r->closed_ms  ? SESSION_CLOSED
-                 : r->n_tokens ? SESSION_COLD
-                               : SESSION_OPEN,
-        .created_ms = r->created_ms,
-        .updated_ms = r->updated_ms,
-        .n_turns = r->n_turns,
-        .n_tokens = r->n_tokens,
-        .session_len = r->session_len,
-        .seq = r->seq,
-        .memory_len = r->memory_len,
-        .sink_len = r->sink_len,
-        .turn = -1,
-        .sampling = r->sampling,
-        .head = r->head,
-        .below = -1,
-        .forked_from = r->forked_from,
-        .forked_turn = r->forked_turn,
-        .cancel_after_ms = r->cancel_after_ms,
-    };
+    *out = (struct session_view){.rec = *r, .turn = -1, .below = -1};
+    out->state = r->closed_ms ? SESSION_CLOSED : r->n_tokens ? SESSION_COLD : SESSION_OPEN;
 }
 
 void record_turn_view(const struct turn_record *r, bool done, struct turn_view *out) {
@@ -47,6 +24,8 @@ void record_turn_view(const struct turn_record *r, bool done, struct turn_view *
     out->numbers.output_tokens = r->n_output;
     if (!done) return;
     out->finish_reason = r->finish_reason;
+    out->context = r->context;
+    out->branch = r->branch;
     out->seq_last = r->seq_last;
     out->error_code = r->error_code[0] ? r->error_code : NULL;
     out->error_message = r->error_message;

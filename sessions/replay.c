@@ -4,7 +4,6 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "sessions/input.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@ struct replay {
     const struct engine_info *info;
     const struct stored_session *stored;
     struct replay_window window;
+    struct prompt *prompt; // the record's own table; NULL: none
     struct replay_log log; // of the path to turn `at`; of what-if, as it is now
     int64_t at;
     int64_t *path;    // room for all turns
@@ -56,6 +56,12 @@ static int check_tree(const struct stored_session *s, struct err *err) {
     return good ? 0 : err_set(err, E_CORRUPT, "the record's turns do not make a tree");
 }
 
+static int find_table(struct replay *r, struct err *err) {
+    const struct session_record *rec = &r->stored->rec;
+    if (rec->prompt_data) TRY(record_prompt_make(rec, &r->prompt, err));
+    return record_prompt_find(rec, r->info, r->prompt, &r->window.prompt, err);
+}
+
 int replay_new(struct replay **out, struct engine *e, const struct stored_session *s,
                const struct replay_window *w, struct err *err) {
     struct replay *r = calloc(1, sizeof *r);
@@ -69,7 +75,9 @@ int replay_new(struct replay **out, struct engine *e, const struct stored_sessio
     answer_init(&r->answer, 0);
     r->at = TURN_NONE;
     r->path = malloc((s->n_turns + 1) * sizeof *r->path);
-    rc = r->path ? check_tree(s, err) : err_set(err, E_NOMEM, "no memory for a replay");
+    rc = find_table(r, err);
+    if (rc == 0)
+        rc = r->path ? check_tree(s, err) : err_set(err, E_NOMEM, "no memory for a replay");
     for (size_t i = 0; rc == 0 && i < s->n_turns; i++) rc = load_log(r, (int64_t)i, err);
     if (rc < 0) {
         replay_free(r);
@@ -86,6 +94,7 @@ void replay_free(struct replay *r) {
     free(r->log.ids);
     free(r->path);
     free(r->changes);
+    prompt_free(r->prompt);
     free(r);
 }
 
@@ -217,7 +226,8 @@ static int render(struct replay *r, size_t place, struct input_ids *out, struct 
                                   .text = t->input_text,
                                   .text_len = t->input_text_len,
                                   .system = first ? r->stored->rec.system : NULL,
-                                  .last_id = r->log.n ? r->log.ids[r->log.n - 1] : -1};
+                                  .last_id = r->log.n ? r->log.ids[r->log.n - 1] : -1,
+                                  .n_virtual = r->log.n ? 0 : (int32_t)r->stored->rec.prompt_rows};
     if (!t->input_text)
         return err_set(err, E_CORRUPT, "the record of turn %zu has no text of its input",
                        (size_t)t->turn);

@@ -18,7 +18,7 @@ static const size_t strings[] = {
     offsetof(struct request, model),  offsetof(struct request, system),
     offsetof(struct request, title),  offsetof(struct request, new_session),
     offsetof(struct request, query),  offsetof(struct request, forked_from),
-    offsetof(struct request, cursor),
+    offsetof(struct request, cursor), offsetof(struct request, prompt_task),
 };
 #define N_STRINGS (sizeof strings / sizeof *strings)
 
@@ -32,6 +32,7 @@ struct request *request_copy(const struct request *r) {
     if (!copy) return NULL;
     *copy = *r;
     copy->next = NULL;
+    prompt_hold(copy->prompt);
     for (size_t i = 0; i < N_STRINGS; i++)
         *string_at(copy, i) = record_strdup(*string_at(copy, i), &failed);
     copy->input.text = record_memdup(r->input.text, r->input.text_len, &failed);
@@ -50,5 +51,6 @@ void request_free(struct request *r) {
     free((int32_t *)r->input.ids);
     free((struct turn_sampling *)r->sampling);
     free((char *)r->archive);
+    prompt_free((struct prompt *)(uintptr_t)r->prompt);
     free(r);
 }

@@ -55,16 +55,20 @@ struct request {
     struct turn_input input; // START
     // OPEN, UPDATE, START, REGENERATE: the values given. NULL: none; UPDATE keeps the session's.
     const struct turn_sampling *sampling;
-    bool queue;  // START: waits behind a running turn instead of being refused
-    bool leaf;   // REWIND: the newest turn below `turn`
-    bool replay; // CANCEL: the client's replay of a turn of this session
+    bool queue;    // START: waits behind a running turn instead of being refused
+    bool accepted; // OPEN, START: its client was promised it before sessions_drain()
+    bool leaf;     // REWIND: the newest turn below `turn`
+    bool replay;   // CANCEL: the client's replay of a turn of this session
 
     // OPEN: the model's name, NULL: the one there is. Lengths: 0: the server's default.
     const char *model;
     int64_t session_len, memory_len;
     int64_t sink_len;   // -1: the default
     const char *system; // OPEN. NULL: none
-    const char *title;  // OPEN, UPDATE, FORK. NULL: none; kept; the source's
+    // OPEN: the table of the session's virtual tokens, a task's or one of the client's; NULL: none.
+    const char *prompt_task;
+    const struct prompt *prompt;
+    const char *title; // OPEN, UPDATE, FORK. NULL: none; kept; the source's
     // OPEN, UPDATE: when a connection ends and leaves no client, the session's turns are cancelled
     // after this time, unless a client attaches or starts a turn. 0: they finish. -1: 0; kept.
     int64_t cancel_after_ms;

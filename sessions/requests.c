@@ -7,8 +7,6 @@
 #include "sessions/answers.h"
 #include "sessions/preparing.h"
 #include "sessions/service.h"
-#include <stdlib.h>
-#include <string.h>
 #include <utlist.h>
 
 static const char damaged[] = "the record of this session is damaged";
@@ -26,16 +24,22 @@ static int defer(struct session *s, const struct request *r) {
     return 0;
 }
 
-// stub: NULL: none is there.
-static int load(struct sessions *ss, struct session *stub, const struct request *r) {
-    struct session *s = stub ? stub : session_new(ss, r->owner, r->session, LIFE_LOADING);
+// What only lets go of something is never refused.
+static bool lets_go(const struct request *r) {
+    return r->kind == REQUEST_CLOSE || r->kind == REQUEST_DETACH || r->kind == REQUEST_CANCEL;
+}
+
+// unloaded: the session's entry in memory, or NULL: it has none.
+static int load(struct sessions *ss, struct session *unloaded, const struct request *r) {
+    if (!lets_go(r) && limits_refuse_resident(ss, r)) return 0;
+    struct session *s = unloaded ? unloaded : session_new(ss, r->owner, r->session, LIFE_LOADING);
     struct store_job *job = s ? service_job(STORE_LOAD, r, r->session) : NULL;
-    if (!job || (!stub && service_add_loading(ss, s) < 0)) {
+    if (!job || (!unloaded && service_add_loading(ss, s) < 0)) {
         store_job_free(job);
-        if (!stub) session_free(s);
+        if (!unloaded) session_free(s);
         return E_NOMEM;
     }
-    if (stub) life_set(&s->life, LIFE_LOADING);
+    if (unloaded) life_set(&s->life, LIFE_LOADING);
     int rc = defer(s, r);
     job->client = CLIENT_GONE; // others may wait for it too
     store_send(ss->store, job);
@@ -65,7 +69,7 @@ static int run(struct session *s, const struct request *r) {
 
 // Runs it, or lets it wait for what one before it began.
 static int run_or_defer(struct session *s, const struct request *r) {
-    if (s->life == LIFE_STUB) return load(s->service, s, r);
+    if (s->life == LIFE_UNLOADED) return load(s->service, s, r);
     return session_must_wait(s) ? defer(s, r) : run(s, r);
 }
 
@@ -116,6 +120,7 @@ static int submit_to_session(struct sessions *ss, const struct request *r) {
 
 void sessions_submit(struct sessions *ss, const struct request *r) {
     service_enter(ss);
+    if (ss->touched && ss->depth == 1) service_settle(ss); // clients have read events: room is made
     switch (r->kind) {
     case REQUEST_TYPING:
         handle_typing(ss, r);
@@ -204,7 +209,7 @@ static void not_loaded(struct session *s, int rc) {
     if (s->attachments && rc != E_NOTFOUND) {
         session_strip(s);
         if (service_add_loading(s->service, s) == 0) {
-            life_set(&s->life, LIFE_STUB);
+            life_set(&s->life, LIFE_UNLOADED);
             return;
         }
     }
@@ -240,13 +245,12 @@ void requests_paged(struct sessions *ss, struct store_job *job) {
     r->client = clients_resume(ss, r->client);
     int rc = job->rc;
     if (rc == 0 && job->loaded->n_turns != job->n_turns) rc = E_CORRUPT;
-    bool shown = rc == 0 && debug_read(s, r, job->loaded);
-    if (rc == 0 && !shown) rc = history_fill(s, job->loaded);
+    if (rc == 0) rc = history_fill(s, job->loaded);
     if (rc < 0) {
         struct asker to = asker_of(r);
         log_error("session.history", "session=%s error=%s", s->rec.id, err_name(rc));
         answer_error(ss, &to, "store_failed", rc, rc == E_CORRUPT ? damaged : job->err.text);
-    } else if (!shown) {
+    } else {
         settle_memory(ss, r, run(s, r));
     }
     request_free(r);

@@ -1,6 +1,8 @@
 // One recorded turn, run again. See rerun.h.
 #include "sessions/rerun.h"
+#include "base/array.h"
 #include "base/err.h"
+#include "base/json.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,13 +49,8 @@ const char *replay_or_unknown(const char *recorded) {
 // --- the log -----------------------------------------------------------------
 
 int replay_log_add(struct replay_log *l, const int32_t *ids, size_t n, struct err *err) {
-    if (n > l->cap - l->n) {
-        size_t cap = (l->n + n) * 2;
-        int32_t *grown = realloc(l->ids, cap * sizeof *grown);
-        if (!grown) return err_set(err, E_NOMEM, "no memory for a log of %zu tokens", cap);
-        l->ids = grown;
-        l->cap = cap;
-    }
+    if (ARRAY_RESERVE(l->ids, l->cap, l->n + n) < 0)
+        return err_set(err, E_NOMEM, "no memory for a log of %zu tokens", l->n + n);
     if (n) memcpy(l->ids + l->n, ids, n * sizeof *ids);
     l->n += n;
     return 0;
@@ -84,6 +81,14 @@ bool rerun_ended_by_itself(const struct turn_record *t) {
            !strcmp(t->finish_reason, "length");
 }
 
+int32_t rerun_branch(const struct turn_record *t) {
+    cJSON *o = t->branch ? cJSON_Parse(t->branch) : NULL;
+    const cJSON *index = cJSON_GetObjectItemCaseSensitive(o, "index");
+    int32_t n = cJSON_IsNumber(index) ? index->valueint : 0;
+    cJSON_Delete(o);
+    return n > 0 && n < BEAMS_MAX ? n : 0;
+}
+
 int rerun_sampling(const struct turn_record *t, int32_t n_vocab, struct turn_sampling *out,
                    struct err *err) {
     memset(out, 0, sizeof *out);
@@ -96,6 +101,7 @@ int rerun_sampling(const struct turn_record *t, int32_t n_vocab, struct turn_sam
 }
 
 void rerun_bound(struct sampling_params *p, const struct stored_turn *t) {
+    if (p->beam_width > 1) return; // the bound is a part of the search
     int64_t most = (int64_t)t->tokens.n + (rerun_ended_by_itself(&t->rec) ? 1 : 0);
     if (most > INT32_MAX) most = INT32_MAX;
     if (p->max_tokens == 0 || p->max_tokens > most) p->max_tokens = (int32_t)most;
@@ -106,11 +112,30 @@ static int64_t log_end(const struct stored_turn *t) {
     return t->rec.log_first + (int64_t)t->rec.n_input_ids + (int64_t)t->tokens.n;
 }
 
+static int32_t number_in(const cJSON *o, const char *name) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
+    return cJSON_IsNumber(v) && v->valuedouble > 1 && v->valuedouble <= BEAMS_MAX ? v->valueint : 1;
+}
+
+int32_t replay_branches(const struct stored_session *s) {
+    int32_t most = 1;
+    for (size_t i = 0; i < s->n_turns; i++) {
+        const char *sampling = s->turns[i].rec.sampling;
+        cJSON *o = sampling ? cJSON_Parse(sampling) : NULL;
+        if (number_in(o, "n") > most) most = number_in(o, "n");
+        if (number_in(o, "beam_width") > most) most = number_in(o, "beam_width");
+        cJSON_Delete(o);
+    }
+    return most;
+}
+
 void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out) {
     int64_t longest = 0; // of the logs of all paths
     for (size_t i = 0; i < s->n_turns; i++)
         if (log_end(&s->turns[i]) > longest) longest = log_end(&s->turns[i]);
-    longest += 2; // one token more than is on record may be drawn
+    if (replay_branches(s) > 1)
+        longest = s->rec.session_len; // the bound of a search is a part of it
+    longest += 2;                     // one token more than is on record may be drawn
     *out = (struct replay_window){
         .session_len = s->rec.session_len,
         .memory_len = s->rec.memory_len,
@@ -200,7 +225,8 @@ void rerun_begin(struct rerun *r, const struct stored_turn *t, const int32_t *lo
                                     .token = {.index = -1}};
     snprintf(r->found.recorded_finish, sizeof r->found.recorded_finish, "%s", t->rec.finish_reason);
     answer_reset(&r->answer);
-    if (t->tokens.n == 0 && r->found.cut_short) {
+    // What a search had as its best when it was cut short follows from where that was.
+    if ((t->tokens.n == 0 || t->rec.branch) && r->found.cut_short) {
         r->found.verdict = REPLAY_EMPTY;
         r->stage = RERUN_OVER;
     } else if (t->rec.log_first < 0) {
@@ -216,6 +242,7 @@ int rerun_spec(const struct replay_window *w, const struct sampling_params *p, c
         .memory_len = w->memory_len,
         .sink_len = w->sink_len,
         .session_len = w->session_len,
+        .prompt = w->prompt,
         .sampling = *p,
     };
     out->ids = malloc((n_log + 1) * sizeof *out->ids);
@@ -229,7 +256,9 @@ static int ask_answer(struct rerun *r, struct engine_turn *out, struct err *err)
     struct sampling_params *p = &r->sampling.params;
     TRY(rerun_sampling(t, r->info->n_vocab, &r->sampling, err));
     rerun_bound(p, r->stored);
-    if (r->answer.n_top) p->top_logprobs = r->answer.n_top; // changes the report, not the draw
+    r->answer.branch = rerun_branch(t);
+    if (r->answer.n_top && p->beam_width == 1)
+        p->top_logprobs = r->answer.n_top; // changes the report, not the draw
     TRY(rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,
                    err));
     out->goes_on = t->kind != INPUT_CONTENT; // as it ran: its text decides about stop strings

@@ -72,7 +72,10 @@ struct replay_turn {
 struct replay_window {
     int64_t session_len;
     int32_t memory_len, sink_len;
+    const struct prompt *prompt; // borrowed; the caller sets it
 };
+// The most branches that a turn of the record has; 1: each has one answer.
+int32_t replay_branches(const struct stored_session *s);
 void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out);
 
 // The log that turns of a record stand on.
@@ -114,6 +117,8 @@ bool rerun_take(struct rerun *r, const struct engine_event *e);
 
 // "eos", "stop" and "length" follow from the tokens; all else came from outside.
 bool rerun_ended_by_itself(const struct turn_record *t);
+// Which of its turn's answers a recorded one is; 0: the turn's own.
+int32_t rerun_branch(const struct turn_record *t);
 // The recorded parameters and seed; deadlines are left out, for time passes differently now.
 int rerun_sampling(const struct turn_record *t, int32_t n_vocab, struct turn_sampling *out,
                    struct err *err);

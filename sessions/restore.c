@@ -63,9 +63,16 @@ static int restore_events(struct session *s, const struct stored_session *stored
 
 int session_restore(struct session *s, struct stored_session *stored) {
     char lasting[SESSION_LASTING_BYTES];
+    struct err err = {0};
     session_record_release(&s->rec);
     s->rec = stored->rec;
     stored->rec = (struct session_record){0};
+    // Of a damaged table the turns can still be read; the next one is refused.
+    if (s->rec.prompt_data && record_prompt_make(&s->rec, &s->prompt, &err) == E_NOMEM)
+        return E_NOMEM;
+    free(s->rec.prompt_data);
+    s->rec.prompt_data = NULL;
+    s->rec.prompt_bytes = 0;
     for (size_t i = 0; i < stored->n_origins; i++) {
         session_lasting_name(s->rec.owner, stored->origins[i], lasting);
         if (!(s->origins[s->n_origins++] = strdup(lasting))) return E_NOMEM;

@@ -6,6 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Of a model that is not served nothing is known: its ids are checked when it is.
+static int32_t vocab_of(const struct served_model *m) {
+    return m ? m->info->n_vocab : INT32_MAX;
+}
+
+static void set_defaults(struct turn_sampling *t, const struct served_model *m) {
+    if (m)
+        t->params = m->sampling;
+    else
+        sampling_params_init(&t->params);
+}
+
 static int no_memory(struct err *err) {
     return err_set(err, E_NOMEM, "the server is out of memory");
 }
@@ -16,7 +28,7 @@ static int session_layer(struct session *s, struct err *err) {
     s->sampling = malloc(sizeof *s->sampling);
     if (!s->sampling) return no_memory(err);
     turn_sampling_init(s->sampling);
-    int rc = sampling_json_apply(s->sampling, s->rec.sampling, s->service->info->n_vocab, err);
+    int rc = sampling_json_apply(s->sampling, s->rec.sampling, vocab_of(residence_model(s)), err);
     if (rc < 0) layers_changed(s);
     return rc;
 }
@@ -28,24 +40,26 @@ void layers_changed(struct session *s) {
 
 int layers_turn(struct session *s, const struct turn_sampling *given, struct turn_sampling *out,
                 struct err *err) {
-    struct sessions *ss = s->service;
+    const struct served_model *m = residence_model(s);
     TRY(session_layer(s, err));
-    *out = (struct turn_sampling){.params = ss->o.sampling};
+    *out = (struct turn_sampling){0};
+    set_defaults(out, m);
     turn_sampling_overlay(out, s->sampling);
     if (given) turn_sampling_overlay(out, given);
-    return sampling_params_check(&out->params, ss->info->n_vocab, err);
+    return sampling_params_check(&out->params, vocab_of(m), err);
 }
 
-char *layers_normal(struct sessions *ss, const struct turn_sampling *given, struct err *err) {
+char *layers_normal(const struct served_model *m, const struct turn_sampling *given,
+                    struct err *err) {
     struct turn_sampling *t = calloc(1, sizeof *t); // large for a stack
     char *text = NULL;
     if (!t) {
         no_memory(err);
         return NULL;
     }
-    t->params = ss->o.sampling;
+    set_defaults(t, m);
     if (given) turn_sampling_overlay(t, given);
-    if (sampling_params_check(&t->params, ss->info->n_vocab, err) == 0)
+    if (sampling_params_check(&t->params, vocab_of(m), err) == 0)
         text = sampling_json_text(t, t->set, err);
     free(t);
     return text;
@@ -66,7 +80,7 @@ static int read_asked(const char *request, int32_t n_vocab, struct turn_sampling
 
 int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
                  struct turn_sampling *out, struct err *err) {
-    TRY(read_asked(request, s->service->info->n_vocab, out, err));
+    TRY(read_asked(request, vocab_of(residence_model(s)), out, err));
     out->set &= ~(1u << (sampling_row_find("seed") - sampling_rows)); // another answer is wanted
     if (given) turn_sampling_overlay(out, given);
     return 0;

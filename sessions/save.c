@@ -106,8 +106,10 @@ static int fill_events(const struct session *s, struct session_save *save) {
 static int fill_session(const struct session *s, struct session_save *save) {
     const struct session_record *r = &s->rec;
     save->session_changed = save->n_events > 0 || s->version != s->saved_version;
-    if (save->session_changed || save->insert || save->title_changed)
-        return session_record_copy(&save->rec, r);
+    if (save->session_changed || save->insert || save->title_changed) {
+        TRY(session_record_copy(&save->rec, r));
+        return save->insert && s->prompt ? prompts_store(s->prompt, &save->rec) : 0;
+    }
     save->rec =
         (struct session_record){.key = r->key, .seq = r->seq, .seq_reserved = r->seq_reserved};
     return 0;
@@ -217,16 +219,14 @@ static void saved(struct session *s, const struct session_save *save) {
         deliver_committed(s, p);
     }
     if (save->session_changed) s->marks |= MARK_WATCHERS;
-    if (service_is_settled(s->service)) tail_writer_trim(s->service, false); // once, after the last
+    if (sessions_settled(s->service)) tail_writer_trim(s->service, false); // once, after the last
     if (save_wanted(s) && !s->save_due_us) save_tokens(s);
 }
 
 static void undo_turn(struct session *s, struct pending *p) {
-    struct sessions *ss = s->service;
     struct turn *t = session_turn(s, p->turn);
     if (s->engine_turn && t->number == s->engine_turn)
-        // Its end will find no turn: no matter.
-        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, t->number);
+        residence_cancel(s, t->number); // Its end will find no turn: no matter.
     if (t->state != TURN_DONE)
         limits_turn_ends(s, t);
     else
@@ -303,7 +303,7 @@ static void refused(struct session *s, const struct store_job *job) {
     bool had_pending = s->pending;
     take_back(s, job);
     if (s->life == LIFE_OPENING) {
-        if (s->rec.forked_from) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        if (s->rec.forked_from) residence_release(s);
         s->save = SAVE_IDLE;
         clients_drop(s);
         return;

@@ -9,9 +9,6 @@
 
 #define PROBE_US 2000000 // how often a database that refused is asked again
 
-const char *const service_finish_names[N_FINISH] = {"eos",      "stop",  "length",     "cancelled",
-                                                    "deadline", "error", "interrupted"};
-
 int64_t service_now(const struct sessions *ss) {
     return clock_mono_us(ss->clock);
 }
@@ -59,9 +56,10 @@ void service_loaded(struct sessions *ss, struct session *s) {
 }
 
 void service_remove_key(struct sessions *ss, struct session *s) {
-    if (s->life == LIFE_LOADING || s->life == LIFE_STUB) return;
+    if (s->life == LIFE_LOADING || s->life == LIFE_UNLOADED) return;
     HASH_DELETE(by_key, ss->by_key, s);
     owner_use(s->owner, OWNER_RESIDENT_SESSIONS, -1);
+    owner_session_left(s->owner, service_now(ss));
 }
 
 void service_remove(struct sessions *ss, struct session *s) {
@@ -79,8 +77,11 @@ void service_gone(struct session *s) {
 
 // Also where no event has reported a cache: a fork begins with one.
 void service_forget_cache(struct session *s) {
-    engine_sequence_release(s->service->engine, (uint64_t)s->rec.key);
-    engine_snapshot_forget(s->service->engine, (uint64_t)s->rec.key, s->lasting);
+    struct instance *i;
+    residence_release(s);
+    DL_FOREACH(s->service->placement.instances, i) {
+        engine_snapshot_forget(i->engine, (uint64_t)s->rec.key, s->lasting);
+    }
 }
 
 struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id) {
@@ -153,14 +154,14 @@ void service_store_works(struct sessions *ss) {
     }
 }
 
-bool service_is_settled(const struct sessions *ss) {
+bool sessions_settled(const struct sessions *ss) {
     return ss->n_active == 0 && store_n_writing(ss->store) == 0 && !ss->outstanding &&
            !ss->prepared;
 }
 
 void service_count_finish(struct sessions *ss, const char *reason) {
-    for (int i = 0; i < N_FINISH; i++)
-        if (strcmp(reason, service_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
+    for (int i = 0; i < N_TURN_FINISHES; i++)
+        if (strcmp(reason, turn_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
 }
 
 void service_add_bytes(struct session *s, int64_t n) {
@@ -172,5 +173,5 @@ void service_park(struct session *s, const char *reason) {
     struct sessions *ss = s->service;
     evict_stop(&ss->idle, &s->idle);
     s->evicting = reason;
-    engine_sequence_park(ss->engine, (uint64_t)s->rec.key);
+    if (s->instance) engine_sequence_park(s->instance->engine, (uint64_t)s->rec.key);
 }

@@ -3,7 +3,8 @@
 //   requests.c  the door: finding the session of a request, waiting for the store
 //   handlers.c, turns.c, branch.c, fork.c, opening.c, closing.c, listing.c, transfer.c, debug.c
 //               what each kind of request does
-//   streams.c   answers in pieces: lists and exports
+//   residence.c which instance a session's turn goes to (placement.h)
+//   streams.c   answers in pieces: lists, exports, records of turns
 //   engine_events.c, save.c (store)   what comes back
 //   settle.c    saving, delivering, starting queued turns, leaving memory
 //   sessions.c  opening and closing the service, poll
@@ -13,6 +14,7 @@
 #pragma once
 #include "sessions/input.h"
 #include "sessions/owners.h"
+#include "sessions/placement.h"
 #include "sessions/request.h"
 #include "sessions/session.h"
 #include "sessions/store/store.h"
@@ -23,17 +25,23 @@ struct preparation;
 #define RESERVE_EVENTS                                                                             \
     4096 // numbers reserved on disk for deltas that clients see before their commit
 
-#define N_FINISH 7
-extern const char *const service_finish_names[N_FINISH]; // of turns, as on record
+// An answer that goes out in pieces (streams.c). Its maker's own struct begins with it.
+struct stream {
+    uint64_t client;
+    void (*next)(struct sessions *ss, struct stream *st); // makes the next piece, now or later
+    void (*free)(struct sessions *ss, struct stream *st);
+    struct answer_position at; // of the protocol
+    bool needs_room;           // the client has yet to take the last piece
+    struct stream *later;      // behind it for this client
+};
 
 struct client {
     uint64_t number;
     struct attachment *attachments;
-    struct session *authored;  // by deliver_note_author
-    int64_t n_deferred;        // requests of it that wait for their session
-    bool streaming;            // it is sent an answer in pieces (streams.c)
-    struct store_job *stream;  // of that, while it has no room for the next piece
-    struct store_job *waiting; // such answers that have not begun, n_waiting
+    struct session *authored; // by deliver_note_author
+    int64_t n_deferred;       // requests of it that wait for their session
+    struct stream *stream;    // the one that it is sent
+    struct stream *waiting;   // those that have not begun, n_waiting
     int n_waiting;
     UT_hash_handle hh;
 };
@@ -41,8 +49,7 @@ struct client {
 struct sessions {
     struct sessions_options o;
     char *build;
-    struct engine *engine;
-    const struct engine_info *info;
+    struct placement placement;
     struct sessions_callbacks cb;
     const struct clock *clock;
     struct store *store;
@@ -73,8 +80,8 @@ struct sessions {
     int64_t expire_us;    // when to look for old sessions; 0: never
     char expire_from[64]; // the cursor of the next look; "": from the oldest
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
-        *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1], *m_finished[N_FINISH],
-        *m_tail_ok, *m_tail_errors;
+        *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1],
+        *m_finished[N_TURN_FINISHES], *m_tail_ok, *m_tail_errors;
 };
 
 // --- below all others --------------------------------------------------------
@@ -103,14 +110,31 @@ void service_timers_changed(struct session *s); // save_due_us, retry_us or lost
 void service_store_failed(struct sessions *ss, const struct err *err); // readyz says so
 void service_store_works(struct sessions *ss);
 void service_probe_later(struct sessions *ss); // unless that is due already
-bool service_is_settled(const struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
 void service_add_bytes(struct session *s, int64_t n);     // to what is stored of it
 void service_park(struct session *s, const char *reason); // its idle cache: to host memory, or away
 
+// residence.c
+struct served_model *residence_model(const struct session *s); // NULL: it is not served
+void residence_enter(struct session *s, struct instance *i);   // it lives there from now on
+void residence_leave(struct session *s);                       // it lives nowhere
+void residence_release(struct session *s);                     // its cache
+void residence_cancel(struct session *s, uint64_t turn);       // of the engine's number
+// As engine_turn_submit, of the instance where the session lives or the one that suits best. E_BUSY:
+// none has room, or none of its model takes turns now.
+int residence_submit(struct session *s, struct engine_turn *t, struct err *err);
+void residence_prepare(struct session *s, struct engine_turn *t); // takes t->ids
+// Where a replay of one of its turns runs; NULL: nowhere.
+struct instance *residence_for_replay(struct session *s);
+int64_t residence_retry_us(const struct sessions *ss, uint64_t owner,
+                           enum engine_priority priority);
+
 // limits.c
 // True: an owner's limit has refused the request, which has been answered.
 bool limits_refuse_session(struct sessions *ss, const struct request *r);
+bool limits_refuse_resident(struct sessions *ss, const struct request *r); // one more in memory
+// The same for a session that is to store so many bytes from the start.
+bool limits_refuse_bytes(struct sessions *ss, const struct request *r, int64_t bytes);
 bool limits_refuse_job(struct sessions *ss, const struct request *r);
 bool limits_refuse_turn(struct sessions *ss, const struct request *r);
 // A queued turn of the session may start. False: its owner has as many turns running as it may; the
@@ -121,7 +145,8 @@ void limits_turn_ends(struct session *s,
                       const struct turn *t); // or is undone; called before its state changes
 // Of an owner that may have none in memory.
 void limits_add_stored(struct sessions *ss, const char *name, int64_t n_sessions, int64_t bytes);
-void limits_share_cache(struct sessions *ss, struct owner *o); // a cache of it has become idle
+// A cache of it has become idle there.
+void limits_share_cache(struct sessions *ss, struct owner *o, const struct instance *i);
 
 // deliver.c
 // Requests whose event the client is not going to take, up to this number, are answered.
@@ -160,10 +185,15 @@ void tail_writer_probe(struct sessions *ss);  // has a disk that refused the tai
 void tail_writer_trim(struct sessions *ss, bool scrub);
 
 // streams.c
-// Takes the job of an answer in pieces. As a handler: 0, or E_NOMEM.
-int streams_begin(struct sessions *ss, const struct request *r, struct store_job *job);
-// The piece was answered. True: the job is kept for the next one; else the caller frees it.
+// Takes an answer in pieces, or the job whose answers are its pieces. As a handler: 0, or E_NOMEM.
+int streams_begin(struct sessions *ss, const struct request *r, struct stream *st);
+int streams_begin_job(struct sessions *ss, const struct request *r, struct store_job *job);
+// Sends the next piece of `a`, which has all of it. True: there is more.
+bool streams_answer(struct sessions *ss, uint64_t client, struct session_answer *a);
+void streams_answered(struct sessions *ss, uint64_t client, bool more); // it was sent a piece
+// The same for a job. True: the job is kept for the next piece; else the caller frees it.
 bool streams_keep(struct sessions *ss, struct store_job *job);
+void streams_continue(struct sessions *ss, uint64_t client); // it has room for the next piece
 void streams_client_gone(struct sessions *ss, uint64_t client);
 
 // save.c
@@ -216,6 +246,14 @@ void expire_begin(struct sessions *ss); // when it is due
 void expire_take(struct sessions *ss, struct store_job *job);
 void expire_done(struct sessions *ss, const char *id, const char *why); // NULL: it was asked for
 
+// prompts.c
+// The table that a request to open asks for becomes the session's. E_INVAL, E_NOMEM.
+int prompts_open(struct session *s, const struct served_model *m, const struct request *r,
+                 struct err *err);
+// The session's table, borrowed; NULL: it has none. E_UNSUPPORTED: it is not served (any more).
+int prompts_find(const struct session *s, const struct prompt **out, struct err *err);
+int prompts_store(const struct prompt *p, struct session_record *rec); // its content; E_NOMEM
+
 // opening.c
 int opening_start(struct sessions *ss, const struct request *r);
 // Puts a new session into the tables, attaches its client and saves it. `head`:
@@ -245,7 +283,8 @@ void transfer_imported(struct sessions *ss, const struct store_job *job);
 int layers_turn(struct session *s, const struct turn_sampling *given, struct turn_sampling *out,
                 struct err *err);
 // The values given (NULL: none) as a session's record has them; free it. NULL with *err.
-char *layers_normal(struct sessions *ss, const struct turn_sampling *given, struct err *err);
+char *layers_normal(const struct served_model *m, const struct turn_sampling *given,
+                    struct err *err);
 // What a recorded request asked for, but for its seed, with the values given over it. *out is empty.
 int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
                  struct turn_sampling *out, struct err *err);
@@ -267,7 +306,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
                   const char *message);
 
 // engine_events.c
-void engine_event_take(struct sessions *ss, const struct engine_event *e);
+void engine_event_take(struct sessions *ss, struct instance *from, const struct engine_event *e);
 
 // preparing.c
 // Whether a worker is to make the ids first: the input is long, and `made` (NULL: none) does not suit.
@@ -283,7 +322,7 @@ void preparing_close(struct sessions *ss);
 
 // leftovers.c
 // Snapshots of sessions that were closed or deleted while no server could remove them.
-void leftovers_remove(struct sessions *ss, const char *db_path);
+void leftovers_remove(struct engine *e, const char *db_path);
 
 // history.c
 #define HISTORY_TURNS 128 // in full; more than SESSION_IDEMPOTENT_TURNS
@@ -293,15 +332,19 @@ int history_need(struct session *s, const struct request *r); // 0, HISTORY_WAIT
 int history_fill(struct session *s, const struct stored_session *got);
 void history_trim(struct session *s); // when it is settled
 
+// --- versions.c ----------------------------------------------------------------------------------
+
+// A turn with several answers ends: its own is the first. E_NOMEM.
+int versions_note(struct turn *t, const struct engine_branches *b);
+// After its end: keeps the others.
+void versions_take(struct session *s, const struct turn *t, const struct engine_branches *b);
+void versions_settle(struct session *s); // puts them into the tree
+
 // debug.c
-// The turn that the request wants from the record, into *list (or NULL). False: none, or it will be
-// refused.
-bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n);
-int debug_turn(struct session *s, const struct request *r); // what debug_needs() did not want
+int debug_turn(struct session *s, const struct request *r);
+void debug_turn_read(struct sessions *ss, struct store_job *job);
 int debug_replay(struct session *s, const struct request *r);
 int debug_events(struct session *s, const struct request *r);
-// The turn was read. False: this request did not ask for one.
-bool debug_read(struct session *s, const struct request *r, struct stored_session *turns);
 
 // debug_replay.c
 bool replays_has(const struct sessions *ss, uint64_t client);

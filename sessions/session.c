@@ -1,5 +1,6 @@
 // One conversation in memory. See session.h.
 #include "sessions/session.h"
+#include "base/array.h"
 #include "base/err.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,16 +56,24 @@ void pending_free(struct pending *p) {
     free(p);
 }
 
+void pending_drop(struct pending **list, struct pending *p) {
+    DL_DELETE(*list, p);
+    pending_free(p);
+}
+
 static void release(struct session *s) {
     struct pending *p, *next;
     DL_FOREACH_SAFE(s->pending, p, next) pending_free(p);
     DL_FOREACH_SAFE(s->told, p, next) pending_free(p);
     for (size_t i = 0; i < s->n_turns; i++) turn_free(s->turns[i]);
     free(s->turns);
+    for (size_t i = 0; i < s->n_versions; i++) turn_free(s->versions[i]);
+    free(s->versions);
     free(s->fork_turns);
     for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     free(s->log);
     free(s->sampling);
+    prompt_free(s->prompt);
     event_log_release(&s->events);
     session_record_release(&s->rec);
 }
@@ -93,24 +102,11 @@ void session_strip(struct session *s) {
 }
 
 int session_log_reserve(struct session *s, size_t more) {
-    if (s->cap_log - s->n_log >= more) return 0;
-    size_t cap = s->cap_log ? s->cap_log : 64;
-    while (cap - s->n_log < more) cap *= 2;
-    int32_t *grown = realloc(s->log, cap * sizeof *grown);
-    if (!grown) return E_NOMEM;
-    s->log = grown;
-    s->cap_log = cap;
-    return 0;
+    return ARRAY_RESERVE(s->log, s->cap_log, s->n_log + more);
 }
 
 int session_push_turn(struct session *s, struct turn *t) {
-    if (s->n_turns == s->cap_turns) {
-        size_t cap = s->cap_turns ? s->cap_turns * 2 : 4;
-        struct turn **grown = realloc(s->turns, cap * sizeof *grown);
-        if (!grown) return E_NOMEM;
-        s->turns = grown;
-        s->cap_turns = cap;
-    }
+    TRY(ARRAY_RESERVE(s->turns, s->cap_turns, s->n_turns + 1));
     s->turns[s->n_turns++] = t;
     return 0;
 }
@@ -154,7 +150,7 @@ bool session_must_wait(const struct session *s) {
 }
 
 bool session_is_known(const struct session *s) {
-    return s->life != LIFE_LOADING && s->life != LIFE_STUB && s->life != LIFE_OPENING &&
+    return s->life != LIFE_LOADING && s->life != LIFE_UNLOADED && s->life != LIFE_OPENING &&
            s->life != LIFE_GONE;
 }
 

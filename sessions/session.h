@@ -75,6 +75,7 @@ struct session {
     struct sessions *service;
     struct owner *owner; // rec.owner's; NULL while it is read
     UT_hash_handle by_name, by_key;
+    struct prompt *prompt; // the content of a table without a task (rec.prompt_data is NULL here)
     struct turn_sampling *sampling; // rec.sampling, parsed (sampling_layers.c); NULL: not yet
     // What waits until the session is loaded, inserted or deleted
     struct request *deferred, **deferred_end;
@@ -97,6 +98,7 @@ struct session {
 
     // the engine works on this turn of ours (perhaps one taken back), 0: on none
     uint64_t engine_turn;
+    struct instance *instance; // with its cache or its turn; NULL: it lives nowhere (residence.c)
     enum cache_place cache;
     int64_t cached_tokens; // with PLACE_DEVICE
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none
@@ -111,10 +113,12 @@ struct session {
     struct evict_node idle; // the idle clock
 
     enum save_state save;
-    int64_t save_due_us; // 0: nothing to save
-    int64_t n_failures;  // saves refused in a row
-    const char *expired; // why it is removed without a request (expire.c)
-    unsigned marks;      // MARK_*
+    int64_t save_due_us;    // 0: nothing to save
+    int64_t n_failures;     // saves refused in a row
+    const char *expired;    // why it is removed without a request (expire.c)
+    unsigned marks;         // MARK_*
+    struct turn **versions; // (n_versions) other answers of a turn that ended, not yet in the tree
+    size_t n_versions;
     int64_t fork_key;    // before its first save: its turns are copies of these turns of that
     int64_t *fork_turns; // session (store.h)
     size_t n_fork_turns;
@@ -153,6 +157,7 @@ int session_restore(struct session *s, struct stored_session *stored);
 void session_remove_event(struct session *s, int64_t seq);
 void session_shift_numbers(struct session *s, int64_t seq, int64_t n); // those above seq, n down
 void pending_free(struct pending *p);
+void pending_drop(struct pending **list, struct pending *p); // out of the list, and freed
 void tree_cut_release(struct tree_cut *cut);
 
 int session_log_reserve(struct session *s, size_t more);

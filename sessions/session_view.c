@@ -137,12 +137,13 @@ void session_view_fill(const struct session *s, struct session_view *out) {
     int64_t turn = s->running >= 0 ? s->running : queued ? queued->rec.turn : -1;
     record_session_view(&s->rec, out);
     out->state = session_state(s);
-    out->n_turns = (int64_t)n_turns;
-    out->n_tokens = visible_tokens(s, head, limit);
-    out->head = head;
+    out->rec.n_turns = (int64_t)n_turns;
+    out->rec.n_tokens = visible_tokens(s, head, limit);
+    out->rec.head = head;
     out->below = session_below(s, head, limit);
-    out->cached_tokens = s->cached_tokens < out->n_tokens ? s->cached_tokens : out->n_tokens;
-    out->seq = limit;
+    out->cached_tokens =
+        s->cached_tokens < out->rec.n_tokens ? s->cached_tokens : out->rec.n_tokens;
+    out->rec.seq = limit;
     out->turn = turn < (int64_t)n_turns ? turn : -1;
-    out->snapshot = s->service && engine_has_snapshot(s->service->engine, s->lasting);
+    out->snapshot = s->service && placement_has_snapshot(&s->service->placement, s->lasting);
 }

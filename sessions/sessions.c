@@ -5,7 +5,6 @@
 #include "base/random_id.h"
 #include "sessions/service.h"
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -53,7 +52,13 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         requests_loaded(ss, job);
         break;
     case STORE_TURNS:
-        (job->replay ? replays_read : requests_paged)(ss, job);
+        if (job->replay)
+            replays_read(ss, job);
+        else if (job->client == CLIENT_GONE)
+            requests_paged(ss, job);
+        else
+            debug_turn_read(ss, job);
+        if (job->client != CLIENT_GONE && streams_keep(ss, job)) return;
         break;
     case STORE_LIST:
         listing_done(ss, job);
@@ -123,8 +128,13 @@ static int64_t run_timers(struct sessions *ss) {
 
 static void take_engine_events(struct sessions *ss) {
     struct engine_event e;
-    while (engine_poll(ss->engine, &e) == 1)
-        if (!replays_engine_event(ss, &e)) engine_event_take(ss, &e);
+    struct instance *i;
+    DL_FOREACH(ss->placement.instances, i) {
+        while (engine_poll(i->engine, &e) == 1) {
+            if (e.kind == ENGINE_DONE) i->n_turns--;
+            if (!replays_engine_event(ss, &e)) engine_event_take(ss, i, &e);
+        }
+    }
 }
 
 // Tokens first: their clients wait. The answers of a large group commit together take longer than a
@@ -145,6 +155,12 @@ int64_t sessions_poll(struct sessions *ss) {
     if (next == INT64_MAX) return -1;
     int64_t now = service_now(ss);
     return next > now ? next - now : 0;
+}
+
+void sessions_continue(struct sessions *ss, uint64_t client) {
+    service_enter(ss);
+    streams_continue(ss, client);
+    service_leave(ss);
 }
 
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
@@ -184,10 +200,6 @@ int sessions_n_running(const struct sessions *ss) {
     return (int)ss->n_active;
 }
 
-bool sessions_settled(const struct sessions *ss) {
-    return service_is_settled(ss);
-}
-
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     bool ok = !ss->store_error[0];
     if (reason) *reason = ok ? NULL : ss->store_error;
@@ -203,31 +215,28 @@ bool sessions_tail_ok(const struct sessions *ss, const char **reason) {
 // --- opening and closing -----------------------------------------------------
 
 static void register_metrics(struct sessions *ss, struct metrics *m) {
-    static const char *const states[] = {"state=\"open\"", "state=\"active\"",
-                                         "state=\"idle\"", "state=\"parked\"",
-                                         "state=\"cold\"", "state=\"closed\""};
-    static const char *const finish[] = {
-        "finish=\"eos\"",      "finish=\"stop\"",  "finish=\"length\"",     "finish=\"cancelled\"",
-        "finish=\"deadline\"", "finish=\"error\"", "finish=\"interrupted\""};
-    static const char *const reasons[] = {"reason=\"idle\"", "reason=\"pressure\""};
-    static const char *const sources[] = {"source=\"none\"", "source=\"kept\"",
-                                          "source=\"recomputed\"", "source=\"host\"",
-                                          "source=\"snapshot\""};
+    static const char *const reasons[] = {"idle", "pressure"};
+    static const char *const sources[] = {[CACHE_RECOMPUTED] = "source=\"recomputed\"",
+                                          [CACHE_HOST] = "source=\"host\"",
+                                          [CACHE_SNAPSHOT] = "source=\"snapshot\""};
     static const double resume_bounds[] = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30};
     if (!m) return;
     for (int i = 0; i <= SESSION_CLOSED; i++)
-        ss->m_state[i] = metrics_gauge(m, "parley_sessions_resident",
-                                       "Sessions in memory, by state.", states[i]);
-    for (int i = 0; i < 2; i++)
-        ss->m_evicted[i] =
-            metrics_counter(m, "parley_sessions_evictions_total", "Caches evicted.", reasons[i]);
-    for (int i = 0; i < 2; i++)
-        ss->m_parked[i] = metrics_counter(m, "parley_sessions_parked_total",
-                                          "Caches that went to host memory.", reasons[i]);
+        ss->m_state[i] =
+            metrics_gauge_of(m, "parley_sessions_resident", "Sessions in memory, by state.",
+                             "state", session_state_name((enum session_state)i));
+    for (int i = 0; i < 2; i++) {
+        ss->m_evicted[i] = metrics_counter_of(m, "parley_sessions_evictions_total",
+                                              "Caches evicted.", "reason", reasons[i]);
+        ss->m_parked[i] =
+            metrics_counter_of(m, "parley_sessions_parked_total",
+                               "Caches that went to host memory.", "reason", reasons[i]);
+    }
     for (int i = CACHE_KEPT; i <= CACHE_SNAPSHOT; i++)
-        ss->m_resumed[i] = metrics_counter(
-            m, "parley_sessions_resumes_total",
-            "Turns that continued a log, by where its cache came from.", sources[i]);
+        ss->m_resumed[i] =
+            metrics_counter_of(m, "parley_sessions_resumes_total",
+                               "Turns that continued a log, by where its cache came from.",
+                               "source", engine_cache_source_name((enum engine_cache_source)i));
     for (int i = CACHE_RECOMPUTED; i <= CACHE_SNAPSHOT; i++)
         ss->m_resume_time[i] = metrics_histogram(
             m, "parley_sessions_resume_seconds",
@@ -239,25 +248,10 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
         metrics_counter(m, "parley_store_tail_errors_total",
                         "Writes of streamed tokens beside the database that were refused.", NULL);
     metric_set(ss->m_tail_ok, 1);
-    for (int i = 0; i < N_FINISH; i++)
-        ss->m_finished[i] = metrics_counter(m, "parley_sessions_turns_total",
-                                            "Turns that ended, by how.", finish[i]);
-}
-
-static int check_options(const struct sessions_options *o, const struct engine_info *info,
-                         struct err *err) {
-    if (o->default_memory_len > info->max_memory_len)
-        return err_set(err, E_INVAL,
-                       "memory_len %d is more than the cache can hold for one session (%d)",
-                       o->default_memory_len, info->max_memory_len);
-    int32_t memory_len = o->default_memory_len ? o->default_memory_len : info->default_memory_len;
-    if (o->default_sink_len < 0 || o->default_sink_len >= memory_len)
-        return err_set(err, E_INVAL, "sink_len %d must be from 0 to memory_len - 1 (%d)",
-                       o->default_sink_len, memory_len - 1);
-    if (o->default_session_len < 0 || o->default_session_len > info->max_session_len)
-        return err_set(err, E_INVAL, "session_len %lld must be from 0 to %lld",
-                       (long long)o->default_session_len, (long long)info->max_session_len);
-    return 0;
+    for (int i = 0; i < N_TURN_FINISHES; i++)
+        ss->m_finished[i] =
+            metrics_counter_of(m, "parley_sessions_turns_total", "Turns that ended, by how.",
+                               "finish", turn_finish_names[i]);
 }
 
 static int copy_options(struct sessions *ss, const struct sessions_options *o, struct err *err) {
@@ -265,17 +259,33 @@ static int copy_options(struct sessions *ss, const struct sessions_options *o, s
     ss->o.db_path = NULL; // borrowed: not for later
     ss->build = strdup(o->build ? o->build : "unknown");
     if (!ss->build) return err_set(err, E_NOMEM, "no memory for the session service");
-    if (!ss->o.default_memory_len) ss->o.default_memory_len = ss->info->default_memory_len;
-    if (!ss->o.default_session_len) ss->o.default_session_len = ss->info->max_session_len;
     return 0;
 }
 
-int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
+int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err) {
+    struct instance *i;
+    TRY(placement_add(&ss->placement, o, &i, err));
+    leftovers_remove(o->engine, store_path(ss->store));
+    return 0;
+}
+
+struct placement *sessions_placement(struct sessions *ss) {
+    return &ss->placement;
+}
+
+const struct engine *session_engine(const struct session *s) {
+    const struct served_model *m = residence_model(s);
+    return m ? m->engine : NULL;
+}
+
+int sessions_open(struct sessions **out, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err) {
     struct sessions *ss = calloc(1, sizeof *ss);
     if (!ss) return err_set(err, E_NOMEM, "no memory for the session service");
-    ss->engine = engine;
-    ss->info = engine_info(engine);
+    if (placement_init(&ss->placement) < 0) {
+        free(ss);
+        return err_set(err, E_NOMEM, "no memory for the session service");
+    }
     ss->cb = *cb;
     ss->clock = o->clock ? o->clock : &clock_system;
     ss->next_turn = 1;
@@ -290,14 +300,12 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
                                .run_ahead = o->run_ahead};
     struct store_start start = {0};
     int rc;
-    TRY_GOTO(free, check_options(o, ss->info, err));
     TRY_GOTO(free, copy_options(ss, o, err));
     TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
     for (size_t i = 0; i < start.n_owners; i++)
         limits_add_stored(ss, start.owners[i].name, start.owners[i].n_sessions,
                           start.owners[i].bytes);
     TRY_GOTO(store, tail_writer_open(ss, store_path(ss->store), err));
-    leftovers_remove(ss, store_path(ss->store));
     ss->next_key = start.next_key;
     expire_init(ss);
     register_metrics(ss, o->metrics);
@@ -308,6 +316,7 @@ store:
     store_close(ss->store);
 free:
     store_start_release(&start);
+    placement_release(&ss->placement);
     owners_release(&ss->own);
     free(ss->build);
     free(ss);
@@ -351,8 +360,7 @@ void sessions_close(struct sessions *ss) {
         if (save_wanted(s))
             log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
                       (long long)(event_log_seq(&s->events) - s->saved_seq));
-        if (s->cache != PLACE_NONE || s->engine_turn)
-            engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        if (s->cache != PLACE_NONE || s->engine_turn) residence_release(s);
         service_destroy(s);
     }
     HASH_ITER(by_name, ss->by_name, s, next) service_destroy(s);
@@ -363,6 +371,7 @@ void sessions_close(struct sessions *ss) {
     }
     store_close(ss->store);
     tail_writer_close(ss, all_saved); // what could not be saved is taken from it at the next start
+    placement_release(&ss->placement);
     owners_release(&ss->own);
     free(ss->build);
     free(ss);

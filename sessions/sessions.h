@@ -11,8 +11,9 @@
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "sessions/placement.h"
 #include "sessions/request.h"
-#include "sessions/store/facts.h"
+#include "sessions/store/record.h"
 
 struct sessions;
 struct session;
@@ -29,20 +30,16 @@ enum sessions_durable {
 };
 
 struct sessions_options {
-    const char *db_path;                          // SQLite file; ":memory:" keeps nothing
-    int64_t max_sequence_idle_microseconds;       // end of turn to eviction
-    int32_t default_memory_len, default_sink_len; // 0 memory_len: the engine's
-    int64_t default_session_len;                  // 0: the engine's max_session_len
-    int32_t max_queued_turns;                     // behind the running one, per session
-    int32_t max_resident_sessions; // in memory without client and turn; more are unloaded
+    const char *db_path;                    // SQLite file; ":memory:" keeps nothing
+    int64_t max_sequence_idle_microseconds; // end of turn to eviction
+    int32_t max_queued_turns;               // behind the running one, per session
+    int32_t max_resident_sessions;          // in memory without client and turn; more are unloaded
     // Sessions not used for so many seconds, and of each owner those behind its newest so many, are
     // removed (expire.c); 0: none.
     int64_t max_session_age, max_sessions;
     int64_t commit_interval_us; // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
-    bool run_ahead; // the store's thread asks for thread_run_ahead
-    // The server's defaults, over the model's suggestions.
-    struct sampling_params sampling;
+    bool run_ahead;            // the store's thread asks for thread_run_ahead
     const char *build;         // this program's version and build, for the record; NULL: "unknown"
     const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;
@@ -66,21 +63,15 @@ enum session_state {
 };
 const char *session_state_name(enum session_state s);
 
-struct session_view { // a session as clients see it; strings borrowed during the callback
-    const char *id, *title, *model, *system /* NULL: none */;
-    bool auto_title;
+struct session_view { // a session as clients see it
+    // Its strings are borrowed during the callback. seq, n_turns, n_tokens and head are as clients may
+    // see them.
+    struct session_record rec;
     enum session_state state;
-    int64_t created_ms, updated_ms, n_turns, n_tokens, session_len, cached_tokens, seq;
-    int32_t memory_len, sink_len;
-    int64_t turn;            // running or queued, -1 none
-    const char *sampling;    // JSON object text of what the session sets, "{}"
-    int64_t head;            // last turn of the path in use, TURN_NONE: the empty log. n_tokens is
-                             // that path's length, n_turns counts the whole tree
-    int below;               // turns follow the head: 1; none does: 0; -1: not known (lists, tools)
-    const char *forked_from; // id of the session it was forked from; NULL: none
-    int64_t forked_turn;     // the last turn that was copied
-    int64_t cancel_after_ms; // after the loss of its last client; 0: its turns finish
-    bool snapshot;           // its cache is in a file
+    int64_t cached_tokens;
+    int64_t turn;  // running or queued, -1 none
+    int below;     // turns follow the head: 1; none does: 0; -1: not known (lists, tools)
+    bool snapshot; // its cache is in a file
 };
 
 // PREPARING: a worker makes its input; clients see QUEUED.
@@ -99,6 +90,8 @@ struct turn_view {
     struct turn_numbers numbers;
     uint64_t seed;
     const char *sampling; // JSON object text: every value in force
+    const char *context;  // JSON object text: the context outputs; NULL: none
+    const char *branch;   // JSON object text: which of several answers it is; NULL: it had one
     int64_t created_ms, seq_first, seq_last;
     const char *error_code, *error_message; // NULL: none
 };
@@ -149,6 +142,14 @@ enum session_answer_kind {
     ANSWER_IMPORTED,  // session
     ANSWER_CHANGED,   // session, as asked for by sessions_changed(); id NULL: it is gone
 };
+// How far the protocol has written an answer that goes out in pieces. All zero at the first piece; the
+// protocol moves it on, and sets `more` unless the answer is complete.
+struct answer_position {
+    int part;  // of the message
+    size_t at; // within the part: an element, or a byte of a text
+    bool more;
+};
+
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
     const char *request_id; // "" for none
@@ -168,6 +169,9 @@ struct session_answer { // borrowed during the callback
     // LIST, EXPORTED come in pieces, the next one after sessions_continue(). With the last one of an
     // export code and message may say why it ends before its end.
     bool first, last;
+    // TURN, REPLAYED come in pieces too, but whole each time: the protocol writes a piece from here on.
+    struct answer_position *position;
+    const struct engine *engine; // TURN, REPLAYED: for the texts of tokens; NULL: not served
     const struct turn_detail *detail;
     const struct replay_detail *replay;
     const struct listed_event *events;
@@ -192,17 +196,23 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
 };
 
-// Opens or creates the database, migrates it, ends turns that were cut off as interrupted, and starts
+// A service without a model: sessions_add_instance() brings those. Opens or creates the database,
+// migrates it, ends turns that were cut off as interrupted, and starts
 // the store's thread. Errors name the file: locked, read-only, corrupt, newer than this program, not a
 // database.
-int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
+int sessions_open(struct sessions **out, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err);
+// Gives the service an engine, borrowed until the service is closed. The first one's model is the
+// default for new sessions. Removes snapshots of sessions that are gone. Errors: placement_add().
+int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err);
+// The models and instances, to look at until the next call that adds or removes one.
+struct placement *sessions_placement(struct sessions *ss);
 // Ends running turns as interrupted, commits everything and joins the store's thread.
 void sessions_close(struct sessions *ss);
 // Takes events of the engine and answers of store and workers, and runs timers. Call after each wake-up.
 // Returns microseconds until the next timer, -1 when there is none.
 int64_t sessions_poll(struct sessions *ss);
-// New turns and sessions are refused with shutting_down from now on.
+// New turns and sessions are refused with shutting_down from now on, but for request.accepted.
 void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
 // No turn, no commit and no worker's job is under way: clients have all events, or get them next.
@@ -231,6 +241,8 @@ void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches eve
 int session_next_event(struct session *s, uint64_t client, size_t max_text,
                        struct session_event *out);
 const char *session_id(const struct session *s);
+// For the texts of its tokens; NULL: its model is not served.
+const struct engine *session_engine(const struct session *s);
 // Every token of the path in use, with those that clients may not see yet. Borrowed until the next
 // call on this session.
 const int32_t *session_log(const struct session *s, size_t *n);

@@ -79,6 +79,7 @@ void service_used(struct session *s) {
 // Out of the metrics, and of all lists but those of its clients and of touched sessions.
 static void unlist(struct session *s) {
     show_state(s, -1);
+    residence_leave(s);
     evict_stop(&s->service->idle, &s->idle);
     s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);
@@ -102,7 +103,8 @@ void service_destroy(struct session *s) {
     session_free(s);
 }
 
-// Of one that clients follow a stub stays, which their next request loads.
+// A session that clients follow stays as `unloaded`: its name and their cursors. The next request
+// loads it.
 static void leave_memory(struct session *s) {
     if (!s->attachments) {
         service_destroy(s);
@@ -112,7 +114,7 @@ static void leave_memory(struct session *s) {
     clients_forget_author(s);
     service_remove_key(s->service, s);
     session_strip(s);
-    life_set(&s->life, LIFE_STUB);
+    life_set(&s->life, LIFE_UNLOADED);
 }
 
 // One that rests; with a cache it gives that up before.
@@ -124,7 +126,7 @@ static void unload(struct session *s) {
         life_set(&s->life, LIFE_LEAVING);
         s->evicting = "pressure";
         evict_stop(&ss->idle, &s->idle);
-        engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        residence_release(s);
     }
 }
 
@@ -194,7 +196,7 @@ static void tell_watchers(struct session *s) {
 
 static void settle(struct session *s) {
     if (s->life == LIFE_LOADING) return;
-    if (s->life == LIFE_STUB) {
+    if (s->life == LIFE_UNLOADED) {
         if (!s->attachments) service_destroy(s);
         return;
     }
@@ -205,6 +207,7 @@ static void settle(struct session *s) {
     closing_settle(s);
     settle_lost(s);
     turns_start_next(s);
+    versions_settle(s);
     if (save_is_due(s)) save_begin(s);
     if (!session_is_known(s)) return; // not committed: no client may see it
     deliver_ready(s);

@@ -7,7 +7,6 @@
 #include "base/metrics.h"
 #include "sessions/service.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // Rewritten at this size, so that a start reads little.

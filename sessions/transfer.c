@@ -11,28 +11,16 @@
 
 #define PIECE_MAX_BYTES ((size_t)1 << 20) // of an export: far above what the archive makes of one
 
-static const char *job_code(const struct store_job *job) {
-    const char *code = answer_code(job->rc);
-    return strcmp(code, "internal") == 0 ? "store_failed" : code;
-}
-
-// What the store refused, in the words of the wire.
-static void fail_job(struct sessions *ss, const struct store_job *job) {
-    // The same sentence as for a missing session: another owner's must not show.
-    const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
-    struct asker to = {.client = job->client, .request_id = job->request_id, .session = job->id};
-    answer_error(ss, &to, job_code(job), job->rc, message);
-}
-
 // --- export ------------------------------------------------------------------
 
 int transfer_export(struct sessions *ss, const struct request *r) {
+    if (limits_refuse_job(ss, r)) return 0;
     struct store_job *job = service_job(STORE_EXPORT, r, r->session);
     if (job) {
         buf_init(&job->archive, PIECE_MAX_BYTES);
         job->cursor = archive_export_begin(r->owner, r->session);
     }
-    if (job && job->cursor) return streams_begin(ss, r, job);
+    if (job && job->cursor) return streams_begin_job(ss, r, job);
     store_job_free(job);
     return E_NOMEM;
 }
@@ -40,7 +28,7 @@ int transfer_export(struct sessions *ss, const struct request *r) {
 // Behind the first piece an error ends the answer.
 void transfer_exported(struct sessions *ss, const struct store_job *job) {
     if (job->rc < 0 && !job->goes_on) {
-        fail_job(ss, job);
+        answer_job_failed(ss, job);
         return;
     }
     struct session_answer a = {.kind = ANSWER_EXPORTED,
@@ -56,12 +44,21 @@ void transfer_exported(struct sessions *ss, const struct store_job *job) {
 
 // --- import ------------------------------------------------------------------
 
+static void count_import(struct sessions *ss, const char *owner, int n) {
+    struct owner *o = owners_get(ss->owners, owner);
+    if (o) owner_use(o, OWNER_OUTSTANDING_JOBS, n);
+}
+
 void transfer_import(struct sessions *ss, const struct request *r) {
     struct err err = {0};
     if (ss->draining)
         refuse(ss, r, "shutting_down", "the server is shutting down");
-    else if (!limits_refuse_session(ss, r) && preparing_import(ss, r, &err) < 0)
+    else if (limits_refuse_job(ss, r) || limits_refuse_session(ss, r))
+        return;
+    else if (preparing_import(ss, r, &err) < 0)
         refuse_err(ss, r, &err);
+    else
+        count_import(ss, r->owner, 1);
 }
 
 void transfer_read(struct sessions *ss, struct preparation *p) {
@@ -69,6 +66,7 @@ void transfer_read(struct sessions *ss, struct preparation *p) {
     if (!job) {
         if (p->rc == 0) p->err.code = E_NOMEM;
         if (p->err.code == E_CORRUPT) p->err.code = E_FORMAT; // the file's fault, not ours
+        count_import(ss, p->import->owner, -1);
         refuse_err(ss, p->import, &p->err);
         return;
     }
@@ -79,14 +77,15 @@ void transfer_read(struct sessions *ss, struct preparation *p) {
 }
 
 void transfer_imported(struct sessions *ss, const struct store_job *job) {
+    count_import(ss, job->owner, -1);
     if (job->rc < 0) {
-        fail_job(ss, job);
+        answer_job_failed(ss, job);
         return;
     }
     struct session_answer a = {.kind = ANSWER_IMPORTED, .request_id = job->request_id};
     const struct session_record *r = &job->loaded->rec;
     listing_view(ss, r, &a.session);
-    a.session_id = a.session.id;
+    a.session_id = a.session.rec.id;
     limits_add_stored(ss, r->owner, 1, stored_session_bytes(job->loaded));
     service_changed(ss, r->key, r->owner, r->id, false);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);

@@ -1,10 +1,10 @@
 // One turn. See turn.h.
 #include "sessions/turn.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "base/siphash.h"
 #include "sessions/record_view.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
 
@@ -90,20 +90,10 @@ static int grow(struct turn *t) {
     if (t->n_out < t->cap) return 0;
     size_t cap = t->cap ? t->cap * 2 : 32;
     size_t n_alt = (size_t)t->rec.n_alternatives;
-    int32_t *ids = realloc(t->ids, cap * sizeof *ids);
-    if (!ids) return E_NOMEM;
-    t->ids = ids;
-    float *logprobs = realloc(t->logprobs, cap * sizeof *logprobs);
-    if (!logprobs) return E_NOMEM;
-    t->logprobs = logprobs;
-    uint32_t *ends = realloc(t->text_ends, cap * sizeof *ends);
-    if (!ends) return E_NOMEM;
-    t->text_ends = ends;
-    if (n_alt) {
-        struct engine_alternative *alts = realloc(t->alternatives, cap * n_alt * sizeof *alts);
-        if (!alts) return E_NOMEM;
-        t->alternatives = alts;
-    }
+    TRY(ARRAY_RESIZE(t->ids, cap));
+    TRY(ARRAY_RESIZE(t->logprobs, cap));
+    TRY(ARRAY_RESIZE(t->text_ends, cap));
+    if (n_alt) TRY(ARRAY_RESIZE(t->alternatives, cap * n_alt));
     t->cap = cap;
     return 0;
 }

@@ -5,14 +5,12 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/metrics.h"
 #include "base/random_id.h"
 #include "sessions/answers.h"
 #include "sessions/preparing.h"
 #include "sessions/service.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +20,6 @@
 #define REQUEST_JSON_MAX (2 << 20)
 
 // --- starting ----------------------------------------------------------------
-
-// The nearest of those it was forked from that has a snapshot.
-static const char *origin_of(const struct session *s) {
-    for (size_t i = 0; i < s->n_origins; i++)
-        if (engine_has_snapshot(s->service->engine, s->origins[i])) return s->origins[i];
-    return s->n_origins ? s->origins[0] : NULL;
-}
 
 // With the session's log, and room for n tokens. ids NULL: no memory.
 static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
@@ -41,7 +32,6 @@ static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
                             .share_group = s->owner->number,
                             .owner = s->owner->number,
                             .lasting_id = s->lasting,
-                            .origin_id = origin_of(s),
                             .lasting_owner = s->rec.owner};
     sampling_params_init(&e.sampling);
     if (e.ids && s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
@@ -53,12 +43,17 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
     struct sessions *ss = s->service;
     struct engine_turn e = engine_turn_of(s, s->n_log + n);
     if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
+    int rc = prompts_find(s, &e.prompt, err);
+    if (rc < 0) {
+        free(e.ids);
+        return rc;
+    }
     e.turn = ss->next_turn;
     e.n_input = (int64_t)n;
     e.goes_on = t->rec.kind != INPUT_CONTENT;
     e.sampling = t->sampling->params;
     if (n) memcpy(e.ids + s->n_log, ids, n * sizeof *e.ids);
-    int rc = engine_turn_submit(ss->engine, &e, err);
+    rc = residence_submit(s, &e, err);
     if (rc < 0) {
         free(e.ids);
         // "Never fits" is the session's shape, not a shortage that passes.
@@ -73,13 +68,14 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
 void turns_hint(struct session *s) {
     struct sessions *ss = s->service;
     int64_t now = service_now(ss);
-    if (ss->draining || s->life != LIFE_LIVE || s->rec.closed_ms || s->engine_turn ||
-        strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
-        return;
+    if (ss->draining || s->life != LIFE_LIVE || s->rec.closed_ms || s->engine_turn) return;
     if (s->prepared_us && now - s->prepared_us < PREPARE_AGAIN_US) return;
     s->prepared_us = now;
     struct engine_turn e = engine_turn_of(s, s->n_log);
-    if (e.ids) engine_sequence_prepare(ss->engine, &e);
+    if (prompts_find(s, &e.prompt, NULL) < 0)
+        free(e.ids);
+    else if (e.ids)
+        residence_prepare(s, &e);
 }
 
 // The ids that the turn adds to the log: raw ones are its record's already.
@@ -95,6 +91,7 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     size_t n;
     TRY(input_check_continue(s, t, err));
     TRY(input_make(s, t, err));
+    if (input_put_virtual(s, t) < 0) return err_set(err, E_NOMEM, "the server is out of memory");
     const int32_t *ids = new_ids(t, &n);
     TRY(input_check_room(s, t, n, err));
     if (session_log_reserve(s, n) < 0 || event_log_reserve(&s->events, 2) < 0)
@@ -157,6 +154,11 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     struct sessions *ss = s->service;
     bool failed = false;
     char instance[RECORD_INSTANCE_MAX];
+    const struct served_model *m = residence_model(s);
+    if (!m) {
+        input_no_model(s, err);
+        return NULL;
+    }
     struct turn *t = turn_new();
     if (t) t->sampling = malloc(sizeof *t->sampling);
     if (!t || !t->sampling) goto no_memory;
@@ -175,7 +177,7 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
         rec->input_text = record_memdup(r->input.text, r->input.text_len, &failed);
         rec->input_text_len = r->input.text_len;
     }
-    record_instance(instance, ss->info);
+    record_instance(instance, m->info);
     rec->instance = record_strdup(instance, &failed);
     rec->build = record_strdup(ss->build, &failed);
     rec->created_ms = service_now_ms(ss);
@@ -195,14 +197,16 @@ no_memory:
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     bool busy = session_is_busy(s);
+    const struct prompt *table;
+    struct err err = {0};
     if (s->rec.closed_ms || session_is_closing(s))
         refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");
-    else if (ss->draining)
+    else if (ss->draining && !r->accepted)
         refuse(ss, r, "shutting_down", "the server is shutting down");
-    else if (strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
-        refuse(ss, r, "unsupported",
-               "the session was made with another model ('%s'); this server has '%s'", s->rec.model,
-               ss->info->model_name);
+    else if (!residence_model(s))
+        input_no_model(s, &err), refuse_err(ss, r, &err);
+    else if (prompts_find(s, &table, &err) < 0)
+        refuse_err(ss, r, &err);
     else if (busy && !r->queue)
         refuse(ss, r, "session_busy", "a turn of this session is running");
     else if (busy && s->n_queued >= ss->o.max_queued_turns)
@@ -245,11 +249,9 @@ static int note_author(struct session *s, const struct request *r) {
 
 static int answer_again(struct session *s, const struct request *r, const struct turn *t) {
     struct pending *p = save_pending(s, PENDING_TURN, r, t->rec.seq_first);
-    if (!p || note_author(s, r) < 0) {
-        if (p) {
-            DL_DELETE(s->pending, p);
-            pending_free(p);
-        }
+    if (!p) return E_NOMEM;
+    if (note_author(s, r) < 0) {
+        pending_drop(&s->pending, p);
         return E_NOMEM;
     }
     p->turn = t->rec.turn;
@@ -291,14 +293,33 @@ static bool prepared(struct session *s, const struct request *r, int64_t parent)
     return err.code < 0;
 }
 
-int turns_start(struct session *s, const struct request *r) {
+// An empty list of ids begins an empty log with the start token, if there is one. Returns its id, or
+// -1 where the request has an input or nothing begins.
+static int32_t start_token(struct session *s, const struct request *r, int64_t parent) {
+    int32_t id = -1;
+    if (r->input.kind != INPUT_IDS || r->input.n_ids > 0 || parent != TURN_NONE) return id;
+    struct turn_sampling *sampling = malloc(sizeof *sampling); // large for a stack
+    if (sampling && layers_turn(s, r->sampling, sampling, NULL) == 0)
+        id = sampling->params.start_id;
+    free(sampling);
+    return id;
+}
+
+int turns_start(struct session *s, const struct request *given) {
     struct sessions *ss = s->service;
     struct err err = {0};
+    struct request whole = *given;
+    const struct request *r = &whole;
     const struct turn *same = session_find_request(s, r->request_id);
     if (same) return answer_again(s, r, same);
     if (refused(s, r)) return 0;
     bool moves = r->turn != TURN_HEAD && r->turn != s->head;
     if (moves && !head_can_move(s, r, r->turn)) return 0;
+    int32_t start_id = start_token(s, r, moves ? r->turn : s->head);
+    if (start_id >= 0) {
+        whole.input.ids = &start_id;
+        whole.input.n_ids = 1;
+    }
     if (prepared(s, r, moves ? r->turn : s->head)) return 0;
     struct preparation *made = s->preparation;
     struct turn *t = make_turn(s, r, &err);
@@ -309,10 +330,7 @@ int turns_start(struct session *s, const struct request *r) {
     else if (t && (!p || begin(s, t, moves ? r->turn : s->head, p, &err) < 0) && !err.code)
         err_set(&err, E_NOMEM, "the server is out of memory");
     if (err.code < 0) {
-        if (p) {
-            DL_DELETE(s->pending, p);
-            pending_free(p);
-        }
+        if (p) pending_drop(&s->pending, p);
         turn_free(t);
         return refuse_err(ss, r, &err);
     }
@@ -381,15 +399,13 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
 }
 
 void turns_cancel(struct session *s, int64_t turn) {
-    struct sessions *ss = s->service;
     for (size_t i = 0; s->n_queued > 0 && i < s->n_turns; i++) {
         struct turn *t = s->turns[i];
         if (turn_waits(t) && (turn < 0 || turn == t->rec.turn))
             turns_finish(s, t, "cancelled", NULL, NULL);
     }
     const struct turn *running = session_turn(s, s->running);
-    if (running && (turn < 0 || turn == running->rec.turn))
-        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, running->number);
+    if (running && (turn < 0 || turn == running->rec.turn)) residence_cancel(s, running->number);
 }
 
 // Starts it, or gives its input to a worker.
@@ -424,8 +440,7 @@ void turns_start_next(struct session *s) {
 void turns_interrupt(struct session *s) {
     struct turn *t;
     if (!session_is_known(s)) return;
-    if (s->engine_turn)
-        engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, s->engine_turn);
+    if (s->engine_turn) residence_cancel(s, s->engine_turn);
     if ((t = session_turn(s, s->running))) turns_finish(s, t, "interrupted", NULL, NULL);
     while ((t = session_next_queued(s))) turns_finish(s, t, "interrupted", NULL, NULL);
 }

@@ -137,6 +137,15 @@ node_tests() { # node_tests LANE NAME FILE...
     enter "$lane" node "$name" "$logs/${name//\//-}.log" \
         env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
 }
+ranks() { # ranks TP PP NAME ...: golden tests whose engines have TP x PP ranks
+    local name with="PARLEY_TEST_TP=$1 PARLEY_TEST_PP=$2" label=tp$1-pp$2
+    [ -e "$build/mpi-1" ] || return 0
+    shift 2
+    for name; do
+        enter compute cmocka "golden/$name-$label" "$logs/golden-$name-$label.log" \
+            env $with timeout "${TEST_TIMEOUT:-600}" "$build/tests/golden/test_$name"
+    done
+}
 gpu_here() { [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; }
 skip_for_gpu() { printf '  skip  %-34s      no GPU here: not run\n' "$@"; } # NAME ...
 gpu_result() { node_result "$@"; } # its summary has node's form
@@ -180,15 +189,22 @@ fuzz() {
 }
 for suite in "$@"; do
     case $suite in
-    unit | ops | golden) cmocka "$suite" ;;
+    unit | ops) cmocka "$suite" ;;
+    golden)
+        cmocka golden
+        ranks 2 1 models invariants fork sharing tiers 8bit kv_dtype prompts
+        ranks 4 1 models
+        ranks 2 2 models
+        ranks 1 2 models fork ft
+        ;;
     cuda)
         jobs=1 # they share the GPU's memory
-        cmocka ops cuda_devices cuda_rows cuda_linear cuda_attention cuda_draw cuda_copies cuda_plans
+        cmocka ops cuda_devices cuda_rows cuda_linear cuda_fp8 cuda_attention cuda_draw cuda_copies cuda_plans
         if gpu_here; then
-            cmocka golden models variants invariants sessions_resume sampling tiers overlap fork sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft pause
+            cmocka golden models variants invariants sessions_resume sampling tiers overlap fork fork_tiers sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft pause prompts
             PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
-            PARLEY_TEST_COMPUTE=bf16 cmocka golden models
-            PARLEY_TEST_COMPUTE=f16 cmocka golden models
+            PARLEY_TEST_COMPUTE=bf16 cmocka golden models prompts
+            PARLEY_TEST_COMPUTE=f16 cmocka golden models prompts
             enter compute gpu gpu/serve "$logs/gpu-serve.log" env "PARLEY=$PWD/$build/parley" \
                 "FAULT=$PWD/$build/tests/gpu/fault.so" "CUDA_FAULT_CODE=$PWD/$build/tests/gpu/trap.fatbin" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
         else
@@ -202,6 +218,7 @@ for suite in "$@"; do
         for tool in racecheck initcheck memcheck synccheck; do
             for part in $(parts cuda_attention); do sanitize $tool cuda_attention "$part"; done
             for part in $(parts cuda_linear); do sanitize $tool cuda_linear "$part"; done
+            if [ $tool = initcheck ]; then sanitize $tool cuda_fp8 test_rounding; else sanitize $tool cuda_fp8; fi
             sanitize $tool cuda_draw
             sanitize $tool cuda_rows
             sanitize $tool cuda_copies

@@ -1,9 +1,13 @@
 // Followers by number, and the session service's callbacks on their way to them. See follower.h.
 #include "ws/follower.h"
+#include "base/array.h"
 #include "base/err.h"
+#include "ws/net/net.h"
 #include <stdlib.h>
 #include <string.h>
 
+// A long event that many follow is written to some of them, then other connections are served.
+#define PUSH_US 1000
 // The low bits of a number are a slot, the others count.
 #define SLOT_BITS 20
 #define SLOT_MASK (((uint64_t)1 << SLOT_BITS) - 1)
@@ -13,11 +17,9 @@ int followers_add(struct followers *fs, struct follower *f) {
     while (slot < fs->n_slots && fs->slots[slot]) slot++;
     if (slot == fs->n_slots) {
         size_t n = fs->n_slots ? fs->n_slots * 2 : 64;
-        struct follower **grown =
-            n <= (size_t)1 << SLOT_BITS ? realloc(fs->slots, n * sizeof(*grown)) : NULL;
-        if (!grown) return E_NOMEM;
-        memset(grown + fs->n_slots, 0, (n - fs->n_slots) * sizeof(*grown));
-        fs->slots = grown;
+        if (n > (size_t)1 << SLOT_BITS) return E_NOMEM;
+        TRY(ARRAY_RESIZE(fs->slots, n));
+        memset(fs->slots + slot, 0, (n - slot) * sizeof(*fs->slots));
         fs->n_slots = n;
     }
     fs->slots[slot] = f;
@@ -53,27 +55,24 @@ void followers_each(struct followers *fs, void (*fn)(struct follower *f, int64_t
 
 bool follower_push_later(struct followers *fs, struct follower *f) {
     if (f->fresh) return true;
-    if (fs->n_fresh == fs->cap_fresh) {
-        size_t cap = fs->cap_fresh ? fs->cap_fresh * 2 : 64;
-        uint64_t *grown = realloc(fs->fresh, cap * sizeof(*grown));
-        if (!grown) return false;
-        fs->fresh = grown;
-        fs->cap_fresh = cap;
-    }
+    if (ARRAY_RESERVE(fs->fresh, fs->cap_fresh, fs->n_fresh + 1) < 0) return false;
     fs->fresh[fs->n_fresh++] = f->client;
     f->fresh = true;
     return true;
 }
 
 bool followers_push(struct followers *fs) {
+    int64_t end_us = net_now_us() + PUSH_US;
     bool any = fs->n_fresh > 0;
-    for (size_t i = 0; i < fs->n_fresh; i++) { // push() may add more
-        struct follower *f = find(fs, fs->fresh[i]);
+    size_t n = 0;
+    while (n < fs->n_fresh && (n == 0 || net_now_us() < end_us)) { // push() may add more
+        struct follower *f = find(fs, fs->fresh[n++]);
         if (!f) continue;
         f->fresh = false;
         f->ops->push(f);
     }
-    fs->n_fresh = 0;
+    fs->n_fresh -= n;
+    if (fs->n_fresh) memmove(fs->fresh, fs->fresh + n, fs->n_fresh * sizeof(*fs->fresh));
     return any;
 }
 

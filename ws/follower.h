@@ -34,7 +34,7 @@ struct followers {
     struct follower **slots; // (n_slots) by the low bits of the number
     size_t n_slots, n;
     uint64_t last;
-    uint64_t *fresh; // (cap_fresh) numbers of those to push
+    uint64_t *fresh; // (n_fresh) numbers of those to push
     size_t n_fresh, cap_fresh;
 };
 
@@ -48,4 +48,6 @@ void followers_each(struct followers *fs, void (*fn)(struct follower *f, int64_t
 
 // push() is called when sessions_poll has returned, before the loop waits. false: no memory.
 bool follower_push_later(struct followers *fs, struct follower *f);
-bool followers_push(struct followers *fs); // false: none was due
+// Stops after a millisecond: where fs->n_fresh is not 0 then, it is to be called again soon, before the
+// loop waits. False: none was due.
+bool followers_push(struct followers *fs);

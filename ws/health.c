@@ -10,14 +10,60 @@
 #define HEARTBEAT_STEPS 20
 #define REPLY_MAX_BYTES (1 << 20)
 
-static bool engine_alive(const struct service *s, int64_t *age_us) {
+static bool engine_alive(const struct engine *e, int64_t *age_us) {
     struct engine_load load;
-    engine_load(s->engine, &load);
+    engine_load(e, &load);
     int64_t age = net_now_us() - load.heartbeat_us;
     int64_t limit = load.step_us_ewma * HEARTBEAT_STEPS;
     *age_us = load.heartbeat_us ? age : 0;
     if (load.running + load.queued == 0) return true; // at rest it has nothing to say
     return age < (limit > HEARTBEAT_MIN_US ? limit : HEARTBEAT_MIN_US);
+}
+
+static const struct instance *instances(const struct service *s) {
+    return sessions_placement(s->sessions)->instances;
+}
+
+// The oldest heartbeat. A server whose engine stands still is restarted, also where others work:
+// nothing else gets a hanging device back.
+static bool engines_alive(const struct service *s, int64_t *age_us) {
+    bool alive = true;
+    *age_us = 0;
+    for (const struct instance *i = instances(s); i; i = i->next) {
+        int64_t age;
+        if (!engine_alive(i->engine, &age)) alive = false;
+        if (age > *age_us) *age_us = age;
+    }
+    return alive;
+}
+
+static bool is_lost(const struct instance *i) {
+    struct engine_load load;
+    engine_load(i->engine, &load);
+    return load.device_lost;
+}
+
+static bool model_is_lost(const struct service *s, const struct served_model *m) {
+    for (const struct instance *i = instances(s); i; i = i->next)
+        if (i->model == m && !is_lost(i)) return false;
+    return true;
+}
+
+bool health_is_lost(const struct service *s) {
+    const struct served_model *m = sessions_placement(s->sessions)->models;
+    while (m && !model_is_lost(s, m)) m = m->next;
+    return m;
+}
+
+static bool takes_turns(const struct instance *i) {
+    int64_t age;
+    return i->state == INSTANCE_SERVING && engine_alive(i->engine, &age) && !is_lost(i);
+}
+
+static bool any_takes_turns(const struct service *s) {
+    const struct instance *i = instances(s);
+    while (i && !takes_turns(i)) i = i->next;
+    return i;
 }
 
 static void begin(struct json_writer *w, struct buf *out) {
@@ -38,18 +84,18 @@ static void finish(struct http *h, int status, struct json_writer *w) {
 
 bool health_is_live(const struct service *s) {
     int64_t age;
-    return engine_alive(s, &age);
+    return engines_alive(s, &age);
 }
 
 static const char *unready_reason(const struct service *s, const char **detail) {
-    int64_t age;
     *detail = NULL;
     if (s->state != SERVICE_RUNNING) {
         *detail = "the server is shutting down";
         return "draining";
     }
-    if (!engine_alive(s, &age)) {
-        *detail = "the engine has not finished a step for too long";
+    if (!any_takes_turns(s)) {
+        *detail = instances(s) ? "no instance of a model takes turns: see instances"
+                               : "no model is loaded";
         return "model";
     }
     return sessions_store_ok(s->sessions, detail) ? NULL : "store";
@@ -64,13 +110,36 @@ void health_live(void *user, struct http *h) {
     struct buf out;
     struct json_writer w;
     int64_t age;
-    bool alive = engine_alive(user, &age); // that this runs is the net thread's sign of life
+    bool alive = engines_alive(user, &age); // that this runs is the net thread's sign of life
     begin(&w, &out);
     json_open(&w, NULL, '{');
     json_put_string(&w, "status", alive ? "ok" : "stuck");
     json_put_string(&w, "version", PARLEY_VERSION);
     json_put_int(&w, "engine_heartbeat_ms", age / 1000);
     finish(h, alive ? 200 : 503, &w);
+}
+
+static void put_instance(struct json_writer *w, const struct instance *i) {
+    struct engine_load load;
+    int64_t age;
+    engine_load(i->engine, &load);
+    bool alive = engine_alive(i->engine, &age);
+    json_open(w, NULL, '{');
+    json_put_string(w, "name", i->name);
+    json_put_string(w, "model", i->model->name);
+    json_put_string(w, "state",
+                    load.device_lost ? instance_state_name(INSTANCE_LOST)
+                    : alive          ? instance_state_name(i->state)
+                                     : "stuck");
+    json_put_int(w, "turns", i->n_turns);
+    json_put_int(w, "sessions", i->n_sessions);
+    json_close(w, '}');
+}
+
+static void put_instances(struct json_writer *w, const struct service *s) {
+    json_open(w, "instances", '[');
+    for (const struct instance *i = instances(s); i; i = i->next) put_instance(w, i);
+    json_close(w, ']');
 }
 
 void health_ready(void *user, struct http *h) {
@@ -85,6 +154,7 @@ void health_ready(void *user, struct http *h) {
     if (!reason && !sessions_tail_ok(s->sessions, &detail))
         json_put_string(&w, "degraded", "tail"); // answers come in pieces of a commit interval
     if (detail) json_put_string(&w, "detail", detail);
+    put_instances(&w, s);
     finish(h, reason ? 503 : 200, &w);
 }
 
@@ -99,7 +169,9 @@ void health_config(void *user, struct http *h) {
     struct buf out;
     struct json_writer w;
     begin(&w, &out);
-    config_write_json(serve_config_table(), ((struct service *)user)->config, &w);
-    buf_addc(&out, '\n');
-    reply(h, 200, "application/json", &out);
+    const struct serve_config *c = ((struct service *)user)->config;
+    json_open(&w, NULL, '{');
+    config_put_sections(serve_config_table(), c, &w);
+    if (c->parts.first) config_put_parts(&w, "instances", &c->parts);
+    finish(h, 200, &w);
 }

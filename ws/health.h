@@ -6,6 +6,8 @@
 
 struct service;
 bool health_is_live(const struct service *s);
+// A model has lost the devices of all its instances: only a restart of the server brings it back.
+bool health_is_lost(const struct service *s);
 bool health_is_ready(const struct service *s);
 
 void health_live(void *user, struct http *h);  // 503 when the engine stands still while it has work

@@ -11,10 +11,9 @@ static const char *metavar(enum sampling_type type) {
     case SAMPLING_MS:
         return "N";
     case SAMPLING_BOOL:
-    case SAMPLING_STRINGS:
+    case SAMPLING_WORDS:
         return "TEXT";
     case SAMPLING_BIASES:
-    case SAMPLING_WORDS:
         return "JSON";
     }
     return NULL;
@@ -28,7 +27,7 @@ int sampling_option_keys(struct config_key *out, unsigned place, size_t offset) 
         bool number = r->type == SAMPLING_FLOAT || r->type == SAMPLING_INT;
         out[n++] = (struct config_key){
             .section = "sampling",
-            .name = r->name,
+            .name = place == SAMPLING_COMMAND ? sampling_row_option(r) : r->name,
             .type = r->type == SAMPLING_BOOL ? CONFIG_SWITCH : CONFIG_STRING,
             .offset = offset + offsetof(struct sampling_options, text[i]),
             .min = number ? r->min : 0,

@@ -2,6 +2,7 @@
 #include "ws/serve_config.h"
 #include "base/config_rows.h"
 #include "engine/engine.h"
+#include "sessions/placement.h"
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
@@ -13,6 +14,12 @@ static const struct config_key keys[] = {
     TEXT("server", host, "127.0.0.1", "ADDRESS",
          "Address to listen on. Any address but loopback requires token_file."),
     INT("server", port, 0, 65535, "8080", "Port to listen on; 0 picks a free port and prints it."),
+    INT("server", grpc_port, -1, 65535, "-1",
+        "Port for gRPC (KServe v2, as Triton's 8001), on the same address; 0 picks a free port and "
+        "prints it, -1 means none. TLS, tokens and limits are those of the other port."),
+    BOOL("server", decoupled, "on",
+         "ModelStreamInfer of gRPC answers after each token; off: once for each request, as Triton "
+         "does where config.pbtxt has no model_transaction_policy { decoupled: True }."),
     TEXT("server", db, "parley.db", "FILE",
          "SQLite database of all sessions, created if missing; :memory: stores nothing."),
     TEXT("server", token_file, "", "FILE",
@@ -64,8 +71,22 @@ static const struct config_key keys[] = {
            "Lowest severity to log. At info and above, the log contains no text of users."),
 
     TEXT("engine", model, "", "DIR", "Model folder."),
+    TEXT("engine", model_name, "", "NAME",
+         "Another name that clients may call the model by, beside the folder's own name (and, over "
+         "KServe, fastertransformer and ensemble)."),
+    INT("engine", instances, 1, 64, "1",
+        "Engines that run the model, each with its own thread, memory and cache; a session stays "
+        "on one while its cache is there. With device auto they share the GPUs, and with threads 0 "
+        "the cores. For several models, write sections [instance NAME]: each is an engine with "
+        "values of its own for keys of [engine] and [sampling], session_len, memory_len and "
+        "sink_len."),
     TEXT("engine", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),
+    TEXT("engine", prompt_tasks, "", "LIST",
+         "Tables of prompt learning that sessions can be opened with (PEFT: prompt tuning, "
+         "p-tuning, "
+         "prefix tuning): NAME=DIR,NAME=DIR, or a folder of such folders, whose names are the "
+         "tasks. Those of a FasterTransformer checkpoint are served without it."),
     TEXT("engine", device, "auto", "DEVICE",
          "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, or the CPU "
          "if there is none."),
@@ -82,12 +103,27 @@ static const struct config_key keys[] = {
           "Share of GPU memory for weights, work buffers and KV cache together; the cache gets the "
           "rest of it."),
     TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
-    INT("engine", threads, 0, 64, "0", "CPU threads; 0 means one for each core."),
+    INT("engine", threads, 0, 64, "0",
+        "CPU threads of each rank; 0 means one for each core that it may use, divided by the ranks "
+        "that share them."),
+    INT("engine", tensor_parallel, 1, 1024, "1",
+        "Processes (ranks) that compute each layer together, by parts of its heads and "
+        "feed-forward. They are those that mpirun or srun started, or Parley starts them on this "
+        "machine through Open MPI. Ranks run on CPUs."),
+    INT("engine", pipeline_parallel, 1, 1024, "1",
+        "Stages of consecutive layers, of tensor_parallel ranks each."),
+    FLOAT("engine", rank_timeout, 1, 86400, "60",
+          "Seconds that a rank may stay silent while others wait for it; then the server ends with "
+          "exit status 75, as it does when a rank ends."),
     CHOICE("engine", weight_dtype, WEIGHT_FORMATS, "model",
            "Number format of the weights: model is the model's own; int8 and fp8 (e4m3) are 8 bits "
            "with a scale for each output, converted while loading. 8 bits take half the memory of "
            "bf16 and decode faster; `parley score --compare-weights int8` measures the loss of "
-           "accuracy. Activations are not quantised."),
+           "accuracy. Activations are quantised only with fp8_activations."),
+    BOOL("engine", fp8_activations, "off",
+         "On a GPU with weights of fp8, also round the activations of steps with more than 32 "
+         "tokens to fp8, with a scale for each token: prompts are computed faster. `parley score "
+         "--compare-weights fp8 --fp8-activations` measures the loss of accuracy."),
     CHOICE("engine", kv_dtype, ENGINE_KV_DTYPES, "auto",
            "Number format of the KV cache; auto is the compute dtype, f32 on the CPU. fp8 (e4m3) "
            "and int8 have a scale for each position and head and take about half the memory of "
@@ -133,7 +169,8 @@ static const struct config_key keys[] = {
     INT("sessions", max_queued_turns_per_session, 0, 64, "4",
         "Turns of one session that may wait for its running turn."),
     INT("sessions", max_resident_sessions, 16, 10000000, "4096",
-        "Maximum number of idle sessions in memory. Of one that clients follow a stub stays."),
+        "Maximum number of idle sessions in memory. Followed sessions keep only a name and cursors "
+        "beyond it."),
     INT("sessions", max_session_age, 0, 1e10, "0",
         "Seconds after which a session that was not used is deleted, with all its turns; 0 means "
         "never. One with a client or a turn stays. The log has the ids of deleted sessions."),
@@ -150,6 +187,37 @@ static const struct config_key keys[] = {
            "a crash can lose the last commit interval. The end of a turn is always on disk before "
            "it is sent."),
 };
+
+// What an instance may have of its own.
+static bool may_give(const struct config_key *key) {
+    static const char *const lengths[] = {"session_len", "memory_len", "sink_len"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(key->name, lengths[i]) == 0) return true;
+    if (strcmp(key->name, "instances") == 0) return false;
+    return strcmp(key->section, "engine") == 0 || strcmp(key->section, "sampling") == 0;
+}
+
+static int check_name(const char *name, struct err *err) {
+    if (instance_name_valid(name)) return 0;
+    return err_set(err, E_INVAL,
+                   "[instance %.40s]: a name has 1 to %d letters, digits, '-', '_' or '.'", name,
+                   INSTANCE_NAME_MAX);
+}
+
+int serve_config_init(struct serve_config *c, struct err *err) {
+    *c = (struct serve_config){
+        .parts = {.kind = "instance", .may_give = may_give, .check_name = check_name}};
+    return config_init(serve_config_table(), c, err);
+}
+
+void serve_config_release(struct serve_config *c) {
+    config_parts_release(&c->parts);
+    config_release(serve_config_table(), c);
+}
+
+int serve_config_load(struct serve_config *c, const char *path, struct err *err) {
+    return config_load_parts(serve_config_table(), c, &c->parts, path, err);
+}
 
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
@@ -170,7 +238,8 @@ int64_t serve_config_burst(const struct serve_config *c) {
     return c->message_burst ? c->message_burst : 2 * c->messages_per_second;
 }
 
-bool serve_config_is_loopback(const char *host) {
+// Only this machine can reach the address: 127.0.0.0/8, ::1, localhost.
+static bool is_loopback(const char *host) {
     struct in_addr v4;
     struct in6_addr v6;
     if (strcasecmp(host, "localhost") == 0) return true;
@@ -189,12 +258,18 @@ int serve_config_sampling(const struct serve_config *c, struct sampling_params *
 
 int serve_config_check(const struct serve_config *c, struct err *err) {
     if (!*c->host) return err_set(err, E_INVAL, "host is empty: set an address to listen on");
-    if (!*c->model) return err_set(err, E_INVAL, "no model: set its folder with --model DIR");
+    if (c->parts.first && c->instances > 1)
+        return err_set(err, E_INVAL,
+                       "instances (%lld) and sections [instance NAME] exclude each other: write a "
+                       "section for each instance",
+                       (long long)c->instances);
+    if (!*c->model && !c->parts.first)
+        return err_set(err, E_INVAL, "no model: set its folder with --model DIR");
     if (!*c->db) return err_set(err, E_INVAL, "no database: set a file with --db FILE");
     if (!*c->tls_cert != !*c->tls_key)
         return err_set(err, E_INVAL, "tls_cert and tls_key must be set together: %s is missing",
                        *c->tls_cert ? "tls_key" : "tls_cert");
-    if (!serve_config_is_loopback(c->host) && !*c->token_file)
+    if (!is_loopback(c->host) && !*c->token_file)
         return err_set(
             err, E_DENIED,
             "host %s is reachable from other machines: set --token-file, or listen on 127.0.0.1",

@@ -2,7 +2,7 @@
 // --help, configs/demo.ini and GET /config. Code reads the fields of struct serve_config, never a
 // setting by name.
 #pragma once
-#include "base/config.h"
+#include "base/config_parts.h"
 #include "sessions/owners.h"
 #include "ws/sampling_options.h"
 #include <stdbool.h>
@@ -15,19 +15,22 @@ enum { SERVE_TOKEN_CANCEL, SERVE_TOKEN_FINISH };
 struct serve_config {
     // server
     char *host, *db, *token_file, *tls_cert, *tls_key, *allowed_origins, *allowed_hosts;
-    int64_t port;
+    int64_t port, grpc_port; // grpc_port -1: none
     int64_t max_connections, max_connections_per_ip;
     int64_t max_message_bytes, messages_per_second, message_burst;
     double ping_interval, slow_reader_timeout, hello_timeout, drain_timeout; // seconds
-    bool run_ahead;
+    bool run_ahead, decoupled;
     int on_token_removed;
     int log_level;
     // engine
-    char *model, *chat_template, *device, *isa, *compute_dtype, *snapshot_dir;
+    char *model, *model_name, *chat_template, *prompt_tasks, *device, *isa, *compute_dtype,
+        *snapshot_dir;
     double gpu_memory_fraction;
-    bool deterministic;
+    bool fp8_activations, deterministic;
+    int64_t tensor_parallel, pipeline_parallel;
+    double rank_timeout;
     int64_t threads, kv_cache_bytes, host_cache_bytes, snapshot_bytes, block_tokens, max_sequences,
-        max_queued_turns, prefill_chunk_tokens;
+        max_queued_turns, prefill_chunk_tokens, instances;
     int weight_dtype; // enum weight_format
     int kv_dtype;
     // sessions
@@ -37,7 +40,13 @@ struct serve_config {
     int durable;
     struct owner_limits owner;        // of each owner whose line of token_file says nothing else
     struct sampling_options sampling; // the server's defaults; not given: the model's
+    struct config_parts parts;        // the sections [instance NAME]
 };
+
+// Defaults. serve_config_release frees all.
+int serve_config_init(struct serve_config *c, struct err *err);
+void serve_config_release(struct serve_config *c);
+int serve_config_load(struct serve_config *c, const char *path, struct err *err); // an ini file
 
 const struct config_table *serve_config_table(void); // the first call on the main thread
 
@@ -47,9 +56,6 @@ int serve_config_check(const struct serve_config *c, struct err *err);
 
 // message_burst, or twice messages_per_second if it is 0.
 int64_t serve_config_burst(const struct serve_config *c);
-
-// Only this machine can reach the address: 127.0.0.0/8, ::1, localhost.
-bool serve_config_is_loopback(const char *host);
 
 // Puts the settings' sampling values over *p.
 int serve_config_sampling(const struct serve_config *c, struct sampling_params *p, struct err *err);

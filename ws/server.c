@@ -2,8 +2,11 @@
 #include "ws/server.h"
 #include "base/log.h"
 #include "ws/health.h"
+#include "ws/kserve/grpc/server.h"
+#include "ws/kserve/http/routes.h"
 #include "ws/kserve/kserve.h"
 #include "ws/net/http.h"
+#include "ws/notify.h"
 #include "ws/openai/openai.h"
 #include "ws/page.h"
 #include "ws/parley/connection.h"
@@ -16,7 +19,8 @@
 
 struct server {
     struct service service;
-    uv_timer_t watch_timer, drain_timer; // the device; the end
+    struct rpc_server *grpc;             // NULL: none
+    uv_timer_t watch_timer, drain_timer; // the device and the watchdog; the end
     uv_signal_t sigterm, sigint, sighup;
     int64_t drain_until_us, close_until_us;
     int n_signals;
@@ -55,18 +59,22 @@ static void drain(struct server *srv) {
     struct service *s = &srv->service;
     int64_t now = net_now_us();
     if (s->state == SERVICE_DRAINING) {
-        // A turn that has ended is told of when its record is committed, a little later.
-        if (!sessions_settled(s->sessions) && now < srv->drain_until_us) return;
+        // A turn that has ended is told of when its record is committed, a little later. A request
+        // that waits for another one of its sequence has no turn yet.
+        bool settled = sessions_settled(s->sessions) && s->kserve->n_infers == 0;
+        if (!settled && now < srv->drain_until_us) return;
         log_info("server.closing", "turns_cut=%d clients=%zu", sessions_n_running(s->sessions),
                  s->followers.n);
         s->state = SERVICE_CLOSING;
         s->net->closing = true;
         srv->close_until_us = now + CLOSE_SECONDS * 1000000;
         net_stop_listening(s->net);
+        rpc_server_drain(srv->grpc);
     }
     if (s->state != SERVICE_CLOSING) return;
     followers_each(&s->followers, now > srv->close_until_us - 1000000 ? end_any : end_drained, now);
-    if (s->followers.n == 0 || now > srv->close_until_us) uv_stop(&s->net->loop);
+    bool idle = s->followers.n == 0 && rpc_server_is_idle(srv->grpc);
+    if (idle || now > srv->close_until_us) uv_stop(&s->net->loop);
 }
 
 static void on_drain_timer(uv_timer_t *handle) {
@@ -77,6 +85,7 @@ static void begin_drain(struct server *srv) {
     struct service *s = &srv->service;
     if (s->state != SERVICE_RUNNING) return;
     s->state = SERVICE_DRAINING;
+    notify_send("STOPPING=1");
     srv->drain_until_us = net_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
     sessions_drain(s->sessions);
     service_poll_soon(s);
@@ -99,9 +108,9 @@ static void on_terminate(uv_signal_t *handle, int number) {
 // Only another process can use a failed GPU again: the sessions are on disk, a supervisor restarts.
 static void on_watch_timer(uv_timer_t *handle) {
     struct server *srv = handle->data;
-    struct engine_load load;
-    engine_load(srv->service.engine, &load);
-    if (!load.device_lost || srv->device_lost) return;
+    // An engine that stands still is silence: the service manager restarts the server.
+    if (notify_is_watched() && health_is_live(&srv->service)) notify_send("WATCHDOG=1");
+    if (srv->device_lost || !health_is_lost(&srv->service)) return;
     srv->device_lost = true;
     log_error("server.device_lost", "turns=%d", sessions_n_running(srv->service.sessions));
     begin_drain(srv);
@@ -124,6 +133,7 @@ static void on_reload(uv_signal_t *handle, int number) {
     struct err err = {0};
     char quoted[1200];
     int rc = net_reload(n, &err);
+    rpc_server_reloaded(((struct server *)handle->data)->grpc);
     owners_reloaded(s); // also where only the certificate was refused
     if (rc < 0)
         log_error("server.reload", "error=%s", log_quote(quoted, sizeof(quoted), err.text));
@@ -154,6 +164,7 @@ int server_open(struct server **out, const struct serve_config *config, struct m
     if (rc == 0 && kserve_open(&srv->service.kserve) < 0)
         rc = err_set(err, E_NOMEM, "no memory for the server");
     if (rc == 0) rc = service_init(&srv->service, net, registry, err);
+    if (rc == 0) rc = rpc_server_open(&srv->grpc, &srv->service, err);
     if (rc < 0) {
         net_close(net);
         kserve_close(srv->service.kserve);
@@ -169,16 +180,20 @@ struct service *server_service(struct server *srv) {
     return &srv->service;
 }
 
-int server_listen(struct server *srv, struct engine *engine, struct sessions *sessions,
-                  const struct service_defaults *defaults, struct err *err) {
+int server_listen(struct server *srv, struct sessions *sessions, struct err *err) {
     struct service *s = &srv->service;
-    service_start(s, engine, sessions, defaults);
+    service_start(s, sessions);
     uv_timer_start(&srv->watch_timer, on_watch_timer, WATCH_MS, WATCH_MS);
     uv_signal_start(&srv->sigterm, on_terminate, SIGTERM);
     uv_signal_start(&srv->sigint, on_terminate, SIGINT);
     uv_signal_start(&srv->sighup, on_reload, SIGHUP);
-    return net_listen(s->net, routes, sizeof(routes) / sizeof(routes[0]), &connection_protocol, s,
-                      err);
+    TRY(net_listen(s->net, routes, sizeof(routes) / sizeof(routes[0]), &connection_protocol, s,
+                   err));
+    return rpc_server_start(srv->grpc, err);
+}
+
+int server_grpc_port(const struct server *srv) {
+    return rpc_server_port(srv->grpc);
 }
 
 const char *server_url(const struct server *srv, char *out, size_t cap) {
@@ -197,6 +212,7 @@ void server_stop(struct server *srv) {
     uv_timer_stop(&srv->drain_timer);
     service_stop(s);
     s->state = SERVICE_CLOSING;
+    rpc_server_stop(srv->grpc);
     net_stop(s->net);
     s->sessions = NULL;
 }
@@ -204,6 +220,7 @@ void server_stop(struct server *srv) {
 void server_close(struct server *srv) {
     if (!srv) return;
     net_close(srv->service.net);
+    rpc_server_close(srv->grpc);
     kserve_close(srv->service.kserve);
     service_release(&srv->service);
     free(srv);

@@ -10,9 +10,9 @@ int server_open(struct server **out, const struct serve_config *config, struct m
                 struct err *err);
 struct service *server_service(struct server *s);
 // Opens the port; server_run serves it.
-int server_listen(struct server *s, struct engine *engine, struct sessions *sessions,
-                  const struct service_defaults *defaults, struct err *err);
+int server_listen(struct server *s, struct sessions *sessions, struct err *err);
 const char *server_url(const struct server *s, char *out, size_t cap);
+int server_grpc_port(const struct server *s); // 0: none
 // Serves until SIGTERM or SIGINT has been obeyed. 0 after a drain, E_CANCELLED after a second
 // signal, E_DEVICE where the engine's device failed: all clients have been sent away then, as in a
 // drain.

@@ -29,10 +29,16 @@ static void poll_sessions(struct service *s) {
             uv_timer_start(&s->poll_timer, on_poll_timer, (uint64_t)((next_us + 999) / 1000), 0);
     }
     if (followers_push(&s->followers)) s->awake_until_us = net_now_us() + AWAKE_US;
-    if (s->dirty) uv_timer_start(&s->poll_timer, on_poll_timer, 0, 0);
+    if (s->dirty || s->followers.n_fresh) uv_timer_start(&s->poll_timer, on_poll_timer, 0, 0);
 }
 
 static void on_awake(uv_idle_t *handle) {}
+
+static bool token_is_near(struct sessions *ss) {
+    const struct instance *i = sessions_placement(ss)->instances;
+    while (i && !engine_token_is_near(i->engine)) i = i->next;
+    return i;
+}
 
 // A step of many sessions draws their tokens one after another. Sleeping between two of them costs
 // two changes of thread each, and worse: the core that was slept on goes to sleep as well, and a
@@ -40,8 +46,8 @@ static void on_awake(uv_idle_t *handle) {}
 // looks round without waiting. Not for long: the engine may have been held up.
 static void stay_awake(struct service *s) {
     bool active = uv_is_active((uv_handle_t *)&s->awake);
-    bool stay = s->awake_until_us && s->engine && engine_token_is_near(s->engine) &&
-                net_now_us() < s->awake_until_us;
+    bool stay = s->awake_until_us && s->sessions && net_now_us() < s->awake_until_us &&
+                token_is_near(s->sessions);
     if (!stay) s->awake_until_us = 0;
     if (stay && !active) uv_idle_start(&s->awake, on_awake);
     if (!stay && active) uv_idle_stop(&s->awake);
@@ -60,7 +66,8 @@ static void on_later(uv_timer_t *handle) {
 }
 
 void service_later(struct service *s, int64_t ms) {
-    if (!uv_is_active((uv_handle_t *)&s->later_timer))
+    bool active = uv_is_active((uv_handle_t *)&s->later_timer);
+    if (!active || uv_timer_get_due_in(&s->later_timer) > (uint64_t)ms)
         uv_timer_start(&s->later_timer, on_later, (uint64_t)ms, 0);
 }
 
@@ -68,6 +75,17 @@ void service_later(struct service *s, int64_t ms) {
 
 static double uptime(void *ctx) {
     return (double)(net_now_us() - ((struct service *)ctx)->start_us) / 1e6;
+}
+static double resident_bytes(void *ctx) {
+    size_t bytes = 0;
+    uv_resident_set_memory(&bytes);
+    return (double)bytes;
+}
+static double processor_seconds(void *ctx) {
+    uv_rusage_t use = {0};
+    uv_getrusage(&use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 static double n_followers(void *ctx) {
     return (double)((struct service *)ctx)->followers.n;
@@ -80,11 +98,23 @@ static double n_turns(void *ctx) {
     return s->sessions ? sessions_n_running(s->sessions) : 0;
 }
 
+static const char *const budget_names[N_BUDGETS] = {
+    [BUDGET_CONNECTION] = "connection_bytes",
+    [BUDGET_OWNER] = "owner_bytes",
+    [BUDGET_SERVER] = "server_bytes",
+    [BUDGET_CHANGES] = "owner_changes",
+};
+
 static void register_metrics(struct service *s, struct metrics *m) {
     static const double token_bounds[] = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3,
                                           5e-3,  10e-3,  50e-3,  250e-3, 1};
     struct service_metrics *x = &s->metrics;
     metrics_gauge_fn(m, "parley_uptime_seconds", "Time since the start", NULL, uptime, s);
+    // These two have the names that every program's have.
+    metrics_gauge_fn(m, "process_resident_memory_bytes", "Resident memory", NULL, resident_bytes,
+                     s);
+    metrics_gauge_fn(m, "process_cpu_seconds_total", "User and system processor time", NULL,
+                     processor_seconds, s);
     metrics_gauge_fn(m, "parley_turns", "Turns running or queued", NULL, n_turns, s);
     metrics_gauge_fn(m, "parley_followers", "WebSockets and HTTP requests that follow sessions",
                      NULL, n_followers, s);
@@ -99,6 +129,12 @@ static void register_metrics(struct service *s, struct metrics *m) {
                                       "Connections cut off for reading too slowly", NULL);
     x->rate_limited =
         metrics_counter(m, "parley_rate_limited_total", "Messages refused by the rate limit", NULL);
+    for (int i = 0; i < N_BUDGETS; i++)
+        x->over_budget[i] = metrics_counter_of(
+            m, "parley_over_budget_total",
+            "Times that a client was read no further for the bytes that wait for it, for its "
+            "owner or for all; owner_changes: that a session.changed was put off",
+            "budget", budget_names[i]);
     x->token_to_socket =
         metrics_histogram(m, "parley_token_to_socket_seconds",
                           "From the draw of a token to the write of the delta that tells it", NULL,
@@ -128,11 +164,12 @@ int service_init(struct service *s, struct net *net, struct metrics *registry, s
     return 0;
 }
 
-void service_start(struct service *s, struct engine *engine, struct sessions *sessions,
-                   const struct service_defaults *defaults) {
-    s->engine = engine;
+const struct served_model *service_hold_model(const struct service *s, const char *name) {
+    return placement_hold(sessions_placement(s->sessions), name);
+}
+
+void service_start(struct service *s, struct sessions *sessions) {
     s->sessions = sessions;
-    s->defaults = *defaults;
     s->dirty = true;
     uv_prepare_start(&s->prepare, on_prepare);
     reclaim_start(&s->reclaim);

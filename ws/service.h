@@ -2,20 +2,18 @@
 // once before the loop waits, and followed (follower.h). Protocols and routes are given this struct
 // as `user`. Net thread only, but for service_wake.
 #pragma once
+#include "base/json.h"
 #include "ws/follower.h"
 #include "ws/net/net.h"
 #include "ws/reclaim.h"
 
+// Bounds on what waits for clients, of a connection, an owner and the server (parley/outgoing.c).
+enum budget { BUDGET_CONNECTION, BUDGET_OWNER, BUDGET_SERVER, BUDGET_CHANGES, N_BUDGETS };
+
 struct service_metrics {
     struct metric *messages_in, *frames_out, *errors_out, *slow_readers, *rate_limited,
         *token_to_socket;
-};
-
-// What new sessions get where their opener does not say.
-struct service_defaults {
-    struct sampling_params sampling;
-    int64_t session_len, memory_len;
-    int32_t sink_len;
+    struct metric *over_budget[N_BUDGETS];
 };
 
 enum service_state {
@@ -27,9 +25,7 @@ enum service_state {
 struct service {
     const struct serve_config *config;
     struct net *net;
-    struct engine *engine;
     struct sessions *sessions;
-    struct service_defaults defaults;
     struct metrics *registry;
     struct service_metrics metrics;
     struct followers followers;
@@ -45,14 +41,17 @@ struct service {
     bool dirty;       // the session service has something to do
     uint64_t n_polls; // of the session service
     struct reclaim reclaim;
-    size_t waiting_bytes; // of answers, on all connections
+    size_t waiting_bytes;  // of answers, on all connections
+    struct json_gaps gaps; // of the message in net->tx (parley/outgoing.c)
 };
 
-// Handles on net's loop, and a bell that service_wake may ring: before engine and sessions are open.
+// Handles on net's loop, and a bell that service_wake may ring: before the sessions are open.
 int service_init(struct service *s, struct net *net, struct metrics *registry, struct err *err);
 void service_wake(void *service); // any thread
-void service_start(struct service *s, struct engine *engine, struct sessions *sessions,
-                   const struct service_defaults *defaults);
+void service_start(struct service *s, struct sessions *sessions);
+// The model of that name, NULL: the default. NULL: there is none. Held until placement_drop, so that
+// its engine may be used for texts. Any thread.
+const struct served_model *service_hold_model(const struct service *s, const char *name);
 void service_stop(struct service *s);    // polls no more
 void service_release(struct service *s); // when the loop has closed its handles
 

@@ -7,7 +7,8 @@ static bool is_rate(enum owner_limit which) {
     return which == OWNER_REQUESTS || which == OWNER_TOKENS;
 }
 
-void usage_put(struct json_writer *w, const char *key, struct service *s, struct owner *o) {
+// key NULL inside an array.
+static void put(struct json_writer *w, const char *key, struct service *s, struct owner *o) {
     sessions_count_owner(s->sessions, o);
     json_open(w, key, '{');
     json_put_string(w, "owner", o->name);
@@ -28,11 +29,11 @@ void usage_put(struct json_writer *w, const char *key, struct service *s, struct
 }
 
 void usage_put_owners(struct json_writer *w, struct service *s, struct owner *o, bool all) {
-    usage_put(w, "usage", s, o);
+    put(w, "usage", s, o);
     if (!all) return;
     json_open(w, "owners", '[');
     for (struct owner *each = s->net->owners.by_name; each; each = each->hh.next)
-        usage_put(w, NULL, s, each);
+        put(w, NULL, s, each);
     json_close(w, ']');
 }
 

@@ -27,7 +27,7 @@ int caches_init(struct caches *c, struct backend *backend, const struct kv_store
     c->pool.guard = guard_block;
     c->pool.guard_ctx = c;
 #endif
-    TRY_GOTO(fail, tiers_init(&c->tiers, backend, &c->store, o->host_bytes, err));
+    TRY_GOTO(fail, tiers_init(&c->tiers, backend, o->lead, &c->store, o->host_bytes, err));
     c->tiers.transit = o->host_transit;
     if (o->snapshot_dir)
         TRY_GOTO(fail,
@@ -104,6 +104,7 @@ static void check_state(const struct caches *c, const struct sequence *s) {
     if (s->state == CACHE_CLEAN)
         assert(s->image.copies && kv_image_missing(&s->image, &s->ring) == 0);
     if (cache_is_on_device(s->state)) assert(s->ring.n_held > 0 || s->turn);
+    assert(s->n_branches == 0 || s->turn_ids);
     assert((s->state == CACHE_STEPPING) == (c->stepping && c->stepping == s->resume));
 }
 
@@ -111,12 +112,16 @@ void caches_check(const struct caches *c) {
     struct err err = {0};
     size_t n = 0;
     int32_t n_in[CACHE_N_STATES] = {0};
-    const struct kv_ring **rings = malloc((HASH_COUNT(c->sequences) + 1) * sizeof *rings);
+    size_t most = 1;
+    for (const struct sequence *s = c->sequences; s; s = s->hh.next)
+        most += 1 + (size_t)s->n_branches;
+    const struct kv_ring **rings = malloc(most * sizeof *rings);
     if (!rings) return;
     for (const struct sequence *s = c->sequences; s; s = s->hh.next) {
         check_state(c, s);
         n_in[s->state]++;
         if (s->ring.blocks) rings[n++] = &s->ring;
+        for (int32_t i = 0; i < s->n_branches; i++) rings[n++] = &s->branches[i];
     }
     for (int i = 0; i < CACHE_N_STATES; i++) assert(n_in[i] == c->n_in[i]);
     int rc = kv_check(&c->pool, rings, n, &err);

@@ -24,6 +24,7 @@ struct cache_options {
     const char *snapshot_dir; // NULL: none; borrowed until caches_init returns
     int64_t snapshot_bytes;
     struct kv_snapshot_maker maker;
+    struct lead *lead; // of the other ranks; NULL: there are none
 };
 
 struct caches {
@@ -54,6 +55,7 @@ struct caches {
     bool park_pressed;    // a turn waits for blocks of the device
     int64_t park_debt_us; // time spent on copies, not yet balanced by time of steps
     bool reads;           // a snapshot is being read
+    int64_t rest_us;      // since when free blocks are watched (rest.c)
     bool device_lost;
 };
 
@@ -130,6 +132,8 @@ void caches_job_done(struct caches *c, struct snapshot_job *j);
 bool caches_resume(struct caches *c);
 bool caches_park(struct caches *c, bool stepped, int64_t round_us);
 void caches_write(struct caches *c);
+// Gives memory of blocks back that have been free for seconds (rest.c).
+void caches_rest(struct caches *c, int64_t now_us);
 // Continues to write all idle and parked caches while the engine stops, the most recently used first.
 // COPIES: more can be done at once; WRITES: waits for the disk.
 enum saving { SAVING_DONE, SAVING_COPIES, SAVING_WRITES };

@@ -17,7 +17,8 @@ bool cache_load_begin(struct caches *c, struct sequence *s, const int32_t *ids, 
                       int64_t n_cached) {
     const struct tiers *t = &c->tiers;
     const struct kv_image *m = &s->image;
-    if (s->image_group != s->group) return false;
+    if (s->image_group != s->group || !sequence_same_prompt(s->image_prompt, s->prompt))
+        return false;
     int64_t n = sequence_common_prefix(s->image_ids, s->n_image, ids, n_ids - 1);
     if (n <= n_cached || !kv_image_serves(m, &s->ring, n)) return false;
     double copy = rate_cost(t->load_rate, (double)m->n_held * (double)c->store.block_bytes);
@@ -69,6 +70,7 @@ int cache_admit(struct caches *c, struct sequence *s, const struct sequence_shap
 void cache_turn_over(struct caches *c, struct sequence *s, bool drop, int32_t n_queued) {
     if (s->resume) resume_end(c, s, RESUME_STOPPED);
     s->turn_ids = NULL;
+    (void)sequence_branch(s, 0, NULL);
     if (drop) sequence_drop(s);
     if (cache_is_on_device(s->state) && s->ring.n_held == 0) cache_set(c, s, CACHE_EMPTY);
     s->used_us = clock_mono_us(c->emit->clock);

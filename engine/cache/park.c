@@ -55,9 +55,9 @@ static bool image_is_current(const struct sequence *s) {
 static int image_begin(struct caches *c, struct sequence *s) {
     struct kv_ring *r = &s->ring;
     if (image_is_current(s)) return 0;
-    bool other =
-        s->image.copies && (s->image.memory_len != r->memory_len ||
-                            s->image.sink_len != r->sink_len || s->image_group != s->group);
+    bool other = s->image.copies &&
+                 (s->image.memory_len != r->memory_len || s->image.sink_len != r->sink_len ||
+                  s->image_group != s->group || !sequence_same_prompt(s->image_prompt, s->prompt));
     if (other) cache_drop_image(c, s);
     int32_t *ids = malloc((size_t)r->n_tokens * sizeof *ids);
     if (!ids || tiers_image(&c->tiers, s) < 0) {
@@ -72,6 +72,7 @@ static int image_begin(struct caches *c, struct sequence *s) {
     s->image_ids = ids;
     s->n_image = r->n_tokens;
     s->image_group = s->group;
+    s->image_prompt = s->prompt;
     s->image_version = s->version;
     return 0;
 }

@@ -92,6 +92,8 @@ static struct verdict judge(const struct caches *c, const struct resume *r,
         return (struct verdict){"session", why, false};
     if (h->memory_len != s->ring.memory_len || h->sink_len != s->ring.sink_len)
         return (struct verdict){"window", why, false};
+    if (h->prompt[0] != s->prompt.lo || h->prompt[1] != s->prompt.hi)
+        return (struct verdict){"prompt", "its virtual tokens are of another table", false};
     int64_t n = common_tokens(r, j);
     if (n == 0) return (struct verdict){"tokens", "its log is a different one", false};
     if (blocks_wanted(&s->ring, j, n) < 0)
@@ -199,6 +201,7 @@ int cache_read_blocks(struct caches *c, struct resume *r) {
     j->ids = NULL;
     s->n_image = r->n;
     s->image_group = s->group;
+    s->image_prompt = s->prompt;
     s->image_version = ++c->last_version;
     TRY(snapshots_read(&c->snapshots, j));
     cache_set(c, s, CACHE_READING);

@@ -20,7 +20,37 @@ struct sequence *sequence_new(uint64_t id) {
     return s;
 }
 
+static void drop_branches(struct sequence *s) {
+    for (int32_t i = 0; i < s->n_branches; i++) kv_ring_release(&s->branches[i]);
+    free(s->branches);
+    s->branches = NULL;
+    s->n_branches = 0;
+}
+
+int sequence_branch(struct sequence *s, int32_t n, struct err *err) {
+    drop_branches(s);
+    if (n == 0) return 0;
+    s->branches = calloc((size_t)n, sizeof *s->branches);
+    if (!s->branches) return err_set(err, E_NOMEM, "no memory for %d branches", n);
+    for (; s->n_branches < n; s->n_branches++) {
+        int rc = kv_ring_init_like(&s->branches[s->n_branches], &s->ring, err);
+        if (rc == 0) continue;
+        drop_branches(s);
+        return rc;
+    }
+    return 0;
+}
+
+int32_t sequence_n_blocks(const struct sequence *s) {
+    if (s->n_branches == 0) return s->ring.n_held;
+    kv_pool_count_begin(s->ring.pool);
+    int32_t n = kv_ring_count(&s->ring);
+    for (int32_t i = 0; i < s->n_branches; i++) n += kv_ring_count(&s->branches[i]);
+    return n;
+}
+
 void sequence_drop(struct sequence *s) {
+    drop_branches(s);
     kv_ring_release(&s->ring);
     free(s->ids);
     s->ids = NULL;
@@ -45,14 +75,19 @@ struct sequence_shape sequence_image_shape(const struct sequence *s,
                                            const struct sequence_shape *all) {
     struct sequence_shape shape = *all;
     shape.group = s->image_group;
+    shape.prompt = s->image_prompt;
     shape.memory_len = s->image.memory_len;
     shape.sink_len = s->image.sink_len;
     return shape;
 }
 
+bool sequence_same_prompt(struct hash128 a, struct hash128 b) {
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
 bool sequence_has_shape(const struct sequence *s, const struct sequence_shape *shape) {
     return s->ring.memory_len == shape->memory_len && s->ring.sink_len == shape->sink_len &&
-           s->group == shape->group;
+           s->group == shape->group && sequence_same_prompt(s->prompt, shape->prompt);
 }
 
 int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
@@ -65,6 +100,7 @@ int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequen
     TRY(kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens,
                      shape->block_tokens, shape->session_len, err));
     s->group = shape->group;
+    s->prompt = shape->prompt;
     r->tag = s->group ? kv_group_tag(s->group) : kv_pool_private_tag(pool);
     return 0;
 }
@@ -90,6 +126,12 @@ void sequence_name_all(struct sequence *s, const int32_t *ids) {
     struct kv_ring *r = &s->ring;
     if (!s->group) return;
     s->name = kv_name_begin(&r->pool->names, r->tag, r->memory_len, r->sink_len);
+    // One more link of the chain: the same ids of two tables never have one name.
+    if (s->prompt.lo) {
+        int32_t link[4];
+        memcpy(link, &s->prompt, sizeof link);
+        s->name = kv_name_next(&r->pool->names, s->name, link, 4);
+    }
     s->n_named = 0;
     sequence_name(s, ids);
 }
@@ -106,6 +148,7 @@ void sequence_name(struct sequence *s, const int32_t *ids) {
 
 int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens) {
     int64_t n = n_tokens < from->ring.n_tokens ? n_tokens : from->ring.n_tokens;
+    if (from->turn_ids && from->branches && n > from->n_agreed) n = from->n_agreed;
     if (n <= 0 || cache_is_resuming(from->state)) return 0;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     if (!ids) return E_NOMEM;
@@ -118,6 +161,7 @@ int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_to
     to->ids = ids;
     to->n_ids = n;
     to->group = from->group;
+    to->prompt = from->prompt;
     return 0;
 }
 

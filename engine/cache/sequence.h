@@ -33,10 +33,16 @@ struct sequence {
     enum cache_state state, back_to; // back_to: while resuming, where the cache was
     enum engine_release why;         // while PARKING, and while parked: why it left the device
     struct kv_ring ring;             // ring.blocks is NULL until the first turn starts
+    // (n_branches) while a turn with branches runs: the rings of its branches behind the first, whose
+    // ring is `ring`. Until the turn ends, `ring` and the admitted log agree in n_agreed tokens at least.
+    struct kv_ring *branches;
+    int32_t n_branches;
+    int64_t n_agreed;
     int32_t *ids; // (n_ids) the log of the last turn; its first ring.n_tokens are in the cache
     int64_t n_ids;
     int64_t version;         // of the ring's contents: a new number for each turn
     uint64_t group;          // shares equal blocks with sequences of this group; 0: with none
+    struct hash128 prompt;   // the hash of its virtual tokens' table; 0: none
     struct hash128 name;     // of its first n_named tokens, all of them in full blocks; only with a
     int64_t n_named;         // group, and only while a turn runs
     struct live_turn *turn;  // queued or running, or NULL
@@ -48,7 +54,8 @@ struct sequence {
     struct kv_image image; // image.copies is NULL: none
     int32_t *image_ids;    // (n_image)
     int64_t n_image;
-    uint64_t image_group;  // the ring's when it was copied
+    uint64_t image_group; // the ring's when it was copied
+    struct hash128 image_prompt;
     int64_t image_version; // the ring's when it was copied; also of the snapshot made of it
     int64_t n_filed;       // tokens of the image that its snapshot has too; 0: none; NOT_WRITABLE
     struct sequence *image_prev, *image_next; // in tiers.images
@@ -63,7 +70,8 @@ struct sequence {
 enum { NOT_WRITABLE = -1 }; // writing its snapshot failed; not tried again before its next turn
 
 struct sequence_shape {
-    uint64_t group; // engine_turn.share_group
+    uint64_t group;        // engine_turn.share_group
+    struct hash128 prompt; // the hash of engine_turn.prompt; 0: none
     int32_t memory_len, sink_len, chunk_tokens, block_tokens;
     // The longest log of any turn: the ring's size must not depend on the bound of one turn.
     int64_t session_len;
@@ -72,6 +80,11 @@ struct sequence_shape {
 struct sequence *sequence_new(uint64_t id); // NULL: out of memory
 void sequence_free(struct sequence *s);     // gives its blocks back; it is not resuming
 void sequence_drop(struct sequence *s);     // gives its blocks back and forgets its log
+// Makes n empty rings like the sequence's for the branches of its turn; those of an earlier call are
+// given back. E_NOMEM: it has none then.
+int sequence_branch(struct sequence *s, int32_t n, struct err *err);
+// How many blocks of the device it holds, its branches included; each once.
+int32_t sequence_n_blocks(const struct sequence *s);
 
 // Makes the ring agree with this log: keeps the longest common prefix, at most n_ids - 1 tokens (the
 // turn needs the last one's logits), cuts the rest, and starts empty if the cut is not possible
@@ -91,6 +104,7 @@ void sequence_name_all(struct sequence *s, const int32_t *ids); // from the log'
 // The shape that the ring of this image had; the rest as in `all`.
 struct sequence_shape sequence_image_shape(const struct sequence *s,
                                            const struct sequence_shape *all);
+bool sequence_same_prompt(struct hash128 a, struct hash128 b);
 bool sequence_has_shape(const struct sequence *s, const struct sequence_shape *shape);
 // A new sequence takes over the cached part of another's first n_tokens tokens and shares its blocks.
 // It stays empty if there is no cache, the window has moved on (KV_GONE) or memory is out (E_NOMEM).

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include "engine/cache/sequence.h"
+#include "engine/dist/lead.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +22,17 @@ static int memory_init(struct tiers *t, size_t bytes, struct err *err) {
     return 0;
 }
 
-int tiers_init(struct tiers *t, struct backend *backend, struct kv_store *store, int64_t bytes,
-               struct err *err) {
-    *t = (struct tiers){.backend = backend, .store = store};
+int tiers_init(struct tiers *t, struct backend *backend, struct lead *lead, struct kv_store *store,
+               int64_t bytes, struct err *err) {
+    *t = (struct tiers){.backend = backend, .store = store, .lead = lead};
     int64_t n = bytes / (int64_t)store->block_bytes;
     if (n == 0 || !backend->ops->kv_blocks_save) return 0;
     if (n > INT32_MAX / 2) n = INT32_MAX / 2;
     TRY(kv_pool_init(&t->host, (int32_t)n, err));
-    if (memory_init(t, (size_t)n * store->block_bytes, err) == 0) return 0;
+    if (memory_init(t, (size_t)n * store->block_bytes, err) == 0) {
+        if (lead) lead_host(lead, t->memory, store->block_bytes);
+        return 0;
+    }
     kv_pool_release(&t->host);
     return err_set(
         err, E_NOMEM,
@@ -75,6 +79,7 @@ int tiers_fork(struct tiers *t, struct sequence *to, const struct sequence *from
     to->image_ids = ids;
     to->n_image = n;
     to->image_group = from->image_group;
+    to->image_prompt = from->image_prompt;
     listed(t, to);
     return 0;
 }
@@ -110,6 +115,7 @@ static int begin(struct tiers *t, struct sequence *s, bool load, int64_t now_us)
     t->copying = s;
     t->loading = load;
     t->copy_began_us = now_us;
+    TRY(lead_move(t->lead, load ? PLAN_LOAD : PLAN_SAVE, blocks, host, t->n_slots));
     int rc = load ? ops->kv_blocks_load(t->backend, t->store, blocks, host, t->n_slots)
                   : ops->kv_blocks_save(t->backend, t->store, host, blocks, t->n_slots);
     if (rc == 0) return 1;

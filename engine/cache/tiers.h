@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kvcache/image.h"
 
+struct lead;
 struct sequence;
 
 enum {
@@ -18,6 +19,7 @@ enum {
 struct tiers {
     struct backend *backend;
     struct kv_store *store;
+    struct lead *lead;       // the other ranks copy the same blocks; NULL: there are none
     struct kv_pool host;     // host block ids; n_blocks 0: there is no host tier
     char *memory;            // (host.n_blocks, block_bytes)
     struct sequence *images; // sequences with an image, the least recently used first
@@ -40,8 +42,8 @@ struct tiers {
 };
 
 // bytes 0: no tier. The memory is taken as it is used, on a GPU at once (pinned).
-int tiers_init(struct tiers *t, struct backend *backend, struct kv_store *store, int64_t bytes,
-               struct err *err);
+int tiers_init(struct tiers *t, struct backend *backend, struct lead *lead, struct kv_store *store,
+               int64_t bytes, struct err *err);
 void tiers_release(struct tiers *t); // after the last image has gone
 static inline bool tiers_on(const struct tiers *t) {
     return t->host.n_blocks > 0;

@@ -1,7 +1,20 @@
-// Communication between ranks, as a table: `none` for one rank; MPI on CPUs and NCCL on GPUs will
-// be further tables. forward calls these where several ranks must agree and never depends on the
-// number of ranks.
+// Communication between the ranks of an instance, as a table: `none` for one rank, `mpi` for ranks on
+// CPUs; NCCL will be one more table. forward calls these where several ranks must agree and never
+// depends on the number of ranks.
+//
+// One rank leads: rank 0. It schedules, draws tokens and tells the others each step's plan (lead.h);
+// they run it (rank.h). It belongs to the last pipeline stage, where logits come out; README.md has
+// the numbering.
+//
+// No call waits for ever: a peer that has died, or that stays silent for the time limit, is E_DEVICE.
+// The first such failure breaks the comm for good (`why` says what happened) and later calls fail at
+// once.
+//
+// One thread at a time: the one that opens, then the engine's.
 #pragma once
+#include "base/err.h"
+#include "engine/dist/split.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,18 +23,51 @@ struct comm;
 
 struct comm_ops {
     const char *name;
-    // x (n), of the backend's activation dtype, becomes the sum over the tensor-parallel ranks, in
-    // rank order, on every rank.
+    // x (n), of the backend's activation dtype, becomes the sum over the tensor-parallel ranks of
+    // this stage, added in rank order, on every rank.
     int (*all_reduce)(struct comm *c, struct backend *be, void *x, int64_t n);
-    // Logits: each rank's (n_rows, its vocab rows) become (n_rows, vocab) on every rank.
-    int (*all_gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,
-                           int32_t n_rows, int32_t part_width);
+    // Logits: each rank's (n_rows, part_width), the columns that split_even gives it, become
+    // (n_rows, width) f32 on the stage's first rank. On the other ranks, out is not written.
+    int (*gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,
+                       int32_t n_rows, int32_t part_width, int32_t width);
+    // Activations x (n) to and from the rank of another stage with the same part of each layer.
     int (*send)(struct comm *c, struct backend *be, const void *x, int64_t n, int32_t pp_rank);
     int (*recv)(struct comm *c, struct backend *be, void *x, int64_t n, int32_t pp_rank);
-    void (*close)(struct comm *c);
+    // The leader's bytes reach all ranks. An idle wait may last for ever while the leader lives.
+    int (*broadcast)(struct comm *c, void *bytes, size_t n, bool idle);
+    // Each rank's `each` bytes reach all ranks: all (n_ranks, each), in rank order.
+    int (*exchange)(struct comm *c, const void *mine, void *all, size_t each);
+    // E_DEVICE where a peer of this machine has ended. Does not wait.
+    int (*check)(struct comm *c);
+    void (*close)(struct comm *c); // after the leader has told the others to close, or a failure
 };
 struct comm {
     const struct comm_ops *ops;
+    struct split split; // what this rank computes
+    int32_t rank, n_ranks;
+    int32_t n_sharing; // ranks on the same processors as this one, itself included
+    struct err why;    // the failure that broke it; code 0: none
 };
 
 struct comm *comm_none(void); // one rank: every call is a no-op that succeeds; never closed
+
+struct comm_options {
+    int32_t tp_size, pp_size;
+    int64_t timeout_us; // how long a peer may stay silent while others wait for it
+};
+// The leader's: joins the ranks that mpirun or srun has started, all of this process's job, or starts
+// tp_size * pp_size - 1 processes of this program, with the argument `rank`, on this machine. Started
+// ranks outlive close: they wait for the next engine of as many, and end with this process. With one rank it checks that the
+// process was started alone and gives comm_none(). E_INVAL: the job's size is not tp_size * pp_size.
+// E_UNSUPPORTED: built without MPI. E_BUSY: another comm uses the ranks of the job.
+int comm_open(struct comm **out, const struct comm_options *o, struct err *err);
+// Whether mpirun or srun has started this process as another rank than the first.
+bool comm_is_follower(void);
+// Another rank's: waits for the leader, for at most startup_us (then the process ends with a sentence
+// and status 1, because MPI cannot be interrupted). c->split is set by comm_split once it is known.
+int comm_follow(struct comm **out, int64_t startup_us, struct err *err);
+// Divides the ranks into stages and their ranks. Every rank calls it with the same sizes and limit.
+int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
+               struct err *err);
+// Of a rank: which part of the model it computes.
+struct split comm_split_of(int32_t rank, int32_t tp_size, int32_t pp_size);

@@ -18,7 +18,8 @@ bool jinja_parser_is(const struct jinja_parser *p, const char *name_or_operator)
 bool jinja_parser_take(struct jinja_parser *p, const char *name_or_operator);
 int jinja_parser_want(struct jinja_parser *p, const char *name_or_operator);
 int jinja_parser_name(struct jinja_parser *p, struct jinja_string *out);
-int jinja_parser_enter(struct jinja_parser *p); // one level deeper: p->depth-- is the caller's
+// Goes one level deeper; the caller decrements p->depth afterwards.
+int jinja_parser_enter(struct jinja_parser *p);
 // An expression; a tuple without parentheses where `tuple`; `cond`: with "a if b else c".
 int jinja_parse_expr(struct jinja_parser *p, bool tuple, bool cond, struct jinja_node **out);
 int jinja_parse_filters(struct jinja_parser *p, struct jinja_node **inout, bool first_is_named);

@@ -31,7 +31,7 @@ struct jinja_run {
 
 // Steps bound the time: one for each node, name and element read, one for 64 bytes of text.
 int jinja_spend(struct jinja_run *r, size_t n);
-// One level deeper: r->depth-- is the caller's.
+// Goes one level deeper; the caller decrements r->depth afterwards.
 int jinja_enter(struct jinja_run *r, int line);
 // Sets the error to "line N: " and the sentence.
 int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)

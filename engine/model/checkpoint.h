@@ -1,7 +1,6 @@
-// All tensors of a Hugging Face folder: model.safetensors, or the shards that
-// model.safetensors.index.json lists (plain file names in the same folder, every one present, every
-// listed tensor where the index says). Or those of a FasterTransformer folder (ft_checkpoint.h),
-// whose tensors are not mapped and must be read.
+// All tensors of a model folder. Hugging Face's: model.safetensors, or the shards that
+// model.safetensors.index.json lists; each shard must lie in the folder and hold the tensors that the
+// index says. FasterTransformer's (ft_checkpoint.h): tensor.data is NULL, only checkpoint_read works.
 #pragma once
 #include "engine/model/safetensors.h"
 
@@ -15,11 +14,11 @@ void checkpoint_close(struct checkpoint *c); // unmaps
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name);
 size_t checkpoint_count(const struct checkpoint *c);
 const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i);
-// checkpoint_at(c, index) is t
+// The index i for which checkpoint_at(c, i) is t.
 size_t checkpoint_index(const struct checkpoint *c, const struct tensor *t);
+// Each does what safetensors.h says, on the file that contains t; check_unchanged, on all files.
+// populate: not for FasterTransformer.
 void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
-// safetensors_read and _populate (not for FasterTransformer) on the file that contains t, and
-// _check_unchanged on all files.
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err);
 int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size_t offset, size_t n,

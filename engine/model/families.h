@@ -10,14 +10,14 @@ struct family_alias {
 };
 
 // The keys of config.json for the shape. All but the first three may be NULL if the family has no
-// such key: the switch keeps base's value, and the feed-forward has four widths.
+// such key. Then the switch keeps base's value, and the feed-forward is four times the width.
 struct family_keys {
     const char *n_layers, *width, *n_heads, *n_kv_heads, *head_dim, *ffn_width, *max_positions;
     const char *norm_eps, *activation;
-    bool ffn_width_optional; // absent or null: four widths
-    // Rotary positions: rotary_dim names the key of the rotated width, and then there are no other
-    // parameters; else they are read by rope_read, and rotary_part is the rotated part of a head if
-    // the file names none (0: whole heads, and no other value is supported).
+    bool ffn_width_optional; // absent or null: four times the width
+    // Rotary positions. rotary_dim: the key of the rotated width; the family has no other parameters.
+    // NULL: rope_read reads them, and rotary_part is the share of a head that is rotated where the
+    // file does not say (0: whole heads, and the file may not say otherwise).
     const char *rotary_dim;
     double rotary_part;
     const struct family_alias *aliases; // ends with a NULL; may be NULL
@@ -30,8 +30,8 @@ struct family_tensors {
     const char *attn_norm, *ffn_norm;
     const char *q, *k, *v, *q_norm, *k_norm, *o;
     const char *qkv;  // q, k and v in one tensor; then q, k and v are NULL
-    bool qkv_by_head; // its rows: q, k, v of the first head, q, k, v of the second ...; else all q
-                      // first
+    bool qkv_by_head; // its rows: q, k, v of the first head, then of the second ...; false: all of
+                      // q, all of k, all of v
     bool conv1d;      // the layers' matrices are stored (inputs, outputs)
     const char *gate, *up, *down;
 };

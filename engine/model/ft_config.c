@@ -2,6 +2,7 @@
 #include "engine/model/ft_config.h"
 #include "base/buf.h"
 #include "engine/model/ft_ini.h"
+#include "engine/model/prompt.h"
 #include "engine/model/rope.h"
 #include <math.h>
 #include <stdio.h>
@@ -175,19 +176,59 @@ static int refuse_unknown(const struct ft_reader *r, struct err *err) {
     if (n > 0)
         return err_set(err, E_UNSUPPORTED, "%s: 'expert_num' %lld is not supported", r->ini->path,
                        (long long)n);
-    TRY(ft_ini_int(r->ini, r->section, "num_tasks", 0, INT32_MAX, &n, err));
-    if (n > 0)
+    return 0;
+}
+
+// --- prompt learning ---
+
+static int read_task(const struct ft_reader *r, int32_t i, enum ft_prompt_type type,
+                     struct err *err) {
+    struct ft_task *t = &r->out->tasks[i];
+    char section[32];
+    const char *name = NULL;
+    int64_t length = 0;
+    snprintf(section, sizeof section, "task_%d", i);
+    if (!ft_ini_has_section(r->ini, section))
+        return err_set(err, E_FORMAT, "%s: [%s] is missing: 'num_tasks' counts it", r->ini->path,
+                       section);
+    if (ft_ini_string(r->ini, section, "task_name", &name) != FT_INI_PRESENT || !name[0])
+        return err_set(err, E_FORMAT, "%s: 'task_name' is missing in [%s]", r->ini->path, section);
+    if (!prompt_name_valid(name))
+        return err_set(err, E_FORMAT,
+                       "%s: 'task_name' in [%s] is not 1 to %d letters, digits, spaces, '_', '-', "
+                       "'.'",
+                       r->ini->path, section, PROMPT_NAME_MAX);
+    int rc = ft_ini_int(r->ini, section, "prompt_length", 1, PROMPT_MAX_ROWS, &length, err);
+    if (rc == FT_INI_ABSENT)
+        return err_set(err, E_FORMAT, "%s: 'prompt_length' is missing in [%s]", r->ini->path,
+                       section);
+    if (rc < 0) return rc;
+    *t = (struct ft_task){.type = type, .length = (int32_t)length};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    return 0;
+}
+
+// Tables that are there and not named by a type would be passed over in silence.
+static int read_tasks(const struct ft_reader *r, struct err *err) {
+    int64_t type = 0, n = 0, start_id = -1;
+    TRY(ft_ini_int(r->ini, r->section, "prompt_learning_type", 0, FT_PROMPT_PTUNING, &type, err));
+    TRY(ft_ini_int(r->ini, r->section, "num_tasks", 0, FT_MAX_TASKS, &n, err));
+    TRY(ft_ini_int(r->ini, r->section, "prompt_learning_start_id", -1, INT32_MAX / 4, &start_id,
+                   err));
+    r->out->prompt_start_id = (int32_t)start_id;
+    if (n > 0 && type != FT_PROMPT_PREFIX && type != FT_PROMPT_PTUNING)
         return err_set(err, E_UNSUPPORTED,
-                       "%s: tables of prompts are not read; 'num_tasks = 0' in place of %lld "
-                       "loads the model without them",
-                       r->ini->path, (long long)n);
+                       "%s: 'num_tasks' is %lld with a 'prompt_learning_type' of %lld; tables are "
+                       "of type 2 (prefixes) or 3 (p-tuning)",
+                       r->ini->path, (long long)n, (long long)type);
+    for (; r->out->n_tasks < n; r->out->n_tasks++)
+        TRY(read_task(r, r->out->n_tasks, (enum ft_prompt_type)type, err));
     return 0;
 }
 
 // Keys that say nothing about the weights, or only together with those refused above.
 static void pass_over(const struct ft_reader *r) {
-    static const char *const keys[] = {"model_name", "adapter_inter_size", "prompt_learning_type",
-                                       "prompt_learning_start_id", "int8"};
+    static const char *const keys[] = {"model_name", "adapter_inter_size", "int8"};
     const char *value;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ft_ini_string(r->ini, r->section, keys[i], &value);
@@ -281,6 +322,7 @@ static int read_config(struct ft_reader *r, struct err *err) {
     c->norm_eps = (float)eps;
     TRY(read_i32(r, "tensor_para_size", 1, FT_MAX_RANKS, &r->out->n_ranks, err));
     TRY(gpt ? read_gpt(r, err) : read_gptj(r, err));
+    TRY(read_tasks(r, err));
     pass_over(r);
     return 0;
 }

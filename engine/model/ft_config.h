@@ -6,17 +6,31 @@
 #include <stddef.h>
 
 #define FT_MAX_RANKS 256
+#define FT_MAX_TASKS 64
+
+// prompt_learning_type, FasterTransformer's numbers.
+enum ft_prompt_type { FT_PROMPT_NONE, FT_PROMPT_SOFT, FT_PROMPT_PREFIX, FT_PROMPT_PTUNING };
+
+struct ft_task { // a section [task_i]
+    enum ft_prompt_type type;
+    char name[65];  // task_name
+    int32_t length; // prompt_length, rows of its table
+};
 
 struct ft_config {
     struct model_config model; // tied_head follows from the files: ft_checkpoint.h
     int32_t n_ranks;           // tensor_para_size; 0 if the file has none
     // Written by FasterTransformer's converter of BLOOM, which lays lm_head (width, vocab).
     bool head_transposed;
-    size_t n_unused; // unknown keys of the section
-    char unused[64]; // the first of them
+    // Tasks with a table in the folder. Soft prompts (type 1) come with requests and have none.
+    struct ft_task tasks[FT_MAX_TASKS];
+    int32_t n_tasks;
+    int32_t prompt_start_id; // the id of a table's first row in input_ids; -1: the file has none
+    size_t n_unused;         // unknown keys of the section
+    char unused[64];         // the first of them
 };
 
-// An unsupported feature that can change the result (adapters, mixtures of experts, prompt tables,
+// An unsupported feature that can change the result (adapters, mixtures of experts,
 // gated activations) is E_UNSUPPORTED by name; the error names a missing key. path is used only in
 // sentences. The text is untrusted: time and memory are bounded for any content.
 int ft_config_parse(struct ft_config *out, const char *path, const char *text, size_t len,

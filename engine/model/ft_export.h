@@ -1,8 +1,8 @@
 // Writing a model as a FasterTransformer checkpoint: OUT_DIR/N-gpu with config.ini, one file for
 // each array and rank, and the source's tokenizer files.
 //
-// GPT-2, OPT, BLOOM and GPT-J, from Hugging Face's folders or from a FasterTransformer one (to cut
-// it for another number of ranks). Another family, or a switch without a key in config.ini, is
+// GPT-2, OPT, BLOOM and GPT-J, from Hugging Face's folders or from a FasterTransformer one (to
+// split it for another number of ranks). Another family, or a switch without a key in config.ini, is
 // E_UNSUPPORTED by name, so that the written model always computes the same as its source.
 // Streamed: memory holds one matrix of one layer. The folder gets its name when it is complete; a
 // failure removes everything. An existing folder is E_EXISTS.
@@ -14,7 +14,7 @@
 
 struct ft_export_options {
     const char *model_dir, *out_dir;
-    int32_t tensor_parallel; // ranks; heads and feed-forward divide by it
+    int32_t tensor_parallel; // ranks; divides the heads and the feed-forward width
     const char *dtype; // "fp32", "fp16", "bf16"; NULL: the source's, or fp32 if it has several
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;

@@ -24,7 +24,7 @@ struct ft_files {
 struct ft_entry {
     struct ft_array array;
     struct tensor tensor;
-    size_t first_file; // of files.list: rank 0's, the others' follow
+    size_t first_file; // in files.list: rank 0's; the other ranks' follow
 };
 
 struct ft_checkpoint {
@@ -43,6 +43,6 @@ int ft_files_add(struct ft_files *f, const char *path, int64_t *size, struct err
 int ft_files_check(const struct ft_files *f, size_t file, const char *path, struct err *err);
 // Opens a file and checks it as ft_files_check does; returns the descriptor or an error.
 int ft_files_open(const struct ft_files *f, size_t file, const char *path, struct err *err);
-// Values of a line that one file has.
+// How many values of each line (struct ft_array) one file holds.
 int64_t ft_files_piece(const struct ft_files *f, const struct ft_array *a);
 void ft_files_release(struct ft_files *f);

@@ -1,6 +1,6 @@
 // config.ini of a FasterTransformer folder as a list of keys. The text is untrusted: its size,
-// lines and keys are bounded; a key or a section that comes twice, a line of another form and a NUL
-// byte are E_FORMAT with file and line. Sections and keys ignore case, as in FasterTransformer.
+// lines and keys are bounded; a repeated key or section, any other kind of line and a NUL byte
+// are E_FORMAT with file and line. Sections and keys ignore case, as in FasterTransformer.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 
 struct ft_ini_key {
     char *section, *name, *value; // the first two in lower case
-    bool used;                    // it was read
+    bool used;                    // a getter has returned it
 };
 
 struct ft_ini {
@@ -39,5 +39,5 @@ int ft_ini_double(const struct ft_ini *ini, const char *section, const char *nam
                   double max, double *out, struct err *err);
 int ft_ini_bool(const struct ft_ini *ini, const char *section, const char *name, bool *out,
                 struct err *err);
-// The first key of the section that was not read, or NULL; *n counts them.
+// The first key of the section that no getter has returned, or NULL; *n: how many there are.
 const char *ft_ini_unused(const struct ft_ini *ini, const char *section, size_t *n);

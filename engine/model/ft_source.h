@@ -10,19 +10,19 @@ struct ft_source_model {
     const struct family_tensors *names;
 };
 
-// The source of an array; one of: zeros (no part), parts side by side as groups of (inputs,
-// outputs), or unchanged rows.
+// Where an array's values come from. No parts: zeros. rows: the rows of one part, unchanged. Otherwise
+// the parts, each turned to (inputs, outputs), side by side.
 struct ft_source {
     const struct ft_source_model *m;
     struct part parts[3];
     const struct tensor *tensors[3];
     int n_parts;
     int64_t first_row; // of unchanged rows: OPT's table of positions begins at 2
-    bool rows;         // unchanged rows; otherwise transposed to (inputs, outputs)
+    bool rows;
     // OPT-350m's embedding of another width: rows times this projection.
     struct part fold;
     const struct tensor *fold_tensor; // or NULL
-    // Staged by ft_source_open.
+    // In memory after ft_source_open.
     char *staged[3];
     float *projection; // (embedding's width, width)
 };
@@ -30,11 +30,11 @@ struct ft_source {
 // Finds and checks the tensors; reads nothing.
 int ft_source_find(struct ft_source *s, const struct ft_source_model *m, const struct ft_array *a,
                    struct err *err);
-// Reads the data that must be in memory: a whole matrix; nothing if rows are copied one by one.
+// Reads what must be in memory as a whole: matrices to be turned, a projection.
 int ft_source_open(struct ft_source *s, struct err *err);
 void ft_source_close(struct ft_source *s);
-// Rows [first, first + n) of the array seen as (inputs, all its outputs) in dtype: for q, k and v
-// the outputs are the three in a row. out: (n, outputs). E_UNSUPPORTED if a value does not fit the
+// Rows [first, first + n) of the array, as a matrix (inputs, outputs) of dtype; the outputs of FT_QKV
+// are those of q, then of k, then of v. out: (n, outputs). E_UNSUPPORTED if a value does not fit the
 // dtype.
 int ft_source_read(const struct ft_source *s, const struct ft_array *a, int64_t first, int64_t n,
                    enum dtype dtype, void *out, struct err *err);

@@ -1,4 +1,4 @@
-// The files of an export: arrays cut into their ranks' files, a block of rows at a time.
+// The files of an export: each array is split into its ranks' files, a block of rows at a time.
 #pragma once
 #include "engine/model/ft_source.h"
 #include <signal.h>

@@ -172,9 +172,9 @@ static int64_t weight_bytes(const struct model_config *c, struct checkpoint *cp,
     if (roles && model_tensor_roles(c, cp, roles, NULL, why) < 0) bytes = -1;
     for (size_t i = 0; i < n && bytes >= 0; i++) {
         const struct tensor *t = checkpoint_at(cp, i);
-        bool turned = roles[i] == TENSOR_TURNED, stored = part_is_8bit(t);
+        bool turned = roles[i] == TENSOR_TRANSPOSED, stored = part_is_8bit(t);
         if (roles[i] == TENSOR_UNUSED) continue;
-        if (roles[i] == TENSOR_KEPT || stored)
+        if (roles[i] == TENSOR_OTHER || stored)
             bytes += (int64_t)t->bytes;
         else
             bytes += bytes_of(f, t->shape[turned], t->shape[!turned]);

@@ -13,7 +13,7 @@
 static void note_found(struct loader *l, const struct tensor *t) {
     size_t i = checkpoint_index(l->cp, t);
     if (l->roles[i] != TENSOR_UNUSED) return;
-    l->roles[i] = TENSOR_KEPT;
+    l->roles[i] = TENSOR_OTHER;
     if (l->order) l->order[l->n_found++] = i;
 }
 
@@ -365,7 +365,7 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
     }
     for (int i = 0; i < n && !parts[0].looked_up; i++)
         l->roles[checkpoint_index(l->cp, m.tensors[i])] =
-            parts[i].transposed ? TENSOR_TURNED : TENSOR_MATRIX;
+            parts[i].transposed ? TENSOR_TRANSPOSED : TENSOR_MATRIX;
     if (!part_is_8bit(m.tensors[0]) && !parts[0].looked_up) m.quantize = l->weights;
     // A row's scale is that of the whole row, whichever columns are this rank's.
     for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);

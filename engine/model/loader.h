@@ -12,7 +12,7 @@ struct loader {
     struct model *m; // whose weight_bytes grow
     const struct family_tensors *names;
     struct checkpoint *cp;
-    bool packing;               // second walk
+    bool packing;               // this is the second walk
     enum weight_format weights; // the format of multiplied matrices
     uint8_t *roles;             // (tensors of the checkpoint) enum tensor_role; first walk
     size_t *order;              // (tensors of the checkpoint) or NULL: the tensors found, in order
@@ -24,11 +24,13 @@ struct loader {
     void *ctx;
 };
 
-// In the first walk: finds and checks, adds the slices' bytes to total. In the second: reads and
-// packs; a matrix that is stored in the backend's layout (weight_map) stays in the mapping, which
-// must stay too. With w or out NULL the tensor belongs to another rank and is only checked. The
-// error names the tensor. n stacked parts: the tensors "STEM.weight", and with 8 bits their scales,
-// "STEM.weight_scale" or the configuration's name for them.
+// The first walk finds and checks the tensors and adds their bytes to total. The second reads and packs
+// them. A matrix that is stored in the backend's layout (weight_map) is used where it is mapped, so
+// the checkpoint stays open (model.files). w or out NULL: the tensor belongs to another rank and is
+// only checked. The error names the tensor.
+//
+// A matrix of n stacked parts: the tensors "STEM.weight" and, with 8 bits, their scales
+// "STEM.weight_scale", or the name that the configuration gives them.
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err);
 // n concatenated vectors, f32 on the device: the tensors "STEM.suffix". The parts may be those of

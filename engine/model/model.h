@@ -48,9 +48,9 @@ struct model {
 // progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's
 // presence, shape and dtype is checked before the first byte is read. Tensors are read into one
 // staging area (not through the mapping, so that a truncated file is E_CORRUPT, not a signal) and
-// packed; then the area is freed, so that memory holds the weights once. The CPU uses matrices in
-// the panels of `parley quantize` in the mapping; README.md explains the consequences. A rank reads
-// only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong shape
+// packed; then the area is freed, so that memory holds the weights once. On the CPU, matrices that
+// `parley quantize` stored in panels are used where they are mapped; README.md explains the
+// consequences. A rank reads only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong shape
 // (E_FORMAT), no memory (E_NOMEM, with need). weights: the format of the matrices that linear
 // multiplies by. Matrices stored in 8 bits keep their format, and are refused if the other 8-bit
 // format is requested.
@@ -65,9 +65,9 @@ size_t model_bytes_read(const struct model *m);
 // The roles of a checkpoint's tensors in a model.
 enum tensor_role {
     TENSOR_UNUSED,
-    TENSOR_KEPT,   // norms, biases, tables, an embedding that is only looked up
-    TENSOR_MATRIX, // multiplied by, stored (outputs, inputs): 8 bits are for these
-    TENSOR_TURNED, // the same, stored (inputs, outputs)
+    TENSOR_OTHER,  // norms, biases, tables, an embedding that is only looked up: never quantised
+    TENSOR_MATRIX, // linear multiplies by it; stored (outputs, inputs)
+    TENSOR_TRANSPOSED, // the same, stored (inputs, outputs)
 };
 // roles: (checkpoint_count(cp)). order: of the same size, or NULL; receives the indices of the used
 // tensors in the model's order, in which the parts of a stacked matrix are adjacent. Checks every

@@ -51,8 +51,8 @@ struct model_config {
     // fp8_block_k x fp8_block_k weights; 0: for each output or the whole tensor.
     const char *fp8_scale;
     int32_t fp8_block_k;
-    // Of a folder of `parley quantize`: the fingerprint of its source in 8 bits, and the folder's
-    // own; otherwise "".
+    // As `parley quantize` recorded them: the fingerprint that its source has when it is loaded in 8
+    // bits, and the folder's own. "" for other folders.
     char quantized_of[FINGERPRINT_LEN + 1], quantized_own[FINGERPRINT_LEN + 1];
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
@@ -79,13 +79,13 @@ struct model_config {
     bool qkv_bias, o_bias, ffn_bias, head_bias;
     bool parallel_residual; // y = x + attention(n1(x)) + ffn(n2(x))
     bool shared_norm;       // with parallel_residual: n2 is n1 (GPT-J)
-    bool normed_residual;   // pre-norm: what is added to is the normed stream (a variant of BLOOM)
+    bool normed_residual; // pre-norm: residuals are added to the normed stream (a variant of BLOOM)
     float embed_scale;
     // width of the embedding; differs from width if it is projected (OPT-350m)
     int32_t embed_width;
     bool tied_head;
     float attention_scale; // on q.k
-    bool scale_by_layer;   // layer n (from 0) has a 1 / (n + 1) of it (a variant of GPT-2)
+    bool scale_by_layer;   // layer n (from 0) divides it by n + 1 (a variant of GPT-2)
 
     int32_t sliding_window;       // 0 for none
     int32_t first_windowed_layer; // layers below attend to everything (Qwen2's max_window_layers)

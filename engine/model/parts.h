@@ -28,8 +28,8 @@ void parts_qkv(const struct model_config *c, const struct family_tensors *names,
                const struct split *split, struct part parts[3]);
 // The tensor's row that is the part's row r.
 int32_t part_tensor_row(const struct part *p, int32_t r);
-// A matrix in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16, 4), even if the
-// other matrices are stored transposed.
+// Whether a matrix is stored in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16,
+// 4), whether or not the folder's other matrices are transposed.
 bool part_is_panels(const struct tensor *t);
 // Whether a matrix is stored in 8 bits, with a tensor of scales beside it.
 bool part_is_8bit(const struct tensor *t);
@@ -39,8 +39,8 @@ bool part_is_8bit(const struct tensor *t);
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
               int32_t layer, const char *suffix, const struct model_config *c,
               const struct tensor **out, struct err *err);
-// The scales of such a matrix, which has the dtype `of`: for I8 one for each of the tensor's rows;
-// for F8_E4M3, by c, one for each block, for each row, (rows) or (rows, 1), or for all, () or (1).
+// The scales of a matrix of dtype `of`. I8: one for each of the tensor's rows. F8_E4M3: c says which:
+// one for each block, one for each row, (rows) or (rows, 1), or one for the tensor, () or (1).
 int part_find_scales(const struct part *p, const struct checkpoint *cp,
                      const struct family_tensors *names, int32_t layer, enum dtype of,
                      const struct model_config *c, const struct tensor **out, struct err *err);

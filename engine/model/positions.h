@@ -2,9 +2,10 @@
 #pragma once
 #include <stdint.h>
 
-// ALiBi's slopes, one for each of the model's query heads (Press et al. 2022): 2^(-8 k / n) for n
-// heads, a power of two; beyond that power the odd entries of the table for 2n, as in BLOOM.
+// ALiBi's slopes, one for each of the model's query heads (Press et al. 2022). With n the largest power
+// of two that is at most n_heads: 2^(-8 k / n) for k = 1 .. n. As in BLOOM, further heads take the odd
+// k of the same formula with 2n.
 void alibi_slopes(float *out, int32_t n_heads);
-// (n_rows, width), as XGLM has them: row p is sin(p f_i) for all i, then cos(p f_i), with
-// f_i = 10000^(-i / (half - 1)), half = width / 2 >= 2; a last odd column is zero.
+// (n_rows, width), as XGLM has them. Row p: sin(p f_i) for i = 0 .. half - 1, then cos(p f_i), with
+// half = width / 2 >= 2 and f_i = 10000^(-i / (half - 1)). The last column of an odd width is zero.
 void sinusoidal_table(float *out, int64_t n_rows, int32_t width);

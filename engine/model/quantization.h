@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "engine/model/model_config.h"
 
-// Sets c's int8 or fp8 and the fields of these. Supported methods:
+// Sets c->int8 or c->fp8, and the fields that go with it. Supported methods:
 //   parley_int8          `parley quantize`: integers, in panels or in rows
 //   fp8                  e4m3, "STEM.weight_scale_inv" for blocks of 128 x 128 (weight_block_size;
 //                        DeepSeek, Qwen3), or "STEM.weight_scale" for the tensor or for each output

@@ -159,11 +159,11 @@ static int read_config(struct job *j, struct err *err) {
 
 static bool is_matrix(const struct job *j, const struct tensor *t) {
     uint8_t role = j->roles[checkpoint_index(j->cp, t)];
-    return role == TENSOR_MATRIX || role == TENSOR_TURNED;
+    return role == TENSOR_MATRIX || role == TENSOR_TRANSPOSED;
 }
 
 static bool is_turned(const struct job *j, const struct tensor *t) {
-    return j->roles[checkpoint_index(j->cp, t)] == TENSOR_TURNED;
+    return j->roles[checkpoint_index(j->cp, t)] == TENSOR_TRANSPOSED;
 }
 
 static void add(struct job *j, const struct tensor *from, const struct tensor *to, size_t bytes) {

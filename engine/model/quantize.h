@@ -1,5 +1,5 @@
-// Writes a model folder with its matrices in 8 bits, with the same bits that weight_dtype makes at
-// load (README.md). Integers are stored in the CPU's layout, so that loading maps them; e4m3 in a
+// Writes a model folder with its matrices in 8 bits, bit for bit what weight_dtype makes of them while
+// loading (README.md). Integers are stored in the CPU's layout, so that loading maps them; e4m3 in a
 // format that other programs read (compressed-tensors: a scale for each output).
 #pragma once
 #include "base/err.h"

@@ -32,7 +32,7 @@ const struct tensor *safetensors_at(const struct safetensors *f, size_t i); // i
 // NULL if absent
 const struct tensor *safetensors_find(const struct safetensors *f, const char *name);
 const char *safetensors_metadata(const struct safetensors *f, const char *key); // NULL if absent
-// Its pages may leave memory
+// The kernel may drop the mapping's pages of t; the next access reads the file again.
 void safetensors_forget(const struct safetensors *f, const struct tensor *t);
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.
 int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out,

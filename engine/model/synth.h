@@ -3,15 +3,16 @@
 #include "base/err.h"
 #include <stdint.h>
 
-// like: a named shape ("llama-1b", "llama-8b", "qwen3-0.6b", "demo", ...; synth_names) or NULL with
-// config_path, a config.json whose shape is taken. Writes out_dir/config.json,
-// generation_config.json and model.safetensors (sharded past 4 GiB), values normal with a scale
-// that keeps activations near one, norms near one; streamed, so memory does not hold the model.
-// tokenizer_from: a folder whose tokenizer files are copied, or NULL. Same seed, same bytes. A
-// folder that already holds a model is E_EXISTS; a failure removes the checkpoint's files.
+// Writes out_dir/config.json, generation_config.json and model.safetensors (sharded past 4 GiB). Norms
+// are near one; other values are normal, with a scale that keeps activations near one. Streamed, so
+// memory does not hold the model. Same seed, same bytes. A folder that already holds a model is
+// E_EXISTS; a failure removes the checkpoint's files.
 struct synth_options {
-    const char *like, *config_path, *out_dir, *tokenizer_from;
-    const char *dtype; // NULL: the shape's own; "bf16", "f16", "f32"
+    const char *like;        // a named shape ("llama-1b", "demo" ...; synth_names), or NULL
+    const char *config_path; // like NULL: a config.json with the shape
+    const char *out_dir;
+    const char *tokenizer_from; // a folder whose tokenizer files are copied, or NULL
+    const char *dtype;          // NULL: the shape's own; "bf16", "f16", "f32"
     uint64_t seed;
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;

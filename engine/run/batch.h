@@ -2,6 +2,7 @@
 // only.
 #pragma once
 #include "base/err.h"
+#include "engine/model/prompt.h"
 #include "kernels/batch.h"
 #include <stdint.h>
 
@@ -10,10 +11,11 @@ enum batch_logits { BATCH_LOGITS_NONE, BATCH_LOGITS_LAST, BATCH_LOGITS_ALL };
 struct batch_builder {
     struct batch batch; // for the kernels: points into the arrays below
     int32_t max_rows, max_seqs;
-    int32_t *ids, *positions; // (max_rows)
-    int32_t *logit_rows;      // (max_rows)
-    int32_t *logit_seqs;      // (max_rows) the batch's sequence of each wanted row
-    struct batch_seq *seqs;   // (max_seqs)
+    int32_t *ids, *positions;       // (max_rows)
+    int32_t *logit_rows;            // (max_rows)
+    int32_t *logit_seqs;            // (max_rows) the batch's sequence of each wanted row
+    struct batch_seq *seqs;         // (max_seqs)
+    struct batch_virtual *virtuals; // (max_rows)
 };
 
 // E_NOMEM
@@ -22,7 +24,7 @@ void batch_release(struct batch_builder *b);
 void batch_reset(struct batch_builder *b);
 // Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The map's blocks
 // stay borrowed until the step is over. The caller adds at most max_rows tokens and max_seqs
-// sequences.
+// sequences. prompt: of the log's virtual tokens, or NULL.
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
                enum batch_logits logits, int32_t memory_len, int32_t sink_len,
-               const struct kv_map *map);
+               const struct kv_map *map, const struct prompt *prompt);

@@ -27,15 +27,36 @@ void drawings_add(struct drawings *d, int32_t seq, struct sampler *s, const floa
                   int64_t position) {
     struct drawing *one = &d->of[d->n++];
     one->seq = seq;
+    one->branch = 0;
     one->sampler = s;
+    one->search = NULL;
     one->logits = logits;
     one->position = position;
     one->err.code = 0;
 }
 
+void drawings_add_beam(struct drawings *d, int32_t seq, int32_t beam, struct sampler *s,
+                       struct beam_search *search, const float *logits) {
+    drawings_add(d, seq, s, logits, 0);
+    d->of[d->n - 1].branch = beam;
+    d->of[d->n - 1].search = search;
+}
+
+static void rank_one(struct drawing *one, struct sampler_work *work) {
+    one->rc = sampler_rank(one->sampler, work, one->logits, one->search->n_keep,
+                           beam_search_row(one->search, one->branch), &one->err);
+    if (one->rc < 0) return;
+    beam_search_ranked(one->search, one->branch, one->rc);
+    one->rc = 0;
+}
+
 static void draw_one(void *ctx, int item) {
     struct drawings *d = ctx;
     struct drawing *one = &d->of[item];
+    if (one->search) {
+        rank_one(one, &d->works[item]);
+        return;
+    }
     one->rc = sampler_draw(one->sampler, &d->works[item], one->logits, one->position, &one->drawn,
                            &one->err);
     one->time_us = clock_mono_us(d->clock);

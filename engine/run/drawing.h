@@ -15,9 +15,10 @@
 enum { DRAWN_TOGETHER = 8 }; // delivered at 40 us each, the last token comes within 0.4 ms
 
 struct drawing {
-    int32_t seq; // the caller's number for the turn
+    int32_t seq, branch; // the caller's numbers for the turn and its branch
     struct sampler *sampler;
-    const float *logits; // (n_vocab) in host memory
+    struct beam_search *search; // of a beam: it is ranked, and no token drawn; else NULL
+    const float *logits;        // (n_vocab) in host memory
     int64_t position;
     // result
     int rc;
@@ -40,4 +41,7 @@ void drawings_release(struct drawings *d); // a zeroed or released one is allowe
 int drawings_together(int32_t n_turns);
 void drawings_add(struct drawings *d, int32_t seq, struct sampler *s, const float *logits,
                   int64_t position);
+// Ranks the continuations of a running beam.
+void drawings_add_beam(struct drawings *d, int32_t seq, int32_t beam, struct sampler *s,
+                       struct beam_search *search, const float *logits);
 void drawings_run(struct drawings *d, struct backend *be, const struct clock *clock);

@@ -9,8 +9,11 @@ void emit_started(struct emitter *e, const struct live_turn *t, enum engine_cach
                   int64_t n_total, int32_t blocks);
 void emit_progress(struct emitter *e, const struct live_turn *t, int64_t n_done, int64_t n_total);
 // text may be longer than an event holds: continuations follow.
-void emit_token(struct emitter *e, const struct live_turn *t, const struct sampled *s,
-                const char *text, size_t len);
+void emit_token(struct emitter *e, const struct live_turn *t, int32_t branch,
+                const struct sampled *s, const char *text, size_t len);
+// Text of a branch without a token, as continuations; none if it is empty.
+void emit_text(struct emitter *e, const struct live_turn *t, int32_t branch, const char *text,
+               size_t len);
 // why: with FINISH_ERROR, its code and sentence; otherwise ignored.
-void emit_done(struct emitter *e, const struct live_turn *t, enum engine_finish finish,
+void emit_done(struct emitter *e, struct live_turn *t, enum engine_finish finish,
                const struct err *why, const char *text, size_t len, int32_t blocks, bool parked);

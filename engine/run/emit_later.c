@@ -10,10 +10,9 @@ void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_
     if (t->first_us) {
         metric_observe(m->inter_token, (double)(time_us - t->last_us) * 1e-6);
     } else {
-        t->first_us = time_us;
         metric_observe(m->first_token, (double)(time_us - t->submitted_us) * 1e-6);
     }
-    t->last_us = time_us;
+    live_turn_drew(t, time_us);
     metric_add(m->generated_tokens, 1);
 }
 
@@ -27,7 +26,8 @@ bool instance_ends_turn(const struct instance *in, const struct live_turn *t, in
 }
 
 bool instance_emit_later(struct instance *in, struct live_turn *t, const struct sampled *s) {
-    if (t->spec.sampling.n_stop > 0 || t->text_rc < 0 || instance_ends_turn(in, t, s->id) ||
+    const struct sampling_words *stop = &t->spec.sampling.stop;
+    if (stop->n_texts + stop->n_lists > 0 || t->text_rc < 0 || instance_ends_turn(in, t, s->id) ||
         t->n_log + 1 >= t->cap_log)
         return false;
     instance_mark_token(in, t, clock_mono_us(in->emit.clock));
@@ -44,7 +44,7 @@ void instance_emit_pending(struct instance *in) {
         const struct sampled *s = &in->pending[i].drawn;
         buf_reset(&in->text);
         (void)live_turn_text(t, s->id, &in->scratch, &in->text);
-        emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
+        emit_token(&in->emit, t, 0, s, buf_z(&in->text), in->text.len);
     }
     in->n_pending = 0;
 }

@@ -7,6 +7,7 @@
 #include "engine/run/forward.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // --- workspace -----------------------------------------------------------------------------------
 
@@ -83,12 +84,13 @@ static int reserve_steps(struct forward *f, void (*progress)(void *, int64_t, in
     return f->backend->ops->step_reserve(f->backend, &l, err);
 }
 
-int forward_init(struct forward *f, const struct model *m, struct comm *comm,
+int forward_init(struct forward *f, const struct model *m, struct comm *comm, struct lead *lead,
                  const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
                  void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err) {
     *f = (struct forward){.model = m,
                           .backend = m->backend,
                           .comm = comm,
+                          .lead = lead,
                           .kv = kv,
                           .max_rows = max_rows,
                           .max_logits = max_logits};
@@ -98,13 +100,17 @@ int forward_init(struct forward *f, const struct model *m, struct comm *comm,
     TRY(f->backend->ops->mem_alloc(f->backend, c.used, &f->arena, err));
     c = (struct carve){.base = f->arena};
     carve_all(f, &c);
-    int rc = host_init(f, err);
+    f->stage_width = (int64_t)(m->n_heads + 2 * m->n_kv_heads) * m->config.head_dim;
+    if (f->stage_width < m->config.embed_width) f->stage_width = m->config.embed_width;
+    f->staged = calloc(FORWARD_STAGED_ROWS, (size_t)f->stage_width * sizeof(float));
+    int rc = f->staged ? host_init(f, err) : err_set(err, E_NOMEM, "no memory for a step's rows");
     if (rc == 0) rc = reserve_steps(f, progress, progress_ctx, err);
     if (rc < 0) forward_release(f);
     return rc;
 }
 
 void forward_release(struct forward *f) {
+    free(f->staged);
     if (f->arena) f->backend->ops->mem_free(f->backend, f->arena);
     if (f->backend && f->backend->ops->host_free)
         f->backend->ops->host_free(f->backend, f->host);
@@ -167,6 +173,32 @@ static enum linear_mode stream_mode(const struct forward *f) {
     return f->model->split.tp_rank == 0 ? LINEAR_ADD : LINEAR_STORE;
 }
 
+// Converts n values to the device's activations, at element `at` of the staged rows.
+static void stage(const struct forward *f, int64_t at, const float *x, int64_t n) {
+    enum dtype t = f->backend->act_dtype;
+    if (t == DTYPE_F32) {
+        memcpy((float *)f->staged + at, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *to = (uint16_t *)f->staged + at;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = t == DTYPE_F16 ? f16_from_f32(x[i]) : bf16_from_f32(x[i]);
+}
+
+// Puts the embeddings of virtual tokens over those of their rows, a run of rows at a time.
+static int embed_virtual(struct forward *f, void *y, const struct batch *b) {
+    const int64_t width = f->model->config.embed_width;
+    const size_t row = (size_t)width * dtype_size(f->backend->act_dtype);
+    for (int32_t i = 0; i < b->n_virtual;) {
+        int32_t first = b->virtuals[i].row, n = 0;
+        while (n < FORWARD_STAGED_ROWS && i < b->n_virtual && b->virtuals[i].row == first + n)
+            stage(f, n++ * width, b->virtuals[i++].embedding, width);
+        TRY(f->backend->ops->mem_write(f->backend, (char *)y + (size_t)first * row, f->staged,
+                                       (size_t)n * row));
+    }
+    return 0;
+}
+
 static int embed(struct forward *f, const struct batch *b) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
@@ -177,6 +209,7 @@ static int embed(struct forward *f, const struct batch *b) {
     }
     void *y = m->embed_in.data ? f->embedded : f->x;
     TRY(ops->embed(f->backend, y, b, &m->embed, mc->embed_scale));
+    if (b->n_virtual) TRY(embed_virtual(f, y, b));
     if (m->embed_in.data) TRY(linear(f, LINEAR_STORE, f->x, y, b->n_rows, &m->embed_in, NULL));
     if (m->position_table) {
         TRY(ops->embed_positions(f->backend, f->x, b, m->position_table, mc->width,
@@ -374,7 +407,8 @@ static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bo
 static int head(struct forward *f, struct input in, int32_t n) {
     const struct model *m = f->model;
     TRY(input_linear(f, LINEAR_STORE_F32, f->part, in, n, &m->head, m->head_bias));
-    return f->comm->ops->all_gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows);
+    return f->comm->ops->gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows,
+                                     m->config.vocab_size);
 }
 
 // The ops after the layers: the final norm, then for the first max_logits wanted rows the head and,
@@ -388,8 +422,10 @@ static int finish(struct forward *f, const struct batch *b, struct stream *s) {
     f->out = s->x;
     if (s->n == 0) return 0;
     if (in.norm && s->n > n) {
-        TRY(norm(f, in.norm, s->x, s->x, s->n, mc->width));
-        in.norm = NULL;
+        // Not in place: forward_hidden reads the stream.
+        TRY(norm(f, in.norm, f->normed, s->x, s->n, mc->width));
+        in = (struct input){.x = f->normed};
+        f->out = f->normed;
     }
     if (m->embed_out.data) {
         TRY(input_linear(f, LINEAR_STORE, f->embedded, in, s->n, &m->embed_out, NULL));
@@ -422,16 +458,60 @@ static int compute(struct forward *f, const struct batch *b) {
 int forward_run(struct forward *f, const struct batch *b) {
     const struct backend_ops *ops = f->backend->ops;
     const struct batch *run = b;
+    TRY(lead_step(f->lead, PLAN_STEP, b, f->one_layer, f->model->config.embed_width));
     int rc = ops->step_begin(f->backend, b, &run);
     if (rc < 0 || rc == STEP_REPLAYED) return rc < 0 ? rc : 0;
     TRY(compute(f, run));
     return ops->step_launch(f->backend);
 }
 
+// Floats of a prefix's row: keys and values of all layers and heads.
+static int32_t prefix_width(const struct model *m) {
+    const struct model_config *c = &m->config;
+    return c->n_layers * 2 * c->n_kv_heads * c->head_dim;
+}
+
+// The rows of q, k and v are staged with q unset: kv_write reads k and v alone.
+static int write_prefix(struct forward *f, const struct batch *b, int32_t layer) {
+    const struct model *m = f->model;
+    const int64_t d = m->config.head_dim, q = m->n_heads * d, kv = m->n_kv_heads * d;
+    const int64_t all = m->config.n_kv_heads * d; // of all ranks
+    const int64_t skip = split_kv_heads(&m->split, m->config.n_kv_heads).first * d;
+    const size_t row = (size_t)(q + 2 * kv) * dtype_size(f->backend->act_dtype);
+    for (int32_t first = 0; first < b->n_rows; first += FORWARD_STAGED_ROWS) {
+        int32_t n = b->n_rows - first;
+        if (n > FORWARD_STAGED_ROWS) n = FORWARD_STAGED_ROWS;
+        for (int32_t i = 0; i < n; i++) {
+            const float *keys =
+                b->virtuals[first + i].embedding + (m->first_layer + layer) * 2 * all + skip;
+            stage(f, i * (q + 2 * kv) + q, keys, kv);
+            stage(f, i * (q + 2 * kv) + q + kv, keys + all, kv);
+        }
+        TRY(f->backend->ops->mem_write(f->backend, (char *)f->qkv + (size_t)first * row, f->staged,
+                                       (size_t)n * row));
+    }
+    return f->backend->ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
+}
+
+int forward_prefix(struct forward *f, const struct batch *b) {
+    const struct backend_ops *ops = f->backend->ops;
+    const struct batch *run = b;
+    TRY(lead_step(f->lead, PLAN_PREFIX, b, false, prefix_width(f->model)));
+    TRY(ops->step_begin(f->backend, b, &run));
+    for (int32_t i = 0; i < f->model->n_layers; i++) {
+        if (b->load) TRY(ops->kv_layer_wait(f->backend, i));
+        TRY(write_prefix(f, run, i));
+    }
+    return ops->step_launch(f->backend);
+}
+
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
     size_t row = (size_t)f->model->head.cols * dtype_size(f->backend->act_dtype);
     struct input in = {.x = (const char *)f->out + (size_t)first * row};
-    if (first > 0) TRY(head(f, in, n)); // finish() has computed the first ones
+    if (first > 0) { // finish() has computed the first ones
+        TRY(lead_logits(f->lead, first, n));
+        TRY(head(f, in, n));
+    }
     const struct backend_ops *ops = f->backend->ops;
     *logits = ops->logits_read ? f->host : f->logits;
     if (!ops->logits_read) return 0;
@@ -440,6 +520,17 @@ int forward_logits(struct forward *f, int32_t first, int32_t n, const float **lo
 
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out) {
     return f->backend->ops->draws_read(f->backend, out, n);
+}
+
+int forward_hidden(struct forward *f, const struct batch *b, int32_t row, float *out) {
+    size_t width = (size_t)f->model->config.width, e = dtype_size(f->backend->act_dtype);
+    const char *x = b->n_logits == b->n_rows ? f->x : f->rows; // as narrow() chose
+    TRY(f->backend->ops->mem_read(f->backend, out, x + (size_t)row * width * e, width * e));
+    const uint16_t *half = (const uint16_t *)out;
+    if (e == sizeof *out) return 0;
+    for (size_t i = width; i-- > 0;) // from the end: a float covers two halves
+        out[i] = f->backend->act_dtype == DTYPE_BF16 ? bf16_to_f32(half[i]) : f16_to_f32(half[i]);
+    return 0;
 }
 
 int forward_done(struct forward *f) {

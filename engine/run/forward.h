@@ -15,13 +15,17 @@
 // Engine thread only. All buffers are sized at init; a step allocates nothing.
 #pragma once
 #include "engine/dist/comm.h"
+#include "engine/dist/lead.h"
 #include "engine/model/model.h"
 #include "kernels/batch.h"
+
+enum { FORWARD_STAGED_ROWS = 64 };
 
 struct forward {
     const struct model *model;
     struct backend *backend;
     struct comm *comm;
+    struct lead *lead; // tells the other ranks each step; NULL on those and with one rank
     const struct kv_store *kv;
     int32_t max_rows, max_logits;
     size_t bytes;    // of the workspace
@@ -38,14 +42,16 @@ struct forward {
     void *part;      // (max_logits, vocab rows of this rank)
     void *logits;    // (max_logits, vocab); the same as part where this rank has all rows
     float *host;     // (max_logits, vocab) f32, host memory; NULL if logits are such memory already
-    void *out;       // after forward_run: (n_logits, width), x or rows
-    bool one_layer;  // the step ends after the first layer (warm.c)
+    void *out;       // after forward_run: (n_logits, width), the head's input beyond the first rows
+    void *staged;    // (FORWARD_STAGED_ROWS, stage_width) in act_dtype, host memory
+    int64_t stage_width;
+    bool one_layer; // the step ends after the first layer (warm.c)
 };
 
 // Bytes of the workspace, before anything is allocated.
 size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits);
 // progress (ctx, done, total): of measurements that the device makes first, if any; may be NULL.
-int forward_init(struct forward *f, const struct model *m, struct comm *comm,
+int forward_init(struct forward *f, const struct model *m, struct comm *comm, struct lead *lead,
                  const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
                  void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err);
 void forward_release(struct forward *f); // a zeroed or released one is allowed
@@ -53,9 +59,15 @@ void forward_release(struct forward *f); // a zeroed or released one is allowed
 // Writes the batch's keys and values to the cache and prepares the wanted rows. b must not change
 // until forward_done.
 int forward_run(struct forward *f, const struct batch *b);
+// A step of one sequence's prefix: writes the keys and values of the rows, which are virtual, to the
+// cache; nothing is computed. prefix: see engine/model/prompt.h.
+int forward_prefix(struct forward *f, const struct batch *b);
 // Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits, first a multiple of
 // max_logits. Calls are in ascending order of first. *logits is valid until the next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
 // The results of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);
+// The hidden state (width) f32 of one wanted row: the output of the last layer, before the final norm.
+// Between forward_run and forward_done.
+int forward_hidden(struct forward *f, const struct batch *b, int32_t row, float *out);
 int forward_done(struct forward *f);

@@ -1,6 +1,7 @@
 // The instance's storage, and one round of its loop.
 #include "engine/run/instance.h"
 
+#include "base/log.h"
 #include "engine/run/warm.h"
 
 #include <stdlib.h>
@@ -19,15 +20,28 @@ enum { CHECK_EVERY_STEP = 1 };
 enum { CHECK_EVERY_STEP = 0 };
 #endif
 
+// A turn with more branches than max_running holds all places, and a step has a row of each branch.
+static int32_t max_seqs(const struct instance_options *o) {
+    return o->max_running > BEAMS_MAX ? o->max_running : BEAMS_MAX;
+}
+
+int32_t instance_max_rows(const struct instance_options *o) {
+    int32_t rows = o->max_running + o->prefill_tokens;
+    return rows > BEAMS_MAX ? rows : BEAMS_MAX;
+}
+
 static int slots_init(struct instance *in, struct err *err) {
-    size_t n = (size_t)in->opt.max_running;
+    size_t n = (size_t)in->opt.max_running, n_seqs = (size_t)max_seqs(&in->opt);
     in->slots = calloc(n + 1, sizeof *in->slots);
     in->shares = calloc(n, sizeof *in->shares);
-    in->in_step = calloc(n, sizeof *in->in_step);
-    in->draws = calloc(n, sizeof *in->draws);
-    in->drawn = calloc(n, sizeof *in->drawn);
+    in->in_step = calloc(n_seqs, sizeof *in->in_step);
+    in->in_branch = calloc(n_seqs, sizeof *in->in_branch);
+    in->draws = calloc(n_seqs, sizeof *in->draws);
+    in->drawn = calloc(n_seqs, sizeof *in->drawn);
+    in->hidden = calloc((size_t)in->model->config.width, sizeof *in->hidden);
     in->pending = calloc(n, sizeof *in->pending);
-    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->pending)
+    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->pending ||
+        !in->hidden || !in->in_branch)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
     for (size_t i = 0; i <= n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
@@ -69,6 +83,7 @@ static int caches_open(struct instance *in, struct err *err) {
         .snapshot_dir = o->snapshot_dir,
         .snapshot_bytes = o->snapshot_bytes,
         .maker = o->maker,
+        .lead = o->lead,
     };
     in->opt.snapshot_dir = NULL;
     TRY(caches_init(&in->caches, in->model->backend, &shape, &co, &in->emit, &in->metrics, err));
@@ -92,13 +107,15 @@ int instance_init(struct instance *in, const struct model *model, const struct t
         .check = CHECK_EVERY_STEP,
     };
     int rc;
-    int32_t rows = opt->max_running + opt->prefill_tokens; // the widest step
+    int32_t rows = instance_max_rows(opt);
+    struct lead *lead = lead_is_alone(opt->lead) ? NULL : opt->lead;
     TRY_GOTO(fail, caches_open(in, err));
     TRY_GOTO(fail, sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks,
                               opt->max_turns, err));
-    TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
-    TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->caches.store, rows,
-                                opt->max_running, opt->measuring, opt->measuring_ctx, err));
+    TRY_GOTO(fail, batch_init(&in->batch, rows, max_seqs(opt), err));
+    TRY_GOTO(fail, forward_init(&in->forward, model, lead ? lead->comm : comm_none(), lead,
+                                &in->caches.store, rows, opt->max_running, opt->measuring,
+                                opt->measuring_ctx, err));
     TRY_GOTO(fail, forward_warm(&in->forward, err));
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
@@ -122,8 +139,10 @@ void instance_release(struct instance *in) {
     }
     free(in->pending);
     free(in->drawn);
+    free(in->hidden);
     free(in->draws);
     free(in->in_step);
+    free(in->in_branch);
     free(in->shares);
     free(in->slots);
     drawings_release(&in->drawings);
@@ -165,9 +184,11 @@ static void end_all(struct instance *in, enum engine_finish finish, const struct
 // Queued turns end too, because a failed GPU works again only in a new process.
 static void end_lost(struct instance *in) {
     struct err err;
+    const char *why = lead_why(in->forward.lead);
     err_set(&err, E_DEVICE,
-            "the device %s failed; nothing runs on it until the server has restarted",
-            in->forward.backend->ops->name);
+            "the device %s failed%s%s; nothing runs on it until the server has restarted",
+            in->forward.backend->ops->name, why ? ": " : "", why ? why : "");
+    if (why) log_error("engine.rank_lost", "why=\"%s\"", why);
     take_commands(in, 0);
     end_all(in, FINISH_ERROR, &err);
 }
@@ -178,7 +199,9 @@ static void publish(struct instance *in) {
     int32_t running = 0; // blocks of running turns, shared ones counted once
     kv_pool_count_begin(&c->pool);
     for (int32_t i = 0; i < in->sched.n_running; i++) {
-        running += kv_ring_count(&((struct live_turn *)in->sched.running[i])->sequence->ring);
+        const struct sequence *s = ((struct live_turn *)in->sched.running[i])->sequence;
+        running += kv_ring_count(&s->ring);
+        for (int32_t b = 0; b < s->n_branches; b++) running += kv_ring_count(&s->branches[b]);
     }
     for (int p = 0; p < ENGINE_N_PRIORITIES; p++) {
         const struct fair *f = &in->sched.fair[p];
@@ -216,8 +239,9 @@ static int64_t blocks_soon(const struct instance *in) {
     int64_t n = 0;
     for (int32_t i = 0; i < in->sched.n_running; i++) {
         const struct live_turn *t = (const struct live_turn *)in->sched.running[i];
-        int64_t left = t->sched.reserve - t->sequence->ring.n_held;
-        int64_t soon = t->sched.n_todo / in->opt.block_tokens + 2;
+        int64_t left = t->sched.reserve - sequence_n_blocks(t->sequence);
+        int64_t rows = t->branches ? t->branches->n : 1;
+        int64_t soon = t->sched.n_todo / in->opt.block_tokens + 2 * rows;
         if (left > 0) n += left < soon ? left : soon;
     }
     return n;
@@ -253,6 +277,8 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
         in->asked.unclear = in->asked.n_rows > 0;
     }
     in->cache_work = move_caches(in, stepped, began);
+    caches_rest(&in->caches, clock_mono_us(in->emit.clock));
+    if (!stepped && lead_check(in->forward.lead) < 0) in->caches.device_lost = true;
     bool lost = in->caches.device_lost;
     if (lost) {
         atomic_store(&in->load.device_lost, true);

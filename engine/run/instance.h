@@ -65,6 +65,7 @@ struct instance_options { // computed by engine_open
     const char *snapshot_dir;
     int64_t snapshot_bytes;
     struct kv_snapshot_maker maker;
+    struct lead *lead;                                         // the engine's
     void (*measuring)(void *ctx, int64_t done, int64_t total); // engine_options'
     void *measuring_ctx;
 };
@@ -85,13 +86,16 @@ struct instance {
     struct drawings drawings;
     struct turn_slot *slots;    // (max_running + 1) one more for the end of a paused turn
     struct sched_share *shares; // (max_running) the step's plan
-    struct live_turn **in_step; // (max_running) the turn of each sequence of the batch; NULL once
-                                // the turn has ended
-    struct batch_draw *draws;   // (max_running) the step's draws by wanted row, if the device draws
-    struct batch_drawn *drawn;  // (max_running) their results
+    // (max_seqs) the turn of each sequence of the batch; NULL once the turn has ended
+    struct live_turn **in_step;
+    int32_t *in_branch;        // (max_seqs) and its branch
+    struct batch_draw *draws;  // (max_running) the step's draws by wanted row, if the device draws
+    struct batch_drawn *drawn; // (max_running) their results
+    float *hidden;             // (width) of one row
     struct pending_token *pending; // (max_running) emitted while the device computes the next step
     int32_t n_pending;
-    struct asked { // steps queued on the device that the host has not waited for (step.c)
+    bool is_prefix; // the step writes a prefix's keys and values to the cache (step.c)
+    struct asked {  // steps queued on the device that the host has not waited for (step.c)
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
     } asked;
@@ -106,6 +110,7 @@ struct instance {
     bool stopping;
 };
 
+int32_t instance_max_rows(const struct instance_options *o); // of the widest step
 // Allocates everything. On failure *in is zeroed.
 int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
                   const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
@@ -129,6 +134,32 @@ void instance_start_resumed(struct instance *in);
 void instance_finish(struct instance *in, struct live_turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache);
 int32_t instance_n_stepping(const struct instance *in); // running turns that do not wait
+
+// --- blocks.c ------------------------------------------------------------------------------------
+
+// Admission has promised the blocks; idle sequences that hold them are evicted here, when a turn
+// needs them. TURN_WAITS: a cache is being copied first (cache/park.c).
+enum { TURN_WAITS = 1 };
+int instance_take_blocks(struct instance *in, struct kv_ring *ring, int32_t n);
+
+// --- branch_step.c: turns with branches ----------------------------------------------------------
+
+// Adds the turn's rows to the batch; n_tokens: its share. TURN_WAITS: none this time. Negative: it ends.
+int instance_branch_rows(struct instance *in, struct live_turn *t, int32_t n_tokens);
+// Whether the logits of this position draw the branch's next token.
+bool instance_branch_draws(const struct live_turn *t, int32_t branch, int64_t position);
+// The draws of one row's logits: of the first row, those of all samples.
+int32_t instance_branch_jobs(const struct live_turn *t);
+void instance_branch_job(struct instance *in, int32_t seq, int32_t job, const float *logits);
+// A sample's token. Negative: the turn ends with an error.
+int instance_branch_accept(struct instance *in, struct live_turn *t, int32_t branch,
+                           const struct sampled *s, int64_t time_us);
+bool instance_branches_over(const struct live_turn *t);
+// The step's logits have been used: the next step's beams. Negative: the turn ends with an error.
+int instance_branches_advance(struct instance *in, struct live_turn *t);
+// The turn ends, while it has its slot: emits the rest of its answer, and makes the result.
+int instance_branches_settle(struct instance *in, struct live_turn *t, enum engine_finish finish,
+                             bool ran);
 
 // --- step.c --------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 // One turn's log and text, without its schedule and its events.
 #include "engine/run/live_turn.h"
+#include "base/array.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 int64_t live_turn_max_log(const struct engine_turn *spec) {
@@ -20,6 +20,8 @@ struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) 
     sequence_names_init(&t->names, spec->lasting_id, spec->origin_id, spec->lasting_owner);
     t->spec.lasting_id = t->spec.origin_id = t->spec.lasting_owner = NULL;
     t->n_log = t->cap_log = spec->n_ids;
+    t->spec.prompt = t->prompt = prompt_hold(spec->prompt);
+    context_init(&t->context, spec);
     t->submitted_us = now_us;
     t->deadline_us =
         spec->sampling.deadline_us > 0 && spec->sampling.deadline_us < INT64_MAX - now_us
@@ -31,12 +33,55 @@ struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) 
 void live_turn_free(struct live_turn *t) {
     if (!t) return;
     free(t->spec.ids);
+    prompt_free(t->prompt);
+    free(t->context.embedding);
+    branches_free(t->branches);
     free(t);
 }
 
-// The detokenizer's tokenizer is NULL if the model has none.
+bool live_turn_has_drawn(const struct live_turn *t) {
+    return t->branches ? branches_have_drawn(t->branches) : t->n_generated > 0;
+}
+
+// --- times ---------------------------------------------------------------------------------------
+
+void live_turn_drew(struct live_turn *t, int64_t time_us) {
+    if (!t->first_us) {
+        t->first_us = time_us;
+        t->first_paused_us = t->paused_us;
+    }
+    t->last_us = time_us;
+    t->last_paused_us = t->paused_us;
+}
+
+void live_turn_paused(struct live_turn *t, int64_t now_us) {
+    if (!t->paused_since_us) t->paused_since_us = now_us;
+}
+
+void live_turn_goes_on(struct live_turn *t, int64_t now_us) {
+    if (t->paused_since_us) t->paused_us += now_us - t->paused_since_us;
+    t->paused_since_us = 0;
+}
+
+struct turn_times live_turn_times(const struct live_turn *t, int64_t now_us) {
+    int64_t paused_us = t->paused_us + (t->paused_since_us ? now_us - t->paused_since_us : 0);
+    struct turn_times times = {.paused_us = paused_us};
+    if (!t->started_us) {
+        times.queue_us = now_us - t->submitted_us;
+        return times;
+    }
+    times.queue_us = t->started_us - t->submitted_us;
+    times.prefill_us = t->first_us ? t->first_us - t->started_us - t->first_paused_us
+                                   : now_us - t->started_us - paused_us;
+    if (t->first_us)
+        times.decode_us = t->last_us - t->first_us - (t->last_paused_us - t->first_paused_us);
+    return times;
+}
+
+// --- text ----------------------------------------------------------------------------------------
+
 static bool has_text(const struct live_turn *t) {
-    return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer;
+    return t->slot && !t->spec.score_only;
 }
 
 void live_turn_take(struct live_turn *t, int32_t id) {
@@ -45,55 +90,30 @@ void live_turn_take(struct live_turn *t, int32_t id) {
     sampler_accept(&t->slot->sampler, id);
 }
 
-static int next_text(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {
-    if (!has_text(t)) return 0;
-    // A padded head is wider than the vocabulary: its last tokens have no bytes.
-    size_t len;
-    if (!tokenizer_bytes(t->slot->detokenizer.tokenizer, id, &len)) return 0;
-    buf_reset(scratch);
-    TRY(detokenizer_feed(&t->slot->detokenizer, id, scratch));
-    return stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out);
-}
-
-static int begin_text(struct live_turn *t, struct turn_slot *slot,
-                      const struct tokenizer *tokenizer, int64_t n_before, struct err *err) {
-    const struct sampling_params *p = &t->spec.sampling;
-    const char *stop[SAMPLING_MAX_STOP];
-    for (int32_t i = 0; i < p->n_stop; i++) stop[i] = p->stop[i];
-    if (stop_matcher_init(&slot->stop, stop, p->n_stop) < 0)
-        return err_set(err, E_INVAL, "stop: a stop string is empty or too long");
-    if (!t->spec.goes_on)
-        detokenizer_start(&slot->detokenizer, tokenizer);
-    else if (detokenizer_start_after(&slot->detokenizer, tokenizer, t->spec.ids, (size_t)n_before) <
-             0)
-        return err_set(err, E_NOMEM, "no memory for the text before the turn");
-    return 0;
-}
-
 int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
                     const int32_t *eos_ids, int32_t n_eos, struct buf *scratch, struct buf *out,
                     struct err *err) {
     int64_t cap = live_turn_max_log(&t->spec), n_before = t->n_log - t->n_generated;
-    int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);
-    if (!ids) return err_set(err, E_NOMEM, "no memory for a log of %lld tokens", (long long)cap);
-    t->spec.ids = ids;
+    if (ARRAY_RESIZE(t->spec.ids, (size_t)cap) < 0)
+        return err_set(err, E_NOMEM, "no memory for a log of %lld tokens", (long long)cap);
+    int32_t *ids = t->spec.ids;
     t->cap_log = cap;
     t->slot = slot;
     if (t->spec.score_only) return 0;
 
     TRY(sampler_begin(&slot->sampler, &t->spec.sampling, 0, eos_ids, n_eos, ids, n_before, err));
-    if (tokenizer) TRY(begin_text(t, slot, tokenizer, n_before, err));
+    TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, n_before, err));
     for (int64_t i = n_before; i < t->n_log; i++) {
         sampler_accept(&slot->sampler, ids[i]);
         buf_reset(out);
-        if (t->text_rc == 0) t->text_rc = next_text(t, ids[i], scratch, out);
+        if (t->text_rc == 0) t->text_rc = turn_slot_text(slot, ids[i], scratch, out);
     }
     return 0;
 }
 
 int live_turn_text(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {
     if (t->text_rc < 0) return t->text_rc;
-    int rc = next_text(t, id, scratch, out);
+    int rc = has_text(t) ? turn_slot_text(t->slot, id, scratch, out) : 0;
     if (rc < 0) t->text_rc = rc;
     return rc;
 }
@@ -105,10 +125,5 @@ int live_turn_append(struct live_turn *t, int32_t id, struct buf *scratch, struc
 
 int live_turn_flush(struct live_turn *t, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
-    buf_reset(scratch);
-    TRY(detokenizer_flush(&t->slot->detokenizer, scratch));
-    // The rest is at most an unfinished character. If it completes a stop string, no token did, so
-    // the result is ignored.
-    TRY(stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out));
-    return stop_matcher_flush(&t->slot->stop, out);
+    return turn_slot_flush(t->slot, scratch, out);
 }

@@ -1,28 +1,25 @@
 // One turn from submission to its last event: its spec, its log while it grows, and its times. The
-// large parts that only a running turn needs are in a slot. engine_open makes one slot for each turn
-// that may run at once, so that a turn's start allocates only room for its log.
+// large parts that only a running turn needs are in a slot (turn_slot.h), so that a turn's start
+// allocates only room for its log, and rings for its branches.
 // Engine thread only, except live_turn_new.
 #pragma once
 #include "engine/cache/sequence.h"
-#include "engine/run/sampler.h"
+#include "engine/run/branches.h"
+#include "engine/run/context.h"
 #include "engine/run/scheduler.h"
-#include "engine/text/detokenizer.h"
-#include "engine/text/stop_matcher.h"
-
-struct turn_slot {
-    bool taken;
-    struct sampler sampler;
-    struct detokenizer detokenizer;
-    struct stop_matcher stop;
-};
+#include "engine/run/turn_slot.h"
 
 struct live_turn {
     struct sched_turn sched; // first: the scheduler's pointer is the turn's
     struct engine_turn spec; // ids is the log, owned, and grows
+    struct prompt *prompt;   // spec's, held
     int64_t n_log, cap_log;  // spec.n_ids stays the submitted length
     struct sequence *sequence;
-    struct turn_slot *slot;                               // while it runs
-    int64_t submitted_us, started_us, first_us, last_us;  // 0: not yet
+    struct turn_slot *slot;                              // while it runs
+    int64_t submitted_us, started_us, first_us, last_us; // 0: not yet
+    int64_t paused_since_us;                             // 0: it is not paused
+    int64_t paused_us; // of the pauses that are over; and as it was at first_us and at last_us
+    int64_t first_paused_us, last_paused_us;
     int64_t deadline_us;                                  // monotonic; INT64_MAX for none
     int64_t n_cached, n_shared, n_prefilled, n_generated; // n_shared: as in struct engine_event
     bool begun;                                           // STARTED was emitted
@@ -31,12 +28,26 @@ struct live_turn {
     int64_t restore_us;              // how long the turn waited for them
     bool then_release;               // the owner asked to drop the cache when the turn ends
     int text_rc;                     // negative: its text failed; the turn ends with its next token
-    struct sequence_names names;     // copies of spec's names, which are borrowed
+    struct context_outputs context;
+    struct branches *branches;   // NULL: it has one answer
+    struct sequence_names names; // copies of spec's names, which are borrowed
 };
 
 // Takes spec->ids. NULL: out of memory; spec is unchanged. Owner's thread.
 struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us);
-void live_turn_free(struct live_turn *t); // and its log, unless that was taken
+void live_turn_free(struct live_turn *t);            // and its log, unless that was taken
+bool live_turn_has_drawn(const struct live_turn *t); // a token, of any branch
+
+// What became of the turn's time, as of now. They add up to it, but for the time behind the last token.
+struct turn_times {
+    int64_t queue_us, prefill_us,
+        decode_us;     // without pauses; decode: from the first token drawn to the last
+    int64_t paused_us; // other owners' turns had its place
+};
+struct turn_times live_turn_times(const struct live_turn *t, int64_t now_us);
+void live_turn_drew(struct live_turn *t, int64_t time_us);   // a token
+void live_turn_paused(struct live_turn *t, int64_t now_us);  // it has no place
+void live_turn_goes_on(struct live_turn *t, int64_t now_us); // it has one, and its cache
 
 // The longest log that this turn can reach.
 int64_t live_turn_max_log(const struct engine_turn *spec);

@@ -65,7 +65,7 @@ static void mark(struct sampler *s, int32_t id, uint32_t value) {
 }
 
 static void push_tail(struct sampler *s, int32_t id) {
-    const int32_t cap = SAMPLING_BAD_TOKENS - 1;
+    const int32_t cap = SAMPLING_WORD_TOKENS;
     if (s->n_tail == cap) {
         memmove(s->tail, s->tail + 1, (size_t)(cap - 1) * sizeof *s->tail);
         s->n_tail--;
@@ -85,23 +85,46 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
     forget(s);
     s->params = p;
     s->branch = branch;
+    s->decayed_top_p = 0;
     s->eos_ids = p->end_id >= 0 ? &p->end_id : eos_ids;
     s->n_eos = p->end_id >= 0 ? 1 : n_eos;
     for (int64_t i = 0; i < n_log; i++)
-        if (log[i] < 0 || log[i] >= s->n_vocab)
+        if (log[i] < 0 || (log[i] >= s->n_vocab && !prompt_is_virtual(log[i])))
             return err_set(err, E_INVAL, "token %d at position %lld is not in the vocabulary of %d",
                            log[i], (long long)i, s->n_vocab);
     if (has_repetition_penalty(p))
-        for (int64_t i = 0; i < n_log; i++) mark(s, log[i], MARK_IN_LOG);
-    int64_t n_tail = n_log < SAMPLING_BAD_TOKENS - 1 ? n_log : SAMPLING_BAD_TOKENS - 1;
+        for (int64_t i = 0; i < n_log; i++)
+            if (!prompt_is_virtual(log[i])) mark(s, log[i], MARK_IN_LOG);
+    int64_t n_tail = n_log < SAMPLING_WORD_TOKENS ? n_log : SAMPLING_WORD_TOKENS;
     for (int64_t i = n_log - n_tail; i < n_log; i++) push_tail(s, log[i]);
     return 0;
+}
+
+void sampler_copy(struct sampler *to, const struct sampler *from) {
+    uint32_t *marks = to->marks;
+    int32_t *seen = to->seen;
+    forget(to);
+    for (int32_t i = 0; i < from->n_seen; i++) {
+        seen[i] = from->seen[i];
+        marks[seen[i]] = from->marks[seen[i]];
+    }
+    *to = *from;
+    to->marks = marks;
+    to->seen = seen;
+}
+
+static float top_p_of(const struct sampler *s) {
+    return s->decayed_top_p > 0 ? s->decayed_top_p : s->params->top_p;
 }
 
 void sampler_accept(struct sampler *s, int32_t id) {
     const struct sampling_params *p = s->params;
     s->n_generated++;
     push_tail(s, id);
+    if (id == p->top_p_reset_ids)
+        s->decayed_top_p = 0;
+    else if (p->top_p_decay != 1)
+        s->decayed_top_p = fmaxf(top_p_of(s) * p->top_p_decay, p->top_p_min);
     if (!has_repetition_penalty(p) && !has_count_penalty(p)) return;
     uint32_t count = s->marks[id] & MARK_COUNT;
     mark(s, id, MARK_IN_LOG | (count < MARK_COUNT ? count + 1 : count));
@@ -130,17 +153,38 @@ static void apply_bias(const struct sampling_params *p, float *x) {
     }
 }
 
+static bool log_ends_with(const struct sampler *s, const int32_t *ids, int32_t n) {
+    return n <= s->n_tail && memcmp(s->tail + s->n_tail - n, ids, (size_t)n * sizeof *ids) == 0;
+}
+
 // Forbids the last token of each bad sequence whose other tokens end the log.
 static void ban_bad_words(const struct sampler *s, float *x) {
-    const struct sampling_params *p = s->params;
-    for (int32_t i = 0; i < p->n_bad; i++) {
-        const int32_t *word = p->bad[i];
-        int32_t n_before = 0;
-        while (n_before + 1 < SAMPLING_BAD_TOKENS && word[n_before + 1] >= 0) n_before++;
-        if (n_before > s->n_tail) continue;
-        const int32_t *end = s->tail + s->n_tail - n_before;
-        if (memcmp(end, word, (size_t)n_before * sizeof *word) == 0) x[word[n_before]] = -INFINITY;
+    const struct sampling_words *w = &s->params->bad_words;
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        int32_t n;
+        const int32_t *ids = sampling_word_ids(w, i, &n);
+        if (log_ends_with(s, ids, n - 1)) x[ids[n - 1]] = -INFINITY;
     }
+}
+
+bool sampler_at_stop(const struct sampler *s) {
+    const struct sampling_words *w = &s->params->stop;
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        int32_t n;
+        const int32_t *ids = sampling_word_ids(w, i, &n);
+        if (log_ends_with(s, ids, n)) return true;
+    }
+    return false;
+}
+
+bool sampler_stops_with(const struct sampler *s, int32_t id) {
+    const struct sampling_words *w = &s->params->stop;
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        int32_t n;
+        const int32_t *ids = sampling_word_ids(w, i, &n);
+        if (ids[n - 1] == id && log_ends_with(s, ids, n - 1)) return true;
+    }
+    return false;
 }
 
 static bool eos_is_held_back(const struct sampler *s) {
@@ -153,7 +197,8 @@ static void ban_eos(const struct sampler *s, float *x) {
 }
 
 static bool is_adjusted(const struct sampler *s) {
-    return s->n_seen > 0 || s->params->n_bias > 0 || s->params->n_bad > 0 || eos_is_held_back(s);
+    return s->n_seen > 0 || s->params->n_bias > 0 || s->params->bad_words.n_lists > 0 ||
+           eos_is_held_back(s);
 }
 
 // The logits to draw from: the model's own if the parameters do not change them, else a changed
@@ -200,20 +245,19 @@ static int32_t find_first(const float *x, int32_t n, float max) {
     return i;
 }
 
-static void nucleus_from_params(struct nucleus *nu, const struct sampling_params *p,
-                                struct sampler_work *w, const float *x, float max) {
+static void nucleus_from_params(struct nucleus *nu, const struct sampler *s, struct sampler_work *w,
+                                const float *x, float max) {
+    const struct sampling_params *p = s->params;
     nucleus_init(nu, w, x, w->n_vocab, max, p->temperature);
     if (p->top_k > 0) nucleus_keep_count(nu, p->top_k);
-    nucleus_keep_mass(nu, p->top_p);
+    nucleus_keep_mass(nu, top_p_of(s));
     nucleus_keep_ratio(nu, p->min_p);
 }
 
-// The model's own n best, by insertion into a short list: after the first few chunks almost none
-// holds a logit above the list's last.
-static int32_t best_tokens(const float *x, int32_t n_vocab, int32_t n,
-                           struct engine_alternative *out) {
+// The ids of the n largest, best first, by insertion into a short list: after the first few chunks almost
+// none is above the list's last. Equals lose to the lower id. Returns how many there are.
+static int32_t best_ids(const float *x, int32_t n_vocab, int32_t n, int32_t *out) {
     int32_t len = 0;
-    // What a logit must exceed; equals lose to the lower id that came first
     float floor = -INFINITY;
     for (int32_t i = 0; n > 0 && i < n_vocab; i += CHUNK) {
         struct chunk c = chunk_load(x + i, n_vocab - i);
@@ -222,9 +266,9 @@ static int32_t best_tokens(const float *x, int32_t n_vocab, int32_t n,
         for (int32_t id = i; id < n_vocab && id < i + CHUNK; id++) {
             if (!(x[id] > floor)) continue;
             int32_t at = len < n ? len++ : n - 1;
-            for (; at > 0 && x[id] > out[at - 1].logprob; at--) out[at] = out[at - 1];
-            out[at] = (struct engine_alternative){id, x[id]};
-            if (len == n) floor = out[n - 1].logprob;
+            for (; at > 0 && x[id] > x[out[at - 1]]; at--) out[at] = out[at - 1];
+            out[at] = id;
+            if (len == n) floor = x[out[n - 1]];
         }
     }
     return len;
@@ -242,14 +286,36 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
         out->id = find_first(x, s->n_vocab, max);
     } else {
         struct nucleus nu;
-        nucleus_from_params(&nu, p, w, x, max);
+        nucleus_from_params(&nu, s, w, x, max);
         out->id = nucleus_draw(&nu, philox_uniform(p->seed, (uint64_t)position, s->branch));
     }
     out->logprob = log_softmax_value(&own, logits[out->id]);
-    out->n_alternatives = best_tokens(logits, s->n_vocab, p->top_logprobs, out->alternatives);
+    int32_t best[SAMPLING_MAX_TOP_LOGPROBS];
+    out->n_alternatives = best_ids(logits, s->n_vocab, p->top_logprobs, best);
     for (int32_t i = 0; i < out->n_alternatives; i++)
-        out->alternatives[i].logprob = log_softmax_value(&own, out->alternatives[i].logprob);
+        out->alternatives[i] =
+            (struct engine_alternative){best[i], log_softmax_value(&own, logits[best[i]])};
     return 0;
+}
+
+int sampler_rank(struct sampler *s, struct sampler_work *w, const float *logits, int32_t n,
+                 struct beam_candidate *out, struct err *err) {
+    struct log_softmax own, ranked;
+    TRY(log_softmax_init(&own, logits, s->n_vocab, err));
+    const float *x = adjust(s, w, logits);
+    ranked = own;
+    if (x != logits) {
+        TRY(check_max(s, row_max(x, s->n_vocab), err));
+        TRY(log_softmax_init(&ranked, x, s->n_vocab, err));
+    }
+    int32_t best[BEAMS_MAX_CANDIDATES];
+    int32_t len = best_ids(x, s->n_vocab, n, best);
+    for (int32_t i = 0; i < len; i++) {
+        out[i].id = best[i];
+        out[i].own = log_softmax_value(&own, logits[out[i].id]);
+        out[i].logprob = (double)x[out[i].id] - (double)ranked.max - ranked.log_sum;
+    }
+    return len;
 }
 
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position) {
@@ -259,7 +325,7 @@ struct batch_draw sampler_plan(const struct sampler *s, int64_t position) {
     return (struct batch_draw){.kind = DRAW_SAMPLE,
                                .top_k = p->top_k,
                                .temperature = p->temperature,
-                               .top_p = p->top_p,
+                               .top_p = top_p_of(s),
                                .min_p = p->min_p,
                                .u = philox_uniform(p->seed, (uint64_t)position, s->branch)};
 }
@@ -277,7 +343,7 @@ int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float
         return 0;
     }
     struct nucleus nu;
-    nucleus_from_params(&nu, s->params, w, x, max);
+    nucleus_from_params(&nu, s, w, x, max);
     nucleus_probabilities(&nu, probs);
     return 0;
 }

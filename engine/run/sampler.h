@@ -47,8 +47,9 @@ struct sampler {
     uint32_t *marks; // (n_vocab) top bit: occurs in the log; the rest: times generated in this turn
     int32_t *seen;   // (n_seen) the distinct ids whose mark is set
     int32_t n_seen;
-    int32_t n_tail; // the log's last tokens, for bad words of several tokens
-    int32_t tail[SAMPLING_BAD_TOKENS - 1];
+    float decayed_top_p; // in force for the next draw; 0: params->top_p
+    int32_t n_tail;      // the log's last tokens, for bad and stop words of several tokens
+    int32_t tail[SAMPLING_WORD_TOKENS];
 };
 int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err); // E_NOMEM
 void sampler_release(struct sampler *s); // a zeroed or released one is allowed
@@ -66,6 +67,12 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
 
 // The token is now in the log. id, from sampler_draw or a replayed record, is in [0, n_vocab).
 void sampler_accept(struct sampler *s, int32_t id);
+// Whether the log now ends with one of the token sequences of params->stop.
+bool sampler_at_stop(const struct sampler *s);
+// Whether it would, with this token behind it.
+bool sampler_stops_with(const struct sampler *s, int32_t id);
+// `to`, of the same vocabulary, continues from's history.
+void sampler_copy(struct sampler *to, const struct sampler *from);
 
 // --- one draw ------------------------------------------------------------------------------------
 
@@ -90,6 +97,12 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
 // The same draw as a plan that a device can run on its own logits. kind DRAW_NONE: the draw needs more
 // than the row's logits (history, bias, bans, alternatives).
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position);
+
+// The n most likely tokens for beam search, best first, lower ids first among equals: out (n) gets id,
+// own and logprob (after penalties, bias, bans and minimum length; temperature, top-k, top-p and min-p
+// do not count). Returns how many there are; the errors of sampler_draw.
+int sampler_rank(struct sampler *s, struct sampler_work *w, const float *logits, int32_t n,
+                 struct beam_candidate *out, struct err *err);
 
 // The distribution that sampler_draw draws from: probs (n_vocab), summing to 1; one-hot if greedy.
 // For tests and explanations; same errors.

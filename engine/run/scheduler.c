@@ -41,6 +41,14 @@ void sched_release(struct scheduler *s) {
     s->running = NULL;
 }
 
+static int32_t places_of(const struct sched_turn *t) {
+    return t->places > 1 ? t->places : 1;
+}
+
+static int32_t rows_of(const struct sched_turn *t) {
+    return t->n_rows > 1 ? t->n_rows : 1;
+}
+
 static struct fair *fair_of(struct scheduler *s, const struct sched_turn *t) {
     return &s->fair[t->priority];
 }
@@ -62,11 +70,13 @@ static struct sched_turn *next_turn(struct scheduler *s) {
 
 struct sched_turn *sched_admit(struct scheduler *s) {
     struct sched_turn *t = next_turn(s);
-    if (!t || s->n_running == s->max_running || t->reserve > s->n_blocks - s->n_reserved)
+    if (!t || s->n_places + places_of(t) > s->max_running ||
+        t->reserve > s->n_blocks - s->n_reserved)
         return NULL;
     fair_take_place(fair_of(s, t), &t->fair);
     s->n_paused[t->priority] -= t->state == SCHED_PAUSED;
     s->n_reserved += t->reserve;
+    s->n_places += places_of(t);
     s->running[s->n_running++] = t;
     t->state = SCHED_PREFILL;
     t->n_todo = 0;
@@ -106,6 +116,7 @@ static void stop_running(struct scheduler *s, struct sched_turn *t) {
     if (i < s->cursor) s->cursor--; // so that the same turn stays first
     if (i < s->idle_cursor) s->idle_cursor--;
     s->n_reserved -= t->reserve;
+    s->n_places -= places_of(t);
 }
 
 void sched_pause(struct scheduler *s, struct sched_turn *t) {
@@ -199,7 +210,7 @@ static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
     for (int32_t i = 0; i < s->n_running; i++) {
         struct sched_turn *t = s->running[i];
         if (t->state == SCHED_DECODE && t->priority == priority)
-            share[n++] = (struct sched_share){t, 1};
+            share[n++] = (struct sched_share){t, rows_of(t)};
         n_prefilling += prefills(t, priority);
     }
     if (n_prefilling == 0) return n;
@@ -213,12 +224,17 @@ static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
 static int32_t plan_idle_beside(struct scheduler *s, struct sched_share *share, int32_t n_tokens) {
     int32_t n = 0, start = s->idle_cursor, part = at_least(n_tokens / IDLE_PART, 1);
     int32_t room = s->max_running + s->prefill_tokens - n_tokens; // the widest step
-    s->idle_saved = min3(s->idle_saved + part, at_least(part, MIN_SHARE), INT32_MAX);
+    int32_t widest = MIN_SHARE;                                   // a step of a turn with branches
+    for (int32_t i = 0; i < s->n_running; i++)
+        if (s->running[i]->priority == ENGINE_IDLE)
+            widest = at_least(rows_of(s->running[i]), widest);
+    s->idle_saved = min3(s->idle_saved + part, at_least(part, widest), INT32_MAX);
     for (int32_t k = 0; k < s->n_running; k++) {
         int32_t i = (start + k) % s->n_running;
         struct sched_turn *t = s->running[i];
         if (t->priority != ENGINE_IDLE || t->state < SCHED_PREFILL) continue;
-        int32_t take = t->state == SCHED_DECODE ? 1 : min3(t->n_todo, MIN_SHARE, MIN_SHARE);
+        int32_t take =
+            t->state == SCHED_DECODE ? rows_of(t) : min3(t->n_todo, MIN_SHARE, MIN_SHARE);
         if (take > s->idle_saved || take > room) return n;
         share[n++] = (struct sched_share){t, take};
         s->idle_saved -= take;

@@ -34,6 +34,8 @@ struct sched_turn {        // embedded in struct live_turn
     enum engine_priority priority;
     bool never_paused;
     int32_t reserve; // the most blocks that it can need
+    int32_t places;  // of max_running; 0 is 1. More for a turn with branches
+    int32_t n_rows;  // DECODE: tokens of a step, one for each running branch; 0 is 1
     int64_t n_todo;  // PREFILL: tokens still to be computed; set on admission
     // Of a turn that was paused: tokens of the log that are computed again because the cache went, and
     // one more. They are not charged. Until they are done, turns of its priority do not pause it again,
@@ -48,7 +50,7 @@ struct sched_share { // one turn's part of a step
 
 struct scheduler {
     int32_t max_running, prefill_tokens, n_blocks; // limits
-    int32_t n_running, n_reserved;
+    int32_t n_running, n_places, n_reserved;       // turns, their places, their blocks
     int32_t n_paused[ENGINE_N_PRIORITIES];
     struct fair fair[ENGINE_N_PRIORITIES]; // by priority
     struct sched_turn **running;           // (max_running) in the order of admission
@@ -73,7 +75,7 @@ void sched_pause(struct scheduler *s, struct sched_turn *t);
 // Removes a waiting or running turn with its reservation.
 void sched_leave(struct scheduler *s, struct sched_turn *t);
 int32_t sched_n_waiting(const struct scheduler *s); // queued and paused turns
-// Plans the next step into share (max_running): every decoding turn with one token, then prefilling
+// Plans the next step into share (max_running): every decoding turn with one token for each of its branches, then prefilling
 // turns. Their owners share the budget in equal parts, and so do the turns of each owner; others get
 // what short prompts leave over. Returns how many turns take part. Changes only the cursors.
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);

@@ -2,31 +2,10 @@
 #include "engine/run/instance.h"
 
 #include "base/log.h"
-#include <assert.h>
 #include <sched.h>
-#include <stdlib.h>
-
-static int copy_block(void *ctx, int32_t dst, int32_t src) {
-    struct instance *in = ctx;
-    struct backend *be = in->forward.backend;
-    return be->ops->kv_block_copy(be, &in->caches.store, dst, src);
-}
-
-// Admission has promised the blocks; idle sequences that hold them are evicted here, when a turn
-// needs them. TURN_WAITS: a cache is being copied first (cache/park.c).
-enum { TURN_WAITS = 1 };
-static int take_blocks(struct instance *in, struct live_turn *t, int32_t n) {
-    int rc;
-    while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
-        enum evicted e = cache_evict(&in->caches);
-        if (e == EVICT_WAIT) return TURN_WAITS;
-        if (e == EVICT_NONE) return E_NOMEM;
-    }
-    return rc;
-}
 
 static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
-    if (t->spec.on_logits) return BATCH_LOGITS_ALL;
+    if (t->spec.on_logits || context_waits(&t->context, t->spec.n_ids)) return BATCH_LOGITS_ALL;
     bool draws = t->sched.state == SCHED_DECODE || t->sched.n_todo == n;
     return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
 }
@@ -37,53 +16,87 @@ static void plan_draws(struct instance *in) {
     struct batch *b = &in->batch.batch;
     bool any = false;
     b->draws = NULL;
-    if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs) return;
+    if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs ||
+        b->n_logits > in->forward.max_logits)
+        return;
     for (int32_t i = 0; i < b->n_logits; i++) {
         const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
-        in->draws[i] = t->spec.on_logits ? (struct batch_draw){.kind = DRAW_NONE}
-                                         : sampler_plan(&t->slot->sampler, t->n_log);
+        in->draws[i] = t->spec.on_logits || t->branches ? (struct batch_draw){.kind = DRAW_NONE}
+                                                        : sampler_plan(&t->slot->sampler, t->n_log);
         any = any || in->draws[i].kind != DRAW_NONE;
     }
     if (any) b->draws = in->draws;
 }
 
+// Rows of a prefix take no part in a step of the model. If a turn's next tokens are such, the step is
+// that turn's alone: its share of it is moved to the front and cut. Returns how many shares are left.
+static int32_t prefix_first(struct instance *in, int32_t n) {
+    in->is_prefix = false;
+    for (int32_t i = 0; i < n; i++) {
+        struct live_turn *t = (struct live_turn *)in->shares[i].turn;
+        int64_t left = prompt_n_prefix(t->prompt) - t->sequence->ring.n_tokens;
+        if (left <= 0) continue;
+        in->shares[0] = in->shares[i];
+        if (in->shares[0].n_tokens > left) in->shares[0].n_tokens = (int32_t)left;
+        in->is_prefix = true;
+        return 1;
+    }
+    return n;
+}
+
+// The turn has no rows, since its blocks are missing or not its own.
+static void no_rows(struct instance *in, struct live_turn *t, const char *event, const char *why) {
+    struct err err;
+    err_set(&err, E_INTERNAL, "%s", why);
+    log_error(event, "turn=%llu", (unsigned long long)t->spec.turn);
+    instance_finish(in, t, FINISH_ERROR, &err, true);
+}
+
+// Adds the turn's rows. TURN_WAITS: none in this step.
+static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) {
+    struct kv_ring *r = &t->sequence->ring;
+    int rc = instance_take_blocks(in, r, n_tokens);
+    if (rc != 0) return rc;
+    if (!kv_ring_sound(r)) return E_INTERNAL;
+    if (t->sequence->state == CACHE_STEPPING)
+        in->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
+    in->in_step[in->batch.batch.n_seqs] = t;
+    in->in_branch[in->batch.batch.n_seqs] = 0;
+    batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens,
+              in->is_prefix ? BATCH_LOGITS_NONE : wanted(t, n_tokens), r->memory_len, r->sink_len,
+              &r->map, t->prompt);
+    return 0;
+}
+
 static void build(struct instance *in) {
-    int32_t n = sched_plan(&in->sched, in->shares);
+    int32_t n = prefix_first(in, sched_plan(&in->sched, in->shares));
     batch_reset(&in->batch);
     for (int32_t i = 0; i < n; i++) {
         struct live_turn *t = (struct live_turn *)in->shares[i].turn;
-        struct kv_ring *r = &t->sequence->ring;
         int32_t n_tokens = in->shares[i].n_tokens;
-        int rc = take_blocks(in, t, n_tokens);
-        if (rc == TURN_WAITS) continue; // until the next step
-        if (rc < 0) {
-            struct err err;
-            err_set(&err, E_INTERNAL, "the cache has no block for a turn that was admitted");
-            log_error("engine.no_block", "turn=%llu", (unsigned long long)t->spec.turn);
-            instance_finish(in, t, FINISH_ERROR, &err, true);
-            continue;
-        }
-        if (!kv_ring_sound(r)) { // cannot happen; checked, since it would leak one user's text
-            struct err err;
-            err_set(&err, E_INTERNAL, "the cache holds a block that is not this sequence's");
-            log_error("engine.foreign_block", "turn=%llu", (unsigned long long)t->spec.turn);
-            instance_finish(in, t, FINISH_ERROR, &err, true);
-            continue;
-        }
-        if (t->sequence->state == CACHE_STEPPING)
-            in->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
-        in->in_step[in->batch.batch.n_seqs] = t;
-        batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens),
-                  r->memory_len, r->sink_len, &r->map);
+        int rc = t->branches ? instance_branch_rows(in, t, n_tokens) : add_turn(in, t, n_tokens);
+        if (rc == E_INTERNAL) // cannot happen; checked, since it would leak one user's text
+            no_rows(in, t, "engine.foreign_block",
+                    "the cache holds a block that is not this sequence's");
+        else if (rc < 0)
+            no_rows(in, t, "engine.no_block",
+                    "the cache has no block for a turn that was admitted");
     }
     plan_draws(in);
 }
 
 // --- draws ---------------------------------------------------------------------------------------
 
+// The turn has ended: the step's rows are no turn's any more.
+static void leave_step(struct instance *in, const struct live_turn *t) {
+    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++)
+        if (in->in_step[i] == t) in->in_step[i] = NULL;
+}
+
 static void turn_failed(struct instance *in, struct live_turn *t, int rc, const char *what,
                         struct err *err) {
     if (err->code == 0) err_set(err, rc, "%s", what);
+    leave_step(in, t);
     instance_finish(in, t, FINISH_ERROR, err, false);
 }
 
@@ -94,10 +107,10 @@ static bool accept(struct instance *in, struct live_turn *t, const struct sample
     instance_mark_token(in, t, time_us);
     buf_reset(&in->text);
     int rc = live_turn_append(t, s->id, &in->scratch, &in->text);
-    emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
+    emit_token(&in->emit, t, 0, s, buf_z(&in->text), in->text.len);
     if (rc < 0)
         turn_failed(in, t, rc, "a token's text is too long", &err);
-    else if (rc > 0)
+    else if (rc > 0 || sampler_at_stop(&t->slot->sampler))
         instance_finish(in, t, FINISH_STOP, NULL, false);
     else if (instance_ends_turn(in, t, s->id))
         instance_finish(in, t, FINISH_EOS, NULL, false);
@@ -106,6 +119,22 @@ static bool accept(struct instance *in, struct live_turn *t, const struct sample
     else
         return false;
     return true;
+}
+
+// The same for a turn with branches.
+static void accept_branch(struct instance *in, struct live_turn *t, const struct drawing *one) {
+    struct err err = {0};
+    if (one->search) {
+        t->branches->n_ranked++;
+        return;
+    }
+    int rc = instance_branch_accept(in, t, one->branch, &one->drawn, one->time_us);
+    if (rc < 0) {
+        turn_failed(in, t, rc, "a token's text is too long", &err);
+    } else if (instance_branches_over(t)) {
+        leave_step(in, t);
+        instance_finish(in, t, branches_finish(t->branches), NULL, false);
+    }
 }
 
 // Draws the gathered tokens and emits them. Turns that are over leave in_step.
@@ -119,9 +148,13 @@ static void draw(struct instance *in) {
     for (int i = 0; i < d->n; i++) {
         struct drawing *one = &d->of[i];
         struct live_turn *t = in->in_step[one->seq];
-        bool over = one->rc < 0 || accept(in, t, &one->drawn, one->time_us);
-        if (one->rc < 0) turn_failed(in, t, one->rc, "no token could be drawn", &one->err);
-        if (over) in->in_step[one->seq] = NULL;
+        if (!t) continue; // another branch has failed
+        if (one->rc < 0)
+            turn_failed(in, t, one->rc, "no token could be drawn", &one->err);
+        else if (t->branches)
+            accept_branch(in, t, one);
+        else if (accept(in, t, &one->drawn, one->time_us))
+            in->in_step[one->seq] = NULL;
     }
     emit_let_go(&in->emit);
     d->n = 0;
@@ -145,34 +178,103 @@ static int use_draws(struct instance *in, bool *all) {
     return 0;
 }
 
+// Whether a wanted row's logits are used, beside its draw on the device.
+static bool reads_logits(const struct instance *in, int32_t row) {
+    const struct batch *b = &in->batch.batch;
+    const struct live_turn *t = in->in_step[in->batch.logit_seqs[row]];
+    int32_t position = b->positions[b->logit_rows[row]];
+    if (t->branches)
+        return context_takes_logits(&t->context, &t->spec, position) ||
+               instance_branch_draws(t, in->in_branch[in->batch.logit_seqs[row]], position);
+    if (b->draws && in->draws[row].kind != DRAW_NONE && in->drawn[row].id >= 0) return false;
+    return t->spec.on_logits || context_takes_logits(&t->context, &t->spec, position) ||
+           (position == t->n_log - 1 && !t->spec.score_only);
+}
+
+static void gather(struct instance *in, int32_t seq, const float *logits) {
+    struct live_turn *t = in->in_step[seq];
+    int together = drawings_together(in->batch.batch.n_seqs);
+    int32_t n = t->branches ? instance_branch_jobs(t) : 1;
+    for (int32_t i = 0; i < n && in->in_step[seq]; i++) {
+        if (t->branches)
+            instance_branch_job(in, seq, i, logits);
+        else
+            drawings_add(&in->drawings, seq, &t->slot->sampler, logits, t->n_log);
+        bool emits = !in->drawings.of[in->drawings.n - 1].search;
+        if (in->drawings.n == (emits ? together : DRAWN_TOGETHER)) draw(in);
+    }
+}
+
+// The beams of each search go on together.
+static void advance_beams(struct instance *in) {
+    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
+        struct live_turn *t = in->in_step[i];
+        if (!t || !t->branches || !t->branches->beams) continue;
+        struct err err = {0};
+        int rc = instance_branches_advance(in, t);
+        if (rc < 0) {
+            turn_failed(in, t, rc, "a token's text is too long", &err);
+        } else if (t->branches->search.over) {
+            leave_step(in, t);
+            instance_finish(in, t, branches_finish(t->branches), NULL, false);
+        }
+    }
+}
+
+static bool any_reads_logits(const struct instance *in, int32_t first, int32_t n) {
+    for (int32_t i = first; i < first + n; i++)
+        if (reads_logits(in, i)) return true;
+    return false;
+}
+
+// The hidden states that the turns' context outputs need.
+static int use_hidden(struct instance *in) {
+    const struct batch *b = &in->batch.batch;
+    for (int32_t i = 0; i < b->n_logits; i++) {
+        struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
+        int32_t position = b->positions[b->logit_rows[i]];
+        if (!context_takes_hidden(&t->context, &t->spec, position)) continue;
+        TRY(forward_hidden(&in->forward, b, i, in->hidden));
+        context_add_hidden(&t->context, in->hidden);
+    }
+    return 0;
+}
+
 // Passes the logits of the wanted rows, a few at a time, to on_logits and to the draws.
 static int use_logits(struct instance *in) {
     const struct batch *b = &in->batch.batch;
     int32_t vocab = in->model->config.vocab_size;
-    int together = drawings_together(b->n_seqs);
     bool all;
+    TRY(use_hidden(in));
     TRY(use_draws(in, &all));
     if (all) return 0;
     for (int32_t first = 0; first < b->n_logits; first += in->forward.max_logits) {
         int32_t n = b->n_logits - first < in->forward.max_logits ? b->n_logits - first
                                                                  : in->forward.max_logits;
         const float *logits;
+        if (!any_reads_logits(in, first, n)) continue;
         TRY(forward_logits(&in->forward, first, n, &logits));
         for (int32_t i = 0; i < n; i++, logits += vocab) {
             int32_t seq = in->batch.logit_seqs[first + i];
-            bool drawn =
-                b->draws && in->draws[first + i].kind != DRAW_NONE && in->drawn[first + i].id >= 0;
-            if (drawn) continue; // the turn may have ended
             struct live_turn *t = in->in_step[seq];
+            if (!t || !reads_logits(in, first + i)) continue; // the turn may have ended
             int32_t position = b->positions[b->logit_rows[first + i]];
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
-            bool last = position == t->n_log - 1;
-            if (!last || t->spec.score_only) continue;
-            drawings_add(&in->drawings, seq, &t->slot->sampler, logits, t->n_log);
-            if (in->drawings.n == together) draw(in);
+            struct err err = {0};
+            int rc = context_takes_logits(&t->context, &t->spec, position)
+                         ? context_add_logits(&t->context, &t->spec, logits, vocab, &err)
+                         : 0;
+            if (rc < 0) {
+                turn_failed(in, t, rc, "the input has no log-probability", &err);
+                continue;
+            }
+            bool last = t->branches ? instance_branch_draws(t, in->in_branch[seq], position)
+                                    : position == t->n_log - 1 && !t->spec.score_only;
+            if (last) gather(in, seq, logits);
         }
         if (in->drawings.n > 0) draw(in); // these logits are valid until the next are read
     }
+    advance_beams(in);
     return 0;
 }
 
@@ -181,10 +283,11 @@ static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
         int32_t n = in->batch.seqs[i].n_rows;
-        kv_ring_commit(&t->sequence->ring, n);
-        sequence_name(t->sequence, t->spec.ids);
+        bool of_log = !t->branches || !t->branches->forked; // else of a branch's own tokens
+        kv_ring_commit(t->branches ? branch_ring(t, in->in_branch[i]) : &t->sequence->ring, n);
+        if (of_log) sequence_name(t->sequence, t->spec.ids);
         if (t->sched.state == SCHED_PREFILL) {
-            t->n_prefilled += t->n_generated == 0 ? n : 0;
+            t->n_prefilled += live_turn_has_drawn(t) ? 0 : n;
             metric_add(in->metrics.prompt_tokens, n);
         }
         sched_computed(&t->sched, n);
@@ -194,7 +297,7 @@ static void commit(struct instance *in) {
 static void report_prefill(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
-        if (!t || t->n_generated > 0) continue;
+        if (!t || live_turn_has_drawn(t)) continue;
         if (t->sched.state == SCHED_PREFILL)
             emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
         else if (t->spec.score_only)
@@ -206,15 +309,19 @@ static void report_prefill(struct instance *in) {
 // unchanged.
 static void fail_step(struct instance *in, int rc) {
     struct err err;
+    const char *why = lead_why(in->forward.lead);
     err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)",
-            in->forward.backend->ops->name, err_name(rc));
+            in->forward.backend->ops->name, why ? why : err_name(rc));
     if (rc == E_DEVICE) {
         in->caches.device_lost = true;
         atomic_store(&in->load.device_lost, true); // before any turn's end is emitted
     }
     log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        if (in->in_step[i]) instance_finish(in, in->in_step[i], FINISH_ERROR, &err, true);
+        struct live_turn *t = in->in_step[i];
+        if (!t) continue;
+        leave_step(in, t);
+        instance_finish(in, t, FINISH_ERROR, &err, true);
     }
 }
 
@@ -227,7 +334,7 @@ static void note_prefill(struct instance *in, int64_t start, int64_t now, bool o
     if (a->n_rows == 0) a->began_us = start;
     a->n_rows += b->n_rows;
     a->n_seqs += b->n_seqs;
-    a->unclear = a->unclear || b->load || failed;
+    a->unclear = a->unclear || b->load || failed || in->is_prefix;
     if (!over) return;
     if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts
         rate_note(&in->caches.tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
@@ -243,7 +350,7 @@ bool instance_step(struct instance *in) {
     metric_observe(in->metrics.step_tokens, b->n_rows);
     metric_observe(in->metrics.step_turns, b->n_seqs);
 
-    int rc = forward_run(&in->forward, b);
+    int rc = in->is_prefix ? forward_prefix(&in->forward, b) : forward_run(&in->forward, b);
     instance_emit_pending(in); // the previous step's tokens, while a device computes this step
     if (rc == 0) {
         if (b->load) cache_stepped(&in->caches);

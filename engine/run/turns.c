@@ -11,8 +11,9 @@ static int take_slot(struct instance *in, struct live_turn *t, struct err *err) 
     while (slot->taken) slot++;
     slot->taken = true;
     t->slot = slot;
-    return live_turn_begin(t, slot, in->tokenizer, in->eos_ids, in->n_eos, &in->scratch, &in->text,
-                           err);
+    TRY(live_turn_begin(t, slot, in->tokenizer, in->eos_ids, in->n_eos, &in->scratch, &in->text,
+                        err));
+    return t->branches ? branches_begin(t, in->tokenizer, err) : 0;
 }
 
 static void release_slot(struct live_turn *t) {
@@ -26,8 +27,9 @@ static void count_end(struct instance *in, const struct live_turn *t, enum engin
     const struct engine_metrics *m = &in->metrics;
     metric_add(m->finished[finish], 1);
     if (!t->first_us) return;
-    metric_observe(m->prefill_time, (double)(t->first_us - t->started_us) * 1e-6);
-    metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
+    struct turn_times times = live_turn_times(t, t->last_us);
+    metric_observe(m->prefill_time, (double)times.prefill_us * 1e-6);
+    metric_observe(m->decode_time, (double)times.decode_us * 1e-6);
 }
 
 // DONE includes the time that the turn's first step waited for copies. A step that is not over is not
@@ -41,11 +43,15 @@ static void end_waiting(struct instance *in, struct live_turn *t) {
 }
 
 // Of a turn without a slot, because it is paused, the slot that is kept for this flushes the text.
-static int flush_text(struct instance *in, struct live_turn *t) {
+static int flush_text(struct instance *in, struct live_turn *t, enum engine_finish finish,
+                      bool ran) {
     struct err err = {0};
     if (t->begun && !t->slot) TRY(take_slot(in, t, &err));
+    if (t->branches && t->slot) TRY(instance_branches_settle(in, t, finish, ran));
     buf_reset(&in->text);
-    return live_turn_flush(t, &in->scratch, &in->text);
+    TRY(live_turn_flush(t, &in->scratch, &in->text));
+    if (!t->branches || !t->slot) return 0;
+    return branches_texts(t, t->slot, in->tokenizer, &in->scratch);
 }
 
 void instance_finish(struct instance *in, struct live_turn *t, enum engine_finish finish,
@@ -57,7 +63,7 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
     buf_reset(&in->text);
-    if (finish != FINISH_STOP && flush_text(in, t) < 0) {
+    if (flush_text(in, t, finish, ran) < 0) { // after a stop string nothing is held back
         log_warn("engine.text_lost", "turn=%llu", (unsigned long long)t->spec.turn);
     }
     release_slot(t);
@@ -125,6 +131,7 @@ static void fork_sequence(struct instance *in, const struct command *cmd) {
 static struct sequence_shape shape_of(const struct instance *in, const struct engine_turn *t) {
     return (struct sequence_shape){
         .group = t->share_group,
+        .prompt = t->prompt ? t->prompt->hash : (struct hash128){0},
         .memory_len = t->memory_len,
         .sink_len = t->sink_len,
         .chunk_tokens = in->opt.prefill_tokens,
@@ -137,7 +144,7 @@ static struct sequence_shape shape_of(const struct instance *in, const struct en
 static int64_t blocks_to_spare(const struct instance *in) {
     int64_t held = 0;
     for (int32_t i = 0; i < in->sched.n_running; i++)
-        held += ((struct live_turn *)in->sched.running[i])->sequence->ring.n_held;
+        held += sequence_n_blocks(((struct live_turn *)in->sched.running[i])->sequence);
     return in->caches.pool.n_free - (in->sched.n_reserved - held);
 }
 
@@ -234,7 +241,9 @@ static void take_cached(struct live_turn *t) {
 static int begin(struct instance *in, struct live_turn *t, struct err *err) {
     struct sequence *s = t->sequence;
     struct sequence_shape shape = shape_of(in, &t->spec);
-    TRY(cache_admit(&in->caches, s, &shape, t->spec.ids, t->n_log, err));
+    int64_t n_usable =
+        context_usable(&t->context, &t->spec, t->branches ? branches_base(t) : t->n_log);
+    TRY(cache_admit(&in->caches, s, &shape, t->spec.ids, n_usable, err));
     if (cache_is_awaited(s->state)) t->sched.state = SCHED_WAIT;
     int rc = take_slot(in, t, err);
     s->turn_ids = t->spec.ids; // the log may have moved
@@ -244,6 +253,10 @@ static int begin(struct instance *in, struct live_turn *t, struct err *err) {
 // A turn that was paused goes on. Where the cache went meanwhile, part of its log is computed again.
 static void go_on(struct live_turn *t) {
     int64_t found = t->sequence->cached.n;
+    if (t->branches && branches_have_drawn(t->branches)) {
+        t->sched.n_again = t->sched.n_todo + branches_n_running(t->branches);
+        return;
+    }
     if (t->n_computed > found) t->sched.n_again = t->n_computed - found + 1;
     if (t->n_generated > 0) {
         if (t->sched.n_todo == 1) t->sched.state = SCHED_DECODE;
@@ -255,8 +268,10 @@ static void go_on(struct live_turn *t) {
 }
 
 static void start(struct instance *in, struct live_turn *t) {
+    live_turn_goes_on(t, clock_mono_us(in->emit.clock));
     t->sched.state = SCHED_PREFILL;
-    t->sched.n_todo = t->n_log - t->sequence->cached.n;
+    t->sched.n_todo = t->branches ? branches_uncomputed(t, t->sequence->cached.n)
+                                  : t->n_log - t->sequence->cached.n;
     if (t->begun) {
         go_on(t);
         return;
@@ -274,6 +289,8 @@ static void admit(struct instance *in, struct live_turn *t) {
         t->started_us = clock_mono_us(in->emit.clock);
         metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
     }
+    // What a turn that has not begun waits for its cache is a part of its prefill.
+    if (!t->begun) live_turn_goes_on(t, clock_mono_us(in->emit.clock));
     int rc = begin(in, t, &err);
     if (t->sched.state != SCHED_WAIT) start(in, t);
     if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
@@ -285,10 +302,12 @@ static bool pause_turn(struct instance *in, struct live_turn *t) {
     struct sequence *s = t->sequence;
     bool ran = t->sched.state != SCHED_WAIT;
     instance_emit_pending(in);
+    if (t->branches) branches_pause(t);
     if (ran && sequence_copy_log(s, t->spec.ids) < 0) return false;
     end_waiting(in, t);
     t->n_computed = ran && !s->resume ? s->ring.n_tokens : 0;
     sched_pause(&in->sched, &t->sched);
+    live_turn_paused(t, clock_mono_us(in->emit.clock));
     release_slot(t);
     cache_turn_over(&in->caches, s, false, sched_n_waiting(&in->sched));
     metric_add(in->metrics.pauses, 1);

@@ -28,31 +28,6 @@ static int read_int(const cJSON *o, const struct sampling_row *r, int32_t *out, 
     return rc;
 }
 
-static int add_string(struct sampling_params *p, const cJSON *item, struct err *err) {
-    if (!cJSON_IsString(item))
-        return err_set(err, E_INVAL, "stop must be a string or a list of strings");
-    size_t len = strlen(item->valuestring);
-    if (len == 0 || len >= SAMPLING_STOP_BYTES)
-        return err_set(err, E_INVAL, "each string of stop must have 1 to %d bytes",
-                       SAMPLING_STOP_BYTES - 1);
-    if (p->n_stop == SAMPLING_MAX_STOP)
-        return err_set(err, E_INVAL, "stop has more than %d strings", SAMPLING_MAX_STOP);
-    memcpy(p->stop[p->n_stop++], item->valuestring, len + 1);
-    return 0;
-}
-
-static int read_strings(const cJSON *value, struct sampling_params *p, struct err *err) {
-    p->n_stop = 0;
-    memset(p->stop, 0, sizeof p->stop);
-    if (!cJSON_IsArray(value)) {
-        TRY(add_string(p, value, err));
-        return JSON_PRESENT;
-    }
-    const cJSON *item;
-    cJSON_ArrayForEach(item, value) TRY(add_string(p, item, err));
-    return JSON_PRESENT;
-}
-
 // Digits only: strtol alone would take " +7" and "-0".
 static int parse_token_id(const char *s, int32_t n_vocab, int32_t *out) {
     size_t len = strlen(s);
@@ -87,35 +62,40 @@ static int read_biases(const cJSON *value, const struct sampling_row *r, struct 
     return JSON_PRESENT;
 }
 
-static int read_word(const cJSON *word, int32_t n_vocab, int32_t *out, struct err *err) {
-    int n = 0;
-    for (int i = 0; i < SAMPLING_BAD_TOKENS; i++) out[i] = -1;
+static int read_list(const cJSON *list, const struct sampling_row *r, struct sampling_words *w,
+                     int32_t n_vocab, struct err *err) {
+    int32_t ids[SAMPLING_WORD_TOKENS + 1]; // one too many is refused below
+    size_t n = 0;
     const cJSON *id;
-    cJSON_ArrayForEach(id, word) {
+    cJSON_ArrayForEach(id, list) {
         double v = cJSON_IsNumber(id) ? id->valuedouble : -1;
-        if (n == SAMPLING_BAD_TOKENS || !(v >= 0 && v < n_vocab) || v != floor(v))
-            return err_set(err, E_INVAL, "bad_words must be lists of at most %d token ids below %d",
-                           SAMPLING_BAD_TOKENS, n_vocab);
-        out[n++] = (int32_t)v;
+        if (!(v >= 0 && v < n_vocab) || v != floor(v))
+            return err_set(err, E_INVAL, "%s has a list with a value that is no token id below %d",
+                           r->name, n_vocab);
+        if (n <= SAMPLING_WORD_TOKENS) ids[n++] = (int32_t)v;
     }
-    if (n == 0) return err_set(err, E_INVAL, "bad_words has an empty list");
-    return 0;
+    return sampling_words_add_ids(w, r->name, ids, n, err);
 }
 
-static int read_words(const cJSON *value, struct sampling_params *p, int32_t n_vocab,
-                      struct err *err) {
-    if (!cJSON_IsArray(value))
-        return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
-    p->n_bad = 0;
-    const cJSON *word;
-    cJSON_ArrayForEach(word, value) {
-        if (p->n_bad == SAMPLING_MAX_BAD)
-            return err_set(err, E_INVAL, "bad_words has more than %d entries", SAMPLING_MAX_BAD);
-        if (!cJSON_IsArray(word))
-            return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
-        TRY(read_word(word, n_vocab, p->bad[p->n_bad], err));
-        p->n_bad++;
+static int read_entry(const cJSON *item, const struct sampling_row *r, struct sampling_words *w,
+                      int32_t n_vocab, struct err *err) {
+    if (cJSON_IsArray(item)) return read_list(item, r, w, n_vocab, err);
+    if (cJSON_IsString(item))
+        return sampling_words_add_text(w, r->name, item->valuestring, strlen(item->valuestring),
+                                       err);
+    return err_set(err, E_INVAL, "%s must be a string, or a list of strings and lists of token ids",
+                   r->name);
+}
+
+static int read_words(const cJSON *value, const struct sampling_row *r, struct sampling_words *w,
+                      int32_t n_vocab, struct err *err) {
+    memset(w, 0, sizeof *w);
+    if (!cJSON_IsArray(value)) {
+        TRY(read_entry(value, r, w, n_vocab, err));
+        return JSON_PRESENT;
     }
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value) TRY(read_entry(item, r, w, n_vocab, err));
     return JSON_PRESENT;
 }
 
@@ -149,12 +129,10 @@ static int read_row(const cJSON *o, const struct sampling_row *r, struct samplin
         return read_seed(o, r, p, err);
     case SAMPLING_MS:
         return read_ms(o, r, at, err);
-    case SAMPLING_STRINGS:
-        return read_strings(value, p, err);
     case SAMPLING_BIASES:
         return read_biases(value, r, p, n_vocab, err);
     case SAMPLING_WORDS:
-        return read_words(value, p, n_vocab, err);
+        return read_words(value, r, at, n_vocab, err);
     }
     return JSON_ABSENT;
 }
@@ -201,13 +179,6 @@ int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_voc
 
 // --- writing ---
 
-static void write_strings(struct json_writer *w, const char *name,
-                          const struct sampling_params *p) {
-    json_open(w, name, '[');
-    for (int i = 0; i < p->n_stop; i++) json_put_string(w, NULL, p->stop[i]);
-    json_close(w, ']');
-}
-
 static void write_biases(struct json_writer *w, const char *name, const struct sampling_params *p) {
     json_open(w, name, '{');
     for (int i = 0; i < p->n_bias; i++) {
@@ -218,13 +189,15 @@ static void write_biases(struct json_writer *w, const char *name, const struct s
     json_close(w, '}');
 }
 
-static void write_words(struct json_writer *w, const char *name, const struct sampling_params *p) {
+static void write_words(struct json_writer *w, const char *name,
+                        const struct sampling_words *words) {
     json_open(w, name, '[');
-    for (int i = 0; i < p->n_bad; i++) {
-        json_open(w, NULL, '[');
-        for (int j = 0; j < SAMPLING_BAD_TOKENS && p->bad[i][j] >= 0; j++)
-            json_put_int(w, NULL, p->bad[i][j]);
-        json_close(w, ']');
+    for (int32_t i = 0; i < words->n_texts; i++)
+        json_put_string(w, NULL, sampling_word_text(words, i));
+    for (int32_t i = 0; i < words->n_lists; i++) {
+        int32_t n;
+        const int32_t *ids = sampling_word_ids(words, i, &n);
+        json_put_ids(w, NULL, ids, (size_t)n);
     }
     json_close(w, ']');
 }
@@ -248,14 +221,11 @@ static void write_row(struct json_writer *w, const struct sampling_row *r,
     case SAMPLING_MS:
         json_put_int(w, r->name, *(const int64_t *)at / 1000);
         break;
-    case SAMPLING_STRINGS:
-        write_strings(w, r->name, p);
-        break;
     case SAMPLING_BIASES:
         write_biases(w, r->name, p);
         break;
     case SAMPLING_WORDS:
-        write_words(w, r->name, p);
+        write_words(w, r->name, at);
         break;
     }
 }
@@ -289,10 +259,9 @@ char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct er
 
 static const char *type_name(enum sampling_type type) {
     static const char *const names[] = {
-        [SAMPLING_FLOAT] = "number",     [SAMPLING_INT] = "integer",
-        [SAMPLING_BOOL] = "boolean",     [SAMPLING_SEED] = "seed",
-        [SAMPLING_MS] = "integer",       [SAMPLING_STRINGS] = "strings",
-        [SAMPLING_BIASES] = "token_map", [SAMPLING_WORDS] = "token_lists",
+        [SAMPLING_FLOAT] = "number", [SAMPLING_INT] = "integer", [SAMPLING_BOOL] = "boolean",
+        [SAMPLING_SEED] = "seed",    [SAMPLING_MS] = "integer",  [SAMPLING_BIASES] = "token_map",
+        [SAMPLING_WORDS] = "words",
     };
     return names[type];
 }

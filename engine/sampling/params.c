@@ -26,12 +26,9 @@ static void set_default(struct sampling_params *p, const struct sampling_row *r)
     case SAMPLING_MS:
         *(int64_t *)at = (int64_t)(r->fallback * 1000);
         break;
-    case SAMPLING_WORDS:
-        memset(p->bad, -1, sizeof p->bad);
-        break;
     case SAMPLING_SEED:
-    case SAMPLING_STRINGS:
     case SAMPLING_BIASES:
+    case SAMPLING_WORDS:
         break;
     }
 }
@@ -39,6 +36,51 @@ static void set_default(struct sampling_params *p, const struct sampling_row *r)
 void sampling_params_init(struct sampling_params *p) {
     memset(p, 0, sizeof *p);
     for (int i = 0; i < n_sampling_rows; i++) set_default(p, &sampling_rows[i]);
+}
+
+// --- words ---
+
+const char *sampling_word_text(const struct sampling_words *w, int32_t i) {
+    return w->texts + (i > 0 ? w->text_ends[i - 1] : 0);
+}
+
+const int32_t *sampling_word_ids(const struct sampling_words *w, int32_t i, int32_t *n) {
+    int32_t from = i > 0 ? w->list_ends[i - 1] : 0;
+    *n = w->list_ends[i] - from;
+    return w->ids + from;
+}
+
+static int list_is_full(const char *name, const char *kind, int32_t most_units, const char *units,
+                        struct err *err) {
+    return err_set(err, E_INVAL, "%s has more than %d %s, or more than %d %s in all", name,
+                   SAMPLING_MAX_WORDS, kind, most_units, units);
+}
+
+int sampling_words_add_text(struct sampling_words *w, const char *name, const char *text,
+                            size_t len, struct err *err) {
+    size_t from = w->n_texts > 0 ? w->text_ends[w->n_texts - 1] : 0;
+    if (len == 0 || len >= SAMPLING_WORD_BYTES || memchr(text, 0, len))
+        return err_set(err, E_INVAL, "each string of %s must have 1 to %d bytes", name,
+                       SAMPLING_WORD_BYTES - 1);
+    if (w->n_texts == SAMPLING_MAX_WORDS || from + len >= SAMPLING_TEXTS_BYTES)
+        return list_is_full(name, "strings", SAMPLING_TEXTS_BYTES, "bytes", err);
+    memcpy(w->texts + from, text, len);
+    w->texts[from + len] = '\0';
+    w->text_ends[w->n_texts++] = (uint16_t)(from + len + 1);
+    return 0;
+}
+
+int sampling_words_add_ids(struct sampling_words *w, const char *name, const int32_t *ids, size_t n,
+                           struct err *err) {
+    size_t from = w->n_lists > 0 ? w->list_ends[w->n_lists - 1] : 0;
+    if (n == 0 || n > SAMPLING_WORD_TOKENS)
+        return err_set(err, E_INVAL, "each list of %s must have 1 to %d token ids", name,
+                       SAMPLING_WORD_TOKENS);
+    if (w->n_lists == SAMPLING_MAX_WORDS || from + n > SAMPLING_LISTS_TOKENS)
+        return list_is_full(name, "lists", SAMPLING_LISTS_TOKENS, "token ids", err);
+    memcpy(w->ids + from, ids, n * sizeof *ids);
+    w->list_ends[w->n_lists++] = (uint16_t)(from + n);
+    return 0;
 }
 
 // --- ranges ---
@@ -89,37 +131,38 @@ static int check_biases(const struct sampling_row *r, const struct sampling_para
     return 0;
 }
 
-static int check_strings(const struct sampling_row *r, const struct sampling_params *p,
-                         struct err *err) {
-    TRY(check_int("number of stop strings", p->n_stop, 0, SAMPLING_MAX_STOP, err));
-    for (int32_t i = 0; i < p->n_stop; i++) {
-        if (!p->stop[i][0]) return err_set(err, E_INVAL, "%s[%d] is empty", r->name, i);
-        if (!memchr(p->stop[i], 0, SAMPLING_STOP_BYTES))
-            return err_set(err, E_INVAL, "%s[%d] is longer than %d bytes", r->name, i,
-                           SAMPLING_STOP_BYTES - 1);
+// The entries of one kind: their number and their ends, each above the one before it.
+static int check_ends(const struct sampling_row *r, const char *kind, const uint16_t *ends,
+                      int32_t n, int32_t most_each, int32_t most, struct err *err) {
+    if (n < 0 || n > SAMPLING_MAX_WORDS)
+        return err_set(err, E_INVAL, "%s has %d %s: at most %d are possible", r->name, n, kind,
+                       SAMPLING_MAX_WORDS);
+    for (int32_t i = 0, from = 0; i < n; from = ends[i++]) {
+        if (ends[i] > from && ends[i] - from <= most_each && ends[i] <= most) continue;
+        return err_set(err, E_INVAL, "%s: entry %d of its %s is empty or too long", r->name, i,
+                       kind);
     }
     return 0;
 }
 
-// One sequence: at least one id, then padding to the end.
-static int check_word(const struct sampling_row *r, const struct sampling_params *p, int32_t index,
-                      int32_t n_vocab, struct err *err) {
-    const int32_t *word = p->bad[index];
-    int32_t len = 0;
-    while (len < SAMPLING_BAD_TOKENS && word[len] != -1) len++;
-    if (len == 0) return err_set(err, E_INVAL, "%s[%d] is empty", r->name, index);
-    for (int32_t i = 0; i < len; i++) TRY(check_id(r->name, index, word[i], n_vocab, err));
-    for (int32_t i = len; i < SAMPLING_BAD_TOKENS; i++)
-        if (word[i] != -1)
-            return err_set(err, E_INVAL, "%s[%d] has token %d after its end", r->name, index,
-                           word[i]);
-    return 0;
-}
-
-static int check_words(const struct sampling_row *r, const struct sampling_params *p,
+static int check_words(const struct sampling_row *r, const struct sampling_words *w,
                        int32_t n_vocab, struct err *err) {
-    TRY(check_int("number of bad words", p->n_bad, 0, SAMPLING_MAX_BAD, err));
-    for (int32_t i = 0; i < p->n_bad; i++) TRY(check_word(r, p, i, n_vocab, err));
+    TRY(check_ends(r, "texts", w->text_ends, w->n_texts, SAMPLING_WORD_BYTES, SAMPLING_TEXTS_BYTES,
+                   err));
+    TRY(check_ends(r, "lists", w->list_ends, w->n_lists, SAMPLING_WORD_TOKENS,
+                   SAMPLING_LISTS_TOKENS, err));
+    for (int32_t i = 0; i < w->n_texts; i++) {
+        const char *text = sampling_word_text(w, i);
+        size_t len = (size_t)(w->texts + w->text_ends[i] - text);
+        if (len < 2 || strnlen(text, len) != len - 1)
+            return err_set(err, E_INVAL, "%s: entry %d of its texts is empty or not terminated",
+                           r->name, i);
+    }
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        int32_t n;
+        const int32_t *ids = sampling_word_ids(w, i, &n);
+        for (int32_t j = 0; j < n; j++) TRY(check_id(r->name, i, ids[j], n_vocab, err));
+    }
     return 0;
 }
 
@@ -133,12 +176,10 @@ static int check_row(const struct sampling_row *r, const struct sampling_params 
         return check_int(r->name, *(const int32_t *)at, (int64_t)r->min, (int64_t)r->max, err);
     case SAMPLING_MS:
         return check_ms(r, *(const int64_t *)at, err);
-    case SAMPLING_STRINGS:
-        return check_strings(r, p, err);
     case SAMPLING_BIASES:
         return check_biases(r, p, n_vocab, err);
     case SAMPLING_WORDS:
-        return check_words(r, p, n_vocab, err);
+        return check_words(r, at, n_vocab, err);
     case SAMPLING_BOOL:
     case SAMPLING_SEED:
         return 0;
@@ -156,16 +197,14 @@ int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, stru
 static void copy_row(struct sampling_params *to, const struct sampling_params *from,
                      const struct sampling_row *r) {
     static const size_t bytes[] = {
-        [SAMPLING_FLOAT] = sizeof(float),    [SAMPLING_INT] = sizeof(int32_t),
-        [SAMPLING_BOOL] = sizeof(bool),      [SAMPLING_SEED] = sizeof to->seed,
-        [SAMPLING_MS] = sizeof(int64_t),     [SAMPLING_STRINGS] = sizeof to->stop,
-        [SAMPLING_BIASES] = sizeof to->bias, [SAMPLING_WORDS] = sizeof to->bad,
+        [SAMPLING_FLOAT] = sizeof(float),   [SAMPLING_INT] = sizeof(int32_t),
+        [SAMPLING_BOOL] = sizeof(bool),     [SAMPLING_SEED] = sizeof to->seed,
+        [SAMPLING_MS] = sizeof(int64_t),    [SAMPLING_BIASES] = sizeof to->bias,
+        [SAMPLING_WORDS] = sizeof to->stop,
     };
     memcpy(field(to, r), (const char *)from + r->offset, bytes[r->type]);
     if (r->type == SAMPLING_SEED) to->has_seed = from->has_seed;
-    if (r->type == SAMPLING_STRINGS) to->n_stop = from->n_stop;
     if (r->type == SAMPLING_BIASES) to->n_bias = from->n_bias;
-    if (r->type == SAMPLING_WORDS) to->n_bad = from->n_bad;
 }
 
 void turn_sampling_init(struct turn_sampling *s) {

@@ -1,20 +1,22 @@
 // How one turn samples: plain data, copied by value, part of the turn's record.
 //
 // Order of operations: repetition, presence and frequency penalties and logit bias; bad words;
-// minimum length; temperature; top-k; top-p; min-p; draw (DESIGN: "Sampling"). Reported
+// minimum length; temperature; top-k; top-p (which may decay); min-p; draw (DESIGN: "Sampling"). Reported
 // log-probabilities are the model's own, before all of this.
 //
 // Names, ranges, defaults and help of the fields are the rows of engine/sampling/rows.c.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SAMPLING_MAX_BIAS 300
-#define SAMPLING_MAX_STOP 4
-#define SAMPLING_STOP_BYTES 256
-#define SAMPLING_MAX_BAD 16
-#define SAMPLING_BAD_TOKENS 8
+#define SAMPLING_MAX_WORDS 64     // entries of one list of words
+#define SAMPLING_WORD_BYTES 256   // of one text, with its NUL
+#define SAMPLING_WORD_TOKENS 32   // of one token sequence
+#define SAMPLING_TEXTS_BYTES 2048 // of all texts of a list
+#define SAMPLING_LISTS_TOKENS 512 // of all token sequences of a list
 #define SAMPLING_MAX_TOP_LOGPROBS 20
 
 struct logit_bias {
@@ -22,11 +24,35 @@ struct logit_bias {
     float bias; // added to the logit: -100 .. 100, or -INFINITY to forbid the token
 };
 
+// Words as texts and as token sequences, each kind packed: an entry begins where the one before it
+// ends.
+struct sampling_words {
+    int32_t n_texts, n_lists;
+    uint16_t text_ends[SAMPLING_MAX_WORDS]; // (n_texts) behind the NUL
+    uint16_t list_ends[SAMPLING_MAX_WORDS]; // (n_lists)
+    char texts[SAMPLING_TEXTS_BYTES];
+    int32_t ids[SAMPLING_LISTS_TOKENS];
+};
+const char *sampling_word_text(const struct sampling_words *w, int32_t i); // NUL-terminated
+const int32_t *sampling_word_ids(const struct sampling_words *w, int32_t i, int32_t *n);
+// Append an entry. E_INVAL: it is empty, has a NUL byte or is too long, or the list is full; *err
+// names the list as `name`.
+int sampling_words_add_text(struct sampling_words *w, const char *name, const char *text,
+                            size_t len, struct err *err);
+int sampling_words_add_ids(struct sampling_words *w, const char *name, const int32_t *ids, size_t n,
+                           struct err *err);
+
 struct sampling_params {
     float temperature; // 0: greedy
     int32_t top_k;     // 0: off; 1: greedy
     float top_p;       // above 0; 1: off
-    float min_p;       // 0: off
+    // Factual nucleus sampling (Lee et al. 2022, arXiv 2206.04624), as in FasterTransformer: after
+    // each token of the answer top_p becomes max(top_p * top_p_decay, top_p_min), and its first
+    // value again after the token top_p_reset_ids (-1: none).
+    float top_p_decay; // 1: off
+    float top_p_min;
+    int32_t top_p_reset_ids;
+    float min_p; // 0: off
     // 1: off. l < 0 ? l * p : l / p for each distinct token of the log
     float repetition_penalty;
     float presence_penalty;  // subtracted once from the logit of each token of this answer
@@ -36,15 +62,26 @@ struct sampling_params {
     int32_t max_tokens; // 0: until eos or session_len
     int32_t min_tokens; // eos is not drawn before
     bool ignore_eos;
-    int32_t end_id;       // -1: the model's; else the one token that ends the answer
-    bool logprobs;        // clients get the log-probabilities; the engine computes them anyway
-    int32_t top_logprobs; // alternatives reported with each token
-    int64_t deadline_us;  // from the turn's start; 0: none
-    int32_t n_bias, n_stop, n_bad;
+    int32_t start_id;       // -1: none; else the token that a log without tokens begins with
+    int32_t end_id;         // -1: the model's; else the one token that ends the answer
+    bool logprobs;          // clients get the log-probabilities; the engine computes them anyway
+    int32_t top_logprobs;   // alternatives reported with each token
+    bool context_logprob;   // the turn's end has the log-probability of its input
+    bool context_embedding; // and the sum of its hidden states (engine/run/context.h)
+    int64_t deadline_us;    // from the turn's start; 0: none
+    // The turn's branches (engine.h): n independent samples, or a search of beam_width beams
+    // (beams.h). At most one of the two is above 1.
+    int32_t n, beam_width;
+    float len_penalty, beam_search_diversity_rate;
+    bool early_stopping;
+    int32_t n_bias;
     struct logit_bias bias[SAMPLING_MAX_BIAS];
-    char stop[SAMPLING_MAX_STOP][SAMPLING_STOP_BYTES]; // NUL-terminated
-    // token sequences that no answer contains, padded with -1
-    int32_t bad[SAMPLING_MAX_BAD][SAMPLING_BAD_TOKENS];
+    // The answer ends where its text has a text, which is cut out, or where the log ends with a
+    // token sequence (also one that began in the input), which stays.
+    struct sampling_words stop;
+    // No answer contains these token sequences. A text stands for its tokens in the midst of a
+    // text, with and without a space before it.
+    struct sampling_words bad_words;
 };
 
 void sampling_params_init(struct sampling_params *p); // the defaults of the rows
@@ -53,7 +90,7 @@ void sampling_params_init(struct sampling_params *p); // the defaults of the row
 int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, struct err *err);
 
 // Parameters, and which of them were given: one layer (the server's, a session's or a turn's).
-// About 4 KiB: too large for small stacks.
+// About 10 KiB: too large for small stacks.
 struct turn_sampling {
     struct sampling_params params;
     uint32_t set; // one bit for each given parameter, in the order of the rows

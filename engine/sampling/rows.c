@@ -1,5 +1,6 @@
 // The rows themselves. See rows.h.
 #include "engine/sampling/rows.h"
+#include "engine/sampling/beams.h"
 #include <string.h>
 
 #define AT(field) offsetof(struct sampling_params, field)
@@ -14,6 +15,13 @@ const struct sampling_row sampling_rows[] = {
      "Sample from this many of the most likely tokens; 0 means all."},
     {"top_p", NULL, SAMPLING_FLOAT, AT(top_p), 0, 1, true, 1, 0.05, EVERYWHERE, "Top p", NULL,
      "Sample from the most likely tokens whose probabilities add up to this; 1 means all."},
+    {"top_p_decay", NULL, SAMPLING_FLOAT, AT(top_p_decay), 0, 1, true, 1, 0.05, OURS, "Top p decay",
+     NULL, "Top p is multiplied by this after each token of the answer; 1 keeps it."},
+    {"top_p_min", NULL, SAMPLING_FLOAT, AT(top_p_min), 0, 1, true, 1e-6, 0.05, OURS,
+     "Top p minimum", NULL, "Top p does not decay below this."},
+    {"top_p_reset_ids", NULL, SAMPLING_INT, AT(top_p_reset_ids), -1, INT32_MAX, false, -1, 1,
+     SAMPLING_SERVER | SAMPLING_COMMAND, "Top p reset token", NULL,
+     "Token id after which a decayed top p has its first value again; -1 means none."},
     {"min_p", NULL, SAMPLING_FLOAT, AT(min_p), 0, 1, false, 0, 0.01, OURS, "Min p", "off",
      "Drop tokens less likely than this share of the most likely token's probability; 0 means "
      "none."},
@@ -35,15 +43,19 @@ const struct sampling_row sampling_rows[] = {
     {"min_tokens", NULL, SAMPLING_INT, AT(min_tokens), 0, INT32_MAX, false, 0, 1, SAMPLING_COMMAND,
      "Min answer length (tokens)", "off",
      "The model cannot end the answer before this many tokens."},
-    {"stop", NULL, SAMPLING_STRINGS, AT(stop), 0, SAMPLING_MAX_STOP, false, 0, 1,
+    {"stop", NULL, SAMPLING_WORDS, AT(stop), 0, SAMPLING_MAX_WORDS, false, 0, 1,
      SAMPLING_COMMAND | SAMPLING_FORM | SAMPLING_OPENAI, "Stop strings", "none",
-     "The answer stops before this text."},
+     "The answer stops before this text, or after this list of token ids."},
     {"logit_bias", NULL, SAMPLING_BIASES, AT(bias), -100, 100, false, 0, 1, 0, "Logit bias", "none",
      "Added to the logits of tokens: an object of token id and bias."},
-    {"bad_words", NULL, SAMPLING_WORDS, AT(bad), 0, SAMPLING_MAX_BAD, false, 0, 1, 0, "Bad words",
-     "none", "Token sequences that the answer never contains: lists of token ids."},
+    {"bad_words", NULL, SAMPLING_WORDS, AT(bad_words), 0, SAMPLING_MAX_WORDS, false, 0, 1,
+     SAMPLING_COMMAND | SAMPLING_FORM, "Bad words", "none",
+     "The answer never contains this word, or this list of token ids."},
     {"ignore_eos", NULL, SAMPLING_BOOL, AT(ignore_eos), 0, 1, false, 0, 1, SAMPLING_COMMAND,
      "Ignore end of sequence", NULL, "Continue past the end-of-sequence token."},
+    {"start_id", NULL, SAMPLING_INT, AT(start_id), -1, INT32_MAX, false, -1, 1, SAMPLING_COMMAND,
+     "Start token", NULL,
+     "Token id that an empty session begins with, if the input is empty; -1 means none."},
     {"end_id", NULL, SAMPLING_INT, AT(end_id), -1, INT32_MAX, false, -1, 1, SAMPLING_COMMAND,
      "End token", NULL,
      "Token id that ends the answer instead of the model's end-of-sequence tokens; -1 means "
@@ -52,11 +64,45 @@ const struct sampling_row sampling_rows[] = {
      "Send the log-probability of each token."},
     {"top_logprobs", NULL, SAMPLING_INT, AT(top_logprobs), 0, SAMPLING_MAX_TOP_LOGPROBS, false, 0,
      1, 0, "Alternatives", "none", "How many alternatives to send with each token."},
+    {"context_logprob", NULL, SAMPLING_BOOL, AT(context_logprob), 0, 1, false, 0, 1,
+     SAMPLING_COMMAND, "Log-probability of the input", NULL,
+     "Also give the log-probability of the input, each token given all before it."},
+    {"context_embedding", NULL, SAMPLING_BOOL, AT(context_embedding), 0, 1, false, 0, 1,
+     SAMPLING_COMMAND, "Embedding of the input", NULL,
+     "Also give the sum of the last layer's hidden states over the input, before the final norm."},
     {"deadline_ms", NULL, SAMPLING_MS, AT(deadline_us), 0, 86400000, false, 0, 1, 0,
      "Deadline (ms)", "none", "The turn stops after this many milliseconds; 0 means no limit."},
+    {"n", NULL, SAMPLING_INT, AT(n), 1, BEAMS_MAX, false, 1, 1, SAMPLING_COMMAND | SAMPLING_FORM,
+     "Answers", NULL, "Draw this many independent answers; the first goes on as the session's."},
+    {"beam_width", NULL, SAMPLING_INT, AT(beam_width), 1, BEAMS_MAX, false, 1, 1,
+     SAMPLING_COMMAND | SAMPLING_FORM, "Beams", NULL,
+     "Beam search over this many beams instead of drawing; the best becomes the answer; 1 means "
+     "off."},
+    {"len_penalty", NULL, SAMPLING_FLOAT, AT(len_penalty), -10, 10, false, 1, 0.1,
+     SAMPLING_COMMAND | SAMPLING_FORM, "Beam length penalty", NULL,
+     "A beam's score is its log-probability divided by its length to this power."},
+    {"beam_search_diversity_rate", NULL, SAMPLING_FLOAT, AT(beam_search_diversity_rate), -100, 100,
+     false, 0, 0.1, SAMPLING_COMMAND, "Beam diversity", NULL,
+     "Added to a candidate's rank for each better candidate of its beam; below 0, beams differ "
+     "more."},
+    {"early_stopping", NULL, SAMPLING_BOOL, AT(early_stopping), 0, 1, false, 1, 1, SAMPLING_COMMAND,
+     "Stop beams early", NULL,
+     "End the beam search once as many beams have ended as it is wide, even if a longer one might "
+     "score higher."},
 };
 const int n_sampling_rows = sizeof sampling_rows / sizeof *sampling_rows;
 _Static_assert(sizeof sampling_rows / sizeof *sampling_rows <= 32, "turn_sampling.set has 32 bits");
+
+const char *sampling_row_option(const struct sampling_row *row) {
+    static const struct {
+        size_t offset;
+        const char *option;
+    } others[] = {{AT(len_penalty), "length_penalty"},
+                  {AT(beam_search_diversity_rate), "beam_diversity"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].offset == row->offset) return others[i].option;
+    return row->name;
+}
 
 const struct sampling_row *sampling_row_find(const char *name) {
     for (int i = 0; i < n_sampling_rows; i++)

@@ -6,14 +6,13 @@
 #include <stddef.h>
 
 enum sampling_type {
-    SAMPLING_FLOAT,   // float
-    SAMPLING_INT,     // int32_t
-    SAMPLING_BOOL,    // bool
-    SAMPLING_SEED,    // uint64_t, and has_seed; a string in JSON
-    SAMPLING_MS,      // int64_t in microseconds, written in milliseconds
-    SAMPLING_STRINGS, // stop
-    SAMPLING_BIASES,  // bias
-    SAMPLING_WORDS,   // bad
+    SAMPLING_FLOAT,  // float
+    SAMPLING_INT,    // int32_t
+    SAMPLING_BOOL,   // bool
+    SAMPLING_SEED,   // uint64_t, and has_seed; a string in JSON
+    SAMPLING_MS,     // int64_t in microseconds, written in milliseconds
+    SAMPLING_BIASES, // bias
+    SAMPLING_WORDS,  // struct sampling_words
 };
 
 // Where a parameter can be set, apart from parley.v1, which takes every row.
@@ -42,5 +41,7 @@ struct sampling_row {
 extern const struct sampling_row sampling_rows[];
 extern const int n_sampling_rows; // at most 32: turn_sampling.set has a bit for each
 
+// Its option of a command, before underscores become dashes: the name, unless that is FasterTransformer's.
+const char *sampling_row_option(const struct sampling_row *row);
 const struct sampling_row *sampling_row_find(const char *name); // NULL: no such parameter
 uint32_t sampling_rows_in(unsigned place);                      // their bits in turn_sampling.set

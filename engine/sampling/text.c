@@ -34,9 +34,21 @@ static cJSON *seed(const char *text) {
     return cJSON_CreateString(good ? digits : text);
 }
 
-static cJSON *list(const char *text) {
+static cJSON *object(const char *text) {
     cJSON *value = cJSON_Parse(text);
     return value ? value : cJSON_CreateString(text);
+}
+
+// A JSON list of texts and lists, or one text, which may look like other JSON.
+static cJSON *words(const char *text) {
+    cJSON *value = cJSON_Parse(text);
+    bool is_list = cJSON_IsArray(value);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value) is_list =
+        is_list && (cJSON_IsString(item) || cJSON_IsArray(item));
+    if (is_list) return value;
+    cJSON_Delete(value);
+    return cJSON_CreateString(text);
 }
 
 static cJSON *value_of(const struct sampling_row *row, const char *text) {
@@ -49,11 +61,10 @@ static cJSON *value_of(const struct sampling_row *row, const char *text) {
         return truth(text);
     case SAMPLING_SEED:
         return seed(text);
-    case SAMPLING_STRINGS:
-        return cJSON_CreateString(text);
     case SAMPLING_BIASES:
+        return object(text);
     case SAMPLING_WORDS:
-        return list(text);
+        return words(text);
     }
     return NULL;
 }

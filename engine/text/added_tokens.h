@@ -1,6 +1,6 @@
 // Finds added tokens in text: the leftmost, of those the longest (Aho-Corasick's leftmost-longest,
-// as Hugging Face uses it). A trie, walked from each byte that can begin a token; contents are
-// capped, so a walk is too.
+// as Hugging Face uses it). A trie is walked from each byte that can begin a token; a token's length
+// is capped, and so is a walk.
 #pragma once
 #include "engine/text/tokenizer.h"
 
@@ -11,7 +11,7 @@ struct added_token {
     bool special;
     bool single_word;    // not where a word character touches it
     bool lstrip, rstrip; // also matches the white space before it, after it
-    bool blank; // white space only: it can forge no markup, so it is also found in plain text
+    bool blank;          // white space only: it is no markup, so it is also found in plain text
 };
 struct added_node {
     int32_t child, sibling; // or -1

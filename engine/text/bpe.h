@@ -31,7 +31,7 @@ struct bpe_scratch {
     size_t n_heap, cap_heap;
     int32_t *first; // a word's symbols before merging
     size_t cap_first;
-    struct token_list joined;  // and after merging, where they are not ids yet
+    struct token_list joined;  // the symbols after merging, where they are not ids yet
     struct cached_word *cache; // [WORD_CACHE_SIZE] or NULL
     // [n_ids] the pair last seen that would make each symbol. NULL: not recorded
     struct merge_halves *halves;

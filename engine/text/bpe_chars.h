@@ -9,10 +9,11 @@ struct bpe_chars {
     struct bpe bpe;
     int32_t ascii[128];       // the token of each character, or -1
     int32_t byte_tokens[256]; // "<0x41>" under byte_fallback, or -1
-    char *prefix, *suffix;    // of every character but a word's first; of its last. NULL: none. At
-                              // most BPE_AFFIX_MAX bytes
-    char *unk;                // NULL: unknown characters vanish
-    int32_t unk_id;           // -1: the vocabulary has no such token
+    // prefix: marks every character but a word's first; suffix: its last. NULL: none. At most
+    // BPE_AFFIX_MAX bytes
+    char *prefix, *suffix;
+    char *unk;      // NULL: unknown characters vanish
+    int32_t unk_id; // -1: the vocabulary has no such token
     bool fuse_unk, ignore_merges;
     bool cuts; // no merge crosses the start of a run of U+2581, so that a text may be cut
                // into words there

@@ -14,21 +14,21 @@
 #define DECODER_MAX_STEPS 8
 
 enum decode_kind {
-    DECODE_BYTE_LEVEL, // byte alphabet to bytes, everything joined; invalid UTF-8 becomes U+FFFD
-    DECODE_METASPACE,  // content to a space; none in the first token where flag
-    DECODE_REPLACE,    // matches of the pattern by content; flag: the pattern is a single character
+    DECODE_BYTE_LEVEL,    // byte alphabet to bytes, everything joined; invalid UTF-8 becomes U+FFFD
+    DECODE_METASPACE,     // content becomes a space; flag: but not in the first token
+    DECODE_REPLACE,       // content replaces matches of the pattern; flag: it is a single character
     DECODE_BYTE_FALLBACK, // runs of "<0x41>" to bytes; each byte of a run that is not UTF-8 as a
                           // whole becomes U+FFFD
     DECODE_FUSE,          // everything joined
-    // content, one character, up to start times at the front and stop times at the end
+    // removes content, one character, up to `start` times in front and `stop` times at the end
     DECODE_STRIP,
-    DECODE_BPE,        // content, a suffix, to a space; to nothing in the last token
+    DECODE_BPE,        // content, a suffix, becomes a space; in the last token, nothing
     DECODE_WORD_PIECE, // a space before each token but the first and those that begin with content;
                        // flag: cleaned up
-    DECODE_CTC, // repeated tokens once, content gone, delimiter to a space where flag, which also
-                // cleans up
+    DECODE_CTC, // repeated tokens count once, content is removed; flag: delimiter becomes a space,
+                // and the text is cleaned up
     DECODE_SPACES,       // no decoder: tokens with spaces between
-    DECODE_SENTENCEPIECE // by kinds of pieces; flag: a leading U+2581 goes; all: every leading one
+    DECODE_SENTENCEPIECE // by kinds of pieces; flag: drops a leading U+2581; all: every leading one
 };
 
 struct decode_step {

@@ -7,9 +7,9 @@
 #include "engine/text/user_symbols.h"
 
 #define NORMALIZER_MAX_STEPS 16
-// The most that a text may become. Unicode's compatibility forms make 11 bytes of one at most, the
-// byte alphabet 2; a Replace that turns each character into a sentence would make gigabytes of a
-// message, in the memory that all users share.
+// The size to which a text may grow. Unicode's compatibility forms make at most 11 bytes of one, the
+// byte alphabet 2. A Replace that turns each character into a sentence would turn one user's message
+// into gigabytes, in memory that all users share.
 #define NORMALIZED_MAX_BYTES(len) (((size_t)64 << 10) + 64 * (size_t)(len))
 
 enum normalize_kind {

@@ -12,7 +12,7 @@ int stop_matcher_init(struct stop_matcher *m, const char *const *strings, int n_
     for (int i = 0; i < n_strings; i++) {
         size_t len = strlen(strings[i]);
         if (len == 0 || len > STOP_MAX_BYTES - 1 || !utf8_valid(strings[i], len)) return E_INVAL;
-        memcpy(m->strings[i], strings[i], len);
+        m->strings[i] = strings[i];
         m->lens[i] = len;
     }
     m->n_strings = n_strings;

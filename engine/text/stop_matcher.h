@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define STOP_MAX_STRINGS 4
+#define STOP_MAX_STRINGS 64
 #define STOP_MAX_BYTES 256
 
 struct stop_matcher {
-    char strings[STOP_MAX_STRINGS][STOP_MAX_BYTES];
+    const char *strings[STOP_MAX_STRINGS]; // borrowed
     size_t lens[STOP_MAX_STRINGS];
     int n_strings;
     char held[STOP_MAX_BYTES]; // at most the longest string's length - 1 bytes, always whole UTF-8
@@ -17,7 +17,7 @@ struct stop_matcher {
     int matched; // index of the string that was met, or -1
 };
 
-// Empty strings and strings over STOP_MAX_BYTES - 1 bytes are E_INVAL.
+// Borrows the strings. E_INVAL: one is empty or over STOP_MAX_BYTES - 1 bytes.
 int stop_matcher_init(struct stop_matcher *m, const char *const *strings, int n_strings);
 // Appends the text that is now safe to show. Returns 1 if a stop string was completed (out ends
 // just before the earliest one; the rest of the text is dropped), 0 otherwise, negative for the

@@ -21,7 +21,7 @@ struct trie {
     unsigned char *labels;   // [n_nodes] the byte that leads to each
     uint32_t n_nodes;
     uint32_t roots[256]; // the root's child for each byte, or 0
-    uint32_t longest;    // key
+    uint32_t longest;    // length of the longest key
 };
 
 // Sorts keys in place. The last value of equal keys counts; empty keys are skipped. E_NOMEM.

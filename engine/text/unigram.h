@@ -12,8 +12,9 @@ struct unigram {
     bool byte_fallback;
     int32_t byte_ids[256];       // -1 where there is none
     const struct pieces *pieces; // use SentencePiece's rules; borrowed. NULL: tokenizer.json's
-    float max_score; // of the normal pieces, or FLT_MIN, where SentencePiece begins to look, if all
-                     // are below zero
+    // The highest of the normal pieces' scores. If all are negative it is FLT_MIN, with which
+    // SentencePiece begins its search for the maximum.
+    float max_score;
 };
 struct unigram_node {
     double score;  // of the best way here

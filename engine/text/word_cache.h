@@ -13,13 +13,14 @@
 #define WORD_CACHE_MIN_TEXT 32768 // bytes of a text that is worth clearing one
 
 struct cached_word {
-    uint64_t head, tail; // the word's first and last eight bytes, which overlap; of a shorter one
-                         // what word_load makes
-    uint8_t len, n;      // bytes, 0: nothing here; ids
+    // The first and the last eight bytes, which may overlap; of a word of up to eight bytes
+    // word_load's result, and 0.
+    uint64_t head, tail;
+    uint8_t len, n; // bytes, 0: nothing here; ids
     int32_t ids[CACHED_WORD_MAX_IDS];
 };
 
-// Up to eight bytes as one number, different ones for different bytes of the same length.
+// Packs up to eight bytes into a number. Words of one length have equal numbers only if they are equal.
 static inline uint64_t word_load(const char *s, size_t len) {
     uint64_t v = 0;
     if (len >= 8) {

@@ -1,10 +1,10 @@
 // Opens the CPU backend: picks the instruction set and the number of workers, and holds the op
 // table.
 #include "kernels/cpu/cpu.h"
+#include "base/cgroup.h"
 #include "kernels/cpu/int8_rows.h"
 #include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/linear_bf16.h"
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +91,7 @@ static const struct backend_ops cpu_ops = {
     .kv_block_copy = cpu_kv_block_copy,
     .kv_blocks_save = cpu_kv_blocks_save,
     .kv_blocks_load = cpu_kv_blocks_load,
+    .kv_blocks_unused = cpu_kv_blocks_unused,
     .kv_block_guard = cpu_kv_block_guard,
     .step_begin = cpu_step_begin,
     .step_launch = cpu_step_launch,
@@ -248,8 +249,7 @@ static int set_compute(struct cpu_backend *cpu, const struct isa *isa, enum dtyp
 }
 
 static int usable_cores(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    int n = cgroup_processors();
     return n > THREADS_MAX ? THREADS_MAX : n;
 }
 

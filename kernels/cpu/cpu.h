@@ -192,6 +192,8 @@ int cpu_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *cons
                        const int32_t *blocks, int32_t n);
 int cpu_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
                        void *const *host, int32_t n);
+void cpu_kv_blocks_unused(struct backend *be, const struct kv_store *kv, const int32_t *blocks,
+                          int32_t n);
 void cpu_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
               float scale);

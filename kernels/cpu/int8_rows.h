@@ -2,7 +2,8 @@
 #pragma once
 #include "kernels/cpu/cpu.h"
 
-// x[k] = unit * X[k]; offset: 128 times the sum of X, which the weights' + 128 puts into every sum.
+// x[k] = unit * X[k] with integers X. Weights are stored as q + 128, so every sum is too large by
+// `offset`, 128 times the sum of X.
 struct int8_row {
     double unit;
     int64_t offset;
@@ -10,8 +11,8 @@ struct int8_row {
 
 enum {
     INT8_HEADER_BYTES = LINEAR_BLOCK_ROWS * sizeof(struct int8_row), // at the front of split_x
-    INT8_BLOCK_TILES = 32, // K goes in blocks of so many tiles: 32-bit sums hold twice that
-    INT8_BLOCK_ROWS = 32,  // and many rows in blocks of so many
+    INT8_BLOCK_TILES = 32, // tiles of K in a block; a 32-bit sum could hold twice as many
+    INT8_BLOCK_ROWS = 32,  // rows in a block, where there are many
 };
 
 // Used instead of the set's own functions on processors with these instructions; the bits are the

@@ -117,6 +117,13 @@ int cpu_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *b
     return copy_blocks(be, kv, host, blocks, n, true);
 }
 
+void cpu_kv_blocks_unused(struct backend *be, const struct kv_store *kv, const int32_t *blocks,
+                          int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        cpu_pages_give_back((char *)kv->data + (size_t)blocks[i] * kv->block_bytes,
+                            kv->block_bytes);
+}
+
 void cpu_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free) {
     char *p = (char *)kv->data + (size_t)block * kv->block_bytes;
     if (is_free) {

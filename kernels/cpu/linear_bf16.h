@@ -8,9 +8,10 @@ size_t bf16_linear_row_bytes(const struct weight *w);
 void bf16_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows);
 void bf16_linear_item(const struct linear_args *a, const struct linear_item *item, void *scratch);
 
-// A gated matrix: its first half of outputs, activated, times its second. The item's panels are of
-// the first half and an even number of them, its rows few and all of x. What comes out is x of
-// `next`, rounded where bf16_linear_split would have put it. Scratch: 2 x rows x outputs floats.
+// A gated matrix: multiplies the activated first half of its outputs by the second half, and writes
+// the product as x of the matrix `next`: rounded to bf16, where bf16_linear_split would have put it.
+// The item's panels are an even number of the first half's; its rows are all rows of x, which are
+// few. Scratch: 2 x rows x outputs floats.
 struct bf16_gated {
     enum activation act;
     void (*activate_row)(enum activation act, float *y, const float *x, const float *gate,

@@ -35,8 +35,15 @@ void cpu_pages_free(void *p, size_t bytes) {
     if (p) munmap(p, round_up(bytes ? bytes : 1, page_unit(bytes)));
 }
 
-// --- pool
 enum { SMALL_PAGE = 4096, REGION_BYTES = 256 << 20 };
+
+void cpu_pages_give_back(void *p, size_t bytes) {
+    char *begin = (char *)round_up((size_t)p, SMALL_PAGE);
+    char *end = (char *)(((size_t)p + bytes) / SMALL_PAGE * SMALL_PAGE);
+    if (end > begin) madvise(begin, (size_t)(end - begin), MADV_DONTNEED);
+}
+
+// --- pool
 
 struct pages_region {
     struct pages_region *next;

@@ -13,6 +13,7 @@
 // job, because the word itself names the job. The caller waits for items, not for workers: a worker
 // that slept through a job does not delay it.
 #include "kernels/cpu/threads.h"
+#include "base/cgroup.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -219,12 +220,6 @@ void threads_free(struct threads *t) {
     free(t);
 }
 
-static int n_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
-
 int threads_new(struct threads **out, int n, struct err *err) {
     *out = NULL;
     size_t bytes = (sizeof(struct threads) + (size_t)n * sizeof(struct worker) + 63) & ~(size_t)63;
@@ -234,7 +229,7 @@ int threads_new(struct threads **out, int n, struct err *err) {
     for (int i = 0; i < n; i++) t->workers[i] = (struct worker){.pool = t, .index = i};
     // If each worker has a core, a long spin bridges the gaps inside a step. With fewer cores,
     // spinning takes the core from the worker that it waits for.
-    t->spin_ns = n <= n_cores() ? 100000 : 2000;
+    t->spin_ns = n <= cgroup_processors() ? 100000 : 2000;
     for (int i = 1; i < n; i++) {
         int rc = pthread_create(&t->workers[i].thread, NULL, worker_main, &t->workers[i]);
         if (rc != 0) {

@@ -18,9 +18,10 @@
 //   data:   int64 offset[n_panels + 1], from data, padded to 64 bytes
 //   panel:  head[n_tiles], each uint8 value[8] of which [0] is WEIGHT_RAW_TILE if the tile is raw;
 //           padded to 64 bytes; then the tiles
-//   packed tile, 768 bytes: 4 groups of 4 pair rows: 64 bytes of codes, two rows' in the low halves
-//           and two rows' in the high; 2 x 64 low bytes of two rows. Of two rows' 32 bytes each,
-//           eight of one and eight of the other take turns: what one operation puts together
+//   packed tile, 768 bytes: 4 groups of 4 pair rows. A group: 64 bytes of codes, those of two rows
+//           in the low halves and of the other two in the high halves; then the low bytes, 64 for
+//           each two rows. The two rows' 32 bytes alternate in groups of eight, which is the order
+//           in which one vector operation joins codes and low bytes
 //   raw tile, 1024 bytes: 16 pair rows of 16 pairs, as PANEL_BF16
 //
 // PANEL_I8: kernels/int8.h's panels, which a file may hold too, in tiles for AMX. The scales of all

@@ -48,8 +48,13 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
 
 // Up to this many decode rows, fewer launches gain more than equal shares of all keys do
 // (attention_decode.cu): 2, 5 and 1 % more tokens/s with 16, 32 and 48 rows of Llama-8B, 1 % less
-// with 64.
-enum { FRESH_ROWS = 48 };
+// with 64. With weights of 8 bits, whose products of 64 rows start early, 4 and 6 % more with 64 (fp8
+// and int8); cuBLASLt's, which fp8_activations takes, do not, and it is 1 % less.
+enum { FRESH_ROWS = 48, FRESH_ROWS_8BIT = 64 };
+
+static int32_t fresh_rows(const struct cuda_backend *cuda) {
+    return cuda->weights_8bit && !cuda->fp8.on ? FRESH_ROWS_8BIT : FRESH_ROWS;
+}
 
 int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
                           const struct batch *b, const struct attention_args *args,
@@ -59,7 +64,7 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
     // The fused kernel reads the cache before it waits for its predecessor, so it would read cache
     // blocks that a load has not copied yet.
     if (b->load) return OP_DECLINED;
-    if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || a.n_decode > FRESH_ROWS)
+    if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || a.n_decode > fresh_rows(cuda))
         return OP_DECLINED;
     if (args->layer == 0) TRY(cuda_check_blocks(kv, b));
     const struct cuda_kv_write w =

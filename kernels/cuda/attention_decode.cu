@@ -171,7 +171,7 @@ int launch_decode(struct decode &j, cudaStream_t stream) {
     cuda_allow_shared((const void *)kernel, bytes);
     int64_t items = (int64_t)j.n_rows * j.a.kv.n_kv_heads * j.n_chunks *
                     (j.a.max_position <= SPLIT_RUNS * RUN ? 1 : MAX_SPLITS);
-    int64_t blocks = (int64_t)cuda_device_here().multiprocessors * S::blocks;
+    int64_t blocks = (int64_t)cuda_current_device().multiprocessors * S::blocks;
     pdl_launch(kernel, dim3((unsigned)(items < blocks ? items : blocks)), dim3(THREADS), bytes,
                stream, j);
     return cuda_launched("attention_decode");

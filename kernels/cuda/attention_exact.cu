@@ -24,7 +24,7 @@ int cuda_attention_exact(const struct cuda_attention *a, cudaStream_t stream) {
             const int most = (a->max_position + PART_RUNS * KEYS - 1) / (PART_RUNS * KEYS);
             const int64_t splits =
                 decode ? (BLOCKS_WANTED + units - 1) / units
-                       : (int64_t)cuda_device_here().multiprocessors * at_once / units;
+                       : (int64_t)cuda_current_device().multiprocessors * at_once / units;
             return splits < 1 ? 1 : splits < most ? (int)splits : most;
         };
         launch_typed<true>(a, decode, share, stream);

@@ -46,7 +46,7 @@ template <typename T, int WIDE> int launch_fresh(struct decode &j, cudaStream_t 
     cuda_allow_shared((const void *)kernel, bytes);
     // Blocks that are there at once, if they can; a split for each 256 positions at most.
     int items = j.n_rows * j.a.kv.n_kv_heads * j.n_chunks;
-    int splits = std::max(1, cuda_device_here().multiprocessors * S::blocks / items);
+    int splits = std::max(1, cuda_current_device().multiprocessors * S::blocks / items);
     splits =
         std::min(splits, std::min(MAX_SPLITS, std::max(1, j.a.max_position / (SPLIT_RUNS * RUN))));
     pdl_launch(

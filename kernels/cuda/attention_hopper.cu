@@ -374,7 +374,7 @@ int launch_hopper(const struct cuda_attention *a, cudaStream_t stream) {
     if (room > 0 && units * WARPGROUPS <= CUDA_TILE_COUNTERS) {
         by.capacity = (int32_t)std::min<size_t>(room / ((size_t)units * each), MAX_SPLITS);
         by.counters = (int32_t *)((char *)a->work + (a->work_bytes - counters) / 4 * 4);
-        by.splits = parts_in_waves(units, cuda_device_here().multiprocessors,
+        by.splits = parts_in_waves(units, cuda_current_device().multiprocessors,
                                    std::min(a->max_position / SPLIT_POSITIONS, by.capacity));
     }
     cuda_allow_shared((const void *)kernel, ring<DIM>::shared);

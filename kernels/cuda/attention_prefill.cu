@@ -15,7 +15,7 @@ int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream) 
     if (!tiles_cover(a)) return CUDA_UNSUPPORTED;
     auto share = [&](int64_t units, int capacity, int at_once) {
         const int most = std::min(a->max_position / SPLIT_POSITIONS, MAX_SPLITS);
-        return parts_in_waves(units, (int64_t)cuda_device_here().multiprocessors * at_once,
+        return parts_in_waves(units, (int64_t)cuda_current_device().multiprocessors * at_once,
                               std::min(most, capacity));
     };
     launch_typed<false>(a, false, share, stream);

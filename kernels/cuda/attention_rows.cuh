@@ -110,7 +110,7 @@ inline bool covers(const struct cuda_attention *a) {
 // Heads over 128 need more shared memory than a block has on sm_86, sm_89 and sm_120 (99 KB). 64
 // bytes are for the kernels' static variables.
 inline bool has_room(size_t bytes) {
-    return bytes + 64 <= (size_t)cuda_device_here().shared_per_block;
+    return bytes + 64 <= (size_t)cuda_current_device().shared_per_block;
 }
 
 // CUDA_UNSUPPORTED for cases that neither kernel covers.

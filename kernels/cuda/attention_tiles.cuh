@@ -493,7 +493,7 @@ template <int DIM> size_t shared_of(bool eight) {
 
 // Heads over 128 need more shared memory than a block has on sm_86, sm_89 and sm_120 (99 KB).
 bool tiles_have_room(const struct cuda_attention *a) {
-    const size_t most = (size_t)cuda_device_here().shared_per_block;
+    const size_t most = (size_t)cuda_current_device().shared_per_block;
     const bool eight = kv_is_8bit(a->kv.dtype);
     const int dim = a->kv.head_dim;
     return (dim <= 64    ? shared_of<64>(eight)

@@ -9,12 +9,12 @@ enum {
     CUDA_STAGING_BYTES = 16 << 20,
     CUDA_MAX_SHAPES = 64,
     CUDA_IDLE_GAPS = 256,
-    CUDA_COPY_GROUPS = 8, // of layers, of a load with a step
-    CUDA_COPY_PARTS = 64  // of blocks, in one call
+    CUDA_COPY_GROUPS = 8, // groups of layers of a load that runs beside a step
+    CUDA_COPY_PARTS = 64  // parts of blocks in one call of CUDA
 };
 
-// The least size of attention's work space: for thread blocks that share a later turn's rows, and,
-// with `deterministic`, for the parts of 512 positions of a long context.
+// Least sizes of attention's work space. TILES: thread blocks share the keys of a later turn's rows.
+// EXACT, with `deterministic`: a long context is summed in parts of 512 positions.
 enum { CUDA_TILES_WORK_BYTES = 16 << 20, CUDA_EXACT_WORK_BYTES = 64 << 20 };
 
 struct cuda_backend {
@@ -24,6 +24,13 @@ struct cuda_backend {
     bool deterministic;
     struct cuda_step step;
     struct cublas blas;
+    // Work space of products whose activations are e4m3 too (linear_fp8.c), for the largest step.
+    struct cuda_fp8 {
+        bool on;
+        uint8_t *x; // (x_bytes)
+        float *scale, *sums;
+        size_t x_bytes, scale_bytes, sums_bytes;
+    } fp8;
     // Buffers for loading weights: one is filled while the other is copied. Freed when the first
     // step is prepared.
     struct cuda_staging {
@@ -35,13 +42,15 @@ struct cuda_backend {
     // The distinct shapes of the weights, each with one weight to measure on.
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
-    // Copies of blocks to host memory and back (kv_copies.c), created with the cache. One batch at a
-    // time, in groups of layers: whole blocks are one group, a load with a step is several.
+    bool weights_8bit; // some are
+    // Copies of blocks to host memory and back (kv_copies.c), created with the cache; one batch of
+    // blocks at a time. A load that runs beside a step is copied in groups of layers, and the step
+    // waits for each group before its layers; any other batch is one group.
     struct cuda_copies {
         cudaStream_t stream;
         cudaEvent_t stepped;        // in the steps' stream, before the copies
         const struct kv_load *load; // of the step that is being launched; NULL: none
-        bool under_way;             // started; completion not observed yet
+        bool running;               // started; completion not observed yet
         int n_groups, n_begun, n_waited;
         cudaEvent_t begun[CUDA_COPY_GROUPS], done[CUDA_COPY_GROUPS];   // around a group's copies
         cudaEvent_t held[CUDA_COPY_GROUPS], went_on[CUDA_COPY_GROUPS]; // around the steps' waits
@@ -129,8 +138,8 @@ int cuda_kv_layer_wait(struct backend *be, int32_t layer);
 int cuda_kv_copies_init(struct cuda_backend *cuda, struct err *err);
 void cuda_kv_copies_finish(struct cuda_backend *cuda);  // waits for running copies
 void cuda_kv_copies_release(struct cuda_backend *cuda); // no effect before init
-// begin: after step_begin's copy and before the step's ops, starts the step's load. end: after every
-// step.
+// begin starts the step's load; called after step_begin's copy and before the step's ops. end: called
+// after every step.
 int cuda_kv_load_begin(struct cuda_backend *cuda, const struct kv_load *load);
 void cuda_kv_load_end(struct cuda_backend *cuda);
 void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
@@ -142,6 +151,12 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
 int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                         void *y, const void *x, int32_t n, const struct weight *w,
                         const float *bias, const struct activate_args *act);
+// linear_fp8.c
+int cuda_fp8_reserve(struct cuda_backend *cuda, const struct step_limits *l, struct err *err);
+void cuda_fp8_release(struct cuda_backend *cuda);
+// Quantises x and multiplies in 8 bits. CUDA_UNSUPPORTED: nothing has changed; another kernel takes
+// the linear (few rows, logits, weights that are not e4m3, odd shapes, fp8_activations off).
+int cuda_linear_fp8(struct cuda_backend *cuda, const struct cuda_linear *a);
 struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct weight *w);
 int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
                       const struct batch *b, const struct attention_args *args);

@@ -202,6 +202,30 @@ struct product { // described to cuBLASLt
     cublasLtMatrixLayout_t w, x, y;
 };
 
+// Products of 8 bits are scaled by the library, but for those into F32 (cublas_linear_fp8). It has
+// no fast sums where it scales each 128 columns.
+static bool describe_fp8(cublasLtMatmulDesc_t desc, const struct cuda_linear *a) {
+    int8_t fast = a->block_k == 0;
+    int32_t mode = a->block_k ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                              : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const struct {
+        cublasLtMatmulDescAttributes_t name;
+        const void *value;
+        size_t size;
+    } set[] = {
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &a->scale, sizeof a->scale},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a->x_scale, sizeof a->x_scale},
+    };
+    bool ok = true;
+    for (int i = 0; i < (a->y_f32 ? 1 : 5); i++)
+        ok = ok &&
+             api.cublasLtMatmulDescSetAttribute(desc, set[i].name, set[i].value, set[i].size) == 0;
+    return ok;
+}
+
 static cudaDataType_t data_type(enum dtype t) {
     return t == DTYPE_BF16 ? CUDA_R_16BF : t == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -215,7 +239,8 @@ static void product_release(struct product *p) {
 
 // y_ld: elements from one row of y to the next. More than a->rows where a is a part of a matrix.
 static bool product_init(struct product *p, const struct cuda_linear *a, int32_t n, int32_t y_ld) {
-    cudaDataType_t in = data_type(a->dtype), out = a->y_f32 ? CUDA_R_32F : in;
+    cudaDataType_t in = a->x_8bit ? CUDA_R_8F_E4M3 : data_type(a->dtype);
+    cudaDataType_t out = a->y_f32 ? CUDA_R_32F : data_type(a->dtype);
     cublasOperation_t transposed = CUBLAS_OP_T;
     *p = (struct product){0};
     // CUBLAS_COMPUTE_32F: F32 weights are multiplied as F32, not as TF32.
@@ -226,7 +251,8 @@ static bool product_init(struct product *p, const struct cuda_linear *a, int32_t
         api.cublasLtMatrixLayoutCreate(&p->w, in, (uint64_t)a->cols, (uint64_t)a->rows, a->ld) ==
             0 &&
         api.cublasLtMatrixLayoutCreate(&p->x, in, (uint64_t)a->cols, (uint64_t)n, a->cols) == 0 &&
-        api.cublasLtMatrixLayoutCreate(&p->y, out, (uint64_t)a->rows, (uint64_t)n, y_ld) == 0;
+        api.cublasLtMatrixLayoutCreate(&p->y, out, (uint64_t)a->rows, (uint64_t)n, y_ld) == 0 &&
+        (!a->x_8bit || describe_fp8(p->desc, a));
     if (!ok) product_release(p);
     return ok;
 }
@@ -277,12 +303,16 @@ static int32_t bucket(int32_t n) {
     return b;
 }
 
+// Added to a plan's dtype for products of 8 bits.
+enum { KEY_8BIT = 16, KEY_BLOCKS = 32 };
+
 static struct cublas_plan key_of(const struct cuda_linear *a, int32_t n) {
     return (struct cublas_plan){.n = bucket(n),
                                 .rows = a->rows,
                                 .cols = a->cols,
                                 .ld = a->ld,
-                                .dtype = (int32_t)a->dtype,
+                                .dtype = (int32_t)a->dtype + (a->x_8bit ? KEY_8BIT : 0) +
+                                         (a->x_8bit && a->block_k ? KEY_BLOCKS : 0),
                                 .y_f32 = a->y_f32};
 }
 
@@ -346,6 +376,10 @@ int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t st
     rest.bias = NULL;
     rest.add = add;
     return cuda_linear_simple(&rest, stream);
+}
+
+int cublas_linear_fp8(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream) {
+    return b->lib && run_product(b, a, a->rows, a->add, stream) ? 0 : CUDA_UNSUPPORTED;
 }
 
 // --- measuring -----------------------------------------------------------------------------------
@@ -414,8 +448,10 @@ static bool next_product(struct products *p, struct cuda_linear *a, int32_t *n) 
         size_t x = ((size_t)*n * (size_t)a->cols * dtype_size(a->dtype) + 255) & ~(size_t)255;
         size_t y = (size_t)*n * (size_t)a->rows * (a->y_f32 ? 4 : dtype_size(a->dtype));
         bool head = a->rows > 4 * a->cols, wanted = !a->y_f32 || (head && *n <= p->last_logits);
+        if (a->x_8bit) wanted = a->y_f32 == cuda_fp8_unscaled(a, *n);
         if (*n > p->last || x + y > p->bytes || !wanted) continue;
         a->x = p->scratch;
+        a->x_scale = (const float *)p->scratch; // of 8 bits: any numbers do
         a->y = p->scratch + x;
         p->next = bucket(*n + 1);
         return true;

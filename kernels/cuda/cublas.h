@@ -21,9 +21,12 @@ struct cublas {
     void *workspace;
     void *wide;                // (CUBLAS_WIDE_BYTES) pieces of 8-bit weights, widened
     struct cublas_plan *plans; // (CUBLAS_MAX_PLANS) a hash table
-    int32_t n_plans, n_new;
-    char path[512]; // of the file; "" for none
+    int32_t n_plans, n_new;    // n_new: not in the file yet
+    char path[512];            // of the file; "" for none
 };
+
+// Whether a product of 8 bits for n rows goes unscaled into F32 (linear_fp8.c).
+bool cuda_fp8_unscaled(const struct cuda_linear *a, int32_t n);
 
 // 0, also where the library is missing (the log says so); E_NOMEM, E_DEVICE.
 int cublas_open(struct cublas *b, const char *gpu_name, struct err *err);
@@ -32,7 +35,9 @@ void cublas_close(struct cublas *b); // no effect on a zeroed one
 // progress to l->progress, and writes the file.
 int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes,
                 const struct step_limits *l, cudaStream_t stream, struct err *err);
-// Widens 8-bit weights to x's dtype in pieces that stay in L2; this rounds once more than the
-// narrow kernel does, by as much as x is rounded. CUDA_UNSUPPORTED: no library, or the library does
-// not support this product.
+// Widens 8-bit weights to x's dtype in pieces that stay in L2. This rounds each weight times its
+// scale to that dtype, which the narrow kernel does not. CUDA_UNSUPPORTED: no library, or no algorithm for this product.
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream);
+// The product alone, without bias, of e4m3 by e4m3 (a->x_8bit): with both scales, or, if y_f32, with
+// none. CUDA_UNSUPPORTED: nothing has been launched.
+int cublas_linear_fp8(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream);

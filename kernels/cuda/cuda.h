@@ -60,8 +60,8 @@ struct cuda_batch {
     const int32_t *logit_rows; // (n_logits)
     const struct cuda_seq *seqs;
     const int32_t *maps;
-    // Attention's work. Decode rows are the only row of their sequence in this step, all other rows
-    // are in tiles. n_decode and n_tiles are arguments.
+    // Attention's work. A decode row is the only row of its sequence in this step; all other rows are
+    // in tiles. n_decode and n_tiles are launchers' arguments, because the grid depends on them.
     const int32_t *decode_rows;    // (n_decode) row numbers; -1: none
     const struct cuda_tile *tiles; // (n_tiles)
 };
@@ -84,6 +84,10 @@ struct cuda_linear {
     int32_t block_k;    // 0, or FP8_BLOCK: scale[k / block_k][row] belongs to column k (F8_E4M3)
     bool y_f32;         // y is F32: logits
     bool add;           // y += , read in y's dtype, added in F32, rounded once
+    // x is e4m3, from cuda_quantize (cuBLASLt only; w_dtype is e4m3 too, y as without). x_scale: (n),
+    // with blocks (blocks, n). NULL: the products of the numbers alone, without scale either.
+    bool x_8bit;
+    const float *x_scale;
     // --- fused, all optional; zero: none
 
     // The rounding to T happens where the separate ops would do it, so that fused and unfused agree.
@@ -98,7 +102,7 @@ struct cuda_linear {
     enum activation act;
 };
 
-// Narrow: n <= 32, bound by reading w once. Takes a norm for n = 1 and few columns.
+// Narrow: n <= 32, bound by reading w once. Fuses a norm only for n = 1 and few columns.
 // CUDA_UNSUPPORTED for shapes that it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
 // One row, W of 8 bits. CUDA_UNSUPPORTED likewise.
@@ -106,6 +110,16 @@ int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 // Any shape; F32 sums in an order that does not depend on n. The reference, and the fallback
 // without cuBLASLt. CUDA_UNSUPPORTED for fused arguments.
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
+
+// x (n, cols) of `dtype` (F16, BF16) as e4m3: q (n, cols) and scale (n), or with block_k = FP8_BLOCK
+// scale (blocks, n). scale = max |x| / 448, q = x times 1 / scale, to nearest even; zeros have scale 0.
+// A row (block) with an infinity or a NaN has a NaN in q. CUDA_UNSUPPORTED: cols is no multiple of 16, or
+// above 32,768.
+int cuda_quantize(uint8_t *q, float *scale, const void *x, enum dtype dtype, int32_t n,
+                  int32_t cols, int32_t block_k, cudaStream_t stream);
+// The end of the linear *a whose products without scales are in sums (n, rows): scales of W and x
+// (a->x_scale), bias, activation or gate, addition to y. rows (of y) are a multiple of 4.
+int cuda_linear_end(const struct cuda_linear *a, const float *sums, cudaStream_t stream);
 
 // --- cache and attention -------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ static struct cuda_device ask(int device) {
     return d;
 }
 
-struct cuda_device cuda_device_here(void) {
+struct cuda_device cuda_current_device(void) {
     const int device = current();
     if (device < 0) return (struct cuda_device){.multiprocessors = 1};
     if (device >= MAX_DEVICES) return ask(device);

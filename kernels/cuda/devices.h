@@ -1,6 +1,5 @@
-// Facts about devices and about kernels on a device, looked up once and kept in one table. A second
-// GPU has rows of its own: an attribute that one device's kernel was given says nothing of
-// another's.
+// Facts about devices and about kernels on a device, looked up once and kept in one table. Each GPU has
+// rows of its own, because an attribute set for a kernel on one device does not hold on another.
 //
 // All functions concern the calling thread's current device and may be called by several threads.
 #pragma once
@@ -18,8 +17,8 @@ struct cuda_device {
     int shared_per_multiprocessor, shared_per_block;
 };
 
-// Zeros but for one multiprocessor where the device does not answer.
-struct cuda_device cuda_device_here(void);
+// If the query fails: one multiprocessor, and zeros.
+struct cuda_device cuda_current_device(void);
 
 // Lets blocks of `kernel` have up to `bytes` of dynamic shared memory. A refusal shows at the
 // launch.

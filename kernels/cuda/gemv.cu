@@ -300,7 +300,7 @@ struct cut cut_of(const struct gemv &j, bool in_8bit) {
     static const struct cut cuts[] = {{4, 2}, {2, 2}, {2, 3}, {1, 3}, {1, 4}};
     struct cut best = cuts[0];
     float most = 0.0f;
-    const int n_multiprocessors = cuda_device_here().multiprocessors;
+    const int n_multiprocessors = cuda_current_device().multiprocessors;
     int n_cuts = in_8bit || j.a.n > 16 ? 1 : j.a.n > 8 ? 2 : 5; // the rest lacks registers
     for (int i = 0; i < n_cuts; i++) {
         struct cut c = cuts[i];
@@ -320,7 +320,7 @@ bool launch_gemv(struct gemv j, int blocks, cudaStream_t stream) {
     auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS, NORM>;
     // Limits: the shared memory of a multiprocessor, less the system's part for each block; and the
     // most of one block, which on graphics devices is less than some cuts need.
-    const struct cuda_device device = cuda_device_here();
+    const struct cuda_device device = cuda_current_device();
     const int shared = device.shared_per_multiprocessor, most = device.shared_per_block;
     int room = shared / blocks - 1024;
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;

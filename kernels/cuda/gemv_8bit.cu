@@ -332,13 +332,13 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
 // blocks find a place at once and some are left over.
 int fit_of(int warps, int blocks) {
     if (warps == 16) return 2;
-    return blocks <= 2 * cuda_device_here().multiprocessors ? 3 : 4;
+    return blocks <= 2 * cuda_current_device().multiprocessors ? 3 : 4;
 }
 
 // The stages that so many blocks have room for, and that a warp has steps for.
 template <typename L> int stages_of(int cols, int fit) {
     static const int counts[] = {8, 6, 4, 3, 2, 1}; // that copy_wait_oldest knows
-    const struct cuda_device d = cuda_device_here();
+    const struct cuda_device d = cuda_current_device();
     const L empty(cols, 0);
     for (int stages : counts) {
         int bytes = empty.bytes + stages * L::stage;

@@ -21,14 +21,14 @@ static PFN_cuTensorMapEncodeTiled_v12000 encoder(void) {
 bool hopper_here(void) {
     // The Makefile builds sm_90a wherever sm_90 is asked for; the program runs on 9.0 with no
     // other code.
-    const struct cuda_device d = cuda_device_here();
+    const struct cuda_device d = cuda_current_device();
     return d.major == 9 && d.minor == 0 && encoder();
 }
 
 bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows, int64_t cols,
                    int64_t ld, int32_t box_rows) {
-    int size = dtype == DTYPE_I8 ? 1 : 2;
-    CUtensorMapDataType type = dtype == DTYPE_I8     ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+    int size = (int)dtype_size(dtype);
+    CUtensorMapDataType type = size == 1             ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                : dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                      : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     cuuint64_t dims[2] = {(cuuint64_t)cols, (cuuint64_t)rows},

@@ -121,7 +121,7 @@ static int begin_group(struct cuda_backend *cuda, const struct kv_store *kv, voi
     if (c->n_parts) TRY(copy_parts(c, kind));
     CUDA_TRY(cudaEventRecord(c->done[c->n_begun], c->stream));
     c->n_begun++;
-    c->under_way = true;
+    c->running = true;
     return 0;
 }
 
@@ -193,11 +193,11 @@ static int add_elapsed(int64_t *us, cudaEvent_t from, cudaEvent_t to) {
 
 int cuda_kv_copies_done(struct backend *be, bool wait, struct kv_copied *how) {
     struct cuda_copies *c = &cuda_of(be)->copies;
-    if (!c->under_way) return 1;
+    if (!c->running) return 1;
     cudaEvent_t last = c->done[c->n_begun - 1];
     cudaError_t rc = wait ? cudaEventSynchronize(last) : cudaEventQuery(last);
     if (not_ready(rc)) return 0;
-    c->under_way = false;
+    c->running = false;
     CUDA_TRY(rc);
     for (int g = 0; g < c->n_groups && c->n_begun == c->n_groups; g++)
         TRY(add_elapsed(&how->took_us, c->begun[g], c->done[g]));

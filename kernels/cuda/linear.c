@@ -75,7 +75,8 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
     if (n == 0) return 0;
-    int rc = multiply(cuda, &a);
+    int rc = cuda_linear_fp8(cuda, &a);
+    if (rc == CUDA_UNSUPPORTED) rc = multiply(cuda, &a);
     if (rc == CUDA_UNSUPPORTED && !cuda->deterministic)
         rc = cublas_linear(&cuda->blas, &a, cuda->stream);
     return rc == CUDA_UNSUPPORTED ? cuda_linear_simple(&a, cuda->stream) : rc;
@@ -113,6 +114,7 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
     a.act = act;
     a.gated = gated;
     if (n == 0) return 0;
-    int rc = multiply(cuda, &a);
+    int rc = cuda_linear_fp8(cuda, &a);
+    if (rc == CUDA_UNSUPPORTED) rc = multiply(cuda, &a);
     return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_finish.cuh"
+#include "kernels/cuda/widen.cuh"
 
 enum { LINEAR_TILE = 128 }; // rows of W in a tile; gated: half of them gates
 enum { LINEAR_STEP = 64 };  // k of a step
@@ -45,12 +46,15 @@ __device__ __forceinline__ struct linear_part linear_part_of(const struct linear
     return {part * c.steps / c.parts, (part + 1) * c.steps / c.parts};
 }
 
-// Whether both cover the linear: 16-bit activations whose rows a tensor map can describe.
+// Whether both cover the linear: 16-bit activations whose rows a tensor map can describe; of 8-bit
+// weights those with one scale for a row.
 static inline bool linear_parts_cover(const struct cuda_linear *a) {
     bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
     bool aligned = (((uintptr_t)a->x | (uintptr_t)a->w) & 15) == 0 && a->cols % 8 == 0;
     return half && aligned && !a->norm_weight && (!linear_is_gated(a) || a->rows % 2 == 0) &&
-           (a->w_dtype == a->dtype || (a->w_dtype == DTYPE_I8 && a->ld % 16 == 0)) && hopper_here();
+           (a->w_dtype == a->dtype ||
+            (dtype_size(a->w_dtype) == 1 && a->block_k == 0 && a->ld % 16 == 0)) &&
+           hopper_here();
 }
 
 #ifdef PARLEY_SM90A
@@ -58,7 +62,7 @@ static inline bool linear_parts_cover(const struct cuda_linear *a) {
 // The products of a stage: 128 bytes of k of a warpgroup's 64 rows of W at `w`, and of N rows of x
 // at `x` (for 8-bit W two tiles of 64 k, one behind the other). W in T comes straight from shared
 // memory; on return the products are under way.
-template <typename T, typename W, int N> struct stage_products {
+template <typename T, typename W, int N, int BYTES = (int)sizeof(W)> struct stage_products {
     __device__ __forceinline__ static void run(float (&sum)[N / 2], uint32_t w, uint32_t x,
                                                bool keep) {
         products_begin();
@@ -70,9 +74,8 @@ template <typename T, typename W, int N> struct stage_products {
     }
 };
 // W of 8 bits: a lane fetches the pairs of k that the product wants of it and widens them
-// (mma.cuh); another dtype of 8 bits needs its own widen_low and widen_high there. On return the
-// products are done.
-template <typename T, int N> struct stage_products<T, int8_t, N> {
+// (widen.cuh). On return the products are done.
+template <typename T, typename W, int N> struct stage_products<T, W, N, 1> {
     __device__ __forceinline__ static uint32_t pairs(
         uint32_t from) { // k 2t, 2t + 1, 2t + 8, 2t + 9
         uint16_t low, high;
@@ -92,8 +95,8 @@ template <typename T, int N> struct stage_products<T, int8_t, N> {
             for (int i = 0; i < 4; i++) {
                 uint32_t at = w + (uint32_t)(((half * 4 + i) ^ g) * 16);
                 uint32_t top = pairs(at), bottom = pairs(at + 8 * SWIZZLED_ROW);
-                a[i][0] = widen_low(top, T()), a[i][1] = widen_low(bottom, T());
-                a[i][2] = widen_high(top, T()), a[i][3] = widen_high(bottom, T());
+                a[i][0] = widen_low(top, T(), W()), a[i][1] = widen_low(bottom, T(), W());
+                a[i][2] = widen_high(top, T(), W()), a[i][3] = widen_high(bottom, T(), W());
             }
             products_begin();
 #pragma unroll

@@ -1,5 +1,5 @@
 // linear for up to 128 rows of x: y (n, rows) =|+= x (n, cols) W^T + bias, W row-major in bf16, f16
-// or int8 with a scale for each row. sm_90a.
+// or, with a scale for each row, int8 or e4m3. sm_90a.
 //
 // Bound by reading W once, like gemv.cu. But each warp of gemv.cu loads x, which costs more than W
 // beyond 8 rows. Here x and W are in shared memory (hopper.cuh):
@@ -11,8 +11,8 @@
 //   - One thread requests tiles of 128 bytes of k, W's and x's, as far ahead as the ring in shared
 //     memory allows; W's first ones before the predecessor in the stream has ended (pdl.cuh). Two
 //     blocks fit on a multiprocessor, so that one block's start and end overlap the other's reads.
-//   - W is the product's A, from shared memory; int8 through registers, where it is widened. x is
-//     B.
+//   - W is the product's A, from shared memory; 8 bits through registers, where they are widened. x
+//     is B.
 //   - The parts' sums meet in shared memory: each block of the cluster takes every parts-th row of
 //     x, adds its parts in ascending order and finishes it.
 //   - An output's sum: within a part ascending k, sixteen at a time; then the parts in ascending
@@ -242,15 +242,17 @@ int launch_stream_typed(const struct stream &j, cudaStream_t stream) {
                      : launch_stream_gated<T, W, 128>(j, stream);
 }
 
+template <typename T> int launch_stream_by(const struct stream &j, cudaStream_t stream) {
+    if (j.a.w_dtype == DTYPE_I8) return launch_stream_typed<T, int8_t>(j, stream);
+    if (j.a.w_dtype == DTYPE_F8_E4M3) return launch_stream_typed<T, e4m3>(j, stream);
+    return launch_stream_typed<T, T>(j, stream);
+}
+
 } // namespace
 
 int cuda_linear_stream(const struct cuda_linear *a, cudaStream_t stream) {
     if (a->n < 1 || a->n > CUDA_STREAM_ROWS || !linear_parts_cover(a)) return CUDA_UNSUPPORTED;
     struct stream j = {*a, linear_cut_of(a), 0, 0};
-    bool int8 = a->w_dtype == DTYPE_I8;
-    if (a->dtype == DTYPE_BF16)
-        return int8 ? launch_stream_typed<__nv_bfloat16, int8_t>(j, stream)
-                    : launch_stream_typed<__nv_bfloat16, __nv_bfloat16>(j, stream);
-    return int8 ? launch_stream_typed<__half, int8_t>(j, stream)
-                : launch_stream_typed<__half, __half>(j, stream);
+    return a->dtype == DTYPE_BF16 ? launch_stream_by<__nv_bfloat16>(j, stream)
+                                  : launch_stream_by<__half>(j, stream);
 }

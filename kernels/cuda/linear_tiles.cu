@@ -1,5 +1,5 @@
-// linear for many rows of x: y (n, rows) =|+= x (n, cols) W^T + bias, W in bf16, f16 or int8, bound
-// by the tensor cores. Its bits are those of linear_stream.cu for any n, which no library promises:
+// linear for many rows of x: y (n, rows) =|+= x (n, cols) W^T + bias, W in bf16, f16, int8 or e4m3,
+// bound by the tensor cores. Its bits are those of linear_stream.cu for any n, which no library promises:
 // `deterministic` computes prompts with it. sm_90a.
 //
 //   - A block stays on its multiprocessor and takes tiles of 128 rows of W by 128 or 256 rows of x
@@ -193,7 +193,7 @@ int launch_tiles(struct tiles j, cudaStream_t stream) {
     cuda_allow_shared((const void *)kernel, bytes);
     j.x_pairs = (a.n + PAIR * N - 1) / (PAIR * N);
     j.n_pairs = j.x_pairs * j.cut.tiles;
-    int clusters = cuda_device_here().multiprocessors / PAIR;
+    int clusters = cuda_current_device().multiprocessors / PAIR;
     if (clusters > j.n_pairs) clusters = j.n_pairs;
     pdl_launch_cluster(kernel, dim3((unsigned)(clusters * PAIR)), dim3(THREADS), (size_t)bytes,
                        PAIR, stream, w_map, x_map, j);
@@ -208,6 +208,7 @@ int launch_tiles_gated(const struct tiles &j, cudaStream_t stream) {
 
 template <typename T> int launch_tiles_typed(const struct tiles &j, cudaStream_t stream) {
     if (j.a.w_dtype == DTYPE_I8) return launch_tiles_gated<T, int8_t, 128>(j, stream);
+    if (j.a.w_dtype == DTYPE_F8_E4M3) return launch_tiles_gated<T, e4m3, 128>(j, stream);
     return j.cut.parts == 1 && j.a.n > 256 ? launch_tiles_gated<T, T, 256>(j, stream)
                                            : launch_tiles_gated<T, T, 128>(j, stream);
 }

@@ -58,6 +58,7 @@ static int op_step_reserve(struct backend *be, const struct step_limits *l, stru
     cuda->attention_work_bytes = work; // each launch leaves its counters zero
     CUDA_TRY(cudaMemsetAsync(cuda->attention_work, 0, work + 256, cuda->stream));
     TRY(cuda_draws_reserve(cuda, l, err));
+    TRY(cuda_fp8_reserve(cuda, l, err));
     if (!cuda->deterministic)
         TRY(cublas_tune(&cuda->blas, cuda->shapes, cuda->n_shapes, l, cuda->stream, err));
     cuda->step.graphs = true;

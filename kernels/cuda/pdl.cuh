@@ -43,6 +43,6 @@ static inline void pdl_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
     config.dynamicSmemBytes = shared;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = cuda_device_here().major >= 9 ? 1 : 0;
+    config.numAttrs = cuda_current_device().major >= 9 ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }

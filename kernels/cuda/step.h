@@ -1,9 +1,9 @@
 // One step on the device: the batch's description in device memory, and recorded steps.
 //
-// A decode step (one token of each sequence) is padded to one of a few widths. The second step of a
-// width is recorded as a graph; the first one lets CUDA load kernels, which it does at their first
-// launch. Later steps of that width copy the description and launch the graph. A graph also depends
-// on the power of two above all positions, because attention's grid does.
+// A decode step (one token of each sequence) is padded to one of a few widths. The first step of a
+// width runs unrecorded, because CUDA loads kernels at their first launch. The second is recorded as a
+// graph. Later ones copy the description and launch the graph. A graph also depends on the power of
+// two above all positions, because attention's grid does.
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -16,7 +16,7 @@ struct cuda_graph {
 };
 
 struct cuda_step {
-    // Limits, set by cuda_step_reserve. A larger step reserves again.
+    // Limits, set by cuda_step_reserve; a larger step calls it again.
     int32_t max_rows, max_seqs;
     int64_t max_map;
     size_t bytes;
@@ -27,7 +27,7 @@ struct cuda_step {
     bool graphs;              // recording is on
     struct cuda_graph *table; // (CUDA_MAX_GRAPHS)
     int32_t n_graphs;
-    // This step's.
+    // Of the current step.
     struct cuda_batch b;
     const struct batch_draw *draws; // (max_seqs), part of the description
     int32_t n_decode, n_tiles, max_position;

@@ -149,9 +149,14 @@ struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct 
 
 static void note_shape(struct cuda_backend *cuda, const struct weight *w) {
     for (int i = 0; i < cuda->n_shapes; i++)
-        if (cuda->shapes[i].rows == w->rows && cuda->shapes[i].cols == w->cols) return;
-    if (w->dtype != cuda->base.act_dtype) return; // cuBLASLt does not multiply by it
-    if (cuda->n_shapes < CUDA_MAX_SHAPES) cuda->shapes[cuda->n_shapes++] = cuda_linear_of(cuda, w);
+        if (cuda->shapes[i].rows == w->rows && cuda->shapes[i].cols == w->cols &&
+            cuda->shapes[i].w_dtype == w->dtype)
+            return;
+    bool fp8 = cuda->fp8.on && w->dtype == DTYPE_F8_E4M3;
+    if (w->dtype != cuda->base.act_dtype && !fp8) return; // cuBLASLt does not multiply by it
+    if (cuda->n_shapes == CUDA_MAX_SHAPES) return;
+    cuda->shapes[cuda->n_shapes] = cuda_linear_of(cuda, w);
+    cuda->shapes[cuda->n_shapes++].x_8bit = fp8;
 }
 
 static void forget_shape(struct cuda_backend *cuda, const struct weight *w) {
@@ -215,6 +220,7 @@ int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_v
         *w = (struct weight){0};
         return err_set(err, rc, "%s", why.code ? why.text : "the GPU took no weight");
     }
+    cuda->weights_8bit = cuda->weights_8bit || dtype_size(w->dtype) == 1;
     note_shape(cuda, w);
     return 0;
 }

@@ -1,19 +1,18 @@
 // See check.h.
 #include "sessions/archive/check.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "sessions/archive/rules.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 // --- turns that have no end --------------------------------------------------
 
 static int add_event(struct stored_session *s, struct event_record e, struct err *err) {
-    struct event_record *grown = realloc(s->events, (s->n_events + 1) * sizeof *grown);
-    if (!grown) return err_set(err, E_NOMEM, "no memory to end a turn");
-    s->events = grown;
-    grown[s->n_events++] = e;
+    if (ARRAY_RESIZE(s->events, s->n_events + 1) < 0)
+        return err_set(err, E_NOMEM, "no memory to end a turn");
+    s->events[s->n_events++] = e;
     return 0;
 }
 
@@ -22,12 +21,18 @@ static bool is_inherited(const struct stored_session *s, const struct turn_recor
     return s->rec.forked_from && r->seq_first == 1;
 }
 
+// Another answer of a turn (versions.c): no event speaks of it either.
+static bool is_version(const struct turn_record *r) {
+    return r->branch && r->seq_first == 1;
+}
+
 // Each number is an event's or a token's.
 static int64_t last_number(const struct stored_session *s) {
     int64_t n = 0;
     for (size_t i = 0; i < s->n_events; i++) n += s->events[i].n;
     for (size_t i = 0; i < s->n_turns; i++)
-        if (!is_inherited(s, &s->turns[i].rec)) n += (int64_t)s->turns[i].tokens.n;
+        if (!is_inherited(s, &s->turns[i].rec) && !is_version(&s->turns[i].rec))
+            n += (int64_t)s->turns[i].tokens.n;
     return n;
 }
 
@@ -89,6 +94,21 @@ static int check_row(const struct stored_session *s, struct err *err) {
     return 0;
 }
 
+// A table is named, or its content is there.
+static int check_prompt(const struct session_record *r, struct err *err) {
+    struct prompt *p = NULL;
+    bool has = r->prompt_kind != RECORD_PROMPT_NONE;
+    if (has != !!r->prompt_hash || has != (r->prompt_rows > 0) || (!has && r->prompt_task) ||
+        ((!has || r->prompt_task) && r->prompt_data))
+        return err_set(err, E_CORRUPT,
+                       "session.prompt_kind, prompt_task, prompt_hash, prompt_rows "
+                       "and prompt_data contradict each other");
+    if (!has || r->prompt_task) return 0;
+    TRY(record_prompt_make(r, &p, err));
+    prompt_free(p);
+    return 0;
+}
+
 // --- turns -------------------------------------------------------------------
 
 #define TURN "turns[%zu]."
@@ -134,8 +154,7 @@ static int check_output(const struct stored_turn *t, size_t i, struct err *err) 
     return 0;
 }
 
-// Length of the log of a turn's path. The turns before it are checked.
-static int64_t log_end(const struct stored_session *s, int64_t turn) {
+int64_t stored_session_log_end(const struct stored_session *s, int64_t turn) {
     for (; turn >= 0; turn = s->turns[turn].rec.parent) {
         const struct turn_record *r = &s->turns[turn].rec;
         if (r->log_first >= 0) return r->log_first + r->n_input + r->n_output;
@@ -151,7 +170,7 @@ static int check_place(const struct stored_session *s, size_t i, struct err *err
     if (r->log_first < 0)
         return t->tokens.n == 0 ? 0
                                 : err_set(err, E_CORRUPT, TURN "ids of a turn that never began", i);
-    int64_t n_log = log_end(s, r->parent);
+    int64_t n_log = stored_session_log_end(s, r->parent);
     if (r->log_first != n_log)
         return err_set(err, E_CORRUPT,
                        TURN "log_first is %" PRId64 ", the log has %" PRId64 " tokens there", i,
@@ -175,7 +194,7 @@ static int check_turns(const struct stored_session *s, struct err *err) {
         TRY(check_output(t, i, err));
         TRY(check_place(s, i, err));
     }
-    int64_t n_log = log_end(s, s->rec.head);
+    int64_t n_log = stored_session_log_end(s, s->rec.head);
     if (n_log != s->rec.n_tokens)
         return err_set(err, E_CORRUPT,
                        "session.n_tokens is %" PRId64 ", but the turns have %" PRId64,
@@ -306,6 +325,8 @@ static int check_events(const struct stored_session *s, struct err *err) {
     int rc = s->n_events == 0 || s->events[0].kind != EVENT_OPENED
                  ? err_set(err, E_CORRUPT, "events do not begin with 'opened'")
                  : 0;
+    for (size_t i = 0; n.turns && i < s->n_turns; i++)
+        if (is_version(&s->turns[i].rec)) n.turns[i] = ENDED;
     for (size_t i = 0; rc == 0 && i < s->n_events; i++) {
         rc = number_event(&n, &s->events[i], i, err);
         if (rc == 0) rc = check_event(&n, &s->events[i], i, err);
@@ -327,6 +348,7 @@ static int check_events(const struct stored_session *s, struct err *err) {
 
 int stored_session_check(const struct stored_session *s, struct err *err) {
     TRY(check_row(s, err));
+    TRY(check_prompt(&s->rec, err));
     TRY(check_turns(s, err));
     return check_events(s, err);
 }

@@ -13,3 +13,5 @@ int stored_session_interrupt(struct stored_session *s, int64_t now_ms, struct er
 // inside the text, events numbered from 1 without a gap, correct counts. E_CORRUPT; *err names the
 // first field that breaks one, as in "turns[3].log_first". All turns must have ended.
 int stored_session_check(const struct stored_session *s, struct err *err);
+// Length of the log of a path that ends with `turn` (-1: 0); parents come before their children.
+int64_t stored_session_log_end(const struct stored_session *s, int64_t turn);

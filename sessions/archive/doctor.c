@@ -4,7 +4,7 @@
 // is repaired. SQLite checks the structure of the file, of which only indexes can be rebuilt. A
 // file with other damage stays as it is; its sessions can be exported to the folder.
 #include "sessions/archive/doctor.h"
-#include "base/buf.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "sessions/archive/archive.h"
@@ -13,17 +13,14 @@
 #include "sessions/store/db.h"
 #include "sessions/store/tail.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_FAULTS 10000 // of one report
-#define EXPORT_BYTES ((size_t)1 << 31)
 
 struct id {
     int64_t key;
@@ -53,10 +50,8 @@ static int fault(struct examination *x, const char *session, const char *fmt, ..
 static int fault(struct examination *x, const char *session, const char *fmt, ...) {
     struct doctor_report *r = x->report;
     if (r->n_faults == MAX_FAULTS) return 0;
-    struct doctor_fault *grown = realloc(r->faults, (r->n_faults + 1) * sizeof *grown);
-    if (!grown) return E_NOMEM;
-    r->faults = grown;
-    struct doctor_fault *f = &grown[r->n_faults++];
+    TRY(ARRAY_RESIZE(r->faults, r->n_faults + 1));
+    struct doctor_fault *f = &r->faults[r->n_faults++];
     *f = (struct doctor_fault){.session = session ? strdup(session) : NULL};
     va_list ap;
     va_start(ap, fmt);
@@ -156,9 +151,7 @@ static int list_sessions(struct examination *x, struct err *err) {
                        (int64_t)sqlite3_column_int64(s, 0));
             continue;
         }
-        struct id *grown = realloc(x->ids, (x->n_ids + 1) * sizeof *grown);
-        if (grown) x->ids = grown;
-        char *copy = grown ? strdup(id) : NULL;
+        char *copy = ARRAY_RESIZE(x->ids, x->n_ids + 1) == 0 ? strdup(id) : NULL;
         if (!copy)
             rc = err_set(err, E_NOMEM, "no memory to list the sessions");
         else
@@ -267,13 +260,9 @@ static int make_indexes_anew(struct store_db *db, void *ctx, struct err *err) {
 }
 
 static bool is_sound(struct store_db *db) {
-    sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(db->sql, "PRAGMA integrity_check(1)", -1, &s, NULL) != SQLITE_OK)
-        return false;
-    bool sound =
-        sqlite3_step(s) == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(s, 0), "ok") == 0;
-    sqlite3_finalize(s);
-    return sound;
+    char verdict[8];
+    int rc = store_db_text(db, "PRAGMA integrity_check(1)", verdict, sizeof verdict, NULL);
+    return rc == 0 && strcmp(verdict, "ok") == 0;
 }
 
 // A repair that fails is one more fault of the report.

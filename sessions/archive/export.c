@@ -144,7 +144,7 @@ static void write_column(struct json_writer *w, const struct column *c, const vo
         json_put_string(w, name, text);
         break;
     case COLUMN_OBJECT:
-        json_put_raw(w, name, text, strlen(text));
+        if (text) json_put_raw(w, name, text, strlen(text)); // optional ones are left out
         break;
     case COLUMN_BYTES:
         snprintf(base64, sizeof base64, "%s_base64", name);
@@ -159,6 +159,13 @@ static void write_column(struct json_writer *w, const struct column *c, const vo
     default: // in no file
         break;
     }
+}
+
+static bool is_left_out(const struct column *c, const void *record) {
+    if (!(c->flags & COLUMN_SPARSE)) return false;
+    if (c->type == COLUMN_INT) return *(const int64_t *)column_field(c, record) == 0;
+    if (c->type == COLUMN_INT32) return *(const int32_t *)column_field(c, record) == 0;
+    return c->type >= COLUMN_TEXT && !column_pointer(c, record);
 }
 
 static void write_output(struct json_writer *w, const struct stored_turn *t) {
@@ -177,7 +184,7 @@ static void write_record(struct json_writer *w, const char *key, const struct re
     for (size_t i = 0; i < table->n; i++) {
         const struct column *c = &table->columns[i];
         if (c->type == COLUMN_OUTPUT) write_output(w, turn);
-        if (!(c->flags & COLUMN_UNSENT)) write_column(w, c, record);
+        if (!(c->flags & COLUMN_UNSENT) && !is_left_out(c, record)) write_column(w, c, record);
     }
     json_close(w, '}');
 }

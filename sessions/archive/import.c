@@ -253,8 +253,11 @@ static int read_column(const struct reader *r, const struct column *c, void *rec
 // Files of version 1 lack the columns of schema 2. Later columns may be absent from any file.
 static bool is_absent(const struct reader *r, const struct column *c) {
     bool late = c->since > 2 || (c->flags & COLUMN_LATE);
+    char base64[64];
+    snprintf(base64, sizeof base64, "%s_base64", column_name(c));
     return (c->since == 2 && r->linear) ||
-           (late && !cJSON_GetObjectItemCaseSensitive(r->at, column_name(c)));
+           (late && !cJSON_GetObjectItemCaseSensitive(r->at, column_name(c)) &&
+            !cJSON_GetObjectItemCaseSensitive(r->at, base64));
 }
 
 // For an absent column. Texts stay NULL.

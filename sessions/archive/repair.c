@@ -5,7 +5,6 @@
 #include "sessions/archive/rules.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void replace(char **s, const char *with, bool *failed) {
     free(*s);
@@ -51,14 +50,6 @@ static void repair_output(struct stored_turn *t, bool *failed) {
     t->rec.n_output = (int64_t)k->n;
 }
 
-static int64_t log_end(const struct stored_session *s, int64_t turn) {
-    for (; turn >= 0; turn = s->turns[turn].rec.parent) {
-        const struct turn_record *r = &s->turns[turn].rec;
-        if (r->log_first >= 0) return r->log_first + r->n_input + r->n_output;
-    }
-    return 0;
-}
-
 // After a missing turn the others are renumbered. An invalid parent becomes the turn before.
 static void repair_tree(struct stored_session *s) {
     int64_t n_turns = (int64_t)s->n_turns;
@@ -83,13 +74,13 @@ static void repair_turns(struct stored_session *s, bool *failed) {
             r->log_first = -1;
             continue;
         }
-        r->log_first = log_end(s, r->parent);
+        r->log_first = stored_session_log_end(s, r->parent);
         r->n_input = (int64_t)r->n_input_ids;
         int64_t end = r->log_first + r->n_input + r->n_output;
         if (end > longest) longest = end;
     }
     s->rec.n_turns = (int64_t)s->n_turns;
-    s->rec.n_tokens = log_end(s, s->rec.head);
+    s->rec.n_tokens = stored_session_log_end(s, s->rec.head);
     if (s->rec.session_len < longest) s->rec.session_len = longest;
 }
 

@@ -2,7 +2,6 @@
 #include "sessions/archive/rules.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "engine/engine.h"
 #include "sessions/store/record.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,10 +16,8 @@ static bool is_text(const char *s, int64_t min, int64_t max) {
 }
 
 static bool is_end(const char *reason) {
-    static const char *const reasons[] = {"eos",      "stop",  "length",     "cancelled",
-                                          "deadline", "error", "interrupted"};
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (strcmp(reason, reasons[i]) == 0) return true;
+    for (int i = 0; i < N_TURN_FINISHES; i++)
+        if (strcmp(reason, turn_finish_names[i]) == 0) return true;
     return false;
 }
 

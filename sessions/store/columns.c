@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "sessions/store/record.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +43,7 @@ enum {
     IDENTITY = COLUMN_IDENTITY,
     LATE = COLUMN_LATE,
     NULLABLE = COLUMN_NULL,
+    SPARSE = COLUMN_SPARSE,
 };
 
 static const struct column models[] = {
@@ -83,6 +83,15 @@ static const struct column sessions[] = {
     C(stored_bytes, NUMBER " DEFAULT 0", INT, 6, .flags = UNSENT),
     C(seq, NUMBER, INT, 1),
     C(seq_reserved, NUMBER, INT, 1, .flags = LATE),
+    C(prompt_kind, "INTEGER", INT32, 8, .flags = FIXED | SPARSE, .max = RECORD_PROMPT_PREFIX),
+    C(prompt_task, "TEXT", TEXT, 8, .flags = FIXED | NULLABLE | SPARSE, .min = 1,
+      .max = PROMPT_NAME_MAX),
+    C(prompt_hash, "TEXT", TEXT, 8, .flags = FIXED | NULLABLE | SPARSE, .min = PROMPT_HASH_DIGITS,
+      .max = PROMPT_HASH_DIGITS),
+    C(prompt_rows, "INTEGER", INT, 8, .flags = FIXED | SPARSE, .max = PROMPT_MAX_ROWS),
+    C(prompt_width, "INTEGER", INT, 8, .flags = FIXED | SPARSE),
+    // In a table of its own (write.c): an update of a session's row would write it again.
+    C(prompt_data, NULL, BYTES, 8, COUNT(prompt_bytes), .flags = NULLABLE | SPARSE, .read = "NULL"),
 };
 
 #undef RECORD
@@ -111,6 +120,8 @@ static const struct column turns[] = {
       .fallback_text = "interrupted"),
     C(error_code, "TEXT", SHORT, 1, SIZE(error_code)),
     C(error_message, "TEXT", TEXT, 1, .flags = NULLABLE, .max = MESSAGE_BYTES),
+    C(context, "TEXT", OBJECT, 7, .flags = NULLABLE),
+    C(branch, "TEXT", OBJECT, 8, .flags = NULLABLE | SPARSE),
     F(log_tokens, numbers.log_tokens, NUMBER, INT, 1),
     F(kept_tokens, numbers.kept_tokens, NUMBER, INT, 1),
     F(computed_tokens, numbers.computed_tokens, NUMBER, INT, 1),
@@ -119,6 +130,7 @@ static const struct column turns[] = {
     F(first_token_us, numbers.first_token_us, NUMBER, INT, 1),
     F(decode_us, numbers.decode_us, NUMBER, INT, 1),
     F(resume_us, numbers.resume_us, NUMBER " DEFAULT 0", INT, 4), // 0 of older turns: not known
+    F(paused_us, numbers.paused_us, NUMBER " DEFAULT 0", INT, 7), // a part of the others before
     F(cache_source, numbers.source, WORDS, NAME, 1, .name_of = cache_source_name),
     C(instance, WORDS, TEXT, 1, .flags = FIXED, .max = NAME_BYTES),
     C(build, WORDS, TEXT, 1, .flags = FIXED, .max = NAME_BYTES),

@@ -38,6 +38,7 @@ enum column_flags {
     COLUMN_UNSENT = 4,   // not in files, and not checked by itself
     COLUMN_IDENTITY = 8, // a repair cannot make it up
     COLUMN_LATE = 16,    // files before it have none
+    COLUMN_SPARSE = 32,  // left out of files where it is 0 or null
 };
 struct column {
     const char *param; // ":name"

@@ -2,55 +2,40 @@
 #include "sessions/store/db.h"
 #include "base/err.h"
 #include "sessions/store/columns.h"
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define SQL_BYTES 65536
 
-static int code_of(int sqlite_rc) {
-    switch (sqlite_rc & 0xff) {
-    case SQLITE_FULL:
-        return E_FULL;
-    case SQLITE_READONLY:
-    case SQLITE_PERM:
-    case SQLITE_CANTOPEN:
-        return E_DENIED;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return E_BUSY;
-    case SQLITE_NOTADB:
-        return E_FORMAT;
-    case SQLITE_CORRUPT:
-        return E_CORRUPT;
-    case SQLITE_NOMEM:
-        return E_NOMEM;
-    case SQLITE_TOOBIG:
-        return E_LIMIT;
-    case SQLITE_CONSTRAINT: // a taken id is write.c's; any other is our fault
-        return E_INTERNAL;
-    default:
-        return E_IO;
-    }
-}
+// All other failures are E_IO.
+static const struct {
+    int sqlite, code;
+    const char *sentence; // NULL: SQLite's
+} failures[] = {
+    {SQLITE_NOTADB, E_FORMAT, "not an SQLite database"},
+    {SQLITE_FULL, E_FULL, "no space left for the database"},
+    {SQLITE_READONLY, E_DENIED, "the database is read-only"},
+    {SQLITE_BUSY, E_BUSY, "the database is locked by another process"},
+    {SQLITE_PERM, E_DENIED, NULL},
+    {SQLITE_CANTOPEN, E_DENIED, NULL},
+    {SQLITE_LOCKED, E_BUSY, NULL},
+    {SQLITE_NOMEM, E_NOMEM, NULL},
+    {SQLITE_TOOBIG, E_LIMIT, NULL},
+    {SQLITE_CONSTRAINT, E_INTERNAL, NULL}, // a taken id is write.c's; any other is our fault
+};
 
 int store_db_error(struct store_db *db, struct err *err) {
     int rc = db->sql ? sqlite3_extended_errcode(db->sql) : SQLITE_NOMEM;
     const char *text = db->sql ? sqlite3_errmsg(db->sql) : "out of memory";
-    switch (rc & 0xff) {
-    case SQLITE_NOTADB:
-        return err_set(err, E_FORMAT, "%s: not an SQLite database", db->path);
-    case SQLITE_CORRUPT:
+    if ((rc & 0xff) == SQLITE_CORRUPT)
         return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, text);
-    case SQLITE_FULL:
-        return err_set(err, E_FULL, "%s: no space left for the database", db->path);
-    case SQLITE_READONLY:
-        return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
-    case SQLITE_BUSY:
-        return err_set(err, E_BUSY, "%s: the database is locked by another process", db->path);
-    default:
-        return err_set(err, code_of(rc), "%s: %s", db->path, text);
-    }
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        if (failures[i].sqlite == (rc & 0xff))
+            return err_set(err, failures[i].code, "%s: %s", db->path,
+                           failures[i].sentence ? failures[i].sentence : text);
+    return err_set(err, E_IO, "%s: %s", db->path, text);
 }
 
 void store_hide_path(const char *path, struct err *err) {
@@ -92,6 +77,17 @@ int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err 
     return rc;
 }
 
+int store_db_text(struct store_db *db, const char *sql, char *out, size_t size, struct err *err) {
+    sqlite3_stmt *s;
+    if (sqlite3_prepare_v2(db->sql, sql, -1, &s, NULL) != SQLITE_OK) return store_db_error(db, err);
+    const char *text =
+        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    int rc = text ? 0 : store_db_error(db, err);
+    snprintf(out, size, "%s", text ? text : "");
+    sqlite3_finalize(s);
+    return rc;
+}
+
 int store_db_prepare(struct store_db *db, const char *sql, unsigned flags, sqlite3_stmt **out,
                      struct err *err) {
     struct buf text;
@@ -105,19 +101,43 @@ int store_db_prepare(struct store_db *db, const char *sql, unsigned flags, sqlit
     return rc;
 }
 
-sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err) {
-    sqlite3_stmt **s = &db->stmts[which];
-    if (!*s && store_db_prepare(db, store_sql_text(which), SQLITE_PREPARE_PERSISTENT, s, err) < 0)
+sqlite3_stmt *store_db_stmt(struct store_db *db, const char *sql, struct err *err) {
+    struct store_stmt *s = db->stmts;
+    while (s->sql && s->sql != sql) s++;
+    assert(s < db->stmts + STORE_STMTS - 1);
+    if (!s->sql && store_db_prepare(db, sql, SQLITE_PREPARE_PERSISTENT, &s->stmt, err) < 0)
         return NULL;
-    sqlite3_reset(*s);
-    sqlite3_clear_bindings(*s);
-    return *s;
+    s->sql = sql;
+    sqlite3_reset(s->stmt);
+    sqlite3_clear_bindings(s->stmt);
+    return s->stmt;
+}
+
+sqlite3_stmt *store_db_bind(struct store_db *db, const char *sql, const int64_t *values, int n,
+                            struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, sql, err);
+    for (int i = 0; s && i < n; i++) sqlite3_bind_int64(s, i + 1, values[i]);
+    return s;
 }
 
 int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
     int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : store_db_error(db, err);
     sqlite3_reset(s); // ends the read; the bound values may be freed
     return rc;
+}
+
+int store_db_run(struct store_db *db, const char *sql, const int64_t *values, int n,
+                 struct err *err) {
+    sqlite3_stmt *s = store_db_bind(db, sql, values, n, err);
+    return s ? store_db_step_done(db, s, err) : err->code;
+}
+
+bool store_db_row(struct store_db *db, sqlite3_stmt *s, int *rc, struct err *err) {
+    int step = *rc == 0 ? sqlite3_step(s) : SQLITE_DONE;
+    if (step == SQLITE_ROW) return true;
+    if (step != SQLITE_DONE && !db->salvage) *rc = store_db_error(db, err);
+    sqlite3_reset(s);
+    return false;
 }
 
 void store_db_checkpoint(struct store_db *db, enum store_checkpoint how) {

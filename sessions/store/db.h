@@ -7,60 +7,29 @@
 
 #define STORE_APPLICATION_ID 0x50524c59 // "PRLY"
 
-enum store_sql {
-    SQL_MODEL_ADD,
-    SQL_SESSION_ADD,
-    SQL_SESSION_SET,
-    SQL_TITLE_DROP,
-    SQL_TITLE_ADD,
-    SQL_TURN_ADD,
-    SQL_TURN_SET,
-    SQL_TOKENS_DROP,
-    SQL_TOKENS_ADD,
-    SQL_EVENT_ADD,
-    SQL_WORDS_ADD,
-    SQL_WORDS_SET,
-    SQL_FORK_TURN,
-    SQL_FORK_TOKENS,
-    SQL_FORK_WORDS,
-    SQL_PROBE,
-    SQL_WORDS_DROP,
-    SQL_SESSION_DROP,
-    SQL_WORDS_OPTIMIZE,
-    SQL_WORDS_MERGE,
-    SQL_UNMERGED_SET,
-    SQL_UNMERGED_CLEAR,
-    SQL_ORIGINS_GET,
-    SQL_KEY_GET,
-    SQL_KEYS_GET,
-    SQL_CUT_OFF_GET,
-    SQL_TURNS_GET,
-    SQL_TOKENS_GET,
-    SQL_EVENTS_GET,
-    SQL_UNFINISHED_GET,
-    SQL_ROW_GET,
-    SQL_IMPORTED_GET,
-    SQL_DATA_VERSION,
-    SQL_COUNT
-};
 #define STORE_FILES 3 // the database, its log, the index of that
 struct store_file {   // as it was first seen; ino 0: not yet
     dev_t dev;
     ino_t ino;
     int64_t size; // the largest
 };
+#define STORE_STMTS 48 // more than there are
+struct store_stmt {
+    const char *sql; // NULL: free, and so are those behind it
+    sqlite3_stmt *stmt;
+};
 struct store_db {
     sqlite3 *sql;
-    char *path;                     // of a symbolic link its target
-    int lock_fd;                    // -1: none (memory, readers)
-    int file_fd;                    // the database itself, for its lock; -1: none
-    int n_writing;                  // nested store_db_write_begin
-    sqlite3_stmt *stmts[SQL_COUNT]; // prepared at first use
-    int wal_frames;                 // since the last full checkpoint
-    bool deleted;                   // the log holds bytes of deleted rows
-    bool unmerged;                  // the index of words does too, in older segments
-    bool merging, again;            // the index is being merged; a deletion since then
-    int64_t data_version;           // other connections' commits at the last look (news.c)
+    char *path;                           // of a symbolic link its target
+    int lock_fd;                          // -1: none (memory, readers)
+    int file_fd;                          // the database itself, for its lock; -1: none
+    int n_writing;                        // nested store_db_write_begin
+    struct store_stmt stmts[STORE_STMTS]; // prepared at first use, then kept
+    int wal_frames;                       // since the last full checkpoint
+    bool deleted;                         // the log holds bytes of deleted rows
+    bool unmerged;                        // the index of words does too, in older segments
+    bool merging, again;                  // the index is being merged; a deletion since then
+    int64_t data_version;                 // other connections' commits at the last look (news.c)
     int64_t *imported; // (n_imported) keys of imported sessions at that look, ascending
     size_t n_imported;
     struct store_file files[STORE_FILES];
@@ -91,6 +60,9 @@ int store_lock_visit(struct store_db *db, struct err *err); // a guest's: opens 
 // A server has the database. Not while this process has it open with SQLite: closing the descriptor
 // would drop SQLite's locks.
 bool store_lock_is_held(const struct store_db *db);
+long store_lock_holder(int fd); // the process that the lock file names; 0: none
+// WAL mode needs shared memory and reliable locks: E_UNSUPPORTED where the file system has neither.
+int store_refuse_network(const char *path, int fd, struct err *err);
 // One process at a time writes or checkpoints. Waits up to 2 s, then E_BUSY. Nests. Fails as
 // store_watch does.
 int store_db_write_begin(struct store_db *db, struct err *err);
@@ -121,10 +93,23 @@ int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err 
 // Expands and prepares a statement. The caller finalizes it.
 int store_db_prepare(struct store_db *db, const char *sql, unsigned flags, sqlite3_stmt **out,
                      struct err *err);
-// The prepared statement, reset; NULL and *err on failure.
-sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err);
-int store_db_step_done(struct store_db *db, sqlite3_stmt *s,
-                       struct err *err); // runs one that returns no rows
+// The prepared statement, reset; NULL and *err on failure. sql is static: its address names the
+// statement.
+sqlite3_stmt *store_db_stmt(struct store_db *db, const char *sql, struct err *err);
+// The same with its first parameters bound: NUMBERS(key, turn).
+sqlite3_stmt *store_db_bind(struct store_db *db, const char *sql, const int64_t *values, int n,
+                            struct err *err);
+#define NUMBERS(...)                                                                               \
+    (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+// Statements that return no rows: store_db_step_done after binding, or both in one call.
+int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err);
+int store_db_run(struct store_db *db, const char *sql, const int64_t *values, int n,
+                 struct err *err);
+// `int rc = 0; while (store_db_row(db, s, &rc, err)) rc = take(s);` walks the rows and resets s at
+// the end. A failure is in rc, and none of a damaged file where db->salvage is set.
+bool store_db_row(struct store_db *db, sqlite3_stmt *s, int *rc, struct err *err);
+// The one row's one text, in out.
+int store_db_text(struct store_db *db, const char *sql, char *out, size_t size, struct err *err);
 
 // schema.c
 int store_schema_version(void);
@@ -145,11 +130,6 @@ int store_words_fill(struct store_db *db, struct err *err);
     "owner_tag(s.owner) || coalesce(CAST(t.input_text AS TEXT), '') || char(10) || "               \
     "coalesce((SELECT group_concat(CAST(p.text AS TEXT), '') FROM (SELECT text FROM tokens "       \
     "WHERE session = t.session AND turn = t.turn ORDER BY first) p), '')"
-
-// statements.c: with columns.h's lists, which store_db_prepare expands.
-const char *store_sql_text(enum store_sql which);
-// Rows of {sessions:reads}.
-#define STORE_SESSIONS "SELECT {sessions:reads} FROM sessions s JOIN models m ON m.key = s.model "
 
 // write.c: within a transaction
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err);
@@ -189,8 +169,14 @@ int store_read_part(struct store_db *db, const struct store_part *p, struct stor
 int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct err *err);
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
                    struct err *err); // E_NOTFOUND
-// owner NULL: all owners.
+// owner NULL: all owners. 1: a slice of a search is done, and there is more to look up.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
+// search.c: the next slice of list->search, all of it unless list->sliced. 1: there is more. The
+// sessions that have all words (or any, without a search), and the end.
+struct store_search;
+int store_search_step(struct store_db *db, struct store_list *list, struct err *err);
+bool store_search_has(const struct store_search *s, int64_t key);
+void store_search_free(struct store_search *s);
 // Numbers of new sessions. The server counts up in memory, below STORE_IMPORT_KEYS; imports, which
 // it does not see, draw random ones from there on.
 #define STORE_IMPORT_KEYS (INT64_C(1) << 52)

@@ -17,7 +17,7 @@
 #define N_OF(a) (int)(sizeof(a) / sizeof *(a))
 
 // WAL mode needs shared memory and reliable locks. Network file systems have neither.
-static int refuse_network(const char *path, int fd, struct err *err) {
+int store_refuse_network(const char *path, int fd, struct err *err) {
     static const struct {
         unsigned long magic;
         const char *name;
@@ -34,12 +34,10 @@ static int refuse_network(const char *path, int fd, struct err *err) {
     return 0;
 }
 
-static void lock_holder(int fd, char out[48]) {
+long store_lock_holder(int fd) {
     char pid[24] = "";
     ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
-    out[0] = '\0';
-    if (n > 0 && strtol(pid, NULL, 10) > 0)
-        snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
+    return n > 0 && strtol(pid, NULL, 10) > 0 ? strtol(pid, NULL, 10) : 0;
 }
 
 // The kernel drops the lock with the process, however that ends.
@@ -67,15 +65,16 @@ static int lock_file(struct store_db *db, struct err *err) {
 }
 
 int store_lock_take(struct store_db *db, struct err *err) {
-    char pid[24], holder[48];
+    char pid[24], holder[48] = "";
     TRY(store_lock_visit(db, err));
     int fd = db->lock_fd;
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK) return err_errno(err, "%s.lock", db->path);
-        lock_holder(fd, holder);
+        long process = store_lock_holder(fd);
+        if (process) snprintf(holder, sizeof holder, " (process %ld)", process);
         return err_set(err, E_BUSY, "%s: in use by another Parley%s", db->path, holder);
     }
-    TRY(refuse_network(db->path, fd, err));
+    TRY(store_refuse_network(db->path, fd, err));
     TRY(lock_file(db, err));
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)

@@ -3,37 +3,29 @@
 // SQLite counts the commits of other connections; the query reads shared memory alone. When that
 // count has moved, the keys of imported sessions (from STORE_IMPORT_KEYS on) are compared with
 // those of the last look. Imports are the only writes beside the server (lock.c).
+#include "base/array.h"
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <stdlib.h>
 
 // *keys: (*n) ascending; the caller frees it.
 static int read_keys(struct store_db *db, int64_t **keys, size_t *n, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_IMPORTED_GET, err);
+    sqlite3_stmt *s = store_db_bind(db, "SELECT key FROM sessions WHERE key >= ?1 ORDER BY key",
+                                    NUMBERS(STORE_IMPORT_KEYS), err);
     size_t cap = 0;
-    int step;
+    int rc = 0;
     *keys = NULL;
     *n = 0;
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, STORE_IMPORT_KEYS);
-    while ((step = sqlite3_step(s)) == SQLITE_ROW) {
-        if (*n == cap) {
-            cap = cap ? cap * 2 : 64;
-            int64_t *grown = realloc(*keys, cap * sizeof *grown);
-            if (!grown) break;
-            *keys = grown;
-        }
-        (*keys)[(*n)++] = sqlite3_column_int64(s, 0);
+    while (store_db_row(db, s, &rc, err)) {
+        rc = ARRAY_RESERVE(*keys, cap, *n + 1);
+        if (rc == 0) (*keys)[(*n)++] = sqlite3_column_int64(s, 0);
     }
-    int rc = step == SQLITE_DONE  ? 0
-             : step == SQLITE_ROW ? err_set(err, E_NOMEM, "no memory for the imported sessions")
-                                  : store_db_error(db, err);
-    sqlite3_reset(s);
     if (rc < 0) {
         free(*keys);
         *keys = NULL;
     }
-    return rc;
+    return rc == E_NOMEM ? err_set(err, rc, "no memory for the imported sessions") : rc;
 }
 
 int store_news_init(struct store_db *db, struct err *err) {
@@ -62,7 +54,7 @@ static int read_new(struct store_db *db, const int64_t *now, size_t n, struct st
 }
 
 int store_news_read(struct store_db *db, struct store_list *out, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_DATA_VERSION, err);
+    sqlite3_stmt *s = store_db_stmt(db, "PRAGMA data_version", err);
     if (!s) return err->code;
     int rc = sqlite3_step(s) == SQLITE_ROW ? 0 : store_db_error(db, err);
     int64_t version = rc == 0 ? sqlite3_column_int64(s, 0) : 0, *now;

@@ -57,32 +57,18 @@ static int apply_settings(struct store_db *db, const char *const *settings, int 
 }
 
 static int switch_to_wal(struct store_db *db, struct err *err) {
-    sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(db->sql, "PRAGMA journal_mode = WAL", -1, &s, NULL) != SQLITE_OK)
-        return store_db_error(db, err);
-    int rc = 0;
-    if (sqlite3_step(s) != SQLITE_ROW)
-        rc = store_db_error(db, err);
-    else if (strcmp((const char *)sqlite3_column_text(s, 0), "wal") != 0 && !is_memory(db->path))
-        rc = err_set(err, E_UNSUPPORTED,
-                     "%s: the file system does not allow SQLite's write-ahead log", db->path);
-    sqlite3_finalize(s);
-    return rc;
+    char mode[16];
+    TRY(store_db_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode, err));
+    if (strcmp(mode, "wal") == 0 || is_memory(db->path)) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "%s: the file system does not allow SQLite's write-ahead log", db->path);
 }
 
 static int check(struct store_db *db, const char *pragma, struct err *err) {
-    sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(db->sql, pragma, -1, &s, NULL) != SQLITE_OK)
-        return store_db_error(db, err);
-    int rc = 0;
-    const char *verdict =
-        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
-    if (!verdict)
-        rc = store_db_error(db, err);
-    else if (strcmp(verdict, "ok") != 0)
-        rc = err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, verdict);
-    sqlite3_finalize(s);
-    return rc;
+    char verdict[256];
+    TRY(store_db_text(db, pragma, verdict, sizeof verdict, err));
+    if (strcmp(verdict, "ok") == 0) return 0;
+    return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, verdict);
 }
 
 // A check reads the whole file, and the time of a start must not grow with the file. Of a large
@@ -254,10 +240,7 @@ static int open_reader(struct store_db *db, const char *path, bool salvage, stru
     int rc;
     struct err first = {0};
     TRY(init(db, path, false, err));
-    if (access(path, R_OK) < 0) {
-        rc = err_errno(err, "%s", path);
-        goto close;
-    }
+    if (access(path, R_OK) < 0) TRY_GOTO(close, err_errno(err, "%s", path));
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
     rc = begin_reading(db, salvage, &first);
     if (rc == E_DENIED) {
@@ -280,7 +263,7 @@ int store_db_open_salvage(struct store_db *db, const char *path, struct err *err
 }
 
 void store_db_close(struct store_db *db, bool checkpoint) {
-    for (int i = 0; i < SQL_COUNT; i++) sqlite3_finalize(db->stmts[i]);
+    for (int i = 0; i < STORE_STMTS; i++) sqlite3_finalize(db->stmts[i].stmt);
     store_news_release(db);
     // SQLite's last connection checkpoints when it closes, which must not meet a guest's
     // transaction. A guest that holds the lock for 2 s is stuck: leave the log to the next start.

@@ -1,4 +1,5 @@
 // Whole sessions and lists of them. A record that contradicts itself is E_CORRUPT with its id.
+#include "base/array.h"
 #include "base/err.h"
 #include "base/random_id.h"
 #include "sessions/store/db.h"
@@ -8,6 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char SQL_KEY_GET[] = "SELECT key FROM sessions WHERE id = ?1 AND owner = ?2";
+static const char SQL_KEYS_GET[] =
+    "SELECT min(key), count(*), group_concat(owner, ', ') FROM sessions WHERE id = "
+    "?1";
 
 // Of a part's arrays: bytes of one token.
 static size_t bytes_each(const struct column *c, size_t n_alternatives) {
@@ -80,15 +86,13 @@ static int append_part(sqlite3_stmt *s, struct token_run *r, size_t n_alt, bool 
 }
 
 static int read_tokens(struct store_db *db, int64_t key, struct stored_turn *t, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_TOKENS_GET, err);
+    sqlite3_stmt *s = store_db_bind(
+        db, "SELECT {tokens:reads} FROM tokens WHERE session = ?1 AND turn = ?2 ORDER BY first",
+        NUMBERS(key, t->rec.turn), err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, key);
-    sqlite3_bind_int64(s, 2, t->rec.turn);
-    int rc = 0, step = SQLITE_DONE;
-    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW)
+    int rc = 0;
+    while (store_db_row(db, s, &rc, err))
         rc = append_part(s, &t->tokens, (size_t)t->rec.n_alternatives, db->salvage);
-    if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
-    sqlite3_reset(s);
     return rc > 0 ? 0 : rc;
 }
 
@@ -96,20 +100,16 @@ static int read_tokens(struct store_db *db, int64_t key, struct stored_turn *t, 
 static int read_turns(struct store_db *db, struct stored_session *out, int64_t first, int64_t end,
                       struct err *err) {
     size_t before = out->n_turns;
-    sqlite3_stmt *s = store_db_stmt(db, SQL_TURNS_GET, err);
+    sqlite3_stmt *s =
+        store_db_bind(db,
+                      "SELECT {turns:reads} FROM turns WHERE session = ?1 AND turn >= ?2 AND turn "
+                      "< ?3 ORDER BY turn",
+                      NUMBERS(out->rec.key, first, end), err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, out->rec.key);
-    sqlite3_bind_int64(s, 2, first);
-    sqlite3_bind_int64(s, 3, end);
-    int rc = 0, step = SQLITE_DONE;
-    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) {
-        struct stored_turn *grown = realloc(out->turns, (out->n_turns + 1) * sizeof *grown);
-        if (!grown) {
-            rc = E_NOMEM;
-            break;
-        }
-        out->turns = grown;
-        struct stored_turn *t = &grown[out->n_turns++];
+    int rc = 0;
+    while (store_db_row(db, s, &rc, err)) {
+        if ((rc = ARRAY_RESIZE(out->turns, out->n_turns + 1)) < 0) continue;
+        struct stored_turn *t = &out->turns[out->n_turns++];
         *t = (struct stored_turn){0};
         rc = row_read(s, &record_tables[TABLE_TURNS], &t->rec, db->salvage);
         if (rc == 0 && !db->salvage && t->rec.turn != first + (int64_t)(out->n_turns - before) - 1)
@@ -122,62 +122,59 @@ static int read_turns(struct store_db *db, struct stored_session *out, int64_t f
                 out->rec.seq_reserved = t->tokens.seq_reserved;
         }
     }
-    if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
-    sqlite3_reset(s);
     return rc;
 }
 
 // Appends at most n events of the numbers (after, upto].
 static int read_events(struct store_db *db, struct stored_session *out, int64_t after, int64_t upto,
                        int64_t n, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_EVENTS_GET, err);
+    sqlite3_stmt *s =
+        store_db_bind(db,
+                      "SELECT {events:reads} FROM events WHERE session = ?1 AND seq > ?2 AND seq "
+                      "<= ?3 ORDER BY seq LIMIT ?4",
+                      NUMBERS(out->rec.key, after, upto, n), err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, out->rec.key);
-    sqlite3_bind_int64(s, 2, after);
-    sqlite3_bind_int64(s, 3, upto);
-    sqlite3_bind_int64(s, 4, n);
-    int rc = 0, step = SQLITE_DONE;
-    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) {
-        struct event_record *grown = realloc(out->events, (out->n_events + 1) * sizeof *grown);
-        if (!grown) {
-            rc = E_NOMEM;
-            break;
-        }
-        out->events = grown;
-        struct event_record *e = &grown[out->n_events++];
+    int rc = 0;
+    while (store_db_row(db, s, &rc, err)) {
+        if ((rc = ARRAY_RESIZE(out->events, out->n_events + 1)) < 0) continue;
+        struct event_record *e = &out->events[out->n_events++];
         *e = (struct event_record){0};
         rc = row_read(s, &record_tables[TABLE_EVENTS], e, false);
         if (rc < 0 && db->salvage) out->n_events--, rc = 0;
     }
-    if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
-    sqlite3_reset(s);
     return rc;
 }
 
 static int read_origins(struct store_db *db, struct stored_session *out, struct err *err) {
-    sqlite3_stmt *s = out->rec.forked_from ? store_db_stmt(db, SQL_ORIGINS_GET, err) : NULL;
-    if (!s) return out->rec.forked_from ? err->code : 0;
+    if (!out->rec.forked_from) return 0;
+    // Ids are given again once a session is gone, so that the way may go round.
+    sqlite3_stmt *s = store_db_stmt(
+        db,
+        "WITH RECURSIVE up (id, n) AS (SELECT forked_from, 1 FROM sessions WHERE key = ?1 UNION ALL"
+        " SELECT s.forked_from, n + 1 FROM up JOIN sessions s ON s.id = up.id AND s.owner = ?2 AND"
+        " n < ?3) SELECT id FROM up WHERE id IS NOT NULL ORDER BY n",
+        err);
+    if (!s) return err->code;
     sqlite3_bind_int64(s, 1, out->rec.key);
     sqlite3_bind_text(s, 2, out->rec.owner, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(s, 3, RECORD_ORIGINS);
+    sqlite3_bind_int64(s, 3, RECORD_ORIGINS); // at most so many rows
     bool failed = false;
-    int step = SQLITE_DONE;
-    while (!failed && out->n_origins < RECORD_ORIGINS && (step = sqlite3_step(s)) == SQLITE_ROW) {
+    int rc = 0;
+    while (store_db_row(db, s, &rc, err)) {
         char *id = record_strdup((const char *)sqlite3_column_text(s, 0), &failed);
         if (id) out->origins[out->n_origins++] = id;
+        if (failed) rc = E_NOMEM;
     }
-    int rc = failed                                                      ? E_NOMEM
-             : step != SQLITE_DONE && step != SQLITE_ROW && !db->salvage ? store_db_error(db, err)
-                                                                         : 0;
-    sqlite3_reset(s);
     return rc;
 }
 
 static int read_row(struct store_db *db, int64_t key, bool salvage, struct session_record *out,
                     struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_ROW_GET, err);
+    sqlite3_stmt *s = store_db_bind(
+        db,
+        "SELECT {sessions:reads} FROM sessions s JOIN models m ON m.key = s.model WHERE s.key = ?1",
+        NUMBERS(key), err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, key);
     int step = sqlite3_step(s);
     int rc = step == SQLITE_ROW    ? row_read(s, &record_tables[TABLE_SESSIONS], out, salvage)
              : step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no such session")
@@ -186,8 +183,26 @@ static int read_row(struct store_db *db, int64_t key, bool salvage, struct sessi
     return rc == E_NOMEM ? err_set(err, rc, "no memory to read a session") : rc;
 }
 
+// Of a table without a task.
+static int read_prompt(struct store_db *db, int64_t key, struct session_record *out,
+                       struct err *err) {
+    bool failed = false;
+    int rc = 0;
+    if (!out->prompt_hash || out->prompt_task) return 0;
+    sqlite3_stmt *s =
+        store_db_bind(db, "SELECT data FROM prompts WHERE session = ?1", NUMBERS(key), err);
+    if (!s) return err->code;
+    while (store_db_row(db, s, &rc, err)) {
+        out->prompt_bytes = (size_t)sqlite3_column_bytes(s, 0);
+        out->prompt_data = record_memdup(sqlite3_column_blob(s, 0), out->prompt_bytes, &failed);
+        if (failed) rc = err_set(err, E_NOMEM, "no memory to read a session");
+    }
+    return rc;
+}
+
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
-    return read_row(db, key, db->salvage, out, err);
+    TRY(read_row(db, key, db->salvage, out, err));
+    return read_prompt(db, key, out, err);
 }
 
 int store_read_session(struct store_db *db, int64_t key, struct stored_session **out,
@@ -221,6 +236,16 @@ fail:
     return rc;
 }
 
+// Takes what was read, or frees it.
+static int give(struct store_db *db, struct stored_session *part, int rc,
+                struct stored_session **out, struct err *err) {
+    *out = rc == 0 ? part : NULL;
+    if (rc < 0) stored_session_free(part);
+    if (rc < 0 && err->code == 0)
+        err_set(err, rc, "%s: a part of a session cannot be read", db->path);
+    return rc;
+}
+
 int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err) {
     struct stored_session *stored = calloc(1, sizeof *stored);
@@ -232,13 +257,7 @@ int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, siz
         for (end = i + 1; end < n && turns[end] == turns[end - 1] + 1;) end++;
         rc = read_turns(db, stored, turns[i], turns[end - 1] + 1, err);
     }
-    if (rc == 0) {
-        *out = stored;
-        return 0;
-    }
-    stored_session_free(stored);
-    if (err->code == 0) err_set(err, rc, "%s: turns of a session cannot be read", db->path);
-    return rc;
+    return give(db, stored, rc, out, err);
 }
 
 int store_read_part(struct store_db *db, const struct store_part *p, struct stored_session **out,
@@ -249,19 +268,14 @@ int store_read_part(struct store_db *db, const struct store_part *p, struct stor
     err->code = 0;
     int rc = read_turns(db, part, p->turn, p->end, err);
     if (rc == 0 && p->n_events) rc = read_events(db, part, p->after, p->upto, p->n_events, err);
-    if (rc == 0) {
-        *out = part;
-        return 0;
-    }
-    stored_session_free(part);
-    if (err->code == 0) err_set(err, rc, "%s: a part of a session cannot be read", db->path);
-    return rc;
+    return give(db, part, rc, out, err);
 }
 
 int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_UNFINISHED_GET, err);
+    sqlite3_stmt *s = store_db_bind(
+        db, "SELECT min(turn) FROM turns WHERE session = ?1 AND finish_reason IS NULL",
+        NUMBERS(key), err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, key);
     int rc = sqlite3_step(s) == SQLITE_ROW ? 0 : store_db_error(db, err);
     if (rc == 0)
         *out = sqlite3_column_type(s, 0) == SQLITE_NULL ? INT64_MAX : sqlite3_column_int64(s, 0);
@@ -271,62 +285,6 @@ int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct
 
 // --- lists -------------------------------------------------------------------
 
-#define MAX_WORDS 16
-// A session has the word where one of its rows in the owner's part of the index has (words.c). Tools
-// that list all owners' sessions look in each part.
-#define PER_WORD                                                                                   \
-    " AND s.key IN (SELECT iif(search.rowid < 0, -search.rowid, (SELECT session FROM turns WHERE " \
-    "key = search.rowid)) FROM (%s) o CROSS JOIN "                                                 \
-    "search WHERE search MATCH '\"' || "                                                           \
-    "owner_tag(o.owner) || ?%d)"
-#define TERM 6 // the first one's parameter
-#define ONE_OWNER "SELECT ?3 AS owner"
-#define ALL_OWNERS "SELECT DISTINCT owner FROM sessions"
-
-static bool is_blank(char c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-// A word without a letter or digit (any byte above ASCII counts) matches nothing and would empty
-// the search.
-static bool is_searchable(const char *word, size_t len) {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)word[i];
-        if (c >= 0x80 || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'))
-            return true;
-    }
-    return false;
-}
-
-// Quoted for FTS5, so that no character is an operator; the first quote and the owner's tag stand in
-// the statement. The last word is a prefix.
-static int add_term(struct buf *out, const char *word, size_t len, bool prefix) {
-    for (size_t i = 0; i < len; i++) {
-        if (word[i] == '"') buf_addc(out, '"');
-        buf_addc(out, word[i]);
-    }
-    return buf_addz(out, prefix ? "\"*" : "\"");
-}
-
-// Splits the query into terms, each NUL-terminated in *out.
-static int split_query(const char *query, struct buf *out, int *n_terms, struct err *err) {
-    *n_terms = 0;
-    for (const char *p = query; *p;) {
-        while (is_blank(*p)) p++;
-        const char *start = p;
-        while (*p && !is_blank(*p)) p++;
-        size_t len = (size_t)(p - start);
-        if (!is_searchable(start, len)) continue;
-        if (++*n_terms > MAX_WORDS)
-            return err_set(err, E_INVAL, "query has more than %d words", MAX_WORDS);
-        const char *rest = p;
-        while (is_blank(*rest)) rest++;
-        add_term(out, start, len, *rest == '\0');
-        buf_addc(out, '\0');
-    }
-    return out->error ? err_set(err, out->error, "query is too long") : 0;
-}
-
 static int parse_cursor(const char *cursor, int64_t *updated_ms, int64_t *key) {
     char end;
     *updated_ms = *key = INT64_MAX;
@@ -334,30 +292,21 @@ static int parse_cursor(const char *cursor, int64_t *updated_ms, int64_t *key) {
     return sscanf(cursor, "%" SCNd64 "-%" SCNd64 "%c", updated_ms, key, &end) == 2 ? 0 : E_INVAL;
 }
 
-static int prepare_list(struct store_db *db, const struct store_list *l, const struct buf *terms,
-                        int n_terms, sqlite3_stmt **out, struct err *err) {
+static int prepare_list(struct store_db *db, const struct store_list *l, sqlite3_stmt **out,
+                        struct err *err) {
     int64_t updated_ms, key;
+    char sql[256];
     if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
         return err_set(err, E_INVAL, "cursor is not one of ours");
-    char sql[256 + 512 + MAX_WORDS * (sizeof PER_WORD + sizeof ALL_OWNERS)];
-    int n = snprintf(sql, sizeof sql,
-                     "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < "
-                     "(?1, ?2)%s%s",
-                     l->owner ? " AND s.owner = ?3" : "",
-                     l->forked_from ? " AND s.forked_from = ?4" : "");
-    for (int i = 0; i < n_terms; i++)
-        n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD, l->owner ? ONE_OWNER : ALL_OWNERS,
-                      TERM + i);
-    snprintf(sql + n, sizeof sql - (size_t)n, " ORDER BY s.updated_ms DESC, s.key DESC LIMIT ?5");
+    snprintf(sql, sizeof sql,
+             "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < (?1, ?2)%s%s"
+             " ORDER BY s.updated_ms DESC, s.key DESC",
+             l->owner ? " AND s.owner = ?3" : "", l->forked_from ? " AND s.forked_from = ?4" : "");
     TRY(store_db_prepare(db, sql, 0, out, err));
     sqlite3_bind_int64(*out, 1, updated_ms);
     sqlite3_bind_int64(*out, 2, key);
     if (l->owner) sqlite3_bind_text(*out, 3, l->owner, -1, SQLITE_STATIC);
     if (l->forked_from) sqlite3_bind_text(*out, 4, l->forked_from, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(*out, 5, l->limit + 1); // one more row means another page
-    const char *term = buf_z(terms);
-    for (int i = 0; i < n_terms; i++, term += strlen(term) + 1)
-        sqlite3_bind_text(*out, TERM + i, term, -1, SQLITE_STATIC);
     return 0;
 }
 
@@ -366,35 +315,36 @@ static void set_cursor(struct store_list *l, int64_t updated_ms, size_t n) {
     snprintf(l->next, sizeof l->next, "%" PRId64 "-%" PRId64, updated_ms, l->keys[n - 1]);
 }
 
-// The keys of the list's rows, and its cursor.
+// The keys of the list's rows, and its cursor: one row more means another page.
 static int find_rows(struct store_db *db, struct store_list *l, sqlite3_stmt *s, struct err *err) {
     int64_t updated_ms = 0;
-    int step;
+    int rc = 0;
     l->keys = calloc((size_t)l->limit + 1, sizeof *l->keys);
     if (!l->keys)
         return err_set(err, E_NOMEM, "no memory to list %lld sessions", (long long)l->limit);
-    while ((step = sqlite3_step(s)) == SQLITE_ROW) {
+    while (store_db_row(db, s, &rc, err)) {
+        int64_t key = sqlite3_column_int64(s, 0);
+        if (!store_search_has(l->search, key)) continue;
         if ((int64_t)l->n_keys == l->limit) {
             set_cursor(l, updated_ms, l->n_keys);
-            return 0;
+            break;
         }
-        l->keys[l->n_keys++] = sqlite3_column_int64(s, 0);
+        l->keys[l->n_keys++] = key;
         updated_ms = sqlite3_column_int64(s, 1);
     }
-    return step == SQLITE_DONE ? 0 : store_db_error(db, err);
+    return rc;
 }
 
+// 1: the words have not been looked up yet.
 static int find_list(struct store_db *db, struct store_list *l, struct err *err) {
-    struct buf terms;
-    int n_terms = 0, rc;
     sqlite3_stmt *s = NULL;
-    buf_init(&terms, 65536);
-    TRY_GOTO(end, split_query(l->query ? l->query : "", &terms, &n_terms, err));
-    TRY_GOTO(end, prepare_list(db, l, &terms, n_terms, &s, err));
-    rc = find_rows(db, l, s, err);
-end:
+    int rc = l->query ? store_search_step(db, l, err) : 0;
+    if (rc != 0) return rc;
+    rc = prepare_list(db, l, &s, err);
+    if (rc == 0) rc = find_rows(db, l, s, err);
     sqlite3_finalize(s);
-    buf_release(&terms);
+    store_search_free(l->search);
+    l->search = NULL;
     return rc;
 }
 
@@ -429,14 +379,16 @@ void store_list_clear(struct store_list *l) {
 }
 
 int store_read_list(struct store_db *db, struct store_list *l, struct err *err) {
-    store_list_clear(l);
     bool old = l->before_ms || l->keep;
-    if (!l->keys) TRY((old ? find_old : find_list)(db, l, err));
+    int rc = 0;
+    store_list_clear(l);
+    if (!l->keys) rc = (old ? find_old : find_list)(db, l, err);
+    if (rc != 0) return rc;
     l->rows = calloc(l->n_keys - l->at + 1, sizeof *l->rows);
     if (!l->rows) return err_set(err, E_NOMEM, "no memory to list sessions");
     for (size_t bytes = 0; l->at < l->n_keys && (!l->max_bytes || bytes < l->max_bytes); l->at++) {
         struct session_record *row = &l->rows[l->n_rows];
-        int rc = read_row(db, l->keys[l->at], true, row, err);
+        rc = read_row(db, l->keys[l->at], true, row, err);
         if (rc == E_NOTFOUND) continue; // deleted since
         l->n_rows++;
         if (rc < 0) return rc;
@@ -458,14 +410,12 @@ int store_read_next_key(struct store_db *db, int64_t *out, struct err *err) {
 }
 
 static int add_owner(struct store_start *to, sqlite3_stmt *s) {
-    struct stored_owner *grown = realloc(to->owners, (to->n_owners + 1) * sizeof *grown);
-    if (!grown) return E_NOMEM;
-    to->owners = grown;
+    TRY(ARRAY_RESIZE(to->owners, to->n_owners + 1));
     const char *name = (const char *)sqlite3_column_text(s, 0);
-    grown += to->n_owners;
-    *grown = (struct stored_owner){strdup(name ? name : ""), sqlite3_column_int64(s, 1),
-                                   sqlite3_column_int64(s, 2)};
-    if (!grown->name) return E_NOMEM;
+    struct stored_owner *o = &to->owners[to->n_owners];
+    *o = (struct stored_owner){strdup(name ? name : ""), sqlite3_column_int64(s, 1),
+                               sqlite3_column_int64(s, 2)};
+    if (!o->name) return E_NOMEM;
     to->n_owners++;
     return 0;
 }
@@ -473,10 +423,9 @@ static int add_owner(struct store_start *to, sqlite3_stmt *s) {
 int store_read_owners(struct store_db *db, struct store_start *out, struct err *err) {
     static const char sql[] = "SELECT owner, count(*), sum(stored_bytes) FROM sessions GROUP BY 1";
     sqlite3_stmt *s;
-    int rc = 0, step = SQLITE_DONE;
-    if (sqlite3_prepare_v2(db->sql, sql, -1, &s, NULL) != SQLITE_OK) return store_db_error(db, err);
-    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) rc = add_owner(out, s);
-    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
+    int rc = 0;
+    TRY(store_db_prepare(db, sql, 0, &s, err));
+    while (store_db_row(db, s, &rc, err)) rc = add_owner(out, s);
     sqlite3_finalize(s);
     return rc == E_NOMEM ? err_set(err, rc, "no memory for the owners of %s", db->path) : rc;
 }
@@ -516,12 +465,11 @@ int store_read_key(struct store_db *db, const char *owner, const char *id, int64
 int store_read_live(struct store_db *db, int (*each)(void *ctx, const char *owner, const char *id),
                     void *ctx, struct err *err) {
     sqlite3_stmt *s;
-    int rc = 0, step = SQLITE_DONE;
+    int rc = 0;
     TRY(store_db_prepare(db, "SELECT owner, id FROM sessions WHERE closed_ms = 0", 0, &s, err));
-    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW)
+    while (store_db_row(db, s, &rc, err))
         rc = each(ctx, (const char *)sqlite3_column_text(s, 0),
                   (const char *)sqlite3_column_text(s, 1));
-    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
     sqlite3_finalize(s);
     return rc;
 }

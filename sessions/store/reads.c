@@ -34,12 +34,14 @@ struct reads {
     struct lane *lanes; // the first one is served next
     uint64_t n_written;
     const struct store_job *running;
+    bool cancelled; // its client has gone
     bool stop, hold;
 };
 
 // --- one read ----------------------------------------------------------------
 
-const char *read_owner(const struct store_job *job) {
+// The owner whose queue it waits in, "" for none.
+static const char *read_owner(const struct store_job *job) {
     const char *owner = job->list ? job->list->owner : job->owner;
     return owner ? owner : "";
 }
@@ -75,6 +77,7 @@ static int read_it(struct store_db *db, struct store_job *job) {
         return rc > 0 ? 0 : rc;
     default:
         rc = store_read_list(db, job->list, &job->err);
+        if (rc > 0) return rc;
         job->more = rc == 0 && job->list->at < job->list->n_keys;
         return rc;
     }
@@ -166,7 +169,10 @@ size_t reads_cancel(struct reads *r, uint64_t client) {
             n++;
         }
     }
-    if (r->running && r->running->client == client) sqlite3_interrupt(r->db.sql);
+    if (r->running && r->running->client == client) {
+        r->cancelled = true;
+        sqlite3_interrupt(r->db.sql);
+    }
     pthread_mutex_unlock(&r->mutex);
     return n;
 }
@@ -201,8 +207,28 @@ static struct store_job *next_job(struct reads *r) {
     pthread_mutex_lock(&r->mutex);
     while (!r->stop && (r->hold || !(job = pop(r)))) pthread_cond_wait(&r->changed, &r->mutex);
     r->running = job;
+    r->cancelled = false;
     pthread_mutex_unlock(&r->mutex);
     return job;
+}
+
+// A slice of a search is done: other owners come first, then this owner's next slice. False: its
+// client has gone, or there is no memory.
+static bool go_on_later(struct reads *r, struct store_job *job) {
+    struct waiting *w = calloc(1, sizeof *w);
+    pthread_mutex_lock(&r->mutex);
+    struct lane *l = w && !r->cancelled ? lane_of(r, read_owner(job)) : NULL;
+    if (l) {
+        w->job = job;
+        DL_PREPEND(l->jobs, w);
+        l->n++;
+        r->running = NULL;
+    } else {
+        free(w);
+        job->rc = err_set(&job->err, E_NOMEM, "no memory for a search");
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return l;
 }
 
 // A stop does not wait for room: no thread takes answers then.
@@ -225,8 +251,10 @@ static void *reads_main(void *arg) {
     pthread_setname_np(pthread_self(), r->thread_name);
     if (r->run_ahead) (void)thread_run_ahead();
     while ((job = next_job(r))) {
+        job->rc = 0;
+        if (job->list) job->list->sliced = true;
         read_job(&r->db, job, false);
-        answer(r, job);
+        if (job->rc <= 0 || !go_on_later(r, job)) answer(r, job);
     }
     return NULL;
 }
@@ -238,14 +266,12 @@ int reads_open(struct reads **out, const struct store_db *writer, struct queue *
     r->answers = answers;
     r->thread_name = thread_name;
     r->run_ahead = run_ahead;
-    int rc = store_db_open_beside(&r->db, writer, err);
-    if (rc < 0) goto free;
+    int rc;
+    TRY_GOTO(free, store_db_open_beside(&r->db, writer, err));
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->changed, NULL);
-    if (pthread_create(&r->thread, NULL, reads_main, r) != 0) {
-        rc = err_set(err, E_NOMEM, "cannot start a thread for the store's readers");
-        goto close;
-    }
+    if (pthread_create(&r->thread, NULL, reads_main, r) != 0)
+        TRY_GOTO(close, err_set(err, E_NOMEM, "cannot start a thread for the store's readers"));
     *out = r;
     return 0;
 close:

@@ -31,5 +31,3 @@ bool reads_hold(struct reads *r, bool hold);
 
 // Runs a read and sets its code. `between` as for store_watch.
 void read_job(struct store_db *db, struct store_job *job, bool between);
-// The owner whose queue it waits in, "" for none.
-const char *read_owner(const struct store_job *job);

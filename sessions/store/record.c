@@ -15,6 +15,9 @@ const char *event_kind_name(int kind) {
     return event_names[kind];
 }
 
+const char *const turn_finish_names[N_TURN_FINISHES] = {
+    "eos", "stop", "length", "cancelled", "deadline", "error", "interrupted"};
+
 const char *turn_input_kind_name(enum turn_input_kind kind) {
     return input_names[kind];
 }
@@ -81,7 +84,59 @@ int session_record_copy(struct session_record *to, const struct session_record *
 #define TOKEN_BYTES 16
 
 int64_t session_bytes(const struct session_record *r) {
-    return 1024 + (r->system ? (int64_t)strlen(r->system) : 0);
+    int64_t table = r->prompt_task ? 0 : r->prompt_rows * r->prompt_width * (int64_t)sizeof(float);
+    return 1024 + (r->system ? (int64_t)strlen(r->system) : 0) + table;
+}
+
+int record_prompt_make(const struct session_record *r, struct prompt **out, struct err *err) {
+    enum prompt_kind kind = r->prompt_kind == RECORD_PROMPT_PREFIX ? PROMPT_PREFIX : PROMPT_ROWS;
+    struct err why = {0};
+    *out = NULL;
+    if (!r->prompt_data || r->prompt_rows < 1 || r->prompt_width < 1 ||
+        r->prompt_bytes / sizeof(float) / (size_t)r->prompt_rows != (size_t)r->prompt_width ||
+        r->prompt_bytes % (sizeof(float) * (size_t)r->prompt_rows))
+        return err_set(err, E_CORRUPT, "session.prompt_data is not the table that it is to be");
+    int rc = prompt_new(out, kind, r->prompt_rows, r->prompt_width, r->prompt_data, &why);
+    if (rc == E_NOMEM) return err_set(err, rc, "%s", why.text);
+    if (rc < 0) return err_set(err, E_CORRUPT, "session.prompt_data: %s", why.text);
+    if (r->prompt_hash && strcmp((*out)->digits, r->prompt_hash) == 0) return 0;
+    prompt_free(*out);
+    *out = NULL;
+    return err_set(err, E_CORRUPT, "session.prompt_data is another table than prompt_hash says");
+}
+
+int record_prompt_find(const struct session_record *r, const struct engine_info *info,
+                       const struct prompt *own, const struct prompt **out, struct err *err) {
+    *out = NULL;
+    if (!r->prompt_hash) return 0;
+    if (!r->prompt_task) {
+        *out = own;
+        return own ? 0
+                   : err_set(err, E_UNSUPPORTED,
+                             "the session's table of virtual tokens is missing or damaged in the "
+                             "database");
+    }
+    *out = prompt_task_table(info->prompt_tasks, info->n_prompt_tasks,
+                             r->prompt_hash); // its name may be another one here
+    if (*out) return 0;
+    const struct prompt_task *task =
+        prompt_task_find(info->prompt_tasks, info->n_prompt_tasks, r->prompt_task);
+    if (task)
+        return err_set(err, E_UNSUPPORTED,
+                       "the session was made with another table of the prompt task '%s' (%.12s) "
+                       "than is served now (%.12s)",
+                       r->prompt_task, r->prompt_hash, task->prompt->digits);
+    return err_set(err, E_UNSUPPORTED,
+                   "the session was made with the prompt task '%s', which is not served: see "
+                   "prompt_tasks",
+                   r->prompt_task);
+}
+
+void record_prompt_describe(struct session_record *r, const struct prompt *p, bool *failed) {
+    r->prompt_kind = p->kind == PROMPT_PREFIX ? RECORD_PROMPT_PREFIX : RECORD_PROMPT_ROWS;
+    r->prompt_rows = p->n_rows;
+    r->prompt_width = p->width;
+    r->prompt_hash = record_strdup(p->digits, failed);
 }
 
 int64_t turn_bytes(const struct turn_record *r) {

@@ -26,9 +26,20 @@ struct session_record {
     int64_t stored_bytes;    // what it counts of its owner's limit
     int64_t seq;             // last event that is on disk
     int64_t seq_reserved;    // clients may have deltas up to here (>= seq)
+    // The table of its log's virtual tokens, for good. A table that came with a request has no task:
+    // its content is stored with the session.
+    int32_t prompt_kind;               // enum record_prompt
+    char *prompt_task;                 // NULL: none
+    char *prompt_hash;                 // prompt.digits; NULL: no table
+    int64_t prompt_rows, prompt_width; // 0: no table
+    void *prompt_data;                 // (prompt_bytes) f32, little-endian, row by row; only in
+    size_t prompt_bytes;               // whole records of a table without a task; else NULL
 };
+enum record_prompt { RECORD_PROMPT_NONE, RECORD_PROMPT_ROWS, RECORD_PROMPT_PREFIX };
 
 #define FINISH_REASON_MAX 16
+#define N_TURN_FINISHES 7
+extern const char *const turn_finish_names[N_TURN_FINISHES]; // "eos" ...
 #define ERROR_CODE_MAX 24
 struct turn_record {
     int64_t turn;     // index within the session, from 0, in the order of creation
@@ -45,6 +56,10 @@ struct turn_record {
                        // before the turn has started
     int64_t n_input, n_output; // tokens in the log
     char *sampling;            // JSON object: every value in force
+    char *context; // JSON object {"logprob":N,"embedding":[...]}: what was asked for; NULL: nothing
+    // JSON object {"index":N,"of":N,"score":N}: which of its branches the answer is; NULL: it had one.
+    // Those with an index above 0 are versions (versions.c): no event speaks of them.
+    char *branch;
     uint64_t seed;
     bool logprobs;                         // clients asked for them (they are recorded in any case)
     int32_t n_alternatives;                // recorded with each token
@@ -117,6 +132,13 @@ struct stored_session {
     size_t n_events;
 };
 
+// The content's table. E_CORRUPT where it is not the one that the record names; E_NOMEM.
+int record_prompt_make(const struct session_record *r, struct prompt **out, struct err *err);
+void record_prompt_describe(struct session_record *r, const struct prompt *p, bool *failed);
+// The session's table: a task's that the engine has, or `own`, the content stored with the session.
+// *out is NULL where the session has none. E_UNSUPPORTED: the task is missing or has changed.
+int record_prompt_find(const struct session_record *r, const struct engine_info *info,
+                       const struct prompt *own, const struct prompt **out, struct err *err);
 void session_record_release(struct session_record *r);
 int session_record_copy(struct session_record *to, const struct session_record *from); // E_NOMEM
 // What they count of their owner's stored_bytes: about what their rows take.

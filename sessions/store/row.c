@@ -3,7 +3,6 @@
 #include "base/err.h"
 #include "sessions/store/record.h"
 #include <stdio.h>
-#include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the database's arrays are little-endian: convert them here and in read.c"
@@ -25,10 +24,6 @@ static void bind_bytes(sqlite3_stmt *s, int i, const void *p, size_t n) {
 
 void row_bind_int(sqlite3_stmt *s, const char *param, int64_t value) {
     sqlite3_bind_int64(s, sqlite3_bind_parameter_index(s, param), value);
-}
-
-void row_bind_text(sqlite3_stmt *s, const char *param, const char *text) {
-    bind_text(s, sqlite3_bind_parameter_index(s, param), text);
 }
 
 void row_bind_bytes(sqlite3_stmt *s, const char *param, const void *p, size_t len) {

@@ -13,5 +13,4 @@ void row_read_numbers(sqlite3_stmt *s, const struct record_table *t, void *recor
 
 // A parameter by its name; none of that name is no error.
 void row_bind_int(sqlite3_stmt *s, const char *param, int64_t value);
-void row_bind_text(sqlite3_stmt *s, const char *param, const char *text);           // or NULL
 void row_bind_bytes(sqlite3_stmt *s, const char *param, const void *p, size_t len); // never null

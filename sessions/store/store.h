@@ -5,7 +5,8 @@
 // takes no other down. A save is on disk as a whole or not at all.
 //
 // Reads have their own connections and threads: one for sessions and turns, one for lists and
-// exports. Each owner has a queue there, served in turn. Answers of writes come in the order sent;
+// exports, one for searches. Each owner has a queue there, served in turn; a search is served in
+// slices. Answers of writes come in the order sent;
 // a read is answered after the writes that were sent before it, and later writes do not wait for
 // it.
 #pragma once
@@ -50,6 +51,8 @@ struct store_list {
     int64_t limit;
     size_t max_bytes;        // of an answer's rows, roughly; the job is sent again for more. 0: all
     int64_t before_ms, keep; // OLD
+    bool sliced;             // a read of a query ends after a slice: see store_read_list
+    struct store_search *search; // of a query whose rows are not found yet
     // Answer. The first read finds the keys; the sender may give them instead of a query.
     int64_t *keys; // (n_keys) of all rows in order; those before `at` have been read
     size_t n_keys, at;
@@ -90,21 +93,22 @@ struct store_job {
     int64_t key;    // of the session
     int64_t *turns; // TURNS: (n_turns) ascending
     size_t n_turns;
-    char *id;    // LOAD, EXPORT (the answer's), DELETE of one that cannot be loaded
-    char *owner; // DELETE by id, EXPORT; LOAD, TURNS: whose queue it waits in, or NULL
+    int64_t n_tokens; // TURNS of a client: the turn had not ended, and had so many; -1
+    char *id;         // LOAD, EXPORT (the answer's), DELETE of one that cannot be loaded
+    char *owner;      // DELETE by id, EXPORT; LOAD, TURNS: whose queue it waits in, or NULL
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
     struct store_cursor *cursor;
     struct buf archive;
-    bool more; // LIST, EXPORT: sent again, the job goes on
+    bool more; // LIST, EXPORT, TURNS of a client: sent again, the job goes on
     bool goes_on;
     int rc; // 0 or E_*
     struct err err;
     const char *expired;  // DELETE: why, where no request asked
     int64_t stored_bytes; // and what its record counts; 0: not known
     uint64_t replay;      // TURNS: the sequence of the replay that asks; 0: the session asks
-    uint64_t client;      // LIST, EXPORT, IMPORT, DELETE by id: for whom
+    uint64_t client;      // LIST, EXPORT, TURNS, IMPORT, DELETE by id: for whom, or CLIENT_GONE
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's
 };

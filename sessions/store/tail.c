@@ -225,21 +225,20 @@ static int parse(char *p, size_t left, struct head *h, struct token_run *run) {
 // has its end, or there is no such turn.
 static int have_tokens(struct store_db *db, const struct head *h, int64_t *n, int64_t *text_len,
                        struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_CUT_OFF_GET, err);
+    sqlite3_stmt *s = store_db_bind(
+        db,
+        "SELECT coalesce(sum(length(p.ids) / 4), 0), coalesce(sum(length(p.text)), 0) FROM turns t"
+        " LEFT JOIN tokens p ON p.session = t.session AND p.turn = t.turn WHERE t.session = ?1 AND"
+        " t.turn = ?2 AND t.created_ms = ?3 AND t.seed = ?4 AND t.n_alternatives = ?5 AND"
+        " t.log_first >= 0 AND t.finish_reason IS NULL GROUP BY t.key",
+        NUMBERS(h->key, h->turn, h->created_ms, (int64_t)h->seed, h->n_alternatives), err);
+    int rc = 0;
     *n = -1, *text_len = 0;
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, h->key);
-    sqlite3_bind_int64(s, 2, h->turn);
-    sqlite3_bind_int64(s, 3, h->created_ms);
-    sqlite3_bind_int64(s, 4, (int64_t)h->seed);
-    sqlite3_bind_int64(s, 5, h->n_alternatives);
-    int step = sqlite3_step(s);
-    if (step == SQLITE_ROW) {
+    while (store_db_row(db, s, &rc, err)) {
         *n = sqlite3_column_int64(s, 0);
         *text_len = sqlite3_column_int64(s, 1);
     }
-    int rc = step == SQLITE_ROW || step == SQLITE_DONE ? 0 : store_db_error(db, err);
-    sqlite3_reset(s);
     return rc;
 }
 

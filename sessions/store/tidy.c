@@ -17,9 +17,9 @@ int store_tidy_init(struct store_db *db, struct err *err) {
 }
 
 int store_tidy_mark(struct store_db *db, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_UNMERGED_SET, err);
-    if (!s) return err->code;
-    TRY(store_db_step_done(db, s, err));
+    TRY(store_db_run(
+        db, "INSERT INTO state (name, value) VALUES ('unmerged', 1) ON CONFLICT (name) DO NOTHING",
+        NULL, 0, err));
     db->again = db->merging; // merged segments may hold these words
     db->unmerged = db->deleted = true;
     return 0;
@@ -28,16 +28,14 @@ int store_tidy_mark(struct store_db *db, struct err *err) {
 // FTS5: a negative number begins a merge into one segment, a positive one continues it. A step that
 // changes fewer than two rows found nothing left to merge.
 static int merge(struct store_db *db, void *done, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_WORDS_MERGE, err);
-    if (!s) return err->code;
     int before = sqlite3_total_changes(db->sql);
-    sqlite3_bind_int(s, 1, db->merging ? STEP_PAGES : -STEP_PAGES);
-    TRY(store_db_step_done(db, s, err));
+    TRY(store_db_run(db, "INSERT INTO search (search, rank) VALUES ('merge', ?1)",
+                     NUMBERS(db->merging ? STEP_PAGES : -STEP_PAGES), err));
     bool merged = sqlite3_total_changes(db->sql) - before < 2;
     *(bool *)done = merged;
-    if (!merged || db->again) return 0;
-    if (!(s = store_db_stmt(db, SQL_UNMERGED_CLEAR, err))) return err->code;
-    return store_db_step_done(db, s, err);
+    return !merged || db->again
+               ? 0
+               : store_db_run(db, "DELETE FROM state WHERE name = 'unmerged'", NULL, 0, err);
 }
 
 int store_tidy_step(struct store_db *db, struct err *err) {

@@ -6,7 +6,6 @@
 // owner's terms lie together, also under a prefix, and on disk a page has their common start once.
 //
 // The tag stands at the start of every indexed text and every query; owned() writes it there.
-#include "base/err.h"
 #include "base/siphash.h"
 #include "sessions/store/db.h"
 #include <stdio.h>

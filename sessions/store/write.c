@@ -5,6 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char SQL_TITLE_DROP[] = "DELETE FROM search WHERE rowid = -?1";
+static const char SQL_TURN_ADD[] = "INSERT INTO turns ({turns:names}) VALUES ({turns:values})";
+static const char SQL_TURN_SET[] =
+    "UPDATE turns SET {turns:sets} WHERE session = :session AND turn = :turn";
+static const char SQL_WORDS_ADD[] =
+    "INSERT INTO search (rowid, words) SELECT t.key, owner_tag(s.owner) || ?3 "
+    "FROM turns t JOIN sessions s ON s.key = t.session WHERE t.session = ?1 AND t.turn = ?2";
+static const char SQL_WORDS_SET[] =
+    "UPDATE search SET words = (SELECT owner_tag(owner) FROM sessions WHERE key = ?1) || ?3 "
+    "WHERE rowid = (SELECT key FROM turns WHERE session = ?1 AND turn = ?2)";
+// One turn of a path into another session, where it is turn :turn behind the one before it. No
+// event speaks of it there, and it has no request id.
+static const char SQL_FORK_TURN[] =
+    "INSERT INTO turns ({turns:names}) SELECT {turns:copies} FROM turns WHERE "
+    "session = :from AND turn = :from_turn AND finish_reason IS NOT NULL";
+
 static const struct record_table *const sessions = &record_tables[TABLE_SESSIONS];
 
 // The constraint that a client's request can violate.
@@ -14,7 +30,10 @@ static bool id_is_taken(struct store_db *db) {
 }
 
 static int insert_session(struct store_db *db, const struct session_record *r, struct err *err) {
-    static const enum store_sql steps[] = {SQL_MODEL_ADD, SQL_SESSION_ADD};
+    static const char *const steps[] = {
+        "INSERT INTO models (fingerprint, name) VALUES (:fingerprint, :model) ON CONFLICT DO "
+        "NOTHING",
+        "INSERT INTO sessions ({sessions:names}) VALUES ({sessions:values})"};
     int rc = 0;
     for (int i = 0; rc == 0 && i < 2; i++) {
         sqlite3_stmt *s = store_db_stmt(db, steps[i], err);
@@ -27,8 +46,26 @@ static int insert_session(struct store_db *db, const struct session_record *r, s
     return rc;
 }
 
+// Made with the first of them: few databases have any, and as long as the schema fits one page, a file
+// that was cut short is read as far as it goes.
+static const char prompts[] =
+    "CREATE TABLE IF NOT EXISTS prompts (session INTEGER PRIMARY KEY REFERENCES sessions(key) ON "
+    "DELETE CASCADE, data BLOB NOT NULL) STRICT";
+
+static int insert_prompt(struct store_db *db, const struct session_record *r, struct err *err) {
+    if (!r->prompt_data) return 0;
+    TRY(store_db_exec(db, prompts, err));
+    sqlite3_stmt *s =
+        store_db_stmt(db, "INSERT INTO prompts (session, data) VALUES (:key, :prompt_data)", err);
+    if (!s) return err->code;
+    row_bind_int(s, ":key", r->key);
+    row_bind_bytes(s, ":prompt_data", r->prompt_data, r->prompt_bytes);
+    return store_db_step_done(db, s, err);
+}
+
 static int update_session(struct store_db *db, const struct session_record *r, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION_SET, err);
+    sqlite3_stmt *s =
+        store_db_stmt(db, "UPDATE sessions SET {sessions:sets} WHERE key = :key", err);
     if (!s) return err->code;
     row_bind(s, sessions, r);
     TRY(store_db_step_done(db, s, err));
@@ -37,12 +74,11 @@ static int update_session(struct store_db *db, const struct session_record *r, s
 }
 
 static int write_title(struct store_db *db, const struct session_record *r, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_TITLE_DROP, err);
+    TRY(store_db_run(db, SQL_TITLE_DROP, NUMBERS(r->key), err));
+    sqlite3_stmt *s =
+        store_db_bind(db, "INSERT INTO search (rowid, words) VALUES (-?1, owner_tag(?2) || ?3)",
+                      NUMBERS(r->key), err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, r->key);
-    TRY(store_db_step_done(db, s, err));
-    if (!(s = store_db_stmt(db, SQL_TITLE_ADD, err))) return err->code;
-    sqlite3_bind_int64(s, 1, r->key);
     sqlite3_bind_text(s, 2, r->owner, -1, SQLITE_STATIC);
     sqlite3_bind_text(s, 3, r->title, -1, SQLITE_STATIC);
     return store_db_step_done(db, s, err);
@@ -69,12 +105,11 @@ static int write_words(struct store_db *db, int64_t key, const struct turn_save 
     buf_addc(&words, '\n');
     buf_add(&words, t->tokens.text ? t->tokens.text : "", t->tokens.text_len);
     int rc = words.error ? err_set(err, words.error, "no memory to index a turn") : 0;
-    sqlite3_stmt *s =
-        rc == 0 ? store_db_stmt(db, insert ? SQL_WORDS_ADD : SQL_WORDS_SET, err) : NULL;
-    if (rc == 0 && !s) rc = err->code;
-    if (rc == 0) {
-        sqlite3_bind_int64(s, 1, key);
-        sqlite3_bind_int64(s, 2, t->rec.turn);
+    sqlite3_stmt *s = NULL;
+    if (rc == 0 && !(s = store_db_bind(db, insert ? SQL_WORDS_ADD : SQL_WORDS_SET,
+                                       NUMBERS(key, t->rec.turn), err)))
+        rc = err->code;
+    if (s) {
         sqlite3_bind_text64(s, 3, words.data, words.len, SQLITE_STATIC, SQLITE_UTF8);
         rc = store_db_step_done(db, s, err);
     }
@@ -85,15 +120,13 @@ static int write_words(struct store_db *db, int64_t key, const struct turn_save 
 static int write_tokens(struct store_db *db, int64_t key, const struct turn_save *t,
                         struct err *err) {
     const struct token_run *r = &t->tokens;
-    sqlite3_stmt *s;
-    if (t->whole && t->kind != TURN_INSERT) {
-        if (!(s = store_db_stmt(db, SQL_TOKENS_DROP, err))) return err->code;
-        row_bind_int(s, ":session", key);
-        row_bind_int(s, ":turn", t->rec.turn);
-        TRY(store_db_step_done(db, s, err));
-    }
+    if (t->whole && t->kind != TURN_INSERT)
+        TRY(store_db_run(db, "DELETE FROM tokens WHERE session = :session AND turn = :turn",
+                         NUMBERS(key, t->rec.turn), err));
     if (r->n == 0 && r->text_len == 0) return 0;
-    if (!(s = store_db_stmt(db, SQL_TOKENS_ADD, err))) return err->code;
+    sqlite3_stmt *s =
+        store_db_stmt(db, "INSERT INTO tokens ({tokens:names}) VALUES ({tokens:values})", err);
+    if (!s) return err->code;
     row_bind(s, &record_tables[TABLE_TOKENS], r);
     row_bind_int(s, ":session", key);
     row_bind_int(s, ":turn", t->rec.turn);
@@ -105,7 +138,8 @@ static int write_tokens(struct store_db *db, int64_t key, const struct turn_save
 
 static int write_event(struct store_db *db, int64_t key, const struct event_record *e,
                        struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_EVENT_ADD, err);
+    sqlite3_stmt *s =
+        store_db_stmt(db, "INSERT INTO events ({events:names}) VALUES ({events:values})", err);
     if (!s) return err->code;
     row_bind(s, &record_tables[TABLE_EVENTS], e);
     row_bind_int(s, ":session", key);
@@ -114,7 +148,13 @@ static int write_event(struct store_db *db, int64_t key, const struct event_reco
 
 // A fork: copies the rows of a path into the new session.
 static int write_fork(struct store_db *db, const struct session_save *save, struct err *err) {
-    static const enum store_sql steps[] = {SQL_FORK_TURN, SQL_FORK_TOKENS, SQL_FORK_WORDS};
+    static const char *const steps[] = {
+        SQL_FORK_TURN,
+        "INSERT INTO tokens ({tokens:names}) SELECT {tokens:copies} FROM tokens "
+        "WHERE session = :from AND turn = :from_turn",
+        "INSERT INTO search (rowid, words) SELECT n.key, o.words FROM turns n, "
+        "turns t JOIN search o ON o.rowid = t.key WHERE n.session = :session AND n.turn = :turn "
+        "AND t.session = :from AND t.turn = :from_turn"};
     for (size_t i = 0; i < save->n_fork_turns; i++) {
         for (int k = 0; k < 3; k++) {
             sqlite3_stmt *s = store_db_stmt(db, steps[k], err);
@@ -135,6 +175,7 @@ static int write_fork(struct store_db *db, const struct session_save *save, stru
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err) {
     int64_t key = save->rec.key;
     if (save->insert) TRY(insert_session(db, &save->rec, err));
+    if (save->insert) TRY(insert_prompt(db, &save->rec, err));
     if (!save->insert && save->session_changed) TRY(update_session(db, &save->rec, err));
     if (save->title_changed) TRY(write_title(db, &save->rec, err));
     TRY(write_fork(db, save, err));
@@ -169,13 +210,11 @@ int store_write_session(struct store_db *db, const struct stored_session *s, str
 }
 
 static int delete_rows(struct store_db *db, int64_t key, struct err *err) {
-    static const enum store_sql steps[] = {SQL_TITLE_DROP, SQL_WORDS_DROP, SQL_SESSION_DROP};
-    for (int i = 0; i < 3; i++) {
-        sqlite3_stmt *s = store_db_stmt(db, steps[i], err);
-        if (!s) return err->code;
-        sqlite3_bind_int64(s, 1, key);
-        TRY(store_db_step_done(db, s, err));
-    }
+    static const char *const steps[] = {
+        SQL_TITLE_DROP,
+        "DELETE FROM search WHERE rowid IN (SELECT key FROM turns WHERE session = ?1)",
+        "DELETE FROM sessions WHERE key = ?1"};
+    for (int i = 0; i < 3; i++) TRY(store_db_run(db, steps[i], NUMBERS(key), err));
     return 0;
 }
 
@@ -186,16 +225,15 @@ int store_write_delete_rows(struct store_db *db, int64_t key, struct err *err) {
 
 int store_write_delete(struct store_db *db, int64_t key, struct err *err) {
     TRY(delete_rows(db, key, err));
-    sqlite3_stmt *s = store_db_stmt(db, SQL_WORDS_OPTIMIZE, err);
-    if (!s) return err->code;
-    TRY(store_db_step_done(db, s, err));
+    // Deleted words stay in older segments of the index until these are merged.
+    TRY(store_db_run(db, "INSERT INTO search (search) VALUES ('optimize')", NULL, 0, err));
     db->deleted = true;
     return 0;
 }
 
 int store_write_probe(struct store_db *db, int64_t now_ms, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_PROBE, err);
-    if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, now_ms);
-    return store_db_step_done(db, s, err);
+    return store_db_run(db,
+                        "INSERT INTO state (name, value) VALUES ('probed_ms', ?1)"
+                        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                        NUMBERS(now_ms), err);
 }

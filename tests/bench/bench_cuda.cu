@@ -2,7 +2,7 @@
 // (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits in
 // any company), then timed beside this card's read ceiling, measured in the same run.
 //
-//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step]"
+//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step] [seams]"
 //
 // Without any: all.
 //
@@ -120,6 +120,51 @@ static void time_steps(void) {
     time_step(streamed, l8, 64, 1024, DTYPE_I8, "");
 }
 
+// Attention of many sessions beside its neighbours in a step: a layer's time with some of its
+// launches only, so that differences show what a neighbour costs. In a part's name: n and k a small
+// kernel (norm; rotation and cache write), q, o, g, d the linears, a attention. cuBLASLt's g has no
+// activation.
+static void time_seams(void) {
+    const int n = 64, context = 1024, layers = 32, hidden = 4096;
+    timed_attention ta(llama_8b(n, context - 1, 1), layers);
+    size_t cache = (ta.s.layer_bytes * (size_t)layers + 255) / 256 * 256;
+    device_array<uint16_t> x((size_t)n * 14336), y((size_t)n * 28672);
+    fill_kernel<<<264, 256, 0, stream>>>(x.p, x.n, 5, 1.0f, 0);
+    open_library(64);
+    static const char *const parts[] = {"a",   "ka",   "q",     "o",     "qo",      "qa",
+                                        "qka", "ao",   "kao",   "qkao",  "nqkao",   "gd",
+                                        "ngd", "aogd", "kaogd", "naogd", "nqkaongd"};
+    for (const struct linear_kernel *k : {&library, &streamed})
+        for (const char *part : parts) {
+            double s = seconds_of([&] {
+                char *at = pool + cache;
+                auto linear = [&](int rows, int cols, bool add, bool gated) {
+                    struct cuda_linear a = {};
+                    a.y = y.p, a.x = x.p, a.w = at, a.n = n, a.rows = rows, a.cols = a.ld = cols;
+                    a.dtype = a.w_dtype = DTYPE_BF16, a.add = add;
+                    a.activate = a.gated = gated && k != &library;
+                    if (k->run(&a, stream) != 0) n_failed++;
+                    at += (size_t)rows * cols * 2;
+                };
+                auto small = [&](int width) {
+                    pdl_launch(small_kernel, dim3((unsigned)n), dim3(256), 0, stream,
+                               (__nv_bfloat16 *)y.p, (const __nv_bfloat16 *)x.p, width);
+                };
+                for (int l = 0; l < layers; l++)
+                    for (const char *p = part; *p; p++) {
+                        struct cuda_attention a = ta.args(l);
+                        if (*p == 'a' && cuda_attention_decode(&a, stream) != 0) n_failed++;
+                        if (*p == 'k' || *p == 'n') small(hidden);
+                        if (*p == 'q') linear(6144, hidden, false, false);
+                        if (*p == 'o') linear(hidden, hidden, true, false);
+                        if (*p == 'g') linear(28672, hidden, false, true);
+                        if (*p == 'd') linear(hidden, 14336, true, false);
+                    }
+            });
+            printf("%s 64 x 1024, a layer's %-10s %8.2f us\n", k->name, part, s / layers * 1e6);
+        }
+}
+
 int main(int argc, char **argv) {
     auto wanted = [&](const char *part) {
         for (int i = 1; i < argc; i++)
@@ -149,6 +194,7 @@ int main(int argc, char **argv) {
     if (wanted("decode")) time_decodes();
     if (wanted("prefill")) time_prefills();
     if (wanted("step")) time_steps();
+    if (wanted("seams")) time_seams();
     if (wanted("wide")) {
         const step_shape l8 = {"8B", 32, 4096, 32, 8, 128, 14336, 128256, true};
         time_step(streamed, l8, 8, 1024, DTYPE_BF16, "");

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The GPU's figures: random checkpoints of the shapes in RESULTS.md, each measured by `parley
 # bench` (medians of five), one line for each. usage: tests/bench/gpu.sh [PARLEY [FOLDER]]
-# FOLDER keeps the checkpoints (35 GB); without one they go to a temporary folder and away.
+# FOLDER keeps the checkpoints (51 GB); without one they go to a temporary folder and away.
 # JSON=FILE: appends what `parley bench` printed for each line, as JSON Lines.
 #
 # A device's time is dear: checkpoints are made side by side before the first measurement, what two lines share is
@@ -49,14 +49,22 @@ both() {
 
 shape llama-1b & shape gpt2-xl --dtype f16 & shape gpt-j-6b & shape llama-8b &
 for job in $(jobs -p); do wait "$job"; done # the first that fails ends the script
+quantized() { # quantized NAME DTYPE
+    [ -e "$folder/$1-$2/config.json" ] || "$parley" quantize --model "$folder/$1" --output "$folder/$1-$2" --weight-dtype "$2" >/dev/null
+}
+quantized llama-8b int8 & quantized llama-8b fp8 &
+for job in $(jobs -p); do wait "$job"; done
 
 together='--parts together --context-tokens 1024 --sequences 64'
 printf '%-42s %9s %9s %8s %9s %7s %7s %7s\n' 'tokens/s' prefill prompts decode together GB/s ceiling share
 line 'llama-1b bf16, 8 together' llama-1b --prompt-tokens 2048 --context-tokens 128 --sequences 8
 both 'llama-8b bf16, 8 together at 1,024' llama-8b --prompt-tokens 2048 --context-tokens 1024 --sequences 8
 both 'llama-8b bf16, 64 together at 1,024' llama-8b $together
-line 'llama-8b int8, 8 together at 1,024' llama-8b --weight-dtype int8 --prompt-tokens 2048 --context-tokens 1024
-line 'llama-8b fp8, 8 together at 1,024' llama-8b --weight-dtype fp8 --prompt-tokens 2048 --context-tokens 1024
+line 'llama-8b int8, 8 together at 1,024' llama-8b-int8 --prompt-tokens 2048 --context-tokens 1024
+line 'llama-8b fp8, 8 together at 1,024' llama-8b-fp8 --prompt-tokens 2048 --context-tokens 1024
+line 'llama-8b int8, 64 together at 1,024' llama-8b-int8 $together
+line 'llama-8b fp8, 64 together at 1,024' llama-8b-fp8 $together
+line 'llama-8b fp8 with activations, 64 together' llama-8b-fp8 --fp8-activations --prompt-tokens 2048 --context-tokens 1024 --sequences 64
 line 'llama-8b bf16, int8 cache, 64 at 1,024' llama-8b --kv-dtype int8 $together
 line 'gpt-j-6b bf16, 8 together' gpt-j-6b --prompt-tokens 1024 --context-tokens 128
 line 'gpt2-xl f16, 8 together' gpt2-xl --prompt-tokens 512 --context-tokens 128

@@ -105,7 +105,7 @@ test(`${sessions} sessions in a cache for ${holds}, ${where} (E2E_SEED=${seed})`
     `${sum('parley_sessions_evictions_total')} evicted; at most ${seen.running} running and ${seen.waiting} waiting, ${Math.round(100 * seen.usage)}% of the cache`);
   assert.ok(refusals.length > 0 && sum(host === '0' ? 'parley_sessions_evictions_total' : 'parley_sessions_parked_total') > sessions, 'it was tight');
   assert.ok(seen.usage <= 1 && seen.waiting <= holds + 2 + queued);
-  // Nothing is held by anybody when all are gone.
+  // No cache block is held when all sessions are gone.
   for (const { id } of (await clients[0].ask({ type: 'session.list', limit: 200 })).sessions)
     await clients[0].ask({ type: 'session.close', session: id, delete: true });
   await until('an empty cache', async () => (await server.metric('parley_engine_kv_cache_usage_ratio')) === 0 && (await server.metric('parley_engine_sequences')) === 0);

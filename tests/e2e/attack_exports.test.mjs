@@ -20,9 +20,9 @@ function tokenFile(t) {
 }
 
 /** A server with a session `long` of alice's, or of the only owner: 40 turns of 64 KB. */
-async function serverWithLongSession(t, owner) {
+async function serverWithLongSession(t, owner, args = []) {
   const db = path.join(temporaryFolder(t), 'parley.db');
-  const options = { db, args: owner === 'local' ? unlimited : [...unlimited, '--token-file', tokenFile(t)] };
+  const options = { db, args: [...unlimited, ...args, ...(owner === 'local' ? [] : ['--token-file', tokenFile(t)])] };
   let server = await Server.start(t, options);
   const client = await server.connect({ token: tokens[owner] });
   const follower = await Follower.open(client, { session: 'short', sampling: { max_tokens: 1 } });
@@ -87,13 +87,44 @@ test('exports and lists that nobody reads cost no memory, and no other owner wai
     assert.ok(grown < 64 * MB, `${(grown / MB).toFixed(1)} MB more`);
     assert.ok(loaded[12] < alone + 200, `first token after ${loaded.map(Math.round)} ms, alone ${alone}`);
   }
-  // What is read then is whole.
+  // Pieces that are read late are whole.
   clients.slice(1).forEach((client) => client.terminate());
   clients[0].socket._socket.resume();
   const answers = () => clients[0].frames.filter((frame) => frame.type === 'session.exported');
   await until('all exports', () => answers().length === 40);
   for (const answer of answers()) isSame(answer, text);
   assert.deepEqual(new Set(answers().map((answer) => answer.request_id)).size, 40);
+});
+
+test('exports and imports count among the jobs that an owner may have outstanding', async (t) => {
+  const { server, db } = await serverWithLongSession(t, 'alice', ['--owner-outstanding-jobs', '3']);
+  const small = JSON.parse(exported(db)); // a message holds a mebibyte
+  small.turns.forEach((turn) => { turn.input_text = turn.input_text.slice(0, 100); });
+  const [reader, other] = [await server.connect({ token: tokens.alice }), await server.connect({ token: tokens.alice })];
+  const jobs = async () => (await other.ask({ type: 'usage.get' })).usage.limits.outstanding_jobs;
+  reader.socket._socket.pause();
+  for (let i = 0; i < 5; i++) reader.send({ type: 'session.export', session: 'long', request_id: `x${i}` });
+  await until('two refusals', async () => (await jobs()).refused === 2);
+  assert.equal((await jobs()).used, 3);
+  const archive = JSON.stringify(small);
+  for (const message of [{ type: 'session.import', archive }, { type: 'session.export', session: 'long' }]) {
+    const refused = await other.ask(message);
+    assert.deepEqual([refused.code, refused.message], ['overloaded', 'your limit is 3 turns, replays, exports and imports under way']);
+  }
+  reader.socket._socket.resume();
+  const answers = () => reader.frames.filter((frame) => frame.request_id?.startsWith('x'));
+  await until('all answers', () => answers().length === 5);
+  assert.deepEqual(answers().map((frame) => frame.type).sort(), ['error', 'error', ...Array(3).fill('session.exported')]);
+  await until('no job', async () => (await jobs()).used === 0);
+  const imports = await Promise.all([archive, archive, 'no archive'].map((one) => other.ask({ type: 'session.import', archive: one })));
+  assert.deepEqual(imports.map((frame) => frame.type), ['session.imported', 'session.imported', 'error']);
+  assert.equal(imports[2].code, 'invalid');
+  assert.equal((await jobs()).used, 0);
+  reader.socket._socket.pause(); // a client that leaves frees its places
+  for (let i = 0; i < 3; i++) reader.send({ type: 'session.export', session: 'long' });
+  await until('three', async () => (await jobs()).used === 3);
+  reader.terminate();
+  await until('none', async () => (await jobs()).used === 0);
 });
 
 test('an export is of the session as it was when it began; its end says when the session was deleted', async (t) => {
@@ -130,7 +161,11 @@ test('a list of long sessions comes whole, and unread lists cost no memory', asy
   for (const session of ids) await client.ask({ type: 'session.open', session, system });
   const all = await client.ask({ type: 'session.list', limit: 200 });
   assert.deepEqual([all.sessions.length, all.cursor, new Set(all.sessions.map((one) => one.id)).size], [100, null, 100]);
-  assert.ok(all.sessions.every((one) => one.system === system));
+  assert.ok(all.sessions.every((one) => one.system_start === system.slice(0, 256) && !('system' in one)));
+  assert.equal((await client.ask({ type: 'session.get', session: 's7' })).session.system, system, 'the whole is in its state');
+  await client.ask({ type: 'session.open', session: 'wide', system: `x${'ü'.repeat(200)}` });
+  assert.equal((await client.ask({ type: 'session.list', limit: 1 })).sessions[0].system_start, `x${'ü'.repeat(127)}`, 'whole characters');
+  await client.ask({ type: 'session.close', session: 'wide', delete: true });
   const page = await client.ask({ type: 'session.list', limit: 30 });
   assert.deepEqual(page.sessions.map((one) => one.id), all.sessions.slice(0, 30).map((one) => one.id));
   const rest = await client.ask({ type: 'session.list', limit: 200, cursor: page.cursor });
@@ -138,15 +173,15 @@ test('a list of long sessions comes whole, and unread lists cost no memory', asy
   const slow = await server.connect();
   const before = residentBytes(server);
   slow.socket._socket.pause();
-  for (let i = 0; i < 40; i++) slow.send({ type: 'session.list', limit: 200, request_id: `x${i}` });
+  for (let i = 0; i < 200; i++) slow.send({ type: 'session.list', limit: 200, request_id: `x${i}` });
   await until('the first list', async () => (await server.metric('parley_waiting_bytes')) > 0);
   for (let i = 0; i < 20; i++) await client.ask({ type: 'session.list', limit: 200 });
   const grown = residentBytes(server) - before;
   assert.ok((await server.metric('parley_waiting_bytes')) < MB);
-  t.diagnostic(`40 lists of ${(100 * system.length / MB).toFixed(1)} MB unread: ${(grown / MB).toFixed(1)} MB more`);
+  t.diagnostic(`200 lists of 100 sessions unread: ${(grown / MB).toFixed(1)} MB more`);
   if (scale === 1) assert.ok(grown < 32 * MB, `${(grown / MB).toFixed(1)} MB more`);
   slow.socket._socket.resume();
-  await until('all lists', () => slow.frames.filter((frame) => frame.type === 'session.list').length === 40);
+  await until('all lists', () => slow.frames.filter((frame) => frame.type === 'session.list').length === 200);
   assert.ok(slow.frames.filter((frame) => frame.type === 'session.list').every((frame) => frame.sessions.length === 100));
 });
 
@@ -161,6 +196,75 @@ test('a state with long turns comes in pages that take the net thread no long ti
     more = state.more;
   }
   assert.deepEqual(turns.map((turn) => turn.turn), Array.from({ length: 40 }, (_, i) => i));
+});
+
+/** A server whose session `s` has one turn that fills a log of 4,096 tokens, with 20 alternatives for each. */
+async function serverWithLongTurn(t) {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  let server = await Server.start(t, { db, args: unlimited });
+  const client = await server.connect();
+  const follower = await Follower.open(client, { session: 's', sampling: { max_tokens: 8, ignore_eos: true, logprobs: true, top_logprobs: 20 } });
+  await follower.say('Hello!');
+  const { archive } = await client.ask({ type: 'session.export', session: 's' });
+  await server.stop();
+  const record = JSON.parse(archive), [turn] = record.turns;
+  const n = record.session.session_len - turn.n_input, grown = n - turn.ids.length;
+  const repeat = (list) => Array.from({ length: n }, (_, i) => list[i % list.length]);
+  for (const key of ['ids', 'logprob_bits', 'alternatives']) turn[key] = repeat(turn[key]);
+  turn.text = '"'.repeat(n);
+  turn.text_ends = Array.from({ length: n }, (_, i) => i + 1);
+  turn.log_tokens = turn.n_input + n;
+  turn.seq_last += grown;
+  for (const event of record.events) if (event.seq > turn.seq_first) event.seq += grown;
+  Object.assign(record.session, { id: 'long', n_tokens: turn.n_input + n, seq: record.session.seq + grown, seq_reserved: record.session.seq + grown });
+  const file = path.join(temporaryFolder(t), 'long.json');
+  writeFileSync(file, JSON.stringify(record));
+  execFileSync(parley, ['sessions', 'import', file, '--db', db, '--owner', 'local']);
+  server = await Server.start(t, { db, args: unlimited });
+  return { server, turn, n };
+}
+
+test('records of the longest turn that nobody reads cost no memory, and no other client waits for them', async (t) => {
+  const { server, turn, n } = await serverWithLongTurn(t);
+  const other = await server.connect();
+  const [reader, deleted] = [await server.connect(), await server.connect()];
+  const get = (client) => { for (let i = 0; i < 20; i++) client.send({ type: 'turn.get', session: 'long', turn: 0, request_id: `x${i}` }); };
+  const before = residentBytes(server);
+  for (const client of [reader, deleted]) client.socket._socket.pause();
+  get(reader);
+  await until('the first record', async () => (await server.metric('parley_waiting_bytes')) > 0);
+  for (let i = 0; i < 20; i++) assert.equal((await other.ask({ type: 'ping' })).type, 'pong');
+  const grown = residentBytes(server) - before;
+  t.diagnostic(`20 records of ${n} tokens with 20 alternatives unread: ${(grown / MB).toFixed(1)} MB more`);
+  assert.ok((await server.metric('parley_waiting_bytes')) < MB);
+  if (scale === 1) assert.ok(grown < 32 * MB, `${(grown / MB).toFixed(1)} MB more`);
+
+  // Read at last, they are whole.
+  reader.socket._socket.resume();
+  const states = (client) => client.frames.filter((frame) => frame.type === 'turn.state');
+  let most = 0;
+  await until('all records', async () => {
+    most = Math.max(most, await server.metric('parley_waiting_bytes'));
+    assert.equal((await other.ask({ type: 'ping' })).type, 'pong');
+    return states(reader).length === 20;
+  });
+  assert.ok(most < MB, `${most} bytes wait`);
+  assert.equal(new Set(states(reader).map((state) => state.request_id)).size, 20);
+  for (const state of states(reader)) {
+    assert.deepEqual(state.tokens.map((token) => token.id), turn.ids);
+    assert.ok(state.tokens.every((token) => token.top.length === 20));
+    assert.equal(state.turn.text, '"'.repeat(n));
+    assert.deepEqual(state.input_ids, turn.input_ids);
+    assert.equal(state.error, undefined);
+  }
+  // If the record is removed while it is sent, the answer ends there, with the reason.
+  deleted.send({ type: 'turn.get', session: 'long', turn: 0, request_id: 'cut' });
+  await until('its beginning', async () => (await server.metric('parley_waiting_bytes')) > 0);
+  await other.ask({ type: 'session.close', session: 'long', delete: true });
+  deleted.socket._socket.resume();
+  const cut = await until('its end', () => states(deleted)[0]);
+  assert.equal(cut.error.code, 'session_not_found');
+  assert.equal((await deleted.ask({ type: 'ping' })).type, 'pong');
 });
 
 test('the answers that wait for an owner are bounded over all its connections', async (t) => {
@@ -184,8 +288,44 @@ test('the answers that wait for an owner are bounded over all its connections', 
   }
   t.diagnostic(`${n} connections with 60 unread answers of 34 KB: ${(most / MB).toFixed(1)} MB wait`);
   assert.ok(most < (16 + (n * 100) / 1024) * MB, `${most} bytes`);
+  if (scale === 1) assert.ok((await server.metric('parley_over_budget_total{budget="owner_bytes"}')) > 0);
   clients.forEach((client) => client.socket._socket.resume());
   for (const client of clients)
     await until('all answers', () => client.frames.filter((frame) => frame.type === 'session.state').length === 60);
   await until('nothing to wait', async () => (await server.metric('parley_waiting_bytes')) === 0);
+});
+
+test('the answers that wait are bounded over all owners, and so are the changes that an owner is told', async (t) => {
+  const names = Array.from({ length: 6 }, (_, i) => `owner${i}`), per = Math.round(70 * scale) || 1;
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, names.map((name) => `${name}:${name}-token-0123456789 admin\n`).join(''));
+  chmodSync(file, 0o600);
+  const server = await Server.start(t, { args: [...unlimited, '--token-file', file, '--max-connections', '1024'] });
+  const page = async () => (await fetch(`${server.url}/metrics`, { headers: { Authorization: `Bearer ${names[0]}-token-0123456789` } })).text();
+  const metric = async (name) => Number((await page()).split('\n').find((row) => row.startsWith(`${name} `)).split(' ').pop());
+  const over = (budget) => metric(`parley_over_budget_total{budget="${budget}"}`);
+  const clients = [];
+  for (const name of names) {
+    const owner = await Promise.all(Array.from({ length: per }, () => server.connect({ token: `${name}-token-0123456789` })));
+    await owner[0].ask({ type: 'session.open', session: 's', system: 'You are a helpful assistant. '.repeat(1100) });
+    clients.push(...owner);
+    for (const client of owner) {
+      client.socket._socket.pause();
+      for (let i = 0; i < 60; i++) client.send({ type: 'session.get', session: 's', request_id: `x${i}` });
+    }
+  }
+  if (scale === 1) await until('the budget of the server', async () => (await over('server_bytes')) > 0);
+  const most = await metric('parley_waiting_bytes');
+  t.diagnostic(`${clients.length} connections of ${names.length} owners with 60 unread answers of 34 KB: ${(most / MB).toFixed(1)} MB wait`);
+  assert.ok(most < 64 * MB + clients.length * 100 * 1024, `${most} bytes`);
+  clients.forEach((client) => client.terminate());
+
+  const watchers = await Promise.all(Array.from({ length: 60 }, () => server.connect({ token: `${names[0]}-token-0123456789` })));
+  await Promise.all(watchers.map((client) => client.ask({ type: 'sessions.watch' })));
+  const n = 100;
+  await Promise.all(Array.from({ length: n }, (_, i) => watchers[i % 60].ask({ type: 'session.open', session: `w${i}`, title: 'new' })));
+  await Promise.all(Array.from({ length: n }, (_, i) => watchers[i % 60].ask({ type: 'session.update', session: `w${i}`, title: 'last' })));
+  for (const client of watchers) // each is told in the end, of what is then
+    await until('all last titles', () => new Set(client.frames.filter((f) => f.type === 'session.changed' && f.session.title === 'last').map((f) => f.session.id)).size === n);
+  assert.ok((await over('owner_changes')) > 0);
 });

@@ -1,14 +1,22 @@
 // max_resident_sessions holds for sessions that clients follow: an idle one leaves memory, and is back when it is
 // asked for something. What a burst took goes back to the system.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { Server, scale, unlimited, until } from './harness.mjs';
+import { Server, scale, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const MB = 1048576;
 const residentBytes = (server) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))[1]) * 1024;
 const system = 'You are a helpful assistant. '.repeat(1100); // 32 KB
+
+const token = 'alice-token-0123456789';
+function tokenFile(t) {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, `alice:${token}\n`, { mode: 0o600 });
+  return file;
+}
 
 /** Opens n sessions, a few at a time, each followed by its opener. */
 async function openMany(client, n, prefix) {
@@ -39,6 +47,32 @@ test('thousands of followed sessions take no more memory than max_resident_sessi
   await other.wait('the second turn', () => other.seq >= first.seq);
   const { session } = await client.ask({ type: 'session.get', session: first.session });
   assert.equal(session.n_turns, 2);
+});
+
+test('sessions that cannot leave memory, because a client reads nothing, are bounded; the time told is true', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--owner-resident-sessions', '100', '--token-file', tokenFile(t)] });
+  const [deaf, other] = [await server.connect({ token }), await server.connect({ token })];
+  const old = await other.open();
+  const used = async () => (await other.ask({ type: 'usage.get' })).usage.limits.resident_sessions;
+  deaf.socket._socket.pause();
+  for (let i = 0; i < 600; i++) deaf.send({ type: 'session.open', system, request_id: `x${i}` });
+  await until('a refusal', async () => (await used()).refused > 0);
+  assert.ok((await used()).used <= 100 + 64, `${(await used()).used} in memory`);
+  const refused = await until('no room', async () => {
+    const answer = await other.ask({ type: 'session.open' });
+    return answer.type === 'error' ? answer : null;
+  });
+  assert.equal(refused.code, 'overloaded');
+  assert.equal(refused.message, 'your limit is 100 sessions in memory');
+  assert.ok(refused.retry_after_ms >= 1 && refused.retry_after_ms <= 10000, `${refused.retry_after_ms} ms`);
+  deaf.socket._socket.resume();
+  const answers = () => deaf.frames.filter((frame) => frame.request_id?.startsWith('x'));
+  await until('all answers', () => answers().length === 600);
+  const late = answers().filter((frame) => frame.type === 'error');
+  assert.ok(late.length >= 300 && late.every((frame) => frame.code === 'overloaded' && frame.retry_after_ms > 0), `${late.length} refused`);
+  await new Promise((resolve) => setTimeout(resolve, late.at(-1).retry_after_ms));
+  assert.equal((await deaf.ask({ type: 'session.open', system })).type, 'session.opened', 'after the time that was told');
+  assert.equal((await other.ask({ type: 'session.get', session: old })).type, 'session.state');
 });
 
 test('memory that a burst took goes back once the server is at rest', async (t) => {

@@ -1,7 +1,9 @@
 // One owner that uses a server as greedily as its limits allow. Runs in a worker thread, so that sending costs the
 // client that is measured nothing (attacks.mjs). Reports { type: 'begun' } once the attack is under way; ends with
 // its sockets cut off.
+import net from 'node:net';
 import { parentPort, workerData } from 'node:worker_threads';
+import { gzipSync } from 'node:zlib';
 import WebSocket from 'ws';
 
 const { attack, port, token, figures, prepared } = workerData;
@@ -67,6 +69,33 @@ const connections = (n) => Promise.all(Array.from({ length: n }, () => Attacker.
 const long = (i) => `You are number ${i}. ${'Remember this. '.repeat(2200)}`.slice(0, 32000);
 const strings = Array.from({ length: 18000 }, (_, i) => [i, `some words that are parsed ${i}`, { a: [1, 2, 3] }]);
 
+/** A connection that speaks HTTP, with a token or without; one that the server closes comes again, when `again` is given. */
+function plain(begin, again = begin) {
+  const socket = net.connect(port, '127.0.0.1', () => begin(socket));
+  sockets.push({ terminate: () => socket.destroy() });
+  socket.on('error', () => {});
+  socket.on('close', () => {
+    if (stopped) return;
+    did.closed_by_server++;
+    setTimeout(() => stopped || plain(again), 100);
+  });
+  socket.on('data', (bytes) => {
+    did.received_bytes += bytes.length;
+    const status = /^HTTP\/1.1 (\d+)/.exec(bytes.subarray(0, 16).toString('latin1'))?.[1];
+    if (status) did.errors[status] = (did.errors[status] ?? 0) + 1;
+  });
+  return socket;
+}
+
+function post(socket, target, body, headers = '') {
+  did.sent++;
+  socket.write(`POST ${target} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nAuthorization: Bearer ${token}\r\ncontent-type: application/json\r\n`
+    + `${headers}content-length: ${Buffer.byteLength(body)}\r\n\r\n`);
+  socket.write(body);
+}
+const model = '/v2/models/fastertransformer/infer';
+const tensor = (name, data) => ({ name, datatype: 'UINT32', shape: [1, data.length], data });
+
 /** Each gives once it is under way. */
 const attacks = {
   async search() {
@@ -123,6 +152,48 @@ const attacks = {
     let left = figures.sessions;
     const all = await connections(figures.connections);
     all.forEach((one, i) => void one.paced(figures.rate, (n) => (left-- > 0 ? one.send({ type: 'session.open', system: long(i * 100000 + n) }) : sleep(1000))));
+  },
+
+  async streams() {
+    for (let i = 0; i < figures.connections; i++)
+      plain((socket) => {
+        socket.pause();
+        post(socket, '/v2/models/demo-model/generate_stream', JSON.stringify({ text_input: `Tell me story ${i}.`, parameters: { max_tokens: figures.tokens, ignore_eos: true } }));
+      });
+  },
+
+  async starts() {
+    for (let i = 0; i < figures.connections; i++)
+      plain(async (socket) => {
+        for (let n = 0; !stopped && !socket.destroyed; n++) {
+          post(socket, model, JSON.stringify({ parameters: { sequence_id: i * 1000000 + n + 1, sequence_start: true },
+            inputs: [tensor('input_ids', [5, 6, 7]), tensor('input_lengths', [3]), tensor('request_output_len', [1]), tensor('session_len', [4000])] }));
+          await sleep(1000 / figures.rate);
+        }
+      });
+  },
+
+  async bombs() {
+    const bomb = gzipSync(Buffer.alloc(figures.bytes, ' '));
+    for (let i = 0; i < figures.connections; i++)
+      plain(async (socket) => {
+        while (!stopped && !socket.destroyed) {
+          post(socket, i % 2 ? model : '/v1/chat/completions', bomb, 'content-encoding: gzip\r\n');
+          await sleep(200);
+        }
+      });
+  },
+
+  async slowloris() {
+    for (let i = 0; i < figures.connections; i++)
+      plain(async (socket) => {
+        for (const byte of `GET /${'x'.repeat(1000)}`) {
+          if (stopped || socket.destroyed) return;
+          did.sent++;
+          socket.write(byte);
+          await sleep(1000);
+        }
+      });
   },
 
   async pings() {

@@ -1,4 +1,4 @@
-// What one owner does to another: eight attacks within a client's limits, and what the other owner's first token, its
+// What one owner does to another: twelve attacks within a client's limits, and what the other owner's first token, its
 // pings and the server's memory are meanwhile. `make torture` runs them in full (tests/torture/attacks.mjs); a test
 // runs one for some seconds:
 //
@@ -82,6 +82,22 @@ export const attacks = {
   attached: {
     what: '32,000 attached sessions with prompts of 32 KB',
     full: { connections: 60, sessions: 32000, rate: 19 }, seconds: 32, goal: 'max_resident_sessions holds',
+  },
+  streams: {
+    what: '60 connections that stream long KServe answers and read nothing',
+    full: { connections: 60, tokens: 4000 }, goal: 'first token 50 ms, +64 MiB',
+  },
+  starts: {
+    what: '60 connections that start KServe sequences and never end one',
+    full: { connections: 60, rate: 20 }, goal: 'first token 50 ms, no more than the KV cache', // they are idle sessions
+  },
+  bombs: {
+    what: '60 connections, a gzip body of 64 MB of blanks in 64 KB, again and again',
+    full: { connections: 60, bytes: 64e6 }, goal: 'first token 50 ms, +64 MiB',
+  },
+  slowloris: {
+    what: '60 connections without a token that send a byte of a head every second',
+    full: { connections: 60 }, goal: 'first token 50 ms, a place for each that shows a token',
   },
   pings: {
     what: 'one connection of ping frames',

@@ -59,7 +59,7 @@ test('versions of a message, and the way between them', async (t) => {
   assert.deepEqual([now.session.head, now.session.below], [2, false]);
   assert.equal(now.session.n_turns, 3);
 
-  // Another answer to the first message, and back to the other branch's newest turn.
+  // Another answer to the first message, then back to the newest turn of the other branch.
   const again = await client.request({ type: 'turn.regenerate', session: id, turn: 0, sampling: { temperature: 1, seed: '5' } });
   assert.equal(again.type, 'turn.accepted');
   await client.next((frame) => frame.type === 'turn.done' && frame.turn === again.turn);
@@ -85,7 +85,7 @@ test('versions of a message, and the way between them', async (t) => {
   assert.equal((await state(client, id)).session.n_tokens, 0);
   const anew = await client.turn(id, 'My name is Zora.');
   assert.deepEqual(anew.ids, first.ids);
-  // Its first message said otherwise: another title, since nobody has given one.
+  // The first message in other words: another title, because no user has set one.
   const titled = async () => (await state(client, id)).session.title;
   assert.equal(await titled(), 'My name is Zora.');
   await client.turn(id, 'My name is Ada.', { after: null });
@@ -105,7 +105,7 @@ test('versions of a message, and the way between them', async (t) => {
     '--from-turn', '0', '--json']));
   assert.deepEqual(whatIf.turns.map((turn) => turn.turn), [0, 2]);
   assert.match(String(execFileSync(parley, ['sessions', 'show', id, '--db', server.db])), /turn 2 after 0, not on the current path/);
-  // Taken elsewhere and back it is the same tree.
+  // Exported and imported, it is the same tree.
   const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
   const imported = path.join(server.folder, 'other.db');
   execFileSync(parley, ['sessions', 'import', '-', '--keep-owner', '--db', imported], { input: file });
@@ -129,7 +129,7 @@ test('an answer that was cut off goes on', async (t) => {
   assert.deepEqual(second.input, { continue: true });
   assert.equal(second.n_input, 0);
   assert.equal(second.parent, 0);
-  // Before the first turn there is nothing to go on with.
+  // Before the first turn there is no answer to continue.
   const fresh = await client.open();
   assert.equal((await client.start(fresh, { continue: true })).code, 'invalid');
 });
@@ -163,7 +163,7 @@ test(`an answer cut in the middle of a character goes on, and every text of it i
     assert.equal(turn.done.finish_reason, 'length');
     for (const piece of [...turn.deltas.map((delta) => delta.text), turn.done.text ?? '', turn.text]) assert.ok(isWellFormed(piece), JSON.stringify(piece));
   }
-  // What was streamed is what is kept: in memory, over a restart, for tools, and elsewhere.
+  // The stored text is the streamed text: in memory, after a restart, for tools, and after an import.
   const texts = turns.map((turn) => turn.text);
   const kept = async (c) => (await state(c, id)).turns.map((turn) => turn.text);
   assert.deepEqual(await kept(client), texts);
@@ -209,7 +209,7 @@ test('a fork goes its own way', async (t) => {
   assert.deepEqual(copy.turns.map((turn) => [turn.turn, turn.parent, turn.text, turn.input.content]),
     source.turns.map((turn, i) => [i, i ? i - 1 : null, turn.text, turn.input.content]));
   assert.deepEqual(logOf(server, 'copy'), logOf(server, id));
-  // Each goes on alone, with the same log to the same answer.
+  // Each continues alone: the same log, the same answer.
   const log = logOf(server, id);
   const there = await client.turn('copy', 'And now?');
   const here = await client.turn(id, 'And now?');
@@ -258,7 +258,7 @@ test('many forks of one session at once, under load, wherever its cache is: each
       '--snapshot-dir', path.join(folder, 'snapshots'), '--max-sequence-idle-microseconds', '20000', '--max-sequences', '8'] });
     const source = await converse(await server.connect());
     let over = false;
-    const noise = [0, 1].map(async (i) => { // others talk, and the source goes on itself
+    const noise = [0, 1].map(async (i) => { // others run turns, and the source continues too
       const other = i ? await Follower.open(await server.connect(), { sampling: { ...sampling, max_tokens: 60 } }) : source;
       while (!over) await other.say('Tell me a story.').catch((error) => { if (error.answer?.code !== 'session_full') throw error; over = true; });
     });

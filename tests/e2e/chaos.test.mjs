@@ -51,7 +51,7 @@ test(`${operations} operations in random order over ${connections} connections (
   const finished = []; // what closed sessions were, read before they went
   let accepted = 0, at = {};
 
-  /** Everything that a connection is told is about sessions it follows; checked on every frame. */
+  /** A connection gets events of its own sessions only; checked on every frame. */
   const mine = slots.map(() => new Set());
   const guard = (slot) => (frame) => {
     const about = frame.request_id === undefined && sessionOf(frame);
@@ -109,13 +109,13 @@ test(`${operations} operations in random order over ${connections} connections (
     finished.push(subject);
   };
 
-  // Several hands at once, each doing one thing after another; a disconnect is for all of them.
+  // Several actors at once, each doing one thing after another; a disconnect concerns all of them.
   let done = 0, quiet = null;
   const act = async () => {
     const kind = random.below(100);
     const subject = subjects.length ? random.pick(subjects) : null;
     if (subjects.length < 6 || (kind < 6 && subjects.length < 40)) return open();
-    if (subject.busy) return null; // another hand has it
+    if (subject.busy) return null; // another actor uses it
     subject.busy = true;
     try {
       if (kind < 60) {

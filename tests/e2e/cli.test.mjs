@@ -10,7 +10,7 @@ import { run } from './run.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
-const commands = ['serve', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'replay', 'synth'];
+const commands = ['serve', 'doctor', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'replay', 'synth'];
 const fixture = (name) => `tests/fixtures/models/${name}`;
 const golden = (file) => JSON.parse(readFileSync(path.join(root, 'tests/fixtures', file)));
 
@@ -49,8 +49,29 @@ test('--help of every command is on standard output, whole and without rubbish',
     assert.ok(help.split('\n').every((line) => line.length <= 120), command);
     assert.doesNotMatch(help, /-1000/, `${command} shows how it marks what is not given`);
   }
-  assert.match(await good(['--version']), /^parley \d+\.\d+\.\d+\n$/);
   assert.doesNotMatch(await good(['chat', '--help']), /required/, 'chat needs a server or a model');
+});
+
+test('--version says what the program was built from, and not where', async () => {
+  const text = await good(['--version']), facts = await json(['--version', '--json']);
+  assert.match(text, /^parley \d+\.\d+\.\d+\n/);
+  for (const [name, value] of Object.entries(facts))
+    if (value !== null) assert.ok(text.split(/\s+/).join(' ').includes(name === 'version' ? `parley ${value}` : `${name} ${value.trim()}`), name);
+  const git = spawnSync('git', ['rev-parse', '--show-toplevel', 'HEAD'], { cwd: root, encoding: 'utf8' });
+  const [top, head] = git.stdout.split('\n');
+  if (git.status === 0 && path.resolve(top) === path.resolve(root)) {
+    assert.match(facts.commit, /^[0-9a-f]{12}(-dirty)?$/);
+    assert.match(facts.date, /^\d{4}-\d\d-\d\d$/);
+    // The program under test may be older than the last commit, but it is of this history.
+    assert.equal(spawnSync('git', ['cat-file', '-e', facts.commit.slice(0, 12)], { cwd: root }).status, 0, `${head} does not know ${facts.commit}`);
+  }
+  assert.match(facts.build, /^[0-9a-f]{16}$/);
+  assert.match(facts.cuda, /^(no|sm_\d+( sm_\d+)*)$/);
+  assert.match(facts.pcre2_jit, /^(yes|no)$/);
+  for (const library of ['pcre2', 'libwebsockets', 'libuv', 'openssl', 'sqlite', 'zlib']) assert.match(facts[library], /\d+\.\d+/);
+  for (const [name, fact] of Object.entries(facts)) assert.doesNotMatch(String(fact), /[-\s]$/, name);
+  const wrong = await run(['--version', '--yaml']);
+  assert.deepEqual([wrong.code, wrong.stderr], [2, 'parley: --version takes no argument but --json\n']);
 });
 
 test('make help names what a user may type; a variable with a value that does not exist is said', () => {
@@ -60,7 +81,7 @@ test('make help names what a user may type; a variable with a value that does no
   for (const target of ['all', 'run', 'test', 'check-asan', 'check-tsan', 'bench', 'format', 'install', 'clean'])
     assert.match(stdout, new RegExp(`^  make ${target} +\\S`, 'm'));
   for (const variable of ['CUDA=0|1', 'MPI=', 'PREFIX=']) assert.ok(stdout.includes(variable), variable);
-  for (const wrong of ['CUDA=2', 'MPI=1', 'VARIANT=relaese']) {
+  for (const wrong of ['CUDA=2', 'MPI=2', 'VARIANT=relaese']) {
     const { status, stderr } = make('help', wrong);
     assert.equal(status, 2, wrong);
     assert.ok(stderr.includes(wrong.split('=')[0]), stderr);
@@ -101,7 +122,8 @@ test('sampling parameters: help, ini file and hello say the same, from one table
   const ini = flat(readFileSync(path.join(root, 'configs/demo.ini'), 'utf8'));
   assert.ok(rows.length > 10 && defaults.length > 5);
   for (const { name, help, form } of rows) {
-    const option = new RegExp(`--(\\[no-\\])?${name.replaceAll('_', '-')} `);
+    const named = { len_penalty: 'length-penalty', beam_search_diversity_rate: 'beam-diversity' }[name] ?? name.replaceAll('_', '-');
+    const option = new RegExp(`--(\\[no-\\])?${named} `);
     for (const text of [generate, chat]) {
       assert.ok(option.test(text) || !form, name);
       assert.equal(text.includes(help), option.test(text), name);
@@ -381,4 +403,27 @@ test('serve: every key of the file is an option; --print-config gives the file b
   const { writeFileSync } = await import('node:fs');
   writeFileSync(path.join(folder, 'parley.ini'), printed);
   assert.equal(await good(['serve', '--config', path.join(folder, 'parley.ini'), '--print-config']), printed);
+});
+
+// --- prompt learning ---------------------------------------------------------------------------------------------------
+
+test('generate with a task of prompt learning: each table has an answer of its own, always the same', async () => {
+  const task = (kind, model = 'llama') => ['--prompt-task', `tests/fixtures/prompts/${model}/${kind}`];
+  const args = (...more) => ['generate', '--model', fixture('llama'), '--ids', '5,6,7', '--max-tokens', '8', '--ignore-eos', '--json', ...more];
+  const answers = await Promise.all([[], task('soft'), task('other'), task('ptuning'), task('prefix')].map((more) => json(args(...more))));
+  assert.equal(new Set(answers.map(({ logprobs }) => logprobs.join())).size, answers.length);
+  assert.deepEqual(await json(args(...task('prefix'))), answers[4]);
+  // The window covers the virtual tokens unless sink_len says otherwise.
+  const [covered, named, passed] = await Promise.all([[], ['--sink-len', '5'], ['--sink-len', '0']].map((more) =>
+    json(args(...task('soft'), '--memory-len', '8', ...more))));
+  assert.deepEqual(covered, named);
+  assert.notDeepEqual(covered.logprobs, passed.logprobs);
+  for (const [more, says] of [
+    [task('prefix', 'gpt2'), /gpt2\/prefix\/adapter_model\.safetensors: 'prompt_embeddings' is \(5, 384\).*needs \(5, 192\)/],
+    [task('nothing'), /nothing\/adapter_config\.json/], [['--ids', '5,1073741824'], /ids: 1073741824 at position 1 is not in the vocabulary/],
+  ]) {
+    const result = await run(args(...more));
+    assert.equal(result.code, 1, result.stderr);
+    assert.match(result.stderr, says);
+  }
 });

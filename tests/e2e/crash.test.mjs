@@ -89,7 +89,7 @@ class Witness {
     return this.note();
   }
 
-  /** After a restart: everything told is there; a turn that was cut off keeps all of it that was seen, or more. */
+  /** After a restart every reported event is there; a turn that was cut off keeps all tokens that were seen, or more. */
   async check(server) {
     const { follower } = this;
     const client = await server.connect();
@@ -107,7 +107,7 @@ class Witness {
       const turn = shown.get(number) ?? (await client.ask({ type: 'turn.get', session: follower.session, turn: number })).turn;
       assert.deepEqual([turn.parent, turn.text, turn.finish_reason], [told.parent, told.text, told.finish_reason], where);
     }
-    // Nothing that was told has another number or another meaning now: starts, ends, moves of the head.
+    // No reported number has another number or meaning now: starts, ends, moves of the head.
     const facts = new Map(fresh.facts.map((fact) => [fact[0], fact]));
     for (const [seq, fact] of this.facts) assert.deepEqual(facts.get(seq), fact, `event ${seq} of ${follower.session}`);
     let kept = 0;
@@ -160,7 +160,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
   let witnesses = [];
   let kept = 0, told = 0, forks = 0, moves = 0;
   const ready = [];
-  // A few rounds of a slow server may not have met everything that a kill can hit: then some more.
+  // A few rounds of a slow server may not reach everything that a kill can hit: then some more run.
   const met = () => told > rounds && kept > 0 && moves > 0 && forks > 0;
   for (let round = 0; round < rounds || (!met() && round < 10 * rounds); round++) {
     if (random.below(4) === 0) { // while it starts, and recovers from the last one
@@ -216,7 +216,7 @@ test('kill -9 while the database is made: the next start makes it, or goes on', 
   }
 });
 
-// Whatever a start got done of it, the next one comes to the same.
+// However far an interrupted start came, the next one has the same result.
 for (const schema of [1, 2, 3])
 test(`kill -9 while a database of schema ${schema} is brought forward: nothing of it is lost`, async (t) => {
   const old = path.join(root, `tests/fixtures/sessions/schema-${schema}.sqlite`);

@@ -140,7 +140,7 @@ test('turn.replay: equal to the last bit, with alternatives, while others talk',
   assert.equal(cut.equal, true);
   assert.equal(cut.cut_short, true);
   assert.equal(cut.ended_alike, null);
-  // Nothing of it has been recorded, and the sessions go on with the cache they had.
+  // The replay is not recorded, and the sessions keep their caches.
   assert.equal(author.seq, before);
   assert.equal((await author.say('Four', { sampling: hot(4) })).done.cache.source, 'kept');
 });
@@ -176,7 +176,7 @@ test('turn.replay after a restart and beyond the window; one at a time; it ends 
   assert.ok(await cancelled(), 'a replay ends with its client');
   assert.equal((await replay(speaker, session, 0)).equal, true);
   const closer = await own.connect();
-  // Cancelled by who asked for it; the next one may begin at once.
+  // The client that asked for it cancels it; the next one may begin at once.
   const ended = replay(speaker, long, 0);
   await speaker.next((frame) => frame.type === 'turn.replaying' && frame.session === long);
   assert.equal((await closer.ask({ type: 'turn.cancel', session: long, replay: true })).type, 'turn.cancelling'); // another's: untouched
@@ -241,5 +241,5 @@ test('turn.replay finds a token that was changed on record, and what differs fro
   assert.ok(divergence.recorded.logprob_now < 0);
   assert.deepEqual(found.tokens.slice(0, 20).map((token) => token.id), first.ids);
   assert.deepEqual(found.differs.map(({ what, recorded }) => [what, recorded]), [['build', 'older 0.0.1'], ['instance', 'cpu: other']]);
-  assert.equal((await replay(speaker, session, 1)).equal, false); // its log is another one than it was said on
+  assert.equal((await replay(speaker, session, 1)).equal, false); // its log is another one than when it was computed
 });

@@ -59,7 +59,14 @@ test('all places and the queue taken by one owner: another one waits for two ste
   assert.ok(busy[8] < slack(alone), `${busy} ms, alone ${alone}`);
   assert.ok(await metric('parley_engine_pauses_total') > 0);
 
-  for (const [i, follower] of tellers.entries()) assert.deepEqual((await follower.done(turns[i])).ids, want[i], `story ${i}`);
+  let paused = 0;
+  for (const [i, follower] of tellers.entries()) {
+    const { ids, done: { timings } } = await follower.done(turns[i]);
+    assert.deepEqual(ids, want[i], `story ${i}`);
+    paused += timings.paused_ms;
+    assert.ok(timings.tokens_per_second * timings.decode_ms / 1000 > long - 2, `${timings.tokens_per_second} tokens/s of a turn that paused`);
+  }
+  assert.ok(paused > 0, 'the ends of paused turns say for how long');
   for (const { follower, turn } of answers.filter((answer) => answer.follower))
     assert.equal((await follower.done(turn)).ids.length, long);
   await until('an idle engine', async () => (await metric('parley_engine_requests_running')) + (await metric('parley_engine_requests_paused')) === 0);

@@ -8,7 +8,7 @@ import { root, Server, unlimited } from './harness.mjs';
 
 const families = ['llama', 'mistral', 'qwen2', 'qwen3', 'gpt2', 'gptj', 'gpt_neox', 'bloom', 'opt', 'xglm'];
 const models = path.join(root, 'tests/fixtures/models');
-const closest = 1e-3; // where the best logit leads by less, another order of additions may rightly take the second
+const closest = 1e-3; // if the best logit leads by less, another order of additions may choose the second
 
 const reference = (family) => JSON.parse(readFileSync(path.join(models, family, 'golden.json'), 'utf8'));
 

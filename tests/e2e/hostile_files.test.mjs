@@ -5,7 +5,7 @@ import { cpSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { root, Server, temporaryFolder } from './harness.mjs';
+import { parley, root, Server, temporaryFolder } from './harness.mjs';
 import { run } from './run.mjs';
 import { putTogether, takeApart } from './safetensors.mjs';
 
@@ -32,13 +32,24 @@ test('a pipe in the place of a file: refused by name, nothing waits for its writ
     renameSync(`${file}.kept`, file);
   }
   const serve = ['serve', '--model', demo, '--port', '0'];
-  await refused('the ini file', 'serve', '--config', fifo);
   await refused('the token file', ...serve, '--db', ':memory:', '--token-file', fifo);
   await refused('the certificate', ...serve, '--db', ':memory:', '--tls-cert', fifo, '--tls-key', fifo);
   await refused('the template', ...serve, '--db', ':memory:', '--chat-template', fifo);
   await refused('the database', ...serve, '--db', fifo);
   await refused('the database to list', 'sessions', 'list', '--db', fifo);
   await refused('the text', 'score', '--model', demo, '--text', fifo);
+});
+
+test('settings from a pipe, as <(command) names it: read to its end, or given up', async (t) => {
+  const folder = temporaryFolder(t), fifo = path.join(folder, 'fifo');
+  execFileSync('mkfifo', [fifo]);
+  const silent = await run(['serve', '--config', fifo], { timeoutMs: 60000 });
+  assert.ok(!silent.timedOut, 'waits for ever');
+  assert.equal(silent.code, 1, silent.stderr);
+  assert.match(silent.stderr, /fifo: the pipe has not ended after 10000 ms/);
+  const printed = (ini) => execFileSync('bash', ['-c', '"$0" serve --config <(printf "$1") --print-config 2>&1 || true', parley, ini], { encoding: 'utf8' });
+  assert.match(printed('[server]\nport = 4321\n'), /^port = 4321$/m);
+  assert.match(printed('[server]\nport = many\n'), /:2: port = many: must be/);
 });
 
 test('weights that are no numbers: score, generate and a turn say so', async (t) => {

@@ -101,6 +101,10 @@ test('fp8: a folder that gives the answers that weight_dtype fp8 gives, to the l
   assert.ok(Math.abs(cost.perplexity_ratio - 1) < 0.04, `perplexity ratio ${cost.perplexity_ratio}`);
   assert.ok(cost.mean_kl > 0 && cost.mean_kl < 0.01, `KL ${cost.mean_kl}`);
   await refused(['generate', '--model', out, '--weight-dtype', 'int8', '--ids', '1'], /stored in fp8, which int8/);
+  // Nothing is rounded in silence where it would not be, nor left unrounded.
+  await refused(['generate', '--model', demo, '--fp8-activations', '--ids', '1'], /fp8_activations needs weights of fp8/);
+  await refused(['generate', '--model', out, '--device', 'cpu', '--fp8-activations', '--ids', '1'], /fp8_activations needs a GPU/);
+  await refused(['generate', '--model', out, '--fp8-activations', '--deterministic', '--ids', '1'], /exclude each other/);
 });
 
 test('score --compare-compute: what products of bf16 cost, where the processor has them', async (t) => {

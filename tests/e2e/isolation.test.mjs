@@ -93,7 +93,7 @@ test('every message with a session of another owner: session_not_found, nothing 
           continue;
         }
         assert.equal(answer.code, 'session_not_found', `${what}: ${JSON.stringify(answer)}`);
-        // The same words as for an id that nobody has.
+        // The same sentence as for an unused id.
         assert.deepEqual({ ...answer, session: '', request_id: '' }, { ...other, session: '', request_id: '' }, what);
       }
     }
@@ -103,13 +103,13 @@ test('every message with a session of another owner: session_not_found, nothing 
   assert.deepEqual(stolen, []);
   const ids = Object.values(kinds).map(({ session }) => session);
   const events = mallory.frames.slice(heard).filter((frame) => frame.type !== 'error' && ids.some((id) => JSON.stringify(frame).includes(id)));
-  // Of the sessions that mallory opened and deleted under these ids, and of no others.
+  // Only the sessions that mallory opened and deleted under these ids.
   const about = new Set(['session.opened', 'session.closed', 'session.changed', 'session.removed']);
   assert.deepEqual(events.filter((frame) => !about.has(frame.type) || (frame.session.n_turns ?? 0) > 0 || (frame.seq ?? 0) > 2), []);
   for (const query of [undefined, 'Zanzibar', 'secret'])
     assert.deepEqual((await mallory.ask({ type: 'session.list', query })).sessions.map(({ id }) => id).filter((id) => ids.includes(id)), [], query);
 
-  // And nothing has come of it.
+  // And the attempts had no effect.
   for (const [kind, follower] of Object.entries(kinds)) {
     const { session, turns } = await alice.ask({ type: 'session.get', session: follower.session });
     if (kind === 'busy') {

@@ -130,6 +130,11 @@ test('tensors as JSON and as bytes give the ids of parley generate', async (t) =
     const again = await infer(server, inputsOf([rows[0]], 6, sampled));
     assert.deepEqual((await infer(server, inputsOf([rows[0]], 6, sampled))).ids, again.ids);
     assert.deepEqual(again.ids[0].slice(3), generate(rows[0], 6, ['--temperature', '0.9', '--top-k', '40', '--seed', '11']).ids);
+    // A seed that a double cannot hold.
+    const seed = '18446744073709551557';
+    const exact = { inputs: inputsOf([rows[0]], 6, [...sampled.slice(0, 2), column('random_seed', 'UINT64', ['SEED'])]) };
+    const { outputs } = JSON.parse((await post(server, JSON.stringify(exact).replace('"SEED"', seed))).bytes);
+    assert.deepEqual(outputs[0].data.slice(3), generate(rows[0], 6, ['--temperature', '0.9', '--top-k', '40', '--seed', seed]).ids);
   });
 
   await t.test('nothing is kept of requests without a sequence', async () => {
@@ -169,6 +174,17 @@ test('a sequence is a session: turns, restart, END, and what must be refused', a
     const logs = answers.map((a) => a.ids[0]).sort((a, b) => a.length - b.length);
     logs.forEach((log, i) => assert.deepEqual(log.slice(0, 3 + i * 3), logs[3].slice(0, 3 + i * 3)));
     assert.equal(logs[3].length, 3 + 4 * 3);
+  });
+
+  await t.test('timeout: a request does not wait longer behind another one', async () => {
+    const id = { sequence_id: 'slow' }, batch = Array.from({ length: 16 }, (_, n) => [n + 3]);
+    let over = false;
+    const first = infer(server, inputsOf(batch, 250, lengths(batch, 256)), { ...id, sequence_start: true }).finally(() => { over = true; });
+    const watcher = await server.connect();
+    await until('the sequence to run', async () => (await watcher.request({ type: 'session.list' })).sessions.some((s) => s.title === 'Sequence slow'));
+    await refused(server, { inputs: inputsOf(batch, 2), parameters: { ...id, timeout: 1000 } }, 400, /^timeout of the corresponding sequence has been expired$/);
+    assert.equal(over, false);
+    assert.ok((await first).ids.some((ids) => ids.length === 251));
   });
 
   await t.test('ids of 64 bits are exact', async () => {
@@ -316,11 +332,14 @@ test('a model repository of Triton is read: checkpoint, 8-bit weights, idle time
   const parameter = (key, value) => `parameters { key: "${key}" value: { string_value: "${value}" } }\n`;
   const write = (...parameters) => writeFileSync(file, `name: "fastertransformer" # FasterTransformer
 max_batch_size: 1
+instance_group [ { count: 1 kind: KIND_CPU }, { count: 2 kind: KIND_CPU } ]
+response_cache { enable: true }
 sequence_batching { max_sequence_idle_microseconds: 5000000 direct { } control_input [ { name: "START" } ] }
 ${parameters.map(([key, value]) => parameter(key, value)).join('')}`);
   write(['model_type', 'GPT'], ['int8_mode', '1'], ['data_type', 'fp32'], ['tensor_para_size', '8']);
   const server = await Server.start(t, { model: path.join(folder, 'fastertransformer/1/1-gpu'), args: [...unlimited, '--model-repository', folder] });
   assert.match(server.log, /repository\.ignored parameter=tensor_para_size value="8"/);
+  for (const field of ['max_batch_size', 'instance_group', 'response_cache']) assert.equal(server.log.split(`repository.ignored parameter=${field} `).length, 2, field);
   const config = await (await fetch(`${server.url}/config`)).json();
   assert.deepEqual([config.engine.weight_dtype, config.engine.compute_dtype, config.sessions.max_sequence_idle_microseconds], ['int8', 'f32', 5000000]);
   const print = (...args) => execFileSync(parley, ['serve', '--model-repository', folder, '--print-config', ...args], { encoding: 'utf8', stdio: 'pipe' });
@@ -330,8 +349,8 @@ ${parameters.map(([key, value]) => parameter(key, value)).join('')}`);
     write(...parameters);
     assert.throws(() => print(), (error) => sentence.test(error.stderr));
   };
-  fails([['int8_mode', '2']], /config\.pbtxt:4: int8_mode '2' is not served/);
-  fails([['model_type', 'T5']], /config\.pbtxt:4: model_type 'T5' is not served/);
+  fails([['int8_mode', '2']], /config\.pbtxt:6: int8_mode '2' is not served/);
+  fails([['model_type', 'T5']], /config\.pbtxt:6: model_type 'T5' is not served/);
   writeFileSync(file, 'parameters { key: "int8_mode" }');
   assert.throws(() => print(), /config\.pbtxt:1: parameters needs a key and a value\.string_value/);
 });

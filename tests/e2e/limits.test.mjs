@@ -46,7 +46,7 @@ test('requests: all sockets and protocols of an owner share one rate, and the ti
   const page = await get(server, '/v1/usage', ALICE);
   assert.equal(page.status, 429);
   assert.equal(Number(page.headers.get('retry-after')), Math.ceil(Number(page.headers.get('retry-after-ms')) / 1000));
-  // They were told different times, and each is served when its own is up.
+  // They got different times, and each is served when its own has passed.
   const ten = refused.slice(0, 10);
   assert.equal(new Set(ten.map(({ answer }) => answer.retry_after_ms)).size, 10);
   await Promise.all(ten.map(async ({ client, answer }) => {
@@ -187,6 +187,27 @@ test('administrators see settings, metrics and the counts of others; nobody else
   const page = await (await get(server, '/metrics', ADMIN)).text();
   assert.match(page, /^parley_limited_total\{limit="sessions"\} 1$/m);
   assert.doesNotMatch(page, /alice/);
+});
+
+test('every limit of owners and every budget is in /metrics, by its own name and by nobody else\'s', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE}\nroot:${ADMIN} admin\n`);
+  const server = await start(t, file);
+  const root = await server.connect({ token: ADMIN });
+  const raw = await RawSocket.open(Object.assign(new Wire(), { host: '127.0.0.1', port: server.port }), { Authorization: `Bearer ${ALICE}` });
+  const page = async () => (await get(server, '/metrics', ADMIN)).text();
+  const counts = (text, metric, label) => Object.fromEntries([...text.matchAll(new RegExp(`^${metric}\\{${label}="([a-z_]+)"\\} (\\S+)$`, 'gm'))].map((m) => [m[1], Number(m[2])]));
+  const before = await page();
+  assert.deepEqual(Object.keys(counts(before, 'parley_limited_total', 'limit')).sort(), Object.keys(await usage(root)).sort());
+  assert.deepEqual(counts(before, 'parley_over_budget_total', 'budget'), { connection_bytes: 0, owner_bytes: 0, server_bytes: 0, owner_changes: 0 });
+  // Answers that are left unread: the client is read no further.
+  raw.socket.pause();
+  for (let over = 0; over === 0;) {
+    for (let i = 0; i < 200; i++) raw.send(JSON.stringify({ type: 'usage.get' }));
+    await sleep(5);
+    over = counts(await page(), 'parley_over_budget_total', 'budget').connection_bytes;
+  }
+  raw.socket.destroy();
+  assert.doesNotMatch(await page(), /alice|root/);
 });
 
 for (const policy of ['cancel', 'finish'])

@@ -59,7 +59,7 @@ test(`a name is known after ten turns, its cache ${where} and a restart, token f
     if (i === restartAfter) assert.equal(turn.done.cache.source, 'recomputed', `turn ${i}`);
   }
   const back = turns[evictAfter].done.cache, before = turns[evictAfter - 1].done.usage.log_tokens;
-  // And it is on record, over the restart, wherever one looks: what a client is shown, and a tool.
+  // And the record has it after the restart, for clients and for tools.
   const client = await server.connect();
   const page = await client.ask({ type: 'session.get', session: first.session });
   const { turn } = await client.ask({ type: 'turn.get', session: first.session, turn: evictAfter });

@@ -1,11 +1,11 @@
 // A session is moved from one database to another with the real program and continues there unchanged.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
 
 const greedy = { sampling: { temperature: 0 } };
@@ -43,7 +43,7 @@ async function remembers(client, id, mayLose = false) {
 test('import: into a new database, and a server continues the conversation', async (t) => {
   const { folder, file, turns } = await made(t);
   const db = path.join(folder, 'new.db');
-  // Anyone can have written the file's owner: it is believed when asked to be.
+  // Anyone can have written the file's owner: it is used only on request.
   const unasked = await run(['sessions', 'import', file, '--db', db]);
   assert.equal(unasked.code, 1);
   assert.match(unasked.stderr, /^parley: .*'local'.*--keep-owner.*--owner/);
@@ -85,7 +85,7 @@ test('import beside a running server: listed, found, continued; a taken id needs
   await talking;
   assert.deepEqual(await list(), ['own', 'zora']);
   await remembers(client, 'zora');
-  // Who watches the list hears of one without asking, and nobody of somebody else's.
+  // A watcher of the list learns of an import without asking; other owners' watchers do not.
   const watcher = await server.connect();
   await watcher.ask({ type: 'sessions.watch' });
   const stranger = await good(['sessions', 'import', file, '--db', db, '--new-id', '--owner', 'somebody']);
@@ -196,7 +196,7 @@ test('an archive comes over the wire in pieces; one that is missing ends it', as
   assert.equal((await piece(0, 10, { more: true })).bytes, size(10));
   assert.equal((await piece(half, undefined, { at: half + 1 })).code, 'invalid');
   assert.equal((await piece(10, half, { at: size(10), more: true })).code, 'invalid', 'the first piece went with it');
-  // Begun anew on one connection, another one knows nothing of it.
+  // A session begun anew on one connection: another connection's upload is not affected.
   assert.equal((await piece(0, half, { at: 0, more: true })).bytes, size(half));
   const other = await server.connect();
   assert.equal((await other.ask({ type: 'session.import', archive: archive.slice(half), at: size(half) })).code, 'invalid');
@@ -230,4 +230,28 @@ test('doctor: a sound database, beside its server too; a damaged one is repaired
     await remembers(await again.connect(), 'zora', true);
     await again.stop();
   }
+});
+
+test('the package\'s daily backup: beside a server, the newest stay, and one is restored', async (t) => {
+  const { folder, db } = await made(t), copies = path.join(folder, 'backups');
+  const server = await Server.start(t, { db, args: unlimited });
+  const backup = (...more) => execFileSync(path.join(root, 'configs/debian/parley-backup'), [db, copies, ...more],
+    { env: { ...process.env, PATH: `${path.dirname(path.resolve(root, parley))}:${process.env.PATH}` } });
+  backup();
+  const [first] = readdirSync(copies);
+  const session = await remembers(await server.connect(), 'zora');
+  const n = session.turns.size;
+  for (const day of ['20250101T000000Z', '20250102T000000Z']) writeFileSync(path.join(copies, `parley-${day}.db`), '');
+  writeFileSync(path.join(copies, 'notes.txt'), '');
+  await until('another second', async () => new Date().toISOString().replace(/[-:]|\..*/g, '').slice(0, 15) !== first.slice(7, 22));
+  backup('2');
+  const kept = readdirSync(copies);
+  assert.equal(kept.length, 3, kept.join(' '));
+  assert.ok(kept.includes(first) && kept.includes('notes.txt'), kept.join(' '));
+  await server.stop();
+  for (const end of ['', '-wal', '-shm', '.tail']) rmSync(db + end, { force: true });
+  copyFileSync(path.join(copies, first), db); // the older one: without the last turn
+  const again = await Server.start(t, { db, args: unlimited });
+  const restored = await remembers(await again.connect(), 'zora');
+  assert.equal(restored.turns.size, n);
 });

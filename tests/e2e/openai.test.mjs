@@ -91,7 +91,7 @@ test('errors have OpenAI\'s form', async (t) => {
   await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'invalid_value', 'messages');
   await refused({ temperature: -1 }, 400, 'invalid_value', null);
   await refused({ top_p: 'x' }, 400, 'invalid_value', null);
-  await refused({ stop: ['a', 'b', 'c', 'd', 'e'] }, 400, 'invalid_value', null);
+  await refused({ stop: Array(65).fill('a') }, 400, 'invalid_value', null);
   await refused({ stream: 'yes' }, 400, 'invalid_value', 'stream');
   await refused({ n: 2 }, 400, 'invalid_value', 'n');
   await refused({ logprobs: true }, 400, 'invalid_value', 'logprobs');

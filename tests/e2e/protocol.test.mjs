@@ -13,8 +13,10 @@ const blocks = [...text.matchAll(/^```\n(.*?)^```$/gms)].map(([, block]) => bloc
 const entries = (mark) => blocks.flatMap((block) => block.split(/\n(?=\S)/)).filter((entry) => entry.startsWith(mark))
   .map((entry) => entry.slice(mark.length));
 const [SESSION] = entries('SESSION = '), [TURN] = entries('TURN = ');
+const LISTED = JSON.stringify({ ...JSON.parse(SESSION), system: undefined, system_start: null });
+const CHANGED = JSON.stringify({ ...JSON.parse(SESSION), system: undefined });
 const messages = (mark) => entries(mark).map((entry) => {
-  const whole = entry.replace(/\bSESSION\b/g, () => SESSION).replace(/\bTURN\b/g, () => TURN);
+  const whole = entry.replace(/\bCHANGED\b/g, () => CHANGED).replace(/\bLISTED\b/g, () => LISTED).replace(/\bSESSION\b/g, () => SESSION).replace(/\bTURN\b/g, () => TURN);
   try {
     return JSON.parse(whole);
   } catch (error) {
@@ -54,7 +56,9 @@ test('the schema refuses unknown types, missing fields, fields of another type a
     for (const message of examples[side]) {
       const valid = validator(`${side}.${message.type}`);
       const refuses = (change, what) => assert.equal(valid({ ...message, ...change }), false, `${message.type}: ${what}`);
-      for (const key of schema.$defs[`${side}.${message.type}`].required) {
+      const definition = schema.$defs[`${side}.${message.type}`];
+      const whole = definition.else ? schema.$defs[definition.else.$ref.split('/').at(-1)] : definition;
+      for (const key of whole.required) {
         const { [key]: _, ...rest } = message;
         assert.equal(valid(rest), false, `${message.type} without ${key}`);
       }

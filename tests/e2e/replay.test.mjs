@@ -27,7 +27,7 @@ async function report(session, file, ...more) {
   return { code: result.code, ...JSON.parse(result.stdout) };
 }
 
-/** Others who talk meanwhile, so that the turns of the one that is watched run in batches of changing sizes. */
+/** Other sessions run meanwhile, so that the watched session's turns run in batches of changing sizes. */
 function load(client, n) {
   let stop = false;
   const talk = async (i) => {
@@ -58,7 +58,8 @@ test('recorded under load', async (t) => {
   await say('My name is Zora.', { temperature: 0 });
   await say('Tell me a story.', { temperature: 0.9, top_p: 0.95, seed: '18446744073709551615', max_tokens: 80, top_logprobs: 3 });
   await say('And another one?', { temperature: 1.3, top_k: 40, min_p: 0.01, repetition_penalty: 1.1, presence_penalty: 0.4, frequency_penalty: 0.2, min_tokens: 20, max_tokens: 70 });
-  // The turn before drew its own seed, so what is said here is not known: one of these comes whatever it is, and no end before.
+  // The turn before drew its own seed, so this text is not known in advance: one of these comes in any case, before
+  // any other end.
   await say('What is 2 plus 3?', { temperature: 1, stop: ['5', 'a', 'e', 'o'], ignore_eos: true, seed: '9' });
   await zora.wait('an eviction', () => zora.evictions.length > 0); // by the idle clock
   await cut(zora, async (turn) => {
@@ -144,7 +145,7 @@ test('one bit of one log-probability is found, and the turns behind it are compa
   assert.deepEqual([first.kind, token, logprobs_differ], ['logprob', null, 1]);
   assert.equal(first.recorded.logprob_bits ^ first.now.logprob_bits, 1);
   assert.equal(first.recorded.id, first.now.id);
-  // The turn had asked for three alternatives: what was likely then stands beside what is now.
+  // The turn had asked for three alternatives: the recorded ones stand beside the new ones.
   assert.deepEqual(first.recorded_top, first.top.slice(0, 3));
   assert.equal((await report('zora', await changed('bare', (all) => { all[2].logprob_bits[7] = (all[2].logprob_bits[7] ^ 1) >>> 0; }))).turns[2].first.recorded_top, null);
   const { stdout } = await replay('zora', copy, '--turn', '1');
@@ -168,7 +169,7 @@ test('what a turn was computed in is part of the record, and what it is replayed
   const { stderr } = await run(['score', '--model', model, '--ids', '1', '--compute-dtype', 'bf16']);
   if (/AVX512-BF16 or AMX/.test(stderr)) return t.skip('this processor has neither AVX512-BF16 nor AMX');
   const two = path.join(folder, 'two.db');
-  for (const [turn, compute] of ['f32', 'auto', 'f32'].entries()) { // one session, served so and then otherwise
+  for (const [turn, compute] of ['f32', 'auto', 'f32'].entries()) { // one session, two settings
     const server = await Server.start(t, { db: two, args: [...unlimited, '--compute-dtype', compute] });
     const client = await server.connect();
     const both = turn ? await Follower.attach(client, 'both') : await Follower.open(client, { session: 'both' });

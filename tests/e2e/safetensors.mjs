@@ -1,5 +1,6 @@
 // Reading and writing safetensors files, enough for tests.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 
 const arrays = { F32: Float32Array, I32: Int32Array };
 
@@ -23,4 +24,13 @@ export function putTogether(file, header, data, length) {
   const size = Buffer.alloc(8);
   size.writeBigUInt64LE(BigInt(length ?? text.length));
   writeFileSync(file, Buffer.concat([size, text, data]));
+}
+
+/** A folder of PEFT's prompt tuning with these rows: folder/name. */
+export function writeAdapter(folder, name, rows) {
+  const to = path.join(folder, name), data = Buffer.from(Float32Array.from(rows.flat()).buffer);
+  mkdirSync(to);
+  writeFileSync(path.join(to, 'adapter_config.json'), JSON.stringify({ peft_type: 'PROMPT_TUNING', num_virtual_tokens: rows.length }));
+  putTogether(path.join(to, 'adapter_model.safetensors'), { prompt_embeddings: { dtype: 'F32', shape: [rows.length, rows[0].length], data_offsets: [0, data.length] } }, data);
+  return to;
 }

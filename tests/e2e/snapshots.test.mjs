@@ -107,7 +107,7 @@ test('a file that has been damaged, or is of another configuration, is said, rem
     if (args.length === 0) assert.deepEqual(transcript(turn), transcript(want.at(-1)));
     assert.equal(await server.metric(`parley_engine_snapshots_refused_total{reason="${reason}"}`), 1, reason);
     assert.match(server.log, new RegExp(`event=snapshot.refused reason=${reason}`));
-    // Whoever asked is told, now and when they look later.
+    // The client that caused it is told, at once and when it looks later.
     assert.equal(turn.done.cache.refused, reason);
     const { events } = await again.client.ask({ type: 'session.events', session: follower.session });
     assert.deepEqual([events.at(-1).kind, events.at(-1).cache], ['done', turn.done.cache]);
@@ -161,7 +161,7 @@ test('what is closed or deleted has no file any more, whoever did it and when', 
   await client.ask({ type: 'session.close', session: 'deleted', delete: true });
   await until('two files', async () => files(options.snapshots).length === 2);
   await server.stop('SIGKILL');
-  // By a tool, while no server runs: the next one looks whom the files belong to.
+  // Deleted by a tool while no server runs: the next start checks whose files these are.
   execFileSync(parley, ['sessions', 'rm', 'removed', '--db', options.db]);
   writeFileSync(path.join(options.snapshots, `${'0'.repeat(32)}.kv`), 'not a snapshot');
   writeFileSync(path.join(options.snapshots, 'README'), 'not ours');
@@ -184,7 +184,7 @@ test('a fork of a session whose cache is in host memory, or in its file, begins 
     const { client, session } = follower;
     await until(`it to be ${state}`, async () => (await stateOf(client, session)).state === state);
     await client.request({ type: 'session.fork', session, new_session: 'copy' });
-    // Of the fork nothing is copied: it has what its parent has, or reads what that has written.
+    // A fork needs no copy: it shares its parent's blocks, or reads its parent's file.
     await until(`the fork to be ${state}`, async () => (await stateOf(client, 'copy')).state === state);
     await client.request({ type: 'session.fork', session: 'copy', new_session: 'copy-of-copy' });
     for (const id of ['copy', 'copy-of-copy', session]) {

@@ -296,7 +296,8 @@ test('a reader that stops reading gets joined deltas or 4001, and loses nothing'
   slow.socket.resume();
   const again = await own.connect();
   const cut = await behind();
-  // Whoever leaves even the close frame unread for some seconds sees 1006 in its place: on a busy machine that can be us.
+  // A client that leaves even the close frame unread for some seconds sees 1006 instead; on a busy machine that can
+  // be this test.
   if (cut) assert.ok([4001, 1006].includes(await slow.closed));
   for (const [i, reader] of readers.entries()) {
     if (cut) await reader.attach(again);

@@ -18,7 +18,7 @@ const state = async (session) => client.ask({ type: 'session.get', session });
 
 test('a second turn is refused while one runs, and changes nothing', async () => {
   const author = await open();
-  // In one breath: nobody knows how long we are held up between two.
+  // Without a pause: the machine may be held up between two sends.
   const [turn, answer] = await Promise.all([author.start('Tell me a story.', { sampling: long(few(300)) }), refusal(author.start('Me too!'))]);
   assert.deepEqual([answer.code, answer.session], ['session_busy', author.session]);
   assert.match(answer.message, /running/);
@@ -294,7 +294,7 @@ test('every sampling value out of its range or type is refused by name, and noth
     ['min_p', [-0.1, 1.1, {}]], ['repetition_penalty', [0, -1, 101, 'x']], ['presence_penalty', [-101, 101, 'x']],
     ['frequency_penalty', [-101, 101, false]], ['seed', ['-1', 'abc', '18446744073709551616', 1.5, '']],
     ['max_tokens', [-1, 0.5, 1e12, '5']], ['min_tokens', [-1, 0.5, 'x']],
-    ['stop', [5, [''], '', ['a', 'b', 'c', 'd', 'e'], [1], 'x'.repeat(300), {}]],
+    ['stop', [5, [''], '', Array(65).fill('a'), [1], 'x'.repeat(300), {}, [[]], [[-1]], [[vocabulary]]]],
     ['logit_bias', [[], { x: 1 }, { [-1]: 1 }, { [vocabulary]: 1 }, { 5: 'x' }, { 5: 1e9 }, 7,
       Object.fromEntries(Array.from({ length: 301 }, (_, i) => [i, 1]))]],
     ['ignore_eos', ['yes', 1]], ['logprobs', ['yes', 2]], ['top_logprobs', [-1, 21, 0.5, 'x']], ['deadline_ms', [-1, 0.5, 'x', 1e15]],

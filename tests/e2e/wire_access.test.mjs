@@ -192,7 +192,7 @@ test('limits', async (t) => {
     const error = answers.find((m) => m.type === 'error');
     assert.equal(error.code, 'rate_limited');
     assert.ok(error.retry_after_ms > 0 && error.retry_after_ms <= 1000);
-    // What is long and dropped is not read, so its request_id stays away.
+    // A long dropped message is not read, so its request_id is missing.
     while (!client.frames.some((m) => m.type === 'error' && m.request_id === undefined)) {
       await refill();
       const pings = burst();

@@ -245,7 +245,7 @@ test('a device that is lost: turns end with an error, connections with 1001, the
   for (const session of ['s', 'other'])
     assert.ok(client.frames.concat(await client.next((m) => m.type === 'turn.done')).some((m) => m.type === 'turn.done' && m.session === session && m.finish_reason === 'error'));
   assert.equal(await client.closed, 1001);
-  assert.deepEqual(await wire.exited, { code: 75, signal: null });
+  assert.deepEqual(await wire.exited, { code: 75, signal: null }, wire.log);
   assert.match(wire.log, /server\.device_lost/);
   assert.match(wire.log, /the GPU failed; all sessions and turns are stored; start Parley again/);
 });

@@ -78,6 +78,23 @@ for (const [what, make] of [
     if (!wire.sanitized) assert.ok(after.over - before.over <= (after.all - before.all) / 1000, `${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
   });
 
+test('a long text that is all escapes goes out in pieces', async (t) => {
+  const wire = await Wire.start(t, { args: eager });
+  const client = await wire.connect();
+  const text = '"'.repeat(500000); // a megabyte as JSON
+  await client.open({ session: 's' });
+  await client.request({ type: 'session.detach', session: 's' }); // a real server's deltas are short
+  await client.request({ type: 'turn.start', session: 's', input: { content: text } });
+  const before = await rounds(wire, '0.001');
+  for (let i = 0; i < 40; i++) {
+    const state = await client.request({ type: 'session.get', session: 's' });
+    assert.ok(state.turns[0].text === text && state.more === false);
+  }
+  const after = await rounds(wire, '0.001');
+  t.diagnostic(`${after.over - before.over} of ${after.all - before.all} rounds above 1 ms`);
+  if (!wire.sanitized) assert.ok(after.over - before.over < 20, `${after.over - before.over} rounds above 1 ms for 40 answers`);
+});
+
 test('a flood of pings ends its connection, and the others do not notice', async (t) => {
   const wire = await Wire.start(t);
   const s = await RawSocket.open(wire);
@@ -117,6 +134,33 @@ test('a flood of short fragments ends its connection; a message in some is taken
     }
     assert.equal(await other.close(), 4002, bytes);
   }
+});
+
+// More than any two socket buffers hold, so a server that reads on would take it all.
+const FLOOD_BYTES = 256 << 20;
+
+test('after 4002 nothing more is read from a flooder, and it still gets the close frame', async (t) => {
+  const wire = await Wire.start(t, { args: ['--messages-per-second', '5', '--message-burst', '10'] });
+  const flooder = await RawSocket.open(wire);
+  await flooder.message((m) => m.type === 'hello');
+  const ping = frame(JSON.stringify({ type: 'ping' }));
+  const long = frame('x'.repeat(1 << 20));
+  const { socket } = flooder;
+  while (flooder.closeCode === undefined && !flooder.closed) {
+    socket.write(Buffer.concat(Array(50).fill(ping)));
+    await sleep(2);
+  }
+  assert.equal(flooder.closeCode, 4002);
+  const taken = () => socket.bytesWritten - socket.writableLength;
+  const before = taken();
+  while (!flooder.closed && taken() - before < FLOOD_BYTES) {
+    if (socket.writableLength < 4 << 20) socket.write(long);
+    await new Promise(setImmediate);
+  }
+  assert.ok(flooder.closed, 'the server ended the socket by itself');
+  assert.ok(taken() - before < FLOOD_BYTES, `${taken() - before} bytes`);
+  const other = await wire.connect();
+  assert.equal((await other.request({ type: 'ping' })).type, 'pong');
 });
 
 test('before hello a message has at most 4 KiB', async (t) => {

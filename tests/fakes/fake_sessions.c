@@ -3,8 +3,8 @@
 //     "count N"          N tokens "w0 ", "w1 ", ... one each FAKE_TOKEN_US (environment; 1000)
 //     "flood N BYTES"    N tokens of BYTES bytes at once
 //     "silence"          runs, and says nothing
-//     "lose the device"  every running turn ends with "error", and the engine says that its device
-//     is lost anything else      echoes it as one token
+//     "lose the device"  every running turn ends with "error", and the engine reports a lost device
+//     anything else      echoes it as one token
 #include "base/clock.h"
 #include "sessions/debug.h"
 #include <stdio.h>
@@ -43,6 +43,7 @@ struct session {
     int64_t key, n_turns, running, left, next_us, emitted, cancel_after_ms;
 };
 struct sessions {
+    struct placement placement;
     int64_t last_key;
     struct session *first;
     struct sessions_callbacks cb;
@@ -66,6 +67,7 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
     if (o->progress) o->progress(o->progress_ctx, 1, 1);
     e->info = (struct engine_info){.model_name = "fake",
                                    .family = "llama",
+                                   .fingerprint = "f-1",
                                    .chat_template = "chatml",
                                    .backend = "none",
                                    .n_vocab = 1000,
@@ -77,8 +79,18 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
     *out = e;
     return 0;
 }
+int engine_n_gpus(void) {
+    return 0;
+}
+bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
+    return false;
+}
+void engine_stop(struct engine *e) {}
 void engine_close(struct engine *e) {
     free(e);
+}
+int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
+    return 1;
 }
 const struct engine_info *engine_info(const struct engine *e) {
     return &e->info;
@@ -142,21 +154,21 @@ const int32_t *session_log(const struct session *s, size_t *n) {
 }
 
 static void fill(const struct session *s, struct session_view *v) {
-    *v = (struct session_view){.id = s->id,
-                               .title = s->title,
-                               .model = "fake",
-                               .system = s->system,
+    *v = (struct session_view){.rec.id = (char *)s->id,
+                               .rec.title = (char *)s->title,
+                               .rec.model = (char *)"fake",
+                               .rec.system = s->system,
                                .state = s->closed         ? SESSION_CLOSED
                                         : s->running >= 0 ? SESSION_ACTIVE
                                                           : SESSION_IDLE,
-                               .n_turns = s->n_turns,
-                               .session_len = 4096,
-                               .memory_len = 1024,
-                               .sink_len = 4,
-                               .seq = (int64_t)s->n_events,
+                               .rec.n_turns = s->n_turns,
+                               .rec.session_len = 4096,
+                               .rec.memory_len = 1024,
+                               .rec.sink_len = 4,
+                               .rec.seq = (int64_t)s->n_events,
                                .turn = s->running,
-                               .head = s->n_turns - 1,
-                               .sampling = s->sampling};
+                               .rec.head = s->n_turns - 1,
+                               .rec.sampling = s->sampling};
 }
 static struct attached *client_of(struct session *s, uint64_t client) {
     for (size_t i = 0; i < s->n_clients; i++)
@@ -222,11 +234,23 @@ static void add_answering(struct session *s, const struct request *r, struct fak
     add_event(s, e);
 }
 
-int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
+int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err) {
+    struct instance *i;
+    return placement_add(&ss->placement, o, &i, err);
+}
+struct placement *sessions_placement(struct sessions *ss) {
+    return &ss->placement;
+}
+const struct engine *session_engine(const struct session *s) {
+    return s->service->placement.models->engine;
+}
+
+int sessions_open(struct sessions **out, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err) {
     struct sessions *ss = calloc(1, sizeof(*ss));
     const char *us = getenv("FAKE_TOKEN_US");
     ss->cb = *cb;
+    if (placement_init(&ss->placement) < 0) return err_set(err, E_NOMEM, "no memory");
     ss->token_us = us ? atoll(us) : 1000;
     *out = ss;
     return 0;
@@ -245,6 +269,7 @@ void sessions_close(struct sessions *ss) {
         ss->first = s->next;
         free_session(s);
     }
+    placement_release(&ss->placement);
     free(ss);
 }
 static void end_turn(struct session *s, const char *finish) {

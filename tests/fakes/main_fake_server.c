@@ -5,7 +5,7 @@
 int main(int argc, char **argv) {
     struct serve_config c;
     struct err err = {0};
-    int rc = config_init(serve_config_table(), &c, &err);
+    int rc = serve_config_init(&c, &err);
     for (int i = 1; rc >= 0 && i < argc; i++)
         rc = config_arg(serve_config_table(), &c, argc, argv, &i, &err);
     if (rc >= 0) rc = serve_run(&c, &err);

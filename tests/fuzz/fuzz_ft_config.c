@@ -1,4 +1,4 @@
-// config.ini of FasterTransformer folders. What is accepted makes sense together.
+// config.ini of FasterTransformer folders. An accepted configuration is consistent.
 #include "engine/model/ft_config.h"
 #include "tests/fuzz/model_config_check.h"
 

@@ -1,4 +1,4 @@
-// Messages of clients. What is accepted can be let go of; what is not has a code of the wire.
+// Messages of clients. An accepted one can be released; a refused one has a code of the wire.
 #include "tests/fuzz/fuzz.h"
 #include "ws/parley/protocol.h"
 

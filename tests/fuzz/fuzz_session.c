@@ -1,5 +1,5 @@
-// A session that somebody exported. What is accepted fits together: it can be held in memory, and
-// exported, read and exported again it is the same bytes.
+// An exported session. An accepted one is consistent: it can be held in memory, and after exporting,
+// reading and exporting again the bytes are the same.
 #include "sessions/archive/archive.h"
 #include "sessions/session.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-// The file of a cache: its head and its table. As it is it hardly ever passes the checksums, so it
-// is read a second time with those made right, as whoever writes files by hand would.
+// The file of a cache: its head and its table. Random input rarely passes the checksums, so it is read
+// a second time with corrected ones, as in a file that an attacker wrote.
 #include "base/xxh64.h"
 #include "kvcache/snapshot.h"
 #include "tests/fuzz/fuzz.h"

@@ -8,14 +8,14 @@
 #include "tests/golden/tiers_world.h"
 
 static struct {
-    const struct kv_load *load; // the step's that is being asked for; NULL: none
+    const struct kv_load *load; // of the step that is being launched; NULL: none
     int32_t n_there;            // layers of it
     int64_t n_loads;
     bool under_way;
-    int looks; // how often it is not yet seen to be done
+    int looks; // how many polls do not see it done yet
     int64_t took_us, held_us;
-    int fails_at, code; // layer_wait of this layer fails so; -1: none
-    uint32_t one_in;    // one of so many calls fails, for want of memory; 0: none
+    int fails_at, code; // layer_wait of this layer fails with this code; -1: none
+    uint32_t one_in;    // one in so many calls, at random, fails with E_NOMEM; 0: none
     int64_t n_failed;
     uint64_t host_sum; // of what is read from
     void *host[TIER_STEP_BLOCKS];
@@ -77,7 +77,7 @@ static int beside_wait(struct backend *be, int32_t layer) {
     return 0;
 }
 
-// Its own part is there, and the next one is not waited for.
+// The layer's own part has arrived, and the next one is not waited for.
 static void layer_is_there(int32_t layer) {
     if (beside.load) assert_int_equal(beside.n_there, layer + 1);
 }

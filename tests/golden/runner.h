@@ -6,8 +6,12 @@
 // it computes in that type, is deterministic only with PARLEY_TEST_DETERMINISTIC, and is less close
 // to the references. The CPU uses bf16 for models with bf16 weights if the processor has it, and is
 // always deterministic.
+//
+// PARLEY_TEST_TP, PARLEY_TEST_PP: the engines have so many tensor-parallel ranks and pipeline stages,
+// processes of the same program. The same must hold as with one rank.
 #pragma once
 #include "base/json.h"
+#include "engine/dist/rank.h"
 #include "engine/engine_internal.h"
 #include "engine/model/safetensors.h"
 #include <math.h>
@@ -17,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -51,7 +56,7 @@ struct outcome { // what the events of one turn said
     int64_t n;
     enum engine_finish finish;
     enum engine_cache_source source;
-    int64_t n_cached, n_shared, n_prefilled, resume_us;
+    int64_t n_cached, n_shared, n_prefilled, resume_us, paused_us;
     int32_t blocks, error_code;
     char text[16384];
     size_t text_len;
@@ -80,6 +85,8 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
         o->error_code = ev->error_code;
         o->n_prefilled = ev->n_prefilled;
         o->resume_us = ev->resume_us;
+        o->paused_us = ev->paused_us;
+        assert_true(ev->prefill_us >= 0 && ev->decode_us >= 0 && ev->paused_us >= 0);
         o->blocks = ev->blocks;
         assert_int_equal(ev->n_generated, o->n);
     }
@@ -95,6 +102,18 @@ static inline const char *test_compute(void) {
 }
 static inline bool test_is_exact(void) {
     return strcmp(test_compute(), "f32") == 0;
+}
+
+static inline int32_t test_ranks(const char *variable) {
+    const char *n = getenv(variable);
+    return n ? atoi(n) : 1;
+}
+// Ranks are started as this program with one argument: such a process never reaches the tests.
+__attribute__((constructor)) static void runner_follow(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "rank") == 0) {
+        if (rank_run() != 0) _exit(1);
+        exit(0);
+    }
 }
 
 static int64_t runner_host_bytes;     // for parked caches, of the engines opened next
@@ -131,6 +150,8 @@ static inline struct engine *engine_for_weights(const char *dir, enum weight_for
     o.compute_dtype = test_compute();
     o.deterministic = test_is_exact() || getenv("PARLEY_TEST_DETERMINISTIC");
     o.n_threads = 1;
+    o.tensor_parallel = test_ranks("PARLEY_TEST_TP");
+    o.pipeline_parallel = test_ranks("PARLEY_TEST_PP");
     o.prefill_chunk_tokens = chunk;
     o.block_tokens = block_tokens;
     o.max_sequences = 8;

@@ -74,7 +74,7 @@ static inline void run_slowly(struct engine *e, struct engine_turn *t, struct ou
     assert_true(o->done);
 }
 
-// The cache goes to its file; whether it did.
+// Moves the cache to its file; returns whether it did.
 static inline bool leave(struct engine *e, uint64_t sequence, const char *id) {
     engine_sequence_park(e, sequence);
     struct engine_event ev = wait_for(e, sequence, ENGINE_RELEASED);
@@ -102,7 +102,7 @@ static inline void same_bits(const char *what, const struct rows *a, const struc
     }
 }
 
-// In memory where there is such a folder: what is synced is looked at elsewhere.
+// In memory if there is such a folder: syncing is tested elsewhere.
 static inline void open_folder(void) {
     strcpy(folder.path, "/dev/shm/parley-test-XXXXXX");
     if (!mkdtemp(folder.path)) tmp_dir_open(&folder);

@@ -1,6 +1,5 @@
-// Weights of 8 bits in every family: the logits are those of the very weights that 8 bits leave, as
-// exactly as any; against the references they are off by no more than 8 bits explain; and their
-// bits do not depend on chunks.
+// Weights of 8 bits in every family: the logits are exactly those of the rounded weights, differ from
+// the references by no more than the rounding explains, and do not depend on chunks.
 #include "base/log.h"
 #include "engine/model/model.h"
 #include "kernels/fp8.h"
@@ -84,8 +83,8 @@ static void write_left_weights(const char *from, enum weight_format weights) {
         const struct tensor *t = checkpoint_at(cp, i);
         size_t count = t->bytes / dtype_size(t->dtype);
         float *values = malloc((count + 1) * sizeof *values);
-        if (roles[i] == TENSOR_MATRIX || roles[i] == TENSOR_TURNED)
-            leave_8bit(t, roles[i] == TENSOR_TURNED, weights, values);
+        if (roles[i] == TENSOR_MATRIX || roles[i] == TENSOR_TRANSPOSED)
+            leave_8bit(t, roles[i] == TENSOR_TRANSPOSED, weights, values);
         else if (dtype_size(t->dtype) == 1) // a mask that the model does not use
             memset(values, 0, count * sizeof *values);
         else

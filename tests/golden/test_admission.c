@@ -1,7 +1,7 @@
 // Admission: four times more conversations than the pool holds, with pauses, forks and equal
-// beginnings. What running turns have been promised fits together at every moment and is always
-// found, nobody waits longer than those before it take, a full queue is said at once, and every
-// turn has the tokens and the bits of one that was alone.
+// beginnings. The reservations of running turns always fit the pool together, and a turn always finds
+// its blocks. No turn waits longer than the turns before it take, a full queue refuses at once, and
+// every turn has the tokens and the bits of one that runs alone.
 #include "tests/golden/runner.h"
 
 #include "base/log.h"
@@ -78,7 +78,7 @@ static void take(struct engine *calm, const struct engine_event *ev) {
         p->drawn[p->n_drawn++] = ev->id;
     }
     if (ev->kind != ENGINE_DONE) return;
-    assert_int_equal(ev->finish, FINISH_LENGTH); // none is killed for another's sake
+    assert_int_equal(ev->finish, FINISH_LENGTH); // none is ended to admit another
     assert_int_equal(p->n_drawn, p->max_tokens);
     compare(calm, ev->sequence);
     memcpy(p->log + p->n_log, p->drawn, (size_t)p->n_drawn * sizeof *p->drawn);
@@ -107,7 +107,7 @@ static bool ask(struct engine *e, uint64_t id) {
     t.priority = priority_of(id);
     int rc = engine_turn_submit(e, &t, &err);
     if (rc < 0) {
-        assert_int_equal(rc, E_BUSY); // whose sentence says what is full
+        assert_int_equal(rc, E_BUSY); // the sentence says what is full
         assert_non_null(strstr(err.text, "full"));
         free(t.ids);
         p->n_log -= n_input;
@@ -121,13 +121,13 @@ static bool ask(struct engine *e, uint64_t id) {
     return true;
 }
 
-// A quiet conversation goes on from where another one is, with what that one's cache has.
+// An idle conversation continues from another one's place, with that one's cache.
 static void fork_one(struct engine *e, struct engine *calm, uint64_t from, uint64_t to) {
     struct talker *p = &talkers[to];
     struct engine_event ev;
     if (from == to || talkers[from].turn || p->turn || owner(from) != owner(to)) return;
     engine_sequence_release(e, to);
-    // New is who is known no more; others' turns go on meanwhile, and may begin to run.
+    // A conversation that is no longer known starts anew; the others' turns go on, and may start.
     while (engine_sequence_fork(e, from, to, talkers[from].n_log) == E_INVAL) {
         books.round++;
         assert_true(engine_round(e));

@@ -1,5 +1,5 @@
-// What things have cost: the rates by which an engine decides what is cheapest, and what a turn is
-// told it waited for, on a device that is asked and goes on by itself.
+// Measured costs: the rates by which an engine chooses the cheapest way to resume, and the waiting
+// time that a turn reports, on a device that works on by itself after a call.
 #include "tests/golden/beside_world.h"
 
 #include "base/log.h"
@@ -35,8 +35,8 @@ static struct engine_turn later(struct engine *e, const int32_t *log, int64_t n_
 
 // --- what a turn waited for ----------------------------------------------------------------------
 
-// A turn's first step stood still, and the turn was over before that was known: the next turn has
-// not waited for it.
+// A turn's first step was delayed, and the turn ended before that was known: the next turn must not
+// count it as waiting.
 static void test_not_the_next_turns(void **state) {
     if (on_gpu()) skip();
     int32_t log[OLD + NEW];
@@ -66,7 +66,7 @@ static void test_not_the_next_turns(void **state) {
     engine_close(e);
 }
 
-// What came back on a hint was not waited for until the turn was there.
+// Loading on a hint does not count as waiting of the turn that follows.
 static void test_not_before_it_came(void **state) {
     if (on_gpu()) skip();
     int32_t log[OLD + NEW];
@@ -97,8 +97,8 @@ static void test_not_before_it_came(void **state) {
 
 // --- what prompts take ---------------------------------------------------------------------------
 
-// A device that takes its time for each row, and one of the host's to be asked; whoever reads from
-// it waits for all that it has been asked for.
+// A device that takes ROW_US for each row; a call takes ASK_US of the host's time. Reading from it
+// waits for all earlier calls.
 enum { ASK_US = 1, ROW_US = 100 };
 static struct clock_fake time_of;
 static int64_t busy_until;
@@ -145,7 +145,7 @@ static void rate_is_the_devices(const struct engine *e) {
     assert_true(us > 0.9 * ROW_US && us < 1.1 * ROW_US);
 }
 
-// Chunks without logits are only asked for: what they take is known with the one that has some.
+// Chunks without logits are only launched: their time is known with the chunk that has logits.
 static void test_prompts_in_chunks(void **state) {
     if (on_gpu()) skip();
     struct engine *e = opened_ahead();
@@ -155,7 +155,7 @@ static void test_prompts_in_chunks(void **state) {
     rate_is_the_devices(e);
     for (uint64_t i = 0; i < 8; i++) prompt(e, 2 + i, 17 + (int64_t)i * 8, false);
     rate_is_the_devices(e);
-    // Nobody waited for these, nor knows how long the device has been at nothing since.
+    // These were not waited for, so it is unknown how long the device has been idle since.
     double was = *rate;
     prompt(e, 11, 40, true);
     assert_true(*rate == was);
@@ -168,7 +168,7 @@ static void test_prompts_in_chunks(void **state) {
     engine_close(e);
 }
 
-// Nobody knows what a prompt takes whose first chunk had copies beside it.
+// A prompt whose first chunk ran beside copies is not measured.
 static void test_chunks_behind_copies(void **state) {
     if (on_gpu()) skip();
     int32_t log[OLD + NEW];

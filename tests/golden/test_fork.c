@@ -7,7 +7,7 @@
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
 enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
-// Forks `from` at n tokens and says the next words on both sides.
+// Forks `from` at n tokens and continues both.
 static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_t memory_len,
                              bool shared) {
     static struct line a, b;
@@ -151,7 +151,7 @@ static void test_forks_in_a_pool_for_one(void **state) {
     }
 }
 
-// What a caller may get wrong, and forks that find nothing.
+// Invalid calls, and forks that find nothing.
 static void test_refusals_and_empty_forks(void **state) {
     static struct line a, b;
     seed = 24;

@@ -1,7 +1,7 @@
-// Forks of sessions whose cache has left the device: in host memory the copies are shared, in a
-// file the parent's is read up to the fork. Either side goes on as a fresh session of the same log
-// would, also where the window has moved on; what they share takes host memory once; and nobody
-// reads a file of another owner's.
+// Forks of sessions whose cache has left the device: copies in host memory are shared, and a fork
+// reads its parent's file up to the fork. Either side continues like a fresh session of the same log,
+// also where the window has moved on; shared parts take host memory once; and no owner reads another
+// owner's file.
 #include "tests/golden/snapshots_world.h"
 
 #include <fcntl.h>
@@ -129,8 +129,8 @@ static void test_forks_of_parked(void **state) {
     engine_close(e);
 }
 
-// A source that is on the device and has copies: when both park, what they share is copied and held
-// once; without copies yet too, where they are of a group.
+// A source on the device that has copies in host memory: when both park, what they share is copied
+// and held once; without copies yet too, if they are in one group.
 static void test_both_park(void **state) {
     static int32_t a[400], b[400];
     for (int copies = 0; copies < 2; copies++) {
@@ -279,8 +279,8 @@ static void test_forks_of_cold(void **state) {
     }
 }
 
-// Where a file may not or cannot be used, the fork computes; what is wrong with the file itself is
-// said, and it goes, what is not stays.
+// Where a file must not or cannot be used, the fork computes. A damaged file is reported and
+// removed; an intact one stays.
 static void test_files_that_are_not_for_it(void **state) {
     static int32_t a[400], b[400];
     struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
@@ -301,7 +301,7 @@ static void test_files_that_are_not_for_it(void **state) {
     struct who log = {.sequence = 4, .id = "z", .origin = "parent", .owner = "ann"};
     turn_is_right(e, calm, &log, b, 105, CACHE_RECOMPUTED, 0);
     assert_true(engine_has_snapshot(e, "parent"));
-    // Another who is called as the parent was.
+    // Another session with the name that the parent had.
     struct who again = {.sequence = 5, .id = "parent", .owner = "bob"};
     memcpy(b, a, 100 * sizeof *b);
     turn_is_right(e, calm, &again, b, 105, CACHE_RECOMPUTED, 0);

@@ -187,7 +187,7 @@ static void make_script(const struct engine *e, struct script *s) {
     }
 }
 
-// A neighbour that needs most of the pool: idle sequences lose their caches.
+// A neighbour that needs most of the pool: idle sequences are evicted.
 static void press(struct engine *e) {
     static int32_t log[MAX_LOG];
     static struct outcome o;
@@ -278,7 +278,7 @@ static void test_evict_and_resume(void **state) {
 
 enum { SEQUENCES = 24 };
 
-struct player {    // what the owner believes of one sequence
+struct player {    // the owner's view of one sequence
     uint64_t turn; // under way, or 0
     bool started, cancelled;
     int64_t n_tokens;

@@ -1,11 +1,9 @@
 // Every family against the reference results in tests/fixtures/models: every logit of a
 // 96-token text, plain and under each window, whatever the chunk; greedy text; a session of four
 // turns on one cache; greedy under each window.
-#include "tests/golden/runner.h"
+#include "tests/golden/model_golden.h"
 
-static const char *const families[] = {"llama", "mistral",  "qwen2", "qwen3", "gpt2",
-                                       "gptj",  "gpt_neox", "bloom", "opt",   "xglm"};
-enum { N_FAMILIES = sizeof families / sizeof *families, N_TOKENS = 96 };
+enum { N_TOKENS = 96 };
 
 struct fixture {
     char dir[128];
@@ -21,25 +19,12 @@ static void fixture_open(struct fixture *f, const char *family) {
     snprintf(path, sizeof path, "%s/golden.json", f->dir);
     f->golden = json_parse_file(path, &json_limits_file, &err);
     if (!f->golden) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%s/golden.safetensors", f->dir);
-    if (safetensors_open(&f->tensors, path, &err) < 0) fail_msg("%s", err.text);
-    const struct tensor *t = safetensors_find(f->tensors, "input_ids");
-    assert_non_null(t);
-    assert_int_equal(t->bytes, N_TOKENS * sizeof(int32_t));
-    f->ids = t->data;
+    f->tensors = golden_open(f->dir, N_TOKENS, &f->ids);
 }
 
 static void fixture_close(struct fixture *f) {
     cJSON_Delete(f->golden);
     safetensors_close(f->tensors);
-}
-
-// The README's measure: a difference counts in units of the logits' spread.
-static double spread(const float *x, size_t n) {
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < n; i++) sum += x[i];
-    for (size_t i = 0; i < n; i++) squares += (x[i] - sum / (double)n) * (x[i] - sum / (double)n);
-    return sqrt(squares / (double)n);
 }
 
 static void compare_logits(const char *what, const float *got, const float *want, size_t n) {
@@ -48,11 +33,7 @@ static void compare_logits(const char *what, const float *got, const float *want
         assert_true(isfinite(got[i]));
         worst = fmax(worst, fabs((double)got[i] - want[i]));
     }
-    // Activations of 16 bits: the worst of some 10,000 logits of these tiny models was off by 0.245
-    // (bf16) and 0.029 (f16) on an H200.
-    double bound = test_is_exact() ? 2e-4 : strcmp(test_compute(), "f16") == 0 ? 0.04 : 0.35;
-    if (getenv("PARLEY_TEST_SHOW")) print_message("%s: %.3g of the spread\n", what, worst / unit);
-    if (worst > bound * unit) fail_msg("%s: off by %.3g of the spread", what, worst / unit);
+    check_off(what, worst, unit);
 }
 
 // One variant of the 96 logits (memory_len 0: plain), in chunks of `chunk`.

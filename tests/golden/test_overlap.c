@@ -139,7 +139,7 @@ static void test_every_turn(void **state) {
     }
 }
 
-// Cancelled when it has started and its step has not: nothing was copied, and it is parked still.
+// Cancelled after it started and before its step: nothing was copied, and it is still parked.
 static void test_cancelled_before_its_step(void **state) {
     int32_t log[OLD + NEW];
     struct engine *e = opened(200), *calm = tiered(model, 16, 200, 0);
@@ -163,7 +163,7 @@ static void test_cancelled_before_its_step(void **state) {
     close_both(e, calm);
 }
 
-// Others of its group find blocks when their step has been asked for, and not before.
+// Other sequences of its group find blocks when their step has been launched, not before.
 static void test_named_when_there(void **state) {
     int32_t log[OLD + NEW];
     struct engine *e = opened(200), *calm = tiered(model, 16, 200, 0);
@@ -230,7 +230,7 @@ static void test_cancelled_in_the_middle(void **state) {
         beside.looks = 3;
         assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
         release(e, 1);
-        // Given up at once: its blocks are another's while the copies are said to go on.
+        // Released at once: another sequence has its blocks while the copies count as running.
         in_the_middle(e, log, m);
         cancel_it(e);
         release(e, 1);
@@ -256,7 +256,7 @@ static void test_cancelled_in_the_middle(void **state) {
     }
 }
 
-// Forks in the middle share the blocks, and go on while the copies are said to.
+// Forks during the load share the blocks, and continue while the copies still count as running.
 static void test_forked_in_the_middle(void **state) {
     static struct outcome whole;
     int32_t log[OLD + NEW], fork[OLD + NEW];
@@ -292,7 +292,7 @@ static void test_forked_in_the_middle(void **state) {
     close_both(e, calm);
 }
 
-// Beside others' steps it waits for its copies, unless what is missing takes a small part of one.
+// Beside others' steps it waits for its copies, unless the missing part is small.
 static void test_beside_others(void **state) {
     static const struct {
         double load_rate; // bytes per microsecond
@@ -372,8 +372,8 @@ static void test_two_at_once(void **state) {
     close_both(e, calm);
 }
 
-// The rates are those of the copies and of computing, not of a step that was both; and a turn is
-// told what it waited.
+// The rates are those of copies and of computing alone, not of a step with both; and the turn
+// reports its own waiting time.
 static void test_what_it_cost(void **state) {
     enum { HELD = 3000000, TOOK = 250 };
     if (on_gpu()) return; // it has its own figures
@@ -396,7 +396,7 @@ static void test_what_it_cost(void **state) {
     assert_true(t->load_rate == bytes / TOOK);
     assert_true(t->prefill_rate == prefill_rate);
     assert_true(out.resume_us >= HELD);
-    // A device that cannot tell: nothing is noted.
+    // On a device that cannot tell, no rate is recorded.
     engine_sequence_park(e, 1);
     assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
     beside.took_us = beside.held_us = 0;
@@ -428,7 +428,7 @@ static void test_failed_in_the_middle(void **state) {
     assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
     beside.fails_at = -1;
     later_is_right(e, calm, 1, log, 0, CACHE_HOST, OLD);
-    // The device itself: nothing goes on.
+    // The device itself fails: nothing continues.
     engine_sequence_park(e, 1);
     assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
     beside.fails_at = 1;
@@ -519,8 +519,8 @@ static void run_beside_a_file(struct engine *e, struct engine_turn *t) {
     }
 }
 
-// Its file was done while its turn waited, and the turn did not want it after all: it leaves host
-// memory, which is only the way to the file, without anybody's asking again.
+// Its file was written while its turn waited, and the turn did not need it after all: it leaves
+// host memory, which was only the way to the file, without a further request.
 static void test_filed_while_its_turn_waited(void **state) {
     if (on_gpu()) skip();
     int32_t log[OLD + NEW];

@@ -58,8 +58,10 @@ static float *read_floats(const cJSON *array, int32_t *n) {
 static void read_bad_words(const cJSON *words, struct sampling_params *p) {
     const cJSON *word;
     cJSON_ArrayForEach(word, words) {
-        assert_true(p->n_bad < SAMPLING_MAX_BAD);
-        read_ids(word, p->bad[p->n_bad++], SAMPLING_BAD_TOKENS);
+        int32_t ids[SAMPLING_WORD_TOKENS];
+        size_t n = (size_t)cJSON_GetArraySize(word);
+        read_ids(word, ids, SAMPLING_WORD_TOKENS);
+        assert_int_equal(sampling_words_add_ids(&p->bad_words, "bad_words", ids, n, NULL), 0);
     }
 }
 

@@ -55,13 +55,14 @@ static void open_world(void) {
     if (engine_open(&world.engine, &eo, &err) < 0) fail_msg("%s", err.text);
     struct sessions_options so = {.db_path = world.path,
                                   .max_sequence_idle_microseconds = 60000000,
-                                  .default_sink_len = 4,
                                   .max_queued_turns = 4,
                                   .max_resident_sessions = 10,
                                   .commit_interval_us = 20000,
-                                  .sampling = engine_info(world.engine)->suggested,
                                   .clock = &world.clock.clock};
-    if (sessions_open(&world.ss, world.engine, &so, &cb, &err) < 0) fail_msg("%s", err.text);
+    if (sessions_open(&world.ss, &so, &cb, &err) < 0) fail_msg("%s", err.text);
+    struct instance_options io = {
+        .engine = world.engine, .sink_len = 4, .sampling = engine_info(world.engine)->suggested};
+    if (sessions_add_instance(world.ss, &io, &err) < 0) fail_msg("%s", err.text);
 }
 static void close_world(void) {
     sessions_close(world.ss);

@@ -1,8 +1,8 @@
 // Nothing depends on history: after any sequence of starting, rewinding, asking again, editing,
 // going on, forking, evictions and restarts, on rings that have wrapped many times, the next tokens
 // and the bits of their log-probabilities are those of a fresh session given the same log. Over the
-// real engine and the demo model, with caches that go where they are told: nowhere, to host memory,
-// to files.
+// real engine and the demo model, with caches that are dropped, parked in host memory, or written to
+// files.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
@@ -81,13 +81,15 @@ static void open_world(void) {
     if (engine_open(&world.engine, &eo, &err) < 0) fail_msg("%s", err.text);
     struct sessions_options so = {.db_path = world.path,
                                   .max_sequence_idle_microseconds = 60000000,
-                                  .default_sink_len = SINK_LEN,
                                   .max_queued_turns = 4,
                                   .max_resident_sessions = 6,
                                   .commit_interval_us = 20000,
-                                  .sampling = engine_info(world.engine)->suggested,
                                   .clock = &world.clock.clock};
-    if (sessions_open(&world.ss, world.engine, &so, &cb, &err) < 0) fail_msg("%s", err.text);
+    if (sessions_open(&world.ss, &so, &cb, &err) < 0) fail_msg("%s", err.text);
+    struct instance_options io = {.engine = world.engine,
+                                  .sink_len = SINK_LEN,
+                                  .sampling = engine_info(world.engine)->suggested};
+    if (sessions_add_instance(world.ss, &io, &err) < 0) fail_msg("%s", err.text);
 }
 static void close_world(void) {
     engine_save_at_stop(world.engine);
@@ -262,7 +264,7 @@ static void nothing_depends_on_history(void **state) {
         close_world();
     }
     remove_files();
-    // It has been about something: logs far beyond the memory, caches kept and computed again.
+    // The walk was long enough: logs far beyond the memory, caches kept and caches computed again.
     assert_true(longest > 3 * MEMORY_LEN);
     tmp_dir_close(&world.folder);
     const int *n = world.n_by_source;

@@ -159,7 +159,7 @@ static void test_equal_prompts_at_once(void **state) {
     lines_free();
 }
 
-// The donor's window has moved on: a log as long as its own takes sinks and window over.
+// The donor's window has moved on: a sequence with an equally long log takes over sinks and window.
 static void test_wrapped_donor(void **state) {
     seed = 34;
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
@@ -183,7 +183,7 @@ static void test_wrapped_donor(void **state) {
     lines_free();
 }
 
-// A sequence that changes its group takes nothing along.
+// A sequence that changes its group takes no shared blocks with it.
 static void test_another_group_starts_over(void **state) {
     seed = 35;
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);

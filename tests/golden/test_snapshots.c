@@ -106,7 +106,7 @@ static void test_another_end(void **state) {
         {0, 100, true},   // cut: the part that is equal comes back
         {40, 195, true},  // still in the window
         {40, 100, false}, // the window has moved on: computed, and said
-        {0, 200, true},   // all of it, and more behind it
+        {0, 200, true},   // all of it, and a longer log
         {0, 0, false},    // nothing is equal
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -239,7 +239,7 @@ static void test_the_folder_is_bounded(void **state) {
     turn_of(e, 2, "b", 90, &o);
     assert_int_equal(o.source, CACHE_RECOMPUTED);
     engine_close(e);
-    // Less than there is, from now on: the one used last stays.
+    // Less room than is used, from now on: the file used last stays.
     runner_snapshot_bytes = one + one / 2;
     e = open_one(*state, true);
     assert_true(engine_has_snapshot(e, "c") && !engine_has_snapshot(e, "a"));
@@ -248,7 +248,7 @@ static void test_the_folder_is_bounded(void **state) {
     empty_folder();
 }
 
-// What reading costs is measured, and a disk that is slower than computing is not waited for.
+// The cost of reading is measured, and a disk slower than computing is not used.
 static void test_the_cheapest_way(void **state) {
     static struct outcome o;
     struct engine *e = open_one(*state, true);
@@ -282,7 +282,7 @@ static void test_forgotten(void **state) {
     assert_true(engine_round(e));
     for (int i = 0; i < 10000 && access(tmp_path(&folder, name), F_OK) == 0; i++) usleep(100);
     assert_int_not_equal(access(tmp_path(&folder, name), F_OK), 0);
-    // Also one that is being written at the time, or would have been.
+    // Also a file that is being written then, or was to be written.
     turn_of(e, 2, "b", 200, &o);
     engine_sequence_park(e, 2);
     for (int i = 0; i < 3; i++) assert_true(engine_round(e));
@@ -390,7 +390,7 @@ static void test_a_hint_reads(void **state) {
         then_turn(e, calm, log, cases[i].length, &o);
         if (cases[i].n == 2000 && cases[i].length > 120 && !cases[i].other)
             assert_int_equal(o.source, CACHE_KEPT);
-        rounds(e, 200); // what was under way comes to nothing
+        rounds(e, 200); // the load in progress is dropped
         assert_true(leave(e, 3, "three"));
         assert_int_equal(e->instance.caches.n_warm, 0);
         assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);

@@ -26,7 +26,7 @@ static void put_file(const char *path, const unsigned char *bytes, size_t n) {
     assert_int_equal(fclose(f), 0);
 }
 
-// The turn that is tried with each file, and what it gives where there is none.
+// The turn that is run with each file, and its result without one.
 static struct outcome want;
 static void try_turn(struct engine *e, struct outcome *o) {
     int32_t log[300];
@@ -45,7 +45,8 @@ static void is_as_wanted(const struct outcome *o) {
     assert_memory_equal(o->logprobs, want.logprobs, 4 * sizeof *o->logprobs);
 }
 
-// With this file in its place the turn is computed, gives what it should, and the file is gone.
+// With this file in the snapshot's place the turn is computed, has the right tokens, and the file
+// is removed.
 static void never_used(const char *dir, const char *what, const char *path,
                        const unsigned char *bytes, size_t n) {
     static struct outcome o;
@@ -78,7 +79,7 @@ static void with_file(void (*fn)(const char *dir, const char *path, const unsign
     log_set_level(LOG_OFF);
     fn(dir, path, bytes, n, block_bytes);
     log_set_level(LOG_ERROR);
-    // And as it was it is good.
+    // And the undamaged file is good.
     put_file(path, bytes, n);
     e = open_one(dir, true);
     try_turn(e, &o);
@@ -99,7 +100,7 @@ static void damage(const char *dir, const char *path, const unsigned char *bytes
         copy[at] ^= (unsigned char)(1 << at % 8);
         snprintf(what, sizeof what, "byte %zu flipped", at);
         never_used(dir, what, path, copy, n);
-        // Of the front many, of each block some; what fills the gap between them means nothing.
+        // Many bytes of the front, some of each block; bytes of the gap between them mean nothing.
         at += at < front ? 37 : (size_t)block_bytes / 3 + 1;
         if (at >= front && at < 4096) at = 4096;
     }
@@ -121,7 +122,7 @@ static void test_damage(void **state) {
     with_file(damage, *state);
 }
 
-// Every checksum right, and yet not ours.
+// Every checksum is right, and still it is not ours.
 static void forged(const char *dir, const char *path, const unsigned char *bytes, size_t n,
                    int64_t block_bytes) {
     unsigned char *copy = malloc(n);
@@ -235,7 +236,7 @@ static void swapped(const char *dir, const char *path, const unsigned char *byte
     assert_int_equal(o.source, CACHE_RECOMPUTED);
     engine_close(e);
     assert_int_not_equal(access(other, F_OK), 0);
-    // Swapped behind the server's back.
+    // The file is replaced while the server runs.
     put_file(path, bytes, n);
     e = open_one(dir, true);
     assert_int_equal(rename(path, other), 0);
@@ -243,7 +244,7 @@ static void swapped(const char *dir, const char *path, const unsigned char *byte
     assert_int_equal(o.source, CACHE_RECOMPUTED);
     assert_true(leave(e, 1, "a"));
     engine_close(e);
-    // Files of others are left alone, half written ones are not.
+    // Files of other programs are left alone; half-written ones are removed.
     put_file(tmp_path(&folder, "notes.txt"), bytes, 10);
     put_file(tmp_path(&folder, "0123456789abcdef0123456789abcdef.kv.tmp"), bytes, 10);
     e = open_one(dir, true);

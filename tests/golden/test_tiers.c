@@ -117,8 +117,8 @@ static void test_another_end(void **state) {
     free(got.data);
 }
 
-// Which way is cheaper is decided by what both have taken: copies that are slower than computing
-// are not waited for.
+// Both ways are measured to choose the cheaper one: copies that are slower than computing are not
+// used.
 static void test_the_cheapest_way(void **state) {
     static struct outcome o;
     static const struct {
@@ -203,7 +203,7 @@ static void test_a_hint_brings_it_back(void **state) {
 
 // A cache that a hint brings back is in no list until it is complete: an admitted turn still gets its
 // blocks, and the session stays parked.
-static void test_a_hint_gives_way(void **state) {
+static void test_a_hint_is_preempted(void **state) {
     static struct outcome o;
     int32_t log[130], other[100];
     if (strcmp(test_device(), "cpu")) skip(); // its copies are over too soon
@@ -353,7 +353,7 @@ static void test_copied_while_it_goes_on(void **state) {
 
 // --- the bound -----------------------------------------------------------------------------------
 
-// Host memory for two of three: the one used longest ago goes cold, and says so.
+// Host memory for two of three: the least recently used one goes cold, with an event.
 static void test_the_oldest_goes_first(void **state) {
     static struct outcome o;
     struct engine_event ev;
@@ -381,7 +381,7 @@ static void test_the_oldest_goes_first(void **state) {
     }
     assert_int_equal(released, 1);
     assert_int_equal(parked, 1);
-    // More than all of it: not parked, and said at once.
+    // Larger than all of host memory: not parked, and reported at once.
     int32_t large[300];
     random_log(e, large, 300);
     struct engine_turn t = turn_for(e, 4, large, 300, 0, 0);
@@ -402,7 +402,7 @@ int main(void) {
         {"fixture: the cheapest way", test_the_cheapest_way, NULL, NULL, (void *)models[0]},
         {"fixture: a hint brings it back", test_a_hint_brings_it_back, NULL, NULL,
          (void *)models[0]},
-        {"fixture: a hint gives way", test_a_hint_gives_way, NULL, NULL, (void *)models[0]},
+        {"fixture: a hint is preempted", test_a_hint_is_preempted, NULL, NULL, (void *)models[0]},
         {"fixture: a queued turn on its way", test_a_queued_turn_on_its_way, NULL, NULL,
          (void *)models[0]},
         {"fixture: copied while it goes on", test_copied_while_it_goes_on, NULL, NULL,

@@ -158,8 +158,8 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
     for (uint64_t id = 1; id <= SEQUENCES; id++) players[id - 1].group = id % 3; // 0: of its own
     for (int op = 0; op < OPERATIONS; op++) {
         uint64_t id = 1 + below(SEQUENCES);
-        // Any disk is faster; and on a crowded machine a copy that was measured slow must not
-        // make all others too dear.
+        // Computing counts as slower than any disk, and than a copy that was slow because the
+        // machine was busy.
         if (folder || op % 4) e->instance.caches.tiers.prefill_rate = 1e-12;
         if (folder && op % 16 == 0) usleep(100); // it gets a core now and then
         switch (below(8)) {
@@ -239,7 +239,7 @@ static void test_anything_in_any_order(void **state) {
     walk(*state, 14, 300, PROMPT); // a pool for one at a time
 }
 
-// Turns come while caches are on their way to where they do not belong any more.
+// Turns arrive while caches are on their way to a place where they no longer belong.
 static void test_copies_that_take_their_time(void **state) {
     if (strcmp(test_device(), "cpu")) skip(); // a device takes its time by itself
     seed = 11;
@@ -264,8 +264,8 @@ static void test_copies_beside_steps(void **state) {
     assert_true(on_gpu() || n > 100);
 }
 
-// Steps fail before their copies have begun, in the middle of them and behind them: nothing is left
-// of such a step, and what is told to be right later is.
+// Steps fail before, during and after their copies: nothing is left of such a step, and later
+// tokens are right.
 static void test_steps_that_fail(void **state) {
     if (strcmp(test_device(), "cpu")) skip();
     int64_t n = 0, failed = 0;

@@ -1,6 +1,6 @@
 // Switches that no fixture of transformers has, against logits computed in double precision by
 // tests/fixtures/make_variants.py: plain and under a window, whatever the chunk.
-#include "tests/golden/runner.h"
+#include "tests/golden/model_golden.h"
 
 static const char *const variants[] = {
     "opt_post_norm",       "opt_no_bias",
@@ -11,13 +11,6 @@ static const char *const variants[] = {
     "llama_odd",
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_TOKENS = 40 };
-
-static double spread(const float *x, size_t n) {
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < n; i++) sum += x[i];
-    for (size_t i = 0; i < n; i++) squares += (x[i] - sum / (double)n) * (x[i] - sum / (double)n);
-    return sqrt(squares / (double)n);
-}
 
 static void check(const char *dir, const int32_t *ids, const struct tensor *want,
                   int32_t memory_len, int32_t sink_len, int32_t chunk) {
@@ -44,15 +37,11 @@ static void check(const char *dir, const int32_t *ids, const struct tensor *want
 
 static void test_variant(void **state) {
     static const int32_t chunks[] = {1, 7, N_TOKENS};
-    char dir[128], path[192];
-    struct safetensors *tensors;
-    struct err err = {0};
+    char dir[128];
     int n_checked = 0;
     snprintf(dir, sizeof dir, "tests/fixtures/variants/%s", (const char *)*state);
-    snprintf(path, sizeof path, "%s/golden.safetensors", dir);
-    if (safetensors_open(&tensors, path, &err) < 0) fail_msg("%s", err.text);
-    const struct tensor *ids = safetensors_find(tensors, "input_ids");
-    assert_int_equal(ids->bytes, N_TOKENS * sizeof(int32_t));
+    const int32_t *ids;
+    struct safetensors *tensors = golden_open(dir, N_TOKENS, &ids);
     for (size_t i = 0; i < safetensors_count(tensors); i++) {
         const struct tensor *t = safetensors_at(tensors, i);
         int memory_len = 0, sink_len = 0;
@@ -60,7 +49,7 @@ static void test_variant(void **state) {
         if (t->name[6] != '\0')
             assert_int_equal(sscanf(t->name, "logits_m%d_s%d", &memory_len, &sink_len), 2);
         for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
-            check(dir, ids->data, t, memory_len, sink_len, chunks[c]);
+            check(dir, ids, t, memory_len, sink_len, chunks[c]);
         n_checked++;
     }
     assert_int_equal(n_checked, 2);

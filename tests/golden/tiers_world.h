@@ -51,7 +51,7 @@ static int slow_done(struct backend *be, bool wait, struct kv_copied *how) {
     copying.save = copying.load = false;
     return 1;
 }
-static void slow_down(struct engine *e) {
+static inline void slow_down(struct engine *e) {
     prompt_ops = e->backend->ops;
     slow = *prompt_ops;
     slow.kv_blocks_save = slow_save;

@@ -225,6 +225,41 @@ def lost(how):
     server.stop()
 
 
+def traps():
+    """Two servers trap at once beside five that serve. It once took the GPU away, so it is no part of a run of all: by hand, last."""
+    trigger = '/tmp/parley-gpu-fault-%x' % random.getrandbits(60)
+    env = {'LD_PRELOAD': os.environ['FAULT'], 'CUDA_FAULT_FILE': trigger, 'CUDA_FAULT': 'trap'}
+    doomed, others = [Server(env=env) for _ in range(2)], [Server() for _ in range(5)]
+    clients = [Client(server) for server in doomed + others]
+    sessions = [c.open() for c in clients]
+    turns = [c.start(s, LINES[2], sampling=drawn(i, 3000)) for i, (c, s) in enumerate(zip(clients, sessions))]
+    for c in clients:
+        c.wait(lambda m: m['type'] == 'turn.delta')
+    open(trigger, 'w').close()
+    for i, server in enumerate(doomed):
+        began = time.time()
+        try:
+            code = server.process.wait(60)
+        except subprocess.TimeoutExpired:
+            code = 'hangs: ' + '; '.join(stuck(server.process.pid))
+        check('server %d that traps leaves with 75' % i, code == 75, (code, time.time() - began, server.text()[-600:]))
+    ends = [c.done(s, t, 120) for c, s, t in list(zip(clients, sessions, turns))[2:]]
+    check('the five beside them finish their turns', all(e['why'] != 'error' for e in ends), [e['why'] for e in ends])
+    server = Server()
+    c = Client(server)
+    check('a new server serves', len(c.turn(c.open(), LINES[1], sampling=drawn(2, 10))['ids']) == 10)
+    for s in [server] + others:
+        s.stop()
+    os.unlink(trigger)
+
+
+def stuck(pid):
+    """Where each thread of a process waits in the kernel."""
+    for task in os.listdir('/proc/%d/task' % pid):
+        at = '/proc/%d/task/%s/' % (pid, task)
+        yield ' '.join(open(at + name).read().strip() for name in ('comm', 'wchan', 'syscall'))
+
+
 def used():
     out = subprocess.check_output(['nvidia-smi', '--query-gpu=memory.used,memory.total', '--format=csv,noheader,nounits'], text=True)
     return [int(x) for x in out.splitlines()[int(DEVICE.split(':')[-1])].split(',')]
@@ -256,5 +291,7 @@ def memory():
     holder.stop()
 
 
+if sys.argv[1:] == ['traps']:
+    sys.exit(run({'traps': traps}, []))
 sys.exit(run({'cpu': cpu, 'life': life, 'tiers': tiers, 'deterministic': deterministic, 'refuse': lambda: lost('refuse'),
               'trap': lambda: lost('trap'), 'memory': memory}, sys.argv[1:]))

@@ -57,11 +57,11 @@ static void a_device_has_facts_of_its_own(void **state) {
     const char kernel = 0;
     int value = 0;
     here = 0;
-    assert_int_equal(cuda_device_here().multiprocessors, 100);
+    assert_int_equal(cuda_current_device().multiprocessors, 100);
     assert_false(cuda_kernel_fact(&kernel, 4, &value));
     cuda_keep_kernel_fact(&kernel, 4, 62);
     here = 1;
-    assert_int_equal(cuda_device_here().multiprocessors, 101);
+    assert_int_equal(cuda_current_device().multiprocessors, 101);
     assert_false(cuda_kernel_fact(&kernel, 4, &value));
     cuda_keep_kernel_fact(&kernel, 4, 30);
     assert_true(cuda_kernel_fact(&kernel, 4, &value) && value == 30);
@@ -69,8 +69,8 @@ static void a_device_has_facts_of_its_own(void **state) {
     assert_true(cuda_kernel_fact(&kernel, 4, &value) && value == 62);
     assert_false(cuda_kernel_fact(&kernel, 2, &value));
     here = -1; // no device answers
-    assert_int_equal(cuda_device_here().multiprocessors, 1);
-    assert_int_equal(cuda_device_here().major, 0);
+    assert_int_equal(cuda_current_device().multiprocessors, 1);
+    assert_int_equal(cuda_current_device().major, 0);
 }
 
 static void a_full_table_keeps_what_it_has(void **state) {

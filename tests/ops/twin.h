@@ -91,7 +91,13 @@ static inline void twin_rows_fill(struct twin_rows *r, int32_t n, const int32_t 
         r->seqs[i] = (struct batch_seq){
             .first_row = i, .n_rows = 1, .memory_len = 8, .map = {&r->block, 0, 1, 8}};
     r->block = 0;
-    r->b = (struct batch){n, n, n_logits, ids, positions, logit_rows, r->seqs, NULL, NULL};
+    r->b = (struct batch){.n_rows = n,
+                          .n_seqs = n,
+                          .n_logits = n_logits,
+                          .ids = ids,
+                          .positions = positions,
+                          .logit_rows = logit_rows,
+                          .seqs = r->seqs};
 }
 
 static inline const struct batch *twin_step(const struct twin *w, struct twin_rows *r, int32_t n,

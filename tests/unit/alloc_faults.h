@@ -19,9 +19,9 @@ char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 
 static struct {
-    bool others;  // the faults are for the threads that are not the test's own
-    int64_t left; // allocations until one fails; -1: none does
-    int64_t last; // how many fail then
+    bool others;  // threads other than the test's own get the faults
+    int64_t left; // allocations until one fails; -1: none fails
+    int64_t last; // how many fail from there on
     int64_t n_failed;
 } faults = {.left = -1};
 static _Thread_local bool faults_own_thread;

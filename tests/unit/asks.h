@@ -58,7 +58,7 @@ static void ask_attach(struct sessions *ss, const struct request *from, const ch
     r.after = after;
     sessions_submit(ss, &r);
 }
-// Of a kind that reads a turn at most; turn TURN_HEAD: its default.
+// For kinds of request that need a turn at most; turn TURN_HEAD: the default.
 static void ask_for(struct sessions *ss, const struct request *from, enum request_kind kind,
                     const char *id, int64_t turn) {
     struct request r = ask_as(from, kind, id);

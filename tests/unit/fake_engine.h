@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Its own memory never runs out, also where a test lets that of others.
+// Its own allocations never fail, even while a test makes other allocations fail.
 #ifndef fake_realloc
 #define fake_realloc realloc
 #endif
 #define FAKE_VOCAB 1000
+#define FAKE_WIDTH 4 // values of a virtual token
 #define FAKE_TURNS 512
 
 struct fake_turn {
@@ -27,7 +28,7 @@ struct fake_sequence {
     uint64_t sequence;
     int64_t n_cached; // of its log
 };
-static struct {
+static struct fake_state {
     struct engine_info info;
     struct fake_turn turns[FAKE_TURNS];
     struct fake_sequence sequences[FAKE_TURNS];
@@ -35,17 +36,26 @@ static struct {
     size_t n_events, first_event, cap_events;
     int64_t time_us;
     int default_tokens; // of a turn without max_tokens
-    int submit_rc;      // what the next submits say instead
+    int submit_rc;      // what the next submits return instead
     int64_t retry_us;   // and when there may be room
-    int eos_after;      // > 0: turns draw eos as that token, whatever max_tokens
-    int fail_after;     // > 0: turns end with an error after so many tokens
+    int eos_after;      // > 0: each turn's answer has an eos as that token, whatever max_tokens is
+    int fail_after;     // > 0: turns end with an error after that many tokens
+    char table[PROMPT_HASH_DIGITS + 1]; // the last turn's prompt table; "": none
     int n_submitted, n_released, n_asked, n_forked, n_forgotten, n_prepared;
-    const char *files[8]; // snapshots that are there at the start; "" where they were removed
+    const char *files[8]; // names of snapshots that exist at the start; "" once removed
     int64_t last_n_ids;
     int32_t blocks_free; // of info.n_blocks
-} fake;
+} fakes[3], *fake_now = fakes;
+// The engine that was spoken to last; with one engine always the first, whose address is NULL.
+#define fake (*fake_now)
+static void fake_use(const struct engine *e) {
+    if (fake_now != &fakes[(size_t)e]) fake_now = &fakes[(size_t)e]; // workers only read
+}
+static struct engine *fake_engine(size_t i) {
+    return (struct engine *)i;
+}
 
-static void fake_reset(void) {
+static void fake_reset_one(void) {
     for (int i = 0; i < FAKE_TURNS; i++)
         if (fake.turns[i].used) free(fake.turns[i].t.ids);
     free(fake.events);
@@ -64,6 +74,12 @@ static void fake_reset(void) {
                                      .max_memory_len = 1024,
                                      .block_tokens = 16,
                                      .n_blocks = 1024};
+}
+static void fake_reset(void) {
+    for (size_t i = sizeof fakes / sizeof *fakes; i-- > 0;) { // the first one is the last
+        fake_use(fake_engine(i));
+        fake_reset_one();
+    }
 }
 
 static int32_t fake_token(int32_t before, int64_t position, uint64_t seed) {
@@ -116,13 +132,14 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     }
     e->text_len = (uint32_t)strlen(t->held);
     memcpy(e->text, t->held, e->text_len);
-    // The engine clears nothing either
+    // The real engine does not clear the event either.
     memset(e->text + e->text_len, '#', sizeof e->text - e->text_len);
     e->n_prefilled = t->started ? t->t.n_ids - t->n_cached : 0;
     e->n_generated = t->n_generated;
     e->prefill_us = 100;
     e->resume_us = 40;
     e->decode_us = 10 * t->n_generated;
+    e->paused_us = 7;
     e->queue_us = 5;
     if (q && t->started) q->n_cached = t->n_ids - (t->n_generated > 0);
     e->blocks = q && q->n_cached > 0 ? 1 : 0;
@@ -192,7 +209,7 @@ static void fake_step(void) {
     for (int i = 0; i < FAKE_TURNS; i++)
         if (fake.turns[i].used) fake_step_turn(&fake.turns[i]);
 }
-// Memory pressure takes this sequence's cache. False when it has none or is at work.
+// Evicts this sequence's cache, as memory pressure does. False if it has none or is running.
 static bool fake_pressure(uint64_t sequence) {
     struct fake_sequence *q = fake_sequence(sequence, false);
     for (int i = 0; i < FAKE_TURNS; i++)
@@ -206,10 +223,16 @@ static bool fake_pressure(uint64_t sequence) {
 }
 
 const struct engine_info *engine_info(const struct engine *e) {
+    fake_use(e);
     return &fake.info;
 }
 
+int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
+    return FAKE_WIDTH;
+}
+
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
+    fake_use(e);
     if (fake.submit_rc) return err_set(err, fake.submit_rc, "the fake engine says no");
     struct fake_turn *slot = NULL;
     for (int i = 0; i < FAKE_TURNS; i++) {
@@ -219,54 +242,65 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     }
     if (!slot) return err_set(err, E_BUSY, "the queue is full");
     if (turn->n_ids >= turn->session_len) return err_set(err, E_FULL, "no room");
+    memset(fake.table, 0, sizeof fake.table);
+    if (turn->prompt) memcpy(fake.table, turn->prompt->digits, sizeof fake.table);
     *slot = (struct fake_turn){.used = true, .t = *turn, .n_ids = turn->n_ids, .cap = turn->n_ids};
     fake.n_submitted++;
     fake.last_n_ids = turn->n_ids;
     return 0;
 }
 int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority priority) {
+    fake_use(e);
     return fake.retry_us;
 }
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
+    fake_use(e);
     for (int i = 0; i < FAKE_TURNS; i++)
         if (fake.turns[i].used && fake.turns[i].t.sequence == sequence &&
             fake.turns[i].t.turn == turn)
             fake.turns[i].cancelled = true;
 }
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
+    fake_use(e);
     fake.n_asked++;
     if (!fake_pressure(sequence)) return;
     fake.events[fake.n_events - 1].why = RELEASE_ASKED;
     fake.n_released++;
 }
-// It has no tier below the device's: what is asked to leave it is gone.
+// It has no host memory: a parked cache is evicted.
 void engine_sequence_park(struct engine *e, uint64_t sequence) {
+    fake_use(e);
     engine_sequence_release(e, sequence);
 }
-// Nor anything to bring back early.
+// So there is nothing to bring back early.
 void engine_sequence_warm(struct engine *e, uint64_t sequence) {}
 void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
+    fake_use(e);
     fake.n_prepared++;
     free(t->ids);
     t->ids = NULL;
 }
-// It writes no files, and counts the sessions to forget.
+// It writes no files; it counts the sessions whose files should be removed.
 void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id) {
+    fake_use(e);
     fake.n_forgotten++;
 }
 bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
+    fake_use(e);
     for (size_t i = 0; i < sizeof fake.files / sizeof *fake.files && fake.files[i]; i++)
         if (!strcmp(fake.files[i], lasting_id)) return true;
     return false;
 }
 int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char *lasting_id),
                           void *ctx) {
+    fake_use(e);
     int n = 0;
     for (size_t i = 0; i < sizeof fake.files / sizeof *fake.files && fake.files[i]; i++)
         if (!wanted(ctx, fake.files[i])) fake.files[i] = "", n++;
     return n;
 }
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
+    fake_use(e);
     const struct fake_sequence *f = fake_sequence(from, false);
     if (to == 0 || to == from || fake_sequence(to, false)) return E_INVAL;
     fake.n_forked++;
@@ -280,6 +314,7 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
     return 0;
 }
 int engine_poll(struct engine *e, struct engine_event *out) {
+    fake_use(e);
     if (fake.first_event == fake.n_events) {
         fake.first_event = fake.n_events = 0;
         return 0;
@@ -288,11 +323,13 @@ int engine_poll(struct engine *e, struct engine_event *out) {
     return 1;
 }
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
+    fake_use(e);
     while (fake.first_event == fake.n_events && fake_n_running() > 0) fake_step();
     return engine_poll(e, out);
 }
 // Its cache counts in blocks of one token.
 void engine_load(const struct engine *e, struct engine_load *out) {
+    fake_use(e);
     *out = (struct engine_load){.blocks_free = fake.blocks_free,
                                 .blocks_total = fake.info.n_blocks * fake.info.block_tokens};
 }
@@ -308,6 +345,7 @@ const char *engine_cache_source_name(enum engine_cache_source s) {
 // One token per byte, 100 + the byte.
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err) {
+    fake_use(e);
     for (size_t i = 0; i < len; i++)
         if (token_list_push(out, 100 + (unsigned char)text[i]) < 0)
             return err_set(err, E_NOMEM, "no memory for the fake tokens");
@@ -316,11 +354,13 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
 
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err) {
+    fake_use(e);
     return engine_tokenize(e, text, len, true, out, err);
 }
 // 3 starts a system message, 4 a user's, 5 the answer; 2 ends each (not twice).
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
                        int32_t last_id, struct token_list *out, struct err *err) {
+    fake_use(e);
     int rc = last_id >= 0 && last_id != 2 ? token_list_push(out, 2) : 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const char *content = messages[i].content;

@@ -243,7 +243,7 @@ static inline void ft_ends(const struct ft_writer *w) {
     }
 }
 
-// config.ini as that family's converter writes it, which is not always all that there is to say.
+// config.ini as that family's converter writes it, which may lack keys.
 static inline void ft_config_text(const struct ft_writer *w, char *out, size_t cap) {
     int n = snprintf(out, cap,
                      "[%s]\nmodel_name = %s\nhead_num = %d\nsize_per_head = %d\ninter_size = %d\n"

@@ -12,7 +12,7 @@
 
 struct jinja_sample {
     const char *text;
-    const char *want; // printed; the end of the sentence where code is set
+    const char *want; // what is printed; if code is set, the end of the error's sentence
     int code;
 };
 
@@ -49,7 +49,7 @@ static inline struct jinja_value jinja_of_json(struct jinja_run *r, const cJSON 
     return v;
 }
 
-static int64_t jinja_more_steps; // than a template has by itself
+static int64_t jinja_more_steps; // more than a template has by itself
 
 // 0 or the code of opening or rendering; *out is what is printed, or the sentence.
 static inline int jinja_run_text(const char *text, struct buf *out) {

@@ -15,8 +15,8 @@ static inline int teardown(void **state) {
     return 0;
 }
 
-// A small model of a family; `more` adds keys or, coming last in the file, is refused where it
-// repeats one.
+// A small model of a family. `more` adds keys; a repeated key comes last in the file and must be
+// refused.
 #define SHAPE                                                                                      \
     "\"vocab_size\":320,\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":4,"     \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":512"

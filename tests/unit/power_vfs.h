@@ -53,7 +53,7 @@ static sqlite3_vfs *pv_real;
 
 // --- the model ---------------------------------------------------------------
 
-// What so long a file is given: a log grows by half a page at a time, and is not moved each time.
+// Files this long get their memory in large steps, because a log grows by half a page at a time.
 static size_t pv_cap(sqlite3_int64 len) {
     size_t cap = 4096;
     while (cap < (size_t)len) cap *= 2;
@@ -263,7 +263,9 @@ static int pv_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int f
 static int pv_delete(sqlite3_vfs *vfs, const char *name, int sync_folder) {
     pthread_mutex_lock(&pv.mutex);
     struct pv_disk_file *f = pv_find(name, false);
-    if (f) { // gone with the folder's sync; before it, either may be found: the harder is nothing
+    // Its name becomes durable with the folder's sync. Before that both states may be found; the harder
+    // one is that the file is gone.
+    if (f) {
         pv_forget_writes(f);
         f->len = 0;
         f->synced = false;

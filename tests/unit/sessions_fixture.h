@@ -1,6 +1,6 @@
-// A session service over the fake engine with a hand-turned clock and recorded clients. A client
-// here is what a careful one on the wire is: it checks that numbers have no gap and builds each
-// turn's text from what it is told.
+// A session service over the fake engine, with a clock that the test moves and clients that record.
+// They behave like careful clients on the wire: they check that numbers have no gap, and build each
+// turn's text from its events.
 #pragma once
 #pragma GCC diagnostic ignored "-Wunused-function" // no test needs all of it
 #include "base/clock.h"
@@ -67,7 +67,7 @@ struct follower {
     int64_t last_drawn_us; // of a delta
     char last_reason[16], title[256], last_request_id[64];
     bool closed, deleted, gone, attached;
-    int n_turns; // whose place below is used; the last member: fx_clear_follower()
+    int n_turns; // so many entries below are used; the last member: fx_clear_follower()
     struct seen_turn turns[SEEN_TURNS];
 };
 static struct {
@@ -89,13 +89,13 @@ static struct {
     size_t longest_piece;                // of all
     uint64_t going_on;                   // the client whose answer has a further piece
     bool wants_nothing;                  // clients have no room for further pieces
-    unsigned char answered[FX_REQUESTS]; // how often request "qN" has been, by answer or event
+    unsigned char answered[FX_REQUESTS]; // how often request "qN" was
     struct seen_answer answers[ANSWERS];
     struct follower followers[CLIENTS][4]; // client 1 .. CLIENTS - 1
 } fx;
 
-// An answer takes 300 kB and a follower 1.6 MB, nearly all of it for turns that never come: tests
-// that begin anew a thousand times clear what was used alone.
+// An answer takes 300 kB and a follower 1.6 MB, nearly all of it unused. Only the used part is
+// cleared, because some tests start over a thousand times.
 static void fx_clear_answer(struct seen_answer *s) {
     size_t used = s->n_turns < SEEN_TURNS ? s->n_turns : SEEN_TURNS;
     memset(s->turns, 0, used * sizeof *s->turns);
@@ -139,7 +139,7 @@ static struct follower *fx_follower(uint64_t client, const char *id) {
 }
 
 static void fx_take_event(struct follower *f, const struct session_event *e) {
-    if (f->last < 0) f->last = e->first_seq - 1; // attached without knowing where
+    if (f->last < 0) f->last = e->first_seq - 1; // an attach that does not know the last event
     assert_int_equal(e->first_seq, f->last + 1); // no gap, nothing twice
     assert_true(e->seq >= e->first_seq);
     f->last = e->seq;
@@ -148,8 +148,8 @@ static void fx_take_event(struct follower *f, const struct session_event *e) {
     snprintf(f->last_request_id, sizeof f->last_request_id, "%s", e->request_id);
     fx_count_answer(e->request_id);
     if (e->kind == EVENT_OPENED || e->kind == EVENT_UPDATED || e->kind == EVENT_CLOSED) {
-        assert_int_equal(e->session.seq, e->seq);
-        snprintf(f->title, sizeof f->title, "%s", e->session.title);
+        assert_int_equal(e->session.rec.seq, e->seq);
+        snprintf(f->title, sizeof f->title, "%s", e->session.rec.title);
     }
     if (e->kind == EVENT_CLOSED) f->closed = true, f->deleted = e->deleted;
     if (e->kind == EVENT_EVICTED) snprintf(f->last_reason, sizeof f->last_reason, "%s", e->reason);
@@ -221,19 +221,19 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
     s->deleted = a->deleted;
     s->n_turns = a->n_turns;
     s->n_sessions = a->n_sessions;
-    s->n_tokens = a->session.n_tokens;
-    s->n_turns_total = a->session.n_turns;
+    s->n_tokens = a->session.rec.n_tokens;
+    s->n_turns_total = a->session.rec.n_turns;
     s->state = a->session.state;
     snprintf(s->request_id, sizeof s->request_id, "%s", a->request_id);
     snprintf(s->code, sizeof s->code, "%s", a->code ? a->code : "");
     snprintf(s->message, sizeof s->message, "%s", a->message ? a->message : "");
-    assert_null(strstr(s->message, fx.path)); // where the database lies is no client's business
+    assert_null(strstr(s->message, fx.path)); // clients must not learn where the database lies
     snprintf(s->session_id, sizeof s->session_id, "%s", a->session_id ? a->session_id : "");
-    snprintf(s->title, sizeof s->title, "%s", a->session.title ? a->session.title : "");
+    snprintf(s->title, sizeof s->title, "%s", a->session.rec.title ? a->session.rec.title : "");
     snprintf(s->cursor, sizeof s->cursor, "%s", a->cursor ? a->cursor : "");
     for (size_t i = 0; i < a->n_sessions && i < 16; i++) {
-        snprintf(s->ids[i], sizeof s->ids[i], "%s", a->sessions[i].id);
-        snprintf(s->titles[i], sizeof s->titles[i], "%s", a->sessions[i].title);
+        snprintf(s->ids[i], sizeof s->ids[i], "%s", a->sessions[i].rec.id);
+        snprintf(s->titles[i], sizeof s->titles[i], "%s", a->sessions[i].rec.title);
         s->states[i] = a->sessions[i].state;
     }
     for (size_t i = 0; i < a->n_turns && i < SEEN_TURNS; i++) {
@@ -286,6 +286,16 @@ static void fx_on_stalled(void *ctx, uint64_t client, struct session *s, const c
     assert_null(strstr(reason, fx.path));
 }
 
+// The fake engine number `e`; the first one is NULL.
+static int fx_add_instance(const char *name, struct engine *e, struct err *err) {
+    struct instance_options o = {.name = name, .engine = e, .max_sequences = 4, .sink_len = 4};
+    sampling_params_init(&o.sampling);
+    int rc = sessions_add_instance(fx.ss, &o, err);
+    if (rc < 0) sessions_close(fx.ss);
+    if (rc < 0) fx.ss = NULL;
+    return rc;
+}
+
 static int fx_try_open(struct err *err) {
     static const struct sessions_callbacks cb = {
         NULL, fx_on_answer, fx_on_ready, fx_on_progress, fx_on_gone, fx_on_changed, fx_on_stalled};
@@ -293,7 +303,8 @@ static int fx_try_open(struct err *err) {
     fx.o.clock = &fx.clock.clock;
     metrics_free(fx.metrics); // of the last service: a name may be registered once
     fx.o.metrics = fx.metrics = metrics_new();
-    return sessions_open(&fx.ss, NULL, &fx.o, &cb, err);
+    TRY(sessions_open(&fx.ss, &fx.o, &cb, err));
+    return fx_add_instance(NULL, NULL, err);
 }
 static void fx_open(void) {
     struct err err = {0};
@@ -314,11 +325,9 @@ static void fx_settings(const char *path) {
     clock_fake_init(&fx.clock, 1700000000000000);
     snprintf(fx.path, sizeof fx.path, "%s", path);
     fx.o = (struct sessions_options){.max_sequence_idle_microseconds = 60000000,
-                                     .default_sink_len = 4,
                                      .max_queued_turns = 4,
                                      .max_resident_sessions = 100,
                                      .commit_interval_us = 20000};
-    fx.o.sampling = (struct sampling_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 // A file of this test's own in the temporary folder.
 static void fx_setup_file(void) {
@@ -361,7 +370,7 @@ static void fx_restart(void) {
     fx_open();
 }
 
-// Everything that can happen without time passing or the engine stepping.
+// Runs everything that can happen without time passing or the engine stepping.
 static void fx_settle(void) {
     do {
         sessions_poll(fx.ss);
@@ -497,7 +506,7 @@ static struct session *fx_session(const char *id) {
     return service_find(fx.ss, "local", id);
 }
 
-// No file of this process may grow past what the log has now: to SQLite the disk is full.
+// Lets no file of this process grow past the log's current size: to SQLite the disk is full.
 static inline void fx_disk_full(bool full) {
     char wal[300];
     struct stat st;

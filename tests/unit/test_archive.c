@@ -48,7 +48,7 @@ static void lists_after_the_server_has_gone(void **state) {
     make_sessions();
     sessions_close(fx.ss);
     snprintf(wal, sizeof wal, "%s-wal", fx.path);
-    assert_true(stat(wal, &st) < 0 || st.st_size == 0); // the log was taken in
+    assert_true(stat(wal, &st) < 0 || st.st_size == 0); // the database has the log
     list_all(NULL, 0, ids);
     assert_string_equal(ids, "two one ");
     fx_open();

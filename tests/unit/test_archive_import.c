@@ -1,5 +1,5 @@
-// Exported sessions back in: the same bytes again, beside a server and without one, and files that
-// want to do harm.
+// Importing exported sessions: the same bytes come out again, beside a server and without one; and
+// hostile files.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "sessions/store/db.h"
@@ -8,7 +8,7 @@
 
 #define NOW_MS 1800000000000
 
-static char other[300]; // the database that sessions are brought to
+static char other[300]; // the database into which sessions are imported
 
 static void setup(void) {
     fx_setup_file();
@@ -119,11 +119,11 @@ static void the_same_bytes_come_back(void **state) {
     fx_open_session(1, "empty");
     make_rich("closed");
     fx_close(1, "closed", false);
-    // Versions before recorded what a client asked for in its own spelling.
+    // Earlier versions recorded a client's request in its own spelling.
     sql(fx.path, "UPDATE turns SET request = '{\"sampling\":{ \"seed\": \"18446744073709551615\",' "
                  "|| char(10) "
                  "|| ' \"x\":\"\\u00e9\"},\"queue\":false}' WHERE turn = 0");
-    // A model may say anything, a NUL too. (Its text is at least that long.)
+    // A model's text may contain anything, a NUL too. (Its text is at least that long.)
     sql(fx.path,
         "UPDATE tokens SET text = CAST(x'77003500' || substr(text, 5) AS BLOB) WHERE turn = 0");
     static const char *const ids[] = {"rich", "empty", "closed"};
@@ -146,7 +146,7 @@ static void the_same_bytes_come_back(void **state) {
     teardown();
 }
 
-// What comes of going on is what would have come of it at home.
+// An imported session continues with the tokens that the original would have had.
 static void it_goes_on_where_it_was(void **state) {
     struct seen_turn home;
     struct err err;
@@ -223,7 +223,7 @@ static void its_watchers_are_told(void **state) {
         if (import_text(fx.path, file.data, file.len, &o, fresh, &err) < 0)
             fail_msg("%s", err.text);
         for (int ms = 0; strcmp(fx.last_changed, fresh) != 0; ms++) {
-            if (ms == 5000) fail_msg("nobody was told of %s", fresh);
+            if (ms == 5000) fail_msg("no watcher got %s", fresh);
             usleep(1000);
             sessions_poll(fx.ss);
         }
@@ -233,7 +233,7 @@ static void its_watchers_are_told(void **state) {
         fx_settle();
         assert_int_equal(fx.n_changed, told);
     }
-    // What was there at the start is no news, what this server changes itself neither.
+    // Neither sessions from the start nor this server's own changes are reported as imported.
     fx_restart();
     fx.last_changed[0] = '\0';
     usleep(1200000);
@@ -258,7 +258,7 @@ static void the_owner_can_be_named(void **state) {
     teardown();
 }
 
-// Taken while a turn ran and another waited: both end as after a crash.
+// Exported while a turn ran and another waited: both end as after a crash.
 static void turns_without_an_end_get_one(void **state) {
     struct err err;
     setup();
@@ -449,7 +449,7 @@ static void a_database_that_cannot_take_it_is_named(void **state) {
     teardown();
 }
 
-// Half of it cannot be written: none of it is.
+// Half of it cannot be written, so none of it is.
 static void all_or_nothing(void **state) {
     struct err err;
     setup();
@@ -500,7 +500,7 @@ static void one_writes_at_a_time(void **state) {
     teardown();
 }
 
-// A number that is taken is not an id that is taken.
+// A taken number is not reported as a taken id.
 static void only_a_taken_id_is_said_to_exist(void **state) {
     struct store_db db;
     struct err err = {0};

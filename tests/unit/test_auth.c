@@ -59,7 +59,7 @@ static void lines_name_owners_and_their_limits(void **state) {
         " admin connections=3 cache_share=0.25\nbob:" BOB "\nbare-token-without-a-name sessions=0");
     assert_int_equal(auth_open(&a, file, &owners, &defaults, NULL), 0);
     const struct auth_token *alice = find(a, ALICE), *second = find(a, strchr(SECOND, ':') + 1);
-    assert_ptr_equal(alice->owner, second->owner); // two lines of a name are one owner
+    assert_ptr_equal(alice->owner, second->owner); // two lines with one name are one owner
     assert_false(alice->admin);
     assert_true(second->admin); // but that is the token's
     assert_int_equal(alice->owner->limits.requests_per_minute, 600);

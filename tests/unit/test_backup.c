@@ -87,8 +87,8 @@ static void a_turn_that_ran_is_interrupted_in_the_copy(void **state) {
     teardown();
 }
 
-// A writer that never stops must not keep the copy from its end, nor tear it: each row of the table
-// holds what the row of the counter said in the same transaction.
+// A writer that never stops must neither delay the copy for ever nor tear it: each row of the table
+// holds the counter's value of the same transaction.
 static volatile bool stop_writing;
 static void *write_on(void *arg) {
     sqlite3 *db = arg;

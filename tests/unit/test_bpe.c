@@ -123,8 +123,8 @@ static void test_against_definition(void **state) {
     }
 }
 
-// With kept words and without: the same, over words that come again and words that take each
-// other's place.
+// With and without the memory of words: equal results, over words that return and words that
+// displace each other.
 static void test_kept_words(void **state) {
     srand(12);
     for (int round = 0; round < 20; round++) {
@@ -144,7 +144,7 @@ static void test_kept_words(void **state) {
 static void test_byte_alphabet(void **state) {
     struct err err;
     struct model m = {0};
-    make_vocab(&m); // fails on two bytes with one character
+    make_vocab(&m); // fails if two bytes have one character
     for (int byte = 0; byte < 256; byte++) {
         const struct token *t = vocab_token(&m.vocab, byte);
         assert_int_equal(t->bytes_len, 1);

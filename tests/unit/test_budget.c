@@ -48,7 +48,7 @@ static void the_cache_takes_what_the_fraction_leaves(void **state) {
     struct budget b = llama_8b(140 * GIB, 124 * GIB, 0.9);
     assert_int_equal(budget_cache(&b), (int64_t)(0.9 * 140 * GIB) - 16 * GIB - GIB);
     assert_int_equal(budget_largest_cache(&b), 123 * GIB);
-    b.fraction = 0; // none named: most of it
+    b.fraction = 0; // none given: most of the memory
     assert_int_equal(budget_cache(&b), (int64_t)(0.95 * 140 * GIB) - 16 * GIB - GIB);
     b.fraction = 0.1;
     assert_int_equal(budget_cache(&b), 0);
@@ -86,7 +86,7 @@ static void a_fraction_that_is_too_small_says_which_would_do(void **state) {
          "has 140.0 GiB, of which gpu_memory_fraction allows 14.0 GiB; the weights take 15.0 GiB, "
          "others 1.0 GiB, the work of 16 turns and chunks of 2048 tokens 1.0 GiB, and a cache for "
          "memory_len 1024 would take 400 MiB; gpu_memory_fraction = 0.13 would do");
-    b.fraction = 0.13; // and it does
+    b.fraction = 0.13; // and it fits
     assert_true(budget_cache(&b) >= budget_least_cache(&b));
     b.fraction = 0.12;
     assert_true(budget_cache(&b) < budget_least_cache(&b));
@@ -99,7 +99,7 @@ static void smaller_chunks_where_the_device_itself_is_short(void **state) {
     if (!said_n) fail_msg("%s", text);
     int chunk = atoi(said_n + strlen("prefill_chunk_tokens = "));
     assert_in_range(chunk, 64, 1024);
-    b.work -= b.work_per_token * (b.prefill_chunk_tokens - chunk); // taken at its word
+    b.work -= b.work_per_token * (b.prefill_chunk_tokens - chunk); // accepted as given
     b.prefill_chunk_tokens = chunk;
     assert_true(budget_cache(&b) >= budget_least_cache(&b));
 }
@@ -122,7 +122,7 @@ static void a_cache_too_large_says_how_large_it_may_be(void **state) {
          "kv_cache_bytes: 300.0 GiB do not fit cuda: a GPU, bf16: 124.0 GiB are free of 140.0 GiB "
          "beside the weights (15.0 GiB), and the work of 16 turns and chunks of 2048 tokens takes "
          "1.0 GiB; at most 125952MiB would fit");
-    b.left = GIB + 100 * MIB; // not even one window's would: naming a size smaller helps nobody
+    b.left = GIB + 100 * MIB; // less than one window: the sentence names no size
     SAYS(said(budget_cache_too_large(&b, 300 * GIB, &err), &err), "no room for the cache");
 }
 

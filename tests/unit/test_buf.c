@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void adds_and_terminates(void **state) {
@@ -180,26 +181,109 @@ static void files_up_to_the_limit_are_read_whole(void **state) {
     }
 }
 
-static void pipes_and_devices_are_refused_at_once(void **state) {
+// Two pipes: one with bytes, whose writer stays open, as /dev/fd/N; and a named one without a writer,
+// which open(2) would wait for.
+struct pipes {
     int fds[2];
-    char paths[3][96];
-    assert_int_equal(pipe(fds), 0);
-    assert_int_equal(write(fds[1], "through a pipe", 14), 14);
-    snprintf(paths[0], sizeof paths[0], "/dev/fd/%d", fds[0]);
-    snprintf(paths[1], sizeof paths[1], "%s/fifo", folder); // without a writer: open(2) would wait
-    assert_int_equal(mkfifo(paths[1], 0600), 0);
-    snprintf(paths[2], sizeof paths[2], "/dev/zero");
+    char paths[2][96];
+};
+static void pipes_make(struct pipes *p) {
+    assert_int_equal(pipe(p->fds), 0);
+    assert_int_equal(write(p->fds[1], "half", 4), 4);
+    snprintf(p->paths[0], sizeof p->paths[0], "/dev/fd/%d", p->fds[0]);
+    snprintf(p->paths[1], sizeof p->paths[1], "%s/fifo", folder);
+    assert_int_equal(mkfifo(p->paths[1], 0600), 0);
+}
+static void pipes_close(struct pipes *p) {
+    unlink(p->paths[1]);
+    close(p->fds[0]);
+    close(p->fds[1]);
+}
+
+static void expect_failure(int rc, int code, struct buf *b, const struct err *err, const char *path,
+                           const char *why) {
+    assert_int_equal(rc, code);
+    assert_non_null(strstr(err->text, path));
+    assert_non_null(strstr(err->text, why));
+    buf_release(b);
+}
+
+static void pipes_and_devices_are_refused_at_once(void **state) {
+    struct pipes p;
+    pipes_make(&p);
+    const char *const paths[] = {p.paths[0], p.paths[1], "/dev/zero"};
     for (int i = 0; i < 3; i++) {
         struct buf b;
         struct err err;
-        assert_int_equal(buf_read_file(&b, paths[i], 1 << 20, &err), E_INVAL);
-        assert_non_null(strstr(err.text, paths[i]));
-        assert_non_null(strstr(err.text, "is not a regular file"));
+        int rc = buf_read_file(&b, paths[i], 1 << 20, &err);
+        expect_failure(rc, E_INVAL, &b, &err, paths[i], "is not a regular file");
+    }
+    pipes_close(&p);
+}
+
+// A child writes n bytes into path's pipe (a shell's <(command)), in pieces, and ends.
+static pid_t write_in_child(int fd, size_t n) {
+    pid_t child = fork();
+    if (child != 0) return child;
+    char byte;
+    for (size_t i = 0; i < n; i++) {
+        byte = (char)(i * 7 % 251);
+        if (write(fd, &byte, 1) != 1) break;
+    }
+    _exit(0);
+}
+
+static void a_pipe_that_a_person_names_is_read_to_its_end(void **state) {
+    static const struct {
+        size_t n, max;
+        int code;
+    } cases[] = {{0, 100000, 0},
+                 {1, 100000, 0},
+                 {70000, 100000, 0},
+                 {100000, 100000, 0},
+                 {70000, 69999, E_LIMIT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf b;
+        struct err err;
+        int fds[2];
+        char path[32];
+        assert_int_equal(pipe(fds), 0);
+        snprintf(path, sizeof path, "/dev/fd/%d", fds[0]);
+        pid_t child = write_in_child(fds[1], cases[i].n);
+        assert_true(child > 0);
+        close(fds[1]);
+        assert_int_equal(buf_read_file_or_pipe(&b, path, cases[i].max, 60000, &err), cases[i].code);
+        close(fds[0]); // a writer that is refused ends by SIGPIPE
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        if (cases[i].code == 0) assert_int_equal(b.len, cases[i].n);
+        for (size_t k = 0; cases[i].code == 0 && k < b.len; k++)
+            assert_int_equal((unsigned char)b.data[k], k * 7 % 251);
         buf_release(&b);
     }
-    unlink(paths[1]);
-    close(fds[0]);
-    close(fds[1]);
+}
+
+static void a_pipe_that_does_not_end_is_given_up(void **state) {
+    struct pipes p;
+    pipes_make(&p);
+    for (int i = 0; i < 2; i++) {
+        struct buf b;
+        struct err err;
+        int rc = buf_read_file_or_pipe(&b, p.paths[i], 100, 20, &err);
+        expect_failure(rc, E_TIMEOUT, &b, &err, p.paths[i], "has not ended after 20 ms");
+    }
+    pipes_close(&p);
+}
+
+static void a_named_file_may_be_regular_but_no_device(void **state) {
+    struct buf b;
+    struct err err;
+    const char *path = make_file("f", 300);
+    assert_int_equal(buf_read_file_or_pipe(&b, path, 300, 1, &err), 0);
+    assert_int_equal(b.len, 300);
+    buf_release(&b);
+    assert_int_equal(buf_read_file_or_pipe(&b, "/dev/zero", 300, 1, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "is not a regular file"));
+    buf_release(&b);
 }
 
 static void what_cannot_be_read_says_why(void **state) {
@@ -238,6 +322,9 @@ int main(void) {
         cmocka_unit_test(doubles_in_the_fewest_digits),
         cmocka_unit_test(files_up_to_the_limit_are_read_whole),
         cmocka_unit_test(pipes_and_devices_are_refused_at_once),
+        cmocka_unit_test(a_pipe_that_a_person_names_is_read_to_its_end),
+        cmocka_unit_test(a_pipe_that_does_not_end_is_given_up),
+        cmocka_unit_test(a_named_file_may_be_regular_but_no_device),
         cmocka_unit_test(what_cannot_be_read_says_why),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,4 +1,4 @@
-// The sessions that a watcher has yet to be told of.
+// The list of changed sessions that a watcher has yet to get.
 #include "base/err.h"
 #include "ws/parley/changes.h"
 #include <setjmp.h>

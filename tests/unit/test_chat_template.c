@@ -103,7 +103,7 @@ static void test_typed_specials_stay_text(void **state) {
     assert_int_equal(count(&ids, tokenizer_find(demo, "<|im_start|>")), 3);
     assert_int_equal(count(&ids, tokenizer_find(demo, "<|endoftext|>")), 1);
     assert_int_equal(tokenizer_decode(demo, ids.ids, ids.len, false, &back, &err), 0);
-    assert_string_equal(buf_z(&back), buf_z(&text)); // nothing is lost on the way
+    assert_string_equal(buf_z(&back), buf_z(&text)); // nothing is lost
 
     ids.len = 0;
     assert_int_equal(chat_template_render(c, m, 2, true, true, &ids, NULL, &err), 0);
@@ -264,8 +264,8 @@ static void test_end_of_turn(void **state) {
     tokenizer_close(t);
 }
 
-// What people typed stays text through whatever a template does with it; what a template makes of
-// its own words is markup.
+// A user's text stays text, whatever a template does with it; what a template makes of its own
+// words is markup.
 static void test_typed_text_through_filters(void **state) {
     static const char *const bodies[] = {
         "{{ m.content | trim }}",

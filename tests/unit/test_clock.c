@@ -1,4 +1,4 @@
-// Clocks: the system's move, the fake one moves when told.
+// Clocks: the system's move by themselves, the fake one in clock_fake_advance only.
 #include "base/clock.h"
 #include <setjmp.h>
 #include <stdarg.h>

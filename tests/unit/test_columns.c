@@ -1,5 +1,5 @@
-// The tables of columns: what each row says holds together, and one row is all that a new column
-// takes: schema, migration, insert, update, select, copy, file and check follow from it.
+// The tables of columns: each row is consistent, and a new column needs one row only: schema,
+// migration, insert, update, select, copy, file and check follow from it.
 #include "sessions/archive/export.c"
 #include "sessions/archive/import.c"
 #include "sessions/archive/rules.h"
@@ -19,7 +19,7 @@ static void every_row_holds_together(void **state) {
             const char *name = column_name(c);
             assert_true(c->param[0] == ':' && c->since >= 1);
             for (size_t j = 0; j < k; j++) assert_string_not_equal(name, t->columns[j].param + 1);
-            // A column that comes later needs a value in the rows that are there.
+            // A column of a later version needs a default for existing rows.
             bool must = c->decl && strstr(c->decl, "NOT NULL");
             if (c->since > 1 && must && !strstr(c->decl, "DEFAULT"))
                 fail_msg("%s.%s has no default", t->name, name);
@@ -205,7 +205,7 @@ static void a_row_is_all_that_a_column_takes(void **state) {
     struct thing updated = get(5);
     assert_int_equal(updated.weight, 9);
     assert_null(updated.note);
-    // A file has it; one of before has not.
+    // A new file has the column, an older one does not.
     struct buf file = file_of(&full);
     assert_non_null(strstr(buf_z(&file), "\"added\":\"new\",\"weight\":8}"));
     struct thing read = {0};

@@ -310,7 +310,7 @@ static void arguments_in_every_form(void **state) {
     assert_int_equal(ARGS("--deterministic=yes", "--host="), 0);
     assert_true(s.deterministic);
     assert_string_equal(s.host, "");
-    assert_int_equal(ARGS("--deterministic", "off"), 0); // a switch takes no second word
+    assert_int_equal(ARGS("--deterministic", "off"), 0); // a switch takes no separate value
     assert_int_equal(n, 1);
     assert_int_equal(n_left, 1);
     assert_true(s.deterministic);

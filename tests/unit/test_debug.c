@@ -1,5 +1,5 @@
-// Looking into sessions: what is shown is what is on record, a replay is a turn of nobody's
-// session, and whatever happens meanwhile it is answered once and leaves nothing behind.
+// Looking into sessions: the record is shown as it is, a replay changes no session, and whatever
+// happens meanwhile, each request is answered once and leaves nothing behind.
 #include "sessions/debug.h"
 #include "tests/unit/sessions_fixture.h"
 
@@ -17,6 +17,7 @@ static struct {
     size_t n_events;
     bool more;
     int n_replaying, n_replayed;
+    int pieces_left, n_pieces; // answers in pieces: how many more the client wants of the next one
 } got;
 
 static void on_answer(void *ctx, uint64_t client, const struct session_answer *a) {
@@ -24,7 +25,13 @@ static void on_answer(void *ctx, uint64_t client, const struct session_answer *a
     got.kind = a->kind;
     if (a->code) snprintf(got.code, sizeof got.code, "%s", a->code);
     snprintf(got.request_id, sizeof got.request_id, "%s", a->request_id);
-    if (a->kind == ANSWER_TURN) {
+    if (a->position) {
+        if (a->first) got.n_pieces = 0;
+        assert_int_equal(a->position->part, got.n_pieces++);
+        a->position->part++;
+        a->position->more = !a->code && got.pieces_left-- > 0;
+    }
+    if (a->kind == ANSWER_TURN && a->detail) {
         const struct turn_detail *d = a->detail;
         got.log_first = d->rec->log_first;
         got.n_input = d->rec->n_input_ids;
@@ -91,7 +98,7 @@ static void expect_error(const char *code) {
     got.code[0] = '\0';
 }
 
-// Nothing in the engine or the service, and the session is as it was.
+// Engine and service hold nothing more, and the session is unchanged.
 static void expect_nothing_left(int64_t seq) {
     int n = 0;
     assert_null(fx.ss->replays);
@@ -156,7 +163,7 @@ static void events_in_pages(void **state) {
     assert_int_equal(got.n_events, 1);
 }
 
-// All that the engine has of this kind are the owner's.
+// All such sequences in the engine belong to the session's owner.
 static int n_turns_of(enum engine_priority priority) {
     int n = 0;
     for (int i = 0; i < FAKE_TURNS; i++) {
@@ -184,7 +191,7 @@ static void replays_are_equal(void **state) {
     assert_int_equal(fx_session("s")->cached_tokens, cached);
 }
 
-// The engine's turns now end after another number of tokens.
+// From now on the engine's turns end after another number of tokens.
 static void another_end_is_told_with_its_alternatives(void **state) {
     fake.eos_after = 4;
     ask_replay(2, 0);
@@ -217,8 +224,89 @@ static void while_its_session_talks_and_leaves_memory(void **state) {
     assert_int_equal(got.found.verdict, REPLAY_EQUAL);
 }
 
-// Of a path that has left the one in use, turn by turn from the record: more of them than are read
-// at a time, and slim in memory.
+static void continue_piece(uint64_t client) {
+    sessions_continue(fx.ss, client);
+    fx_settle();
+}
+
+// The client asks for each piece; a list that was asked for later waits until the answer is
+// complete.
+static void in_pieces(void **state) {
+    static const enum request_kind kinds[] = {REQUEST_TURN, REQUEST_REPLAY};
+    for (int k = 0; k < 2; k++) {
+        got.pieces_left = 2;
+        k ? ask_replay(2, 0) : ask_turn(2, 0);
+        finish();
+        assert_int_equal(got.kind, kinds[k] == REQUEST_TURN ? ANSWER_TURN : ANSWER_REPLAYED);
+        assert_int_equal(got.n_pieces, 1);
+        struct request r = fx_request(2, "list");
+        ask_list(fx.ss, &r, NULL, NULL, 0, NULL);
+        fx_settle();
+        assert_int_not_equal(got.kind, ANSWER_LIST);
+        continue_piece(3); // another client's
+        assert_int_equal(got.n_pieces, 1);
+        continue_piece(2);
+        assert_int_equal(got.n_pieces, 2);
+        continue_piece(2);
+        assert_int_equal(got.n_pieces, 3);
+        assert_int_equal(got.kind, ANSWER_LIST);
+        continue_piece(2); // nothing is left
+        assert_int_equal(got.n_pieces, 3);
+    }
+}
+
+static void its_client_leaves_between_two_pieces(void **state) {
+    int64_t seq = event_log_seq(&fx_session("s")->events);
+    for (int k = 0; k < 2; k++) {
+        got.pieces_left = 2;
+        k ? ask_replay(2 + k, 0) : ask_turn(2 + k, 0);
+        finish();
+        sessions_client_gone(fx.ss, 2 + (uint64_t)k);
+        continue_piece(2 + (uint64_t)k);
+        assert_int_equal(got.n_pieces, 1);
+    }
+    expect_nothing_left(seq);
+    got.pieces_left = 2;
+    ask_turn(5, 0); // fx_teardown closes the service: nothing leaks
+}
+
+// A running turn is shown as it was at the first piece.
+static void a_running_turn_in_pieces(void **state) {
+    fake.eos_after = 0;
+    fx_start(1, "s", "three");
+    for (int i = 0; i < 4; i++) fx_step();
+    fx_advance(1000000); // its commit
+    fx_step();
+    got.pieces_left = 1;
+    ask_turn(2, 2);
+    size_t n = got.n_tokens;
+    assert_true(n > 0);
+    for (int i = 0; i < 4; i++) fx_step();
+    struct request r = fx_request(1, "stop");
+    ask_for(fx.ss, &r, REQUEST_CANCEL, "s", TURN_HEAD);
+    fx_run();
+    continue_piece(2);
+    assert_int_equal(got.n_pieces, 2);
+    assert_int_equal(got.state, TURN_RUNNING);
+    assert_int_equal(got.n_tokens, n);
+}
+
+static void deleted_between_two_pieces(void **state) {
+    struct request r = fx_request(3, "close");
+    got.pieces_left = 5;
+    ask_turn(2, 1);
+    ask_close(fx.ss, &r, "s", true);
+    fx_settle();
+    continue_piece(2);
+    assert_int_equal(got.kind, ANSWER_TURN);
+    assert_string_equal(got.code, "session_not_found");
+    assert_int_equal(got.n_pieces, 2);
+    ask_turn(2, 1);
+    expect_error("session_not_found");
+}
+
+// A turn off the path in use is read from the record turn by turn: more turns than one read takes,
+// all slim in memory.
 static void on_a_path_of_its_own(void **state) {
     enum { DEEP = 200 };
     for (int i = 0; i < DEEP; i++) fx_turn(1, "s", "deeper");
@@ -343,7 +431,7 @@ static void what_the_engine_refuses(void **state) {
     expect_nothing_left(seq);
 }
 
-static void nobody_elses(void **state) {
+static void another_owners(void **state) {
     struct request r = {.client = 4, .owner = "mallory"};
     ask_for(fx.ss, &r, REQUEST_TURN, "s", 0);
     fx_settle();
@@ -366,6 +454,10 @@ int main(void) {
         T(replays_are_equal),
         T(another_end_is_told_with_its_alternatives),
         T(while_its_session_talks_and_leaves_memory),
+        T(in_pieces),
+        T(its_client_leaves_between_two_pieces),
+        T(a_running_turn_in_pieces),
+        T(deleted_between_two_pieces),
         T(on_a_path_of_its_own),
         T(it_can_be_cancelled),
         T(one_for_each_client),
@@ -373,7 +465,7 @@ int main(void) {
         T(deleted_and_shut_down_meanwhile),
         T(closed_under_it),
         T(what_the_engine_refuses),
-        T(nobody_elses),
+        T(another_owners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,8 @@ static void check(const struct tokenizer *t, const int32_t *ids, size_t n) {
     detokenizer_release(&d);
 }
 
-// Bytes that begin, continue, break and cannot be in characters, weighted so that all meet.
+// Bytes that begin, continue, break and cannot occur in characters, weighted so that every pair
+// occurs.
 static int32_t random_byte(void) {
     static const unsigned char edges[] = {0xc2, 0xe0, 0xe4, 0xed, 0xf0, 0xf4, 0xf5,
                                           0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xff};
@@ -109,8 +110,8 @@ static void test_random_ids(void **state) {
     }
 }
 
-// A Llama's tokenizer.json: a run of byte tokens is text only where all of it is UTF-8, so nothing
-// of it may be given out before its end is known.
+// A Llama's tokenizer.json: a run of byte tokens is text only if all of it is UTF-8, so none of it
+// may be released before the run ends.
 static void test_byte_runs(void **state) {
     static const char json[] =
         "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
@@ -131,7 +132,7 @@ static void test_byte_runs(void **state) {
         int32_t id;
         const char *so_far;
     } steps[] = {{4, ""},
-                 {0, " a"}, // the text's first space went with the token before
+                 {0, " a"}, // the text's first space was dropped with the token before
                  {1, " a"},
                  {2, " a"},
                  {3, " a"},
@@ -165,7 +166,7 @@ static void test_byte_runs(void **state) {
     tokenizer_close(t);
 }
 
-// What goes on with a text has the space in front of its first word, whatever tokenizer it is.
+// A continued text keeps the space in front of its first word, with every tokenizer.
 static void test_in_the_midst_of_a_text(void **state) {
     static const char text[] =
         "The capital of France is Paris,\n\nthat of Japan \u6771\u4eac \U0001f642 now.";
@@ -205,7 +206,7 @@ static void test_text_in_two_parts(void **state) {
             struct token_list ids;
             struct buf whole;
             struct encode_options behind = {.continues = true, .in_midst = true};
-            // Spaces at an end are no text to this one: what they were before is lost.
+            // This tokenizer drops spaces at the end of a text: they are lost.
             if (joins_spaces && text[cut - 1] == ' ') continue;
             token_list_init(&ids);
             buf_init(&whole, 1000);

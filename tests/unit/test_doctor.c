@@ -1,5 +1,5 @@
-// The doctor: a sound database has no faults, every kind of damage is found, what can be repaired
-// goes on, and what can be read is taken out.
+// The doctor: a sound database has no faults, every kind of damage is found, repaired sessions
+// continue, and readable ones can be exported.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/check.h"
@@ -157,7 +157,7 @@ static const char *const damage[] = {
     "PRAGMA foreign_keys = OFF; UPDATE sessions SET model = 77 WHERE key = 2",
 };
 
-// Found, repaired, and the session goes on; the other one has noticed nothing.
+// The damage is found and repaired, and the session continues; the other session is unchanged.
 static void damaged_sessions_are_found_and_repaired(void **state) {
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
         setup();
@@ -196,7 +196,7 @@ static void damaged_sessions_are_found_and_repaired(void **state) {
     }
 }
 
-// A number that was given once means nothing else after a repair.
+// A number that clients have seen gets no other meaning by a repair.
 static void no_number_means_two_things(void **state) {
     setup();
     int64_t last = 0;
@@ -270,7 +270,7 @@ static void what_can_be_read_is_taken_out(void **state) {
         stored_session_free(s);
         buf_release(&text);
     }
-    struct doctor_options o = {.folder = folder}; // what is there is not written over
+    struct doctor_options o = {.folder = folder}; // an existing file is not overwritten
     assert_int_equal(doctor_examine(fx.path, &o, &r, &err), E_IO);
     assert_non_null(strstr(err.text, ".json: File exists"));
     doctor_report_release(&r);
@@ -312,7 +312,8 @@ static void damaged_pages(void **state) {
     teardown();
 }
 
-// As a copy that had no room, or a disk that failed: what is there is looked at.
+// A file that was cut short, as a copy without room or a failing disk leaves it: what is left is
+// examined.
 static void a_file_cut_short(void **state) {
     struct buf whole;
     int64_t n_exported = 0;

@@ -1,5 +1,5 @@
-// Events: long text is cut between characters, nothing of it is lost, an error's sentence comes
-// after the words.
+// Events: long text is cut between characters and none of it is lost; an error's sentence comes after
+// the text.
 #include "engine/run/emit.h"
 
 #include "base/utf8.h"
@@ -54,7 +54,7 @@ static void test_long_text_is_cut_between_characters(void **state) {
             .id = 5, .logprob = -1.5f, .n_alternatives = 1, .alternatives = {{7, -2.0f}}};
         struct engine_event last;
         int n_tokens;
-        emit_token(&emit, &turn, &s, text, len);
+        emit_token(&emit, &turn, 0, &s, text, len);
         assert_int_equal(collect(got, &last, &n_tokens), len);
         assert_memory_equal(got, text, len);
         assert_int_equal(n_tokens, 1);
@@ -66,7 +66,7 @@ static void test_long_text_is_cut_between_characters(void **state) {
 static void test_token_without_text(void **state) {
     struct sampled s = {.id = 5, .n_alternatives = 2, .alternatives = {{7, -2.0f}, {8, -3.0f}}};
     struct engine_event ev;
-    emit_token(&emit, &turn, &s, "", 0);
+    emit_token(&emit, &turn, 0, &s, "", 0);
     assert_int_equal(queue_try_pop(&events, &ev), 1);
     assert_int_equal(ev.id, 5);
     assert_int_equal(ev.text_len, 0);
@@ -96,6 +96,43 @@ static void test_done_carries_the_tail_and_the_times(void **state) {
     assert_int_equal(last.n_generated, 4);
     assert_int_equal(last.n_prefilled, 8);
     assert_int_equal(last.blocks, 3);
+}
+
+static struct engine_event done_event(void) {
+    struct engine_event ev;
+    emit_done(&emit, &turn, FINISH_CANCELLED, NULL, "", 0, 0, false);
+    assert_int_equal(queue_try_pop(&events, &ev), 1);
+    return ev;
+}
+
+static void expect_times(int64_t queue_us, int64_t prefill_us, int64_t decode_us,
+                         int64_t paused_us) {
+    struct engine_event ev = done_event();
+    assert_int_equal(ev.queue_us, queue_us);
+    assert_int_equal(ev.prefill_us, prefill_us);
+    assert_int_equal(ev.decode_us, decode_us);
+    assert_int_equal(ev.paused_us, paused_us);
+}
+
+// The clock stands at 1000: turns end then.
+static void test_pauses_are_in_no_other_time(void **state) {
+    turn.submitted_us = 100;
+    turn.started_us = 200;
+    live_turn_paused(&turn, 300);
+    live_turn_paused(&turn, 310);   // it is paused already
+    expect_times(100, 100, 0, 700); // cancelled during its prompt
+    live_turn_goes_on(&turn, 350);
+    live_turn_goes_on(&turn, 360);
+    expect_times(100, 750, 0, 50);
+    live_turn_drew(&turn, 400);
+    live_turn_drew(&turn, 500);
+    expect_times(100, 150, 100, 50);
+    live_turn_paused(&turn, 520);
+    expect_times(100, 150, 100, 530); // cancelled between two tokens
+    live_turn_goes_on(&turn, 620);
+    expect_times(100, 150, 100, 150); // and before the next one
+    live_turn_drew(&turn, 640);
+    expect_times(100, 150, 140, 150);
 }
 
 static void test_never_started_turn_spent_its_time_in_the_queue(void **state) {
@@ -128,8 +165,8 @@ static void count_wake(void *ctx) {
     ++*(int *)ctx;
 }
 
-// What is told between hold and let_go wakes the owner once, whole and in order; more than is held
-// goes in parts.
+// Events between hold and let_go wake the owner once, complete and in order; more than EMIT_TOGETHER
+// are sent in several parts.
 static void test_held_events_are_told_together(void **state) {
     int wakes = 0;
     struct engine_event ev;
@@ -142,7 +179,7 @@ static void test_held_events_are_told_together(void **state) {
         for (int i = 0; i < n; i++) {
             struct sampled s = {.id = 100 + i};
             assert_int_equal(queue_count(&events), 0);
-            emit_token(&emit, &turn, &s, "word", 4);
+            emit_token(&emit, &turn, 0, &s, "word", 4);
             for (int at = i + 1 - EMIT_TOGETHER; (i + 1) % EMIT_TOGETHER == 0 && at <= i; at++) {
                 assert_int_equal(queue_try_pop(&events, &ev), 1); // a full part has gone
                 assert_int_equal(ev.id, 100 + at);
@@ -161,7 +198,7 @@ static void test_held_events_are_told_together(void **state) {
     emit_let_go(&emit); // of nothing
     assert_int_equal(queue_count(&events), 0);
     wakes = 0;
-    emit_token(&emit, &turn, &(struct sampled){.id = 1}, "", 0); // nothing is held any more
+    emit_token(&emit, &turn, 0, &(struct sampled){.id = 1}, "", 0); // nothing is held any more
     assert_int_equal(wakes, 1);
 }
 
@@ -172,6 +209,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_token_without_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_done_carries_the_tail_and_the_times, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_pauses_are_in_no_other_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_never_started_turn_spent_its_time_in_the_queue, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_error_says_its_sentence_after_the_words, set_up,

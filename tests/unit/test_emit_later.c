@@ -72,8 +72,7 @@ static void talk(bool draws, struct outcome *o) {
     t[1] = ask(2, "<|im_start|>user\nMy name is Zora.<|im_end|>\n<|im_start|>assistant\n");
     t[1].sampling.ignore_eos = false;
     t[2] = ask(3, "<|im_start|>user\nCount from one to ten.<|im_end|>\n<|im_start|>assistant\n");
-    t[2].sampling.n_stop = stop[0] != 0;
-    strcpy(t[2].sampling.stop[0], stop);
+    if (stop[0]) sampling_words_add_text(&t[2].sampling.stop, "stop", stop, strlen(stop), NULL);
     for (int i = 0; i < TURNS; i++) submit(e, &t[i]);
     for (int rounds = 0; !(o[0].done && o[1].done && o[2].done); rounds++) {
         assert_true(rounds < 20 * LONG);
@@ -121,7 +120,7 @@ static void a_step_later_and_never_lost(void **state) {
     assert_true(host[0].done);
     assert_int_equal(host[0].n, 3);
     assert_int_equal(host[0].finish, FINISH_CANCELLED);
-    // No event is left at the engine's end.
+    // At the engine's end every event has been emitted.
     t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
     submit(e, &t);
     for (n_drawn = 0; n_drawn < 2;) assert_true(engine_round(e));
@@ -131,7 +130,7 @@ static void a_step_later_and_never_lost(void **state) {
     e = NULL;
 }
 
-// A step that fails takes nothing away that was drawn before it.
+// A step that fails loses no token that was drawn before it.
 static int failing_linear(struct backend *be, enum linear_mode mode, void *y, const void *x,
                           int32_t n, const struct weight *w, const float *bias) {
     return E_DEVICE;

@@ -1,5 +1,5 @@
-// The door itself: what is refused, how turns end, and what is said about them. On a small fixture
-// model, but for what has text. Its thread: test_engine_thread.c.
+// engine.h: refusals, the ends of turns, and their events, on a small fixture model (text needs the demo
+// model). The engine's thread: test_engine_thread.c.
 #include "base/utf8.h"
 #include "tests/unit/engine_fixture.h"
 #include <unistd.h>
@@ -90,15 +90,15 @@ static int submit_as(uint64_t sequence, uint64_t owner, enum engine_priority pri
     return refused(t);
 }
 
-// One owner may fill the queue. Another owner's turn is still accepted, and only the greedy one is
-// told to come again; idle turns have a queue of their own.
+// One owner may fill the queue. Another owner's turn is still accepted, and only the first owner is
+// refused with a time to retry; idle turns have a queue of their own.
 static void test_a_full_queue_is_full_for_the_greedy_owner(void **state) {
     struct engine_event ev;
     const enum engine_priority turn = ENGINE_INTERACTIVE, idle = ENGINE_IDLE;
     for (uint64_t s = 1; s <= 4; s++) assert_int_equal(submit_as(s, 1, turn), 0);
     assert_int_equal(submit_as(5, 1, turn), E_BUSY);
     assert_int_equal(submit_as(5, 2, turn), 0);
-    assert_int_equal(submit_as(6, 2, turn), E_BUSY); // it has its part
+    assert_int_equal(submit_as(6, 2, turn), E_BUSY); // it has its share
     assert_int_equal(submit_as(6, 3, turn), 0);
     assert_int_equal(submit_as(7, 4, turn), 0);
     assert_int_equal(submit_as(8, 5, turn), 0);
@@ -144,7 +144,7 @@ static void test_open_says_what_is_wrong(void **state) {
     assert_non_null(strstr(err.text, "/nonexistent"));
     options(&o), o.device = "cuda:1023"; // a GPU that no machine has
     int rc = engine_open(&none, &o, &err);
-    assert_true(rc == E_UNSUPPORTED || rc == E_NOTFOUND); // built without CUDA, or with
+    assert_true(rc == E_UNSUPPORTED || rc == E_NOTFOUND); // built without CUDA, or with it
     assert_non_null(strstr(err.text, "1023"));
     static const char *const words[] = {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", ""};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -186,7 +186,7 @@ static int failing_linear(struct backend *be, enum linear_mode mode, void *y, co
     return E_DEVICE;
 }
 
-// Every turn ends with an error that says so, running or waiting, and nothing more is taken.
+// Every turn, running or waiting, ends with an error that says so, and no new turn is accepted.
 static void test_a_lost_device_ends_everything(void **state) {
     struct engine_event ev;
     struct engine_load load;
@@ -382,9 +382,8 @@ static void test_stop_string_across_tokens(void **state) {
     memcpy(stop, whole.text + from, len);
     size_t first = (size_t)(strstr(whole.text, stop) - whole.text);
     t = story(2);
-    strcpy(t.sampling.stop[0], "never to be seen");
-    strcpy(t.sampling.stop[1], stop);
-    t.sampling.n_stop = 2;
+    sampling_words_add_text(&t.sampling.stop, "stop", "never to be seen", 16, NULL);
+    sampling_words_add_text(&t.sampling.stop, "stop", stop, strlen(stop), NULL);
     run_turn(e, &t, &out);
     assert_int_equal(out.finish, FINISH_STOP);
     assert_int_equal(out.text_len, first);
@@ -392,6 +391,39 @@ static void test_stop_string_across_tokens(void **state) {
     assert_true(out.n < whole.n);
     // They stay in the log
     assert_memory_equal(out.ids, whole.ids, (size_t)out.n * sizeof *out.ids);
+}
+
+// Token sequences stop the turn where they are complete, and stay in the text.
+static void test_stop_and_bad_words(void **state) {
+    struct engine_turn t = story(1);
+    static struct outcome whole;
+    run_turn(e, &t, &whole);
+    assert_true(whole.n > 8);
+    t = story(2);
+    sampling_words_add_ids(&t.sampling.stop, "stop", whole.ids + 3, 2, NULL);
+    sampling_words_add_text(&t.sampling.stop, "stop", "never to be seen", 16, NULL);
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_STOP);
+    int64_t want = 2;
+    while (memcmp(whole.ids + want - 2, whole.ids + 3, 2 * sizeof *whole.ids) != 0) want++;
+    assert_int_equal(out.n, want);
+    assert_memory_equal(out.ids, whole.ids, (size_t)want * sizeof *out.ids);
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    assert_int_equal(engine_detokenize(e, out.ids, (size_t)out.n, true, &text, NULL), 0);
+    assert_string_equal(out.text, buf_z(&text)); // also what was held back for the stop string
+    buf_release(&text);
+
+    // A banned word never appears, with or without a space before it.
+    t = story(4);
+    sampling_words_add_text(&t.sampling.bad_words, "bad_words", "the", 3, NULL);
+    run_turn(e, &t, &out);
+    struct token_list ids;
+    token_list_init(&ids);
+    assert_int_equal(engine_tokenize_after(e, whole.ids[0], " the", 4, &ids, NULL), 0);
+    assert_int_equal(ids.len, 1);
+    for (int64_t i = 0; i < out.n; i++) assert_int_not_equal(out.ids[i], ids.ids[0]);
+    token_list_release(&ids);
 }
 
 static int broken_attention(struct backend *be, void *o, const void *qkv, const struct kv_store *kv,
@@ -418,7 +450,7 @@ static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
     e->backend->ops = working;
     t = prompt(2, 30);
     t.sampling.max_tokens = 2;
-    run_turn(e, &t, &out); // the engine goes on, and so does the sequence
+    run_turn(e, &t, &out); // the engine and the sequence go on
     assert_int_equal(out.finish, FINISH_LENGTH);
     t = prompt(1, 30);
     t.sampling.max_tokens = 1;
@@ -552,6 +584,7 @@ int main(void) {
                                         tear_down),
         {"test_text_is_the_tokens_text", test_text_is_the_tokens_text, set_up, tear_down,
          (void *)demo},
+        {"test_stop_and_bad_words", test_stop_and_bad_words, set_up, tear_down, (void *)demo},
         {"test_stop_string_across_tokens", test_stop_string_across_tokens, set_up, tear_down,
          (void *)demo},
         cmocka_unit_test_setup_teardown(test_failed_step_ends_its_turns_and_nobody_elses, set_up,

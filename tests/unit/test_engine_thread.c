@@ -42,8 +42,8 @@ static void test_thread_serves_turns(void **state) {
     assert_int_equal(engine_wait(e, &ev, 1000), 0);
 }
 
-// Nobody polls while far more events come up than the queue holds: the engine waits, and nothing is
-// lost.
+// Far more events occur than the queue holds while the owner does not poll: the engine waits, and
+// no event is lost.
 static void test_full_event_queue_loses_nothing(void **state) {
     struct engine_event ev;
     int64_t tokens = 0;
@@ -96,8 +96,8 @@ static void test_thread_under_random_operations(void **state) {
     int64_t submitted = 0, done = 0;
     struct engine_event ev;
     seed = 21;
-    // However seldom the thread gets a processor: on until enough turns were taken, then to their
-    // end.
+    // The thread may rarely get a processor: continues until enough turns were accepted, then until
+    // they end.
     for (int op = 0; op < 3000 || submitted <= 100 || done < submitted; op++) {
         uint64_t s = 1 + below(SEQUENCES);
         bool more = op < 3000 || submitted <= 100;

@@ -22,7 +22,7 @@ static void the_longest_idle_goes_first(void **state) {
     assert_null(evict_due(&l, 105));
     assert_ptr_equal(evict_due(&l, 110), &b);
     evict_stop(&l, &b);
-    evict_stop(&l, &b); // twice is nothing
+    evict_stop(&l, &b); // a second stop changes nothing
     assert_ptr_equal(evict_due(&l, 1000), &c);
     evict_stop(&l, &c);
     assert_int_equal(evict_next_us(&l), 150);

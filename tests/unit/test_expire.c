@@ -1,4 +1,5 @@
-// Old sessions go: by age, and by number for each owner. None that has a client or a turn does.
+// Old sessions are removed: by age, and by number for each owner; never one with a client or a
+// turn.
 #include "tests/unit/sessions_fixture.h"
 
 #define HOUR 3600
@@ -34,7 +35,7 @@ static bool there(const char *owner, const char *id) {
     return fx_last_answer()->kind == ANSWER_STATE;
 }
 
-// Several looks, each with what it removes.
+// Several looks for old sessions, and what each removes.
 static void look(void) {
     for (int i = 0; i < 8; i++) fx_advance(61 * INT64_C(1000000));
 }

@@ -25,7 +25,7 @@ static struct fair_turn *enqueue(int i, uint64_t owner) {
     fair_enqueue(&f, &turns[i], owner);
     return &turns[i];
 }
-// Takes the place that the next turn is given, whose owner is returned.
+// Admits the next turn and returns its owner.
 static uint64_t admit(void) {
     struct fair_turn *t = fair_next(&f);
     assert_non_null(t);
@@ -71,7 +71,7 @@ static void places_become_equal_and_stay_so(void **state) {
             break;
         }
         assert_int_equal(next->owner->owner, 2);
-        for (int i = 0; i < 100; i++) // one of the giver's turns
+        for (int i = 0; i < 100; i++) // one of the turns of the owner that gives up a place
             if (turns[i].owner == giver && !turns[i].prev) {
                 fair_give_place(&f, &turns[i]);
                 break;
@@ -113,7 +113,7 @@ static void owners_take_turns(void **state) {
     for (int owner = 1; owner <= OWNERS; owner++)
         assert_in_range(got[owner], PLACES * STEPS / OWNERS - 2 * FAIR_QUANTUM,
                         PLACES * STEPS / OWNERS + 2 * FAIR_QUANTUM);
-    assert_in_range(pauses, 1, PLACES * STEPS / FAIR_QUANTUM + OWNERS); // a quantum at least
+    assert_in_range(pauses, 1, PLACES * STEPS / FAIR_QUANTUM + OWNERS); // at least a quantum
     assert_in_range(longest, 1, 2 * OWNERS * FAIR_QUANTUM);
 }
 
@@ -135,8 +135,8 @@ static void a_newcomer_is_a_quantum_ahead(void **state) {
     assert_int_equal(turns[0].owner->used - turns[1].owner->used, FAIR_QUANTUM);
 }
 
-// An owner that ends its turns and comes again has saved up a quantum at most, and only if others
-// went on.
+// An owner that ends its turns and returns has saved at most one quantum, and only if others ran
+// meanwhile.
 static void coming_again_gains_nothing(void **state) {
     enqueue(0, 1);
     admit();
@@ -158,7 +158,7 @@ static void coming_again_gains_nothing(void **state) {
     assert_int_equal(turns[2].owner->used, clock);
 }
 
-// The table has room for as many owners as turns, whatever owners it had before.
+// The table has room for as many owners as turns, whichever owners were in it before.
 static void owners_come_and_go(void **state) {
     for (int round = 0; round < 20000; round++) {
         int i = (int)below(TURNS);

@@ -233,7 +233,7 @@ static void sliding_windows(void **state) {
     load_ok(&c, QWEN3(",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
                       "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
                       "\"sliding_attention\"]"));
-    assert_int_equal(c.first_windowed_layer, 3); // layer_types has the last word
+    assert_int_equal(c.first_windowed_layer, 3); // layer_types decides
     assert_int_equal(model_config_window(&c, 2), 0);
     load_ok(
         &c,

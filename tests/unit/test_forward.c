@@ -141,7 +141,7 @@ static int fake_reduce(struct comm *c, struct backend *be, void *x, int64_t n) {
     return buf_addf(&script, "reduce:%s ", buffer_name(x));
 }
 static int fake_gather_rows(struct comm *c, struct backend *be, void *out, const void *part,
-                            int32_t n_rows, int32_t part_width) {
+                            int32_t n_rows, int32_t part_width, int32_t width) {
     return buf_addf(&script, "collect:%s>%s ", buffer_name(part), buffer_name(out));
 }
 static int fake_send(struct comm *c, struct backend *be, const void *x, int64_t n,
@@ -154,7 +154,7 @@ static int fake_recv(struct comm *c, struct backend *be, void *x, int64_t n, int
 
 static struct backend_ops ops;
 static const struct comm_ops comm_table = {.all_reduce = fake_reduce,
-                                           .all_gather_rows = fake_gather_rows,
+                                           .gather_rows = fake_gather_rows,
                                            .send = fake_send,
                                            .recv = fake_recv};
 
@@ -220,11 +220,12 @@ static int tear_down(void **state) {
 
 static const int32_t logit_rows[] = {2};
 
-// Runs one step of 3 rows, one of them wanted, and its head; compares what was asked for.
+// Runs one step of 3 rows, whose logits are wanted for one, and its head; compares the recorded
+// calls.
 static void expect(int32_t n_logits, const char *want) {
     struct batch b = {.n_rows = 3, .n_logits = n_logits, .logit_rows = logit_rows};
     const float *logits;
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(forward_run(&f, &b), 0);
     if (n_logits > 0) assert_int_equal(forward_logits(&f, 0, n_logits, &logits), 0);
     assert_int_equal(forward_done(&f), 0);
@@ -274,7 +275,7 @@ static int fake_linear_activate(struct backend *be, void *y, const void *x, int3
     return buf_addf(&script, "%s+act:%s>%s*%d ", weight_name(w), buffer_name(x), buffer_name(y), n);
 }
 
-// A fusion that takes narrow batches only: the others are composed.
+// A fused op that takes narrow batches only: wider ones are composed.
 static void test_a_fusion_may_decline(void **state) {
     ops.linear_activate = fake_linear_activate;
     model.n_layers = model.config.n_layers = 2;
@@ -305,7 +306,8 @@ static int fake_norm_linear(struct backend *be, const struct norm_args *norm, en
                     act ? "+act" : "", buffer_name(x), buffer_name(y), n);
 }
 
-// The whole feed-forward at once goes before a part of it; where it declines, the part is asked.
+// The op for the whole feed-forward is tried before those for parts of it; where it declines, the
+// parts are used.
 static void test_a_fused_feed_forward(void **state) {
     ops.feed_forward = fake_feed_forward;
     ops.linear_activate = fake_linear_activate;
@@ -381,7 +383,7 @@ static void test_fusions_decline(void **state) {
     ops.step_begin = fake_wider_begin;
     expect(1,
            "angles embed>x n1:x>h*4 qkv:h>qkv*4 rope kv attend0/0>att o:att>+x*4 reduce:x n2:x>h*4 "
-           "up:h>up*4 act down:act>+x*4 reduce:x nf:x>x*4 head:x>logits*2 collect:logits>logits "
+           "up:h>up*4 act down:act>+x*4 reduce:x nf:x>h*4 head:h>logits*2 collect:logits>logits "
            "launch read:logits ");
 }
 
@@ -444,18 +446,19 @@ static void test_middle_pipeline_rank(void **state) {
               "down:act>+x*3 reduce:x send:x>2 launch ");
 }
 
-// A step that the device launched from a recording: nothing is asked for again but what it left.
+// A step that the device launched from a recording: only the ops that the recording lacks are
+// called.
 static void test_a_replayed_step_asks_for_nothing(void **state) {
     begin_answer = STEP_REPLAYED;
     expect(1, "read:logits ");
 }
 
-// The ops get the batch that the device says, the reader of logits his own.
+// The ops get the batch that the device returned; the reader of logits gets the original.
 static void test_a_step_filled_up(void **state) {
     ops.step_begin = fake_wider_begin;
     expect(1,
            "angles embed>x n1:x>h*4 qkv:h>qkv*4 rope kv attend0/0>att o:att>+x*4 reduce:x n2:x>h*4 "
-           "up:h>up*4 act down:act>+x*4 reduce:x nf:x>x*4 head:x>logits*2 collect:logits>logits "
+           "up:h>up*4 act down:act>+x*4 reduce:x nf:x>h*4 head:h>logits*2 collect:logits>logits "
            "launch read:logits ");
 }
 
@@ -467,7 +470,7 @@ static int broken_norm(struct backend *be, enum norm_kind kind, void *y, const v
 static void test_an_ops_failure_is_the_steps(void **state) {
     struct batch b = {.n_rows = 3};
     ops.norm = broken_norm;
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(forward_run(&f, &b), E_DEVICE);
     forward_release(&f);
 }
@@ -479,7 +482,7 @@ static void test_logits_of_a_host_are_read_where_they_are(void **state) {
     size_t with = forward_bytes(&model, 4, 2);
     ops.logits_read = NULL;
     assert_true(forward_bytes(&model, 4, 2) < with);
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(forward_run(&f, &b), 0);
     assert_int_equal(forward_logits(&f, 0, 1, &logits), 0);
     assert_ptr_equal(logits, f.logits);
@@ -502,11 +505,11 @@ static int measuring_reserve(struct backend *be, const struct step_limits *l, st
 // The measurements before the first step are reported as progress of the opening.
 static void test_measuring_is_shown(void **state) {
     ops.step_reserve = measuring_reserve;
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, tell, &told, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, tell, &told, NULL), 0);
     assert_int_equal(told, 75);
     forward_release(&f);
     told = 0;
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(told, 0);
     forward_release(&f);
 }

@@ -1,5 +1,5 @@
-// Files of several ranks as one tensor each: any bytes of them, and every way in which a folder can
-// be wrong, from a missing file to one that is exchanged under our hands.
+// Files of several ranks as one tensor each: reading any range, and every fault of a folder, from a
+// missing file to one that is replaced while it is read.
 #include "base/log.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
@@ -53,7 +53,7 @@ static void edit_config(const char *from, const char *to) {
 
 // --- values ---
 
-// A rank's own pieces: the tensor's bytes at any place and length are those of the whole.
+// A range of a rank's files: at any offset and length, the bytes are those of the whole tensor.
 static void any_bytes_of_a_merged_tensor(void **state) {
     struct checkpoint *c = open_ok(w.folder);
     struct err err;
@@ -138,7 +138,7 @@ static void head_that_is_the_embedding(void **state) {
     assert_true(m.tied_head);
 }
 
-// A head of its own that BLOOM's converter wrote is turned back while reading.
+// A head of its own from BLOOM's converter is transposed while reading.
 static void untied_head_of_bloom_is_turned(void **state) {
     struct err err;
     float *row = malloc(320 * 64 * sizeof *row), v;
@@ -156,7 +156,7 @@ static void untied_head_of_bloom_is_turned(void **state) {
     memcpy(&v, (char *)row + 3, sizeof v);
     assert_true(v == 1706);
     checkpoint_close(c);
-    // Written by anybody else it lies as FasterTransformer reads it.
+    // From other writers it lies as FasterTransformer reads it.
     edit_config("model_variant=bloom-pre\n", "");
     c = open_ok(w.folder);
     t = checkpoint_find(c, "model.lm_head.weight");
@@ -224,7 +224,7 @@ static void a_wrong_size_is_named_with_both(void **state) {
     expect(E_FORMAT, "model.wte.bin has 81924");
     resize("model.wte.bin", 252); // a row more
     checkpoint_close(open_ok(w.folder));
-    resize("model.wte.bin", 320 * 256); // twice the vocabulary is another one
+    resize("model.wte.bin", 320 * 256); // twice the vocabulary is a different model
     expect(E_FORMAT, "model.wte.bin");
     resize("model.wte.bin", -321 * 256);
     checkpoint_close(open_ok(w.folder));
@@ -244,7 +244,7 @@ static void ranks_must_agree(void **state) {
     assert_int_equal(checkpoint_ft_ranks(c), 2);
     checkpoint_close(c);
     assert_int_equal(rename(moved, w.folder), 0);
-    // A rank too many: the rest of another conversion.
+    // A rank too many: a file left over from another conversion.
     tmp_text(&w.dir, "2-gpu/model.layers.0.attention.query_key_value.weight.2.bin", "");
     expect(E_FORMAT, "files of more than 2 ranks");
     assert_int_equal(unlink(in_folder("model.layers.0.attention.query_key_value.weight.2.bin")), 0);

@@ -82,7 +82,7 @@ static void reads_megatrons(void **state) {
                  "has_adapters = False\nadapter_inter_size = 0\nlayernorm_eps = 1e-06\n"
                  "start_id = 50256\nend_id = 50256\nweight_data_type = fp32\n"
                  "tensor_para_size = 8\nsomething_new = 1\n");
-    assert_true(c.model.norm_eps == 1e-6f); // what is written counts
+    assert_true(c.model.norm_eps == 1e-6f); // the written value counts
     assert_int_equal(c.n_unused, 1);
     assert_string_equal(c.unused, "something_new");
 }
@@ -154,7 +154,17 @@ static void refuses_by_name(void **state) {
         {"[gpt]\n" SHAPE "has_adapters=True\n", E_UNSUPPORTED, "'has_adapters'"},
         {"[gpt]\n" SHAPE "[structure]\ngpt_with_moe=1\n", E_UNSUPPORTED, "'gpt_with_moe'"},
         {"[gpt]\n" SHAPE "expert_num=8\n", E_UNSUPPORTED, "'expert_num' 8"},
-        {"[gpt]\n" SHAPE "num_tasks=3\nprompt_learning_type=3\n", E_UNSUPPORTED, "'num_tasks = 0'"},
+#define TASKS(type)                                                                                \
+    "[gpt]\n" SHAPE "max_pos_seq_len=9\nnum_tasks=1\nprompt_learning_type=" type "\n"
+        {TASKS("3"), E_FORMAT, "[task_0] is missing"},
+        {TASKS("1"), E_UNSUPPORTED, "'prompt_learning_type' of 1"},
+        {TASKS("4"), E_FORMAT, "'prompt_learning_type'"},
+        {TASKS("3") "[task_0]\nprompt_length=3\n", E_FORMAT, "'task_name' is missing in [task_0]"},
+        {TASKS("3") "[task_0]\ntask_name=../a\nprompt_length=3\n", E_FORMAT, "'task_name'"},
+        {TASKS("3") "[task_0]\ntask_name=a\n", E_FORMAT, "'prompt_length' is missing in [task_0]"},
+        {TASKS("3") "[task_0]\ntask_name=a\nprompt_length=0\n", E_FORMAT, "'prompt_length'"},
+        {"[gpt]\n" SHAPE "max_pos_seq_len=9\nnum_tasks=65\n", E_FORMAT, "'num_tasks'"},
+#undef TASKS
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ft_config c;

@@ -1,4 +1,4 @@
-// Which folder is meant, and where its words are.
+// Which folder is the model's, and where its tokenizer files are.
 #include "engine/model/ft_folder.h"
 #include "engine/model/text_files.h"
 #include "tests/unit/ft_writer.h"

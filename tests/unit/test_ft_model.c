@@ -90,7 +90,7 @@ static void every_rank_has_its_slices(void **state) {
     }
 }
 
-// Whatever fails while a folder is loaded, everything is given back.
+// Whatever fails while a folder is loaded, all memory is freed.
 static void failures_give_all_back(void **state) {
     struct ft_writer w;
     ft_writer_open(&w, "bloom", 2, true);

@@ -82,8 +82,8 @@ static void parts_of_characters(void **state) {
     charsmap_release(&c);
 }
 
-// Each match is cheap enough, all together are not: the square of the text's length, and 2^n for
-// each of many words.
+// Each match is cheap enough, but all together are not: the square of the text's length, or 2^n for
+// many words.
 static void patterns_that_take_long(void **state) {
     static const struct {
         const char *regex, *part;

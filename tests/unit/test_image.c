@@ -79,7 +79,7 @@ static bool copy_some(struct world *w, int most) {
     return false;
 }
 
-// The ring's blocks go and come back; other things were written to them meanwhile.
+// The ring is emptied and restored; meanwhile other data was written to its blocks.
 static void park_and_restore(struct world *w) {
     struct err err;
     struct kv_ring was = w->ring;
@@ -103,8 +103,9 @@ static void park_and_restore(struct world *w) {
     }
 }
 
-// A fork of the image, at any place: where it says that it serves, a ring that comes from it holds
-// the log so far; where the image is whole and the place its end, it does. Returns whether it did.
+// A fork of the image at any place. Where it claims to serve the fork, a ring restored from it
+// holds the log so far; if the image is whole and the place is its end, it must. Returns whether it
+// serves.
 static bool fork_and_restore(struct world *w) {
     struct kv_image fork;
     struct kv_ring ring;
@@ -200,11 +201,11 @@ static void test_an_image_is_brought_up_to_date(void **state) {
     write_tokens(&w, 3);
     assert_int_equal(kv_image_missing(&w.image, &w.ring), 1);
     while (!copy_some(&w, 1)) continue;
-    write_tokens(&w, 2); // the last block grew: its copy is made anew, in its place
+    write_tokens(&w, 2); // the last block grew: it is copied again, to the same place
     assert_int_equal(kv_image_missing(&w.image, &w.ring), 1);
     assert_int_equal(kv_image_next(&w.image, &w.ring, &slot), 1);
     assert_int_equal(w.image.n_held, 11);
-    // Somebody reads a copy: it is left to him, and where no other is free, that is said.
+    // A copy that is being read is not freed; if no other copy is free, that is reported.
     kv_image_copied(&w.image, &w.ring, slot);
     write_tokens(&w, 1);
     kv_pool_ref(&w.hosts, w.image.copies[slot].host);

@@ -26,7 +26,7 @@
 #define ANSWER 2
 #define TURNS_OF_ONE 3
 
-// Somebody with a conversation: what is asked, and what is answered when nobody else is there.
+// A user with a conversation: the turns, and their answers when no other sequence runs.
 static struct persona {
     int32_t log[LOG_MAX];
     int64_t begin[TURNS_OF_ONE + 1]; // where each turn's input begins
@@ -37,7 +37,7 @@ static struct persona {
 } personas[PERSONAS];
 
 static struct slot {
-    struct persona *who; // whose log the sequence last had; NULL: nobody's
+    struct persona *who; // whose log the sequence last had; NULL: none
     int turn;            // that runs, or would come next
     uint64_t number;     // of the turn; 0: none
     int64_t n;           // tokens that came
@@ -98,7 +98,7 @@ static void submit(struct engine_turn *t) {
     if (engine_turn_submit(e, t, &err) < 0) fail_msg("%s", err.text);
 }
 
-// Alone, on a sequence that nobody had, without sharing.
+// Alone, on an unused sequence, without sharing.
 static void ask_alone(struct persona *p, int turn, uint64_t sequence) {
     struct engine_turn t = turn_of(p, turn, sequence);
     struct engine_event ev;
@@ -139,8 +139,8 @@ static uint64_t sequence_of(const struct slot *s) {
     return (uint64_t)(s - slots) + 1;
 }
 
-// Somebody takes the slot: as its last user left it, given back before, or forked from another of
-// the same owner.
+// The slot gets a new user: with the last user's cache, after a release, or by a fork from another
+// user of the same owner.
 static void begin(struct slot *s) {
     struct persona *before = s->who;
     bool goes_on = before && s->turn < TURNS_OF_ONE && below(3) > 0;
@@ -226,7 +226,7 @@ static void numbers_slots_and_blocks_are_used_again(void **state) {
                   (long long)n_done, (long long)n_kept, (long long)n_shared, (long long)n_released,
                   (long long)n_pressed, (long long)n_cancelled, (long long)n_taken_over,
                   (long long)n_parked);
-    // All of it happened, and often.
+    // All of these cases occurred, and often.
     assert_true(n_kept > N_TURNS / 10 && n_released > N_TURNS / 20 && n_pressed > N_TURNS / 1000);
     assert_true(n_shared > N_TURNS / 10 && n_parked > N_TURNS / 1000);
     assert_true(n_taken_over > N_TURNS / 20 && n_cancelled > N_TURNS / 200);

@@ -1,6 +1,6 @@
-// Four ids that are opened, spoken in, closed and deleted again and again, by two owners in turn,
-// while others talk: who has an id sees its own session from its first event on, and no
-// other words, and the other owner sees nothing.
+// Two owners open, use, close and delete four ids again and again, in turn, while other sessions
+// run. The owner of an id sees its own session from the first event on and no other words; the
+// other owner sees nothing.
 #include "tests/unit/sessions_fixture.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -52,7 +52,7 @@ static void check_turn(const struct follower *f, const char *text) {
     }
 }
 
-// Knows nothing of an id's last session.
+// Knows nothing of the id's previous session.
 static struct follower *new_follower(uint64_t client, const char *id) {
     struct follower *f = fx_follower(client, id);
     memset(f, 0, sizeof *f);

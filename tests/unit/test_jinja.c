@@ -33,8 +33,8 @@ static const struct jinja_sample hostile[] = {
     {"{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
      "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
      "too many steps", E_LIMIT},
-    // What was not counted: keys of dicts that nest, long keys, white space before a number,
-    // arguments looked through for each field, parameter and item.
+    // Work that was not counted once: keys of nested dicts, long keys, white space before a number,
+    // arguments searched for each field, parameter and item.
     {"{% set ns = namespace(d=1) %}{% for i in range(90000) %}{% set ns.d = {(ns.d,): 1} %}"
      "{% endfor %}{{ ns.d }}",
      "unhashable type: 'dict'", E_INVAL},
@@ -72,8 +72,8 @@ static const struct jinja_sample hostile[] = {
      0},
 };
 
-// Templates run on the thread that serves every connection: whatever they do, none keeps it for
-// long. (Many of them end by the bound of steps then, and not by the one that they are about.)
+// Templates run on the thread that serves every connection, so none may run long. (Many of these
+// end by the bound of steps, not by the bound that they are about.)
 static void test_soon_over(void **state) {
     const double most = 0.3 / (test_scale() < 1 ? 0.1 : 1); // seconds; sanitizers take ten times
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {

@@ -387,7 +387,7 @@ static void doubles_are_in_range(void **state) {
     assert_int_equal(json_get_double(obj, "d", 0, 0.6, &v, NULL), E_INVAL);
     assert_int_equal(json_get_double(obj, "d", -INFINITY, INFINITY, &v, NULL), JSON_PRESENT);
     assert_true(v == 0.7);
-    // What a program put into the tree, not a text, may be anything.
+    // A tree that a program builds, unlike a parsed text, may contain anything.
     cJSON_SetNumberValue(cJSON_GetObjectItem(obj, "d"), NAN);
     assert_int_equal(json_get_double(obj, "d", -INFINITY, INFINITY, &v, NULL), E_INVAL);
     cJSON_Delete(obj);
@@ -413,8 +413,34 @@ static void files_are_named_in_errors(void **state) {
     assert_int_equal(err.code, E_NOTFOUND);
 }
 
+static void lists_of_token_ids(void **state) {
+    static const struct {
+        const char *json;
+        int rc;
+        size_t n; // read before the first that is none
+    } rows[] = {{"[]", 0, 0},          {"[0,1,2147483647]", 0, 3}, {"[7,2147483648]", E_LIMIT, 1},
+                {"[-1]", E_LIMIT, 0},  {"[0.5]", E_LIMIT, 0},      {"[1,2,\"3\"]", E_INVAL, 2},
+                {"[null]", E_INVAL, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err e = {0};
+        char place[24];
+        int32_t *ids;
+        size_t n;
+        cJSON *array = json_parse(rows[i].json, strlen(rows[i].json), &json_limits_message, &e);
+        assert_non_null(array);
+        assert_int_equal(json_copy_ids(array, "ids", &ids, &n, &e), rows[i].rc);
+        assert_int_equal(n, rows[i].n);
+        snprintf(place, sizeof place, "number %zu is none", n);
+        if (rows[i].rc < 0) assert_non_null(strstr(e.text, place));
+        if (rows[i].n == 3) assert_int_equal(ids[2], INT32_MAX);
+        free(ids);
+        cJSON_Delete(array);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_of_token_ids),
         cmocka_unit_test(well_formed_values_are_taken),
         cmocka_unit_test(nul_is_refused_raw_and_escaped),
         cmocka_unit_test(text_after_the_value_is_refused),

@@ -224,8 +224,39 @@ static void a_full_buffer_is_an_error_not_half_a_value(void **state) {
     buf_release(&small);
 }
 
+// Texts that are all escapes, in buffers of every size: each escape is written whole, or E_LIMIT.
+static void texts_of_escapes_alone(void **state) {
+    static const struct {
+        char c;
+        const char *escape;
+    } rows[] = {{'"', "\\\""}, {'\\', "\\\\"}, {'\n', "\\n"}, {1, "\\u0001"}, {31, "\\u001f"}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        size_t each = strlen(rows[r].escape);
+        for (size_t len = 0; len < 200; len++) {
+            struct buf b;
+            char text[200];
+            memset(text, rows[r].c, len);
+            buf_init(&b, len * each); // exactly enough
+            json_escape(&b, text, len);
+            assert_int_equal(b.error, 0);
+            assert_int_equal(b.len, len * each);
+            for (size_t i = 0; i < len; i++)
+                assert_memory_equal(b.data + i * each, rows[r].escape, each);
+            assert_int_equal(strlen(buf_z(&b)), b.len);
+            buf_release(&b);
+            if (len == 0) continue;
+            buf_init(&b, len * each - 1);
+            json_escape(&b, text, len);
+            assert_int_equal(b.error, E_LIMIT);
+            assert_int_equal(b.len, (len - 1) * each); // no half escape
+            buf_release(&b);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_of_escapes_alone),
         cmocka_unit_test_setup_teardown(commas_and_nesting, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_of_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(strings_are_escaped, setup, teardown),

@@ -1,5 +1,5 @@
-// Limits of owners in the session service: what is refused, what waits, and that every count comes
-// down again.
+// Limits of owners in the session service: what is refused, what waits, and that every count
+// returns to zero.
 #include "tests/unit/sessions_fixture.h"
 
 static struct owners owners;
@@ -212,7 +212,7 @@ static void jobs_are_bounded(void **state) {
         open_as("local", ids[i]);
         start_as("local", ids[i], NULL);
     }
-    refused("overloaded", "your limit is 2 turns and replays under way");
+    refused("overloaded", "your limit is 2 turns, replays, exports and imports under way");
     assert_int_equal(fx_last_answer()->retry_after_ms, 70);
     fx_run();
     start_as("local", "c", NULL);

@@ -1,4 +1,4 @@
-// Turns whose last client is lost: they finish, or end after the session's time without anybody.
+// Turns whose last client is lost: they finish, or end after the session's time without a client.
 #include "tests/unit/sessions_fixture.h"
 
 static int setup(void **state) {
@@ -55,7 +55,7 @@ static void it_ends_after_its_time(void **state) {
     assert_string_equal(finish(1), "cancelled");
     assert_string_equal(fx_session("s")->turns[0]->rec.error_code, "client_lost");
     assert_in_range(fx_session("s")->turns[0]->n_out, said, said + 1);
-    fx_attach(2, "s", 0); // what was said is there, and so is the cache
+    fx_attach(2, "s", 0); // the text so far is kept, and so is the cache
     fx_run();
     assert_string_equal(fx_follower(2, "s")->turns[0].error, "client_lost");
     fx_turn(2, "s", "again");
@@ -84,7 +84,7 @@ static void who_comes_back_in_time_keeps_it(void **state) {
     assert_string_equal(finish(1), "eos");
 }
 
-// Detaching is no loss; a turn that ends by itself leaves nothing behind for the next one.
+// Detaching is not a loss; a turn that ends by itself leaves no clock running for the next one.
 static void who_detaches_is_not_lost(void **state) {
     open_with(1, "s", 500);
     talk();
@@ -126,7 +126,7 @@ static void a_turn_whose_caller_left_before_it_began(void **state) {
     assert_string_equal(finish(1), "cancelled");
 }
 
-// A turn's author counts as long as its connection lasts, attached or not, even if others leave.
+// A turn's author counts while its connection lasts, attached or not, even if other clients leave.
 static void an_author_need_not_attach(void **state) {
     struct request r = fx_request(2, "detach");
     open_with(1, "s", 500);
@@ -136,7 +136,7 @@ static void an_author_need_not_attach(void **state) {
     fx_step();
     fx_advance(10000000); // it is there
     fx_attach(3, "s", 0);
-    sessions_client_gone(fx.ss, 3); // who looked on leaves: the author is still there
+    sessions_client_gone(fx.ss, 3); // an onlooker leaves: the author is still connected
     fx_advance(10000000);
     assert_string_equal(finish(1), "");
     sessions_client_gone(fx.ss, 2);
@@ -147,8 +147,8 @@ static void an_author_need_not_attach(void **state) {
     fx_run();
     assert_string_equal(finish(1), "cancelled");
     assert_string_equal(fx_session("s")->turns[1]->rec.error_code, "client_lost");
-    // One that says its request again is back, one that detaches does not care, and a turn that has
-    // ended keeps no client.
+    // A client that repeats its request counts again, one that detaches does not count, and an
+    // ended turn keeps no client.
     fx_start_with(2, "s", "three", NULL, false, "q3");
     fx_step();
     sessions_client_gone(fx.ss, 2);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 // cmocka.h needs the four above.
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 static void assert_page(const struct metrics *m, const char *want) {
@@ -51,6 +52,25 @@ static void counters_and_gauges(void **state) {
     assert_true(metric_value(idle) == 3 && metric_value(memory) == 0 &&
                 metric_value(active) == 4.5);
     metrics_free(m);
+}
+
+// The rows of a family copy their label, and stand together.
+static void rows_of_a_family(void **state) {
+    static const char *const names[] = {"idle", "pressure"};
+    struct metrics *m = metrics_new();
+    char value[16];
+    for (int i = 0; i < 2; i++) {
+        snprintf(value, sizeof value, "%s", names[i]);
+        metric_add(metrics_counter_of(m, "parley_parked_total", "Parked.", "reason", value), 1 + i);
+        metric_set(metrics_gauge_of(m, "parley_held", "Held.", "by", value), 7);
+    }
+    assert_page(m, "# HELP parley_parked_total Parked.\n# TYPE parley_parked_total counter\n"
+                   "parley_parked_total{reason=\"idle\"} 1\n"
+                   "parley_parked_total{reason=\"pressure\"} 2\n"
+                   "# HELP parley_held Held.\n# TYPE parley_held gauge\n"
+                   "parley_held{by=\"idle\"} 7\nparley_held{by=\"pressure\"} 7\n");
+    metrics_free(m);
+    assert_null(metrics_counter_of(NULL, "parley_parked_total", "", "reason", "idle"));
 }
 
 static void histograms_are_cumulative(void **state) {
@@ -177,6 +197,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_registry_is_an_empty_page),
         cmocka_unit_test(counters_and_gauges),
+        cmocka_unit_test(rows_of_a_family),
         cmocka_unit_test(histograms_are_cumulative),
         cmocka_unit_test(values_asked_for_when_the_page_is_made),
         cmocka_unit_test(numbers_keep_their_digits),

@@ -275,7 +275,7 @@ static void stored_numbers_are_taken_test(void **state) {
             for (int p = 0; p < 3; p++)
                 same_stored(&l->qkv, p * WIDTH, WIDTH, k->style, WIDTH, 0, 0);
             for (int p = 0; p < 2; p++) same_stored(&l->up, p * FFN, FFN, k->style, WIDTH, 0, 0);
-            // What the folder left as it is stays so, unless it is asked for.
+            // What the folder did not quantise stays unquantised, unless the option asks for it.
             assert_int_equal(m->head.dtype, asked ? DTYPE_F8_E4M3 : DTYPE_F32);
             assert_int_equal(m->embed.dtype, DTYPE_F32);
             model_free(m);
@@ -350,7 +350,7 @@ static void wrong_folders_are_refused_test(void **state) {
     }
 }
 
-// 8 bits of one kind are not made from those of the other.
+// Weights stored in one 8-bit format are not converted to the other.
 static void other_8_bits_are_refused_test(void **state) {
     struct fake_backend f = fake_backend();
     struct model *m = NULL;

@@ -79,7 +79,7 @@ static void matrices_are_quantized_test(void **state) {
     }
 }
 
-// What a rank has of a matrix cut by columns has the scales of the whole rows.
+// A rank's part of a matrix that is split by columns has the scales of whole rows.
 static void ranks_have_whole_scales_test(void **state) {
     static const char *const two_ranks[] = {"llama", "gpt2", "bloom"};
     for (size_t i = 0; i < sizeof two_ranks / sizeof *two_ranks; i++)
@@ -224,7 +224,7 @@ static void wrong_folders_are_refused_test(void **state) {
     }
 }
 
-// A value that no scale can say: the tensor is named.
+// A value that no scale can express: the error names the tensor.
 static void infinite_weights_are_refused_test(void **state) {
     struct fake_backend f = fake_backend();
     struct model *m = NULL;

@@ -1,5 +1,5 @@
-// Names of blocks: found as long as they are there, told apart by everything that decides what a
-// block holds.
+// Names of blocks: they are found while the block is held, and differ in everything that a block's
+// contents depend on.
 #include "kvcache/name.h"
 #include <setjmp.h>
 #include <stdarg.h>

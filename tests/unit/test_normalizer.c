@@ -94,7 +94,7 @@ static void test_spans_move_along(void **state) {
     check_spans("\u212b\u212b", 0, 3, 0, 4);
 }
 
-// Alternating marks of two classes: an insertion sort over them is quadratic.
+// Marks of two alternating classes: insertion sort would take quadratic time.
 static void test_marks_are_linear(void **state) {
     struct normalizer n = {.steps = {{.kind = NORMALIZE_NFC}}, .n_steps = 1};
     size_t len = 4 << 20;

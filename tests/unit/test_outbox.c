@@ -11,8 +11,9 @@
 
 static void take(struct outbox *o, size_t max, const char *bytes, bool first, bool last) {
     size_t n;
-    bool f, l;
-    const char *p = outbox_next(o, max, &n, &f, &l);
+    bool f, l, escape;
+    const char *p = outbox_next(o, max, &n, &f, &l, &escape);
+    assert_false(escape);
     assert_int_equal(n, strlen(bytes));
     assert_memory_equal(p, bytes, n);
     assert_true(f == first && l == last);
@@ -78,6 +79,46 @@ static void all_of_one_goes_behind_another(void **state) {
     take(&o, 9, "c", true, true);
 }
 
+// Every kind of character that escaping treats in its own way, at every place of a piece's end.
+static void a_gap_is_escaped_as_it_goes_out(void **state) {
+    static const char mix[] =
+        "\"\\\n\x01</script><<//\xc3\xa4\xe2\x80\xa8\xf0\x9f\x98\x80\xff\xe2\x80plain";
+    char text[JSON_GAP_BYTES + 64];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = mix[i % (sizeof mix - 1)];
+    for (size_t max = 16; max < 16 + sizeof mix; max++) {
+        struct buf whole, gapped, sent;
+        struct json_gaps gaps = {.n = 0};
+        struct json_writer all = {.buf = &whole}, w = {.buf = &gapped, .gaps = &gaps};
+        struct outbox o = {0};
+        buf_init(&whole, 1 << 20), buf_init(&gapped, 1 << 20), buf_init(&sent, 1 << 20);
+        for (struct json_writer *x = &all; x; x = x == &all ? &w : NULL) {
+            json_open(x, NULL, '{');
+            json_put_text(x, "short", "s", 1);
+            json_put_text(x, "long", text, sizeof text);
+            json_put_text(x, "again", text, JSON_GAP_BYTES);
+            json_close(x, '}');
+        }
+        assert_int_equal(gaps.n, 2);
+        assert_true(gapped.len < 64);
+        assert_int_equal(outbox_add_gaps(&o, gapped.data, gapped.len, &gaps), 0);
+        outbox_add(&o, "next", 4);
+        bool first, last = false, escape;
+        while (!last) {
+            size_t n, before = sent.len;
+            const char *p = outbox_next(&o, max, &n, &first, &last, &escape);
+            assert_true(n > 0 && first == (before == 0));
+            escape ? json_escape(&sent, p, n) : (void)buf_add(&sent, p, n);
+            assert_true(sent.len - before <= max);
+            outbox_sent(&o, n);
+        }
+        assert_int_equal(sent.len, whole.len);
+        assert_memory_equal(sent.data, whole.data, whole.len);
+        take(&o, 9, "next", true, true);
+        assert_true(outbox_empty(&o) && o.bytes == 0 && o.count == 0);
+        buf_release(&whole), buf_release(&gapped), buf_release(&sent);
+    }
+}
+
 static void it_is_bounded(void **state) {
     struct outbox o = {0};
     for (int i = 0; i < OUTBOX_MAX_ITEMS; i++) assert_int_equal(outbox_add(&o, "x", 1), 0);
@@ -94,6 +135,7 @@ int main(void) {
         cmocka_unit_test(an_open_message_holds_up_those_behind_it),
         cmocka_unit_test(an_open_message_may_end_with_nothing),
         cmocka_unit_test(all_of_one_goes_behind_another),
+        cmocka_unit_test(a_gap_is_escaped_as_it_goes_out),
         cmocka_unit_test(it_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,8 @@ static void requests_are_refused_with_a_time_that_is_true(void **state) {
     int64_t now = 5 * SECOND;
     owner_set_limits(o, &l, now);
     for (int i = 0; i < 60; i++) assert_int_equal(owner_take_requests(o, 1, now), 0);
-    // Three that are refused at the same time come back one behind the other, and are all taken.
+    // Three requests that are refused at the same time get times one after another, and all are
+    // accepted then.
     int64_t waits[3];
     for (int i = 0; i < 3; i++) waits[i] = owner_take_requests(o, 1, now);
     for (int i = 0; i < 3; i++) assert_in_range(waits[i], 250 * (i + 1), 250 * (i + 1) + 1);
@@ -96,7 +97,7 @@ static void requests_are_refused_with_a_time_that_is_true(void **state) {
     for (int i = 0; i < 3; i++)
         assert_int_equal(owner_take_requests(o, 1, now + waits[i] * 1000), 0);
     assert_int_equal(o->used[OWNER_REQUESTS], 63);
-    // A client that goes on asking gets at most the time that it takes to fill the bucket.
+    // A client that keeps asking gets at most what fills the bucket in that time.
     for (int i = 0; i < 1000; i++)
         assert_in_range(owner_take_requests(o, 1, now + waits[2] * 1000), 1, 15001);
 }
@@ -117,8 +118,38 @@ static void tokens_are_charged_when_they_are_computed(void **state) {
     assert_int_equal(o->used[OWNER_TOKENS], 1001799);
 }
 
+// Sessions that cannot leave memory: a quarter more than the limit, at least 64, beside those with a
+// turn. The time told follows from how many sessions left in the last seconds; each further caller is
+// told a later one.
+static void sessions_that_cannot_leave_are_bounded(void **state) {
+    struct owner *o = owners_get(&table, "crowd");
+    struct owner_limits l = {.resident_sessions = 400};
+    int64_t now = 50 * SECOND;
+    owner_use(o, OWNER_RESIDENT_SESSIONS, 100000);
+    assert_int_equal(owner_crowd_ms(o, now), 0); // without a limit
+    owner_set_limits(o, &l, now);
+    assert_int_equal(owner_crowd_ms(o, now), 1000); // nothing has left yet
+    o->used[OWNER_RESIDENT_SESSIONS] = 499;
+    assert_int_equal(owner_crowd_ms(o, now), 0);
+    o->used[OWNER_RESIDENT_SESSIONS] = 500;
+    o->used[OWNER_OUTSTANDING_JOBS] = 1;
+    assert_int_equal(owner_crowd_ms(o, now), 0);
+    o->used[OWNER_OUTSTANDING_JOBS] = 0;
+    for (int i = 0; i < 400; i++) owner_session_left(o, now += SECOND / 50); // 50 in a second
+    assert_in_range(owner_crowd_ms(o, now), 19, 23);
+    assert_in_range(owner_crowd_ms(o, now), 38, 44);                     // the next one to come
+    assert_in_range(owner_crowd_ms(o, now + 100 * SECOND), 1000, 10000); // none leaves any more
+    l.resident_sessions = 4;
+    owner_set_limits(o, &l, now);
+    o->used[OWNER_RESIDENT_SESSIONS] = 67;
+    assert_int_equal(owner_crowd_ms(o, now), 0);
+    o->used[OWNER_RESIDENT_SESSIONS] = 68;
+    assert_true(owner_crowd_ms(o, now) > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sessions_that_cannot_leave_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(a_name_is_one_owner_with_one_number, setup, teardown),
         cmocka_unit_test_setup_teardown(every_limit_has_a_row_a_setting_and_a_sentence, setup,
                                         teardown),

@@ -37,6 +37,31 @@ static void test_shared_block_is_free_after_its_last_holder(void **state) {
     kv_pool_release(&p);
 }
 
+// Only free blocks that have not been used for a while give memory back, and each of them once.
+static void test_gives_back_what_has_rested(void **state) {
+    struct kv_pool p;
+    const int32_t *blocks;
+    int32_t taken[6];
+    assert_int_equal(kv_pool_init(&p, 10, NULL), 0);
+    kv_pool_watch(&p);
+    // Blocks never used have no memory to give back
+    assert_int_equal(kv_pool_give_back(&p, 0, 10, &blocks), 0);
+    for (int i = 0; i < 6; i++) taken[i] = kv_pool_take(&p);
+    for (int i = 0; i < 6; i++) kv_pool_unref(&p, taken[i]);
+    assert_int_equal(kv_pool_give_back(&p, 0, 10, &blocks), 0); // used since the watch began
+    kv_pool_watch(&p);
+    kv_pool_unref(&p, kv_pool_take(&p)); // the warm one again
+    assert_int_equal(kv_pool_give_back(&p, 2, 3, &blocks), 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(blocks[i], taken[i]); // freed first
+    assert_int_equal(kv_pool_give_back(&p, 2, 3, &blocks), 1);
+    assert_int_equal(blocks[0], taken[3]);
+    assert_int_equal(kv_pool_give_back(&p, 2, 3, &blocks), 0);
+    assert_int_equal(kv_pool_give_back(&p, 0, 3, &blocks), 1); // the last one was used
+    for (int i = 0; i < 10; i++) kv_pool_take(&p);
+    assert_int_equal(kv_pool_give_back(&p, 0, 10, &blocks), 0);
+    kv_pool_release(&p);
+}
+
 static void test_refuses_an_empty_pool(void **state) {
     struct kv_pool p;
     struct err err = {0};
@@ -49,6 +74,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_takes_every_block_once),
         cmocka_unit_test(test_shared_block_is_free_after_its_last_holder),
+        cmocka_unit_test(test_gives_back_what_has_rested),
         cmocka_unit_test(test_refuses_an_empty_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // Power cuts at any moment, and disks that refuse the n-th write, sync or open: the database is
-// whole, nothing that a client was told is missing, and service returns with the disk.
+// intact, has all that clients were sent, and the service recovers when the disk does.
 #include "sessions/store/db.h"
 #include "tests/scale.h"
 #include "tests/unit/power_vfs.h"
@@ -7,8 +7,8 @@
 
 #define SESSIONS 3
 #define TURNS 40
-#define CUTS 120   // under the sanitizers a part of them
-#define VARIANTS 4 // of what each cut leaves
+#define CUTS 120   // fewer under the sanitizers
+#define VARIANTS 4 // states of the disk tried for each cut
 
 static unsigned random_state;
 static unsigned below(unsigned n) {
@@ -23,7 +23,7 @@ static const char *name_of(int i) {
 // --- what clients have been told ---------------------------------------------
 
 struct told {
-    int64_t n_ops; // of the disk, when it had been told
+    int64_t n_ops; // disk operations done when the client was told
     struct {
         int64_t last;
         struct {
@@ -61,7 +61,7 @@ static void remember(void) {
     history[n_history++] = told_now();
 }
 
-// After a new start: all of it, from the first event on. Then each session goes on.
+// After a restart a client reads every event from the first one on, then continues each session.
 static void expect_told(const struct told *t, bool tokens_too) {
     for (int i = 0; i < SESSIONS; i++) {
         uint64_t client = (uint64_t)i + 4;
@@ -197,8 +197,8 @@ static struct cut *cuts;
 static int n_cuts, most_cuts, cut_every;
 static unsigned cut_state;
 
-// Before every operation of the disk: now and then, what would be left if this were the last
-// moment.
+// Called before every disk operation. Now and then it keeps what a power cut at this moment would
+// leave.
 static void maybe_cut(void) {
     if (n_cuts == most_cuts || rand_r(&cut_state) % (unsigned)cut_every != 0) return;
     struct cut *c = &cuts[n_cuts++];
@@ -249,12 +249,12 @@ static void cut_power(enum sessions_durable durable, unsigned seed) {
     most_cuts = test_scaled(CUTS);
     cuts = calloc((size_t)most_cuts, sizeof *cuts);
     n_cuts = 0;
-    cut_every = 9 * CUTS / most_cuts; // all over the life
+    cut_every = 9 * CUTS / most_cuts; // spreads the cuts over the whole run
     pv.on_op = maybe_cut;
     fx_open();
     live(60, 4);
     note_final();
-    sessions_close(fx.ss); // with its checkpoint, which may be cut too
+    sessions_close(fx.ss); // includes a checkpoint, which may be cut too
     fx.ss = NULL;
     pv.on_op = NULL;
     pv_install(false);
@@ -282,7 +282,7 @@ static void with_power_it_takes_no_token_that_was_told(void **state) {
 
 // --- a disk that refuses -----------------------------------------------------
 
-static int n_unready, total_unready; // how often readyz would have said no
+static int n_unready, total_unready; // how often readyz would have failed
 
 static void watch(void) {
     const char *reason;
@@ -291,7 +291,7 @@ static void watch(void) {
     assert_true(reason[0] != '\0');
 }
 
-// Opens sessions and runs turns as far as it is let; what is refused is refused with a reason.
+// Opens sessions and runs turns as far as the disk allows. Every refusal must have a reason.
 static void try_to_live(int n_acts) {
     for (int n = 0; n < n_acts; n++) {
         act((int)below(SESSIONS));
@@ -323,7 +323,7 @@ static bool refuse_nth(int kinds, int code, int64_t nth, bool from_start) {
         fx.ss = NULL;
         assert_non_null(strstr(err.text, fx.path));
         pv_fail(0, 0, -1);
-        fx_open(); // and the next start finds nothing amiss
+        fx_open(); // the next start finds no damage
     }
     try_to_live(10);
     int64_t n_failed = pv.n_failed;

@@ -1,4 +1,5 @@
-// pre_tokenizer: every behaviour, inverted too, over matches side by side and at both ends.
+// pre_tokenizer: every behaviour, plain and inverted, with adjacent matches and matches at both
+// ends.
 #include "engine/text/pre_tokenizer.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +66,8 @@ static void test_behaviors(void **state) {
     }
 }
 
-// Each step cuts the pieces of the one before, and each piece gets its own space.
+// Each step cuts the pieces that the step before made. PRE_PREFIX_SPACE puts a space before each
+// piece.
 static void test_steps(void **state) {
     struct pre_tokenizer p = {0};
     struct pre_run run;
@@ -120,7 +122,7 @@ static void test_metaspace(void **state) {
         run_steps(&p, rows[i].text, rows[i].at_start, rows[i].want);
         pre_tokenizer_release(&p);
     }
-    // The start of the text is the first piece's, whatever has cut it.
+    // The first piece counts as the start of the text, whichever step made it.
     struct pre_tokenizer p = {0};
     struct err err;
     assert_int_equal(pre_tokenizer_add(&p, PRE_LITERAL, "-", PRE_ISOLATED, false, &err), 0);

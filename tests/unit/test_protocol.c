@@ -27,7 +27,7 @@ static void refused(const char *text, const char *expected_code, const char *nam
     if (named && !strstr(err.text, named)) fail_msg("'%s' does not name %s", err.text, named);
 }
 
-// A file goes as a string: its text stays as it was written.
+// An archive travels as a JSON string, so its text is not changed.
 static void files_in_and_out(void **state) {
     struct buf out;
     assert_int_equal(decode("{\"type\":\"session.export\",\"session\":\"a\"}"), 0);
@@ -48,19 +48,19 @@ static void files_in_and_out(void **state) {
                                .first = true,
                                .archive = "{\"x\":1}rest",
                                .archive_len = 4};
-    protocol_write_answer(&out, &a, NULL);
+    protocol_write_answer(&out, NULL, &a);
     a.first = false;
     a.last = true;
     a.archive += 4;
     a.archive_len = 3;
-    protocol_write_answer(&out, &a, NULL);
+    protocol_write_answer(&out, NULL, &a);
     assert_string_equal(buf_z(&out), "{\"type\":\"session.exported\",\"request_id\":\"r\","
                                      "\"session\":\"s\",\"archive\":\"{\\\"x\\\":1}\"}");
     buf_reset(&out);
     a.archive_len = 0;
     a.code = "session_not_found";
     a.message = "it was deleted";
-    protocol_write_answer(&out, &a, NULL);
+    protocol_write_answer(&out, NULL, &a);
     assert_string_equal(
         buf_z(&out),
         "\",\"error\":{\"code\":\"session_not_found\",\"message\":\"it was deleted\"}}");
@@ -68,9 +68,9 @@ static void files_in_and_out(void **state) {
 }
 
 static void a_list_in_pieces_is_one_message(void **state) {
-    struct session_view v[3] = {{.id = "a", .model = "m", .below = -1},
-                                {.id = "b", .model = "m", .below = -1},
-                                {.id = "c", .model = "m", .below = -1}};
+    struct session_view v[3] = {{.rec.id = "a", .rec.model = "m", .below = -1},
+                                {.rec.id = "b", .rec.model = "m", .below = -1},
+                                {.rec.id = "c", .rec.model = "m", .below = -1}};
     struct session_answer a = {.kind = ANSWER_LIST,
                                .request_id = "r",
                                .sessions = v,
@@ -81,17 +81,17 @@ static void a_list_in_pieces_is_one_message(void **state) {
     struct buf whole, out;
     buf_init(&whole, 1 << 16);
     buf_init(&out, 1 << 16);
-    protocol_write_answer(&whole, &a, NULL);
+    protocol_write_answer(&whole, NULL, &a);
     a.n_sessions = 2;
     a.last = false;
-    protocol_write_answer(&out, &a, NULL);
+    protocol_write_answer(&out, NULL, &a);
     a.first = false;
     a.n_sessions = 1;
     a.sessions = &v[2];
-    protocol_write_answer(&out, &a, NULL);
+    protocol_write_answer(&out, NULL, &a);
     a.n_sessions = 0;
     a.last = true;
-    protocol_write_answer(&out, &a, NULL);
+    protocol_write_answer(&out, NULL, &a);
     assert_string_equal(buf_z(&out), buf_z(&whole));
     buf_release(&whole);
     buf_release(&out);
@@ -204,7 +204,7 @@ static void wrong_messages_are_named(void **state) {
     message_release(&m);
 }
 
-// Once: what comes out is the parameters, and which of them were given.
+// The decoder reads the sampling object itself: the parameters, and which of them were given.
 static void sampling_is_read_by_the_decoder(void **state) {
     struct buf out;
     buf_init(&out, 4096);
@@ -251,7 +251,7 @@ static void errors_and_small_messages(void **state) {
         written(&b),
         "{\"type\":\"turn.progress\",\"session\":\"s\",\"turn\":2,\"done\":512,\"total\":2048}");
     buf_reset(&b);
-    struct session_view v = {.id = "s"};
+    struct session_view v = {.rec.id = "s"};
     protocol_write_changed(&b, &v, true);
     assert_string_equal(written(&b), "{\"type\":\"session.removed\",\"session\":\"s\"}");
     buf_release(&b);
@@ -283,13 +283,13 @@ static void a_turn_that_waits(void **state) {
     ev.turn.turn = 1;
     ev.turn.parent = 0;
     ev.turn.input = (struct turn_input){.kind = INPUT_CONTENT, .text = "hi", .text_len = 2};
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_string_equal(written(&b), "{\"type\":\"turn.queued\",\"session\":\"s\",\"seq\":4,"
                                      "\"turn\":1,\"parent\":0,\"input\":{\"content\":\"hi\"}}");
     buf_reset(&b);
     ev.turn.parent = TURN_NONE;
     ev.turn.input = (struct turn_input){.kind = INPUT_CONTINUE};
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_string_equal(written(&b), "{\"type\":\"turn.queued\",\"session\":\"s\",\"seq\":4,"
                                      "\"turn\":1,\"parent\":null,\"input\":{\"continue\":true}}");
     buf_release(&b);
@@ -298,31 +298,32 @@ static void a_turn_that_waits(void **state) {
 static void a_rewind(void **state) {
     struct buf b;
     buf_init(&b, 4096);
-    struct session_view v = {.id = "s", .model = "m", .turn = -1, .head = 4, .forked_from = "t"};
-    v.seq = v.forked_turn = 3;
+    struct session_view v = {
+        .rec.id = "s", .rec.model = "m", .turn = -1, .rec.head = 4, .rec.forked_from = "t"};
+    v.rec.seq = v.rec.forked_turn = 3;
     v.below = 1;
     struct session_event ev = {.kind = EVENT_REWOUND, .seq = 3, .first_seq = 3, .session = v};
     ev.head = 4;
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_non_null(strstr(written(&b), "{\"type\":\"session.rewound\",\"session\":{\"id\":\"s\""));
     assert_non_null(strstr(written(&b), "\"turn\":null,\"head\":4,\"below\":true,\"forked_from\":"
                                         "{\"session\":\"t\",\"turn\":3}},\"seq\":3,\"head\":4}"));
     buf_reset(&b);
-    v.head = TURN_NONE;
+    v.rec.head = TURN_NONE;
     v.below = 0;
-    v.forked_from = NULL;
+    v.rec.forked_from = NULL;
     struct session_answer a = {.kind = ANSWER_REWOUND, .request_id = "r", .session = v};
-    protocol_write_answer(&b, &a, NULL); // it was there already: no event, no number
+    protocol_write_answer(&b, NULL, &a); // the head was there already: no event, no number
     assert_non_null(
         strstr(written(&b), "\"head\":null,\"below\":false,\"forked_from\":null},\"head\":null}"));
     a.seq = 3;
     buf_reset(&b);
-    protocol_write_answer(&b, &a, NULL);
+    protocol_write_answer(&b, NULL, &a);
     assert_non_null(strstr(written(&b), "},\"seq\":3,\"head\":null}"));
     buf_release(&b);
 }
 
-// decoded: the turn that the message names.
+// decoded: the turn that was read from the message.
 static int64_t decode_turn(const char *text, int64_t after) {
     struct message got;
     struct err why = {0};
@@ -387,13 +388,13 @@ static void a_delta(void **state) {
                                .text_len = 2,
                                .ids = ids,
                                .n_ids = 2};
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_string_equal(written(&b), "{\"type\":\"turn.delta\",\"session\":\"s\",\"seq\":12,"
                                      "\"first_seq\":11,\"turn\":2,\"text\":\"a\\n\","
                                      "\"ids\":[311,7]}");
     buf_reset(&b);
     ev.logprobs = logprobs;
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_non_null(strstr(written(&b), "\"logprobs\":[-0.5,-1.25]}"));
     buf_release(&b);
 }
@@ -415,26 +416,28 @@ static void the_end_of_a_turn(void **state) {
                                              .prefill_us = 4200,
                                              .first_token_us = 5000,
                                              .decode_us = 8000,
+                                             .paused_us = 2500,
                                              .source = CACHE_KEPT}};
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_string_equal(written(&b),
                         "{\"type\":\"turn.done\",\"session\":\"s\",\"seq\":9,\"turn\":1,\"finish_"
                         "reason\":\"eos\",\"text\":\"!\",\"usage\":{\"input_tokens\":14,"
                         "\"output_tokens\":9,\"log_tokens\":435},\"timings\":{\"queue_ms\":0.1,"
                         "\"prefill_ms\":4.2,\"first_token_ms\":5,"
-                        "\"decode_ms\":8,\"tokens_per_second\":1000},\"cache\":{\"source\":"
+                        "\"decode_ms\":8,\"paused_ms\":2.5,\"tokens_per_second\":1000},"
+                        "\"cache\":{\"source\":"
                         "\"kept\",\"kept_tokens\":411,\"computed_tokens\":15,\"resume_ms\":0}}");
     buf_reset(&b);
     ev.turn.error_code = "internal";
     ev.turn.error_message = "why";
     ev.turn.text_len = 0;
-    protocol_write_event(&b, &ev, "s", NULL);
+    protocol_write_event(&b, NULL, &ev, "s", NULL);
     assert_non_null(strstr(written(&b), "\"error\":{\"code\":\"internal\",\"message\":\"why\"}}"));
     assert_null(strstr(written(&b), "\"text\""));
     buf_release(&b);
 }
 
-// An answer too long for the buffer loses its oldest turns, and says so.
+// An answer too long for the buffer leaves out its oldest turns and says so.
 static void a_state_that_does_not_fit(void **state) {
     struct buf b;
     struct turn_view turns[64];
@@ -450,19 +453,19 @@ static void a_state_that_does_not_fit(void **state) {
     struct session_answer a = {.kind = ANSWER_STATE,
                                .request_id = "r",
                                .session_id = "s",
-                               .session = {.id = "s"},
+                               .session = {.rec.id = "s"},
                                .before = -1,
                                .turns = turns,
                                .n_turns = 64};
     buf_init(&b, 1 << 20);
-    protocol_write_answer(&b, &a, NULL);
+    protocol_write_answer(&b, NULL, &a);
     cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "turns")), 64);
     assert_false(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "more")));
     cJSON_Delete(json);
     buf_release(&b);
     buf_init(&b, 30000);
-    protocol_write_answer(&b, &a, NULL);
+    protocol_write_answer(&b, NULL, &a);
     assert_int_equal(b.error, 0);
     json = json_parse(b.data, b.len, &json_limits_message, &err);
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "turns");
@@ -477,34 +480,82 @@ static void a_state_that_does_not_fit(void **state) {
     free(text);
 }
 
-// With its alternatives while they fit, without them, and what does not fit at all is an error.
-static void a_record_larger_than_a_message(void **state) {
-    struct turn_record rec = {.n_alternatives = 1, .log_first = 0};
-    int32_t ids[100]; // -1: no model is here to give ids their text
-    float logprobs[100] = {0};
-    struct engine_alternative top[100];
-    for (int i = 0; i < 100; i++) ids[i] = top[i].id = -1;
-    struct turn_detail d = {
-        .rec = &rec, .ids = ids, .logprobs = logprobs, .n_ids = 100, .alternatives = top};
+// Joins the pieces of an answer to one message. before_end: an error replaces that piece.
+static cJSON *join_pieces(struct session_answer *a, int before_end, int *n_pieces) {
+    struct answer_position at = {0};
+    struct buf all, piece;
+    buf_init(&all, 1 << 24);
+    buf_init(&piece, 1 << 24);
+    a->position = &at;
+    *n_pieces = 0;
+    do {
+        a->first = !at.more;
+        at.more = false;
+        a->code = *n_pieces == before_end ? "session_not_found" : NULL;
+        a->message = a->code;
+        buf_reset(&piece);
+        protocol_write_answer(&piece, NULL, a);
+        assert_int_equal(piece.error, 0);
+        assert_in_range(piece.len, 1, 3 * PROTOCOL_PIECE_BYTES);
+        buf_add(&all, piece.data, piece.len);
+        ++*n_pieces;
+    } while (at.more);
+    struct err e = {0};
+    cJSON *json = json_parse(all.data, all.len, &json_limits_file, &e);
+    if (!json) fail_msg("%s: ...%s", e.text, all.data + (all.len < 200 ? 0 : all.len - 200));
+    buf_release(&piece);
+    buf_release(&all);
+    return json;
+}
+
+// 20,000 tokens with an alternative each, and texts of 300 KB.
+static void a_record_in_pieces_is_one_message(void **state) {
+    enum { N = 20000, TEXT = 300000 };
+    struct turn_record rec = {.n_alternatives = 1, .log_first = 0, .n_input_ids = N};
+    int32_t *ids = malloc(N * sizeof *ids); // -1: no model is here to give ids their text
+    float *logprobs = calloc(N, sizeof *logprobs);
+    struct engine_alternative *top = malloc(N * sizeof *top);
+    char *text = malloc(TEXT + 1);
+    for (int i = 0; i < N; i++) ids[i] = top[i].id = -1;
+    for (int i = 0; i < TEXT; i++) text[i] = "\xc3\xbc\"x"[i % 4];
+    text[TEXT] = '\0';
+    rec.input_ids = ids;
+    struct turn_detail d = {.turn = {.state = TURN_DONE,
+                                     .input = {.kind = INPUT_TEXT, .text = text, .text_len = TEXT},
+                                     .text = text,
+                                     .text_len = TEXT,
+                                     .finish_reason = "eos"},
+                            .rec = &rec,
+                            .ids = ids,
+                            .logprobs = logprobs,
+                            .n_ids = N,
+                            .alternatives = top};
     struct session_answer a = {
         .kind = ANSWER_TURN, .request_id = "r", .session_id = "s", .detail = &d};
-    size_t max = 1 << 20;
-    for (int i = 0; i < 3; i++) { // each a byte too long for the next one's limit
-        struct buf b;
-        const char *type;
-        buf_init(&b, max);
-        protocol_write_answer(&b, &a, NULL);
-        assert_int_equal(b.error, 0);
-        cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
-        json_get_string(json, "type", &type, &err);
-        assert_string_equal(type, i < 2 ? "turn.state" : "error");
-        const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
-        assert_int_equal(cJSON_GetArraySize(tokens), i < 2 ? 100 : 0);
-        assert_int_equal(cJSON_HasObjectItem(cJSON_GetArrayItem(tokens, 0), "top"), i == 0);
+    int n = 0, short_n;
+    cJSON *json = join_pieces(&a, -1, &n);
+    assert_in_range(n, 20, 60);
+    const cJSON *turn = cJSON_GetObjectItemCaseSensitive(json, "turn");
+    const char *got = NULL;
+    json_get_string(cJSON_GetObjectItemCaseSensitive(turn, "input"), "text", &got, &err);
+    assert_string_equal(got, text);
+    json_get_string(turn, "text", &got, &err);
+    assert_string_equal(got, text);
+    static const char *const arrays[] = {"input_ids", "input_tokens", "tokens"};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, arrays[i])), N);
+    cJSON_Delete(json);
+    for (int i = 1; i < n; i++) { // the record is freed before the last piece
+        json = join_pieces(&a, i, &short_n);
+        assert_int_equal(short_n, i + 1);
+        json_get_string(cJSON_GetObjectItemCaseSensitive(json, "error"), "code", &got, &err);
+        assert_string_equal(got, "session_not_found");
         cJSON_Delete(json);
-        max = b.len - 1;
-        buf_release(&b);
     }
+    free(ids);
+    free(logprobs);
+    free(top);
+    free(text);
 }
 
 int main(void) {
@@ -521,7 +572,7 @@ int main(void) {
         cmocka_unit_test(a_rewind),
         cmocka_unit_test(where_a_message_branches),
         cmocka_unit_test(a_delta),
-        cmocka_unit_test(a_record_larger_than_a_message),
+        cmocka_unit_test(a_record_in_pieces_is_one_message),
         cmocka_unit_test(the_end_of_a_turn),
         cmocka_unit_test(a_state_that_does_not_fit),
     };

@@ -97,7 +97,8 @@ static void saved_is_what_loading_makes_test(void **state) {
                                                           .weights = weights},
                                &result, &err) < 0)
                 fail_msg("%s: %s", from, err.text);
-            assert_true(result.n_matrices > 4); // so narrow that whole tiles may be larger
+            // Padding to whole tiles may make narrow matrices larger
+            assert_true(result.n_matrices > 4);
             struct model *made = load(&f, from, weights), *read = load(&g, out, WEIGHTS_OWN);
             same_models(made, read);
             assert_string_equal(made->fingerprint, read->fingerprint); // sessions go on
@@ -107,7 +108,7 @@ static void saved_is_what_loading_makes_test(void **state) {
         }
 }
 
-// --- panels that the CPU uses where they are
+// --- panels that the CPU uses in place, in the mapped file
 
 static struct model *load_on_cpu(struct backend *be, const char *path, bool int8) {
     struct model *m = NULL;
@@ -117,7 +118,7 @@ static struct model *load_on_cpu(struct backend *be, const char *path, bool int8
     return m;
 }
 
-// The bytes that the CPU packs itself, in the file's own pages.
+// The mapped file holds the same bytes as the CPU would pack itself.
 static void same_panels(const struct weight *made, const struct weight *read, bool mapped) {
     assert_true(!made->mapped && read->mapped == mapped);
     assert_true(made->rows == read->rows && made->cols == read->cols);
@@ -162,8 +163,8 @@ static void panels_are_mapped_test(void **state) {
     be->ops->close(be);
 }
 
-// A rank's rows are mapped where they follow each other, its columns read: the same integers as of
-// a matrix in 8 bits made here.
+// A rank's rows are mapped if they are contiguous, its columns are read. Both give the same
+// integers as a matrix that is quantised here.
 static void ranks_read_panels_test(void **state) {
     static const char *const folders[] = {"llama", "gpt2", "bloom"};
     for (size_t i = 0; i < 3; i++) {
@@ -185,7 +186,7 @@ static void ranks_read_panels_test(void **state) {
             assert_int_equal(backend_cpu_open(&be, 1, "portable", &err), 0);
             assert_int_equal(model_load(&packed, from, be, &s, true, NULL, NULL, &err), 0);
             assert_int_equal(model_load(&mapped, out, be, &s, false, NULL, NULL, &err), 0);
-            // Of two matrices that are stacked a rank's rows do not follow each other.
+            // A rank's rows of two stacked matrices are not contiguous.
             same_panels(&packed->layers[1].up, &mapped->layers[1].up, !packed->config.gated);
             same_panels(&packed->head, &mapped->head, true);
             same_panels(&packed->layers[1].down, &mapped->layers[1].down, false);
@@ -199,7 +200,7 @@ static void ranks_read_panels_test(void **state) {
     }
 }
 
-// text for its first occurrence in the folder's config.json
+// replaces its first occurrence in the folder's config.json
 static void change_config(const char *out, const char *text, const char *to) {
     char path[300];
     struct buf b;
@@ -242,14 +243,15 @@ static void hostile_panels_are_refused_test(void **state) {
     change_config(out, "\"layout\": \"panels32x4\",", "");
     refused(out, E_UNSUPPORTED, "version 1");
     change_config(out, "\"layout_version\": 1,", "");
-    refused(out, E_UNSUPPORTED, "stored as u8"); // nothing says that they are panels
+    refused(out, E_UNSUPPORTED, "stored as u8"); // the file does not say that they are panels
     clear_out(out);
     assert_int_equal(quantize_write(&o, &result, &err), 0);
     change_config(out, "\"intermediate_size\": 160", "\"intermediate_size\": 176");
     refused(out, E_FORMAT, "(10, 16, 16, 4), not (11, 16, 16, 4)");
     change_config(out, "\"intermediate_size\": 176", "\"intermediate_size\": 160");
-    // The file ends before its last tensor does: seen before anything is mapped. Cut later, while
-    // it is being loaded: an error, where touching the page would be a signal.
+    // A file that ends inside its last tensor is refused before anything is mapped. If it is cut
+    // while it is being loaded, that is an error too, not the signal that touching the page would
+    // raise.
     struct checkpoint *cp = NULL;
     struct stat st;
     assert_int_equal(checkpoint_open(&cp, out, &err), 0);
@@ -299,7 +301,7 @@ static void the_folder_is_whole_test(void **state) {
         buf_release(&before);
         buf_release(&after);
     }
-    // A second time from what is in 8 bits already: refused, and nothing is made.
+    // A folder that is in 8 bits already is refused, and nothing is written.
     char again[200];
     snprintf(again, sizeof again, "%s/again", dir.path);
     o = (struct quantize_options){.model_dir = out, .out_dir = again, .weights = WEIGHTS_INT8};
@@ -322,7 +324,7 @@ static void nothing_is_left_test(void **state) {
     snprintf(partial, sizeof partial, "%s.partial", out);
     struct quantize_options o = {
         .model_dir = "tests/fixtures/models/gpt2", .out_dir = out, .weights = WEIGHTS_INT8};
-    // No room, as far as a process can tell itself so.
+    // No room: the limit on file sizes stands for a full disk.
     struct rlimit old, small = {100000, RLIM_INFINITY};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -350,7 +352,7 @@ static void nothing_is_left_test(void **state) {
     o = (struct quantize_options){.model_dir = "tests/fixtures/models/gpt2",
                                   .out_dir = "/proc/none/such"};
     assert_true(quantize_write(&o, &result, &err) < 0);
-    // FasterTransformer's are told from what is none.
+    // A FasterTransformer folder is recognised, and refused as such.
     tmp_text(&dir, "config.ini", "[gpt]\n");
     o = (struct quantize_options){.model_dir = dir.path, .out_dir = out, .weights = WEIGHTS_INT8};
     assert_int_equal(quantize_write(&o, &result, &err), E_UNSUPPORTED);

@@ -97,7 +97,7 @@ static void wake_comes_with_the_first_item(void **state) {
     queue_try_push(&q, &v); // full
     assert_int_equal(wakes, 1);
     queue_try_pop(&q, &v);
-    queue_try_push(&q, &v); // not empty: the consumer has yet to drain it
+    queue_try_push(&q, &v); // no wake-up: the consumer has not drained the queue yet
     assert_int_equal(wakes, 1);
     while (queue_try_pop(&q, &v)) {}
     queue_push(&q, &v);
@@ -121,7 +121,7 @@ static void several_go_in_together(void **state) {
         assert_int_equal(queue_try_pop(&q, &v), 1);
         assert_int_equal(v, some[i]);
     }
-    assert_int_equal(queue_push_all(&q, some, 2), 0); // around the ring
+    assert_int_equal(queue_push_all(&q, some, 2), 0); // wraps around the end of the ring
     for (int i = 0; i < 4; i++) {
         assert_int_equal(queue_try_pop(&q, &v), 1);
         assert_int_equal(v, i < 2 ? some[i + 2] : some[i - 2]);
@@ -244,7 +244,7 @@ static void no_wake_up_is_lost(void **state) {
         int waited = 0;
         while (w.pending == 0 && waited == 0)
             waited = pthread_cond_timedwait(&w.cond, &w.mutex, &limit);
-        assert_true(w.pending > 0); // else an item waits without a wake-up
+        assert_true(w.pending > 0); // otherwise an item would wait without a wake-up
         w.pending = 0;              // coalesced
         pthread_mutex_unlock(&w.mutex);
         while (queue_try_pop(&q, &item)) {

@@ -19,7 +19,7 @@ static int compare(const void *a, const void *b) {
 
 static void names_are_hexadecimal_and_differ(void **state) {
     static char ids[N][RANDOM_ID_LEN + 1];
-    uint32_t digits[RANDOM_ID_LEN] = {0}; // by place: which of the 16 digits were seen
+    uint32_t digits[RANDOM_ID_LEN] = {0}; // for each place a bit mask of the digits seen there
     for (int i = 0; i < N; i++) {
         random_id(ids[i]);
         assert_int_equal(strlen(ids[i]), RANDOM_ID_LEN);

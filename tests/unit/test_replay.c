@@ -1,5 +1,5 @@
-// Replay over an engine whose answers can be foretold: what is equal, and every way to differ, each
-// found where it is; what-if's turns on their new log.
+// Replay over an engine with predictable answers: equal records, and each kind of difference at its
+// place; what-if's turns on their new log.
 #include "base/err.h"
 #include "sessions/replay.h"
 #include "tests/unit/fake_engine.h"
@@ -17,7 +17,7 @@ enum { HELLO, LIMITED, CANCELLED, IDS, BUSY, QUEUED };
 static struct {
     struct stored_session *s;
     struct replay *r;
-    int32_t last; // of the log
+    int32_t last; // last token of the log
     int64_t n_log;
 } world;
 
@@ -35,7 +35,7 @@ static int32_t *new_ids(struct turn_record *t, const char *text, bool system) {
     return token_list_take(&list, &t->n_input_ids);
 }
 
-// As the fake engine would answer with this seed.
+// The answer that the fake engine gives with this seed.
 static void answer(struct stored_turn *t, size_t n) {
     struct token_run *k = &t->tokens;
     k->n = n;
@@ -103,8 +103,7 @@ static void begin(bool what_if) {
     struct err err = {0};
     struct replay_window w;
     replay_window(world.s, what_if, &w);
-    if (replay_new(&world.r, (struct engine *)&fake, world.s, &w, &err) < 0)
-        fail_msg("%s", err.text);
+    if (replay_new(&world.r, fake_engine(0), world.s, &w, &err) < 0) fail_msg("%s", err.text);
 }
 
 static struct replay_turn run(size_t turn) {
@@ -132,7 +131,7 @@ static void equal_turns(void **state) {
     }
     expect(BUSY, REPLAY_EMPTY);
     expect(QUEUED, REPLAY_EMPTY);
-    assert_int_equal(fake.n_submitted, 4); // and nothing for those two
+    assert_int_equal(fake.n_submitted, 4); // those two turns were not submitted
     assert_int_equal(fake_n_running(), 0);
 }
 
@@ -153,7 +152,7 @@ static void another_token(void **state) {
     assert_int_equal(t.first.now.id, was);
     assert_int_equal(t.token.index, 2);
     assert_int_equal(t.first.n_top, REPLAY_TOP);
-    // Those at that position: what the log before it leads to, with the probe's own seed.
+    // The alternatives at that position follow from the log before it and the probe's own seed.
     int32_t before = world.s->turns[LIMITED].tokens.ids[1];
     assert_int_equal(t.first.top[0].id, fake_token(before, t.first.position, 0));
     expect(CANCELLED, REPLAY_EQUAL); // on its own recorded log
@@ -243,7 +242,7 @@ static void refuse(const char *words) {
     struct err err = {0};
     struct replay_window w;
     replay_window(world.s, false, &w);
-    assert_int_equal(replay_new(&world.r, (struct engine *)&fake, world.s, &w, &err), E_CORRUPT);
+    assert_int_equal(replay_new(&world.r, fake_engine(0), world.s, &w, &err), E_CORRUPT);
     if (!strstr(err.text, words)) fail_msg("%s", err.text);
 }
 
@@ -269,7 +268,7 @@ static void window_no_larger_than_needed(void **state) {
     r->sink_len = 1 << 18;
     replay_window(world.s, false, &w);
     int64_t n = 0;
-    for (int i = 0; i < N_TURNS; i++) // a turn that never began is in no log
+    for (int i = 0; i < N_TURNS; i++) // a turn that never began has no tokens in the log
         if (world.s->turns[i].rec.log_first >= 0)
             n += (int64_t)(world.s->turns[i].rec.n_input_ids + world.s->turns[i].tokens.n);
     assert_int_equal(w.session_len, n + 2);
@@ -278,7 +277,7 @@ static void window_no_larger_than_needed(void **state) {
     replay_window(world.s, true, &w);
     assert_int_equal(w.session_len, 1 << 20);
     assert_int_equal(w.memory_len, 1 << 19);
-    r->memory_len = 16; // a window that was in force stays
+    r->memory_len = 16; // a window that was in use is kept
     r->sink_len = 3;
     replay_window(world.s, false, &w);
     assert_int_equal(w.memory_len, 16);
@@ -356,10 +355,10 @@ static void nothing_changed(void **state) {
         p = next();
         assert_int_equal(p.turn, i);
         assert_null(p.failed);
-        assert_true(p.same); // so every input was rendered as it had been
+        assert_true(p.same); // so every input was rendered as in the record
         assert_string_equal(p.now.finish_reason, p.recorded.finish_reason);
     }
-    assert_int_equal(replay_next(world.r, &p, NULL), 0); // the one that never began is left out
+    assert_int_equal(replay_next(world.r, &p, NULL), 0); // the turn that never began is left out
 }
 
 static void another_seed(void **state) {
@@ -377,7 +376,7 @@ static void another_seed(void **state) {
     for (size_t i = 0; i < p.now.n; i++)
         assert_int_equal(p.now.ids[i], last = fake_token(last, n_log++, 5));
     assert_memory_equal(p.recorded.text, "as it was", p.recorded.text_len);
-    // Its successor stands on what was said now, and ends where its record was cut.
+    // The next turn continues from the new answer and ends where its record was cut.
     p = next();
     assert_int_equal(p.turn, CANCELLED);
     assert_int_equal(p.now.n, 3);

@@ -15,7 +15,7 @@
 
 enum { MAX_BLOCKS = 512, MAX_BLOCK_TOKENS = 32 };
 
-// What a backend's arena would hold: owner and position of every place, as one number.
+// Stands for a backend's arena: each place holds its owner and position as one number.
 struct arena {
     int64_t place[MAX_BLOCKS][MAX_BLOCK_TOKENS];
     int copies;
@@ -34,7 +34,7 @@ static int64_t *place_of(const struct kv_ring *r, int64_t p) {
     return &arena.place[b][p % r->map.block_tokens];
 }
 
-// Writes the step's positions, then looks at all that each of its tokens sees, as attention does.
+// Writes the step's positions, then checks every position that attention reads for each token.
 static void write_and_look(struct kv_ring *r, int owner, int32_t n) {
     for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++) *place_of(r, p) = owner * 1000000 + p;
     for (int64_t t = r->n_tokens; t < r->n_tokens + n; t++) {
@@ -102,8 +102,8 @@ static void test_window_rule_under_random_steps(void **state) {
 }
 
 static void test_cut_keeps_what_it_says(void **state) {
-    // Nothing has left the window: any cut is complete. Then the window moves on, and a cut across
-    // a lost block is reported.
+    // While nothing has left the window, any cut is complete. Later the window moves on, and a cut
+    // across a lost block is reported.
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
@@ -184,7 +184,7 @@ static void test_copy_on_write(void **state) {
 enum { FAMILY = 6, LINE = 400 };
 struct relative {
     struct kv_ring ring;
-    int64_t wrote[LINE]; // by position
+    int64_t wrote[LINE]; // what was written at each position
 };
 
 static void family_write(struct relative *r, int32_t n) {
@@ -208,7 +208,8 @@ static void family_check(const struct kv_pool *pool, struct relative *family) {
     check(pool, rings, n);
 }
 
-// Gives room by releasing another than the one at work, as eviction does. False when none is left.
+// Makes room as eviction does, by releasing a ring other than the current one. False if there is
+// none.
 static bool family_evict(struct relative *family, const struct relative *but) {
     for (int i = 0; i < FAMILY; i++) {
         if (&family[i] == but || !family[i].ring.blocks) continue;
@@ -240,7 +241,7 @@ static void family_step(struct kv_pool *pool, struct relative *family, const str
     } else {
         int32_t n = 1 + (int32_t)below((uint32_t)s->chunk);
         if (r->ring.n_tokens + n > s->session_len) return;
-        // A ring by itself always fits, and what others share with it costs nothing.
+        // One ring alone always fits, and blocks that others share with it need no room.
         while (kv_ring_extend(&r->ring, n, arena_copy, NULL) == E_NOMEM)
             assert_true(family_evict(family, r));
         family_write(r, n);
@@ -254,7 +255,7 @@ static void test_forks_under_random_steps(void **state) {
         struct shape s = random_shape();
         if (s.session_len > LINE) s.session_len = LINE;
         struct kv_pool pool;
-        // From just enough for one to room for most.
+        // Pools with room for just one ring up to most of them.
         int32_t one = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, s.session_len);
         int32_t n_blocks = one + (int32_t)below(3 * (uint32_t)one + 1);
         assert_int_equal(kv_pool_init(&pool, n_blocks < MAX_BLOCKS ? n_blocks : MAX_BLOCKS, NULL),
@@ -272,7 +273,7 @@ static void test_forks_under_random_steps(void **state) {
     }
 }
 
-// Forking holds what the shorter sequence needs and no more, and says when that is gone.
+// A fork holds only the blocks that the shorter sequence needs, and reports if they are gone.
 static void test_fork_of_a_wrapped_ring(void **state) {
     struct kv_pool pool;
     struct kv_ring a, b, c;
@@ -288,7 +289,7 @@ static void test_fork_of_a_wrapped_ring(void **state) {
     assert_int_equal(pool.n_free, n_free);
     assert_int_equal(kv_ring_fork(&c, &a, 60, NULL), KV_GONE);
     assert_null(c.blocks);
-    assert_int_equal(kv_ring_fork(&c, &a, 0, NULL), KV_GONE); // sinks alone are no sequence
+    assert_int_equal(kv_ring_fork(&c, &a, 0, NULL), KV_GONE); // sinks alone cannot be continued
     kv_ring_release(&a);
     const struct kv_ring *rings[] = {&b};
     check(&pool, rings, 1);
@@ -329,6 +330,53 @@ static void test_bounds(void **state) {
     kv_pool_release(&pool);
 }
 
+// The rings of one turn's branches: in each step every ring becomes a copy of a random one, and all
+// continue to write.
+static void test_shared_rings_under_random_steps(void **state) {
+    enum { RINGS = 5 };
+    for (int round = 0; round < 40; round++) {
+        struct shape s = random_shape();
+        struct kv_pool pool;
+        struct kv_ring r[RINGS];
+        const struct kv_ring *all[RINGS];
+        s.session_len = 400;
+        assert_int_equal(kv_pool_init(&pool, MAX_BLOCKS, NULL), 0);
+        assert_int_equal(kv_ring_init(&r[0], &pool, s.memory_len, s.sink_len, s.chunk, s.block,
+                                      s.session_len, NULL),
+                         0);
+        r[0].tag = 6;
+        for (int i = 1; i < RINGS; i++) assert_int_equal(kv_ring_init_like(&r[i], &r[0], NULL), 0);
+        for (int i = 0; i < RINGS; i++) all[i] = &r[i];
+        for (int step = 0; step < 30; step++) {
+            int from = (int)below(RINGS), before = pool.n_free;
+            for (int i = 0; i < RINGS; i++) {
+                if (i == from) continue;
+                kv_ring_share(&r[i], &r[from]);
+                assert_int_equal(r[i].n_tokens, r[from].n_tokens);
+                check(&pool, all, RINGS);
+            }
+            assert_true(pool.n_free >= before); // no block was taken from the pool
+            int32_t n = 1 + (int32_t)below((uint32_t)(s.chunk < 9 ? s.chunk : 9));
+            if (r[from].n_tokens + n > s.session_len) break;
+            bool again = below(3) == 0; // another ring finds no room: the step does not run
+            for (int pass = again ? 0 : 1; pass < 2; pass++) {
+                for (int i = 0; i < RINGS; i++)
+                    assert_int_equal(kv_ring_extend(&r[i], n, arena_copy, NULL), 0);
+                for (int i = 0; i < RINGS && pass == 0; i++) kv_ring_unextend(&r[i], n);
+                if (pass == 0) check(&pool, all, RINGS);
+            }
+            for (int i = 0; i < RINGS; i++) {
+                for (int64_t p = r[i].n_tokens; p < r[i].n_tokens + n; p++) *place_of(&r[i], p) = p;
+                kv_ring_commit(&r[i], n);
+            }
+            check(&pool, all, RINGS);
+        }
+        for (int i = 0; i < RINGS; i++) kv_ring_release(&r[i]);
+        assert_int_equal(pool.n_free, MAX_BLOCKS);
+        kv_pool_release(&pool);
+    }
+}
+
 int main(void) {
     seed = 7;
     const struct CMUnitTest tests[] = {
@@ -338,6 +386,7 @@ int main(void) {
         cmocka_unit_test(test_copy_on_write),
         cmocka_unit_test(test_forks_under_random_steps),
         cmocka_unit_test(test_fork_of_a_wrapped_ring),
+        cmocka_unit_test(test_shared_rings_under_random_steps),
         cmocka_unit_test(test_failed_first_step),
         cmocka_unit_test(test_bounds),
     };

@@ -16,7 +16,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-// A file of a header, its length (or the one given) and n_data bytes.
+// Writes a file: the header's length (or the given one), the header, and n_data bytes.
 static const char *write_file(const char *header, size_t n_header, uint64_t claimed,
                               size_t n_data) {
     size_t n = 8 + n_header + n_data;
@@ -65,8 +65,8 @@ static void reads_what_is_there(void **state) {
     "{\"a\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" range "}}"
 #define T(name, range) "\"" name "\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" range "}"
 
-// Each header, the data bytes behind it, the code and a word of the sentence that names the
-// culprit.
+// Each header, the number of data bytes after it, the error code, and a word that the error must
+// contain.
 static const struct {
     const char *header;
     size_t n_data;
@@ -176,7 +176,7 @@ static void refuses_what_is_no_file(void **state) {
     assert_int_equal(safetensors_open(&f, dir.path, &err), E_FORMAT);
     assert_int_equal(safetensors_open(&f, "/dev/zero", &err), E_FORMAT);
     assert_int_equal(mkfifo(tmp_path(&dir, "fifo"), 0600), 0);
-    // And does not wait
+    // A pipe is refused at once: nothing waits for a writer
     assert_int_equal(safetensors_open(&f, tmp_path(&dir, "fifo"), &err), E_FORMAT);
 }
 
@@ -209,7 +209,7 @@ static void writer_round_trips(void **state) {
     const char *path = tmp_path(&dir, "w.safetensors");
     assert_int_equal(safetensors_create(&w, path, tensors, 3, &err), 0);
     assert_int_equal(safetensors_write(w, x, 10, &err), 0);
-    assert_int_equal(access(path, F_OK), -1); // not under its name before it is whole
+    assert_int_equal(access(path, F_OK), -1); // the name appears only when the file is complete
     assert_int_equal(safetensors_write(w, (const char *)x + 10, sizeof x - 10, &err), 0);
     assert_int_equal(safetensors_write(w, &s, sizeof s, &err), 0);
     assert_int_equal(safetensors_write(w, &s, 1, &err), E_INVAL);
@@ -292,7 +292,7 @@ static void changed_headers_do_no_harm(void **state) {
         for (int change = 0; change <= round % 3; change++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
             size_t at = (random >> 33) % n_header;
-            // Mostly characters that keep it JSON: digits and what separates them.
+            // Mostly digits and separators, so that it often remains JSON.
             bytes[at] = (unsigned char)"0123456789,:[]{}\"FBU-. "[(random >> 20) % 24];
         }
         tmp_write(&dir, "m.safetensors", bytes, n);

@@ -15,12 +15,12 @@ static int by_probability(const void *x, const void *y) {
 
 struct reference {
     int32_t order[MAX_VOCAB];
-    double p[MAX_VOCAB]; // of order[i], among what is kept
+    double p[MAX_VOCAB]; // probability of order[i] among the kept tokens
     int32_t n;           // kept
 };
 
-// Temperature, top-k, top-p and min-p by the book. *close: a filter's bound lies within rounding of
-// a token's edge.
+// Temperature, top-k, top-p and min-p by their definitions. *close: rounding could move a token
+// across a filter's bound.
 static void reference_init(struct reference *r, const float *x, int32_t n,
                            const struct sampling_params *p, bool *close) {
     for (int32_t i = 0; i < n; i++) r->order[i] = i;
@@ -97,7 +97,8 @@ static void test_against_reference(void **state) {
     }
 }
 
-// A token owns the u from the sum before it up to, not including, the sum with it.
+// A token is drawn if u is at least the sum of the probabilities before it and less than the sum
+// with its own.
 static void test_draw_at_the_edges(void **state) {
     struct nucleus nu;
     set_up(40);
@@ -155,7 +156,8 @@ static void test_draw_depends_on_seed_position_branch_only(void **state) {
     begin(NULL, 0, NULL, 0);
     struct sampled first[50];
     for (int64_t i = 0; i < 50; i++) first[i] = draw_at(i);
-    for (int64_t i = 49; i >= 0; i--) { // in another order, in a dirty scratch
+    // Neither the order of draws nor the scratch's old contents matter
+    for (int64_t i = 49; i >= 0; i--) {
         struct sampled again = draw_at(i);
         assert_int_equal(again.id, first[i].id);
         assert_memory_equal(&again.logprob, &first[i].logprob, sizeof again.logprob);
@@ -213,7 +215,7 @@ static void test_logprob_is_the_models_own(void **state) {
     begin(NULL, 0, NULL, 0);
     struct sampled plain = draw_at(3);
     assert_true(fabs((double)plain.logprob - true_logprob(plain.id)) < 1e-6);
-    // Under everything that shapes the draw, the same token has the same bits.
+    // No parameter that shapes the draw changes a token's log-probability by a bit.
     b.p.temperature = 0.2f;
     b.p.repetition_penalty = 3;
     b.p.top_p = 0.5f;
@@ -252,7 +254,7 @@ static void test_alternatives(void **state) {
     b.logits[500] = 21;
     b.p.top_logprobs = SAMPLING_MAX_TOP_LOGPROBS;
     b.p.n_bias = 1;
-    b.p.bias[0] = (struct logit_bias){500, -INFINITY}; // drawn it cannot be, reported it is
+    b.p.bias[0] = (struct logit_bias){500, -INFINITY}; // it cannot be drawn, but it is reported
     begin(NULL, 0, NULL, 0);
     struct sampled out = draw_at(0);
     assert_int_equal(out.n_alternatives, SAMPLING_MAX_TOP_LOGPROBS);

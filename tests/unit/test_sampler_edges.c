@@ -25,7 +25,7 @@ static void test_filters_at_their_edges(void **state) {
     assert_int_equal(survivors(), 2);
     assert_true(b.probs[10] == 0.5f && b.probs[20] == 0.5f);
     b.p.top_k = 2;
-    b.p.top_p = 0.5f; // of what top-k leaves: the first of the two is exactly half
+    b.p.top_p = 0.5f; // counts within what top-k leaves: the first of the two has exactly half
     b.p.min_p = 0;
     probabilities();
     assert_int_equal(survivors(), 1);
@@ -35,7 +35,7 @@ static void test_filters_at_their_edges(void **state) {
 static void test_all_equal(void **state) {
     set_up(MAX_VOCAB);
     for (int32_t i = 0; i < b.n_vocab; i++) b.logits[i] = -3;
-    b.p.top_k = 10; // equals go by id
+    b.p.top_k = 10; // equal logits are ordered by id
     begin(NULL, 0, NULL, 0);
     probabilities();
     for (int32_t i = 0; i < 20; i++) assert_true(b.probs[i] == (i < 10 ? 0.1f : 0));
@@ -81,7 +81,7 @@ static void test_penalties(void **state) {
     set_up(10);
     for (int32_t i = 0; i < 10; i++) b.logits[i] = i % 2 ? 2 : -2;
     b.logits[0] = 0;
-    static int32_t log_ids[10000]; // long, of three tokens: only distinct ones count
+    static int32_t log_ids[10000]; // a long log of three distinct tokens: only those three count
     for (int i = 0; i < 10000; i++) log_ids[i] = 1 + i % 3;
     b.p.repetition_penalty = 2;
     b.p.presence_penalty = 0.5f;
@@ -96,7 +96,8 @@ static void test_penalties(void **state) {
     probabilities();
     const double after[10] = {0, 1 - 0.5 - 0.75, -4, 1, -4 - 0.75, 2, -2, 2, -2, 2};
     for (int32_t i = 0; i < 10; i++) assert_true(fabs(shift_of(i) - after[i]) < 1e-5);
-    // The next turn: everything is log, nothing is counted, and without a penalty all is forgotten.
+    // The next turn: its log counts as prompt, earlier counts are gone. Without penalties nothing
+    // shifts.
     begin(NULL, 0, (int32_t[]){4}, 1);
     probabilities();
     const double next[10] = {0, 2, -2, 2, -4, 2, -2, 2, -2, 2};
@@ -132,14 +133,14 @@ static void test_min_tokens(void **state) {
     }
     probabilities();
     assert_true(b.probs[7] > 0.4f && b.probs[8] > 0.4f);
-    b.p.ignore_eos = true; // an ordinary token then, from the first
+    b.p.ignore_eos = true; // then they are ordinary tokens from the first draw on
     begin(eos, 4, NULL, 0);
     probabilities();
     assert_true(b.probs[7] > 0.4f);
 }
 
 static void add_bad(const int32_t *ids, int n) {
-    memcpy(b.p.bad[b.p.n_bad++], ids, (size_t)n * sizeof *ids);
+    assert_int_equal(sampling_words_add_ids(&b.p.bad_words, "bad_words", ids, (size_t)n, NULL), 0);
 }
 
 static void test_bad_words(void **state) {
@@ -147,7 +148,10 @@ static void test_bad_words(void **state) {
     memset(b.logits, 0, sizeof b.logits);
     add_bad((int32_t[]){5}, 1);
     add_bad((int32_t[]){1, 2, 9}, 3);
-    add_bad((int32_t[]){3, 3, 3, 3, 3, 3, 3, 10}, SAMPLING_BAD_TOKENS);
+    int32_t longest[SAMPLING_WORD_TOKENS];
+    for (int i = 0; i < SAMPLING_WORD_TOKENS; i++) longest[i] = 3;
+    longest[SAMPLING_WORD_TOKENS - 1] = 10;
+    add_bad(longest, SAMPLING_WORD_TOKENS);
     begin(NULL, 0, (int32_t[]){0, 1}, 2); // the prompt ends inside the second word
     probabilities();
     assert_true(b.probs[5] == 0 && b.probs[9] > 0 && b.probs[10] > 0);
@@ -157,7 +161,7 @@ static void test_bad_words(void **state) {
     sampler_accept(&b.s, 4);
     probabilities();
     assert_true(b.probs[9] > 0);
-    for (int i = 0; i < SAMPLING_BAD_TOKENS - 1; i++) {
+    for (int i = 0; i < SAMPLING_WORD_TOKENS - 1; i++) {
         probabilities();
         assert_true(b.probs[10] > 0);
         sampler_accept(&b.s, 3);
@@ -174,6 +178,59 @@ static void test_bad_words(void **state) {
     b.p.bias[0] = (struct logit_bias){5, 100};
     probabilities();
     assert_true(b.probs[5] == 0);
+}
+
+static void test_stop_words(void **state) {
+    static const int32_t one[] = {5}, three[] = {1, 2, 9};
+    set_up(20);
+    sampling_words_add_ids(&b.p.stop, "stop", one, 1, NULL);
+    sampling_words_add_ids(&b.p.stop, "stop", three, 3, NULL);
+    begin(NULL, 0, (int32_t[]){5, 1}, 2); // the second word begins in the input
+    assert_false(sampler_at_stop(&b.s));
+    sampler_accept(&b.s, 2);
+    assert_false(sampler_at_stop(&b.s));
+    sampler_accept(&b.s, 9);
+    assert_true(sampler_at_stop(&b.s));
+    sampler_accept(&b.s, 9);
+    assert_false(sampler_at_stop(&b.s));
+    sampler_accept(&b.s, 5);
+    assert_true(sampler_at_stop(&b.s));
+    begin(NULL, 0, (int32_t[]){2, 9}, 2); // a log shorter than the word
+    assert_false(sampler_at_stop(&b.s));
+}
+
+// FasterTransformer's top_p_decay, from its formula: the plan for a device and the host's draw have
+// the same value, and a turn that begins again in its middle goes on with it.
+static void test_top_p_decay(void **state) {
+    static const int32_t ids[] = {3, 4, 7, 4, 4, 4, 4, 7, 3};
+    set_up(50);
+    fill(1, 3);
+    b.p.top_p = 0.9f;
+    b.p.top_p_decay = 0.7f;
+    b.p.top_p_min = 0.3f;
+    b.p.top_p_reset_ids = 7;
+    begin(NULL, 0, (int32_t[]){7, 4}, 2); // the decay does not count input tokens
+    float want = 0.9f;
+    for (int i = 0; i <= 9; i++) {
+        assert_true(sampler_plan(&b.s, i).top_p == want);
+        probabilities();
+        struct sampling_params plain;
+        struct sampler other = {0};
+        float probs[50];
+        sampling_params_init(&plain);
+        plain.top_p = want;
+        plain.seed = b.p.seed;
+        assert_int_equal(sampler_init(&other, b.n_vocab, NULL), 0);
+        sampler_begin(&other, &plain, 0, NULL, 0, NULL, 0, NULL);
+        sampler_probabilities(&other, &b.w, b.logits, probs, NULL);
+        assert_memory_equal(probs, b.probs, sizeof probs);
+        sampler_release(&other);
+        if (i == 9) break;
+        want = ids[i] == 7 ? 0.9f : fmaxf(want * 0.7f, 0.3f);
+        begin(NULL, 0, (int32_t[]){7, 4}, 2); // begins again from its record
+        for (int k = 0; k <= i; k++) sampler_accept(&b.s, ids[k]);
+    }
+    assert_true(want == 0.9f * 0.7f);
 }
 
 // --- what cannot be drawn from -------------------------------------------------------------------
@@ -262,6 +319,8 @@ int main(void) {
         cmocka_unit_test(test_count_penalties_alone),
         cmocka_unit_test(test_min_tokens),
         cmocka_unit_test(test_bad_words),
+        cmocka_unit_test(test_stop_words),
+        cmocka_unit_test(test_top_p_decay),
         cmocka_unit_test(test_broken_logits),
         cmocka_unit_test(test_nothing_left),
         cmocka_unit_test(test_penalty_overflow),

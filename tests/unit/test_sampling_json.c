@@ -23,15 +23,18 @@ static struct turn_sampling fresh(void) {
 static void takes_every_key(void **state) {
     struct turn_sampling s = fresh();
     struct err err = {0};
-    int rc = sampling_json_apply(&s,
-                                 "{\"temperature\":0.7,\"top_k\":40,\"top_p\":0.9,\"min_p\":0.05,"
-                                 "\"repetition_penalty\":1.1,\"presence_penalty\":-1,"
-                                 "\"frequency_penalty\":2,\"seed\":\"18446744073709551615\",\"max_"
-                                 "tokens\":5,\"min_tokens\":1,\"stop\":[\"a\",\"bc\"],"
-                                 "\"logit_bias\":{\"7\":-100,\"999\":3.5},\"ignore_eos\":true,"
-                                 "\"logprobs\":true,\"top_logprobs\":20,"
-                                 "\"deadline_ms\":1500,\"bad_words\":[[1,2],[3]],\"unknown\":1}",
-                                 VOCAB, &err);
+    int rc =
+        sampling_json_apply(&s,
+                            "{\"temperature\":0.7,\"top_k\":40,\"top_p\":0.9,\"min_p\":0.05,"
+                            "\"repetition_penalty\":1.1,\"presence_penalty\":-1,"
+                            "\"frequency_penalty\":2,\"seed\":\"18446744073709551615\",\"max_"
+                            "tokens\":5,\"min_tokens\":1,\"stop\":[\"a\",[9],\"bc\"],"
+                            "\"top_p_decay\":0.9,\"top_p_min\":0.25,\"top_p_reset_ids\":3,"
+                            "\"start_id\":4,"
+                            "\"logit_bias\":{\"7\":-100,\"999\":3.5},\"ignore_eos\":true,"
+                            "\"logprobs\":true,\"top_logprobs\":20,"
+                            "\"deadline_ms\":1500,\"bad_words\":[[1,2],[3],\"no\"],\"unknown\":1}",
+                            VOCAB, &err);
     if (rc < 0) fail_msg("%s", err.text);
     const struct sampling_params *p = &s.params;
     assert_true(p->temperature == 0.7f && p->top_p == 0.9f && p->min_p == 0.05f &&
@@ -41,17 +44,27 @@ static void takes_every_key(void **state) {
     assert_int_equal(p->top_k, 40);
     assert_int_equal(p->max_tokens, 5);
     assert_int_equal(p->min_tokens, 1);
-    assert_int_equal(p->n_stop, 2);
-    assert_string_equal(p->stop[1], "bc");
+    assert_int_equal(p->stop.n_texts, 2);
+    assert_string_equal(sampling_word_text(&p->stop, 1), "bc");
+    assert_int_equal(p->stop.n_lists, 1);
+    assert_int_equal(p->stop.ids[0], 9);
     assert_int_equal(p->n_bias, 2);
     assert_int_equal(p->bias[0].id, 7);
     assert_true(p->bias[1].bias == 3.5f);
     assert_true(p->ignore_eos && p->logprobs);
     assert_int_equal(p->top_logprobs, 20);
     assert_int_equal(p->deadline_us, 1500000);
-    assert_int_equal(p->n_bad, 2);
-    assert_int_equal(p->bad[0][1], 2);
-    assert_int_equal(p->bad[1][1], -1);
+    assert_true(p->top_p_decay == 0.9f && p->top_p_min == 0.25f);
+    assert_int_equal(p->top_p_reset_ids, 3);
+    assert_int_equal(p->start_id, 4);
+    int32_t n;
+    assert_int_equal(p->bad_words.n_lists, 2);
+    assert_int_equal(sampling_word_ids(&p->bad_words, 0, &n)[1], 2);
+    assert_int_equal(n, 2);
+    assert_int_equal(*sampling_word_ids(&p->bad_words, 1, &n), 3);
+    assert_int_equal(n, 1);
+    assert_int_equal(p->bad_words.n_texts, 1);
+    assert_string_equal(sampling_word_text(&p->bad_words, 0), "no");
     assert_int_equal(sampling_params_check(p, VOCAB, &err), 0); // the engine agrees
 }
 
@@ -104,15 +117,15 @@ static void a_later_object_goes_over_an_earlier_one(void **state) {
                                          VOCAB, NULL),
                      0);
     assert_int_equal(s.params.top_k, 3);
-    assert_int_equal(s.params.n_stop, 1);
-    assert_string_equal(s.params.stop[0], "z");
+    assert_int_equal(s.params.stop.n_texts, 1);
+    assert_string_equal(s.params.stop.texts, "z");
     assert_int_equal(s.params.n_bias, 0);
     assert_int_equal(sampling_json_apply(&s, NULL, VOCAB, NULL), 0);
     assert_int_equal(sampling_json_apply(&s, "{\"stop\":[]}", VOCAB, NULL), 0);
-    assert_int_equal(s.params.n_stop, 0);
+    assert_int_equal(s.params.stop.n_texts, 0);
 }
 
-// Layers on their own and the same objects applied one after the other come to the same.
+// Merging the layers gives the same as applying their objects one after the other.
 static void layers_lie_over_each_other(void **state) {
     static const char *const layers[] = {
         "{\"temperature\":0.5,\"seed\":7,\"stop\":[\"a\",\"b\"],\"deadline_ms\":9,\"ignore_eos\":"
@@ -135,13 +148,13 @@ static void layers_lie_over_each_other(void **state) {
     assert_string_equal(a, b);
     assert_int_equal(one.set, layered.set);
     assert_true(layered.params.has_seed && layered.params.temperature == 1);
-    assert_int_equal(layered.params.n_stop, 0);
+    assert_int_equal(layered.params.stop.n_texts, 0);
     assert_int_equal(layered.params.bias[0].id, 9);
     free(a);
     free(b);
 }
 
-// Only OpenAI's members are read, the newer name of one wins, and errors name the member.
+// Only OpenAI's members are read. Where a member has two names the newer one wins. Errors name it.
 static void reads_the_request_of_another_protocol(void **state) {
     static const char request[] =
         "{\"model\":\"m\",\"temperature\":0.5,\"top_k\":3,\"seed\":7,\"stop\":\"x\","
@@ -192,7 +205,14 @@ static void refuses_and_names_the_key(void **state) {
         {"{\"stop\":\"\"}", "stop"},
         {"{\"stop\":5}", "stop"},
         {"{\"stop\":[\"a\",5]}", "stop"},
-        {"{\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", "stop"},
+        {"{\"stop\":[[]]}", "stop"},
+        {"{\"stop\":[[1,\"a\"]]}", "stop"},
+        {"{\"stop\":{\"a\":1}}", "stop"},
+        {"{\"top_p_decay\":0}", "top_p_decay"},
+        {"{\"top_p_decay\":1.1}", "top_p_decay"},
+        {"{\"top_p_min\":0}", "top_p_min"},
+        {"{\"top_p_reset_ids\":-2}", "top_p_reset_ids"},
+        {"{\"start_id\":-2}", "start_id"},
         {"{\"logit_bias\":[1]}", "logit_bias"},
         {"{\"logit_bias\":{\"1000\":1}}", "logit_bias"},
         {"{\"logit_bias\":{\"-1\":1}}", "logit_bias"},
@@ -204,8 +224,11 @@ static void refuses_and_names_the_key(void **state) {
         {"{\"bad_words\":[[]]}", "bad_words"},
         {"{\"bad_words\":[[1000]]}", "bad_words"},
         {"{\"bad_words\":[[0.5]]}", "bad_words"},
-        {"{\"bad_words\":[[1,2,3,4,5,6,7,8,9]]}", "bad_words"},
+        {"{\"bad_words\":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,"
+         "27,28,29,30,31,32,33]]}",
+         "bad_words"},
         {"{\"bad_words\":[1]}", "bad_words"},
+        {"{\"bad_words\":[\"\"]}", "bad_words"},
         {"{\"ignore_eos\":1}", "ignore_eos"},
         {"{\"logprobs\":\"yes\"}", "logprobs"},
         {"{\"top_logprobs\":21}", "top_logprobs"},
@@ -224,11 +247,15 @@ static void refuses_and_names_the_key(void **state) {
 static void refuses_what_is_too_long_or_too_many(void **state) {
     struct turn_sampling s = fresh();
     char json[16384] = "{\"stop\":\"";
-    memset(json + 9, 'x', SAMPLING_STOP_BYTES);
-    strcpy(json + 9 + SAMPLING_STOP_BYTES, "\"}");
+    memset(json + 9, 'x', SAMPLING_WORD_BYTES);
+    strcpy(json + 9 + SAMPLING_WORD_BYTES, "\"}");
     assert_int_equal(sampling_json_apply(&s, json, VOCAB, NULL), E_INVAL);
-    strcpy(json + 9 + SAMPLING_STOP_BYTES - 1, "\"}");
+    strcpy(json + 9 + SAMPLING_WORD_BYTES - 1, "\"}");
     assert_int_equal(sampling_json_apply(&s, json, VOCAB, NULL), 0);
+    strcpy(json, "{\"stop\":[");
+    for (int i = 0; i <= SAMPLING_MAX_WORDS; i++) strcat(json, i ? ",\"x\"" : "\"x\"");
+    strcat(json, "]}");
+    assert_int_equal(sampling_json_apply(&s, json, VOCAB, NULL), E_INVAL);
     strcpy(json, "{\"logit_bias\":{");
     for (int i = 0; i <= SAMPLING_MAX_BIAS; i++) {
         char item[32];

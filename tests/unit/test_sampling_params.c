@@ -36,7 +36,8 @@ static void test_defaults(void **state) {
     assert_true(p.top_k == 0 && p.min_p == 0 && p.presence_penalty == 0 &&
                 p.frequency_penalty == 0);
     assert_true(!p.has_seed && !p.ignore_eos && p.max_tokens == 0 && p.min_tokens == 0);
-    assert_true(p.n_bias == 0 && p.n_stop == 0 && p.n_bad == 0 && p.top_logprobs == 0);
+    assert_true(p.n_bias == 0 && p.stop.n_texts == 0 && p.stop.n_lists == 0 &&
+                p.bad_words.n_lists == 0 && p.top_logprobs == 0);
 }
 
 struct float_field {
@@ -106,41 +107,96 @@ static void test_bias(void **state) {
     p = defaults(), p.n_bias = SAMPLING_MAX_BIAS + 1, refuses(&p, "logit biases");
 }
 
-static void test_stop(void **state) {
+// Entries are read back as they were added. An empty one, a long one or one too many changes
+// nothing.
+static void test_words_are_packed(void **state) {
     struct sampling_params p = defaults();
-    p.n_stop = SAMPLING_MAX_STOP;
-    for (int i = 0; i < SAMPLING_MAX_STOP; i++) {
-        memset(p.stop[i], 'x', SAMPLING_STOP_BYTES);
-        p.stop[i][SAMPLING_STOP_BYTES - 1] = 0;
-    }
+    struct sampling_words *w = &p.stop;
+    char text[SAMPLING_WORD_BYTES + 1];
+    int32_t ids[SAMPLING_WORD_TOKENS + 1], n;
+    memset(text, 'x', sizeof text);
+    for (int i = 0; i <= SAMPLING_WORD_TOKENS; i++) ids[i] = i;
+    assert_int_equal(sampling_words_add_text(w, "stop", text, SAMPLING_WORD_BYTES - 1, NULL), 0);
+    assert_int_equal(sampling_words_add_text(w, "stop", "ab", 2, NULL), 0);
+    assert_int_equal(sampling_words_add_ids(w, "stop", ids, SAMPLING_WORD_TOKENS, NULL), 0);
+    assert_int_equal(sampling_words_add_ids(w, "stop", ids + 5, 2, NULL), 0);
+    const struct sampling_words before = *w;
+    const struct {
+        const char *text;
+        size_t len;
+    } wrong[] = {{"", 0}, {text, SAMPLING_WORD_BYTES}, {"a\0b", 3}};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(sampling_words_add_text(w, "stop", wrong[i].text, wrong[i].len, NULL),
+                         E_INVAL);
+    assert_int_equal(sampling_words_add_ids(w, "stop", ids, 0, NULL), E_INVAL);
+    assert_int_equal(sampling_words_add_ids(w, "stop", ids, SAMPLING_WORD_TOKENS + 1, NULL),
+                     E_INVAL);
+    assert_memory_equal(w, &before, sizeof before);
     accepts(&p);
-    p.stop[2][SAMPLING_STOP_BYTES - 1] = 'x'; // not terminated
-    refuses(&p, "stop[2]");
-    p.stop[2][0] = 0;
-    refuses(&p, "stop[2]");
-    p = defaults(), p.n_stop = -1, refuses(&p, "stop strings");
-    p = defaults(), p.n_stop = SAMPLING_MAX_STOP + 1, refuses(&p, "stop strings");
+    assert_int_equal(strlen(sampling_word_text(w, 0)), SAMPLING_WORD_BYTES - 1);
+    assert_string_equal(sampling_word_text(w, 1), "ab");
+    assert_memory_equal(sampling_word_ids(w, 0, &n), ids, sizeof ids - sizeof *ids);
+    assert_int_equal(n, SAMPLING_WORD_TOKENS);
+    assert_int_equal(sampling_word_ids(w, 1, &n)[1], 6);
+    assert_int_equal(n, 2);
 }
 
-static void test_bad_words(void **state) {
+static void test_words_are_bounded(void **state) {
     struct sampling_params p = defaults();
-    p.n_bad = 2;
-    p.bad[0][0] = 0;
-    for (int i = 0; i < SAMPLING_BAD_TOKENS; i++) p.bad[1][i] = N_VOCAB - 1;
+    struct sampling_words *w = &p.bad_words;
+    struct err err = {0};
+    int32_t ids[SAMPLING_WORD_TOKENS] = {0};
+    char text[SAMPLING_WORD_BYTES];
+    int n = 0;
+    memset(text, 'x', sizeof text);
+    while (sampling_words_add_ids(w, "bad_words", ids, 1, &err) == 0) n++;
+    assert_int_equal(n, SAMPLING_MAX_WORDS);
+    assert_non_null(strstr(err.text, "bad_words"));
+    n = 0;
+    while (sampling_words_add_text(w, "bad_words", "a", 1, NULL) == 0) n++;
+    assert_int_equal(n, SAMPLING_MAX_WORDS);
     accepts(&p);
-    p.bad[1][3] = N_VOCAB, refuses(&p, "bad_words[1]");
-    p.bad[1][3] = -2, refuses(&p, "bad_words[1]");
-    p.bad[1][3] = -1, refuses(&p, "bad_words[1]"); // tokens behind the padding
-    p = defaults(), p.n_bad = 1, refuses(&p, "bad_words[0]");
-    p = defaults(), p.n_bad = -1, refuses(&p, "bad words");
-    p = defaults(), p.n_bad = SAMPLING_MAX_BAD + 1, refuses(&p, "bad words");
+    p = defaults(), n = 0;
+    while (sampling_words_add_ids(w, "bad_words", ids, SAMPLING_WORD_TOKENS, NULL) == 0) n++;
+    assert_int_equal(n, SAMPLING_LISTS_TOKENS / SAMPLING_WORD_TOKENS);
+    n = 0;
+    while (sampling_words_add_text(w, "bad_words", text, sizeof text - 1, NULL) == 0) n++;
+    assert_int_equal(n, SAMPLING_TEXTS_BYTES / SAMPLING_WORD_BYTES);
+    accepts(&p);
+}
+
+static void test_broken_words(void **state) {
+    struct sampling_params p = defaults();
+    struct sampling_words *w = &p.bad_words;
+    w->n_lists = 2;
+    w->list_ends[0] = 1;
+    w->list_ends[1] = 4;
+    for (int i = 1; i < 4; i++) w->ids[i] = N_VOCAB - 1;
+    accepts(&p);
+    w->ids[3] = N_VOCAB, refuses(&p, "bad_words[1]");
+    w->ids[3] = -1, refuses(&p, "bad_words[1]");
+    w->ids[3] = 0, w->list_ends[0] = 4, refuses(&p, "bad_words"); // the second is empty
+    w->list_ends[0] = 5, refuses(&p, "bad_words");                // its end runs backwards
+    w->list_ends[0] = 1, w->list_ends[1] = 2 + SAMPLING_WORD_TOKENS, refuses(&p, "bad_words");
+    w->list_ends[1] = UINT16_MAX, refuses(&p, "bad_words");
+    p = defaults(), w->n_lists = -1, refuses(&p, "bad_words");
+    p = defaults(), w->n_lists = SAMPLING_MAX_WORDS + 1, refuses(&p, "bad_words");
+    p = defaults(), w->n_texts = -1, refuses(&p, "bad_words");
+    p = defaults(), w->n_texts = 1, w->text_ends[0] = 3;
+    strcpy(w->texts, "ab");
+    accepts(&p);
+    w->texts[2] = 'c', refuses(&p, "bad_words"); // not terminated
+    strcpy(w->texts, "a");
+    refuses(&p, "bad_words"); // ends before its end
+    w->text_ends[0] = 1, w->texts[0] = 0, refuses(&p, "bad_words");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_floats),
-        cmocka_unit_test(test_integers), cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_stop),     cmocka_unit_test(test_bad_words),
+        cmocka_unit_test(test_defaults),         cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_integers),         cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_words_are_packed), cmocka_unit_test(test_words_are_bounded),
+        cmocka_unit_test(test_broken_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static const struct sampling_row *row(int i) {
 }
 
 static bool is_list(const struct sampling_row *r) {
-    return r->type == SAMPLING_STRINGS || r->type == SAMPLING_BIASES || r->type == SAMPLING_WORDS;
+    return r->type == SAMPLING_BIASES || r->type == SAMPLING_WORDS;
 }
 
 static void rows_are_whole(void **state) {
@@ -81,7 +81,7 @@ static void ini_file_has_each_row(void **state) {
 static void each_setting_arrives(void **state) {
     struct serve_config c;
     struct err err = {0};
-    assert_int_equal(config_init(serve_config_table(), &c, &err), 0);
+    assert_int_equal(serve_config_init(&c, &err), 0);
     for (int i = 0; i < n_sampling_rows; i++) {
         if (!(row(i)->places & SAMPLING_SERVER)) continue;
         struct sampling_params before, after;
@@ -119,10 +119,11 @@ static const char *text_of(const cJSON *item, const char *key) {
 
 static void hello_has_each_row(void **state) {
     struct engine_info info = {.model_name = "m", .family = "llama", .backend = "cpu"};
-    struct protocol_hello hello = {.engine = &info};
+    struct served_model served = {.name = "m", .info = &info};
+    struct protocol_hello hello = {.models = &served};
     struct buf out;
-    sampling_params_init(&hello.sampling);
-    hello.sampling.temperature = 0.7f;
+    sampling_params_init(&served.sampling);
+    served.sampling.temperature = 0.7f;
     buf_init(&out, 1 << 20);
     protocol_write_hello(&out, &hello, "");
     cJSON *frame = json_parse(out.data, out.len, &json_limits_message, NULL);
@@ -164,11 +165,16 @@ static void text_of_each_type(void **state) {
     assert_int_equal(apply("ignore_eos", "on", &s), 0);
     assert_true(s.params.ignore_eos);
     assert_int_equal(apply("stop", "5", &s), 0);
-    assert_string_equal(s.params.stop[0], "5");
+    assert_string_equal(s.params.stop.texts, "5");
+    assert_int_equal(apply("stop", "[x", &s), 0);
+    assert_string_equal(s.params.stop.texts, "[x");
+    assert_int_equal(apply("stop", "[\"a\",[7]]", &s), 0);
+    assert_string_equal(s.params.stop.texts, "a");
+    assert_int_equal(s.params.stop.ids[0], 7);
     assert_int_equal(apply("logit_bias", "{\"3\":-1}", &s), 0);
     assert_int_equal(s.params.bias[0].id, 3);
     assert_int_equal(apply("bad_words", "[[1,2]]", &s), 0);
-    assert_int_equal(s.params.bad[0][1], 2);
+    assert_int_equal(s.params.bad_words.ids[1], 2);
     assert_int_equal(apply("deadline_ms", "250", &s), 0);
     assert_int_equal(s.params.deadline_us, 250000);
 }
@@ -189,7 +195,7 @@ static void text_that_is_refused(void **state) {
         {"seed", " 1"},
         {"ignore_eos", "si"},
         {"logit_bias", "3"},
-        {"bad_words", "[[1]"},
+        {"bad_words", "[[-1]]"},
         {"deadline_ms", "1s"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

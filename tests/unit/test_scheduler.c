@@ -1,5 +1,5 @@
-// The policy, on tables of numbers: who is admitted, who gets how much of a step, who is evicted,
-// and that whatever comes in random order, everything admitted ends.
+// The policy, on tables of numbers: which turns are admitted, their shares of a step, which caches
+// are evicted; and in any order of events, every admitted turn ends.
 #include "engine/run/scheduler.h"
 #include "tests/random_walk.h"
 #include <setjmp.h>
@@ -78,7 +78,7 @@ static void test_admission_stops_at_max_running(void **state) {
     sched_leave(&s, &t[0]);
     assert_null(sched_admit(&s));
     sched_leave(&s, &t[1]);
-    sched_leave(&s, &t[1]); // twice does no harm
+    sched_leave(&s, &t[1]); // leaving twice does no harm
     sched_release(&s);
 }
 
@@ -133,7 +133,7 @@ static void test_prompts_share_the_budget(void **state) {
     struct sched_turn a, b, c;
     setup(8, 60, 100);
     start(&a, 1000);
-    start(&b, 10); // shorter than its part: the others get the rest
+    start(&b, 10); // needs less than its share: the others get the rest
     start(&c, 1000);
     int32_t n = sched_plan(&s, share);
     assert_int_equal(tokens_of(&b, n), 10);
@@ -192,7 +192,7 @@ static void test_owners_share_the_prompts_of_a_step(void **state) {
     sched_release(&s);
 }
 
-// --- turns that give way -------------------------------------------------------------------------
+// --- turns that are paused for others ------------------------------------------------------------
 
 static void test_a_newcomer_gets_a_place_of_the_greedy_owner(void **state) {
     struct sched_turn a[6], b[4];
@@ -209,15 +209,15 @@ static void test_a_newcomer_gets_a_place_of_the_greedy_owner(void **state) {
     assert_null(sched_victim(&s));
     assert_int_equal(s.n_paused[ENGINE_INTERACTIVE], 1);
     sched_leave(&s, &b[0]);
-    assert_ptr_equal(sched_admit(&s), &a[3]); // before those that never ran
+    assert_ptr_equal(sched_admit(&s), &a[3]); // a paused turn goes before those that never ran
     assert_int_equal(s.n_paused[ENGINE_INTERACTIVE], 0);
     a[3].n_todo = 9;
     enqueue_as(&b[0], 1, 2, ENGINE_INTERACTIVE);
-    assert_ptr_equal(sched_victim(&s), &a[2]); // a[3] has not gone on yet
+    assert_ptr_equal(sched_victim(&s), &a[2]); // a[3] has not run since its pause
     sched_computed(&a[3], 1);
     assert_ptr_equal(sched_victim(&s), &a[3]);
     sched_leave(&s, &b[0]);
-    // Half of the places each, and no more moves.
+    // Each owner has half of the places, so no more turns are paused.
     for (int i = 0; i < 4; i++) enqueue_as(&b[i], 1, 3, ENGINE_INTERACTIVE);
     for (int i = 0; i < 2; i++) {
         sched_pause(&s, sched_victim(&s));
@@ -258,24 +258,25 @@ static void test_who_is_not_paused(void **state) {
     enqueue_as(&b, 1, 2, ENGINE_INTERACTIVE);
     assert_ptr_equal(sched_victim(&s), &a[0]); // only if there is no other
     sched_computed(&a[1], 4);
-    assert_int_equal(a[1].fair.owner->used, 0); // it has paid for these
+    assert_int_equal(a[1].fair.owner->used, 0); // these tokens were charged already
     assert_ptr_equal(sched_victim(&s), &a[1]);
     sched_release(&s);
 }
 
-static void test_idle_turns_give_way(void **state) {
+static void test_idle_turns_are_preempted(void **state) {
     struct sched_turn idle[4], a[2];
     setup(2, 64, 100);
     for (int i = 0; i < 3; i++) enqueue_as(&idle[i], 1, 1, ENGINE_IDLE);
     enqueue(&a[0], 1); // of the same owner
     assert_ptr_equal(sched_admit(&s), &a[0]);
-    assert_ptr_equal(sched_admit(&s), &idle[0]); // where no interactive turn waits
+    // An idle turn is admitted while no interactive turn waits
+    assert_ptr_equal(sched_admit(&s), &idle[0]);
     enqueue(&a[1], 1);
     assert_null(sched_admit(&s));
     assert_ptr_equal(sched_victim(&s), &idle[0]);
     sched_pause(&s, &idle[0]);
     assert_ptr_equal(sched_admit(&s), &a[1]);
-    assert_null(sched_victim(&s)); // interactive turns never give way to idle ones
+    assert_null(sched_victim(&s)); // interactive turns are never paused for idle ones
     enqueue_as(&idle[3], 1, 9, ENGINE_IDLE);
     assert_null(sched_victim(&s));
     sched_leave(&s, &a[0]);
@@ -318,6 +319,37 @@ static void test_idle_turns_get_a_small_part_of_a_step(void **state) {
     sched_leave(&s, &p);
     d.state = SCHED_WAIT; // its cache comes back: still one token
     assert_true(sched_plan(&s, share) <= 1);
+    sched_release(&s);
+}
+
+// A turn with n branches takes n places and has n rows in a step. Beside interactive turns it runs
+// only in steps for which it has saved up n rows.
+static void test_turns_with_branches(void **state) {
+    struct sched_turn wide = {.reserve = 1, .places = 3, .n_rows = 3}, a, b;
+    setup(4, 256, 100);
+    sched_enqueue(&s, &wide, 1);
+    assert_ptr_equal(sched_admit(&s), &wide);
+    wide.n_todo = 1;
+    start(&a, 1);
+    enqueue(&b, 1);
+    assert_null(sched_admit(&s)); // four places are taken
+    sched_computed(&wide, 1);
+    sched_computed(&a, 1);
+    assert_int_equal(sched_plan(&s, share), 2);
+    assert_int_equal(tokens_of(&wide, 2), 3);
+    sched_leave(&s, &wide);
+    assert_ptr_equal(sched_admit(&s), &b);
+    sched_leave(&s, &a);
+    sched_leave(&s, &b);
+    assert_int_equal(s.n_places, 0);
+    wide = (struct sched_turn){.reserve = 1, .places = 3, .n_rows = 40, .priority = ENGINE_IDLE};
+    sched_enqueue(&s, &wide, 1);
+    assert_ptr_equal(sched_admit(&s), &wide);
+    wide.state = SCHED_DECODE;
+    start_decoding(&a, 2, ENGINE_INTERACTIVE);
+    int rows = 0;
+    for (int step = 0; step < 400; step++) rows += tokens_of(&wide, sched_plan(&s, share));
+    assert_in_range(rows, 360, 400); // an idle turn's part is one row a step here
     sched_release(&s);
 }
 
@@ -379,6 +411,7 @@ static void test_everything_ends(void **state) {
 int main(void) {
     seed = 3;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_turns_with_branches),
         cmocka_unit_test(test_admission_is_fifo_and_within_the_blocks),
         cmocka_unit_test(test_admission_stops_at_max_running),
         cmocka_unit_test(test_decodes_go_first_and_do_not_use_the_budget),
@@ -390,7 +423,7 @@ int main(void) {
         cmocka_unit_test(test_a_newcomer_gets_a_place_of_the_greedy_owner),
         cmocka_unit_test(test_places_that_blocks_bound),
         cmocka_unit_test(test_who_is_not_paused),
-        cmocka_unit_test(test_idle_turns_give_way),
+        cmocka_unit_test(test_idle_turns_are_preempted),
         cmocka_unit_test(test_idle_turns_get_a_small_part_of_a_step),
         cmocka_unit_test(test_everything_ends),
     };

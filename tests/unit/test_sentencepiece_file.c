@@ -61,7 +61,7 @@ static void test_fields(void **state) {
     put_number(&trainer, 35, 1);
     put_bytes(&trainer, 44, "?", 1);
     put_bytes(&trainer, 46, "<b>", 3);
-    put_varint(&trainer, 10 << 3 | 5); // a float that nobody here asks for
+    put_varint(&trainer, 10 << 3 | 5); // a float that the reader skips
     buf_add(&trainer, "abcd", 4);
     put_varint(&trainer, 11 << 3 | 1);
     buf_add(&trainer, "abcdefgh", 8);
@@ -88,7 +88,7 @@ static void test_fields(void **state) {
     buf_release(&model);
 }
 
-// A model that is refused: what is put into its parts, and what the sentence says.
+// A model that is refused: bytes added to its parts, and a part of the error's sentence.
 struct refused {
     unsigned trainer_field;
     uint64_t trainer_value;
@@ -181,7 +181,7 @@ static void encode_some(struct tokenizer *t) {
     buf_release(&back);
 }
 
-// Cut short anywhere or changed anywhere, a file is refused with a sentence or works: never worse.
+// A file that is cut short or changed anywhere is refused with a sentence or works.
 static void test_damaged(void **state) {
     static const char *const paths[] = {"tests/fixtures/text/llama2_spm/tokenizer.model",
                                         "tests/fixtures/text/pieces_unigram/tokenizer.model",
@@ -195,13 +195,14 @@ static void test_damaged(void **state) {
         for (int i = 0; i < 150; i++) {
             struct tokenizer *t;
             size_t len = i % 3 ? file.len : (size_t)rand() % file.len, n = 1 + (size_t)rand() % 8;
-            char *copy = malloc(len + 1); // its own block, so that reading past it is found
+            // A block of its own, so that the sanitizer sees reads past its end
+            char *copy = malloc(len + 1);
             memcpy(copy, file.data, len);
             for (; i % 3 && n > 0; n--) copy[(size_t)rand() % len] = (char)rand();
             err = (struct err){0};
             if (tokenizer_open_model(&t, copy, len, &err) == 0) {
                 free(copy);
-                encode_some(t); // nothing of the file's bytes is still needed
+                encode_some(t); // the file's bytes are freed by now and no longer needed
                 tokenizer_close(t);
             } else {
                 free(copy);

@@ -1,5 +1,5 @@
-// What a sequence keeps from one turn to the next: the common prefix, no more, and nothing after a
-// change of window.
+// What a sequence keeps from one turn to the next: the common prefix only, and nothing if the
+// window changed.
 #include "engine/cache/sequence.h"
 #include "kvcache/check.h"
 #include <setjmp.h>

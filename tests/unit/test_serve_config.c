@@ -1,4 +1,5 @@
-// The table of settings: its defaults are good, and what several keys say together is checked.
+// The table of settings: the defaults are valid, and settings that contradict each other are
+// refused.
 #include "engine/engine.h"
 #include "ws/serve_config.h"
 #include <setjmp.h>
@@ -13,7 +14,7 @@ static struct serve_config c;
 static struct err err;
 
 static int set_up(void **state) {
-    assert_int_equal(config_init(serve_config_table(), &c, &err), 0);
+    assert_int_equal(serve_config_init(&c, &err), 0);
     assert_int_equal(config_set(serve_config_table(), &c, "model", "m", &err), 0);
     return 0;
 }
@@ -100,7 +101,7 @@ static void sampling_lies_over_the_model(void **state) {
     refused(E_INVAL, "temperature");
 }
 
-// What is not known is named, with what there is.
+// An unknown name is refused with a list of the known ones.
 static void number_formats_of_the_cache(void **state) {
     static const char *const known[] = {"auto", "f32", "f16", "bf16", "fp8", "int8"};
     for (int i = 0; i < 6; i++) {

@@ -1,5 +1,4 @@
-// One conversation by itself: the numbering of its events, titles, what may be told, and taking
-// back.
+// One conversation by itself: event numbers, titles, what clients may be told, and undoing.
 #include "sessions/title.h"
 #include "sessions/tree.h"
 #include "tests/unit/sessions_fixture.h"
@@ -28,7 +27,7 @@ static void numbers_have_no_gap_and_runs_are_joined(void **state) {
     assert_int_equal(event_log_seq(&l), 12);
     event_log_remove(&l, 8);
     assert_int_equal(event_log_seq(&l), 11);
-    assert_int_equal(l.n, 3); // the two runs are one
+    assert_int_equal(l.n, 3); // the two runs of deltas are merged into one
     assert_int_equal(event_log_find(&l, 11)->rec.n, 9);
     event_log_release(&l);
 }
@@ -42,12 +41,12 @@ static void lost_numbers_are_known_as_lost(void **state) {
     assert_false(event_log_is_lost(&l, 1)); // has what was committed
     assert_int_equal(event_log_find(&l, 5)->rec.at_ms, 5);
     for (int i = 2; i < 11; i++) assert_true(event_log_is_lost(&l, i));
-    assert_false(event_log_is_lost(&l, 11)); // no client saw more than the reserve
+    assert_false(event_log_is_lost(&l, 11)); // no client can have seen numbers beyond the reserve
     assert_false(event_log_is_lost(&l, 12));
     event_log_release(&l);
 }
 
-// Against the plainest form of the same: an array with one element for each number.
+// Compared with the simplest form: an array with one element for each number.
 static void the_numbering_against_a_plain_list(void **state) {
     enum { MAX = 4000 };
     static struct { int kind, turn, token; } plain[MAX];
@@ -120,7 +119,7 @@ static struct session *with_events(int n_deltas) {
 
 static void facts_wait_for_their_commit_and_deltas_for_their_numbers(void **state) {
     struct session *s = with_events(5);
-    s->safe_seq = INT64_MAX; // a delta waits for its number alone
+    s->safe_seq = INT64_MAX; // a delta needs only its reserved number, no commit
     assert_int_equal(session_tellable(s), 0);
     s->saved_seq = s->saved_reserved = 1;
     assert_int_equal(session_tellable(s), 1);

@@ -55,7 +55,7 @@ static void bad_openings_are_refused_and_leave_nothing(void **state) {
     fx_teardown();
 }
 
-// A protocol's decoder may let pass what the parameters' ranges do not.
+// The service checks the ranges of parameters itself: a decoder may let them pass.
 static void bad_sampling_is_refused_wherever_it_comes(void **state) {
     static struct turn_sampling bad;
     static const enum request_kind kinds[] = {REQUEST_OPEN, REQUEST_UPDATE, REQUEST_START};
@@ -153,7 +153,7 @@ static void a_slow_reader_gets_joined_deltas(void **state) {
     fx_run();
     struct follower *f = fx_follower(1, "s");
     f->last = 1;
-    assert_true(f->ready); // told once
+    assert_true(f->ready); // the ready event comes once
     fx.max_text = 10000;
     fx_take(1, f);
     assert_int_equal(f->n_deltas, 1);
@@ -163,7 +163,7 @@ static void a_slow_reader_gets_joined_deltas(void **state) {
     const char *text = fx_get(1, "s")->turns[0].text;
     assert_string_equal(text, f->turns[0].text);
     fx_attach(2, "s", 0);
-    fx.max_text = 1; // at least a token each
+    fx.max_text = 1; // each text has at least one token
     struct follower *g = fx_follower(2, "s");
     fx_take(2, g);
     assert_true(g->n_deltas > 25);
@@ -233,7 +233,7 @@ static void an_event_answers_its_own_request(void **state) {
     assert_int_equal(session_next_event(fx_session("s"), 2, 64, &e), 1);
     assert_string_equal(e.request_id, "theirs");
     sessions_client_gone(fx.ss, 2);
-    fx_close(2, "s", true); // by one who is not attached
+    fx_close(2, "s", true); // by a client that is not attached
     assert_int_equal(fx_last_answer()->kind, ANSWER_CLOSED);
     assert_true(fx_last_answer()->deleted);
     fx_teardown();
@@ -260,7 +260,8 @@ static void who_left_meanwhile_is_not_attached(void **state) {
     fx_teardown();
 }
 
-// The id is on disk already: the opener is told so, the others are not told that there is nothing.
+// The id is on disk already: the opener gets session_exists, and the waiting requests find that
+// session.
 static void what_waits_for_a_refused_opening_finds_the_older_session(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -304,7 +305,8 @@ static void lists_are_newest_first_in_pages_and_searched(void **state) {
     assert_int_equal(fx_list("green", 0, NULL)->n_sessions, 3);
     // Without accents, last word as a prefix
     assert_int_equal(fx_list("cafe tod", 0, NULL)->n_sessions, 2);
-    assert_int_equal(fx_list("caf today", 0, NULL)->n_sessions, 0); // only the last one
+    // Only the last word may be a prefix
+    assert_int_equal(fx_list("caf today", 0, NULL)->n_sessions, 0);
     assert_int_equal(fx_list("apples GREEN", 0, NULL)->n_sessions, 3);
     assert_int_equal(fx_list("weather open", 0, NULL)->n_sessions, 1); // title and words together
     assert_int_equal(fx_list("\"op*n\" OR NEAR( - !", 0, NULL)->n_sessions,

@@ -1,5 +1,5 @@
-// Closing and deleting: the turn that runs, the words that stay or go, who is told, and what comes
-// meanwhile.
+// Closing and deleting: the running turn, the texts that stay or go, the events for clients, and
+// requests that come meanwhile.
 #include "tests/unit/sessions_fixture.h"
 
 static void closing_ends_the_turn_and_keeps_the_words(void **state) {
@@ -51,7 +51,7 @@ static void deleting_takes_all_traces(void **state) {
     assert_int_equal(fx_answer_to("close")->kind, ANSWER_CLOSED);
     assert_null(fx_session("s"));
     assert_int_equal(fx.n_removed, 1);
-    // A slow reader still gets its last events, then the pointer is void.
+    // A slow reader still gets its last events. After that its pointer is no longer valid.
     struct follower *f = fx_follower(1, "s"), *g = fx_follower(2, "s");
     assert_false(f->gone);
     fx_take(1, f);
@@ -68,7 +68,7 @@ static void deleting_takes_all_traces(void **state) {
     fx_teardown(); // the words on the disk: test_store_tidy.c
 }
 
-// Who goes on without having taken the event that answers it is answered all the same.
+// A client that moves on before it took the event with its answer gets an answer nevertheless.
 static void what_jumps_over_an_event_does_not_lose_its_answer(void **state) {
     for (int how = 0; how < 3; how++) {
         fx_setup_memory();
@@ -83,7 +83,7 @@ static void what_jumps_over_an_event_does_not_lose_its_answer(void **state) {
         assert_int_equal(fx.answered[1], 1);
         assert_int_equal(fx_answer_to("q1")->kind, ANSWER_OPENED);
         assert_int_equal(fx.answered[2], 1);
-        // The same with an update, which is committed and told, and not taken.
+        // The same with an update whose event was committed and announced but not taken.
         fx_attach(1, "s", -1);
         r = fx_request(1, "q3"), behind = fx_request(1, "q4");
         ask_update(fx.ss, &r, "s", "title", NULL, -1);
@@ -128,7 +128,7 @@ static void what_comes_while_a_session_is_deleted_waits(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "old words");
     struct request r = fx_request(2, "delete");
-    ask_close(fx.ss, &r, "s", true); // on its way
+    ask_close(fx.ss, &r, "s", true); // its save is running
     fx_start_with(3, "s", "too late", NULL, true, "start");
     r = fx_request(3, "get");
     ask_get(fx.ss, &r, "s", false, 0, -1);

@@ -1,5 +1,5 @@
-// A disk that refuses and processes that die: what was acknowledged is there, what was refused is
-// not, and what only memory has is not lost while the process lives.
+// Disks that refuse and processes that die: acknowledged changes are there, refused ones are not,
+// and facts that only memory has are kept while the process lives.
 #include "tests/unit/sessions_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -70,16 +70,16 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     for (int i = 0; i < 60; i++) {
         clock_fake_advance(&fx.clock, 10000);
         fx_step();
-        if (f->turns[0].n_ids < 60) assert_int_equal(fx.n_stalled, 0); // nothing is held back
+        if (f->turns[0].n_ids < 60) assert_int_equal(fx.n_stalled, 0); // no delta was held back
     }
     assert_int_equal(f->turns[0].n_ids, 60); // deltas are sent, because their numbers are reserved
-    assert_false(f->turns[0].done);          // the end is not, before it is kept
+    assert_false(f->turns[0].done);          // the end is not sent before it is on disk
     assert_true(fx.n_stalled > 0);           // and waiting clients get the reason
     assert_memory_equal(fx.stalled, "s: ", 3);
     assert_true(fx.stalled[3]);
     assert_int_equal(sessions_n_running(fx.ss), 0);
     assert_int_equal(fx_get(1, "s")->turns[0].state, TURN_RUNNING);
-    fx_attach(2, "s", 0); // also who comes later
+    fx_attach(2, "s", 0); // a client that attaches later gets it too
     fx.n_stalled = 0;
     fx_advance(6000000);
     assert_true(fx.n_stalled >= 2);
@@ -150,12 +150,12 @@ static void a_delete_that_fails_can_be_asked_again(void **state) {
 
 // --- crashes -----------------------------------------------------------------
 
-// What the child tells the parent at once: that something has been acknowledged.
+// The child tells its parent at once that something has been acknowledged.
 struct ack {
     char what; // 'o'pened, 'a'ccepted, 'd'elta, 'e'nd
     int32_t session, turn;
     int64_t seq, n_ids;
-    char text[200]; // of the turn so far
+    char text[200]; // the turn's text so far
     char finish[16];
 };
 
@@ -203,10 +203,10 @@ static void child_works(int fd, unsigned seed) {
         sessions_poll(fx.ss); // the store may be at work: it is not waited for
         for (int s = 0; s < 2; s++) child_acks(fd, s, said[s]);
     }
-    _exit(7); // with whatever is under way
+    _exit(7); // with everything that is running
 }
 
-// The acks of one life against what the next one finds.
+// Compares what one process acknowledged with what the next one finds.
 static void check_acks(const struct ack *acks, int n, const struct seen_answer *found,
                        int session) {
     for (int i = 0; i < n; i++) {
@@ -283,7 +283,7 @@ static void crashes_lose_nothing_that_was_acknowledged(void **state) {
             fx_open();
         }
     }
-    assert_true(lost_runs > 0); // the case has been met
+    assert_true(lost_runs > 0); // the walk met this case
     fx_teardown();
 }
 
@@ -326,7 +326,7 @@ static void deltas_told_before_a_crash_are_not_told_twice(void **state) {
     fx_follower(4, "s")->last = fx_answer_to("attach")->seq;
     fx_turn(2, "s", "go on");
     assert_int_equal(fx_follower(2, "s")->turns[1].n_ids, 6);
-    fx_restart(); // and the same is read from the record
+    fx_restart(); // the restarted server knows it from the record
     fx_attach(2, "s", 0);
     assert_int_equal(fx_follower(2, "s")->n_lost, 1);
     fx_teardown();

@@ -75,10 +75,11 @@ static void many_turns_do_not_stay_in_memory(void **state) {
     assert_int_equal(s->n_turns, MANY);
     assert_in_range(n_full(s), HISTORY_TURNS, HISTORY_TURNS + 2);
     check_all_pages();
-    const struct seen_answer *a = page("s", 1000, 2500); // SEEN_TURNS of them are looked at
+    const struct seen_answer *a = page("s", 1000, 2500); // the test looks at SEEN_TURNS of them
     check_page(a, 1500, 1000, true);
     fx_settle();
-    assert_in_range(n_full(s), HISTORY_TURNS, HISTORY_TURNS + 2); // what was read has gone again
+    // Turns read for a page have left memory again
+    assert_in_range(n_full(s), HISTORY_TURNS, HISTORY_TURNS + 2);
     // Its first words are its title still.
     fx_update(1, "s", "Mine", NULL);
     fx_update(1, "s", "", NULL);
@@ -101,7 +102,7 @@ static void who_attaches_with_an_old_number_gets_all_of_it(void **state) {
     fx_run();
     check_page(fx_answer_to("behind"), 197, 3, true);
     struct follower *f = fx_follower(2, "s");
-    f->last = 1;                                    // where the second one put it
+    f->last = 1;                                    // set back to what the second attach asked for
     assert_int_equal(n_full(fx_session("s")), 401); // it has yet to be told
     fx_take(2, f);
     assert_int_equal(f->last, event_log_seq(&fx_session("s")->events));

@@ -1,11 +1,11 @@
-// Memory that runs out at any one allocation: what was asked is refused with a sentence, nothing
-// that was said is lost, and the service goes on.
+// Memory runs out at any one allocation: the request is refused with a sentence, no delivered event
+// is lost, and the service continues.
 #include "tests/unit/alloc_faults.h"
 #define fake_realloc __real_realloc
 #include "tests/unit/sessions_fixture.h"
 
 static int n_requests;
-static int64_t fault; // the one under test, for messages
+static int64_t fault; // which allocation fails, for messages
 
 static struct request ask(uint64_t client) {
     char id[16];
@@ -44,7 +44,8 @@ static void set_up(void) {
     memset(fx.answered, 0, sizeof fx.answered);
     n_requests = 0;
     fx_follower(1, "old"), fx_follower(2, "old"), fx_follower(1, "new");
-    fx_follower(1, "old")->last = fx_follower(2, "old")->last = -1; // they attach to what is live
+    // They attach to live events only
+    fx_follower(1, "old")->last = fx_follower(2, "old")->last = -1;
 }
 
 static void check(void) {
@@ -96,7 +97,8 @@ static void one_allocation_of_the_store_fails(void **state) {
     assert_in_range(sweep(true, 1, 1), 20, 5000);
 }
 
-// Pages of turns that must be read: the page, or an error; never a page with holes.
+// Pages of turns that must be read: the answer is the whole page or an error, never a page with
+// gaps.
 static void reading_older_turns_without_memory(void **state) {
     char id[16];
     fx_settings(":memory:");

@@ -17,7 +17,8 @@ static struct {
     bool accepted[SESSIONS][SEEN_TURNS];
     int n_requests;
     uint64_t asker[FX_REQUESTS];
-    bool excused[FX_REQUESTS]; // its client left, or moved its cursor over the event that answered
+    // No answer is expected: its client left or skipped the event with the answer
+    bool excused[FX_REQUESTS];
     bool full;
     int n_accepted, n_restarts, n_refused, n_resets;
 } m;
@@ -56,7 +57,7 @@ static void note_answer(const struct seen_answer *a) {
     if (a->kind == ANSWER_ERROR) m.n_refused++;
     if (a->kind == ANSWER_ATTACHED || a->kind == ANSWER_STATE) m.n_resets += a->reset;
     if (a->kind == ANSWER_STATE &&
-        a->request_id[0] == 'q') { // asked with attach: this is what it knows now
+        a->request_id[0] == 'q') { // answers attach: this is what the client knows now
         struct follower *f = fx_follower(a->client, a->session_id);
         memset(f->turns, 0, sizeof f->turns);
         f->last = a->seq;
@@ -216,7 +217,7 @@ static void check_session(int s) {
             assert_true(f->turns[t].done);
         }
     }
-    if (fx_session(m.id[s])) check_log(fx_session(m.id[s])); // unless it has left memory again
+    if (fx_session(m.id[s])) check_log(fx_session(m.id[s])); // if it is still in memory
 }
 
 static void check_all(void) {

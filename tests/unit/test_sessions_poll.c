@@ -1,5 +1,5 @@
-// What one look of the net thread does: tokens before all else, commits of many sessions together,
-// their answers in pieces. And how long a token has waited, as its reader is told.
+// One poll of the net thread: tokens come first, many sessions are committed together, and their
+// answers are taken in pieces. Also the time that a token waited before it was read.
 #include "tests/unit/sessions_fixture.h"
 
 #define N 40
@@ -59,7 +59,7 @@ static void tokens_of_many_sessions_are_one_commit(void **state) {
     fx_teardown();
 }
 
-// When all answers of such a commit wait, they do not come before a token that was drawn.
+// When all answers of such a commit wait, a token that was drawn meanwhile goes before them.
 static void tokens_come_before_the_rest_of_the_answers(void **state) {
     start_turns(100000);
     struct follower *f = fx_follower(2, id_of(0));
@@ -83,7 +83,7 @@ static void tokens_come_before_the_rest_of_the_answers(void **state) {
         assert_int_equal(f->last, last + 1);
         size_t left = store_n_waiting(fx.ss->store);
         assert_true(n - left <= 8);
-        if (left > 0) assert_int_equal(next, 0); // there is more: at once
+        if (left > 0) assert_int_equal(next, 0); // the next poll is due at once if answers are left
         n = left;
         polls++;
     }
@@ -105,7 +105,7 @@ static void a_delta_says_when_its_token_was_drawn(void **state) {
         if (f->n_deltas > 0) assert_int_equal(f->last_drawn_us, fake.time_us);
     }
     assert_true(f->n_deltas > 20);
-    // Who comes later has waited for none of those that were there.
+    // Tokens drawn before a client attached do not count as its waiting time.
     clock_fake_advance(&fx.clock, 10);
     struct follower *late = fx_follower(2, "s");
     fx_attach(2, "s", 0);

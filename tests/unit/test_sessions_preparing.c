@@ -91,12 +91,12 @@ static void requests_keep_their_order(void **state) {
 
 static void a_queued_turn_is_prepared_when_its_time_comes(void **state) {
     say("hello", "q1", false);
-    say(words, "q2", true); // refused now if it did not fit
+    say(words, "q2", true); // it fits, or it would be refused now
     arrive();
     assert_int_equal(fx_answer_to("q2")->kind, ANSWER_ACCEPTED);
     assert_true(turn(1)->queued);
     for (int i = 0; fx_session("s")->turns[1]->state == TURN_QUEUED && i < 20; i++) fx_step();
-    // The log ends with other tokens than when it was queued.
+    // The log has other last tokens than when the turn was queued.
     assert_int_equal(fx_session("s")->turns[1]->state, TURN_PREPARING);
     assert_int_equal(fx_get(2, "s")->turns[1].state, TURN_QUEUED);
     say("behind it", "q3", true);
@@ -136,7 +136,7 @@ static void a_cancel_does_not_wait_for_the_worker(void **state) {
     assert_string_equal(turn(0)->finish, "cancelled");
     assert_int_equal(fake.n_submitted, 0);
     while (workers_outstanding(pool, (uint64_t)1 << 63 | (uint64_t)fx_session("s")->rec.key))
-        workers_poll(pool); // the result of the worker finds no taker
+        workers_poll(pool); // the worker's result is dropped: its turn was cancelled
     say("again", "q2", false);
     fx_run();
     assert_string_equal(turn(1)->finish, "length");
@@ -208,10 +208,10 @@ static void and_the_workers_before_the_service(void **state) {
 static void what_cannot_fit_is_refused(void **state) {
     char *huge = malloc(40001);
     memset(huge, 'b', 40000), huge[40000] = '\0';
-    say(huge, "q1", false); // by the tokens that the worker counts
+    say(huge, "q1", false); // refused by the number of tokens that the worker counts
     arrive();
     assert_string_equal(fx_answer_to("q1")->code, "session_full");
-    fake.info.longest_token = 2; // by its bytes, before a worker sees them
+    fake.info.longest_token = 2; // refused by its bytes, before a worker gets it
     say(huge, "q2", false);
     assert_string_equal(fx_answer_to("q2")->code, "session_full");
     memset(huge, ' ', 39000); // a template may trim
@@ -261,7 +261,7 @@ static void an_import_is_read_by_a_worker(void **state) {
     ask_import(fx.ss, &r, file, strlen(file));
     r = fx_request(1, "bad");
     ask_import(fx.ss, &r, "{}", 2);
-    memset(file, 'x', strlen(file)); // it was copied
+    memset(file, 'x', strlen(file)); // the request must have its own copy
     arrive();
     assert_int_equal(fx_answer_to("in")->kind, ANSWER_IMPORTED);
     assert_string_equal(fx_answer_to("bad")->code, "invalid");

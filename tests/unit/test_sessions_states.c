@@ -1,5 +1,5 @@
-// The rules of sessions/README.md for unused sessions: eviction when idle and under pressure, leaving
-// memory and being read again, preparation while a user types.
+// The rules of sessions/README.md for unused sessions: eviction when idle and under pressure,
+// leaving memory and being read again, preparation while a user types.
 #include "tests/unit/sessions_fixture.h"
 
 static void idle_sessions_lose_their_cache_and_come_back(void **state) {
@@ -19,7 +19,7 @@ static void idle_sessions_lose_their_cache_and_come_back(void **state) {
     assert_int_equal(f->turns[1].numbers.source, CACHE_KEPT);
     fx_advance(59900000); // from the end of the turn
     assert_int_equal(f->count[EVENT_EVICTED], 0);
-    assert_true(sessions_poll(fx.ss) <= 100000); // and poll says when
+    assert_true(sessions_poll(fx.ss) <= 100000); // poll returns when it is due
     fx_advance(100000);
     assert_int_equal(f->count[EVENT_EVICTED], 1);
     assert_string_equal(f->last_reason, "idle");
@@ -88,7 +88,7 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     assert_int_equal(HASH_CNT(by_name, fx.ss->by_name), 3);
     assert_null(fx_session("s0"));
     assert_non_null(fx_session("s7"));
-    fx_get(1, "s5"); // used: s6 goes first
+    fx_get(1, "s5"); // s5 is used now, so s6 is evicted first
     fx_get(1, "s0");
     fx_settle();
     assert_null(fx_session("s6"));
@@ -125,7 +125,7 @@ static void followed_sessions_leave_memory_too(void **state) {
     fx.ss->o.max_resident_sessions = 1;
     fx_advance(1000000);
     assert_int_equal(HASH_CNT(by_key, fx.ss->by_key), 1);
-    assert_int_equal(fx_session("s0")->life, LIFE_STUB);
+    assert_int_equal(fx_session("s0")->life, LIFE_UNLOADED);
     assert_null(fx_session("s0")->turns);
     assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 3);
     int n_done = fx_follower(2, "s0")->count[EVENT_DONE];
@@ -134,11 +134,11 @@ static void followed_sessions_leave_memory_too(void **state) {
     assert_int_equal(fx_follower(1, "s0")->turns[1].done, true);
     assert_int_equal(fx_follower(2, "s0")->count[EVENT_DONE], n_done + 1);
     assert_string_equal(fx_follower(2, "s0")->turns[1].text, fx_follower(1, "s0")->turns[1].text);
-    // The last client takes the stub along.
+    // The last client takes the entry along.
     fx_advance(1000000);
     fx_turn(1, "s2", "more");
     fx_advance(1000000);
-    assert_int_equal(fx_session("s0")->life, LIFE_STUB);
+    assert_int_equal(fx_session("s0")->life, LIFE_UNLOADED);
     sessions_client_gone(fx.ss, 1);
     fx_settle();
     assert_non_null(fx_session("s0"));
@@ -150,7 +150,7 @@ static void followed_sessions_leave_memory_too(void **state) {
     fx_attach(1, "s1", 0);
     fx_attach(1, "s2", 0);
     fx_advance(1000000);
-    assert_int_equal(fx_session("s1")->life, LIFE_STUB);
+    assert_int_equal(fx_session("s1")->life, LIFE_UNLOADED);
     fx_close(3, "s1", true);
     assert_true(fx_follower(1, "s1")->deleted && fx_follower(1, "s1")->gone);
     assert_null(fx_session("s1"));
@@ -169,8 +169,8 @@ static void leaving_memory_costs_no_other_session_its_cache(void **state) {
     fx_teardown();
 }
 
-// Of caches: a session that is closed or deleted has none any more, also where it happened while no
-// server could remove it.
+// A closed or deleted session has no cache file: what no server removed then, the next start
+// removes.
 static void files_go_with_their_sessions(void **state) {
     static const char *const ids[] = {"live", "closed", "deleted"};
     static char names[3][SESSION_LASTING_BYTES];

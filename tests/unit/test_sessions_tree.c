@@ -42,7 +42,7 @@ static void what_is_said_later_follows_the_head(void **state) {
     assert_int_equal(f->n_events, before);
     assert_int_equal(fx_answer_to("there")->kind, ANSWER_REWOUND);
     assert_int_equal(fx_answer_to("there")->seq, 0);
-    rewind_to(2, "s", 1, false, "outside"); // not attached: the same as an answer
+    rewind_to(2, "s", 1, false, "outside"); // not attached: it gets an answer instead of an event
     fx_settle();
     assert_int_equal(fx_answer_to("outside")->kind, ANSWER_REWOUND);
     assert_true(fx_answer_to("outside")->seq > 0);
@@ -111,14 +111,14 @@ static void what_cannot_be_is_refused(void **state) {
     assert_int_equal(s->head, TURN_NONE);
     assert_int_equal(s->n_turns, 2);
     check_tree("s");
-    say_after("s", TURN_HEAD, "fits", "ok"); // there is room on this one
+    say_after("s", TURN_HEAD, "fits", "ok"); // this path has room
     fx_run();
     assert_int_equal(fx_answer_to("ok")->kind, ANSWER_ACCEPTED);
     fx_close(1, "s", false);
     rewind_to(1, "s", 0, false, "closed");
     fx_settle();
     assert_string_equal(fx_answer_to("closed")->code, "session_closed");
-    fork_at("s", TURN_HEAD, "t", NULL); // but what it says can be gone on with elsewhere
+    fork_at("s", TURN_HEAD, "t", NULL); // but its text can be continued in another session
     fx_settle();
     assert_int_equal(fx_session("t")->n_turns, 1);
     fx_teardown();
@@ -166,7 +166,7 @@ static void asking_again_keeps_what_was_asked_for(void **state) {
     fx_run();
     again("s", 1, "{\"temperature\":0.25,\"seed\":\"8\"}", "b");
     fx_run();
-    again("s", TURN_HEAD, NULL, "b"); // said again: the same turn
+    again("s", TURN_HEAD, NULL, "b"); // the same request again: the same turn
     fx_settle();
     const struct session *s = fx_session("s");
     assert_int_equal(s->n_turns, 3);
@@ -217,8 +217,8 @@ static void the_system_prompt_comes_once_on_every_path(void **state) {
 
 // --- forks -------------------------------------------------------------------
 
-// Whatever a turn's row has, its copy has too, but for what says where it stands. So a column that
-// a later schema adds is not forgotten.
+// A copied turn's row equals the original but for the columns that place it. Comparing all columns
+// makes sure that a column of a later schema is copied too.
 static void check_copied_row(int64_t from_turn, const char *to, int64_t to_turn) {
     static const char *const own[] = {"key",       "session",  "turn",      "parent",
                                       "seq_first", "seq_last", "request_id"};
@@ -311,7 +311,7 @@ static void a_fork_is_a_session_of_its_own(void **state) {
     fork_at("t", TURN_HEAD, "t", "taken");
     fx_settle();
     assert_string_equal(fx_answer_to("taken")->code, "session_exists");
-    // An id that only the disk has.
+    // An id that is on disk but not in memory.
     fx_open_session(1, "u");
     fx_restart();
     fork_at("t", TURN_HEAD, "u", "taken2");
@@ -320,7 +320,7 @@ static void a_fork_is_a_session_of_its_own(void **state) {
     fx_teardown();
 }
 
-// A crash behind a fork while its first turn runs: numbers of copied turns were never told.
+// A crash while the first turn after a fork runs: no client was told numbers of the copied turns.
 static void a_cut_off_turn_of_a_fork_is_found_again(void **state) {
     char path[300];
     struct store_db db;

@@ -1,13 +1,13 @@
-// The tree of turns where things fail: a crash leaves what clients were told, and what the disk
-// refuses has not happened.
+// The tree of turns when things fail: a crash keeps all that clients were sent, and a move that the
+// disk refuses is undone.
 #include "sessions/archive/backup.h"
 #include "sessions/store/db.h"
 #include "tests/unit/tree_fixture.h"
 
 // --- crashes -----------------------------------------------------------------
 
-// The last transaction that was committed is what a crash leaves, whatever the store's thread is
-// at; the tail is this thread's.
+// A crash leaves the last committed transaction, whatever the store's thread is doing. The tail is
+// written by this thread.
 static void copy_database(const char *to) {
     char command[1200];
     struct err err = {0};
@@ -16,7 +16,8 @@ static void copy_database(const char *to) {
     assert_int_equal(system(command), 0);
 }
 
-// What a process that died now leaves: it opens, fits together, and has all that a client was told.
+// The database as a dead process leaves it: it opens, is consistent, and has all that clients were
+// sent.
 static void check_as_left(const char *path) {
     struct store_db db;
     struct err err = {0};
@@ -29,13 +30,13 @@ static void check_as_left(const char *path) {
     store_db_close(&db, true);
     struct stored_session *s = load(path, "s");
     assert_true(s->rec.seq >= f->last);
-    int64_t head = TURN_NONE, n_rewound = 0; // as told, or as of something newer
+    int64_t head = TURN_NONE, n_rewound = 0; // as clients were told, or newer
     for (size_t i = 0; i < s->n_events; i++)
         if (s->events[i].kind == EVENT_REWOUND) n_rewound++, head = s->events[i].turn;
     assert_true(n_rewound >= f->count[EVENT_REWOUND]);
-    // A move that was made for a turn has brought that turn.
+    // A move that was made for a turn is saved together with that turn.
     const struct event_record *last = &s->events[s->n_events - 1];
-    if (last->kind == EVENT_REWOUND) assert_int_equal(head, 1); // the one that stands alone
+    if (last->kind == EVENT_REWOUND) assert_int_equal(head, 1); // the only move without a turn
     stored_session_free(s);
     remove_database(path);
 }
@@ -69,7 +70,7 @@ static void a_crash_at_any_step_leaves_a_whole_tree(void **state) {
             say_after("s", TURN_NONE, "anew", NULL);
             break;
         }
-        check_as_left(path); // asked for, and nothing done yet
+        check_as_left(path); // the request was made, nothing has been saved yet
         sessions_poll(fx.ss);
         check_as_left(path);
         clock_fake_advance(&fx.clock, 30000);
@@ -132,7 +133,7 @@ static void what_the_disk_refuses_has_not_happened(void **state) {
     fx_teardown();
 }
 
-// What is shown is what may be told: the old path until the move is on the disk.
+// Clients are shown only what may be told: the old path until the move is on disk.
 static void an_uncommitted_move_is_not_shown(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");

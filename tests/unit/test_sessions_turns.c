@@ -95,7 +95,7 @@ static void starting_again_is_the_same_turn(void **state) {
     fx_settle();
     assert_int_equal(fx_last_answer()->kind, ANSWER_ACCEPTED);
     assert_int_equal(fake.n_submitted, 0);
-    for (int i = 0; i < 64; i++) fx_turn(1, "s", "x"); // and forgotten after 64 turns
+    for (int i = 0; i < 64; i++) fx_turn(1, "s", "x"); // the request_id is forgotten after 64 turns
     fx_start_with(1, "s", "hello", NULL, false, "r");
     fx_settle();
     assert_int_equal(fx_last_answer()->turn, 65);
@@ -202,7 +202,7 @@ static void bad_inputs_are_refused(void **state) {
     fake.info.fingerprint = "f-2";
     fx_start_ids(1, "s", good, 2);
     fx_settle();
-    fx_expect_error("unsupported"); // its ids mean something else there
+    fx_expect_error("unsupported"); // its ids mean other texts in that model
     fx_teardown();
 }
 
@@ -210,7 +210,7 @@ static void a_full_engine_is_asked_again_or_says_when(void **state) {
     fx_setup_memory();
     fx_open_session(1, "s");
     fake.submit_rc = E_BUSY;
-    fake.retry_us = 1230001; // the engine's word, in milliseconds that are not too few
+    fake.retry_us = 1230001; // the engine's time, rounded up to milliseconds
     fx_start(1, "s", "a");
     fx_settle();
     fx_expect_error("overloaded");
@@ -267,7 +267,7 @@ static void cancelling(void **state) {
     assert_string_equal(f->turns[4].finish, "eos");
     assert_int_equal(f->turns[4].numbers.source, CACHE_KEPT);
     fx_start(1, "s", "f");
-    // Before it was given a step: the cache stays as it was, and so does the idle clock
+    // Cancelled before its first step: the cache and the idle clock stay as they were
     fx_cancel(1, "s", -1);
     fx_run();
     assert_string_equal(f->turns[5].finish, "cancelled");

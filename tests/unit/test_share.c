@@ -1,6 +1,6 @@
 // Equal prefixes: rings of two groups whose logs begin alike, written, cut, forked, evicted and
-// begun anew in any order. What a place of the arena holds is a hash of the log up to it, as keys
-// are, so a ring that took a block that is not its log's would read something else.
+// started over in any order. Each place of the arena holds a hash of the log up to it, as a key
+// does, so a ring with a block of another log would read a wrong hash.
 #include "kvcache/check.h"
 #include "kvcache/ring.h"
 #include <setjmp.h>
@@ -41,7 +41,7 @@ struct log {
     struct kv_ring ring;
     uint64_t group;
     int32_t ids[LOG];
-    uint64_t key[LOG]; // by position, of the log up to it
+    uint64_t key[LOG]; // for each position the hash of the log up to it
     struct hash128 name;
     int64_t n_named, n_log;
 };
@@ -129,14 +129,14 @@ static int64_t step(struct kv_pool *pool, struct log *logs, const struct shape *
     case 0:
         kv_ring_release(r);
         return 0;
-    case 1: // rewind, other words from there on, and what others have of those
+    case 1: // rewinds, continues with other words, and takes over others' blocks of them
         kv_ring_truncate(r, below((uint32_t)r->n_tokens + 1));
         for (int64_t p = r->n_tokens; p < LOG; p++) l->ids[p] = (int32_t)below(2);
         uint64_t k = r->n_tokens > 0 ? l->key[r->n_tokens - 1] : l->group;
         for (int64_t p = r->n_tokens; p < LOG; p++)
             l->key[p] = k = mix(k * 31 + (uint64_t)l->ids[p]);
         return adopt(l, LOG - 1);
-    case 2: // as it was: a turn that comes again
+    case 2: // the same log again, as when a turn is run again
         kv_ring_truncate(r, below((uint32_t)r->n_tokens + 1));
         return adopt(l, LOG - 1);
     case 3:
@@ -206,7 +206,7 @@ static void compute(struct log *l, int32_t n) {
     }
 }
 
-// What may be taken over, in numbers.
+// How many tokens may be taken over.
 static void test_what_is_found(void **state) {
     struct kv_pool pool;
     static struct log a, b;
@@ -246,8 +246,8 @@ static void test_what_is_found(void **state) {
     kv_pool_release(&pool);
 }
 
-// A donor whose window has moved on gives what a log of that length sees: sinks and window, or the
-// sinks' block alone, which is the beginning of everything.
+// A donor whose window has moved on gives what a log of that length sees: sinks and window, or only
+// the sinks' block, which every log that begins alike can use.
 static void test_wrapped_donor(void **state) {
     struct kv_pool pool;
     static struct log a, b;
@@ -282,7 +282,7 @@ static void test_rewritten_block_loses_its_name(void **state) {
     compute(&a, 40);
     assert_int_equal(kv_ring_truncate(&a.ring, 20), 0);
     start(&b, &pool, 1, 200, 4);
-    assert_int_equal(adopt(&b, 100), 24); // cut, not written yet: as good as before
+    assert_int_equal(adopt(&b, 100), 24); // cut but not overwritten: still valid
     kv_ring_release(&b.ring);
     assert_int_equal(kv_ring_extend(&a.ring, 2, copy, NULL), 0);
     kv_ring_commit(&a.ring, 2);

@@ -33,7 +33,7 @@ static void test_reference_vectors(void **state) {
     }
 }
 
-// Every length up to some words, every bit of the input and of the key: another result.
+// Every length up to some words gives another result, and so does changing any bit of input or key.
 static void test_every_bit_counts(void **state) {
     struct hash128 seen[1024];
     int n = 0;

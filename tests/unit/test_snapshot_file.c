@@ -1,6 +1,5 @@
-// A file of many large blocks, as a real model's are: written, read back by several threads at
-// once, and whatever is wrong with it is noticed in the block where it is, before that block or any
-// behind it is said to be there.
+// A file of many large blocks, as of a real model: written, and read back by several threads at
+// once. Damage is found in its block, before that block or a later one is reported as read.
 #include "engine/cache/snapshot_file.h"
 #include "tests/unit/tmp_dir.h"
 #include <fcntl.h>
@@ -155,7 +154,7 @@ static void test_broken_off(void **state) {
 }
 
 static int set_up(void **state) {
-    // How fast a disk is, is nothing to see here
+    // The disk's speed cannot be tested here
     strcpy(folder.path, "/dev/shm/parley-test-XXXXXX");
     if (!mkdtemp(folder.path)) tmp_dir_open(&folder);
     dir_fd = open(folder.path, O_RDONLY | O_DIRECTORY);

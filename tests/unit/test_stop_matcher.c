@@ -10,8 +10,8 @@
 
 #include <cmocka.h> // needs the ones above
 
-// Where the text ends for the reader, by the definition: the first byte that completes a string,
-// the longest one.
+// Where the reader's text ends, by definition: at the first byte that completes a stop string,
+// before the longest string that ends there.
 static size_t expected(const char *text, const char *const *strings, int n, int *which) {
     *which = -1;
     for (size_t end = 1; end <= strlen(text); end++) {
@@ -94,12 +94,14 @@ static void test_limits(void **state) {
     assert_int_equal(stop_matcher_init(&m, (const char *const[]){longest}, 1), E_INVAL);
     assert_int_equal(stop_matcher_init(&m, (const char *const[]){""}, 1), E_INVAL);
     assert_int_equal(stop_matcher_init(&m, (const char *const[]){"\xe4"}, 1), E_INVAL);
-    assert_int_equal(stop_matcher_init(&m, (const char *const[]){"a", "b", "c", "d", "e"}, 5),
-                     E_INVAL);
+    const char *many[STOP_MAX_STRINGS + 1];
+    for (int i = 0; i <= STOP_MAX_STRINGS; i++) many[i] = "a";
+    assert_int_equal(stop_matcher_init(&m, many, STOP_MAX_STRINGS), 0);
+    assert_int_equal(stop_matcher_init(&m, many, STOP_MAX_STRINGS + 1), E_INVAL);
     longest[STOP_MAX_BYTES - 1] = '\0';
     assert_int_equal(stop_matcher_init(&m, (const char *const[]){longest}, 1), 0);
     buf_init(&out, 4);
-    // The buffer's error comes through
+    // An error of the output buffer is returned
     assert_int_equal(stop_matcher_feed(&m, "abcdefgh", 8, &out), E_LIMIT);
     buf_release(&out);
 }

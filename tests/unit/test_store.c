@@ -152,7 +152,7 @@ static int64_t bytes_read(void) {
     return n;
 }
 
-// Ready again in two seconds, however much has ever been said: a start does not read all of it.
+// A start reads little of the database however large it is: it must be ready within two seconds.
 static void a_large_file_is_not_read_through(void **state) {
     struct stat st;
     fx_start_closed();
@@ -167,7 +167,7 @@ static void a_large_file_is_not_read_through(void **state) {
     sessions_close(fx.ss);
     fx.ss = NULL;
     fx_forget_clients();
-    // What it does look at is still found.
+    // Damage in the part that a start reads is still found.
     with_sql("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET rootpage = 1 WHERE name = "
              "'sessions'");
     expect_refused(E_CORRUPT, "damaged");
@@ -189,8 +189,8 @@ static void wait_for_store(bool ok) {
     if (!ok && !strstr(reason, "the database file was replaced or removed")) fail_msg("%s", reason);
 }
 
-// The next start would not find what is written now: no turn is confirmed, and an unused server
-// reports the fault too.
+// If the file was moved or replaced, the next start would not find what is written now. So no turn
+// is confirmed, and a server without requests reports the fault too.
 static void a_file_that_was_moved_takes_no_turns(void **state) {
     static const char *const suffixes[] = {"", "-wal"};
     for (int i = 0; i < 2; i++) {
@@ -210,14 +210,14 @@ static void a_file_that_was_moved_takes_no_turns(void **state) {
         fx_turn(1, "s", "two");
         assert_true(fx_follower(1, "s")->turns[1].done);
         assert_int_equal(rename(path, aside), 0);
-        wait_for_store(false); // with no request
+        wait_for_store(false); // noticed without a request
         assert_int_equal(rename(aside, path), 0);
         wait_for_store(true);
         fx_teardown();
     }
 }
 
-// The index of the log is mapped memory: it is made anew instead of SIGBUS.
+// The index of the log is mapped memory: one that was cut short is rebuilt, without SIGBUS.
 static void a_log_index_cut_short_is_rebuilt(void **state) {
     char shm[300];
     fx_setup_file();
@@ -389,7 +389,8 @@ static void one_bad_job_of_a_group_takes_none_down(void **state) {
     store_close(st);
 }
 
-// Each job would wait for the lock as long as the first did, and all behind them.
+// Without a rule each job would wait for the lock as long as the first one, and so would all after
+// it.
 static void a_locked_database_is_waited_for_once(void **state) {
     char id[16];
     sqlite3 *db;

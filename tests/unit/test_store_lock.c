@@ -17,13 +17,13 @@ static void a_second_server_is_refused(void **state) {
     first = fx.ss;
     char words[64];
     snprintf(words, sizeof words, "in use by another Parley (process %ld)", (long)getpid());
-    struct metrics *kept = fx.metrics; // the first one counts on
+    struct metrics *kept = fx.metrics; // the first server's counters stay in use
     fx.metrics = NULL;
     expect_refused(E_BUSY, words);
     metrics_free(fx.metrics);
     fx.metrics = kept;
     fx.ss = first;
-    fx_turn(1, "none", "x"); // and the first goes on
+    fx_turn(1, "none", "x"); // the first server still works
     fx_teardown();
 }
 
@@ -62,7 +62,7 @@ static void a_link_to_the_database_is_the_database(void **state) {
     fx_teardown();
 }
 
-// One that leads to where there is nothing yet: what is made there is its owner's alone too.
+// A link to a file that does not exist yet: the file made there is readable by its owner only, too.
 static void a_link_to_no_file_makes_a_private_one(void **state) {
     char file[sizeof fx.path], link[sizeof fx.path];
     struct stat st;
@@ -80,7 +80,7 @@ static void a_link_to_no_file_makes_a_private_one(void **state) {
     fx_teardown();
 }
 
-// By a name that no link explains, or with another lock file: SQLite's logs would be two.
+// With a hard link or another lock file there would be two of SQLite's logs.
 static void a_second_lock_opens_no_second_server(void **state) {
     char file[sizeof fx.path], path[340];
     fx_setup_file();
@@ -99,7 +99,7 @@ static void a_second_lock_opens_no_second_server(void **state) {
     fx.metrics = kept;
     fx.ss = first;
     snprintf(fx.path, sizeof fx.path, "%s", file);
-    fx_open_session(1, "s"); // and the first goes on
+    fx_open_session(1, "s"); // the first server still works
     fx_teardown();
 }
 

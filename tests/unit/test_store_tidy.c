@@ -18,7 +18,7 @@ static bool on_disk(const char *word) {
     return found;
 }
 
-// Seconds until the word is on the disk no more, -1 when that takes too long.
+// Seconds until the word is gone from the disk, or -1 if that takes too long.
 static double gone_after(const char *word) {
     int64_t start = clock_mono_us(&clock_system);
     while (on_disk(word)) {
@@ -42,7 +42,7 @@ static void deleted_words_leave_the_disk_soon(void **state) {
     fx_teardown();
 }
 
-// A statement that reads holds the log as it is: the store goes on, and finishes behind it.
+// A running read keeps the log from being emptied. The store continues and finishes after the read.
 static void a_foreign_reader_delays_nobody(void **state) {
     char id[16];
     sqlite3 *db;
@@ -93,8 +93,8 @@ static void fill_index(int n_rows) {
     sqlite3_close(db);
 }
 
-// However much was ever said: the deletion and what comes behind it are answered before the index
-// has been merged.
+// However large the index is, a deletion and the requests after it are answered before it has been
+// merged.
 static void a_large_index_is_merged_behind_the_answers(void **state) {
     struct err err = {0};
     struct store_db db;
@@ -114,7 +114,7 @@ static void a_large_index_is_merged_behind_the_answers(void **state) {
         store_db_int(&db, "SELECT count(*) FROM state WHERE name = 'unmerged'", &due, &err), 0);
     store_db_close(&db, false);
     assert_int_equal(due, 1);
-    fx_restart(); // what this run has not done the next one does
+    fx_restart(); // the next run finishes what this one left undone
     assert_true(gone_after("quetzal") >= 0);
     assert_int_equal(fx_list("words", 0, NULL)->n_sessions, 1);
     fx_teardown();

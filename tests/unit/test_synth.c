@@ -229,7 +229,7 @@ static void says_what_is_wrong_and_leaves_nothing(void **state) {
             "/nonexistent/x");
     refuses((struct synth_options){.like = "tiny", .out_dir = d.path, .tokenizer_from = empty.path},
             E_NOTFOUND, "tokenizer");
-    // As on a full disk: the file may not grow.
+    // A limit on file sizes stands for a full disk.
     struct rlimit old, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     small = old;
@@ -238,7 +238,7 @@ static void says_what_is_wrong_and_leaves_nothing(void **state) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     refuses((struct synth_options){.like = "tiny", .out_dir = d.path}, E_IO, "model.safetensors");
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_int_equal(rmdir(d.path), 0);                                   // empty after all that
+    assert_int_equal(rmdir(d.path), 0); // the failed writes left nothing behind
     write_ok(&(struct synth_options){.like = "tiny", .out_dir = d.path}); // makes the folder
     refuses((struct synth_options){.like = "tiny", .out_dir = d.path}, E_EXISTS, "config.json");
     assert_int_equal(access(tmp_path(&d, "model.safetensors"), F_OK), 0);

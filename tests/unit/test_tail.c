@@ -1,5 +1,5 @@
-// Deltas that were told are found again, whatever ended the process: the tail, its records, and
-// what becomes of them at the next start.
+// Deltas that were sent are found again, however the process ended: the tail, its records, and how
+// the next start recovers them.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "sessions/store/tail.c"
@@ -44,7 +44,7 @@ static void put_bytes(const char *suffix, const struct buf *b, size_t len) {
     fclose(f);
 }
 
-// What kill -9 leaves: the files as they are now. (The one of shared memory is made anew.)
+// The files as kill -9 leaves them. (The shared-memory file is rebuilt.)
 static struct image { struct buf db, wal, tail; } taken;
 static void take_image(void) {
     taken.db = bytes_of(""), taken.wal = bytes_of("-wal"), taken.tail = bytes_of(".tail");
@@ -103,7 +103,7 @@ static void what_was_told_is_there_after_kill_9(void **state) {
     assert_int_equal(kept->numbers.output_tokens, kept->n_ids);
     fx_turn(2, "s", "it goes on");
     assert_true(f->turns[2].done);
-    struct archive *a; // alternatives came back too, and the whole record fits together
+    struct archive *a; // alternatives were recovered too, and the record as a whole is consistent
     struct stored_session *s;
     assert_int_equal(archive_open(&a, fx.path, NULL), 0);
     assert_int_equal(archive_load(a, NULL, "s", &s, NULL), 0);
@@ -116,7 +116,7 @@ static void what_was_told_is_there_after_kill_9(void **state) {
     teardown();
 }
 
-// Cut anywhere, or with any byte changed: what is whole before the damage counts, nothing else.
+// With the tail cut anywhere or any byte changed, exactly the records before the damage count.
 static void a_torn_or_damaged_tail_gives_what_is_whole(void **state) {
     setup(DURABLE_DELTA, 10000000);
     struct seen_turn seen = cut_off_turn();
@@ -141,7 +141,7 @@ static void a_torn_or_damaged_tail_gives_what_is_whole(void **state) {
     teardown();
 }
 
-// Power loss may bring an old tail back: of a turn that was another's number, or with a hole.
+// Power loss may bring back an old tail: one of another turn of the same number, or one with a gap.
 static void records_of_something_else_are_left_alone(void **state) {
     struct head h;
     setup(DURABLE_DELTA, 10000000);
@@ -234,9 +234,9 @@ static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
     teardown();
 }
 
-// While turns run, what is not committed goes back and forth between two places of the file, over
-// what was there before. `rounds` times, and then the process dies: behind that, or while it was
-// being done the last time (torn), with the first bytes of it in the file.
+// While turns run, uncommitted records are rewritten alternately in two places of the file. After
+// `rounds` rewrites the process dies: when the last one is complete, or in its middle (torn), when
+// only its first bytes are in the file.
 static void cross(int rounds, bool torn) {
     struct seen_turn seen[3];
     char id[16];
@@ -251,7 +251,8 @@ static void cross(int rounds, bool torn) {
     int fd = fx.ss->tail->fd;
     struct buf before = {0};
     for (int round = 0; round < rounds; round++) {
-        for (int i = 0; i < 40 - round; i++) fx_step(); // fewer and fewer: old ones lie behind
+        // Fewer in each round, so that old records remain after the new ones
+        for (int i = 0; i < 40 - round; i++) fx_step();
         snprintf(id, sizeof id, "s%d", round % 3);
         save_now(fx_session(id)); // of one of them all is committed
         fx_settle();
@@ -295,7 +296,7 @@ static void going_over_to_the_other_half(void **state) {
     }
 }
 
-// No room for the tail: deltas wait for their commit, and are told then.
+// No room for the tail: deltas wait for their commit, and are sent then.
 static void without_a_tail_deltas_wait_for_their_commit(void **state) {
     setup(DURABLE_DELTA, 1000000);
     fx_open_session(1, "s");
@@ -325,7 +326,7 @@ static void without_a_tail_deltas_wait_for_their_commit(void **state) {
     assert_false(sessions_tail_ok(fx.ss, NULL));
     assert_true(dup2(there, fx.ss->tail->fd) >= 0);
     close(there);
-    fx_advance(2000001); // nobody has to say anything for it to be found out
+    fx_advance(2000001); // noticed without a request
     assert_true(sessions_tail_ok(fx.ss, NULL));
     assert_int_equal(tail_bytes(fx.ss->tail), 0);
     fx_turn(1, "s", "with room again");

@@ -36,7 +36,7 @@ static void a_thread_runs_ahead_or_is_told(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, run_ahead, seen), 0);
     pthread_join(thread, NULL);
     assert_int_equal(seen[2], SCHED_OTHER);
-    assert_int_equal(policy(), SCHED_OTHER); // only the thread that asked
+    assert_int_equal(policy(), SCHED_OTHER); // only the thread that asked was changed
     if (seen[0] == 0) {
         assert_int_equal(seen[1], SCHED_RR);
     } else {

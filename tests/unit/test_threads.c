@@ -56,7 +56,7 @@ static void test_largest_job(void **state) {
     free(count);
 }
 
-// A worker that is held up in its first item: the caller takes the rest of its stretch.
+// If a worker is held up in its first item, the caller takes the rest of that worker's items.
 struct held {
     _Atomic int done;
     int n_items;
@@ -93,7 +93,7 @@ static void test_idle_workers_sleep(void **state) {
     struct threads *t;
     assert_int_equal(threads_new(&t, 4, NULL), 0);
     double used = 1;
-    for (int i = 0; i < 50 && used >= 0.02; i++) { // past the spinning, whenever they get to it
+    for (int i = 0; i < 50 && used >= 0.02; i++) { // until the workers have stopped spinning
         double before = cpu_seconds();
         usleep(200000);
         used = cpu_seconds() - before;

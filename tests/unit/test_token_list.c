@@ -1,4 +1,4 @@
-// token_list: growing, taking, appending nothing.
+// token_list: growing, handing its array over, appending nothing.
 #include "engine/text/token_list.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -290,7 +290,8 @@ static void test_added_token_flags(void **state) {
     assert_string_equal(encoded(t, "<x><xy><xz", NULL), "256 257 261 122"); // the longest wins
     assert_string_equal(encoded(t, "a \t\u3000[L] b", NULL), "97 258 32 98");
     assert_string_equal(encoded(t, "a [R] \n\u00a0b", NULL), "97 32 259 98");
-    assert_string_equal(encoded(t, "[R]  [L]", NULL), "259 258"); // the spaces are taken once
+    // A space between two tokens is taken by one of them only
+    assert_string_equal(encoded(t, "[R]  [L]", NULL), "259 258");
     assert_string_equal(encoded(t, "word", NULL), "260");
     assert_string_equal(encoded(t, "a word.", NULL), "97 32 260 46");
     assert_string_equal(encoded(t, "aword", NULL), "97 119 111 114 100");
@@ -337,12 +338,14 @@ static void test_plain_spans(void **state) {
     struct text_span plain[] = {{3, 6}, {6, 6}, {9, 10}};
     struct encode_options opt = {.plain = plain, .n_plain = 3};
     assert_string_equal(encoded(t, "<x><x><x><x>", &opt), "256 60 120 62 256 60 120 62");
-    plain[0] = (struct text_span){0, 2}; // a token that begins in words and ends outside is none
+    // A token that begins inside plain text and ends outside is not recognised
+    plain[0] = (struct text_span){0, 2};
     opt.n_plain = 1;
     assert_string_equal(encoded(t, "<x><x>", &opt), "60 120 62 256");
     plain[0] = (struct text_span){2, 3};
     assert_string_equal(encoded(t, "<x><x>", &opt), "60 120 62 256");
-    plain[0] = (struct text_span){0, 10}; // words that are not markup are found in plain text too
+    // Added tokens that are no markup are found in plain text too
+    plain[0] = (struct text_span){0, 10};
     assert_string_equal(encoded(t, "    <y>   ", &opt), "258 60 121 62 32 32 32");
     struct token_list ids;
     struct err err = {0};
@@ -403,7 +406,7 @@ static void test_decoding(void **state) {
     assert_string_equal(buf_z(&out), "a你你 好\xef\xbf\xbd");
     buf_reset(&out);
     for (int i = 0; i < 3; i++) {
-        ids[1] = (int32_t[]){257, -1, 1000000}[i]; // a hole, and outside on both sides
+        ids[1] = (int32_t[]){257, -1, 1000000}[i]; // an unused id, and ids outside on both sides
         assert_int_equal(tokenizer_decode(t, ids, 7, false, &out, &err), E_INVAL);
         assert_null(tokenizer_bytes(t, ids[1], &len));
         assert_false(tokenizer_is_special(t, ids[1]));
@@ -431,7 +434,7 @@ static void test_invalid_text(void **state) {
     assert_int_equal(token_list_push(&ids, 7), 0);
     assert_int_equal(tokenizer_encode(t, "a\xff", 2, NULL, &ids, &err), E_INVAL);
     assert_int_equal(tokenizer_encode(t, "\xed\xa0\x80", 3, NULL, &ids, &err), E_INVAL);
-    assert_int_equal(ids.len, 1); // nothing half done
+    assert_int_equal(ids.len, 1); // nothing was appended by the refused call
     // NUL is a character like others
     assert_int_equal(tokenizer_encode(t, "a\0b", 3, NULL, &ids, &err), 0);
     assert_int_equal(ids.len, 4);

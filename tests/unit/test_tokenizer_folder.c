@@ -129,11 +129,12 @@ static void test_added_tokens(void **state) {
 static void test_prefix(void **state) {
     struct tokenizer *t =
         opened((struct file[MAX_FILES]){{"tokenizer.model", LLAMA}, {"config.json", "{}"}});
-    assert_string_equal(encoded(t, "a<s>a", NULL), "260 1 260"); // each piece has its space
+    assert_string_equal(encoded(t, "a<s>a", NULL), "260 1 260"); // a space is put before each piece
     tokenizer_close(t);
     t = opened((struct file[MAX_FILES]){{"tokenizer.model", LLAMA},
                                         {"tokenizer_config.json", "{\"legacy\":false}"}});
-    assert_string_equal(encoded(t, "a<s>a", NULL), "260 1 1435"); // the text's start alone
+    // A space is put only before the text
+    assert_string_equal(encoded(t, "a<s>a", NULL), "260 1 1435");
     assert_string_equal(encoded(t, "<s>a", NULL), "1 1435");
     assert_string_equal(encoded(t, "a", &(struct encode_options){.continues = true}), "1435");
     tokenizer_close(t);
@@ -143,8 +144,8 @@ static void test_prefix(void **state) {
     tokenizer_close(t);
 }
 
-// XGLM counts its ids otherwise than its file: <s> <pad> </s> <unk>, then the pieces, then seven
-// that nobody trained.
+// XGLM numbers its ids differently from its file: <s> <pad> </s> <unk>, then the pieces, then seven
+// untrained ones.
 static void test_xglm(void **state) {
     static const struct file by_class[MAX_FILES] = {
         {"sentencepiece.bpe.model", XGLM},
@@ -166,7 +167,8 @@ static void test_gpt2(void **state) {
     struct err err = {0};
     const struct file few[MAX_FILES] = {{"vocab.json", vocab},
                                         {"merges.txt", "#version: 0.2\r\na b\r\n\r\n"}};
-    assert_int_equal(open_folder(&t, few, &err), E_UNSUPPORTED); // bytes are missing
+    // Some of the 256 bytes have no token
+    assert_int_equal(open_folder(&t, few, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "vocab.json, merges.txt"));
     const struct file wrong[MAX_FILES] = {{"vocab.json", vocab},
                                           {"merges.txt", "#version: 0.2\na c\n"}};
@@ -258,7 +260,7 @@ static void test_user_defined_symbols(void **state) {
         snprintf(end, sizeof end, " %d", x);
         snprintf(spaces, sizeof spaces, " %d ", blank);
         const char *ids = encoded(t, text, &opt);
-        // Unigram's has a space in front
+        // Unigram puts a space in front
         bool at_start = strncmp(ids, begin, strlen(begin)) == 0 || k == 1;
         bool at_end = strcmp(ids + strlen(ids) - strlen(end), end) == 0;
         int n = 0;

@@ -79,8 +79,8 @@ static void test_sentencepiece_round_trips(void **state) {
     assert_random_texts_come_back("tests/fixtures/text/llama2_spm", test_scaled(5000), "\u2581");
 }
 
-// A long text, for which words are kept, becomes what its parts become: cut where words end
-// whatever stands around them.
+// A long text, for which the tokenizer remembers words, gives the same tokens as its parts do if it
+// is cut where words always end.
 static void test_long_and_short_texts(void **state) {
     static const char *const models[] = {"configs/demo-model", "tests/fixtures/text/llama2_spm",
                                          "tests/fixtures/text/pieces_bpe"};
@@ -97,7 +97,7 @@ static void test_long_and_short_texts(void **state) {
         token_list_init(&whole);
         token_list_init(&joined);
         size_t ends[4] = {0};
-        for (int i = 0; i < 4; i++) { // each of them too short to keep words for
+        for (int i = 0; i < 4; i++) { // each part is too short for words to be remembered
             while (text.len < ends[i] + 20000)
                 buf_addz(&text, parts[(size_t)rand() % (sizeof parts / sizeof *parts)]);
             if (i < 3) ends[i + 1] = text.len;
@@ -126,8 +126,8 @@ static void test_long_and_short_texts(void **state) {
     }
 }
 
-// A model that normalises gives back another text, but always the same: what it gave back comes
-// back as it is.
+// A model that normalises gives back another text. Encoding and decoding that one changes nothing
+// more.
 static void test_decoded_text_is_stable(void **state) {
     static const char *const models[] = {
         "tests/fixtures/text/xglm_spm", "tests/fixtures/text/xglm_json",

@@ -16,8 +16,8 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-// A few bytes, repeated: a second each where time is linear, minutes where it is not. One word of
-// 10 MB in one model, the rest at a tenth of that.
+// A few bytes repeated: about a second each if the time is linear, minutes if it is not. One model
+// gets a word of 10 MB, the others a tenth of that.
 static void test_linear_time(void **state) {
     static const char *const models[] = {"configs/demo-model",
                                          "tests/fixtures/text/gpt_neox",

@@ -86,7 +86,7 @@ static void somebody_elses_session_does_not_exist(void **state) {
     fx_turn(1, "s", "mine");
     assert_string_equal(export("s", "bob")->code, "session_not_found");
     assert_string_equal(export("carol", "local")->code, "session_not_found");
-    // What was given away in a file belongs to who brings it in.
+    // An imported session belongs to the owner who imports it.
     assert_int_equal(export("s", "local")->kind, ANSWER_EXPORTED);
     assert_int_equal(import(fx.archive, "bob")->kind, ANSWER_IMPORTED);
     assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1); // of "local"
@@ -203,7 +203,7 @@ static void an_export_in_pieces_is_the_session_as_it_was(void **state) {
     fx_teardown();
 }
 
-// A client that takes nothing, and goes.
+// A client that takes no piece, and leaves.
 static void exports_of_a_client_wait_for_each_other_and_go_with_it(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");

@@ -1,4 +1,4 @@
-// One turn without a model: how long its log may become, and what its tokens say.
+// One turn without a model: the longest log, and the text of its tokens.
 #include "engine/run/live_turn.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,8 +34,7 @@ static struct engine_turn spec(void) {
 static void begin(const char *stop) {
     struct engine_turn s = spec();
     if (stop) {
-        strcpy(s.sampling.stop[0], stop);
-        s.sampling.n_stop = 1;
+        sampling_words_add_text(&s.sampling.stop, "stop", stop, strlen(stop), NULL);
     }
     s.ids = calloc(3, sizeof *s.ids);
     turn = live_turn_new(&s, 1000);

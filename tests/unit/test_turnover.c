@@ -46,7 +46,7 @@ static void each_is_told_another_time(void **state) {
     assert_int_equal(promise(), 300000);
 }
 
-// A client that asks again and again makes no other wait for longer than all places take.
+// A client that asks again and again makes no other client wait longer than all places take.
 static void asking_often_costs_nobody_much(void **state) {
     full_for(300000, 30);
     for (int i = 0; i < 1000; i++) assert_true(promise() <= PLACES * 300000);
@@ -66,7 +66,7 @@ static void a_free_place_measures_nothing(void **state) {
     turnover_ended(&t, now += 100000);
     turnover_ended(&t, now += 3600000000);
     turnover_filled(&t, now);
-    turnover_ended(&t, now - 5); // heard of late
+    turnover_ended(&t, now - 5); // reported recently
     full_for(100000, 60);
     turnover_ended(&t, now += 100000);
     now += 3600000000;

@@ -1,4 +1,4 @@
-// A session's id is its owner's own: two owners may use the same one, and neither learns of the other.
+// An id belongs to its owner: two owners may use the same one, and neither learns of the other.
 #include "sessions/archive/archive.h"
 #include "tests/unit/sessions_fixture.h"
 
@@ -58,8 +58,8 @@ static void one_id_is_two_sessions(void **state) {
     expect_turns(ALICE, 1, "I am Alice");
     expect_turns(BOB, 2, "I am Bob");
     open_s(ALICE);
-    fx_expect_error("session_exists"); // her own
-    fx_restart();                      // and read from the disk
+    fx_expect_error("session_exists"); // her own session
+    fx_restart();                      // and after reading it from the disk
     expect_turns(BOB, 2, "I am Bob");
     open_s(ALICE);
     fx_expect_error("session_exists");
@@ -75,7 +75,7 @@ static void one_goes_and_the_other_stays(void **state) {
     fx_settle();
     assert_string_equal(got(BOB)->code, "session_not_found");
     expect_turns(ALICE, 1, "I am Alice");
-    open_s(BOB); // the id is free again, for him
+    open_s(BOB); // the id is free again for its owner
     expect_turns(BOB, 0, NULL);
     fx_restart();
     expect_turns(ALICE, 1, "I am Alice");
@@ -130,7 +130,7 @@ static void a_file_goes_with_its_owners_session(void **state) {
     fx_teardown();
 }
 
-// Tools say whose they mean where an id is not enough.
+// Tools need the owner's name if an id is ambiguous.
 static void tools_ask_for_the_owner(void **state) {
     struct archive *a;
     struct stored_session *s;

@@ -1,4 +1,4 @@
-// An archive in pieces: their order, the limits of one and of all, what becomes of one that stops.
+// An archive in pieces: their order, the limits of one upload and of all, and uploads that stop.
 #include "ws/parley/upload.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -127,8 +127,8 @@ static void unfinished_ends_wait(void **state) {
         assert_int_equal(utf8_complete_len(rows[i].s, strlen(rows[i].s)), rows[i].want);
 }
 
-// Showing what is complete, piece by piece, gives what sanitising the whole would, whatever the
-// bytes.
+// Showing complete characters, piece by piece, gives the same text as sanitising all of it,
+// whatever the bytes.
 static void streaming_equals_the_whole(void **state) {
     static const char alphabet[] = "a\x7f\x80\xbf\xc0\xc3\xe0\xe2\xed\xf0\xf4\xff\x90\xa0\x9f\x82";
     for (uint64_t round = 0; round < 20000; round++) {

@@ -58,6 +58,50 @@ static size_t found(const char *owner, const char *query) {
     return n;
 }
 
+// The rows' keys and the cursor of a search that is read in slices, or at once; returns how many
+// slices there were.
+static int search(const char *query, bool sliced, struct store_list *out) {
+    struct err err = {0};
+    int n = 1, rc;
+    *out = (struct store_list){
+        .owner = (char *)"a", .query = (char *)query, .limit = 200, .sliced = sliced};
+    while ((rc = store_read_list(&db, out, &err)) == 1) n++;
+    if (rc < 0) fail_msg("%s", err.text);
+    assert_null(out->search);
+    return n;
+}
+
+static void a_search_in_slices_finds_the_same(void **state) {
+    static const struct {
+        const char *query;
+        int slices;
+    } cases[] = {{"zebra", 1},
+                 {"zebra common", 3},
+                 {"common zebra wor", 4},
+                 {"zebra odd common", 4},
+                 {"quagga zebra w", 1},
+                 {"even odd zebra", 2},
+                 {"", 1},
+                 {"...", 1}};
+    store_db_exec(&db, "BEGIN", NULL);
+    for (int i = 0; i < 10000; i++) add("a", i % 2 ? "zebra common words odd" : "zebra words even");
+    for (int i = 0; i < 100; i++) add("b", "zebra common words odd");
+    assert_int_equal(store_db_exec(&db, "COMMIT", NULL), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct store_list whole, parts;
+        search(cases[i].query, false, &whole);
+        assert_int_equal(search(cases[i].query, true, &parts), cases[i].slices);
+        assert_int_equal(parts.n_rows, whole.n_rows);
+        assert_string_equal(parts.next, whole.next);
+        for (size_t k = 0; k < whole.n_rows; k++) {
+            assert_int_equal(parts.keys[k], whole.keys[k]);
+            assert_string_equal(parts.rows[k].owner, "a");
+        }
+        store_list_clear(&whole), store_list_clear(&parts);
+        free(whole.keys), free(parts.keys);
+    }
+}
+
 // Pages that SQLite looked at, whether they were in memory or not.
 static int pages_for(const char *owner, const char *query) {
     int hits = 0, misses = 0, high;
@@ -123,13 +167,14 @@ static void words_longer_than_a_term_do_no_harm(void **state) {
     add("a", words);
     assert_int_equal(found("a", "xxx"), 1);
     words[60000] = '\0';
-    assert_int_equal(found("a", words), 1); // as far as terms go
+    assert_int_equal(found("a", words), 1); // as far as terms are compared
     assert_int_equal(found("b", "xxx"), 0);
     free(words);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_search_in_slices_finds_the_same, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_search_costs_what_its_owner_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(owners_have_words_of_their_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(words_longer_than_a_term_do_no_harm, set_up, tear_down),

@@ -1,7 +1,7 @@
 // @ts-check
 // Applies a session's events to its transcript, in the order of their seq. Part of the page's state: state.js.
 import { needTurn, putSession, setChat, settlePending, state, touch, turnOf } from './state.js';
-import { startTurn, turnDelta, turnDone } from './turns.js';
+import { hasBranches, startTurn, turnDelta, turnDone } from './turns.js';
 
 /** @param {import('./state.js').Chat} chat @param {any} frame @returns {'ok' | 'old' | 'gap'} */
 function admit(chat, frame) {
@@ -98,6 +98,7 @@ export function applyEvent(frame) {
       break;
     case 'turn.done':
       turnDone(needTurn(chat, frame.turn), frame);
+      if (hasBranches(needTurn(chat, frame.turn))) verdict = 'path'; // its other answers are siblings now
       if (frame.usage?.log_tokens) chat.logTokens = frame.usage.log_tokens;
       break;
   }

@@ -94,7 +94,7 @@ async function deliver(chat, key, content) {
 /** The members of session.open beside the id: the user's values for new sessions, within the model's limits. */
 function newSessionValues() {
   const { sampling, system, ...lengths } = prefs.newSession();
-  const known = model();
+  const known = model(state.fresh.model);
   const values = /** @type {Record<string, any>} */ ({});
   for (const [name, value] of Object.entries(lengths)) {
     const most =

@@ -15,8 +15,10 @@ import { adoptTurn } from './turns.js';
 /**
  * @typedef {{id: string, title: string, auto_title: boolean, model: string, state: string, created_ms: number,
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
- *   cached_tokens: number, system: string | null, sampling: Record<string, any>, seq: number, turn: number | null,
- *   head?: number | null, below?: boolean, forked_from?: {session: string, turn: number} | null}} Session
+ *   cached_tokens: number, system?: string | null, system_start?: string | null,
+ *   sampling: Record<string, any>, seq: number, turn: number | null,
+ *   head?: number | null, below?: boolean, forked_from?: {session: string, turn: number} | null,
+ *   prompt?: {task: string | null, hash: string, n_virtual: number}}} Session
  *   head: the last turn of the current path. below: turns follow it.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
@@ -144,7 +146,7 @@ const newestFirst = (/** @type {string} */ a, /** @type {string} */ b) =>
 
 /** One page of the list. @param {Session[]} sessions @param {string | null} cursor @param {boolean} append */
 export function setListPage(sessions, cursor, append) {
-  for (const session of sessions) putSession(session);
+  for (const session of sessions) putSession({ ...state.sessions.get(session.id), ...session }); // they have no whole prompt
   const ids = append ? state.list.ids : [];
   setList({ ids: [...new Set([...ids, ...sessions.map((s) => s.id)])], cursor, phase: 'ready' });
   if (!state.list.query) state.list.ids.sort(newestFirst);
@@ -161,7 +163,7 @@ export function putSession(session) {
 /** A session changed somewhere; it takes its place in the list. @param {Session} session */
 export function sessionChanged(session) {
   const before = state.sessions.get(session.id);
-  putSession(session);
+  putSession({ ...before, ...session }); // it leaves out what never changes
   const listed = state.list.ids.includes(session.id);
   if (state.list.query) return; // search results do not move
   if (listed && before?.updated_ms === session.updated_ms) return;

@@ -6,7 +6,7 @@
  *   input: Input, text: string, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
  *   sampling?: Record<string, any>, seed?: string,
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
- *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, tokens_per_second: number},
+ *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, paused_ms: number, tokens_per_second: number},
  *   cache?: {source: string, kept_tokens: number, computed_tokens: number, resume_ms?: number},
  *   error?: {code: string, message: string},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
@@ -73,6 +73,9 @@ export function turnDone(turn, frame) {
   turn.error = frame.error;
   if (frame.usage) turn.n_output = frame.usage.output_tokens;
 }
+
+/** Whether the turn has several answers. @param {Turn} turn */
+export const hasBranches = ({ sampling }) => Math.max(sampling?.n ?? 1, sampling?.beam_width ?? 1) > 1;
 
 /** Tokens per second over the last seconds; 0 while too little has come to tell. @param {Turn} turn */
 export function liveRate(turn) {

@@ -62,8 +62,14 @@ async function prepare(run, source, from, title, system) {
     const parent = turns[at].parent ?? null;
     await request({ type: 'session.fork', session: source.id, turn: parent, new_session: run.session, title }, { fits });
   } else {
-    const { model, sampling, session_len, memory_len, sink_len } = source;
-    const shape = { model, sampling, session_len, memory_len, sink_len, ...(system ? { system } : {}) };
+    const { model, sampling, session_len, memory_len, sink_len, prompt } = source;
+    if (prompt && !prompt.task)
+      throw new Error('The table of virtual tokens of this conversation came with it: only a copy of it can have the table.');
+    const shape = {
+      ...{ model, sampling, session_len, memory_len, sink_len },
+      ...(system ? { system } : {}),
+      ...(prompt ? { prompt_task: prompt.task } : {}),
+    };
     await request({ type: 'session.open', session: run.session, title, ...shape }, { fits });
   }
   setChat(chat, { local: false });

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "ws/cli/bench.h"
 #include <stdlib.h>
-#include <string.h>
 
 struct told { // the result of one turn
     int32_t *ids;

@@ -1,7 +1,6 @@
 // A chat with an engine in this process. Nothing is stored.
 #include "ws/cli/chat.h"
 #include <stdlib.h>
-#include <string.h>
 
 struct engine_peer {
     struct chat_peer peer;
@@ -58,6 +57,7 @@ static int engine_say(struct chat_peer *peer, struct chat_call *call, struct err
             cancelled = true;
         }
         if (rc == 0 || (ev.kind != ENGINE_TOKEN && ev.kind != ENGINE_DONE)) continue;
+        if (ev.kind == ENGINE_TOKEN && ev.branch > 0) continue;
         call->print(ev.text, ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR ? 0 : ev.text_len);
         if (ev.kind == ENGINE_TOKEN && ev.id >= 0 && token_list_push(&p->log, ev.id) < 0)
             return err_set(err, E_NOMEM, "out of memory for the conversation");

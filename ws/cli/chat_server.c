@@ -1,6 +1,5 @@
 // A chat with a running server over parley.v1. The server stores the session; after a lost
 // connection the chat attaches again from the last seq it saw.
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/random_id.h"
 #include "ws/cli/chat.h"
@@ -20,7 +19,6 @@ struct server_peer {
     char description[512];
     int64_t seq; // last event seen
     int64_t session_len;
-    int64_t turn_started_us;
     bool stalled;   // the user has seen the message
     struct buf out; // the frame being written
 };

@@ -1,21 +1,25 @@
 // Shared by the commands: parsing options, opening an engine, standard input, the progress bar.
 #include "ws/cli/cli.h"
 #include "base/log.h"
+#include "ws/cli/serve_options.h"
 #include "ws/cli/terminal.h"
+#include "ws/serve_config.h"
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static void print_help(const struct cli_command *c, const struct config_table *t) {
+bool cli_help(const struct cli_command *c, const struct config_table *t, const char *argument) {
     struct buf about;
+    if (strcmp(argument, "--help") != 0 && strcmp(argument, "-h") != 0) return false;
     buf_init(&about, 1 << 16);
     if (c->describe) c->describe(&about);
     printf("usage: parley %s\n\n%s\n\n", c->usage, c->describe ? buf_z(&about) : c->about);
     config_help(t, stdout);
+    if (c->serve) putchar('\n'), config_help(serve_config_table(), stdout);
     buf_release(&about);
+    return true;
 }
 
 // CLI_USAGE, or CLI_OK with *run unset after --help.
@@ -23,10 +27,7 @@ static int parse(const struct cli_command *c, const struct config_table *t, void
                  int argc, char **argv, char **words, bool *run, struct err *err) {
     int n_words = 0;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            print_help(c, t);
-            return CLI_OK;
-        }
+        if (cli_help(c, t, argv[i])) return CLI_OK;
         int rc = config_arg(t, settings, argc, argv, &i, err);
         if (rc < 0) return CLI_USAGE;
         if (rc > 0) continue;
@@ -39,7 +40,6 @@ static int parse(const struct cli_command *c, const struct config_table *t, void
 }
 
 int cli_main(const struct cli_command *c, int argc, char **argv) {
-    if (c->main) return c->main(argc, argv);
     const struct config_table *table = cli_options(c);
     void *settings = calloc(1, c->settings_bytes);
     char *words[3] = {NULL};
@@ -48,13 +48,22 @@ int cli_main(const struct cli_command *c, int argc, char **argv) {
     int rc = settings ? config_init(table, settings, &err)
                       : err_set(&err, E_NOMEM, "out of memory for the settings");
     if (rc == 0) {
-        rc = parse(c, table, settings, argc, argv, words, &run, &err);
+        if (c->serve)
+            rc = serve_options_run(c, table, settings, argc, argv, &err);
+        else
+            rc = parse(c, table, settings, argc, argv, words, &run, &err);
         if (run) rc = c->run(settings, words, &err);
-        config_release(table, settings);
+        config_release(cli_options(c), settings); // `documents` builds other tables meanwhile
     }
     free(settings);
     if (rc == CLI_USAGE) return cli_fail_usage(c->name, &err);
     return rc < 0 ? cli_fail(&err) : rc;
+}
+
+int cli_word(const struct cli_command *c, const char *word) {
+    for (int i = 0; word && c->word(i); i++)
+        if (strcmp(word, c->word(i)) == 0) return i;
+    return -1;
 }
 
 int cli_usage(struct err *err, const char *fmt, ...) {
@@ -85,12 +94,17 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     engine_options_init(&o);
     o.model_dir = m->model;
     o.chat_template = m->chat_template[0] ? m->chat_template : NULL;
+    o.prompt_tasks = m->prompt_tasks;
     o.device = m->device;
     o.isa = m->isa;
     o.compute_dtype = m->compute_dtype[0] ? m->compute_dtype : NULL;
     o.deterministic = m->deterministic;
+    o.fp8_activations = m->fp8_activations;
     o.gpu_memory_fraction = m->gpu_memory_fraction;
     o.n_threads = (int32_t)m->threads;
+    o.tensor_parallel = (int32_t)m->tensor_parallel;
+    o.pipeline_parallel = (int32_t)m->pipeline_parallel;
+    o.rank_timeout = m->rank_timeout;
     o.weight_format = (enum weight_format)m->weight_dtype;
     engine_options_kv_dtype(&o, m->kv_dtype);
     o.kv_cache_bytes = m->kv_cache_bytes;
@@ -108,6 +122,21 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     return engine_open(out, &o, err);
 }
 
+int cli_prompt(const struct engine *e, const char *task, struct prompt **out, struct err *err) {
+    const struct engine_info *info = engine_info(e);
+    const struct prompt_task *known =
+        prompt_task_find(info->prompt_tasks, info->n_prompt_tasks, task);
+    *out = known ? prompt_hold(known->prompt) : NULL;
+    return known || !task[0] ? 0 : engine_prompt_load(e, task, out, err);
+}
+
+int cli_push_virtual(const struct prompt *p, struct token_list *ids, struct err *err) {
+    for (int32_t i = 0; p && i < p->n_rows; i++)
+        if (token_list_push(ids, PROMPT_ID_FIRST + i) < 0)
+            return err_set(err, E_NOMEM, "out of memory for %d virtual tokens", p->n_rows);
+    return 0;
+}
+
 // The defaults follow the model.
 static void set_window(const struct cli_model *m, const struct engine *e,
                        struct engine_turn *turn) {
@@ -116,6 +145,10 @@ static void set_window(const struct cli_model *m, const struct engine *e,
     int64_t memory = m->memory_len ? m->memory_len : turn->session_len;
     turn->memory_len = (int32_t)(memory < info->max_memory_len ? memory : info->max_memory_len);
     turn->sink_len = m->sink_len >= 0 ? (int32_t)m->sink_len : turn->memory_len > 4 ? 4 : 0;
+    // A task is to last: its virtual tokens stay in the window.
+    int32_t task = turn->prompt ? turn->prompt->n_rows : 0;
+    if (m->sink_len < 0 && turn->sink_len < task)
+        turn->sink_len = task < turn->memory_len ? task : turn->memory_len - 1;
 }
 
 int cli_submit(struct engine *e, const struct cli_model *m, struct engine_turn *turn,

@@ -10,10 +10,12 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
+struct serve_config;
+
 // A command. cli_main parses argv into its settings, runs it, prints its error and frees the
 // settings.
 struct cli_command {
-    const char *name, *summary;          // in `parley --help`
+    const char *name, *summary;          // in `parley --help`; without a summary it is not listed
     const char *usage, *about;           // in `parley NAME --help`; usage begins with the name
     void (*describe)(struct buf *about); // instead of `about`
     const struct config_key *keys;       // 32 at most
@@ -24,27 +26,40 @@ struct cli_command {
     // with other programs to f32.
     struct {
         const char *fallback, *help;
-    } compute;              // {CLI_COMPUTE_...}
-    size_t sampling_offset; // of a struct sampling_options in the settings; 0: it has none
-    int max_words;          // arguments that are no options, 2 at most
+    } compute;                  // {CLI_COMPUTE_...}
+    size_t sampling_offset;     // of a struct sampling_options in the settings; 0: it has none
+    int max_words;              // arguments that are no options, 2 at most
+    const char *(*word)(int i); // what the first of them may be, NULL: no more; NULL: anything
     // words: NULL behind the last one. Returns CLI_OK, CLI_FAILED, cli_usage(), or a negative code
     // with *err set.
     int (*run)(void *settings, char **words, struct err *err);
-    int (*main)(int argc, char **argv); // instead of all that follows summary
+    // Instead of run, where every setting of the server is an option too: the command's own settings
+    // begin with a struct serve_files (serve_options.h), and it takes no words.
+    int (*serve)(void *settings, struct serve_config *config, struct err *err);
 };
 int cli_main(const struct cli_command *c, int argc, char **argv); // the exit status
+int cli_word(const struct cli_command *c,
+             const char *word); // its place by c->word; -1: none, or NULL
 #define CLI_SETTINGS(rows)                                                                         \
     .keys = rows, .n_keys = sizeof rows / sizeof *rows, .settings_bytes = sizeof(SETTINGS)
 // `return cli_usage(err, "--ids and --prompt exclude each other");`
 int cli_usage(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int cli_version(bool json); // prints it; an exit status
+// Whether patterns run as machine code: PCRE2 has a JIT, and the system allows memory that is written,
+// then executed.
+bool cli_pattern_jit_works(void);
+// Prints the command's help if that is what the argument asks for.
+bool cli_help(const struct cli_command *c, const struct config_table *t, const char *argument);
 int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI_FAILED
 int cli_fail_usage(const char *command, const struct err *err); // and a hint at --help; CLI_USAGE
 
 // Options of every command that loads a model.
 struct cli_model {
-    char *model, *chat_template, *device, *isa, *compute_dtype;
-    bool deterministic;
+    char *model, *chat_template, *prompt_tasks, *device, *isa, *compute_dtype;
+    bool deterministic, fp8_activations;
     double gpu_memory_fraction;
+    int64_t tensor_parallel, pipeline_parallel;
+    double rank_timeout;
     int64_t threads, kv_cache_bytes, block_tokens, prefill_chunk_tokens;
     int64_t memory_len, sink_len, session_len;
     int kv_dtype, weight_dtype;
@@ -63,6 +78,10 @@ const struct config_table *cli_options(const struct cli_command *c);
 // Opens the model for n_sequences turns at once. Shows a progress bar if stderr is a terminal.
 int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences,
                     struct err *err);
+// A task of --prompt-tasks or of the checkpoint by its name, else a folder; free it. "": NULL.
+int cli_prompt(const struct engine *e, const char *task, struct prompt **out, struct err *err);
+int cli_push_virtual(const struct prompt *p, struct token_list *ids,
+                     struct err *err); // all its rows
 // Submits a turn on a copy of ids, with the memory_len, sink_len and session_len of the options.
 int cli_submit(struct engine *e, const struct cli_model *m, struct engine_turn *turn,
                const int32_t *ids, int64_t n_ids, struct err *err);
@@ -91,6 +110,6 @@ void cli_json_begin(struct cli_json *j);
 int cli_json_end(struct cli_json *j, struct err *err); // prints it and frees
 void cli_print_json(struct buf *b);                    // a line on stdout; releases b
 
-extern const struct cli_command command_bench, command_chat, command_export, command_generate,
-    command_inspect, command_quantize, command_replay, command_score, command_serve,
-    command_sessions, command_synth, command_tokenize;
+extern const struct cli_command command_bench, command_chat, command_doctor, command_documents,
+    command_eval, command_export, command_generate, command_inspect, command_quantize,
+    command_replay, command_score, command_serve, command_sessions, command_synth, command_tokenize;

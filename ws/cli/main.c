@@ -1,24 +1,46 @@
 // parley: finds the command. main_<command>.c has it.
+#include "engine/dist/comm.h"
+#include "engine/dist/rank.h"
 #include "ws/cli/cli.h"
-#include "ws/version.h"
+#include "ws/cli/documents.h"
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+// Those that --help does not list come last.
 static const struct cli_command *const commands[] = {
-    &command_serve,   &command_chat,     &command_generate, &command_tokenize,
-    &command_score,   &command_sessions, &command_replay,   &command_bench,
-    &command_inspect, &command_export,   &command_quantize, &command_synth,
+    &command_serve,   &command_doctor,   &command_chat,     &command_generate, &command_tokenize,
+    &command_score,   &command_sessions, &command_replay,   &command_bench,    &command_eval,
+    &command_inspect, &command_export,   &command_quantize, &command_synth,    &command_documents,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+const struct cli_command *cli_listed(int i) {
+    return i < N_COMMANDS && commands[i]->summary ? commands[i] : NULL;
+}
 
 static void help(FILE *out) {
     fprintf(out, "usage: parley COMMAND [OPTIONS]\n\nA chat engine whose unit of service is the "
                  "session.\n\n");
-    for (int i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n`parley COMMAND --help` lists a command's options. Exit status: 0 done, 1 "
+    for (int i = 0; cli_listed(i); i++)
+        fprintf(out, "  %-10s %s\n", cli_listed(i)->name, cli_listed(i)->summary);
+    fprintf(out, "\n`parley --version [--json]` says what this program was built from.\n"
+                 "`parley COMMAND --help` lists a command's options. Exit status: 0 done, 1 "
                  "failed, 2 wrong usage.\n");
+}
+
+// A process that mpirun or srun has started beside the first one: whatever the command line says, it
+// does what that one tells it.
+static int follow(void) {
+    int status = rank_run();
+    fflush(NULL);
+    if (status != 0) _exit(status); // MPI's exit handler would wait for ranks that are gone
+    return status;
+}
+
+static bool uses_ranks(const struct cli_command *c) {
+    return c == &command_serve || c->compute.help;
 }
 
 // Output that was not written, for example because the disk is full, is a failure.
@@ -39,12 +61,17 @@ int main(int argc, char **argv) {
         return CLI_OK;
     }
     if (!strcmp(argv[1], "--version")) {
-        printf("parley %s\n", PARLEY_VERSION);
-        return CLI_OK;
+        if (argc == 2 || (argc == 3 && !strcmp(argv[2], "--json")))
+            return finish(cli_version(argc == 3));
+        fprintf(stderr, "parley: --version takes no argument but --json\n");
+        return CLI_USAGE;
     }
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i]->name))
-            return finish(cli_main(commands[i], argc - 1, argv + 1));
+    if (!strcmp(argv[1], "rank")) return follow(); // started by comm_open
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i]->name) != 0) continue;
+        if (uses_ranks(commands[i]) && comm_is_follower()) return follow();
+        return finish(cli_main(commands[i], argc - 1, argv + 1));
+    }
     fprintf(stderr, "parley: unknown command '%s'; `parley --help` lists the commands\n", argv[1]);
     return CLI_USAGE;
 }

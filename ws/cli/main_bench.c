@@ -1,5 +1,6 @@
 // parley bench: prefill and decode rates of a model on this machine, and decode as a share of the
 // memory bandwidth, which is measured in the same run.
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "engine/engine_internal.h"
 #include "ws/cli/bench.h"
@@ -435,7 +436,7 @@ static int measure_plain(struct bench *b, struct bench_settings *s, unsigned par
 static int measure_ceiling(struct bench *b, double *ceiling) {
     struct backend *be = b->engine->backend;
     const struct cli_model *m = &b->settings->model;
-    int64_t n_threads = m->threads ? m->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t n_threads = m->threads ? m->threads : cgroup_processors();
     if (!be->ops->read_rate) {
         *ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
         return 0;

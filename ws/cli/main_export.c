@@ -10,13 +10,13 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", NULL, "Model folder to export (required)."),
-    TEXT("", output, "", NULL, "Folder that receives N-gpu (required)."),
+    TEXT("", model, "", "DIR", "Model folder to export (required)."),
+    TEXT("", output, "", "DIR", "Folder that receives N-gpu (required)."),
     CHOICE("", format, "ft", "ft", "ft: FasterTransformer (config.ini and .bin files)."),
     INT("", tensor_parallel, 1, 256, "1",
         "Number of ranks to split the weights for; it must divide the heads and the feed-forward "
         "size."),
-    TEXT("", dtype, "", NULL,
+    TEXT("", dtype, "", "DTYPE",
          "Number format of the weights: fp32, fp16 or bf16; empty keeps the model's own, with "
          "equal logits."),
 };

@@ -1,5 +1,6 @@
 // parley generate: continues a prompt once. Streams text to standard output, or prints one JSON
 // object.
+#include "base/array.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include <stdlib.h>
@@ -10,7 +11,7 @@ enum { DEFAULT_TOKENS = 128 };
 struct settings {
     struct cli_model model;
     struct sampling_options sampling;
-    char *ids, *prompt;
+    char *ids, *prompt, *prompt_task;
     bool json, chat;
 };
 #define SETTINGS struct settings
@@ -18,8 +19,14 @@ static const struct config_key keys[] = {
     TEXT("prompt", ids, "", NULL, "Prompt as token ids: 1,2,3."),
     TEXT("prompt", prompt, "", NULL,
          "Prompt as text, with special tokens; - reads standard input."),
+    TEXT("prompt", prompt_task, "", "NAME|DIR",
+         "A task of --prompt-tasks or of the checkpoint, or a folder of prompt learning (PEFT: "
+         "prompt tuning, p-tuning, prefix tuning); its virtual tokens precede the prompt."),
     BOOL("prompt", chat, "off", "Send the prompt as a user message, through the chat template."),
-    BOOL("output", json, "off", "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}."),
+    BOOL("output", json, "off",
+         "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}, and the context outputs asked "
+         "for; with a beam width above 1 also \"beams\":[{\"ids\",\"text\",\"score\"}], best "
+         "first; with n above 1 the same as \"samples\", in their order."),
 };
 
 struct result {
@@ -27,11 +34,16 @@ struct result {
     struct buf text;
     float *logprobs;
     size_t n_logprobs;
+    double context_logprob;
+    float *context_embedding; // (n_embedding)
+    size_t n_embedding;
+    const struct engine_branches *branches; // lent by the turn's last event; NULL: one
 };
 
-static int prompt_ids(const struct settings *s, const struct engine *e, struct token_list *ids,
-                      struct err *err) {
+static int prompt_ids(const struct settings *s, const struct engine *e, int32_t start_id,
+                      struct token_list *ids, struct err *err) {
     if (s->ids[0]) return cli_parse_ids(s->ids, ids, err);
+    if (!s->prompt[0]) return token_list_push(ids, start_id);
     struct buf text;
     int rc;
     if (!strcmp(s->prompt, "-")) {
@@ -51,13 +63,29 @@ out:
     return rc;
 }
 
+// The task's virtual tokens precede the prompt.
+static int add_task(const struct settings *s, const struct engine *e, struct token_list *ids,
+                    struct prompt **prompt, struct err *err) {
+    TRY(cli_prompt(e, s->prompt_task, prompt, err));
+    return cli_push_virtual(*prompt, ids, err);
+}
+
 static int take_token(struct result *r, const struct engine_event *ev) {
     if (ev->id < 0) return 0;
-    float *grown = realloc(r->logprobs, (r->n_logprobs + 1) * sizeof *grown);
-    if (!grown) return E_NOMEM;
-    r->logprobs = grown;
+    TRY(ARRAY_RESIZE(r->logprobs, r->n_logprobs + 1));
     r->logprobs[r->n_logprobs++] = ev->logprob;
     return token_list_push(&r->ids, ev->id);
+}
+
+static int take_context(struct result *r, const struct engine_event *done, int32_t width,
+                        struct err *err) {
+    r->context_logprob = done->context_logprob;
+    if (!done->context_embedding) return 0;
+    r->context_embedding = malloc((size_t)width * sizeof *r->context_embedding);
+    if (!r->context_embedding) return err_set(err, E_NOMEM, "out of memory for the embedding");
+    r->n_embedding = (size_t)width;
+    for (int32_t i = 0; i < width; i++) r->context_embedding[i] = (float)done->context_embedding[i];
+    return 0;
 }
 
 static int run_turn(const struct settings *s, struct engine *e, struct engine_turn *turn,
@@ -70,6 +98,7 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
         TRY(engine_wait(e, &ev, -1));
         if (ev.kind != ENGINE_TOKEN && ev.kind != ENGINE_DONE) continue;
         if (ev.kind == ENGINE_DONE) TRY(cli_check_done(&ev, err));
+        if (ev.kind == ENGINE_TOKEN && ev.branch > 0) continue;
         if (ev.kind == ENGINE_TOKEN && take_token(r, &ev) < 0)
             return err_set(err, E_NOMEM, "out of memory for the answer");
         buf_add(&r->text, ev.text, ev.text_len);
@@ -79,16 +108,38 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
         }
     } while (ev.kind != ENGINE_DONE);
     *finish = ev.finish;
+    TRY(take_context(r, &ev, engine_info(e)->width, err));
+    r->branches = ev.branches;
     return r->text.error ? err_set(err, r->text.error, "the answer is too long for memory") : 0;
 }
 
-static int print_result(const struct result *r, enum engine_finish finish, struct err *err) {
+static void put_branches(struct json_writer *w, const struct engine_branches *branches,
+                         const char *name) {
+    json_open(w, name, '[');
+    for (int32_t i = 0; i < branches->n; i++) {
+        const struct engine_branch *b = &branches->of[i];
+        json_open(w, NULL, '{');
+        json_put_ids(w, "ids", b->ids, (size_t)b->n);
+        json_put_text(w, "text", b->text, b->text_len);
+        json_put_float(w, "score", (float)b->score);
+        json_put_string(w, "finish_reason", engine_finish_name(b->finish));
+        json_close(w, '}');
+    }
+    json_close(w, ']');
+}
+
+static int print_result(const struct result *r, const struct sampling_params *p,
+                        enum engine_finish finish, struct err *err) {
     struct cli_json j;
     cli_json_begin(&j);
     json_put_ids(&j.w, "ids", r->ids.ids, r->ids.len);
     json_put_text(&j.w, "text", buf_z(&r->text), r->text.len);
     json_put_floats(&j.w, "logprobs", r->logprobs, r->n_logprobs);
     json_put_string(&j.w, "finish_reason", engine_finish_name(finish));
+    if (p->context_logprob) json_put_float(&j.w, "context_logprob", (float)r->context_logprob);
+    if (p->context_embedding)
+        json_put_floats(&j.w, "context_embedding", r->context_embedding, r->n_embedding);
+    if (r->branches) put_branches(&j.w, r->branches, p->beam_width > 1 ? "beams" : "samples");
     return cli_json_end(&j, err);
 }
 
@@ -104,41 +155,52 @@ static int take_sampling(const struct settings *s, struct sampling_params *out, 
     return 0;
 }
 
+// A step has a row of each.
+static int n_branches(const struct sampling_params *p) {
+    return p->beam_width > p->n ? p->beam_width : p->n;
+}
+
 static int run(void *settings, char **words, struct err *err) {
     const struct settings *s = settings;
     struct engine *e = NULL;
+    struct prompt *prompt = NULL;
     struct token_list ids;
     struct result r = {0};
     struct engine_turn turn = {.sequence = 1, .turn = 1, .goes_on = !s->chat};
     enum engine_finish finish = FINISH_ERROR;
     int rc;
     if (!s->model.model[0]) return cli_usage(err, CLI_NO_MODEL);
-    if (!s->ids[0] == !s->prompt[0])
-        return cli_usage(err, "give exactly one of --ids and --prompt");
     if (take_sampling(s, &turn.sampling, err) < 0) return CLI_USAGE;
+    if (s->ids[0] && s->prompt[0]) return cli_usage(err, "give exactly one of --ids and --prompt");
+    if (!s->ids[0] && !s->prompt[0] && turn.sampling.start_id < 0)
+        return cli_usage(err, "give exactly one of --ids and --prompt, or --start-id");
     token_list_init(&ids);
     token_list_init(&r.ids);
     buf_init(&r.text, 1 << 28);
-    TRY_GOTO(out, cli_engine_open(&e, &s->model, 1, err));
-    TRY_GOTO(out, prompt_ids(s, e, &ids, err));
+    TRY_GOTO(out, cli_engine_open(&e, &s->model, n_branches(&turn.sampling), err));
+    TRY_GOTO(out, add_task(s, e, &ids, &prompt, err));
+    turn.prompt = prompt;
+    TRY_GOTO(out, prompt_ids(s, e, turn.sampling.start_id, &ids, err));
     TRY_GOTO(out, run_turn(s, e, &turn, &ids, &r, &finish, err));
     if (s->json)
-        rc = print_result(&r, finish, err);
+        rc = print_result(&r, &turn.sampling, finish, err);
     else
         putchar('\n');
 out:
     engine_close(e);
+    prompt_free(prompt);
     token_list_release(&ids);
     token_list_release(&r.ids);
     buf_release(&r.text);
     free(r.logprobs);
+    free(r.context_embedding);
     return rc;
 }
 
 const struct cli_command command_generate = {
     .name = "generate",
     .summary = "continue a prompt once",
-    .usage = "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
+    .usage = "generate --model DIR (--ids 1,2,3 | --prompt TEXT | --start-id N) [OPTIONS]",
     .about = "Continues a prompt once. Without sampling options it is greedy and stops after 128\n"
              "tokens.",
     CLI_SETTINGS(keys),

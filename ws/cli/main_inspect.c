@@ -10,8 +10,8 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", NULL, "Model folder (required)."),
-    TEXT("", chat_template, "", NULL,
+    TEXT("", model, "", "DIR", "Model folder (required)."),
+    TEXT("", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),
     BOOL("", json, "off", "Print JSON."),
 };

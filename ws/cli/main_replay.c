@@ -106,11 +106,13 @@ static int runner_open(struct runner *r, const struct settings *s, const char *c
     char f32[] = "f32", bf16[] = "bf16";
     if (compute) m.compute_dtype = !strcmp(compute, bf16) ? bf16 : f32;
     r->compute = compute;
-    int rc = cli_engine_open(&r->engine, &m, 1, err);
+    // A cache with room for the log, each branch, and a search's best.
+    int n_branches = replay_branches(stored), places = n_branches > 1 ? n_branches + 2 : 1;
+    int rc = cli_engine_open(&r->engine, &m, places, err);
     if (rc == E_UNSUPPORTED && m.compute_dtype == bf16) {
         m.compute_dtype = f32;
         *err = (struct err){0};
-        rc = cli_engine_open(&r->engine, &m, 1, err);
+        rc = cli_engine_open(&r->engine, &m, places, err);
     }
     TRY(rc);
     record_instance(r->instance, engine_info(r->engine));

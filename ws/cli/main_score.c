@@ -4,7 +4,6 @@
 #include "engine/model/safetensors.h"
 #include "ws/cli/score_compare.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define COMPARE_WEIGHTS "off|" WEIGHT_FORMATS
@@ -15,7 +14,7 @@ enum { COMPARE_CONTEXT = 1024 };
 
 struct settings {
     struct cli_model model;
-    char *ids, *text, *logits, *compare_model;
+    char *ids, *text, *logits, *compare_model, *prompt_task;
     int compare_weights, compare_kv, compare_compute;
     bool json;
 };
@@ -24,11 +23,14 @@ static const struct config_key keys[] = {
     TEXT("score", ids, "", NULL, "Token ids: 1,2,3 (either --ids or --text is required)."),
     TEXT("score", text, "", "FILE",
          "File with text to score; - reads standard input. Special tokens are recognised."),
+    TEXT("score", prompt_task, "", "NAME|DIR",
+         "A task of --prompt-tasks or of the checkpoint, or a folder of prompt learning, whose "
+         "virtual tokens precede the ids; they are not scored."),
     TEXT("score", logits, "", NULL, "Safetensors file to write: `logits` (n_tokens, vocab) f32."),
     CHOICE("score", compare_weights, COMPARE_WEIGHTS, "off",
            "Compare with the same model in this weight format, by top-1 agreement, perplexity, KL "
            "divergence and logits. Longer texts are split into pieces of --session-len tokens "
-           "(default 1024)."),
+           "(default 1024). --fp8-activations applies to the compared model alone."),
     CHOICE("score", compare_kv, COMPARE_KV, "off",
            "Compare with a KV cache of this number format; together with --compare-weights, with "
            "both at once."),
@@ -42,8 +44,8 @@ static const struct config_key keys[] = {
 
 struct scoring {                       // written by the engine's thread, read after its last event
     struct safetensors_writer *writer; // NULL: compute only the sum
-    const int32_t *ids;
-    int64_t n_ids, n_vocab;
+    const int32_t *ids;                // (n_ids) behind n_virtual virtual tokens
+    int64_t n_ids, n_virtual, n_vocab;
     double logprob_sum; // of ids[1..] each given what precedes it
     int rc;
     struct err err;
@@ -51,6 +53,8 @@ struct scoring {                       // written by the engine's thread, read a
 
 static void take_logits(void *ctx, int64_t position, const float *logits) {
     struct scoring *s = ctx;
+    position -= s->n_virtual;
+    if (position < 0) return;
     if (s->writer && s->rc == 0)
         s->rc = safetensors_write(s->writer, logits, (size_t)s->n_vocab * sizeof *logits, &s->err);
     double max = -INFINITY, sum = 0;
@@ -64,11 +68,12 @@ static void take_logits(void *ctx, int64_t position, const float *logits) {
 }
 
 static int score(struct engine *e, const struct cli_model *model, const struct token_list *ids,
-                 struct scoring *s, struct err *err) {
+                 const struct prompt *prompt, struct scoring *s, struct err *err) {
     struct engine_turn turn = {.sequence = 1,
                                .turn = 1,
                                .n_input = (int64_t)ids->len,
                                .score_only = true,
+                               .prompt = prompt,
                                .on_logits = take_logits,
                                .on_logits_ctx = s};
     sampling_params_init(&turn.sampling);
@@ -86,27 +91,32 @@ static int read_text(const char *path, struct buf *out, struct err *err) {
 static int get_ids(const struct settings *s, const struct engine *e, struct token_list *ids,
                    struct err *err) {
     struct buf text;
+    size_t n_virtual = ids->len;
     if (s->ids[0]) return cli_parse_ids(s->ids, ids, err);
     int rc = read_text(s->text, &text, err);
     if (rc == 0) rc = engine_tokenize(e, buf_z(&text), text.len, true, ids, err);
     buf_release(&text);
-    return rc < 0 || ids->len > 0 ? rc : err_set(err, E_INVAL, "the text is empty");
+    return rc < 0 || ids->len > n_virtual ? rc : err_set(err, E_INVAL, "the text is empty");
 }
 
 static int write_logits(const struct settings *s, struct engine *e, const struct token_list *ids,
-                        struct err *err) {
+                        const struct prompt *prompt, struct err *err) {
     int rc;
-    struct scoring scoring = {
-        .ids = ids->ids, .n_ids = (int64_t)ids->len, .n_vocab = engine_info(e)->n_vocab};
+    int64_t n_virtual = prompt ? prompt->n_rows : 0;
+    struct scoring scoring = {.ids = ids->ids + n_virtual,
+                              .n_ids = (int64_t)ids->len - n_virtual,
+                              .n_virtual = n_virtual,
+                              .n_vocab = engine_info(e)->n_vocab};
     if (s->logits[0]) {
         struct tensor t = {.name = "logits",
                            .dtype = DTYPE_F32,
                            .n_dims = 2,
                            .shape = {scoring.n_ids, scoring.n_vocab},
-                           .bytes = ids->len * (size_t)scoring.n_vocab * sizeof(float)};
+                           .bytes =
+                               (size_t)scoring.n_ids * (size_t)scoring.n_vocab * sizeof(float)};
         TRY(safetensors_create(&scoring.writer, s->logits, &t, 1, err));
     }
-    TRY_GOTO(out, score(e, &s->model, ids, &scoring, err));
+    TRY_GOTO(out, score(e, &s->model, ids, prompt, &scoring, err));
     if (scoring.writer) {
         rc = safetensors_finish(scoring.writer, err);
         scoring.writer = NULL;
@@ -130,6 +140,7 @@ static int compare(const struct settings *s, struct engine *e, const struct cli_
     struct score_comparison c;
     if (s->compare_model[0]) m.model = s->compare_model;
     if (s->compare_weights) m.weight_dtype = s->compare_weights - 1;
+    m.fp8_activations = s->model.fp8_activations;
     if (s->compare_kv) m.kv_dtype = s->compare_kv - 1;
     if (s->compare_compute) m.compute_dtype = compute_words[s->compare_compute];
     TRY(cli_engine_open(&other, &m, 1, err));
@@ -155,21 +166,28 @@ static int pick_context(struct cli_model *m, struct err *err) {
 static int run(void *settings, char **words, struct err *err) {
     const struct settings *s = settings;
     struct engine *e = NULL;
+    struct prompt *prompt = NULL;
     struct token_list ids;
     struct cli_model m = s->model;
     const bool comparing = is_comparing(s);
     int rc;
+    if (comparing) m.fp8_activations = false; // of the one that is compared
     if (!m.model[0]) return cli_usage(err, CLI_NO_MODEL);
     if (!s->ids[0] == !s->text[0]) return cli_usage(err, "give exactly one of --ids and --text");
     if (comparing && s->logits[0])
         return cli_usage(err, "--logits cannot be combined with a comparison");
+    if (comparing && s->prompt_task[0])
+        return cli_usage(err, "--prompt-task cannot be combined with a comparison");
     token_list_init(&ids);
     if (comparing && !m.session_len) TRY_GOTO(out, pick_context(&m, err));
     TRY_GOTO(out, cli_engine_open(&e, &m, 1, err));
+    TRY_GOTO(out, cli_prompt(e, s->prompt_task, &prompt, err));
+    TRY_GOTO(out, cli_push_virtual(prompt, &ids, err));
     TRY_GOTO(out, get_ids(s, e, &ids, err));
-    rc = comparing ? compare(s, e, &m, &ids, err) : write_logits(s, e, &ids, err);
+    rc = comparing ? compare(s, e, &m, &ids, err) : write_logits(s, e, &ids, prompt, err);
 out:
     engine_close(e);
+    prompt_free(prompt);
     token_list_release(&ids);
     return rc;
 }

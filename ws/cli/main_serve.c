@@ -1,100 +1,61 @@
-// parley serve: the server. The command line overrides the environment, then the file, then the
-// defaults.
-#include "ws/cli/cli.h"
-#include "ws/kserve/model_repository.h"
+// parley serve: the server.
+#include "ws/cli/serve_options.h"
 #include "ws/serve.h"
 #include "ws/serve_config.h"
-#include <stdlib.h>
-#include <string.h>
+#include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
-// Files with settings are read first, wherever they are in argv, because options override them.
-static const struct {
-    const char *option, *variable;
-} files[] = {{"--model-repository", "PARLEY_MODEL_REPOSITORY"}, {"--config", "PARLEY_CONFIG"}};
-enum { REPOSITORY, CONFIG, N_FILES };
+// Options of the command that are no settings of the server.
+struct own {
+    char *config, *model_repository; // struct serve_files
+    bool print_config;
+};
+#define SETTINGS struct own
+static const struct config_key own_keys[] = {
+    SERVE_FILE_ROWS,
+    BOOL("", print_config, "off", "Print the current settings as an ini file and exit."),
+};
 
-static const char *file_path(int which, int argc, char **argv) {
-    size_t len = strlen(files[which].option);
-    for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], files[which].option, len) != 0) continue;
-        if (argv[i][len] == '=') return argv[i] + len + 1;
-        if (!argv[i][len] && i + 1 < argc) return argv[i + 1];
-    }
-    return getenv(files[which].variable);
+// A mapped file was cut short by another program: the index of the database's log (`FILE-shm`), or
+// weights. What was read is not known, so the process ends by the signal, as with kill -9: the
+// next start finds everything that was confirmed. The handler says why, and the access that
+// failed is repeated without it.
+static void on_bus_error(int number) {
+    static const char line[] =
+        "level=error event=server.mapped_file_cut reason=\"another program cut a file short that "
+        "is in use: the database's -shm, or the model's weights. Nothing that was confirmed is "
+        "lost: start the server again\"\n";
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
 }
 
-// 1: argv[*i] is one of the files, 0: it is not, negative: its path is missing.
-static int skip_file(int argc, char **argv, int *i, struct err *err) {
-    for (int f = 0; f < N_FILES; f++) {
-        size_t len = strlen(files[f].option);
-        if (strncmp(argv[*i], files[f].option, len) != 0) continue;
-        if (argv[*i][len] == '=') return 1;
-        if (argv[*i][len]) continue;
-        if (++*i < argc) return 1;
-        return cli_usage(err, "%s needs a path", files[f].option);
-    }
-    return 0;
+static void explain_bus_errors(void) {
+    const struct sigaction action = {.sa_handler = on_bus_error, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGBUS, &action, NULL);
 }
 
-static void help(void) {
-    puts("usage: parley serve [--config FILE] [OPTIONS]\n\n"
-         "Serves a model: the chat page, WebSocket sessions at /ws, /healthz, /readyz, /metrics, "
-         "/config.\n"
-         "Every key of the ini file is an option of the same name and a variable PARLEY_NAME.\n\n"
-         "  --config FILE        ini file with the keys below\n"
-         "  --model-repository DIR  Triton's repository of FasterTransformer's backend: model, "
-         "8-bit\n"
-         "                       weights and idle time from DIR/fastertransformer/config.pbtxt\n"
-         "  --print-config       print the current configuration as an ini file and exit\n");
-    config_help(serve_config_table(), stdout);
-}
-
-static int run(int argc, char **argv) {
-    struct serve_config config;
-    struct err err = {0};
-    bool print = false;
-    const char *path = file_path(CONFIG, argc, argv);
-    const char *repository = file_path(REPOSITORY, argc, argv);
-    int rc = config_init(serve_config_table(), &config, &err);
-    if (rc < 0) return cli_fail(&err);
-    if (repository && (rc = model_repository_apply(repository, &config, &err)) < 0) goto out;
-    if (path && (rc = config_load(serve_config_table(), &config, path, &err)) < 0) goto out;
-    if ((rc = config_load_env(serve_config_table(), &config, &err)) < 0) goto out;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            help();
-            goto out;
-        } else if (!strcmp(argv[i], "--print-config")) {
-            print = true;
-        } else if ((rc = skip_file(argc, argv, &i, &err)) != 0) {
-            if (rc == CLI_USAGE) goto out;
-            rc = 0;
-        } else {
-            rc = config_arg(serve_config_table(), &config, argc, argv, &i, &err);
-            if (rc > 0) continue;
-            rc = rc < 0 ? CLI_USAGE : cli_usage(&err, "unknown argument '%s'", argv[i]);
-            goto out;
-        }
+static int run(void *settings, struct serve_config *config, struct err *err) {
+    const struct own *own = settings;
+    if (own->print_config) {
+        config_write_ini(serve_config_table(), config, stdout);
+        config_write_parts(&config->parts, stdout);
+        return CLI_OK;
     }
-    rc = 0;
-    if (print)
-        config_write_ini(serve_config_table(), &config, stdout);
-    else
-        rc = serve_run(&config, &err);
-out:
-    config_release(serve_config_table(), &config);
-    if (rc == E_DEVICE) { // all turns are stored; exit handlers of the GPU driver may hang
-        cli_fail(&err);
-        fflush(NULL);
-        _exit(SERVE_EXIT_RESTART);
-    }
-    if (rc == CLI_USAGE) return cli_fail_usage(argv[0], &err);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    explain_bus_errors();
+    int rc = serve_run(config, err);
+    if (rc != E_DEVICE) return rc;
+    cli_fail(err); // all turns are stored; exit handlers of the GPU driver may hang
+    fflush(NULL);
+    _exit(SERVE_EXIT_RESTART);
 }
 
 const struct cli_command command_serve = {
     .name = "serve",
     .summary = "serve a model: chat page, WebSocket protocol, metrics",
-    .main = run,
+    .usage = "serve [--config FILE] [OPTIONS]",
+    .about = "Serves a model: the chat page, WebSocket sessions at /ws, /healthz, /readyz, "
+             "/metrics,\n/config. Every key of the ini file is an option of the same name and a "
+             "variable\nPARLEY_NAME.",
+    CLI_SETTINGS(own_keys),
+    .serve = run,
 };

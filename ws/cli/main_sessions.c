@@ -103,6 +103,8 @@ static void show_turn(const struct stored_turn *stored, bool on_path) {
     if (t.numbers.decode_us > 0)
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
+    if (t.numbers.paused_us > 0)
+        printf(", paused for others %.1f ms", (double)t.numbers.paused_us / 1e3);
     printf(", finish reason %s\n", t.finish_reason ? t.finish_reason : "nothing yet");
     fputs("> ", stdout);
     if (t.input.kind == INPUT_CONTINUE)
@@ -150,19 +152,24 @@ static int show_json(const struct stored_session *stored, const struct session_v
 
 static int show_text(const struct stored_session *stored, const struct session_view *view,
                      struct archive *a, struct err *err) {
-    printf("%s: ", view->id);
-    terminal_line(stdout, view->title, strlen(view->title));
-    terminal_write(stdout, view->model, strlen(view->model));
-    printf(", %lld turns, %lld of %lld tokens, memory %d with %d sinks\n", (long long)view->n_turns,
-           (long long)view->n_tokens, (long long)view->session_len, view->memory_len,
-           view->sink_len);
-    if (view->system) {
+    printf("%s: ", view->rec.id);
+    terminal_line(stdout, view->rec.title, strlen(view->rec.title));
+    terminal_write(stdout, view->rec.model, strlen(view->rec.model));
+    printf(", %lld turns, %lld of %lld tokens, memory %d with %d sinks\n",
+           (long long)view->rec.n_turns, (long long)view->rec.n_tokens,
+           (long long)view->rec.session_len, view->rec.memory_len, view->rec.sink_len);
+    if (view->rec.prompt_hash)
+        printf("prompt task: %s, %lld virtual tokens, table %s\n",
+               view->rec.prompt_task ? view->rec.prompt_task : "a client's own table",
+               (long long)view->rec.prompt_rows, view->rec.prompt_hash);
+    if (view->rec.system) {
         fputs("system: ", stdout);
-        terminal_line(stdout, view->system, strlen(view->system));
+        terminal_line(stdout, view->rec.system, strlen(view->rec.system));
     }
-    if (view->forked_from)
-        printf("forked from %s at turn %lld\n", view->forked_from, (long long)view->forked_turn);
-    TRY(archive_list(a, stored->rec.owner, NULL, view->id, 0, show_copy, NULL, err));
+    if (view->rec.forked_from)
+        printf("forked from %s at turn %lld\n", view->rec.forked_from,
+               (long long)view->rec.forked_turn);
+    TRY(archive_list(a, stored->rec.owner, NULL, view->rec.id, 0, show_copy, NULL, err));
     for (size_t i = 0; i < stored->n_turns; i++)
         show_turn(&stored->turns[i], is_on_path(stored, (int64_t)i));
     return 0;
@@ -332,14 +339,18 @@ static const struct action {
     {"doctor", doctor, NULL, false},
 };
 
+static const char *action_name(int i) {
+    return i < (int)(sizeof actions / sizeof *actions) ? actions[i].name : NULL;
+}
+
 static int run(void *settings, char **words, struct err *err) {
     const struct settings *s = settings;
-    const struct action *x = actions, *end = actions + sizeof actions / sizeof *actions;
+    const int i = cli_word(&command_sessions, words[0]);
     struct archive *a = NULL;
-    while (x < end && (!words[0] || strcmp(words[0], x->name))) x++;
-    if (x == end)
+    if (i < 0)
         return cli_usage(err,
                          "the action is missing: list, show, export, import, rm, backup or doctor");
+    const struct action *x = &actions[i];
     if (x->takes && !words[1]) return cli_usage(err, "%s takes %s", x->name, x->takes);
     if (x->reads) TRY(archive_open(&a, s->db, err));
     int rc = x->run(s, a, words[1], err);
@@ -363,5 +374,6 @@ const struct cli_command command_sessions = {
         "doctor  find damage, repair it (--repair), export readable sessions (--output)",
     CLI_SETTINGS(keys),
     .max_words = 2,
+    .word = action_name,
     .run = run,
 };

@@ -1,7 +1,6 @@
 // parley synth: writes a random checkpoint of any shape, for benchmarks and tests.
 #include "engine/model/synth.h"
 #include "ws/cli/cli.h"
-#include <stdlib.h>
 #include <string.h>
 
 struct settings {
@@ -10,11 +9,11 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", like, "", NULL, "Name of a shape (see above)."),
-    TEXT("", config, "", NULL, "config.json with the shape."),
-    TEXT("", out, "", NULL, "Folder to write (required)."),
-    TEXT("", tokenizer_from, "", NULL, "Copy the tokenizer of this folder."),
-    TEXT("", dtype, "", NULL, "Number format: bf16, f16 or f32; empty keeps the shape's own."),
+    TEXT("", like, "", "NAME", "Name of a shape (see above)."),
+    TEXT("", config, "", "FILE", "config.json with the shape."),
+    TEXT("", out, "", "DIR", "Folder to write (required)."),
+    TEXT("", tokenizer_from, "", "DIR", "Copy the tokenizer of this folder."),
+    TEXT("", dtype, "", "DTYPE", "Number format: bf16, f16 or f32; empty keeps the shape's own."),
     INT("", seed, 0, 9e15, "1", "Same seed, same bytes."),
 };
 

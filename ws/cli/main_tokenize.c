@@ -11,13 +11,13 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", NULL, "Model folder (required)."),
+    TEXT("", model, "", "DIR", "Model folder (required)."),
     BOOL("", decode, "off", "Read {\"ids\":[...]}, print {\"text\":\"...\"}."),
     BOOL("", special, "on", "Recognise special tokens; --no-special reads them as plain text."),
     BOOL("", chat, "off",
          "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
          "{\"text\",\"ids\"}."),
-    TEXT("", chat_template, "", NULL,
+    TEXT("", chat_template, "", "NAME|FILE",
          "With --chat: template to use instead of the model's own, a built-in name or a file."),
     BOOL("", json, "off", "Print {\"ids\":[...]}."),
 };
@@ -45,35 +45,24 @@ static int encode(const struct settings *s, const struct tokenizer *t, const str
     return rc;
 }
 
-static int read_ids(const cJSON *root, struct token_list *ids, struct err *err) {
-    const cJSON *array = NULL, *item;
-    int rc = json_get_array(root, "ids", &array, err);
-    if (rc <= 0) return rc < 0 ? rc : err_set(err, E_FORMAT, "standard input has no \"ids\"");
-    cJSON_ArrayForEach(item, array) {
-        double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v)
-            return err_set(err, E_FORMAT, "\"ids\" must be a list of token ids");
-        if (token_list_push(ids, (int32_t)v) < 0)
-            return err_set(err, E_NOMEM, "out of memory for the ids");
-    }
-    return 0;
-}
-
 static int decode(const struct settings *s, const struct tokenizer *t, const struct buf *in,
                   struct buf *out, struct err *err) {
-    struct token_list ids;
+    const cJSON *array = NULL;
+    int32_t *ids = NULL;
+    size_t n;
     struct buf text;
     int rc;
-    token_list_init(&ids);
     buf_init(&text, 1 << 30);
     cJSON *root = json_parse(buf_z(in), in->len, &json_limits_file, err);
     if (!root) return err->code;
-    TRY_GOTO(out, read_ids(root, &ids, err));
-    TRY_GOTO(out, tokenizer_decode(t, ids.ids, ids.len, !s->special, &text, err));
+    TRY_GOTO(out, json_get_array(root, "ids", &array, err));
+    if (!array) TRY_GOTO(out, err_set(err, E_FORMAT, "standard input has no \"ids\""));
+    TRY_GOTO(out, json_copy_ids(array, "ids", &ids, &n, err));
+    TRY_GOTO(out, tokenizer_decode(t, ids, n, !s->special, &text, err));
     put_result(out, &text, NULL);
 out:
     cJSON_Delete(root);
-    token_list_release(&ids);
+    free(ids);
     buf_release(&text);
     return rc;
 }

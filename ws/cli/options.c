@@ -8,16 +8,29 @@ static const struct config_key model_keys[] = {
     TEXT("model", model, "", "DIR", "Model folder."),
     TEXT("model", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own."),
+    TEXT("model", prompt_tasks, "", "LIST",
+         "Tables of prompt learning (PEFT): NAME=DIR,NAME=DIR, or a folder of such folders."),
     TEXT("model", device, "auto", "DEVICE", "Where to run: auto, cpu, cuda:0 ..."),
     TEXT("model", compute_dtype, "", "DTYPE", ""), // as the command says
     BOOL("model", deterministic, "off", "On a GPU, compute the same bits for every batch size."),
     FLOAT("model", gpu_memory_fraction, 0, 1, "0",
           "Share of GPU memory for weights, work buffers and KV cache; 0: as much as needed."),
     TEXT("model", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
-    INT("model", threads, 0, 64, "0", "CPU threads; 0: one for each core."),
+    INT("model", threads, 0, 64, "0",
+        "CPU threads of each rank; 0: one for each core, divided by the ranks that share them."),
+    INT("model", tensor_parallel, 1, 1024, "1",
+        "Processes that compute each layer together, by parts of its heads and feed-forward. They "
+        "are those of mpirun or srun, or are started on this machine."),
+    INT("model", pipeline_parallel, 1, 1024, "1",
+        "Stages of consecutive layers, of tensor_parallel processes each."),
+    FLOAT("model", rank_timeout, 1, 86400, "60",
+          "Seconds that a process may stay silent while others wait for it."),
     CHOICE("model", weight_dtype, WEIGHT_FORMATS, "model",
            "Number format of the weights: model is the model's own; int8 and fp8 (e4m3) are 8 bits "
            "with a scale for each output, converted while loading."),
+    BOOL("model", fp8_activations, "off",
+         "On a GPU with weights of fp8, also round the activations of steps with more than 32 "
+         "tokens to fp8."),
     CHOICE("model", kv_dtype, ENGINE_KV_DTYPES, "auto",
            "Number format of the KV cache; auto is the compute dtype, f32 on the CPU. fp8 and int8 "
            "have a scale for each position and head."),

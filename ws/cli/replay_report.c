@@ -279,6 +279,8 @@ static void turn_text(struct replay_report *r, const struct stored_turn *stored,
         printf(", finish reason %s in the record, %s now", f->recorded_finish, f->finish);
     if (f->n_logprobs_differ)
         printf(", %" PRId64 " log-probabilities differ", f->n_logprobs_differ);
+    if (t->numbers.paused_us)
+        printf(", paused %.1f ms for others in the record", (double)t->numbers.paused_us / 1e3);
     putchar('\n');
     if (f->verdict != REPLAY_DIVERGED) return;
     say_divergence(r, stored, &f->first);

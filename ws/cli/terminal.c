@@ -2,7 +2,6 @@
 #include "ws/cli/terminal.h"
 #include "base/utf8.h"
 #include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char replacement[] = "\xef\xbf\xbd"; // U+FFFD

@@ -22,7 +22,6 @@ struct ws_client {
     struct lws *wsi;
     struct queue in, out, opened; // opened: one item, the result of connecting
     struct buf receiving;
-    struct frame sending;
     char *token;
     char reason[256];
     enum status status; // client's thread
@@ -118,11 +117,10 @@ static int connect_to(struct ws_client *c, const char *url, struct err *err) {
     int port, rc = 0;
     if (!copy) return err_set(err, E_NOMEM, "out of memory");
     if (lws_parse_uri(copy, &scheme, &host, &port, &rest) ||
-        (strcmp(scheme, "ws") && strcmp(scheme, "wss"))) {
-        rc = err_set(err, E_INVAL, "'%s' is not a WebSocket address such as ws://127.0.0.1:8080/ws",
-                     url);
-        goto out;
-    }
+        (strcmp(scheme, "ws") && strcmp(scheme, "wss")))
+        TRY_GOTO(out,
+                 err_set(err, E_INVAL,
+                         "'%s' is not a WebSocket address such as ws://127.0.0.1:8080/ws", url));
     snprintf(path, sizeof path, "/%s", rest);
     struct lws_client_connect_info info = {.context = c->context,
                                            .address = host,
@@ -145,19 +143,34 @@ out:
     return rc;
 }
 
+static void release_frames(struct queue *q) {
+    struct frame f;
+    while (q->items && queue_try_pop(q, &f) == 1) free(f.text);
+    queue_release(q);
+}
+
+// Without its thread; what it has not got is zero.
+static void release(struct ws_client *c) {
+    if (c->context) lws_context_destroy(c->context);
+    queue_release(&c->opened);
+    release_frames(&c->in);
+    release_frames(&c->out);
+    buf_release(&c->receiving);
+    free(c->token);
+    free(c);
+}
+
 int ws_client_open(struct ws_client **out, const char *url, const char *token, struct err *err) {
     struct ws_client *c = calloc(1, sizeof *c);
     enum status status;
     int rc;
     if (!c) return err_set(err, E_NOMEM, "out of memory");
     buf_init(&c->receiving, FRAME_MAX);
-    if (token && !(c->token = strdup(token))) {
-        rc = err_set(err, E_NOMEM, "out of memory");
-        goto free_client;
-    }
-    TRY_GOTO(free_client, queue_init(&c->in, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
-    TRY_GOTO(free_in, queue_init(&c->out, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
-    TRY_GOTO(free_out, queue_init(&c->opened, sizeof status, 1, NULL, NULL, err));
+    if (token && !(c->token = strdup(token)))
+        TRY_GOTO(fail, err_set(err, E_NOMEM, "out of memory"));
+    TRY_GOTO(fail, queue_init(&c->in, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
+    TRY_GOTO(fail, queue_init(&c->out, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
+    TRY_GOTO(fail, queue_init(&c->opened, sizeof status, 1, NULL, NULL, err));
     lws_set_log_level(0, NULL);
     struct lws_context_creation_info info = {.port = CONTEXT_PORT_NO_LISTEN,
                                              .protocols = protocols,
@@ -166,15 +179,10 @@ int ws_client_open(struct ws_client **out, const char *url, const char *token, s
                                              .user = c,
                                              .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT};
     c->context = lws_create_context(&info);
-    if (!c->context) {
-        rc = err_set(err, E_INTERNAL, "cannot start the WebSocket library");
-        goto free_opened;
-    }
-    TRY_GOTO(free_context, connect_to(c, url, err));
-    if (pthread_create(&c->thread, NULL, serve, c)) {
-        rc = err_set(err, E_NOMEM, "cannot start a thread");
-        goto free_context;
-    }
+    if (!c->context) TRY_GOTO(fail, err_set(err, E_INTERNAL, "cannot start the WebSocket library"));
+    TRY_GOTO(fail, connect_to(c, url, err));
+    if (pthread_create(&c->thread, NULL, serve, c))
+        TRY_GOTO(fail, err_set(err, E_NOMEM, "cannot start a thread"));
     if (queue_pop(&c->opened, &status, 10 * 1000000) == 1 && status == OPEN) {
         *out = c;
         return 0;
@@ -183,24 +191,9 @@ int ws_client_open(struct ws_client **out, const char *url, const char *token, s
     ws_client_close(c);
     return err->code;
 
-free_context:
-    lws_context_destroy(c->context);
-free_opened:
-    queue_release(&c->opened);
-free_out:
-    queue_release(&c->out);
-free_in:
-    queue_release(&c->in);
-free_client:
-    free(c->token);
-    free(c);
+fail:
+    release(c);
     return rc;
-}
-
-static void release_frames(struct queue *q) {
-    struct frame f;
-    while (queue_try_pop(q, &f) == 1) free(f.text);
-    queue_release(q);
 }
 
 void ws_client_close(struct ws_client *c) {
@@ -209,13 +202,7 @@ void ws_client_close(struct ws_client *c) {
     queue_close(&c->in); // the thread may wait for room in it
     lws_cancel_service(c->context);
     pthread_join(c->thread, NULL);
-    lws_context_destroy(c->context);
-    queue_release(&c->opened);
-    release_frames(&c->in);
-    release_frames(&c->out);
-    buf_release(&c->receiving);
-    free(c->token);
-    free(c);
+    release(c);
 }
 
 int ws_client_send(struct ws_client *c, const char *text, size_t len) {

@@ -1,6 +1,6 @@
 // Inferences, from their sessions to their reply. See infer.h.
 #include "ws/kserve/infer.h"
-#include "ws/kserve/infer_reply.h"
+#include "ws/kserve/infer_turn.h"
 #include "ws/kserve/kserve.h"
 #include "ws/service.h"
 #include <stdio.h>
@@ -11,15 +11,16 @@
 #define FIND_PAGE 200
 #define CANCEL_AFTER_MS 1 // of a session that only this exchange knows
 
-static void fail(struct infer *i, int status, const char *message) {
-    if (i->status) return; // the first is the cause
-    i->status = status;
+static void fail(struct infer *i, enum kserve_code code, const char *message) {
+    if (i->code) return; // the first is the cause
+    i->code = code;
     snprintf(i->message, sizeof i->message, "%s", message);
 }
 
 static void push_later(struct infer *i) {
     if (!follower_push_later(&i->service->followers, &i->follower))
-        fail(i, 503, "the server is out of memory"); // the next event takes it further
+        fail(i, KSERVE_UNAVAILABLE,
+             "the server is out of memory"); // the next event takes it further
 }
 
 // New sessions, which nothing else knows yet.
@@ -35,6 +36,7 @@ static struct request request_for(const struct infer *i, enum request_kind kind,
     r.client = i->follower.client;
     r.owner = i->owner;
     r.session = id;
+    r.accepted = i->accepted;
     return r;
 }
 
@@ -64,16 +66,16 @@ static void start_turn(struct infer *i, size_t row) {
 
 static void infer_free(struct infer *i) {
     struct service *s = i->service;
+    s->kserve->n_infers -= i->accepted;
     sessions_client_gone(s->sessions, i->follower.client);
     service_poll_soon(s);
     followers_remove(&s->followers, &i->follower);
     for (size_t row = 0; i->turns && row < i->request->n_rows; row++) {
         free(i->turns[row].ids);
-        free(i->turns[row].logprobs);
+        free(i->turns[row].logprobs), free(i->turns[row].embedding);
     }
     free(i->turns);
     infer_request_free(i->request);
-    buf_release(&i->text);
     free(i->owner);
     free(i);
 }
@@ -82,8 +84,8 @@ static void infer_free(struct infer *i) {
 static void leave_sequence(struct infer *i) {
     struct sequence *q = i->sequence;
     if (!q) return;
-    bool over = i->request->end || (i->status && is_fresh(i));
-    if (i->request->end && !i->status)
+    bool over = i->request->end || (i->code && is_fresh(i));
+    if (i->request->end && !i->code)
         for (size_t row = 0; row < i->request->n_rows; row++)
             close_session(i, i->turns[row].session_id, false);
     if (over) q->session[0] = '\0';
@@ -101,7 +103,7 @@ static void leave_sequence(struct infer *i) {
 }
 
 static void end(struct infer *i) {
-    if (!i->sequence || (is_fresh(i) && i->status))
+    if (!i->sequence || (is_fresh(i) && i->code))
         for (size_t row = 0; row < i->request->n_rows; row++)
             if (i->turns[row].state != ROW_ABSENT) close_session(i, i->turns[row].session_id, true);
     leave_sequence(i);
@@ -109,21 +111,16 @@ static void end(struct infer *i) {
 }
 
 static void count(struct infer *i) {
-    struct kserve_stats *s = &i->service->kserve->stats[i->request->model];
-    int64_t now = net_now_us();
-    *(i->status ? &s->n_failed : &s->n_done) += 1;
-    s->last_ms = clock_wall_us(&clock_system) / 1000;
-    if (i->status) return;
-    s->done_us += now - i->begun_us;
-    s->queue_us += i->started_us - i->begun_us;
-    s->infer_us += now - i->started_us;
+    kserve_count(i->service->kserve, i->request->model, i->code != KSERVE_OK, i->begun_us,
+                 i->started_us);
 }
 
 static void reply(struct infer *i) {
-    struct http *h = i->http;
-    i->http = NULL;
+    const struct infer_client_ops *ops = i->ops;
+    i->ops = NULL;
+    i->step = SIZE_MAX;
     count(i);
-    if (h) infer_reply(i, h);
+    if (ops) ops->reply(i->ctx, i);
 }
 
 // --- undoing ---
@@ -155,6 +152,32 @@ static bool all_rows(const struct infer *i, enum row_state state) {
 
 // --- running ---
 
+static void tell_text(struct infer *i, const char *text, size_t len, int64_t drawn_us) {
+    bool is_text = i->request->form == FORM_TEXT || i->request->form == FORM_STREAM;
+    if (len && is_text && i->ops) i->ops->text(i->ctx, i, text, len, drawn_us);
+}
+
+static bool has_room(const struct infer *i) {
+    bool streams = i->request->form == FORM_STREAM || i->request->form == FORM_PIECES;
+    return !streams || !i->ops || i->ops->has_room(i->ctx);
+}
+
+// --- an answer for each token ---
+
+// All rows go in step, as FasterTransformer's batch does: its clients count an answer for each.
+static void tell_pieces(struct infer *i) {
+    if (i->request->form != FORM_PIECES) return;
+    while (!i->code && i->ops && i->step < infer_steps(i) && has_room(i)) {
+        i->step++;
+        i->ops->piece(i->ctx, i, i->drawn_us);
+        i->drawn_us = 0;
+    }
+}
+
+static bool has_told_pieces(const struct infer *i) {
+    return i->request->form != FORM_PIECES || !i->ops || i->step >= infer_steps(i);
+}
+
 static bool fits(struct infer *i, int64_t session_len) {
     char text[128];
     for (size_t row = 0; row < i->request->n_rows; row++) {
@@ -163,7 +186,7 @@ static bool fits(struct infer *i, int64_t session_len) {
         if (session_len == 0 || total <= session_len) continue;
         snprintf(text, sizeof text, "Session size too low (%lld) vs. total output size (%lld)",
                  (long long)session_len, (long long)total);
-        fail(i, 400, text);
+        fail(i, KSERVE_INVALID, text);
         return false;
     }
     return true;
@@ -172,25 +195,31 @@ static bool fits(struct infer *i, int64_t session_len) {
 static void start_turns(struct infer *i) {
     i->state = INFER_RUNNING;
     i->started_us = net_now_us();
-    for (size_t row = 0; row < i->request->n_rows && !i->status; row++) start_turn(i, row);
+    for (size_t row = 0; row < i->request->n_rows && !i->code; row++) start_turn(i, row);
 }
 
 static void open_fresh(struct infer *i) {
     struct infer_request *q = i->request;
     char title[SESSION_TITLE_BYTES], base[SESSION_ID_MAX + 1];
     if (i->sequence && !q->session_len) {
-        fail(i, 400, "input 'session_len' is missing: a sequence is started with it");
+        fail(i, KSERVE_INVALID, "input 'session_len' is missing: a sequence is started with it");
         return;
     }
     if (!fits(i, q->session_len)) return;
     sequence_draw(i->owner, q->sequence, q->n_rows, base);
-    for (size_t row = 0; row < q->n_rows && !i->status; row++) {
+    for (size_t row = 0; row < q->n_rows && !i->code; row++) {
         struct infer_turn *t = &i->turns[row];
         sequence_row_id(base, row, t->session_id);
         struct request r = request_for(i, REQUEST_OPEN, t->session_id);
+        r.model = q->served->name;
         r.session_len = q->session_len;
         r.memory_len = q->memory_len ? q->memory_len : q->session_len;
-        r.sink_len = 0; // as FasterTransformer's window
+        // As FasterTransformer's window, but it keeps the virtual tokens of a table.
+        const struct infer_row *row_in = &q->rows[row];
+        int64_t n_table = row_in->prompt ? row_in->prompt->n_rows : 0;
+        r.sink_len = r.memory_len == 0 || n_table < r.memory_len ? n_table : 0;
+        r.prompt_task = row_in->prompt_task;
+        r.prompt = row_in->prompt_task ? NULL : row_in->prompt;
         if (i->sequence) {
             sequence_title(q->sequence, title);
             r.title = title;
@@ -201,7 +230,7 @@ static void open_fresh(struct infer *i) {
         t->before = TURN_NONE;
         submit(i, &r);
     }
-    if (!i->status) start_turns(i);
+    if (!i->code) start_turns(i);
 }
 
 static void attach(struct infer *i) {
@@ -210,7 +239,7 @@ static void attach(struct infer *i) {
     if (q->n_rows != i->request->n_rows) {
         snprintf(text, sizeof text, "the sequence was started with %zu rows, this request has %zu",
                  q->n_rows, i->request->n_rows);
-        fail(i, 400, text);
+        fail(i, KSERVE_INVALID, text);
         return;
     }
     i->state = INFER_OPENING;
@@ -256,11 +285,11 @@ static void proceed(struct infer *i) {
 }
 
 static void step(struct infer *i) {
-    if (i->state == INFER_WAITING && !i->status) proceed(i);
-    if (i->state == INFER_OPENING && !i->status && all_rows(i, ROW_OPEN) &&
+    if (i->state == INFER_WAITING && !i->code) proceed(i);
+    if (i->state == INFER_OPENING && !i->code && all_rows(i, ROW_OPEN) &&
         fits(i, i->request->session_len))
         start_turns(i);
-    if (i->status && i->state != INFER_UNDOING) {
+    if (i->code && i->state != INFER_UNDOING) {
         reply(i);
         begin_undo(i);
     }
@@ -270,7 +299,7 @@ static void step(struct infer *i) {
         if (is_fresh(i) || all_rows(i, ROW_UNDONE)) end(i);
         return;
     }
-    if (i->state == INFER_RUNNING && all_rows(i, ROW_ENDED)) {
+    if (i->state == INFER_RUNNING && all_rows(i, ROW_ENDED) && has_told_pieces(i)) {
         reply(i);
         end(i);
     }
@@ -278,52 +307,38 @@ static void step(struct infer *i) {
 
 // --- events ---
 
-static void take_logprobs(struct infer *i, struct infer_turn *t, const struct session_event *ev) {
-    size_t n = ev->logprobs ? ev->n_ids : 0;
-    if (t->n_logprobs + n > t->cap_logprobs) {
-        size_t cap = (t->n_logprobs + n) * 2;
-        float *grown = realloc(t->logprobs, cap * sizeof *grown);
-        if (!grown) {
-            fail(i, 503, "the server is out of memory");
-            return;
-        }
-        t->logprobs = grown;
-        t->cap_logprobs = cap;
-    }
-    if (n) memcpy(t->logprobs + t->n_logprobs, ev->logprobs, n * sizeof *t->logprobs);
-    t->n_logprobs += n;
+// false: rc says that it cannot be taken.
+static bool taken(struct infer *i, int rc) {
+    if (rc == E_NOMEM) fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
+    if (rc == E_BUSY) fail(i, KSERVE_UNAVAILABLE, "the session was changed meanwhile");
+    return rc == 0;
 }
 
 static void take_end(struct infer *i, struct infer_turn *t, const struct turn_view *v) {
-    size_t n = 0, length = (size_t)v->numbers.log_tokens;
-    const int32_t *log = session_log(t->session, &n);
     t->state = ROW_ENDED;
-    if (v->error_code || i->status) {
-        if (v->error_code) fail(i, 500, v->error_message ? v->error_message : "the turn failed");
+    if (v->error_code || i->code) {
+        if (v->error_code)
+            fail(i, KSERVE_INTERNAL, v->error_message ? v->error_message : "the turn failed");
         return;
     }
     const char *reason = v->finish_reason ? v->finish_reason : "";
     if (strcmp(reason, "eos") != 0 && strcmp(reason, "length") != 0 &&
         strcmp(reason, "stop") != 0) {
-        fail(i, 503, "the turn was cut off");
+        fail(i, KSERVE_UNAVAILABLE, "the turn was cut off");
         return;
     }
-    t->ids = malloc((length + 1) * sizeof *t->ids);
-    if (!t->ids || n < length) {
-        fail(i, 503, t->ids ? "the session was changed meanwhile" : "the server is out of memory");
-        return;
-    }
-    memcpy(t->ids, log, length * sizeof *t->ids);
-    t->n_ids = length;
-    infer_reply_text(i, v->text, v->text_len, 0);
+    if (taken(i, infer_turn_log(i, t, (size_t)v->numbers.log_tokens)) &&
+        taken(i, infer_turn_context(i, t, v->context)))
+        tell_text(i, v->text, v->text_len, 0);
 }
 
 static void take_event(struct infer *i, struct infer_turn *t, const struct session_event *ev) {
     switch (ev->kind) {
     case EVENT_DELTA:
         if (t->state != ROW_STARTED) break;
-        take_logprobs(i, t, ev);
-        infer_reply_text(i, ev->text, ev->text_len, ev->drawn_us);
+        if (!taken(i, infer_turn_delta(i, t, ev))) break;
+        if (ev->drawn_us) i->drawn_us = ev->drawn_us;
+        tell_text(i, ev->text, ev->text_len, ev->drawn_us);
         break;
     case EVENT_DONE:
         if (t->state == ROW_STARTED) take_end(i, t, &ev->turn);
@@ -341,31 +356,18 @@ static void push(struct follower *f) {
     struct session_event ev;
     for (size_t row = 0; row < i->request->n_rows; row++) {
         struct infer_turn *t = &i->turns[row];
-        while (t->session && (!i->streaming || !i->http || http_stream_has_room(i->http))) {
+        while (t->session && has_room(i)) {
             if (session_next_event(t->session, f->client, EVENT_TEXT_BYTES, &ev) == 1)
                 take_event(i, t, &ev);
             else
                 t->session = NULL; // on_ready comes
         }
     }
+    tell_pieces(i);
     step(i);
 }
 
 // --- answers ---
-
-static const struct {
-    const char *code; // of the session service
-    int status;
-} statuses[] = {{"invalid", 400},           {"session_full", 400},   {"unsupported", 400},
-                {"session_not_found", 400}, {"session_closed", 400}, {"session_busy", 503},
-                {"overloaded", 503},        {"rate_limited", 429},   {"limit_reached", 429},
-                {"shutting_down", 503},     {"store_failed", 503}};
-
-static int status_of(const char *code) {
-    for (size_t n = 0; n < sizeof statuses / sizeof *statuses; n++)
-        if (strcmp(statuses[n].code, code) == 0) return statuses[n].status;
-    return 500;
-}
 
 static void refuse_unstarted(struct infer *i) {
     char text[512];
@@ -375,7 +377,7 @@ static void refuse_unstarted(struct infer *i) {
              "inference request for sequence %s to model '%s' must specify the START flag on the "
              "first request of the sequence",
              title + strlen("Sequence "), i->request->name);
-    fail(i, 400, text);
+    fail(i, KSERVE_INVALID, text);
 }
 
 // The newest session of this sequence that was not closed, as one before a restart is.
@@ -385,13 +387,13 @@ static void take_list(struct infer *i, const struct session_answer *a) {
     sequence_prefix(i->owner, i->request->sequence, prefix);
     for (size_t n = 0; n < a->n_sessions && !q->session[0]; n++) {
         const struct session_view *v = &a->sessions[n];
-        size_t n_rows = sequence_rows_of(v->id);
-        if (n_rows == 0 || strncmp(v->id, prefix, strlen(prefix)) != 0) continue;
+        size_t n_rows = sequence_rows_of(v->rec.id);
+        if (n_rows == 0 || strncmp(v->rec.id, prefix, strlen(prefix)) != 0) continue;
         if (v->state == SESSION_CLOSED) {
             refuse_unstarted(i);
             return;
         }
-        snprintf(q->session, sizeof q->session, "%s", v->id);
+        snprintf(q->session, sizeof q->session, "%s", v->rec.id);
         q->n_rows = n_rows;
     }
     // Titles of other sequences have the same words: "Sequence 42" is looked for as far as 420 is.
@@ -411,13 +413,24 @@ static struct infer_turn *turn_of(struct infer *i, const char *session_id) {
 static void take_refusal(struct infer *i, struct infer_turn *t, const struct session_answer *a) {
     if (t && t->state == ROW_MOVING) t->state = ROW_UNDONE;
     if (t && t->state == ROW_STARTED) t->state = ROW_OPEN;
-    bool lost = i->state == INFER_OPENING && status_of(a->code) == 400;
+    enum kserve_code code = kserve_code_of_session(a->code);
+    bool lost = i->state == INFER_OPENING && code == KSERVE_INVALID;
     if (lost && i->sequence) {
         i->sequence->session[0] = '\0'; // closed or deleted by its owner
         refuse_unstarted(i);
     } else {
-        fail(i, status_of(a->code), a->message);
+        if (!i->code) i->retry_after_ms = a->retry_after_ms;
+        fail(i, code, a->message);
     }
+}
+
+// A continuing request may name its table again, which is then the one that the sequence has.
+static void check_table(struct infer *i, const struct infer_turn *t, const char *hash) {
+    const struct prompt *p = i->request->rows[t - i->turns].prompt;
+    if (p && (!hash || strcmp(hash, p->digits) != 0))
+        fail(i, KSERVE_INVALID,
+             hash ? "the sequence was started with another table of virtual tokens"
+                  : "the sequence was started without a table of virtual tokens");
 }
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
@@ -427,9 +440,10 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         take_list(i, a);
     } else if (a->kind == ANSWER_ATTACHED && t) {
         t->state = ROW_OPEN;
-        t->before = a->session.head;
-        t->n_before = a->session.n_tokens;
-        i->request->session_len = a->session.session_len;
+        t->before = a->session.rec.head;
+        t->n_before = a->session.rec.n_tokens;
+        check_table(i, t, a->session.rec.prompt_hash);
+        i->request->session_len = a->session.rec.session_len;
     } else if (a->kind == ANSWER_REWOUND && t && t->state == ROW_MOVING) {
         t->state = ROW_UNDONE;
     } else if (a->kind == ANSWER_ERROR) {
@@ -457,7 +471,7 @@ static void on_gone(struct follower *f, struct session *s) {
             t->state = ROW_UNDONE;
         }
     }
-    fail(i, 500, "the session was deleted");
+    fail(i, KSERVE_INTERNAL, "the session was deleted");
     push_later(i);
 }
 
@@ -480,7 +494,7 @@ static void unqueue(struct infer *i) {
 
 static void on_end(struct follower *f) {
     struct infer *i = (struct infer *)f;
-    fail(i, 503, "the server is shutting down");
+    fail(i, KSERVE_UNAVAILABLE, "the server is shutting down");
     reply(i);
     if (i->sequence && i->sequence->running != i)
         unqueue(i);
@@ -489,47 +503,49 @@ static void on_end(struct follower *f) {
     infer_free(i);
 }
 
+// A request that waits behind others of its sequence has an end to its patience.
+static void on_later(struct follower *f, int64_t now_us) {
+    struct infer *i = (struct infer *)f;
+    if (i->state != INFER_WAITING || !i->request->timeout_us || i->sequence->running == i) return;
+    int64_t left_us = i->begun_us + i->request->timeout_us - now_us;
+    if (left_us > 0) {
+        service_later(i->service, left_us / 1000 + 1);
+        return;
+    }
+    unqueue(i);
+    i->sequence = NULL;
+    fail(i, KSERVE_INVALID, "timeout of the corresponding sequence has been expired");
+    reply(i);
+    end(i);
+}
+
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_ready = on_ready,
                                                  .on_gone = on_gone,
                                                  .push = push,
+                                                 .later = on_later,
                                                  .drained = is_drained,
                                                  .end = on_end};
 
 // --- the client ---
 
 // The turns of a sequence go on without it, as those of any session; others end.
-static void on_client_gone(void *ctx) {
-    struct infer *i = ctx;
-    i->http = NULL;
+void infer_client_gone(struct infer *i) {
+    i->ops = NULL;
     if (i->sequence && i->sequence->running == i) {
         push_later(i);
         return;
     }
     if (i->sequence) unqueue(i);
     i->sequence = NULL;
-    fail(i, 400, "the client is gone");
+    fail(i, KSERVE_CANCELLED, "the client is gone");
     count(i);
     end(i);
 }
 
-static void on_room(void *ctx) {
-    push(ctx);
+void infer_go_on(struct infer *i) {
+    push(&i->follower);
 }
-
-static void on_tick(void *ctx, int64_t now_us) {
-    struct infer *i = ctx;
-    int64_t timeout_us = i->request->timeout_us;
-    if (i->state != INFER_WAITING || !timeout_us || now_us - i->begun_us < timeout_us) return;
-    unqueue(i);
-    i->sequence = NULL;
-    fail(i, 400, "timeout of the corresponding sequence has been expired");
-    reply(i);
-    end(i);
-}
-
-const struct http_waiter infer_waiter = {
-    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
 
 static bool enter_sequence(struct infer *i) {
     struct sequences *all = &i->service->kserve->sequences;
@@ -546,34 +562,38 @@ static bool enter_sequence(struct infer *i) {
     return true;
 }
 
-static struct infer *infer_new(struct service *s, struct http *h, struct infer_request *r) {
+struct infer *infer_new(struct service *s, const char *owner, struct infer_request *r,
+                        const struct infer_client_ops *ops, void *ctx) {
     struct infer *i = calloc(1, sizeof *i);
-    if (!i) return NULL;
+    if (!i) goto fail;
     i->follower.ops = &follower_ops;
     i->service = s;
-    i->http = h;
+    i->ops = ops;
+    i->ctx = ctx;
     i->request = r;
+    i->accepted = s->state == SERVICE_RUNNING;
     i->begun_us = i->started_us = net_now_us();
-    buf_init(&i->text, INFER_TEXT_BYTES);
-    i->owner = strdup(http_owner(h));
+    i->step = r->form == FORM_PIECES ? 0 : SIZE_MAX;
+    i->owner = strdup(owner);
     i->turns = calloc(r->n_rows, sizeof *i->turns);
-    if (!i->owner || !i->turns || followers_add(&s->followers, &i->follower) < 0) {
-        free(i->owner);
-        free(i->turns);
-        free(i);
-        return NULL;
+    if (i->owner && i->turns && followers_add(&s->followers, &i->follower) == 0) {
+        s->kserve->n_infers += i->accepted;
+        return i;
     }
-    return i;
+    free(i->owner);
+    free(i->turns);
+    free(i);
+fail:
+    infer_request_free(r);
+    return NULL;
 }
 
-void infer_start(struct service *s, struct http *h, struct infer_request *r) {
-    struct infer *i = infer_new(s, h, r);
-    if (!i) {
-        infer_request_free(r);
-        kserve_reply_error(h, 503, "the server is out of memory");
-        return;
-    }
-    http_wait(h, &infer_waiter, i);
-    if (r->sequence[0] && !enter_sequence(i)) fail(i, 503, "the server is out of memory");
-    if (!i->sequence || i->sequence->running == i || i->status) step(i);
+void infer_begin(struct infer *i) {
+    int64_t timeout_us = i->request->timeout_us;
+    if (i->request->sequence[0] && !enter_sequence(i))
+        fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
+    if (!i->sequence || i->sequence->running == i || i->code)
+        step(i);
+    else if (timeout_us)
+        service_later(i->service, timeout_us / 1000 + 1);
 }

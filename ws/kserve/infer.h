@@ -1,11 +1,13 @@
 // One inference: a turn for each row of its batch, followed until all have ended. Rows without a
 // sequence are sessions of their own, deleted at the end; those of a sequence stay. When one row of a
 // sequence fails, the others go back to where they were, so that the sequence is never half-way.
+//
+// It knows no transport: who asked is an infer_client. Net thread only.
 #pragma once
 #include "ws/follower.h"
 #include "ws/kserve/infer_request.h"
-#include "ws/net/http.h"
 
+struct infer;
 struct sequence;
 struct service;
 
@@ -24,10 +26,12 @@ struct infer_turn {
     struct session *session; // its events wait; NULL: none do
     int64_t before;          // the head that the turn follows
     int64_t n_before;        // tokens of the log in front of its input
-    int32_t *ids;            // ROW_ENDED: (n_ids) the whole log
-    size_t n_ids;
+    int32_t *ids;            // (n_ids) the whole log: at ROW_ENDED, of FORM_PIECES as it comes
+    size_t n_ids, cap_ids;
     float *logprobs; // (n_logprobs) of the generated tokens, if asked for
     size_t n_logprobs, cap_logprobs;
+    double context_logprob;
+    float *embedding; // (engine_info.width) if asked for
 };
 
 enum infer_state {
@@ -38,24 +42,43 @@ enum infer_state {
     INFER_UNDOING, // it has failed
 };
 
+struct infer_client_ops {
+    // FORM_STREAM, FORM_PIECES: whether a piece can be taken now; infer_go_on() is called when it can
+    // again.
+    bool (*has_room)(void *ctx);
+    // FORM_TEXT, FORM_STREAM: a piece of the answer's text, drawn at drawn_us (0: not counted).
+    void (*text)(void *ctx, struct infer *i, const char *text, size_t len, int64_t drawn_us);
+    // FORM_PIECES: every row has a token more (infer_outputs_make); drawn_us as of text().
+    void (*piece)(void *ctx, struct infer *i, int64_t drawn_us);
+    // The last call: the answer (infer_outputs_make), or why there is none (i->code, i->message).
+    void (*reply)(void *ctx, struct infer *i);
+};
+
 struct infer {
     struct follower follower; // first: its callbacks cast
     struct service *service;
-    struct http *http; // NULL: answered, or its client is gone
+    const struct infer_client_ops *ops; // NULL: answered, or its client is gone
+    void *ctx;                          // of ops
     struct infer_request *request;
     struct sequence *sequence; // NULL: none
     struct infer *next;        // in the sequence's queue
     enum infer_state state;
+    bool accepted;   // before the server drained: it is answered first
     char cursor[64]; // INFER_FINDING: of the list's next page, "": the first
     char *owner;
     struct infer_turn *turns; // (request->n_rows)
-    struct buf text;          // of a generate request, as far as it is not streamed
-    bool streaming;
     int64_t begun_us, started_us;
-    int status; // 0, or why it failed
+    // FORM_PIECES: outputs have so many new tokens of each row. SIZE_MAX: all
+    size_t step;
+    int64_t drawn_us;       // of the newest token
+    enum kserve_code code;  // KSERVE_OK, or why it failed
+    int64_t retry_after_ms; // 0: it is not known when it may work
     char message[512];
 };
 
-extern const struct http_waiter infer_waiter; // of its replies, streamed ones too
-
-void infer_start(struct service *s, struct http *h, struct infer_request *r);
+// Takes r, also on failure (NULL: no memory). Nothing is called before infer_begin().
+struct infer *infer_new(struct service *s, const char *owner, struct infer_request *r,
+                        const struct infer_client_ops *ops, void *ctx);
+void infer_begin(struct infer *i);       // may reply at once
+void infer_go_on(struct infer *i);       // there is room again
+void infer_client_gone(struct infer *i); // no more calls of its ops

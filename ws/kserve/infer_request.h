@@ -1,17 +1,20 @@
-// An inference request in FasterTransformer's terms: read from the body, checked, and turned into
-// turns. Reads nothing but its arguments: any thread.
+// An inference request in FasterTransformer's terms, whatever carries it: named tensors and parameters,
+// checked, and turned into turns. Reads nothing but its arguments: any thread.
 #pragma once
 #include "sessions/sessions.h"
+#include "ws/kserve/code.h"
 #include "ws/kserve/tensor.h"
 
 #define INFER_ROWS_MAX 256
+#define INFER_NAME_MAX 64
 #define SEQUENCE_NAME_MAX 128
 
 // fastertransformer (token ids), ensemble (text), and the two halves of ensemble that compute nothing:
 // preprocessing (text to ids) and postprocessing (ids to text).
 enum infer_model { MODEL_IDS, MODEL_TEXT, MODEL_ENCODE, MODEL_DECODE, INFER_MODELS };
 
-enum infer_form { FORM_TENSORS, FORM_TEXT, FORM_STREAM }; // infer, generate, generate_stream
+// infer, generate, generate_stream, and infer with an answer for each token (ModelStreamInfer).
+enum infer_form { FORM_TENSORS, FORM_TEXT, FORM_STREAM, FORM_PIECES };
 
 enum infer_output {
     OUTPUT_IDS,
@@ -19,6 +22,7 @@ enum infer_output {
     OUTPUT_RESPONSE_INPUT_LENGTHS,
     OUTPUT_CUM_LOG_PROBS,
     OUTPUT_LOG_PROBS,
+    OUTPUT_CONTEXT_EMBEDDINGS,
     OUTPUT_TEXT,
     OUTPUT_ENCODED, // of preprocessing, from here on
     OUTPUT_ENCODED_LEN,
@@ -37,46 +41,64 @@ struct infer_field {
     bool optional;
     unsigned models; // bits of enum infer_model
 };
-extern const struct infer_field infer_outputs[INFER_OUTPUTS];
-// Input i, or NULL behind the last one.
-const struct infer_field *infer_input(size_t i);
 
 struct infer_row { // of the batch: one turn
     int32_t *ids;  // (n_ids) the new input
     size_t n_ids;
+    size_t n_virtual;              // of them virtual tokens
+    struct prompt *prompt;         // owned: the table of its session; NULL: none
+    const char *prompt_task;       // the engine's: its task; NULL: a table of the client's
     struct turn_sampling sampling; // max_tokens is request_output_len
 };
 
 struct infer_request {
-    int status; // 0, or the HTTP status that refuses it, for err
+    enum kserve_code code; // KSERVE_OK, or why it is refused; err has the sentence
     struct err err;
     enum infer_form form;
     enum infer_model model;
-    char name[65]; // the model's, as the client calls it
-    char *id;      // NULL: none
+    char name[INFER_NAME_MAX + 1];     // the model's, as the client calls it
+    const struct served_model *served; // whose engine it is for; held until it is freed
+    char *id;                          // NULL: none
     // The sequence's id: digits, or '"' and the string, so that 42 and "42" are two. "": none.
     char sequence[SEQUENCE_NAME_MAX + 2];
     bool start, end;
+    bool empty_final; // FORM_PIECES: the last answer has no outputs, so that no token waits for it
     int64_t timeout_us;               // 0: none
     int64_t session_len, memory_len;  // 0: not given
     struct infer_row *rows;           // (n_rows)
     size_t n_rows, width, max_output; // the longest input_ids and request_output_len
     bool outer_dim;                   // shapes have the pseudo batch dimension in front
-    unsigned outputs, binary;         // bits of enum infer_output
-    // Of MODEL_ENCODE and MODEL_DECODE: the body, of which the first answer_json bytes are JSON.
-    struct buf answer;
-    size_t answer_json;
+    unsigned outputs;                 // wanted: bits of enum infer_output
+    unsigned binary;                  // of these, those wanted in raw form (HTTP)
+    bool answered;                    // answer has the outputs: of MODEL_ENCODE and MODEL_DECODE
+    struct tensors_out answer;
 };
 
-// Where a request was sent to, and its body.
-struct infer_source {
-    enum infer_form form;
-    enum infer_model model;
+// A transport reads a request in these steps; any of the last three may refuse it (E_INVAL, E_NOMEM).
+// NULL: E_NOMEM, and the hold is the caller's.
+struct infer_request *infer_request_new(enum infer_form form, enum infer_model model,
+                                        const char *name,
+                                        const struct served_model *served); // takes its hold
+void infer_request_free(struct infer_request *r);                           // NULL is fine
+
+struct infer_value { // of a parameter
+    enum { VALUE_BOOL, VALUE_INTEGER, VALUE_STRING, VALUE_OTHER } kind;
+    bool flag;
+    uint64_t integer; // a negative one is VALUE_OTHER
+    const char *text; // (len)
+    size_t len;
+};
+// Names that are not known are ignored, as Triton does.
+int infer_request_set(struct infer_request *r, const char *name, const struct infer_value *v,
+                      struct err *err);
+const char *infer_parameter(size_t i); // names that are known; NULL behind the last one
+
+struct infer_wanted {
     const char *name;
-    const char *body, *header_len; // header_len: Inference-Header-Content-Length, "": all is JSON
-    size_t len, max_bytes;
+    bool binary;
 };
-
-// Never fails but for memory (NULL): a request that is refused says so in status.
-struct infer_request *infer_request_read(const struct engine *e, const struct infer_source *source);
-void infer_request_free(struct infer_request *r); // NULL is fine
+// The inputs, and the outputs that are wanted (none named: all). Tensors are borrowed for the call.
+int infer_request_tensors(struct infer_request *r, const struct tensors *inputs,
+                          const struct infer_wanted *outputs, size_t n_outputs, struct err *err);
+// A request of one text: a row with the server's sampling parameters.
+int infer_request_text(struct infer_request *r, const char *text, struct err *err);

@@ -1,15 +1,12 @@
-// Health, metadata, configuration and statistics, and the way to inferences. See kserve.h.
+// Models by name. See kserve.h.
 #include "ws/kserve/kserve.h"
-#include "ws/health.h"
-#include "ws/kserve/infer.h"
-#include "ws/kserve/reply.h"
 #include "ws/service.h"
-#include "ws/version.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLY_MAX_BYTES (1 << 20)
+const char *const kserve_extensions[] = {
+    "sequence", "sequence(string_id)", "binary_tensor_data", "parameters", "generate", "statistics",
+    NULL};
 
 int kserve_open(struct kserve **out) {
     *out = calloc(1, sizeof **out);
@@ -22,254 +19,51 @@ void kserve_close(struct kserve *k) {
     free(k);
 }
 
-static void begin(struct json_writer *w, struct buf *out) {
-    buf_init(out, REPLY_MAX_BYTES);
-    json_writer_init(w, out);
-    json_open(w, NULL, '{');
+void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t begun_us,
+                  int64_t started_us) {
+    struct kserve_stats *s = &k->stats[model];
+    int64_t now = net_now_us();
+    *(failed ? &s->n_failed : &s->n_done) += 1;
+    s->last_ms = clock_wall_us(&clock_system) / 1000;
+    if (failed) return;
+    s->done_us += now - begun_us;
+    s->queue_us += started_us - begun_us;
+    s->infer_us += now - started_us;
 }
 
-static void finish(struct http *h, struct json_writer *w) {
-    json_close(w, '}');
-    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", w->buf);
-    buf_release(w->buf);
-}
+// The names that FasterTransformer's clients use; the model's own name, and the one that
+// the settings give it, are for its ids.
+static const char *const names[INFER_MODELS] = {[MODEL_IDS] = "fastertransformer",
+                                                [MODEL_TEXT] = "ensemble",
+                                                [MODEL_ENCODE] = "preprocessing",
+                                                [MODEL_DECODE] = "postprocessing"};
 
-// --- models ---
-
-// The names that FasterTransformer's clients use; the model's own name is one for its ids.
-static bool find_model(const struct service *s, const char *name, enum infer_model *out) {
-    static const char *const names[] = {[MODEL_IDS] = "fastertransformer",
-                                        [MODEL_TEXT] = "ensemble",
-                                        [MODEL_ENCODE] = "preprocessing",
-                                        [MODEL_DECODE] = "postprocessing"};
-    for (int m = 0; m < INFER_MODELS; m++) {
-        *out = (enum infer_model)m;
-        if (strcmp(name, names[m]) == 0) return true;
+const char *kserve_model_name(const struct service *s, size_t i) {
+    const struct served_model *m = sessions_placement(s->sessions)->models;
+    if (i < INFER_MODELS) return names[i];
+    for (i -= INFER_MODELS; m; m = m->next) {
+        if (i-- == 0) return m->name;
+        if (m->alias && i-- == 0) return m->alias;
     }
-    *out = MODEL_IDS;
-    return strcmp(name, engine_info(s->engine)->model_name) == 0;
-}
-
-static const char *const verbs[] = {
-    [VERB_READY] = "/ready",       [VERB_CONFIG] = "/config",
-    [VERB_STATS] = "/stats",       [VERB_INFER] = "/infer",
-    [VERB_GENERATE] = "/generate", [VERB_GENERATE_STREAM] = "/generate_stream"};
-
-struct kserve_target kserve_target_of(const struct service *s, const char *path) {
-    struct kserve_target t = {.verb = VERB_NONE};
-    const char *name = path + strlen("/v2/models/");
-    size_t len = strcspn(name, "/");
-    const char *rest = name + len;
-    if (len == 0 || len >= sizeof t.name) return t;
-    memcpy(t.name, name, len);
-    t.known = find_model(s, t.name, &t.model);
-    if (strncmp(rest, "/versions/", 10) == 0) {
-        const char *version = rest + 10;
-        rest = version + strcspn(version, "/");
-        if (rest - version != 1 || *version != '1') t.known = false;
-    }
-    if (!*rest) t.verb = VERB_METADATA;
-    for (int v = VERB_READY; v < VERB_NONE; v++)
-        if (strcmp(rest, verbs[v]) == 0) t.verb = (enum kserve_verb)v;
-    return t;
-}
-
-static void put_shape(struct json_writer *w, const char *key, const struct infer_field *f,
-                      bool with_batch) {
-    json_open(w, key, '[');
-    if (with_batch) json_put_int(w, NULL, -1);
-    for (int i = 0; i < f->n_dims; i++) json_put_int(w, NULL, f->shape[i]);
-    json_close(w, ']');
-}
-
-static void put_field(struct json_writer *w, const struct infer_field *f, bool config) {
-    char type[32];
-    const char *name = tensor_type_name(f->type);
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", f->name);
-    snprintf(type, sizeof type, "TYPE_%s", f->type == TENSOR_BYTES ? "STRING" : name);
-    json_put_string(w, config ? "data_type" : "datatype", config ? type : name);
-    put_shape(w, config ? "dims" : "shape", f, !config);
-    if (config && f->optional) json_put_bool(w, "optional", true);
-    json_close(w, '}');
-}
-
-static void put_fields(struct json_writer *w, enum infer_model model, bool config) {
-    const struct infer_field *f;
-    json_open(w, config ? "input" : "inputs", '[');
-    for (size_t i = 0; (f = infer_input(i)); i++)
-        if (f->models & 1u << model) put_field(w, f, config);
-    json_close(w, ']');
-    json_open(w, config ? "output" : "outputs", '[');
-    for (int i = 0; i < INFER_OUTPUTS; i++)
-        if (infer_outputs[i].models & 1u << model) put_field(w, &infer_outputs[i], config);
-    json_close(w, ']');
-}
-
-static void put_version(struct json_writer *w) {
-    json_open(w, "versions", '[');
-    json_put_string(w, NULL, "1");
-    json_close(w, ']');
-}
-
-static void put_metadata(struct json_writer *w, const struct kserve_target *t) {
-    json_put_string(w, "name", t->name);
-    put_version(w);
-    json_put_string(w, "platform", "parley");
-    put_fields(w, t->model, false);
-}
-
-static void put_config(struct json_writer *w, const struct service *s,
-                       const struct kserve_target *t) {
-    json_put_string(w, "name", t->name);
-    json_put_string(w, "platform", "");
-    json_put_string(w, "backend", "parley");
-    json_put_int(w, "max_batch_size", INFER_ROWS_MAX);
-    put_fields(w, t->model, true);
-    json_open(w, "sequence_batching", '{');
-    json_put_int(w, "max_sequence_idle_microseconds", s->config->max_sequence_idle_microseconds);
-    json_close(w, '}');
-    json_open(w, "model_transaction_policy", '{');
-    json_put_bool(w, "decoupled", false);
-    json_close(w, '}');
-}
-
-static void put_duration(struct json_writer *w, const char *key, int64_t n, int64_t us) {
-    json_open(w, key, '{');
-    json_put_int(w, "count", n);
-    json_put_int(w, "ns", us * 1000);
-    json_close(w, '}');
-}
-
-static void put_stats(struct json_writer *w, const struct service *s,
-                      const struct kserve_target *t) {
-    const struct kserve_stats *k = &s->kserve->stats[t->model];
-    json_open(w, "model_stats", '[');
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", t->name);
-    json_put_string(w, "version", "1");
-    json_put_int(w, "last_inference", k->last_ms);
-    json_put_int(w, "inference_count", k->n_done);
-    json_put_int(w, "execution_count", k->n_done);
-    json_open(w, "inference_stats", '{');
-    put_duration(w, "success", k->n_done, k->done_us);
-    put_duration(w, "fail", k->n_failed, 0);
-    put_duration(w, "queue", k->n_done, k->queue_us);
-    put_duration(w, "compute_input", k->n_done, 0);
-    put_duration(w, "compute_infer", k->n_done, k->infer_us);
-    put_duration(w, "compute_output", k->n_done, 0);
-    json_close(w, '}');
-    json_open(w, "batch_stats", '[');
-    json_close(w, ']');
-    json_close(w, '}');
-    json_close(w, ']');
-}
-
-// --- routes ---
-
-void kserve_live(void *user, struct http *h) {
-    http_reply(h, health_is_live(user) ? 200 : 400, "text/plain", "", "", 0, false);
-}
-
-void kserve_ready(void *user, struct http *h) {
-    http_reply(h, health_is_ready(user) ? 200 : 400, "text/plain", "", "", 0, false);
-}
-
-void kserve_server(void *user, struct http *h) {
-    static const char *const extensions[] = {"sequence",           "sequence(string_id)",
-                                             "binary_tensor_data", "parameters",
-                                             "generate",           "statistics"};
-    struct buf out;
-    struct json_writer w;
-    begin(&w, &out);
-    json_put_string(&w, "name", "parley");
-    json_put_string(&w, "version", PARLEY_VERSION);
-    json_open(&w, "extensions", '[');
-    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
-        json_put_string(&w, NULL, extensions[i]);
-    json_close(&w, ']');
-    finish(h, &w);
-}
-
-static bool refuse_target(struct http *h, const struct kserve_target *t) {
-    char text[160];
-    if (t->verb == VERB_NONE) {
-        kserve_reply_error(h, 404, "there is no such address");
-    } else if (!t->known) {
-        snprintf(text, sizeof text, "Request for unknown model: '%s' is not found", t->name);
-        kserve_reply_error(h, 404, text);
-    }
-    return t->verb == VERB_NONE || !t->known;
-}
-
-void kserve_model(void *user, struct http *h) {
-    struct service *s = user;
-    struct kserve_target t = kserve_target_of(s, http_path(h));
-    struct buf out;
-    struct json_writer w;
-    if (t.verb == VERB_READY) {
-        http_reply(h, t.known && health_is_ready(s) ? 200 : 400, "text/plain", "", "", 0, false);
-        return;
-    }
-    if (refuse_target(h, &t)) return;
-    if (t.verb >= VERB_INFER) {
-        kserve_reply_error(h, 405, "this address takes POST");
-        return;
-    }
-    begin(&w, &out);
-    if (t.verb == VERB_METADATA) put_metadata(&w, &t);
-    if (t.verb == VERB_CONFIG) put_config(&w, s, &t);
-    if (t.verb == VERB_STATS) put_stats(&w, s, &t);
-    finish(h, &w);
-}
-
-// --- inferences ---
-
-struct decoded {
-    struct kserve_target target;
-    struct infer_request *request; // NULL: no inference is asked for
-};
-
-void *kserve_decode(void *user, const struct http_payload *p) {
-    const struct service *s = user;
-    struct decoded *d = calloc(1, sizeof *d);
-    if (!d) return NULL;
-    d->target = kserve_target_of(s, p->path);
-    if (!d->target.known || d->target.verb < VERB_INFER || d->target.verb == VERB_NONE) return d;
-    struct infer_source source = {.form = d->target.verb == VERB_INFER      ? FORM_TENSORS
-                                          : d->target.verb == VERB_GENERATE ? FORM_TEXT
-                                                                            : FORM_STREAM,
-                                  .model = d->target.model,
-                                  .name = d->target.name,
-                                  .body = p->body,
-                                  .header_len = p->json_length,
-                                  .len = p->len,
-                                  .max_bytes = (size_t)s->config->max_message_bytes};
-    d->request = infer_request_read(s->engine, &source);
-    if (d->request) return d;
-    free(d);
     return NULL;
 }
 
-void kserve_release(void *decoded) {
-    struct decoded *d = decoded;
-    infer_request_free(d->request);
-    free(d);
+static int name_index(const char *name) {
+    int i = 0;
+    while (i < INFER_MODELS && strcmp(names[i], name) != 0) i++;
+    return i;
 }
 
-void kserve_infer(void *user, struct http *h) {
-    struct decoded *d = http_decoded(h);
-    struct infer_request *r = d->request;
-    if (refuse_target(h, &d->target)) return;
-    if (!r) {
-        kserve_reply_error(h, 405, "this address takes GET");
-    } else if (r->status) {
-        kserve_reply_error(h, r->status, r->err.text);
-    } else if (r->answer_json) {
-        ((struct service *)user)->kserve->stats[r->model].n_done++;
-        kserve_reply_body(h, &r->answer, r->answer_json);
-    } else {
-        d->request = NULL;
-        infer_start(user, h, r);
-    }
+const char *kserve_served_name(const char *name) {
+    return name_index(name) < INFER_MODELS ? NULL : name;
+}
+
+bool kserve_find_model(const struct service *s, const char *name, const char *version,
+                       enum infer_model *out) {
+    if (version && *version && strcmp(version, "1") != 0) return false;
+    int i = name_index(name);
+    *out = i < INFER_MODELS ? (enum infer_model)i : MODEL_IDS;
+    const struct served_model *served = service_hold_model(s, kserve_served_name(name));
+    placement_drop(served);
+    return served;
 }

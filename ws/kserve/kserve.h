@@ -1,10 +1,9 @@
-// The KServe v2 protocol over HTTP, with the models and tensors of FasterTransformer's Triton backend:
-// its clients work unchanged (README.md). user of the routes is the struct service.
+// What KServe v2 needs between requests, and its models, whatever carries them: those of
+// FasterTransformer's Triton backend, whose clients work unchanged (README.md). Net thread, but for
+// kserve_find_model.
 #pragma once
 #include "ws/kserve/infer_request.h"
-#include "ws/kserve/reply.h"
 #include "ws/kserve/sequences.h"
-#include "ws/net/http.h"
 
 struct service;
 
@@ -14,49 +13,24 @@ struct kserve_stats { // of a model
 
 struct kserve {
     struct sequences sequences;
+    int n_infers; // under way that were accepted before the server drained
     struct kserve_stats stats[INFER_MODELS]; // by enum infer_model
 };
 
 int kserve_open(struct kserve **out);
 void kserve_close(struct kserve *k); // after its exchanges; NULL is fine
 
-// What a path under /v2/models/ names.
-enum kserve_verb {
-    VERB_METADATA,
-    VERB_READY,
-    VERB_CONFIG,
-    VERB_STATS,
-    VERB_INFER,
-    VERB_GENERATE,
-    VERB_GENERATE_STREAM,
-    VERB_NONE
-};
-struct kserve_target {
-    enum kserve_verb verb; // VERB_NONE: there is no such address
-    enum infer_model model;
-    char name[65]; // the model's, as the client calls it
-    bool known;    // a model of this name is served
-};
-struct kserve_target kserve_target_of(const struct service *s, const char *path);
+// An inference has ended that came at begun_us and computed from started_us on.
+void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t begun_us,
+                  int64_t started_us);
 
-void kserve_live(void *user, struct http *h);
-void kserve_ready(void *user, struct http *h);
-void kserve_server(void *user, struct http *h);
-void kserve_model(void *user, struct http *h);
-void *kserve_decode(void *user, const struct http_payload *p);
-void kserve_release(void *decoded);
-void kserve_infer(void *user, struct http *h);
+extern const char *const kserve_extensions[]; // of server metadata; ends with NULL
 
-#define KSERVE_GET(route, is_guarded, handler)                                                     \
-    {                                                                                              \
-        .path = route, .methods = HTTP_METHOD(HTTP_GET), .guarded = is_guarded,                    \
-        .write_error = kserve_write_error, .handle = handler                                       \
-    }
-#define KSERVE_ROUTES                                                                              \
-    KSERVE_GET("/v2/health/live", false, kserve_live),                                             \
-        KSERVE_GET("/v2/health/ready", false, kserve_ready),                                       \
-        KSERVE_GET("/v2", true, kserve_server), KSERVE_GET("/v2/models/*", true, kserve_model), {  \
-        .path = "/v2/models/*", .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                \
-        .max_body = HTTP_BODY_AS_MESSAGES, .handle = kserve_infer, .decode = kserve_decode,        \
-        .release = kserve_release, .write_error = kserve_write_error                               \
-    }
+// The model that a client calls `name`; version NULL or "": the newest. false: there is none. Any
+// thread.
+bool kserve_find_model(const struct service *s, const char *name, const char *version,
+                       enum infer_model *out);
+// Names of models, for lists: name i, and NULL behind the last one. Net thread.
+const char *kserve_model_name(const struct service *s, size_t i);
+// The served model that a client means (service_hold_model): FasterTransformer's names are the default.
+const char *kserve_served_name(const char *name);

@@ -129,6 +129,48 @@ static int apply_parameter(const struct repository *g, const struct pbtxt *p) {
 
 // --- the file ---
 
+// Off unless it is said: Triton's default.
+static int apply_policy(const struct repository *g, const struct pbtxt *root) {
+    static const char *const on[] = {"true", "True", "t", "1"}, *const off[] = {"false", "False",
+                                                                                "f", "0"};
+    const struct pbtxt *policy = pbtxt_find(root, "model_transaction_policy");
+    const struct pbtxt *decoupled = pbtxt_find(policy, "decoupled");
+    const char *value = decoupled && decoupled->value ? decoupled->value : "";
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
+        if (strcmp(on[i], value) == 0) return set(g, decoupled, "decoupled", "on");
+        if (strcmp(off[i], value) == 0) return set(g, decoupled, "decoupled", "off");
+    }
+    if (decoupled) return refuse(g, decoupled, "must be True or False");
+    return set(g, root, "decoupled", "off");
+}
+
+// Other fields of the file, each once.
+static void tell_ignored(const struct pbtxt *root) {
+    // NULL: it is read, or says what is so here anyway.
+    static const struct {
+        const char *name, *why;
+    } fields[] = {{"name", NULL},
+                  {"backend", NULL},
+                  {"default_model_filename", NULL},
+                  {"input", NULL},
+                  {"output", NULL},
+                  {"parameters", NULL},
+                  {"sequence_batching", NULL},
+                  {"model_transaction_policy", NULL},
+                  {"max_batch_size", "max_sequences bounds what runs at once"},
+                  {"dynamic_batching", "turns are batched step by step"},
+                  {"batch_input", "turns are batched step by step"},
+                  {"instance_group", "the settings say where the model runs"}};
+    enum { N_FIELDS = sizeof fields / sizeof *fields };
+    for (const struct pbtxt *p = root->children; p; p = p->next) {
+        size_t i = 0;
+        if (pbtxt_find(root, p->name) != p) continue; // a later one of the same name
+        while (i < N_FIELDS && strcmp(fields[i].name, p->name) != 0) i++;
+        if (i == N_FIELDS || fields[i].why)
+            ignored(p->name, p->value, i < N_FIELDS ? fields[i].why : "has no meaning here");
+    }
+}
+
 static int apply_all(const struct repository *g, const struct pbtxt *root) {
     const struct pbtxt *batching = pbtxt_find(root, "sequence_batching");
     const struct pbtxt *idle = pbtxt_find(batching, "max_sequence_idle_microseconds");
@@ -142,9 +184,8 @@ static int apply_all(const struct repository *g, const struct pbtxt *root) {
     struct pbtxt missing = {.name = "model_checkpoint_path", .line = 1};
     if (!has_checkpoint) TRY(set_checkpoint(g, &missing));
     if (idle && idle->value) TRY(set(g, idle, "max_sequence_idle_microseconds", idle->value));
-    if (pbtxt_find(root, "max_batch_size"))
-        ignored("max_batch_size", pbtxt_find(root, "max_batch_size")->value,
-                "max_sequences bounds what runs at once");
+    TRY(apply_policy(g, root));
+    tell_ignored(root);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-// Reading and writing tensors. See tensor.h.
+// Elements of tensors and their raw form. See tensor.h.
 #include "ws/kserve/tensor.h"
 #include <endian.h>
 #include <limits.h>
@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INPUTS_MAX 64
-
 static const struct {
     const char *name;
     unsigned char size; // bytes of an element; 0: BYTES
     bool is_float;
-    double min, max; // of JSON numbers
+    double min, max; // of numbers; UINT64 and INT64 beyond 2^53 are set as integers
 } types[TENSOR_TYPES] = {
     [TENSOR_BOOL] = {"BOOL", 1, false, 0, 1},
     [TENSOR_UINT8] = {"UINT8", 1, false, 0, UINT8_MAX},
@@ -93,58 +91,121 @@ double tensor_number(const struct tensor *t, size_t i) {
     }
 }
 
-static int put_number(struct tensor *t, size_t i, const cJSON *v, struct err *err) {
+static int no_memory(struct err *err) {
+    return err_set(err, E_NOMEM, "the server is out of memory");
+}
+
+static int is_none(const struct tensor *t, size_t i, struct err *err) {
+    return err_set(err, E_INVAL, "input '%s': element %zu is no %s", t->name, i,
+                   types[t->type].name);
+}
+
+static int is_raw_only(const struct tensor *t, struct err *err) {
+    return err_set(err, E_INVAL, "input '%s': %s data is accepted in binary form only", t->name,
+                   types[t->type].name);
+}
+
+int tensor_set_number(struct tensor *t, size_t i, double v, struct err *err) {
     size_t size = types[t->type].size;
-    bool is_bool = t->type == TENSOR_BOOL && cJSON_IsBool(v);
-    double d = is_bool ? cJSON_IsTrue(v) : v->valuedouble;
     uint64_t bits;
-    if (!is_bool && !cJSON_IsNumber(v))
-        return err_set(err, E_INVAL, "input '%s': element %zu is not a number", t->name, i);
-    if (t->type == TENSOR_FP16 || t->type == TENSOR_BF16)
-        return err_set(err, E_INVAL, "input '%s': %s data is accepted in binary form only", t->name,
-                       types[t->type].name);
-    if (d < types[t->type].min || d > types[t->type].max ||
-        (!types[t->type].is_float && d != floor(d)))
-        return err_set(err, E_INVAL, "input '%s': element %zu is no %s", t->name, i,
-                       types[t->type].name);
+    if (t->type == TENSOR_FP16 || t->type == TENSOR_BF16) return is_raw_only(t, err);
+    if (t->type == TENSOR_BYTES) return is_none(t, i, err);
+    if (!(v >= types[t->type].min && v <= types[t->type].max) ||
+        (!types[t->type].is_float && v != floor(v)))
+        return is_none(t, i, err);
     if (t->type == TENSOR_FP32) {
-        float f = (float)d;
+        float f = (float)v;
         uint32_t f_bits;
         memcpy(&f_bits, &f, sizeof f_bits);
         bits = f_bits;
     } else if (t->type == TENSOR_FP64) {
-        memcpy(&bits, &d, sizeof bits);
+        memcpy(&bits, &v, sizeof bits);
     } else {
-        bits = d < 0 ? (uint64_t)(int64_t)d : (uint64_t)d;
+        bits = v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
     }
     store(t->data + i * size, bits, size);
     return 0;
 }
 
-static int put_element(struct tensor *t, size_t i, const cJSON *v, struct err *err) {
-    if (t->type != TENSOR_BYTES) return put_number(t, i, v, err);
-    if (!cJSON_IsString(v))
-        return err_set(err, E_INVAL, "input '%s': element %zu is not a string", t->name, i);
-    t->texts[i] = (struct tensor_text){v->valuestring, strlen(v->valuestring)};
+int tensor_set_integer(struct tensor *t, size_t i, uint64_t magnitude, bool negative,
+                       struct err *err) {
+    bool is_wide = t->type == TENSOR_UINT64 || t->type == TENSOR_INT64;
+    if (!is_wide) {
+        double v = (double)magnitude;
+        return tensor_set_number(t, i, negative ? -v : v, err);
+    }
+    uint64_t most =
+        t->type == TENSOR_UINT64 ? (negative ? 0 : UINT64_MAX) : (uint64_t)INT64_MAX + negative;
+    if (magnitude > most) return is_none(t, i, err);
+    store(t->data + i * 8, negative ? -magnitude : magnitude, 8);
     return 0;
 }
 
-// --- reading ---
-
-// "data" is flat, or nested as the shape says; both are read in row-major order.
-static int read_json(struct tensor *t, const cJSON *array, size_t *i, struct err *err) {
-    const cJSON *v;
-    cJSON_ArrayForEach(v, array) {
-        if (cJSON_IsArray(v)) {
-            TRY(read_json(t, v, i, err));
-            continue;
-        }
-        if (*i == t->n)
-            return err_set(err, E_INVAL, "input '%s' has more than the %zu elements of its shape",
-                           t->name, t->n);
-        TRY(put_element(t, (*i)++, v, err));
-    }
+int tensor_set_text(struct tensor *t, size_t i, const char *bytes, size_t len, struct err *err) {
+    if (t->type != TENSOR_BYTES) return is_none(t, i, err);
+    t->texts[i] = (struct tensor_text){bytes, len};
     return 0;
+}
+
+// --- inputs ---
+
+int tensors_init(struct tensors *t, size_t n, struct err *err) {
+    *t = (struct tensors){0};
+    if (n > TENSOR_MAX_INPUTS)
+        return err_set(err, E_INVAL, "there are more than %d inputs", TENSOR_MAX_INPUTS);
+    t->list = calloc(n + 1, sizeof *t->list);
+    return t->list ? 0 : no_memory(err);
+}
+
+int tensors_add(struct tensors *t, const char *name, const char *datatype, struct tensor **out,
+                struct err *err) {
+    int type = type_find(datatype);
+    if (!name || !*name) return err_set(err, E_INVAL, "an input has no name");
+    if (type < 0) return err_set(err, E_INVAL, "input '%s': unknown datatype", name);
+    if (tensors_find(t, name)) return err_set(err, E_INVAL, "input '%s' is given twice", name);
+    *out = &t->list[t->n++];
+    **out = (struct tensor){.name = name, .type = (enum tensor_type)type, .n = 1};
+    return 0;
+}
+
+void tensors_release(struct tensors *t) {
+    for (size_t i = 0; i < t->n; i++) {
+        free(t->list[i].data);
+        free(t->list[i].texts);
+    }
+    free(t->list);
+    *t = (struct tensors){0};
+}
+
+const struct tensor *tensors_find(const struct tensors *t, const char *name) {
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(t->list[i].name, name) == 0) return &t->list[i];
+    return NULL;
+}
+
+int tensor_add_dim(struct tensor *t, double dim, struct err *err) {
+    if (t->n_dims == TENSOR_MAX_DIMS)
+        return err_set(err, E_INVAL, "input '%s': shape must be an array of at most %d numbers",
+                       t->name, TENSOR_MAX_DIMS);
+    if (!(dim >= 0 && dim <= INT32_MAX) || dim != floor(dim))
+        return err_set(err, E_INVAL, "input '%s': a dimension must be from 0 to %d", t->name,
+                       INT32_MAX);
+    if (dim > 0 && t->n > SIZE_MAX / 64 / (size_t)dim)
+        return err_set(err, E_INVAL, "input '%s' has too many elements", t->name);
+    t->shape[t->n_dims++] = (int64_t)dim;
+    t->n *= (size_t)dim;
+    return 0;
+}
+
+int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err) {
+    if (t->n > n_possible)
+        return err_set(err, E_INVAL, "input '%s' has fewer elements than the %zu of its shape",
+                       t->name, t->n);
+    if (t->type == TENSOR_BYTES)
+        t->texts = calloc(t->n + 1, sizeof *t->texts);
+    else
+        t->data = malloc(t->n * types[t->type].size + 1);
+    return t->texts || t->data ? 0 : no_memory(err);
 }
 
 static int read_texts(struct tensor *t, const char *bytes, size_t len, struct err *err) {
@@ -166,149 +227,79 @@ static int read_texts(struct tensor *t, const char *bytes, size_t len, struct er
     return 0;
 }
 
-static int read_binary(struct tensor *t, const char *bytes, size_t len, struct err *err) {
+int tensor_set_raw(struct tensor *t, const char *bytes, size_t len, struct err *err) {
     size_t size = types[t->type].size;
-    if (t->type == TENSOR_BYTES) return read_texts(t, bytes, len, err);
+    if (t->type == TENSOR_BYTES) {
+        TRY(tensor_allocate(t, len / 4, err));
+        return read_texts(t, bytes, len, err);
+    }
     if (len != t->n * size)
         return err_set(err, E_INVAL, "input '%s' has %zu bytes of data, its shape needs %zu",
                        t->name, len, t->n * size);
+    TRY(tensor_allocate(t, len, err));
     if (len) memcpy(t->data, bytes, len);
     return 0;
 }
 
-static int read_shape(struct tensor *t, const cJSON *input, struct err *err) {
-    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(input, "shape"), *dim;
-    t->n = 1;
-    if (!cJSON_IsArray(shape) || cJSON_GetArraySize(shape) > TENSOR_MAX_DIMS)
-        return err_set(err, E_INVAL, "input '%s': shape must be an array of at most %d numbers",
-                       t->name, TENSOR_MAX_DIMS);
-    cJSON_ArrayForEach(dim, shape) {
-        double d = cJSON_IsNumber(dim) ? dim->valuedouble : -1;
-        if (d < 0 || d > INT32_MAX || d != floor(d))
-            return err_set(err, E_INVAL, "input '%s': a dimension must be from 0 to %d", t->name,
-                           INT32_MAX);
-        if (d > 0 && t->n > SIZE_MAX / 64 / (size_t)d)
-            return err_set(err, E_INVAL, "input '%s' has too many elements", t->name);
-        t->shape[t->n_dims++] = (int64_t)d;
-        t->n *= (size_t)d;
-    }
-    return 0;
+// --- outputs ---
+
+void tensor_out_add_dim(struct tensor_out *t, int64_t dim) {
+    t->shape[t->n_dims++] = dim;
 }
 
-// A value takes at least two bytes of JSON or one of binary data, so what can be sent bounds what is
-// allocated.
-static int allocate(struct tensor *t, size_t n_possible, struct err *err) {
-    if (t->n > n_possible)
-        return err_set(err, E_INVAL, "input '%s' has fewer elements than the %zu of its shape",
-                       t->name, t->n);
-    if (t->type == TENSOR_BYTES)
-        t->texts = calloc(t->n + 1, sizeof *t->texts);
-    else
-        t->data = malloc(t->n * types[t->type].size + 1);
-    return t->texts || t->data ? 0 : err_set(err, E_NOMEM, "the server is out of memory");
-}
-
-static int read_input(struct tensor *t, const cJSON *input, const char **binary, size_t *left,
-                      struct err *err) {
-    const cJSON *data = cJSON_GetObjectItemCaseSensitive(input, "data"), *parameters;
-    int64_t size = -1;
-    TRY(json_get_string(input, "name", &t->name, err));
-    if (!t->name) return err_set(err, E_INVAL, "an input has no name");
-    const char *datatype =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(input, "datatype"));
-    int type = type_find(datatype);
-    if (type < 0) return err_set(err, E_INVAL, "input '%s': unknown datatype", t->name);
-    t->type = (enum tensor_type)type;
-    TRY(read_shape(t, input, err));
-    int rc = json_get_object(input, "parameters", &parameters, err);
-    TRY(rc);
-    if (rc == JSON_PRESENT)
-        TRY(json_get_int(parameters, "binary_data_size", 0, INT32_MAX, &size, err));
-    if (size >= 0 && data)
-        return err_set(err, E_INVAL, "input '%s' has data and binary_data_size", t->name);
-    if (size >= 0) {
-        if ((size_t)size > *left)
-            return err_set(err, E_INVAL, "input '%s': the body ends before its %lld bytes of data",
-                           t->name, (long long)size);
-        TRY(allocate(t, (size_t)size, err));
-        TRY(read_binary(t, *binary, (size_t)size, err));
-        *binary += size;
-        *left -= (size_t)size;
-        return 0;
-    }
-    if (!cJSON_IsArray(data)) return err_set(err, E_INVAL, "input '%s' has no data", t->name);
-    size_t n = 0;
-    TRY(allocate(t, json_limits_message.max_nodes, err));
-    TRY(read_json(t, data, &n, err));
-    if (n < t->n)
-        return err_set(err, E_INVAL, "input '%s' has %zu elements, its shape needs %zu", t->name, n,
-                       t->n);
-    return 0;
-}
-
-int tensors_read(struct tensors *out, const cJSON *request, const char *binary, size_t binary_len,
-                 struct err *err) {
-    const cJSON *inputs = cJSON_GetObjectItemCaseSensitive(request, "inputs"), *input;
-    *out = (struct tensors){0};
-    if (!cJSON_IsArray(inputs)) return err_set(err, E_INVAL, "inputs is missing");
-    size_t n = (size_t)cJSON_GetArraySize(inputs);
-    if (n > INPUTS_MAX) return err_set(err, E_INVAL, "there are more than %d inputs", INPUTS_MAX);
-    out->list = calloc(n + 1, sizeof *out->list);
-    if (!out->list) return err_set(err, E_NOMEM, "the server is out of memory");
-    cJSON_ArrayForEach(input, inputs) {
-        struct tensor *t = &out->list[out->n];
-        out->n++;
-        TRY(read_input(t, input, &binary, &binary_len, err));
-        if (tensors_find(out, t->name) != t)
-            return err_set(err, E_INVAL, "input '%s' is given twice", t->name);
-    }
-    if (binary_len)
-        return err_set(err, E_INVAL, "the body has %zu bytes behind its last input", binary_len);
-    return 0;
-}
-
-void tensors_release(struct tensors *t) {
-    for (size_t i = 0; i < t->n; i++) {
-        free(t->list[i].data);
-        free(t->list[i].texts);
-    }
-    free(t->list);
-    *t = (struct tensors){0};
-}
-
-const struct tensor *tensors_find(const struct tensors *t, const char *name) {
-    for (size_t i = 0; i < t->n; i++)
-        if (strcmp(t->list[i].name, name) == 0) return &t->list[i];
-    return NULL;
-}
-
-// --- writing ---
-
-static size_t count(const struct tensor_out *t) {
+size_t tensor_out_count(const struct tensor_out *t) {
     size_t n = 1;
     for (int i = 0; i < t->n_dims; i++) n *= (size_t)t->shape[i];
     return n;
 }
 
-static void write_json(struct json_writer *w, const struct tensor_out *t) {
-    json_open(w, "data", '[');
-    for (size_t i = 0, n = count(t); i < n; i++) {
-        if (t->texts)
-            json_put_text(w, NULL, t->texts[i].bytes, t->texts[i].len);
-        else if (t->floats)
-            json_put_float(w, NULL, t->floats[i]);
-        else if (t->type == TENSOR_BOOL)
-            json_put_bool(w, NULL, t->ints[i] != 0);
-        else
-            json_put_int(w, NULL, t->ints[i]);
+int tensor_out_allocate(struct tensor_out *t) {
+    size_t n = tensor_out_count(t) + 1;
+    if (t->type == TENSOR_BYTES) {
+        t->texts = calloc(n, sizeof *t->texts);
+        t->text_bufs = calloc(n, sizeof *t->text_bufs);
+        return t->texts && t->text_bufs ? 0 : E_NOMEM;
     }
-    json_close(w, ']');
+    if (t->type == TENSOR_FP32)
+        t->floats = calloc(n, sizeof *t->floats);
+    else
+        t->ints = calloc(n, sizeof *t->ints);
+    return t->floats || t->ints ? 0 : E_NOMEM;
 }
 
-static void write_raw(struct buf *raw, const struct tensor_out *t) {
+void tensor_out_release(struct tensor_out *t) {
+    for (size_t i = 0, n = tensor_out_count(t); t->text_bufs && i < n; i++)
+        buf_release(&t->text_bufs[i]);
+    free(t->text_bufs);
+    free(t->texts);
+    free(t->floats);
+    free(t->ints);
+    *t = (struct tensor_out){0};
+}
+
+int tensors_out_take(struct tensors_out *all, struct tensor_out *t) {
+    if (all->n == all->cap) {
+        size_t cap = all->cap ? all->cap * 2 : 8;
+        struct tensor_out *grown = realloc(all->list, cap * sizeof *grown);
+        if (!grown) return E_NOMEM;
+        all->list = grown;
+        all->cap = cap;
+    }
+    all->list[all->n++] = *t;
+    *t = (struct tensor_out){0};
+    return 0;
+}
+
+void tensors_out_release(struct tensors_out *all) {
+    for (size_t i = 0; i < all->n; i++) tensor_out_release(&all->list[i]);
+    free(all->list);
+    *all = (struct tensors_out){0};
+}
+
+void tensor_out_raw(const struct tensor_out *t, struct buf *raw) {
     unsigned char bytes[8];
     uint32_t bits;
-    for (size_t i = 0, n = count(t); i < n; i++) {
+    for (size_t i = 0, n = tensor_out_count(t); i < n; i++) {
         size_t size = t->texts ? 4 : types[t->type].size;
         if (t->texts)
             bits = (uint32_t)t->texts[i].len;
@@ -320,23 +311,4 @@ static void write_raw(struct buf *raw, const struct tensor_out *t) {
         buf_add(raw, bytes, size);
         if (t->texts) buf_add(raw, t->texts[i].bytes, t->texts[i].len);
     }
-}
-
-void tensor_write(struct json_writer *w, const struct tensor_out *t, struct buf *raw) {
-    size_t before = raw->len;
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", t->name);
-    json_put_string(w, "datatype", types[t->type].name);
-    json_open(w, "shape", '[');
-    for (int i = 0; i < t->n_dims; i++) json_put_int(w, NULL, t->shape[i]);
-    json_close(w, ']');
-    if (t->binary) {
-        write_raw(raw, t);
-        json_open(w, "parameters", '{');
-        json_put_int(w, "binary_data_size", (int64_t)(raw->len - before));
-        json_close(w, '}');
-    } else {
-        write_json(w, t);
-    }
-    json_close(w, '}');
 }

@@ -1,12 +1,8 @@
-// Tensors of the KServe v2 protocol: read from a request's JSON or binary form, and written in both.
-//
-// Binary form: the JSON comes first, in as many bytes as the header Inference-Header-Content-Length
-// says, and the raw tensors follow in the order of the inputs: little-endian, row-major. An element
-// of BYTES is a 32-bit length and so many bytes.
+// Tensors of the KServe v2 protocol, whatever carries them. Their raw form is Triton's: little-endian,
+// row-major; an element of BYTES is a 32-bit length and so many bytes. Any thread.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/json.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,10 +27,11 @@ enum tensor_type {
 const char *tensor_type_name(enum tensor_type t);
 
 #define TENSOR_MAX_DIMS 6
+#define TENSOR_MAX_INPUTS 64
 
 // An input. Owned by its struct tensors.
 struct tensor {
-    const char *name; // borrowed from the request's JSON
+    const char *name; // borrowed from the request
     enum tensor_type type;
     int n_dims;
     int64_t shape[TENSOR_MAX_DIMS];
@@ -51,27 +48,53 @@ struct tensors {
     size_t n;
 };
 
-// Reads the member "inputs" of a request; binary: (binary_len) what follows the JSON, which must be
-// used up. E_INVAL, E_NOMEM; *err names the input.
-int tensors_read(struct tensors *out, const cJSON *request, const char *binary, size_t binary_len,
-                 struct err *err);
+// Errors of all of these: E_INVAL, E_NOMEM; *err names the input.
+int tensors_init(struct tensors *t, size_t n, struct err *err); // places for n inputs
 void tensors_release(struct tensors *t);
+// The next input, without data: its type by name, no dimension yet. *out lives as long as t.
+int tensors_add(struct tensors *t, const char *name, const char *datatype, struct tensor **out,
+                struct err *err);
 const struct tensor *tensors_find(const struct tensors *t, const char *name); // NULL: not given
+
+int tensor_add_dim(struct tensor *t, double dim, struct err *err); // a double has every valid one
+// Memory for the elements; n_possible: how many the message can hold at most, so that what can be sent
+// bounds what is allocated.
+int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err);
+// All elements in raw form; allocates. Texts are borrowed.
+int tensor_set_raw(struct tensor *t, const char *bytes, size_t len, struct err *err);
+// Element i. A number must be one of the type; FP16 and BF16 come in raw form only.
+int tensor_set_number(struct tensor *t, size_t i, double v, struct err *err);
+int tensor_set_integer(struct tensor *t, size_t i, uint64_t magnitude, bool negative,
+                       struct err *err);
+int tensor_set_text(struct tensor *t, size_t i, const char *bytes, size_t len, struct err *err);
 
 // One element, which must exist, as a number. Not for BYTES.
 double tensor_number(const struct tensor *t, size_t i);
 uint64_t tensor_u64(const struct tensor *t, size_t i); // of integer types; negative ones wrap
 
-// An output. values: (n) int64_t for integers and BOOL, float for FP32; texts for BYTES.
+// An output, and its memory. One of ints (integers and BOOL), floats (FP32) and texts (BYTES) is set.
 struct tensor_out {
     const char *name;
     enum tensor_type type; // BOOL, UINT32, INT32, FP32 or BYTES
     int n_dims;
     int64_t shape[TENSOR_MAX_DIMS];
-    const int64_t *ints;
-    const float *floats;
-    const struct tensor_text *texts;
-    bool binary;
+    int64_t *ints;             // (n)
+    float *floats;             // (n)
+    struct tensor_text *texts; // (n)
+    struct buf *text_bufs;     // (n) what texts point into
+    bool binary;               // the client wants it in raw form
 };
-// Appends the output's object to an array. With binary, its raw bytes go to *raw.
-void tensor_write(struct json_writer *w, const struct tensor_out *t, struct buf *raw);
+struct tensors_out {
+    struct tensor_out *list; // (n)
+    size_t n, cap;
+};
+
+void tensor_out_add_dim(struct tensor_out *t, int64_t dim);
+size_t tensor_out_count(const struct tensor_out *t); // elements, of its shape
+// Zeroed memory for the elements of its shape. E_NOMEM without a sentence.
+int tensor_out_allocate(struct tensor_out *t);
+void tensor_out_release(struct tensor_out *t);
+void tensor_out_raw(const struct tensor_out *t, struct buf *raw); // appends; errors stay in raw
+
+int tensors_out_take(struct tensors_out *all, struct tensor_out *t); // *t is zeroed. E_NOMEM
+void tensors_out_release(struct tensors_out *all);

@@ -1,6 +1,6 @@
 // Text to ids and back. See text_models.h.
 #include "ws/kserve/text_models.h"
-#include "ws/kserve/reply.h"
+#include "ws/kserve/infer_outputs.h"
 #include "ws/kserve/word_lists.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,28 +8,32 @@
 #define ANSWER_MAX_BYTES (256 << 20)
 
 struct running {
-    struct infer_request *r;
+    struct infer_request *r; // its answer takes the outputs
     const struct engine *engine;
     const struct tensors *in;
     bool outer_dim;
-    struct json_writer w;
-    struct buf raw;
 };
-
-// Interactive clients put a dimension of 1 in front of every shape.
-static void put(struct running *g, enum infer_output what, struct tensor_out *t) {
-    if (g->outer_dim && what != OUTPUT_OUTPUT_LEN) {
-        memmove(t->shape + 1, t->shape, (size_t)t->n_dims++ * sizeof *t->shape);
-        t->shape[0] = 1;
-    }
-    t->name = infer_outputs[what].name;
-    t->type = infer_outputs[what].type;
-    t->binary = (g->r->binary & 1u << what) != 0;
-    if (g->r->outputs & 1u << what) tensor_write(&g->w, t, &g->raw);
-}
 
 static int no_memory(struct err *err) {
     return err_set(err, E_NOMEM, "the server is out of memory");
+}
+
+// Memory for an output of this shape. Interactive clients put a dimension of 1 in front of every shape.
+static int begin(const struct running *g, enum infer_output what, struct tensor_out *t, int n_dims,
+                 const int64_t *shape, struct err *err) {
+    *t = (struct tensor_out){.name = infer_outputs[what].field.name,
+                             .type = infer_outputs[what].field.type,
+                             .binary = (g->r->binary & 1u << what) != 0};
+    if (g->outer_dim && what != OUTPUT_OUTPUT_LEN) tensor_out_add_dim(t, 1);
+    for (int i = 0; i < n_dims; i++) tensor_out_add_dim(t, shape[i]);
+    return tensor_out_allocate(t) < 0 ? no_memory(err) : 0;
+}
+
+// The output is complete, and kept if it is wanted.
+static int put(struct running *g, enum infer_output what, struct tensor_out *t, struct err *err) {
+    int rc = g->r->outputs & 1u << what ? tensors_out_take(&g->r->answer, t) : 0;
+    tensor_out_release(t);
+    return rc < 0 ? no_memory(err) : 0;
 }
 
 // Lists of different lengths, as rows of one width.
@@ -68,21 +72,22 @@ static int64_t padding_of(const struct engine *e) {
 }
 
 static int put_ids(struct running *g, const struct table *ids, struct err *err) {
-    struct tensor_out t = {.n_dims = 2, .shape = {(int64_t)ids->n_rows, (int64_t)ids->width}};
-    struct tensor_out lengths = {.n_dims = 2, .shape = {(int64_t)ids->n_rows, 1}};
-    int64_t *values = calloc(ids->n_rows * (ids->width + 1), sizeof *values);
-    if (!values) return no_memory(err);
-    int64_t *n = values + ids->n_rows * ids->width;
-    for (size_t row = 0; row < ids->n_rows; row++) {
-        table_copy(ids, row, padding_of(g->engine), values + row * ids->width);
-        n[row] = (int64_t)ids->lists[row].len;
+    struct tensor_out t, lengths;
+    int64_t n_rows = (int64_t)ids->n_rows;
+    int rc = begin(g, OUTPUT_ENCODED, &t, 2, (int64_t[]){n_rows, (int64_t)ids->width}, err);
+    for (size_t row = 0; rc == 0 && row < ids->n_rows; row++)
+        table_copy(ids, row, padding_of(g->engine), t.ints + row * ids->width);
+    if (rc == 0) rc = put(g, OUTPUT_ENCODED, &t, err);
+    if (rc < 0) {
+        tensor_out_release(&t);
+        return rc;
     }
-    t.ints = values;
-    lengths.ints = n;
-    put(g, OUTPUT_ENCODED, &t);
-    put(g, OUTPUT_ENCODED_LEN, &lengths);
-    free(values);
-    return 0;
+    rc = begin(g, OUTPUT_ENCODED_LEN, &lengths, 2, (int64_t[]){n_rows, 1}, err);
+    for (size_t row = 0; rc == 0 && row < ids->n_rows; row++)
+        lengths.ints[row] = (int64_t)ids->lists[row].len;
+    if (rc == 0) rc = put(g, OUTPUT_ENCODED_LEN, &lengths, err);
+    tensor_out_release(&lengths);
+    return rc;
 }
 
 static int encode(struct running *g, const struct tensor *query, struct err *err) {
@@ -113,17 +118,15 @@ static int add_word(void *ctx, const char *word, size_t len, struct err *err) {
 static int put_words(struct running *g, enum infer_output what, const struct table *ids,
                      const struct table *ends, struct err *err) {
     size_t width = ids->width; // an end for each id at most
-    struct tensor_out t = {.n_dims = 3, .shape = {(int64_t)ids->n_rows, 2, (int64_t)width}};
-    int64_t *values = calloc(ids->n_rows * 2 * width, sizeof *values);
-    if (!values) return no_memory(err);
-    for (size_t row = 0; row < ids->n_rows; row++) {
-        table_copy(ids, row, 0, values + row * 2 * width);
-        table_copy(ends, row, -1, values + row * 2 * width + width);
+    struct tensor_out t;
+    int rc = begin(g, what, &t, 3, (int64_t[]){(int64_t)ids->n_rows, 2, (int64_t)width}, err);
+    for (size_t row = 0; rc == 0 && row < ids->n_rows; row++) {
+        table_copy(ids, row, 0, t.ints + row * 2 * width);
+        table_copy(ends, row, -1, t.ints + row * 2 * width + width);
     }
-    t.ints = values;
-    put(g, what, &t);
-    free(values);
-    return 0;
+    if (rc == 0) rc = put(g, what, &t, err);
+    tensor_out_release(&t);
+    return rc;
 }
 
 static int encode_words(struct running *g, enum infer_output what, const char *input, size_t n_rows,
@@ -154,15 +157,12 @@ static int preprocess(struct running *g, struct err *err) {
     TRY(encode_words(g, OUTPUT_BAD_WORDS, "BAD_WORDS_DICT", query->n, err));
     TRY(encode_words(g, OUTPUT_STOP_WORDS, "STOP_WORDS_DICT", query->n, err));
     if (!len) return 0;
-    struct tensor_out t = {.n_dims = len->n_dims};
-    int64_t *values = calloc(len->n + 1, sizeof *values);
-    if (!values) return no_memory(err);
-    memcpy(t.shape, len->shape, sizeof t.shape);
-    for (size_t i = 0; i < len->n; i++) values[i] = (int64_t)tensor_u64(len, i);
-    t.ints = values;
-    put(g, OUTPUT_OUTPUT_LEN, &t);
-    free(values);
-    return 0;
+    struct tensor_out t;
+    int rc = begin(g, OUTPUT_OUTPUT_LEN, &t, len->n_dims, len->shape, err);
+    for (size_t i = 0; rc == 0 && i < len->n; i++) t.ints[i] = (int64_t)tensor_u64(len, i);
+    if (rc == 0) rc = put(g, OUTPUT_OUTPUT_LEN, &t, err);
+    tensor_out_release(&t);
+    return rc;
 }
 
 // --- postprocessing ---
@@ -175,8 +175,8 @@ int text_model_decode(const struct engine *e, int32_t *ids, size_t n, struct buf
     return engine_detokenize(e, ids, n_known, true, out, err);
 }
 
-static int decode(struct running *g, const struct tensor *ids, size_t n_rows, struct buf *texts,
-                  struct tensor_text *out, struct err *err) {
+static int decode(struct running *g, const struct tensor *ids, size_t n_rows, struct tensor_out *t,
+                  struct err *err) {
     size_t width = (size_t)ids->shape[ids->n_dims - 1];
     int32_t *row_ids = malloc((width + 1) * sizeof *row_ids);
     int rc = row_ids ? 0 : no_memory(err);
@@ -185,9 +185,9 @@ static int decode(struct running *g, const struct tensor *ids, size_t n_rows, st
             uint64_t id = tensor_u64(ids, row * width + i);
             row_ids[i] = id > INT32_MAX ? INT32_MAX : (int32_t)id;
         }
-        buf_init(&texts[row], ANSWER_MAX_BYTES);
-        rc = text_model_decode(g->engine, row_ids, width, &texts[row], err);
-        out[row] = (struct tensor_text){buf_z(&texts[row]), texts[row].len};
+        buf_init(&t->text_bufs[row], ANSWER_MAX_BYTES);
+        rc = text_model_decode(g->engine, row_ids, width, &t->text_bufs[row], err);
+        t->texts[row] = (struct tensor_text){buf_z(&t->text_bufs[row]), t->text_bufs[row].len};
     }
     free(row_ids);
     return rc;
@@ -201,31 +201,16 @@ static int postprocess(struct running *g, struct err *err) {
         return err_set(err, E_INVAL, "input 'TOKENS_BATCH' must have from 1 to %d rows",
                        INFER_ROWS_MAX);
     g->outer_dim = ids->n_dims > 3;
-    struct buf *texts = calloc(n_rows, sizeof *texts);
-    struct tensor_text *out = calloc(n_rows, sizeof *out);
-    int rc = texts && out ? decode(g, ids, n_rows, texts, out, err) : no_memory(err);
-    struct tensor_out t = {.n_dims = 1, .shape = {(int64_t)n_rows}, .texts = out};
-    if (rc == 0) put(g, OUTPUT_DECODED, &t);
-    for (size_t row = 0; texts && row < n_rows; row++) buf_release(&texts[row]);
-    free(texts);
-    free(out);
+    struct tensor_out t;
+    int rc = begin(g, OUTPUT_DECODED, &t, 1, (int64_t[]){(int64_t)n_rows}, err);
+    if (rc == 0) rc = decode(g, ids, n_rows, &t, err);
+    if (rc == 0) rc = put(g, OUTPUT_DECODED, &t, err);
+    tensor_out_release(&t);
     return rc;
 }
 
 int text_model_run(struct infer_request *r, const struct engine *e, const struct tensors *in,
                    struct err *err) {
     struct running g = {.r = r, .engine = e, .in = in};
-    buf_init(&r->answer, ANSWER_MAX_BYTES);
-    buf_init(&g.raw, ANSWER_MAX_BYTES);
-    json_writer_init(&g.w, &r->answer);
-    kserve_reply_head(r, &g.w);
-    json_open(&g.w, "outputs", '[');
-    int rc = r->model == MODEL_ENCODE ? preprocess(&g, err) : postprocess(&g, err);
-    json_close(&g.w, ']');
-    json_close(&g.w, '}');
-    r->answer_json = r->answer.len;
-    buf_add(&r->answer, g.raw.data, g.raw.len);
-    if (rc == 0 && (r->answer.error || g.raw.error)) rc = no_memory(err);
-    buf_release(&g.raw);
-    return rc;
+    return r->model == MODEL_ENCODE ? preprocess(&g, err) : postprocess(&g, err);
 }

@@ -40,29 +40,6 @@ static int word_list_next(struct word_list *w, const struct word_reading *g, siz
     return 1;
 }
 
-static int add_bad(const struct word_reading *g, const int32_t *ids, size_t n, struct err *err) {
-    struct sampling_params *p = g->params;
-    if (n == 0) return 0;
-    if (p->n_bad == SAMPLING_MAX_BAD || n > SAMPLING_BAD_TOKENS)
-        return err_set(err, E_INVAL, "input '%s' may have %d items of at most %d tokens",
-                       g->tensor->name, SAMPLING_MAX_BAD, SAMPLING_BAD_TOKENS);
-    int32_t *bad = p->bad[p->n_bad++];
-    for (size_t i = 0; i < SAMPLING_BAD_TOKENS; i++) bad[i] = i < n ? ids[i] : -1;
-    return 0;
-}
-
-static int add_stop(const struct word_reading *g, const char *text, size_t len, struct err *err) {
-    struct sampling_params *p = g->params;
-    if (len == 0) return 0;
-    if (p->n_stop == SAMPLING_MAX_STOP || len >= SAMPLING_STOP_BYTES || memchr(text, 0, len))
-        return err_set(err, E_INVAL, "input '%s' may have %d items of at most %d bytes",
-                       g->tensor->name, SAMPLING_MAX_STOP, SAMPLING_STOP_BYTES - 1);
-    char *stop = p->stop[p->n_stop++];
-    memcpy(stop, text, len);
-    stop[len] = '\0';
-    return 0;
-}
-
 static int item_ids(const struct word_list *w, const struct word_reading *g, size_t from,
                     size_t end, int32_t *ids, struct err *err) {
     for (size_t i = from; i < end; i++) {
@@ -74,38 +51,28 @@ static int item_ids(const struct word_list *w, const struct word_reading *g, siz
     return 0;
 }
 
-int word_lists_bad_ids(const struct word_reading *g, struct err *err) {
-    struct word_list w;
-    int32_t ids[SAMPLING_BAD_TOKENS];
+static int add_ids(const struct word_reading *g, struct sampling_words *out, struct err *err) {
+    struct word_list w = {0};
+    int32_t ids[SAMPLING_WORD_TOKENS];
     size_t from = 0, end = 0;
     int rc;
     TRY(word_list_open(&w, g, err));
     while ((rc = word_list_next(&w, g, &from, &end, err)) == 1) {
-        if (end - from <= SAMPLING_BAD_TOKENS) TRY(item_ids(&w, g, from, end, ids, err));
-        TRY(add_bad(g, ids, end - from, err));
+        if (end == from) continue;
+        if (end - from > SAMPLING_WORD_TOKENS)
+            return refuse_value(g, "has an item of more than 32 ids", err);
+        TRY(item_ids(&w, g, from, end, ids, err));
+        TRY(sampling_words_add_ids(out, g->tensor->name, ids, end - from, err));
     }
     return rc;
 }
 
+int word_lists_bad_ids(const struct word_reading *g, struct err *err) {
+    return add_ids(g, &g->params->bad_words, err);
+}
+
 int word_lists_stop_ids(const struct word_reading *g, struct err *err) {
-    struct word_list w;
-    int32_t ids[SAMPLING_STOP_BYTES];
-    size_t from = 0, end = 0;
-    int rc;
-    TRY(word_list_open(&w, g, err));
-    while ((rc = word_list_next(&w, g, &from, &end, err)) == 1) {
-        struct buf text;
-        if (end - from > SAMPLING_STOP_BYTES) return refuse_value(g, "has an item too long", err);
-        TRY(item_ids(&w, g, from, end, ids, err));
-        // FasterTransformer's way to say "no stop words" is the one item [0].
-        if (end - from == 1 && ids[0] == 0) continue;
-        buf_init(&text, LIST_BYTES);
-        rc = engine_detokenize(g->engine, ids, end - from, false, &text, err);
-        if (rc == 0) rc = add_stop(g, buf_z(&text), text.len, err);
-        buf_release(&text);
-        TRY(rc);
-    }
-    return rc;
+    return add_ids(g, &g->params->stop, err);
 }
 
 int word_lists_split(const char *text, size_t len,
@@ -130,17 +97,12 @@ int word_lists_split(const char *text, size_t len,
 
 static int add_bad_word(void *ctx, const char *word, size_t len, struct err *err) {
     const struct word_reading *g = ctx;
-    struct token_list ids;
-    token_list_init(&ids);
-    int rc = engine_tokenize(g->engine, word, len, false, &ids, err);
-    if (rc == 0) rc = add_bad(g, ids.ids, ids.len, err);
-    token_list_release(&ids);
-    return rc;
+    return sampling_words_add_text(&g->params->bad_words, g->tensor->name, word, len, err);
 }
 
 static int add_stop_word(void *ctx, const char *word, size_t len, struct err *err) {
     const struct word_reading *g = ctx;
-    return add_stop(g, word, len, err);
+    return sampling_words_add_text(&g->params->stop, g->tensor->name, word, len, err);
 }
 
 static int split_text(const struct word_reading *g,

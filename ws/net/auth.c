@@ -1,5 +1,7 @@
 // Tokens, owners, Host and Origin rules. See auth.h.
 #include "ws/net/auth.h"
+#include "base/array.h"
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -138,13 +140,8 @@ static int check_line(const struct line *l, struct reading *r) {
 
 static int add_line(const struct line *l, struct reading *r) {
     TRY(check_line(l, r));
-    if (r->n == r->cap) {
-        size_t cap = r->cap ? 2 * r->cap : 16;
-        struct line *grown = realloc(r->lines, cap * sizeof(*grown));
-        if (!grown) return err_set(r->err, E_NOMEM, "no memory for the tokens of %s", r->path);
-        r->lines = grown;
-        r->cap = cap;
-    }
+    if (ARRAY_RESERVE(r->lines, r->cap, r->n + 1) < 0)
+        return err_set(r->err, E_NOMEM, "no memory for the tokens of %s", r->path);
     r->lines[r->n++] = *l;
     return 0;
 }
@@ -276,35 +273,21 @@ const char *auth_bearer(const char *header, size_t *len) {
     return *len ? token : NULL;
 }
 
-static int base64url_value(char c) {
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    if (c == '-') return 62;
-    return c == '_' ? 63 : -1;
-}
-
-// Without padding: '=' may not stand in a sub-protocol's name. Leftover bits must be zero, so that
-// one token has one spelling.
-static int base64url_decode(char *out, size_t cap, const char *s, size_t len) {
-    unsigned bits = 0;
-    size_t n = 0;
-    int n_bits = 0;
-    if (len % 4 == 1) return E_FORMAT;
-    for (size_t i = 0; i < len; i++) {
-        int v = base64url_value(s[i]);
-        if (v < 0) return E_FORMAT;
-        bits = bits << 6 | (unsigned)v;
-        n_bits += 6;
-        if (n_bits < 8) continue;
-        n_bits -= 8;
-        char c = (char)(bits >> n_bits & 0xff);
-        if (!c || n + 1 >= cap) return E_FORMAT;
-        out[n++] = c;
-    }
-    if (bits & ((1u << n_bits) - 1)) return E_FORMAT;
-    out[n] = '\0';
-    return 0;
+// Base64 with - and _ in place of + and /, and without padding: a sub-protocol's name can hold neither
+// '/' nor '='.
+static int base64url_decode(char out[AUTH_TOKEN_MAX + 1], const char *s, size_t len) {
+    struct buf text, bytes;
+    if (strcspn(s, "+/=") < len) return E_FORMAT;
+    buf_init(&text, len + 3);
+    buf_init(&bytes, AUTH_TOKEN_MAX);
+    for (size_t i = 0; i < len; i++) buf_addc(&text, s[i] == '-' ? '+' : s[i] == '_' ? '/' : s[i]);
+    while (text.len % 4 && !text.error) buf_addc(&text, '=');
+    int rc = text.error ? text.error : base64_decode(&bytes, buf_z(&text), text.len);
+    if (rc == 0 && memchr(buf_z(&bytes), '\0', bytes.len)) rc = E_FORMAT;
+    if (rc == 0) memcpy(out, buf_z(&bytes), bytes.len + 1);
+    buf_release(&text);
+    buf_release(&bytes);
+    return rc == E_LIMIT ? E_FORMAT : rc;
 }
 
 bool auth_subprotocols(const char *header, const char *name, char token[AUTH_TOKEN_MAX + 1],
@@ -316,8 +299,7 @@ bool auth_subprotocols(const char *header, const char *name, char token[AUTH_TOK
         p += strspn(p, ", \t");
         size_t len = strcspn(p, ", \t");
         if (len == strlen(name) && memcmp(p, name, len) == 0) offered = true;
-        if (len > 7 && memcmp(p, "bearer.", 7) == 0)
-            *rc = base64url_decode(token, AUTH_TOKEN_MAX + 1, p + 7, len - 7);
+        if (len > 7 && memcmp(p, "bearer.", 7) == 0) *rc = base64url_decode(token, p + 7, len - 7);
         p += len;
     }
     return offered;

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,10 +22,6 @@
 #define BODY_US 10000000 // and a second more for each of these:
 #define BODY_BYTES_PER_SECOND 4096
 #define LINGER_US 2000000
-// Units of net.request_limit: a tenth of a WebSocket message.
-#define COST_READ 1
-#define COST_WRITE 10
-#define COST_BYTES (NET_RATE_BYTES / 10) // of a body, for one unit
 
 // --- the end ---
 
@@ -251,7 +246,7 @@ static void upgrade(struct http *h) {
 }
 
 static bool within_rate(struct http *h) {
-    double cost = h->head.method <= HTTP_HEAD ? COST_READ : COST_WRITE;
+    double cost = h->head.method <= HTTP_HEAD ? NET_COST_READ : NET_COST_WRITE;
     if (rate_take(&h->rate, &h->net->request_limit, cost, net_now_us())) return true;
     metric_add(h->net->metrics.http_limited, 1);
     h->closes = true;
@@ -328,7 +323,7 @@ static bool take_body(struct http *h) {
         h->deadline_us += (int64_t)used * 1000000 / BODY_BYTES_PER_SECOND;
         return false;
     }
-    h->rate.tokens -= (double)(h->body.data.len / COST_BYTES);
+    h->rate.tokens -= (double)(h->body.data.len / NET_COST_BYTES);
     if (h->peer->as.owner)
         owner_charge_requests(h->peer->as.owner, (double)(h->body.data.len / NET_RATE_BYTES),
                               net_now_us());

@@ -106,6 +106,14 @@ static void on_closed(uv_handle_t *handle) {
     if (--l->n_handles == 0) free(l);
 }
 
+int listener_check(const char *host, int port, struct err *err) {
+    int fd;
+    TRY(bind_host(&fd, host, port, err));
+    int rc = listen(fd, 1) == 0 ? 0 : refused(host, port, err);
+    close(fd);
+    return rc;
+}
+
 int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port,
                   listener_accept_fn on_accept, void *ctx, struct err *err) {
     int rc;
@@ -120,10 +128,9 @@ int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int 
     l->poll.data = l->resume.data = l;
     uv_timer_init(loop, &l->resume);
     rc = uv_poll_init(loop, &l->poll, l->fd);
-    if (rc != 0) {
-        rc = err_set(err, E_IO, "cannot watch the listening socket: %s", uv_strerror(rc));
-        goto fail_poll;
-    }
+    if (rc != 0)
+        TRY_GOTO(fail_poll,
+                 err_set(err, E_IO, "cannot watch the listening socket: %s", uv_strerror(rc)));
     *out = l;
     return 0;
 

@@ -15,6 +15,8 @@ typedef void (*listener_accept_fn)(void *ctx, int fd, const struct sockaddr *add
 // connect yet.
 int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port,
                   listener_accept_fn on_accept, void *ctx, struct err *err);
+// Whether the address could be listened on now; nothing stays open.
+int listener_check(const char *host, int port, struct err *err);
 int listener_start(struct listener *l, struct err *err);
 int listener_port(const struct listener *l); // what was bound: with port 0 the kernel's choice
 // Stops listening at once; the memory goes when the loop has closed the handles.

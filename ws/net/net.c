@@ -1,5 +1,6 @@
 // The loop, the port and who may connect. See net.h.
 #include "ws/net/net.h"
+#include "base/cgroup.h"
 #include "base/log.h"
 #include "base/workers.h"
 #include "ws/net/http.h"
@@ -24,19 +25,18 @@
 #define WORKERS_MAX 4
 #define JOBS_MAX 4096
 #define TICK_MS 1000
-#define REQUESTS_PER_MESSAGE 10 // see request_limit's units in http.c
+#define REQUESTS_PER_MESSAGE 10 // units of request_limit
 
 // --- connections ---
 
 // Said in plain text where that can be read, and as far as the socket takes it at once.
-static void turn_away(struct net *n, int fd, struct metric *counter, const char *limit) {
+static void turn_away(struct net *n, int fd, const char *limit) {
     char text[256];
     int len = lws_snprintf(
         text, sizeof(text),
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
         "connection: close\r\n\r\n{\"error\":{\"code\":\"overloaded\",\"message\":\"%s\"}}\n",
         limit);
-    metric_add(counter, 1);
     if (!n->ssl) (void)!send(fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
     close(fd);
 }
@@ -44,6 +44,10 @@ static void turn_away(struct net *n, int fd, struct metric *counter, const char 
 static void close_unknown(struct net *n) {
     struct peer *p = n->unknown;
     metric_add(n->metrics.refused_unknown, 1);
+    if (p->guest) {
+        p->guest->end(p->guest);
+        return;
+    }
     if (p->http) {
         http_close(p->http);
         return;
@@ -52,20 +56,29 @@ static void close_unknown(struct net *n) {
     if (p->wsi) websocket_kill(p);
 }
 
-static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
-    struct net *n = ctx;
-    struct peer *p;
+int net_admit(struct net *n, struct peer **out, int fd, const struct sockaddr *addr) {
     int one = 1, notsent = NOTSENT_BYTES;
     metric_add(n->metrics.accepted, 1);
     if (peers_are_crowded(n)) close_unknown(n);
-    int rc = peer_new(&p, n, addr);
-    if (rc == E_LIMIT) turn_away(n, fd, n->metrics.refused_total, "too many connections");
-    if (rc < 0 && rc != E_LIMIT)
-        turn_away(n, fd, n->metrics.refused_ip, "too many connections from this address");
-    if (rc < 0) return;
+    int rc = peer_new(out, n, addr);
+    if (rc < 0) metric_add(rc == E_LIMIT ? n->metrics.refused_total : n->metrics.refused_ip, 1);
+    if (rc < 0) return rc;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &notsent, sizeof(notsent));
-    if (n->ssl && tunnel_open(n, fd, &fd) < 0)
+    return 0;
+}
+
+static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
+    struct net *n = ctx;
+    struct peer *p;
+    int rc = net_admit(n, &p, fd, addr);
+    if (rc < 0) {
+        turn_away(n, fd,
+                  rc == E_LIMIT ? "too many connections"
+                                : "too many connections from this address");
+        return;
+    }
+    if (n->ssl && tunnel_open(n, fd, TUNNEL_HTTP1, &fd) < 0)
         peer_free(p);
     else
         http_open(p, fd);
@@ -132,13 +145,19 @@ static void register_metrics(struct net *n, struct metrics *m) {
 
 // --- life ---
 
+// TLS takes two descriptors more for each connection (tunnel.h), gRPC one (guest.h).
+int64_t net_descriptors(const struct serve_config *c) {
+    int64_t each = (*c->tls_cert ? 3 : 1) + (c->grpc_port >= 0);
+    int64_t want = c->max_connections * each + RESERVED_FDS;
+    return want < 1024 ? 1024 : want;
+}
+
 // libwebsockets makes tables as long as the descriptor limit, which may be a billion in a
-// container. TLS takes two descriptors more for each connection (tunnel.h).
+// container.
 static void limit_fds(const struct serve_config *c) {
     struct rlimit r;
-    rlim_t want = (rlim_t)c->max_connections * (*c->tls_cert ? 3 : 1) + RESERVED_FDS;
+    rlim_t want = (rlim_t)net_descriptors(c);
     if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
-    if (want < 1024) want = 1024;
     if (r.rlim_max != RLIM_INFINITY && want > r.rlim_max) {
         log_warn("server.fd_limit", "wanted=%llu allowed=%llu", (unsigned long long)want,
                  (unsigned long long)r.rlim_max);
@@ -154,8 +173,8 @@ static void on_workers(void *ctx) {
 }
 
 static int n_threads(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN) / 2;
-    return cores < 1 ? 1 : cores > WORKERS_MAX ? WORKERS_MAX : (int)cores;
+    int n = cgroup_processors() / 2;
+    return n < 1 ? 1 : n > WORKERS_MAX ? WORKERS_MAX : n;
 }
 
 int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
@@ -223,8 +242,13 @@ static void end_removed(struct net *n) {
     struct peer *p, *next;
     DL_FOREACH_SAFE(n->peers, p, next) {
         if (!peer_lost_token(p)) continue;
-        if (p->websocket) n->websocket->lost_token(p->websocket);
-        if (p->http) http_lost_token(p->http);
+        // A connection is one of these, and the peer may be freed with it.
+        if (p->guest)
+            p->guest->lost_token(p->guest);
+        else if (p->websocket)
+            n->websocket->lost_token(p->websocket);
+        else if (p->http)
+            http_lost_token(p->http);
     }
 }
 

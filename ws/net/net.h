@@ -22,7 +22,11 @@ struct tunnel;
 struct websocket_protocol;
 struct workers;
 
-#define NET_RATE_BYTES 65536  // of a message or body, for each of which it counts once more
+#define NET_RATE_BYTES 65536 // of a message or body, for each of which it counts once more
+// Units of net.request_limit: a tenth of a WebSocket message.
+#define NET_COST_READ 1
+#define NET_COST_WRITE 10
+#define NET_COST_BYTES (NET_RATE_BYTES / 10) // of a body, for one unit
 #define NET_CHUNK_BYTES 32768 // most bytes of one write: libwebsockets copies what is not taken
 
 struct net_metrics {
@@ -69,6 +73,11 @@ struct net {
     bool closing;  // new WebSockets are refused
 };
 
+struct peer_guest {
+    void (*end)(struct peer_guest *g);
+    void (*lost_token)(struct peer_guest *g);
+};
+
 // One accepted connection: HTTP first, then perhaps a WebSocket.
 struct peer {
     struct net *net;
@@ -78,6 +87,8 @@ struct peer {
     struct http *http;                        // until the upgrade
     struct lws *wsi;                          // after it
     void *websocket;                          // the protocol's object
+    struct peer_guest *guest;                 // another library's connection (guest.h)
+    struct rate rate;                         // of a guest's requests
     struct auth_token as;                     // the right token that came; owner NULL: none yet
     struct peer *unknown_prev, *unknown_next; // net->unknown
     int64_t upgraded_us;
@@ -87,6 +98,7 @@ struct peer {
     bool wants_write;
 };
 
+int64_t net_descriptors(const struct serve_config *c); // that all its connections may take
 // Loop, tokens, certificates and the port's address: all that can fail before a model is loaded.
 int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
              struct err *err);
@@ -100,6 +112,10 @@ int net_reload(struct net *n, struct err *err);
 void net_stop_listening(struct net *n);
 void net_stop(struct net *n); // closes every connection
 void net_close(struct net *n);
+
+// Counts a connection that was accepted, against the limits, and sets the socket's options: of those
+// that have not shown a token, the oldest may be closed for it. Errors are peer_new's; fd stays open.
+int net_admit(struct net *n, struct peer **out, int fd, const struct sockaddr *addr);
 
 static inline int64_t net_now_us(void) {
     return clock_mono_us(&clock_system);

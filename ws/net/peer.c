@@ -91,10 +91,14 @@ struct http_refusal peer_authorise(struct peer *p, const char *token, size_t len
     return REFUSE(0, NULL, NULL);
 }
 
-struct http_refusal peer_take_request(struct peer *p, double cost) {
-    int64_t wait_ms = owner_take_requests(p->as.owner, cost, net_now_us());
-    if (wait_ms) return refuse_limit(p->net, p->as.owner, OWNER_REQUESTS, "rate_limited", wait_ms);
+struct http_refusal peer_take_owner_request(struct net *n, struct owner *o, double cost) {
+    int64_t wait_ms = owner_take_requests(o, cost, net_now_us());
+    if (wait_ms) return refuse_limit(n, o, OWNER_REQUESTS, "rate_limited", wait_ms);
     return REFUSE(0, NULL, NULL);
+}
+
+struct http_refusal peer_take_request(struct peer *p, double cost) {
+    return peer_take_owner_request(p->net, p->as.owner, cost);
 }
 
 bool peer_lost_token(struct peer *p) {

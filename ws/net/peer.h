@@ -20,5 +20,7 @@ void peer_free(struct peer *p);  // its socket is closed, or has a new owner
 struct http_refusal peer_authorise(struct peer *p, const char *token, size_t len);
 // A request of its owner, who is known. Status 0, or 429.
 struct http_refusal peer_take_request(struct peer *p, double cost);
+// As peer_take_request, of any owner.
+struct http_refusal peer_take_owner_request(struct net *n, struct owner *o, double cost);
 // Tokens were read again. true: its token was removed.
 bool peer_lost_token(struct peer *p);

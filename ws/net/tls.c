@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <string.h>
 
 #define FILE_MAX (1 << 20)
 
@@ -36,9 +37,10 @@ static int use(SSL_CTX *ctx, const char *cert, const char *key, struct err *err)
 
 static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                        const unsigned char *in, unsigned in_len, void *ctx) {
-    static const unsigned char ours[] = "\x08http/1.1";
+    const char *ours = SSL_get_app_data(ssl) ? "\x02h2" : "\x08http/1.1";
     unsigned char *chosen;
-    int rc = SSL_select_next_proto(&chosen, out_len, ours, sizeof(ours) - 1, in, in_len);
+    int rc = SSL_select_next_proto(&chosen, out_len, (const unsigned char *)ours,
+                                   (unsigned)strlen(ours), in, in_len);
     if (rc != OPENSSL_NPN_NEGOTIATED) return SSL_TLSEXT_ERR_NOACK;
     *out = chosen;
     return SSL_TLSEXT_ERR_OK;
@@ -67,6 +69,11 @@ int tls_load(struct ssl_ctx_st *ctx, const char *cert, const char *key, struct e
     TRY(tls_open(&trial, cert, key, err)); // a half-changed pair would refuse everybody
     SSL_CTX_free(trial);
     return use(ctx, cert, key, err);
+}
+
+void tls_want_http2(struct ssl_st *ssl) {
+    static char mark;
+    SSL_set_app_data(ssl, &mark);
 }
 
 void tls_close(struct ssl_ctx_st *ctx) {

@@ -3,9 +3,9 @@
 //     client ==TLS==> outer -- in[] --> inner ==pair==> HTTP, libwebsockets
 //            <==TLS== outer <-- out[] -- inner <==pair==
 #include "ws/net/tunnel.h"
+#include "ws/net/tls.h"
 #include <errno.h>
 #include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -233,7 +233,7 @@ static void init_handles(struct tunnel *t) {
     uv_poll_init(loop, &t->inner, t->inner_fd);
 }
 
-int tunnel_open(struct net *n, int fd, int *plain) {
+int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, int *plain) {
     int pair[2], rc;
     struct tunnel *t = calloc(1, sizeof(*t));
     SSL *ssl = SSL_new(n->ssl);
@@ -245,6 +245,7 @@ int tunnel_open(struct net *n, int fd, int *plain) {
         return rc;
     }
     SSL_set_fd(ssl, fd);
+    if (protocol == TUNNEL_HTTP2) tls_want_http2(ssl);
     *t = (struct tunnel){.net = n, .ssl = ssl, .outer_fd = fd, .inner_fd = pair[0]};
     DL_APPEND(n->tunnels, t);
     *plain = pair[1];

@@ -5,6 +5,8 @@
 #pragma once
 #include "ws/net/net.h"
 
+enum tunnel_protocol { TUNNEL_HTTP1, TUNNEL_HTTP2 }; // what ALPN chooses
+
 // Takes fd (closed on failure too). *plain gets the other end. E_NOMEM, E_IO.
-int tunnel_open(struct net *n, int fd, int *plain);
+int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, int *plain);
 void tunnel_stop_all(struct net *n); // closes all of them; their memory goes as the loop turns

@@ -2,7 +2,6 @@
 #include "ws/net/peer.h"
 #include "ws/net/websocket.h"
 #include <openssl/crypto.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

@@ -70,10 +70,10 @@ static void reply_failure(struct chat *c) {
 // --- events ---
 
 static struct chat_head head_of(const struct chat *c) {
-    const struct engine_info *info = engine_info(c->service->engine);
+    const struct served_model *m = c->request->served;
     return (struct chat_head){.id = c->id,
-                              .model = info->model_name,
-                              .fingerprint = info->fingerprint,
+                              .model = m->name,
+                              .fingerprint = m->info->fingerprint,
                               .created_s = c->created_s,
                               .include_usage = c->request->include_usage};
 }
@@ -191,7 +191,7 @@ static void push_later(struct chat *c) {
     c->session = NULL; // and with no memory for it either, the client's patience ends it
 }
 
-static const struct {
+static const struct failure {
     const char *code; // of the session service
     int status;
     const char *theirs;
@@ -206,16 +206,18 @@ static const struct {
     {"store_failed", 503, "store_failed"},
 };
 
+static const struct failure *find_failure(const char *code) {
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        if (strcmp(failures[i].code, code) == 0) return &failures[i];
+    return NULL;
+}
+
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct chat *c = (struct chat *)f;
     if (a->kind != ANSWER_ERROR) return;
-    int status = 500;
-    const char *code = a->code;
-    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
-        if (strcmp(failures[i].code, a->code) != 0) continue;
-        status = failures[i].status;
-        code = failures[i].theirs;
-    }
+    const struct failure *known = find_failure(a->code);
+    int status = known ? known->status : 500;
+    const char *code = known ? known->theirs : a->code;
     if (!c->status) c->retry_after_ms = a->retry_after_ms;
     set_failure(c, status, code, a->message);
     push_later(c);
@@ -260,6 +262,7 @@ static void submit(struct chat *c, const char *owner) {
     r.client = c->follower.client;
     r.owner = owner;
     r.session = c->id;
+    r.model = c->request->served->name;
     r.system = c->request->system;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     sessions_submit(ss, &r);
@@ -319,7 +322,7 @@ void openai_chat_handle(void *user, struct http *h) {
 
 void *openai_chat_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    return chat_request_read(s->engine, p->body, p->len, (size_t)s->config->max_message_bytes);
+    return chat_request_read(s, p->body, p->len, (size_t)s->config->max_message_bytes);
 }
 
 void openai_chat_release(void *decoded) {
@@ -327,5 +330,7 @@ void openai_chat_release(void *decoded) {
 }
 
 void openai_write_error(struct buf *out, int status, const char *code, const char *message) {
-    chat_write_error(out, status, code, message, NULL);
+    const struct failure *known = find_failure(code);
+    chat_write_error(out, status, known && known->status == status ? known->theirs : code, message,
+                     NULL);
 }

@@ -1,8 +1,8 @@
 // Reading chat completions. See chat_request.h.
 #include "ws/openai/chat_request.h"
+#include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define MESSAGES_MAX 4096
 
@@ -140,24 +140,25 @@ static int read_flags(struct chat_request *r) {
     return r->model ? 0 : bad(r, "model", "is missing");
 }
 
-static int check_model(struct chat_request *r, const struct engine_info *info) {
-    if (strcmp(r->model, info->model_name) == 0) return 0;
-    err_set(&r->err, E_NOTFOUND, "The model '%.64s' does not exist; this server has '%s'.",
-            r->model, info->model_name);
+static int find_model(struct chat_request *r, const struct service *s) {
+    r->served = service_hold_model(s, r->model);
+    if (r->served) return 0;
+    err_set(&r->err, E_NOTFOUND,
+            "The model '%.64s' does not exist; GET /v1/models lists those of this server.",
+            r->model);
     return refuse(r, 404, "model_not_found", "model");
 }
 
-static int read_all(struct chat_request *r, const struct engine *e) {
-    const struct engine_info *info = engine_info(e);
+static int read_all(struct chat_request *r, const struct service *s) {
     TRY(read_flags(r));
-    TRY(check_model(r, info));
+    TRY(find_model(r, s));
     TRY(refuse_unserved(r));
-    TRY(read_sampling(r, info->n_vocab));
+    TRY(read_sampling(r, r->served->info->n_vocab));
     TRY(read_messages(r));
-    return make_input(r, e);
+    return make_input(r, r->served->engine);
 }
 
-struct chat_request *chat_request_read(const struct engine *e, const char *body, size_t len,
+struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
                                        size_t max_bytes) {
     struct json_limits limits = json_limits_message;
     struct chat_request *r = calloc(1, sizeof(*r));
@@ -169,7 +170,7 @@ struct chat_request *chat_request_read(const struct engine *e, const char *body,
     else if (!r->json)
         refuse(r, 400, "invalid_json", NULL);
     else
-        read_all(r, e);
+        read_all(r, s);
     cJSON_Delete(r->json); // here: two hundred thousand values take milliseconds
     r->json = NULL;
     r->model = NULL;
@@ -180,6 +181,7 @@ void chat_request_free(struct chat_request *r) {
     if (!r) return;
     for (size_t i = 0; i < r->n_messages; i++) free((char *)(size_t)r->messages[i].content);
     free(r->messages);
+    placement_drop(r->served);
     free(r->ids);
     free(r);
 }

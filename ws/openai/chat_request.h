@@ -1,9 +1,11 @@
 // The body of a chat completion: read, checked, and turned into what a session and a turn need.
-// Reads nothing but its arguments: any thread.
+// Any thread.
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
 #include "sessions/sessions.h"
+
+struct service;
 
 struct chat_request {
     bool stream, include_usage;
@@ -16,12 +18,13 @@ struct chat_request {
     // what the others point into
     cJSON *json; // while it is read; `model` too
     const char *model;
-    struct engine_message *messages; // (n_messages); contents are its own
+    const struct served_model *served; // held; NULL: refused
+    struct engine_message *messages;   // (n_messages); contents are its own
     size_t n_messages;
     int32_t *ids;
 };
 
 // Never fails but for memory (NULL): a request that is refused says so in status.
-struct chat_request *chat_request_read(const struct engine *e, const char *body, size_t len,
+struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
                                        size_t max_bytes);
 void chat_request_free(struct chat_request *r); // NULL is fine

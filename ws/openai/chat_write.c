@@ -1,7 +1,6 @@
 // Encoding chat completions. See chat_write.h.
 #include "ws/openai/chat_write.h"
 #include "base/json.h"
-#include <stdio.h>
 #include <string.h>
 
 // Their words for why an answer ended.

@@ -1,5 +1,6 @@
 // Sessions that changed, by number. See changes.h.
 #include "ws/parley/changes.h"
+#include "base/array.h"
 #include "base/err.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +17,9 @@ static size_t place_of(const struct changes *c, int64_t key) {
     return low;
 }
 
-static int make_room(struct changes *c) {
-    if (c->n < c->cap) return 0;
-    size_t cap = c->cap ? c->cap * 2 : 16;
-    struct change *grown = realloc(c->list, cap * sizeof(*grown));
-    if (!grown) return E_NOMEM;
-    c->list = grown;
-    c->cap = cap;
-    return 0;
-}
-
 static int insert(struct changes *c, size_t at, int64_t key) {
     if (c->bytes + sizeof(*c->list) > CHANGES_MAX_BYTES) return E_LIMIT;
-    TRY(make_room(c));
+    TRY(ARRAY_RESERVE(c->list, c->cap, c->n + 1));
     memmove(c->list + at + 1, c->list + at, (c->n - at) * sizeof(*c->list));
     c->list[at] = (struct change){.key = key};
     c->n++;

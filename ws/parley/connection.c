@@ -2,7 +2,6 @@
 // long one is decoded on a worker; nothing more is read from its client meanwhile, so the order of
 // its messages stays. See connection.h.
 #include "ws/parley/connection.h"
-#include "base/log.h"
 #include "base/workers.h"
 #include "ws/net/peer.h"
 #include "ws/parley/outgoing.h"
@@ -54,11 +53,7 @@ static struct owner *owner_of(const struct connection *c) { // NULL until author
 static void send_hello(struct connection *c, const char *request_id) {
     const struct service *s = c->service;
     const struct protocol_hello hello = {
-        .engine = engine_info(s->engine),
-        .sampling = s->defaults.sampling,
-        .session_len = s->defaults.session_len,
-        .memory_len = s->defaults.memory_len,
-        .sink_len = s->defaults.sink_len,
+        .models = sessions_placement(s->sessions)->models,
         .message_bytes = s->config->max_message_bytes,
         .messages_per_second = s->config->messages_per_second,
         .rate_bytes = NET_RATE_BYTES,
@@ -199,7 +194,7 @@ static void done_decode(struct work *work) {
 }
 
 static int32_t n_vocab(const struct connection *c) {
-    return engine_info(c->service->engine)->n_vocab;
+    return placement_max_vocab(sessions_placement(c->service->sessions));
 }
 
 static void decode_here(struct connection *c, const struct json_limits *limits) {

@@ -1,8 +1,7 @@
 // Messages that wait to be sent on one connection, in order; the first may be half-way out. One of
 // them may be open: the rest of it comes later, and those behind it wait.
 #pragma once
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/json.h"
 
 struct outbox_item;
 struct outbox { // all zero: empty
@@ -15,12 +14,16 @@ struct outbox { // all zero: empty
 
 // Each copies. E_NOMEM, or E_LIMIT at OUTBOX_MAX_ITEMS.
 int outbox_add(struct outbox *o, const char *bytes, size_t len);
+// A message with gaps, whose texts are escaped as they go out.
+int outbox_add_gaps(struct outbox *o, const char *bytes, size_t len, const struct json_gaps *gaps);
 void outbox_open_last(struct outbox *o); // the last message; none may be open
 int outbox_extend(struct outbox *o, const char *bytes, size_t len, bool last); // the open one
 bool outbox_empty(const struct outbox *o);
 bool outbox_ready(const struct outbox *o); // outbox_next has something
-// The next at most max bytes of the first message; first, last: do they begin, end it.
-const char *outbox_next(const struct outbox *o, size_t max, size_t *len, bool *first, bool *last);
+// The next at most max bytes of the first message; first, last: do they begin, end it. *escape: they
+// are sent by json_escape, which makes at most max bytes of them.
+const char *outbox_next(const struct outbox *o, size_t max, size_t *len, bool *first, bool *last,
+                        bool *escape);
 void outbox_sent(struct outbox *o, size_t len); // of what outbox_next gave
 // All of `from`, which has no open message, goes to the end of `to`.
 void outbox_append(struct outbox *to, struct outbox *from);

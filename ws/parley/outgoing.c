@@ -1,5 +1,6 @@
 // Sending and ending. See outgoing.h.
 #include "ws/parley/outgoing.h"
+#include "base/array.h"
 #include "base/log.h"
 #include "ws/net/websocket.h"
 #include "ws/parley/protocol.h"
@@ -16,9 +17,13 @@
 #define OWNER_WAITING_BYTES ((size_t)16 << 20)
 #define NEXT_PIECE_BYTES ((size_t)32 << 10) // unsent bytes below which a list or export goes on
 #define CLOSE_GRACE_US 10000000             // for the last frames and the close handshake
-#define CHANGED_INTERVAL_US 100000          // session.changed are coalesced this long
-#define PUSH_MAX 4                          // writes of one connection before others get their turn
-#define MAX_READY 4096                      // sessions attached at once, roughly
+#define RATE_LINGER_US 1000000     // after a flooder's close frame, in which it may read it
+#define CHANGED_INTERVAL_US 100000 // session.changed are coalesced this long
+#define PUSH_MAX 4                 // writes of one connection before others get their turn
+#define MAX_READY 4096             // sessions with events at once
+// Of one owner: a change goes to each of its watchers, so it may cost as much as many requests
+// (README.md, Security).
+static const struct rate_limit changes_limit = {.per_second = 5000, .burst = 1000};
 
 static void want_write(struct outgoing *o) {
     if (o->close_sent) return;
@@ -36,9 +41,14 @@ static void count_waiting(struct outgoing *o) {
 }
 
 // All its owner's connections together, or all there are, have too much.
+static enum budget budget_of(const struct outgoing *o) {
+    if (o->service->waiting_bytes > WAITING_BYTES) return BUDGET_SERVER;
+    bool much = o->counted_for && o->counted_for->waiting_bytes > OWNER_WAITING_BYTES;
+    return much ? BUDGET_OWNER : BUDGET_CONNECTION;
+}
+
 static bool is_scarce(const struct outgoing *o) {
-    return o->service->waiting_bytes > WAITING_BYTES ||
-           (o->counted_for && o->counted_for->waiting_bytes > OWNER_WAITING_BYTES);
+    return budget_of(o) != BUDGET_CONNECTION;
 }
 
 // Answers pile up only when requests come faster than they are read: then the requests wait.
@@ -46,7 +56,11 @@ static void pace(struct outgoing *o) {
     count_waiting(o);
     if (o->close_code) return;
     size_t most = is_scarce(o) ? PAUSE_SCARCE_BYTES : PAUSE_OUTBOX_BYTES;
-    if (o->outbox.bytes > most) websocket_pause(o->peer, PAUSE_OUTPUT, true);
+    if (o->outbox.bytes > most) {
+        if (!(o->peer->pauses & PAUSE_OUTPUT))
+            metric_add(o->service->metrics.over_budget[budget_of(o)], 1);
+        websocket_pause(o->peer, PAUSE_OUTPUT, true);
+    }
     if (o->outbox.bytes <= most / 2) websocket_pause(o->peer, PAUSE_OUTPUT, false);
 }
 
@@ -56,10 +70,16 @@ static void no_memory(struct outgoing *o) { // ends this connection only
 
 static int store_tx(struct outgoing *o, struct outbox *into) {
     struct buf *tx = &o->service->net->tx;
-    return tx->error ? tx->error : outbox_add(into, tx->data + LWS_PRE, tx->len - LWS_PRE);
+    struct json_gaps *gaps = &o->service->gaps;
+    for (size_t i = 0; i < gaps->n; i++) gaps->list[i].at -= LWS_PRE;
+    int rc =
+        tx->error ? tx->error : outbox_add_gaps(into, tx->data + LWS_PRE, tx->len - LWS_PRE, gaps);
+    gaps->n = 0;
+    return rc;
 }
 
 struct buf *outgoing_tx(struct outgoing *o) {
+    o->service->gaps.n = 0;
     return websocket_tx(o->service->net);
 }
 
@@ -90,17 +110,21 @@ static int write_chunk(struct outgoing *o, size_t len, bool first, bool last) {
 // The next piece of the outbox's first frame.
 static int send_queued(struct outgoing *o) {
     struct buf *tx = outgoing_tx(o);
-    bool first, last;
+    bool first, last, escape;
     size_t n;
-    const char *bytes = outbox_next(&o->outbox, NET_CHUNK_BYTES, &n, &first, &last);
-    if (buf_add(tx, bytes, n) < 0) return -1;
+    const char *bytes = outbox_next(&o->outbox, NET_CHUNK_BYTES, &n, &first, &last, &escape);
+    if (escape)
+        json_escape(tx, bytes, n);
+    else
+        buf_add(tx, bytes, n);
+    if (tx->error) return -1;
     outbox_sent(&o->outbox, n);
-    return write_chunk(o, n, first, last);
+    return write_chunk(o, tx->len - LWS_PRE, first, last);
 }
 
 static int write_tx(struct outgoing *o) {
     struct buf *tx = &o->service->net->tx;
-    if (!tx->error && tx->len - LWS_PRE <= NET_CHUNK_BYTES)
+    if (!tx->error && tx->len - LWS_PRE <= NET_CHUNK_BYTES && o->service->gaps.n == 0)
         return write_chunk(o, tx->len - LWS_PRE, true, true);
     if (store_tx(o, &o->outbox) == 0) return send_queued(o);
     no_memory(o);
@@ -114,7 +138,7 @@ static void drop_ready(struct outgoing *o, size_t i) {
 // Encodes the next event of s into tx. false: none may be told yet.
 static bool next_event(struct outgoing *o, struct session *s, struct session_event *ev) {
     if (session_next_event(s, o->follower.client, EVENT_TEXT_BYTES, ev) != 1) return false;
-    protocol_write_event(outgoing_tx(o), ev, session_id(s), o->service->engine);
+    protocol_write_event(outgoing_tx(o), &o->service->gaps, ev, session_id(s), session_engine(s));
     return true;
 }
 
@@ -143,7 +167,10 @@ static int send_close(struct outgoing *o) {
     if (buf_addz(tx, o->close_reason) < 0) return -1;
     o->close_sent = true;
     int rc = websocket_write_close(o->peer, tx->len - LWS_PRE);
-    websocket_pause(o->peer, PAUSE_OUTPUT, false); // for the client's close frame
+    if (o->close_code == CLOSE_RATE)
+        o->end_by_us = net_now_us() + RATE_LINGER_US; // its own would come behind its flood
+    else
+        websocket_pause(o->peer, PAUSE_OUTPUT, false); // for the client's close frame
     return rc;
 }
 
@@ -152,10 +179,16 @@ static int send_changed(struct outgoing *o) {
     struct session_view view;
     struct change c;
     o->changed_us = net_now_us();
+    if (!rate_take(&o->peer->as.owner->changes, &changes_limit, 1, o->changed_us)) {
+        o->changed_due = false;
+        metric_add(o->service->metrics.over_budget[BUDGET_CHANGES], 1);
+        service_later(o->service, CHANGED_INTERVAL_US / 1000);
+        return 0;
+    }
     changes_take(&o->changes, &c);
     o->changed_due = o->changes.n > 0;
     if (c.removed) {
-        view = (struct session_view){.id = c.removed};
+        view = (struct session_view){.rec.id = c.removed};
         protocol_write_changed(outgoing_tx(o), &view, true);
         free(c.removed);
         return write_tx(o);
@@ -241,14 +274,15 @@ void outgoing_end(struct outgoing *o, int code, const char *reason) {
     if (o->close_code) return;
     o->close_code = code;
     o->close_reason = reason;
-    o->closing_us = net_now_us();
+    o->end_by_us = net_now_us() + CLOSE_GRACE_US;
     // The rest of an open message will not come.
     o->skips = code == CLOSE_SLOW || code == CLOSE_INTERNAL || o->outbox.open;
     o->n_ready = 0;
     changes_release(&o->changes);
     count_waiting(o);
     forget_client(o);
-    // libwebsockets writes the pongs of a flood of pings before anything of ours.
+    // A flooder is read no more. libwebsockets would also write the pongs of a flood of pings before
+    // anything of ours.
     if (code == CLOSE_RATE) websocket_pause(o->peer, PAUSE_OUTPUT, true);
     want_write(o);
     log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)o->follower.client,
@@ -258,7 +292,7 @@ void outgoing_end(struct outgoing *o, int code, const char *reason) {
 void outgoing_tick(struct outgoing *o, int64_t now_us) {
     int64_t patience_us = (int64_t)(o->service->config->slow_reader_timeout * 1e6);
     if (o->close_code) {
-        if (now_us - o->closing_us > CLOSE_GRACE_US) websocket_kill(o->peer);
+        if (now_us > o->end_by_us) websocket_kill(o->peer);
     } else if (o->waiting_us && now_us - o->waiting_us > patience_us) {
         metric_add(o->service->metrics.slow_readers, 1);
         outgoing_end(o, CLOSE_SLOW, "reads too slowly: attach again");
@@ -275,14 +309,18 @@ static void pull_events(struct outgoing *o, struct session *s) {
 }
 
 static bool comes_in_pieces(const struct session_answer *a) {
-    return a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED;
+    return a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED || a->position;
+}
+
+static bool is_last_piece(const struct session_answer *a) { // of an answer that has been encoded
+    return a->position ? !a->position->more : a->last;
 }
 
 static void take_piece(struct outgoing *o, const struct session_answer *a) {
     const struct buf *tx = &o->service->net->tx;
     o->reading_piece = false;
     if (tx->error || !o->outbox.open ||
-        outbox_extend(&o->outbox, tx->data + LWS_PRE, tx->len - LWS_PRE, a->last) < 0)
+        outbox_extend(&o->outbox, tx->data + LWS_PRE, tx->len - LWS_PRE, is_last_piece(a)) < 0)
         no_memory(o);
 }
 
@@ -309,29 +347,19 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     if (a->kind == ANSWER_CHANGED) o->reading_change = false;
     if (o->close_code) return;
     if (a->kind == ANSWER_ERROR) metric_add(o->service->metrics.errors_out, 1);
-    if (a->kind != ANSWER_CHANGED || a->session.id) {
-        protocol_write_answer(outgoing_tx(o), a, o->service->engine);
+    if (a->kind != ANSWER_CHANGED || a->session.rec.id) {
+        protocol_write_answer(outgoing_tx(o), comes_in_pieces(a) ? NULL : &o->service->gaps, a);
         if (comes_in_pieces(a) && !a->first)
             take_piece(o, a);
         else if (store_tx(o, &held) < 0)
             no_memory(o);
         else
             store_answer(o, a, &held);
-        if (comes_in_pieces(a) && a->first && !a->last && !o->close_code)
+        if (comes_in_pieces(a) && a->first && !is_last_piece(a) && !o->close_code)
             outbox_open_last(&o->outbox);
     }
     if (!o->close_code) want_write(o);
     pace(o);
-}
-
-static bool make_room(struct outgoing *o) {
-    if (o->n_ready < o->cap_ready) return true;
-    size_t cap = o->cap_ready ? o->cap_ready * 2 : 2;
-    struct session **grown = cap <= MAX_READY ? realloc(o->ready, cap * sizeof(*grown)) : NULL;
-    if (!grown) return false;
-    o->ready = grown;
-    o->cap_ready = cap;
-    return true;
 }
 
 static void on_ready(struct follower *f, struct session *s) {
@@ -339,7 +367,7 @@ static void on_ready(struct follower *f, struct session *s) {
     if (o->close_code) return;
     for (size_t i = 0; i < o->n_ready; i++)
         if (o->ready[i] == s) return;
-    if (!make_room(o)) {
+    if (o->n_ready == MAX_READY || ARRAY_RESERVE(o->ready, o->cap_ready, o->n_ready + 1) < 0) {
         outgoing_end(o, CLOSE_INTERNAL, "too many sessions at once");
         return;
     }

@@ -30,7 +30,7 @@ struct outgoing {
     size_t n_ready, cap_ready;
     size_t counted; // bytes of ours in the waiting_bytes of the service and of this owner
     struct owner *counted_for; // NULL: not authorised yet
-    int64_t waiting_us, changed_us, closing_us;
+    int64_t waiting_us, changed_us, end_by_us;
     int close_code; // 0: open
     const char *close_reason;
     bool changed_due, close_sent, skips;

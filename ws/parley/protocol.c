@@ -1,6 +1,7 @@
 // Decoding: one JSON text to one struct message. This file checks each value's type and range. What
 // only the session service knows (owners, room, models) the service checks.
 #include "ws/parley/protocol.h"
+#include "sessions/store/record.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,17 +68,11 @@ static int get_turn(struct decoder *d, const char *key, int64_t *out) {
     return get_int(d, key, 0, NUMBER_MAX, out);
 }
 
-bool protocol_session_id_valid(const char *id) {
-    size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
-    return n >= 1 && n <= SESSION_ID_MAX && id[n] == '\0';
-}
-
-static int get_session(struct decoder *d, bool required) {
-    TRY(get_string(d, "session", &d->r->session));
-    if (!d->r->session) return required ? bad(d, "bad_message", "is missing", "session") : 0;
-    if (!protocol_session_id_valid(d->r->session))
-        return bad(d, "invalid", "must be 1 to 64 of A-Z a-z 0-9 _ -", "session");
-    return 0;
+// The id of a session; *out stays NULL where it is left out.
+static int get_session(struct decoder *d, const char *key, const char **out) {
+    TRY(get_string(d, key, out));
+    if (!*out || session_id_valid(*out)) return 0;
+    return bad(d, "invalid", "must be 1 to 64 of A-Z a-z 0-9 _ -", key);
 }
 
 // "finish", or {"cancel_after_ms": N}.
@@ -123,26 +118,17 @@ static int decode_open(struct decoder *d) {
     TRY(get_int(d, "sink_len", 0, INT32_MAX, &r->sink_len));
     TRY(get_text(d, "system", PROTOCOL_SYSTEM_BYTES, &r->system));
     TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &r->title));
+    TRY(get_text(d, "prompt_task", PROMPT_NAME_MAX, &r->prompt_task));
     TRY(get_sampling(d));
     return get_on_disconnect(d);
 }
 
 static int decode_ids(struct decoder *d, const cJSON *array) {
-    struct message *m = d->m;
-    const cJSON *item;
-    size_t n = 0;
-    m->ids = malloc(((size_t)cJSON_GetArraySize(array) + 1) * sizeof(*m->ids));
-    if (!m->ids) return fail(d, "internal", err_set(d->err, E_NOMEM, "no memory for the ids"));
-    cJSON_ArrayForEach(item, array) {
-        double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v) {
-            *d->code = cJSON_IsNumber(item) ? "invalid" : "bad_message";
-            return err_set(d->err, E_INVAL, "'input.ids' must hold token ids; number %zu is none",
-                           n);
-        }
-        m->ids[n++] = (int32_t)v;
-    }
-    d->r->input = (struct turn_input){.kind = INPUT_IDS, .ids = m->ids, .n_ids = n};
+    size_t n;
+    int rc = json_copy_ids(array, "input.ids", &d->m->ids, &n, d->err);
+    if (rc == E_NOMEM) return fail(d, "internal", rc);
+    if (rc < 0) return fail(d, rc == E_LIMIT ? "invalid" : "bad_message", rc);
+    d->r->input = (struct turn_input){.kind = INPUT_IDS, .ids = d->m->ids, .n_ids = n};
     return 0;
 }
 
@@ -240,9 +226,7 @@ static int decode_regenerate(struct decoder *d) {
 
 static int decode_fork(struct decoder *d) {
     TRY(get_turn(d, "turn", &d->r->turn));
-    TRY(get_string(d, "new_session", &d->r->new_session));
-    if (d->r->new_session && !protocol_session_id_valid(d->r->new_session))
-        return bad(d, "invalid", "must be 1 to 64 of A-Z a-z 0-9 _ -", "new_session");
+    TRY(get_session(d, "new_session", &d->r->new_session));
     return get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->r->title);
 }
 
@@ -325,7 +309,9 @@ static int decode(struct decoder *d) {
     TRY(find_row(d, &row));
     d->m->type = row->type;
     d->r->kind = row->kind;
-    if (row->session != NAMES_NONE) TRY(get_session(d, row->session == MUST_NAME));
+    if (row->session != NAMES_NONE) TRY(get_session(d, "session", &d->r->session));
+    if (row->session == MUST_NAME && !d->r->session)
+        return bad(d, "bad_message", "is missing", "session");
     int rc = row->decode ? row->decode(d) : 0;
     return rc < 0 ? rc : 0;
 }

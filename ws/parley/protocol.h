@@ -45,30 +45,26 @@ void message_release(struct message *m);
 #define PROTOCOL_GLANCE_BYTES 4096
 void message_glance(const char *text, size_t len, char request_id[SESSION_REQUEST_ID_MAX + 1]);
 
-bool protocol_session_id_valid(const char *id); // [A-Za-z0-9_-]{1,64}
-
 struct protocol_hello {
-    const struct engine_info *engine;
-    struct sampling_params sampling; // the server's defaults
-    int64_t session_len, memory_len; // defaults for new sessions
-    int32_t sink_len;
+    const struct served_model *models; // a list (placement.h); the first one is the default
     int64_t message_bytes, messages_per_second, rate_bytes, queued_turns, idle_eviction_ms;
 };
 
-// Writers append one whole message to out; errors are the buf's own (out->error).
+// Writers append one whole message to out; errors are the buf's own (out->error). gaps, or NULL: long
+// texts are left out and added to it.
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id);
 void protocol_write_plain(struct buf *out, const char *type, const char *request_id); // no fields
 void protocol_write_importing(struct buf *out, int64_t bytes, const char *request_id);
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms);
-// engine gives alternatives their text.
-void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
-                          const struct engine *engine);
-// LIST and EXPORTED: the piece of the message that the answer has.
-// A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap, and
-// so are the alternatives of a turn on record.
-void protocol_write_answer(struct buf *out, const struct session_answer *a,
-                           const struct engine *engine);
+// engine gives alternatives their text; NULL: none.
+void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct session_event *ev,
+                          const char *session, const struct engine *engine);
+// LIST and EXPORTED: the piece of the message that the answer has. TURN and REPLAYED: the piece of
+// about PROTOCOL_PIECE_BYTES that begins at a->position.
+// A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap.
+#define PROTOCOL_PIECE_BYTES ((size_t)64 << 10)
+void protocol_write_answer(struct buf *out, struct json_gaps *gaps, const struct session_answer *a);
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
 void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
                              int64_t total);
@@ -78,15 +74,21 @@ void protocol_write_stalled(struct buf *out, const char *session, const char *re
 // NULL inside an array.
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
 void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t);
+void protocol_put_input(struct json_writer *w, const struct turn_input *in); // "input"
+// The fields of an open turn object before `input` and `text`, and behind them.
+void protocol_put_turn_begin(struct json_writer *w, const struct turn_view *t);
+void protocol_put_turn_end(struct json_writer *w, const struct turn_view *t);
 // "cache", as a turn found it; refused: why its snapshot was not used, or NULL.
 void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, const char *refused);
 void protocol_put_forked_from(struct json_writer *w, const char *session /* NULL: null */,
                               int64_t turn);
 
-// protocol_debug.c: the fields of ANSWER_TURN, _EVENTS and _REPLAYED (put_fn in protocol_write.c).
-bool protocol_put_record(struct json_writer *w, const struct session_answer *a,
-                         const struct engine *engine, int cut);
-bool protocol_put_events(struct json_writer *w, const struct session_answer *a,
-                         const struct engine *engine, int cut);
-bool protocol_put_replayed(struct json_writer *w, const struct session_answer *a,
-                           const struct engine *engine, int cut);
+// protocol_debug.c. The parts of a message that goes out in pieces; the last row has no `put`.
+struct protocol_part {
+    // Writes on from *at, an element or byte of this part, for about a piece. True: it is complete.
+    bool (*put)(struct json_writer *w, const struct session_answer *a, const struct engine *engine,
+                size_t *at);
+    const char *before, *inside; // what closes all that is open before it, and within it
+};
+extern const struct protocol_part protocol_record_parts[], protocol_replayed_parts[];
+void protocol_put_events(struct json_writer *w, const struct session_answer *a);

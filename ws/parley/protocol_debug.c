@@ -1,5 +1,6 @@
 // Encoding what a debugger asks for: a turn as it is on record, a session's events, a turn run
 // again. See protocol.h, sessions/debug.h.
+#include "base/utf8.h"
 #include "sessions/debug.h"
 #include "ws/parley/protocol.h"
 #include <math.h>
@@ -9,7 +10,7 @@
 static void put_text(struct json_writer *w, const char *key, int32_t id,
                      const struct engine *engine) {
     size_t len = 0;
-    const char *bytes = id >= 0 ? engine_token_bytes(engine, id, &len) : NULL;
+    const char *bytes = id >= 0 && engine ? engine_token_bytes(engine, id, &len) : NULL;
     json_put_text(w, key, bytes ? bytes : "", bytes ? len : 0);
 }
 
@@ -32,45 +33,125 @@ static void put_top(struct json_writer *w, const struct engine_alternative *top,
     json_close(w, ']');
 }
 
-// --- turn.state ---
+// --- what comes in pieces ---
 
-static void put_input(struct json_writer *w, const struct turn_record *t,
-                      const struct engine *engine) {
-    json_put_ids(w, "input_ids", t->input_ids, t->n_input_ids);
-    json_open(w, "input_tokens", '[');
-    for (size_t i = 0; i < t->n_input_ids; i++) put_text(w, NULL, t->input_ids[i], engine);
+typedef void put_element_fn(struct json_writer *w, const struct session_answer *a,
+                            const struct engine *engine, size_t i);
+
+// The elements of an array from *at on.
+static bool put_elements(struct json_writer *w, const char *key, size_t n, put_element_fn *put,
+                         const struct session_answer *a, const struct engine *engine, size_t *at) {
+    size_t end = w->buf->len + PROTOCOL_PIECE_BYTES;
+    if (*at == 0) json_open(w, key, '[');
+    for (; *at < n && w->buf->len < end && !w->buf->error; ++*at) put(w, a, engine, *at);
+    if (*at < n) return false;
     json_close(w, ']');
+    return true;
 }
 
-// With the alternatives of each token, unless cut.
-bool protocol_put_record(struct json_writer *w, const struct session_answer *a,
-                         const struct engine *engine, int cut) {
-    const struct turn_detail *d = a->detail;
-    const struct turn_record *t = d->rec;
-    protocol_put_turn(w, "turn", &d->turn);
+// The characters of a text from *at on.
+static bool put_characters(struct json_writer *w, const char *key, const char *text, size_t len,
+                           size_t *at) {
+    size_t left = len - *at, n = left;
+    if (n > PROTOCOL_PIECE_BYTES) n = utf8_complete_len(text + *at, PROTOCOL_PIECE_BYTES);
+    if (*at == 0) json_open(w, key, '"');
+    json_escape(w->buf, text + *at, n);
+    *at += n;
+    if (n < left) return false;
+    json_close(w, '"');
+    return true;
+}
+
+// --- turn.state ---
+
+static bool put_turn_begin(struct json_writer *w, const struct session_answer *a,
+                           const struct engine *engine, size_t *at) {
+    json_open(w, "turn", '{');
+    protocol_put_turn_begin(w, &a->detail->turn);
+    return true;
+}
+
+static bool put_input(struct json_writer *w, const struct session_answer *a,
+                      const struct engine *engine, size_t *at) {
+    const struct turn_input *in = &a->detail->turn.input;
+    if (!turn_input_has_text(in->kind)) {
+        protocol_put_input(w, in);
+        return true;
+    }
+    if (*at == 0) json_open(w, "input", '{');
+    if (!put_characters(w, turn_input_kind_name(in->kind), in->text ? in->text : "", in->text_len,
+                        at))
+        return false;
+    json_close(w, '}');
+    return true;
+}
+
+static bool put_answer(struct json_writer *w, const struct session_answer *a,
+                       const struct engine *engine, size_t *at) {
+    const struct turn_view *t = &a->detail->turn;
+    return put_characters(w, "text", t->text, t->text_len, at);
+}
+
+static bool put_turn_end(struct json_writer *w, const struct session_answer *a,
+                         const struct engine *engine, size_t *at) {
+    const struct turn_record *t = a->detail->rec;
+    protocol_put_turn_end(w, &a->detail->turn);
+    json_close(w, '}');
     json_put_raw(w, "request", t->request ? t->request : "{}", t->request ? strlen(t->request) : 2);
     json_put_string(w, "build", t->build);
     json_put_string(w, "instance", t->instance);
     json_put_int(w, "started_ms", t->started_ms);
     json_put_int(w, "ended_ms", t->ended_ms);
     json_put_int_or_null(w, "log_first", t->log_first); // its place in the log, once it has started
-    put_input(w, t, engine);
-    json_open(w, "tokens", '[');
-    for (size_t i = 0; i < d->n_ids && !w->buf->error; i++) {
-        json_open(w, NULL, '{');
-        put_token(w, d->ids[i], (double)d->logprobs[i], engine);
-        if (!cut && d->alternatives)
-            put_top(w, d->alternatives + i * (size_t)t->n_alternatives, t->n_alternatives, engine);
-        json_close(w, '}');
-    }
-    json_close(w, ']');
-    return !cut;
+    return true;
 }
+
+static void put_input_id(struct json_writer *w, const struct session_answer *a,
+                         const struct engine *engine, size_t i) {
+    json_put_int(w, NULL, a->detail->rec->input_ids[i]);
+}
+
+static bool put_input_ids(struct json_writer *w, const struct session_answer *a,
+                          const struct engine *engine, size_t *at) {
+    return put_elements(w, "input_ids", a->detail->rec->n_input_ids, put_input_id, a, engine, at);
+}
+
+static void put_input_token(struct json_writer *w, const struct session_answer *a,
+                            const struct engine *engine, size_t i) {
+    put_text(w, NULL, a->detail->rec->input_ids[i], engine);
+}
+
+static bool put_input_tokens(struct json_writer *w, const struct session_answer *a,
+                             const struct engine *engine, size_t *at) {
+    size_t n = a->detail->rec->n_input_ids;
+    return put_elements(w, "input_tokens", n, put_input_token, a, engine, at);
+}
+
+static void put_output_token(struct json_writer *w, const struct session_answer *a,
+                             const struct engine *engine, size_t i) {
+    const struct turn_detail *d = a->detail;
+    int32_t n_top = d->rec->n_alternatives;
+    json_open(w, NULL, '{');
+    put_token(w, d->ids[i], (double)d->logprobs[i], engine);
+    if (d->alternatives) put_top(w, d->alternatives + i * (size_t)n_top, n_top, engine);
+    json_close(w, '}');
+}
+
+static bool put_output_tokens(struct json_writer *w, const struct session_answer *a,
+                              const struct engine *engine, size_t *at) {
+    return put_elements(w, "tokens", a->detail->n_ids, put_output_token, a, engine, at);
+}
+
+const struct protocol_part protocol_record_parts[] = {
+    {put_turn_begin, "", ""},     {put_input, "}", "\"}}"}, {put_answer, "}", "\"}"},
+    {put_turn_end, "}", ""},      {put_input_ids, "", "]"}, {put_input_tokens, "", "]"},
+    {put_output_tokens, "", "]"}, {NULL, "", ""},
+};
 
 // --- session.events ---
 
-bool protocol_put_events(struct json_writer *w, const struct session_answer *a,
-                         const struct engine *engine, int cut) {
+// A page has at most 1,000 events, of some 150 bytes each.
+void protocol_put_events(struct json_writer *w, const struct session_answer *a) {
     json_open(w, "events", '[');
     for (size_t i = 0; i < a->n_events; i++) {
         const struct listed_event *listed = &a->events[i];
@@ -91,7 +172,6 @@ bool protocol_put_events(struct json_writer *w, const struct session_answer *a,
     json_close(w, ']');
     if (a->before >= 0) json_put_int(w, "before", a->before);
     json_put_bool(w, "more", a->more);
-    return false;
 }
 
 // --- turn.replayed ---
@@ -138,10 +218,9 @@ static bool ended_alike(const struct replay_detail *d) {
            !strcmp(f->recorded_finish, f->finish);
 }
 
-bool protocol_put_replayed(struct json_writer *w, const struct session_answer *a,
-                           const struct engine *engine, int cut) {
+static bool put_verdict(struct json_writer *w, const struct session_answer *a,
+                        const struct engine *engine, size_t *at) {
     const struct replay_turn *f = a->replay->found;
-    const struct answer *now = a->replay->answer;
     json_put_bool(w, "equal", f->verdict == REPLAY_EQUAL);
     json_put_int(w, "compared_tokens", f->n_compared);
     json_put_int(w, "logprobs_differ", f->n_logprobs_differ);
@@ -154,16 +233,25 @@ bool protocol_put_replayed(struct json_writer *w, const struct session_answer *a
     json_put_string(w, "recorded", f->recorded_finish);
     json_put_string(w, "replayed", f->cut_short ? NULL : f->finish);
     json_close(w, '}');
-    json_open(w, "tokens", '[');
-    for (size_t i = 0; i < now->n && !w->buf->error; i++) {
-        json_open(w, NULL, '{');
-        put_token(w, now->ids[i], (double)now->logprobs[i], engine);
-        if (!cut) put_top(w, now->top + i * (size_t)now->n_top, now->n_top, engine);
-        json_close(w, '}');
-    }
-    json_close(w, ']');
     if (f->first.index >= 0) put_divergence(w, "divergence", &f->first, engine);
     if (f->token.index > f->first.index) put_divergence(w, "other_token", &f->token, engine);
     put_differences(w, a->replay);
-    return !cut;
+    return true;
 }
+
+static void put_replayed_token(struct json_writer *w, const struct session_answer *a,
+                               const struct engine *engine, size_t i) {
+    const struct answer *now = a->replay->answer;
+    json_open(w, NULL, '{');
+    put_token(w, now->ids[i], (double)now->logprobs[i], engine);
+    put_top(w, now->top + i * (size_t)now->n_top, now->n_top, engine);
+    json_close(w, '}');
+}
+
+static bool put_replayed_tokens(struct json_writer *w, const struct session_answer *a,
+                                const struct engine *engine, size_t *at) {
+    return put_elements(w, "tokens", a->replay->answer->n, put_replayed_token, a, engine, at);
+}
+
+const struct protocol_part protocol_replayed_parts[] = {
+    {put_verdict, "", ""}, {put_replayed_tokens, "", "]"}, {NULL, "", ""}};

@@ -3,8 +3,6 @@
 #include "base/utf8.h"
 #include "ws/parley/protocol.h"
 #include "ws/version.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ADD(out, literal) buf_add(out, literal, sizeof(literal) - 1)
@@ -38,40 +36,67 @@ void protocol_put_forked_from(struct json_writer *w, const char *session, int64_
 
 // --- objects ---
 
-void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v) {
+// What is said of the system prompt, which never changes and may be long: in lists its beginning.
+enum system_form { SYSTEM_WHOLE, SYSTEM_START, SYSTEM_NONE };
+#define SYSTEM_START_BYTES 256
+
+static void put_system(struct json_writer *w, const char *system, enum system_form form) {
+    if (form == SYSTEM_WHOLE) json_put_string(w, "system", system);
+    if (form != SYSTEM_START) return;
+    size_t len = system ? strnlen(system, SYSTEM_START_BYTES) : 0;
+    if (system)
+        json_put_text(w, "system_start", system, utf8_complete_len(system, len));
+    else
+        json_put_null(w, "system_start");
+}
+
+static void put_session_object(struct json_writer *w, const char *key, const struct session_view *v,
+                               enum system_form form) {
+    const struct session_record *r = &v->rec;
     json_open(w, key, '{');
-    json_put_string(w, "id", v->id);
-    json_put_string(w, "title", v->title ? v->title : "");
-    json_put_bool(w, "auto_title", v->auto_title);
-    json_put_string(w, "model", v->model);
+    json_put_string(w, "id", r->id);
+    json_put_string(w, "title", r->title ? r->title : "");
+    json_put_bool(w, "auto_title", r->auto_title);
+    json_put_string(w, "model", r->model);
     json_put_string(w, "state", session_state_name(v->state));
-    json_put_int(w, "created_ms", v->created_ms);
-    json_put_int(w, "updated_ms", v->updated_ms);
-    json_put_int(w, "n_turns", v->n_turns);
-    json_put_int(w, "n_tokens", v->n_tokens);
-    json_put_int(w, "session_len", v->session_len);
-    json_put_int(w, "memory_len", v->memory_len);
-    json_put_int(w, "sink_len", v->sink_len);
+    json_put_int(w, "created_ms", r->created_ms);
+    json_put_int(w, "updated_ms", r->updated_ms);
+    json_put_int(w, "n_turns", r->n_turns);
+    json_put_int(w, "n_tokens", r->n_tokens);
+    json_put_int(w, "session_len", r->session_len);
+    json_put_int(w, "memory_len", r->memory_len);
+    json_put_int(w, "sink_len", r->sink_len);
     json_put_int(w, "cached_tokens", v->cached_tokens);
     json_put_bool(w, "snapshot", v->snapshot);
-    json_put_string(w, "system", v->system);
-    put_object(w, "sampling", v->sampling);
-    if (v->cancel_after_ms) {
+    put_system(w, r->system, form);
+    if (r->prompt_hash) {
+        json_open(w, "prompt", '{');
+        json_put_string(w, "task", r->prompt_task);
+        json_put_string(w, "hash", r->prompt_hash);
+        json_put_int(w, "n_virtual", r->prompt_rows);
+        json_close(w, '}');
+    }
+    put_object(w, "sampling", r->sampling);
+    if (r->cancel_after_ms) {
         json_open(w, "on_disconnect", '{');
-        json_put_int(w, "cancel_after_ms", v->cancel_after_ms);
+        json_put_int(w, "cancel_after_ms", r->cancel_after_ms);
         json_close(w, '}');
     } else {
         json_put_string(w, "on_disconnect", "finish");
     }
-    json_put_int(w, "seq", v->seq);
+    json_put_int(w, "seq", r->seq);
     json_put_int_or_null(w, "turn", v->turn);
-    json_put_int_or_null(w, "head", v->head);
+    json_put_int_or_null(w, "head", r->head);
     if (v->below >= 0) json_put_bool(w, "below", v->below);
-    protocol_put_forked_from(w, v->forked_from, v->forked_turn);
+    protocol_put_forked_from(w, r->forked_from, r->forked_turn);
     json_close(w, '}');
 }
 
-static void put_input(struct json_writer *w, const struct turn_input *in) {
+void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v) {
+    put_session_object(w, key, v, SYSTEM_WHOLE);
+}
+
+void protocol_put_input(struct json_writer *w, const struct turn_input *in) {
     const char *text = in->text ? in->text : "";
     json_open(w, "input", '{');
     switch (in->kind) {
@@ -101,6 +126,13 @@ void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, con
     json_close(w, '}');
 }
 
+static void put_error(struct json_writer *w, const char *code, const char *message) {
+    json_open(w, "error", '{');
+    json_put_string(w, "code", code);
+    json_put_string(w, "message", message ? message : "");
+    json_close(w, '}');
+}
+
 // usage, timings, cache, error: what is known when a turn is done.
 static void put_result(struct json_writer *w, const struct turn_view *t, const char *refused) {
     const struct turn_numbers *n = &t->numbers;
@@ -114,16 +146,15 @@ static void put_result(struct json_writer *w, const struct turn_view *t, const c
     json_put_double(w, "prefill_ms", ms(n->prefill_us));
     json_put_double(w, "first_token_ms", ms(n->first_token_us));
     json_put_double(w, "decode_ms", ms(n->decode_us));
+    json_put_double(w, "paused_ms", ms(n->paused_us));
     // The first token is the prefill's: between n tokens lie n - 1 decode steps.
     double steps = n->output_tokens > 1 && n->decode_us > 0 ? (double)(n->output_tokens - 1) : 0;
     json_put_double(w, "tokens_per_second", steps > 0 ? steps * 1e6 / (double)n->decode_us : 0);
     json_close(w, '}');
     protocol_put_cache(w, n, refused);
-    if (!t->error_code) return;
-    json_open(w, "error", '{');
-    json_put_string(w, "code", t->error_code);
-    json_put_string(w, "message", t->error_message ? t->error_message : "");
-    json_close(w, '}');
+    if (t->context) json_put_raw(w, "context", t->context, strlen(t->context));
+    if (t->branch) json_put_raw(w, "branch", t->branch, strlen(t->branch));
+    if (t->error_code) put_error(w, t->error_code, t->error_message);
 }
 
 static const char *turn_state_name(enum turn_state s) {
@@ -135,8 +166,7 @@ static void put_place(struct json_writer *w, const struct turn_view *t) {
     json_put_int_or_null(w, "parent", t->parent);
 }
 
-void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t) {
-    json_open(w, key, '{');
+void protocol_put_turn_begin(struct json_writer *w, const struct turn_view *t) {
     put_place(w, t);
     if (t->n_siblings > 0) {
         json_open(w, "siblings", '[');
@@ -145,8 +175,9 @@ void protocol_put_turn(struct json_writer *w, const char *key, const struct turn
         json_put_ids(w, "inputs", t->inputs, t->n_siblings);
     }
     json_put_string(w, "state", turn_state_name(t->state));
-    put_input(w, &t->input);
-    json_put_text(w, "text", t->text ? t->text : "", t->text ? t->text_len : 0);
+}
+
+void protocol_put_turn_end(struct json_writer *w, const struct turn_view *t) {
     json_put_string(w, "finish_reason", t->finish_reason);
     json_put_int(w, "n_input", t->numbers.input_tokens);
     json_put_int(w, "n_output", t->numbers.output_tokens);
@@ -156,26 +187,46 @@ void protocol_put_turn(struct json_writer *w, const char *key, const struct turn
     if (t->state == TURN_DONE) put_result(w, t, NULL);
     json_put_int(w, "seq_first", t->seq_first);
     json_put_int(w, "seq_last", t->seq_last);
+}
+
+void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t) {
+    json_open(w, key, '{');
+    protocol_put_turn_begin(w, t);
+    protocol_put_input(w, &t->input);
+    json_put_text(w, "text", t->text ? t->text : "", t->text ? t->text_len : 0);
+    protocol_put_turn_end(w, t);
     json_close(w, '}');
 }
 
 // --- the server's own words ---
 
-static void put_model(struct json_writer *w, const struct protocol_hello *h) {
-    const struct engine_info *e = h->engine;
-    const struct turn_sampling defaults = {.params = h->sampling};
+static void put_model(struct json_writer *w, const struct served_model *m) {
+    const struct engine_info *e = m->info;
+    const struct turn_sampling defaults = {.params = m->sampling};
     json_open(w, NULL, '{');
-    json_put_string(w, "name", e->model_name);
+    json_put_string(w, "name", m->name);
     json_put_string(w, "family", e->family);
     json_put_int(w, "n_params", e->n_params);
     json_put_int(w, "n_vocab", e->n_vocab);
     json_put_string(w, "backend", e->backend);
     json_put_bool(w, "chat", e->chat_template != NULL);
-    json_put_int(w, "session_len", h->session_len);
+    json_put_int(w, "session_len", m->session_len);
     json_put_int(w, "max_session_len", e->max_session_len);
-    json_put_int(w, "memory_len", h->memory_len);
+    json_put_int(w, "memory_len", m->memory_len);
     json_put_int(w, "max_memory_len", e->max_memory_len);
-    json_put_int(w, "sink_len", h->sink_len);
+    json_put_int(w, "sink_len", m->sink_len);
+    json_put_int(w, "first_virtual_id", PROMPT_ID_FIRST);
+    json_open(w, "prompt_tasks", '[');
+    for (size_t i = 0; i < e->n_prompt_tasks; i++) {
+        const struct prompt_task *t = &e->prompt_tasks[i];
+        json_open(w, NULL, '{');
+        json_put_string(w, "task", t->name);
+        json_put_string(w, "kind", prompt_kind_name(t->prompt->kind));
+        json_put_string(w, "hash", t->prompt->digits);
+        json_put_int(w, "n_virtual", t->prompt->n_rows);
+        json_close(w, '}');
+    }
+    json_close(w, ']');
     sampling_json_put(w, "sampling", &defaults, sampling_rows_in(SAMPLING_SERVER));
     json_close(w, '}');
 }
@@ -189,7 +240,7 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_put_string(&w, "version", PARLEY_VERSION);
     json_close(&w, '}');
     json_open(&w, "models", '[');
-    put_model(&w, h);
+    for (const struct served_model *m = h->models; m; m = m->next) put_model(&w, m);
     json_close(&w, ']');
     sampling_json_put_rows(&w, "sampling_parameters");
     json_open(&w, "limits", '{');
@@ -232,9 +283,9 @@ void protocol_write_changed(struct buf *out, const struct session_view *view, bo
     struct json_writer w;
     begin(&w, out, removed ? "session.removed" : "session.changed", "");
     if (removed)
-        json_put_string(&w, "session", view->id);
+        json_put_string(&w, "session", view->rec.id);
     else
-        protocol_put_session(&w, "session", view);
+        put_session_object(&w, "session", view, SYSTEM_NONE);
     json_close(&w, '}');
 }
 
@@ -269,7 +320,7 @@ static void put_alternatives(struct json_writer *w, const struct session_event *
                 &ev->alternatives[i * (size_t)ev->n_alternatives + (size_t)k];
             if (a->id < 0) break; // fewer than asked for
             size_t len = 0;
-            const char *bytes = engine_token_bytes(engine, a->id, &len);
+            const char *bytes = engine ? engine_token_bytes(engine, a->id, &len) : NULL;
             json_open(w, NULL, '{');
             json_put_int(w, "id", a->id);
             json_put_text(w, "text", bytes ? bytes : "", bytes ? len : 0);
@@ -300,7 +351,7 @@ static void write_delta(struct buf *out, const struct session_event *ev, const c
 }
 
 static void put_started(struct json_writer *w, const struct turn_view *t) {
-    put_input(w, &t->input);
+    protocol_put_input(w, &t->input);
     json_put_int(w, "n_input", t->numbers.input_tokens);
     json_put_u64_string(w, "seed", t->seed);
     put_object(w, "sampling", t->sampling);
@@ -318,14 +369,15 @@ static const struct {
     [EVENT_EVICTED] = {"session.evicted", false}, [EVENT_PARKED] = {"session.parked", false},
 };
 
-void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
-                          const struct engine *engine) {
+void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct session_event *ev,
+                          const char *session, const struct engine *engine) {
     struct json_writer w;
     if (ev->kind == EVENT_DELTA) {
         write_delta(out, ev, session, engine);
         return;
     }
     begin(&w, out, events[ev->kind].type, ev->request_id);
+    w.gaps = gaps;
     if (events[ev->kind].whole)
         protocol_put_session(&w, "session", &ev->session);
     else
@@ -340,7 +392,7 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         break;
     case EVENT_QUEUED:
         put_place(&w, &ev->turn);
-        put_input(&w, &ev->turn.input);
+        protocol_put_input(&w, &ev->turn.input);
         break;
     case EVENT_STARTED:
         put_place(&w, &ev->turn);
@@ -367,16 +419,12 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
 
 // --- answers ---
 
-// Writes the fields of an answer behind the type. `cut` is how often the answer was too long for one
-// message before; true: cut once more, it would be shorter.
-typedef bool put_fn(struct json_writer *w, const struct session_answer *a,
-                    const struct engine *engine, int cut);
+// Writes the fields of an answer behind the type.
+typedef void put_fn(struct json_writer *w, const struct session_answer *a);
 
-// Turns oldest first. Their sizes are known only by writing them; each cut leaves out the older half
-// of those that are left.
-static bool put_state(struct json_writer *w, const struct session_answer *a,
-                      const struct engine *engine, int cut) {
-    size_t n = a->n_turns >> cut, first = a->n_turns - n;
+// The last n turns, oldest first.
+static void put_newest_turns(struct json_writer *w, const struct session_answer *a, size_t n) {
+    size_t first = a->n_turns - n;
     protocol_put_session(w, "session", &a->session);
     json_open(w, "turns", '[');
     for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(w, NULL, &a->turns[i]);
@@ -384,47 +432,53 @@ static bool put_state(struct json_writer *w, const struct session_answer *a,
     json_put_int(w, "seq", a->seq);
     if (a->before >= 0) json_put_int(w, "before", a->before);
     json_put_bool(w, "more", a->more || first > 0);
-    return n > 0;
 }
 
-static bool put_list(struct json_writer *w, const struct session_answer *a,
-                     const struct engine *engine, int cut) {
+// Their sizes are known only by writing them: where they do not fit, the older half is left out, and
+// so on.
+static void put_state(struct json_writer *w, const struct session_answer *a) {
+    struct json_writer start = *w;
+    size_t len = w->buf->len, n_gaps = w->gaps ? w->gaps->n : 0;
+    put_newest_turns(w, a, a->n_turns);
+    for (size_t n = a->n_turns; n > 0 && w->buf->error == E_LIMIT;) {
+        *w = start;
+        w->buf->error = 0;
+        w->buf->len = len;
+        if (w->gaps) w->gaps->n = n_gaps;
+        put_newest_turns(w, a, n /= 2);
+    }
+}
+
+static void put_list(struct json_writer *w, const struct session_answer *a) {
     if (a->first) json_open(w, "sessions", '[');
-    for (size_t i = 0; i < a->n_sessions; i++) protocol_put_session(w, NULL, &a->sessions[i]);
-    if (!a->last) return false;
+    for (size_t i = 0; i < a->n_sessions; i++)
+        put_session_object(w, NULL, &a->sessions[i], SYSTEM_START);
+    if (!a->last) return;
     json_close(w, ']');
     json_put_string(w, "cursor", a->cursor);
-    return false;
 }
 
-static bool put_session(struct json_writer *w, const struct session_answer *a,
-                        const struct engine *engine, int cut) {
+static void put_session(struct json_writer *w, const struct session_answer *a) {
     protocol_put_session(w, "session", &a->session);
     if (a->kind == ANSWER_ATTACHED) json_put_bool(w, "reset", a->reset);
-    if (a->kind != ANSWER_REWOUND || a->seq > 0) json_put_int(w, "seq", a->session.seq);
-    if (a->kind == ANSWER_REWOUND) json_put_int_or_null(w, "head", a->session.head);
+    if (a->kind != ANSWER_REWOUND || a->seq > 0) json_put_int(w, "seq", a->session.rec.seq);
+    if (a->kind == ANSWER_REWOUND) json_put_int_or_null(w, "head", a->session.rec.head);
     if (a->kind == ANSWER_CLOSED) json_put_bool(w, "deleted", a->deleted);
-    return false;
 }
 
-static bool put_archive(struct json_writer *w, const struct session_answer *a,
-                        const struct engine *engine, int cut) {
+static void put_archive(struct json_writer *w, const struct session_answer *a) {
     if (a->first) json_open(w, "archive", '"');
     json_escape(w->buf, a->archive, a->archive_len);
-    if (!a->last) return false;
+    if (!a->last) return;
     json_close(w, '"');
-    if (!a->code) return false;
-    json_open(w, "error", '{');
-    json_put_string(w, "code", a->code);
-    json_put_string(w, "message", a->message);
-    json_close(w, '}');
-    return false;
+    if (a->code) put_error(w, a->code, a->message);
 }
 
 static const struct {
     const char *type;
     enum { NAMES_NOTHING, NAMES_SESSION, NAMES_TURN } names; // a turn by its session too
     put_fn *put;                                             // NULL: no further fields
+    const struct protocol_part *parts;                       // in its place
 } answers[] = {
     [ANSWER_ATTACHED] = {"session.attached", NAMES_NOTHING, put_session},
     [ANSWER_DETACHED] = {"session.detached", NAMES_SESSION, NULL},
@@ -436,32 +490,38 @@ static const struct {
     [ANSWER_UPDATED] = {"session.updated", NAMES_NOTHING, put_session},
     [ANSWER_OPENED] = {"session.opened", NAMES_NOTHING, put_session},
     [ANSWER_REWOUND] = {"session.rewound", NAMES_NOTHING, put_session},
-    [ANSWER_TURN] = {"turn.state", NAMES_SESSION, protocol_put_record},
+    [ANSWER_TURN] = {"turn.state", NAMES_SESSION, .parts = protocol_record_parts},
     [ANSWER_EVENTS] = {"session.events", NAMES_SESSION, protocol_put_events},
     [ANSWER_REPLAYING] = {"turn.replaying", NAMES_TURN, NULL},
-    [ANSWER_REPLAYED] = {"turn.replayed", NAMES_TURN, protocol_put_replayed},
+    [ANSWER_REPLAYED] = {"turn.replayed", NAMES_TURN, .parts = protocol_replayed_parts},
     [ANSWER_EXPORTED] = {"session.exported", NAMES_SESSION, put_archive},
     [ANSWER_IMPORTED] = {"session.imported", NAMES_NOTHING, put_session},
 };
 
-static bool write_cut(struct buf *out, const struct session_answer *a, const struct engine *engine,
-                      int cut) {
-    struct json_writer w = {.buf = out, .comma = true}; // a first piece that is not all has values
-    bool more = false, pieces = a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED;
-    if (!pieces || a->first) {
-        begin(&w, out, answers[a->kind].type, a->request_id);
-        if (answers[a->kind].names != NAMES_NOTHING) json_put_string(&w, "session", a->session_id);
-        if (answers[a->kind].names == NAMES_TURN) json_put_int(&w, "turn", a->turn);
+// From a->position on, and as much as makes a piece. A record that can be read no further ends with
+// an error.
+static void put_parts(struct json_writer *w, const struct protocol_part *parts,
+                      const struct session_answer *a, const struct engine *engine) {
+    struct answer_position *at = a->position;
+    size_t end = w->buf->len + PROTOCOL_PIECE_BYTES;
+    if (a->code) {
+        buf_addz(w->buf, at->at ? parts[at->part].inside : parts[at->part].before);
+        w->comma = true;
+        put_error(w, a->code, a->message);
+        return;
     }
-    if (answers[a->kind].put) more = answers[a->kind].put(&w, a, engine, cut);
-    if (pieces && !a->last) return false;
-    json_close(&w, '}');
-    return more;
+    while (parts[at->part].put && w->buf->len < end && !w->buf->error) {
+        if (!parts[at->part].put(w, a, engine, &at->at)) continue;
+        at->part++;
+        at->at = 0;
+    }
+    at->more = parts[at->part].put;
 }
 
-void protocol_write_answer(struct buf *out, const struct session_answer *a,
-                           const struct engine *engine) {
-    size_t start = out->len;
+void protocol_write_answer(struct buf *out, struct json_gaps *gaps,
+                           const struct session_answer *a) {
+    struct json_writer w = {.buf = out, .comma = true}; // a first piece that is not all has values
+    bool in_pieces = a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED || a->position;
     if (a->kind == ANSWER_ERROR) {
         protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
                              a->retry_after_ms);
@@ -471,13 +531,14 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a,
         protocol_write_changed(out, &a->session, false);
         return;
     }
-    for (int cut = 0; write_cut(out, a, engine, cut) && out->error == E_LIMIT; cut++) {
-        out->error = 0;
-        out->len = start;
+    if (!in_pieces || a->first) {
+        begin(&w, out, answers[a->kind].type, a->request_id);
+        w.gaps = gaps;
+        if (answers[a->kind].names != NAMES_NOTHING) json_put_string(&w, "session", a->session_id);
+        if (answers[a->kind].names == NAMES_TURN) json_put_int(&w, "turn", a->turn);
     }
-    if (out->error != E_LIMIT || a->kind != ANSWER_TURN) return;
-    out->error = 0;
-    out->len = start;
-    protocol_write_error(out, "too_large", "the turn's record is too long for one message",
-                         a->request_id, a->session_id, 0);
+    if (answers[a->kind].put) answers[a->kind].put(&w, a);
+    if (answers[a->kind].parts) put_parts(&w, answers[a->kind].parts, a, a->engine);
+    bool is_last = a->position ? !a->position->more : !in_pieces || a->last;
+    if (is_last) json_close(&w, '}');
 }

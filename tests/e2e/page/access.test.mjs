@@ -60,8 +60,9 @@ for (const colorScheme of ['light', 'dark']) {
     await page.keyboard.press('Escape');
     await page.locator('[data-action=inspect]').last().click();
     await page.waitForSelector('.inspector .tokens');
-    for (const tab of ['answer', 'input', 'run', 'replay', 'what-if', 'events']) {
+    for (const tab of ['answer', 'input', 'run', 'replay', 'what-if', 'compare', 'events']) {
       await page.click(`#tab-${tab}`);
+      if (tab === 'compare') await page.waitForSelector('.compared');
       if (tab === 'replay') {
         await page.click('.panel .button.primary');
         await page.waitForSelector('.verdict');
@@ -74,6 +75,11 @@ for (const colorScheme of ['light', 'dark']) {
       if (tab === 'events') await page.waitForSelector('.events tbody tr');
       await check(page, `inside an answer, ${tab}`);
     }
+    await page.setViewportSize({ width: 1500, height: 800 });
+    await page.waitForSelector('aside.inspector .tokens');
+    await check(page, 'beside the conversation');
+    await page.setViewportSize({ width: 1280, height: 800 });
+    await page.waitForSelector('dialog.inspector .tokens');
     await page.keyboard.press('Escape');
     await page.keyboard.press('Control+Slash');
     await check(page, 'shortcuts');

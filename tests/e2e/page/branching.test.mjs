@@ -139,7 +139,7 @@ test('a message is said differently from the keyboard alone; Esc leaves it as it
   assert.deepEqual(await messages(page), ['My name is Milo.']);
   assert.equal(await page.evaluate(() => document.activeElement.id), 'message');
   assert.match(await ask(page, 'What is my name?'), /Milo/);
-  // The first name lives on in the other version.
+  // The first name stays with the other version.
   await wording(page, 'Previous', 2).focus();
   await page.keyboard.press('Enter');
   await path(page, 0, 1);
@@ -200,7 +200,7 @@ test(`versions of a message stand at the message, versions of its answer at the 
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   for (const box of await Promise.all((await page.locator('.user .versions button').all()).map((one) => one.boundingBox())))
     assert.ok(box.width >= 24 && box.height >= 24 && box.x >= 0 && box.x + box.width <= width, JSON.stringify(box));
-  // Whoever named the session keeps its name.
+  // A session that a user has named keeps its name.
   await client.request({ type: 'session.update', session: id, title: 'Animals' });
   await edit('Tell me about ants.', 4);
   assert.equal(await title(), 'Animals');
@@ -409,4 +409,15 @@ test('all of it fits a narrow touch screen', async (t) => {
   await page.tap('.editor button[type=submit]');
   await path(page, 3);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360));
+});
+
+test('several answers to one message: versions, as soon as the turn ends', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: { ...SHORT, n: 3 } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await tell(page, 'Tell me a story.');
+  await versions(page, '1/3');
+  const [first] = await answers(page);
+  await version(page, 'Next', 0).click();
+  await versions(page, '2/3');
+  assert.notEqual((await answers(page))[0], first);
 });

@@ -33,7 +33,7 @@ test('after a restart of the server the page comes back by itself, and Zora is s
   await ask(page, 'My name is Zora.');
   await server.stop('SIGTERM');
   await page.waitForSelector('.banner:visible');
-  // What is said while the server is away is said when it is back.
+  // A message sent while the server is away is sent when it is back.
   await say(page, 'What is my name?');
   await page.waitForSelector('.pending:has-text("when the server is back")');
   const again = await Server.start(t, { db: server.db, port: server.port });
@@ -126,7 +126,7 @@ test('the page says only what is new: no history goes up, no state comes down tw
     ['hello', 'sessions.watch', 'session.list', 'session.open', 'turn.start', 'turn.start'],
   );
   assert.deepEqual(said[5].input, { content: 'What is my name?' });
-  // A session left and come back to is caught up with, not read again; a rename of one not shown attaches nothing.
+  // A session that is shown again gets only the missed events; renaming a session that is not shown attaches nothing.
   const id = sessionOf(page);
   await page.click('.new-button');
   await page.hover(`.item[data-id="${id}"]`);
@@ -145,7 +145,8 @@ test('the page says only what is new: no history goes up, no state comes down tw
   assert.ok(said[8].after > 10, 'from where the page left off');
 });
 
-test('a server with tokens asks for one, refuses a wrong one, and the tab keeps the right one', async (t) => {
+/** A page at a server whose token file has one token, `correct-horse-battery`. */
+async function withToken(t) {
   const file = await Server.start(t); // only for its folder
   await file.stop();
   const tokens = path.join(file.folder, 'tokens');
@@ -153,6 +154,11 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
   const server = await Server.start(t, { args: ['--token-file', tokens] });
   const page = await newPage(t, await newContext(t), { expected: REFUSED });
   await page.goto(server.url);
+  return { tokens, server, page };
+}
+
+test('a server with tokens asks for one, refuses a wrong one, and the tab keeps the right one', async (t) => {
+  const { page } = await withToken(t);
   await page.waitForSelector('.token-dialog');
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('.token-dialog').count(), 1);
@@ -170,6 +176,22 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
     await page.evaluate(() => JSON.stringify(Object.entries(localStorage)).includes('correct-horse')),
     false,
   );
+});
+
+test('a token that is removed while the page is open: the page says so, asks for another, and goes on', async (t) => {
+  const { tokens, server, page } = await withToken(t);
+  await page.fill('#token', 'correct-horse-battery');
+  await page.press('#token', 'Enter');
+  await connected(page);
+  await ask(page, 'My name is Zora.');
+  writeFileSync(tokens, 'anna:another-staple-battery\n', { mode: 0o600 });
+  server.process.kill('SIGHUP'); // its connection is closed with 4003
+  await page.waitForSelector('.token-dialog');
+  await page.fill('#token', 'another-staple-battery');
+  await page.press('#token', 'Enter');
+  await connected(page);
+  await settled(page, 1);
+  assert.match(await ask(page, 'What is my name?'), /Zora/);
 });
 
 test('a cache that went is asked for as soon as one types, once for many keys', async (t) => {

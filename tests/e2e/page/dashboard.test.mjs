@@ -1,4 +1,4 @@
-// The server at a glance: live figures from /metrics, and nothing is asked for when nobody looks.
+// The server at a glance: live figures from /metrics, requested only while the view is shown.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

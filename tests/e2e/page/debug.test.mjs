@@ -253,7 +253,7 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   assert.match(verdict, /log-probabilities differ at token 2\. 2 tokens compared, one log-probability differs/);
   assert.match(verdict, /eos recorded, length now/);
   assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow', 'instance\tcpu\tcpu, products of bf16']);
-  // Who wants it computed as it was is told how.
+  // The page says how to compute it as recorded.
   assert.match(await page.locator('.replay-result').innerText(), /parley replay fake --turn 0/);
   const sides = await page.locator('.sides').last().innerText();
   assert.match(sides, /␣fox 55\.0%[^]*gives it 40\.0%[^]*␣cat[^]*␣dog 56\.0%/);
@@ -263,6 +263,24 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
       .evaluateAll((all) => all.map((list) => list.querySelector('.diverges').textContent)),
     [' fox', ' dog'],
   );
+});
+
+test('the time in which other owners had its place has a part of its own', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const timings = { queue_ms: 1, prefill_ms: 2, first_token_ms: 3, decode_ms: 5, paused_ms: 12, tokens_per_second: 1000 };
+  const fake = await FakeSession.route(page, [['Say it', 'yes']]);
+  fake.recorded = {
+    keys: { request: {}, build: '', instance: '', log_first: 0, input_ids: [], input_tokens: [], tokens: [{ id: 1, text: 'yes', logprob: -1 }] },
+    turn: { timings },
+    events: [],
+  };
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  await lookInto(page);
+  await page.click('#tab-run');
+  assert.match(await page.getAttribute('.timing-bar', 'aria-label'), /^20.* ms: waited 1.* ms, read 2.*, wrote 5.*, paused for others 12.* ms$/);
+  const widths = await page.locator('.timing-bar span').evaluateAll((all) => all.map((piece) => piece.getBoundingClientRect().width));
+  assert.ok(Math.abs(widths[3] / widths.reduce((a, b) => a + b) - 12 / 20) < 0.05, String(widths));
 });
 
 test('an error of the replay, or of the record, is said where it was asked for', async (t) => {

@@ -117,7 +117,7 @@ export class FakeSession {
           sampling: {},
           created_ms: Date.now(),
           usage: { input_tokens: 5, output_tokens: 20, log_tokens: 25 },
-          timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, tokens_per_second: 1000 },
+          timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, paused_ms: 0, tokens_per_second: 1000 },
           cache: { source: 'kept', kept_tokens: 0, computed_tokens: 5 },
           seq_first: first + i,
           seq_last: first + i,
@@ -183,7 +183,7 @@ export class FakeSession {
       finish_reason,
       text,
       usage: { input_tokens: 5, output_tokens: 20, log_tokens: 125 },
-      timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, tokens_per_second: 1000 },
+      timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, paused_ms: 0, tokens_per_second: 1000 },
       cache: { source: 'kept', kept_tokens: 100, computed_tokens: 5 },
     });
   }

@@ -156,7 +156,7 @@ test('1,000 tokens a second cost the same each, however long the answer already 
   await connected(page);
   await page.waitForSelector('.log');
   fake.begin('Write a lot.');
-  // The page's own processor time: what else the machine is doing lengthens frames, and is no fault of the page's.
+  // The page's own processor time: other programs may lengthen frames, which is no fault of the page.
   const devtools = await page.context().newCDPSession(page);
   await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
   const spent = async () => {

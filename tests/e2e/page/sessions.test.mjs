@@ -228,7 +228,7 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   assert.notEqual(sessionOf(other), sessionOf(page));
   await other.waitForSelector(item(sessionOf(other)));
   assert.match(await ask(other, 'What is my name?'), /Zora/);
-  // A file that is none, and one that is too long, are said to be so; the session shown stays.
+  // A file of another kind, and one that is too long, are refused with a sentence; the shown session stays.
   const shown = sessionOf(other);
   await importing('notes.json', '{"format":"notes"}');
   await other.waitForSelector('.toast-error:has-text("Couldn\'t import “notes.json”: Not a Parley session file")');
@@ -367,7 +367,7 @@ test('a session that was parked in host memory comes back while its next message
   assert.match(await page.locator('.facts').last().innerText(), /^(?!.*recomputed)/s);
 });
 
-test('a session that fell asleep says what it cost to bring it back where nobody typed', async (t) => {
+test('an evicted session shows what resuming it cost, if no one typed before', async (t) => {
   const args = ['--max-sequence-idle-microseconds', '300000', '--host-cache-bytes', '0'];
   const page = await openPage(t, await Server.start(t, { args }));
   await ask(page, 'My name is Zora.');

@@ -2,16 +2,18 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+import { Server, temporaryFolder, unlimited } from '../harness.mjs';
+import { writeAdapter } from '../safetensors.mjs';
 import { wordDiff } from '../../../web/src/word_diff.js';
 
 const server = await sharedServer();
 const VARIED = { temperature: 1.5, top_p: 1, max_tokens: 24, ignore_eos: true };
 
 /** A session with three turns and the panel of its second one. */
-async function panel(t, fields = {}) {
-  const { client, id } = await prepareSession(t, server, { sampling: VARIED, title: 'The source', ...fields });
+async function panel(t, fields = {}, on = server) {
+  const { client, id } = await prepareSession(t, on, { sampling: VARIED, title: 'The source', ...fields });
   for (const text of ['My name is Zora.', 'Tell me about foxes.', 'And owls?']) await client.turn(id, text);
-  const page = await openPage(t, server, { hash: `#s=${id}` });
+  const page = await openPage(t, on, { hash: `#s=${id}` });
   await settled(page, 3);
   await page.hover('.turn[data-turn="1"] .assistant');
   await page.click('.turn[data-turn="1"] [data-action=inspect]');
@@ -20,7 +22,7 @@ async function panel(t, fields = {}) {
     await page.click('.what-if-run button');
     await page.waitForSelector('.replay-runs:has-text("Done")');
   };
-  const sides = (n) => page.locator('.what-if-pair').nth(n).locator('.what-if-text').allTextContents();
+  const sides = (n) => page.locator('.what-if-pair').nth(n).locator('.compared').allTextContents();
   return { client, id, page, run, sides };
 }
 const sessions = async (client) => (await client.request({ type: 'session.list', query: 'what if' })).sessions;
@@ -32,7 +34,7 @@ test('the recorded values give the recorded answers, other values give others wi
   assert.equal(await page.getAttribute('#field-seed', 'placeholder'), second.seed);
   await page.click('.what-if-run button');
   await page.waitForSelector('.form-problem:has-text("Change at least one value")');
-  // The value that was used anyway: the same draws.
+  // The same value as on record: the same draws.
   await page.fill('#field-temperature', '1.5');
   await run();
   assert.equal(await page.locator('.what-if-pair').count(), 2, 'this turn and the one after it');
@@ -69,6 +71,22 @@ test('another system prompt runs the whole conversation; the copy can be kept', 
     (await turnsOf(server, sessionOf(page))).map((turn) => [turn.input.content, turn.seed]),
     (await turnsOf(server, id)).map((turn) => [turn.input.content, turn.seed]),
   );
+});
+
+test('a session with a prompt task: the details name it, and another system prompt runs with the same table', async (t) => {
+  const task = writeAdapter(temporaryFolder(t), 'jokes', [1, 2, 3].map((row) => Array.from({ length: 384 }, (_, i) => Math.sin(row * i) / 50)));
+  const own = await Server.start(t, { args: [...unlimited, '--prompt-tasks', task] });
+  const { client, id, page, run } = await panel(t, { prompt_task: 'jokes' }, own);
+  await page.fill('#what-if-system', 'You are a pirate.');
+  await run();
+  await page.click('.what-if-result button:has-text("Keep as a session")');
+  await settled(page, 3);
+  const prompts = [];
+  for (const session of [id, sessionOf(page)]) prompts.push((await client.request({ type: 'session.get', session })).session.prompt);
+  assert.equal(prompts[0].task, 'jokes');
+  assert.deepEqual(prompts[1], prompts[0]);
+  await page.click('.header [aria-label^="Settings"]');
+  assert.match(await page.locator('.settings .facts-list').innerText(), /Prompt task\s+jokes, 3 virtual tokens/);
 });
 
 test('Stop ends it where it is', async (t) => {

@@ -2,7 +2,7 @@
 // An empty chat: a greeting and suggestions.
 import { send } from '../sending.js';
 import { h, icon } from '../dom.js';
-import { systemField } from './fresh.js';
+import { modelPicker, systemField } from './fresh.js';
 
 /** @type {Array<[string, string]>} what it shows, what it says */
 const SUGGESTIONS = [
@@ -37,6 +37,7 @@ export function emptyView() {
         ),
       ),
     ),
+    modelPicker(),
     systemField(),
   );
 }

@@ -20,7 +20,7 @@ const TYPES = /** @type {Record<string, Row['type']>} */ ({
   number: 'number',
   integer: 'number',
   seed: 'seed',
-  strings: 'lines',
+  words: 'lines',
 });
 
 /** The rows of the sampling parameters that belong in a form. @param {Parameter[]} parameters @returns {Row[]} */
@@ -30,7 +30,7 @@ export const samplingRows = (parameters) =>
     .map((p) => ({
       key: p.name,
       label: p.label,
-      hint: p.type === 'strings' ? `${p.help} One per line, at most ${p.max}.` : p.help,
+      hint: p.type === 'words' ? `${p.help} One per line, at most ${p.max}; ids as [13, 198].` : p.help,
       type: TYPES[p.type],
       min: p.min,
       max: p.max,
@@ -84,10 +84,14 @@ function complaint(row, text, max = row.max) {
   return '';
 }
 
+/** A line as an entry of a list of words: a text, or a list of token ids. @param {string} line */
+const word = (line) => (/^\[\s*\d+(\s*,\s*\d+)*\s*\]$/.test(line) ? JSON.parse(line) : line);
+
 /** A value as text. The server keeps floats: 0.7 must not come back as 0.699999988. @param {any} value */
 function shown(value) {
   if (value === undefined || value === null) return '';
-  if (Array.isArray(value)) return value.join('\n');
+  if (Array.isArray(value))
+    return value.map((word) => (Array.isArray(word) ? JSON.stringify(word) : word)).join('\n');
   return typeof value === 'number' && !Number.isInteger(value)
     ? String(Number(value.toPrecision(6)))
     : String(value);
@@ -166,7 +170,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
       const text = input.value;
       if (!text) return undefined;
       if (row.type === 'seed') return text;
-      if (row.type === 'lines') return text.split('\n').filter(Boolean);
+      if (row.type === 'lines') return text.split('\n').filter(Boolean).map(word);
       return Number(text);
     },
     fail: (message) => void check(message),

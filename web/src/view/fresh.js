@@ -4,7 +4,7 @@
 import { show } from '../actions.js';
 import { h } from '../dom.js';
 import { newSession } from '../prefs.js';
-import { currentChat, currentSession, setFresh, state, subscribe } from '../state.js';
+import { currentChat, currentSession, model, setFresh, state, subscribe } from '../state.js';
 import { exchangesOf, joined } from '../turns.js';
 import { addMessage, field } from './message_field.js';
 
@@ -45,6 +45,30 @@ export function continueElsewhere() {
   if (text.trim()) addMessage(text.trim());
   else field.focus();
 }
+
+/** Which model the next session uses; there is something to choose where the server has several. */
+export function modelPicker() {
+  const select = h('select', {
+    id: 'fresh-model',
+    onchange: () => setFresh({ ...state.fresh, model: select.value }),
+  });
+  const box = h('div', { class: 'fresh-model' }, h('label', { for: 'fresh-model' }, 'Model'), select);
+  function draw() {
+    const names = state.connection.models.map(({ name }) => name);
+    box.hidden = names.length < 2;
+    const shown = [...select.options].map(({ value }) => value);
+    if (shown.join('\n') !== names.join('\n')) select.replaceChildren(...names.map((name) => h('option', { value: name }, name)));
+    select.value = model(state.fresh.model)?.name ?? '';
+  }
+  draw();
+  drawPicker = draw;
+  return box;
+}
+
+/** @type {() => void} */
+let drawPicker = () => {};
+subscribe('prefs', () => drawPicker());
+subscribe('connection', () => drawPicker());
 
 /** The system prompt of the session that begins with the next message, folded away until it is wanted. */
 export function systemField() {

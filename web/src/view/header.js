@@ -38,7 +38,7 @@ title.addEventListener('dblclick', () => {
 
 function draw() {
   const session = currentSession();
-  const known = model(session?.model);
+  const known = model(session?.model ?? state.fresh.model);
   const server = state.view === 'server';
   settings.hidden = server;
   if (server) {
@@ -61,6 +61,6 @@ function draw() {
   const busy = session?.state === 'active' ? '● ' : '';
   document.title = state.current && session ? `${busy}${name} · Parley` : 'Parley';
 }
-for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat']))
+for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'prefs']))
   subscribe(topic, draw);
 draw();

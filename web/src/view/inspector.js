@@ -6,7 +6,8 @@ import { h, iconButton } from '../dom.js';
 import { count, duration, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
 import { dropWhatIfs } from '../what_if.js';
-import { openDialog } from './dialog.js';
+import { comparePanel, otherVersions } from './compare_panel.js';
+import { openPanel } from './dock.js';
 import { eventsPanel } from './events_panel.js';
 import { replayPanel } from './replay_panel.js';
 import { tabbed } from './tabs.js';
@@ -16,7 +17,7 @@ import { whatIfPanel } from './what_if_panel.js';
 
 /** @typedef {import('../debug.js').Record_} Record_ */
 
-/** @type {HTMLDialogElement | null} */
+/** @type {import('./dock.js').Panel | null} */
 let open = null;
 
 const SOURCES = /** @type {Record<string, string>} */ ({
@@ -39,7 +40,7 @@ export function inspect(turns) {
     turns.length > 1 &&
     h(
       'p',
-      { class: 'inspector-parts' },
+      { class: 'inspector-parts inspector-choice' },
       h('label', { for: 'inspector-part' }, `This answer has ${turns.length} parts. Showing:`),
       h(
         'select',
@@ -47,24 +48,25 @@ export function inspect(turns) {
         ...turns.map((turn, i) => h('option', { value: String(turn) }, `Part ${i + 1}, turn ${turn}`)),
       ),
     );
-  const dialog = openDialog({
+  const panel = openPanel({
     title: 'Inspect answer',
     name: 'inspector',
     body: [...(parts ? [parts] : []), body],
     onClose() {
-      if (open === dialog) open = null;
+      if (open === panel) open = null;
       dropWhatIfs();
     },
+    again: () => inspect(turns),
   });
-  open = dialog;
+  open = panel;
 
   /** @param {number} turn */
   async function load(turn) {
     body.replaceChildren(h('p', { class: 'panel-text inspector-note', role: 'status' }, 'Loading…'));
     try {
       const record = await fetchTurn(/** @type {string} */ (session), turn);
-      if (!dialog.open) return;
-      show(body, /** @type {string} */ (session), record, () => dialog.close());
+      if (!panel.open) return;
+      show(body, /** @type {string} */ (session), record, () => panel.close());
     } catch (error) {
       body.replaceChildren(
         h('p', { class: 'form-problem inspector-note', role: 'alert' }, error instanceof Error ? error.message : String(error)),
@@ -86,6 +88,7 @@ function show(body, session, record, close) {
       ['run', 'Run'],
       ['replay', 'Replay'],
       ['what-if', 'What if'],
+      ...(otherVersions(record.turn.turn).length ? [/** @type {['compare', string]} */ (['compare', 'Compare'])] : []),
       ['events', 'Events'],
     ],
     draw(tab) {
@@ -103,6 +106,8 @@ function show(body, session, record, close) {
           return replayPanel(session, record);
         case 'what-if':
           return whatIfPanel(session, record, close);
+        case 'compare':
+          return comparePanel(session, record);
         default:
           return eventsPanel(session, record.turn.turn);
       }
@@ -201,7 +206,8 @@ function timingBar({ turn }) {
     ['queue', 'Waited', t.queue_ms],
     ['prefill', 'Read', t.prefill_ms],
     ['decode', 'Wrote', t.decode_ms],
-  ]);
+    ['paused', 'Paused for others', t.paused_ms],
+  ]).filter(([name, , ms]) => ms > 0 || name !== 'paused');
   const total = parts.reduce((sum, [, , ms]) => sum + ms, 0);
   const words = parts.map(([, word, ms]) => `${word.toLowerCase()} ${duration(ms)}`).join(', ');
   return h(

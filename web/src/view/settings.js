@@ -111,6 +111,12 @@ function samplingFields(values, defaults) {
   });
 }
 
+/** @param {import('../state.js').Session['prompt']} prompt */
+function promptFacts(prompt) {
+  if (!prompt) return [];
+  return [['Prompt task', `${prompt.task ?? 'a table of its own'}, ${count(prompt.n_virtual)} virtual tokens`]];
+}
+
 /** @param {import('../state.js').Session} session */
 function sessionPanel(session) {
   const fields = samplingFields(session.sampling, model(session.model)?.sampling ?? {});
@@ -118,6 +124,7 @@ function sessionPanel(session) {
     ['Model', session.model],
     ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them sinks`],
     ['Session length', `${count(session.session_len)} tokens`],
+    ...promptFacts(session.prompt),
     ['State', session.state],
     ['Id', session.id],
   ];

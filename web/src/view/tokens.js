@@ -114,7 +114,7 @@ export function tokenView(tokens, how) {
         ].flatMap(([term, value]) => [h('dt', null, term), h('dd', null, value)]),
       ),
       ...(top?.length
-        ? [h('h4', null, 'Most likely here'), alternatives(top, token.id)]
+        ? [h('h3', null, 'Most likely here'), alternatives(top, token.id)]
         : how.missing
           ? [how.missing(at)]
           : []),

@@ -5,8 +5,8 @@ import { h, icon, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { state } from '../state.js';
 import { dropWhatIf, startWhatIf, stopWhatIf, whatIfOf } from '../what_if.js';
-import { wordDiff } from '../word_diff.js';
 import { makeField, samplingRows } from './fields.js';
+import { textsSideBySide } from './texts.js';
 
 /** @typedef {import('../debug.js').Record_} Record_ */
 
@@ -132,23 +132,12 @@ export function whatIfPanel(session, record, close) {
 /** @param {import('../what_if.js').Pair} pair */
 function pairView({ said, before, now }) {
   const over = now?.state === 'done';
-  const sides = over
-    ? wordDiff(before.text, now.text)
-    : [[{ text: before.text, same: true }], [{ text: now?.text ?? '', same: true }]];
   const words = over && before.text === now.text ? 'The same answer.' : '';
-  /** @param {string} name @param {Array<{text: string, same: boolean}>} pieces @param {'del' | 'ins'} tag */
-  const side = (name, pieces, tag) =>
-    h(
-      'section',
-      null,
-      h('h4', null, name),
-      h('div', { class: 'what-if-text', dir: 'auto' }, ...pieces.map(({ text, same }) => (same ? text : h(tag, null, text)))),
-    );
   return h(
     'div',
     { class: 'what-if-pair' },
     h('h3', { dir: 'auto' }, said),
     words && h('p', { class: 'panel-text' }, words),
-    h('div', { class: 'both' }, side('Recorded', sides[0], 'del'), side('Now', sides[1], 'ins')),
+    textsSideBySide(before.text, now?.text ?? '', ['Recorded', 'Now'], over),
   );
 }

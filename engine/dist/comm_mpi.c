@@ -1,0 +1,552 @@
+// The table for ranks on CPUs, over MPI (written for Open MPI 4.1). See comm.h.
+//
+// Open MPI's own waits never end when a peer dies, and they occupy a core. So each operation is one
+// that does not block, tested in a loop that gives the core away, naps when it has lasted, looks
+// whether the peers of this machine live, and ends at the time limit.
+#include "engine/dist/comm.h"
+
+#if PARLEY_MPI
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/dist/plan.h"
+#include <errno.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SPINS = 200,            // tests before the clock is read at all
+    NAP_AFTER_US = 2000,    // then it naps between tests
+    NAP_US = 50,            // within a step
+    IDLE_AFTER_US = 200000, // an idle rank naps longer
+    IDLE_NAP_US = 1000,
+    LOOK_US = 50000,      // between looks at the peers
+    EXCHANGE_FACTOR = 10, // while models load, ranks wait so much longer for each other
+    SCRATCH_BYTES = 4 << 20,
+};
+
+struct identity {
+    char host[72];     // with its pid namespace
+    uint64_t cpus;     // hash of the processors that it may use
+    int32_t pid, pad_; // no byte is undefined: it is sent
+};
+
+struct mpi_comm {
+    struct comm base;
+    MPI_Comm world, stage; // all ranks; those of this pipeline stage
+    struct mpi_comm *next;
+    bool taken;
+    int64_t timeout_us;
+    struct identity *ranks; // (n_ranks)
+    int *counts, *starts;   // (n_ranks) of gather_rows
+    char *scratch;
+    size_t scratch_bytes;
+};
+
+// MPI's state is the process's, and so is this. Guarded by the lock; `broken` is only ever set.
+static struct {
+    pthread_mutex_t lock;
+    bool up, asked, is_launched;
+    bool is_started;      // by another parley
+    struct mpi_comm *all; // every comm there has been; they live as long as the process
+    _Atomic bool broken;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+// --- waiting -------------------------------------------------------------------------------------
+
+__attribute__((format(printf, 2, 3))) static int broke(struct mpi_comm *c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    if (c->base.why.code == 0) {
+        vsnprintf(c->base.why.text, sizeof c->base.why.text, fmt, ap);
+        c->base.why.code = E_DEVICE;
+    }
+    va_end(ap);
+    process.broken = true;
+    return E_DEVICE;
+}
+
+static int check(struct mpi_comm *c, int rc) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    if (rc == MPI_SUCCESS) return 0;
+    MPI_Error_string(rc, text, &n);
+    return broke(c, "the ranks cannot talk to each other: %.300s", text);
+}
+
+static bool same_host(const struct mpi_comm *c, int32_t rank) {
+    return strcmp(c->ranks[rank].host, c->ranks[c->base.rank].host) == 0;
+}
+
+// Processes of other machines are left to mpirun and to the time limit.
+static int look(struct mpi_comm *c) {
+    for (int32_t r = 0; c->ranks && r < c->base.n_ranks; r++) {
+        if (r == c->base.rank || !same_host(c, r)) continue;
+        if (kill(c->ranks[r].pid, 0) < 0 && errno == ESRCH)
+            return broke(c, "rank %d of %d (process %d) has ended", r, c->base.n_ranks,
+                         c->ranks[r].pid);
+    }
+    return 0;
+}
+
+static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us) {
+    int64_t began = 0, looked = 0;
+    for (int64_t i = 0;; i++) {
+        int done = 0;
+        TRY(check(c, MPI_Test(request, &done, MPI_STATUS_IGNORE)));
+        if (done) return 0;
+        sched_yield();
+        if (i < SPINS) continue;
+        int64_t now = clock_mono_us(&clock_system);
+        if (began == 0) began = looked = now;
+        int64_t waited = now - began;
+        if (now - looked >= LOOK_US) {
+            looked = now;
+            TRY(look(c));
+        }
+        if (limit_us > 0 && waited > limit_us)
+            return broke(c, "a rank has not answered for %.3g s", (double)limit_us * 1e-6);
+        if (waited < NAP_AFTER_US) continue;
+        bool idle = limit_us == 0 && waited > IDLE_AFTER_US;
+        nanosleep(&(struct timespec){0, (idle ? IDLE_NAP_US : NAP_US) * 1000}, NULL);
+    }
+}
+
+// One operation: starts it and waits.
+#define MPI_RUN(c, limit_us, start)                                                                \
+    do {                                                                                           \
+        MPI_Request request_ = MPI_REQUEST_NULL;                                                   \
+        if ((c)->base.why.code < 0) return E_DEVICE;                                               \
+        TRY(check(c, start));                                                                      \
+        TRY(wait_for(c, &request_, limit_us));                                                     \
+    } while (0)
+
+// --- operations ----------------------------------------------------------------------------------
+
+static struct mpi_comm *of(struct comm *c) {
+    return (struct mpi_comm *)c;
+}
+
+// Every rank gets all parts and adds them in rank order, so all have the same bits.
+static int mpi_all_reduce(struct comm *base, struct backend *be, void *values, int64_t n) {
+    struct mpi_comm *c = of(base);
+    const int32_t tp = base->split.tp_size;
+    if (tp == 1) return 0;
+    const int64_t most = (int64_t)(c->scratch_bytes / sizeof(float)) / tp;
+    for (int64_t first = 0; first < n; first += most) {
+        const int count = (int)(n - first < most ? n - first : most);
+        float *x = (float *)values + first;
+        const float *parts = (const float *)(void *)c->scratch;
+        MPI_RUN(
+            c, c->timeout_us,
+            MPI_Iallgather(x, count, MPI_FLOAT, c->scratch, count, MPI_FLOAT, c->stage, &request_));
+        memcpy(x, parts, (size_t)count * sizeof *x);
+        for (int32_t r = 1; r < tp; r++) {
+            const float *part = parts + (int64_t)r * count;
+            for (int i = 0; i < count; i++) x[i] += part[i];
+        }
+    }
+    return 0;
+}
+
+static int room(struct mpi_comm *c, size_t bytes) {
+    if (bytes <= c->scratch_bytes) return 0;
+    char *more = realloc(c->scratch, bytes);
+    if (!more) return E_NOMEM;
+    c->scratch = more;
+    c->scratch_bytes = bytes;
+    return 0;
+}
+
+static int mpi_gather_rows(struct comm *base, struct backend *be, void *out, const void *part,
+                           int32_t n_rows, int32_t part_width, int32_t width) {
+    struct mpi_comm *c = of(base);
+    const int32_t tp = base->split.tp_size;
+    if (tp == 1) return 0;
+    const size_t row = (size_t)width * sizeof(float);
+    TRY(room(c, row)); // the widest vocabulary asks once
+    const int32_t most = (int32_t)(c->scratch_bytes / row);
+    for (int32_t first = 0; first < n_rows; first += most) {
+        const int32_t n = n_rows - first < most ? n_rows - first : most;
+        for (int32_t r = 0; r < tp; r++) {
+            struct range cols = split_even(&(struct split){r, tp, 0, 1}, width);
+            c->counts[r] = cols.count * n;
+            c->starts[r] = cols.first * n;
+        }
+        MPI_RUN(c, c->timeout_us,
+                MPI_Igatherv((const float *)part + (int64_t)first * part_width, n * part_width,
+                             MPI_FLOAT, c->scratch, c->counts, c->starts, MPI_FLOAT, 0, c->stage,
+                             &request_));
+        if (base->split.tp_rank > 0) continue;
+        for (int32_t r = 0; r < tp; r++)
+            for (int32_t i = 0; i < n; i++)
+                memcpy((float *)out + (int64_t)(first + i) * width + c->starts[r] / n,
+                       (float *)(void *)c->scratch + c->starts[r] + (int64_t)i * (c->counts[r] / n),
+                       (size_t)(c->counts[r] / n) * sizeof(float));
+    }
+    return 0;
+}
+
+// The rank of another stage with the same part of each layer (comm_split_of).
+static int stage_peer(const struct comm *c, int32_t pp_rank) {
+    return (c->split.pp_size - 1 - pp_rank) * c->split.tp_size + c->split.tp_rank;
+}
+
+static int mpi_send(struct comm *base, struct backend *be, const void *x, int64_t n,
+                    int32_t pp_rank) {
+    struct mpi_comm *c = of(base);
+    MPI_RUN(c, c->timeout_us,
+            MPI_Isend(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world, &request_));
+    return 0;
+}
+
+static int mpi_recv(struct comm *base, struct backend *be, void *x, int64_t n, int32_t pp_rank) {
+    struct mpi_comm *c = of(base);
+    MPI_RUN(c, c->timeout_us,
+            MPI_Irecv(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world, &request_));
+    return 0;
+}
+
+static int mpi_broadcast(struct comm *base, void *bytes, size_t n, bool idle) {
+    struct mpi_comm *c = of(base);
+    for (size_t at = 0, each; at < n; at += each) {
+        each = n - at < (1u << 30) ? n - at : 1u << 30;
+        MPI_RUN(c, idle ? 0 : c->timeout_us,
+                MPI_Ibcast((char *)bytes + at, (int)each, MPI_BYTE, 0, c->world, &request_));
+    }
+    return 0;
+}
+
+static int mpi_exchange(struct comm *base, const void *mine, void *all, size_t each) {
+    struct mpi_comm *c = of(base);
+    MPI_RUN(
+        c, c->timeout_us * EXCHANGE_FACTOR,
+        MPI_Iallgather(mine, (int)each, MPI_BYTE, all, (int)each, MPI_BYTE, c->world, &request_));
+    return 0;
+}
+
+static int mpi_check(struct comm *base) {
+    return base->why.code ? E_DEVICE : look(of(base));
+}
+
+static int barrier(struct mpi_comm *c) {
+    MPI_RUN(c, c->timeout_us, MPI_Ibarrier(c->world, &request_));
+    return 0;
+}
+
+static void release(struct mpi_comm *c) {
+    free(c->ranks);
+    free(c->counts);
+    free(c->starts);
+    free(c->scratch);
+    free(c);
+}
+
+// The ranks wait for the next engine. A broken comm keeps all it has: freeing would wait for the peer
+// that is gone.
+static void mpi_close(struct comm *base) {
+    struct mpi_comm *c = of(base);
+    if (base->why.code == 0 && barrier(c) == 0 && c->stage != MPI_COMM_NULL)
+        MPI_Comm_free(&c->stage);
+    c->taken = false;
+}
+
+static const struct comm_ops mpi_ops = {
+    .name = "mpi",
+    .all_reduce = mpi_all_reduce,
+    .gather_rows = mpi_gather_rows,
+    .send = mpi_send,
+    .recv = mpi_recv,
+    .broadcast = mpi_broadcast,
+    .exchange = mpi_exchange,
+    .check = mpi_check,
+    .close = mpi_close,
+};
+
+// --- the process ---------------------------------------------------------------------------------
+
+static int variable(const char *name, int missing) {
+    const char *text = getenv(name);
+    return text && *text ? atoi(text) : missing;
+}
+
+// Asked once, before MPI starts: it sets such variables itself.
+static bool is_launched(void) {
+    if (process.asked) return process.is_launched;
+    process.asked = true;
+    process.is_launched = getenv("OMPI_COMM_WORLD_SIZE") ||
+                          (getenv("PMIX_RANK") && variable("SLURM_STEP_NUM_TASKS", 1) > 1);
+    return process.is_launched;
+}
+
+bool comm_is_follower(void) {
+    return is_launched() && variable("OMPI_COMM_WORLD_RANK", variable("PMIX_RANK", 0)) > 0;
+}
+
+// At exit: the other ranks end with the leader. Started ranks and their leader end without
+// MPI_Finalize: Open MPI 4.1's sometimes never returns in a process that has started others.
+static void end_process(void) {
+    static struct plan end; // PLAN_END
+    for (struct mpi_comm *c = process.all; c && !process.broken; c = c->next)
+        if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, false);
+    if (!process.broken && is_launched() && !process.is_started) MPI_Finalize();
+}
+
+// Of what the environment leaves open: ranks of one machine talk over its loopback alone, may be more
+// than its cores, and may run as root, as the command that starts them already does.
+static void set_defaults(void) {
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
+    setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); // no remark that MPI_Finalize was left out
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+}
+
+static int start_locked(struct err *err) {
+    int provided = 0;
+    if (process.up) return 0;
+    if (!is_launched()) set_defaults();
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+        return err_set(err, E_DEVICE, "MPI does not start");
+    process.up = true;
+    atexit(end_process);
+    if (provided < MPI_THREAD_MULTIPLE)
+        return err_set(err, E_UNSUPPORTED, "this MPI was built without threads");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    return 0;
+}
+
+// --- opening -------------------------------------------------------------------------------------
+
+static void identify(struct identity *me) {
+    struct stat ns = {0};
+    cpu_set_t set;
+    char name[40] = "";
+    *me = (struct identity){.pid = getpid()};
+    gethostname(name, sizeof name - 1);
+    (void)stat("/proc/self/ns/pid", &ns);
+    snprintf(me->host, sizeof me->host, "%s %llu", name, (unsigned long long)ns.st_ino);
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set)) me->cpus = me->cpus * 1000003 + (uint64_t)i + 1;
+}
+
+// Who the others are. Until then their lives cannot be watched.
+static int meet(struct mpi_comm *c) {
+    struct identity me, *all = calloc((size_t)c->base.n_ranks, sizeof *all);
+    if (!all) return broke(c, "no memory for %d ranks", c->base.n_ranks);
+    identify(&me);
+    int rc = mpi_exchange(&c->base, &me, all, sizeof me);
+    c->ranks = all;
+    for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++)
+        c->base.n_sharing += same_host(c, r) && all[r].cpus == me.cpus;
+    for (int32_t r = 0; rc == 0 && c->base.rank == 0 && r < c->base.n_ranks; r++)
+        log_info("engine.rank", "rank=%d pid=%d host=%.*s", r, all[r].pid,
+                 (int)strcspn(all[r].host, " "), all[r].host);
+    return rc;
+}
+
+static int make(struct mpi_comm **out, MPI_Comm world, int64_t timeout_us, struct err *err) {
+    int rank = 0, size = 1;
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_size(world, &size);
+    struct mpi_comm *c = calloc(1, sizeof *c);
+    if (!c) return err_set(err, E_NOMEM, "no memory for %d ranks", size);
+    *c = (struct mpi_comm){.base = {.ops = &mpi_ops, .rank = rank, .n_ranks = size},
+                           .world = world,
+                           .stage = MPI_COMM_NULL,
+                           .timeout_us = timeout_us,
+                           .scratch = malloc(SCRATCH_BYTES),
+                           .scratch_bytes = SCRATCH_BYTES,
+                           .counts = calloc((size_t)size, sizeof *c->counts),
+                           .starts = calloc((size_t)size, sizeof *c->starts)};
+    bool fits = c->scratch && c->counts && c->starts;
+    *out = c;
+    if (fits && meet(c) == 0) {
+        c->taken = true;
+        c->next = process.all;
+        process.all = c;
+        return 0;
+    }
+    err_set(err, E_DEVICE, "%s", fits ? c->base.why.text : "no memory to talk to other ranks");
+    release(c);
+    *out = NULL;
+    return err->code;
+}
+
+// Processes of this program. A singleton's MPI starts them through a daemon of its own.
+static int spawn(MPI_Comm *world, int n, struct err *err) {
+    MPI_Comm inter;
+    char self[PATH_MAX] = "", word[] = "rank";
+    char *argv[] = {word, NULL};
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return err_errno(err, "/proc/self/exe");
+    int rc =
+        MPI_Comm_spawn(self, argv, n, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
+    if (rc == MPI_SUCCESS) rc = MPI_Intercomm_merge(inter, 0, world);
+    if (rc == MPI_SUCCESS) return 0;
+    return err_set(err, E_DEVICE, "Open MPI cannot start %d ranks on this machine", n);
+}
+
+// --- a limit for what MPI does not let us interrupt ----------------------------------------------
+
+struct deadline {
+    int64_t us;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t met;
+    bool is_met, watched;
+};
+
+static void *watch(void *arg) {
+    struct deadline *d = arg;
+    struct timespec until;
+    int rc = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += d->us / 1000000 + 1;
+    pthread_mutex_lock(&d->lock);
+    while (!d->is_met && rc == 0) rc = pthread_cond_timedwait(&d->met, &d->lock, &until);
+    if (!d->is_met) {
+        fprintf(stderr, "parley: the other ranks have not come for %lld s\n",
+                (long long)(d->us / 1000000));
+        _exit(1);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+static void deadline_begin(struct deadline *d, int64_t us) {
+    *d = (struct deadline){
+        .us = us, .lock = PTHREAD_MUTEX_INITIALIZER, .met = PTHREAD_COND_INITIALIZER};
+    d->watched = pthread_create(&d->thread, NULL, watch, d) == 0;
+}
+
+static void deadline_end(struct deadline *d) {
+    if (!d->watched) return;
+    pthread_mutex_lock(&d->lock);
+    d->is_met = true;
+    pthread_cond_signal(&d->met);
+    pthread_mutex_unlock(&d->lock);
+    pthread_join(d->thread, NULL);
+}
+
+// --- the leader ----------------------------------------------------------------------------------
+
+static int join_job(struct mpi_comm **out, const struct comm_options *o, struct err *err) {
+    const int want = o->tp_size * o->pp_size;
+    bool first = !process.all;
+    if (first) TRY(make(out, MPI_COMM_WORLD, o->timeout_us, err));
+    struct mpi_comm *job = process.all;
+    if (job->taken && !first)
+        return err_set(err, E_BUSY, "the ranks that mpirun started already serve another model");
+    job->taken = job->base.n_ranks == want;
+    *out = job;
+    if (job->taken) return 0;
+    return err_set(err, E_INVAL,
+                   "%d ranks were started, but tensor_parallel %d x pipeline_parallel %d makes %d",
+                   job->base.n_ranks, o->tp_size, o->pp_size, want);
+}
+
+static int open_ranks(struct mpi_comm **out, const struct comm_options *o, struct err *err) {
+    const int n = o->tp_size * o->pp_size;
+    MPI_Comm world;
+    TRY(start_locked(err));
+    if (is_launched()) return join_job(out, o, err);
+    for (*out = process.all; *out; *out = (*out)->next) {
+        if ((*out)->taken || (*out)->base.n_ranks != n || (*out)->base.why.code) continue;
+        (*out)->taken = true;
+        return 0;
+    }
+    TRY(spawn(&world, n - 1, err));
+    return make(out, world, o->timeout_us, err);
+}
+
+int comm_open(struct comm **out, const struct comm_options *o, struct err *err) {
+    struct deadline d;
+    struct mpi_comm *c = NULL;
+    *out = comm_none();
+    if (o->tp_size * o->pp_size == 1 &&
+        (!is_launched() ||
+         variable("OMPI_COMM_WORLD_SIZE", variable("SLURM_STEP_NUM_TASKS", 1)) == 1))
+        return 0;
+    pthread_mutex_lock(&process.lock);
+    deadline_begin(&d, o->timeout_us);
+    int rc = open_ranks(&c, o, err);
+    deadline_end(&d);
+    pthread_mutex_unlock(&process.lock);
+    if (rc == 0) *out = &c->base;
+    return rc;
+}
+
+int comm_split(struct comm *base, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
+               struct err *err) {
+    struct mpi_comm *c = of(base);
+    if (base->ops != &mpi_ops) return 0;
+    base->split = comm_split_of(base->rank, tp_size, pp_size);
+    c->timeout_us = timeout_us;
+    int rc = check(c, MPI_Comm_split(c->world, base->split.pp_rank, base->rank, &c->stage));
+    if (rc < 0) return err_set(err, rc, "%s", base->why.text);
+    MPI_Comm_set_errhandler(c->stage, MPI_ERRORS_RETURN);
+    return 0;
+}
+
+// --- the others ----------------------------------------------------------------------------------
+
+static int join_leader(struct mpi_comm **out, int64_t timeout_us, struct err *err) {
+    MPI_Comm parent = MPI_COMM_NULL, world = MPI_COMM_NULL;
+    TRY(start_locked(err));
+    MPI_Comm_get_parent(&parent);
+    if (parent != MPI_COMM_NULL) {
+        process.is_started = true;
+        MPI_Intercomm_merge(parent, 1, &world);
+        return make(out, world, timeout_us, err);
+    }
+    if (!is_launched())
+        return err_set(err, E_INVAL, "`parley rank` is started by another parley alone");
+    return make(out, MPI_COMM_WORLD, timeout_us, err);
+}
+
+int comm_follow(struct comm **out, int64_t startup_us, struct err *err) {
+    struct deadline d;
+    struct mpi_comm *c = NULL;
+    deadline_begin(&d, startup_us);
+    int rc = join_leader(&c, startup_us, err);
+    deadline_end(&d);
+    if (rc == 0) *out = &c->base;
+    return rc;
+}
+
+#else
+#include <stdlib.h>
+
+bool comm_is_follower(void) {
+    return false;
+}
+int comm_open(struct comm **out, const struct comm_options *o, struct err *err) {
+    *out = comm_none();
+    if (o->tp_size * o->pp_size == 1) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "tensor_parallel and pipeline_parallel: this program was built without MPI; "
+                   "install libopenmpi-dev and openmpi-bin and build it again");
+}
+int comm_follow(struct comm **out, int64_t startup_us, struct err *err) {
+    return err_set(err, E_UNSUPPORTED, "this program was built without MPI");
+}
+int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
+               struct err *err) {
+    return 0;
+}
+#endif

@@ -1,0 +1,232 @@
+// See lead.h.
+#include "engine/dist/lead.h"
+#include "base/cgroup.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int broadcast(struct lead *l, void *bytes, size_t n) {
+    return l->comm->ops->broadcast(l->comm, bytes, n, false);
+}
+
+static void begin(struct lead *l, enum plan_kind kind) {
+    memset(l->plan, 0, offsetof(struct plan, payload));
+    l->plan->kind = (int32_t)kind;
+}
+
+// Room for the payload; E_NOMEM breaks nothing, since nothing has been sent.
+static char *payload(struct lead *l, size_t n) {
+    l->plan->n_payload = (int64_t)n;
+    if (n <= PLAN_INLINE_BYTES) return l->plan->payload;
+    if (n > l->payload_bytes) {
+        char *more = realloc(l->payload, n + n / 2);
+        if (!more) return NULL;
+        l->payload = more;
+        l->payload_bytes = n + n / 2;
+    }
+    return l->payload;
+}
+
+static int send_plan(struct lead *l) {
+    TRY(broadcast(l, l->plan, sizeof *l->plan));
+    if (l->plan->n_payload <= PLAN_INLINE_BYTES) return 0;
+    return broadcast(l, l->payload, (size_t)l->plan->n_payload);
+}
+
+int lead_check(struct lead *l) {
+    return lead_is_alone(l) ? 0 : l->comm->ops->check(l->comm);
+}
+
+const char *lead_why(const struct lead *l) {
+    return l && l->comm && l->comm->why.code ? l->comm->why.text : NULL;
+}
+
+static int failed(const struct lead *l, int rc, struct err *err) {
+    const char *why = lead_why(l);
+    return err_set(err, rc, "%s", why ? why : "no memory for a plan of the ranks");
+}
+
+// --- opening -------------------------------------------------------------------------------------
+
+int lead_threads(const struct comm *c, int asked) {
+    if (asked > 0 || c->n_sharing <= 1) return asked;
+    int n = cgroup_processors();
+    return n > c->n_sharing ? n / c->n_sharing : 1;
+}
+
+// Every rank's report; the first failure is the result.
+static int collect(struct lead *l, const struct rank_report *mine, bool loaded, struct err *err) {
+    const int32_t n = l->comm->n_ranks;
+    struct rank_report *all = calloc((size_t)n, sizeof *all);
+    if (!all) return err_set(err, E_NOMEM, "no memory for %d ranks", n);
+    int rc = l->comm->ops->exchange(l->comm, mine, all, sizeof *all);
+    if (rc < 0) failed(l, rc, err);
+    for (int32_t r = 0; rc == 0 && r < n; r++) {
+        const struct rank_report *a = &all[r];
+        if (a->err.code < 0 && r == 0)
+            rc = err_set(err, a->err.code, "%s", a->err.text);
+        else if (a->err.code < 0)
+            rc = err_set(err, a->err.code, "rank %d (%s): %.400s", r, a->host, a->err.text);
+        else if (strcmp(a->build, mine->build) != 0)
+            rc = err_set(err, E_INVAL,
+                         "rank %d (%s) is another build of Parley (%s) than the leading rank (%s)",
+                         r, a->host, a->build, mine->build);
+        else if (loaded && strcmp(a->fingerprint, mine->fingerprint) != 0)
+            rc =
+                err_set(err, E_INVAL, "rank %d (%s) has another model under this path", r, a->host);
+        else if (loaded && strcmp(a->backend, mine->backend) != 0)
+            rc = err_set(err, E_INVAL,
+                         "rank %d (%s) computes on \"%s\" and the leading rank on \"%s\": their "
+                         "bits differ; choose one with isa and compute_dtype",
+                         r, a->host, a->backend, mine->backend);
+        if (!loaded) continue;
+        l->weight_bytes += a->weight_bytes;
+        l->weight_bytes_read += a->weight_bytes_read;
+    }
+    free(all);
+    return rc;
+}
+
+// Ranks of another build read the head of this plan as their own build has it, so it comes first and
+// only grows at its end.
+int lead_open(struct lead *l, const struct lead_options *o, struct err *err) {
+    *l = (struct lead){0};
+    TRY(comm_open(&l->comm, &o->comm, err));
+    if (l->comm->n_ranks == 1) return 0;
+    l->plan = calloc(1, sizeof *l->plan);
+    if (!l->plan) return err_set(err, E_NOMEM, "no memory for the ranks");
+    begin(l, PLAN_OPEN);
+    struct plan_open *p = (struct plan_open *)(void *)payload(l, sizeof *p);
+    if (!p) return failed(l, E_NOMEM, err);
+    *p = o->open;
+    build_id(p->build);
+    p->tp_size = o->comm.tp_size;
+    p->pp_size = o->comm.pp_size;
+    p->timeout_us = o->comm.timeout_us;
+    int rc = send_plan(l);
+    if (rc < 0) return failed(l, rc, err);
+    struct rank_report mine = {0};
+    build_id(mine.build);
+    TRY(collect(l, &mine, false, err));
+    return comm_split(l->comm, o->comm.tp_size, o->comm.pp_size, o->comm.timeout_us, err);
+}
+
+void lead_describe(struct rank_report *r, const struct model *m) {
+    const char *what = m->backend->description, *threads = strrchr(what, ',');
+    snprintf(r->fingerprint, sizeof r->fingerprint, "%s", m->fingerprint);
+    snprintf(r->backend, sizeof r->backend, "%.*s",
+             (int)(threads ? (size_t)(threads - what) : strlen(what)),
+             what); // threads change no bit
+    r->weight_bytes = (int64_t)m->weight_bytes;
+    r->weight_bytes_read = (int64_t)model_bytes_read(m);
+}
+
+int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err) {
+    if (lead_is_alone(l)) return mine->err.code < 0 ? (*err = mine->err).code : 0;
+    struct rank_report report = *mine;
+    build_id(report.build);
+    return collect(l, &report, true, err);
+}
+
+int lead_size(struct lead *l, const struct kv_store *store, int32_t max_rows, int32_t max_logits,
+              int32_t n_host_blocks, struct err *err) {
+    if (lead_is_alone(l)) return 0;
+    begin(l, PLAN_SIZE);
+    struct plan_size *p = (struct plan_size *)(void *)payload(l, sizeof *p);
+    *p = (struct plan_size){*store, max_rows, max_logits, n_host_blocks};
+    int rc = send_plan(l);
+    if (rc < 0) return failed(l, rc, err);
+    struct rank_report mine = {0};
+    build_id(mine.build);
+    return collect(l, &mine, false, err);
+}
+
+void lead_host(struct lead *l, void *memory, size_t block_bytes) {
+    l->host = memory;
+    l->host_block_bytes = block_bytes;
+}
+
+void lead_close(struct lead *l) {
+    if (l->plan && l->comm->why.code == 0) {
+        begin(l, PLAN_CLOSE);
+        (void)send_plan(l);
+    }
+    if (l->comm) l->comm->ops->close(l->comm);
+    free(l->plan);
+    free(l->payload);
+    *l = (struct lead){0};
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+static char *put(char *at, const void *from, size_t n) {
+    memcpy(at, from, n);
+    return at + n;
+}
+
+static int32_t map_len(const struct kv_map *m) {
+    return m->n_sink_blocks + m->n_ring_blocks;
+}
+
+// The order of the arrays is rank.c's take_batch.
+static size_t batch_bytes(const struct plan *p) {
+    const size_t row = sizeof(float) * (size_t)p->virtual_width + sizeof(struct batch_virtual);
+    return (size_t)p->n_seqs * sizeof(struct batch_seq) + (size_t)p->n_virtual * row +
+           sizeof(int32_t) * (2 * (size_t)p->n_rows + (size_t)p->n_logits + (size_t)p->n_map);
+}
+
+int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
+              int32_t virtual_width) {
+    if (lead_is_alone(l)) return 0;
+    struct plan *p = l->plan;
+    begin(l, kind);
+    p->flag = one_layer;
+    p->n_rows = b->n_rows;
+    p->n_seqs = b->n_seqs;
+    p->n_logits = b->n_logits;
+    p->n_virtual = b->n_virtual;
+    p->virtual_width = virtual_width;
+    for (int32_t i = 0; i < b->n_seqs; i++) p->n_map += map_len(&b->seqs[i].map);
+    char *at = payload(l, batch_bytes(p));
+    if (!at) return E_NOMEM;
+    at = put(at, b->seqs, (size_t)b->n_seqs * sizeof *b->seqs);
+    at = put(at, b->virtuals, (size_t)b->n_virtual * sizeof *b->virtuals);
+    at = put(at, b->ids, (size_t)b->n_rows * sizeof *b->ids);
+    at = put(at, b->positions, (size_t)b->n_rows * sizeof *b->positions);
+    at = put(at, b->logit_rows, (size_t)b->n_logits * sizeof *b->logit_rows);
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        at = put(at, b->seqs[i].map.blocks,
+                 (size_t)map_len(&b->seqs[i].map) * sizeof *b->seqs[i].map.blocks);
+    for (int32_t i = 0; i < b->n_virtual; i++)
+        at = put(at, b->virtuals[i].embedding, (size_t)virtual_width * sizeof(float));
+    return send_plan(l);
+}
+
+static int send_pair(struct lead *l, enum plan_kind kind, int32_t first, int32_t n) {
+    if (lead_is_alone(l)) return 0;
+    begin(l, kind);
+    l->plan->first = first;
+    l->plan->n = n;
+    return send_plan(l);
+}
+
+int lead_logits(struct lead *l, int32_t first, int32_t n) {
+    return send_pair(l, PLAN_LOGITS, first, n);
+}
+
+int lead_copy(struct lead *l, int32_t dst, int32_t src) {
+    return send_pair(l, PLAN_COPY, dst, src);
+}
+
+int lead_move(struct lead *l, enum plan_kind kind, const int32_t *blocks, void *const *host,
+              int32_t n) {
+    if (lead_is_alone(l)) return 0;
+    begin(l, kind);
+    l->plan->n = n;
+    int32_t *at = (int32_t *)(void *)payload(l, (size_t)n * 2 * sizeof *at);
+    if (!at) return E_NOMEM;
+    memcpy(at, blocks, (size_t)n * sizeof *at);
+    for (int32_t i = 0; i < n; i++)
+        at[n + i] = (int32_t)((size_t)((char *)host[i] - l->host) / l->host_block_bytes);
+    return send_plan(l);
+}

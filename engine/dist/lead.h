@@ -1,0 +1,59 @@
+// The leader's side of an instance of several ranks: opens them, and tells them what every step does.
+// With one rank each call returns at once.
+//
+//   lead_open    starts or joins the ranks; they begin to load the model
+//   lead_loaded  waits until all have loaded it: the same model, by the same build
+//   lead_size    gives the cache its size on every rank; then they wait for steps
+//   lead_step .. before the leader's device does the same
+//
+// Opened and closed by the engine's owner; all else on the engine's thread. A failure of a call is
+// E_DEVICE, and lead_why says which rank is gone.
+#pragma once
+#include "engine/dist/comm.h"
+#include "engine/dist/plan.h"
+#include "engine/model/model.h"
+#include "kernels/backend.h"
+
+struct lead {
+    struct comm *comm;
+    struct plan *plan; // the message that is sent; NULL with one rank
+    char *payload;     // of a plan that is larger
+    size_t payload_bytes;
+    char *host; // memory of the leader's parked blocks: their numbers are the same on all ranks
+    size_t host_block_bytes;
+    int64_t weight_bytes, weight_bytes_read; // of all ranks; after lead_loaded
+};
+
+struct lead_options {
+    struct comm_options comm;
+    struct plan_open open; // without the sizes and the build, which lead_open fills in
+};
+int lead_open(struct lead *l, const struct lead_options *o, struct err *err);
+void lead_close(struct lead *l); // a zeroed or closed one is allowed
+static inline bool lead_is_alone(const struct lead *l) {
+    return !l || !l->plan;
+}
+// Threads of one rank, where `asked` is 0: the ranks share the processors that all of them may use.
+int lead_threads(const struct comm *c, int asked);
+
+// What a rank has loaded, for its report.
+void lead_describe(struct rank_report *r, const struct model *m);
+// mine: the leader's own report, of what it has loaded or why it could not. E_*: the first rank's
+// that failed, with its number and machine.
+int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err);
+// rows, logits: as forward_init's. n_host_blocks: as many parked blocks as the leader has.
+int lead_size(struct lead *l, const struct kv_store *store, int32_t max_rows, int32_t max_logits,
+              int32_t n_host_blocks, struct err *err);
+void lead_host(struct lead *l, void *memory, size_t block_bytes); // once it exists
+
+// virtual_width: floats of each of the batch's virtual rows.
+int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
+              int32_t virtual_width);
+int lead_logits(struct lead *l, int32_t first, int32_t n);
+int lead_copy(struct lead *l, int32_t dst, int32_t src);
+// kind: PLAN_SAVE or PLAN_LOAD; n blocks of the device and of host memory.
+int lead_move(struct lead *l, enum plan_kind kind, const int32_t *blocks, void *const *host,
+              int32_t n);
+int lead_check(struct lead *l); // between steps: E_DEVICE where a rank of this machine has ended
+// The sentence of the failure; NULL: none.
+const char *lead_why(const struct lead *l);

@@ -1,0 +1,59 @@
+// What the leader tells the other ranks, as messages: a head of a fixed size, which carries a small
+// payload with it, and a second message for a larger one. Ranks of one build alone talk to each other,
+// so structs are sent as they are.
+//
+// A plan says all that a rank's device has to do, in order. So ranks never read a clock, choose, or
+// keep a list of sequences.
+#pragma once
+#include "base/build_id.h"
+#include "base/err.h"
+#include "engine/model/weight_format.h"
+#include "kernels/backend.h"
+#include <limits.h>
+#include <stdbool.h>
+
+enum plan_kind {
+    PLAN_END,    // the process ends; all other bytes are 0
+    PLAN_OPEN,   // payload: struct plan_open; each rank answers with a struct rank_report, twice:
+                 // who it is, then what it has loaded
+    PLAN_SIZE,   // payload: struct plan_size; answered with a struct rank_report
+    PLAN_STEP,   // payload: the batch; flag: one layer only
+    PLAN_PREFIX, // payload: the batch
+    PLAN_LOGITS, // of the last step's wanted rows [first, first + n)
+    PLAN_COPY,   // block `first` becomes a copy of block n
+    PLAN_SAVE,   // payload: n block numbers, then n host block numbers
+    PLAN_LOAD,   // the same; the host's blocks are copied to the device's
+    PLAN_CLOSE,  // the engine closes; the rank waits for the next PLAN_OPEN
+};
+
+enum { PLAN_INLINE_BYTES = 4000 };
+
+struct plan {
+    int32_t kind; // enum plan_kind
+    int32_t first, n, flag;
+    // Of a batch.
+    int32_t n_rows, n_seqs, n_logits, n_map, n_virtual, virtual_width;
+    // Bytes: up to PLAN_INLINE_BYTES of them in here, else all in a second message.
+    int64_t n_payload;
+    _Alignas(8) char payload[PLAN_INLINE_BYTES];
+};
+
+struct plan_open { // engine_options, as far as ranks need it
+    char build[BUILD_ID_DIGITS + 1];
+    int32_t tp_size, pp_size, n_threads;
+    int64_t timeout_us;
+    enum weight_format weights;
+    bool has_compute;
+    char isa[32], compute_dtype[16], model_dir[PATH_MAX];
+};
+
+struct plan_size {
+    struct kv_store store; // its shape; n_layers and n_kv_heads are each rank's own
+    int32_t max_rows, max_logits, n_host_blocks;
+};
+
+struct rank_report {
+    struct err err; // code 0: all is well
+    char build[BUILD_ID_DIGITS + 1], host[64], fingerprint[40], backend[128];
+    int64_t weight_bytes, weight_bytes_read;
+};

@@ -1,0 +1,239 @@
+// See rank.h.
+#include "engine/dist/rank.h"
+#include "base/log.h"
+#include "engine/device.h"
+#include "engine/dist/comm.h"
+#include "engine/dist/lead.h"
+#include "engine/model/model.h"
+#include "engine/run/forward.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// How long the leader may take to come, if nothing else is said.
+#define STARTUP_US INT64_C(120000000)
+
+struct rank {
+    struct comm *comm;
+    struct plan *plan;
+    char *payload; // of the present plan; plan->payload or `large`
+    char *large;
+    size_t large_bytes;
+    // An engine's; zero between two.
+    struct backend *backend;
+    struct model *model;
+    struct kv_store store;
+    struct forward forward;
+    char *host; // (n_host_blocks, block_bytes)
+    int32_t n_host_blocks;
+};
+
+static int receive(struct rank *r) {
+    TRY(r->comm->ops->broadcast(r->comm, r->plan, sizeof *r->plan, true));
+    const size_t n = (size_t)r->plan->n_payload;
+    r->payload = r->plan->payload;
+    if (n <= PLAN_INLINE_BYTES) return 0;
+    if (n > r->large_bytes) {
+        char *more = realloc(r->large, n + n / 2);
+        if (!more) return E_NOMEM;
+        r->large = more;
+        r->large_bytes = n + n / 2;
+    }
+    r->payload = r->large;
+    return r->comm->ops->broadcast(r->comm, r->large, n, false);
+}
+
+// --- opening -------------------------------------------------------------------------------------
+
+static int report(struct rank *r, struct rank_report *mine) {
+    struct rank_report *all = calloc((size_t)r->comm->n_ranks, sizeof *all);
+    if (!all) return E_NOMEM;
+    build_id(mine->build);
+    gethostname(mine->host, sizeof mine->host - 1);
+    int rc = r->comm->ops->exchange(r->comm, mine, all, sizeof *mine);
+    free(all);
+    return rc;
+}
+
+static int load(struct rank *r, const struct plan_open *o, struct rank_report *mine,
+                struct err *err) {
+    struct model_config *mc = calloc(1, sizeof *mc);
+    struct device_options d = {.device = "cpu",
+                               .isa = o->isa,
+                               .n_threads = lead_threads(r->comm, o->n_threads),
+                               .compute_dtype = o->has_compute ? o->compute_dtype : NULL};
+    if (!mc) return err_set(err, E_NOMEM, "no memory for a rank");
+    int rc = model_config_load(mc, o->model_dir, err);
+    if (rc == 0) device_fit(&d, mc, o->model_dir, o->weights);
+    free(mc);
+    TRY(rc);
+    TRY(device_open(&r->backend, &d, err));
+    TRY(model_load(&r->model, o->model_dir, r->backend, &r->comm->split, o->weights, NULL, NULL,
+                   err));
+    lead_describe(mine, r->model);
+    return 0;
+}
+
+static int open_model(struct rank *r) {
+    struct plan_open o;
+    struct rank_report mine = {0};
+    memcpy(&o, r->payload, sizeof o);
+    TRY(report(r, &mine)); // who it is: the leader compares the builds
+    char build[BUILD_ID_DIGITS + 1];
+    build_id(build);
+    if (strcmp(build, o.build) != 0) return 0; // the leader says so, and closes
+    struct err err = {0};
+    TRY(comm_split(r->comm, o.tp_size, o.pp_size, o.timeout_us, &err));
+    mine = (struct rank_report){0};
+    (void)load(r, &o, &mine, &mine.err);
+    return report(r, &mine);
+}
+
+static int size(struct rank *r, struct err *err) {
+    struct plan_size s;
+    memcpy(&s, r->payload, sizeof s);
+    const struct backend_ops *ops = r->backend->ops;
+    s.store.data = NULL;
+    s.store.n_layers = r->model->n_layers;
+    s.store.n_kv_heads = r->model->n_kv_heads;
+    TRY(ops->kv_store_init(r->backend, &s.store, err));
+    r->store = s.store;
+    r->n_host_blocks = s.n_host_blocks;
+    const size_t bytes = (size_t)s.n_host_blocks * s.store.block_bytes;
+    if (bytes > 0) {
+        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED)
+            return err_set(err, E_NOMEM, "no host memory for %d parked cache blocks",
+                           s.n_host_blocks);
+        r->host = p;
+    }
+    return forward_init(&r->forward, r->model, r->comm, NULL, &r->store, s.max_rows, s.max_logits,
+                        NULL, NULL, err);
+}
+
+static void close_model(struct rank *r) {
+    forward_release(&r->forward);
+    if (r->host) munmap(r->host, (size_t)r->n_host_blocks * r->store.block_bytes);
+    if (r->store.data) r->backend->ops->kv_store_release(r->backend, &r->store);
+    if (r->model) model_free(r->model);
+    if (r->backend) r->backend->ops->close(r->backend);
+    *r = (struct rank){
+        .comm = r->comm, .plan = r->plan, .large = r->large, .large_bytes = r->large_bytes};
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+// The next n values of T in the payload; the order is lead_step's.
+#define TAKE(at, T, n) (const T *)(const void *)((at += (n) * sizeof(T)) - (n) * sizeof(T))
+
+static struct batch take_batch(struct rank *r) {
+    const struct plan *p = r->plan;
+    char *at = r->payload;
+    struct batch_seq *seqs = (struct batch_seq *)TAKE(at, struct batch_seq, (size_t)p->n_seqs);
+    struct batch_virtual *virtuals =
+        (struct batch_virtual *)TAKE(at, struct batch_virtual, (size_t)p->n_virtual);
+    struct batch b = {.n_rows = p->n_rows,
+                      .n_seqs = p->n_seqs,
+                      .n_logits = p->n_logits,
+                      .n_virtual = p->n_virtual,
+                      .seqs = seqs,
+                      .virtuals = virtuals};
+    b.ids = TAKE(at, int32_t, (size_t)p->n_rows);
+    b.positions = TAKE(at, int32_t, (size_t)p->n_rows);
+    b.logit_rows = TAKE(at, int32_t, (size_t)p->n_logits);
+    for (int32_t i = 0; i < p->n_seqs; i++) {
+        struct kv_map *m = &seqs[i].map;
+        m->blocks = TAKE(at, int32_t, (size_t)(m->n_sink_blocks + m->n_ring_blocks));
+    }
+    for (int32_t i = 0; i < p->n_virtual; i++)
+        virtuals[i].embedding = TAKE(at, float, (size_t)p->virtual_width);
+    return b;
+}
+
+static int step(struct rank *r) {
+    struct batch b = take_batch(r);
+    r->forward.one_layer = r->plan->flag;
+    int rc = r->plan->kind == PLAN_PREFIX ? forward_prefix(&r->forward, &b)
+                                          : forward_run(&r->forward, &b);
+    int done = forward_done(&r->forward);
+    return rc < 0 ? rc : done;
+}
+
+static int move(struct rank *r) {
+    const struct backend_ops *ops = r->backend->ops;
+    const int32_t *blocks = (const int32_t *)(const void *)r->payload;
+    const int32_t n = r->plan->n;
+    for (int32_t i = 0; i < n; i++) {
+        void *host = r->host + (size_t)blocks[n + i] * r->store.block_bytes;
+        TRY(r->plan->kind == PLAN_LOAD
+                ? ops->kv_blocks_load(r->backend, &r->store, blocks + i, &host, 1)
+                : ops->kv_blocks_save(r->backend, &r->store, &host, blocks + i, 1));
+    }
+    return 0;
+}
+
+static int run(struct rank *r) {
+    const struct plan *p = r->plan;
+    const float *none;
+    switch ((enum plan_kind)p->kind) {
+    case PLAN_OPEN:
+        return open_model(r);
+    case PLAN_SIZE: {
+        struct rank_report mine = {0};
+        (void)size(r, &mine.err);
+        return report(r, &mine);
+    }
+    case PLAN_STEP:
+    case PLAN_PREFIX:
+        return step(r);
+    case PLAN_LOGITS: // the other stages have no head
+        if (r->comm->split.pp_rank < r->comm->split.pp_size - 1) return 0;
+        return forward_logits(&r->forward, p->first, p->n, &none);
+    case PLAN_COPY:
+        return r->backend->ops->kv_block_copy(r->backend, &r->store, p->first, p->n);
+    case PLAN_SAVE:
+    case PLAN_LOAD:
+        return move(r);
+    case PLAN_CLOSE:
+        close_model(r);
+        return 0;
+    case PLAN_END:
+        break;
+    }
+    return 0;
+}
+
+// One engine after the other.
+static int serve(struct rank *r) {
+    for (;;) {
+        TRY(receive(r));
+        if (r->plan->kind == PLAN_END) return 0;
+        TRY(run(r));
+        if (r->plan->kind == PLAN_CLOSE) r->comm->ops->close(r->comm);
+    }
+}
+
+int rank_run(void) {
+    struct rank r = {.plan = calloc(1, sizeof *r.plan)};
+    struct err err = {0};
+    // The leader ends the ranks. A signal to the whole group, such as Ctrl-C, is for the leader.
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    log_set_level(LOG_WARN);
+    if (!r.plan) return 1;
+    int rc = comm_follow(&r.comm, STARTUP_US, &err);
+    if (rc == 0) rc = serve(&r);
+    if (rc < 0 && r.comm && r.comm->why.code) err = r.comm->why;
+    if (rc < 0)
+        fprintf(stderr, "parley: rank %d: %s\n", r.comm ? r.comm->rank : -1,
+                err.text[0] ? err.text : err_name(rc));
+    close_model(&r);
+    free(r.large);
+    free(r.plan);
+    return rc < 0;
+}

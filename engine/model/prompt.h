@@ -1,0 +1,76 @@
+// A prompt table: what prompt learning trained for a task. Its rows are virtual tokens, which stand in
+// a log under ids of their own, PROMPT_ID_FIRST + row:
+//
+//   PROMPT_ROWS    each row is an embedding, used where a token's row of the embedding table would be
+//                  (soft prompts, p-tuning); the rows may stand anywhere in the log. As transformers'
+//                  inputs_embeds: not scaled, but projected, normed and given a position like others.
+//   PROMPT_PREFIX  each row is a key and a value for every layer; all rows stand at the log's
+//                  beginning, in order. They enter the cache as they are, without norm or rotation,
+//                  and the tokens after them have positions from n_rows on. So do transformers'
+//                  past_key_values, and FasterTransformer (add_fusedQKV_bias_transpose_kernel).
+//
+// Virtual tokens take positions in the window like other tokens: a sink_len of at least their number
+// keeps them in sight for good.
+//
+// Immutable and counted: any thread may hold one. The hash of its contents is its identity; a cache is
+// used again only under the same hash (sequence_shape.prompt).
+#pragma once
+#include "base/siphash.h"
+#include "engine/model/model_config.h"
+#include <stddef.h>
+
+#define PROMPT_ID_FIRST (1 << 30)
+#define PROMPT_MAX_ROWS 65536
+#define PROMPT_HASH_DIGITS 32
+#define PROMPT_NAME_MAX 64 // of a task
+
+enum prompt_kind { PROMPT_ROWS, PROMPT_PREFIX };
+const char *prompt_kind_name(enum prompt_kind kind); // "rows", "prefix"
+
+struct prompt {
+    enum prompt_kind kind;
+    int32_t n_rows;
+    int64_t width;       // values of a row
+    float *data;         // (n_rows, embed_width) or (n_rows, n_layers, 2, n_kv_heads, head_dim)
+    struct hash128 hash; // SHA-256 of all of the above, cut; never 0
+    char digits[PROMPT_HASH_DIGITS + 1];
+    _Atomic int32_t n_holders;
+};
+
+// Values of a row that this model needs.
+int64_t prompt_width(const struct model_config *c, enum prompt_kind kind);
+// Copies data (n_rows, width). Whether a model can use it, engine_turn_submit checks. E_INVAL: the
+// number of rows or their width, or a value that is not finite; E_NOMEM.
+int prompt_new(struct prompt **out, enum prompt_kind kind, int64_t n_rows, int64_t width,
+               const float *data, struct err *err);
+// Reads a folder of Hugging Face's PEFT: adapter_config.json with a peft_type of PROMPT_TUNING, P_TUNING
+// or PREFIX_TUNING, and adapter_model.safetensors. The error names the file and what is wrong in it.
+int prompt_load(struct prompt **out, const struct model_config *c, const char *dir,
+                struct err *err);
+struct prompt *prompt_hold(const struct prompt *p); // one more holder; NULL is allowed
+void prompt_free(struct prompt *p);                 // one holder less; NULL is allowed
+
+static inline bool prompt_is_virtual(int32_t id) {
+    return id >= PROMPT_ID_FIRST;
+}
+static inline const float *prompt_row(const struct prompt *p, int32_t id) {
+    return p->data + (int64_t)(id - PROMPT_ID_FIRST) * p->width;
+}
+// Whether the token at this place may have this id, a virtual one.
+bool prompt_allows(const struct prompt *p, int64_t position, int32_t id);
+// How many of the log's first tokens are keys and values; 0 without a prefix.
+static inline int32_t prompt_n_prefix(const struct prompt *p) {
+    return p && p->kind == PROMPT_PREFIX ? p->n_rows : 0;
+}
+
+// A table that was loaded under a task's name.
+struct prompt_task {
+    char name[PROMPT_NAME_MAX + 1];
+    const struct prompt *prompt;
+};
+bool prompt_name_valid(const char *name); // 1 to PROMPT_NAME_MAX of A-Z a-z 0-9 _ - . and space
+// Of n tasks: the one of this name, the table with this hash (its digits); NULL: none.
+const struct prompt_task *prompt_task_find(const struct prompt_task *list, size_t n,
+                                           const char *name);
+const struct prompt *prompt_task_table(const struct prompt_task *list, size_t n,
+                                       const char *digits);

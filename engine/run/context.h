@@ -1,0 +1,45 @@
+// What a turn tells of its input, beside its answer (FasterTransformer's is_return_context_cum_log_probs
+// and is_return_context_embeddings):
+//
+//   logprob    the sum of the log-probabilities of the input's tokens, each given all of the log before
+//              it; the log's first token, virtual tokens and the first token behind a prefix have none
+//   embedding  the sum of the hidden states of the input's tokens, virtual ones included (those of a
+//              prefix have none): the last layer's output, before the final norm
+//
+// Both are summed on the host, position by position, so chunks and pauses change no bit. A position
+// that is already in the cache (shared with another session, or of a turn that is regenerated) has
+// neither logits nor a hidden state: the turn takes only what lies before its input from the cache.
+//
+// Engine thread only, except context_init and context_reserve.
+#pragma once
+#include "engine/engine.h"
+
+struct context_outputs {
+    bool wants_logprob, wants_embedding;
+    int64_t next_logits, next_hidden; // the next position whose logits, hidden state are added
+    int32_t width;
+    double logprob;
+    double *embedding; // (width), or NULL; owned
+};
+
+void context_init(struct context_outputs *c, const struct engine_turn *t);
+int context_reserve(struct context_outputs *c, int32_t width, struct err *err); // E_NOMEM
+
+// How many of the log's n tokens may serve to find cached ones: at most all but the last of them are
+// taken from the cache.
+int64_t context_usable(const struct context_outputs *c, const struct engine_turn *t, int64_t n);
+// At the turn's end. The embedding passes to the caller; NULL: none, or not complete.
+bool context_has_logprob(const struct context_outputs *c, int64_t n_ids);
+double *context_take_embedding(struct context_outputs *c, int64_t n_ids);
+
+// Whether positions are still to be added. n_ids: of the turn's log at its start.
+bool context_waits(const struct context_outputs *c, int64_t n_ids);
+bool context_takes_logits(const struct context_outputs *c, const struct engine_turn *t,
+                          int64_t position);
+bool context_takes_hidden(const struct context_outputs *c, const struct engine_turn *t,
+                          int64_t position);
+// Add the position that was asked for above. logits (n_vocab): E_INTERNAL if they are broken. hidden
+// (width).
+int context_add_logits(struct context_outputs *c, const struct engine_turn *t, const float *logits,
+                       int32_t n_vocab, struct err *err);
+void context_add_hidden(struct context_outputs *c, const float *hidden);

@@ -1,0 +1,122 @@
+// Which models a server has, which instances run them, and where a session's next turn goes.
+//
+// An instance is an engine with a name. All instances of one model compute alike (same weights,
+// number formats and chat template), so a turn has the same tokens on any of them. A session lives on
+// one instance while that has its cache or a turn of it; when it is cold its next turn goes to the
+// instance that
+//   1. has its snapshot, or that of the session it was forked from,
+//   2. computed a log of its owner that begins alike (the blocks are shared), unless that one has
+//      PLACEMENT_SLACK turns more than the least loaded one,
+//   3. has the smallest share of its places taken.
+// Where the queue is full, the next best one takes the turn.
+//
+// Net thread only, but for placement_hold: other threads hold a model while they use its engine for
+// texts, and no instance of a held model is removed.
+#pragma once
+#include "engine/engine.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define INSTANCE_NAME_MAX 32
+#define PLACEMENT_SLACK 2
+#define PLACEMENT_PREFIXES 1024 // remembered beginnings, a power of two
+
+enum instance_state {
+    INSTANCE_SERVING,
+    INSTANCE_DRAINING, // finishes its turns and takes no new ones
+    INSTANCE_LOST,     // its device failed: takes no turn until it is opened again
+};
+const char *instance_state_name(enum instance_state s); // "serving", "draining", "lost"
+
+struct served_model;
+
+struct instance {
+    char name[INSTANCE_NAME_MAX + 1]; // "" where the server has one without a name
+    struct engine *engine;            // borrowed
+    const struct engine_info *info;
+    struct served_model *model;
+    enum instance_state state;
+    int32_t max_sequences; // turns that run at once
+    int64_t n_turns;       // with the engine, queued ones included
+    int64_t n_sessions;    // that live here
+    struct instance *prev, *next;
+};
+
+struct served_model {
+    char *name, *alias; // alias: another name for clients; NULL: none
+    // Of its first instance; never NULL. Texts are the same on all of them.
+    const struct engine *engine;
+    const struct engine_info *info;
+    struct sampling_params sampling; // the server's defaults, over the model's suggestions
+    // What new sessions get where their opener does not say.
+    int32_t memory_len, sink_len;
+    int64_t session_len;
+    int64_t loaded_s; // since 1970
+    atomic_int holds; // the placement's, and those of placement_hold: it is freed with the last
+    struct served_model *prev, *next;
+};
+
+struct instance_options {
+    const char *name;  // at most INSTANCE_NAME_MAX letters, digits, '-', '_', '.'; NULL: ""
+    const char *alias; // another name for its model; NULL or "": none. The first instance's holds
+    struct engine *engine;
+    int32_t max_sequences; // as the engine was opened with; 0: 1
+    int32_t memory_len;    // 0: the model's
+    int32_t sink_len;
+    int64_t session_len; // 0: the engine's maximum
+    struct sampling_params sampling;
+};
+
+struct placement {
+    pthread_mutex_t lock;        // of the list of models, against other threads' placement_hold
+    struct served_model *models; // in the order in which they came; the first one is the default
+    struct instance *instances;
+    struct placed_prefix { // where a log with this beginning was computed last
+        uint64_t hash;     // 0: none
+        struct instance *at;
+    } prefixes[PLACEMENT_PREFIXES];
+};
+
+int placement_init(struct placement *p); // E_NOMEM
+bool instance_name_valid(const char *name);
+// E_INVAL: the name is taken or invalid, the lengths do not suit the model, or the model of that name
+// computes otherwise.
+int placement_add(struct placement *p, const struct instance_options *o, struct instance **out,
+                  struct err *err);
+// Of an instance without turns and sessions. E_BUSY: its model is held.
+int placement_remove(struct placement *p, struct instance *i);
+void placement_release(struct placement *p);
+
+// The models' names for a sentence: "'a', 'b'", or "none".
+#define PLACEMENT_NAMES_MAX 300
+const char *placement_names(const struct placement *p, char out[PLACEMENT_NAMES_MAX]);
+// By name; NULL: the default. E_INVAL: the error lists those there are; E_BUSY: there is none now.
+int placement_find_model(const struct placement *p, const char *name, struct served_model **out,
+                         struct err *err);
+// The same, and holds the model until placement_drop. Any thread. NULL: there is none.
+const struct served_model *placement_hold(struct placement *p, const char *name);
+void placement_drop(const struct served_model *m); // NULL is fine
+// The one that a session was made with, also under another name; NULL: it is not served.
+struct served_model *placement_model_of(const struct placement *p, const char *name,
+                                        const char *fingerprint);
+struct instance *placement_find(const struct placement *p, const char *name); // or NULL
+int32_t placement_max_vocab(const struct placement *p);
+// Of those that take turns; NULL: none does.
+struct instance *placement_least_loaded(const struct placement *p);
+bool placement_has_snapshot(const struct placement *p, const char *lasting);
+
+// What is known of a turn that needs a place.
+struct placement_turn {
+    const struct served_model *model;
+    const char *lasting;        // name of the session's snapshot
+    const char *const *origins; // (n_origins) of those it was forked from
+    size_t n_origins;
+    uint64_t owner;
+    const int32_t *ids; // (n_ids) its log
+    size_t n_ids;
+};
+// The instances that can take it, best first; returns their number, at most cap. *prefix: for
+// placement_note.
+size_t placement_choose(const struct placement *p, const struct placement_turn *t,
+                        struct instance **out, size_t cap, uint64_t *prefix);
+void placement_note(struct placement *p, uint64_t prefix, struct instance *i); // it went there

@@ -1,0 +1,178 @@
+// Every limit through every protocol: the refusal has the protocol's own form, HTTP says 429, or 503 where the server
+// waits for something, and when to come again. What was accepted before SIGTERM ends, or ends with a clear error.
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+
+const ALICE = 'alice-token-of-thirty-two-characters', ROOT = 'root-token-of-thirty-two-characters!';
+const story = { max_tokens: 3000, ignore_eos: true };
+const system = 'You are a helpful assistant. '.repeat(1100); // 32 KB
+
+async function start(t, limits, args = []) {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, `alice:${ALICE} ${limits}\nroot:${ROOT} admin\n`, { mode: 0o600 });
+  const server = await Server.start(t, { args: [...unlimited, '--token-file', file, ...args] });
+  server.limited = async (name) => {
+    const page = await (await fetch(`${server.url}/metrics`, { headers: { Authorization: `Bearer ${ROOT}` } })).text();
+    return Number(new RegExp(`^parley_limited_total\\{limit="${name}"\\} (\\d+)$`, 'm').exec(page)[1]);
+  };
+  return server;
+}
+
+const post = (server, target, body) => fetch(`${server.url}${target}`, { method: 'POST', body: JSON.stringify(body),
+  headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json', connection: 'close' } });
+const chat = (server, fields) => post(server, '/v1/chat/completions', { model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2, ...fields });
+const infer = (server, length = 2, parameters = {}) => post(server, '/v2/models/fastertransformer/infer', { parameters, inputs: [
+  { name: 'input_ids', datatype: 'UINT32', shape: [1, 3], data: [5, 6, 7] },
+  { name: 'input_lengths', datatype: 'UINT32', shape: [1, 1], data: [3] },
+  { name: 'request_output_len', datatype: 'UINT32', shape: [1, 1], data: [length] },
+  ...(parameters.sequence_id ? [{ name: 'session_len', datatype: 'UINT32', shape: [1, 1], data: [4000] }] : []),
+] });
+
+/** What each protocol's refusal looks like: { code, message, status, retry_ms }. */
+const protocols = {
+  'parley.v1': async (server, { client, message }) => {
+    const { type, code, message: text, retry_after_ms } = await client.ask(message);
+    assert.equal(type, 'error');
+    return { code, message: text, retry_ms: retry_after_ms };
+  },
+  ...Object.fromEntries(Object.entries({
+    OpenAI: (server) => chat(server), 'OpenAI, streamed': (server) => chat(server, { stream: true }),
+    KServe: (server) => infer(server), 'a KServe sequence': (server) => infer(server, 2, { sequence_id: 7, sequence_start: true }),
+  }).map(([name, ask]) => [name, async (server) => {
+    const answer = await ask(server);
+    const { error } = await answer.json();
+    const retry_ms = answer.headers.has('retry-after-ms') ? Number(answer.headers.get('retry-after-ms')) : undefined;
+    if (retry_ms !== undefined) assert.equal(Number(answer.headers.get('retry-after')), Math.ceil(retry_ms / 1000), 'both say the same');
+    const own = name.startsWith('OpenAI');
+    if (own) assert.deepEqual(Object.keys(error).sort(), ['code', 'message', 'param', 'type']);
+    return { code: own ? error.code : undefined, message: own ? error.message : error, status: answer.status, retry_ms };
+  }])),
+};
+
+/** The code of parley.v1 -> [status, OpenAI's code, a time is told]. */
+const forms = {
+  rate_limited: [429, 'rate_limit_exceeded', true],
+  limit_reached: [429, 'insufficient_quota', false],
+  overloaded: [503, 'overloaded', true],
+};
+
+const turn = { type: 'turn.start', input: { content: 'Hello' } };
+/** meet: uses the limit up; gives the message that parley.v1 refuses, where it is not session.open. */
+const limits = {
+  requests_per_minute: { line: '60', code: 'rate_limited', sentence: '60 requests a minute', meet: async (server, client) => {
+    for (let i = 0; i < 20; i++) client.send({ type: 'ping' });
+    return { type: 'ping' };
+  } },
+  tokens_per_minute: { line: '60', code: 'rate_limited', sentence: '60 tokens a minute', meet: async (server, client) => {
+    const session = await client.open();
+    await client.turn(session, 'Hello', { sampling: { max_tokens: 100, ignore_eos: true } });
+    return { ...turn, session };
+  } },
+  connections: { line: '1', code: 'limit_reached', sentence: '1 open connections', meet: async () => null },
+  sessions: { line: '1', code: 'limit_reached', sentence: '1 stored sessions', meet: (server, client) => client.open() },
+  resident_sessions: { line: '1', code: 'overloaded', sentence: '1 sessions in memory', meet: async (server, client) => {
+    const deaf = await server.connect({ token: ALICE });
+    deaf.socket._socket.pause();
+    const full = async () => (await client.ask({ type: 'usage.get' })).usage.limits.resident_sessions.used >= 65;
+    // Sessions leave memory as long as the socket's buffers take their events.
+    await until('sessions that stay', async () => {
+      for (let i = 0; i < 100; i++) deaf.send({ type: 'session.open', system });
+      for (let i = 0; i < 10; i++) {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        if (!await full()) return false;
+      }
+      return true;
+    });
+  } },
+  stored_bytes: { line: '3KiB', code: 'limit_reached', sentence: '3KiB bytes in storage', meet: async (server, client) => {
+    const session = await client.open();
+    await client.turn(session, 'word '.repeat(600), { sampling: { max_tokens: 2 } });
+    return { ...turn, session };
+  } },
+  outstanding_jobs: { line: '1', code: 'overloaded', sentence: '1 turns, replays, exports and imports under way', meet: async (server, client) => {
+    const [session, other] = [await client.open(), await client.open()];
+    await client.start(session, 'Tell me a story.', { sampling: story });
+    return { ...turn, session: other };
+  } },
+};
+
+for (const [limit, { line, code, sentence, meet }] of Object.entries(limits))
+  test(`${limit}: refused in each protocol's own form`, async (t) => {
+    const server = await start(t, `${limit}=${line}`);
+    const client = await server.connect({ token: ALICE });
+    const met = await meet(server, client);
+    const message = met?.type ? met : { type: 'session.open' };
+    const before = await server.limited(limit);
+    const [status, theirs, timed] = forms[code];
+    let refusals = 0;
+    for (const [name, ask] of Object.entries(protocols)) {
+      if (limit === 'connections' && name === 'parley.v1') continue; // limits.test.mjs
+      const seen = await ask(server, { client, message });
+      refusals++;
+      assert.equal(seen.message, `your limit is ${sentence}`, name);
+      assert.equal(seen.code, name === 'parley.v1' ? code : name.startsWith('OpenAI') ? theirs : undefined, name);
+      if (name !== 'parley.v1') assert.equal(seen.status, status, name);
+      if (timed) assert.ok(seen.retry_ms > 0, `${name}: ${seen.retry_ms} ms`);
+      else assert.equal(seen.retry_ms, undefined, name);
+    }
+    assert.ok((await server.limited(limit)) >= before + refusals, 'the metric counts each');
+  });
+
+test('a shutdown: what was accepted ends as ever, what comes then is refused in its own form', async (t) => {
+  const server = await start(t, '', ['--drain-timeout', '60']);
+  const client = await server.connect({ token: ALICE });
+  const session = await client.open();
+  const accepted = await client.start(session, 'Tell me a story.', { sampling: { max_tokens: 1500, ignore_eos: true } });
+  assert.equal(accepted.type, 'turn.accepted');
+  const [whole, tensors] = [chat(server, { max_tokens: 1500, logit_bias: {} }), infer(server, 1500)];
+  const streamed = await chat(server, { max_tokens: 1500, stream: true });
+  await until('four turns', async () => (await client.ask({ type: 'usage.get' })).usage.limits.outstanding_jobs.used === 4);
+  server.process.kill('SIGTERM');
+  await until('the drain', () => /draining|drain/.test(server.log));
+  const refused = await client.ask({ type: 'session.open' });
+  assert.equal(refused.code, 'shutting_down');
+  const done = await client.next((frame) => frame.type === 'turn.done');
+  assert.equal(done.usage.output_tokens, 1500);
+  const completion = await (await whole).json();
+  assert.ok(['stop', 'length'].includes(completion.choices[0].finish_reason));
+  const answer = await tensors;
+  assert.equal(answer.status, 200);
+  assert.ok((await answer.json()).outputs.find((one) => one.name === 'sequence_length').data[0] > 3);
+  assert.ok((await streamed.text()).trimEnd().endsWith('[DONE]'));
+  assert.deepEqual(await server.exited, { code: 0, signal: null });
+});
+
+// One owner's turns fill all places and the queue; they do not hold the end up beyond drain_timeout.
+test('a shutdown that cannot wait: within drain_timeout every request has an end that says so', async (t) => {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  const server = await start(t, 'running_turns=2', ['--drain-timeout', '1', '--db', db]);
+  const client = await server.connect({ token: ALICE });
+  const sessions = [];
+  for (let i = 0; i < 6; i++) { // two run, four wait for a place
+    sessions.push(await client.open());
+    assert.equal((await client.start(sessions[i], 'Tell me a story.', { sampling: story })).type, 'turn.accepted');
+  }
+  const requests = [chat(server, { max_tokens: 3000 }), infer(server, 3000), chat(server, { max_tokens: 3000, stream: true })];
+  await until('nine turns', async () => (await client.ask({ type: 'usage.get' })).usage.limits.outstanding_jobs.used === 9);
+  const begun = performance.now();
+  server.process.kill('SIGTERM');
+  assert.equal(await client.closed, 1001);
+  const [whole, tensors, streamed] = await Promise.all(requests);
+  assert.deepEqual([whole.status, (await whole.json()).error.code], [503, 'shutting_down']);
+  assert.deepEqual([tensors.status, await tensors.json()], [503, { error: 'the server is shutting down' }]);
+  assert.match(await streamed.text(), /shutting_down/);
+  assert.deepEqual(await server.exited, { code: 0, signal: null });
+  assert.ok(performance.now() - begun < 30000, `${performance.now() - begun} ms`); // 1 s, and 3 s for close handshakes
+  // Every accepted turn is on record, with what had been streamed of it.
+  const again = await start(t, '', ['--db', db]);
+  const reader = await again.connect({ token: ALICE });
+  for (const session of sessions) {
+    const { turns: [turn] } = await reader.ask({ type: 'session.get', session });
+    assert.deepEqual([turn.state, turn.finish_reason], ['done', 'interrupted']);
+    const streamedText = client.frames.filter((frame) => frame.type === 'turn.delta' && frame.session === session).map((frame) => frame.text).join('');
+    assert.ok(turn.text.startsWith(streamedText), session);
+  }
+});

@@ -1,0 +1,117 @@
+// An instance of several ranks: the same answers as one rank's, started by mpirun or by Parley itself; a rank or the leader that is
+// killed; sizes that do not fit.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { promisify } from 'node:util';
+import { Server, parley, patience, root, temporaryFolder, until } from './harness.mjs';
+import { run } from './run.mjs';
+
+const demo = 'configs/demo-model', llama = 'tests/fixtures/models/llama';
+const probe = await run(['generate', '--model', llama, '--device', 'cpu', '--ids', '5', '--max-tokens', '1', '--tensor-parallel', '2']);
+const skip = /built without MPI/.test(probe.stderr) && 'this parley was built without MPI';
+const mpirun = async (n, ...args) => {
+  const env = { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' };
+  return promisify(execFile)('mpirun', ['--oversubscribe', '-n', String(n), parley, ...args], { cwd: root, env, timeout: patience })
+    .then(({ stdout, stderr }) => ({ code: 0, stdout, stderr }), (error) => error);
+};
+const generate = ['generate', '--model', llama, '--device', 'cpu', '--ids', '5,6,7,8,9,10', '--max-tokens', '24', '--temperature', '0', '--json'];
+const sizes = (tp, pp = 1) => ['--tensor-parallel', String(tp), '--pipeline-parallel', String(pp)];
+/** What a process of one's own is, or null once it has ended (a zombie has). */
+const alive = (pid) => existsSync(`/proc/${pid}/stat`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+const ranksOf = (server) => [...server.log.matchAll(/engine\.rank rank=\d+ pid=(\d+)/g)].map((match) => Number(match[1]));
+const ended = (pids) => until(`the ranks ${pids} to end`, () => pids.every((pid) => !alive(pid)));
+const serve = (t, options = {}) => Server.start(t, { ...options, args: ['--device', 'cpu', '--threads', '1', ...sizes(2), ...(options.args ?? [])] });
+
+test('generate: the tokens of one rank, and the same bits however the ranks were started', { skip }, async () => {
+  const one = JSON.parse((await run(generate)).stdout);
+  for (const [tp, pp] of [[2, 1], [4, 1], [1, 2], [2, 2]]) {
+    const own = await run([...generate, ...sizes(tp, pp)]);
+    assert.equal(own.code, 0, own.stderr);
+    const several = JSON.parse(own.stdout);
+    assert.deepEqual(several.ids, one.ids);
+    several.logprobs.forEach((logprob, i) => assert.ok(Math.abs(logprob - one.logprobs[i]) < 1e-4));
+    if (tp === 1) assert.deepEqual(several.logprobs, one.logprobs); // whole layers: the same sums
+    else assert.notDeepEqual(several.logprobs, one.logprobs);
+    const job = await mpirun(tp * pp, ...generate, ...sizes(tp, pp));
+    assert.equal(job.code, 0, job.stderr);
+    assert.deepEqual(JSON.parse(job.stdout), several);
+  }
+});
+
+test('sizes that do not fit are refused with a sentence', { skip }, async (t) => {
+  const refused = async (why, args) => {
+    const result = await run([...generate, ...args]);
+    assert.equal(result.code, 1);
+    assert.match(result.stderr, why);
+  };
+  await refused(/4 heads do not divide by 3 tensor-parallel ranks/, sizes(3));
+  await refused(/3 layers cannot go to 4 pipeline ranks/, sizes(1, 4));
+  await refused(/No such file/, [...sizes(2), '--model', '/nonexistent']);
+  for (const [n, args, why] of [
+    [3, sizes(2), /3 ranks were started, but tensor_parallel 2 x pipeline_parallel 1 makes 2/],
+    [2, [], /2 ranks were started, but tensor_parallel 1 x pipeline_parallel 1 makes 1/],
+    [1, sizes(2), /1 ranks were started/],
+  ]) {
+    const result = await mpirun(n, ...generate, ...args);
+    assert.equal(result.code, 1, result.stderr);
+    assert.match(result.stderr, why);
+  }
+  const alone = await run(['rank']);
+  assert.equal(alone.code, 1);
+  assert.match(alone.stderr, /is started by another parley alone/);
+  const snapshots = await run(['serve', '--model', demo, '--device', 'cpu', '--db', path.join(temporaryFolder(t), 'x.db'), '--port', '0', ...sizes(2),
+    '--snapshot-dir', temporaryFolder(t)]);
+  assert.equal(snapshots.code, 1);
+  assert.match(snapshots.stderr, /several ranks writes no snapshots/);
+});
+
+test('serve: turns, a replay on as many ranks, and an end that leaves no process', { skip }, async (t) => {
+  const server = await serve(t);
+  const client = await server.connect();
+  const session = await client.open();
+  await client.turn(session, 'My name is Zora.', { sampling: { max_tokens: 12 } });
+  await client.turn(session, 'What is my name?', { sampling: { max_tokens: 12 } });
+  const pids = ranksOf(server);
+  assert.equal(pids.length, 2);
+  assert.equal(pids[0], server.process.pid);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+  await ended(pids);
+  const replay = await run(['replay', session, '--db', server.db, '--model', demo, '--device', 'cpu', ...sizes(2)]);
+  assert.equal(replay.code, 0, replay.stdout + replay.stderr);
+});
+
+test('serve: a killed rank ends the server with a sentence and status 75, and its sessions go on', { skip }, async (t) => {
+  const server = await serve(t);
+  const client = await server.connect();
+  const session = await client.open();
+  await client.turn(session, 'My name is Zora.', { sampling: { max_tokens: 8 } });
+  const pids = ranksOf(server);
+  process.kill(pids[1], 'SIGKILL'); // no turn runs: it is noticed all the same
+  assert.deepEqual(await server.exited, { code: 75, signal: null });
+  assert.match(server.log, new RegExp(`rank 1 of 2 \\(process ${pids[1]}\\) has ended`));
+  await ended(pids);
+  const again = await serve(t, { db: server.db });
+  const second = await again.connect();
+  await second.request({ type: 'session.attach', session });
+  await second.turn(session, 'What is my name?', { sampling: { max_tokens: 8 } });
+  process.kill(ranksOf(again)[1], 'SIGSTOP'); // it lives, and is silent: see the next test
+  process.kill(again.process.pid, 'SIGKILL');
+  process.kill(ranksOf(again)[1], 'SIGCONT');
+  await ended(ranksOf(again)); // the leader's end is theirs
+});
+
+test('serve: a rank that stays silent is given up at rank_timeout', { skip }, async (t) => {
+  const server = await serve(t, { args: ['--rank-timeout', '3'] });
+  const client = await server.connect();
+  const session = await client.open();
+  const pids = ranksOf(server);
+  process.kill(pids[1], 'SIGSTOP');
+  await client.start(session, 'Hello');
+  assert.deepEqual(await server.exited, { code: 75, signal: null });
+  assert.match(server.log, /a rank has not answered for 3 s/);
+  process.kill(pids[1], 'SIGCONT');
+  await ended(pids);
+});

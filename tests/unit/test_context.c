@@ -1,0 +1,97 @@
+// Which positions a turn's context outputs need, from where the cache may serve, and the sums.
+#include "engine/run/context.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+// cmocka.h needs the four above.
+#include <cmocka.h>
+
+enum { VOCAB = 3, WIDTH = 2 };
+
+static int32_t ids[] = {0, 1, 2, 1, 0};
+
+static struct engine_turn turn(int64_t n_input, bool logprob, bool embedding) {
+    struct engine_turn t = {.ids = ids, .n_ids = 5, .n_input = n_input};
+    t.sampling.context_logprob = logprob;
+    t.sampling.context_embedding = embedding;
+    return t;
+}
+
+static void nothing_is_asked(void **state) {
+    struct context_outputs c;
+    for (int i = 0; i < 2; i++) {
+        struct engine_turn t = turn(i == 0 ? 3 : 0, i == 1, i == 1); // or without an input
+        context_init(&c, &t);
+        assert_int_equal(context_reserve(&c, WIDTH, NULL), 0);
+        assert_false(context_waits(&c, t.n_ids));
+        assert_int_equal(context_usable(&c, &t, 5), 5);
+        assert_false(context_has_logprob(&c, t.n_ids));
+        assert_null(context_take_embedding(&c, t.n_ids));
+    }
+}
+
+// Positions come in any chunks, some of them twice where a pause has lost the cache.
+static void sums_each_position_once(void **state) {
+    struct engine_turn t = turn(3, true, true);
+    struct context_outputs c;
+    const float logits[VOCAB] = {0, 0, 0}, hidden[WIDTH] = {1, -2};
+    context_init(&c, &t);
+    assert_int_equal(context_reserve(&c, WIDTH, NULL), 0);
+    // The logits at position 1 are the first: they predict the input's first token, at 2.
+    assert_int_equal(context_usable(&c, &t, 5), 2);
+    for (int round = 0; round < 2; round++)
+        for (int64_t p = round == 0 ? 0 : 2; p < (round == 0 ? 4 : 5); p++) {
+            assert_int_equal(context_takes_logits(&c, &t, p), round == 0 && p >= 1);
+            assert_int_equal(context_takes_hidden(&c, &t, p), p == 4 || (round == 0 && p >= 2));
+            if (context_takes_logits(&c, &t, p))
+                assert_int_equal(context_add_logits(&c, &t, logits, VOCAB, NULL), 0);
+            if (context_takes_hidden(&c, &t, p)) context_add_hidden(&c, hidden);
+            if (round == 0 && p == 3) {
+                assert_true(context_waits(&c, 5) && context_has_logprob(&c, 5));
+                assert_null(context_take_embedding(&c, 5)); // not complete
+                assert_int_equal(context_usable(&c, &t, 5), 5);
+            }
+        }
+    assert_false(context_waits(&c, 5));
+    assert_true(c.logprob > -3.2959 && c.logprob < -3.2958); // 3 log(1/3)
+    double *sum = context_take_embedding(&c, 5);
+    assert_true(sum[0] == 3 && sum[1] == -6);
+    free(sum);
+    assert_null(c.embedding);
+}
+
+static void first_token_has_no_logprob(void **state) {
+    struct engine_turn t = turn(5, true, false);
+    struct context_outputs c;
+    context_init(&c, &t);
+    assert_int_equal(context_usable(&c, &t, 5), 1); // nothing from the cache
+    assert_true(context_takes_logits(&c, &t, 0));
+    assert_false(context_takes_hidden(&c, &t, 0));
+    t.n_ids = 1, t.n_input = 1;
+    context_init(&c, &t);
+    assert_false(context_waits(&c, 1));
+    assert_true(context_has_logprob(&c, 1) && c.logprob == 0);
+}
+
+static void broken_logits(void **state) {
+    struct engine_turn t = turn(5, true, false);
+    struct context_outputs c;
+    struct err err = {0};
+    const float logits[VOCAB] = {0, NAN, 0};
+    context_init(&c, &t);
+    assert_int_equal(context_add_logits(&c, &t, logits, VOCAB, &err), E_INTERNAL);
+    assert_true(err.code == E_INTERNAL && c.logprob == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_asked),
+        cmocka_unit_test(sums_each_position_once),
+        cmocka_unit_test(first_token_has_no_logprob),
+        cmocka_unit_test(broken_logits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,327 @@
+// Several engines behind one service: which model a session has, which instance its turns go to, and
+// where they go when that one is full, draining or gone.
+#include "tests/unit/sessions_fixture.h"
+
+#define A fake_engine(0)
+#define B fake_engine(1)
+#define C fake_engine(2)
+
+static struct instance *at(const char *name) {
+    return placement_find(sessions_placement(fx.ss), name);
+}
+
+static void add(const char *name, struct engine *e) {
+    struct err err = {0};
+    if (fx_add_instance(name, e, &err) < 0) fail_msg("%s", err.text);
+}
+
+// A second instance of the model, with the name "b"; the first one has none.
+static void setup_pair(void) {
+    fx_setup_memory();
+    add("b", B);
+}
+
+// And another model: "other", instance "c".
+static void other_model(void) {
+    fake_use(C);
+    fake.info.model_name = "other";
+    fake.info.fingerprint = "f-other";
+    fake.info.n_vocab = 500;
+}
+
+static int submitted(struct engine *e) {
+    fake_use(e);
+    return fake.n_submitted;
+}
+
+// One step of each engine.
+static void step_all(void) {
+    for (size_t i = 0; i < 3; i++) {
+        fake_use(fake_engine(i));
+        fx_step();
+    }
+}
+static void run_all(void) {
+    fx_settle();
+    for (int i = 0; i < 1000 && sessions_n_running(fx.ss); i++) {
+        clock_fake_advance(&fx.clock, 1000);
+        step_all();
+    }
+    fx_advance(30000);
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+}
+static void turn(const char *id, const char *text) {
+    fx_start(1, id, text);
+    run_all();
+}
+
+static void open_with(const char *id, const char *model) {
+    struct request r = fx_request(1, "open");
+    r.kind = REQUEST_OPEN;
+    r.session = id;
+    r.model = model;
+    r.sink_len = -1;
+    sessions_submit(fx.ss, &r);
+    fx_settle();
+}
+
+static void a_session_names_its_model(void **state) {
+    fx_setup_memory();
+    other_model();
+    add("c", C);
+    open_with("s", NULL);
+    open_with("t", "other");
+    open_with("u", "none");
+    fx_expect_error("invalid");
+    assert_string_equal(fx_last_answer()->message,
+                        "model: there is no 'none'; this server has 'fake', 'other'");
+    turn("s", "to the default");
+    assert_int_equal(submitted(A), 1);
+    assert_int_equal(submitted(C), 0);
+    turn("t", "to the other");
+    assert_int_equal(submitted(A), 1);
+    assert_int_equal(submitted(C), 1);
+    // An id that only the first model has.
+    const int32_t ids[] = {600};
+    fx_start_ids(1, "t", ids, 1);
+    fx_settle();
+    fx_expect_error("invalid");
+    fx_start_ids(1, "s", ids, 1);
+    run_all();
+    assert_int_equal(submitted(A), 2);
+    fx_teardown();
+}
+
+static void instances_of_a_model_are_equal(void **state) {
+    struct err err = {0};
+    struct instance_options o = {.name = "c", .engine = C, .sink_len = 4};
+    setup_pair();
+    fake_use(C);
+    fake.info.fingerprint = "f-2";
+    assert_int_equal(sessions_add_instance(fx.ss, &o, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "another model is called 'fake' already"));
+    fake.info.fingerprint = "f-1";
+    fake.info.kv_dtype = fakes[0].info.kv_dtype + 1;
+    assert_int_equal(sessions_add_instance(fx.ss, &o, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "would not compute"));
+    fake.info.kv_dtype = fakes[0].info.kv_dtype;
+    o.name = "b";
+    assert_int_equal(sessions_add_instance(fx.ss, &o, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "there is an instance 'b' already"));
+    o.name = "a/b";
+    assert_int_equal(sessions_add_instance(fx.ss, &o, &err), E_INVAL);
+    o.name = "c";
+    assert_int_equal(sessions_add_instance(fx.ss, &o, &err), 0);
+    fx_teardown();
+}
+
+static void turns_spread_and_sessions_stay(void **state) {
+    char id[8];
+    setup_pair();
+    for (int i = 0; i < 4; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1, id);
+        fx_start(1, id, "x");
+        fx_settle();
+    }
+    assert_int_equal(submitted(A), 2);
+    assert_int_equal(submitted(B), 2);
+    assert_int_equal(at("")->n_turns, 2);
+    run_all();
+    assert_int_equal(at("")->n_turns, 0);
+    assert_int_equal(at("b")->n_turns, 0);
+    for (int round = 0; round < 3; round++) turn("s1", "y"); // the second one went to b
+    assert_int_equal(submitted(B), 5);
+    assert_int_equal(submitted(A), 2);
+    assert_int_equal(at("b")->n_sessions, 2);
+    // Cold, it lives nowhere, and the events of its engine are counted there.
+    fx_advance(fx.o.max_sequence_idle_microseconds + 1);
+    assert_int_equal(at("")->n_sessions, 0);
+    assert_int_equal(at("b")->n_sessions, 0);
+    fake_use(B);
+    assert_int_equal(fake.n_released, 2);
+    fx_teardown();
+}
+
+static void equal_beginnings_meet(void **state) {
+    setup_pair();
+    struct request r = fx_request(1, "open");
+    const char *const ids[] = {"s", "t", "u"};
+    for (int i = 0; i < 3; i++) {
+        r.kind = REQUEST_OPEN;
+        r.session = ids[i];
+        r.system = "A system prompt that is longer than a block of sixteen tokens.";
+        r.sink_len = -1;
+        sessions_submit(fx.ss, &r);
+        fx_settle();
+        fx_start(1, ids[i], ids[i]);
+        fx_settle();
+    }
+    assert_int_equal(submitted(A), 3); // the blocks are shared there
+    assert_int_equal(submitted(B), 0);
+    fx_open_session(1, "v");
+    fx_start(1, "v", "x");
+    fx_settle();
+    assert_int_equal(submitted(B), 1);
+    run_all();
+    fx_teardown();
+}
+
+static void a_full_one_gives_way(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    turn("s", "x");
+    assert_int_equal(submitted(A), 1);
+    fake_use(A);
+    fake.submit_rc = E_BUSY;
+    fx_start(1, "s", "y");
+    run_all();
+    assert_int_equal(submitted(A), 1);
+    assert_int_equal(submitted(B), 1);
+    fake_use(A);
+    assert_int_equal(fake.n_released, 1); // what it had of the session
+    assert_ptr_equal(fx_session("s")->instance, at("b"));
+    fake.submit_rc = 0;
+    fx_teardown();
+}
+
+static void a_hot_home_hands_over(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    turn("s", "x");
+    at("")->n_turns += 7; // of 4 places
+    fx_start(1, "s", "y");
+    fx_settle();
+    assert_int_equal(submitted(A), 2); // it waits for its cache's sake
+    run_all();
+    at("")->n_turns++;
+    fx_start(1, "s", "z");
+    run_all();
+    assert_int_equal(submitted(A), 2);
+    assert_int_equal(submitted(B), 1);
+    at("")->n_turns -= 8;
+    fx_teardown();
+}
+
+static void a_draining_one_takes_no_turn(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    turn("s", "x");
+    at("")->state = INSTANCE_DRAINING;
+    turn("s", "y");
+    assert_int_equal(submitted(A), 1);
+    assert_int_equal(submitted(B), 1);
+    at("b")->state = INSTANCE_LOST;
+    fx_start(1, "s", "z");
+    fx_settle();
+    fx_expect_error("overloaded");
+    assert_true(fx_last_answer()->retry_after_ms > 0);
+    fx_teardown();
+}
+
+// Its sessions go on elsewhere, and it is asked no more.
+static void a_lost_device_gives_way(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    turn("s", "x");
+    assert_int_equal(submitted(A), 1);
+    fake.submit_rc = E_DEVICE;
+    turn("s", "y");
+    assert_int_equal(submitted(A), 1);
+    assert_int_equal(submitted(B), 1);
+    assert_int_equal(at("")->state, INSTANCE_LOST);
+    assert_string_equal(fx_follower(1, "s")->turns[1].finish, "eos");
+    fake_use(B);
+    fake.submit_rc = E_DEVICE;
+    fx_start(1, "s", "z");
+    fx_settle();
+    fx_expect_error("overloaded");
+    assert_true(fx_last_answer()->retry_after_ms > 0);
+    fake.submit_rc = 0;
+    fake_use(A);
+    fake.submit_rc = 0;
+    fx_teardown();
+}
+
+static void a_snapshot_draws_its_session(void **state) {
+    char lasting[SESSION_LASTING_BYTES];
+    setup_pair();
+    fx_open_session(1, "s");
+    fx_open_session(1, "t");
+    session_lasting_name(fx_session("t")->rec.owner, "t", lasting);
+    fake_use(B);
+    fake.files[0] = lasting;
+    turn("s", "x");
+    turn("t", "x");
+    assert_int_equal(submitted(A), 1);
+    assert_int_equal(submitted(B), 1);
+    fx_teardown();
+}
+
+static void a_fork_is_born_beside_its_cache(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    fx_open_session(1, "t");
+    fx_start(1, "s", "x");
+    fx_start(1, "t", "x");
+    run_all();
+    struct request r = fx_request(1, "fork");
+    r.kind = REQUEST_FORK;
+    r.session = "t";
+    r.turn = TURN_HEAD;
+    r.new_session = "u";
+    r.title = NULL;
+    sessions_submit(fx.ss, &r);
+    fx_settle();
+    fake_use(B);
+    assert_int_equal(fake.n_forked, 1);
+    assert_ptr_equal(fx_session("u")->instance, at("b"));
+    turn("u", "y");
+    assert_int_equal(submitted(B), 2);
+    fx_teardown();
+}
+
+// A restart places sessions by the model on record; one whose model is gone can be read.
+static void a_restart_places_sessions(void **state) {
+    fx_setup_file();
+    other_model();
+    add("c", C);
+    open_with("t", "other");
+    turn("t", "x");
+    fx_restart();
+    fx_attach(1, "t", 0);
+    fx_start(1, "t", "y");
+    fx_settle();
+    fx_expect_error("unsupported");
+    assert_string_equal(
+        fx_last_answer()->message,
+        "the session was made with another model ('other'); this server has 'fake'");
+    assert_int_equal(fx_get(2, "t")->n_turns, 1);
+    struct request r = fx_request(1, "replay");
+    ask_for(fx.ss, &r, REQUEST_REPLAY, "t", 0);
+    fx_settle();
+    fx_expect_error("unsupported");
+    other_model(); // it comes back
+    add("c", C);
+    turn("t", "y");
+    assert_int_equal(submitted(C), 1);
+    assert_int_equal(submitted(A), 0);
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_names_its_model),
+        cmocka_unit_test(instances_of_a_model_are_equal),
+        cmocka_unit_test(turns_spread_and_sessions_stay),
+        cmocka_unit_test(equal_beginnings_meet),
+        cmocka_unit_test(a_full_one_gives_way),
+        cmocka_unit_test(a_hot_home_hands_over),
+        cmocka_unit_test(a_draining_one_takes_no_turn),
+        cmocka_unit_test(a_lost_device_gives_way),
+        cmocka_unit_test(a_snapshot_draws_its_session),
+        cmocka_unit_test(a_fork_is_born_beside_its_cache),
+        cmocka_unit_test(a_restart_places_sessions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,16 @@
+// The manual pages and the completion of bash, written from the tables that --help prints.
+#pragma once
+#include <stdio.h>
+
+struct cli_command;
+struct config_table;
+
+// Commands that --help lists, in its order; NULL: no more.
+const struct cli_command *cli_listed(int i);
+// Rows of the same name in several commands with one meaning: those of a model and of sampling.
+// compute_dtype is not among them, because its default depends on the command.
+int documents_is_shared(const char *section, const char *name);
+
+void man_page(FILE *out);              // parley(1)
+void man_settings(FILE *out);          // parley.ini(5)
+void completion_bash_write(FILE *out); // for /usr/share/bash-completion/completions/parley

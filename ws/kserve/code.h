@@ -1,0 +1,22 @@
+// Why a request is refused, in no protocol's terms; each transport has a column.
+#pragma once
+#include "base/err.h"
+
+enum kserve_code {
+    KSERVE_OK,
+    KSERVE_INVALID,
+    KSERVE_NOT_FOUND,
+    KSERVE_LIMITED,     // a limit of its owner
+    KSERVE_UNAVAILABLE, // the server is full, ends, or has no memory: later it may work
+    KSERVE_CANCELLED,   // the client is gone
+    KSERVE_INTERNAL,
+    KSERVE_CODES
+};
+
+struct kserve_status {
+    int http, grpc;
+};
+extern const struct kserve_status kserve_statuses[KSERVE_CODES];
+
+enum kserve_code kserve_code_of_err(const struct err *err);      // of reading a request
+enum kserve_code kserve_code_of_session(const char *error_code); // of the session service

@@ -1,0 +1,81 @@
+// Tokens and rates of calls. See caller.h.
+#include "ws/kserve/grpc/caller.h"
+#include "ws/net/guest.h"
+#include "ws/net/peer.h"
+#include "ws/service.h"
+#include <grpc/support/alloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+// gRPC's words for what HTTP's statuses say.
+static struct rpc_refusal refusal_of(struct http_refusal h) {
+    static const struct {
+        int http, grpc;
+    } rows[] = {{401, GRPC_STATUS_UNAUTHENTICATED},
+                {403, GRPC_STATUS_PERMISSION_DENIED},
+                {429, GRPC_STATUS_RESOURCE_EXHAUSTED}};
+    int status = h.status ? GRPC_STATUS_UNAVAILABLE : GRPC_STATUS_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].http == h.status) status = rows[i].grpc;
+    return (struct rpc_refusal){status, h.message, h.retry_after_ms};
+}
+
+// gRPC calls a connection that it was given "fd:12". The call keeps the descriptor open.
+struct peer *caller_peer(const struct rpc *r) {
+    char *name = grpc_call_get_peer(r->call);
+    int fd = name && strncmp(name, "fd:", 3) == 0 ? atoi(name + 3) : -1;
+    gpr_free(name);
+    return guest_port_peer(r->port, fd);
+}
+
+static const char *bearer(const grpc_metadata_array *metadata, char header[AUTH_TOKEN_MAX + 16],
+                          size_t *len) {
+    for (size_t i = 0; i < metadata->count; i++) {
+        const grpc_metadata *m = &metadata->metadata[i];
+        size_t n = GRPC_SLICE_LENGTH(m->value);
+        if (grpc_slice_str_cmp(m->key, "authorization") != 0) continue;
+        if (n >= AUTH_TOKEN_MAX + 16) return NULL;
+        memcpy(header, GRPC_SLICE_START_PTR(m->value), n);
+        header[n] = '\0';
+        return auth_bearer(header, len);
+    }
+    return NULL;
+}
+
+static struct rpc_refusal take_rate(struct rpc *r, struct peer *p, double cost) {
+    struct net *n = p->net;
+    if (rate_take(&p->rate, &n->request_limit, cost, net_now_us())) return (struct rpc_refusal){0};
+    metric_add(n->metrics.http_limited, 1);
+    return (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many requests",
+                                rate_promise_ms(&p->rate, &n->request_limit, cost)};
+}
+
+struct rpc_refusal caller_admit(struct rpc *r, const grpc_metadata_array *metadata) {
+    char header[AUTH_TOKEN_MAX + 16];
+    size_t len = 0;
+    struct peer *p = caller_peer(r);
+    if (!p) return (struct rpc_refusal){GRPC_STATUS_CANCELLED, "the connection has ended", 0};
+    struct rpc_refusal no = take_rate(r, p, r->method->guarded ? NET_COST_WRITE : NET_COST_READ);
+    if (no.status || !r->method->guarded) return no;
+    const char *token = bearer(metadata, header, &len);
+    if (!token && auth_needs_token(p->net->auth))
+        return (struct rpc_refusal){GRPC_STATUS_UNAUTHENTICATED,
+                                    "this method needs a bearer token in 'authorization'", 0};
+    no = refusal_of(peer_authorise(p, token ? token : "", len));
+    if (!no.status) no = refusal_of(peer_take_request(p, 1));
+    if (!no.status) r->as = p->as;
+    return no;
+}
+
+struct rpc_refusal caller_take(struct rpc *r, size_t len) {
+    struct peer *p = caller_peer(r);
+    double cost = NET_COST_WRITE + (double)(len / NET_COST_BYTES);
+    if (!p) return (struct rpc_refusal){GRPC_STATUS_CANCELLED, "the connection has ended", 0};
+    struct rpc_refusal no = take_rate(r, p, cost);
+    if (!no.status) no = refusal_of(peer_take_owner_request(p->net, r->as.owner, 1));
+    return no;
+}
+
+bool caller_lost_token(struct rpc *r) {
+    return r->as.owner && !auth_again(r->service->net->auth, &r->as);
+}

@@ -1,0 +1,17 @@
+// Inferences over gRPC: ModelInfer, and the requests of a ModelStreamInfer, which run beside each other.
+// Net thread only, but for decoding.
+#pragma once
+#include "ws/kserve/grpc/rpc.h"
+
+// Members of rpc_method.
+void *exchange_decode(const struct service *s, const void *bytes, size_t len);
+void exchange_release(void *decoded);
+void exchange_handle(struct rpc *r, void *decoded);
+void exchange_gone(struct rpc *r);
+
+void *stream_decode(const struct service *s, const void *bytes, size_t len);
+void stream_handle(struct rpc *r, void *decoded);
+void stream_ended(struct rpc *r);
+void stream_writable(struct rpc *r);
+void stream_closing(struct rpc *r);
+void stream_gone(struct rpc *r);

@@ -1,0 +1,10 @@
+// Requests of ModelInfer and ModelStreamInfer, from their messages. Any thread.
+#pragma once
+#include "ws/kserve/infer_request.h"
+
+struct service;
+
+// Never fails but for memory (NULL): a request that is refused says so in its code. Outputs are wanted in
+// raw form, unless the parameter binary_data_output says otherwise.
+struct infer_request *infer_message_read(const struct service *s, enum infer_form form,
+                                         const void *bytes, size_t len);

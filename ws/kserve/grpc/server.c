@@ -1,0 +1,270 @@
+// The port of gRPC. See server.h.
+#include "ws/kserve/grpc/server.h"
+#include "base/log.h"
+#include "ws/kserve/grpc/caller.h"
+#include "ws/kserve/grpc/methods.h"
+#include "ws/net/guest.h"
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/log.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define ACCEPTS 32               // calls that gRPC may hand over before the net thread looks
+#define CALLS_MAX 4096           // of all connections
+#define STREAMS_MAX 128          // calls of one connection at once; HTTP/2 lets its others wait
+#define MEMORY_BYTES (48u << 20) // of all its connections, and 16 of the longest message
+#define TICK_MS 1000
+#define RECEIVE_US 10000000 // for a call's message, and a second more for each of these:
+#define RECEIVE_BYTES_PER_SECOND 4096
+
+struct accept { // a place for the next call
+    struct event event;
+    struct rpc_server *server;
+    grpc_call *call;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
+
+struct rpc_server {
+    struct service *service;
+    struct guest_port *port;
+    struct events events;
+    grpc_server *server;
+    grpc_server_credentials *credentials;
+    struct accept accepts[ACCEPTS];
+    struct event ended;
+    uv_timer_t tick;
+    struct rpc *rpcs;
+    int n_rpcs;
+    bool draining, has_ended;
+};
+
+// --- calls ---
+
+static void on_freed(struct rpc *r) {
+    struct rpc_server *g = r->server;
+    DL_DELETE(g->rpcs, r);
+    g->n_rpcs--;
+}
+
+static struct rpc *rpc_of(struct accept *a) {
+    struct rpc_server *g = a->server;
+    struct rpc *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    *r = (struct rpc){.server = g, .service = g->service, .port = g->port, .call = a->call};
+    r->method = method_find((const char *)GRPC_SLICE_START_PTR(a->details.method),
+                            GRPC_SLICE_LENGTH(a->details.method));
+    r->lane = ++g->service->net->last_peer;
+    r->freed = on_freed;
+    DL_APPEND(g->rpcs, r);
+    g->n_rpcs++;
+    return r;
+}
+
+static void take_call(struct accept *a) {
+    struct rpc *r = rpc_of(a);
+    struct rpc_refusal no = {0};
+    if (!r) {
+        grpc_call_cancel(a->call, NULL);
+        grpc_call_unref(a->call);
+        return;
+    }
+    if (!r->method)
+        no = (struct rpc_refusal){GRPC_STATUS_UNIMPLEMENTED, "this method is not served here", 0};
+    else if (r->server->n_rpcs > CALLS_MAX)
+        no = (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls are open", 1000};
+    else
+        no = caller_admit(r, &a->metadata);
+    rpc_start(r);
+    if (no.status)
+        rpc_refuse(r, no);
+    else
+        rpc_next(r);
+}
+
+static void next_call(struct accept *a);
+
+static void on_call(struct event *e, bool ok) {
+    struct accept *a = (struct accept *)e;
+    if (ok) take_call(a);
+    grpc_call_details_destroy(&a->details);
+    grpc_metadata_array_destroy(&a->metadata);
+    if (ok && !a->server->draining) next_call(a);
+}
+
+static void next_call(struct accept *a) {
+    struct rpc_server *g = a->server;
+    a->event.done = on_call;
+    grpc_call_details_init(&a->details);
+    grpc_metadata_array_init(&a->metadata);
+    grpc_call_error rc = grpc_server_request_call(g->server, &a->call, &a->details, &a->metadata,
+                                                  g->events.queue, g->events.queue, &a->event);
+    if (rc != GRPC_CALL_OK)
+        log_error("grpc.request_call", "error=\"%s\"", grpc_call_error_to_string(rc));
+}
+
+// --- connections ---
+
+static void on_connection(void *ctx, int fd) {
+    struct rpc_server *g = ctx;
+    grpc_server_add_channel_from_fd(g->server, fd, g->credentials);
+}
+
+// What a client owes: to read what was sent, to send the message of its call.
+static void check_call(struct rpc_server *g, struct rpc *r, int64_t now_us) {
+    const struct serve_config *c = g->service->config;
+    int64_t receive_us =
+        RECEIVE_US + c->max_message_bytes * INT64_C(1000000) / RECEIVE_BYTES_PER_SECOND;
+    if (r->out_us && now_us - r->out_us > (int64_t)(c->slow_reader_timeout * 1e6)) {
+        metric_add(g->service->metrics.slow_readers, 1);
+        rpc_cancel(r, GRPC_STATUS_UNAVAILABLE, "the client reads too slowly");
+    } else if (r->read_us && !r->method->streams && now_us - r->read_us > receive_us) {
+        rpc_cancel(r, GRPC_STATUS_DEADLINE_EXCEEDED, "the call's message did not come");
+    }
+}
+
+static void on_tick(uv_timer_t *handle) {
+    struct rpc_server *g = handle->data;
+    struct rpc *r;
+    int64_t now_us = net_now_us();
+    DL_FOREACH(g->rpcs, r) check_call(g, r, now_us);
+}
+
+void rpc_server_reloaded(struct rpc_server *g) {
+    struct rpc *r, *next;
+    if (!g) return;
+    bool cancels = g->service->config->on_token_removed == SERVE_TOKEN_CANCEL;
+    DL_FOREACH_SAFE(g->rpcs, r, next) {
+        if (!caller_lost_token(r)) continue;
+        if (cancels)
+            rpc_cancel(r, GRPC_STATUS_UNAUTHENTICATED, "the token was removed");
+        else if (r->state == RPC_OPEN && r->method->streams)
+            r->method->closing(r);
+    }
+}
+
+// --- the end ---
+
+static void on_ended(struct event *e, bool ok) {
+    struct rpc_server *g = (struct rpc_server *)((char *)e - offsetof(struct rpc_server, ended));
+    g->has_ended = true;
+}
+
+void rpc_server_drain(struct rpc_server *g) {
+    struct rpc *r, *next;
+    if (!g || g->draining) return;
+    g->draining = true;
+    guest_port_stop_listening(g->port);
+    g->ended.done = on_ended;
+    grpc_server_shutdown_and_notify(g->server, g->events.queue, &g->ended);
+    DL_FOREACH_SAFE(g->rpcs, r, next)
+    if (r->state == RPC_OPEN && r->method && r->method->streams) r->method->closing(r);
+}
+
+bool rpc_server_is_idle(const struct rpc_server *g) {
+    return !g || g->n_rpcs == 0;
+}
+
+void rpc_server_stop(struct rpc_server *g) {
+    if (!g) return;
+    uv_timer_stop(&g->tick);
+    rpc_server_drain(g);
+    grpc_server_cancel_all_calls(g->server);
+    while (!g->has_ended || g->n_rpcs > 0) events_take(&g->events, true);
+    guest_port_close(g->port);
+    g->port = NULL;
+    grpc_server_destroy(g->server);
+    g->server = NULL;
+    events_stop(&g->events);
+}
+
+void rpc_server_close(struct rpc_server *g) {
+    if (!g) return;
+    if (g->server) rpc_server_stop(g); // it was never started
+    grpc_server_credentials_release(g->credentials);
+    events_release(&g->events);
+    grpc_shutdown_blocking();
+    free(g);
+}
+
+// --- the beginning ---
+
+static void on_log(gpr_log_func_args *args) {
+    char quoted[1200];
+    log_debug("grpc.log", "message=%s", log_quote(quoted, sizeof quoted, args->message));
+}
+
+static grpc_arg number(const char *key, int64_t value) {
+    int capped = value > INT32_MAX ? INT32_MAX : (int)value;
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = capped};
+}
+
+// A message that says it is compressed is refused: it could unpack to a thousand times its length.
+static void create_server(struct rpc_server *g) {
+    const struct serve_config *c = g->service->config;
+    grpc_resource_quota *memory = grpc_resource_quota_create("parley");
+    grpc_resource_quota_resize(memory, MEMORY_BYTES + (size_t)c->max_message_bytes * 16);
+    grpc_arg args[] = {
+        {.type = GRPC_ARG_POINTER,
+         .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
+         .value.pointer = {memory, grpc_resource_quota_arg_vtable()}},
+        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, c->max_message_bytes),
+        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_MAX),
+        number(GRPC_ARG_KEEPALIVE_TIME_MS, (int64_t)(c->ping_interval * 1000)),
+        number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, (int64_t)(c->ping_interval * 1000)),
+        number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
+    };
+    grpc_channel_args all = {sizeof args / sizeof *args, args};
+    g->server = grpc_server_create(&all, NULL);
+    grpc_resource_quota_unref(memory);
+    g->credentials = grpc_insecure_server_credentials_create(); // TLS ends before it (tunnel.h)
+    grpc_server_register_completion_queue(g->server, g->events.queue, NULL);
+}
+
+int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err) {
+    int rc;
+    struct net *n = s->net;
+    *out = NULL;
+    if (s->config->grpc_port < 0) return 0;
+    struct rpc_server *g = calloc(1, sizeof *g);
+    if (!g) return err_set(err, E_NOMEM, "no memory for the port of gRPC");
+    g->service = s;
+    TRY_GOTO(no_port,
+             guest_port_open(&g->port, n, (int)s->config->grpc_port, on_connection, g, err));
+    gpr_set_log_function(on_log);
+    grpc_init();
+    TRY_GOTO(no_events, events_open(&g->events, &n->loop, err));
+    create_server(g);
+    uv_timer_init(&n->loop, &g->tick);
+    g->tick.data = g;
+    grpc_server_start(g->server);
+    for (int i = 0; i < ACCEPTS; i++) g->accepts[i].server = g;
+    *out = g;
+    return 0;
+
+no_events:
+    events_release(&g->events);
+    grpc_shutdown_blocking();
+    guest_port_close(g->port);
+no_port:
+    free(g);
+    return rc;
+}
+
+int rpc_server_start(struct rpc_server *g, struct err *err) {
+    if (!g) return 0;
+    for (int i = 0; i < ACCEPTS; i++) next_call(&g->accepts[i]);
+    uv_timer_start(&g->tick, on_tick, TICK_MS, TICK_MS);
+    return guest_port_start(g->port, err);
+}
+
+int rpc_server_port(const struct rpc_server *g) {
+    return g ? guest_port_number(g->port) : 0;
+}
+
+const char *rpc_server_version(void) {
+    return grpc_version_string();
+}

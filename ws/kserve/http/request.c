@@ -1,0 +1,153 @@
+// From bodies to requests. See request.h.
+#include "ws/kserve/http/request.h"
+#include "base/json.h"
+#include "base/json_raw.h"
+#include "ws/kserve/http/tensor_json.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reading {
+    struct infer_request *r;
+    const struct kserve_source *source;
+    const cJSON *json;
+    size_t json_len;
+};
+
+// --- parameters ---
+
+// A number as it was written: a 64-bit one is not exact as a double.
+static struct infer_value value_of(const cJSON *json, const char *raw, size_t len) {
+    struct infer_value v = {.kind = VALUE_OTHER};
+    char digits[24], *end = NULL;
+    if (cJSON_IsBool(json)) {
+        v.kind = VALUE_BOOL;
+        v.flag = cJSON_IsTrue(json);
+    } else if (cJSON_IsString(json)) {
+        v.kind = VALUE_STRING;
+        v.text = json->valuestring;
+        v.len = strlen(json->valuestring);
+    } else if (raw && len < 21 && strspn(raw, "0123456789") >= len) {
+        memcpy(digits, raw, len);
+        digits[len] = '\0';
+        errno = 0;
+        v.integer = strtoull(digits, &end, 10);
+        if (errno == 0) v.kind = VALUE_INTEGER;
+    }
+    return v;
+}
+
+static int read_parameters(const struct reading *g, struct err *err) {
+    const cJSON *parameters, *p;
+    const char *id = NULL, *name;
+    size_t len;
+    TRY(json_get_string(g->json, "id", &id, err));
+    if (id && !(g->r->id = strdup(id))) return err_set(err, E_NOMEM, "the server is out of memory");
+    int rc = json_get_object(g->json, "parameters", &parameters, err);
+    if (rc != JSON_PRESENT) return rc;
+    const char *text = json_raw_value(g->source->body, "parameters", &len);
+    cJSON_ArrayForEach(p, parameters) {
+        struct infer_value none = {.kind = VALUE_OTHER}; // refuses names that are reserved
+        if (strncmp(p->string, "triton_", 7) == 0)
+            TRY(infer_request_set(g->r, p->string, &none, err));
+    }
+    for (size_t i = 0; (name = infer_parameter(i)); i++) {
+        const cJSON *json = cJSON_GetObjectItemCaseSensitive(parameters, name);
+        if (!json || cJSON_IsNull(json)) continue;
+        const char *raw = text ? json_raw_value(text, name, &len) : NULL;
+        struct infer_value v = value_of(json, raw, len);
+        TRY(infer_request_set(g->r, name, &v, err));
+    }
+    return 0;
+}
+
+// --- infer ---
+
+static int read_wanted(const struct reading *g, struct infer_wanted *wanted, size_t *n,
+                       struct err *err) {
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(g->json, "outputs"), *item;
+    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(g->json, "parameters");
+    bool all_binary = false;
+    TRY(json_get_bool(parameters, "binary_data_output", &all_binary, err));
+    if (all_binary) g->r->binary = UINT_MAX;
+    *n = 0;
+    cJSON_ArrayForEach(item, list) {
+        if (*n == TENSOR_MAX_INPUTS)
+            return err_set(err, E_INVAL, "there are more than %d outputs", TENSOR_MAX_INPUTS);
+        struct infer_wanted *w = &wanted[(*n)++];
+        w->name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "name"));
+        w->binary = all_binary;
+        TRY(json_get_bool(cJSON_GetObjectItemCaseSensitive(item, "parameters"), "binary_data",
+                          &w->binary, err));
+    }
+    return 0;
+}
+
+static int read_infer(const struct reading *g, struct err *err) {
+    const struct kserve_source *s = g->source;
+    struct infer_wanted wanted[TENSOR_MAX_INPUTS];
+    struct tensors inputs = {0};
+    size_t n = 0;
+    int rc = read_wanted(g, wanted, &n, err);
+    if (rc == 0)
+        rc = tensors_read(&inputs, g->json, s->body, s->body + g->json_len, s->len - g->json_len,
+                          err);
+    if (rc == 0) rc = infer_request_tensors(g->r, &inputs, wanted, n, err);
+    tensors_release(&inputs);
+    return rc;
+}
+
+// --- generate ---
+
+// {"text_input":"...","parameters":{...}}: parameters have the names of parley.v1; other members of
+// the request are taken as parameters too.
+static int read_generate(const struct reading *g, struct err *err) {
+    const char *text = NULL;
+    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(g->json, "parameters");
+    int32_t n_vocab = g->r->served->info->n_vocab;
+    TRY(json_get_string(g->json, "text_input", &text, err));
+    if (!text || !*text) return err_set(err, E_INVAL, "text_input is missing or empty");
+    TRY(infer_request_text(g->r, text, err));
+    TRY(sampling_json_read(&g->r->rows->sampling, g->json, n_vocab, err));
+    if (!cJSON_IsObject(parameters)) return 0;
+    return sampling_json_read(&g->r->rows->sampling, parameters, n_vocab, err);
+}
+
+// --- the whole ---
+
+static int split_body(const struct kserve_source *source, size_t *json_len, struct err *err) {
+    const char *text = source->header_len;
+    char *end = NULL;
+    *json_len = source->len;
+    if (!*text) return 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || n > source->len)
+        return err_set(err, E_INVAL,
+                       "Inference-Header-Content-Length must be a number of at most %zu",
+                       source->len);
+    *json_len = (size_t)n;
+    return 0;
+}
+
+static int read_all(struct reading *g, struct err *err) {
+    struct json_limits limits = json_limits_message;
+    limits.max_bytes = g->source->max_bytes;
+    TRY(split_body(g->source, &g->json_len, err));
+    cJSON *json = json_parse(g->source->body, g->json_len, &limits, err);
+    if (!json) return err->code;
+    g->json = json;
+    int rc = cJSON_IsObject(json) ? read_parameters(g, err)
+                                  : err_set(err, E_INVAL, "the request must be a JSON object");
+    if (rc == 0) rc = g->source->form == FORM_TENSORS ? read_infer(g, err) : read_generate(g, err);
+    cJSON_Delete(json);
+    return rc;
+}
+
+struct infer_request *kserve_request_read(const struct kserve_source *source) {
+    struct infer_request *r =
+        infer_request_new(source->form, source->model, source->name, source->served);
+    struct reading g = {.r = r, .source = source};
+    if (r && read_all(&g, &r->err) < 0) r->code = kserve_code_of_err(&r->err);
+    return r;
+}

@@ -1,0 +1,16 @@
+// Requests of KServe over HTTP, from their bodies. Any thread.
+#pragma once
+#include "ws/kserve/infer_request.h"
+
+// Where a request was sent to, and its body.
+struct kserve_source {
+    enum infer_form form;
+    enum infer_model model;
+    const char *name;
+    const struct served_model *served; // its hold is the request's, unless that is NULL
+    const char *body, *header_len; // header_len: Inference-Header-Content-Length, "": all is JSON
+    size_t len, max_bytes;
+};
+
+// Never fails but for memory (NULL): a request that is refused says so in its code.
+struct infer_request *kserve_request_read(const struct kserve_source *source);

@@ -1,0 +1,25 @@
+// KServe v2 over HTTP: its routes, for server.c's table. user is the struct service.
+#pragma once
+#include "ws/kserve/http/reply.h"
+
+void kserve_live(void *user, struct http *h);
+void kserve_ready(void *user, struct http *h);
+void kserve_server(void *user, struct http *h);
+void kserve_model(void *user, struct http *h);
+void *kserve_decode(void *user, const struct http_payload *p);
+void kserve_release(void *decoded);
+void kserve_infer(void *user, struct http *h);
+
+#define KSERVE_GET(route, is_guarded, handler)                                                     \
+    {                                                                                              \
+        .path = route, .methods = HTTP_METHOD(HTTP_GET), .guarded = is_guarded,                    \
+        .write_error = kserve_write_error, .handle = handler                                       \
+    }
+#define KSERVE_ROUTES                                                                              \
+    KSERVE_GET("/v2/health/live", false, kserve_live),                                             \
+        KSERVE_GET("/v2/health/ready", false, kserve_ready),                                       \
+        KSERVE_GET("/v2", true, kserve_server), KSERVE_GET("/v2/models/*", true, kserve_model), {  \
+        .path = "/v2/models/*", .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                \
+        .max_body = HTTP_BODY_AS_MESSAGES, .handle = kserve_infer, .decode = kserve_decode,        \
+        .release = kserve_release, .write_error = kserve_write_error                               \
+    }

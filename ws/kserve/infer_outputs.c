@@ -1,0 +1,185 @@
+// The table of outputs. See infer_outputs.h.
+#include "ws/kserve/infer_outputs.h"
+#include "ws/kserve/text_models.h"
+#include "ws/service.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define IDS (1u << MODEL_IDS)
+#define TEXT (1u << MODEL_TEXT)
+#define BOTH (IDS | TEXT)
+#define ENCODE (1u << MODEL_ENCODE)
+#define DECODE (1u << MODEL_DECODE)
+
+#define FILL(name)                                                                                 \
+    static int name(const struct infer *i, size_t row, size_t width, struct tensor_out *t,         \
+                    struct err *err)
+
+// Tokens of a row, and of these the new ones, as far as i->step.
+static size_t n_ids_of(const struct infer *i, size_t row) {
+    const struct infer_turn *t = &i->turns[row];
+    size_t before = (size_t)t->n_before + i->request->rows[row].n_ids;
+    return t->n_ids > before && t->n_ids - before > i->step ? before + i->step : t->n_ids;
+}
+
+// Of the first n tokens of a row, those that are virtual. Outputs leave them out.
+static size_t n_virtual_of(const struct infer *i, size_t row, size_t n) {
+    const struct infer_turn *t = &i->turns[row];
+    size_t count = 0;
+    for (size_t at = 0; at < n && at < t->n_ids; at++) count += prompt_is_virtual(t->ids[at]);
+    return count;
+}
+
+static size_t n_shown_of(const struct infer *i, size_t row) {
+    size_t n = n_ids_of(i, row);
+    return n - n_virtual_of(i, row, n);
+}
+
+static size_t n_logprobs_of(const struct infer *i, size_t row) {
+    size_t n = i->turns[row].n_logprobs;
+    return n > i->step ? i->step : n;
+}
+
+// A row is padded with its end token.
+FILL(fill_ids) {
+    const struct infer_turn *turn = &i->turns[row];
+    size_t n_ids = n_ids_of(i, row);
+    const struct engine_info *info = i->request->served->info;
+    int32_t end_id = i->request->rows[row].sampling.params.end_id;
+    int64_t padding = end_id >= 0 ? end_id : info->n_eos ? info->eos_ids[0] : 0;
+    size_t to = 0;
+    for (size_t at = 0; at < n_ids && to < width; at++)
+        if (!prompt_is_virtual(turn->ids[at])) t->ints[row * width + to++] = turn->ids[at];
+    while (to < width) t->ints[row * width + to++] = padding;
+    return 0;
+}
+
+FILL(fill_sequence_length) {
+    t->ints[row] = (int64_t)n_shown_of(i, row);
+    return 0;
+}
+
+FILL(fill_input_lengths) {
+    const struct infer_row *r = &i->request->rows[row];
+    t->ints[row] = (int64_t)(r->n_ids - r->n_virtual);
+    return 0;
+}
+
+FILL(fill_cum_log_probs) {
+    const struct infer_turn *turn = &i->turns[row];
+    double sum = turn->context_logprob; // 0 unless asked for
+    for (size_t n = 0; n < n_logprobs_of(i, row); n++) sum += (double)turn->logprobs[n];
+    t->floats[row] = (float)sum;
+    return 0;
+}
+
+FILL(fill_log_probs) {
+    const struct infer_turn *turn = &i->turns[row];
+    for (size_t at = 0; at < width && at < n_logprobs_of(i, row); at++)
+        t->floats[row * width + at] = turn->logprobs[at];
+    return 0;
+}
+
+FILL(fill_context_embeddings) {
+    const float *embedding = i->turns[row].embedding;
+    if (embedding) memcpy(t->floats + row * width, embedding, width * sizeof *embedding);
+    return 0;
+}
+
+FILL(fill_text) {
+    struct buf *b = &t->text_bufs[row];
+    size_t n = n_ids_of(i, row);
+    int32_t *ids = malloc((n + 1) * sizeof *ids); // decoding changes them
+    buf_init(b, INFER_TEXT_BYTES);
+    if (!ids) return E_NOMEM;
+    size_t shown = 0;
+    for (size_t at = 0; at < n; at++)
+        if (!prompt_is_virtual(i->turns[row].ids[at])) ids[shown++] = i->turns[row].ids[at];
+    int rc = text_model_decode(i->request->served->engine, ids, shown, b, err);
+    free(ids);
+    t->texts[row] = (struct tensor_text){buf_z(b), b->len};
+    return rc;
+}
+
+// Rows without fill() are those of text_models.c.
+const struct infer_output_row infer_outputs[INFER_OUTPUTS] = {
+#define ROW(name, type, n_dims, models, width, has_beams, fill)                                    \
+    { {name, type, n_dims, {-1, -1}, false, models}, width, has_beams, fill, MADE_ALWAYS }
+#define FLOATS(name, n_dims, width, fill, when)                                                    \
+    { {name, TENSOR_FP32, n_dims, {-1, -1}, false, BOTH}, width, true, fill, when }
+    [OUTPUT_IDS] = ROW("output_ids", TENSOR_UINT32, 2, IDS, WIDTH_LOG, true, fill_ids),
+    [OUTPUT_SEQUENCE_LENGTH] =
+        ROW("sequence_length", TENSOR_UINT32, 1, BOTH, WIDTH_NONE, true, fill_sequence_length),
+    [OUTPUT_RESPONSE_INPUT_LENGTHS] =
+        ROW("response_input_lengths", TENSOR_INT32, 1, IDS, WIDTH_NONE, true, fill_input_lengths),
+    [OUTPUT_CUM_LOG_PROBS] =
+        FLOATS("cum_log_probs", 1, WIDTH_NONE, fill_cum_log_probs, MADE_WITH_LOG_PROBS),
+    [OUTPUT_LOG_PROBS] =
+        FLOATS("output_log_probs", 2, WIDTH_ANSWER, fill_log_probs, MADE_WITH_LOG_PROBS),
+    [OUTPUT_CONTEXT_EMBEDDINGS] = FLOATS("context_embeddings", 2, WIDTH_HIDDEN,
+                                         fill_context_embeddings, MADE_WITH_EMBEDDINGS),
+    [OUTPUT_TEXT] = ROW("OUTPUT_0", TENSOR_BYTES, 1, TEXT, WIDTH_NONE, false, fill_text),
+    [OUTPUT_ENCODED] = {.field = {"INPUT_ID", TENSOR_UINT32, 1, {-1}, false, ENCODE}},
+    [OUTPUT_ENCODED_LEN] = {.field = {"REQUEST_INPUT_LEN", TENSOR_UINT32, 1, {1}, false, ENCODE}},
+    [OUTPUT_BAD_WORDS] = {.field = {"BAD_WORDS_IDS", TENSOR_INT32, 2, {2, -1}, false, ENCODE}},
+    [OUTPUT_STOP_WORDS] = {.field = {"STOP_WORDS_IDS", TENSOR_INT32, 2, {2, -1}, false, ENCODE}},
+    [OUTPUT_OUTPUT_LEN] = {.field = {"REQUEST_OUTPUT_LEN", TENSOR_UINT32, 1, {-1}, false, ENCODE}},
+    [OUTPUT_DECODED] = {.field = {"OUTPUT", TENSOR_BYTES, 1, {-1}, false, DECODE}},
+#undef FLOATS
+#undef ROW
+};
+
+int infer_output_find(const char *name, enum infer_model model) {
+    for (int o = 0; name && o < INFER_OUTPUTS; o++)
+        if (infer_outputs[o].field.models & 1u << model &&
+            strcmp(infer_outputs[o].field.name, name) == 0)
+            return o;
+    return -1;
+}
+
+// --- tensors ---
+
+static size_t log_width(const struct infer *i) {
+    size_t before = 0;
+    for (size_t row = 0; row < i->request->n_rows; row++) {
+        size_t n = (size_t)i->turns[row].n_before;
+        n -= n_virtual_of(i, row, n);
+        if (n > before) before = n;
+    }
+    return before + i->request->width + i->request->max_output;
+}
+
+// [rows, beams, width], [rows, beams], of text [rows]; with the pseudo batch dimension in front.
+static size_t set_shape(const struct infer *i, const struct infer_output_row *o,
+                        struct tensor_out *t) {
+    size_t width = o->width == WIDTH_LOG      ? log_width(i)
+                   : o->width == WIDTH_ANSWER ? i->request->max_output
+                   : o->width == WIDTH_HIDDEN ? (size_t)i->request->served->info->width
+                                              : 1;
+    if (i->request->outer_dim) tensor_out_add_dim(t, 1);
+    tensor_out_add_dim(t, (int64_t)i->request->n_rows);
+    if (o->has_beams) tensor_out_add_dim(t, 1);
+    if (o->width != WIDTH_NONE) tensor_out_add_dim(t, (int64_t)width);
+    return width;
+}
+
+static int make(const struct infer *i, enum infer_output what, struct tensors_out *out,
+                struct err *err) {
+    const struct infer_output_row *o = &infer_outputs[what];
+    struct tensor_out t = {.name = o->field.name,
+                           .type = o->field.type,
+                           .binary = (i->request->binary & 1u << what) != 0};
+    size_t width = set_shape(i, o, &t);
+    int rc = tensor_out_allocate(&t);
+    for (size_t row = 0; rc == 0 && row < i->request->n_rows; row++)
+        rc = o->fill(i, row, width, &t, err);
+    if (rc == 0) rc = tensors_out_take(out, &t);
+    tensor_out_release(&t);
+    return rc;
+}
+
+int infer_outputs_make(const struct infer *i, struct tensors_out *out, struct err *err) {
+    for (int o = 0; o < INFER_OUTPUTS; o++)
+        if (i->request->outputs & 1u << o) TRY(make(i, (enum infer_output)o, out, err));
+    return 0;
+}

@@ -1,0 +1,34 @@
+// The outputs of all models, one row of a table each: what metadata says of it, its shape, and how a
+// row of the batch is filled in from its turn. Any thread for the table; the net thread for turns.
+#pragma once
+#include "ws/kserve/infer.h"
+
+#define INFER_TEXT_BYTES (64 << 20) // of a whole text
+
+enum infer_width { // the last dimension
+    WIDTH_NONE,    // there is none: one element for each row
+    WIDTH_LOG,     // the longest possible row: what was before, input and answer
+    WIDTH_ANSWER,  // the longest request_output_len
+    WIDTH_HIDDEN,  // engine_info.width
+};
+enum infer_made_when { // where the client names no output
+    MADE_ALWAYS,
+    MADE_WITH_LOG_PROBS,  // with is_return_log_probs
+    MADE_WITH_EMBEDDINGS, // with is_return_context_embeddings
+};
+struct infer_output_row {
+    struct infer_field field;
+    enum infer_width width;
+    bool has_beams; // a dimension of beams behind the rows
+    // Fills in row's elements, (width) from row * width on. Memory is there, all zero. NULL: an output
+    // of the models that compute nothing (text_models.h).
+    int (*fill)(const struct infer *i, size_t row, size_t width, struct tensor_out *t,
+                struct err *err);
+    enum infer_made_when when;
+};
+extern const struct infer_output_row infer_outputs[INFER_OUTPUTS];
+int infer_output_find(const char *name,
+                      enum infer_model model); // -1: the model has none; NULL is fine
+
+// All that i->request wants, as far as its turns have come. E_NOMEM, or of the text's decoding.
+int infer_outputs_make(const struct infer *i, struct tensors_out *out, struct err *err);
