@@ -339,6 +339,8 @@ const struct jinja_builtin jinja_filters[] = {
     {"escape", f_escape, "value", 1},
     {"float", f_float, "value default", 1},
     {"format", f_format, "value *", 1},
+    {"from_json", jinja_from_json, "s", 1},
+    {"fromjson", jinja_from_json, "s", 1},
     {"indent", f_indent, "s width first blank", 1},
     {"int", f_int, "value default base", 1},
     {"length", f_length, "value", 1},

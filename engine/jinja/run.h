@@ -107,6 +107,8 @@ int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_strin
 bool jinja_want_bool(const struct jinja_value *v, bool absent);
 int jinja_to_json(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,
                   struct jinja_value *out); // the filter tojson
+int jinja_from_json(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,
+                    struct jinja_value *out); // the filter from_json
 // The head of a built-in.
 #define JINJA_FN(name)                                                                             \
     static int name(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,  \

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_NESTING 64 // of lists and dicts: bounds the recursion through values
-
 struct jinja_value jinja_z(const char *zstring) {
     return jinja_str((struct jinja_string){.s = zstring, .len = strlen(zstring)});
 }
@@ -101,8 +99,8 @@ int jinja_dict_new(struct jinja_run *r, struct jinja_value *out) {
 static int nest(struct jinja_run *r, int *depth, const struct jinja_value *v) {
     int inner = jinja_is_sequence(v) ? v->list->depth : v->kind == JINJA_DICT ? v->dict->depth : -1;
     if (inner + 1 > *depth) *depth = inner + 1;
-    if (*depth <= MAX_NESTING) return 0;
-    return jinja_fail(r, E_LIMIT, "lists inside one another deeper than %d", MAX_NESTING);
+    if (*depth <= JINJA_MAX_NESTING) return 0;
+    return jinja_fail(r, E_LIMIT, "lists inside one another deeper than %d", JINJA_MAX_NESTING);
 }
 
 // Room for one more of `size` bytes.

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// Lists and dicts nest no deeper: bounds the recursion through values.
+enum { JINJA_MAX_NESTING = 64 };
+
 struct jinja_run;
 struct jinja_scope;
 struct jinja_node;
