@@ -1,0 +1,163 @@
+// A completion: one answer (or n of them) to a conversation, in terms that no protocol owns. The
+// stateless protocols (chat completions, responses, messages) read their JSON into a
+// completion_request, pull completion_events, and write them in their own form. Behind it: the session
+// that the conversation continues is found, only what is new is computed, and the model's text is split
+// into thinking, text and tool calls.
+//
+// A conversation is an array of messages in the form of chat templates, which is also that of chat
+// completions:
+//   {"role":"system|user|assistant|tool", "content":"text" or null,
+//    "reasoning_content":"...",                    assistant; what it thought, may be missing
+//    "tool_calls":[{"id":"..","type":"function","function":{"name":"..","arguments":<object or JSON text>}}],
+//    "tool_call_id":"..", "name":".."}             tool
+// Further members of a message are ignored. System messages may stand anywhere. Messages of the
+// assistant that follow each other are one (joined by completion_check): protocols with items may add
+// one for each item.
+//
+// Threads: completion_check and completion_count's work run on any thread, all else on the net thread.
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include "sessions/sessions.h"
+
+struct completion;
+struct service;
+
+enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED, TOOLS_NAMED };
+enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF };
+
+struct completion_request {
+    const struct served_model *served; // held: service_hold_model(); dropped with the request
+    cJSON *messages;                   // as above. With previous_session only what is new
+    // [{"type":"function","function":{"name","description","parameters"}}]; NULL: none
+    cJSON *tools;
+    cJSON *template_args; // object of further variables of the template; NULL: none
+    cJSON *format;        // the answer's form, as OpenAI's response_format; NULL: any text
+    enum tool_choice tool_choice;
+    char *tool_name; // NAMED
+    bool no_parallel_tool_calls;
+    enum thinking thinking;
+    int32_t thinking_budget; // tokens, then the model is made to answer; 0: no bound
+    // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1
+    struct turn_sampling *sampling;
+    // The session, by an explicit name (completion_session_name); made if there is none yet. NULL: the one whose
+    // conversation this one continues, or a new one.
+    char *session;
+    // Continue exactly behind this turn, whose conversation is not sent again. NULL: none.
+    char *previous_session;
+    int64_t previous_turn;
+    bool forget; // the session is deleted when the completion is released, if it began with it
+
+    struct completion_plan *plan; // completion_check's
+};
+
+// Heap; *_init's defaults: nothing but TURN_NONE and zeroes.
+struct completion_request *completion_request_new(void);    // NULL: no memory
+void completion_request_free(struct completion_request *r); // with all it owns; NULL is fine
+
+// What keeps a request from being served, or an answer from its end. Owned by its holder, plain data.
+struct completion_failure {
+    int status;     // HTTP: 400, 404, 409, 413, 429, 500, 503; 0: none
+    char code[48];  // neutral, below
+    char param[64]; // the member of completion_request it is about ("tools" ...); "": none
+    char message[512];
+    int64_t retry_after_ms; // 0: none
+};
+// Codes, with their status: invalid 400, unsupported 400, context_length_exceeded 400, not_found 404,
+// session_busy 409, session_closed 409, rate_limited 429, limit_reached 429 (waiting does not help), overloaded 503,
+// shutting_down 503, store_failed 503, error 500. Of a session service's code:
+void completion_failure_set(struct completion_failure *f, const char *code, const char *message);
+
+// The worker's part: checks and normalises messages and tools, and finds the tool syntax. To be called
+// once, on the thread that read the request. false: refused, *f says why.
+bool completion_check(struct completion_request *r, struct completion_failure *f);
+
+enum completion_event_kind {
+    COMPLETION_STARTED,        // session, turn, prompt_tokens, cached_tokens
+    COMPLETION_THINKING,       // text
+    COMPLETION_TEXT,           // text; logprobs
+    COMPLETION_TOOL_BEGIN,     // tool, tool_id, tool_name
+    COMPLETION_TOOL_ARGUMENTS, // tool, text: a piece of the arguments' JSON
+    COMPLETION_TOOL_END,
+    COMPLETION_ANSWER, // the answer has ended: finish, stop_sequence. Once for each of the n answers
+    COMPLETION_DONE,   // all have: usage. The last event
+    COMPLETION_FAILED, // failure. The last event
+};
+enum completion_finish {
+    COMPLETION_STOP, // by itself
+    COMPLETION_STOP_SEQUENCE,
+    COMPLETION_LENGTH,
+    COMPLETION_TOOL_CALLS,
+    COMPLETION_CANCELLED,
+    COMPLETION_DEADLINE,
+};
+
+struct completion_token { // for logprobs
+    int32_t id;
+    float logprob;
+    const char *bytes; // (len) borrowed from the engine; NULL: none
+    size_t len;
+    const struct engine_alternative *alternatives; // (n_alternatives)
+    int32_t n_alternatives;
+};
+
+struct completion_usage {
+    int64_t prompt_tokens;                       // of the whole conversation, as the model sees it
+    int64_t cached_tokens;                       // of these, not computed now
+    int64_t completion_tokens, reasoning_tokens; // of all answers
+};
+
+struct completion_event { // pointers are borrowed until the next call on the completion
+    enum completion_event_kind kind;
+    int32_t answer;      // 0 .. n-1
+    const char *session; // STARTED, ANSWER, DONE
+    int64_t turn;        // likewise: of that answer
+    const char *text;    // whole UTF-8 characters
+    size_t text_len;
+    int32_t tool; // its place in the answer: 0, 1 ...
+    const char *tool_id, *tool_name;
+    // TEXT, THINKING and TOOL_*, where the sampling asks for logprobs: the tokens that ended since the last event
+    // of this answer. NULL: none
+    const struct completion_token *tokens;
+    size_t n_tokens;
+    int64_t drawn_us; // of its first token, for service_count_token; 0: not counted
+    enum completion_finish finish;
+    const char *stop_sequence;     // STOP_SEQUENCE: which one
+    struct completion_usage usage; // STARTED (prompt, cached), DONE
+    const struct completion_failure *failure;
+};
+
+// Has events to take: called from the loop, outside of sessions_* calls. The owner takes events with
+// completion_next while its socket has room, and later goes on by itself.
+typedef void (*completion_ready_fn)(void *user, struct completion *c);
+
+// Takes the request, which completion_check has passed. NULL: no memory; the request is the caller's.
+struct completion *completion_start(struct service *s, const char *owner,
+                                    struct completion_request *r, completion_ready_fn ready,
+                                    void *user);
+// 1: *out; 0: none yet, ready() will be called. After DONE or FAILED only completion_release may be called.
+int completion_next(struct completion *c, struct completion_event *out);
+void completion_cancel(struct completion *c); // ends its turn; events follow up to DONE
+// Frees it; a turn that still runs is cancelled. Not from inside a sessions_* call; NULL is fine.
+void completion_release(struct completion *c);
+const struct completion_request *completion_request_of(const struct completion *c);
+
+// The exact number of prompt tokens of a checked request. Any thread; of requests without
+// previous_session. E_* with *f set.
+int completion_count(const struct completion_request *r, int64_t *n_tokens,
+                     struct completion_failure *f);
+
+// Ids of a protocol's responses lead to the session and the turn: PREFIX SESSION "-" TURN, as in
+// chatcmpl-4f0c9a1b-3 (prefix "chatcmpl-"): turn 3 of session 4f0c9a1b.
+#define COMPLETION_ID_MAX 112
+void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,
+                   int64_t turn);
+// false: it is no such id. Does not look whether the session exists.
+bool completion_id_read(const char *prefix, const char *id, char session[SESSION_ID_MAX + 1],
+                        int64_t *turn);
+
+// The session that a request's headers name: x-session-id, session-id, x-claude-code-session-id,
+// x-dynamo-session-id, in this order. A name that is no valid session id (session_id_valid) becomes
+// a hash of it. "": none.
+struct http;
+void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]);
