@@ -79,6 +79,10 @@ static inline void owner_use(struct owner *o, enum owner_limit which, int64_t n)
 }
 bool owner_has_room(const struct owner *o, enum owner_limit which, int64_t n); // for n more
 void owner_met(struct owners *t, struct owner *o, enum owner_limit which);     // counts that
+// Of a rate (OWNER_REQUESTS, OWNER_TOKENS) that is limited: how much of it may be used at once now, and
+// *full_ms, after how long the bucket is full again. 0 where it is used up.
+int64_t owner_rate_left(const struct owner *o, enum owner_limit which, int64_t now_us,
+                        int64_t *full_ms);
 // Counts a refusal, and puts a sentence with the limit into *err. Returns E_LIMIT.
 int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, struct err *err);
 // A request of this cost: 0, or the milliseconds after which it will be taken.

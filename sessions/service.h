@@ -57,6 +57,7 @@ struct sessions {
     char tail_error[512]; // why the last write of it was refused; "": it was not
     struct session *by_name, *by_key;
     uint64_t name_key[2]; // of the sessions' names: clients cannot make two of them alike
+    uint64_t secret[2];   // the database's, constant
     struct client *clients;
     int64_t next_key;
     uint64_t next_turn;         // engine's turn numbers

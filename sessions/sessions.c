@@ -273,6 +273,10 @@ struct placement *sessions_placement(struct sessions *ss) {
     return &ss->placement;
 }
 
+void sessions_secret(const struct sessions *ss, uint64_t out[2]) {
+    memcpy(out, ss->secret, sizeof ss->secret);
+}
+
 const struct engine *session_engine(const struct session *s) {
     const struct served_model *m = residence_model(s);
     return m ? m->engine : NULL;
@@ -307,6 +311,7 @@ int sessions_open(struct sessions **out, const struct sessions_options *o,
                           start.owners[i].bytes);
     TRY_GOTO(store, tail_writer_open(ss, store_path(ss->store), err));
     ss->next_key = start.next_key;
+    memcpy(ss->secret, start.secret, sizeof ss->secret);
     expire_init(ss);
     register_metrics(ss, o->metrics);
     store_start_release(&start);

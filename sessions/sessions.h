@@ -221,6 +221,9 @@ bool sessions_settled(const struct sessions *ss);
 void sessions_limits_changed(struct sessions *ss, struct owner *o);     // turns that wait may start
 void sessions_cancel_owner(struct sessions *ss, const struct owner *o); // all turns of its sessions
 void sessions_count_owner(struct sessions *ss, struct owner *o); // sets used[OWNER_CACHE_SHARE]
+// A key of the database: unguessable, its own, and the same after a restart and in a backup. What is
+// signed with it is known again. Any thread.
+void sessions_secret(const struct sessions *ss, uint64_t out[2]);
 // The database takes writes (readyz); else *reason.
 bool sessions_store_ok(const struct sessions *ss, const char **reason);
 // False: the tail cannot be written, so deltas wait for their commits. Nothing is lost.

@@ -181,6 +181,9 @@ void store_search_free(struct store_search *s);
 // it does not see, draw random ones from there on.
 #define STORE_IMPORT_KEYS (INT64_C(1) << 52)
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
+// secret.c: the database's key, drawn where it has none. A disk that does not take it is logged: the key
+// is another one after the next start then.
+int store_read_secret(struct store_db *db, uint64_t out[2], struct err *err);
 struct store_start;
 int store_read_owners(struct store_db *db, struct store_start *out, struct err *err);
 int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);

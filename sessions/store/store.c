@@ -326,6 +326,7 @@ static int prepare(struct store *st, const struct store_options *o, struct store
     TRY(store_tidy_init(&st->db, err));
     TRY(store_news_init(&st->db, err));
     TRY(store_read_owners(&st->db, start, err));
+    TRY(store_read_secret(&st->db, start->secret, err));
     log_info("store.open", "schema=%d interrupted_turns=%lld recovered_tokens=%lld took_ms=%.1f",
              store_schema_version(), (long long)start->n_interrupted, (long long)start->n_recovered,
              (double)(clock_mono_us(&clock_system) - began) * 1e-3);

@@ -134,6 +134,7 @@ struct store_start { // for the service, at its start
     int64_t n_recovered;         // their tokens that only the tail had
     struct stored_owner *owners; // (n_owners) all that have sessions
     size_t n_owners;
+    uint64_t secret[2]; // drawn once for the database, and kept in it
 };
 void store_start_release(struct store_start *start);
 // Takes the lock, opens, checks and migrates the file, recovers, starts the threads. *start is to be

@@ -118,6 +118,24 @@ static void tokens_are_charged_when_they_are_computed(void **state) {
     assert_int_equal(o->used[OWNER_TOKENS], 1001799);
 }
 
+static void what_is_left_of_a_rate(void **state) {
+    struct owner *o = owners_get(&table, "o");
+    struct owner_limits l = {.requests_per_minute = 240, .tokens_per_minute = 6000};
+    int64_t now = 5 * SECOND, full_ms;
+    owner_set_limits(o, &l, now);
+    assert_int_equal(owner_rate_left(o, OWNER_REQUESTS, now, &full_ms), 60);
+    assert_int_equal(full_ms, 0);
+    for (int i = 0; i < 40; i++) assert_int_equal(owner_take_requests(o, 1, now), 0);
+    assert_int_equal(owner_rate_left(o, OWNER_REQUESTS, now, &full_ms), 20);
+    assert_int_equal(full_ms, 10000);
+    assert_int_equal(owner_rate_left(o, OWNER_REQUESTS, now + 5 * SECOND, &full_ms), 40);
+    assert_int_equal(full_ms, 5000);
+    assert_int_equal(owner_rate_left(o, OWNER_REQUESTS, now, &full_ms), 20); // a look takes nothing
+    owner_charge_tokens(o, 1600, now);
+    assert_int_equal(owner_rate_left(o, OWNER_TOKENS, now, &full_ms), 0); // in debt
+    assert_int_equal(full_ms, 16000);
+}
+
 // Sessions that cannot leave memory: a quarter more than the limit, at least 64, beside those with a
 // turn. The time told follows from how many sessions left in the last seconds; each further caller is
 // told a later one.
@@ -156,6 +174,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(counts_have_room_up_to_their_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_are_refused_with_a_time_that_is_true, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(what_is_left_of_a_rate, setup, teardown),
         cmocka_unit_test_setup_teardown(tokens_are_charged_when_they_are_computed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

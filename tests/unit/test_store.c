@@ -473,9 +473,32 @@ static void records_that_contradict_themselves_are_refused_alone(void **state) {
     }
 }
 
+// The key of a database: its own, and the same after each restart.
+static void a_database_keeps_its_secret(void **state) {
+    uint64_t first[2], again[2], other[2];
+    fx_setup_file();
+    sessions_secret(fx.ss, first);
+    assert_true(first[0] && first[1]);
+    for (int i = 0; i < 2; i++) {
+        fx_restart();
+        sessions_secret(fx.ss, again);
+        assert_memory_equal(first, again, sizeof first);
+    }
+    fx_shut_down();
+    with_sql("DELETE FROM state WHERE name = 'secret_1'"); // half of one is none
+    fx_open();
+    sessions_secret(fx.ss, again);
+    fx_teardown();
+    fx_setup_file();
+    sessions_secret(fx.ss, other);
+    assert_memory_not_equal(first, other, sizeof first);
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_private_and_set_up),
+        cmocka_unit_test(a_database_keeps_its_secret),
         cmocka_unit_test(the_writers_settings_hold),
         cmocka_unit_test(foreign_and_newer_databases_are_left_alone),
         cmocka_unit_test(broken_files_are_named),

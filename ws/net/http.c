@@ -188,6 +188,7 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
     for (size_t i = 0; i < h->net->n_routes; i++) {
         const struct http_route *r = &h->net->routes[i];
         if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
+        if (!*h->head.header[r->only_with]) continue;
         *path_known = true;
         h->route = r; // for the form of its errors
         if (r->methods & HTTP_METHOD(m)) return r;
@@ -195,9 +196,17 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
     return NULL;
 }
 
+// Of Authorization, else of x-api-key, in which Anthropic's clients send theirs.
+static const char *token_of(const struct http_head *h, size_t *len) {
+    const char *token = auth_bearer(h->header[HEADER_AUTHORIZATION], len);
+    if (token || !*h->header[HEADER_API_KEY]) return token;
+    *len = strlen(h->header[HEADER_API_KEY]);
+    return h->header[HEADER_API_KEY];
+}
+
 static struct http_refusal authorise(struct http *h) {
     size_t len = 0;
-    const char *token = auth_bearer(h->head.header[HEADER_AUTHORIZATION], &len);
+    const char *token = token_of(&h->head, &len);
     if (!token && auth_needs_token(h->net->auth))
         return REFUSE(401, "unauthorized", "this address needs a bearer token");
     struct http_refusal r = peer_authorise(h->peer, token ? token : "", len);

@@ -24,12 +24,19 @@ struct http_payload { // what decode() gets of a request
     size_t len;
 };
 
+struct http_error {
+    int status;
+    const char *code, *message;
+    int64_t retry_after_ms; // 0: none
+};
+
 struct http_route {
     const char *path; // ends in '*': all paths that begin so. NULL: all others; the last row
-    unsigned methods; // HTTP_METHOD(HTTP_GET) serves HEAD too
-    bool guarded;     // where tokens are in use, one is needed
-    bool admin;       // and guarded: an administrator's
-    size_t max_body;  // 0: none is taken
+    enum http_header only_with; // serves requests with this header; 0 (Host): all
+    unsigned methods;           // HTTP_METHOD(HTTP_GET) serves HEAD too
+    bool guarded;               // where tokens are in use, one is needed
+    bool admin;                 // and guarded: an administrator's
+    size_t max_body;            // 0: none is taken
     void (*handle)(void *user, struct http *h);
     // For routes with a body: what handle() finds in http_decoded. A long body is decoded on a
     // worker's thread, so it reads nothing but its arguments. NULL: no memory.
@@ -37,6 +44,9 @@ struct http_route {
     void (*release)(void *decoded);
     // Writes this route's form of an error; NULL: {"error":{"code","message"}}.
     void (*write_error)(struct buf *out, int status, const char *code, const char *message);
+    // In place of write_error, where more than the body is the route's own: writes the body and, to
+    // extra, header lines, and may change *e, whose status and retry_after_ms are sent then.
+    void (*shape_error)(struct http *h, struct http_error *e, struct buf *body, struct buf *extra);
 };
 
 struct http_waiter { // of a reply that is under way

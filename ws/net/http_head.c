@@ -35,6 +35,8 @@ static const struct {
     [HEADER_WS_VERSION] = {"sec-websocket-version", 255},
     [HEADER_WS_PROTOCOL] = {"sec-websocket-protocol", 1023},
     [HEADER_JSON_LENGTH] = {"inference-header-content-length", 31},
+    [HEADER_API_KEY] = {"x-api-key", 575},
+    [HEADER_ANTHROPIC_VERSION] = {"anthropic-version", 63},
 };
 
 static bool is_token_char(unsigned char c) {

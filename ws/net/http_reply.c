@@ -43,6 +43,7 @@ static const struct {
     {501, "Not Implemented"},
     {503, "Service Unavailable"},
     {505, "HTTP Version Not Supported"},
+    {529, "Overloaded"}, // Anthropic's
 };
 
 static const char *status_text(int status) {

@@ -125,13 +125,18 @@ static void write_allow(struct http *h, struct buf *out) {
 
 void http_reply_error(struct http *h, int status, const char *code, const char *message,
                       int64_t retry_after_ms) {
+    struct http_error e = {status, code, message, retry_after_ms};
     struct buf body, extra;
     buf_init(&body, 8192);
-    buf_init(&extra, 1024);
-    if (h->route && h->route->write_error)
+    buf_init(&extra, 2048);
+    if (h->route && h->route->shape_error)
+        h->route->shape_error(h, &e, &body, &extra);
+    else if (h->route && h->route->write_error)
         h->route->write_error(&body, status, code, message);
     else
         http_reply_write_error(&body, code, message);
+    status = e.status;
+    retry_after_ms = e.retry_after_ms;
     buf_addz(&extra, "cache-control: no-store\r\n");
     if (status == 405) write_allow(h, &extra);
     if (status == 401) buf_addz(&extra, "www-authenticate: Bearer\r\n");
