@@ -270,6 +270,9 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->fingerprint = e->model->fingerprint;
     i->chat_template = e->chat ? chat_template_name(e->chat) : NULL;
     i->template_error = e->chat ? NULL : e->template_error;
+    i->template_text = e->chat ? chat_template_text(e->chat) : NULL;
+    i->bos_token = e->tokenizer ? tokenizer_bos(e->tokenizer) : "";
+    i->eos_token = e->tokenizer ? tokenizer_eos(e->tokenizer) : "";
     i->tokenizer = e->tokenizer ? tokenizer_description(e->tokenizer) : NULL;
     i->backend = e->backend_name;
     i->n_vocab = mc->vocab_size;

@@ -111,6 +111,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     const char *fingerprint;   // equal models have equal fingerprints
     const char *chat_template; // its form's name; NULL: chat turns are refused with template_error
     const char *template_error;
+    const char *template_text;         // its source; NULL: none
+    const char *bos_token, *eos_token; // as its templates are given them; "": none
     const char *tokenizer;  // its description; NULL: the engine takes and gives token ids only
     const char *backend;    // "cpu: AVX-512, 2 threads"
     int32_t n_vocab, width; // width: of a hidden state
@@ -376,6 +378,9 @@ int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *t
 // Appends these messages and the generation prompt to a log whose last id is last_id (-1: empty).
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
                        int32_t last_id, struct token_list *out, struct err *err);
+// The text of a whole conversation, as the template writes it; prompt: with what an answer begins with.
+int engine_render_text(const struct engine *e, const struct engine_message *messages, size_t n,
+                       bool prompt, struct buf *out, struct err *err);
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.

@@ -5,6 +5,7 @@
 #include "ws/kserve/grpc/server.h"
 #include "ws/kserve/http/routes.h"
 #include "ws/kserve/kserve.h"
+#include "ws/llamacpp/llamacpp.h"
 #include "ws/net/http.h"
 #include "ws/notify.h"
 #include "ws/openai/openai.h"
@@ -41,6 +42,7 @@ static const struct http_route routes[] = {
     {.path = "/v1/usage", .methods = GET, .guarded = true, .handle = usage_handle},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
     OPENAI_ROUTES,
+    LLAMACPP_ROUTES,
     KSERVE_ROUTES,
     {.path = NULL, .methods = GET, .handle = page_handle},
 };

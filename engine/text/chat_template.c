@@ -29,7 +29,7 @@ struct chat_template {
     struct jinja_template *jinja;
     const struct tokenizer *tokenizer;
     const struct clock *clock;
-    char *name;
+    char *name, *text;
     int32_t end_of_turn;
 };
 
@@ -162,7 +162,8 @@ static int open_text(struct chat_template *c, const char *text, size_t len, cons
         return err_set(err, E_FORMAT, "%s: the chat template is not UTF-8", where);
     int rc = jinja_open(&c->jinja, text, len, &why);
     if (rc < 0) return err_set(err, rc, "%s: chat template, %s", where, why.text);
-    if (!(c->name = strdup(where)))
+    c->text = strndup(text, len);
+    if (!c->text || !(c->name = strdup(where)))
         return err_set(err, E_NOMEM, "%s: no memory for the chat template", where);
     return 0;
 }
@@ -250,11 +251,16 @@ void chat_template_close(struct chat_template *c) {
     if (!c) return;
     jinja_close(c->jinja);
     free(c->name);
+    free(c->text);
     free(c);
 }
 
 const char *chat_template_name(const struct chat_template *c) {
     return c->name;
+}
+
+const char *chat_template_text(const struct chat_template *c) {
+    return c->text;
 }
 
 const char *chat_template_names(void) {

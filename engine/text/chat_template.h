@@ -22,7 +22,8 @@ int chat_template_open(struct chat_template **out, const char *model_dir, const 
 void chat_template_close(struct chat_template *c);
 // the name of the built-in form, or the template's file
 const char *chat_template_name(const struct chat_template *c);
-const char *chat_template_names(void); // "chatml, llama2, ..." for --help
+const char *chat_template_text(const struct chat_template *c); // its source
+const char *chat_template_names(void);                         // "chatml, llama2, ..." for --help
 // The token that ends an assistant's turn (<|im_end|>, <|eot_id|>, eos ...): the first one that the
 // template puts after an assistant's text. -1: none.
 int32_t chat_template_end_of_turn(const struct chat_template *c);

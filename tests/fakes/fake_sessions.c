@@ -120,6 +120,12 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
     for (size_t i = 0; i < n && rc == 0; i++) rc = token_list_push(out, (int32_t)i);
     return rc;
 }
+// Their contents, one behind the other.
+int engine_render_text(const struct engine *e, const struct engine_message *messages, size_t n,
+                       bool prompt, struct buf *out, struct err *err) {
+    for (size_t i = 0; i < n; i++) buf_addz(out, messages[i].content);
+    return out->error;
+}
 // One id for each byte.
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err) {

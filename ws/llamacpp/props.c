@@ -1,0 +1,106 @@
+// GET /health and GET /props: how llama.cpp's server shows itself. See llamacpp.h.
+#include "base/json.h"
+#include "ws/health.h"
+#include "ws/llamacpp/llamacpp.h"
+#include "ws/service.h"
+#include "ws/version.h"
+
+#define REPLY_MAX_BYTES (4 << 20) // the chat template is most of it
+
+// Their words for a status.
+static const char *error_type(int status) {
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 429:
+        return "rate_limit_error";
+    case 501:
+        return "not_supported_error";
+    case 503:
+        return "unavailable_error";
+    default:
+        return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+void llamacpp_write_error(struct buf *out, int status, const char *code, const char *message) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_open(&w, NULL, '{');
+    json_open(&w, "error", '{');
+    json_put_int(&w, "code", status);
+    json_put_string(&w, "message", message);
+    json_put_string(&w, "type", error_type(status));
+    json_close(&w, '}');
+    json_close(&w, '}');
+}
+
+static void reply(struct http *h, int status, struct buf *body) {
+    http_reply_buf(h, status, "application/json", "cache-control: no-store\r\n", body);
+    buf_release(body);
+}
+
+void llamacpp_health(void *user, struct http *h) {
+    struct buf out;
+    buf_init(&out, 1024);
+    bool ready = health_is_ready(user);
+    if (ready)
+        buf_addz(&out, "{\"status\":\"ok\"}");
+    else
+        llamacpp_write_error(&out, 503, "unavailable", "the server takes no turns: see /readyz");
+    reply(h, ready ? 200 : 503, &out);
+}
+
+// --- /props ---
+
+static int64_t count_slots(const struct service *s, const struct served_model *m) {
+    int64_t n = 0;
+    for (const struct instance *i = sessions_placement(s->sessions)->instances; i; i = i->next)
+        if (i->model == m) n += i->max_sequences;
+    return n;
+}
+
+static void put_settings(struct json_writer *w, const struct served_model *m) {
+    struct turn_sampling sampling = {.params = m->sampling};
+    json_open(w, "default_generation_settings", '{');
+    json_put_int(w, "n_ctx", m->session_len);
+    sampling_json_put(w, "params", &sampling, SAMPLING_EVERY_KEY);
+    json_close(w, '}');
+}
+
+static void put_modalities(struct json_writer *w) {
+    json_open(w, "modalities", '{');
+    json_put_bool(w, "vision", false);
+    json_put_bool(w, "audio", false);
+    json_close(w, '}');
+}
+
+// Of the default model: their address has no other. Its folder is not told, only its name.
+void llamacpp_props(void *user, struct http *h) {
+    struct service *s = user;
+    const struct served_model *m = sessions_placement(s->sessions)->models;
+    struct buf out;
+    struct json_writer w;
+    if (!m) {
+        http_reply_error(h, 503, "unavailable", "no model is loaded", 0);
+        return;
+    }
+    buf_init(&out, REPLY_MAX_BYTES);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    put_settings(&w, m);
+    json_put_int(&w, "total_slots", count_slots(s, m));
+    json_put_string(&w, "model_alias", m->name);
+    json_put_string(&w, "model_path", m->name);
+    json_put_string(&w, "chat_template", m->info->template_text ? m->info->template_text : "");
+    put_modalities(&w);
+    json_put_string(&w, "bos_token", m->info->bos_token ? m->info->bos_token : "");
+    json_put_string(&w, "eos_token", m->info->eos_token ? m->info->eos_token : "");
+    json_put_string(&w, "build_info", "parley " PARLEY_VERSION);
+    json_close(&w, '}');
+    reply(h, 200, &out);
+}

@@ -1,0 +1,230 @@
+// POST /tokenize, /detokenize and /apply-template. Each is one pass over its body, made where the body is
+// decoded (on a worker, where it is long): what is handed over is the reply. See llamacpp.h.
+#include "base/json.h"
+#include "base/utf8.h"
+#include "ws/llamacpp/llamacpp.h"
+#include "ws/service.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLY_MAX_BYTES (64 << 20)
+#define MESSAGES_MAX 4096
+
+struct text_reply {
+    int status;
+    struct buf body;
+};
+
+struct text_call {
+    const cJSON *json;
+    const struct engine *engine;
+    struct json_writer *w;
+    struct err *err;
+};
+
+static const cJSON *member(const struct text_call *c, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(c->json, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+// --- /tokenize ---
+
+// Their form of a piece: its text, or its bytes where they are no text.
+static void put_piece(const struct text_call *c, int32_t id) {
+    size_t len = 0;
+    const char *bytes = engine_token_bytes(c->engine, id, &len);
+    if (utf8_valid(bytes, len)) {
+        json_put_text(c->w, "piece", bytes, len);
+        return;
+    }
+    json_open(c->w, "piece", '[');
+    for (size_t i = 0; i < len; i++) json_put_int(c->w, NULL, (unsigned char)bytes[i]);
+    json_close(c->w, ']');
+}
+
+static void put_tokens(const struct text_call *c, const struct token_list *ids, bool with_pieces) {
+    if (!with_pieces) {
+        json_put_ids(c->w, "tokens", ids->ids, ids->len);
+        return;
+    }
+    json_open(c->w, "tokens", '[');
+    for (size_t i = 0; i < ids->len; i++) {
+        json_open(c->w, NULL, '{');
+        json_put_int(c->w, "id", ids->ids[i]);
+        put_piece(c, ids->ids[i]);
+        json_close(c->w, '}');
+    }
+    json_close(c->w, ']');
+}
+
+static int tokenize(const struct text_call *c) {
+    bool add_special = false, parse_special = true, with_pieces = false;
+    const char *content = NULL;
+    struct token_list ids;
+    TRY(json_get_string(c->json, "content", &content, c->err));
+    TRY(json_get_bool(c->json, "add_special", &add_special, c->err));
+    TRY(json_get_bool(c->json, "parse_special", &parse_special, c->err));
+    TRY(json_get_bool(c->json, "with_pieces", &with_pieces, c->err));
+    if (!content) return err_set(c->err, E_INVAL, "'content' is missing");
+    if (add_special)
+        return err_set(c->err, E_INVAL,
+                       "'add_special' is not served here: a plain text gets no special tokens; put "
+                       "them into 'content'");
+    token_list_init(&ids);
+    int rc = engine_tokenize(c->engine, content, strlen(content), parse_special, &ids, c->err);
+    if (rc == 0) put_tokens(c, &ids, with_pieces);
+    token_list_release(&ids);
+    return rc;
+}
+
+// --- /detokenize ---
+
+static int detokenize(const struct text_call *c) {
+    const cJSON *tokens = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    struct buf text;
+    TRY(json_get_array(c->json, "tokens", &tokens, c->err));
+    if (!tokens) return err_set(c->err, E_INVAL, "'tokens' is missing");
+    buf_init(&text, REPLY_MAX_BYTES);
+    int rc = json_copy_ids(tokens, "tokens", &ids, &n, c->err);
+    if (rc == 0) rc = engine_detokenize(c->engine, ids, n, false, &text, c->err);
+    if (rc == 0) json_put_text(c->w, "content", buf_z(&text), text.len);
+    buf_release(&text);
+    free(ids);
+    return rc;
+}
+
+// --- /apply-template ---
+
+static int read_message(const cJSON *message, size_t i, struct engine_message *out,
+                        struct err *err) {
+    const cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+    if (!cJSON_IsString(role) || !cJSON_IsString(content))
+        return err_set(err, E_INVAL, "messages: number %zu needs a 'role' and a 'content' of text",
+                       i);
+    *out = (struct engine_message){role->valuestring, content->valuestring};
+    return 0;
+}
+
+static int apply_template(const struct text_call *c) {
+    const cJSON *list = NULL, *message;
+    bool prompt = true;
+    struct buf text;
+    size_t n = 0;
+    TRY(json_get_array(c->json, "messages", &list, c->err));
+    TRY(json_get_bool(c->json, "add_generation_prompt", &prompt, c->err));
+    if (!list) return err_set(c->err, E_INVAL, "'messages' is missing");
+    size_t most = (size_t)cJSON_GetArraySize(list);
+    if (most > MESSAGES_MAX)
+        return err_set(c->err, E_LIMIT, "'messages' has more than %d", MESSAGES_MAX);
+    struct engine_message *messages = calloc(most + 1, sizeof *messages);
+    if (!messages) return err_set(c->err, E_NOMEM, "the server is out of memory");
+    buf_init(&text, REPLY_MAX_BYTES);
+    int rc = 0;
+    cJSON_ArrayForEach(message, list) if (rc == 0) {
+        rc = read_message(message, n, &messages[n], c->err);
+        n++;
+    }
+    if (rc == 0) rc = engine_render_text(c->engine, messages, n, prompt, &text, c->err);
+    if (rc == 0) json_put_text(c->w, "prompt", buf_z(&text), text.len);
+    buf_release(&text);
+    free(messages);
+    return rc;
+}
+
+// --- calls ---
+
+static const struct text_route {
+    const char *path;
+    int (*run)(const struct text_call *c);
+    const char *const *unserved; // (NULL at the end) keys that would change the answer
+} routes[] = {
+    {"/tokenize", tokenize, (const char *const[]){NULL}},
+    {"/detokenize", detokenize, (const char *const[]){NULL}},
+    {"/apply-template", apply_template,
+     (const char *const[]){"tools", "tool_choice", "chat_template", "chat_template_kwargs",
+                           "continue_final_message", "response_format", "json_schema", "grammar",
+                           "reasoning_format", NULL}},
+};
+
+static bool is_given(const cJSON *v) {
+    bool empty = (cJSON_IsArray(v) || cJSON_IsObject(v)) && !v->child;
+    bool blank = cJSON_IsString(v) && !*v->valuestring;
+    return v && !cJSON_IsFalse(v) && !empty && !blank;
+}
+
+static int check_served(const struct text_call *c, const struct text_route *r) {
+    for (const char *const *key = r->unserved; *key; key++)
+        if (is_given(member(c, *key)))
+            return err_set(c->err, E_INVAL, "'%s' is not served here", *key);
+    return 0;
+}
+
+static int run(const struct text_route *r, const struct service *s, const cJSON *json,
+               struct buf *body, struct err *err) {
+    struct json_writer w;
+    const char *model = NULL;
+    if (!cJSON_IsObject(json)) return err_set(err, E_INVAL, "the body must be an object");
+    TRY(json_get_string(json, "model", &model, err));
+    const struct served_model *m = service_hold_model(s, model);
+    if (!m) return err_set(err, E_NOTFOUND, "the model '%.64s' is not served", model ? model : "");
+    struct text_call c = {json, m->engine, &w, err};
+    json_writer_init(&w, body);
+    json_open(&w, NULL, '{');
+    int rc = check_served(&c, r);
+    if (rc == 0) rc = r->run(&c);
+    json_close(&w, '}');
+    if (rc == 0 && body->error) rc = err_set(err, body->error, "the answer is too long");
+    placement_drop(m);
+    return rc;
+}
+
+static int status_of(int rc) {
+    switch (rc) {
+    case 0:
+        return 200;
+    case E_NOTFOUND:
+        return 404;
+    case E_UNSUPPORTED:
+        return 501;
+    case E_NOMEM:
+        return 503;
+    default:
+        return 400;
+    }
+}
+
+void *llamacpp_text_decode(void *user, const struct http_payload *p) {
+    const struct service *s = user;
+    const struct text_route *route = routes;
+    struct json_limits limits = json_limits_message;
+    struct err err = {0};
+    struct text_reply *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    while (strcmp(route->path, p->path) != 0) route++; // the server's table has no others
+    limits.max_bytes = (size_t)s->config->max_message_bytes;
+    buf_init(&r->body, REPLY_MAX_BYTES);
+    cJSON *json = json_parse(p->body, p->len, &limits, &err);
+    int rc = json ? run(route, s, json, &r->body, &err) : err.code;
+    cJSON_Delete(json);
+    r->status = status_of(rc);
+    if (rc == 0) return r;
+    buf_release(&r->body);
+    buf_init(&r->body, 8192);
+    llamacpp_write_error(&r->body, r->status, NULL, err.text);
+    return r;
+}
+
+void llamacpp_text_release(void *decoded) {
+    struct text_reply *r = decoded;
+    if (!r) return;
+    buf_release(&r->body);
+    free(r);
+}
+
+void llamacpp_text_handle(void *user, struct http *h) {
+    struct text_reply *r = http_decoded(h);
+    http_reply_buf(h, r->status, "application/json", "cache-control: no-store\r\n", &r->body);
+}
