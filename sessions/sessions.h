@@ -246,6 +246,17 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
 const char *session_id(const struct session *s);
 // For the texts of its tokens; NULL: its model is not served.
 const struct engine *session_engine(const struct session *s);
+// Another answer of a turn that drew several (sampling n, beam_width).
+struct turn_answer {
+    const int32_t *ids;    // (n)
+    const float *logprobs; // (n)
+    size_t n;
+};
+// Answer number `branch` of the turn, from 1 in the order of turn_view.branch. Borrowed until the next
+// call on this session. E_NOTFOUND: it has none, or it is not in memory; it is for a client that
+// has not yet taken what follows the turn's EVENT_DONE.
+int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
+                      struct turn_answer *out);
 // Every token of the path in use, with those that clients may not see yet. Borrowed until the next
 // call on this session.
 const int32_t *session_log(const struct session *s, size_t *n);

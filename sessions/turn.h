@@ -48,6 +48,10 @@ struct turn {
     bool on_path;         // from a first turn to the head
     uint64_t said;        // distinguishes its input from its siblings': a hash (turn_note_input)
     bool chat_begun;      // once it has begun: a chat turn is in its log, with the system prompt
+    // Of a version drawn since the session was read (versions.c): the turn whose answer it is too, and
+    // which one. branch 0: of any other turn.
+    int64_t answer_of;
+    int32_t branch;
 };
 
 bool turn_waits(const struct turn *t); // behind another, or for its input

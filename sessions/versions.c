@@ -69,7 +69,30 @@ static struct turn *version_of(const struct turn *t, const struct engine_branche
     v->said = t->said;
     v->chat_begun = t->chat_begun;
     v->version = 1;
+    v->answer_of = t->rec.turn;
+    v->branch = i;
     return v;
+}
+
+static bool is_answer(const struct turn *v, int64_t turn, int32_t branch) {
+    return v->branch == branch && v->answer_of == turn && !v->slim;
+}
+
+// A version has a higher number than its turn, or none yet.
+static const struct turn *find_answer(const struct session *s, int64_t turn, int32_t branch) {
+    for (size_t i = 0; i < s->n_versions; i++)
+        if (is_answer(s->versions[i], turn, branch)) return s->versions[i];
+    for (size_t i = (size_t)turn + 1; i < s->n_turns; i++)
+        if (is_answer(s->turns[i], turn, branch)) return s->turns[i];
+    return NULL;
+}
+
+int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
+                      struct turn_answer *out) {
+    const struct turn *v = branch > 0 ? find_answer(s, turn, branch) : NULL;
+    if (!v) return E_NOTFOUND;
+    *out = (struct turn_answer){v->ids, v->logprobs, v->n_out};
+    return 0;
 }
 
 int versions_note(struct turn *t, const struct engine_branches *b) {

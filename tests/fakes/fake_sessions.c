@@ -158,6 +158,10 @@ const int32_t *session_log(const struct session *s, size_t *n) {
     *n = 0;
     return NULL;
 }
+int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
+                      struct turn_answer *out) {
+    return E_NOTFOUND;
+}
 
 static void fill(const struct session *s, struct session_view *v) {
     *v = (struct session_view){.rec.id = (char *)s->id,

@@ -70,10 +70,8 @@ static void infer_free(struct infer *i) {
     sessions_client_gone(s->sessions, i->follower.client);
     service_poll_soon(s);
     followers_remove(&s->followers, &i->follower);
-    for (size_t row = 0; i->turns && row < i->request->n_rows; row++) {
-        free(i->turns[row].ids);
-        free(i->turns[row].logprobs), free(i->turns[row].embedding);
-    }
+    for (size_t row = 0; i->turns && row < i->request->n_rows; row++)
+        infer_turn_release(&i->turns[row]);
     free(i->turns);
     infer_request_free(i->request);
     free(i->owner);
@@ -164,11 +162,12 @@ static bool has_room(const struct infer *i) {
 
 // --- an answer for each token ---
 
-// All rows go in step, as FasterTransformer's batch does: its clients count an answer for each.
+// All rows go in step, as FasterTransformer's batch does: its clients count an answer for each. Beams
+// come all at once.
 static void tell_pieces(struct infer *i) {
     if (i->request->form != FORM_PIECES) return;
     while (!i->code && i->ops && i->step < infer_steps(i) && has_room(i)) {
-        i->step++;
+        i->step = i->request->n_beams > 1 ? SIZE_MAX : i->step + 1;
         i->ops->piece(i->ctx, i, i->drawn_us);
         i->drawn_us = 0;
     }
@@ -328,7 +327,7 @@ static void take_end(struct infer *i, struct infer_turn *t, const struct turn_vi
         return;
     }
     if (taken(i, infer_turn_log(i, t, (size_t)v->numbers.log_tokens)) &&
-        taken(i, infer_turn_context(i, t, v->context)))
+        taken(i, infer_turn_context(i, t, v->context)) && taken(i, infer_turn_beams(i, t, v)))
         tell_text(i, v->text, v->text_len, 0);
 }
 

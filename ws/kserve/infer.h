@@ -11,6 +11,12 @@ struct infer;
 struct sequence;
 struct service;
 
+struct infer_answer { // of a beam
+    int32_t *ids;     // (n)
+    float *logprobs;  // (n)
+    size_t n;
+};
+
 // A row's turn, and what came of it.
 enum row_state {
     ROW_ABSENT,  // no session yet, or it is being attached
@@ -30,6 +36,8 @@ struct infer_turn {
     size_t n_ids, cap_ids;
     float *logprobs; // (n_logprobs) of the generated tokens, if asked for
     size_t n_logprobs, cap_logprobs;
+    struct infer_answer *beams; // (n_beams) at ROW_ENDED the beams after the best one; else NULL
+    size_t n_beams;
     double context_logprob;
     float *embedding; // (engine_info.width) if asked for
 };

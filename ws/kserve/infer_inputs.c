@@ -95,8 +95,26 @@ SETTER(set_embeddings) {
     g->return_embeddings = row->sampling.params.context_embedding = v != 0;
     return 0;
 }
-SETTER(need_one) {
-    return v == 1 ? 0 : refuse_value(g, "must be 1: it is not served otherwise", err);
+SETTER(set_beam_width) { // one for all rows, as outputs have one shape
+    FINITE(1, BEAMS_MAX, "must be from 1 to 64");
+    bool first = row == g->r->rows;
+    if (!first && (size_t)v != g->r->n_beams)
+        return refuse_value(g, "must be the same for all rows", err);
+    g->r->n_beams = (size_t)v;
+    if (g->r->n_beams > 1 && g->r->n_beams * g->r->n_rows > INFER_BEAMS_MAX)
+        return refuse_value(g, "gives more than 1024 beams in all rows", err);
+    row->sampling.params.beam_width = (int32_t)v;
+    return 0;
+}
+SETTER(set_len_penalty) {
+    FINITE(-10, 10, "must be from -10 to 10");
+    row->sampling.params.len_penalty = (float)v;
+    return 0;
+}
+SETTER(set_diversity) {
+    FINITE(-100, 100, "must be from -100 to 100");
+    row->sampling.params.beam_search_diversity_rate = (float)v;
+    return 0;
 }
 SETTER(set_end_id) {
     row->sampling.params.end_id = v > INT32_MAX ? INT32_MAX : (int32_t)v;
@@ -108,7 +126,7 @@ SETTER(set_start_id) {
     row->sampling.params.start_id = (int32_t)v;
     return 0;
 }
-SETTER(need_nothing) { // it has a meaning for beams or for an empty input only
+SETTER(need_nothing) {
     return 0;
 }
 
@@ -173,9 +191,9 @@ static const struct infer_input {
     NUMBER("is_return_log_probs", TENSOR_BOOL, BOTH, set_log_probs),
     NUMBER("start_id", TENSOR_UINT32, BOTH, set_start_id),
     NUMBER("end_id", TENSOR_UINT32, BOTH, set_end_id),
-    NUMBER("beam_width", TENSOR_UINT32, BOTH, need_one),
-    NUMBER("len_penalty", TENSOR_FP32, BOTH, need_nothing),
-    NUMBER("beam_search_diversity_rate", TENSOR_FP32, BOTH, need_nothing),
+    NUMBER("beam_width", TENSOR_UINT32, BOTH, set_beam_width),
+    NUMBER("len_penalty", TENSOR_FP32, BOTH, set_len_penalty),
+    NUMBER("beam_search_diversity_rate", TENSOR_FP32, BOTH, set_diversity),
     NUMBER("top_p_decay", TENSOR_FP32, BOTH, set_top_p_decay),
     NUMBER("top_p_min", TENSOR_FP32, BOTH, set_top_p_min),
     NUMBER("top_p_reset_ids", TENSOR_UINT32, BOTH, set_top_p_reset_ids),

@@ -10,94 +10,110 @@
 #define BOTH (IDS | TEXT)
 #define ENCODE (1u << MODEL_ENCODE)
 #define DECODE (1u << MODEL_DECODE)
+#define ABSENT_LOG_PROB (-1e20f) // as FasterTransformer's beams that no token has reached
+
+// A beam of a row: the log in front of its answer, and the answer as far as i->step.
+struct shown {
+    size_t row;
+    const int32_t *log, *answer; // (n_log), (n)
+    const float *logprobs;       // (n_logprobs)
+    size_t n_log, n, n_logprobs;
+    bool absent; // the search found fewer
+};
 
 #define FILL(name)                                                                                 \
-    static int name(const struct infer *i, size_t row, size_t width, struct tensor_out *t,         \
-                    struct err *err)
+    static int name(const struct infer *i, const struct shown *beam, size_t at, size_t width,      \
+                    struct tensor_out *t, struct err *err)
 
-// Tokens of a row, and of these the new ones, as far as i->step.
-static size_t n_ids_of(const struct infer *i, size_t row) {
-    const struct infer_turn *t = &i->turns[row];
-    size_t before = (size_t)t->n_before + i->request->rows[row].n_ids;
-    return t->n_ids > before && t->n_ids - before > i->step ? before + i->step : t->n_ids;
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
 }
 
-// Of the first n tokens of a row, those that are virtual. Outputs leave them out.
-static size_t n_virtual_of(const struct infer *i, size_t row, size_t n) {
+// Until the end, every beam is what the beams agree in.
+static struct shown shown_of(const struct infer *i, size_t row, size_t beam) {
     const struct infer_turn *t = &i->turns[row];
+    size_t before = least((size_t)t->n_before + i->request->rows[row].n_ids, t->n_ids);
+    struct shown b = {.row = row, .log = t->ids, .n_log = before};
+    b.absent = beam > t->n_beams && t->state == ROW_ENDED;
+    if (b.absent) return b;
+    if (beam == 0 || t->state != ROW_ENDED) {
+        b.answer = t->ids ? t->ids + before : NULL;
+        b.n = t->n_ids - before;
+        b.logprobs = t->logprobs;
+        b.n_logprobs = t->n_logprobs;
+    } else {
+        b.answer = t->beams[beam - 1].ids;
+        b.logprobs = t->beams[beam - 1].logprobs;
+        b.n = b.n_logprobs = t->beams[beam - 1].n;
+    }
+    b.n = least(b.n, i->step);
+    b.n_logprobs = least(b.n_logprobs, i->step);
+    return b;
+}
+
+// Virtual tokens are left out of all outputs.
+static size_t n_real(const int32_t *ids, size_t n) {
     size_t count = 0;
-    for (size_t at = 0; at < n && at < t->n_ids; at++) count += prompt_is_virtual(t->ids[at]);
+    for (size_t at = 0; at < n; at++) count += !prompt_is_virtual(ids[at]);
     return count;
-}
-
-static size_t n_shown_of(const struct infer *i, size_t row) {
-    size_t n = n_ids_of(i, row);
-    return n - n_virtual_of(i, row, n);
-}
-
-static size_t n_logprobs_of(const struct infer *i, size_t row) {
-    size_t n = i->turns[row].n_logprobs;
-    return n > i->step ? i->step : n;
 }
 
 // A row is padded with its end token.
 FILL(fill_ids) {
-    const struct infer_turn *turn = &i->turns[row];
-    size_t n_ids = n_ids_of(i, row);
     const struct engine_info *info = i->request->served->info;
-    int32_t end_id = i->request->rows[row].sampling.params.end_id;
+    int32_t end_id = i->request->rows[beam->row].sampling.params.end_id;
     int64_t padding = end_id >= 0 ? end_id : info->n_eos ? info->eos_ids[0] : 0;
+    int64_t *out = t->ints + at * width;
     size_t to = 0;
-    for (size_t at = 0; at < n_ids && to < width; at++)
-        if (!prompt_is_virtual(turn->ids[at])) t->ints[row * width + to++] = turn->ids[at];
-    while (to < width) t->ints[row * width + to++] = padding;
+    for (size_t n = 0; n < beam->n_log && to < width; n++)
+        if (!prompt_is_virtual(beam->log[n])) out[to++] = beam->log[n];
+    for (size_t n = 0; n < beam->n && to < width; n++) out[to++] = beam->answer[n];
+    while (to < width) out[to++] = padding;
     return 0;
 }
 
 FILL(fill_sequence_length) {
-    t->ints[row] = (int64_t)n_shown_of(i, row);
+    t->ints[at] = (int64_t)(n_real(beam->log, beam->n_log) + beam->n);
     return 0;
 }
 
 FILL(fill_input_lengths) {
-    const struct infer_row *r = &i->request->rows[row];
-    t->ints[row] = (int64_t)(r->n_ids - r->n_virtual);
+    const struct infer_row *r = &i->request->rows[beam->row];
+    t->ints[at] = (int64_t)(r->n_ids - r->n_virtual);
     return 0;
 }
 
 FILL(fill_cum_log_probs) {
-    const struct infer_turn *turn = &i->turns[row];
-    double sum = turn->context_logprob; // 0 unless asked for
-    for (size_t n = 0; n < n_logprobs_of(i, row); n++) sum += (double)turn->logprobs[n];
-    t->floats[row] = (float)sum;
+    double sum = i->turns[beam->row].context_logprob; // 0 unless asked for
+    for (size_t n = 0; n < beam->n_logprobs; n++) sum += (double)beam->logprobs[n];
+    t->floats[at] = beam->absent ? ABSENT_LOG_PROB : (float)sum;
     return 0;
 }
 
 FILL(fill_log_probs) {
-    const struct infer_turn *turn = &i->turns[row];
-    for (size_t at = 0; at < width && at < n_logprobs_of(i, row); at++)
-        t->floats[row * width + at] = turn->logprobs[at];
+    for (size_t n = 0; n < width && n < beam->n_logprobs; n++)
+        t->floats[at * width + n] = beam->logprobs[n];
     return 0;
 }
 
 FILL(fill_context_embeddings) {
-    const float *embedding = i->turns[row].embedding;
-    if (embedding) memcpy(t->floats + row * width, embedding, width * sizeof *embedding);
+    const float *embedding = i->turns[beam->row].embedding;
+    if (embedding) memcpy(t->floats + at * width, embedding, width * sizeof *embedding);
     return 0;
 }
 
 FILL(fill_text) {
-    struct buf *b = &t->text_bufs[row];
-    size_t n = n_ids_of(i, row);
-    int32_t *ids = malloc((n + 1) * sizeof *ids); // decoding changes them
+    struct buf *b = &t->text_bufs[at];
+    int32_t *ids = malloc((beam->n_log + beam->n + 1) * sizeof *ids); // decoding changes them
     buf_init(b, INFER_TEXT_BYTES);
     if (!ids) return E_NOMEM;
-    size_t shown = 0;
-    for (size_t at = 0; at < n; at++)
-        if (!prompt_is_virtual(i->turns[row].ids[at])) ids[shown++] = i->turns[row].ids[at];
-    int rc = text_model_decode(i->request->served->engine, ids, shown, b, err);
+    size_t n = 0;
+    for (size_t from = 0; from < beam->n_log; from++)
+        if (!prompt_is_virtual(beam->log[from])) ids[n++] = beam->log[from];
+    for (size_t from = 0; from < beam->n; from++) ids[n++] = beam->answer[from];
+    int rc = text_model_decode(i->request->served->engine, ids, n, b, err);
     free(ids);
-    t->texts[row] = (struct tensor_text){buf_z(b), b->len};
+    t->texts[at] = (struct tensor_text){buf_z(b), b->len};
     return rc;
 }
 
@@ -142,23 +158,25 @@ int infer_output_find(const char *name, enum infer_model model) {
 static size_t log_width(const struct infer *i) {
     size_t before = 0;
     for (size_t row = 0; row < i->request->n_rows; row++) {
-        size_t n = (size_t)i->turns[row].n_before;
-        n -= n_virtual_of(i, row, n);
+        const struct infer_turn *t = &i->turns[row];
+        size_t n = (size_t)t->n_before, n_known = least(n, t->n_ids);
+        n -= n_known - n_real(t->ids, n_known);
         if (n > before) before = n;
     }
     return before + i->request->width + i->request->max_output;
 }
 
-// [rows, beams, width], [rows, beams], of text [rows]; with the pseudo batch dimension in front.
+// [rows, beams, width], [rows, beams], of text [rows * beams]; with the pseudo batch dimension in front.
 static size_t set_shape(const struct infer *i, const struct infer_output_row *o,
                         struct tensor_out *t) {
+    int64_t n_rows = (int64_t)i->request->n_rows, n_beams = (int64_t)i->request->n_beams;
     size_t width = o->width == WIDTH_LOG      ? log_width(i)
                    : o->width == WIDTH_ANSWER ? i->request->max_output
                    : o->width == WIDTH_HIDDEN ? (size_t)i->request->served->info->width
                                               : 1;
     if (i->request->outer_dim) tensor_out_add_dim(t, 1);
-    tensor_out_add_dim(t, (int64_t)i->request->n_rows);
-    if (o->has_beams) tensor_out_add_dim(t, 1);
+    tensor_out_add_dim(t, o->has_beams ? n_rows : n_rows * n_beams);
+    if (o->has_beams) tensor_out_add_dim(t, n_beams);
     if (o->width != WIDTH_NONE) tensor_out_add_dim(t, (int64_t)width);
     return width;
 }
@@ -169,10 +187,12 @@ static int make(const struct infer *i, enum infer_output what, struct tensors_ou
     struct tensor_out t = {.name = o->field.name,
                            .type = o->field.type,
                            .binary = (i->request->binary & 1u << what) != 0};
-    size_t width = set_shape(i, o, &t);
+    size_t width = set_shape(i, o, &t), n_beams = i->request->n_beams;
     int rc = tensor_out_allocate(&t);
-    for (size_t row = 0; rc == 0 && row < i->request->n_rows; row++)
-        rc = o->fill(i, row, width, &t, err);
+    for (size_t at = 0; rc == 0 && at < i->request->n_rows * n_beams; at++) {
+        struct shown beam = shown_of(i, at / n_beams, at % n_beams);
+        rc = o->fill(i, &beam, at, width, &t, err);
+    }
     if (rc == 0) rc = tensors_out_take(out, &t);
     tensor_out_release(&t);
     return rc;

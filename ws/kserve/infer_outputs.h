@@ -16,14 +16,15 @@ enum infer_made_when { // where the client names no output
     MADE_WITH_LOG_PROBS,  // with is_return_log_probs
     MADE_WITH_EMBEDDINGS, // with is_return_context_embeddings
 };
+struct shown;
 struct infer_output_row {
     struct infer_field field;
     enum infer_width width;
-    bool has_beams; // a dimension of beams behind the rows
-    // Fills in row's elements, (width) from row * width on. Memory is there, all zero. NULL: an output
-    // of the models that compute nothing (text_models.h).
-    int (*fill)(const struct infer *i, size_t row, size_t width, struct tensor_out *t,
-                struct err *err);
+    bool has_beams; // a dimension of beams behind the rows; else rows * beams
+    // Fills in a beam's elements, (width) from at * width on. Memory is there, all zero. NULL: an
+    // output of the models that compute nothing (text_models.h).
+    int (*fill)(const struct infer *i, const struct shown *beam, size_t at, size_t width,
+                struct tensor_out *t, struct err *err);
     enum infer_made_when when;
 };
 extern const struct infer_output_row infer_outputs[INFER_OUTPUTS];

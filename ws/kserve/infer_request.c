@@ -17,8 +17,9 @@ static int no_memory(struct err *err) {
 static void row_init(struct infer_row *row) {
     struct sampling_params *p = &row->sampling.params;
     turn_sampling_init(&row->sampling);
-    // FasterTransformer's defaults: no filter means greedy, no seed means 0.
+    // FasterTransformer's defaults: no filter means greedy, no seed means 0, beams of any length.
     p->top_p = 0;
+    p->len_penalty = 0;
     p->has_seed = true;
     row->sampling.set = (uint32_t)(((uint64_t)1 << n_sampling_rows) - 1);
 }
@@ -262,6 +263,7 @@ struct infer_request *infer_request_new(enum infer_form form, enum infer_model m
     if (!r) return NULL;
     r->form = form;
     r->model = model;
+    r->n_beams = 1;
     r->served = served;
     snprintf(r->name, sizeof r->name, "%s", name);
     return r;

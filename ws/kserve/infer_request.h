@@ -6,6 +6,7 @@
 #include "ws/kserve/tensor.h"
 
 #define INFER_ROWS_MAX 256
+#define INFER_BEAMS_MAX 1024 // of all rows together
 #define INFER_NAME_MAX 64
 #define SEQUENCE_NAME_MAX 128
 
@@ -67,6 +68,7 @@ struct infer_request {
     int64_t session_len, memory_len;  // 0: not given
     struct infer_row *rows;           // (n_rows)
     size_t n_rows, width, max_output; // the longest input_ids and request_output_len
+    size_t n_beams;                   // answers of each row
     bool outer_dim;                   // shapes have the pseudo batch dimension in front
     unsigned outputs;                 // wanted: bits of enum infer_output
     unsigned binary;                  // of these, those wanted in raw form (HTTP)

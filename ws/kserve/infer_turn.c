@@ -51,6 +51,53 @@ int infer_turn_context(const struct infer *i, struct infer_turn *t, const char *
     return rc;
 }
 
+// --- beams ---
+
+static int copy_answer(struct infer_answer *a, const struct turn_answer *from) {
+    size_t n = from->n;
+    a->ids = malloc((n + 1) * sizeof *a->ids);
+    a->logprobs = malloc((n + 1) * sizeof *a->logprobs);
+    if (!a->ids || !a->logprobs) return E_NOMEM;
+    memcpy(a->ids, from->ids, n * sizeof *a->ids);
+    memcpy(a->logprobs, from->logprobs, n * sizeof *a->logprobs);
+    a->n = n;
+    return 0;
+}
+
+// {"index":0,"of":4,"score":-2.25}: the search may have found fewer than it is wide.
+static int32_t n_answers(const struct turn_view *v) {
+    cJSON *branch = v->branch ? cJSON_Parse(v->branch) : NULL;
+    const cJSON *of = cJSON_GetObjectItemCaseSensitive(branch, "of");
+    int32_t n = of ? (int32_t)of->valuedouble : 1;
+    cJSON_Delete(branch);
+    return n;
+}
+
+int infer_turn_beams(const struct infer *i, struct infer_turn *t, const struct turn_view *v) {
+    size_t n = i->request->n_beams - 1, n_found = (size_t)n_answers(v) - 1;
+    if (n == 0) return 0;
+    t->beams = calloc(n, sizeof *t->beams);
+    if (!t->beams) return E_NOMEM;
+    for (t->n_beams = 0; t->n_beams < n && t->n_beams < n_found;) {
+        struct turn_answer answer;
+        int32_t branch = (int32_t)t->n_beams + 1;
+        if (session_answer_of(t->session, v->turn, branch, &answer) < 0) return E_NOMEM;
+        TRY(copy_answer(&t->beams[t->n_beams++], &answer));
+    }
+    return 0;
+}
+
+void infer_turn_release(struct infer_turn *t) {
+    for (size_t n = 0; n < t->n_beams; n++) {
+        free(t->beams[n].ids);
+        free(t->beams[n].logprobs);
+    }
+    free(t->beams);
+    free(t->ids);
+    free(t->logprobs);
+    free(t->embedding);
+}
+
 // --- steps ---
 
 static size_t n_drawn(const struct infer *i, size_t row) {
@@ -73,7 +120,15 @@ static bool is_last_token(const struct infer *i, size_t row) {
     return false;
 }
 
+// No beam is certain before the end: all of them are one piece, or the last answer.
+static size_t beam_steps(const struct infer *i) {
+    for (size_t row = 0; row < i->request->n_rows; row++)
+        if (i->turns[row].state != ROW_ENDED) return 0;
+    return i->request->empty_final ? SIZE_MAX : 0;
+}
+
 size_t infer_steps(const struct infer *i) {
+    if (i->request->n_beams > 1) return beam_steps(i);
     size_t least = SIZE_MAX, most = 0;
     bool last = true;
     for (size_t row = 0; row < i->request->n_rows; row++) {

@@ -9,6 +9,10 @@ int infer_turn_log(const struct infer *i, struct infer_turn *t, size_t n_ids); /
 int infer_turn_context(const struct infer *i, struct infer_turn *t,
                        const char *json); // NULL is fine
 
+// At its end: the beams after the best one.
+int infer_turn_beams(const struct infer *i, struct infer_turn *t, const struct turn_view *v);
+void infer_turn_release(struct infer_turn *t);
+
 // FORM_PIECES: tokens of every row that can be told of now. The last one belongs to the final answer,
 // if that is not an empty one.
 size_t infer_steps(const struct infer *i);

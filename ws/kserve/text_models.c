@@ -197,9 +197,9 @@ static int postprocess(struct running *g, struct err *err) {
     const struct tensor *ids = tensors_find(g->in, "TOKENS_BATCH");
     size_t width = ids->n_dims ? (size_t)ids->shape[ids->n_dims - 1] : 0;
     size_t n_rows = width ? ids->n / width : 0;
-    if (n_rows < 1 || n_rows > INFER_ROWS_MAX)
+    if (n_rows < 1 || n_rows > INFER_BEAMS_MAX) // a row of each beam
         return err_set(err, E_INVAL, "input 'TOKENS_BATCH' must have from 1 to %d rows",
-                       INFER_ROWS_MAX);
+                       INFER_BEAMS_MAX);
     g->outer_dim = ids->n_dims > 3;
     struct tensor_out t;
     int rc = begin(g, OUTPUT_DECODED, &t, 1, (int64_t[]){(int64_t)n_rows}, err);
