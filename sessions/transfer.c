@@ -44,9 +44,12 @@ void transfer_exported(struct sessions *ss, const struct store_job *job) {
 
 // --- import ------------------------------------------------------------------
 
+// Its session counts from here on, so that many imports at once stay within the limit.
 static void count_import(struct sessions *ss, const char *owner, int n) {
     struct owner *o = owners_get(ss->owners, owner);
-    if (o) owner_use(o, OWNER_OUTSTANDING_JOBS, n);
+    if (!o) return;
+    owner_use(o, OWNER_OUTSTANDING_JOBS, n);
+    owner_use(o, OWNER_SESSIONS, n);
 }
 
 void transfer_import(struct sessions *ss, const struct request *r) {
@@ -62,6 +65,11 @@ void transfer_import(struct sessions *ss, const struct request *r) {
 }
 
 void transfer_read(struct sessions *ss, struct preparation *p) {
+    int64_t bytes = p->rc == 0 ? stored_session_bytes(p->imported) : 0;
+    if (p->rc == 0 && limits_refuse_bytes(ss, p->import, bytes)) {
+        count_import(ss, p->import->owner, -1);
+        return;
+    }
     struct store_job *job = p->rc == 0 ? service_job(STORE_IMPORT, p->import, NULL) : NULL;
     if (!job) {
         if (p->rc == 0) p->err.code = E_NOMEM;
@@ -70,6 +78,7 @@ void transfer_read(struct sessions *ss, struct preparation *p) {
         refuse_err(ss, p->import, &p->err);
         return;
     }
+    limits_add_stored(ss, p->import->owner, 0, bytes);
     job->loaded = p->imported;
     p->imported = NULL;
     job->key = job->loaded->rec.key = ss->next_key++;
@@ -79,6 +88,7 @@ void transfer_read(struct sessions *ss, struct preparation *p) {
 void transfer_imported(struct sessions *ss, const struct store_job *job) {
     count_import(ss, job->owner, -1);
     if (job->rc < 0) {
+        limits_add_stored(ss, job->owner, 0, -stored_session_bytes(job->loaded));
         answer_job_failed(ss, job);
         return;
     }
@@ -86,7 +96,7 @@ void transfer_imported(struct sessions *ss, const struct store_job *job) {
     const struct session_record *r = &job->loaded->rec;
     listing_view(ss, r, &a.session);
     a.session_id = a.session.rec.id;
-    limits_add_stored(ss, r->owner, 1, stored_session_bytes(job->loaded));
+    limits_add_stored(ss, r->owner, 1, 0); // its bytes count since it was read
     service_changed(ss, r->key, r->owner, r->id, false);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
 }

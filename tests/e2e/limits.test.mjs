@@ -304,3 +304,18 @@ for (const scheme of ['http', 'https'])
       return took;
     });
   });
+
+test('imports at once pass neither the number of sessions nor the stored bytes', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE} sessions=4 outstanding_jobs=64\nbob:${BOB} stored_bytes=60000\n`);
+  const server = await start(t, file);
+  const clients = await Promise.all(Array.from({ length: 12 }, () => server.connect({ token: ALICE })));
+  const { session } = await clients[0].request({ type: 'session.open', system: 'Be brief. '.repeat(2000) });
+  const { archive } = await clients[0].ask({ type: 'session.export', session: session.id });
+  const answers = await ask(clients, 1, { type: 'session.import', archive });
+  const kinds = answers.map(({ answer }) => answer.code ?? answer.type).sort();
+  assert.deepEqual(kinds, [...Array(9).fill('limit_reached'), ...Array(3).fill('session.imported')]);
+  assert.equal((await usage(clients[0])).sessions.used, 4);
+  const bob = await Promise.all(Array.from({ length: 6 }, () => server.connect({ token: BOB })));
+  const told = (await ask(bob, 1, { type: 'session.import', archive })).map(({ answer }) => answer.code ?? answer.type);
+  assert.ok(told.filter((kind) => kind === 'session.imported').length <= 3 && told.includes('limit_reached'), told.join());
+});
