@@ -22,7 +22,7 @@ app.append(
     connectionState,
     iconButton('upload', 'Import a session from a file', { onclick: askImport }),
     iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
-    iconButton('sliders', 'Settings', { onclick: () => openSettings('page') }),
+    iconButton('gear', 'Settings', { onclick: () => openSettings('page') }),
   ),
   h('div', { class: 'scrim', onclick: closeDrawer }),
   h('main', null, header, dashboard, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),

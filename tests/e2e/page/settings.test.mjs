@@ -151,3 +151,9 @@ test('the theme is kept, from before the first paint', async (t) => {
   await page.emulateMedia({ colorScheme: 'dark' });
   assert.equal(await background(), dark);
 });
+
+test('the settings of the session and of the page have icons of their own', async (t) => {
+  const page = await openPage(t, server);
+  const iconOf = (place, label) => page.locator(`${place} [aria-label="${label}"] svg`).getAttribute('class');
+  assert.notEqual(await iconOf('.header', 'Settings of new sessions'), await iconOf('.sidebar', 'Settings'));
+});

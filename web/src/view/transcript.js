@@ -6,6 +6,7 @@ import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '
 import { h, icon, setText } from '../dom.js';
 import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
 import { runNow } from '../frame.js';
+import { proseOf } from '../render/answer_parts.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
@@ -403,7 +404,7 @@ function act(button, view) {
       copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
       break;
     case 'copy-answer':
-      copyFrom(button, view.turn.text);
+      copyFrom(button, proseOf(view.turn.text));
       break;
     case 'copy-message':
       copyFrom(button, first.input.content ?? first.input.text ?? '');

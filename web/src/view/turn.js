@@ -4,7 +4,7 @@ import { sentence } from '../actions.js';
 import { sayInstead } from '../branching.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
-import { MarkdownStream } from '../render/stream.js';
+import { AnswerView } from '../render/answer.js';
 import { cancel } from '../sending.js';
 import { joined, wordingsOf } from '../turns.js';
 import { AnswerFoot } from './answer_foot.js';
@@ -43,7 +43,7 @@ export class TurnView {
       this.foot.element,
     );
     this.element = h('section', { class: 'turn', 'data-turn': String(this.number) }, this.user, this.assistant);
-    this.stream = new MarkdownStream(this.prose);
+    this.answer = new AnswerView(this.prose);
     this.parts = ''; // the numbers of the turns in it
     this.fed = 0;
     this.finished = false;
@@ -92,22 +92,21 @@ export class TurnView {
     const { turn } = this;
     if (!parts.startsWith(this.parts)) {
       this.prose.replaceChildren(); // a different continuation
-      this.stream = new MarkdownStream(this.prose);
+      this.answer = new AnswerView(this.prose);
       this.fed = 0;
       this.finished = false;
     }
     this.parts = parts;
-    if (turn.text.length > this.fed) {
-      if (this.finished) this.stream.reopen();
-      this.finished = false;
-      this.stream.feed(turn.text.slice(this.fed));
-      this.fed = turn.text.length;
-      if (turn.state !== 'done') this.stream.flush();
-    }
-    if (turn.state === 'done' && !this.finished) {
-      this.finished = true;
-      this.stream.finish();
-    }
+    const over = turn.state === 'done';
+    if (turn.text.length === this.fed && (!over || this.finished)) return;
+    if (this.finished) this.answer.reopen();
+    this.answer.draw(turn.text.slice(this.fed), over, {
+      tokens: turn.n_output,
+      characters: turn.text.length,
+      ms: turn.timings?.decode_ms ?? 0,
+    });
+    this.fed = turn.text.length;
+    this.finished = over;
   }
 
   #updateInput() {

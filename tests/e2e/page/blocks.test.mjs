@@ -1,0 +1,91 @@
+// What a model writes for itself and for tools: collapsed blocks beside its prose, however the text arrives.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { AnswerParts, proseOf } from '../../../web/src/render/answer_parts.js';
+import { newContext, newPage, sharedServer } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
+
+const server = await sharedServer();
+
+/** The parts of a text that comes in these pieces, as [kind, text, ended]. */
+function partsOf(pieces) {
+  const parts = [];
+  const splitter = new AnswerParts({
+    begin: (kind) => parts.push([kind, '', false]),
+    add: (text) => (parts.at(-1)[1] += text),
+    end: () => (parts.at(-1)[2] = true),
+    wasThinking() {
+      const prose = parts.pop();
+      parts.push(['think', prose?.[1] ?? '', false]);
+    },
+  });
+  pieces.forEach((piece, i) => splitter.push(piece, i === pieces.length - 1));
+  return parts;
+}
+
+const THOUGHT = '<think>\nTwo and two.\n</think>\n\nIt is **four**.';
+const CALL = '{"name": "weather", "arguments": {"city": "Oslo"}}';
+const TEXTS = [
+  ['prose alone', 'Less < more.\n\n<b>x</b> </ think>', [['prose', 'Less < more.\n\n<b>x</b> </ think>', false]]],
+  ['thinking, then prose', THOUGHT, [['think', '\nTwo and two.\n', true], ['prose', 'It is **four**.', false]]],
+  ['thinking that the prompt began', 'Hm.\nWell.</think>Yes.', [['think', 'Hm.\nWell.', true], ['prose', 'Yes.', false]]],
+  ['cut off in its thinking', '<think>On and', [['think', 'On and', false]]],
+  ['a call behind prose, and another one', `Let me see.\n<tool_call>\n${CALL}\n</tool_call>\n<tool_call>${CALL}</tool_call>`,
+    [['prose', 'Let me see.\n', true], ['call', `\n${CALL}\n`, true], ['call', CALL, true]]],
+  ['marks in code, in a line and quoted are text', 'Models write `<think>` and\n```\n<tool_call>\n</think>\n```\nor <tool_call> so. `</think>`',
+    [['prose', 'Models write `<think>` and\n```\n<tool_call>\n</think>\n```\nor <tool_call> so. `</think>`', false]]],
+  ['empty thinking', '<think>\n\n</think>\n\nHi', [['think', '\n\n', true], ['prose', 'Hi', false]]],
+  ['what only begins like a mark', '<thin ice', [['prose', '<thin ice', false]]],
+];
+
+test('the parts are the same wherever the text is cut', () => {
+  for (const [name, text, wanted] of TEXTS) {
+    assert.deepEqual(partsOf([text]), wanted, name);
+    assert.deepEqual(partsOf([...text, '']), wanted, `${name}, one character at a time`);
+    for (let at = 1; at < text.length; at++)
+      assert.deepEqual(partsOf([text.slice(0, at), text.slice(at)]), wanted, `${name}, cut at ${at}`);
+  }
+  assert.equal(proseOf(THOUGHT), 'It is **four**.');
+  assert.equal(proseOf('Plain <think> text. '), 'Plain <think> text. ');
+});
+
+const shown = (page) =>
+  page.locator('.turn').last().locator('.prose').evaluate((prose) =>
+    [...prose.children].map((e) => (e.matches('details') ? [e.querySelector('summary span').textContent, e.open] : e.textContent.trim())),
+  );
+
+test('thinking and calls stream into collapsed blocks with their time and tokens', async (t) => {
+  const context = await newContext(t, { permissions: ['clipboard-read', 'clipboard-write'] });
+  const page = await newPage(t, context);
+  const fake = await FakeSession.route(page, [['Before', THOUGHT]]);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.turn .block');
+  assert.deepEqual(await shown(page), [['Thought', false], 'It is four.']);
+  assert.match(await page.locator('.block-figures').innerText(), /^about .* · \d+ tokens$/);
+
+  fake.begin('What is the weather?');
+  for (const piece of ['<thi', 'nk>Where', ' is *Oslo*']) fake.delta(piece);
+  await page.waitForSelector('.turn:last-child .block:has-text("Thinking…")');
+  assert.equal(await page.locator('.turn:last-child .block > div').isVisible(), false);
+  await page.locator('.turn:last-child summary').click();
+  await page.waitForSelector('.turn:last-child .block em:has-text("Oslo")');
+  for (const piece of ['?</thi', 'nk>\n\nI will ask.\n<tool', `_call>${CALL.slice(0, 20)}`]) fake.delta(piece);
+  await page.waitForSelector('.block:has-text("Calling weather")');
+  fake.delta(`${CALL.slice(20)}</tool_call>`);
+  fake.done();
+  await page.waitForSelector('.block:has-text("Called weather")');
+  // The block that was opened stays open.
+  assert.deepEqual(await shown(page), [['Thought', true], 'I will ask.', ['Called weather', false]]);
+  assert.deepEqual(
+    (await page.locator('.turn:last-child .block-figures').allInnerTexts()).map((text) => /^[^a].* · \d+ tokens?$/.test(text)),
+    [true, true],
+  );
+  assert.equal(JSON.parse(await page.locator('.block-call').textContent()).city, 'Oslo');
+  await page.locator('.turn').last().hover();
+  await page.locator('[data-action=copy-answer]').last().click();
+  await page.waitForFunction(async () => (await navigator.clipboard.readText()) === 'I will ask.');
+
+  await page.reload();
+  await page.waitForSelector('.turn:last-child .block');
+  assert.deepEqual(await shown(page), [['Thought', false], 'I will ask.', ['Called weather', false]]);
+});

@@ -1,0 +1,145 @@
+// @ts-check
+// Shows an answer that may grow: prose as Markdown, thinking and tool calls as collapsed blocks (answer_parts.js).
+import { h, icon, setText } from '../dom.js';
+import { duration, plural } from '../format.js';
+import { AnswerParts } from './answer_parts.js';
+import { MarkdownStream } from './stream.js';
+
+/** @typedef {import('./answer_parts.js').Kind} Kind */
+/** @typedef {{tokens: number, characters: number, ms: number}} Cost of the whole answer, as far as it is there */
+
+// An answer that the page first sees with more tokens than this has begun before: times are not known.
+const NEW = 64;
+
+/** A call's name and arguments. Models write JSON, or tags. @param {string} text */
+function readCall(text) {
+  try {
+    const { name, arguments: given, parameters } = JSON.parse(text);
+    const values = given ?? parameters ?? {};
+    return { name: String(name), body: JSON.stringify(typeof values === 'string' ? JSON.parse(values) : values, null, 2) };
+  } catch {
+    const [, quoted, tag] = /"name"\s*:\s*"([^"]*)"|<function=([^>\s]+)/.exec(text) ?? [];
+    return { name: quoted ?? tag ?? '', body: text.trim() };
+  }
+}
+
+class Block {
+  /** @param {Kind} kind @param {number} tokens of the answer when it began; -1: it did not grow on the page */
+  constructor(kind, tokens) {
+    this.kind = kind;
+    this.text = '';
+    this.ended = false;
+    this.finished = false;
+    this.tokens = tokens;
+    this.since = performance.now();
+    this.name = h('span', null);
+    this.figures = h('span', { class: 'block-figures' });
+    this.body = h('div', kind === 'call' ? { class: 'block-call', dir: 'ltr' } : kind === 'think' ? { dir: 'auto' } : null);
+    this.element =
+      kind === 'prose'
+        ? this.body
+        : h('details', { class: 'block' }, h('summary', null, icon(kind === 'think' ? 'thought' : 'tool'), this.name, this.figures), this.body);
+    this.stream = kind === 'call' ? null : new MarkdownStream(this.body);
+  }
+
+  /** @param {string} text */
+  add(text) {
+    this.text += text;
+    this.stream?.feed(text);
+  }
+
+  /** @param {boolean} over the answer has ended @param {Cost} cost */
+  draw(over, cost) {
+    if (this.finished) return;
+    this.finished = this.ended || over;
+    if (this.finished) this.stream?.finish();
+    else this.stream?.flush();
+    if (this.kind === 'prose') return;
+    this.#drawName();
+    if (!this.finished) return;
+    const known = this.tokens >= 0;
+    const share = this.text.length / Math.max(1, cost.characters);
+    const ms = known ? performance.now() - this.since : cost.ms * share;
+    const tokens = known ? cost.tokens - this.tokens : Math.round(cost.tokens * share);
+    setText(this.figures, tokens > 0 ? `${known ? '' : 'about '}${duration(ms)} · ${plural(tokens, 'token')}` : '');
+  }
+
+  #drawName() {
+    if (this.kind === 'think') {
+      setText(this.name, this.ended ? 'Thought' : this.finished ? 'Thought, not finished' : 'Thinking…');
+    } else {
+      const { name, body } = readCall(this.text);
+      setText(this.name, `${this.ended ? 'Called' : this.finished ? 'Call, not finished:' : 'Calling'} ${name || 'a tool'}`);
+      setText(this.body, body);
+    }
+  }
+
+  /** More of it comes after all. */
+  reopen() {
+    this.finished = false;
+    this.stream?.reopen();
+  }
+}
+
+export class AnswerView {
+  /** @param {HTMLElement} root an element of its own */
+  constructor(root) {
+    this.root = root;
+    this.live = false; // it grows on the page: times and tokens of its blocks are known
+    this.tokens = 0;
+    /** @type {Block[]} */
+    this.blocks = [];
+    this.parts = new AnswerParts({
+      begin: (kind) => this.#begin(kind),
+      add: (text) => this.blocks.at(-1)?.add(text),
+      end: () => this.#end(),
+      wasThinking: () => this.#wasThinking(),
+    });
+    /** @type {Cost} */
+    this.cost = { tokens: 0, characters: 0, ms: 0 };
+  }
+
+  /** @param {Kind} kind */
+  #begin(kind) {
+    const block = new Block(kind, this.live ? this.tokens : -1);
+    this.blocks.push(block);
+    this.root.append(block.element);
+  }
+
+  #end() {
+    const block = this.blocks.at(-1);
+    if (!block) return;
+    block.ended = true;
+    block.draw(false, this.cost);
+  }
+
+  #wasThinking() {
+    const prose = this.blocks.pop();
+    prose?.element.remove();
+    this.#begin('think');
+    const block = /** @type {Block} */ (this.blocks.at(-1));
+    if (!prose) return;
+    block.tokens = prose.tokens;
+    block.since = prose.since;
+    block.add(prose.text);
+  }
+
+  /**
+   * Draws what has come.
+   * @param {string} text what is new
+   * @param {boolean} over the answer has ended
+   * @param {Cost} cost
+   */
+  draw(text, over, cost) {
+    this.cost = cost;
+    this.live ||= !over && cost.tokens < NEW;
+    this.parts.push(text, over);
+    this.tokens = cost.tokens;
+    this.blocks.at(-1)?.draw(over, cost);
+  }
+
+  /** Continues after its end. */
+  reopen() {
+    this.blocks.at(-1)?.reopen();
+  }
+}
