@@ -75,17 +75,7 @@ static void assert_same_answers(const struct answers *a, const struct answers *b
 
 enum kind { SAMPLES, BEAMS };
 static struct engine_turn branching(const struct engine *e, uint64_t sequence, enum kind kind) {
-    int32_t log[PROMPT];
-    seed = 41;
-    random_log(e, log, PROMPT);
-    struct engine_turn t = turn_for(e, sequence, log, PROMPT, WINDOW, 4);
-    t.owner = 1;
-    t.sampling.max_tokens = DRAWN;
-    t.sampling.temperature = 1;
-    t.sampling.repetition_penalty = 1.2f;
-    t.sampling.frequency_penalty = 0.1f;
-    t.sampling.seed = 7;
-    t.sampling.has_seed = true;
+    struct engine_turn t = drawn_turn(e, sequence, PROMPT, WINDOW, DRAWN);
     if (kind == BEAMS) {
         t.sampling.beam_width = WIDTH;
         t.sampling.beam_search_diversity_rate = -0.05f;

@@ -26,17 +26,7 @@ static struct engine *one_place(const char *model, int64_t blocks, int64_t host_
 }
 
 static struct engine_turn long_turn(const struct engine *e, uint64_t sequence) {
-    int32_t log[PROMPT];
-    seed = 41;
-    random_log(e, log, PROMPT);
-    struct engine_turn t = turn_for(e, sequence, log, PROMPT, WINDOW, 4);
-    t.owner = 1;
-    t.sampling.max_tokens = DRAWN;
-    t.sampling.temperature = 1;
-    t.sampling.repetition_penalty = 1.2f;
-    t.sampling.frequency_penalty = 0.1f;
-    t.sampling.seed = 7;
-    t.sampling.has_seed = true;
+    struct engine_turn t = drawn_turn(e, sequence, PROMPT, WINDOW, DRAWN);
     t.sampling.top_logprobs = 2;
     return t;
 }

@@ -8,6 +8,25 @@ static void random_log(const struct engine *e, int32_t *log, int64_t n) {
     for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
 }
 
+enum { DRAWN_PROMPT_MAX = 128, DRAWN_SINKS = 4 };
+// A first turn of owner 1 that draws from a fixed seed, with penalties, after a prompt that is always the same.
+static inline struct engine_turn drawn_turn(const struct engine *e, uint64_t sequence,
+                                            int64_t n_prompt, int32_t memory_len, int32_t n_drawn) {
+    int32_t log[DRAWN_PROMPT_MAX];
+    assert_true(n_prompt <= DRAWN_PROMPT_MAX);
+    seed = 41;
+    random_log(e, log, n_prompt);
+    struct engine_turn t = turn_for(e, sequence, log, n_prompt, memory_len, DRAWN_SINKS);
+    t.owner = 1;
+    t.sampling.max_tokens = n_drawn;
+    t.sampling.temperature = 1;
+    t.sampling.repetition_penalty = 1.2f;
+    t.sampling.frequency_penalty = 0.1f;
+    t.sampling.seed = 7;
+    t.sampling.has_seed = true;
+    return t;
+}
+
 // A device whose copies take their time: each is seen to be done at the fourth look, or when it is
 // waited for, and until then neither side of it holds anything.
 static struct backend_ops slow;
