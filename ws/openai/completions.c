@@ -1,0 +1,437 @@
+// POST /v1/completions: a session and a turn for each choice, followed until all have ended. The prompt is the
+// session's first input, as plain text or ids. The sessions stay in the store: the first one under the
+// completion's id, the others with their choice's number behind it. Choices of one prompt share its cache,
+// as all sessions of an owner whose logs begin alike. See openai.h.
+#include "base/random_id.h"
+#include "ws/openai/completions_request.h"
+#include "ws/openai/completions_write.h"
+#include "ws/openai/openai.h"
+#include "ws/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_TEXT_BYTES 4096       // of one joined delta
+#define ANSWER_MAX_BYTES (64 << 20) // of a whole answer
+#define CANCEL_AFTER_MS 1
+#define PING_US 15000000 // proxies cut what is silent for a minute
+
+struct choice {
+    char id[24 + RANDOM_ID_LEN];     // of its session
+    struct session *session;         // while its events wait; NULL: none do
+    struct buf text;                 // of an answer that is not streamed
+    struct completions_logprobs log; // likewise; streamed, of one chunk
+    const char *finish;              // NULL: its turn has not ended
+};
+
+struct completions {
+    struct follower follower; // first: its callbacks cast
+    struct service *service;
+    struct http *http;
+    struct completions_request *request;
+    int64_t created_s, written_us;
+    struct choice *choices; // (n_choices) those of the first prompt, of the second ...
+    size_t n_choices, n_ended;
+    struct completions_usage usage;
+    bool streaming;
+    struct openai_failure failure;
+};
+
+// --- the end ---
+
+static void completions_free(struct completions *c) {
+    struct service *s = c->service;
+    sessions_client_gone(s->sessions, c->follower.client);
+    service_poll_soon(s);
+    followers_remove(&s->followers, &c->follower);
+    for (size_t i = 0; i < c->n_choices; i++) {
+        buf_release(&c->choices[i].text);
+        completions_logprobs_release(&c->choices[i].log);
+    }
+    free(c->choices);
+    completions_request_free(c->request);
+    free(c);
+}
+
+static void on_client_gone(void *ctx) {
+    completions_free(ctx);
+}
+
+static void stream_tx(struct completions *c, struct buf *out) {
+    http_stream_write(c->http, buf_z(out), out->len);
+    c->written_us = net_now_us();
+    buf_release(out);
+}
+
+static void reply_failure(struct completions *c) {
+    const struct openai_failure *f = &c->failure;
+    struct buf out;
+    if (!c->streaming) {
+        http_reply_error(c->http, f->status, f->code, f->message, f->retry_after_ms);
+    } else {
+        buf_init(&out, 8192);
+        buf_addz(&out, "data: ");
+        openai_write_failure(&out, f);
+        buf_addz(&out, "\n\n");
+        stream_tx(c, &out);
+        http_stream_end(c->http);
+    }
+    completions_free(c);
+}
+
+// --- what is written ---
+
+static struct completions_head head_of(const struct completions *c) {
+    const struct served_model *m = c->request->served;
+    return (struct completions_head){.id = c->choices[0].id,
+                                     .model = m->name,
+                                     .fingerprint = m->info->fingerprint,
+                                     .created_s = c->created_s,
+                                     .include_usage = c->request->include_usage};
+}
+
+static struct completions_choice part_of(struct completions *c, struct choice *ch) {
+    return (struct completions_choice){.text = buf_z(&ch->text),
+                                       .len = ch->text.len,
+                                       .index = (size_t)(ch - c->choices),
+                                       .logprobs = c->request->logprobs ? &ch->log : NULL,
+                                       .finish_reason = ch->finish};
+}
+
+// What a choice has so far, as a chunk.
+static void write_chunk(struct completions *c, struct choice *ch) {
+    struct completions_head head = head_of(c);
+    struct completions_choice part = part_of(c, ch);
+    struct buf out;
+    buf_init(&out, ANSWER_MAX_BYTES);
+    completions_write_chunk(&out, &head, &part);
+    stream_tx(c, &out);
+    buf_reset(&ch->text);
+    completions_logprobs_clear(&ch->log);
+}
+
+static void on_room(void *ctx);
+static void on_tick(void *ctx, int64_t now_us);
+static const struct http_waiter waiter = {
+    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+
+// Streamed: the head, and the prompt of each choice where it is wanted.
+static void begin_stream(struct completions *c) {
+    if (!c->request->stream || c->streaming) return;
+    c->streaming = true;
+    http_stream(c->http, "text/event-stream",
+                "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, c);
+    for (size_t i = 0; i < c->n_choices && c->request->echo; i++) write_chunk(c, &c->choices[i]);
+}
+
+static void finish_stream(struct completions *c) {
+    struct completions_head head = head_of(c);
+    struct buf out;
+    buf_init(&out, 8192);
+    completions_write_last(&out, &head, &c->usage);
+    stream_tx(c, &out);
+    http_stream_end(c->http);
+}
+
+static void reply_whole(struct completions *c) {
+    struct completions_head head = head_of(c);
+    struct json_writer w;
+    struct buf out;
+    buf_init(&out, ANSWER_MAX_BYTES);
+    json_writer_init(&w, &out);
+    completions_write_begin(&w, &head);
+    for (size_t i = 0; i < c->n_choices; i++) {
+        struct completions_choice part = part_of(c, &c->choices[i]);
+        if (c->choices[i].text.error && !out.error) out.error = c->choices[i].text.error;
+        completions_write_choice(&w, &part);
+    }
+    completions_write_end(&w, &c->usage);
+    http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", &out);
+    buf_release(&out);
+}
+
+// --- events ---
+
+static bool is_eos(const struct engine_info *info, int32_t id) {
+    for (int32_t i = 0; i < info->n_eos; i++)
+        if (info->eos_ids[i] == id) return true;
+    return false;
+}
+
+// The token that ends an answer is no part of its text.
+static void take_tokens(struct completions *c, struct choice *ch, const struct session_event *ev) {
+    const struct served_model *m = c->request->served;
+    for (size_t i = 0; ev->logprobs && i < ev->n_ids; i++) {
+        const struct engine_alternative *a =
+            ev->alternatives ? ev->alternatives + i * (size_t)ev->n_alternatives : NULL;
+        if (is_eos(m->info, ev->ids[i])) continue;
+        completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
+                                 a ? ev->n_alternatives : 0);
+    }
+}
+
+static void take_delta(struct completions *c, struct choice *ch, const struct session_event *ev) {
+    begin_stream(c);
+    if (c->request->nothing) return;
+    buf_add(&ch->text, ev->text, ev->text_len);
+    if (c->request->logprobs) take_tokens(c, ch, ev);
+    if (!c->streaming || (ch->text.len == 0 && ch->log.n == 0)) return;
+    write_chunk(c, ch);
+    service_count_token(c->service, ev->drawn_us);
+}
+
+// Prompt tokens count once for all choices of a prompt, as those were sent.
+static void count(struct completions *c, const struct choice *ch, const struct turn_numbers *n) {
+    if ((size_t)(ch - c->choices) % c->request->n == 0) {
+        c->usage.prompt_tokens += n->input_tokens;
+        c->usage.cached_tokens += n->kept_tokens;
+    }
+    if (!c->request->nothing) c->usage.completion_tokens += n->output_tokens;
+}
+
+static void take_end(struct completions *c, struct choice *ch, const struct turn_view *t) {
+    if (t->error_code) {
+        openai_fail(&c->failure, 500, t->error_code, NULL,
+                    t->error_message ? t->error_message : "the turn failed");
+        return;
+    }
+    begin_stream(c);
+    if (!c->request->nothing) buf_add(&ch->text, t->text, t->text_len);
+    ch->finish = c->request->nothing ? "length" : completions_finish(t->finish_reason);
+    count(c, ch, &t->numbers);
+    c->n_ended++;
+    if (c->streaming) write_chunk(c, ch);
+}
+
+static void take_event(struct completions *c, struct choice *ch, const struct session_event *ev) {
+    switch (ev->kind) {
+    case EVENT_STARTED:
+        begin_stream(c);
+        break;
+    case EVENT_DELTA:
+        take_delta(c, ch, ev);
+        break;
+    case EVENT_DONE:
+        take_end(c, ch, &ev->turn);
+        break;
+    default:
+        break;
+    }
+}
+
+// As far as the client's socket has room: the rest stays in the sessions, behind their cursors.
+static void push(struct follower *f) {
+    struct completions *c = (struct completions *)f;
+    struct session_event ev;
+    for (size_t i = 0; i < c->n_choices && !c->failure.status; i++) {
+        struct choice *ch = &c->choices[i];
+        while (ch->session && !c->failure.status) {
+            if (c->streaming && !http_stream_has_room(c->http)) return;
+            if (session_next_event(ch->session, f->client, EVENT_TEXT_BYTES, &ev) == 1)
+                take_event(c, ch, &ev);
+            else
+                ch->session = NULL; // on_ready comes
+        }
+    }
+    if (c->failure.status) {
+        reply_failure(c);
+    } else if (c->n_ended == c->n_choices) {
+        if (c->streaming)
+            finish_stream(c);
+        else
+            reply_whole(c);
+        completions_free(c);
+    }
+}
+
+static void on_room(void *ctx) {
+    push(ctx);
+}
+
+static void on_tick(void *ctx, int64_t now_us) {
+    struct completions *c = ctx;
+    if (!c->streaming || now_us - c->written_us < PING_US) return;
+    c->written_us = now_us;
+    http_stream_write(c->http, ": ping\n\n", 8);
+}
+
+// --- as a follower ---
+
+static void push_later(struct completions *c) {
+    if (!follower_push_later(&c->service->followers, &c->follower))
+        openai_no_memory(&c->failure); // the next event takes it further
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct completions *c = (struct completions *)f;
+    if (a->kind != ANSWER_ERROR) return;
+    openai_fail_session(&c->failure, a);
+    push_later(c);
+}
+
+static struct choice *choice_of(struct completions *c, const struct session *s) {
+    size_t i = 0;
+    while (i < c->n_choices && strcmp(c->choices[i].id, session_id(s)) != 0) i++;
+    return i < c->n_choices ? &c->choices[i] : NULL;
+}
+
+static void on_ready(struct follower *f, struct session *s) {
+    struct completions *c = (struct completions *)f;
+    struct choice *ch = choice_of(c, s);
+    if (ch) ch->session = s;
+    push_later(c);
+}
+
+static void on_gone(struct follower *f, struct session *s) {
+    struct completions *c = (struct completions *)f;
+    struct choice *ch = choice_of(c, s);
+    if (ch) ch->session = NULL;
+    if (!ch || !ch->finish)
+        openai_fail(&c->failure, 500, "session_closed", NULL,
+                    "the completion's session was deleted");
+    push_later(c);
+}
+
+static bool is_drained(const struct follower *f) {
+    const struct completions *c = (const struct completions *)f;
+    for (size_t i = 0; i < c->n_choices; i++)
+        if (c->choices[i].session) return false;
+    return true;
+}
+
+static void on_end(struct follower *f) {
+    struct completions *c = (struct completions *)f;
+    openai_fail(&c->failure, 503, "shutting_down", NULL, "the server is shutting down");
+    reply_failure(c);
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+// --- the beginning ---
+
+static struct request request_for(struct completions *c, enum request_kind kind, const char *owner,
+                                  const struct choice *ch) {
+    struct request r;
+    request_init(&r, kind);
+    r.client = c->follower.client;
+    r.owner = owner;
+    r.session = ch->id;
+    return r;
+}
+
+static void submit(struct completions *c, const char *owner, struct choice *ch) {
+    struct sessions *ss = c->service->sessions;
+    const struct completions_request *q = c->request;
+    const struct completions_prompt *p = &q->prompts[(size_t)(ch - c->choices) / q->n];
+    struct request r = request_for(c, REQUEST_OPEN, owner, ch);
+    r.model = q->served->name;
+    r.cancel_after_ms = CANCEL_AFTER_MS;
+    sessions_submit(ss, &r);
+    if (c->failure.status) return;
+    r = request_for(c, REQUEST_START, owner, ch);
+    r.turn = TURN_HEAD;
+    r.input = p->ids ? (struct turn_input){.kind = INPUT_IDS, .ids = p->ids, .n_ids = p->n_ids}
+                     : (struct turn_input){.kind = INPUT_TEXT, .text = p->text, .text_len = p->len};
+    r.sampling = &q->sampling;
+    sessions_submit(ss, &r);
+}
+
+// Choices of one prompt draw other numbers: with seed S, the seeds S, S + 1 ...
+static void submit_all(struct completions *c, const char *owner) {
+    struct sampling_params *p = &c->request->sampling.params;
+    uint64_t seed = p->seed;
+    for (size_t i = 0; i < c->n_choices && !c->failure.status; i++) {
+        if (p->has_seed) p->seed = seed + i % c->request->n;
+        submit(c, owner, &c->choices[i]);
+    }
+}
+
+static size_t count_text_chars(const char *s, size_t len) {
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+// Empty answers, or the prompts where they are to be repeated.
+static int make_choices(struct completions *c) {
+    struct completions_request *q = c->request;
+    char id[RANDOM_ID_LEN + 1];
+    c->choices = calloc(q->n_prompts * q->n, sizeof *c->choices);
+    if (!c->choices) return E_NOMEM;
+    c->n_choices = q->n_prompts * q->n;
+    random_id(id);
+    for (size_t i = 0; i < c->n_choices; i++) {
+        struct choice *ch = &c->choices[i];
+        const struct completions_prompt *p = &q->prompts[i / q->n];
+        if (i == 0)
+            snprintf(ch->id, sizeof ch->id, "cmpl-%s", id);
+        else
+            snprintf(ch->id, sizeof ch->id, "cmpl-%s-%u", id, (unsigned)i);
+        buf_init(&ch->text, ANSWER_MAX_BYTES);
+        completions_logprobs_init(&ch->log, q->echo ? count_text_chars(p->text, p->len) : 0);
+        if (q->echo && buf_add(&ch->text, p->text, p->len) < 0) return E_NOMEM;
+    }
+    return 0;
+}
+
+// Takes the request. NULL: no memory, the request is freed.
+static struct completions *completions_new(struct service *s, struct http *h,
+                                           struct completions_request *q) {
+    struct completions *c = calloc(1, sizeof *c);
+    if (!c) {
+        completions_request_free(q);
+        return NULL;
+    }
+    c->follower.ops = &follower_ops;
+    c->service = s;
+    c->http = h;
+    c->request = q;
+    c->created_s = clock_wall_us(&clock_system) / 1000000;
+    if (followers_add(&s->followers, &c->follower) < 0) {
+        completions_request_free(q);
+        free(c);
+        return NULL;
+    }
+    if (make_choices(c) == 0) return c;
+    completions_free(c);
+    return NULL;
+}
+
+static void refuse(struct http *h, const struct openai_failure *f) {
+    struct buf out;
+    buf_init(&out, 8192);
+    openai_write_failure(&out, f);
+    http_reply_buf(h, f->status, "application/json", "cache-control: no-store\r\n", &out);
+    buf_release(&out);
+}
+
+void openai_completions_handle(void *user, struct http *h) {
+    struct service *s = user;
+    const struct completions_request *q = http_decoded(h);
+    if (q->failure.status) {
+        refuse(h, &q->failure);
+        return;
+    }
+    struct completions *c = completions_new(s, h, http_take_decoded(h));
+    if (!c) {
+        http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+        return;
+    }
+    http_wait(h, &waiter, c);
+    submit_all(c, http_owner(h));
+    service_poll_soon(s);
+}
+
+void *openai_completions_decode(void *user, const struct http_payload *p) {
+    const struct service *s = user;
+    return completions_request_read(s, p->body, p->len, (size_t)s->config->max_message_bytes);
+}
+
+void openai_completions_release(void *decoded) {
+    completions_request_free(decoded);
+}

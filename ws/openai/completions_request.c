@@ -1,0 +1,199 @@
+// See completions_request.h.
+#include "ws/openai/completions_request.h"
+#include "ws/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_MAX_BYTES (64 << 20)
+
+static const cJSON *member(const cJSON *json, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+// --- the prompt ---
+
+static int read_text(struct completions_request *r, const cJSON *v, struct completions_prompt *p) {
+    p->text = strdup(v->valuestring);
+    if (!p->text) return openai_no_memory(&r->failure);
+    p->len = strlen(p->text);
+    return p->len ? 0 : openai_bad(&r->failure, "prompt", "must not be empty");
+}
+
+static int text_of_ids(struct completions_request *r, struct completions_prompt *p) {
+    struct buf text;
+    struct err err = {0};
+    buf_init(&text, TEXT_MAX_BYTES);
+    int rc = engine_detokenize(r->served->engine, p->ids, p->n_ids, false, &text, &err);
+    buf_addz(&text, "");
+    p->text = rc == 0 ? buf_take(&text, &p->len) : NULL;
+    buf_release(&text);
+    if (p->text) return 0;
+    if (rc == 0 || rc == E_NOMEM) return openai_no_memory(&r->failure);
+    return openai_fail(&r->failure, 400, "invalid_value", "prompt", err.text);
+}
+
+static int read_ids(struct completions_request *r, const cJSON *v, struct completions_prompt *p) {
+    struct err err = {0};
+    int rc = json_copy_ids(v, "prompt", &p->ids, &p->n_ids, &err);
+    if (rc == E_NOMEM) return openai_no_memory(&r->failure);
+    if (rc < 0) return openai_fail(&r->failure, 400, "invalid_value", "prompt", err.text);
+    if (p->n_ids == 0) return openai_bad(&r->failure, "prompt", "must not be empty");
+    for (size_t i = 0; i < p->n_ids; i++)
+        if (p->ids[i] >= r->served->info->n_vocab)
+            return openai_bad(&r->failure, "prompt", "has an id outside of the vocabulary");
+    return r->echo ? text_of_ids(r, p) : 0;
+}
+
+static int read_prompt(struct completions_request *r, const cJSON *v,
+                       struct completions_prompt *p) {
+    if (cJSON_IsString(v)) return read_text(r, v, p);
+    if (cJSON_IsArray(v)) return read_ids(r, v, p);
+    return openai_bad(&r->failure, "prompt",
+                      "must be a string, token ids, or an array of strings or of arrays of ids");
+}
+
+// An array of numbers is one prompt; of anything else, one prompt each.
+static int read_prompts(struct completions_request *r, const cJSON *json) {
+    const cJSON *v = member(json, "prompt"), *item;
+    bool many = cJSON_IsArray(v) && v->child && !cJSON_IsNumber(v->child);
+    size_t n = many ? (size_t)cJSON_GetArraySize(v) : 1;
+    if (!v) return openai_bad(&r->failure, "prompt", "is missing");
+    if (n * r->n > COMPLETIONS_CHOICES_MAX)
+        return openai_bad(&r->failure, "prompt", "times n is more than 128 choices");
+    r->prompts = calloc(n, sizeof *r->prompts);
+    if (!r->prompts) return openai_no_memory(&r->failure);
+    if (!many) return read_prompt(r, v, &r->prompts[r->n_prompts++]);
+    cJSON_ArrayForEach(item, v) TRY(read_prompt(r, item, &r->prompts[r->n_prompts++]));
+    return 0;
+}
+
+// --- the other members ---
+
+static int read_int(struct completions_request *r, const cJSON *json, const char *key, int64_t min,
+                    int64_t max, int64_t *out) {
+    struct err err = {0};
+    if (json_get_int(json, key, min, max, out, &err) >= 0) return 0;
+    return openai_fail(&r->failure, 400, "invalid_value", key, err.text);
+}
+
+static int read_bool(struct completions_request *r, const cJSON *json, const char *key, bool *out) {
+    struct err err = {0};
+    if (json_get_bool(json, key, out, &err) >= 0) return 0;
+    return openai_fail(&r->failure, 400, "invalid_value", key, err.text);
+}
+
+static int read_form(struct completions_request *r, const cJSON *json) {
+    const cJSON *suffix = member(json, "suffix");
+    int64_t n = 1, best_of = -1;
+    TRY(read_bool(r, json, "stream", &r->stream));
+    TRY(read_bool(r, json, "echo", &r->echo));
+    TRY(read_int(r, json, "n", 1, COMPLETIONS_CHOICES_MAX, &n));
+    TRY(read_int(r, json, "best_of", 1, COMPLETIONS_CHOICES_MAX, &best_of));
+    if (best_of > 0 && best_of != n)
+        return openai_bad(&r->failure, "best_of", "other than n is not served here");
+    if (suffix && !(cJSON_IsString(suffix) && !*suffix->valuestring))
+        return openai_bad(&r->failure, "suffix", "is not served here");
+    r->n = (size_t)n;
+    r->include_usage = cJSON_IsTrue(member(member(json, "stream_options"), "include_usage"));
+    return 0;
+}
+
+// Their `logprobs` is a number: of alternatives.
+static int read_logprobs(struct completions_request *r, const cJSON *json, cJSON *own) {
+    int64_t n = -1;
+    TRY(read_int(r, json, "logprobs", 0, SAMPLING_MAX_TOP_LOGPROBS, &n));
+    r->logprobs = n >= 0;
+    if (!r->logprobs) return 0;
+    if (r->echo)
+        return openai_bad(&r->failure, "logprobs", "together with echo is not served here");
+    if (cJSON_AddTrueToObject(own, "logprobs") &&
+        cJSON_AddNumberToObject(own, "top_logprobs", (double)n))
+        return 0;
+    return openai_no_memory(&r->failure);
+}
+
+// 0 would mean no limit to the engine.
+static int read_max_tokens(struct completions_request *r, const cJSON *json, cJSON *own) {
+    int64_t n = COMPLETIONS_MAX_TOKENS;
+    TRY(read_int(r, json, "max_tokens", 0, INT32_MAX, &n));
+    r->nothing = n == 0;
+    if (cJSON_AddNumberToObject(own, "max_tokens", n ? (double)n : 1)) return 0;
+    return openai_no_memory(&r->failure);
+}
+
+// own: the members that mean something else here than in chat completions, in the engine's words.
+static int read_own(struct completions_request *r, cJSON *json, cJSON *own) {
+    static const char *const keys[] = {"n", "logprobs", "top_logprobs", "max_tokens"};
+    struct err err = {0};
+    TRY(read_logprobs(r, json, own));
+    TRY(read_max_tokens(r, json, own));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(json, keys[i]);
+    cJSON *bias = cJSON_DetachItemFromObjectCaseSensitive(json, "logit_bias");
+    if (bias) cJSON_AddItemToObject(own, "logit_bias", bias);
+    if (sampling_json_read(&r->sampling, own, r->served->info->n_vocab, &err) == 0) return 0;
+    return openai_fail(&r->failure, 400, "invalid_value", bias ? "logit_bias" : NULL, err.text);
+}
+
+static int read_sampling(struct completions_request *r, cJSON *json) {
+    struct err err = {0};
+    cJSON *own = cJSON_CreateObject();
+    if (!own) return openai_no_memory(&r->failure);
+    turn_sampling_init(&r->sampling);
+    int rc = read_own(r, json, own);
+    cJSON_Delete(own);
+    TRY(rc);
+    rc = sampling_json_read_openai(&r->sampling, json, r->served->info->n_vocab, &err);
+    return rc < 0 ? openai_fail(&r->failure, 400, "invalid_value", NULL, err.text) : 0;
+}
+
+static int find_model(struct completions_request *r, const struct service *s, const cJSON *json) {
+    char text[200];
+    const char *name = cJSON_GetStringValue(member(json, "model"));
+    if (!name) return openai_bad(&r->failure, "model", "is missing");
+    r->served = service_hold_model(s, name);
+    if (r->served) return 0;
+    snprintf(text, sizeof text,
+             "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
+    return openai_fail(&r->failure, 404, "model_not_found", "model", text);
+}
+
+static int read_all(struct completions_request *r, const struct service *s, cJSON *json) {
+    if (!cJSON_IsObject(json))
+        return openai_fail(&r->failure, 400, "invalid_json", NULL, "the body must be an object");
+    TRY(find_model(r, s, json));
+    TRY(read_form(r, json));
+    TRY(read_prompts(r, json));
+    return read_sampling(r, json);
+}
+
+struct completions_request *completions_request_read(const struct service *s, const char *body,
+                                                     size_t len, size_t max_bytes) {
+    struct json_limits limits = json_limits_message;
+    struct completions_request *r = calloc(1, sizeof *r);
+    struct err err = {0};
+    if (!r) return NULL;
+    limits.max_bytes = max_bytes;
+    cJSON *json = json_parse(body, len, &limits, &err);
+    if (json)
+        read_all(r, s, json);
+    else if (err.code == E_NOMEM)
+        openai_no_memory(&r->failure);
+    else
+        openai_fail(&r->failure, 400, "invalid_json", NULL, err.text);
+    cJSON_Delete(json);
+    return r;
+}
+
+void completions_request_free(struct completions_request *r) {
+    if (!r) return;
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        free(r->prompts[i].text);
+        free(r->prompts[i].ids);
+    }
+    free(r->prompts);
+    placement_drop(r->served);
+    free(r);
+}

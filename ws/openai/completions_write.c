@@ -1,0 +1,183 @@
+// See completions_write.h.
+#include "ws/openai/completions_write.h"
+#include "base/utf8.h"
+#include <math.h>
+#include <string.h>
+
+#define LOGPROBS_MAX_BYTES (64 << 20)
+#define UNLIKELY (-9999.0) // JSON has no infinity
+
+// --- log-probabilities ---
+
+void completions_logprobs_init(struct completions_logprobs *l, size_t n_chars) {
+    *l = (struct completions_logprobs){.n_chars = n_chars};
+    buf_init(&l->tokens, LOGPROBS_MAX_BYTES);
+    buf_init(&l->logprobs, LOGPROBS_MAX_BYTES);
+    buf_init(&l->tops, LOGPROBS_MAX_BYTES);
+    buf_init(&l->offsets, LOGPROBS_MAX_BYTES);
+}
+
+void completions_logprobs_release(struct completions_logprobs *l) {
+    buf_release(&l->tokens);
+    buf_release(&l->logprobs);
+    buf_release(&l->tops);
+    buf_release(&l->offsets);
+}
+
+void completions_logprobs_clear(struct completions_logprobs *l) {
+    buf_reset(&l->tokens);
+    buf_reset(&l->logprobs);
+    buf_reset(&l->tops);
+    buf_reset(&l->offsets);
+    l->n = 0;
+}
+
+// A token as a string: a value, or (colon) a name.
+static void put_token(struct buf *out, const struct engine *e, int32_t id, bool colon) {
+    size_t len = 0;
+    const char *s = engine_token_bytes(e, id, &len);
+    buf_addc(out, '"');
+    if (!s) len = 0;
+    if (utf8_valid(s ? s : "", len)) {
+        json_escape(out, s ? s : "", len);
+    } else {
+        buf_addz(out, "bytes:");
+        for (size_t i = 0; i < len; i++) buf_addf(out, "\\\\x%02x", (unsigned char)s[i]);
+    }
+    buf_addz(out, colon ? "\":" : "\"");
+}
+
+static void put_logprob(struct buf *out, float logprob) {
+    buf_addf(out, "%.9g", isfinite(logprob) ? (double)logprob : UNLIKELY);
+}
+
+static size_t count_chars(const struct engine *e, int32_t id) {
+    size_t len = 0, n = 0;
+    const char *s = engine_token_bytes(e, id, &len);
+    for (size_t i = 0; s && i < len; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+// The token itself is among them in any case.
+static void put_tops(struct buf *out, const struct engine *e, int32_t id, float logprob,
+                     const struct engine_alternative *alternatives, int32_t n) {
+    bool drawn = false;
+    buf_addc(out, '{');
+    for (int32_t i = 0; i < n; i++) {
+        if (i > 0) buf_addc(out, ',');
+        put_token(out, e, alternatives[i].id, true);
+        put_logprob(out, alternatives[i].logprob);
+        drawn |= alternatives[i].id == id;
+    }
+    if (!drawn) {
+        if (n > 0) buf_addc(out, ',');
+        put_token(out, e, id, true);
+        put_logprob(out, logprob);
+    }
+    buf_addc(out, '}');
+}
+
+void completions_logprobs_add(struct completions_logprobs *l, const struct engine *e, int32_t id,
+                              float logprob, const struct engine_alternative *alternatives,
+                              int32_t n_alternatives) {
+    const char *comma = l->n++ > 0 ? "," : "";
+    buf_addz(&l->tokens, comma);
+    put_token(&l->tokens, e, id, false);
+    buf_addz(&l->logprobs, comma);
+    put_logprob(&l->logprobs, logprob);
+    buf_addz(&l->tops, comma);
+    put_tops(&l->tops, e, id, logprob, alternatives, n_alternatives);
+    buf_addf(&l->offsets, "%s%zu", comma, l->n_chars);
+    l->n_chars += count_chars(e, id);
+}
+
+static void put_part(struct json_writer *w, const char *key, const struct buf *part) {
+    json_open(w, key, '[');
+    buf_add(w->buf, buf_z(part), part->len);
+    if (part->error && !w->buf->error) w->buf->error = part->error;
+    json_close(w, ']');
+}
+
+static void put_logprobs(struct json_writer *w, const struct completions_logprobs *l) {
+    if (!l) {
+        json_put_null(w, "logprobs");
+        return;
+    }
+    json_open(w, "logprobs", '{');
+    put_part(w, "tokens", &l->tokens);
+    put_part(w, "token_logprobs", &l->logprobs);
+    put_part(w, "top_logprobs", &l->tops);
+    put_part(w, "text_offset", &l->offsets);
+    json_close(w, '}');
+}
+
+// --- answers ---
+
+const char *completions_finish(const char *finish_reason) {
+    return finish_reason && strcmp(finish_reason, "length") == 0 ? "length" : "stop";
+}
+
+void completions_write_choice(struct json_writer *w, const struct completions_choice *c) {
+    json_open(w, NULL, '{');
+    json_put_text(w, "text", c->text, c->len);
+    json_put_int(w, "index", (int64_t)c->index);
+    put_logprobs(w, c->logprobs);
+    json_put_string(w, "finish_reason", c->finish_reason);
+    json_close(w, '}');
+}
+
+static void put_usage(struct json_writer *w, const struct completions_usage *u) {
+    json_open(w, "usage", '{');
+    json_put_int(w, "prompt_tokens", u->prompt_tokens);
+    json_put_int(w, "completion_tokens", u->completion_tokens);
+    json_put_int(w, "total_tokens", u->prompt_tokens + u->completion_tokens);
+    json_open(w, "prompt_tokens_details", '{');
+    json_put_int(w, "cached_tokens", u->cached_tokens);
+    json_close(w, '}');
+    json_close(w, '}');
+}
+
+void completions_write_begin(struct json_writer *w, const struct completions_head *h) {
+    json_open(w, NULL, '{');
+    json_put_string(w, "id", h->id);
+    json_put_string(w, "object", "text_completion");
+    json_put_int(w, "created", h->created_s);
+    json_put_string(w, "model", h->model);
+    json_put_string(w, "system_fingerprint", h->fingerprint);
+    json_open(w, "choices", '[');
+}
+
+void completions_write_end(struct json_writer *w, const struct completions_usage *u) {
+    json_close(w, ']');
+    if (u) put_usage(w, u);
+    json_close(w, '}');
+}
+
+static void begin_event(struct buf *out, struct json_writer *w) {
+    buf_addz(out, "data: ");
+    json_writer_init(w, out);
+}
+
+void completions_write_chunk(struct buf *out, const struct completions_head *h,
+                             const struct completions_choice *c) {
+    struct json_writer w;
+    begin_event(out, &w);
+    completions_write_begin(&w, h);
+    completions_write_choice(&w, c);
+    json_close(&w, ']');
+    if (h->include_usage) json_put_null(&w, "usage");
+    json_close(&w, '}');
+    buf_addz(out, "\n\n");
+}
+
+void completions_write_last(struct buf *out, const struct completions_head *h,
+                            const struct completions_usage *u) {
+    struct json_writer w;
+    if (h->include_usage) {
+        begin_event(out, &w);
+        completions_write_begin(&w, h);
+        completions_write_end(&w, u);
+        buf_addz(out, "\n\n");
+    }
+    buf_addz(out, "data: [DONE]\n\n");
+}

@@ -1,0 +1,24 @@
+// Refusals and failures in OpenAI's form: a status, a code and the member of the request they are about.
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include "sessions/sessions.h"
+
+struct openai_failure { // plain data
+    int status;         // 0: none
+    char code[48];
+    const char *param; // a literal; NULL: none
+    char message[512];
+    int64_t retry_after_ms; // 0: none
+};
+
+// The first failure is the cause: later ones change nothing. They return E_INVAL, for TRY.
+int openai_fail(struct openai_failure *f, int status, const char *code, const char *param,
+                const char *message);
+// 400: "PARAM WHAT".
+int openai_bad(struct openai_failure *f, const char *param, const char *what);
+int openai_no_memory(struct openai_failure *f); // 503
+// The session service's answer in their words.
+void openai_fail_session(struct openai_failure *f, const struct session_answer *a);
+// {"error":{"message","type","param","code"}}
+void openai_write_failure(struct buf *out, const struct openai_failure *f);
