@@ -95,6 +95,7 @@ void debug_turn_read(struct sessions *ss, struct store_job *job) {
         detail = (struct turn_detail){.rec = &t->rec,
                                       .ids = t->tokens.ids,
                                       .logprobs = t->tokens.logprobs,
+                                      .text_ends = t->tokens.text_ends,
                                       .n_ids = t->tokens.n,
                                       .alternatives = t->tokens.alternatives};
         stored_turn_view(t, &detail.turn);

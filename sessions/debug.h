@@ -11,8 +11,9 @@
 struct turn_detail { // borrowed during the callback, as all here
     struct turn_view turn;
     const struct turn_record *rec;
-    const int32_t *ids;    // (n_ids) of the answer
-    const float *logprobs; // (n_ids)
+    const int32_t *ids;        // (n_ids) of the answer
+    const float *logprobs;     // (n_ids)
+    const uint32_t *text_ends; // (n_ids) where each token's text ends in turn.text
     size_t n_ids;
     const struct engine_alternative *alternatives; // (n_ids, rec->n_alternatives) or NULL
 };

@@ -19,6 +19,7 @@ static const size_t strings[] = {
     offsetof(struct request, title),  offsetof(struct request, new_session),
     offsetof(struct request, query),  offsetof(struct request, forked_from),
     offsetof(struct request, cursor), offsetof(struct request, prompt_task),
+    offsetof(struct request, note),
 };
 #define N_STRINGS (sizeof strings / sizeof *strings)
 

@@ -39,6 +39,7 @@ struct turn_input {
     size_t n_ids;
 };
 
+#define REQUEST_NOTE_BYTES ((size_t)128 << 10)
 #define CLIENT_GONE 0 // no client: the answer goes nowhere
 
 struct request {
@@ -55,6 +56,9 @@ struct request {
     struct turn_input input; // START
     // OPEN, UPDATE, START, REGENERATE: the values given. NULL: none; UPDATE keeps the session's.
     const struct turn_sampling *sampling;
+    // START: what the protocol wants to find in the turn's record again, as a text of its own; at most
+    // REQUEST_NOTE_BYTES. NULL: nothing. Shown to nobody else.
+    const char *note;
     bool queue;    // START: waits behind a running turn instead of being refused
     bool accepted; // OPEN, START: its client was promised it before sessions_drain()
     bool leaf;     // REWIND: the newest turn below `turn`

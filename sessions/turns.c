@@ -132,6 +132,7 @@ static int record_request(struct turn_record *rec, const struct request *r) {
     json_open(&w, NULL, '{');
     json_put_raw(&w, "sampling", sampling, sampling ? strlen(sampling) : 0);
     json_put_bool(&w, "queue", r->queue);
+    if (r->note) json_put_string(&w, "note", r->note);
     json_close(&w, '}');
     rec->request = buf_take(&out, NULL);
     buf_release(&out);

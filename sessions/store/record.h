@@ -45,7 +45,9 @@ struct turn_record {
     int64_t turn;     // index within the session, from 0, in the order of creation
     int64_t parent;   // the turn it follows, always an earlier one; TURN_NONE
     char *request_id; // "" for none
-    char *request;    // JSON: the request without its input: {"sampling":{...}|null,"queue":false}
+    // JSON: the request without its input: {"sampling":{...}|null,"queue":false}, and the note of the
+    // protocol that it came through, as a string
+    char *request;
     enum turn_input_kind kind;
     char *input_text; // CONTENT, TEXT; else NULL
     size_t input_text_len;

@@ -46,7 +46,8 @@ static const char *const steps[] = {
     "NULL",
     // As turn_bytes() counts.
     "UPDATE sessions SET updated_ms = (SELECT ms FROM now),"
-    " stored_bytes = stored_bytes + (SELECT sum(512 + coalesce(length(t.input_text), 0) + 16 * "
+    " stored_bytes = stored_bytes + (SELECT sum(512 + length(CAST(t.request AS BLOB))"
+    " + coalesce(length(t.input_text), 0) + 16 * "
     "(t.n_input + t.n_output)) FROM turns t JOIN cut_off USING (session, turn) WHERE t.session = "
     "sessions.key),"
     " seq = (SELECT max(e.seq) FROM events e WHERE e.session = key),"

@@ -1,5 +1,6 @@
 // The tree of turns: whatever is done to it, the log is the path in use, and clients and the disk
 // agree on it.
+#include "base/json.h"
 #include "sessions/archive/backup.h"
 #include "sessions/store/db.h"
 #include "tests/unit/tree_fixture.h"
@@ -432,8 +433,37 @@ static void ten_thousand_versions_are_no_burden(void **state) {
     fx_teardown();
 }
 
+static void a_protocol_finds_its_note_again(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    struct request r = fx_request(1, NULL);
+    struct turn_sampling sampling;
+    turn_sampling_init(&sampling);
+    r.kind = REQUEST_START;
+    r.session = "s";
+    r.turn = TURN_HEAD;
+    r.input = (struct turn_input){.kind = INPUT_CONTENT, .text = "hi", .text_len = 2};
+    r.sampling = &sampling;
+    r.note = "{\"echo\":\"of \\\"me\\\"\"}";
+    sessions_submit(fx.ss, &r);
+    fx_run();
+    const struct session *s = fx_session("s");
+    assert_int_equal(s->n_turns, 1);
+    struct err err = {0};
+    cJSON *json = json_parse(s->turns[0]->rec.request, strlen(s->turns[0]->rec.request),
+                             &json_limits_message, &err);
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(json, "note")), r.note);
+    cJSON_Delete(json);
+    again("s", 0, NULL, "a"); // another answer is another request
+    fx_run();
+    assert_null(strstr(s->turns[1]->rec.request, "note"));
+    check_tree("s");
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_protocol_finds_its_note_again),
         cmocka_unit_test(what_is_said_later_follows_the_head),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(an_answer_goes_on_where_it_was_cut_off),
