@@ -47,6 +47,8 @@ static const struct http_route routes[] = {
     {.path = NULL, .methods = GET, .handle = page_handle},
 };
 
+static const struct websocket_protocol *const websockets[] = {&connection_protocol};
+
 // --- the end ---
 
 static void end_drained(struct follower *f, int64_t now_us) {
@@ -189,8 +191,8 @@ int server_listen(struct server *srv, struct sessions *sessions, struct err *err
     uv_signal_start(&srv->sigterm, on_terminate, SIGTERM);
     uv_signal_start(&srv->sigint, on_terminate, SIGINT);
     uv_signal_start(&srv->sighup, on_reload, SIGHUP);
-    TRY(net_listen(s->net, routes, sizeof(routes) / sizeof(routes[0]), &connection_protocol, s,
-                   err));
+    TRY(net_listen(s->net, routes, sizeof(routes) / sizeof(routes[0]), websockets,
+                   sizeof(websockets) / sizeof(websockets[0]), s, err));
     return rpc_server_start(srv->grpc, err);
 }
 

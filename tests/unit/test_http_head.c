@@ -162,6 +162,32 @@ static void any_bytes(void **state) {
     }
 }
 
+static void the_query_is_read(void **state) {
+    static const struct {
+        const char *query, *value;
+    } cases[] = {
+        {"a=1", "1"},           {"b=2&a=1", "1"}, {"ba=2&a=1&a=3", "1"}, {"a=", ""},
+        {"a=%41+b#a=2", "A b"}, {"", NULL},       {"a", NULL},           {"aa=1", NULL},
+        {"b=a=1", NULL},        {"a=%4", NULL},   {"a=%00", NULL},       {"a=123456789", NULL},
+        {"#a=1", NULL},
+    };
+    char out[9];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool found = http_query_get(cases[i].query, "a", out, sizeof out);
+        assert_int_equal(found, cases[i].value != NULL);
+        if (found) assert_string_equal(out, cases[i].value);
+    }
+    char text[] = "GET /v1/responses/x?stream=true HTTP/1.1\r\nHost: a\r\n\r\n",
+         none[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    struct http_head h = {0};
+    assert_int_equal(http_head_parse(&h, text, strlen(text)).status, 0);
+    assert_string_equal(h.path, "/v1/responses/x");
+    assert_true(http_query_get(h.query, "stream", out, sizeof out));
+    assert_string_equal(out, "true");
+    http_head_parse(&h, none, strlen(none));
+    assert_false(http_query_get(h.query, "stream", out, sizeof out));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_is_parsed),
@@ -170,6 +196,7 @@ int main(void) {
         cmocka_unit_test(sizes),
         cmocka_unit_test(the_end_of_a_head_is_found),
         cmocka_unit_test(any_bytes),
+        cmocka_unit_test(the_query_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,13 @@ void http_close(struct http *h) {
 const char *http_path(const struct http *h) {
     return h->head.path;
 }
+enum http_method http_verb(const struct http *h) {
+    return h->head.method;
+}
+bool http_query(const struct http *h, const char *name, char *out, size_t cap) {
+    return http_query_get(h->head.query ? h->head.query : "", name, out, cap);
+}
+
 const char *http_header(const struct http *h, enum http_header name) {
     return h->head.header[name];
 }

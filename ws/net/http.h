@@ -62,6 +62,9 @@ void http_lost_token(struct http *h); // closes it, or behind the reply (on_toke
 
 // --- for handlers ---
 const char *http_path(const struct http *h);
+enum http_method http_verb(const struct http *h);
+// A parameter of the query, decoded; false: there is none that fits.
+bool http_query(const struct http *h, const char *name, char *out, size_t cap);
 const char *http_header(const struct http *h, enum http_header name); // "" when absent
 // Whose token came; AUTH_LOCAL where none is needed. NULL: none came yet.
 const char *http_owner(const struct http *h);

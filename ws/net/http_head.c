@@ -77,6 +77,8 @@ static int hex(char c) {
 
 static struct http_refusal parse_target(struct http_head *h, const char *target) {
     size_t n = 0;
+    const char *query = target + strcspn(target, "?#");
+    h->query = *query == '?' ? query + 1 : "";
     if (*target != '/') return BAD("the request's target must be a path");
     for (const char *p = target; *p && *p != '?' && *p != '#'; p++) {
         int c = (unsigned char)*p;
@@ -91,6 +93,27 @@ static struct http_refusal parse_target(struct http_head *h, const char *target)
     }
     h->path[n] = '\0';
     return OK;
+}
+
+bool http_query_get(const char *query, const char *name, char *out, size_t cap) {
+    size_t len = strlen(name), n = 0;
+    while (strncmp(query, name, len) != 0 || query[len] != '=') {
+        query += strcspn(query, "&#");
+        if (*query != '&') return false;
+        query++;
+    }
+    for (const char *p = query + len + 1; *p && *p != '&' && *p != '#'; p++) {
+        int c = *p == '+' ? ' ' : (unsigned char)*p;
+        if (c == '%') {
+            int high = hex(p[1]), low = high < 0 ? -1 : hex(p[2]);
+            c = low < 0 ? 0 : high << 4 | low;
+            p += 2;
+        }
+        if (!c || n + 1 >= cap) return false;
+        out[n++] = (char)c;
+    }
+    out[n] = '\0';
+    return true;
 }
 
 static struct http_refusal parse_request_line(struct http_head *h, char *line) {

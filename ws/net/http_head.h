@@ -51,6 +51,7 @@ enum http_header {
 struct http_head {
     enum http_method method;
     char path[HTTP_PATH_BYTES];       // decoded, without the query
+    const char *query;                // as it came, "" when absent; borrowed as the headers are
     const char *header[HEADER_COUNT]; // "" when absent; borrowed from the parsed text
     enum http_framing framing;
     int64_t content_length; // HTTP_LENGTH
@@ -69,5 +70,7 @@ struct http_refusal {
 size_t http_head_find(const char *text, size_t len);
 // Parses the head text[0..len), which is changed: the strings of *h point into it.
 struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len);
+// The value of the query's first `name`, decoded. false: there is none that fits.
+bool http_query_get(const char *query, const char *name, char *out, size_t cap);
 // Whether a comma-separated header has the token, in any case.
 bool http_has_token(const char *header, const char *token);

@@ -92,7 +92,7 @@ static void on_tick(uv_timer_t *handle) {
         if (p->http)
             http_tick(p->http, now);
         else if (p->websocket)
-            n->websocket->tick(p->websocket, now);
+            p->protocol->tick(p->websocket, now);
     }
 }
 
@@ -215,10 +215,12 @@ fail:
 }
 
 int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
-               const struct websocket_protocol *websocket, void *user, struct err *err) {
+               const struct websocket_protocol *const *websockets, size_t n_websockets, void *user,
+               struct err *err) {
     n->routes = routes;
     n->n_routes = n_routes;
-    n->websocket = websocket;
+    n->websockets = websockets;
+    n->n_websocket_protocols = n_websockets;
     n->user = user;
     signal(SIGPIPE, SIG_IGN);
     TRY(websocket_open(n, err));
@@ -246,7 +248,7 @@ static void end_removed(struct net *n) {
         if (p->guest)
             p->guest->lost_token(p->guest);
         else if (p->websocket)
-            n->websocket->lost_token(p->websocket);
+            p->protocol->lost_token(p->websocket);
         else if (p->http)
             http_lost_token(p->http);
     }
@@ -296,5 +298,6 @@ void net_close(struct net *n) {
     lockout_release(&n->lockout);
     tls_close(n->ssl);
     buf_release(&n->tx);
+    free(n->lws_protocols);
     free(n);
 }

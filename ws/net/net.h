@@ -62,8 +62,9 @@ struct net {
     const struct http_route *routes;
     size_t n_routes;
     struct rate_limit request_limit;
-    const struct websocket_protocol *websocket;
-    struct lws_protocols lws_protocols[3];
+    const struct websocket_protocol *const *websockets; // (n_websocket_protocols)
+    size_t n_websocket_protocols;
+    struct lws_protocols *lws_protocols; // (n_websocket_protocols + 2)
     struct lws_context *context;
     struct lws_vhost *vhost;
     lws_retry_bo_t retry;
@@ -84,13 +85,14 @@ struct peer {
     struct peer *prev, *next; // net->peers
     uint64_t number;          // never given again
     struct ip_entry *ip;
-    struct http *http;                        // until the upgrade
-    struct lws *wsi;                          // after it
-    void *websocket;                          // the protocol's object
-    struct peer_guest *guest;                 // another library's connection (guest.h)
-    struct rate rate;                         // of a guest's requests
-    struct auth_token as;                     // the right token that came; owner NULL: none yet
-    struct peer *unknown_prev, *unknown_next; // net->unknown
+    struct http *http;                         // until the upgrade
+    struct lws *wsi;                           // after it
+    const struct websocket_protocol *protocol; // of the upgrade
+    void *websocket;                           // the protocol's object
+    struct peer_guest *guest;                  // another library's connection (guest.h)
+    struct rate rate;                          // of a guest's requests
+    struct auth_token as;                      // the right token that came; owner NULL: none yet
+    struct peer *unknown_prev, *unknown_next;  // net->unknown
     int64_t upgraded_us;
     bool evicted; // for a new connection: it does not count any more
     struct gate_entry gate;
@@ -102,9 +104,10 @@ int64_t net_descriptors(const struct serve_config *c); // that all its connectio
 // Loop, tokens, certificates and the port's address: all that can fail before a model is loaded.
 int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
              struct err *err);
-// Opens the port. routes and websocket are borrowed for good.
+// Opens the port. The tables are borrowed for good.
 int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
-               const struct websocket_protocol *websocket, void *user, struct err *err);
+               const struct websocket_protocol *const *websockets, size_t n_websockets, void *user,
+               struct err *err);
 const char *net_url(const struct net *n, char *out, size_t cap);
 // Reads tokens and certificates again; on an error the old ones stay. Connections whose token was
 // removed end.

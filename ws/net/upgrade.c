@@ -7,13 +7,19 @@
 
 #define KEY_LEN 24 // of 16 bytes in base64
 
-static struct http_refusal judge_headers(const struct net *n, const struct http_head *h) {
+static const struct websocket_protocol *find_protocol(const struct net *n, const char *path) {
+    for (size_t i = 0; i < n->n_websocket_protocols; i++)
+        if (strcmp(path, n->websockets[i]->path) == 0) return n->websockets[i];
+    return NULL;
+}
+
+static struct http_refusal judge_headers(const struct websocket_protocol *protocol,
+                                         const struct http_head *h) {
     const char *key = h->header[HEADER_WS_KEY];
     // CVE-2025-11677 of libwebsockets 4.1.6 is a use after free on an unknown Upgrade.
     if (strcasecmp(h->header[HEADER_UPGRADE], "websocket") != 0)
         return REFUSE(400, "unsupported", "the only upgrade served is websocket");
-    if (strcmp(h->path, n->websocket->path) != 0)
-        return REFUSE(404, "not_found", "WebSockets are at /ws");
+    if (!protocol) return REFUSE(404, "not_found", "WebSockets are at /ws");
     if (h->method != HTTP_GET) return REFUSE(405, "unsupported", "a WebSocket begins with GET");
     if (!http_has_token(h->header[HEADER_CONNECTION], "upgrade"))
         return REFUSE(400, "bad_message", "Connection does not say Upgrade");
@@ -32,19 +38,22 @@ static struct http_refusal judge_token(struct peer *p, const struct http_head *h
     const char *bearer = auth_bearer(h->header[HEADER_AUTHORIZATION], &len);
     if (!bearer && *token) bearer = token;
     if (auth_needs_token(p->net->auth) && !bearer)
-        return REFUSE(0, NULL, NULL); // it comes in hello
+        return p->protocol->guarded
+                   ? REFUSE(401, "unauthorized", "this address needs a bearer token")
+                   : REFUSE(0, NULL, NULL); // it comes in hello
     struct http_refusal r = peer_authorise(p, bearer ? bearer : "", bearer ? len : 0);
     return r.status ? r : peer_take_request(p, 1);
 }
 
 struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h) {
     const struct net *n = p->net;
-    char token[AUTH_TOKEN_MAX + 1];
+    char token[AUTH_TOKEN_MAX + 1] = "";
     const char *origin = h->header[HEADER_ORIGIN];
-    int rc;
-    struct http_refusal r = judge_headers(n, h);
+    int rc = 0;
+    struct http_refusal r = judge_headers(p->protocol = find_protocol(n, h->path), h);
     if (r.status) return r;
-    if (!auth_subprotocols(h->header[HEADER_WS_PROTOCOL], n->websocket->name, token, &rc))
+    const char *name = p->protocol->name;
+    if (name && !auth_subprotocols(h->header[HEADER_WS_PROTOCOL], name, token, &rc))
         return REFUSE(400, "unsupported", "the sub-protocol must be parley.v1");
     if (rc < 0) return REFUSE(401, "unauthorized", "the bearer sub-protocol is not base64url");
     if (*origin && !auth_origin_allowed(origin, h->header[HEADER_HOST], n->ssl != NULL,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "ws/net/peer.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define HANDSHAKE_SECONDS 10
@@ -64,7 +65,7 @@ void websocket_kill(struct peer *p) {
 static void on_gate_passed(void *owner, bool masked) {
     struct peer *p = owner;
     if (!p->websocket) return;
-    if (!masked) p->net->websocket->unmasked(p->websocket);
+    if (!masked) p->protocol->unmasked(p->websocket);
     websocket_pause(p, PAUSE_GATE, false);
 }
 
@@ -85,7 +86,7 @@ static void on_hello_timer(uv_timer_t *handle) {
     for (struct peer *p = n->unknown; p; p = p->unknown_next) {
         if (!p->websocket) continue;
         waiting = true;
-        if (p->upgraded_us <= late_us) n->websocket->no_hello(p->websocket);
+        if (p->upgraded_us <= late_us) p->protocol->no_hello(p->websocket);
     }
     if (!waiting) uv_timer_stop(handle);
 }
@@ -101,7 +102,7 @@ static void wait_hello(struct peer *p) {
 
 static int established(struct peer *p, struct lws *wsi) {
     p->wsi = wsi;
-    p->websocket = p->net->websocket->open(p->net->user, p);
+    p->websocket = p->protocol->open(p->net->user, p);
     if (!p->websocket) return -1;
     if (!p->as.owner) wait_hello(p);
     p->net->n_websockets++;
@@ -111,7 +112,7 @@ static int established(struct peer *p, struct lws *wsi) {
 
 static void closed(struct peer *p) {
     if (!p || !p->websocket) return;
-    p->net->websocket->close(p->websocket);
+    p->protocol->close(p->websocket);
     p->websocket = NULL;
     p->net->n_websockets--;
 }
@@ -123,18 +124,17 @@ static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t le
                                     .binary = lws_frame_is_binary(wsi),
                                     .frame_ends = lws_remaining_packet_payload(wsi) == 0};
     piece.last = piece.frame_ends && lws_is_final_fragment(wsi);
-    return p->net->websocket->receive(p->websocket, &piece);
+    return p->protocol->receive(p->websocket, &piece);
 }
 
 // libwebsockets answers a ping by itself, and calls for more to write when the pong is out.
 static int writable(struct peer *p) {
-    const struct websocket_protocol *protocol = p->net->websocket;
     if (!p->wants_write) {
-        protocol->control_frame(p->websocket);
+        p->protocol->control_frame(p->websocket);
         return 0;
     }
     p->wants_write = false;
-    return protocol->writable(p->websocket);
+    return p->protocol->writable(p->websocket);
 }
 
 static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
@@ -146,12 +146,12 @@ static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_RECEIVE:
         return p && p->websocket ? receive(p, wsi, in, len) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:
-        if (p && p->websocket) p->net->websocket->control_frame(p->websocket);
+        if (p && p->websocket) p->protocol->control_frame(p->websocket);
         return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE:
         return p && p->websocket ? writable(p) : -1;
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-        return p && p->websocket ? p->net->websocket->client_closes(p->websocket) : -1;
+        return p && p->websocket ? p->protocol->client_closes(p->websocket) : -1;
     case LWS_CALLBACK_CLOSED:
         closed(p);
         return 0;
@@ -166,10 +166,15 @@ static struct peer *take_adopted(struct net *n) {
     return p;
 }
 
-// What is no WebSocket yet, or no longer.
+// Without a sub-protocol libwebsockets takes the first of its list: on_http's.
+static bool is_nameless(const struct peer *p) {
+    return p && p->protocol && !p->protocol->name;
+}
+
+// What is no WebSocket yet, or no longer, or one without a sub-protocol.
 static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                    size_t len) {
-    struct peer *p;
+    struct peer *p = lws_get_opaque_user_data(wsi);
     switch (reason) {
     case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED:
         p = take_adopted(lws_context_user(lws_get_context(wsi)));
@@ -178,22 +183,23 @@ static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user
         lws_set_opaque_user_data(wsi, p);
         return 0;
     case LWS_CALLBACK_WSI_DESTROY:
-        p = lws_get_opaque_user_data(wsi);
         lws_set_opaque_user_data(wsi, NULL);
         closed(p);
         if (p) peer_free(p);
         return 0;
-    // Only our own head comes here, and it asks for the one sub-protocol that is served.
-    case LWS_CALLBACK_HTTP:
+    // Only our own head comes here, and it asks for a sub-protocol that is served, or for none.
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+        return is_nameless(p) ? 0 : -1;
     case LWS_CALLBACK_ESTABLISHED:
     case LWS_CALLBACK_RECEIVE:
+        return is_nameless(p) ? on_websocket(wsi, reason, user, in, len) : -1;
+    case LWS_CALLBACK_HTTP:
     case LWS_CALLBACK_RAW_ADOPT:
     case LWS_CALLBACK_RAW_CONNECTED:
     case LWS_CALLBACK_RAW_RX:
         return -1;
     default:
-        return 0;
+        return is_nameless(p) ? on_websocket(wsi, reason, user, in, len) : 0;
     }
 }
 
@@ -224,12 +230,22 @@ static void fill_info(struct net *n, struct lws_context_creation_info *info, voi
     info->retry_and_idle_policy = &n->retry;
 }
 
+static int list_protocols(struct net *n, struct err *err) {
+    struct lws_protocols *list = calloc(n->n_websocket_protocols + 2, sizeof(*list));
+    if (!list) return err_set(err, E_NOMEM, "no memory for the server");
+    n->lws_protocols = list;
+    *list++ = (struct lws_protocols){"http", on_http, 0, RX_BYTES, 0, NULL, NET_CHUNK_BYTES};
+    for (size_t i = 0; i < n->n_websocket_protocols; i++)
+        if (n->websockets[i]->name)
+            *list++ = (struct lws_protocols){
+                n->websockets[i]->name, on_websocket, 0, RX_BYTES, 0, NULL, NET_CHUNK_BYTES};
+    return 0;
+}
+
 int websocket_open(struct net *n, struct err *err) {
     void *loops[] = {&n->loop};
     struct lws_context_creation_info info;
-    n->lws_protocols[0] = (struct lws_protocols){"http", on_http, 0, 0, 0, NULL, NET_CHUNK_BYTES};
-    n->lws_protocols[1] = (struct lws_protocols){
-        n->websocket->name, on_websocket, 0, RX_BYTES, 0, NULL, NET_CHUNK_BYTES};
+    TRY(list_protocols(n, err));
     memset(&info, 0, sizeof(info));
     lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
     fill_info(n, &info, loops);
@@ -258,12 +274,14 @@ void websocket_stop(struct net *n) {
 
 void websocket_adopt(struct peer *p, int fd, const char *key) {
     struct net *n = p->net;
+    const char *name = p->protocol->name;
     char head[512];
     int len = lws_snprintf(head, sizeof(head),
                            "GET %s HTTP/1.1\r\nHost: parley\r\nUpgrade: websocket\r\n"
                            "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                           "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n",
-                           n->websocket->path, key, n->websocket->name);
+                           "Sec-WebSocket-Key: %s\r\n%s%s%s\r\n",
+                           p->protocol->path, key, name ? "Sec-WebSocket-Protocol: " : "",
+                           name ? name : "", name ? "\r\n" : "");
     n->adopting = p;
     lws_adopt_socket_vhost_readbuf(n->vhost, fd, head, (size_t)len);
     // Where it fails it closes fd; a peer that it came to know is freed by WSI_DESTROY.

@@ -15,7 +15,9 @@ struct websocket_piece { // of a message, as it arrives
 // What a protocol over WebSocket brings. ws: the object that open made. An int return of -1 ends
 // the socket.
 struct websocket_protocol {
-    const char *path, *name;                   // of the upgrade; the sub-protocol
+    const char *path;                          // of the upgrade
+    const char *name;                          // the sub-protocol; NULL: none is asked for
+    bool guarded;                              // where tokens are in use, the upgrade needs one
     void *(*open)(void *user, struct peer *p); // NULL: no memory
     void (*close)(void *ws);                   // the socket is gone: frees
     int (*receive)(void *ws, const struct websocket_piece *piece);
@@ -32,6 +34,7 @@ int websocket_open(struct net *n, struct err *err);
 void websocket_stop(struct net *n); // with every WebSocket; the loop turns meanwhile
 // upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and
 // token. A valid token makes the connection its owner's.
+// It speaks p->protocol from now on.
 struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h);
 // Hands p's socket over. p is freed with the socket, at once where that fails.
 void websocket_adopt(struct peer *p, int fd, const char *key);
