@@ -1,0 +1,315 @@
+// Reading items. See responses_items.h.
+#include "ws/openai/responses_items.h"
+#include <stdio.h>
+#include <string.h>
+
+#define ITEMS_MAX 8192
+
+int responses_bad(struct responses_fault *f, const char *param, const char *message) {
+    f->code = "invalid_value";
+    snprintf(f->param, sizeof f->param, "%s", param);
+    snprintf(f->message, sizeof f->message, "%.90s %s", param, message);
+    return E_INVAL;
+}
+
+int responses_no_memory(struct responses_fault *f) {
+    f->no_memory = true;
+    f->code = "overloaded";
+    snprintf(f->message, sizeof f->message, "the server is out of memory");
+    return E_NOMEM;
+}
+
+static const cJSON *member(const cJSON *o, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+static const char *string_member(const cJSON *o, const char *key) {
+    return cJSON_GetStringValue(member(o, key));
+}
+
+static bool is_any(const char *word, const char *const *list) {
+    for (; word && *list; list++)
+        if (strcmp(word, *list) == 0) return true;
+    return false;
+}
+
+// --- texts -----------------------------------------------------------------
+
+struct place { // of what is read, for faults
+    const char *name;
+    int item;
+    struct responses_fault *f;
+};
+
+static int bad_member(const struct place *at, const char *member_name, const char *message) {
+    char param[96];
+    snprintf(param, sizeof param, "%.32s[%d]%s%s", at->name, at->item, *member_name ? "." : "",
+             member_name);
+    return responses_bad(at->f, param, message);
+}
+
+static int unserved_part(const struct place *at, const char *key, int part, const char *type) {
+    char where[48], message[160];
+    snprintf(where, sizeof where, "%.20s[%d]", key, part);
+    snprintf(message, sizeof message, "is of the type %.40s, which this server does not serve",
+             type ? type : "(none)");
+    bad_member(at, where, message);
+    if (type) at->f->code = "unsupported";
+    return E_INVAL;
+}
+
+// Text parts, joined. types: those that are taken; a refusal's words are text as well.
+static int join_parts(const struct place *at, const char *key, const cJSON *parts,
+                      const char *const *types, struct buf *out) {
+    const cJSON *part;
+    int i = 0;
+    cJSON_ArrayForEach(part, parts) {
+        const char *type = string_member(part, "type");
+        const char *text = string_member(part, "text");
+        if (!is_any(type, types)) return unserved_part(at, key, i, type);
+        if (!text) text = string_member(part, "refusal");
+        if (!text) return unserved_part(at, key, i, NULL);
+        buf_addz(out, text);
+        i++;
+    }
+    return 0;
+}
+
+static const char *const text_types[] = {"input_text", "output_text",    "text",
+                                         "refusal",    "reasoning_text", NULL};
+
+// A string or text parts, as a new string value. NULL: *rc says why.
+static cJSON *read_text(const struct place *at, const char *key, const cJSON *value, int *rc) {
+    struct buf text;
+    cJSON *out = NULL;
+    if (cJSON_IsString(value)) {
+        out = cJSON_CreateString(value->valuestring);
+        *rc = out ? 0 : responses_no_memory(at->f);
+        return out;
+    }
+    if (!cJSON_IsArray(value)) {
+        *rc = bad_member(at, key, "must be a string or an array of text parts");
+        return NULL;
+    }
+    buf_init(&text, SIZE_MAX / 2);
+    *rc = join_parts(at, key, value, text_types, &text);
+    if (*rc == 0 && !text.error) out = cJSON_CreateString(buf_z(&text));
+    buf_release(&text);
+    if (*rc == 0 && !out) *rc = responses_no_memory(at->f);
+    return out;
+}
+
+// --- messages --------------------------------------------------------------
+
+static cJSON *add_message(cJSON *messages, const char *role) {
+    cJSON *m = cJSON_CreateObject();
+    if (m && cJSON_AddStringToObject(m, "role", role) && cJSON_AddItemToArray(messages, m))
+        return m;
+    cJSON_Delete(m);
+    return NULL;
+}
+
+static int read_message(cJSON *messages, const cJSON *item, const struct place *at) {
+    static const char *const roles[] = {"user", "assistant", "system", "developer", NULL};
+    const char *role = string_member(item, "role");
+    int rc;
+    if (!is_any(role, roles))
+        return bad_member(at, "role", "must be user, assistant, system or developer");
+    cJSON *text = read_text(at, "content", member(item, "content"), &rc);
+    if (!text) return rc;
+    cJSON *m = add_message(messages, strcmp(role, "developer") == 0 ? "system" : role);
+    if (m && cJSON_AddItemToObject(m, "content", text)) return 0;
+    cJSON_Delete(text);
+    return responses_no_memory(at->f);
+}
+
+static int read_call(cJSON *messages, const cJSON *item, const struct place *at) {
+    const char *id = string_member(item, "call_id"), *name = string_member(item, "name");
+    const char *arguments = string_member(item, "arguments");
+    if (!id) return bad_member(at, "call_id", "must be a string");
+    if (!name) return bad_member(at, "name", "must be a string");
+    if (!arguments) return bad_member(at, "arguments", "must be a string of JSON");
+    cJSON *m = add_message(messages, "assistant");
+    cJSON *calls =
+        m && cJSON_AddNullToObject(m, "content") ? cJSON_AddArrayToObject(m, "tool_calls") : NULL;
+    cJSON *call = calls ? cJSON_CreateObject() : NULL;
+    if (!call || !cJSON_AddItemToArray(calls, call)) return responses_no_memory(at->f);
+    cJSON *function =
+        cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", "function")
+            ? cJSON_AddObjectToObject(call, "function")
+            : NULL;
+    if (function && cJSON_AddStringToObject(function, "name", name) &&
+        cJSON_AddStringToObject(function, "arguments", arguments))
+        return 0;
+    return responses_no_memory(at->f);
+}
+
+static int read_call_output(cJSON *messages, const cJSON *item, const struct place *at) {
+    const char *id = string_member(item, "call_id");
+    int rc;
+    if (!id) return bad_member(at, "call_id", "must be a string");
+    cJSON *text = read_text(at, "output", member(item, "output"), &rc);
+    if (!text) return rc;
+    cJSON *m = add_message(messages, "tool");
+    if (m && cJSON_AddStringToObject(m, "tool_call_id", id) &&
+        cJSON_AddItemToObject(m, "content", text))
+        return 0;
+    cJSON_Delete(text);
+    return responses_no_memory(at->f);
+}
+
+// What the model thought, where the item has it. One with nothing but a summary says nothing to the
+// model.
+static int read_reasoning(cJSON *messages, const cJSON *item, const struct place *at) {
+    const cJSON *content = member(item, "content");
+    int rc;
+    if (cJSON_GetArraySize(content) == 0) return 0;
+    cJSON *text = read_text(at, "content", content, &rc);
+    if (!text) return rc;
+    cJSON *m = add_message(messages, "assistant");
+    if (m && cJSON_AddItemToObject(m, "reasoning_content", text))
+        return cJSON_AddNullToObject(m, "content") ? 0 : responses_no_memory(at->f);
+    cJSON_Delete(text);
+    return responses_no_memory(at->f);
+}
+
+// --- items -----------------------------------------------------------------
+
+static const struct item_kind {
+    const char *type;
+    int (*read)(cJSON *messages, const cJSON *item, const struct place *at);
+} kinds[] = {
+    {"message", read_message},
+    {"function_call", read_call},
+    {"function_call_output", read_call_output},
+    {"reasoning", read_reasoning},
+};
+
+static const char *type_of(const cJSON *item) {
+    const char *type = string_member(item, "type");
+    return type || !member(item, "role") ? type : "message"; // its short form
+}
+
+static int read_item(cJSON *messages, const cJSON *item, const struct place *at) {
+    char message[128];
+    const char *type = type_of(item);
+    if (!cJSON_IsObject(item)) return bad_member(at, "", "must be an object");
+    if (!type) return bad_member(at, "type", "is missing");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(type, kinds[i].type) == 0) return kinds[i].read(messages, item, at);
+    snprintf(message, sizeof message, "is %.40s, which this server does not serve", type);
+    bad_member(at, "type", message);
+    at->f->code = "unsupported";
+    return E_INVAL;
+}
+
+int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
+                         struct responses_fault *f) {
+    struct place at = {name, 0, f};
+    const cJSON *item;
+    if (cJSON_IsString(input)) {
+        cJSON *m = add_message(messages, "user");
+        return m && cJSON_AddStringToObject(m, "content", input->valuestring)
+                   ? 0
+                   : responses_no_memory(f);
+    }
+    if (!cJSON_IsArray(input)) return responses_bad(f, name, "must be a string or an array");
+    if (cJSON_GetArraySize(input) > ITEMS_MAX)
+        return responses_bad(f, name, "has more than 8192 items");
+    cJSON_ArrayForEach(item, input) {
+        TRY(read_item(messages, item, &at));
+        at.item++;
+    }
+    return 0;
+}
+
+// --- the recorded form -----------------------------------------------------
+
+static bool add_text_part(cJSON *parts, const char *type, const char *text) {
+    cJSON *part = cJSON_CreateObject();
+    if (!part || !cJSON_AddItemToArray(parts, part)) {
+        cJSON_Delete(part);
+        return false;
+    }
+    if (!cJSON_AddStringToObject(part, "type", type) ||
+        !cJSON_AddStringToObject(part, "text", text))
+        return false;
+    return strcmp(type, "output_text") != 0 || (cJSON_AddArrayToObject(part, "annotations") &&
+                                                cJSON_AddArrayToObject(part, "logprobs"));
+}
+
+static cJSON *user_item(const char *text) {
+    cJSON *item = cJSON_CreateObject();
+    cJSON *parts = item && cJSON_AddStringToObject(item, "type", "message") &&
+                           cJSON_AddStringToObject(item, "role", "user")
+                       ? cJSON_AddArrayToObject(item, "content")
+                       : NULL;
+    if (parts && add_text_part(parts, "input_text", text)) return item;
+    cJSON_Delete(item);
+    return NULL;
+}
+
+// A message's content in parts.
+static bool expand_content(cJSON *item) {
+    const cJSON *content = member(item, "content");
+    if (!cJSON_IsString(content)) return true;
+    const char *role = string_member(item, "role");
+    bool said = role && strcmp(role, "assistant") == 0;
+    cJSON *parts = cJSON_CreateArray();
+    if (parts && add_text_part(parts, said ? "output_text" : "input_text", content->valuestring) &&
+        cJSON_ReplaceItemInObjectCaseSensitive(item, "content", parts))
+        return true;
+    cJSON_Delete(parts);
+    return false;
+}
+
+static cJSON *normal_item(const cJSON *from) {
+    cJSON *item = cJSON_Duplicate(from, true);
+    const char *type = type_of(from);
+    if (!item) return NULL;
+    if (!type || strcmp(type, "item_reference") != 0)
+        cJSON_DeleteItemFromObjectCaseSensitive(item, "id");
+    if (type && strcmp(type, "message") == 0) {
+        bool typed = cJSON_HasObjectItem(item, "type") ||
+                     cJSON_AddStringToObject(item, "type", "message") != NULL;
+        if (!typed || !expand_content(item)) {
+            cJSON_Delete(item);
+            return NULL;
+        }
+    }
+    return item;
+}
+
+cJSON *responses_items_normal(const cJSON *input) {
+    cJSON *list = cJSON_CreateArray();
+    const cJSON *from;
+    if (!list) return NULL;
+    if (cJSON_IsString(input)) {
+        cJSON *item = user_item(input->valuestring);
+        if (item && cJSON_AddItemToArray(list, item)) return list;
+        cJSON_Delete(item);
+        cJSON_Delete(list);
+        return NULL;
+    }
+    cJSON_ArrayForEach(from, input) {
+        cJSON *item = normal_item(from);
+        if (item && cJSON_AddItemToArray(list, item)) continue;
+        cJSON_Delete(item);
+        cJSON_Delete(list);
+        return NULL;
+    }
+    return list;
+}
+
+const char *responses_items_reference(const cJSON *items) {
+    const cJSON *item;
+    if (!cJSON_IsArray(items)) return NULL;
+    cJSON_ArrayForEach(item, items) {
+        const char *type = type_of(item), *id = string_member(item, "id");
+        // A reference may leave its type out.
+        bool bare = !type && id && cJSON_GetArraySize(item) == 1;
+        if (id && (bare || (type && strcmp(type, "item_reference") == 0))) return id;
+    }
+    return NULL;
+}

@@ -1,0 +1,26 @@
+// Items of the Responses API, as clients send them, and the messages of a conversation (the neutral
+// form of ws/completion/completion.h) that they mean. Pure functions, any thread.
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+
+struct responses_fault { // which member is at fault, and why; code NULL: none is
+    const char *code;
+    char param[96];
+    char message[256];
+    bool no_memory;
+};
+
+// Appends the items' messages to `messages`. input: a string (a user's message) or an array. Items of
+// the type item_reference have no message: responses_items_resolve() replaces them before. name: of
+// the member that holds the items, for the fault. 0 or E_INVAL, E_NOMEM, with *f set.
+int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
+                         struct responses_fault *f);
+// A copy of the input as an array of items in their full form, each with its type and without an id:
+// what is recorded with a turn. NULL: no memory.
+cJSON *responses_items_normal(const cJSON *input);
+// The id of the first item_reference; NULL: there is none.
+const char *responses_items_reference(const cJSON *items);
+
+int responses_bad(struct responses_fault *f, const char *param, const char *message);
+int responses_no_memory(struct responses_fault *f);

@@ -1,0 +1,356 @@
+// Items and events of a response. See responses_output.h.
+//
+//     created, in_progress                                      begin
+//     output_item.added, content_part.added                     the first words of an item
+//     output_text.delta ...                                     its words
+//     output_text.done, content_part.done, output_item.done     the first words of another, or the end
+//     completed | incomplete | failed                           the end
+#include "ws/openai/responses_output.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_MAX_BYTES ((size_t)256 << 20)
+#define ITEM_MAX_BYTES ((size_t)64 << 20)
+
+static const char *const status_names[] = {"in_progress", "completed", "incomplete", "cancelled",
+                                           "failed"};
+static const char *const prefixes[] = {"rs", "msg", "fc"};
+
+void responses_output_init(struct responses_output *o, const char *echo, responses_emit_fn emit,
+                           void *ctx) {
+    memset(o, 0, sizeof *o);
+    o->echo = echo;
+    o->emit = emit;
+    o->ctx = ctx;
+    o->after = -1;
+}
+
+void responses_output_release(struct responses_output *o) {
+    for (size_t i = 0; i < o->n_items; i++) {
+        buf_release(&o->items[i].text);
+        free(o->items[i].name);
+    }
+    free(o->items);
+    o->items = NULL;
+    o->n_items = o->cap_items = 0;
+}
+
+// --- objects ---------------------------------------------------------------
+
+static void put_item_id(const struct responses_output *o, struct json_writer *w, const char *key,
+                        const char *prefix, size_t index) {
+    char id[RESPONSES_ID_MAX];
+    responses_id_item(id, prefix, o->session, o->turn, (int64_t)index, false);
+    json_put_string(w, key, id);
+}
+
+static void put_part(struct json_writer *w, const char *key, const struct responses_item *item,
+                     bool begun) {
+    bool message = item->kind == ITEM_MESSAGE;
+    json_open(w, key, '{');
+    json_put_string(w, "type", message ? "output_text" : "reasoning_text");
+    json_put_text(w, "text", buf_z(&item->text), begun ? item->text.len : 0);
+    if (message) {
+        json_open(w, "annotations", '[');
+        json_close(w, ']');
+        json_open(w, "logprobs", '[');
+        json_close(w, ']');
+    }
+    json_close(w, '}');
+}
+
+// whole: with what it says so far; else as it is when it is new.
+static void put_item(const struct responses_output *o, struct json_writer *w, const char *key,
+                     size_t index, bool whole) {
+    const struct responses_item *item = &o->items[index];
+    static const char *const types[] = {"reasoning", "message", "function_call"};
+    json_open(w, key, '{');
+    put_item_id(o, w, "id", prefixes[item->kind], index);
+    json_put_string(w, "type", types[item->kind]);
+    json_put_string(w, "status", status_names[item->status]);
+    if (item->kind == ITEM_CALL) {
+        put_item_id(o, w, "call_id", "call", index);
+        json_put_string(w, "name", item->name);
+        json_put_text(w, "arguments", buf_z(&item->text), whole ? item->text.len : 0);
+    } else {
+        if (item->kind == ITEM_MESSAGE) json_put_string(w, "role", "assistant");
+        if (item->kind == ITEM_REASONING) {
+            json_open(w, "summary", '[');
+            json_close(w, ']');
+        }
+        json_open(w, "content", '[');
+        if (whole) put_part(w, NULL, item, true);
+        json_close(w, ']');
+    }
+    json_close(w, '}');
+}
+
+void responses_output_write_items(const struct responses_output *o, struct json_writer *w) {
+    for (size_t i = 0; i < o->n_items; i++) put_item(o, w, NULL, i, true);
+}
+
+static void put_usage(struct json_writer *w, const struct completion_usage *u) {
+    json_open(w, "usage", '{');
+    json_put_int(w, "input_tokens", u->prompt_tokens);
+    json_open(w, "input_tokens_details", '{');
+    json_put_int(w, "cached_tokens", u->cached_tokens);
+    json_close(w, '}');
+    json_put_int(w, "output_tokens", u->completion_tokens);
+    json_open(w, "output_tokens_details", '{');
+    json_put_int(w, "reasoning_tokens", u->reasoning_tokens);
+    json_close(w, '}');
+    json_put_int(w, "total_tokens", u->prompt_tokens + u->completion_tokens);
+    json_close(w, '}');
+}
+
+static void put_ending(const struct responses_output *o, struct json_writer *w) {
+    if (o->status == RESPONSES_FAILED) {
+        json_open(w, "error", '{');
+        json_put_string(w, "code", o->error_code);
+        json_put_string(w, "message", o->error_message);
+        json_close(w, '}');
+    } else {
+        json_put_null(w, "error");
+    }
+    if (o->status == RESPONSES_INCOMPLETE) {
+        json_open(w, "incomplete_details", '{');
+        json_put_string(w, "reason",
+                        o->finish == COMPLETION_DEADLINE ? "deadline" : "max_output_tokens");
+        json_close(w, '}');
+    } else {
+        json_put_null(w, "incomplete_details");
+    }
+}
+
+static void put_response(const struct responses_output *o, struct json_writer *w, const char *key) {
+    bool ended = o->status != RESPONSES_IN_PROGRESS;
+    json_open(w, key, '{');
+    json_put_string(w, "id", o->id);
+    json_put_string(w, "object", "response");
+    json_put_string(w, "status", status_names[o->status]);
+    buf_addz(w->buf, ",");
+    buf_addz(w->buf, o->echo);
+    put_ending(o, w);
+    json_put_int_or_null(w, "completed_at", o->completed_s ? o->completed_s : -1);
+    json_open(w, "output", '[');
+    responses_output_write_items(o, w);
+    json_close(w, ']');
+    if (ended && o->status != RESPONSES_FAILED)
+        put_usage(w, &o->usage);
+    else
+        json_put_null(w, "usage");
+    json_close(w, '}');
+}
+
+void responses_output_write(const struct responses_output *o, struct buf *out) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    put_response(o, &w, NULL);
+}
+
+// --- events ----------------------------------------------------------------
+
+// Opens the next event; false: it is not emitted, but has its number.
+static bool begin_event(struct responses_output *o, struct json_writer *w, struct buf *out,
+                        const char *type) {
+    int64_t number = o->sequence++;
+    if (!o->emit || number <= o->after) return false;
+    buf_init(out, EVENT_MAX_BYTES);
+    json_writer_init(w, out);
+    json_open(w, NULL, '{');
+    json_put_string(w, "type", type);
+    json_put_int(w, "sequence_number", number);
+    if (o->stream_id) json_put_string(w, "stream_id", o->stream_id);
+    return true;
+}
+
+static void end_event(struct responses_output *o, struct json_writer *w, const char *type) {
+    json_close(w, '}');
+    if (w->buf->error) o->failed = true;
+    if (!w->buf->error) o->emit(o->ctx, type, w->buf);
+    buf_release(w->buf);
+}
+
+static void emit_response(struct responses_output *o, const char *type) {
+    struct json_writer w;
+    struct buf out;
+    if (!begin_event(o, &w, &out, type)) return;
+    put_response(o, &w, "response");
+    end_event(o, &w, type);
+}
+
+static void emit_item(struct responses_output *o, const char *type, bool whole) {
+    struct json_writer w;
+    struct buf out;
+    if (!begin_event(o, &w, &out, type)) return;
+    json_put_int(&w, "output_index", (int64_t)o->n_items - 1);
+    put_item(o, &w, "item", o->n_items - 1, whole);
+    end_event(o, &w, type);
+}
+
+static void put_place(const struct responses_output *o, struct json_writer *w) {
+    const struct responses_item *item = &o->items[o->n_items - 1];
+    put_item_id(o, w, "item_id", prefixes[item->kind], o->n_items - 1);
+    json_put_int(w, "output_index", (int64_t)o->n_items - 1);
+    if (item->kind != ITEM_CALL) json_put_int(w, "content_index", 0);
+}
+
+static void emit_part(struct responses_output *o, const char *type, bool whole) {
+    struct json_writer w;
+    struct buf out;
+    if (!begin_event(o, &w, &out, type)) return;
+    put_place(o, &w);
+    put_part(&w, "part", &o->items[o->n_items - 1], whole);
+    end_event(o, &w, type);
+}
+
+// A piece of an item's text, or (whole) all of it.
+static void emit_text(struct responses_output *o, const char *text, size_t len, bool whole) {
+    static const char *const deltas[] = {"response.reasoning_text.delta",
+                                         "response.output_text.delta",
+                                         "response.function_call_arguments.delta"};
+    static const char *const ends[] = {"response.reasoning_text.done", "response.output_text.done",
+                                       "response.function_call_arguments.done"};
+    const struct responses_item *item = &o->items[o->n_items - 1];
+    const char *type = (whole ? ends : deltas)[item->kind];
+    const char *key = !whole ? "delta" : item->kind == ITEM_CALL ? "arguments" : "text";
+    struct json_writer w;
+    struct buf out;
+    if (!begin_event(o, &w, &out, type)) return;
+    put_place(o, &w);
+    if (whole && item->kind == ITEM_CALL) json_put_string(&w, "name", item->name);
+    json_put_text(&w, key, text, len);
+    if (item->kind == ITEM_MESSAGE) {
+        json_open(&w, "logprobs", '[');
+        json_close(&w, ']');
+    }
+    end_event(o, &w, type);
+}
+
+// --- items -----------------------------------------------------------------
+
+static void close_item(struct responses_output *o, enum responses_status status) {
+    if (!o->open) return;
+    struct responses_item *item = &o->items[o->n_items - 1];
+    o->open = false;
+    emit_text(o, buf_z(&item->text), item->text.len, true);
+    if (item->kind != ITEM_CALL) emit_part(o, "response.content_part.done", true);
+    item->status = status;
+    emit_item(o, "response.output_item.done", true);
+}
+
+static bool open_item(struct responses_output *o, enum responses_item_kind kind, const char *name) {
+    close_item(o, RESPONSES_COMPLETED);
+    char *copy = name ? strdup(name) : NULL;
+    if ((name && !copy) || ARRAY_RESERVE(o->items, o->cap_items, o->n_items + 1) < 0) {
+        free(copy);
+        o->failed = true;
+        return false;
+    }
+    struct responses_item *item = &o->items[o->n_items++];
+    *item = (struct responses_item){.kind = kind, .name = copy};
+    buf_init(&item->text, ITEM_MAX_BYTES);
+    o->open = true;
+    emit_item(o, "response.output_item.added", false);
+    if (kind != ITEM_CALL) emit_part(o, "response.content_part.added", false);
+    return true;
+}
+
+static void add_text(struct responses_output *o, enum responses_item_kind kind, const char *text,
+                     size_t len) {
+    if (len == 0) return;
+    bool same = o->open && o->items[o->n_items - 1].kind == kind;
+    if (!same && (kind == ITEM_CALL || !open_item(o, kind, NULL))) return;
+    struct responses_item *item = &o->items[o->n_items - 1];
+    if (buf_add(&item->text, text, len) < 0) o->failed = true;
+    emit_text(o, text, len, false);
+}
+
+// --- beginning and end -----------------------------------------------------
+
+void responses_output_begin(struct responses_output *o, const char *session, int64_t turn) {
+    if (*o->id) return;
+    snprintf(o->session, sizeof o->session, "%s", session);
+    o->turn = turn;
+    responses_id_response(o->id, session, turn);
+    emit_response(o, "response.created");
+    emit_response(o, "response.in_progress");
+}
+
+static void end(struct responses_output *o, enum responses_status status) {
+    static const char *const types[] = {NULL, "response.completed", "response.incomplete",
+                                        "response.incomplete", "response.failed"};
+    bool whole = status == RESPONSES_COMPLETED;
+    // An answer without words is a message without words.
+    if (whole && o->n_items == 0) open_item(o, ITEM_MESSAGE, NULL);
+    close_item(o, whole ? RESPONSES_COMPLETED : RESPONSES_INCOMPLETE);
+    if (!o->completed_s && whole) o->completed_s = clock_wall_us(&clock_system) / 1000000;
+    o->status = status;
+    emit_response(o, types[status]);
+}
+
+static void fail(struct responses_output *o, const struct completion_failure *f) {
+    // Names of their closed set, where there is one.
+    const char *code = strcmp(f->code, "rate_limited") == 0 || strcmp(f->code, "limit_reached") == 0
+                           ? "rate_limit_exceeded"
+                           : "server_error";
+    snprintf(o->error_code, sizeof o->error_code, "%s", code);
+    snprintf(o->error_message, sizeof o->error_message, "%s", f->message);
+    end(o, RESPONSES_FAILED);
+}
+
+static enum responses_status status_of(enum completion_finish finish) {
+    if (finish == COMPLETION_CANCELLED) return RESPONSES_CANCELLED;
+    bool cut = finish == COMPLETION_LENGTH || finish == COMPLETION_DEADLINE;
+    return cut ? RESPONSES_INCOMPLETE : RESPONSES_COMPLETED;
+}
+
+void responses_output_take(struct responses_output *o, const struct completion_event *e) {
+    switch (e->kind) {
+    case COMPLETION_STARTED:
+        o->usage = e->usage;
+        responses_output_begin(o, e->session, e->turn);
+        break;
+    case COMPLETION_THINKING:
+        add_text(o, ITEM_REASONING, e->text, e->text_len);
+        break;
+    case COMPLETION_TEXT:
+        add_text(o, ITEM_MESSAGE, e->text, e->text_len);
+        break;
+    case COMPLETION_TOOL_BEGIN:
+        open_item(o, ITEM_CALL, e->tool_name);
+        break;
+    case COMPLETION_TOOL_ARGUMENTS:
+        add_text(o, ITEM_CALL, e->text, e->text_len);
+        break;
+    case COMPLETION_TOOL_END:
+        close_item(o, RESPONSES_COMPLETED);
+        break;
+    case COMPLETION_ANSWER:
+        o->finish = e->finish;
+        break;
+    case COMPLETION_DONE:
+        o->usage = e->usage;
+        end(o, status_of(o->finish));
+        break;
+    case COMPLETION_FAILED:
+        fail(o, e->failure);
+        break;
+    }
+}
+
+void responses_write_stream_error(struct buf *out, int64_t sequence, const char *code,
+                                  const char *message, const char *param) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "type", "error");
+    json_put_string(&w, "code", code);
+    json_put_string(&w, "message", message);
+    json_put_string(&w, "param", param && *param ? param : NULL);
+    json_put_int(&w, "sequence_number", sequence);
+    json_close(&w, '}');
+}
