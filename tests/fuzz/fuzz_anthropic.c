@@ -1,0 +1,55 @@
+// Bodies of Anthropic's POST /v1/messages. An accepted one is a conversation in neutral form, whose last
+// message is not the assistant's, and in which results follow their calls; a refused one has its
+// sentence.
+#include "tests/fuzz/fuzz.h"
+#include "ws/anthropic/messages_request.h"
+
+static const char *string_of(const cJSON *object, const char *key) {
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+}
+
+static int n_calls(const cJSON *message) {
+    const cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls"), *call;
+    cJSON_ArrayForEach(call, calls) {
+        const cJSON *f = cJSON_GetObjectItemCaseSensitive(call, "function");
+        FUZZ_CHECK(string_of(call, "id") && string_of(f, "name"));
+        FUZZ_CHECK(cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(f, "arguments")));
+    }
+    return cJSON_GetArraySize(calls);
+}
+
+static void check_messages(const cJSON *messages) {
+    const cJSON *m, *last = NULL;
+    int open = 0; // calls without a result
+    FUZZ_CHECK(cJSON_IsArray(messages) && messages->child);
+    cJSON_ArrayForEach(m, messages) {
+        const char *role = string_of(m, "role");
+        FUZZ_CHECK(role);
+        bool is_tool = strcmp(role, "tool") == 0, is_assistant = strcmp(role, "assistant") == 0;
+        if (is_assistant) FUZZ_CHECK(open == 0);
+        if (is_assistant) open = n_calls(m);
+        if (is_tool) FUZZ_CHECK(open-- > 0 && string_of(m, "tool_call_id") && string_of(m, "name"));
+        FUZZ_CHECK(string_of(m, "content") || (is_assistant && open > 0));
+        last = m;
+    }
+    FUZZ_CHECK(open == 0 && strcmp(string_of(last, "role"), "assistant") != 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const uint64_t key[2] = {1, 2};
+    for (int purpose = MESSAGES_ANSWER; purpose <= MESSAGES_COUNT; purpose++) {
+        struct messages_request r;
+        messages_request_read(&r, (enum messages_purpose)purpose, (const char *)data, size, 1 << 20,
+                              key);
+        if (r.failure.status) {
+            FUZZ_CHECK(r.failure.status == 400 && *r.failure.message);
+        } else {
+            FUZZ_CHECK(r.model && *r.model);
+            FUZZ_CHECK(!r.sampling == (purpose == MESSAGES_COUNT));
+            FUZZ_CHECK((r.choice == TOOLS_NAMED) == (r.tool_name != NULL));
+            check_messages(r.messages);
+        }
+        messages_request_release(&r);
+    }
+    return 0;
+}

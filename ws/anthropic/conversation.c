@@ -1,0 +1,352 @@
+// Reading system and messages. See messages_request.h.
+//
+// Anthropic's content blocks become messages of chat templates. One message of a user may become
+// several: a tool_result block is a message of its own, of the role "tool". Texts of a user's
+// blocks, and of user messages that follow each other, are joined by line breaks; those of an
+// assistant are pieces of one sampled text and are joined as they are. The thinking of an assistant
+// is its reasoning_content, after a check of its signature.
+#include "ws/anthropic/messages_request.h"
+#include "ws/anthropic/thinking_seal.h"
+#include <stdio.h>
+#include <string.h>
+
+#define CALLS_MAX 1024 // of one answer; every result is looked up among them
+
+struct reading {
+    struct messages_request *r;
+    const uint64_t *key;
+    int message, block; // where we are, for refusals; block -1: a content of text
+    struct buf text;    // of the message so far
+    bool has_text;
+    struct buf thinking;
+    cJSON *calls; // of the answer before, results of which are awaited; borrowed. NULL: none
+    int n_calls, n_answered;
+};
+
+// "messages.3.content.1", of the block that is read.
+static const char *path_of(const struct reading *rd, char out[64]) {
+    if (rd->block < 0)
+        snprintf(out, 64, "messages.%d.content", rd->message);
+    else
+        snprintf(out, 64, "messages.%d.content.%d", rd->message, rd->block);
+    return out;
+}
+
+#define REFUSE_BLOCK(rd, fmt, ...)                                                                 \
+    messages_refuse((rd)->r, "%s" fmt, path_of(rd, (char[64]){0}), __VA_ARGS__)
+
+static const char *string_of(const cJSON *object, const char *key) {
+    return cJSON_GetStringValue(messages_member(object, key));
+}
+
+// --- texts ---
+
+// What is read of content that has other things than text in it.
+static bool refuse_type(struct reading *rd, const char *path, const char *type) {
+    static const char *const media[] = {"image", "document", "search_result", "container_upload"};
+    if (!type) return messages_refuse(rd->r, "%s.type: Field required", path);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(type, media[i]) == 0)
+            return messages_refuse(
+                rd->r, "%s.type: '%s' is not served here: the models of this server read text only",
+                path, type);
+    return messages_refuse(rd->r, "%s.type: '%.64s' is not served here", path, type);
+}
+
+// A string, or an array of text blocks, joined by line breaks.
+static bool read_text(struct reading *rd, const cJSON *content, const char *path, struct buf *out) {
+    const cJSON *part;
+    int i = 0;
+    if (!content) return true;
+    if (cJSON_IsString(content)) {
+        buf_addz(out, content->valuestring);
+        return true;
+    }
+    if (!cJSON_IsArray(content))
+        return messages_refuse(rd->r, "%s: must be a string or an array of blocks", path);
+    cJSON_ArrayForEach(part, content) {
+        char at[80];
+        const char *type = string_of(part, "type"), *text = string_of(part, "text");
+        snprintf(at, sizeof at, "%s.%d", path, i++);
+        if (!type || strcmp(type, "text") != 0) return refuse_type(rd, at, type);
+        if (!text) return messages_refuse(rd->r, "%s.text: Field required", at);
+        buf_addz(out, i > 1 ? "\n" : "");
+        buf_addz(out, text);
+    }
+    return true;
+}
+
+// --- messages ---
+
+static cJSON *add_message(struct reading *rd, const char *role, const char *content) {
+    cJSON *m = cJSON_CreateObject();
+    if (!m || !cJSON_AddItemToArray(rd->r->messages, m)) {
+        cJSON_Delete(m);
+        messages_no_memory(rd->r);
+        return NULL;
+    }
+    bool ok = cJSON_AddStringToObject(m, "role", role) &&
+              (content ? cJSON_AddStringToObject(m, "content", content)
+                       : cJSON_AddNullToObject(m, "content"));
+    if (ok) return m;
+    messages_no_memory(rd->r);
+    return NULL;
+}
+
+// The user's text so far, as a message.
+static bool flush_text(struct reading *rd) {
+    bool ok = true;
+    if (rd->text.error) return messages_no_memory(rd->r);
+    if (rd->has_text) ok = add_message(rd, "user", buf_z(&rd->text));
+    buf_reset(&rd->text);
+    rd->has_text = false;
+    return ok;
+}
+
+static bool add_text(struct reading *rd, const char *text, const char *between) {
+    if (!text) return REFUSE_BLOCK(rd, ".%s: Field required", "text");
+    if (rd->has_text) buf_addz(&rd->text, between);
+    buf_addz(&rd->text, text);
+    rd->has_text = true;
+    return true;
+}
+
+// --- what a user says ---
+
+static const cJSON *find_call(const struct reading *rd, const char *id) {
+    const cJSON *call;
+    cJSON_ArrayForEach(call, rd->calls) if (strcmp(string_of(call, "id"), id) == 0) return call;
+    return NULL;
+}
+
+static bool was_answered(const struct reading *rd, const char *id) {
+    const cJSON *m = rd->r->messages->child ? rd->r->messages->child->prev : NULL; // the last one
+    for (int i = 0; i < rd->n_answered; i++, m = m->prev) {
+        while (strcmp(string_of(m, "role"), "tool") != 0) m = m->prev;
+        if (strcmp(string_of(m, "tool_call_id"), id) == 0) return true;
+    }
+    return false;
+}
+
+static bool add_result(struct reading *rd, const cJSON *block, const cJSON *call) {
+    const char *id = string_of(call, "id"),
+               *name = string_of(messages_member(call, "function"), "name");
+    char path[64], content[80];
+    struct buf text;
+    snprintf(content, sizeof content, "%s.content", path_of(rd, path));
+    buf_init(&text, SIZE_MAX / 2);
+    // No template has a place for is_error, and the model should know.
+    if (cJSON_IsTrue(messages_member(block, "is_error"))) buf_addz(&text, "Error: ");
+    bool ok = read_text(rd, messages_member(block, "content"), content, &text);
+    if (ok && text.error) ok = messages_no_memory(rd->r);
+    cJSON *m = ok ? add_message(rd, "tool", buf_z(&text)) : NULL;
+    buf_release(&text);
+    if (!m) return false;
+    rd->n_answered++;
+    return (cJSON_AddStringToObject(m, "tool_call_id", id) &&
+            cJSON_AddStringToObject(m, "name", name)) ||
+           messages_no_memory(rd->r);
+}
+
+static bool read_result(struct reading *rd, const cJSON *block) {
+    const char *id = string_of(block, "tool_use_id");
+    if (!id) return REFUSE_BLOCK(rd, ".%s: Field required", "tool_use_id");
+    const cJSON *call = find_call(rd, id);
+    if (!call)
+        return REFUSE_BLOCK(
+            rd,
+            ": unexpected `tool_use_id` found in `tool_result` blocks: %.128s. Each "
+            "`tool_result` block must have a corresponding `tool_use` block in the "
+            "previous message.",
+            id);
+    if (was_answered(rd, id))
+        return REFUSE_BLOCK(rd, ": `%.128s` has two `tool_result` blocks", id);
+    return flush_text(rd) && add_result(rd, block, call);
+}
+
+static bool read_user_block(struct reading *rd, const cJSON *block) {
+    const char *type = string_of(block, "type");
+    if (type && strcmp(type, "text") == 0) return add_text(rd, string_of(block, "text"), "\n");
+    if (type && strcmp(type, "tool_result") == 0) return read_result(rd, block);
+    return refuse_type(rd, path_of(rd, (char[64]){0}), type);
+}
+
+// Every call has its result before the conversation goes on.
+static bool end_calls(struct reading *rd) {
+    const cJSON *call;
+    if (rd->n_answered < rd->n_calls) {
+        cJSON_ArrayForEach(call, rd->calls) if (!was_answered(rd, string_of(call, "id"))) break;
+        return messages_refuse(rd->r,
+                               "messages.%d: `tool_use` ids were found without `tool_result` "
+                               "blocks immediately after: "
+                               "%.128s. Each `tool_use` block must have a corresponding "
+                               "`tool_result` block in the next "
+                               "message.",
+                               rd->message, string_of(call, "id"));
+    }
+    rd->calls = NULL;
+    rd->n_calls = rd->n_answered = 0;
+    return true;
+}
+
+static bool read_user(struct reading *rd, const cJSON *content) {
+    const cJSON *block;
+    rd->block = -1;
+    if (cJSON_IsString(content) && *content->valuestring)
+        return add_text(rd, content->valuestring, "\n");
+    if (!cJSON_IsArray(content) || !content->child)
+        return messages_refuse(rd->r, "messages.%d: all messages must have non-empty content",
+                               rd->message);
+    cJSON_ArrayForEach(block, content) {
+        rd->block++;
+        if (!read_user_block(rd, block)) return false;
+    }
+    return true;
+}
+
+// --- what the assistant said ---
+
+static bool read_thinking(struct reading *rd, const cJSON *block) {
+    const char *text = string_of(block, "thinking"), *signature = string_of(block, "signature");
+    if (!text) return REFUSE_BLOCK(rd, ".%s: Field required", "thinking");
+    if (!signature) return REFUSE_BLOCK(rd, ".%s: Field required", "signature");
+    if (!thinking_seal_check(signature, text, strlen(text), rd->key))
+        return REFUSE_BLOCK(rd, ".signature: %s",
+                            "Invalid `signature` in `thinking` block: its text was changed, or "
+                            "another server signed it. Send the block back as it came, or leave "
+                            "it out.");
+    buf_addz(&rd->thinking, text);
+    return true;
+}
+
+static bool add_call(struct reading *rd, cJSON *message, const char *id, const char *name,
+                     const cJSON *input) {
+    cJSON *call = cJSON_CreateObject();
+    if (!rd->calls) rd->calls = cJSON_AddArrayToObject(message, "tool_calls");
+    if (!call || !cJSON_AddItemToArray(rd->calls, call)) {
+        cJSON_Delete(call);
+        return messages_no_memory(rd->r);
+    }
+    cJSON *function =
+        cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", "function")
+            ? cJSON_AddObjectToObject(call, "function")
+            : NULL;
+    bool ok = function && cJSON_AddStringToObject(function, "name", name) &&
+              cJSON_AddItemToObject(function, "arguments", cJSON_Duplicate(input, true));
+    rd->n_calls++;
+    return ok || messages_no_memory(rd->r);
+}
+
+static bool read_call(struct reading *rd, const cJSON *block, cJSON *message) {
+    const char *id = string_of(block, "id"), *name = string_of(block, "name");
+    const cJSON *input = messages_member(block, "input");
+    if (!id || !*id) return REFUSE_BLOCK(rd, ".%s: Field required", "id");
+    if (!name || !*name) return REFUSE_BLOCK(rd, ".%s: Field required", "name");
+    if (!cJSON_IsObject(input)) return REFUSE_BLOCK(rd, ".%s: must be an object", "input");
+    if (find_call(rd, id)) return REFUSE_BLOCK(rd, ".id: two calls have the id '%.128s'", id);
+    if (rd->n_calls == CALLS_MAX)
+        return REFUSE_BLOCK(rd, ": an answer has at most %d tool_use blocks", CALLS_MAX);
+    return add_call(rd, message, id, name, input);
+}
+
+static bool read_assistant_block(struct reading *rd, const cJSON *block, cJSON *message) {
+    const char *type = string_of(block, "type");
+    if (!type) return refuse_type(rd, path_of(rd, (char[64]){0}), type);
+    if (strcmp(type, "text") == 0) return add_text(rd, string_of(block, "text"), "");
+    if (strcmp(type, "thinking") == 0) return read_thinking(rd, block);
+    if (strcmp(type, "tool_use") == 0) return read_call(rd, block, message);
+    // Another server's, which it alone can read: no model here sees anything of it.
+    if (strcmp(type, "redacted_thinking") == 0)
+        return string_of(block, "data") || REFUSE_BLOCK(rd, ".%s: Field required", "data");
+    return refuse_type(rd, path_of(rd, (char[64]){0}), type);
+}
+
+static bool fill_assistant(struct reading *rd, cJSON *message, bool has_calls) {
+    if (rd->text.error || rd->thinking.error) return messages_no_memory(rd->r);
+    cJSON *content =
+        rd->has_text || !has_calls ? cJSON_CreateString(buf_z(&rd->text)) : cJSON_CreateNull();
+    bool ok = cJSON_ReplaceItemInObjectCaseSensitive(message, "content", content);
+    if (!ok) cJSON_Delete(content);
+    if (ok && rd->thinking.len)
+        ok = cJSON_AddStringToObject(message, "reasoning_content", buf_z(&rd->thinking));
+    buf_reset(&rd->text);
+    buf_reset(&rd->thinking);
+    rd->has_text = false;
+    return ok || messages_no_memory(rd->r);
+}
+
+// An answer may be empty: a model that says nothing is quoted as it was.
+static bool read_assistant(struct reading *rd, const cJSON *content) {
+    const cJSON *block;
+    rd->block = -1;
+    if (!flush_text(rd) || !end_calls(rd)) return false;
+    cJSON *message = add_message(rd, "assistant", NULL);
+    if (!message) return false;
+    if (cJSON_IsString(content)) {
+        add_text(rd, content->valuestring, "");
+        return fill_assistant(rd, message, false);
+    }
+    if (!cJSON_IsArray(content))
+        return messages_refuse(rd->r, "messages.%d.content: must be a string or an array of blocks",
+                               rd->message);
+    cJSON_ArrayForEach(block, content) {
+        rd->block++;
+        if (!read_assistant_block(rd, block, message)) return false;
+    }
+    return fill_assistant(rd, message, rd->n_calls > 0);
+}
+
+// --- the whole ---
+
+// One that comes in the midst of the conversation; those of the API's own field come first.
+static bool read_system(struct reading *rd, const cJSON *content, const char *path) {
+    bool ok = read_text(rd, content, path, &rd->text);
+    if (ok && rd->text.error) ok = messages_no_memory(rd->r);
+    if (ok && rd->text.len) ok = add_message(rd, "system", buf_z(&rd->text));
+    buf_reset(&rd->text);
+    return ok;
+}
+
+static bool read_message(struct reading *rd, const cJSON *message) {
+    const char *role = string_of(message, "role");
+    const cJSON *content = messages_member(message, "content");
+    char path[64];
+    rd->block = -1;
+    if (role && strcmp(role, "user") == 0) return read_user(rd, content);
+    if (role && strcmp(role, "assistant") == 0) return read_assistant(rd, content);
+    if (role && strcmp(role, "system") == 0)
+        return flush_text(rd) && read_system(rd, content, path_of(rd, path));
+    return messages_refuse(rd->r, "messages.%d.role: must be 'user' or 'assistant'", rd->message);
+}
+
+static bool read_messages(struct reading *rd, const cJSON *list) {
+    const cJSON *message;
+    const char *role = NULL;
+    if (!list) return messages_refuse(rd->r, "messages: Field required");
+    if (!cJSON_IsArray(list) || !list->child)
+        return messages_refuse(rd->r, "messages: at least one message is required");
+    cJSON_ArrayForEach(message, list) {
+        if (!read_message(rd, message)) return false;
+        role = string_of(message, "role");
+        rd->message++;
+    }
+    rd->message--;
+    if (strcmp(role, "assistant") == 0)
+        return messages_refuse(rd->r, "messages: the conversation must end with a user message; "
+                                      "continuing an assistant's is not served here");
+    return flush_text(rd) && end_calls(rd);
+}
+
+bool messages_read_conversation(struct messages_request *r, const cJSON *body,
+                                const uint64_t key[2]) {
+    struct reading rd = {.r = r, .key = key, .block = -1};
+    buf_init(&rd.text, SIZE_MAX / 2);
+    buf_init(&rd.thinking, SIZE_MAX / 2);
+    r->messages = cJSON_CreateArray();
+    bool ok = r->messages ? read_system(&rd, messages_member(body, "system"), "system") &&
+                                read_messages(&rd, messages_member(body, "messages"))
+                          : messages_no_memory(r);
+    buf_release(&rd.text);
+    buf_release(&rd.thinking);
+    return ok;
+}

@@ -1,0 +1,226 @@
+// Reading requests: what is not conversation or tools. See messages_request.h.
+#include "ws/anthropic/messages_request.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// --- refusals ---
+
+bool messages_refuse(struct messages_request *r, const char *fmt, ...) {
+    va_list ap;
+    r->failure = (struct completion_failure){.status = 400, .code = "invalid"};
+    va_start(ap, fmt);
+    vsnprintf(r->failure.message, sizeof r->failure.message, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool messages_no_memory(struct messages_request *r) {
+    r->failure = (struct completion_failure){.status = 503, .code = "overloaded"};
+    snprintf(r->failure.message, sizeof r->failure.message, "the server is out of memory");
+    return false;
+}
+
+const cJSON *messages_member(const cJSON *object, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+static bool is_type(const cJSON *object, const char *type) {
+    const char *s = cJSON_GetStringValue(messages_member(object, "type"));
+    return s && strcmp(s, type) == 0;
+}
+
+// --- sampling ---
+
+static bool copy_number(struct messages_request *r, const cJSON *body, const char *key, cJSON *to) {
+    const cJSON *v = messages_member(body, key);
+    if (!v) return true;
+    if (!cJSON_IsNumber(v)) return messages_refuse(r, "%s: must be a number", key);
+    return cJSON_AddNumberToObject(to, key, v->valuedouble) || messages_no_memory(r);
+}
+
+static bool copy_stop(struct messages_request *r, const cJSON *body, cJSON *to) {
+    const cJSON *list = messages_member(body, "stop_sequences"), *s;
+    int i = 0;
+    if (!list) return true;
+    if (!cJSON_IsArray(list))
+        return messages_refuse(r, "stop_sequences: must be an array of strings");
+    cJSON *stop = cJSON_AddArrayToObject(to, "stop");
+    cJSON_ArrayForEach(s, list) {
+        if (!cJSON_IsString(s) || !*s->valuestring)
+            return messages_refuse(r, "stop_sequences.%d: must be a string that is not empty", i);
+        if (!cJSON_AddItemToArray(stop, cJSON_CreateString(s->valuestring)))
+            return messages_no_memory(r);
+        i++;
+    }
+    return stop || messages_no_memory(r);
+}
+
+// Under the names of the engine's rows, which check the ranges.
+static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *rows) {
+    static const char *const numbers[] = {"max_tokens", "temperature", "top_p", "top_k"};
+    const cJSON *max_tokens = messages_member(body, "max_tokens");
+    const cJSON *seed = messages_member(body, "seed"); // not Anthropic's: answers can be repeated
+    struct err err = {0};
+    for (int i = 0; i < 4; i++)
+        if (!copy_number(r, body, numbers[i], rows)) return false;
+    if (!copy_stop(r, body, rows)) return false;
+    if (seed && !cJSON_AddItemToObject(rows, "seed", cJSON_Duplicate(seed, true)))
+        return messages_no_memory(r);
+    if (!max_tokens) return messages_refuse(r, "max_tokens: Field required");
+    if (max_tokens->valuedouble < 1) return messages_refuse(r, "max_tokens: must be at least 1");
+    r->sampling = malloc(sizeof *r->sampling);
+    if (!r->sampling) return messages_no_memory(r);
+    turn_sampling_init(r->sampling);
+    if (sampling_json_read(r->sampling, rows, INT32_MAX, &err) == 0) return true;
+    return messages_refuse(r, "%s", err.text);
+}
+
+static bool read_sampling(struct messages_request *r, const cJSON *body) {
+    cJSON *rows = cJSON_CreateObject();
+    bool ok = rows ? fill_sampling(r, body, rows) : messages_no_memory(r);
+    cJSON_Delete(rows);
+    return ok;
+}
+
+// --- thinking ---
+
+static bool read_budget(struct messages_request *r, const cJSON *thinking) {
+    const cJSON *v = messages_member(thinking, "budget_tokens");
+    double n = cJSON_IsNumber(v) ? v->valuedouble : 0;
+    if (!(n >= 1 && n <= INT32_MAX) || n != (int32_t)n)
+        return messages_refuse(r, "thinking.enabled.budget_tokens: must be an integer from 1");
+    if (r->sampling && n >= r->sampling->params.max_tokens)
+        return messages_refuse(r,
+                               "thinking.enabled.budget_tokens: must be less than max_tokens (%d)",
+                               r->sampling->params.max_tokens);
+    r->thinking_budget = (int32_t)n;
+    return true;
+}
+
+// Without the field the model is not to think, as Anthropic's do not.
+static bool read_thinking(struct messages_request *r, const cJSON *body) {
+    const cJSON *thinking = messages_member(body, "thinking");
+    const char *display = cJSON_GetStringValue(messages_member(thinking, "display"));
+    r->thinking = THINKING_OFF;
+    if (!thinking || is_type(thinking, "disabled")) return true;
+    r->thinking = THINKING_ON;
+    if (display && strcmp(display, "omitted") == 0)
+        return messages_refuse(r, "thinking.display: 'omitted' is not served: a thinking block is "
+                                  "checked against its text when it is sent back");
+    if (is_type(thinking, "adaptive")) return true;
+    if (is_type(thinking, "enabled")) return read_budget(r, thinking);
+    return messages_refuse(r, "thinking.type: must be 'enabled', 'disabled' or 'adaptive'");
+}
+
+// --- the answer's form ---
+
+static bool read_format(struct messages_request *r, const cJSON *format, const char *path) {
+    const cJSON *schema = messages_member(format, "schema");
+    if (!format) return true;
+    if (!is_type(format, "json_schema") || !cJSON_IsObject(schema))
+        return messages_refuse(r, "%s: must be {\"type\":\"json_schema\",\"schema\":{...}}", path);
+    r->format = cJSON_CreateObject();
+    cJSON *inner = r->format && cJSON_AddStringToObject(r->format, "type", "json_schema")
+                       ? cJSON_AddObjectToObject(r->format, "json_schema")
+                       : NULL;
+    bool ok = inner && cJSON_AddStringToObject(inner, "name", "answer") &&
+              cJSON_AddTrueToObject(inner, "strict") &&
+              cJSON_AddItemToObject(inner, "schema", cJSON_Duplicate(schema, true));
+    return ok || messages_no_memory(r);
+}
+
+// The effort goes to templates that know the word of OpenAI's models, which has three degrees.
+static bool read_effort(struct messages_request *r, const cJSON *effort) {
+    static const char *const words[] = {"low", "medium", "high", "xhigh", "max"};
+    const char *word = cJSON_GetStringValue(effort);
+    int i = 0;
+    if (!effort) return true;
+    while (i < 5 && !(word && strcmp(word, words[i]) == 0)) i++;
+    if (i == 5)
+        return messages_refuse(r, "output_config.effort: must be low, medium, high, xhigh or max");
+    r->template_args = cJSON_CreateObject();
+    return (r->template_args &&
+            cJSON_AddStringToObject(r->template_args, "reasoning_effort", words[i < 2 ? i : 2])) ||
+           messages_no_memory(r);
+}
+
+// --- all else ---
+
+// To keep all thinking is what happens anyway, and what coding agents ask for.
+static bool keeps_everything(const cJSON *context_management) {
+    const cJSON *edits = messages_member(context_management, "edits"), *edit;
+    cJSON_ArrayForEach(edit, edits) {
+        const char *type = cJSON_GetStringValue(messages_member(edit, "type"));
+        const char *keep = cJSON_GetStringValue(messages_member(edit, "keep"));
+        if (!type || strncmp(type, "clear_thinking_", 15) != 0 || !keep || strcmp(keep, "all") != 0)
+            return false;
+    }
+    return !edits || cJSON_IsArray(edits);
+}
+
+static bool refuse_unserved(struct messages_request *r, const cJSON *body) {
+    const cJSON *metadata = messages_member(body, "metadata");
+    const cJSON *user = messages_member(metadata, "user_id");
+    if (messages_member(body, "container"))
+        return messages_refuse(r, "container: is not served here");
+    if (cJSON_GetArraySize(messages_member(body, "mcp_servers")) > 0)
+        return messages_refuse(r, "mcp_servers: are not served here; connect the client to them");
+    if (!keeps_everything(messages_member(body, "context_management")))
+        return messages_refuse(r, "context_management: is not served here");
+    if (metadata && (!cJSON_IsObject(metadata) || (user && !cJSON_IsString(user))))
+        return messages_refuse(r, "metadata: must be an object whose user_id is a string");
+    return true;
+}
+
+static bool read_flags(struct messages_request *r, const cJSON *body) {
+    const cJSON *model = messages_member(body, "model"), *stream = messages_member(body, "stream");
+    if (!cJSON_IsObject(body)) return messages_refuse(r, "the body must be a JSON object");
+    if (!model) return messages_refuse(r, "model: Field required");
+    if (!cJSON_IsString(model) || !*model->valuestring)
+        return messages_refuse(r, "model: must be the name of a model; GET /v1/models lists them");
+    if (stream && !cJSON_IsBool(stream)) return messages_refuse(r, "stream: must be true or false");
+    r->stream = cJSON_IsTrue(stream);
+    r->model = strdup(model->valuestring);
+    return r->model || messages_no_memory(r);
+}
+
+static bool read_all(struct messages_request *r, enum messages_purpose purpose, const cJSON *body,
+                     const uint64_t key[2]) {
+    const cJSON *config = messages_member(body, "output_config");
+    return read_flags(r, body) && refuse_unserved(r, body) &&
+           (purpose == MESSAGES_COUNT || read_sampling(r, body)) && read_thinking(r, body) &&
+           read_effort(r, messages_member(config, "effort")) &&
+           read_format(r, messages_member(config, "format"), "output_config.format") &&
+           (r->format || read_format(r, messages_member(body, "output_format"), "output_format")) &&
+           messages_read_tools(r, body) && messages_read_conversation(r, body, key);
+}
+
+void messages_request_read(struct messages_request *r, enum messages_purpose purpose,
+                           const char *body, size_t len, size_t max_bytes, const uint64_t key[2]) {
+    struct json_limits limits = json_limits_message;
+    struct err err = {0};
+    *r = (struct messages_request){.failure = {.status = 0}};
+    limits.max_bytes = max_bytes;
+    cJSON *json = json_parse(body, len, &limits, &err);
+    if (json)
+        read_all(r, purpose, json, key);
+    else if (err.code == E_NOMEM)
+        messages_no_memory(r);
+    else
+        messages_refuse(r, "the body is not valid JSON: %s", err.text);
+    cJSON_Delete(json);
+}
+
+void messages_request_release(struct messages_request *r) {
+    cJSON_Delete(r->messages);
+    cJSON_Delete(r->tools);
+    cJSON_Delete(r->template_args);
+    cJSON_Delete(r->format);
+    free(r->sampling);
+    free(r->tool_name);
+    free(r->model);
+    *r = (struct messages_request){.failure = r->failure};
+}
