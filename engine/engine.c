@@ -334,7 +334,6 @@ static void size_snapshots(struct engine *e, const struct engine_options *o,
     e->has_snapshots = true;
     io->snapshot_dir = o->snapshot_dir;
     io->snapshot_bytes = o->snapshot_bytes;
-    describe_maker(e, io, &io->maker);
     if (io->host_cache_bytes >= e->info.block_bytes) return;
     int64_t window = kv_ring_max_blocks(e->info.default_memory_len, 1, o->prefill_chunk_tokens,
                                         io->block_tokens, io->max_session_len) *
@@ -374,6 +373,8 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     TRY(size_cache(e, o, &io, err));
     collect_eos(e);
     fill_info(e, &io);
+    describe_maker(e, &io, &e->maker);
+    io.maker = e->maker;
     size_snapshots(e, o, &io);
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
     io.max_idle = (int32_t)idle;
@@ -384,10 +385,10 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     e->max_known =
         (int32_t)(idle + parked) + io.max_turns + io.max_turns / TURNS_IDLE_PART + TURNS_OVERFULL;
     // Each sequence has at most one fork or release, one submit, one cancel, one more release, one
-    // park and one hint under way; the folder's threads return each job once. So no command is
-    // refused.
+    // park, one export or import and one hint under way; the folder's threads return each job once.
+    // So no command is refused.
     size_t files = SNAPSHOTS_MAX_READS + SNAPSHOTS_MAX_WRITES + FORGETS;
-    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 6 + 2 + files, NULL,
+    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 7 + 2 + files, NULL,
                    NULL, err));
     TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,
                    err));
@@ -568,6 +569,7 @@ void engine_close(struct engine *e) {
         while (queue_pop(&e->events, &dropped, -1) != E_CLOSED) { // the thread may wait for room
             free(dropped.context_embedding);
             branches_free((struct branches *)dropped.branches);
+            if (dropped.kind == ENGINE_EXPORTED) packed_cache_free(dropped.cache);
         }
         pthread_join(e->thread, NULL);
     }
@@ -576,6 +578,7 @@ void engine_close(struct engine *e) {
     while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) {
         live_turn_free(c.turn);
         snapshot_job_free(c.job);
+        packed_cache_free(c.cache);
     }
     if (e->instance.model) instance_release(&e->instance);
     lead_close(&e->lead);

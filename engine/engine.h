@@ -29,6 +29,7 @@
 
 struct engine;
 struct metrics;
+struct packed_cache; // a cache outside an engine: engine_sequence_export
 
 struct engine_options {
     const char *model_dir;     // borrowed until engine_open returns, as all strings here
@@ -233,6 +234,18 @@ void engine_sequence_release(struct engine *e, uint64_t sequence);
 // too many sequences have a cache; E_NOMEM; E_CLOSED: after engine_stop.
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens);
 
+// Takes the cache of an idle sequence out of the engine, for another engine: ENGINE_EXPORTED follows
+// with it, which the owner takes; or ENGINE_RELEASED where it cannot leave as bytes: an engine without
+// host_cache_bytes or of several ranks, or no memory. If a turn comes first, the turn finds the cache
+// and neither follows. Ignored if unknown.
+void engine_sequence_export(struct engine *e, uint64_t sequence);
+// A sequence without a turn or a cache gets one of another engine, parked. Takes *cache on 0, when
+// ENGINE_FORKED follows: n_cached is 0 where host memory has no room. E_INVAL: this engine does not
+// compute as that one, or the sequence is not new; E_BUSY, E_NOMEM, E_CLOSED: as engine_sequence_fork.
+int engine_sequence_import(struct engine *e, uint64_t sequence, struct packed_cache *cache);
+int64_t engine_packed_tokens(const struct packed_cache *cache); // of its log
+void engine_packed_free(struct packed_cache *cache);            // NULL is fine
+
 // Removes the sequence's snapshot and writes no further one: the session was closed or deleted.
 void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id);
 bool engine_has_snapshot(const struct engine *e, const char *lasting_id);
@@ -253,7 +266,8 @@ enum engine_event_kind {
     ENGINE_PARKED,   // the sequence's cache is in host memory only
     ENGINE_RELEASED, // the sequence's cache was dropped
     ENGINE_SNAPSHOT, // a session's snapshot was written or removed (engine_has_snapshot)
-    ENGINE_FORKED,   // the result of a fork: n_cached tokens are shared, 0 for none
+    ENGINE_FORKED,   // the result of a fork or an import: n_cached tokens are shared, 0 for none
+    ENGINE_EXPORTED, // the sequence's cache has left the engine: `cache`, now the receiver's
 };
 enum engine_finish {
     FINISH_EOS,
@@ -334,9 +348,10 @@ struct engine_event {
     enum engine_release why;
     // STARTED, DONE, FORKED: held on the device; RELEASED: given up; PARKED: held in host memory
     int32_t blocks;
-    bool snapshot;             // RELEASED: the sequence has a snapshot; SNAPSHOT: it has one now
-    uint64_t snapshot_name[2]; // SNAPSHOT: for engine_poll alone
-    bool parked;               // DONE, PARKED, FORKED: the cache is in host memory only
+    bool snapshot;              // RELEASED: the sequence has a snapshot; SNAPSHOT: it has one now
+    uint64_t snapshot_name[2];  // SNAPSHOT: for engine_poll alone
+    bool parked;                // DONE, PARKED, FORKED: the cache is in host memory only
+    struct packed_cache *cache; // EXPORTED
 };
 // 1: *out is the next event; 0: there is none. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);

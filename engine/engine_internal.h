@@ -30,7 +30,7 @@ struct owned {
     uint64_t sequence, turn;    // turn: the running or queued one
     struct turn_places *places; // of that turn
     enum engine_priority priority;
-    bool active, cancel_sent, release_sent, park_sent;
+    bool active, cancel_sent, release_sent, park_sent, export_sent;
     int64_t warmed_us; // time of the last hint; 0: none
     UT_hash_handle hh;
 };
@@ -54,6 +54,7 @@ struct engine {
     struct tokenizer *tokenizer; // NULL: ids only
     struct chat_template *chat;  // NULL: no chat turns
     struct prompt_tasks tasks;
+    struct kv_snapshot_maker maker; // of its caches' bytes
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
 

@@ -139,12 +139,12 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     if (ev->kind == ENGINE_DONE) {
         w->active = false;
         leave_place(e, w, ev->time_us);
-        w->park_sent = false;
+        w->park_sent = w->export_sent = false;
         if (ev->blocks == 0 && !ev->parked) forget(e, w);
     } else if (ev->kind == ENGINE_PARKED) {
         w->park_sent = false;
-    } else if (ev->kind == ENGINE_RELEASED) {
-        w->release_sent = w->park_sent = false;
+    } else if (ev->kind == ENGINE_RELEASED || ev->kind == ENGINE_EXPORTED) {
+        w->release_sent = w->park_sent = w->export_sent = false;
         if (!w->active) forget(e, w); // else a new turn was submitted meanwhile
     } else if (ev->kind == ENGINE_FORKED && ev->blocks == 0) {
         if (!w->active) forget(e, w); // else its turn starts from nothing
@@ -418,6 +418,34 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
     int rc = queue_try_push(&e->commands, &c);
     if (rc < 0) forget(e, w);
     return rc;
+}
+
+void engine_sequence_export(struct engine *e, uint64_t sequence) {
+    struct owned *w = find(e, sequence);
+    if (!w || w->active || w->release_sent || w->export_sent || e->saves_at_stop) return;
+    struct command c = {.kind = COMMAND_EXPORT, .sequence = sequence};
+    w->export_sent = queue_try_push(&e->commands, &c) == 0;
+}
+
+int engine_sequence_import(struct engine *e, uint64_t sequence, struct packed_cache *cache) {
+    if (e->stopped) return E_CLOSED;
+    if (sequence == 0 || find(e, sequence)) return E_INVAL;
+    if (kv_snapshot_difference(&cache->maker, &e->maker)) return E_INVAL;
+    if (HASH_COUNT(e->owned) >= (unsigned)e->max_known) return E_BUSY;
+    struct owned *w = find_or_add(e, sequence);
+    if (!w) return E_NOMEM;
+    struct command c = {.kind = COMMAND_IMPORT, .sequence = sequence, .cache = cache};
+    int rc = queue_try_push(&e->commands, &c);
+    if (rc < 0) forget(e, w);
+    return rc;
+}
+
+int64_t engine_packed_tokens(const struct packed_cache *cache) {
+    return cache->n_ids;
+}
+
+void engine_packed_free(struct packed_cache *cache) {
+    packed_cache_free(cache);
 }
 
 // --- snapshots -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
     ev->parked = ev->snapshot = false;
     ev->snapshot_name[0] = ev->snapshot_name[1] = 0;
     ev->blocks = 0;
+    ev->cache = NULL;
     return ev;
 }
 
@@ -67,6 +68,14 @@ void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
     ev->why = why;
     ev->blocks = host_blocks;
     ev->parked = true;
+    event_push(e);
+}
+
+void emit_exported(struct emitter *e, uint64_t sequence, struct packed_cache *cache,
+                   int32_t blocks) {
+    struct engine_event *ev = event_begin(e, ENGINE_EXPORTED, sequence, 0);
+    ev->cache = cache;
+    ev->blocks = blocks;
     event_push(e);
 }
 

@@ -33,6 +33,8 @@ void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
                  int32_t host_blocks);
 void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks,
                  bool parked);
+void emit_exported(struct emitter *e, uint64_t sequence, struct packed_cache *cache,
+                   int32_t blocks);
 void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks,
                    bool has_snapshot);
 void emit_snapshot(struct emitter *e, struct hash128 name, bool present);

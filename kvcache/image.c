@@ -164,3 +164,18 @@ int kv_image_fill(struct kv_image *m, const struct kv_ring *r) {
     }
     return 0;
 }
+
+int kv_image_take(struct kv_image *m, const struct kv_ring *shape, int64_t n) {
+    int64_t block = shape->map.block_tokens, logical;
+    for (int64_t i = 0; (logical = kv_ring_holds(shape, n, i)) >= 0; i++) {
+        struct kv_copy *c = &m->copies[kv_map_slot(&shape->map, logical * block)];
+        if (copy_take(m, c) < 0) {
+            kv_image_cut(m, 0, shape->map.block_tokens);
+            return E_NOMEM;
+        }
+        int64_t end = (logical + 1) * block;
+        c->logical = logical;
+        c->upto = end < n ? end : n;
+    }
+    return 0;
+}

@@ -47,3 +47,6 @@ void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot);
 // Takes host blocks for all blocks of the ring and marks them valid; the caller fills them, from a
 // snapshot. All or nothing: E_NOMEM.
 int kv_image_fill(struct kv_image *m, const struct kv_ring *r);
+// The same for the blocks that a ring of this shape and n positions would hold; of `shape` it reads
+// the lengths and the map's sizes only.
+int kv_image_take(struct kv_image *m, const struct kv_ring *shape, int64_t n);

@@ -145,6 +145,7 @@ static void on_left(struct session *s, const struct engine_event *e) {
     bool parked = e->kind == ENGINE_PARKED;
     const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
     bool news = parked ? s->cache != PLACE_HOST : reason && (s->cache != PLACE_NONE || s->evicting);
+    if (!parked && s->cache == PLACE_TRAVELS) reason = "moved", news = true; // it could not
     if (!reason) reason = "idle";
     s->cached_tokens = 0;
     s->cache = parked ? PLACE_HOST : PLACE_NONE;
@@ -195,17 +196,26 @@ static void take(struct session *s, const struct engine_event *e) {
         note_host(s, e->parked);
         break;
     case ENGINE_FORKED: // of one that has a turn by now, its end says it
+        if (s->cache == PLACE_TRAVELS) {
+            moving_arrived(s, e->blocks > 0);
+            break;
+        }
         if (e->blocks > 0) note_cache(s, e->parked ? 0 : e->n_cached);
         note_host(s, e->parked);
         break;
     case ENGINE_RELEASED:
     case ENGINE_PARKED:
     case ENGINE_SNAPSHOT:
+    case ENGINE_EXPORTED:
         break;
     }
 }
 
 void engine_event_take(struct sessions *ss, struct instance *from, const struct engine_event *e) {
+    if (e->kind == ENGINE_EXPORTED) {
+        moving_exported(ss, from, e);
+        return;
+    }
     struct session *s = service_find_key(ss, (int64_t)e->sequence);
     if (!s || s->instance != from) return; // it has left memory, or moved
     service_touch(s);

@@ -4,14 +4,36 @@
 #include "base/err.h"
 #include "base/xxh64.h"
 #include "sessions/store/record.h"
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
+#define TO(state) (1u << INSTANCE_##state)
+
+static const struct {
+    const char *name;
+    unsigned next;
+} states[N_INSTANCE_STATES] = {
+    [INSTANCE_SERVING] = {"serving", TO(DRAINING) | TO(LOST)},
+    [INSTANCE_DRAINING] = {"draining", TO(DRAINED) | TO(LOST)},
+    [INSTANCE_DRAINED] = {"drained", TO(LOST)},
+    [INSTANCE_LOST] = {"lost", TO(SERVING)},
+};
+
 const char *instance_state_name(enum instance_state s) {
-    static const char *const names[] = {"serving", "draining", "lost"};
-    return names[s];
+    return states[s].name;
+}
+
+bool instance_leads_to(enum instance_state from, enum instance_state to) {
+    return states[from].next >> to & 1;
+}
+
+void instance_set(struct instance *i, enum instance_state to) {
+    if (i->state == to) return;
+    assert(instance_leads_to(i->state, to));
+    i->state = to;
 }
 
 bool instance_name_valid(const char *name) {
@@ -149,10 +171,10 @@ int placement_add(struct placement *p, const struct instance_options *o, struct 
     return 0;
 }
 
-static struct instance *another_of(const struct placement *p, const struct served_model *m) {
+static struct instance *another_of(const struct placement *p, const struct instance *gone) {
     struct instance *i;
     DL_FOREACH(p->instances, i) {
-        if (i->model == m) return i;
+        if (i->model == gone->model && i != gone) return i;
     }
     return NULL;
 }
@@ -162,28 +184,62 @@ void placement_drop(const struct served_model *held) {
     if (m && atomic_fetch_sub(&m->holds, 1) == 1) free_model(m);
 }
 
-static void remove_now(struct placement *p, struct instance *i) {
-    struct served_model *m = i->model;
+bool placement_is_unused(const struct served_model *m) {
+    return atomic_load(&m->holds) == 1;
+}
+
+// The same model with another instance's engine.
+static struct served_model *model_with(const struct served_model *m, const struct instance *i) {
+    struct served_model *other = malloc(sizeof *other);
+    bool failed = false;
+    if (!other) return NULL;
+    *other = *m;
+    other->name = record_strdup(m->name, &failed);
+    other->alias = record_strdup(m->alias, &failed);
+    other->engine = i->engine;
+    other->info = i->info;
+    atomic_init(&other->holds, 1);
+    if (!failed) return other;
+    free_model(other);
+    return NULL;
+}
+
+static void replace_model(struct placement *p, struct served_model *m, struct served_model *by) {
+    struct instance *i;
+    DL_REPLACE_ELEM(p->models, m, by);
+    DL_FOREACH(p->instances, i) {
+        if (i->model == m) i->model = by;
+    }
+}
+
+static int remove_now(struct placement *p, struct instance *i, const struct served_model **model) {
+    struct served_model *m = i->model, *by = NULL;
+    const struct instance *other = another_of(p, i);
+    bool names_it = m->engine == i->engine;
+    if (other && names_it && !(by = model_with(m, other))) return E_NOMEM;
     DL_DELETE(p->instances, i);
     for (size_t k = 0; k < PLACEMENT_PREFIXES; k++)
         if (p->prefixes[k].at == i) p->prefixes[k] = (struct placed_prefix){0};
-    const struct instance *other = another_of(p, m);
-    if (other) {
-        m->engine = other->engine;
-        m->info = other->info;
-    } else {
-        DL_DELETE(p->models, m);
-        placement_drop(m);
-    }
+    if (by) replace_model(p, m, by);
+    if (!other) DL_DELETE(p->models, m);
+    *model = names_it ? m : NULL; // with the hold that the list had
     free(i);
+    return 0;
 }
 
-int placement_remove(struct placement *p, struct instance *i) {
+int placement_remove(struct placement *p, struct instance *i, const struct served_model **model) {
     pthread_mutex_lock(&p->lock);
-    bool held = atomic_load(&i->model->holds) > 1;
-    if (!held) remove_now(p, i);
+    int rc = remove_now(p, i, model);
     pthread_mutex_unlock(&p->lock);
-    return held ? E_BUSY : 0;
+    return rc;
+}
+
+bool placement_has_other(const struct placement *p, const struct instance *i) {
+    const struct instance *o;
+    DL_FOREACH(p->instances, o) {
+        if (o != i && o->model == i->model && o->state == INSTANCE_SERVING) return true;
+    }
+    return false;
 }
 
 int placement_init(struct placement *p) {
@@ -192,7 +248,16 @@ int placement_init(struct placement *p) {
 }
 
 void placement_release(struct placement *p) {
-    while (p->instances) remove_now(p, p->instances);
+    while (p->instances) {
+        struct instance *i = p->instances;
+        DL_DELETE(p->instances, i);
+        free(i);
+    }
+    while (p->models) {
+        struct served_model *m = p->models;
+        DL_DELETE(p->models, m);
+        placement_drop(m);
+    }
     pthread_mutex_destroy(&p->lock);
 }
 

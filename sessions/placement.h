@@ -21,14 +21,23 @@
 #define PLACEMENT_SLACK 2
 #define PLACEMENT_PREFIXES 1024 // remembered beginnings, a power of two
 
+//                 asked                  nothing is left
+//   SERVING ------------------> DRAINING ------------------> DRAINED
+//      |  ^                        |                            |
+//      |  | opened again           | its device failed          | unloaded
+//      '--+------> LOST <----------'                            v
+//                    '-----------------------------------> (removed)
 enum instance_state {
     INSTANCE_SERVING,
-    INSTANCE_DRAINING, // finishes its turns and takes no new ones
+    INSTANCE_DRAINING, // finishes its turns, takes no new ones, and gives its caches away
+    INSTANCE_DRAINED,  // has no turn, and no cache that another instance would take
     INSTANCE_LOST,     // its device failed: takes no turn until it is opened again
+    N_INSTANCE_STATES
 };
-const char *instance_state_name(enum instance_state s); // "serving", "draining", "lost"
+const char *instance_state_name(enum instance_state s); // "serving", "draining", "drained", "lost"
 
 struct served_model;
+struct session;
 
 struct instance {
     char name[INSTANCE_NAME_MAX + 1]; // "" where the server has one without a name
@@ -36,15 +45,21 @@ struct instance {
     const struct engine_info *info;
     struct served_model *model;
     enum instance_state state;
-    int32_t max_sequences; // turns that run at once
-    int64_t n_turns;       // with the engine, queued ones included
-    int64_t n_sessions;    // that live here
+    int32_t max_sequences;    // turns that run at once
+    int64_t n_turns;          // with the engine, queued ones included
+    int64_t n_sessions;       // that live here, and replays that run here
+    struct session *sessions; // that live here (residence.c)
     struct instance *prev, *next;
 };
+// The only way to change an instance's state; asserts that the picture above has this change.
+void instance_set(struct instance *i, enum instance_state to);
+bool instance_leads_to(enum instance_state from, enum instance_state to);
 
+// Constant while it is held. When the instance whose engine it names is removed, another one of the
+// same name takes its place in the list; those who hold this one keep its engine.
 struct served_model {
     char *name, *alias; // alias: another name for clients; NULL: none
-    // Of its first instance; never NULL. Texts are the same on all of them.
+    // Of one of its instances; never NULL. Texts are the same on all of them.
     const struct engine *engine;
     const struct engine_info *info;
     struct sampling_params sampling; // the server's defaults, over the model's suggestions
@@ -83,8 +98,13 @@ bool instance_name_valid(const char *name);
 // computes otherwise.
 int placement_add(struct placement *p, const struct instance_options *o, struct instance **out,
                   struct err *err);
-// Of an instance without turns and sessions. E_BUSY: its model is held.
-int placement_remove(struct placement *p, struct instance *i);
+// Of an instance without turns and sessions. Its engine is still used for texts while *model, unless
+// that is NULL, is held by others: placement_is_unused says when it may be closed, and placement_drop
+// ends the caller's own hold. E_NOMEM: it stays.
+int placement_remove(struct placement *p, struct instance *i, const struct served_model **model);
+bool placement_is_unused(const struct served_model *m); // the caller alone holds it
+// Another one of the model serves.
+bool placement_has_other(const struct placement *p, const struct instance *i);
 void placement_release(struct placement *p);
 
 // The models' names for a sentence: "'a', 'b'", or "none".

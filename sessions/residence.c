@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "sessions/service.h"
 #include <stdlib.h>
+#include <utlist.h>
 
 #define CANDIDATES 64
 #define RESTART_RETRY_US 1000000 // while no instance takes turns
@@ -15,11 +16,13 @@ void residence_enter(struct session *s, struct instance *i) {
     residence_leave(s);
     s->instance = i;
     i->n_sessions++;
+    DL_APPEND2(i->sessions, s, home_prev, home_next);
 }
 
 void residence_leave(struct session *s) {
     if (!s->instance) return;
     s->instance->n_sessions--;
+    DL_DELETE2(s->instance->sessions, s, home_prev, home_next);
     s->instance = NULL;
 }
 
@@ -59,7 +62,7 @@ static bool is_home(const struct session *s, const struct instance *best) {
     return !best || !is_hot(home) || best->n_turns >= best->max_sequences;
 }
 
-static void move_out(struct session *s) {
+void residence_move_out(struct session *s) {
     residence_release(s);
     residence_leave(s);
     evict_stop(&s->service->idle, &s->idle);
@@ -79,9 +82,9 @@ static int submit_to(struct session *s, struct instance *i, struct engine_turn *
                      struct err *err) {
     t->origin_id = origin_of(s, i);
     int rc = engine_turn_submit(i->engine, t, err);
-    if (rc == E_DEVICE) i->state = INSTANCE_LOST;
+    if (rc == E_DEVICE) instance_set(i, INSTANCE_LOST);
     TRY(rc);
-    if (s->instance && s->instance != i) move_out(s);
+    if (s->instance && s->instance != i) residence_move_out(s);
     residence_enter(s, i);
     i->n_turns++;
     return 0;
@@ -108,6 +111,16 @@ int residence_submit(struct session *s, struct engine_turn *t, struct err *err) 
     if (rc == E_DEVICE || rc == E_CLOSED)
         return err_set(err, E_BUSY, "no instance of the model takes turns now");
     return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+}
+
+size_t residence_others(struct session *s, struct instance **out, size_t cap) {
+    const struct engine_turn log = {.ids = s->log, .n_ids = (int64_t)s->n_log};
+    struct instance *list[CANDIDATES];
+    uint64_t prefix;
+    size_t n = candidates(s, &log, list, &prefix), n_out = 0;
+    for (size_t i = 0; i < n && n_out < cap; i++)
+        if (list[i] != s->instance) out[n_out++] = list[i];
+    return n_out;
 }
 
 void residence_prepare(struct session *s, struct engine_turn *t) {

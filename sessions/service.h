@@ -4,6 +4,7 @@
 //   handlers.c, turns.c, branch.c, fork.c, opening.c, closing.c, listing.c, transfer.c, debug.c
 //               what each kind of request does
 //   residence.c which instance a session's turn goes to (placement.h)
+//   moving.c    instances that are drained: their sessions go to others
 //   streams.c   answers in pieces: lists, exports, records of turns
 //   engine_events.c, save.c (store)   what comes back
 //   settle.c    saving, delivering, starting queued turns, leaving memory
@@ -120,7 +121,10 @@ struct served_model *residence_model(const struct session *s); // NULL: it is no
 void residence_enter(struct session *s, struct instance *i);   // it lives there from now on
 void residence_leave(struct session *s);                       // it lives nowhere
 void residence_release(struct session *s);                     // its cache
-void residence_cancel(struct session *s, uint64_t turn);       // of the engine's number
+void residence_move_out(struct session *s); // both: what it has there is given up
+// Instances beside its own that could take it, best first; returns their number, at most cap.
+size_t residence_others(struct session *s, struct instance **out, size_t cap);
+void residence_cancel(struct session *s, uint64_t turn); // of the engine's number
 // As engine_turn_submit, of the instance where the session lives or the one that suits best. E_BUSY:
 // none has room, or none of its model takes turns now.
 int residence_submit(struct session *s, struct engine_turn *t, struct err *err);
@@ -129,6 +133,13 @@ void residence_prepare(struct session *s, struct engine_turn *t); // takes t->id
 struct instance *residence_for_replay(struct session *s);
 int64_t residence_retry_us(const struct sessions *ss, uint64_t owner,
                            enum engine_priority priority);
+
+// moving.c
+void moving_go_on(struct sessions *ss); // instances that drain
+// Takes the event's cache.
+void moving_exported(struct sessions *ss, struct instance *from, const struct engine_event *e);
+// The cache that travelled is parked where the session lives now, or it is gone.
+void moving_arrived(struct session *s, bool parked);
 
 // limits.c
 // True: an owner's limit has refused the request, which has been answered.

@@ -54,7 +54,8 @@ struct pending {
 };
 
 // Where the engine has something of the session's cache.
-enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST };
+// TRAVELS: from one instance to another (moving.c).
+enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST, PLACE_TRAVELS };
 // State of the last save. What changes while one is under way belongs to the next.
 enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
 // Further work for settling, beside turns and requests.
@@ -99,10 +100,11 @@ struct session {
     // the engine works on this turn of ours (perhaps one taken back), 0: on none
     uint64_t engine_turn;
     struct instance *instance; // with its cache or its turn; NULL: it lives nowhere (residence.c)
+    struct session *home_prev, *home_next; // instance->sessions
     enum cache_place cache;
     int64_t cached_tokens; // with PLACE_DEVICE
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none
-    const char *evicting;  // why the engine was asked to park or release it: "idle"
+    const char *evicting;  // why the engine was asked to part with it: "idle"
     int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: not
     // The client that started a turn without being attached counts as following it until it ends
     // (clients.c). CLIENT_GONE: none. Listed by the client.

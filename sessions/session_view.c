@@ -17,7 +17,7 @@ enum session_state session_state(const struct session *s) {
     if (s->rec.closed_ms) return SESSION_CLOSED;
     if (session_has_turn(s)) return SESSION_ACTIVE;
     if (s->cache == PLACE_DEVICE) return SESSION_IDLE;
-    if (s->cache == PLACE_HOST) return SESSION_PARKED;
+    if (s->cache == PLACE_HOST || s->cache == PLACE_TRAVELS) return SESSION_PARKED;
     return s->n_log == 0 ? SESSION_OPEN : SESSION_COLD;
 }
 

@@ -205,6 +205,14 @@ int sessions_open(struct sessions **out, const struct sessions_options *o,
 // Gives the service an engine, borrowed until the service is closed. The first one's model is the
 // default for new sessions. Removes snapshots of sessions that are gone. Errors: placement_add().
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err);
+// The instance takes no turns from now on; those that it has end, and idle caches go to the others of
+// its model. It is `drained` when nothing is left to do. `last`: also where no other one serves; its
+// caches then stay until it is removed. E_NOTFOUND, E_BUSY.
+int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err);
+// Of a drained instance, whose engine the caller closes: when placement_is_unused(*model), which it
+// drops then, or at once where that is NULL. E_NOTFOUND, E_BUSY, E_NOMEM.
+int sessions_remove_instance(struct sessions *ss, const char *name,
+                             const struct served_model **model, struct err *err);
 // The models and instances, to look at until the next call that adds or removes one.
 struct placement *sessions_placement(struct sessions *ss);
 // Ends running turns as interrupted, commits everything and joins the store's thread.

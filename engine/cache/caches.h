@@ -8,6 +8,7 @@
 // Engine thread only.
 #pragma once
 #include "base/clock.h"
+#include "engine/cache/packed_cache.h"
 #include "engine/cache/resume.h"
 #include "engine/cache/sequence.h"
 #include "engine/cache/snapshots.h"
@@ -120,6 +121,12 @@ bool cache_prepare(struct caches *c, struct sequence *s, const struct sequence_s
 // `to`, which has no cache, begins with the cached part of the first n_tokens of `from`. (fork.c)
 void cache_fork(struct caches *c, struct sequence *to, struct sequence *from, int64_t n_tokens,
                 int32_t n_queued);
+// The idle cache leaves the engine, through host memory: ENGINE_EXPORTED, or ENGINE_RELEASED where
+// that is not possible. (travel.c)
+void cache_export(struct caches *c, struct sequence *s);
+// `to`, which has no cache, gets one of another engine, parked. Without room in host memory it stays
+// empty.
+void cache_import(struct caches *c, struct sequence *to, const struct packed_cache *p);
 // Removes the snapshot of this name, and writes none of s (may be NULL) any more.
 void cache_forget_snapshot(struct caches *c, struct sequence *s, struct hash128 name);
 

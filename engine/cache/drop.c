@@ -53,15 +53,20 @@ void cache_forget_if_empty(struct caches *c, struct sequence *s) {
     sequence_free(s);
 }
 
-void cache_drop(struct caches *c, struct sequence *s, enum engine_release why) {
-    int32_t blocks = s->ring.n_held;
-    bool has_snapshot = snapshots_find(&c->snapshots, s->names.id);
+void cache_empty(struct caches *c, struct sequence *s) {
     if (s->resume) resume_discard(c, s);
     tiers_drop(&c->tiers, s);
     sequence_drop(s);
     cache_set(c, s, CACHE_EMPTY);
     warm_end(c, s);
+    s->leaves_engine = false;
     c->look_for_writes = true;
+}
+
+void cache_drop(struct caches *c, struct sequence *s, enum engine_release why) {
+    int32_t blocks = s->ring.n_held;
+    bool has_snapshot = snapshots_find(&c->snapshots, s->names.id);
+    cache_empty(c, s);
     metric_add(c->metrics->released[why], 1);
     emit_released(c->emit, s->id, why, blocks, has_snapshot);
     cache_forget_if_empty(c, s);

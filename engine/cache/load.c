@@ -45,6 +45,7 @@ static bool serves(const struct sequence *s, const struct sequence_shape *shape,
 int cache_admit(struct caches *c, struct sequence *s, const struct sequence_shape *shape,
                 const int32_t *ids, int64_t n_ids, struct err *err) {
     cache_idle_remove(c, s);
+    s->leaves_engine = false;
     // The turn writes to these blocks or gives them back, so a copy of them must end first.
     if (c->tiers.copying == s && !c->tiers.loading)
         (void)tiers_collect(&c->tiers, true, clock_mono_us(c->emit->clock));

@@ -1,10 +1,11 @@
 // Calls among the files that move caches; engine/run includes caches.h only. Calls go down:
-//   hint fork -> load -> read evict resume -> park -> room -> write -> drop
+//   hint fork travel -> load -> read evict resume -> park -> room -> write -> pack -> drop
 #pragma once
 #include "engine/cache/caches.h"
 
 // --- drop.c
 void cache_drop_image(struct caches *c, struct sequence *s); // drops its copy in host memory
+void cache_empty(struct caches *c, struct sequence *s); // cache_drop without its event; s stays
 void cache_give_host_blocks_back(struct caches *c, struct snapshot_job *j);
 
 // --- write.c
@@ -25,6 +26,12 @@ void cache_written(struct caches *c, struct snapshot_job *j);
 // snapshot.
 enum room { ROOM_NONE, ROOM_MADE, ROOM_LATER };
 enum room cache_make_host_room(struct caches *c, const struct sequence *s, bool pressed);
+
+// --- pack.c
+
+// The parked cache of s leaves the engine: ENGINE_EXPORTED, or ENGINE_RELEASED where there is no
+// memory for it. May free s.
+void cache_pack(struct caches *c, struct sequence *s);
 
 // --- park.c
 

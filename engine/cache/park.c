@@ -25,6 +25,10 @@ static void park_now(struct caches *c, struct sequence *s) {
     cache_set(c, s, CACHE_PARKED);
     warm_end(c, s);
     c->look_for_writes = true;
+    if (s->leaves_engine) {
+        cache_pack(c, s);
+        return;
+    }
     // A cache on its way to a snapshot is dropped next, and the owner gets that event only.
     if (!c->tiers.transit) emit_parked(c->emit, s->id, s->why, s->image.n_held);
 }

@@ -65,6 +65,7 @@ struct sequence {
     struct sequence_names names;
     const char *refused;   // why its snapshot was not used, until a turn reports it; NULL: none
     struct resume *resume; // while cache_is_resuming
+    bool leaves_engine;    // once parked it is packed for another engine, unless a turn comes first
     UT_hash_handle hh;
 };
 enum { NOT_WRITABLE = -1 }; // writing its snapshot failed; not tried again before its next turn

@@ -21,6 +21,8 @@ enum command_kind {
     COMMAND_WARM,
     COMMAND_PREPARE,
     COMMAND_FORK,
+    COMMAND_EXPORT,
+    COMMAND_IMPORT,
     COMMAND_FORGET,
     COMMAND_SNAPSHOT,
     COMMAND_SAVE,
@@ -32,8 +34,9 @@ struct command {
     struct live_turn *turn; // SUBMIT, PREPARE: passes to the instance
     uint64_t from;          // FORK: `sequence` begins with its first n_tokens
     int64_t n_tokens;
-    struct hash128 name;      // FORGET: of the snapshot
-    struct snapshot_job *job; // SNAPSHOT: one of the folder's threads has finished it
+    struct packed_cache *cache; // IMPORT: passes to the instance
+    struct hash128 name;        // FORGET: of the snapshot
+    struct snapshot_job *job;   // SNAPSHOT: one of the folder's threads has finished it
 };
 
 struct instance_load { // written by the engine's thread, read by any

@@ -127,6 +127,17 @@ static void fork_sequence(struct instance *in, const struct command *cmd) {
     if (to) cache_forget_if_empty(c, to);
 }
 
+static void import(struct instance *in, const struct command *cmd) {
+    struct caches *c = &in->caches;
+    struct sequence *s = caches_find_or_add(c, cmd->sequence);
+    if (s && s->state == CACHE_EMPTY && !s->turn) cache_import(c, s, cmd->cache);
+    bool there = s && s->state == CACHE_PARKED;
+    emit_forked(&in->emit, cmd->sequence, there ? s->n_image : 0, there ? s->image.n_held : 0,
+                there);
+    packed_cache_free(cmd->cache);
+    if (s) cache_forget_if_empty(c, s);
+}
+
 // The ring that a turn of this shape needs.
 static struct sequence_shape shape_of(const struct instance *in, const struct engine_turn *t) {
     return (struct sequence_shape){
@@ -194,6 +205,12 @@ void instance_command(struct instance *in, const struct command *cmd) {
         break;
     case COMMAND_FORK:
         fork_sequence(in, cmd);
+        break;
+    case COMMAND_EXPORT:
+        if (idle) cache_export(c, s);
+        break;
+    case COMMAND_IMPORT:
+        import(in, cmd);
         break;
     case COMMAND_FORGET:
         cache_forget_snapshot(c, s, cmd->name);

@@ -41,6 +41,9 @@ static struct fake_state {
     int eos_after;      // > 0: each turn's answer has an eos as that token, whatever max_tokens is
     int fail_after;     // > 0: turns end with an error after that many tokens
     char table[PROMPT_HASH_DIGITS + 1]; // the last turn's prompt table; "": none
+    int import_rc;                      // what imports return instead
+    bool no_host;                       // they find no room
+    int n_exported, n_imported;
     int n_submitted, n_released, n_asked, n_forked, n_forgotten, n_prepared;
     const char *files[8]; // names of snapshots that exist at the start; "" once removed
     int64_t last_n_ids;
@@ -312,6 +315,40 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
     ev->n_cached = n_cached;
     ev->blocks = n_cached > 0;
     return 0;
+}
+// A packed cache is the length of its log.
+struct packed_cache {
+    int64_t n_ids;
+};
+void engine_sequence_export(struct engine *e, uint64_t sequence) {
+    fake_use(e);
+    struct fake_sequence *q = fake_sequence(sequence, false);
+    if (!q || q->n_cached == 0) return;
+    struct packed_cache *cache = fake_realloc(NULL, sizeof *cache);
+    cache->n_ids = q->n_cached;
+    q->sequence = 0;
+    struct engine_event *ev = fake_event(ENGINE_EXPORTED, NULL);
+    ev->sequence = sequence;
+    ev->cache = cache;
+    ev->blocks = 1;
+    fake.n_exported++;
+}
+int engine_sequence_import(struct engine *e, uint64_t sequence, struct packed_cache *cache) {
+    fake_use(e);
+    if (fake.import_rc) return fake.import_rc;
+    if (fake_sequence(sequence, false)) return E_INVAL;
+    if (!fake.no_host) fake_sequence(sequence, true)->n_cached = cache->n_ids;
+    struct engine_event *ev = fake_event(ENGINE_FORKED, NULL);
+    ev->sequence = sequence;
+    ev->n_cached = fake.no_host ? 0 : cache->n_ids;
+    ev->blocks = !fake.no_host;
+    ev->parked = !fake.no_host;
+    fake.n_imported++;
+    free(cache);
+    return 0;
+}
+void engine_packed_free(struct packed_cache *cache) {
+    free(cache);
 }
 int engine_poll(struct engine *e, struct engine_event *out) {
     fake_use(e);

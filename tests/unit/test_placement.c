@@ -207,16 +207,173 @@ static void a_draining_one_takes_no_turn(void **state) {
     setup_pair();
     fx_open_session(1, "s");
     turn("s", "x");
-    at("")->state = INSTANCE_DRAINING;
+    instance_set(at(""), INSTANCE_DRAINING);
     turn("s", "y");
     assert_int_equal(submitted(A), 1);
     assert_int_equal(submitted(B), 1);
-    at("b")->state = INSTANCE_LOST;
+    instance_set(at("b"), INSTANCE_LOST);
     fx_start(1, "s", "z");
     fx_settle();
     fx_expect_error("overloaded");
     assert_true(fx_last_answer()->retry_after_ms > 0);
     fx_teardown();
+}
+
+static void drain(const char *name) {
+    struct err err = {0};
+    if (sessions_drain_instance(fx.ss, name, false, &err) < 0) fail_msg("%s", err.text);
+    fx_settle();
+}
+static void steps(int n) {
+    for (int i = 0; i < n; i++) {
+        step_all();
+        fx_settle();
+    }
+}
+
+// The running turn ends there; idle caches are taken over as they are.
+static void a_drained_one_gives_its_caches_away(void **state) {
+    char id[8];
+    setup_pair();
+    for (int i = 0; i < 8; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1 + (uint64_t)i / 4, id);
+        fx_start(1 + (uint64_t)i / 4, id, "x");
+        fx_settle();
+        if (i % 4 == 3) run_all();
+    }
+    assert_int_equal(submitted(A), 4);
+    fx_start(1, "s0", "long");
+    fx_settle();
+    int64_t running = at("")->n_turns;
+    assert_int_equal(running, 1);
+    drain("");
+    assert_string_equal(instance_state_name(at("")->state), "draining");
+    steps(3);
+    assert_int_equal(at("")->n_sessions, 1); // the one with the turn
+    run_all();
+    steps(3);
+    assert_string_equal(instance_state_name(at("")->state), "drained");
+    assert_int_equal(at("")->n_sessions, 0);
+    assert_int_equal(at("b")->n_sessions, 8);
+    assert_int_equal(fakes[0].n_exported, 4);
+    assert_int_equal(fakes[1].n_imported, 4);
+    assert_int_equal(fx_session("s2")->cache, PLACE_HOST);
+    int parked = fx_follower(1, "s0")->count[EVENT_PARKED];
+    assert_int_equal(parked, 1);
+    // The next turn finds it.
+    turn("s2", "y");
+    fake_use(B);
+    assert_string_equal(engine_cache_source_name(fx_session("s2")->turns[1]->rec.numbers.source),
+                        "kept");
+    assert_int_equal(submitted(A), 5);
+    fx_teardown();
+}
+
+static void a_cache_that_finds_no_room_is_computed_again(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    fx_open_session(1, "t");
+    turn("s", "x");
+    fake_use(B);
+    fake.no_host = true;
+    drain("");
+    steps(3);
+    assert_string_equal(instance_state_name(at("")->state), "drained");
+    assert_int_equal(fx_session("s")->cache, PLACE_NONE);
+    assert_null(fx_session("s")->instance);
+    assert_int_equal(fx_follower(1, "s")->count[EVENT_EVICTED], 1);
+    turn("s", "y");
+    assert_string_equal(engine_cache_source_name(fx_session("s")->turns[1]->rec.numbers.source),
+                        "recomputed");
+    fx_teardown();
+}
+
+// A turn that comes while the cache is on its way goes elsewhere; the cache is freed.
+static void a_turn_overtakes_its_cache(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    turn("s", "x");
+    struct err err;
+    assert_int_equal(sessions_drain_instance(fx.ss, "", false, &err), 0);
+    sessions_poll(fx.ss); // on its way
+    assert_int_equal(fx_session("s")->cache, PLACE_TRAVELS);
+    turn("s", "y");
+    assert_int_equal(submitted(B), 1);
+    assert_ptr_equal(fx_session("s")->instance, at("b"));
+    assert_string_equal(instance_state_name(at("")->state), "drained");
+    // Deleted meanwhile.
+    add("c", C);
+    assert_int_equal(sessions_drain_instance(fx.ss, "b", false, &err), 0);
+    sessions_poll(fx.ss);
+    struct request r = fx_request(1, "delete");
+    r.kind = REQUEST_CLOSE;
+    r.session = "s";
+    r.delete_it = true;
+    sessions_submit(fx.ss, &r);
+    steps(5);
+    assert_string_equal(instance_state_name(at("b")->state), "drained");
+    fx_teardown();
+}
+
+static void what_is_drained_can_be_removed(void **state) {
+    const struct served_model *held, *old;
+    struct err err = {0};
+    setup_pair();
+    fx_open_session(1, "s");
+    turn("s", "x");
+    assert_int_equal(sessions_drain_instance(fx.ss, "x", false, &err), E_NOTFOUND);
+    assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), E_BUSY);
+    held = placement_hold(sessions_placement(fx.ss), NULL);
+    drain("");
+    steps(3);
+    assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), 0);
+    // Whoever holds the model keeps the engine that it names; all others get the next one's.
+    assert_ptr_equal(old, held);
+    assert_ptr_equal(old->engine, A);
+    assert_false(placement_is_unused(old));
+    placement_drop(held);
+    assert_true(placement_is_unused(old));
+    placement_drop(old);
+    assert_ptr_equal(at("b")->model->engine, B);
+    assert_ptr_equal(sessions_placement(fx.ss)->models, at("b")->model);
+    turn("s", "y");
+    assert_int_equal(submitted(B), 1);
+    // The last one of a model goes only if that is meant; its sessions then are cold.
+    assert_int_equal(sessions_drain_instance(fx.ss, "b", false, &err), E_BUSY);
+    assert_non_null(strstr(err.text, "no other instance of 'fake' serves"));
+    assert_int_equal(sessions_drain_instance(fx.ss, "b", true, &err), 0);
+    fx_settle();
+    assert_string_equal(instance_state_name(at("b")->state), "drained");
+    assert_int_equal(sessions_remove_instance(fx.ss, "b", &old, &err), 0);
+    assert_ptr_equal(old->engine, B);
+    assert_true(placement_is_unused(old));
+    placement_drop(old);
+    fake_use(B);
+    fake.first_event = fake.n_events = 0; // closed with what it would have said
+    assert_int_equal(fx_session("s")->cache, PLACE_NONE);
+    fx_start(1, "s", "z");
+    fx_settle();
+    fx_expect_error("unsupported");
+    add("a", A);
+    turn("s", "z");
+    assert_int_equal(submitted(A), 2);
+    fx_teardown();
+}
+
+static void states_of_an_instance(void **state) {
+    static const char *const leads[N_INSTANCE_STATES] = {
+        [INSTANCE_SERVING] = "draining lost ",
+        [INSTANCE_DRAINING] = "drained lost ",
+        [INSTANCE_DRAINED] = "lost ",
+        [INSTANCE_LOST] = "serving ",
+    };
+    for (enum instance_state from = 0; from < N_INSTANCE_STATES; from++) {
+        char list[80] = "";
+        for (enum instance_state to = 0; to < N_INSTANCE_STATES; to++)
+            if (instance_leads_to(from, to)) strcat(strcat(list, instance_state_name(to)), " ");
+        assert_string_equal(list, leads[from]);
+    }
 }
 
 // Its sessions go on elsewhere, and it is asked no more.
@@ -318,6 +475,11 @@ int main(void) {
         cmocka_unit_test(a_full_one_gives_way),
         cmocka_unit_test(a_hot_home_hands_over),
         cmocka_unit_test(a_draining_one_takes_no_turn),
+        cmocka_unit_test(a_drained_one_gives_its_caches_away),
+        cmocka_unit_test(a_cache_that_finds_no_room_is_computed_again),
+        cmocka_unit_test(a_turn_overtakes_its_cache),
+        cmocka_unit_test(what_is_drained_can_be_removed),
+        cmocka_unit_test(states_of_an_instance),
         cmocka_unit_test(a_lost_device_gives_way),
         cmocka_unit_test(a_snapshot_draws_its_session),
         cmocka_unit_test(a_fork_is_born_beside_its_cache),

@@ -1,0 +1,131 @@
+// An instance is drained: it takes no turns, those that it has end, and the idle caches of its sessions
+// go to other instances of the model as they are, a few at a time. See service.h.
+//
+// A session whose cache travels lives where the cache comes from, then, when that one has given it
+// away, where it goes. If a turn comes meanwhile, it goes to another instance like any other, which
+// computes the log again where the cache has not arrived; what comes too late is freed.
+#include "base/err.h"
+#include "base/log.h"
+#include "sessions/service.h"
+#include <utlist.h>
+
+#define TRAVEL_AT_ONCE 4 // caches of one instance outside of any engine, which bounds their memory
+#define TARGETS 8
+
+static bool travels_from(const struct session *s, const struct instance *i) {
+    return s->instance == i && s->cache == PLACE_TRAVELS;
+}
+
+// Its cache leaves the engine. One that no event has reported yet (a fork's, a hint's) is given up.
+static void send_away(struct session *s) {
+    struct sessions *ss = s->service;
+    if (s->cache == PLACE_NONE) {
+        residence_move_out(s);
+        return;
+    }
+    evict_stop(&ss->idle, &s->idle);
+    s->evicting = s->cache == PLACE_DEVICE ? "moved" : NULL; // parked by that, or parked already
+    s->cache = PLACE_TRAVELS;
+    engine_sequence_export(s->instance->engine, (uint64_t)s->rec.key);
+}
+
+// False: nothing is left to do here.
+static bool drain_some(struct instance *i, bool has_other) {
+    struct session *s, *next;
+    int n_travel = 0;
+    bool left = i->n_turns > 0;
+    DL_FOREACH2(i->sessions, s, home_next) n_travel += s->cache == PLACE_TRAVELS;
+    DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
+        bool gives = !s->engine_turn && s->cache != PLACE_TRAVELS;
+        left = left || s->engine_turn || s->cache == PLACE_TRAVELS || (gives && has_other);
+        if (!gives || !has_other || n_travel >= TRAVEL_AT_ONCE) continue;
+        n_travel += s->cache != PLACE_NONE;
+        send_away(s);
+        service_touch(s);
+    }
+    return left;
+}
+
+void moving_go_on(struct sessions *ss) {
+    struct instance *i;
+    DL_FOREACH(ss->placement.instances, i) {
+        if (i->state != INSTANCE_DRAINING) continue;
+        if (drain_some(i, placement_has_other(&ss->placement, i))) continue;
+        instance_set(i, INSTANCE_DRAINED);
+        log_info("instance.drained", "instance=%s model=%s sessions=%lld", i->name, i->model->name,
+                 (long long)i->n_sessions);
+    }
+}
+
+// The cache goes to the best instance that takes it. False: none does.
+static bool hand_over(struct session *s, struct packed_cache *cache) {
+    struct instance *list[TARGETS];
+    size_t n = residence_others(s, list, TARGETS);
+    for (size_t k = 0; k < n; k++) {
+        if (engine_sequence_import(list[k]->engine, (uint64_t)s->rec.key, cache) < 0) continue;
+        residence_enter(s, list[k]);
+        return true;
+    }
+    return false;
+}
+
+void moving_exported(struct sessions *ss, struct instance *from, const struct engine_event *e) {
+    struct session *s = service_find_key(ss, (int64_t)e->sequence);
+    bool waits = s && travels_from(s, from) && !s->engine_turn && s->life == LIFE_LIVE;
+    if (waits && hand_over(s, e->cache)) return; // ENGINE_FORKED says how that went
+    engine_packed_free(e->cache);
+    if (!s || !travels_from(s, from)) return;
+    service_touch(s);
+    residence_leave(s);
+    moving_arrived(s, false);
+}
+
+void moving_arrived(struct session *s, bool parked) {
+    struct sessions *ss = s->service;
+    const char *reason = s->evicting;
+    s->evicting = NULL;
+    s->cached_tokens = 0;
+    s->cache = parked ? PLACE_HOST : PLACE_NONE;
+    s->marks |= MARK_WATCHERS;
+    if (s->rec.closed_ms || s->life != LIFE_LIVE || (parked && !reason)) return;
+    int kind = parked ? EVENT_PARKED : EVENT_EVICTED;
+    if (event_log_add(&s->events, kind, -1, "moved", service_now_ms(ss)) > 0) save_now(s);
+}
+
+int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err) {
+    struct instance *i = placement_find(&ss->placement, name);
+    if (!i) return err_set(err, E_NOTFOUND, "there is no instance '%.64s'", name);
+    if (i->state != INSTANCE_SERVING && i->state != INSTANCE_DRAINING &&
+        i->state != INSTANCE_DRAINED)
+        return err_set(err, E_BUSY, "instance '%s' is %s", name, instance_state_name(i->state));
+    if (i->state != INSTANCE_SERVING) return 0;
+    if (!last && !placement_has_other(&ss->placement, i))
+        return err_set(err, E_BUSY,
+                       "no other instance of '%s' serves: turns would be refused; load one first, "
+                       "or say --last",
+                       i->model->name);
+    instance_set(i, INSTANCE_DRAINING);
+    log_info("instance.draining", "instance=%s model=%s turns=%lld sessions=%lld", i->name,
+             i->model->name, (long long)i->n_turns, (long long)i->n_sessions);
+    return 0;
+}
+
+int sessions_remove_instance(struct sessions *ss, const char *name,
+                             const struct served_model **model, struct err *err) {
+    struct instance *i = placement_find(&ss->placement, name);
+    struct session *s, *next;
+    if (!i) return err_set(err, E_NOTFOUND, "there is no instance '%.64s'", name);
+    if (i->state != INSTANCE_DRAINED || i->n_turns > 0)
+        return err_set(err, E_BUSY, "instance '%s' is %s", name, instance_state_name(i->state));
+    service_enter(ss);
+    DL_FOREACH_SAFE2(i->sessions, s, next, home_next) { // of the last instance of a model
+        bool cached = s->cache != PLACE_NONE;
+        residence_move_out(s);
+        if (cached) moving_arrived(s, false);
+        service_touch(s);
+    }
+    int rc = i->n_sessions > 0 ? E_BUSY : placement_remove(&ss->placement, i, model);
+    service_leave(ss);
+    if (rc == E_BUSY) return err_set(err, rc, "a replay runs on instance '%s'", name);
+    return rc < 0 ? err_set(err, rc, "out of memory") : 0;
+}
