@@ -231,6 +231,10 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
         return err_set(err, E_INVAL, "origin_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
     TRY(branches_check(t, e->n_eos, err));
+    if (t->sampling.context_embedding && t->sampling.context_pooling != POOLING_SUM &&
+        !final_norm_usable(&e->instance.final_norm))
+        return err_set(err, E_UNSUPPORTED,
+                       "context_pooling: the final norm is on another rank of this instance");
     TRY(check_log(e, t, err));
     return check_prompt(e, t, err);
 }

@@ -13,7 +13,9 @@ void context_init(struct context_outputs *c, const struct engine_turn *t) {
         .wants_embedding = t->sampling.context_embedding && t->n_input > 0,
         .next_logits = before < prefix ? prefix : before,
         .next_hidden = first < prefix ? prefix : first,
+        .pooling = (enum context_pooling)t->sampling.context_pooling,
     };
+    if (c->pooling == POOLING_LAST) c->next_hidden = t->n_ids - 1;
 }
 
 int context_reserve(struct context_outputs *c, int32_t width, struct err *err) {
@@ -45,12 +47,15 @@ bool context_has_logprob(const struct context_outputs *c, int64_t n_ids) {
 double *context_take_embedding(struct context_outputs *c, int64_t n_ids) {
     double *embedding = c->embedding;
     if (!embedding || waits_for_hidden(c, n_ids)) return NULL;
+    for (int32_t i = 0; i < c->width && c->pooling == POOLING_MEAN && c->n_hidden > 0; i++)
+        embedding[i] /= (double)c->n_hidden;
     c->embedding = NULL;
     return embedding;
 }
 
 bool context_waits(const struct context_outputs *c, int64_t n_ids) {
-    return waits_for_logits(c, n_ids) || waits_for_hidden(c, n_ids);
+    bool needs_all = c->pooling != POOLING_LAST;
+    return waits_for_logits(c, n_ids) || (needs_all && waits_for_hidden(c, n_ids));
 }
 
 bool context_takes_logits(const struct context_outputs *c, const struct engine_turn *t,
@@ -76,4 +81,5 @@ int context_add_logits(struct context_outputs *c, const struct engine_turn *t, c
 void context_add_hidden(struct context_outputs *c, const float *hidden) {
     for (int32_t i = 0; i < c->width; i++) c->embedding[i] += (double)hidden[i];
     c->next_hidden++;
+    c->n_hidden++;
 }

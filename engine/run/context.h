@@ -3,8 +3,9 @@
 //
 //   logprob    the sum of the log-probabilities of the input's tokens, each given all of the log before
 //              it; the log's first token, virtual tokens and the first token behind a prefix have none
-//   embedding  the sum of the hidden states of the input's tokens, virtual ones included (those of a
-//              prefix have none): the last layer's output, before the final norm
+//   embedding  the hidden states of the input's tokens, virtual ones included (those of a prefix have
+//              none): the sum of the last layer's outputs, before the final norm (POOLING_SUM); or
+//              after it their mean (POOLING_MEAN), or that of the last token (POOLING_LAST)
 //
 // Both are summed on the host, position by position, so chunks and pauses change no bit. A position
 // that is already in the cache (shared with another session, or of a turn that is regenerated) has
@@ -17,6 +18,8 @@
 struct context_outputs {
     bool wants_logprob, wants_embedding;
     int64_t next_logits, next_hidden; // the next position whose logits, hidden state are added
+    enum context_pooling pooling;
+    int64_t n_hidden; // added so far
     int32_t width;
     double logprob;
     double *embedding; // (width), or NULL; owned
@@ -32,14 +35,14 @@ int64_t context_usable(const struct context_outputs *c, const struct engine_turn
 bool context_has_logprob(const struct context_outputs *c, int64_t n_ids);
 double *context_take_embedding(struct context_outputs *c, int64_t n_ids);
 
-// Whether positions are still to be added. n_ids: of the turn's log at its start.
+// Whether rows are needed that no draw needs. n_ids: of the turn's log at its start.
 bool context_waits(const struct context_outputs *c, int64_t n_ids);
 bool context_takes_logits(const struct context_outputs *c, const struct engine_turn *t,
                           int64_t position);
 bool context_takes_hidden(const struct context_outputs *c, const struct engine_turn *t,
                           int64_t position);
 // Add the position that was asked for above. logits (n_vocab): E_INTERNAL if they are broken. hidden
-// (width).
+// (width): before the final norm for POOLING_SUM, after it otherwise.
 int context_add_logits(struct context_outputs *c, const struct engine_turn *t, const float *logits,
                        int32_t n_vocab, struct err *err);
 void context_add_hidden(struct context_outputs *c, const float *hidden);

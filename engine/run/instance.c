@@ -116,6 +116,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     TRY_GOTO(fail, forward_init(&in->forward, model, lead ? lead->comm : comm_none(), lead,
                                 &in->caches.store, rows, opt->max_running, opt->measuring,
                                 opt->measuring_ctx, err));
+    TRY_GOTO(fail, final_norm_init(&in->final_norm, model, in->forward.backend, err));
     TRY_GOTO(fail, forward_warm(&in->forward, err));
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
@@ -146,6 +147,7 @@ void instance_release(struct instance *in) {
     free(in->shares);
     free(in->slots);
     drawings_release(&in->drawings);
+    final_norm_release(&in->final_norm);
     forward_release(&in->forward);
     batch_release(&in->batch);
     sched_release(&in->sched);

@@ -9,6 +9,7 @@
 #include "engine/run/batch.h"
 #include "engine/run/drawing.h"
 #include "engine/run/emit.h"
+#include "engine/run/final_norm.h"
 #include "engine/run/forward.h"
 #include "engine/run/scheduler.h"
 #include <stdatomic.h>
@@ -86,6 +87,7 @@ struct instance {
     struct scheduler sched;
     struct batch_builder batch;
     struct forward forward;
+    struct final_norm final_norm; // for context outputs
     struct drawings drawings;
     struct turn_slot *slots;    // (max_running + 1) one more for the end of a paused turn
     struct sched_share *shares; // (max_running) the step's plan

@@ -235,6 +235,7 @@ static int use_hidden(struct instance *in) {
         int32_t position = b->positions[b->logit_rows[i]];
         if (!context_takes_hidden(&t->context, &t->spec, position)) continue;
         TRY(forward_hidden(&in->forward, b, i, in->hidden));
+        if (t->context.pooling != POOLING_SUM) final_norm_apply(&in->final_norm, in->hidden);
         context_add_hidden(&t->context, in->hidden);
     }
     return 0;

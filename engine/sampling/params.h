@@ -19,6 +19,10 @@
 #define SAMPLING_LISTS_TOKENS 512 // of all token sequences of a list
 #define SAMPLING_MAX_TOP_LOGPROBS 20
 
+// How an input's hidden states become one: their sum before the final norm, as FasterTransformer's; their mean
+// after it; the last one after it.
+enum context_pooling { POOLING_SUM, POOLING_MEAN, POOLING_LAST };
+
 struct logit_bias {
     int32_t id;
     float bias; // added to the logit: -100 .. 100, or -INFINITY to forbid the token
@@ -62,13 +66,14 @@ struct sampling_params {
     int32_t max_tokens; // 0: until eos or session_len
     int32_t min_tokens; // eos is not drawn before
     bool ignore_eos;
-    int32_t start_id;       // -1: none; else the token that a log without tokens begins with
-    int32_t end_id;         // -1: the model's; else the one token that ends the answer
-    bool logprobs;          // clients get the log-probabilities; the engine computes them anyway
-    int32_t top_logprobs;   // alternatives reported with each token
-    bool context_logprob;   // the turn's end has the log-probability of its input
-    bool context_embedding; // and the sum of its hidden states (engine/run/context.h)
-    int64_t deadline_us;    // from the turn's start; 0: none
+    int32_t start_id;        // -1: none; else the token that a log without tokens begins with
+    int32_t end_id;          // -1: the model's; else the one token that ends the answer
+    bool logprobs;           // clients get the log-probabilities; the engine computes them anyway
+    int32_t top_logprobs;    // alternatives reported with each token
+    bool context_logprob;    // the turn's end has the log-probability of its input
+    bool context_embedding;  // and its hidden states (engine/run/context.h), pooled so:
+    int32_t context_pooling; // enum context_pooling
+    int64_t deadline_us;     // from the turn's start; 0: none
     // The turn's branches (engine.h): n independent samples, or a search of beam_width beams
     // (beams.h). At most one of the two is above 1.
     int32_t n, beam_width;

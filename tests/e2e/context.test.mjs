@@ -54,15 +54,20 @@ test('the hidden states, under the final norm and the head, are the logits', (t)
   const gain = find('transformer.ln_f.weight', 'ln_f.weight').data, bias = find('transformer.ln_f.bias', 'ln_f.bias').data;
   const head = find('lm_head.weight', 'transformer.wte.weight', 'wte.weight');
   const width = gain.length, log = ids.slice(0, 6), { rows } = reference(t, log);
+  const normed = [];
   let before = new Float64Array(width);
   for (let n = 1; n <= log.length; n++) {
     const { context_embedding: total } = generate(log.slice(0, n), '--context-embedding');
     const hidden = total.map((x, i) => x - before[i]); // of the last position alone
     before = total;
     const mean = sum(hidden) / width, variance = sum(hidden.map((x) => (x - mean) ** 2)) / width;
-    const normed = hidden.map((x, i) => ((x - mean) / Math.sqrt(variance + 1e-5)) * gain[i] + bias[i]);
-    const logits = rows[n - 1].map((_, id) => sum(normed.map((x, i) => x * head.data[id * width + i])));
+    normed.push(hidden.map((x, i) => ((x - mean) / Math.sqrt(variance + 1e-5)) * gain[i] + bias[i]));
+    const logits = rows[n - 1].map((_, id) => sum(normed[n - 1].map((x, i) => x * head.data[id * width + i])));
     same(logits, rows[n - 1], 2e-3, `logits at ${n - 1}`);
+    // The other poolings are made of the states under the norm.
+    const pooled = (pooling) => generate(log.slice(0, n), '--context-embedding', '--context-pooling', String(pooling)).context_embedding;
+    same(pooled(2), normed[n - 1], 1e-3, `the last of ${n}`);
+    same(pooled(1), normed[0].map((_, i) => sum(normed.map((x) => x[i])) / n), 1e-3, `the mean of ${n}`);
   }
 });
 

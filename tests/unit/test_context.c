@@ -63,6 +63,28 @@ static void sums_each_position_once(void **state) {
     assert_null(c.embedding);
 }
 
+// The mean needs every position, the last one only a row that is drawn from anyway.
+static void pools_the_hidden_states(void **state) {
+    const float hidden[WIDTH] = {1, -2};
+    for (int pooling = POOLING_MEAN; pooling <= POOLING_LAST; pooling++) {
+        struct engine_turn t = turn(3, false, true);
+        struct context_outputs c;
+        t.sampling.context_pooling = pooling;
+        context_init(&c, &t);
+        assert_int_equal(context_reserve(&c, WIDTH, NULL), 0);
+        assert_int_equal(context_waits(&c, 5), pooling == POOLING_MEAN);
+        assert_int_equal(context_usable(&c, &t, 5), pooling == POOLING_MEAN ? 3 : 5);
+        for (int64_t p = 0; p < 5; p++) {
+            bool takes = context_takes_hidden(&c, &t, p);
+            assert_int_equal(takes, pooling == POOLING_MEAN ? p >= 2 : p == 4);
+            if (takes) context_add_hidden(&c, hidden);
+        }
+        double *pooled = context_take_embedding(&c, 5);
+        assert_true(pooled[0] == 1 && pooled[1] == -2);
+        free(pooled);
+    }
+}
+
 static void first_token_has_no_logprob(void **state) {
     struct engine_turn t = turn(5, true, false);
     struct context_outputs c;
@@ -88,9 +110,8 @@ static void broken_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_asked),
-        cmocka_unit_test(sums_each_position_once),
-        cmocka_unit_test(first_token_has_no_logprob),
+        cmocka_unit_test(nothing_is_asked),        cmocka_unit_test(sums_each_position_once),
+        cmocka_unit_test(pools_the_hidden_states), cmocka_unit_test(first_token_has_no_logprob),
         cmocka_unit_test(broken_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

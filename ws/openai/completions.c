@@ -402,19 +402,11 @@ static struct completions *completions_new(struct service *s, struct http *h,
     return NULL;
 }
 
-static void refuse(struct http *h, const struct openai_failure *f) {
-    struct buf out;
-    buf_init(&out, 8192);
-    openai_write_failure(&out, f);
-    http_reply_buf(h, f->status, "application/json", "cache-control: no-store\r\n", &out);
-    buf_release(&out);
-}
-
 void openai_completions_handle(void *user, struct http *h) {
     struct service *s = user;
     const struct completions_request *q = http_decoded(h);
     if (q->failure.status) {
-        refuse(h, &q->failure);
+        openai_reply_failure(h, &q->failure);
         return;
     }
     struct completions *c = completions_new(s, h, http_take_decoded(h));

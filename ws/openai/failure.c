@@ -68,3 +68,11 @@ void openai_write_failure(struct buf *out, const struct openai_failure *f) {
     json_close(&w, '}');
     json_close(&w, '}');
 }
+
+void openai_reply_failure(struct http *h, const struct openai_failure *f) {
+    struct buf out;
+    buf_init(&out, 8192);
+    openai_write_failure(&out, f);
+    http_reply_buf(h, f->status, "application/json", "cache-control: no-store\r\n", &out);
+    buf_release(&out);
+}

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "sessions/sessions.h"
+#include "ws/net/http.h"
 
 struct openai_failure { // plain data
     int status;         // 0: none
@@ -22,3 +23,4 @@ int openai_no_memory(struct openai_failure *f); // 503
 void openai_fail_session(struct openai_failure *f, const struct session_answer *a);
 // {"error":{"message","type","param","code"}}
 void openai_write_failure(struct buf *out, const struct openai_failure *f);
+void openai_reply_failure(struct http *h, const struct openai_failure *f);

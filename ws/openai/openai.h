@@ -9,6 +9,9 @@ void openai_chat_handle(void *user, struct http *h);
 void *openai_completions_decode(void *user, const struct http_payload *p);
 void openai_completions_release(void *decoded);
 void openai_completions_handle(void *user, struct http *h);
+void *openai_embeddings_decode(void *user, const struct http_payload *p);
+void openai_embeddings_release(void *decoded);
+void openai_embeddings_handle(void *user, struct http *h);
 void openai_write_error(struct buf *out, int status, const char *code, const char *message);
 
 #define OPENAI_POST_ROUTE(address, name)                                                           \
@@ -23,4 +26,5 @@ void openai_write_error(struct buf *out, int status, const char *code, const cha
      .guarded = true,                                                                              \
      .handle = openai_models_handle},                                                              \
         OPENAI_POST_ROUTE("/v1/chat/completions", openai_chat),                                    \
-        OPENAI_POST_ROUTE("/v1/completions", openai_completions)
+        OPENAI_POST_ROUTE("/v1/completions", openai_completions),                                  \
+        OPENAI_POST_ROUTE("/v1/embeddings", openai_embeddings)

@@ -1,0 +1,135 @@
+// See embeddings_request.h.
+#include "ws/openai/embeddings_request.h"
+#include "ws/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cJSON *member(const cJSON *json, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+// --- inputs ---
+
+static int read_ids(struct embeddings_request *r, const cJSON *v, struct embeddings_input *in) {
+    struct err err = {0};
+    int rc = json_copy_ids(v, "input", &in->ids, &in->n_ids, &err);
+    if (rc == E_NOMEM) return openai_no_memory(&r->failure);
+    if (rc < 0) return openai_fail(&r->failure, 400, "invalid_value", "input", err.text);
+    if (in->n_ids == 0) return openai_bad(&r->failure, "input", "must not be empty");
+    for (size_t i = 0; i < in->n_ids; i++)
+        if (in->ids[i] >= r->served->info->n_vocab)
+            return openai_bad(&r->failure, "input", "has an id outside of the vocabulary");
+    return 0;
+}
+
+static int read_input(struct embeddings_request *r, const cJSON *v, struct embeddings_input *in) {
+    if (cJSON_IsArray(v)) return read_ids(r, v, in);
+    if (!cJSON_IsString(v))
+        return openai_bad(&r->failure, "input",
+                          "must be a string, token ids, or an array of strings or arrays of ids");
+    if (!*v->valuestring) return openai_bad(&r->failure, "input", "must not be empty");
+    in->text = strdup(v->valuestring);
+    return in->text ? 0 : openai_no_memory(&r->failure);
+}
+
+// An array of numbers is one input; of anything else, one input each.
+static int read_inputs(struct embeddings_request *r, const cJSON *json) {
+    const cJSON *v = member(json, "input"), *item;
+    bool many = cJSON_IsArray(v) && v->child && !cJSON_IsNumber(v->child);
+    size_t n = many ? (size_t)cJSON_GetArraySize(v) : 1;
+    if (!v) return openai_bad(&r->failure, "input", "is missing");
+    if (n > EMBEDDINGS_INPUTS_MAX) return openai_bad(&r->failure, "input", "has more than 2048");
+    r->inputs = calloc(n, sizeof *r->inputs);
+    if (!r->inputs) return openai_no_memory(&r->failure);
+    if (!many) return read_input(r, v, &r->inputs[r->n_inputs++]);
+    cJSON_ArrayForEach(item, v) TRY(read_input(r, item, &r->inputs[r->n_inputs++]));
+    return 0;
+}
+
+// --- the form ---
+
+static int read_format(struct embeddings_request *r, const cJSON *json) {
+    const cJSON *v = member(json, "encoding_format");
+    const char *format = v ? cJSON_GetStringValue(v) : "float";
+    r->base64 = format && strcmp(format, "base64") == 0;
+    if (r->base64 || (format && strcmp(format, "float") == 0)) return 0;
+    return openai_bad(&r->failure, "encoding_format", "must be float or base64");
+}
+
+static int read_dimensions(struct embeddings_request *r, const cJSON *json) {
+    struct err err = {0};
+    int64_t n = r->served->info->width;
+    int rc = json_get_int(json, "dimensions", 1, n, &n, &err);
+    r->dimensions = (int32_t)n;
+    if (rc >= 0) return 0;
+    return openai_fail(&r->failure, 400, "invalid_value", "dimensions", err.text);
+}
+
+// A turn of one token, whose context output is the embedding.
+static int read_pooling(struct embeddings_request *r, const cJSON *json) {
+    static const char last_token[] =
+        "{\"context_embedding\":true,\"context_pooling\":2,\"max_tokens\":1,\"temperature\":0}";
+    static const char mean[] =
+        "{\"context_embedding\":true,\"context_pooling\":1,\"max_tokens\":1,\"temperature\":0}";
+    const cJSON *v = member(json, "pooling");
+    const char *pooling = v ? cJSON_GetStringValue(v) : "mean";
+    bool last = pooling && strcmp(pooling, "last") == 0;
+    struct err err = {0};
+    if (!last && !(pooling && strcmp(pooling, "mean") == 0))
+        return openai_bad(&r->failure, "pooling", "must be mean or last");
+    turn_sampling_init(&r->sampling);
+    if (sampling_json_apply(&r->sampling, last ? last_token : mean, INT32_MAX, &err) == 0) return 0;
+    return openai_no_memory(&r->failure);
+}
+
+static int find_model(struct embeddings_request *r, const struct service *s, const cJSON *json) {
+    char text[200];
+    const char *name = cJSON_GetStringValue(member(json, "model"));
+    if (!name) return openai_bad(&r->failure, "model", "is missing");
+    r->served = service_hold_model(s, name);
+    if (r->served) return 0;
+    snprintf(text, sizeof text,
+             "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
+    return openai_fail(&r->failure, 404, "model_not_found", "model", text);
+}
+
+static int read_all(struct embeddings_request *r, const struct service *s, const cJSON *json) {
+    if (!cJSON_IsObject(json))
+        return openai_fail(&r->failure, 400, "invalid_json", NULL, "the body must be an object");
+    TRY(find_model(r, s, json));
+    TRY(read_format(r, json));
+    TRY(read_dimensions(r, json));
+    TRY(read_pooling(r, json));
+    return read_inputs(r, json);
+}
+
+struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
+                                                   size_t len, size_t max_bytes) {
+    struct json_limits limits = json_limits_message;
+    struct embeddings_request *r = calloc(1, sizeof *r);
+    struct err err = {0};
+    if (!r) return NULL;
+    limits.max_bytes = max_bytes;
+    cJSON *json = json_parse(body, len, &limits, &err);
+    if (json)
+        read_all(r, s, json);
+    else if (err.code == E_NOMEM)
+        openai_no_memory(&r->failure);
+    else
+        openai_fail(&r->failure, 400, "invalid_json", NULL, err.text);
+    cJSON_Delete(json);
+    return r;
+}
+
+void embeddings_request_free(struct embeddings_request *r) {
+    if (!r) return;
+    for (size_t i = 0; i < r->n_inputs; i++) {
+        free(r->inputs[i].text);
+        free(r->inputs[i].ids);
+    }
+    free(r->inputs);
+    placement_drop(r->served);
+    free(r);
+}
