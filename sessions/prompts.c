@@ -47,10 +47,3 @@ int prompts_find(const struct session *s, const struct prompt **out, struct err 
     if (!m) return input_no_model(s, err);
     return record_prompt_find(&s->rec, m->info, s->prompt, out, err);
 }
-
-int prompts_store(const struct prompt *p, struct session_record *rec) {
-    bool failed = false;
-    rec->prompt_bytes = (size_t)p->n_rows * (size_t)p->width * sizeof *p->data;
-    rec->prompt_data = record_memdup(p->data, rec->prompt_bytes, &failed);
-    return failed ? E_NOMEM : 0;
-}

@@ -58,7 +58,10 @@ static int check_tree(const struct stored_session *s, struct err *err) {
 
 static int find_table(struct replay *r, struct err *err) {
     const struct session_record *rec = &r->stored->rec;
-    if (rec->prompt_data) TRY(record_prompt_make(rec, &r->prompt, err));
+    if (r->stored->prompt)
+        r->prompt = prompt_hold(r->stored->prompt);
+    else if (rec->prompt_data)
+        TRY(record_prompt_make(rec, &r->prompt, err));
     return record_prompt_find(rec, r->info, r->prompt, &r->window.prompt, err);
 }
 

@@ -63,13 +63,11 @@ static int restore_events(struct session *s, const struct stored_session *stored
 
 int session_restore(struct session *s, struct stored_session *stored) {
     char lasting[SESSION_LASTING_BYTES];
-    struct err err = {0};
     session_record_release(&s->rec);
     s->rec = stored->rec;
     stored->rec = (struct session_record){0};
-    // Of a damaged table the turns can still be read; the next one is refused.
-    if (s->rec.prompt_data && record_prompt_make(&s->rec, &s->prompt, &err) == E_NOMEM)
-        return E_NOMEM;
+    s->prompt = stored->prompt;
+    stored->prompt = NULL;
     free(s->rec.prompt_data);
     s->rec.prompt_data = NULL;
     s->rec.prompt_bytes = 0;

@@ -107,8 +107,8 @@ static int fill_session(const struct session *s, struct session_save *save) {
     const struct session_record *r = &s->rec;
     save->session_changed = save->n_events > 0 || s->version != s->saved_version;
     if (save->session_changed || save->insert || save->title_changed) {
-        TRY(session_record_copy(&save->rec, r));
-        return save->insert && s->prompt ? prompts_store(s->prompt, &save->rec) : 0;
+        if (save->insert) save->prompt = prompt_hold(s->prompt);
+        return session_record_copy(&save->rec, r);
     }
     save->rec =
         (struct session_record){.key = r->key, .seq = r->seq, .seq_reserved = r->seq_reserved};

@@ -264,7 +264,6 @@ int prompts_open(struct session *s, const struct served_model *m, const struct r
                  struct err *err);
 // The session's table, borrowed; NULL: it has none. E_UNSUPPORTED: it is not served (any more).
 int prompts_find(const struct session *s, const struct prompt **out, struct err *err);
-int prompts_store(const struct prompt *p, struct session_record *rec); // its content; E_NOMEM
 
 // opening.c
 int opening_start(struct sessions *ss, const struct request *r);

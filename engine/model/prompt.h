@@ -53,6 +53,9 @@ void prompt_free(struct prompt *p);                 // one holder less; NULL is 
 static inline bool prompt_is_virtual(int32_t id) {
     return id >= PROMPT_ID_FIRST;
 }
+static inline size_t prompt_bytes(const struct prompt *p) { // of data
+    return (size_t)p->n_rows * (size_t)p->width * sizeof *p->data;
+}
 static inline const float *prompt_row(const struct prompt *p, int32_t id) {
     return p->data + (int64_t)(id - PROMPT_ID_FIRST) * p->width;
 }

@@ -200,6 +200,14 @@ static int read_prompt(struct store_db *db, int64_t key, struct session_record *
     return rc;
 }
 
+// Of damaged data the turns can still be read; the next one is refused.
+static int make_prompt(struct stored_session *stored, struct err *err) {
+    struct err why = {0};
+    if (!stored->rec.prompt_data) return 0;
+    int rc = record_prompt_make(&stored->rec, &stored->prompt, &why);
+    return rc == E_NOMEM ? err_set(err, rc, "no memory to read a session") : 0;
+}
+
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
     TRY(read_row(db, key, db->salvage, out, err));
     return read_prompt(db, key, out, err);
@@ -218,6 +226,7 @@ int store_read_session(struct store_db *db, int64_t key, struct stored_session *
     int rc;
     if (own) TRY_GOTO(fail, store_db_exec(db, "BEGIN", err));
     TRY_GOTO(end, store_read_row(db, key, &stored->rec, err));
+    TRY_GOTO(end, make_prompt(stored, err));
     TRY_GOTO(end, read_origins(db, stored, err));
     TRY_GOTO(end, read_turns(db, stored, 0, INT64_MAX, err));
     TRY_GOTO(end, read_events(db, stored, INT64_MIN, INT64_MAX, -1, err));

@@ -195,6 +195,7 @@ int64_t stored_session_bytes(const struct stored_session *s) {
 void stored_session_free(struct stored_session *s) {
     if (!s) return;
     session_record_release(&s->rec);
+    prompt_free(s->prompt);
     for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     for (size_t i = 0; i < s->n_turns; i++) {
         turn_record_release(&s->turns[i].rec);

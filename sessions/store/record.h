@@ -124,6 +124,9 @@ struct stored_turn {
 #define RECORD_ORIGINS 16
 struct stored_session {
     struct session_record rec;
+    // What rec.prompt_data holds, made by the reader, as hashing takes milliseconds. NULL: nothing, or
+    // the data is damaged.
+    struct prompt *prompt;
     // Of a fork: the sessions that its log began as, in turn, as far as the database has them:
     // forked_from, what that was forked from, and so on.
     char *origins[RECORD_ORIGINS];

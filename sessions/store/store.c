@@ -59,6 +59,7 @@ struct store_job *store_job_new(enum store_job_kind kind, int64_t key) {
 void session_save_free(struct session_save *save) {
     if (!save) return;
     session_record_release(&save->rec);
+    prompt_free(save->prompt);
     for (size_t i = 0; i < save->n_turns; i++) {
         turn_record_release(&save->turns[i].rec);
         token_run_release(&save->turns[i].tokens);

@@ -35,6 +35,7 @@ struct session_save {
     bool session_changed; // write its row
     bool title_changed;   // index it
     struct session_record rec;
+    struct prompt *prompt; // with insert, in the place of rec.prompt_data; held. NULL: none
     uint32_t version;
     struct turn_save *turns; // (n_turns)
     size_t n_turns;

@@ -52,14 +52,17 @@ static const char prompts[] =
     "CREATE TABLE IF NOT EXISTS prompts (session INTEGER PRIMARY KEY REFERENCES sessions(key) ON "
     "DELETE CASCADE, data BLOB NOT NULL) STRICT";
 
-static int insert_prompt(struct store_db *db, const struct session_record *r, struct err *err) {
-    if (!r->prompt_data) return 0;
+static int insert_prompt(struct store_db *db, const struct session_save *save, struct err *err) {
+    const struct prompt *p = save->prompt;
+    const void *data = p ? p->data : save->rec.prompt_data;
+    size_t bytes = p ? prompt_bytes(p) : save->rec.prompt_bytes;
+    if (!data) return 0;
     TRY(store_db_exec(db, prompts, err));
     sqlite3_stmt *s =
         store_db_stmt(db, "INSERT INTO prompts (session, data) VALUES (:key, :prompt_data)", err);
     if (!s) return err->code;
-    row_bind_int(s, ":key", r->key);
-    row_bind_bytes(s, ":prompt_data", r->prompt_data, r->prompt_bytes);
+    row_bind_int(s, ":key", save->rec.key);
+    row_bind_bytes(s, ":prompt_data", data, bytes);
     return store_db_step_done(db, s, err);
 }
 
@@ -175,7 +178,7 @@ static int write_fork(struct store_db *db, const struct session_save *save, stru
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err) {
     int64_t key = save->rec.key;
     if (save->insert) TRY(insert_session(db, &save->rec, err));
-    if (save->insert) TRY(insert_prompt(db, &save->rec, err));
+    if (save->insert) TRY(insert_prompt(db, save, err));
     if (!save->insert && save->session_changed) TRY(update_session(db, &save->rec, err));
     if (save->title_changed) TRY(write_title(db, &save->rec, err));
     TRY(write_fork(db, save, err));
