@@ -47,6 +47,32 @@ test('ModelInfer: raw and typed tensors give the ids of parley generate', { skip
   });
 });
 
+test('compressed messages: calls and streams', { skip }, async (t) => {
+  const server = await startServer(t);
+  const want = [...rows[0], ...generate(rows[0], 6).ids];
+  const long = inputsOf([rows[0]], 6, [tensor('bad_words_list', 'INT32', [1, 2, 400], Array(800).fill(0).fill(-1, 400))]);
+  for (const algorithm of [1, 2]) { // deflate, gzip
+    const client = connect(t, server, { 'grpc.default_compression_algorithm': algorithm });
+    for (const inputs of [inputsOf([rows[0]], 6), long])
+      assert.deepEqual(idsOf(await client.call('ModelInfer', requestOf(inputs)))[0], want);
+    const stream = client.stream();
+    stream.send(requestOf(inputsOf([rows[0]], 6)));
+    stream.send(requestOf(long));
+    const answers = await stream.end();
+    assert.deepEqual(answers.filter(isFinal).map((a) => idsOf(a.infer_response)[0]), [want, want]);
+  }
+  await t.test('one in the middle of a stream that unpacks to too much ends the stream', async () => {
+    const client = connect(t, server, { 'grpc.default_compression_algorithm': 2 });
+    const stream = client.stream();
+    stream.send(requestOf(inputsOf([rows[0]], 200, [column('min_length', 'INT32', [200])])));
+    await until('a token', () => stream.answers.length);
+    stream.send({ model_name: 'x'.repeat(8 << 20) });
+    await assert.rejects(stream.end(), { code: grpc.status.RESOURCE_EXHAUSTED });
+    assert.deepEqual(await client.call('ServerLive'), { live: true });
+    await until('the stream\'s turn to end', async () => (await server.metric('parley_turns')) === 0);
+  });
+});
+
 test('prompt learning: a table of the request, in pieces; a task without a table is refused', { skip }, async (t) => {
   const server = await startServer(t);
   const client = connect(t, server);

@@ -2,6 +2,7 @@
 #include "ws/kserve/grpc/rpc.h"
 #include "base/log.h"
 #include "ws/kserve/grpc/reply.h"
+#include "ws/net/http_body.h"
 #include "ws/service.h"
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/support/alloc.h>
@@ -176,8 +177,37 @@ void rpc_fail(struct rpc *r, enum kserve_code code, const char *message, int64_t
 
 static void run_decode(struct work *work) {
     struct rpc_reading *g = (struct rpc_reading *)work;
-    g->decoded =
-        g->method->decode(g->service, GRPC_SLICE_START_PTR(g->bytes), GRPC_SLICE_LENGTH(g->bytes));
+    const void *bytes = GRPC_SLICE_START_PTR(g->bytes);
+    size_t len = GRPC_SLICE_LENGTH(g->bytes);
+    if (g->packed) {
+        g->rc = http_body_unzip(bytes, len, &g->unpacked);
+        bytes = buf_z(&g->unpacked);
+        len = g->unpacked.len;
+    }
+    if (g->rc == 0) g->decoded = g->method->decode(g->service, bytes, len);
+}
+
+// What runs for the call already ends with gone().
+static void refuse_message(struct rpc *r, int status, const char *message, int64_t retry_ms) {
+    if (r->ctx)
+        rpc_cancel(r, status, message);
+    else
+        rpc_refuse(r, (struct rpc_refusal){status, message, retry_ms});
+}
+
+static void refuse_no_memory(struct rpc *r) {
+    refuse_message(r, GRPC_STATUS_UNAVAILABLE, "no memory for the request", RETRY_MS);
+}
+
+static void refuse_packed(struct rpc *r, int rc) {
+    if (rc == E_NOMEM)
+        refuse_no_memory(r);
+    else if (rc == E_LIMIT)
+        refuse_message(r, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                       "the message unpacks to more than max_message_bytes", 0);
+    else
+        refuse_message(r, GRPC_STATUS_INVALID_ARGUMENT,
+                       "the message is compressed, and is not valid gzip or deflate", 0);
 }
 
 static void decoded(struct work *work) {
@@ -186,52 +216,60 @@ static void decoded(struct work *work) {
     grpc_slice_unref(g->bytes);
     if (r) {
         r->reading = NULL;
-        if (g->decoded)
+        if (g->packed) r->message_len = g->unpacked.len;
+        if (g->rc < 0)
+            refuse_packed(r, g->rc);
+        else if (g->decoded)
             r->method->handle(r, g->decoded);
         else
-            rpc_fail(r, KSERVE_UNAVAILABLE, "no memory for the request", RETRY_MS);
+            refuse_no_memory(r);
     } else if (g->decoded) {
         g->method->release(g->decoded);
     }
+    buf_release(&g->unpacked);
     free(g);
 }
 
-static void decode(struct rpc *r, grpc_slice bytes) {
+// gRPC unpacks to any size, so it leaves that to us. A short message may become a long one.
+static void decode(struct rpc *r, grpc_slice bytes, bool packed) {
     struct rpc_reading *g = calloc(1, sizeof *g);
     if (!g) {
         grpc_slice_unref(bytes);
-        rpc_fail(r, KSERVE_UNAVAILABLE, "no memory for the request", RETRY_MS);
+        refuse_no_memory(r);
         return;
     }
     *g = (struct rpc_reading){.work = {.lane = r->lane, .run = run_decode, .done = decoded},
                               .rpc = r,
                               .method = r->method,
                               .service = r->service,
-                              .bytes = bytes};
+                              .bytes = bytes,
+                              .packed = packed};
+    buf_init(&g->unpacked, (size_t)r->service->config->max_message_bytes);
     r->reading = g;
-    if (GRPC_SLICE_LENGTH(bytes) <= INLINE_BYTES) {
+    if (GRPC_SLICE_LENGTH(bytes) <= INLINE_BYTES && !packed) {
         run_decode(&g->work);
         decoded(&g->work);
     } else if (workers_submit(r->service->net->workers, &g->work) < 0) {
         r->reading = NULL;
         grpc_slice_unref(bytes);
         free(g);
-        rpc_fail(r, KSERVE_UNAVAILABLE, "too many requests are being read", RETRY_MS);
+        refuse_message(r, GRPC_STATUS_UNAVAILABLE, "too many requests are being read", RETRY_MS);
     }
 }
 
 static void take_message(struct rpc *r) {
     grpc_byte_buffer_reader reader;
     if (!grpc_byte_buffer_reader_init(&reader, r->message)) {
-        rpc_fail(r, KSERVE_INVALID, "the message cannot be read", 0);
+        refuse_message(r, GRPC_STATUS_INVALID_ARGUMENT, "the message cannot be read", 0);
         return;
     }
     grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
     grpc_byte_buffer_reader_destroy(&reader);
+    bool packed = r->message->data.raw.compression != GRPC_COMPRESS_NONE;
     grpc_byte_buffer_destroy(r->message);
     r->message = NULL;
     r->message_len = GRPC_SLICE_LENGTH(bytes);
-    decode(r, bytes);
+    decode(r, bytes, packed);
 }
 
 static void on_read(struct event *e, bool ok) {

@@ -38,6 +38,9 @@ struct rpc_reading { // a message on its way through a worker
     const struct rpc_method *method;
     const struct service *service;
     grpc_slice bytes;
+    bool packed;         // gzip or deflate
+    struct buf unpacked; // then its bytes
+    int rc;              // of unpacking: E_LIMIT, E_FORMAT, E_NOMEM
     void *decoded;
 };
 

@@ -202,7 +202,7 @@ static grpc_arg number(const char *key, int64_t value) {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = capped};
 }
 
-// A message that says it is compressed is refused: it could unpack to a thousand times its length.
+// A compressed message could unpack to a thousand times its length: rpc.c does it, with a bound.
 static void create_server(struct rpc_server *g) {
     const struct serve_config *c = g->service->config;
     grpc_resource_quota *memory = grpc_resource_quota_create("parley");
@@ -215,7 +215,9 @@ static void create_server(struct rpc_server *g) {
         number(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_MAX),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, (int64_t)(c->ping_interval * 1000)),
         number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, (int64_t)(c->ping_interval * 1000)),
-        number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
+        number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+               1 << GRPC_COMPRESS_NONE | 1 << GRPC_COMPRESS_DEFLATE | 1 << GRPC_COMPRESS_GZIP),
+        number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
     grpc_channel_args all = {sizeof args / sizeof *args, args};
     g->server = grpc_server_create(&all, NULL);
