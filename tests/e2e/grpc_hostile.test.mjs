@@ -1,12 +1,13 @@
 // gRPC clients that break the rules or vanish: each gets a clear error in the protocol's own form, and nothing of it is left.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import http2 from 'node:http2';
 import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { absent, column, connect, grpc, idsOf, inputsOf, requestOf, startServer, tensor } from './grpc.mjs';
-import { afterwards, few, root, until } from './harness.mjs';
+import { afterwards, few, root, temporaryFolder, until } from './harness.mjs';
 
 const skip = absent;
 const { INVALID_ARGUMENT, RESOURCE_EXHAUSTED } = grpc.status;
@@ -252,3 +253,35 @@ test('silent connections and many calls are bounded', { skip }, async (t) => {
   assert.equal(answers.length, 300); // more than HTTP/2 lets run at once: the others wait
   await nothingLeft(server, client);
 });
+
+for (const method of ['ModelInfer', 'ModelStreamInfer'])
+  test(`${method}: an owner whose messages do not end takes no other owner's memory`, { skip }, async (t) => {
+    const file = path.join(temporaryFolder(t), 'tokens');
+    writeFileSync(file, 'ann:ann-token-0123456789\nbob:bob-token-0123456789\n', { mode: 0o600 });
+    const server = await startServer(t, { args: ['--token-file', file] });
+    const bob = connect(t, server, { token: 'bob-token-0123456789' });
+    const statuses = [];
+    const message = 1 << 20, chunk = Buffer.alloc(65536), n = few(12) * 100;
+    for (let i = 0, client; i < n; i++) {
+      if (i % 100 === 0) {
+        client = http2.connect(`http://127.0.0.1:${server.grpc}`);
+        const mine = client;
+        afterwards(t, () => mine.destroy());
+        mine.on('error', () => {});
+      }
+      const stream = client.request({ ':method': 'POST', ':path': `/inference.GRPCInferenceService/${method}`, 'content-type': 'application/grpc', te: 'trailers', authorization: 'Bearer ann-token-0123456789' });
+      for (const event of ['response', 'trailers']) stream.on(event, (h) => { if (h['grpc-status']) statuses.push(Number(h['grpc-status'])); });
+      stream.on('error', () => {}).resume();
+      const head = Buffer.alloc(5);
+      head.writeUInt32BE(message, 1);
+      stream.write(head);
+      let left = 15; // of 16
+      const push = () => { while (left-- > 0) if (!stream.write(chunk)) return stream.once('drain', push); };
+      push();
+    }
+    if (n > 700) await until('calls to be refused', () => statuses.includes(RESOURCE_EXHAUSTED));
+    for (let i = 0; i < 20; i++) {
+      assert.equal(idsOf(await bob.call('ModelInfer', requestOf(whole)))[0].length, 4);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  });

@@ -276,6 +276,7 @@ static void on_read(struct event *e, bool ok) {
     struct rpc *r = RPC_OF(e, read);
     r->n_pending--;
     r->read_us = 0;
+    r->received(r);
     if (r->state == RPC_OPEN && ok && r->message)
         take_message(r);
     else if (r->state == RPC_OPEN && r->method->streams)
@@ -292,13 +293,14 @@ void rpc_next(struct rpc *r) {
     start(r, &r->read, &op, 1);
 }
 
-void rpc_start(struct rpc *r) {
+bool rpc_start(struct rpc *r) {
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
                   .data.recv_close_on_server.cancelled = &r->cancelled};
     r->read.done = on_read;
     r->sent.done = on_sent;
     r->closed.done = on_closed;
-    if (start(r, &r->closed, &op, 1)) return;
+    if (start(r, &r->closed, &op, 1)) return true;
     r->state = RPC_OVER;
     free_if_over(r);
+    return false;
 }

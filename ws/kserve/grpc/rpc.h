@@ -46,8 +46,17 @@ struct rpc_reading { // a message on its way through a worker
 
 struct rpc {
     struct rpc_server *server;
-    struct rpc *prev, *next;      // of the server's list
-    void (*freed)(struct rpc *r); // the server's: the last of it
+    struct rpc *prev, *next;         // of the server's list
+    void (*received)(struct rpc *r); // the server's: its message is there, or never will be
+    void (*freed)(struct rpc *r);    // the last of it
+    struct share *share;             // its owner's (share.h), where it waits or counts
+    struct rpc *share_prev, *share_next;
+    enum {
+        RPC_SHARE_NONE,
+        RPC_SHARE_WAITS,
+        RPC_SHARE_RECEIVED, // it is being received
+        RPC_SHARE_STREAM
+    } share_state;
     struct service *service;
     struct guest_port *port;
     const struct rpc_method *method; // NULL: there is no such one
@@ -78,8 +87,8 @@ struct rpc_refusal {
 };
 
 // Watches it; rpc_next() reads its first message. It frees itself when it is over, after
-// freed().
-void rpc_start(struct rpc *r);
+// freed(). False: it is over.
+bool rpc_start(struct rpc *r);
 void rpc_cancel(struct rpc *r, int status, const char *message); // gone() follows
 
 void rpc_next(struct rpc *r); // reads the next message

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "ws/kserve/grpc/caller.h"
 #include "ws/kserve/grpc/methods.h"
+#include "ws/kserve/grpc/share.h"
 #include "ws/net/guest.h"
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
@@ -12,10 +13,9 @@
 #include <string.h>
 #include <utlist.h>
 
-#define ACCEPTS 32               // calls that gRPC may hand over before the net thread looks
-#define CALLS_MAX 4096           // of all connections
-#define STREAMS_MAX 128          // calls of one connection at once; HTTP/2 lets its others wait
-#define MEMORY_BYTES (48u << 20) // of all its connections, and 16 of the longest message
+#define ACCEPTS 32      // calls that gRPC may hand over before the net thread looks
+#define CALLS_MAX 4096  // of all connections
+#define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 lets its others wait
 #define TICK_MS 1000
 #define RECEIVE_US 10000000 // for a call's message, and a second more for each of these:
 #define RECEIVE_BYTES_PER_SECOND 4096
@@ -37,6 +37,7 @@ struct rpc_server {
     struct accept accepts[ACCEPTS];
     struct event ended;
     uv_timer_t tick;
+    struct shares shares;
     struct rpc *rpcs;
     int n_rpcs;
     bool draining, has_ended;
@@ -46,6 +47,7 @@ struct rpc_server {
 
 static void on_freed(struct rpc *r) {
     struct rpc_server *g = r->server;
+    share_leave(r);
     DL_DELETE(g->rpcs, r);
     g->n_rpcs--;
 }
@@ -58,6 +60,7 @@ static struct rpc *rpc_of(struct accept *a) {
     r->method = method_find((const char *)GRPC_SLICE_START_PTR(a->details.method),
                             GRPC_SLICE_LENGTH(a->details.method));
     r->lane = ++g->service->net->last_peer;
+    r->received = share_received;
     r->freed = on_freed;
     DL_APPEND(g->rpcs, r);
     g->n_rpcs++;
@@ -78,11 +81,9 @@ static void take_call(struct accept *a) {
         no = (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls are open", 1000};
     else
         no = caller_admit(r, &a->metadata);
-    rpc_start(r);
-    if (no.status)
-        rpc_refuse(r, no);
-    else
-        rpc_next(r);
+    if (!rpc_start(r)) return;
+    if (!no.status) no = share_enter(&r->server->shares, r);
+    if (no.status) rpc_refuse(r, no);
 }
 
 static void next_call(struct accept *a);
@@ -187,6 +188,7 @@ void rpc_server_close(struct rpc_server *g) {
     grpc_server_credentials_release(g->credentials);
     events_release(&g->events);
     grpc_shutdown_blocking();
+    shares_release(&g->shares);
     free(g);
 }
 
@@ -206,7 +208,8 @@ static grpc_arg number(const char *key, int64_t value) {
 static void create_server(struct rpc_server *g) {
     const struct serve_config *c = g->service->config;
     grpc_resource_quota *memory = grpc_resource_quota_create("parley");
-    grpc_resource_quota_resize(memory, MEMORY_BYTES + (size_t)c->max_message_bytes * 16);
+    grpc_resource_quota_resize(memory,
+                               SHARE_MEMORY + (size_t)c->max_message_bytes * SHARE_MESSAGES);
     grpc_arg args[] = {
         {.type = GRPC_ARG_POINTER,
          .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
@@ -218,6 +221,7 @@ static void create_server(struct rpc_server *g) {
         number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                1 << GRPC_COMPRESS_NONE | 1 << GRPC_COMPRESS_DEFLATE | 1 << GRPC_COMPRESS_GZIP),
         number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        number(GRPC_ARG_HTTP2_BDP_PROBE, 0), // a call that waits (share.h) is sent a window at most
     };
     grpc_channel_args all = {sizeof args / sizeof *args, args};
     g->server = grpc_server_create(&all, NULL);
