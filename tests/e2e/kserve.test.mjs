@@ -324,6 +324,50 @@ test('text: ensemble, generate, generate_stream; health, metadata, statistics', 
   });
 });
 
+test('generate and generate_stream in a sequence', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const name = (await server.connect()).hello.models[0].name;
+  const said = { temperature: 0, max_tokens: 8, ignore_eos: true };
+  const generate = async (text_input, parameters, verb = 'generate') => {
+    const { status, bytes } = await post(server, { text_input, parameters: { ...said, ...parameters } }, { model: name, verb });
+    if (verb === 'generate') return { status, ...JSON.parse(bytes) };
+    return { status, text_output: bytes.toString().split('\n\n').filter(Boolean).map((event) => JSON.parse(event.replace(/^data: /, '')).text_output).join('') };
+  };
+  const first = await generate('Once upon a time', { sequence_id: 'tale', sequence_start: true, session_len: 200, memory_len: 64 });
+  assert.equal(first.status, 200, first.error);
+  const second = await generate(' The king', { sequence_id: 'tale' }, 'generate_stream');
+  const client = await server.connect();
+  const { sessions: [session] } = await client.request({ type: 'session.list' });
+  assert.deepEqual([session.title, session.session_len, session.memory_len], ['Sequence tale', 200, 64]);
+  const { turns } = await client.request({ type: 'session.get', session: session.id });
+  assert.deepEqual(turns.map((turn) => turn.text), [first.text_output, second.text_output]);
+  // As parley.v1 goes on with a text; infer goes on with the same log.
+  const own = await client.open({ session_len: 200, memory_len: 64 });
+  await client.turn(own, { text: 'Once upon a time' }, { sampling: said });
+  await client.turn(own, { text: ' The king' }, { sampling: said });
+  const { turns: ours } = await client.request({ type: 'session.get', session: own });
+  assert.deepEqual(ours.map((turn) => turn.text), turns.map((turn) => turn.text));
+  const log = await infer(server, inputsOf([[5]], 1), { sequence_id: 'tale' });
+  assert.ok(log.ids[0].length > 2 * 8 + 2);
+
+  await t.test('what is refused; END frees it; an answer ends where the session does', async () => {
+    const cases = [[{ sequence_id: 'nosuch' }, /must specify the START flag/], [{ sequence_id: 'b', sequence_start: true }, /session_len/],
+      [{ sequence_id: 'b', sequence_start: true, session_len: 0 }, /session_len/], [{ sequence_id: 'b', sequence_start: true, session_len: 20, memory_len: 'x' }, /memory_len/],
+      [{ sequence_id: true }, /sequence_id/]];
+    for (const [parameters, sentence] of cases) {
+      const { status, error } = await generate('Hello', parameters);
+      assert.equal(status, 400, error);
+      assert.match(error, sentence);
+    }
+    const short = await generate('Hello there', { sequence_id: 'b', sequence_start: true, session_len: 12, max_tokens: 500 });
+    assert.equal(short.status, 200, short.error);
+    const full = await generate('and more words than there is room for in it', { sequence_id: 'b' });
+    assert.equal(full.status, 400);
+    assert.equal((await generate(' The end', { sequence_id: 'tale', sequence_end: true })).status, 200);
+    assert.match((await generate('?', { sequence_id: 'tale' })).error, /must specify the START flag/);
+  });
+});
+
 test('a model repository of Triton is read: checkpoint, 8-bit weights, idle time; options win over it', async (t) => {
   const folder = temporaryFolder(t);
   mkdirSync(path.join(folder, 'fastertransformer/1'), { recursive: true });

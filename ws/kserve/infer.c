@@ -56,7 +56,7 @@ static void start_turn(struct infer *i, size_t row) {
     const struct infer_row *input = &i->request->rows[row];
     struct request r = request_for(i, REQUEST_START, i->turns[row].session_id);
     r.turn = TURN_HEAD;
-    r.input = (struct turn_input){.kind = INPUT_IDS, .ids = input->ids, .n_ids = input->n_ids};
+    r.input = infer_turn_input(input);
     r.sampling = &input->sampling;
     i->turns[row].state = ROW_STARTED;
     submit(i, &r);
@@ -177,8 +177,10 @@ static bool has_told_pieces(const struct infer *i) {
     return i->request->form != FORM_PIECES || !i->ops || i->step >= infer_steps(i);
 }
 
+// A text's answer ends where the session does.
 static bool fits(struct infer *i, int64_t session_len) {
     char text[128];
+    if (i->request->form == FORM_TEXT || i->request->form == FORM_STREAM) return true;
     for (size_t row = 0; row < i->request->n_rows; row++) {
         const struct infer_row *r = &i->request->rows[row];
         int64_t total = i->turns[row].n_before + (int64_t)r->n_ids + r->sampling.params.max_tokens;

@@ -237,6 +237,10 @@ int infer_request_text(struct infer_request *r, const char *text, struct err *er
     if (!r->rows) return no_memory(err);
     r->n_rows = 1;
     turn_sampling_init(&r->rows->sampling);
+    if (r->sequence[0] && !r->start) {
+        r->rows->text = strdup(text);
+        return r->rows->text ? 0 : no_memory(err);
+    }
     token_list_init(&ids);
     int rc = engine_tokenize(r->served->engine, text, strlen(text), true, &ids, err);
     if (rc == 0) r->rows->ids = token_list_take(&ids, &r->rows->n_ids);
@@ -273,6 +277,7 @@ void infer_request_free(struct infer_request *r) {
     if (!r) return;
     for (size_t i = 0; i < r->n_rows; i++) {
         free(r->rows[i].ids);
+        free(r->rows[i].text);
         prompt_free(r->rows[i].prompt);
     }
     free(r->rows);

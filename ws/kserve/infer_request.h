@@ -46,6 +46,8 @@ struct infer_field {
 struct infer_row { // of the batch: one turn
     int32_t *ids;  // (n_ids) the new input
     size_t n_ids;
+    // In their place the text of a sequence's further turn, whose ids depend on the log. NULL: none.
+    char *text;
     size_t n_virtual;              // of them virtual tokens
     struct prompt *prompt;         // owned: the table of its session; NULL: none
     const char *prompt_task;       // the engine's: its task; NULL: a table of the client's
@@ -102,5 +104,5 @@ struct infer_wanted {
 // The inputs, and the outputs that are wanted (none named: all). Tensors are borrowed for the call.
 int infer_request_tensors(struct infer_request *r, const struct tensors *inputs,
                           const struct infer_wanted *outputs, size_t n_outputs, struct err *err);
-// A request of one text: a row with the server's sampling parameters.
+// A request of one text: a row with the server's sampling parameters. After infer_request_set().
 int infer_request_text(struct infer_request *r, const char *text, struct err *err);

@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct turn_input infer_turn_input(const struct infer_row *row) {
+    if (!row->text)
+        return (struct turn_input){.kind = INPUT_IDS, .ids = row->ids, .n_ids = row->n_ids};
+    return (struct turn_input){
+        .kind = INPUT_TEXT, .text = row->text, .text_len = strlen(row->text)};
+}
+
 // --- log-probabilities, ids, context ---
 
 static int take_logprobs(struct infer_turn *t, const struct session_event *ev) {

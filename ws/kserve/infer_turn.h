@@ -3,6 +3,8 @@
 #pragma once
 #include "ws/kserve/infer.h"
 
+struct turn_input infer_turn_input(const struct infer_row *row); // borrowed from it
+
 // Errors: E_NOMEM; E_BUSY where the log is not the one that the turn appends to.
 int infer_turn_delta(const struct infer *i, struct infer_turn *t, const struct session_event *ev);
 int infer_turn_log(const struct infer *i, struct infer_turn *t, size_t n_ids); // at its end

@@ -100,18 +100,22 @@ static int read_infer(const struct reading *g, struct err *err) {
 
 // --- generate ---
 
+static int read_text_parameters(const struct reading *g, const cJSON *json, struct err *err) {
+    TRY(json_get_int(json, "session_len", 1, INT32_MAX, &g->r->session_len, err));
+    TRY(json_get_int(json, "memory_len", 1, INT32_MAX, &g->r->memory_len, err));
+    return sampling_json_read(&g->r->rows->sampling, json, g->r->served->info->n_vocab, err);
+}
+
 // {"text_input":"...","parameters":{...}}: parameters have the names of parley.v1; other members of
 // the request are taken as parameters too.
 static int read_generate(const struct reading *g, struct err *err) {
     const char *text = NULL;
     const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(g->json, "parameters");
-    int32_t n_vocab = g->r->served->info->n_vocab;
     TRY(json_get_string(g->json, "text_input", &text, err));
     if (!text || !*text) return err_set(err, E_INVAL, "text_input is missing or empty");
     TRY(infer_request_text(g->r, text, err));
-    TRY(sampling_json_read(&g->r->rows->sampling, g->json, n_vocab, err));
-    if (!cJSON_IsObject(parameters)) return 0;
-    return sampling_json_read(&g->r->rows->sampling, parameters, n_vocab, err);
+    TRY(read_text_parameters(g, g->json, err));
+    return cJSON_IsObject(parameters) ? read_text_parameters(g, parameters, err) : 0;
 }
 
 // --- the whole ---
