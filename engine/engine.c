@@ -485,6 +485,8 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
     TRY_GOTO(fail, prompt_tasks_load(&e->tasks, &e->model->config, o->model_dir,
                                      o->prompt_tasks ? o->prompt_tasks : "", err));
     TRY_GOTO(fail, open_text(e, o, err));
+    TRY_GOTO(fail,
+             grammars_new(&e->grammars, e->model->config.vocab_size, engine_text_of_token, e, err));
     struct engine_options sized = *o;
     if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows
         sized.prefill_chunk_tokens =
@@ -588,6 +590,7 @@ void engine_close(struct engine *e) {
     queue_release(&e->events);
     queue_release(&e->commands);
     if (e->chat) chat_template_close(e->chat);
+    grammars_free(e->grammars);
     if (e->tokenizer) tokenizer_close(e->tokenizer);
     prompt_tasks_release(&e->tasks);
     if (e->model) model_free(e->model);

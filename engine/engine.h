@@ -161,6 +161,9 @@ struct engine_turn {
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
     int64_t session_len;          // the log never grows beyond it
     struct sampling_params sampling;
+    // Of a rerun with a smaller max_tokens: the one that the turn had. An answer under a grammar is closed
+    // by it, so that the same tokens are allowed. 0: sampling.max_tokens.
+    int32_t planned_tokens;
     // Called on the engine's thread with the logits (n_vocab) f32 of each position computed for this
     // turn, in ascending order; those of position p predict token p + 1. Such a turn is never paused.
     // NULL: only the logits that sampling needs are computed.
@@ -399,4 +402,10 @@ int engine_render_text(const struct engine *e, const struct engine_message *mess
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
+// Compiles what an answer must match, unless it is compiled already, so that a turn with it starts at once:
+// for a worker's thread, since it takes up to about a second. E_INVAL, E_UNSUPPORTED: *err says what the
+// text does wrong, and where; E_LIMIT: it is too large or too ambiguous; E_NOMEM.
+int engine_grammar_prepare(const struct engine *e, const struct grammar_text *text,
+                           struct err *err);
+bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text);
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);

@@ -2,6 +2,7 @@
 #pragma once
 #include "engine/dist/lead.h"
 #include "engine/engine.h"
+#include "engine/grammar/grammars.h"
 #include "engine/model/prompt_tasks.h"
 #include "engine/run/instance.h"
 #include "engine/text/chat_template.h"
@@ -55,6 +56,7 @@ struct engine {
     struct chat_template *chat;  // NULL: no chat turns
     struct prompt_tasks tasks;
     struct kv_snapshot_maker maker; // of its caches' bytes
+    struct grammars *grammars; // has a lock of its own
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
 
@@ -82,6 +84,11 @@ struct engine {
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
+// engine_grammar_prepare, with the result held.
+int engine_grammar_get(const struct engine *e, const struct grammar_text *text,
+                       struct grammar **out, struct err *err);
+// The bytes that a token adds to an answer under a grammar (token_bytes_fn); ctx: the engine.
+const char *engine_text_of_token(void *ctx, int32_t id, size_t *len);
 // Adds a snapshot to the owner's view.
 void engine_note_snapshot(struct engine *e, struct hash128 name, const char *id);
 // One round of the loop that the thread would run; does not wait. False once stopped. Between

@@ -55,6 +55,6 @@ int branch_regenerate(struct session *s, const struct request *r) {
     int rc = layers_again(s, t->rec.request, r->sampling, sampling, &err) < 0
                  ? refuse_err(s->service, r, &err)
                  : turns_start(s, &again);
-    free(sampling);
+    turn_sampling_free(sampling);
     return rc;
 }

@@ -24,9 +24,14 @@ static int read_import(struct preparation *p) {
     return archive_rename(&p->imported->rec, &as, &p->err);
 }
 
+static int make_input(struct preparation *p) {
+    if (p->grammar) TRY(engine_grammar_prepare(p->model->engine, p->grammar, &p->err));
+    if (!turn_input_has_text(p->source.kind)) return 0;
+    return input_encode(p->model->engine, &p->source, &p->made, &p->err);
+}
+
 static void make(struct preparation *p) {
-    p->rc =
-        p->import ? read_import(p) : input_encode(p->model->engine, &p->source, &p->made, &p->err);
+    p->rc = p->import ? read_import(p) : make_input(p);
 }
 
 static void run(struct work *work) {
@@ -38,6 +43,7 @@ static void run(struct work *work) {
 void preparing_free(struct preparation *p) {
     if (!p) return;
     input_ids_release(&p->made);
+    grammar_text_free(p->grammar);
     stored_session_free(p->imported);
     request_free(p->import);
     free((char *)p->source.text);
@@ -105,8 +111,15 @@ bool preparing_wanted(const struct session *s, const struct turn_input *in, int6
     return !made || !input_suits(made, &source);
 }
 
+const struct grammar_text *preparing_grammar(struct session *s, const struct turn_sampling *given) {
+    const struct served_model *m = residence_model(s);
+    const struct grammar_text *t = m && s->service->o.workers ? layers_grammar(s, given) : NULL;
+    return t && !engine_grammar_is_ready(m->engine, t) ? t : NULL;
+}
+
 static struct preparation *prepare_input(struct session *s, const struct turn_input *in,
-                                         int64_t parent, int64_t turn, struct err *err) {
+                                         int64_t parent, int64_t turn,
+                                         const struct grammar_text *grammar, struct err *err) {
     bool failed = false;
     struct preparation *p = preparation_new(s->service, err);
     if (!p) return NULL;
@@ -121,6 +134,7 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     p->model = m;
     p->key = s->rec.key;
     p->turn = turn;
+    p->grammar = grammar_text_hold(grammar);
     p->source = input_source_of(s, in, parent);
     p->source.text = record_memdup(in->text, in->text_len, &failed);
     p->source.system = record_strdup(p->source.system, &failed);
@@ -132,13 +146,14 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     return submit(p, LANE_SESSION | (uint64_t)s->rec.key, err) < 0 ? NULL : p;
 }
 
-int preparing_request(struct session *s, const struct request *r, int64_t parent, struct err *err) {
+int preparing_request(struct session *s, const struct request *r, int64_t parent,
+                      const struct grammar_text *grammar, struct err *err) {
     struct request *copy = request_copy(r);
     if (!copy || clients_defer(s->service, r->client) < 0) {
         request_free(copy);
         return err_set(err, E_NOMEM, "the server is out of memory");
     }
-    struct preparation *p = prepare_input(s, &r->input, parent, TURN_NONE, err);
+    struct preparation *p = prepare_input(s, &r->input, parent, TURN_NONE, grammar, err);
     if (!p) {
         clients_resume(s->service, r->client);
         request_free(copy);
@@ -152,7 +167,7 @@ int preparing_request(struct session *s, const struct request *r, int64_t parent
 int preparing_turn(struct session *s, struct turn *t, struct err *err) {
     const struct turn_record *r = &t->rec;
     struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
-    struct preparation *p = prepare_input(s, &in, r->parent, r->turn, err);
+    struct preparation *p = prepare_input(s, &in, r->parent, r->turn, NULL, err);
     if (!p) return err->code;
     t->preparation = p;
     t->state = TURN_PREPARING;

@@ -1,5 +1,5 @@
-// A turn's input that is long, and an import, are made by a worker: rendering, tokenizing and parsing
-// would hold up the net thread. See service.h, base/workers.h.
+// A turn's input that is long, a grammar that is new, and an import, are made by a worker: rendering, tokenizing,
+// compiling and parsing would hold up the net thread. See service.h, base/workers.h.
 //
 //     START (long) -> preparing_request() ... worker ... requests_prepared() -> turns_start() again
 //     a queued turn whose time has come: TURN_PREPARING ... turns_prepared() -> it starts
@@ -19,8 +19,9 @@ struct preparation {
     int64_t turn;                     // the queued one; TURN_NONE: the session's waiting request
     struct request *import;           // IMPORT instead; owned
     int64_t now_ms;
-    struct input_source source; // its text and system are owned
-    struct input_ids made;      // from the source
+    struct input_source source;         // its text and system are owned
+    struct input_ids made;              // from the source
+    const struct grammar_text *grammar; // to be compiled; held; NULL: none
     struct stored_session *imported;
     bool ended, aborted; // run or not; the request need not be
     int rc;

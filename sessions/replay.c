@@ -94,6 +94,7 @@ void replay_free(struct replay *r) {
     if (!r) return;
     rerun_release(&r->rerun);
     answer_release(&r->answer);
+    turn_sampling_release(&r->sampling);
     free(r->log.ids);
     free(r->path);
     free(r->changes);
@@ -171,7 +172,7 @@ int replay_check_changes(const char *changes, int32_t n_vocab, struct err *err) 
     int rc = sampling_json_apply(s, changes, n_vocab, err);
     if (rc == 0) rc = check_keys(changes, err);
     if (rc == 0 && s->set == 0) rc = err_set(err, E_INVAL, "no sampling parameter is named");
-    free(s);
+    turn_sampling_free(s);
     return rc;
 }
 
@@ -280,8 +281,10 @@ static int run_changed(struct replay *r, size_t place, struct err *err) {
     TRY(rerun_sampling(&t->rec, r->info->n_vocab, &r->sampling, err));
     TRY(sampling_json_apply(&r->sampling, r->changes, r->info->n_vocab, err));
     p->deadline_us = 0;
+    int32_t asked = p->max_tokens;
     if (cut_short) rerun_bound(p, t);
     TRY(rerun_spec(&r->window, p, r->log.ids, r->log.n, n_input, &spec, err));
+    spec.planned_tokens = asked;
     spec.goes_on = t->rec.kind != INPUT_CONTENT;
     TRY(run(r, &spec, err));
     if (a->failed) return err_set(err, E_NOMEM, "no memory for the answer");

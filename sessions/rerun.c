@@ -91,6 +91,7 @@ int32_t rerun_branch(const struct turn_record *t) {
 
 int rerun_sampling(const struct turn_record *t, int32_t n_vocab, struct turn_sampling *out,
                    struct err *err) {
+    turn_sampling_release(out);
     memset(out, 0, sizeof *out);
     sampling_params_init(&out->params);
     TRY(sampling_json_apply(out, t->sampling, n_vocab, err));
@@ -201,6 +202,7 @@ void rerun_init(struct rerun *r, const struct engine_info *info, int32_t n_top) 
 }
 
 void rerun_release(struct rerun *r) {
+    turn_sampling_release(&r->sampling);
     answer_release(&r->answer);
     answer_release(&r->probed);
 }
@@ -255,12 +257,14 @@ static int ask_answer(struct rerun *r, struct engine_turn *out, struct err *err)
     const struct turn_record *t = &r->stored->rec;
     struct sampling_params *p = &r->sampling.params;
     TRY(rerun_sampling(t, r->info->n_vocab, &r->sampling, err));
+    int32_t asked = p->max_tokens;
     rerun_bound(p, r->stored);
     r->answer.branch = rerun_branch(t);
     if (r->answer.n_top && p->beam_width == 1)
         p->top_logprobs = r->answer.n_top; // changes the report, not the draw
     TRY(rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,
                    err));
+    out->planned_tokens = asked;
     out->goes_on = t->kind != INPUT_CONTENT; // as it ran: its text decides about stop strings
     return 0;
 }
@@ -276,6 +280,7 @@ static struct replay_divergence *probed_at(struct rerun *r) {
 static int ask_probe(struct rerun *r, struct engine_turn *out, struct err *err) {
     const struct replay_divergence *d = probed_at(r);
     struct sampling_params *p = &r->sampling.params;
+    turn_sampling_release(&r->sampling);
     sampling_params_init(p);
     p->temperature = 0;
     p->max_tokens = 1;

@@ -34,7 +34,7 @@ static int session_layer(struct session *s, struct err *err) {
 }
 
 void layers_changed(struct session *s) {
-    free(s->sampling);
+    turn_sampling_free(s->sampling);
     s->sampling = NULL;
 }
 
@@ -49,6 +49,13 @@ int layers_turn(struct session *s, const struct turn_sampling *given, struct tur
     return sampling_params_check(&out->params, vocab_of(m), err);
 }
 
+const struct grammar_text *layers_grammar(struct session *s, const struct turn_sampling *given) {
+    uint64_t keys = sampling_rows_of(SAMPLING_GRAMMAR);
+    if (given && given->set & keys) return given->params.grammar;
+    return session_layer(s, NULL) == 0 && s->sampling->set & keys ? s->sampling->params.grammar
+                                                                  : NULL;
+}
+
 char *layers_normal(const struct served_model *m, const struct turn_sampling *given,
                     struct err *err) {
     struct turn_sampling *t = calloc(1, sizeof *t); // large for a stack
@@ -61,7 +68,7 @@ char *layers_normal(const struct served_model *m, const struct turn_sampling *gi
     if (given) turn_sampling_overlay(t, given);
     if (sampling_params_check(&t->params, vocab_of(m), err) == 0)
         text = sampling_json_text(t, t->set, err);
-    free(t);
+    turn_sampling_free(t);
     return text;
 }
 
@@ -81,7 +88,8 @@ static int read_asked(const char *request, int32_t n_vocab, struct turn_sampling
 int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
                  struct turn_sampling *out, struct err *err) {
     TRY(read_asked(request, vocab_of(residence_model(s)), out, err));
-    out->set &= ~(1u << (sampling_row_find("seed") - sampling_rows)); // another answer is wanted
+    out->set &=
+        ~((uint64_t)1 << (sampling_row_find("seed") - sampling_rows)); // another answer is wanted
     if (given) turn_sampling_overlay(out, given);
     return 0;
 }

@@ -299,6 +299,8 @@ char *layers_normal(const struct served_model *m, const struct turn_sampling *gi
 // What a recorded request asked for, but for its seed, with the values given over it. *out is empty.
 int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
                  struct turn_sampling *out, struct err *err);
+// The grammar of a turn with these values given; NULL: none, or the layers cannot be read. Borrowed.
+const struct grammar_text *layers_grammar(struct session *s, const struct turn_sampling *given);
 void layers_changed(struct session *s); // rec.sampling is another
 
 // branch.c, fork.c
@@ -323,8 +325,12 @@ void engine_event_take(struct sessions *ss, struct instance *from, const struct 
 // Whether a worker is to make the ids first: the input is long, and `made` (NULL: none) does not suit.
 bool preparing_wanted(const struct session *s, const struct turn_input *in, int64_t parent,
                       const struct input_ids *made);
-// The request waits, with those behind it for its session. E_BUSY: the workers have too much to do.
-int preparing_request(struct session *s, const struct request *r, int64_t parent, struct err *err);
+// The grammar of a turn with these values given, if a worker is to compile it first; else NULL. Borrowed.
+const struct grammar_text *preparing_grammar(struct session *s, const struct turn_sampling *given);
+// The request waits, with those behind it for its session. grammar: compiled too; NULL: none. E_BUSY: the
+// workers have too much to do.
+int preparing_request(struct session *s, const struct request *r, int64_t parent,
+                      const struct grammar_text *grammar, struct err *err);
 int preparing_turn(struct session *s, struct turn *t, struct err *err); // PREPARING now
 int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
 void preparing_forget(struct preparation *p); // its result is not wanted any more

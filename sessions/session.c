@@ -72,7 +72,7 @@ static void release(struct session *s) {
     free(s->fork_turns);
     for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     free(s->log);
-    free(s->sampling);
+    turn_sampling_free(s->sampling);
     prompt_free(s->prompt);
     event_log_release(&s->events);
     session_record_release(&s->rec);

@@ -24,7 +24,7 @@ struct turn *turn_new(void) {
 void turn_free(struct turn *t) {
     if (!t) return;
     turn_record_release(&t->rec);
-    free(t->sampling);
+    turn_sampling_free(t->sampling);
     free(t->input.ids);
     free(t->ids);
     free(t->logprobs);

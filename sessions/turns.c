@@ -112,7 +112,7 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     owner_use(s->owner, OWNER_RUNNING_TURNS, 1);
     t->submitted_us = service_now(ss);
     t->rec.started_ms = s->rec.updated_ms = service_now_ms(ss);
-    free(t->sampling);
+    turn_sampling_free(t->sampling);
     t->sampling = NULL;
     s->running = t->rec.turn;
     int64_t seq = event_log_add(&s->events, EVENT_STARTED, t->rec.turn, NULL, service_now_ms(ss));
@@ -161,7 +161,7 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
         return NULL;
     }
     struct turn *t = turn_new();
-    if (t) t->sampling = malloc(sizeof *t->sampling);
+    if (t) t->sampling = calloc(1, sizeof *t->sampling);
     if (!t || !t->sampling) goto no_memory;
     if (layers_turn(s, r->sampling, t->sampling, err) < 0) {
         turn_free(t);
@@ -286,9 +286,10 @@ static bool prepared(struct session *s, const struct request *r, int64_t parent)
     if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
     // Of a turn that will be queued, this is the room it takes, whatever the log ends with now.
     bool suits = made && session_is_busy(s);
+    const struct grammar_text *grammar = made ? NULL : preparing_grammar(s, r->sampling);
     if (err.code == 0 && !suits &&
-        preparing_wanted(s, &r->input, parent, made ? &made->made : NULL)) {
-        if (preparing_request(s, r, parent, &err) == 0) return true;
+        (grammar || preparing_wanted(s, &r->input, parent, made ? &made->made : NULL))) {
+        if (preparing_request(s, r, parent, grammar, &err) == 0) return true;
     }
     if (err.code < 0) refuse_err(s->service, r, &err);
     return err.code < 0;
@@ -299,10 +300,10 @@ static bool prepared(struct session *s, const struct request *r, int64_t parent)
 static int32_t start_token(struct session *s, const struct request *r, int64_t parent) {
     int32_t id = -1;
     if (r->input.kind != INPUT_IDS || r->input.n_ids > 0 || parent != TURN_NONE) return id;
-    struct turn_sampling *sampling = malloc(sizeof *sampling); // large for a stack
+    struct turn_sampling *sampling = calloc(1, sizeof *sampling); // large for a stack
     if (sampling && layers_turn(s, r->sampling, sampling, NULL) == 0)
         id = sampling->params.start_id;
-    free(sampling);
+    turn_sampling_free(sampling);
     return id;
 }
 
@@ -375,7 +376,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     limits_turn_ends(s, t);
     t->state = TURN_DONE;
     t->number = 0;
-    free(t->sampling);
+    turn_sampling_free(t->sampling);
     t->sampling = NULL;
     snprintf(r->finish_reason, sizeof r->finish_reason, "%s", reason);
     if (code) snprintf(r->error_code, sizeof r->error_code, "%s", code);

@@ -1,9 +1,18 @@
 // Settings made from the rows of sampling parameters. See sampling_options.h.
 #include "ws/sampling_options.h"
+#include "base/buf.h"
 #include <math.h>
 
-static const char *metavar(enum sampling_type type) {
-    switch (type) {
+// A schema, unless it is written out, and a GBNF grammar are in files.
+static bool may_be_file(const struct sampling_row *r) {
+    if (r->type != SAMPLING_GRAMMAR) return false;
+    enum grammar_kind kind = sampling_row_kind(r);
+    return kind == GRAMMAR_JSON_SCHEMA || kind == GRAMMAR_GBNF;
+}
+
+static const char *metavar(const struct sampling_row *r) {
+    if (may_be_file(r)) return "FILE";
+    switch (r->type) {
     case SAMPLING_FLOAT:
         return "X";
     case SAMPLING_INT:
@@ -12,6 +21,7 @@ static const char *metavar(enum sampling_type type) {
         return "N";
     case SAMPLING_BOOL:
     case SAMPLING_WORDS:
+    case SAMPLING_GRAMMAR:
         return "TEXT";
     case SAMPLING_BIASES:
         return "JSON";
@@ -34,7 +44,7 @@ int sampling_option_keys(struct config_key *out, unsigned place, size_t offset) 
             .max = !number               ? 0
                    : r->max == INT32_MAX ? INFINITY
                                          : r->max,
-            .choices = metavar(r->type),
+            .choices = metavar(r),
             .fallback = "",
             .help = r->help,
         };
@@ -42,11 +52,22 @@ int sampling_option_keys(struct config_key *out, unsigned place, size_t offset) 
     return n;
 }
 
+static int apply_file(struct turn_sampling *s, const struct sampling_row *r, const char *path,
+                      struct err *err) {
+    struct buf text;
+    int rc = buf_read_file_or_pipe(&text, path, GRAMMAR_TEXT_MAX, 10000, err);
+    if (rc == 0) rc = sampling_text_apply(s, r, buf_z(&text), err);
+    buf_release(&text);
+    return rc;
+}
+
 int sampling_options_apply(const struct sampling_options *o, unsigned place,
                            struct turn_sampling *s, struct err *err) {
     for (int i = 0; i < n_sampling_rows; i++) {
         if (!(sampling_rows[i].places & place) || !o->text[i][0]) continue;
-        TRY(sampling_text_apply(s, &sampling_rows[i], o->text[i], err));
+        const struct sampling_row *r = &sampling_rows[i];
+        bool is_file = place == SAMPLING_COMMAND && may_be_file(r) && o->text[i][0] != '{';
+        TRY((is_file ? apply_file : sampling_text_apply)(s, r, o->text[i], err));
     }
     return 0;
 }

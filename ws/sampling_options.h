@@ -5,7 +5,7 @@
 #include "base/config.h"
 #include "engine/engine.h"
 
-#define SAMPLING_OPTIONS_MAX 32 // rows, at most (turn_sampling.set)
+#define SAMPLING_OPTIONS_MAX 64 // rows, at most (turn_sampling.set)
 
 struct sampling_options {
     char *text[SAMPLING_OPTIONS_MAX]; // by row; only rows of the place are set

@@ -183,10 +183,11 @@ int branches_begin(struct live_turn *t, const struct tokenizer *tokenizer, struc
     b->forked = b->best_is_held = false;
     if (b->begun) return 0;
     b->begun = true;
-    for (int32_t i = 0; b->beams && i < b->n; i++) sampler_copy(&b->samplers[i], &t->slot->sampler);
+    for (int32_t i = 0; b->beams && i < b->n; i++)
+        TRY(sampler_copy(&b->samplers[i], &t->slot->sampler, err));
     for (int32_t i = 1; !b->beams && i < b->n; i++) {
         struct turn_slot *slot = &b->samples[i].slot;
-        sampler_copy(&slot->sampler, &t->slot->sampler);
+        TRY(sampler_copy(&slot->sampler, &t->slot->sampler, err));
         slot->sampler.branch = (uint32_t)i;
         TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, t->spec.n_ids, err));
     }
@@ -273,7 +274,7 @@ static void move_samplers(struct branches *b, const struct moves *m) {
     struct sampler old[BEAMS_MAX];
     for (int32_t i = 0; i < s->n_running; i++)
         if (m->copies[i])
-            sampler_copy(&b->samplers[m->from[i]], &b->samplers[s->running[i].parent]);
+            (void)sampler_copy(&b->samplers[m->from[i]], &b->samplers[s->running[i].parent], NULL);
     memcpy(old, b->samplers, (size_t)b->n * sizeof *old);
     for (int32_t i = 0; i < b->n; i++) b->samplers[i] = old[m->from[i]];
     for (int32_t i = 0; i < s->n_running; i++)

@@ -4,13 +4,20 @@
 
 #include <stdlib.h>
 
-int64_t live_turn_max_log(const struct engine_turn *spec) {
+static int64_t longest_log(const struct engine_turn *spec, int32_t max_tokens) {
     int64_t most = spec->session_len;
     if (spec->score_only) return spec->n_ids;
-    if (spec->sampling.max_tokens > 0 && spec->n_ids + spec->sampling.max_tokens < most) {
-        most = spec->n_ids + spec->sampling.max_tokens;
-    }
+    if (max_tokens > 0 && spec->n_ids + max_tokens < most) most = spec->n_ids + max_tokens;
     return most;
+}
+
+int64_t live_turn_max_log(const struct engine_turn *spec) {
+    return longest_log(spec, spec->sampling.max_tokens);
+}
+
+int64_t live_turn_planned(const struct engine_turn *spec) {
+    int32_t most = spec->planned_tokens > 0 ? spec->planned_tokens : spec->sampling.max_tokens;
+    return longest_log(spec, most) - spec->n_ids;
 }
 
 struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) {
@@ -21,6 +28,7 @@ struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) 
     t->spec.lasting_id = t->spec.origin_id = t->spec.lasting_owner = NULL;
     t->n_log = t->cap_log = spec->n_ids;
     t->spec.prompt = t->prompt = prompt_hold(spec->prompt);
+    grammar_text_hold(spec->sampling.grammar);
     context_init(&t->context, spec);
     t->submitted_us = now_us;
     t->deadline_us =
@@ -34,6 +42,8 @@ void live_turn_free(struct live_turn *t) {
     if (!t) return;
     free(t->spec.ids);
     prompt_free(t->prompt);
+    grammar_free(t->grammar);
+    grammar_text_free(t->spec.sampling.grammar);
     free(t->context.embedding);
     branches_free(t->branches);
     free(t);
@@ -102,6 +112,8 @@ int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct to
     if (t->spec.score_only) return 0;
 
     TRY(sampler_begin(&slot->sampler, &t->spec.sampling, 0, eos_ids, n_eos, ids, n_before, err));
+    if (t->grammar)
+        TRY(sampler_constrain(&slot->sampler, t->grammar, live_turn_planned(&t->spec), err));
     TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, n_before, err));
     for (int64_t i = n_before; i < t->n_log; i++) {
         sampler_accept(&slot->sampler, ids[i]);

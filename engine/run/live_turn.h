@@ -4,6 +4,7 @@
 // Engine thread only, except live_turn_new.
 #pragma once
 #include "engine/cache/sequence.h"
+#include "engine/grammar/grammars.h"
 #include "engine/run/branches.h"
 #include "engine/run/context.h"
 #include "engine/run/scheduler.h"
@@ -13,6 +14,7 @@ struct live_turn {
     struct sched_turn sched; // first: the scheduler's pointer is the turn's
     struct engine_turn spec; // ids is the log, owned, and grows
     struct prompt *prompt;   // spec's, held
+    struct grammar *grammar; // of spec.sampling.grammar, held; NULL: none
     int64_t n_log, cap_log;  // spec.n_ids stays the submitted length
     struct sequence *sequence;
     struct turn_slot *slot;                              // while it runs
@@ -51,6 +53,8 @@ void live_turn_goes_on(struct live_turn *t, int64_t now_us); // it has one, and 
 
 // The longest log that this turn can reach.
 int64_t live_turn_max_log(const struct engine_turn *spec);
+// The most tokens of its answer, by which an answer under a grammar is closed.
+int64_t live_turn_planned(const struct engine_turn *spec);
 
 // Allocates room for all tokens that the turn may draw, and prepares the slot. A turn that was paused
 // goes on from the state that its slot had: the tokens drawn so far pass through the slot again, by way

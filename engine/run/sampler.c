@@ -1,5 +1,5 @@
 // The order of a draw (DESIGN: "Sampling"): adjust() applies repetition, presence and frequency
-// penalties, logit bias, bad words and minimum length; nucleus.c does temperature, top-k, top-p,
+// penalties, logit bias, bad words, minimum length and the grammar; nucleus.c does temperature, top-k, top-p,
 // min-p and the draw; log_softmax.c computes the model's own log-probability of the token.
 #include "engine/run/sampler.h"
 #include "base/philox.h"
@@ -21,7 +21,8 @@ int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err) 
     w->members = malloc(n * sizeof *w->members);
     w->mass = malloc(SAMPLER_BUCKETS * sizeof *w->mass);
     w->count = malloc(SAMPLER_BUCKETS * sizeof *w->count);
-    if (w->adjusted && w->bucket && w->members && w->mass && w->count) return 0;
+    w->allowed = malloc((n + 63) / 64 * sizeof *w->allowed);
+    if (w->allowed && w->adjusted && w->bucket && w->members && w->mass && w->count) return 0;
     sampler_work_release(w);
     return err_set(err, E_NOMEM, "no memory to sample from a vocabulary of %d tokens", n_vocab);
 }
@@ -32,6 +33,7 @@ void sampler_work_release(struct sampler_work *w) {
     free(w->members);
     free(w->mass);
     free(w->count);
+    free(w->allowed);
     *w = (struct sampler_work){0};
 }
 
@@ -48,6 +50,7 @@ int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err) {
 void sampler_release(struct sampler *s) {
     free(s->marks);
     free(s->seen);
+    grammar_matcher_free(s->matcher);
     *s = (struct sampler){0};
 }
 
@@ -79,10 +82,24 @@ static void forget(struct sampler *s) {
     s->n_generated = 0;
 }
 
+void sampler_unconstrain(struct sampler *s) {
+    grammar_matcher_free(s->matcher);
+    s->matcher = NULL;
+    s->grammar = NULL;
+}
+
+int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct err *err) {
+    sampler_unconstrain(s);
+    s->grammar = g;
+    s->most = most;
+    return grammar_matcher_new(&s->matcher, g, err);
+}
+
 int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch,
                   const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
                   struct err *err) {
     forget(s);
+    sampler_unconstrain(s);
     s->params = p;
     s->branch = branch;
     s->decayed_top_p = 0;
@@ -100,10 +117,14 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
     return 0;
 }
 
-void sampler_copy(struct sampler *to, const struct sampler *from) {
+int sampler_copy(struct sampler *to, const struct sampler *from, struct err *err) {
     uint32_t *marks = to->marks;
     int32_t *seen = to->seen;
     forget(to);
+    if (to->grammar != from->grammar) sampler_unconstrain(to);
+    if (from->matcher && !to->matcher) TRY(sampler_constrain(to, from->grammar, from->most, err));
+    if (from->matcher) grammar_matcher_copy(to->matcher, from->matcher);
+    struct grammar_matcher *matcher = to->matcher;
     for (int32_t i = 0; i < from->n_seen; i++) {
         seen[i] = from->seen[i];
         marks[seen[i]] = from->marks[seen[i]];
@@ -111,6 +132,14 @@ void sampler_copy(struct sampler *to, const struct sampler *from) {
     *to = *from;
     to->marks = marks;
     to->seen = seen;
+    to->matcher = matcher;
+    return 0;
+}
+
+static bool ends_answer(const struct sampler *s, int32_t id) {
+    for (int32_t i = 0; i < s->n_eos; i++)
+        if (s->eos_ids[i] == id) return true;
+    return false;
 }
 
 static float top_p_of(const struct sampler *s) {
@@ -121,6 +150,7 @@ void sampler_accept(struct sampler *s, int32_t id) {
     const struct sampling_params *p = s->params;
     s->n_generated++;
     push_tail(s, id);
+    if (s->matcher && !ends_answer(s, id)) grammar_matcher_accept(s->matcher, id);
     if (id == p->top_p_reset_ids)
         s->decayed_top_p = 0;
     else if (p->top_p_decay != 1)
@@ -198,20 +228,57 @@ static void ban_eos(const struct sampler *s, float *x) {
 
 static bool is_adjusted(const struct sampler *s) {
     return s->n_seen > 0 || s->params->n_bias > 0 || s->params->bad_words.n_lists > 0 ||
-           eos_is_held_back(s);
+           eos_is_held_back(s) || s->matcher;
 }
 
-// The logits to draw from: the model's own if the parameters do not change them, else a changed
+static void forbid_unset(float *x, int32_t n, const uint64_t *allowed) {
+    for (int32_t i = 0; i < n; i += 64) {
+        uint64_t word = allowed[i / 64];
+        int32_t len = n - i < 64 ? n - i : 64;
+        if (word == UINT64_MAX) continue;
+        for (int32_t k = 0; k < len; k++) x[i + k] = word >> k & 1 ? x[i + k] : -INFINITY;
+    }
+}
+
+static bool any_set(const uint64_t *words, int32_t n) {
+    uint64_t all = 0;
+    for (int32_t i = 0; i < n; i++) all |= words[i];
+    return all != 0;
+}
+
+// Forbids what the grammar does not allow next, and an end where the answer is not complete. Where it can
+// only end, min_tokens gives way.
+static int apply_grammar(const struct sampler *s, struct sampler_work *w, struct err *err) {
+    int32_t n_words = (s->n_vocab + 63) / 64;
+    bool may_end;
+    TRY(grammar_matcher_mask(s->matcher, s->most - s->n_generated, w->allowed, &may_end, err));
+    for (int32_t i = 0; i < s->n_eos; i++)
+        if (s->eos_ids[i] >= 0 && s->eos_ids[i] < s->n_vocab)
+            w->allowed[s->eos_ids[i] / 64] &= ~((uint64_t)1 << s->eos_ids[i] % 64);
+    bool must_end = may_end && !any_set(w->allowed, n_words);
+    if (eos_is_held_back(s) && !must_end) ban_eos(s, w->adjusted);
+    for (int32_t i = 0; may_end && i < s->n_eos; i++)
+        if (s->eos_ids[i] >= 0 && s->eos_ids[i] < s->n_vocab)
+            w->allowed[s->eos_ids[i] / 64] |= (uint64_t)1 << s->eos_ids[i] % 64;
+    forbid_unset(w->adjusted, s->n_vocab, w->allowed);
+    return 0;
+}
+
+// *out: the logits to draw from, the model's own if the parameters do not change them, else a changed
 // copy.
-static const float *adjust(const struct sampler *s, struct sampler_work *w, const float *logits) {
+static int adjust(const struct sampler *s, struct sampler_work *w, const float *logits,
+                  const float **out, struct err *err) {
     const struct sampling_params *p = s->params;
-    if (!is_adjusted(s)) return logits;
+    *out = logits;
+    if (!is_adjusted(s)) return 0;
+    *out = w->adjusted;
     memcpy(w->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
     apply_penalties(s, w->adjusted);
     apply_bias(p, w->adjusted);
     ban_bad_words(s, w->adjusted);
+    if (s->matcher) return apply_grammar(s, w, err);
     if (eos_is_held_back(s)) ban_eos(s, w->adjusted);
-    return w->adjusted;
+    return 0;
 }
 
 // Whether the adjusted logits can be drawn from.
@@ -219,8 +286,8 @@ static int check_max(const struct sampler *s, float max, struct err *err) {
     if (max == -INFINITY)
         return err_set(
             err, E_INVAL,
-            "no token is left to draw: logit_bias, bad_words and min_tokens forbid every "
-            "token that the model allows");
+            "no token is left to draw: logit_bias, bad_words, min_tokens and the grammar forbid "
+            "every token that the model allows");
     if (max == INFINITY)
         return err_set(err, E_INVAL, "repetition_penalty %g makes a logit infinite",
                        (double)s->params->repetition_penalty);
@@ -279,7 +346,8 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
     const struct sampling_params *p = s->params;
     struct log_softmax own;
     TRY(log_softmax_init(&own, logits, s->n_vocab, err));
-    const float *x = adjust(s, w, logits);
+    const float *x;
+    TRY(adjust(s, w, logits, &x, err));
     float max = x == logits ? own.max : row_max(x, s->n_vocab);
     TRY(check_max(s, max, err));
     if (is_greedy(p)) {
@@ -302,7 +370,8 @@ int sampler_rank(struct sampler *s, struct sampler_work *w, const float *logits,
                  struct beam_candidate *out, struct err *err) {
     struct log_softmax own, ranked;
     TRY(log_softmax_init(&own, logits, s->n_vocab, err));
-    const float *x = adjust(s, w, logits);
+    const float *x;
+    TRY(adjust(s, w, logits, &x, err));
     ranked = own;
     if (x != logits) {
         TRY(check_max(s, row_max(x, s->n_vocab), err));
@@ -334,7 +403,8 @@ int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float
                           float *probs, struct err *err) {
     struct log_softmax own;
     TRY(log_softmax_init(&own, logits, s->n_vocab, err));
-    const float *x = adjust(s, w, logits);
+    const float *x;
+    TRY(adjust(s, w, logits, &x, err));
     float max = row_max(x, s->n_vocab);
     TRY(check_max(s, max, err));
     if (is_greedy(s->params)) {

@@ -15,6 +15,7 @@
 #pragma once
 #include "base/err.h"
 #include "engine/engine.h"
+#include "engine/grammar/matcher.h"
 #include "engine/sampling/params.h"
 #include "kernels/batch.h"
 #include <stdbool.h>
@@ -26,11 +27,12 @@ enum { SAMPLER_BUCKETS = 2048 }; // see nucleus.h
 
 struct sampler_work {
     int32_t n_vocab;
-    float *adjusted;  // (n_vocab) logits after penalties, bias and bans
-    uint16_t *bucket; // (n_vocab) which slice of the probability range each token falls in
-    int32_t *members; // (n_vocab) ids of one bucket, sorted
-    double *mass;     // (SAMPLER_BUCKETS) sum of the weights in each bucket
-    int32_t *count;   // (SAMPLER_BUCKETS)
+    float *adjusted;   // (n_vocab) logits after penalties, bias and bans
+    uint16_t *bucket;  // (n_vocab) which slice of the probability range each token falls in
+    int32_t *members;  // (n_vocab) ids of one bucket, sorted
+    double *mass;      // (SAMPLER_BUCKETS) sum of the weights in each bucket
+    int32_t *count;    // (SAMPLER_BUCKETS)
+    uint64_t *allowed; // ((n_vocab + 63) / 64) the grammar's mask
 };
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err); // E_NOMEM
 void sampler_work_release(struct sampler_work *w); // a zeroed or released one is allowed
@@ -43,6 +45,10 @@ struct sampler {
     int32_t n_eos, n_vocab;
     uint32_t branch;
     int64_t n_generated; // accepted since sampler_begin
+    // Of an answer under a grammar: where it stands, owned, and the most tokens that it may have.
+    struct grammar_matcher *matcher;
+    struct grammar *grammar; // the matcher's
+    int64_t most;
     // Only touched by turns that use a penalty, so that the others cost no resident memory.
     uint32_t *marks; // (n_vocab) top bit: occurs in the log; the rest: times generated in this turn
     int32_t *seen;   // (n_seen) the distinct ids whose mark is set
@@ -65,14 +71,21 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
                   const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
                   struct err *err);
 
+// After sampler_begin: the answer matches g, which the sampler holds until the next begin or unconstrain, and has at most
+// `most` tokens with its end. E_NOMEM.
+int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct err *err);
+
+void sampler_unconstrain(struct sampler *s);
+
 // The token is now in the log. id, from sampler_draw or a replayed record, is in [0, n_vocab).
 void sampler_accept(struct sampler *s, int32_t id);
 // Whether the log now ends with one of the token sequences of params->stop.
 bool sampler_at_stop(const struct sampler *s);
 // Whether it would, with this token behind it.
 bool sampler_stops_with(const struct sampler *s, int32_t id);
-// `to`, of the same vocabulary, continues from's history.
-void sampler_copy(struct sampler *to, const struct sampler *from);
+// `to`, of the same vocabulary, continues from's history. E_NOMEM: only if `from` is constrained and `to`
+// was not before.
+int sampler_copy(struct sampler *to, const struct sampler *from, struct err *err);
 
 // --- one draw ------------------------------------------------------------------------------------
 
@@ -90,7 +103,7 @@ struct sampled {
 // leave, in descending order of probability, lower ids first among equals. ignore_eos: eos tokens
 // are ordinary tokens (min_tokens does not hold them back), and the caller does not stop at them.
 // E_INTERNAL: a logit is NaN or +inf, or all are -inf (a broken model); E_INVAL: the parameters
-// leave no token.
+// leave no token; E_LIMIT, E_NOMEM: of the grammar (matcher.h).
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err);
 

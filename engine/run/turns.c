@@ -17,6 +17,7 @@ static int take_slot(struct instance *in, struct live_turn *t, struct err *err) 
 }
 
 static void release_slot(struct live_turn *t) {
+    if (t->slot) sampler_unconstrain(&t->slot->sampler); // it may hold much memory
     if (t->slot) t->slot->taken = false;
     t->slot = NULL;
 }

@@ -113,10 +113,51 @@ static int read_seed(const cJSON *o, const struct sampling_row *r, struct sampli
     return rc;
 }
 
-static int read_row(const cJSON *o, const struct sampling_row *r, struct sampling_params *p,
-                    int32_t n_vocab, struct err *err) {
+// A text, or JSON itself where the kind is made of it. An empty text: no grammar.
+static int read_grammar(const cJSON *value, const struct sampling_row *r, struct sampling_params *p,
+                        struct err *err) {
+    enum grammar_kind kind = sampling_row_kind(r);
+    bool is_json = kind == GRAMMAR_JSON_SCHEMA || kind == GRAMMAR_CHOICE;
+    const struct grammar_text *next = NULL;
+    int rc = 0;
+    if (cJSON_IsString(value) && (!is_json || !*value->valuestring)) {
+        const char *text = value->valuestring;
+        if (*text) rc = grammar_text_new(&next, kind, text, strlen(text), err);
+    } else if (cJSON_IsString(value)) { // the text of a JSON value
+        struct err why = {0};
+        const char *text = value->valuestring;
+        cJSON *inner = json_parse(text, strlen(text), &json_limits_message, &why);
+        bool nested = inner && cJSON_IsString(inner);
+        if (!inner || nested)
+            rc = err_set(err, E_INVAL, "'%s' is not JSON: %s", r->name, inner ? "" : why.text);
+        else
+            rc = read_grammar(inner, r, p, err);
+        cJSON_Delete(inner);
+        return rc;
+    } else if (is_json && (cJSON_IsArray(value) || cJSON_IsObject(value) || cJSON_IsBool(value))) {
+        char *text = cJSON_PrintUnformatted(value);
+        rc = text ? grammar_text_new(&next, kind, text, strlen(text), err)
+                  : err_set(err, E_NOMEM, "no memory for %s", r->name);
+        free(text);
+    } else {
+        rc = err_set(err, E_INVAL, "'%s' must be %s", r->name,
+                     kind == GRAMMAR_CHOICE ? "a list of strings"
+                     : is_json              ? "a schema: an object, true or false"
+                                            : "a string");
+    }
+    if (rc < 0) return rc;
+    grammar_text_free(p->grammar);
+    p->grammar = next;
+    return JSON_PRESENT;
+}
+
+// name: the row's, or its alias.
+static int read_row(const cJSON *o, const struct sampling_row *row, const char *name,
+                    struct sampling_params *p, int32_t n_vocab, struct err *err) {
+    struct sampling_row named = *row, *r = &named;
     void *at = (char *)p + r->offset;
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(o, r->name);
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(o, name);
+    r->name = name;
     if (!value || cJSON_IsNull(value)) return JSON_ABSENT;
     switch (r->type) {
     case SAMPLING_FLOAT:
@@ -133,28 +174,42 @@ static int read_row(const cJSON *o, const struct sampling_row *r, struct samplin
         return read_biases(value, r, p, n_vocab, err);
     case SAMPLING_WORDS:
         return read_words(value, r, at, n_vocab, err);
+    case SAMPLING_GRAMMAR:
+        return read_grammar(value, row, p, err);
     }
     return JSON_ABSENT;
 }
 
-static int read_rows(struct turn_sampling *s, const cJSON *object, unsigned place, int32_t n_vocab,
-                     struct err *err) {
-    struct turn_sampling next = *s;
-    if (!cJSON_IsObject(object)) return err_set(err, E_INVAL, "sampling must be an object");
+static int put_rows(struct turn_sampling *next, const cJSON *object, unsigned place,
+                    int32_t n_vocab, struct err *err) {
+    int n_grammars = 0;
     for (int i = 0; i < n_sampling_rows; i++) {
-        struct sampling_row row = sampling_rows[i];
-        if (place && !(row.places & place)) continue;
-        int found = read_row(object, &row, &next.params, n_vocab, err);
-        if (found >= 0 && place && row.alias) {
-            row.name = row.alias;
-            int again = read_row(object, &row, &next.params, n_vocab, err);
+        const struct sampling_row *row = &sampling_rows[i];
+        if (place && !(row->places & place)) continue;
+        int found = read_row(object, row, row->name, &next->params, n_vocab, err);
+        if (found >= 0 && place && row->alias) {
+            int again = read_row(object, row, row->alias, &next->params, n_vocab, err);
             if (again != JSON_ABSENT) found = again;
         }
         if (found < 0) return found;
-        if (found == JSON_PRESENT) next.set |= 1u << i;
+        if (found == JSON_PRESENT) next->set |= (uint64_t)1 << i;
+        n_grammars += found == JSON_PRESENT && row->type == SAMPLING_GRAMMAR;
     }
-    *s = next;
-    return 0;
+    if (n_grammars < 2) return 0;
+    return err_set(err, E_INVAL, "json_schema, grammar, regex and choice exclude each other");
+}
+
+// Reads into a copy, which holds what it will hold whatever becomes of it.
+static int read_rows(struct turn_sampling *s, const cJSON *object, unsigned place, int32_t n_vocab,
+                     struct err *err) {
+    if (!cJSON_IsObject(object)) return err_set(err, E_INVAL, "sampling must be an object");
+    struct turn_sampling next = *s;
+    grammar_text_hold(next.params.grammar);
+    int rc = put_rows(&next, object, place, n_vocab, err);
+    struct turn_sampling *old = rc < 0 ? &next : s;
+    turn_sampling_release(old);
+    if (rc == 0) *s = next;
+    return rc;
 }
 
 int sampling_json_read(struct turn_sampling *s, const cJSON *object, int32_t n_vocab,
@@ -179,6 +234,9 @@ int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_voc
 
 // --- writing ---
 
+// All rows but a grammar, and a grammar with every character escaped.
+#define SAMPLING_TEXT_MAX (65536 + 6 * GRAMMAR_TEXT_MAX)
+
 static void write_biases(struct json_writer *w, const char *name, const struct sampling_params *p) {
     json_open(w, name, '{');
     for (int i = 0; i < p->n_bias; i++) {
@@ -202,8 +260,23 @@ static void write_words(struct json_writer *w, const char *name,
     json_close(w, ']');
 }
 
+// Of the rows that share the field only the grammar's own; where a layer takes a grammar away, every
+// given one.
+static void write_grammar(struct json_writer *w, const struct sampling_row *r,
+                          const struct sampling_params *p, bool given) {
+    enum grammar_kind kind = sampling_row_kind(r);
+    if (!p->grammar && given) json_put_string(w, r->name, "");
+    if (!p->grammar || grammar_text_kind(p->grammar) != kind) return;
+    size_t len;
+    const char *text = grammar_text_string(p->grammar, &len);
+    if (kind == GRAMMAR_JSON_SCHEMA || kind == GRAMMAR_CHOICE)
+        json_put_raw(w, r->name, text, len); // JSON: read_grammar wrote it
+    else
+        json_put_string(w, r->name, text);
+}
+
 static void write_row(struct json_writer *w, const struct sampling_row *r,
-                      const struct sampling_params *p) {
+                      const struct sampling_params *p, bool given) {
     const void *at = (const char *)p + r->offset;
     switch (r->type) {
     case SAMPLING_FLOAT:
@@ -227,27 +300,30 @@ static void write_row(struct json_writer *w, const struct sampling_row *r,
     case SAMPLING_WORDS:
         write_words(w, r->name, at);
         break;
+    case SAMPLING_GRAMMAR:
+        write_grammar(w, r, p, given);
+        break;
     }
 }
 
 void sampling_json_put(struct json_writer *w, const char *key, const struct turn_sampling *s,
-                       uint32_t keys) {
+                       uint64_t keys) {
     json_open(w, key, '{');
     for (int i = 0; i < n_sampling_rows; i++)
-        if (keys >> i & 1) write_row(w, &sampling_rows[i], &s->params);
+        if (keys >> i & 1) write_row(w, &sampling_rows[i], &s->params, s->set >> i & 1);
     json_close(w, '}');
 }
 
-int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t keys) {
+int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint64_t keys) {
     struct json_writer w;
     json_writer_init(&w, out);
     sampling_json_put(&w, NULL, s, keys);
     return out->error;
 }
 
-char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct err *err) {
+char *sampling_json_text(const struct turn_sampling *s, uint64_t keys, struct err *err) {
     struct buf out;
-    buf_init(&out, 65536);
+    buf_init(&out, SAMPLING_TEXT_MAX);
     sampling_json_write(&out, s, keys);
     char *text = buf_take(&out, NULL);
     if (!text) err_set(err, E_NOMEM, "no memory for sampling parameters");
@@ -259,9 +335,10 @@ char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct er
 
 static const char *type_name(enum sampling_type type) {
     static const char *const names[] = {
-        [SAMPLING_FLOAT] = "number", [SAMPLING_INT] = "integer", [SAMPLING_BOOL] = "boolean",
-        [SAMPLING_SEED] = "seed",    [SAMPLING_MS] = "integer",  [SAMPLING_BIASES] = "token_map",
-        [SAMPLING_WORDS] = "words",
+        [SAMPLING_FLOAT] = "number", [SAMPLING_INT] = "integer",
+        [SAMPLING_BOOL] = "boolean", [SAMPLING_SEED] = "seed",
+        [SAMPLING_MS] = "integer",   [SAMPLING_BIASES] = "token_map",
+        [SAMPLING_WORDS] = "words",  [SAMPLING_GRAMMAR] = "grammar",
     };
     return names[type];
 }
@@ -275,7 +352,7 @@ static void put_bound(struct json_writer *w, const char *key, double v) {
 }
 
 static void put_range(struct json_writer *w, const struct sampling_row *r) {
-    if (r->type == SAMPLING_BOOL || r->type == SAMPLING_SEED) return;
+    if (r->type == SAMPLING_BOOL || r->type == SAMPLING_SEED || r->type == SAMPLING_GRAMMAR) return;
     put_bound(w, "min", r->min);
     put_bound(w, "max", r->max);
     if (r->above_min) json_put_bool(w, "above_min", true);

@@ -8,7 +8,8 @@ struct cJSON;
 struct json_writer;
 
 // Puts the object's values into *s and marks them as given. On failure *s is unchanged and *err
-// names the key. n_vocab: ids must be below it; INT32_MAX where no model is known yet (then
+// names the key. A grammar is held by *s; an empty text takes one away; at most one of the keys
+// json_schema, grammar, regex and choice may be there. n_vocab: ids must be below it; INT32_MAX where no model is known yet (then
 // sampling_params_check checks them).
 int sampling_json_read(struct turn_sampling *s, const struct cJSON *object, int32_t n_vocab,
                        struct err *err);
@@ -22,11 +23,11 @@ int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_voc
 // Appends an object of the parameters whose bits are in `keys`: s->set for the given ones,
 // SAMPLING_EVERY_KEY for every value in force (the seed only where there is one). Floats are read
 // back as the same bits.
-int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t keys);
+int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint64_t keys);
 void sampling_json_put(struct json_writer *w, const char *key, const struct turn_sampling *s,
-                       uint32_t keys);
+                       uint64_t keys);
 // The same as a new string, which the caller frees. NULL: E_NOMEM.
-char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct err *err);
+char *sampling_json_text(const struct turn_sampling *s, uint64_t keys, struct err *err);
 
 // Writes the rows as an array, from which a client builds its settings: name, type, range, step,
 // label, meaning of 0, help, and whether the parameter belongs in a form.

@@ -3,6 +3,7 @@
 #include "engine/sampling/params.h"
 #include "engine/sampling/rows.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void *field(struct sampling_params *p, const struct sampling_row *r) {
@@ -29,6 +30,7 @@ static void set_default(struct sampling_params *p, const struct sampling_row *r)
     case SAMPLING_SEED:
     case SAMPLING_BIASES:
     case SAMPLING_WORDS:
+    case SAMPLING_GRAMMAR:
         break;
     }
 }
@@ -182,6 +184,7 @@ static int check_row(const struct sampling_row *r, const struct sampling_params 
         return check_words(r, at, n_vocab, err);
     case SAMPLING_BOOL:
     case SAMPLING_SEED:
+    case SAMPLING_GRAMMAR: // grammars_get checks it
         return 0;
     }
     return err_set(err, E_INTERNAL, "%s has no type", r->name);
@@ -189,6 +192,9 @@ static int check_row(const struct sampling_row *r, const struct sampling_params 
 
 int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, struct err *err) {
     for (int i = 0; i < n_sampling_rows; i++) TRY(check_row(&sampling_rows[i], p, n_vocab, err));
+    if (p->grammar && p->ignore_eos)
+        return err_set(err, E_INVAL, "ignore_eos: an answer under %s ends where it is complete",
+                       grammar_kind_name(grammar_text_kind(p->grammar)));
     return 0;
 }
 
@@ -196,6 +202,12 @@ int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, stru
 
 static void copy_row(struct sampling_params *to, const struct sampling_params *from,
                      const struct sampling_row *r) {
+    if (r->type == SAMPLING_GRAMMAR) {
+        const struct grammar_text *old = to->grammar;
+        to->grammar = grammar_text_hold(from->grammar);
+        grammar_text_free(old);
+        return;
+    }
     static const size_t bytes[] = {
         [SAMPLING_FLOAT] = sizeof(float),   [SAMPLING_INT] = sizeof(int32_t),
         [SAMPLING_BOOL] = sizeof(bool),     [SAMPLING_SEED] = sizeof to->seed,
@@ -210,6 +222,16 @@ static void copy_row(struct sampling_params *to, const struct sampling_params *f
 void turn_sampling_init(struct turn_sampling *s) {
     sampling_params_init(&s->params);
     s->set = 0;
+}
+
+void turn_sampling_release(struct turn_sampling *s) {
+    grammar_text_free(s->params.grammar);
+    s->params.grammar = NULL;
+}
+
+void turn_sampling_free(struct turn_sampling *s) {
+    if (s) turn_sampling_release(s);
+    free(s);
 }
 
 void turn_sampling_overlay(struct turn_sampling *base, const struct turn_sampling *over) {

@@ -1,12 +1,13 @@
 // How one turn samples: plain data, copied by value, part of the turn's record.
 //
 // Order of operations: repetition, presence and frequency penalties and logit bias; bad words;
-// minimum length; temperature; top-k; top-p (which may decay); min-p; draw (DESIGN: "Sampling"). Reported
+// minimum length; grammar (engine/grammar); temperature; top-k; top-p (which may decay); min-p; draw (DESIGN: "Sampling"). Reported
 // log-probabilities are the model's own, before all of this.
 //
 // Names, ranges, defaults and help of the fields are the rows of engine/sampling/rows.c.
 #pragma once
 #include "base/err.h"
+#include "engine/grammar/text.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -87,6 +88,10 @@ struct sampling_params {
     // No answer contains these token sequences. A text stands for its tokens in the midst of a
     // text, with and without a space before it.
     struct sampling_words bad_words;
+    // What the answer must match; NULL: anything. Held by the struct turn_sampling that it was read
+    // into or laid over (turn_sampling_release), by a request's copy and by a turn of the engine. A
+    // plain copy of the struct borrows it.
+    const struct grammar_text *grammar;
 };
 
 void sampling_params_init(struct sampling_params *p); // the defaults of the rows
@@ -98,11 +103,13 @@ int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, stru
 // About 10 KiB: too large for small stacks.
 struct turn_sampling {
     struct sampling_params params;
-    uint32_t set; // one bit for each given parameter, in the order of the rows
+    uint64_t set; // one bit for each given parameter, in the order of the rows
 };
-#define SAMPLING_EVERY_KEY UINT32_MAX
+#define SAMPLING_EVERY_KEY UINT64_MAX
 
-void turn_sampling_init(struct turn_sampling *s); // the defaults, nothing given
+void turn_sampling_init(struct turn_sampling *s);    // the defaults, nothing given; holds nothing
+void turn_sampling_release(struct turn_sampling *s); // drops what it holds; may be read again
+void turn_sampling_free(struct turn_sampling *s);    // releases and free()s; NULL is allowed
 // Copies every parameter that `over` gives into *base and marks it as given there. A list replaces
-// the whole list below it.
+// the whole list below it; a grammar of any kind the one below it, and gets a hold of its own.
 void turn_sampling_overlay(struct turn_sampling *base, const struct turn_sampling *over);

@@ -92,9 +92,20 @@ const struct sampling_row sampling_rows[] = {
      "Stop beams early", NULL,
      "End the beam search once as many beams have ended as it is wide, even if a longer one might "
      "score higher."},
+    {"json_schema", NULL, SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1, SAMPLING_COMMAND,
+     "JSON schema", "none", "The answer is JSON that this schema accepts."},
+    {"grammar", NULL, SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1,
+     SAMPLING_COMMAND | SAMPLING_OPENAI, "Grammar", "none",
+     "The answer matches this grammar, in llama.cpp's GBNF."},
+    {"regex", "guided_regex", SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1,
+     SAMPLING_COMMAND | SAMPLING_OPENAI, "Regular expression", "none",
+     "The whole answer matches this regular expression."},
+    {"choice", "guided_choice", SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1,
+     SAMPLING_COMMAND | SAMPLING_OPENAI, "Choice", "none",
+     "The answer is one of this JSON list of texts."},
 };
 const int n_sampling_rows = sizeof sampling_rows / sizeof *sampling_rows;
-_Static_assert(sizeof sampling_rows / sizeof *sampling_rows <= 32, "turn_sampling.set has 32 bits");
+_Static_assert(sizeof sampling_rows / sizeof *sampling_rows <= 64, "turn_sampling.set has 64 bits");
 
 const char *sampling_row_option(const struct sampling_row *row) {
     static const struct {
@@ -113,9 +124,22 @@ const struct sampling_row *sampling_row_find(const char *name) {
     return NULL;
 }
 
-uint32_t sampling_rows_in(unsigned place) {
-    uint32_t keys = 0;
+enum grammar_kind sampling_row_kind(const struct sampling_row *row) {
+    int kind = 0;
+    while (strcmp(grammar_kind_name(kind), row->name) != 0) kind++;
+    return kind;
+}
+
+uint64_t sampling_rows_of(enum sampling_type type) {
+    uint64_t keys = 0;
     for (int i = 0; i < n_sampling_rows; i++)
-        if (sampling_rows[i].places & place) keys |= 1u << i;
+        if (sampling_rows[i].type == type) keys |= (uint64_t)1 << i;
+    return keys;
+}
+
+uint64_t sampling_rows_in(unsigned place) {
+    uint64_t keys = 0;
+    for (int i = 0; i < n_sampling_rows; i++)
+        if (sampling_rows[i].places & place) keys |= (uint64_t)1 << i;
     return keys;
 }

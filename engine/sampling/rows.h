@@ -6,13 +6,14 @@
 #include <stddef.h>
 
 enum sampling_type {
-    SAMPLING_FLOAT,  // float
-    SAMPLING_INT,    // int32_t
-    SAMPLING_BOOL,   // bool
-    SAMPLING_SEED,   // uint64_t, and has_seed; a string in JSON
-    SAMPLING_MS,     // int64_t in microseconds, written in milliseconds
-    SAMPLING_BIASES, // bias
-    SAMPLING_WORDS,  // struct sampling_words
+    SAMPLING_FLOAT,   // float
+    SAMPLING_INT,     // int32_t
+    SAMPLING_BOOL,    // bool
+    SAMPLING_SEED,    // uint64_t, and has_seed; a string in JSON
+    SAMPLING_MS,      // int64_t in microseconds, written in milliseconds
+    SAMPLING_BIASES,  // bias
+    SAMPLING_WORDS,   // struct sampling_words
+    SAMPLING_GRAMMAR, // grammar: the rows of all kinds share the field (grammar_kind_name)
 };
 
 // Where a parameter can be set, apart from parley.v1, which takes every row.
@@ -39,9 +40,11 @@ struct sampling_row {
 };
 
 extern const struct sampling_row sampling_rows[];
-extern const int n_sampling_rows; // at most 32: turn_sampling.set has a bit for each
+extern const int n_sampling_rows; // at most 64: turn_sampling.set has a bit for each
 
 // Its option of a command, before underscores become dashes: the name, unless that is FasterTransformer's.
 const char *sampling_row_option(const struct sampling_row *row);
-const struct sampling_row *sampling_row_find(const char *name); // NULL: no such parameter
-uint32_t sampling_rows_in(unsigned place);                      // their bits in turn_sampling.set
+const struct sampling_row *sampling_row_find(const char *name);      // NULL: no such parameter
+enum grammar_kind sampling_row_kind(const struct sampling_row *row); // of a SAMPLING_GRAMMAR
+uint64_t sampling_rows_in(unsigned place); // their bits in turn_sampling.set
+uint64_t sampling_rows_of(enum sampling_type type);

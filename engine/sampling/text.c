@@ -65,6 +65,8 @@ static cJSON *value_of(const struct sampling_row *row, const char *text) {
         return object(text);
     case SAMPLING_WORDS:
         return words(text);
+    case SAMPLING_GRAMMAR:
+        return cJSON_CreateString(text);
     }
     return NULL;
 }

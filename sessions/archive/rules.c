@@ -35,7 +35,9 @@ static int check_sampling(const char *where, const struct column *c, const char 
     if (!is_text(json, 0, SAMPLING_BYTES))
         return err_set(err, E_CORRUPT, "%s%s is not a text of at most %d bytes", where,
                        column_name(c), SAMPLING_BYTES);
-    if (sampling_json_apply(&read, json, INT32_MAX, &reason) == 0) return 0;
+    int rc = sampling_json_apply(&read, json, INT32_MAX, &reason);
+    turn_sampling_release(&read);
+    if (rc == 0) return 0;
     return err_set(err, E_CORRUPT, "%s%s: %s", where, column_name(c), reason.text);
 }
 

@@ -389,6 +389,15 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
     return 0;
 }
 
+int engine_grammar_prepare(const struct engine *e, const struct grammar_text *text,
+                           struct err *err) {
+    return 0;
+}
+
+bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text) {
+    return true;
+}
+
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err) {
     fake_use(e);

@@ -22,10 +22,14 @@ static int render(struct engine_peer *p, const char *text, struct err *err) {
 static int submit(struct engine_peer *p, size_t n_before, struct err *err) {
     struct engine_turn turn = {.sequence = p->sequence, .turn = ++p->turn};
     struct turn_sampling sampling = {.params = engine_info(p->engine)->suggested};
-    TRY(sampling_options_apply(&p->settings->sampling, SAMPLING_COMMAND, &sampling, err));
+    int rc = sampling_options_apply(&p->settings->sampling, SAMPLING_COMMAND, &sampling, err);
     turn.sampling = sampling.params; // without a seed the engine draws one
     turn.n_input = (int64_t)(p->log.len - n_before);
-    return cli_submit(p->engine, &p->settings->model, &turn, p->log.ids, (int64_t)p->log.len, err);
+    if (rc == 0)
+        rc =
+            cli_submit(p->engine, &p->settings->model, &turn, p->log.ids, (int64_t)p->log.len, err);
+    turn_sampling_release(&sampling); // the engine has its own hold
+    return rc;
 }
 
 static void fill_stats(const struct engine_peer *p, const struct engine_event *done,

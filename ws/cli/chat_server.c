@@ -299,6 +299,7 @@ static void server_close(struct chat_peer *peer) {
     struct server_peer *p = (struct server_peer *)peer;
     ws_client_close(p->client);
     buf_release(&p->out);
+    turn_sampling_release(&p->sampling);
     free(p);
 }
 

@@ -153,7 +153,9 @@ static int run(void *settings, char **words, struct err *err) {
     const struct chat_settings *s = settings;
     struct chat_peer *peer = NULL;
     struct turn_sampling given = {0}; // checked before loading or connecting
-    if (sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &given, err) < 0) return CLI_USAGE;
+    int bad = sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &given, err);
+    turn_sampling_release(&given);
+    if (bad < 0) return CLI_USAGE;
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);
     TRY((s->model.model[0] ? chat_engine_open : chat_server_open)(&peer, s, err));

@@ -149,9 +149,10 @@ static int take_sampling(const struct settings *s, struct sampling_params *out, 
     turn_sampling_init(&t);
     t.params.temperature = 0;
     t.params.max_tokens = DEFAULT_TOKENS;
-    TRY(sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &t, err));
-    if (t.params.max_tokens < 1) return err_set(err, E_INVAL, "--max-tokens must be at least 1");
+    int rc = sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &t, err);
     *out = t.params;
+    if (rc < 0) return rc;
+    if (t.params.max_tokens < 1) return err_set(err, E_INVAL, "--max-tokens must be at least 1");
     return 0;
 }
 
@@ -189,6 +190,7 @@ static int run(void *settings, char **words, struct err *err) {
 out:
     engine_close(e);
     prompt_free(prompt);
+    grammar_text_free(turn.sampling.grammar);
     token_list_release(&ids);
     token_list_release(&r.ids);
     buf_release(&r.text);

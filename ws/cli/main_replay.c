@@ -49,7 +49,9 @@ static char *changes_json(const char *text, struct err *err) {
     int rc = copy ? 0 : err_set(err, E_NOMEM, "out of memory for --what-if");
     while (rc == 0 && (pair = strsep(&rest, ","))) rc = take_pair(&changes, pair, err);
     free(copy);
-    return rc < 0 ? NULL : sampling_json_text(&changes, changes.set, err);
+    char *json = rc < 0 ? NULL : sampling_json_text(&changes, changes.set, err);
+    turn_sampling_release(&changes);
+    return json;
 }
 
 // --- runs --------------------------------------------------------------------

@@ -21,7 +21,8 @@ static void row_init(struct infer_row *row) {
     p->top_p = 0;
     p->len_penalty = 0;
     p->has_seed = true;
-    row->sampling.set = (uint32_t)(((uint64_t)1 << n_sampling_rows) - 1);
+    row->sampling.set =
+        (((uint64_t)1 << n_sampling_rows) - 1) & ~sampling_rows_of(SAMPLING_GRAMMAR);
 }
 
 static void row_settle(struct infer_row *row) {

@@ -182,6 +182,7 @@ void chat_request_free(struct chat_request *r) {
     for (size_t i = 0; i < r->n_messages; i++) free((char *)(size_t)r->messages[i].content);
     free(r->messages);
     placement_drop(r->served);
+    turn_sampling_release(&r->sampling);
     free(r->ids);
     free(r);
 }

@@ -350,7 +350,7 @@ void message_glance(const char *text, size_t len, char request_id[SESSION_REQUES
 
 void message_release(struct message *m) {
     cJSON_Delete(m->json);
-    free(m->sampling);
+    turn_sampling_free(m->sampling);
     free(m->ids);
     m->json = NULL;
     m->sampling = NULL;

@@ -1,0 +1,22 @@
+// A compiled grammar, for grammars.c and matcher.c.
+#pragma once
+#include "engine/grammar/grammars.h"
+#include "engine/grammar/mask.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct grammar {
+    atomic_int n_holders;
+    const struct grammar_text *text; // held
+    const struct token_trie *vocab;  // the table's
+    struct net net;
+    int32_t least_tokens;
+    atomic_llong bytes;          // memory, as of the last use
+    struct grammar *prev, *next; // in the table, the least recently used first
+
+    pthread_mutex_t lock; // of all below
+    struct machine machine;
+};
+
+// Makes room if the machine has grown too large. Under the lock.
+void grammar_tidy(struct grammar *g);

@@ -1,0 +1,241 @@
+// See mask.h.
+#include "engine/grammar/mask.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mask_free(struct mask *m) {
+    free(m);
+}
+
+// --- the cheapest end ----------------------------------------------------------------------------
+
+struct cut { // of a text into the fewest tokens
+    int32_t *cost, *token,
+        *len; // (n + 1) of the text from each byte on; the first token and its bytes
+    int32_t at;
+};
+
+static void consider(void *ctx, int32_t id, int32_t n_bytes) {
+    struct cut *c = ctx;
+    int32_t rest = c->cost[c->at + n_bytes];
+    // The longest of equals: calls come shortest first.
+    if (rest == INT32_MAX || rest + 1 > c->cost[c->at]) return;
+    c->cost[c->at] = rest + 1;
+    c->token[c->at] = id;
+    c->len[c->at] = n_bytes;
+}
+
+// Cuts a shortest end of the configuration. cut->cost is what to free; NULL: no memory, or no end.
+static void cut_end(struct machine *m, const struct token_trie *v, int32_t config, struct cut *c) {
+    int32_t n = m->configs[config].least;
+    *c = (struct cut){0};
+    if (n >= NET_NEVER / 8) return;
+    size_t each = (size_t)n + 1;
+    int32_t *all = malloc(4 * each * sizeof *all);
+    if (!all) return;
+    uint8_t *text = (uint8_t *)(all + 3 * each);
+    if (machine_shortest(m, config, text, n) != n) {
+        free(all);
+        return;
+    }
+    *c = (struct cut){.cost = all, .token = all + each, .len = all + 2 * each};
+    c->cost[n] = 0;
+    for (c->at = n - 1; c->at >= 0; c->at--) {
+        c->cost[c->at] = INT32_MAX;
+        token_trie_prefixes(v, text + c->at, n - c->at, consider, c);
+    }
+}
+
+int32_t mask_cost(struct machine *m, const struct token_trie *v, int32_t config) {
+    struct cut c;
+    if (m->configs[config].cost >= 0) return m->configs[config].cost;
+    cut_end(m, v, config, &c);
+    int32_t cost = c.cost ? c.cost[0] : INT32_MAX;
+    free(c.cost);
+    if (m->error == 0) m->configs[config].cost = cost;
+    return cost;
+}
+
+int32_t *mask_plan(struct machine *m, const struct token_trie *v, int32_t config, int32_t *n) {
+    struct cut c;
+    int32_t *plan = NULL;
+    *n = 0;
+    cut_end(m, v, config, &c);
+    if (c.cost && c.cost[0] < INT32_MAX) plan = malloc(((size_t)c.cost[0] + 1) * sizeof *plan);
+    for (int32_t at = 0; plan && *n < c.cost[0]; at += c.len[at]) plan[(*n)++] = c.token[at];
+    free(c.cost);
+    return plan;
+}
+
+// Whether the text can be closed with `left` further tokens.
+static bool closes(struct machine *m, const struct token_trie *v, int32_t config, int32_t left) {
+    int32_t least = m->configs[config].least;
+    if (least <= left) return true;
+    if (left < 0 || (int64_t)left * v->longest < least) return false;
+    return mask_cost(m, v, config) <= left;
+}
+
+// --- harmless characters -------------------------------------------------------------------------
+
+// The well-formed UTF-8 sequences without quote, backslash and control characters (Unicode, table 3-7).
+static const struct form {
+    int n;
+    uint8_t lo[4], hi[4];
+} forms[] = {
+    {1, {0x20}, {0x21}},
+    {1, {0x23}, {0x5b}},
+    {1, {0x5d}, {0x7e}},
+    {2, {0xc2, 0x80}, {0xdf, 0xbf}},
+    {3, {0xe0, 0xa0, 0x80}, {0xe0, 0xbf, 0xbf}},
+    {3, {0xe1, 0x80, 0x80}, {0xec, 0xbf, 0xbf}},
+    {3, {0xed, 0x80, 0x80}, {0xed, 0x9f, 0xbf}},
+    {3, {0xee, 0x80, 0x80}, {0xef, 0xbf, 0xbf}},
+    {4, {0xf0, 0x90, 0x80, 0x80}, {0xf0, 0xbf, 0xbf, 0xbf}},
+    {4, {0xf1, 0x80, 0x80, 0x80}, {0xf3, 0xbf, 0xbf, 0xbf}},
+    {4, {0xf4, 0x80, 0x80, 0x80}, {0xf4, 0x8f, 0xbf, 0xbf}},
+};
+
+// Whether all characters of the form, from byte `at` of it on, lead from config to *to (set if UNKNOWN).
+static bool form_leads(struct machine *m, int32_t config, const struct form *f, int at,
+                       int32_t *to) {
+    int last_class = -1;
+    if (at >= 4) return false; // no form is longer
+    for (int b = f->lo[at]; b <= f->hi[at]; b++) {
+        if (m->net->byte_class[b] == last_class) continue;
+        last_class = m->net->byte_class[b];
+        int32_t next = machine_step(m, config, (uint8_t)b);
+        if (next == MACHINE_DEAD) return false;
+        if (at + 1 < f->n) {
+            if (!form_leads(m, next, f, at + 1, to)) return false;
+            continue;
+        }
+        if (*to == MACHINE_UNKNOWN) *to = next;
+        if (*to != next) return false;
+    }
+    return true;
+}
+
+// Where every harmless character leads from here, if all lead to one place; else MACHINE_DEAD.
+static int32_t uniform(struct machine *m, int32_t config) {
+    int32_t to = m->configs[config].uniform;
+    if (to != MACHINE_UNKNOWN) return to;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms && to != MACHINE_DEAD; i++)
+        if (!form_leads(m, config, &forms[i], 0, &to)) to = MACHINE_DEAD;
+    if (m->error == 0) m->configs[config].uniform = to;
+    return to;
+}
+
+static bool takes_harmless(struct machine *m, int32_t config) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        for (int b = forms[i].lo[0]; b <= forms[i].hi[0]; b++)
+            if (machine_step(m, config, (uint8_t)b) != MACHINE_DEAD) return true;
+    return false;
+}
+
+// --- walks ---------------------------------------------------------------------------------------
+
+struct walk {
+    struct machine *m;
+    const struct token_trie *v;
+    int32_t left;       // tokens to close with; -1: no limit
+    int32_t most_least; // so far
+    uint64_t *bits;
+};
+
+static bool allowed(struct walk *w, int32_t config) {
+    if (w->left >= 0 && !closes(w->m, w->v, config, w->left)) return false;
+    int32_t least = w->m->configs[config].least;
+    if (least > w->most_least) w->most_least = least;
+    return true;
+}
+
+static void add_row(struct walk *w, const uint64_t *rows, int32_t k) {
+    const uint64_t *row = rows + (size_t)k * (size_t)w->v->n_words;
+    for (int32_t i = 0; i < w->v->n_words; i++) w->bits[i] |= row[i];
+}
+
+// Allows harmless tokens without a walk as far as all their characters lead to one place. Returns whether
+// that settles all of them.
+static bool add_harmless(struct walk *w, int32_t config) {
+    int32_t at = config, good = 0;
+    bool all = true;
+    for (int32_t k = 1; k <= HARMLESS_CHARS; k++) {
+        int32_t next = uniform(w->m, at);
+        if (next == MACHINE_DEAD) {
+            if (k > 1 && takes_harmless(w->m, at)) return false;
+            if (k == 1) return false;
+            break;
+        }
+        bool loops = next == at;
+        bool fits = allowed(w, next);
+        if (loops && all) {
+            if (fits) good = HARMLESS_CHARS;
+            break;
+        }
+        if (fits && all) good = k;
+        if (!fits) all = false;
+        if (fits && !all) add_row(w, w->v->harmless, k);
+        if (loops && !fits) break;
+        at = next;
+    }
+    if (good > 0) add_row(w, w->v->any_harmless, good);
+    return true;
+}
+
+static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config, int32_t *path) {
+    struct machine *m = w->m;
+    const uint8_t *classes = m->net->byte_class;
+    path[0] = config;
+    for (int32_t i = 0; i < t->n;) {
+        const struct trie_node *node = &t->nodes[i];
+        const int32_t *row = m->configs[path[node->depth - 1]].row;
+        int32_t to = row ? row[classes[node->byte]] : MACHINE_UNKNOWN;
+        if (to == MACHINE_UNKNOWN) to = machine_step(m, path[node->depth - 1], node->byte);
+        if (to == MACHINE_DEAD) {
+            i = node->after;
+            continue;
+        }
+        path[node->depth] = to;
+        if (node->token >= 0 && allowed(w, to))
+            for (int32_t id = node->token; id >= 0; id = w->v->same[id])
+                w->bits[id >> 6] |= (uint64_t)1 << (id & 63);
+        i++;
+    }
+}
+
+static bool make(struct walk *w, int32_t config) {
+    int32_t *path = malloc(((size_t)w->v->all.depth + 1) * sizeof *path);
+    if (!path) return false;
+    memset(w->bits, 0, (size_t)w->v->n_words * sizeof *w->bits);
+    bool settled = add_harmless(w, config);
+    walk_trie(w, settled ? &w->v->rest : &w->v->all, config, path);
+    free(path);
+    return w->m->error == 0;
+}
+
+const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config) {
+    if (m->configs[config].mask) return m->configs[config].mask;
+    size_t bytes = sizeof(struct mask) + (size_t)v->n_words * sizeof(uint64_t);
+    struct mask *mask = malloc(bytes);
+    if (!mask) return NULL;
+    struct walk w = {.m = m, .v = v, .left = -1, .bits = mask->bits};
+    if (!make(&w, config)) {
+        free(mask);
+        return NULL;
+    }
+    mask->most_least = w.most_least;
+    m->configs[config].mask = mask;
+    m->bytes += (int64_t)bytes;
+    return mask;
+}
+
+bool mask_within(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,
+                 uint64_t *bits) {
+    struct walk w = {.m = m, .v = v, .left = left < 0 ? 0 : left, .bits = bits};
+    if (left < 0) {
+        memset(bits, 0, (size_t)v->n_words * sizeof *bits);
+        return true;
+    }
+    return make(&w, config);
+}

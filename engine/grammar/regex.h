@@ -1,0 +1,14 @@
+// Regular expressions in ECMAScript's notation, as far as they are regular: alternation, groups (named
+// ones too), * + ? {m,n} (lazy marks change nothing), classes, \d \w \s, escapes, and ^ $ at the ends.
+// Look-around, back-references, \b and \p are refused by name.
+#pragma once
+#include "engine/grammar/chars.h"
+
+struct regex;
+
+// search: as JSON Schema's pattern: what ^ and $ do not fix may have any text around it. Else the whole
+// text matches.
+int regex_parse(struct regex **out, const char *text, size_t len, bool search, struct err *err);
+void regex_free(struct regex *r); // NULL is allowed
+void regex_emit(const struct regex *r, struct net *n, int32_t from, enum chars_form form,
+                int32_t to);

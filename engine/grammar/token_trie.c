@@ -1,0 +1,163 @@
+// See token_trie.h.
+#include "engine/grammar/token_trie.h"
+#include "base/utf8.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    const uint8_t *bytes;
+    int32_t len, id;
+    bool harmless;
+};
+
+static int compare(const void *a, const void *b) {
+    const struct entry *x = a, *y = b;
+    int32_t len = x->len < y->len ? x->len : y->len;
+    int c = memcmp(x->bytes, y->bytes, (size_t)len);
+    if (c) return c;
+    if (x->len != y->len) return x->len < y->len ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+// How many characters; 0: it is not harmless.
+static int32_t harmless_chars(const uint8_t *s, int32_t len) {
+    int32_t n = 0;
+    if (!utf8_valid((const char *)s, (size_t)len)) return 0;
+    for (int32_t i = 0; i < len; i++) {
+        if (s[i] < 0x20 || s[i] == 0x7f || s[i] == '"' || s[i] == '\\') return 0;
+        n += (s[i] & 0xc0) != 0x80;
+    }
+    return n <= HARMLESS_CHARS ? n : 0;
+}
+
+// Sorted entries become nodes: each entry adds those behind the beginning that it shares with the one
+// before it. A node's `after` is set when its subtree is complete.
+static int build(struct trie_part *t, const struct entry *e, int32_t n, bool harmless_too,
+                 int32_t *same) {
+    int64_t most = 1;
+    int32_t depth = 0, last_id = -1;
+    const struct entry *last = NULL;
+    for (int32_t i = 0; i < n; i++) most += e[i].len;
+    t->nodes = malloc((size_t)most * sizeof *t->nodes);
+    int32_t *open = calloc((size_t)UINT16_MAX + 1, sizeof *open); // the node of each depth
+    if (!t->nodes || !open) {
+        free(open);
+        return E_NOMEM;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (e[i].harmless && !harmless_too) continue;
+        int32_t shared = 0;
+        while (last && shared < last->len && shared < e[i].len &&
+               last->bytes[shared] == e[i].bytes[shared])
+            shared++;
+        if (last && shared == e[i].len && shared == last->len) { // the same bytes
+            same[last_id] = e[i].id;
+            last_id = e[i].id;
+            continue;
+        }
+        for (; depth > shared; depth--) t->nodes[open[depth]].after = t->n;
+        for (; depth < e[i].len; depth++) {
+            open[depth + 1] = t->n;
+            t->nodes[t->n++] = (struct trie_node){
+                .token = -1, .depth = (uint16_t)(depth + 1), .byte = e[i].bytes[depth]};
+        }
+        t->nodes[t->n - 1].token = e[i].id;
+        if (depth > t->depth) t->depth = depth;
+        last = &e[i];
+        last_id = e[i].id;
+    }
+    for (; depth > 0; depth--) t->nodes[open[depth]].after = t->n;
+    free(open);
+    struct trie_node *less = realloc(t->nodes, (size_t)(t->n + 1) * sizeof *less);
+    if (less) t->nodes = less;
+    return 0;
+}
+
+static void set_bit(uint64_t *row, int32_t id) {
+    row[id >> 6] |= (uint64_t)1 << (id & 63);
+}
+
+static void mark_harmless(struct token_trie *v, struct entry *e) {
+    int32_t chars = harmless_chars(e->bytes, e->len);
+    e->harmless = chars > 0;
+    if (chars == 0) return;
+    set_bit(v->harmless + (size_t)chars * (size_t)v->n_words, e->id);
+    for (int32_t k = chars; k <= HARMLESS_CHARS; k++)
+        set_bit(v->any_harmless + (size_t)k * (size_t)v->n_words, e->id);
+}
+
+static int fill(struct token_trie *v, struct entry *entries, token_bytes_fn bytes, void *ctx) {
+    int32_t n = 0;
+    for (int32_t id = 0; id < v->n; id++) {
+        size_t len = 0;
+        const char *s = bytes(ctx, id, &len);
+        v->same[id] = -1;
+        if (!s || len == 0 || len > UINT16_MAX) continue;
+        entries[n] = (struct entry){.bytes = (const uint8_t *)s, .len = (int32_t)len, .id = id};
+        if (len == 1) v->writes[(uint8_t)s[0]] = true;
+        v->bytes[id] = (const uint8_t *)s;
+        v->len[id] = (int32_t)len;
+        if ((int32_t)len > v->longest) v->longest = (int32_t)len;
+        mark_harmless(v, &entries[n++]);
+    }
+    qsort(entries, (size_t)n, sizeof *entries, compare);
+    TRY(build(&v->all, entries, n, true, v->same));
+    return build(&v->rest, entries, n, false, v->same);
+}
+
+int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, void *ctx,
+                   struct err *err) {
+    struct token_trie *v = calloc(1, sizeof *v);
+    struct entry *entries = calloc((size_t)n + 1, sizeof *entries);
+    int rc = E_NOMEM;
+    *out = NULL;
+    if (v) {
+        v->n = n;
+        v->n_words = (n + 63) / 64;
+        v->same = calloc((size_t)n + 1, sizeof *v->same);
+        v->bytes = calloc((size_t)n + 1, sizeof *v->bytes);
+        v->len = calloc((size_t)n + 1, sizeof *v->len);
+        v->harmless =
+            calloc((size_t)(HARMLESS_CHARS + 1) * (size_t)v->n_words, sizeof *v->harmless);
+        v->any_harmless =
+            calloc((size_t)(HARMLESS_CHARS + 1) * (size_t)v->n_words, sizeof *v->any_harmless);
+    }
+    if (v && entries && v->same && v->bytes && v->len && v->harmless && v->any_harmless)
+        rc = fill(v, entries, bytes, ctx);
+    free(entries);
+    if (rc == 0) {
+        *out = v;
+        return 0;
+    }
+    token_trie_free(v);
+    return err_set(err, rc, "no memory for the trie of a vocabulary of %d tokens", n);
+}
+
+void token_trie_free(struct token_trie *v) {
+    if (!v) return;
+    free(v->all.nodes);
+    free(v->rest.nodes);
+    free(v->same);
+    free(v->bytes);
+    free(v->len);
+    free(v->harmless);
+    free(v->any_harmless);
+    free(v);
+}
+
+void token_trie_prefixes(const struct token_trie *v, const uint8_t *text, int32_t len,
+                         void (*each)(void *ctx, int32_t id, int32_t n_bytes), void *ctx) {
+    const struct trie_node *nodes = v->all.nodes;
+    int32_t depth = 1;
+    for (int32_t i = 0; i < v->all.n && depth <= len;) {
+        const struct trie_node *node = &nodes[i];
+        if (node->depth < depth) return;
+        if (node->byte != text[depth - 1]) {
+            i = node->after;
+            continue;
+        }
+        if (node->token >= 0) each(ctx, node->token, depth);
+        depth++;
+        i++;
+    }
+}

@@ -1,0 +1,47 @@
+// A vocabulary as a trie over bytes, for masks: which tokens may follow is found by one walk in preorder
+// that leaves out what hangs below a dead byte. Built once for a model; then constant, any thread.
+//
+// Tokens of harmless text are most of a vocabulary: whole UTF-8 characters without a quote, a backslash or
+// a control character. Inside a JSON string all of them lead to the same place, so they are not walked:
+// harmless[k] is the mask of those with exactly k characters, and `rest` is a trie of the others.
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HARMLESS_CHARS = 32 }; // harmless tokens have at most so many characters
+
+struct trie_node {
+    int32_t after;  // the next node that is not below this one
+    int32_t token;  // the first with these bytes; -1: none
+    uint16_t depth; // from 1
+    uint8_t byte;
+};
+struct trie_part {
+    struct trie_node *nodes; // in preorder
+    int32_t n, depth;        // depth: of the deepest node
+};
+
+struct token_trie {
+    int32_t n;       // tokens of the model
+    int32_t n_words; // of 64 bits in a mask
+    int32_t longest; // bytes
+    struct trie_part all, rest;
+    int32_t *same;          // (n) the next token with the same bytes; -1: none
+    uint64_t *harmless;     // (HARMLESS_CHARS + 1, n_words): row k: those of exactly k characters
+    uint64_t *any_harmless; // (HARMLESS_CHARS + 1, n_words): row k: those of 1 to k characters
+    bool writes[256];       // the byte alone is a token: a text of such bytes can always be written
+    const uint8_t **bytes;  // (n) of each token, the tokenizer's; NULL: it stands for no text
+    int32_t *len;           // (n)
+};
+
+// The bytes of a token, valid as long as the trie; NULL: it stands for no text (a special token, an end of answers).
+typedef const char *(*token_bytes_fn)(void *ctx, int32_t id, size_t *len);
+int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, void *ctx,
+                   struct err *err);
+void token_trie_free(struct token_trie *v); // NULL is allowed
+
+// Calls `each` for all tokens that text begins with, shortest first.
+void token_trie_prefixes(const struct token_trie *v, const uint8_t *text, int32_t len,
+                         void (*each)(void *ctx, int32_t id, int32_t n_bytes), void *ctx);
