@@ -409,3 +409,37 @@ int engine_grammar_prepare(const struct engine *e, const struct grammar_text *te
                            struct err *err);
 bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text);
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);
+
+// --- conversations (any thread) ------------------------------------------------------------------
+
+// How the model writes tool calls and thinking (engine/text/chat_template.h).
+enum engine_tool_syntax {
+    ENGINE_TOOLS_NONE,
+    ENGINE_TOOLS_JSON,
+    ENGINE_TOOLS_HERMES,
+    ENGINE_TOOLS_XML,
+    ENGINE_TOOLS_LLAMA,
+    ENGINE_TOOLS_MISTRAL,
+};
+struct engine_syntax {
+    enum engine_tool_syntax tools;
+    const char *think_open, *think_close; // NULL: it does not think
+};
+struct engine_syntax engine_syntax(const struct engine *e);
+
+// A conversation through the model's template: messages, tools (NULL: none) and further variables
+// (NULL: none) as JSON in the form that templates take. Text of the client never yields a special
+// token. If the last message is the assistant's, the answer goes on with it. E_INVAL: the
+// template refuses the conversation, or leaves out a message.
+struct cJSON;
+struct chat_rendering;
+int engine_render(const struct engine *e, const struct cJSON *messages, const struct cJSON *tools,
+                  const struct cJSON *args, struct chat_rendering **out, struct err *err);
+void engine_rendering_free(struct chat_rendering *r); // NULL is fine
+const char *engine_rendering_text(const struct chat_rendering *r, size_t *len);
+// Appends the ids of the text from byte `from` on; from > 0 follows text that is encoded already.
+int engine_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
+                            struct err *err);
+// Behind the end-of-turn token that the template writes at or after `from`, before further words of a
+// message; SIZE_MAX: there is none.
+size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from);

@@ -64,3 +64,40 @@ int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
     return e->tokenizer ? tokenizer_bytes(e->tokenizer, id, len) : NULL;
 }
+
+// --- conversations ---
+
+_Static_assert(ENGINE_TOOLS_MISTRAL == (int)TOOL_SYNTAX_MISTRAL, "engine_tool_syntax");
+
+struct engine_syntax engine_syntax(const struct engine *e) {
+    if (!e->chat) return (struct engine_syntax){0};
+    struct chat_syntax s = chat_template_syntax(e->chat);
+    return (struct engine_syntax){.tools = (enum engine_tool_syntax)s.tools,
+                                  .think_open = s.think_open,
+                                  .think_close = s.think_close};
+}
+
+int engine_render(const struct engine *e, const struct cJSON *messages, const struct cJSON *tools,
+                  const struct cJSON *args, struct chat_rendering **out, struct err *err) {
+    struct chat_conversation conversation = {.messages = messages, .tools = tools, .args = args};
+    *out = NULL;
+    TRY(need_chat(e, err));
+    return chat_rendering_new(e->chat, &conversation, out, err);
+}
+
+void engine_rendering_free(struct chat_rendering *r) {
+    chat_rendering_free(r);
+}
+
+const char *engine_rendering_text(const struct chat_rendering *r, size_t *len) {
+    return chat_rendering_text(r, len);
+}
+
+int engine_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
+                            struct err *err) {
+    return chat_rendering_encode(r, from, ids, err);
+}
+
+size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from) {
+    return chat_rendering_turn_end(r, from);
+}

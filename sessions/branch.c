@@ -47,11 +47,13 @@ int branch_regenerate(struct session *s, const struct request *r) {
     again.turn = t->rec.parent;
     again.sampling = sampling;
     again.queue = false;
+    // Ids that were rendered from a client's conversation cannot be made from the text shown.
+    bool given = t->rec.kind == INPUT_IDS;
     again.input = (struct turn_input){.kind = t->rec.kind,
                                       .text = t->rec.input_text,
                                       .text_len = t->rec.input_text_len,
-                                      .ids = t->rec.input_ids,
-                                      .n_ids = t->rec.n_input_ids};
+                                      .ids = given ? t->rec.input_ids : NULL,
+                                      .n_ids = given ? t->rec.n_input_ids : 0};
     int rc = layers_again(s, t->rec.request, r->sampling, sampling, &err) < 0
                  ? refuse_err(s->service, r, &err)
                  : turns_start(s, &again);

@@ -78,6 +78,27 @@ static bool has_virtual(const int32_t *ids, size_t n) {
     return false;
 }
 
+bool input_is_given(const struct turn_input *in) {
+    return in->kind == INPUT_CONTENT && in->ids && in->n_ids > 0;
+}
+
+int input_given(const struct session *s, const struct turn_input *in, int64_t parent,
+                struct input_ids *out) {
+    struct input_source source = input_source_of(s, in, parent);
+    size_t n = has_virtual(in->ids, in->n_ids) ? 0 : (size_t)source.n_virtual;
+    int32_t *ids = malloc((n + in->n_ids) * sizeof *ids);
+    if (!ids) return E_NOMEM;
+    for (size_t i = 0; i < n; i++) ids[i] = PROMPT_ID_FIRST + (int32_t)i;
+    memcpy(ids + n, in->ids, in->n_ids * sizeof *ids);
+    input_ids_release(out);
+    *out = (struct input_ids){.ids = ids,
+                              .n = n + in->n_ids,
+                              .made = true,
+                              .system = !!source.system,
+                              .last_id = source.last_id};
+    return 0;
+}
+
 int input_put_virtual(const struct session *s, struct turn *t) {
     size_t n = (size_t)s->rec.prompt_rows, n_ids = t->rec.n_input_ids;
     if (n == 0 || s->n_log > 0 || t->rec.kind != INPUT_IDS || has_virtual(t->rec.input_ids, n_ids))
@@ -125,6 +146,7 @@ int input_check(const struct session *s, const struct turn_input *in, struct err
     if (!m) return input_no_model(s, err);
     if (in->kind == INPUT_IDS) return check_ids(s, in, err);
     if (in->kind == INPUT_CONTINUE) return 0;
+    if (input_is_given(in)) return check_ids(s, in, err);
     if (in->text_len == 0)
         return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
     // Templates take C strings: nothing may be lost behind a NUL.

@@ -33,6 +33,10 @@ int input_encode(const struct engine *e, const struct input_source *source, stru
 bool input_suits(const struct input_ids *made, const struct input_source *source); // its context
 // Puts the session's virtual tokens before a first input of ids that has none. E_NOMEM.
 int input_put_virtual(const struct session *s, struct turn *t);
+// Takes the ids that a request brings for CONTENT, behind the path to turn `parent`. E_NOMEM.
+int input_given(const struct session *s, const struct turn_input *in, int64_t parent,
+                struct input_ids *out);
+bool input_is_given(const struct turn_input *in);
 void input_ids_release(struct input_ids *made);
 
 // E_UNSUPPORTED, with a sentence: the session's model is not served.

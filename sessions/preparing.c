@@ -105,7 +105,8 @@ static struct preparation *preparation_new(struct sessions *ss, struct err *err)
 
 bool preparing_wanted(const struct session *s, const struct turn_input *in, int64_t parent,
                       const struct input_ids *made) {
-    if (!s->service->o.workers || !turn_input_has_text(in->kind)) return false;
+    if (!s->service->o.workers || !turn_input_has_text(in->kind) || input_is_given(in))
+        return false;
     struct input_source source = input_source_of(s, in, parent);
     if (in->text_len + (source.system ? strlen(source.system) : 0) <= INLINE_BYTES) return false;
     return !made || !input_suits(made, &source);

@@ -35,7 +35,9 @@ struct turn_input {
     enum turn_input_kind kind;
     const char *text; // CONTENT, TEXT
     size_t text_len;
-    const int32_t *ids; // IDS
+    // IDS. CONTENT: what a protocol has rendered from its own conversation, behind the turn that START
+    // names; `text` is then shown in its place. NULL: the text is rendered.
+    const int32_t *ids;
     size_t n_ids;
 };
 

@@ -147,3 +147,13 @@ void session_view_fill(const struct session *s, struct session_view *out) {
     out->turn = turn < (int64_t)n_turns ? turn : -1;
     out->snapshot = s->service && placement_has_snapshot(&s->service->placement, s->lasting);
 }
+
+bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_tokens,
+                         int64_t *n_cached) {
+    const struct turn *t = session_turn(s, turn);
+    if (!t || (!t->engine_started_us && t->state != TURN_DONE) || t->rec.log_first < 0)
+        return false;
+    *n_tokens = t->rec.log_first + t->rec.n_input;
+    *n_cached = t->rec.numbers.kept_tokens;
+    return true;
+}

@@ -268,3 +268,7 @@ int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
 // Every token of the path in use, with those that clients may not see yet. Borrowed until the next
 // call on this session.
 const int32_t *session_log(const struct session *s, size_t *n);
+// Of a turn that the engine has begun: the tokens before its answer, its input at their end, and how many
+// of them were cached. false: the engine has not begun it, or memory does not have it.
+bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_tokens,
+                         int64_t *n_cached);

@@ -326,6 +326,11 @@ int turns_start(struct session *s, const struct request *given) {
     struct preparation *made = s->preparation;
     struct turn *t = make_turn(s, r, &err);
     if (t && made) t->input = made->made, made->made = (struct input_ids){0};
+    if (t && input_is_given(&r->input) &&
+        input_given(s, &r->input, moves ? r->turn : s->head, &t->input) < 0) {
+        turn_free(t);
+        return E_NOMEM;
+    }
     struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
     if (p && clients_note_author(s, r->client) < 0)
         err_set(&err, E_NOMEM, "the server is out of memory");

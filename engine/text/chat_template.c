@@ -6,32 +6,20 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "engine/jinja/jinja.h"
 #include "engine/text/char_class.h"
 #include "engine/text/chat_forms.h"
+#include "engine/text/chat_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define TEMPLATE_MAX_BYTES (1u << 20) // the longest published ones have 30 kB
-#define TEXT_MAX_BYTES (64u << 20)
-
-// Origins of bytes; a new message's is ORIGIN_NEW and its number, round and round.
-enum { ORIGIN_EARLIER = 1, ORIGIN_MARK = 2, ORIGIN_NEW = 3, N_ORIGINS = 256 };
 
 // Stands for the earlier turns of a running session: an answer whose place in the text shows where
 // the new turn begins.
 #define EARLIER "X"
 #define MARK "MARK"
-
-struct chat_template {
-    struct jinja_template *jinja;
-    const struct tokenizer *tokenizer;
-    const struct clock *clock;
-    char *name, *text;
-    int32_t end_of_turn;
-};
 
 // --- one rendering
 
@@ -61,29 +49,40 @@ static int put_message(struct jinja_run *r, struct jinja_list *l, const struct m
     return jinja_list_push(r, l, dict);
 }
 
-// The variables that transformers sets for a template without tools and documents.
+int chat_begin(const struct chat_template *c, size_t n_input, struct jinja_run *run,
+               struct err *err) {
+    time_t now = (time_t)(clock_wall_us(c->clock) / 1000000);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    return jinja_begin(run, n_input, &tm, err);
+}
+
+// The variables that transformers sets.
+int chat_set_names(const struct chat_template *c, struct jinja_run *run,
+                   struct jinja_value messages, struct jinja_value tools,
+                   bool add_generation_prompt) {
+    TRY(jinja_set(run, "messages", messages));
+    TRY(jinja_set(run, "add_generation_prompt", jinja_bool(add_generation_prompt)));
+    TRY(jinja_set(run, "tools", tools));
+    TRY(jinja_set(run, "documents", jinja_none()));
+    TRY(jinja_set(run, "bos_token", jinja_z(tokenizer_bos(c->tokenizer))));
+    return jinja_set(run, "eos_token", jinja_z(tokenizer_eos(c->tokenizer)));
+}
+
 static int set_names(const struct chat_template *c, struct jinja_run *r, const struct message *m,
                      size_t n, bool add_generation_prompt) {
     struct jinja_value list;
     TRY(jinja_list_new(r, JINJA_LIST, &list));
     for (size_t i = 0; i < n; i++) TRY(put_message(r, list.list, &m[i]));
-    TRY(jinja_set(r, "messages", list));
-    TRY(jinja_set(r, "add_generation_prompt", jinja_bool(add_generation_prompt)));
-    TRY(jinja_set(r, "tools", jinja_none()));
-    TRY(jinja_set(r, "documents", jinja_none()));
-    TRY(jinja_set(r, "bos_token", jinja_z(tokenizer_bos(c->tokenizer))));
-    return jinja_set(r, "eos_token", jinja_z(tokenizer_eos(c->tokenizer)));
+    return chat_set_names(c, r, list, jinja_none(), add_generation_prompt);
 }
 
 // Release *w on failure too.
 static int render(const struct chat_template *c, const struct message *m, size_t n,
                   bool add_generation_prompt, struct rendering *w, struct err *err) {
     size_t n_input = 0;
-    time_t now = (time_t)(clock_wall_us(c->clock) / 1000000);
-    struct tm tm;
     for (size_t i = 0; i < n; i++) n_input += m[i].len + 256; // and the size of the message itself
-    localtime_r(&now, &tm);
-    int rc = jinja_begin(&w->run, n_input, &tm, err);
+    int rc = chat_begin(c, n_input, &w->run, err);
     if (rc == 0) rc = set_names(c, &w->run, m, n, add_generation_prompt);
     if (rc == 0) rc = jinja_render(&w->run, c->jinja, &w->text);
     return rc < 0 && err && err->code == 0 ? err_set(err, rc, "no memory for %zu messages", n) : rc;
@@ -155,6 +154,38 @@ static void find_end_of_turn(struct chat_template *c) {
     rendering_release(&w);
 }
 
+static bool has(const char *text, size_t len, const char *what) {
+    return memmem(text, len, what, strlen(what));
+}
+
+// A template shows the model how to call tools by the words that it writes earlier calls with.
+static struct chat_syntax find_syntax(const char *text, size_t len) {
+    static const char *const thinking[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+    struct chat_syntax s = {0};
+    for (int i = 0; i < 2 && !s.think_close; i++)
+        if (has(text, len, thinking[i][1])) {
+            s.think_open = thinking[i][0];
+            s.think_close = thinking[i][1];
+        }
+    if (!has(text, len, "tools"))
+        s.tools = TOOL_SYNTAX_NONE;
+    else if (has(text, len, "<function="))
+        s.tools = TOOL_SYNTAX_XML;
+    else if (has(text, len, "<tool_call>"))
+        s.tools = TOOL_SYNTAX_HERMES;
+    else if (has(text, len, "[TOOL_CALLS]"))
+        s.tools = TOOL_SYNTAX_MISTRAL;
+    else if (has(text, len, "<|python_tag|>"))
+        s.tools = TOOL_SYNTAX_LLAMA;
+    else
+        s.tools = TOOL_SYNTAX_JSON;
+    return s;
+}
+
+struct chat_syntax chat_template_syntax(const struct chat_template *c) {
+    return c->syntax;
+}
+
 static int open_text(struct chat_template *c, const char *text, size_t len, const char *where,
                      struct err *err) {
     struct err why = {0};
@@ -165,6 +196,7 @@ static int open_text(struct chat_template *c, const char *text, size_t len, cons
     c->text = strndup(text, len);
     if (!c->text || !(c->name = strdup(where)))
         return err_set(err, E_NOMEM, "%s: no memory for the chat template", where);
+    c->syntax = find_syntax(text, len);
     return 0;
 }
 
@@ -282,8 +314,7 @@ static int read_message(const struct chat_message *from, size_t i, struct messag
     static const char *const roles[] = {"system", "user", "assistant"};
     if (!from->role || !from->content)
         return err_set(err, E_INVAL, "message %zu has no role or content", i);
-    *to = (struct message){from->role, from->content, strlen(from->content),
-                           (uint8_t)(ORIGIN_NEW + i % (N_ORIGINS - ORIGIN_NEW))};
+    *to = (struct message){from->role, from->content, strlen(from->content), origin_of_message(i)};
     if (!utf8_valid(to->content, to->len))
         return err_set(err, E_INVAL, "message %zu is not valid UTF-8", i);
     for (int r = 0; r < 3; r++)
@@ -335,25 +366,25 @@ static int check_written(const struct rendering *w, const struct message *m, siz
     return 0;
 }
 
-// Encodes the text from `from` on; the messages' text is plain unless forge.
-static int encode(const struct chat_template *c, const struct rendering *w, size_t from, bool forge,
-                  struct token_list *ids, struct err *err) {
+int chat_encode(const struct chat_template *c, struct jinja_string text, size_t from, bool forge,
+                struct token_list *ids, struct err *err) {
     struct encode_options opt = {.continues = from > 0};
     struct text_span *plain = NULL;
-    size_t n = 0, len = w->text.len;
-    for (size_t i = from; i < len && !forge; i++)
-        n += origin_at(w, i) && (i == from || !origin_at(w, i - 1));
+    const uint8_t *origin = text.origin;
+    size_t n = 0, len = text.len;
+    for (size_t i = from; i < len && origin && !forge; i++)
+        n += origin[i] && (i == from || !origin[i - 1]);
     if (n > 0 && !(plain = malloc(n * sizeof *plain)))
         return err_set(err, E_NOMEM, "no memory for a conversation of %zu bytes", len);
     for (size_t i = from, k = 0; k < n; k++) {
-        while (!origin_at(w, i)) i++;
+        while (!origin[i]) i++;
         plain[k].from = i - from;
-        while (i < len && origin_at(w, i)) i++;
+        while (i < len && origin[i]) i++;
         plain[k].to = i - from;
     }
     opt.plain = plain;
     opt.n_plain = n;
-    int rc = tokenizer_encode(c->tokenizer, w->text.s + from, len - from, &opt, ids, err);
+    int rc = tokenizer_encode(c->tokenizer, text.s + from, len - from, &opt, ids, err);
     free(plain);
     return rc;
 }
@@ -368,7 +399,7 @@ int chat_template_render(const struct chat_template *c, const struct chat_messag
     TRY(read_messages(messages, n, 0, &m, err));
     int rc = render(c, m, n, add_generation_prompt, &w, err);
     if (rc == 0 && !forge) rc = check_written(&w, m, n, err);
-    if (rc == 0 && ids) rc = encode(c, &w, 0, forge, ids, err);
+    if (rc == 0 && ids) rc = chat_encode(c, w.text, 0, forge, ids, err);
     if (rc == 0 && text && (rc = buf_add(text, w.text.s, w.text.len)) < 0)
         err_set(err, rc, "no room for the conversation's text");
     rendering_release(&w);
@@ -408,7 +439,7 @@ int chat_template_render_next(const struct chat_template *c, const struct chat_m
     int rc = render(c, m, n + 2, true, &w, err);
     if (rc == 0) rc = check_written(&w, m + 2, n, err);
     if (rc == 0) rc = find_start(c, &w, last_id, &start, err);
-    if (rc == 0) rc = encode(c, &w, start, false, ids, err);
+    if (rc == 0) rc = chat_encode(c, w.text, start, false, ids, err);
     rendering_release(&w);
     free(m);
     return rc;

@@ -45,3 +45,42 @@ int chat_template_render(const struct chat_template *c, const struct chat_messag
 // chat_template_render with the generation prompt.
 int chat_template_render_next(const struct chat_template *c, const struct chat_message *messages,
                               size_t n, int32_t last_id, struct token_list *ids, struct err *err);
+
+// --- conversations with tools (chat_conversation.c) ---
+
+// How a model writes what is more than text, found in the template's words: its tool calls ...
+enum tool_syntax {
+    TOOL_SYNTAX_NONE, // the template shows no tools
+    TOOL_SYNTAX_JSON, // the answer is {"name":..,"arguments":..}: of templates that say nothing else
+    TOOL_SYNTAX_HERMES,  // <tool_call>{"name":..,"arguments":..}</tool_call>
+    TOOL_SYNTAX_XML,     // <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>
+    TOOL_SYNTAX_LLAMA,   // {"name":..,"parameters":..}, perhaps behind <|python_tag|>
+    TOOL_SYNTAX_MISTRAL, // [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]NAME[ARGS]{..}
+};
+// ... and its thinking, which ends before the answer. NULL: it has none.
+struct chat_syntax {
+    enum tool_syntax tools;
+    const char *think_open, *think_close;
+};
+struct chat_syntax chat_template_syntax(const struct chat_template *c);
+
+struct cJSON;
+struct chat_conversation {
+    const struct cJSON *messages; // array, in the form that templates take (OpenAI's)
+    const struct cJSON *tools;    // array; NULL: none
+    const struct cJSON *args;     // object: further variables, as enable_thinking; NULL: none
+};
+
+// A rendered conversation with the origin of each byte. Its text ends where the model goes on: behind
+// the generation prompt or, if the last message is the assistant's, behind its words.
+struct chat_rendering;
+int chat_rendering_new(const struct chat_template *c, const struct chat_conversation *conversation,
+                       struct chat_rendering **out, struct err *err);
+void chat_rendering_free(struct chat_rendering *r); // NULL is fine
+const char *chat_rendering_text(const struct chat_rendering *r, size_t *len);
+// Appends the ids of the text from byte `from` on; from > 0 follows text that is encoded already.
+int chat_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
+                          struct err *err);
+// Behind the end-of-turn token that the template writes at or after `from`, before the next message;
+// SIZE_MAX: there is none.
+size_t chat_rendering_turn_end(const struct chat_rendering *r, size_t from);

@@ -17,7 +17,8 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   const ask = { model: parley.hello.models[0].name, messages: [{ role: 'system', content: 'You tell stories.' }, ...user('Tell me a story.')],
     seed: 7, temperature: 0.8, top_p: 0.9, max_tokens: 24 };
   const whole = await openai.chat.completions.create(ask);
-  assert.match(whole.id, /^chatcmpl-[0-9a-f]{32}$/);
+  assert.match(whole.id, /^chatcmpl-[0-9a-f]{32}-0$/);
+  const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
   assert.equal(whole.object, 'chat.completion');
   assert.equal(whole.choices.length, 1);
   assert.equal(whole.choices[0].message.role, 'assistant');
@@ -35,8 +36,8 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.deepEqual({ ...chunks.at(-1).usage, prompt_tokens_details: 0 }, { ...whole.usage, prompt_tokens_details: 0 });
 
-  await t.test('the session is in the store, under the id of the completion', async () => {
-    const state = await parley.request({ type: 'session.get', session: whole.id });
+  await t.test('the session is in the store, which the id of the completion names', async () => {
+    const state = await parley.request({ type: 'session.get', session: sessionOf(whole.id) });
     assert.equal(state.session.system, 'You tell stories.');
     assert.equal(state.turns.length, 1);
     assert.equal(state.turns[0].text, whole.choices[0].message.content);
@@ -63,7 +64,7 @@ test('the demo model answers, whole and streamed, with the same words for the sa
       if (chunk.choices[0].delta.content) break;
     }
     stream.controller.abort();
-    const turn = await until('the end of the turn', async () => (await parley.request({ type: 'session.get', session: id })).turns[0]?.finish_reason);
+    const turn = await until('the end of the turn', async () => (await parley.request({ type: 'session.get', session: sessionOf(id) })).turns[0]?.finish_reason);
     assert.ok(['cancelled', 'eos'].includes(turn), turn);
   });
   await t.test('what does not fit says so', async () => {
@@ -86,17 +87,21 @@ test('errors have OpenAI\'s form', async (t) => {
   await refused({ model: undefined }, 400, 'invalid_value', 'model');
   await refused({ messages: [] }, 400, 'invalid_value', 'messages');
   await refused({ messages: 'x' }, 400, 'invalid_value', 'messages');
-  await refused({ messages: [{ role: 'tool', content: 'x' }] }, 400, 'invalid_value', 'messages');
-  await refused({ messages: [{ role: 'assistant', content: 'x' }] }, 400, 'invalid_value', 'messages');
-  await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'invalid_value', 'messages');
+  await refused({ messages: [{ role: 'function', content: 'x' }] }, 400, 'invalid_value', 'messages');
+  await refused({ messages: [{ role: 'assistant', tool_calls: [{}] }] }, 400, 'invalid_value', 'messages');
+  await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'unsupported', 'messages');
   await refused({ temperature: -1 }, 400, 'invalid_value', null);
   await refused({ top_p: 'x' }, 400, 'invalid_value', null);
   await refused({ stop: Array(65).fill('a') }, 400, 'invalid_value', null);
   await refused({ stream: 'yes' }, 400, 'invalid_value', 'stream');
-  await refused({ n: 2 }, 400, 'invalid_value', 'n');
-  await refused({ logprobs: true }, 400, 'invalid_value', 'logprobs');
+  await refused({ n: 1000 }, 400, 'invalid_value', 'n');
+  await refused({ logprobs: 1 }, 400, 'invalid_value', 'logprobs');
+  await refused({ top_logprobs: 2 }, 400, 'invalid_value', 'top_logprobs');
+  await refused({ logit_bias: { x: 1 } }, 400, 'invalid_value', 'logit_bias');
   await refused({ tools: [{ type: 'function' }] }, 400, 'invalid_value', 'tools');
-  await refused({ response_format: { type: 'json_object' } }, 400, 'invalid_value', 'response_format');
+  await refused({ tools: [{ type: 'function', function: { name: 'f' } }] }, 400, 'unsupported', 'tools');
+  await refused({ tool_choice: 'required' }, 400, 'invalid_value', 'tool_choice');
+  await refused({ functions: [] }, 400, 'invalid_value', 'functions');
   const parts = await openai.chat.completions.create({ model: 'fake', metadata: { a: 'b' }, user: 'me', store: true, n: 1, response_format: { type: 'text' },
     messages: user([{ type: 'text', text: 'two ' }, { type: 'text', text: 'parts' }]) });
   assert.equal(parts.choices[0].message.content, 'two parts');

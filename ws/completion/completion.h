@@ -97,7 +97,7 @@ struct completion_token { // for logprobs
     float logprob;
     const char *bytes; // (len) borrowed from the engine; NULL: none
     size_t len;
-    const struct engine_alternative *alternatives; // (n_alternatives)
+    const struct completion_token *alternatives; // (n_alternatives) without their own
     int32_t n_alternatives;
 };
 

@@ -35,6 +35,10 @@ static const struct {
     [HEADER_WS_VERSION] = {"sec-websocket-version", 255},
     [HEADER_WS_PROTOCOL] = {"sec-websocket-protocol", 1023},
     [HEADER_JSON_LENGTH] = {"inference-header-content-length", 31},
+    [HEADER_SESSION_ID] = {"x-session-id", 255},
+    [HEADER_SESSION] = {"session-id", 255},
+    [HEADER_CLAUDE_SESSION] = {"x-claude-code-session-id", 255},
+    [HEADER_DYNAMO_SESSION] = {"x-dynamo-session-id", 255},
     [HEADER_API_KEY] = {"x-api-key", 575},
     [HEADER_ANTHROPIC_VERSION] = {"anthropic-version", 63},
 };

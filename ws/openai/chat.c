@@ -1,6 +1,6 @@
-// A chat completion: one session, one turn, followed until its end. The session stays in the store,
-// under the completion's id, and its turn is cancelled when the client goes. See openai.h.
-#include "base/random_id.h"
+// POST /v1/chat/completions: a completion (ws/completion) in OpenAI's form, whole or streamed. Its id
+// names the session and the turn (completion_id); x-session-id names the session too. See openai.h.
+#include "ws/net/http.h"
 #include "ws/openai/chat_request.h"
 #include "ws/openai/chat_write.h"
 #include "ws/openai/openai.h"
@@ -9,73 +9,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENT_TEXT_BYTES 4096       // of one joined delta
-#define ANSWER_MAX_BYTES (64 << 20) // of a whole answer
-#define CANCEL_AFTER_MS 1
+#define WHOLE_MAX_BYTES ((size_t)256 << 20)
+#define CHUNK_MAX_BYTES ((size_t)64 << 20)
 #define PING_US 15000000 // proxies cut what is silent for a minute
+#define HEADERS_BYTES 256
 
 struct chat {
-    struct follower follower; // first: its callbacks cast
     struct service *service;
     struct http *http;
-    struct chat_request *request;
-    char id[16 + RANDOM_ID_LEN];
+    struct completion *completion;
+    const struct served_model *served; // the request's
+    bool stream, include_usage, streaming;
+    char id[COMPLETION_ID_MAX], session[SESSION_ID_MAX + 1];
     int64_t created_s, written_us;
-    struct session *session; // while its events wait; NULL: none do
-    struct buf text;         // of an answer that is not streamed
-    bool streaming;
-    // Why it failed; status 0: it has not.
-    int status;
-    char code[48], message[512];
-    int64_t retry_after_ms;
+    struct chat_answer *answers; // (n) of a completion that is not streamed
+    size_t n;
 };
 
 // --- the end ---
 
 static void chat_free(struct chat *c) {
-    struct service *s = c->service;
-    sessions_client_gone(s->sessions, c->follower.client);
-    service_poll_soon(s);
-    followers_remove(&s->followers, &c->follower);
-    chat_request_free(c->request);
-    buf_release(&c->text);
+    completion_release(c->completion);
+    for (size_t i = 0; c->answers && i < c->n; i++) chat_answer_release(&c->answers[i]);
+    free(c->answers);
     free(c);
 }
 
 static void on_client_gone(void *ctx) {
     chat_free(ctx);
-}
-
-static void set_failure(struct chat *c, int status, const char *code, const char *message) {
-    if (c->status) return; // the first is the cause
-    c->status = status;
-    snprintf(c->code, sizeof(c->code), "%s", code);
-    snprintf(c->message, sizeof(c->message), "%s", message);
-}
-
-static void reply_failure(struct chat *c) {
-    struct buf out;
-    if (!c->streaming) {
-        http_reply_error(c->http, c->status, c->code, c->message, c->retry_after_ms);
-    } else {
-        buf_init(&out, 8192);
-        chat_write_stream_error(&out, c->status, c->code, c->message);
-        http_stream_write(c->http, buf_z(&out), out.len);
-        http_stream_end(c->http);
-        buf_release(&out);
-    }
-    chat_free(c);
-}
-
-// --- events ---
-
-static struct chat_head head_of(const struct chat *c) {
-    const struct served_model *m = c->request->served;
-    return (struct chat_head){.id = c->id,
-                              .model = m->name,
-                              .fingerprint = m->info->fingerprint,
-                              .created_s = c->created_s,
-                              .include_usage = c->request->include_usage};
 }
 
 static void stream_tx(struct chat *c, struct buf *out) {
@@ -84,96 +45,121 @@ static void stream_tx(struct chat *c, struct buf *out) {
     buf_release(out);
 }
 
+static void fail(struct chat *c, const struct completion_failure *failure) {
+    struct openai_failure f = {0};
+    struct buf out;
+    openai_fail_completion(&f, failure);
+    if (!c->streaming) {
+        http_reply_error(c->http, f.status, f.code, f.message, f.retry_after_ms);
+    } else {
+        buf_init(&out, 8192);
+        buf_addz(&out, "data: ");
+        openai_write_failure(&out, &f);
+        buf_addz(&out, "\n\n");
+        stream_tx(c, &out);
+        http_stream_end(c->http);
+    }
+    chat_free(c);
+}
+
+// --- events ---
+
+static struct chat_head head_of(const struct chat *c) {
+    return (struct chat_head){.id = c->id,
+                              .model = c->served->name,
+                              .fingerprint = c->served->info->fingerprint,
+                              .created_s = c->created_s,
+                              .include_usage = c->include_usage};
+}
+
 static void on_room(void *ctx);
 static void on_tick(void *ctx, int64_t now_us);
 static const struct http_waiter waiter = {
     .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
 
-static void begin_stream(struct chat *c) {
+static void begin(struct chat *c, const struct completion_event *ev) {
+    char headers[HEADERS_BYTES];
     struct chat_head head = head_of(c);
     struct buf out;
-    if (!c->request->stream || c->streaming) return;
+    if (c->id[0]) return;
+    snprintf(c->session, sizeof c->session, "%s", ev->session);
+    completion_id(c->id, "chatcmpl-", ev->session, ev->turn);
+    if (!c->stream) return;
+    snprintf(headers, sizeof headers,
+             "cache-control: no-cache\r\nx-accel-buffering: no\r\nx-session-id: %s\r\n",
+             c->session);
     c->streaming = true;
-    http_stream(c->http, "text/event-stream",
-                "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, c);
-    buf_init(&out, 8192);
-    chat_write_role(&out, &head);
+    http_stream(c->http, "text/event-stream", headers, &waiter, c);
+    buf_init(&out, CHUNK_MAX_BYTES);
+    for (size_t i = 0; i < c->n; i++) chat_write_role(&out, &head, (int32_t)i);
     stream_tx(c, &out);
 }
 
-static void take_text(struct chat *c, const char *text, size_t len, int64_t drawn_us) {
+// false: c is gone.
+static bool take_part(struct chat *c, const struct completion_event *ev) {
+    static const struct completion_failure no_memory = {
+        .status = 503, .code = "overloaded", .message = "the server is out of memory"};
     struct chat_head head = head_of(c);
     struct buf out;
-    if (len == 0) return;
-    if (!c->request->stream) {
-        buf_add(&c->text, text, len);
-        return;
+    begin(c, ev);
+    if (!c->stream) {
+        struct chat_answer *a = &c->answers[(size_t)ev->answer < c->n ? ev->answer : 0];
+        if (chat_answer_take(a, ev) == 0) return true;
+        fail(c, &no_memory);
+        return false;
     }
-    begin_stream(c);
-    buf_init(&out, ANSWER_MAX_BYTES);
-    chat_write_delta(&out, &head, text, len);
-    stream_tx(c, &out);
-    service_count_token(c->service, drawn_us);
+    buf_init(&out, CHUNK_MAX_BYTES);
+    chat_write_event(&out, &head, ev);
+    if (out.len) stream_tx(c, &out);
+    service_count_token(c->service, ev->drawn_us);
+    return true;
 }
 
-static void finish(struct chat *c, const struct turn_view *t) {
+static void finish(struct chat *c, const struct completion_event *ev) {
+    char headers[HEADERS_BYTES];
     struct chat_head head = head_of(c);
     struct buf out;
-    take_text(c, t->text, t->text_len, 0);
-    if (t->error_code) {
-        set_failure(c, 500, t->error_code, t->error_message ? t->error_message : "the turn failed");
-        reply_failure(c);
-        return;
-    }
-    buf_init(&out, ANSWER_MAX_BYTES);
-    if (c->request->stream) {
-        begin_stream(c);
-        chat_write_end(&out, &head, t);
+    begin(c, ev);
+    buf_init(&out, WHOLE_MAX_BYTES);
+    if (c->stream) {
+        chat_write_end(&out, &head, &ev->usage);
         stream_tx(c, &out);
         http_stream_end(c->http);
     } else {
-        chat_write_whole(&out, &head, buf_z(&c->text), c->text.len, t);
-        http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", &out);
+        chat_write_whole(&out, &head, c->answers, c->n, &ev->usage);
+        snprintf(headers, sizeof headers, "cache-control: no-store\r\nx-session-id: %s\r\n",
+                 c->session);
+        http_reply_buf(c->http, 200, "application/json", headers, &out);
         buf_release(&out);
     }
     chat_free(c);
 }
 
-// false: c is gone.
-static bool take_event(struct chat *c, const struct session_event *ev) {
-    switch (ev->kind) {
-    case EVENT_STARTED:
-        begin_stream(c);
-        return true;
-    case EVENT_DELTA:
-        take_text(c, ev->text, ev->text_len, ev->drawn_us);
-        return true;
-    case EVENT_DONE:
-        finish(c, &ev->turn);
-        return false;
-    default:
-        return true;
-    }
-}
-
 // As far as the client's socket has room: the rest stays in the session, behind its cursor.
-static void push(struct follower *f) {
-    struct chat *c = (struct chat *)f;
-    struct session_event ev;
-    if (c->status) {
-        reply_failure(c);
-        return;
-    }
-    while (c->session && (!c->streaming || http_stream_has_room(c->http))) {
-        if (session_next_event(c->session, f->client, EVENT_TEXT_BYTES, &ev) != 1)
-            c->session = NULL; // on_ready comes
-        else if (!take_event(c, &ev))
+static void take_events(void *user, struct completion *completion) {
+    struct chat *c = user;
+    struct completion_event ev;
+    while ((!c->streaming || http_stream_has_room(c->http)) &&
+           completion_next(completion, &ev) == 1) {
+        switch (ev.kind) {
+        case COMPLETION_STARTED:
+            begin(c, &ev);
+            break;
+        case COMPLETION_DONE:
+            finish(c, &ev);
             return;
+        case COMPLETION_FAILED:
+            fail(c, ev.failure);
+            return;
+        default:
+            if (!take_part(c, &ev)) return;
+        }
     }
 }
 
 static void on_room(void *ctx) {
-    push(ctx);
+    struct chat *c = ctx;
+    take_events(c, c->completion);
 }
 
 static void on_tick(void *ctx, int64_t now_us) {
@@ -183,141 +169,46 @@ static void on_tick(void *ctx, int64_t now_us) {
     http_stream_write(c->http, ": ping\n\n", 8);
 }
 
-// --- as a follower ---
-
-static void push_later(struct chat *c) {
-    if (follower_push_later(&c->service->followers, &c->follower)) return;
-    set_failure(c, 503, "overloaded", "the server is out of memory");
-    c->session = NULL; // and with no memory for it either, the client's patience ends it
-}
-
-static const struct failure {
-    const char *code; // of the session service
-    int status;
-    const char *theirs;
-} failures[] = {
-    {"invalid", 400, "invalid_value"},
-    {"session_full", 400, "context_length_exceeded"},
-    {"unsupported", 400, "unsupported"},
-    {"overloaded", 503, "overloaded"},
-    {"rate_limited", 429, "rate_limit_exceeded"},
-    {"limit_reached", 429, "insufficient_quota"},
-    {"shutting_down", 503, "shutting_down"},
-    {"store_failed", 503, "store_failed"},
-};
-
-static const struct failure *find_failure(const char *code) {
-    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
-        if (strcmp(failures[i].code, code) == 0) return &failures[i];
-    return NULL;
-}
-
-static void on_answer(struct follower *f, const struct session_answer *a) {
-    struct chat *c = (struct chat *)f;
-    if (a->kind != ANSWER_ERROR) return;
-    const struct failure *known = find_failure(a->code);
-    int status = known ? known->status : 500;
-    const char *code = known ? known->theirs : a->code;
-    if (!c->status) c->retry_after_ms = a->retry_after_ms;
-    set_failure(c, status, code, a->message);
-    push_later(c);
-}
-
-static void on_ready(struct follower *f, struct session *s) {
-    struct chat *c = (struct chat *)f;
-    c->session = s;
-    push_later(c);
-}
-
-static void on_gone(struct follower *f, struct session *s) {
-    struct chat *c = (struct chat *)f;
-    c->session = NULL;
-    set_failure(c, 500, "session_closed", "the completion's session was deleted");
-    push_later(c);
-}
-
-static bool is_drained(const struct follower *f) {
-    return !((const struct chat *)f)->session;
-}
-
-static void on_end(struct follower *f) {
-    struct chat *c = (struct chat *)f;
-    set_failure(c, 503, "shutting_down", "the server is shutting down");
-    reply_failure(c);
-}
-
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_gone = on_gone,
-                                                 .push = push,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
-
 // --- the beginning ---
 
-static void submit(struct chat *c, const char *owner) {
-    struct request r;
-    struct sessions *ss = c->service->sessions;
-    request_init(&r, REQUEST_OPEN);
-    r.client = c->follower.client;
-    r.owner = owner;
-    r.session = c->id;
-    r.model = c->request->served->name;
-    r.system = c->request->system;
-    r.cancel_after_ms = CANCEL_AFTER_MS;
-    sessions_submit(ss, &r);
-    if (c->status) return;
-    request_init(&r, REQUEST_START);
-    r.client = c->follower.client;
-    r.owner = owner;
-    r.session = c->id;
-    r.turn = TURN_HEAD;
-    r.input = c->request->input;
-    r.sampling = &c->request->sampling;
-    sessions_submit(ss, &r);
-}
-
-static struct chat *chat_new(struct service *s, struct http *h) {
-    struct chat *c = calloc(1, sizeof(*c));
-    char id[RANDOM_ID_LEN + 1];
-    if (c) c->follower.ops = &follower_ops;
-    if (!c || followers_add(&s->followers, &c->follower) < 0) {
+static struct chat *chat_new(struct service *s, struct http *h, const struct chat_request *r) {
+    struct chat *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    *c = (struct chat){.service = s,
+                       .http = h,
+                       .served = r->request->served,
+                       .stream = r->stream,
+                       .include_usage = r->include_usage,
+                       .n = r->n,
+                       .created_s = clock_wall_us(&clock_system) / 1000000};
+    if (!c->stream && !(c->answers = calloc(c->n, sizeof *c->answers))) {
         free(c);
         return NULL;
     }
-    random_id(id);
-    snprintf(c->id, sizeof(c->id), "chatcmpl-%s", id);
-    c->service = s;
-    c->http = h;
-    c->created_s = clock_wall_us(&clock_system) / 1000000;
-    buf_init(&c->text, ANSWER_MAX_BYTES);
+    bool logprobs = r->request->sampling->params.logprobs;
+    for (size_t i = 0; c->answers && i < c->n; i++) chat_answer_init(&c->answers[i], logprobs);
     return c;
-}
-
-static void refuse(struct http *h, const struct chat_request *r) {
-    struct buf out;
-    buf_init(&out, 8192);
-    chat_write_error(&out, r->status, r->code, r->err.text, r->param);
-    http_reply_buf(h, r->status, "application/json", "cache-control: no-store\r\n", &out);
-    buf_release(&out);
 }
 
 void openai_chat_handle(void *user, struct http *h) {
     struct service *s = user;
-    const struct chat_request *r = http_decoded(h);
-    if (r->status) {
-        refuse(h, r);
+    struct chat_request *r = http_decoded(h);
+    char session[SESSION_ID_MAX + 1];
+    if (r->failure.status) {
+        openai_reply_failure(h, &r->failure);
         return;
     }
-    struct chat *c = chat_new(s, h);
-    if (!c) {
+    completion_session_name(h, session);
+    if (session[0]) r->request->session = strdup(session);
+    struct chat *c = chat_new(s, h, r);
+    if (c) c->completion = completion_start(s, http_owner(h), r->request, take_events, c);
+    if (!c || !c->completion) {
+        if (c) chat_free(c);
         http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
         return;
     }
-    c->request = http_take_decoded(h);
+    r->request = NULL; // the completion's now
     http_wait(h, &waiter, c);
-    submit(c, http_owner(h));
-    service_poll_soon(s);
 }
 
 void *openai_chat_decode(void *user, const struct http_payload *p) {
@@ -330,7 +221,7 @@ void openai_chat_release(void *decoded) {
 }
 
 void openai_write_error(struct buf *out, int status, const char *code, const char *message) {
-    const struct failure *known = find_failure(code);
-    chat_write_error(out, status, known && known->status == status ? known->theirs : code, message,
-                     NULL);
+    struct openai_failure f = {0};
+    openai_fail(&f, status, openai_code(status, code), NULL, message);
+    openai_write_failure(out, &f);
 }

@@ -4,185 +4,191 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGES_MAX 4096
-
-static int refuse(struct chat_request *r, int status, const char *code, const char *param) {
-    r->status = status;
-    r->code = code;
-    r->param = param;
-    return E_INVAL;
-}
-
-static int bad(struct chat_request *r, const char *param, const char *what) {
-    err_set(&r->err, E_INVAL, "%s %s", param, what);
-    return refuse(r, 400, "invalid_value", param);
-}
-
-static int no_memory(struct chat_request *r) {
-    err_set(&r->err, E_NOMEM, "the server is out of memory");
-    return refuse(r, 503, "overloaded", NULL);
-}
-
-static const cJSON *member(const struct chat_request *r, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(r->json, key);
+static cJSON *member(const struct chat_request *r, const char *key) {
+    cJSON *v = cJSON_GetObjectItemCaseSensitive(r->json, key);
     return cJSON_IsNull(v) ? NULL : v;
 }
 
-// --- messages ---
-
-static const char *role_of(const cJSON *message) {
-    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
-    if (!role) return NULL;
-    if (strcmp(role, "developer") == 0) return "system"; // its newer name
-    static const char *const roles[] = {"system", "user", "assistant"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(role, roles[i]) == 0) return roles[i];
-    return NULL;
+static int bad(struct chat_request *r, const char *param, const char *what) {
+    return openai_bad(&r->failure, param, what);
 }
 
-// A string, or an array of {"type":"text","text":...}, joined.
-static int read_content(struct chat_request *r, const cJSON *content, struct buf *out) {
-    const cJSON *part;
-    if (cJSON_IsString(content)) {
-        buf_addz(out, content->valuestring);
-        return 0;
-    }
-    if (!cJSON_IsArray(content)) return bad(r, "messages", "need a content of text");
-    cJSON_ArrayForEach(part, content) {
-        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(part, "type"));
-        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(part, "text"));
-        if (!type || strcmp(type, "text") != 0 || !text)
-            return bad(r, "messages", "may have parts of type text only");
-        buf_addz(out, text);
-    }
-    return 0;
+static int no_memory(struct chat_request *r) {
+    return openai_no_memory(&r->failure);
 }
 
-static int add_message(struct chat_request *r, const cJSON *message) {
-    struct buf text;
-    const char *role = role_of(message);
-    if (!role) return bad(r, "messages", "need a role: system, developer, user or assistant");
-    buf_init(&text, SIZE_MAX / 2);
-    int rc = read_content(r, cJSON_GetObjectItemCaseSensitive(message, "content"), &text);
-    buf_addz(&text, "");
-    char *content = rc == 0 ? buf_take(&text, NULL) : NULL;
-    buf_release(&text);
-    if (rc < 0) return rc;
-    if (!content) return no_memory(r);
-    r->messages[r->n_messages++] = (struct engine_message){role, content};
-    return 0;
+// Moves a member from the body to the request.
+static cJSON *take(struct chat_request *r, const char *key) {
+    return member(r, key) ? cJSON_DetachItemFromObjectCaseSensitive(r->json, key) : NULL;
 }
 
-static int read_messages(struct chat_request *r) {
-    const cJSON *list = member(r, "messages"), *message;
-    int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
-    if (n < 1 || n > MESSAGES_MAX) return bad(r, "messages", "must be an array of 1 to 4096");
-    r->messages = calloc((size_t)n, sizeof(*r->messages));
-    if (!r->messages) return no_memory(r);
-    cJSON_ArrayForEach(message, list) TRY(add_message(r, message));
-    if (strcmp(r->messages[n - 1].role, "user") != 0)
-        return bad(r, "messages", "must end with a user's");
-    return 0;
-}
+// --- flags, model ---
 
-// One user message, perhaps behind a system one, is a session's first turn as any other. A longer
-// conversation goes in as ids: a turn holds one message.
-static int make_input(struct chat_request *r, const struct engine *e) {
-    size_t n = r->n_messages;
-    bool has_system = n == 2 && strcmp(r->messages[0].role, "system") == 0;
-    struct token_list ids;
-    if (n == 1 || has_system) {
-        const char *text = r->messages[n - 1].content;
-        r->system = has_system ? r->messages[0].content : NULL;
-        r->input =
-            (struct turn_input){.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
-        return 0;
-    }
-    token_list_init(&ids);
-    int rc = engine_render_turn(e, r->messages, n, -1, &ids, &r->err);
-    size_t n_ids = 0;
-    if (rc == 0) r->ids = token_list_take(&ids, &n_ids);
-    token_list_release(&ids);
-    if (rc == E_NOMEM || (rc == 0 && !r->ids)) return no_memory(r);
-    if (rc < 0) return refuse(r, 400, "invalid_value", "messages");
-    r->input = (struct turn_input){.kind = INPUT_IDS, .ids = r->ids, .n_ids = n_ids};
-    return 0;
-}
-
-// --- parameters ---
-
-static int read_sampling(struct chat_request *r, int32_t n_vocab) {
-    turn_sampling_init(&r->sampling);
-    int rc = sampling_json_read_openai(&r->sampling, r->json, n_vocab, &r->err);
-    return rc < 0 ? refuse(r, 400, "invalid_value", NULL) : 0;
-}
-
-// What would change the answer's form, and is not served: better refused than ignored.
-static int refuse_unserved(struct chat_request *r) {
-    const cJSON *n = member(r, "n"), *format = member(r, "response_format");
-    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(format, "type"));
-    if (n && !(cJSON_IsNumber(n) && n->valuedouble == 1)) return bad(r, "n", "must be 1 here");
-    if (cJSON_IsTrue(member(r, "logprobs"))) return bad(r, "logprobs", "is not served here");
-    if (cJSON_GetArraySize(member(r, "tools")) > 0) return bad(r, "tools", "are not served here");
-    if (cJSON_GetArraySize(member(r, "logit_bias")) > 0)
-        return bad(r, "logit_bias", "is not served here");
-    if (format && (!type || strcmp(type, "text") != 0))
-        return bad(r, "response_format", "must be text here");
+static int read_bool(struct chat_request *r, const char *key, bool *out) {
+    const cJSON *v = member(r, key);
+    if (v && !cJSON_IsBool(v)) return bad(r, key, "must be true or false");
+    if (v) *out = cJSON_IsTrue(v);
     return 0;
 }
 
 static int read_flags(struct chat_request *r) {
-    const cJSON *stream = member(r, "stream"), *options = member(r, "stream_options");
-    if (stream && !cJSON_IsBool(stream)) return bad(r, "stream", "must be true or false");
-    r->stream = cJSON_IsTrue(stream);
+    const cJSON *options = member(r, "stream_options");
+    bool parallel = true;
+    TRY(read_bool(r, "stream", &r->stream));
+    if (options && !cJSON_IsObject(options)) return bad(r, "stream_options", "must be an object");
     r->include_usage = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(options, "include_usage"));
-    r->model = cJSON_GetStringValue(member(r, "model"));
-    return r->model ? 0 : bad(r, "model", "is missing");
+    TRY(read_bool(r, "parallel_tool_calls", &parallel));
+    r->request->no_parallel_tool_calls = !parallel;
+    return 0;
 }
 
 static int find_model(struct chat_request *r, const struct service *s) {
-    r->served = service_hold_model(s, r->model);
-    if (r->served) return 0;
-    err_set(&r->err, E_NOTFOUND,
-            "The model '%.64s' does not exist; GET /v1/models lists those of this server.",
-            r->model);
-    return refuse(r, 404, "model_not_found", "model");
+    const char *name = cJSON_GetStringValue(member(r, "model"));
+    struct err err = {0};
+    if (!name) return bad(r, "model", "is missing");
+    r->request->served = service_hold_model(s, name);
+    if (r->request->served) return 0;
+    err_set(&err, E_NOTFOUND,
+            "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
+    return openai_fail(&r->failure, 404, "model_not_found", "model", err.text);
+}
+
+// --- sampling ---
+
+// Members that mean here what parley.v1 calls them. Others of its parameters are not OpenAI's, and
+// programs that serve many models send some of them.
+static const char *const own_keys[] = {
+    "n",     "logprobs",           "top_logprobs", "logit_bias", "top_k",
+    "min_p", "repetition_penalty", "min_tokens",   "ignore_eos",
+};
+
+static int read_own(struct chat_request *r, cJSON *own, struct turn_sampling *sampling) {
+    int32_t n_vocab = r->request->served->info->n_vocab;
+    struct err err = {0};
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++) {
+        cJSON *v = take(r, own_keys[i]);
+        if (!v) continue;
+        cJSON_AddItemToObject(own, own_keys[i], v);
+        if (sampling_json_read(sampling, own, n_vocab, &err) < 0)
+            return openai_fail(&r->failure, 400, "invalid_value", own_keys[i], err.text);
+    }
+    return 0;
+}
+
+static int read_sampling(struct chat_request *r) {
+    struct turn_sampling *sampling = malloc(sizeof *sampling);
+    struct err err = {0};
+    cJSON *own = cJSON_CreateObject();
+    r->request->sampling = sampling;
+    if (sampling) turn_sampling_init(sampling);
+    int rc = sampling && own ? read_own(r, own, sampling) : no_memory(r);
+    cJSON_Delete(own);
+    TRY(rc);
+    if (sampling->params.top_logprobs > 0 && !sampling->params.logprobs)
+        return bad(r, "top_logprobs", "needs logprobs");
+    r->n = sampling->params.n > 1 ? (size_t)sampling->params.n : 1;
+    rc = sampling_json_read_openai(sampling, r->json, r->request->served->info->n_vocab, &err);
+    return rc < 0 ? openai_fail(&r->failure, 400, "invalid_value", NULL, err.text) : 0;
+}
+
+// --- tools, thinking ---
+
+static int read_tool_choice(struct chat_request *r) {
+    const cJSON *v = member(r, "tool_choice");
+    const char *word = cJSON_GetStringValue(v);
+    const cJSON *function = cJSON_GetObjectItemCaseSensitive(v, "function");
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function, "name"));
+    static const char *const words[] = {"auto", "none", "required"};
+    if (!v) return 0;
+    for (int i = 0; word && i < 3; i++)
+        if (strcmp(word, words[i]) == 0) {
+            r->request->tool_choice = (enum tool_choice)i;
+            return 0;
+        }
+    if (!name) return bad(r, "tool_choice", "must be none, auto, required or a named function");
+    r->request->tool_choice = TOOLS_NAMED;
+    r->request->tool_name = strdup(name);
+    return r->request->tool_name ? 0 : no_memory(r);
+}
+
+static int add_args(struct chat_request *r, const char *key, const char *value) {
+    cJSON **args = &r->request->template_args;
+    if (!*args) *args = cJSON_CreateObject();
+    return *args && cJSON_AddStringToObject(*args, key, value) ? 0 : no_memory(r);
+}
+
+static int read_thinking(struct chat_request *r) {
+    const cJSON *effort = member(r, "reasoning_effort"), *on = member(r, "enable_thinking");
+    bool thinks = engine_syntax(r->request->served->engine).think_close;
+    cJSON *args = take(r, "chat_template_kwargs");
+    r->request->template_args = args;
+    if (args && !cJSON_IsObject(args)) return bad(r, "chat_template_kwargs", "must be an object");
+    if (effort && !cJSON_IsString(effort)) return bad(r, "reasoning_effort", "must be a string");
+    if (effort && thinks) {
+        bool none = strcmp(effort->valuestring, "none") == 0;
+        r->request->thinking = none ? THINKING_OFF : THINKING_ON;
+        if (!none) TRY(add_args(r, "reasoning_effort", effort->valuestring));
+    }
+    if (cJSON_IsBool(on)) r->request->thinking = cJSON_IsTrue(on) ? THINKING_ON : THINKING_OFF;
+    return 0;
+}
+
+// What would change the answer, and is not served: better refused than ignored.
+static int refuse_unserved(struct chat_request *r) {
+    static const char *const keys[] = {"audio", "functions", "function_call", "web_search_options"};
+    const cJSON *modality;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (member(r, keys[i])) return bad(r, keys[i], "is not served here");
+    cJSON_ArrayForEach(modality, member(r, "modalities")) {
+        if (!cJSON_IsString(modality) || strcmp(modality->valuestring, "text") != 0)
+            return bad(r, "modalities", "can be text only here");
+    }
+    return 0;
+}
+
+static int check(struct chat_request *r) {
+    struct completion_failure f;
+    if (completion_check(r->request, &f)) return 0;
+    openai_fail_completion(&r->failure, &f);
+    return E_INVAL;
 }
 
 static int read_all(struct chat_request *r, const struct service *s) {
+    if (!r->request) return no_memory(r);
     TRY(read_flags(r));
     TRY(find_model(r, s));
     TRY(refuse_unserved(r));
-    TRY(read_sampling(r, r->served->info->n_vocab));
-    TRY(read_messages(r));
-    return make_input(r, r->served->engine);
+    TRY(read_sampling(r));
+    TRY(read_tool_choice(r));
+    TRY(read_thinking(r));
+    r->request->messages = take(r, "messages");
+    r->request->tools = take(r, "tools");
+    r->request->format = take(r, "response_format");
+    return check(r);
 }
 
 struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
                                        size_t max_bytes) {
     struct json_limits limits = json_limits_message;
     struct chat_request *r = calloc(1, sizeof(*r));
+    struct err err = {0};
     if (!r) return NULL;
+    r->request = completion_request_new();
     limits.max_bytes = max_bytes;
-    r->json = json_parse(body, len, &limits, &r->err);
-    if (!r->json && r->err.code == E_NOMEM)
+    r->json = json_parse(body, len, &limits, &err);
+    if (!r->json && err.code == E_NOMEM)
         no_memory(r);
     else if (!r->json)
-        refuse(r, 400, "invalid_json", NULL);
+        openai_fail(&r->failure, 400, "invalid_json", NULL, err.text);
     else
         read_all(r, s);
     cJSON_Delete(r->json); // here: two hundred thousand values take milliseconds
     r->json = NULL;
-    r->model = NULL;
     return r;
 }
 
 void chat_request_free(struct chat_request *r) {
     if (!r) return;
-    for (size_t i = 0; i < r->n_messages; i++) free((char *)(size_t)r->messages[i].content);
-    free(r->messages);
-    placement_drop(r->served);
-    turn_sampling_release(&r->sampling);
-    free(r->ids);
+    completion_request_free(r->request);
     free(r);
 }

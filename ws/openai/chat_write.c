@@ -1,11 +1,18 @@
 // Encoding chat completions. See chat_write.h.
 #include "ws/openai/chat_write.h"
+#include "base/array.h"
 #include "base/json.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-// Their words for why an answer ended.
-static const char *finish_reason(const struct turn_view *t) {
-    return t->finish_reason && strcmp(t->finish_reason, "length") == 0 ? "length" : "stop";
+#define ANSWER_MAX_BYTES ((size_t)64 << 20)
+#define LOGPROB_LEAST (-9999.0f) // of a token that cannot be: JSON has no infinity
+
+static const char *finish_reason(enum completion_finish f) {
+    if (f == COMPLETION_LENGTH || f == COMPLETION_DEADLINE) return "length";
+    return f == COMPLETION_TOOL_CALLS ? "tool_calls" : "stop";
 }
 
 static void open_object(struct json_writer *w, const struct chat_head *h, const char *object) {
@@ -17,120 +24,247 @@ static void open_object(struct json_writer *w, const struct chat_head *h, const 
     json_put_string(w, "system_fingerprint", h->fingerprint);
 }
 
-static void put_usage(struct json_writer *w, const struct turn_numbers *n) {
+static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     json_open(w, "usage", '{');
-    json_put_int(w, "prompt_tokens", n->input_tokens);
-    json_put_int(w, "completion_tokens", n->output_tokens);
-    json_put_int(w, "total_tokens", n->input_tokens + n->output_tokens);
+    json_put_int(w, "prompt_tokens", u->prompt_tokens);
+    json_put_int(w, "completion_tokens", u->completion_tokens);
+    json_put_int(w, "total_tokens", u->prompt_tokens + u->completion_tokens);
     json_open(w, "prompt_tokens_details", '{');
-    json_put_int(w, "cached_tokens", n->kept_tokens);
+    json_put_int(w, "cached_tokens", u->cached_tokens);
+    json_close(w, '}');
+    json_open(w, "completion_tokens_details", '{');
+    json_put_int(w, "reasoning_tokens", u->reasoning_tokens);
     json_close(w, '}');
     json_close(w, '}');
 }
 
-static void open_choice(struct json_writer *w) {
-    json_open(w, "choices", '[');
+// --- log-probabilities ---
+
+static void put_token(struct json_writer *w, const char *bytes, size_t len, float logprob) {
     json_open(w, NULL, '{');
-    json_put_int(w, "index", 0);
-}
-
-static void close_choice(struct json_writer *w, const char *reason) {
-    json_put_null(w, "logprobs");
-    json_put_string(w, "finish_reason", reason);
-    json_close(w, '}');
+    json_put_text(w, "token", bytes ? bytes : "", bytes ? len : 0);
+    json_put_float(w, "logprob", isfinite(logprob) ? logprob : LOGPROB_LEAST);
+    json_open(w, "bytes", '[');
+    for (size_t i = 0; bytes && i < len; i++) json_put_int(w, NULL, (unsigned char)bytes[i]);
     json_close(w, ']');
 }
 
-void chat_write_whole(struct buf *out, const struct chat_head *h, const char *text, size_t len,
-                      const struct turn_view *t) {
+static void put_tokens(struct json_writer *w, const struct completion_event *ev) {
+    for (size_t i = 0; i < ev->n_tokens; i++) {
+        const struct completion_token *t = &ev->tokens[i];
+        put_token(w, t->bytes, t->len, t->logprob);
+        json_open(w, "top_logprobs", '[');
+        for (int32_t k = 0; k < t->n_alternatives; k++) {
+            const struct completion_token *a = &t->alternatives[k];
+            if (a->id < 0) continue;
+            put_token(w, a->bytes, a->len, a->logprob);
+            json_close(w, '}');
+        }
+        json_close(w, ']');
+        json_close(w, '}');
+    }
+}
+
+// --- whole ---
+
+void chat_answer_init(struct chat_answer *a, bool wants_logprobs) {
+    *a = (struct chat_answer){.wants_logprobs = wants_logprobs};
+    buf_init(&a->text, ANSWER_MAX_BYTES);
+    buf_init(&a->thinking, ANSWER_MAX_BYTES);
+    buf_init(&a->logprobs, ANSWER_MAX_BYTES);
+}
+
+void chat_answer_release(struct chat_answer *a) {
+    buf_release(&a->text);
+    buf_release(&a->thinking);
+    buf_release(&a->logprobs);
+    for (size_t i = 0; i < a->n_calls; i++) {
+        free(a->calls[i].name);
+        buf_release(&a->calls[i].arguments);
+    }
+    free(a->calls);
+}
+
+static int begin_call(struct chat_answer *a, const struct completion_event *ev) {
+    TRY(ARRAY_RESIZE(a->calls, a->n_calls + 1));
+    struct chat_call *call = &a->calls[a->n_calls++];
+    *call = (struct chat_call){.name = strdup(ev->tool_name)};
+    snprintf(call->id, sizeof call->id, "%s", ev->tool_id);
+    buf_init(&call->arguments, ANSWER_MAX_BYTES);
+    return call->name ? 0 : E_NOMEM;
+}
+
+int chat_answer_take(struct chat_answer *a, const struct completion_event *ev) {
+    struct json_writer w;
+    if (ev->n_tokens) {
+        json_writer_init(&w, &a->logprobs);
+        w.comma = a->logprobs.len > 0;
+        put_tokens(&w, ev);
+    }
+    switch (ev->kind) {
+    case COMPLETION_TEXT:
+        return buf_add(&a->text, ev->text, ev->text_len);
+    case COMPLETION_THINKING:
+        return buf_add(&a->thinking, ev->text, ev->text_len);
+    case COMPLETION_TOOL_BEGIN:
+        return begin_call(a, ev);
+    case COMPLETION_TOOL_ARGUMENTS:
+        return buf_add(&a->calls[a->n_calls - 1].arguments, ev->text, ev->text_len);
+    case COMPLETION_ANSWER:
+        a->finish = ev->finish;
+        return a->logprobs.error;
+    default:
+        return 0;
+    }
+}
+
+static void put_call(struct json_writer *w, const struct chat_call *call) {
+    json_open(w, NULL, '{');
+    json_put_string(w, "id", call->id);
+    json_put_string(w, "type", "function");
+    json_open(w, "function", '{');
+    json_put_string(w, "name", call->name);
+    json_put_text(w, "arguments", buf_z(&call->arguments), call->arguments.len);
+    json_close(w, '}');
+    json_close(w, '}');
+}
+
+static void put_message(struct json_writer *w, const struct chat_answer *a) {
+    json_open(w, "message", '{');
+    json_put_string(w, "role", "assistant");
+    if (a->n_calls && a->text.len == 0)
+        json_put_null(w, "content");
+    else
+        json_put_text(w, "content", buf_z(&a->text), a->text.len);
+    json_put_null(w, "refusal");
+    if (a->thinking.len)
+        json_put_text(w, "reasoning_content", buf_z(&a->thinking), a->thinking.len);
+    if (a->n_calls) {
+        json_open(w, "tool_calls", '[');
+        for (size_t i = 0; i < a->n_calls; i++) put_call(w, &a->calls[i]);
+        json_close(w, ']');
+    }
+    json_close(w, '}');
+}
+
+static void put_logprobs(struct json_writer *w, const char *elements, size_t len) {
+    json_open(w, "logprobs", '{');
+    json_open(w, "content", '[');
+    if (len) json_put_raw(w, NULL, elements, len);
+    json_close(w, ']');
+    json_put_null(w, "refusal");
+    json_close(w, '}');
+}
+
+void chat_write_whole(struct buf *out, const struct chat_head *h, const struct chat_answer *answers,
+                      size_t n, const struct completion_usage *u) {
     struct json_writer w;
     json_writer_init(&w, out);
     open_object(&w, h, "chat.completion");
-    open_choice(&w);
-    json_open(&w, "message", '{');
-    json_put_string(&w, "role", "assistant");
-    json_put_text(&w, "content", text, len);
-    json_put_null(&w, "refusal");
-    json_close(&w, '}');
-    close_choice(&w, finish_reason(t));
-    put_usage(&w, &t->numbers);
+    json_open(&w, "choices", '[');
+    for (size_t i = 0; i < n; i++) {
+        const struct chat_answer *a = &answers[i];
+        json_open(&w, NULL, '{');
+        json_put_int(&w, "index", (int64_t)i);
+        put_message(&w, a);
+        if (a->wants_logprobs)
+            put_logprobs(&w, buf_z(&a->logprobs), a->logprobs.len);
+        else
+            json_put_null(&w, "logprobs");
+        json_put_string(&w, "finish_reason", finish_reason(a->finish));
+        json_close(&w, '}');
+    }
+    json_close(&w, ']');
+    put_usage(&w, u);
     json_close(&w, '}');
 }
 
 // --- streamed ---
 
-static void begin_event(struct buf *out, struct json_writer *w) {
+static void begin_chunk(struct buf *out, struct json_writer *w, const struct chat_head *h) {
     buf_addz(out, "data: ");
     json_writer_init(w, out);
+    open_object(w, h, "chat.completion.chunk");
+    json_open(w, "choices", '[');
 }
 
-static void write_chunk(struct buf *out, const struct chat_head *h, const char *role,
-                        const char *text, size_t len, const char *reason) {
-    struct json_writer w;
-    begin_event(out, &w);
-    open_object(&w, h, "chat.completion.chunk");
-    open_choice(&w);
-    json_open(&w, "delta", '{');
-    if (role) json_put_string(&w, "role", role);
-    if (text) json_put_text(&w, "content", text, len);
-    json_close(&w, '}');
-    close_choice(&w, reason);
-    if (h->include_usage) json_put_null(&w, "usage");
-    json_close(&w, '}');
+static void open_delta(struct json_writer *w, int32_t answer) {
+    json_open(w, NULL, '{');
+    json_put_int(w, "index", answer);
+    json_open(w, "delta", '{');
+}
+
+static void end_chunk(struct buf *out, struct json_writer *w, const struct chat_head *h) {
+    json_close(w, ']');
+    if (h->include_usage) json_put_null(w, "usage");
+    json_close(w, '}');
     buf_addz(out, "\n\n");
 }
 
-void chat_write_role(struct buf *out, const struct chat_head *h) {
-    write_chunk(out, h, "assistant", "", 0, NULL);
-}
-
-void chat_write_delta(struct buf *out, const struct chat_head *h, const char *text, size_t len) {
-    write_chunk(out, h, NULL, text, len, NULL);
-}
-
-void chat_write_end(struct buf *out, const struct chat_head *h, const struct turn_view *t) {
+void chat_write_role(struct buf *out, const struct chat_head *h, int32_t answer) {
     struct json_writer w;
-    write_chunk(out, h, NULL, NULL, 0, finish_reason(t));
+    begin_chunk(out, &w, h);
+    open_delta(&w, answer);
+    json_put_string(&w, "role", "assistant");
+    json_put_string(&w, "content", "");
+    json_close(&w, '}');
+    json_put_null(&w, "logprobs");
+    json_put_null(&w, "finish_reason");
+    json_close(&w, '}');
+    end_chunk(out, &w, h);
+}
+
+static void put_call_part(struct json_writer *w, const struct completion_event *ev) {
+    bool begins = ev->kind == COMPLETION_TOOL_BEGIN;
+    json_open(w, "tool_calls", '[');
+    json_open(w, NULL, '{');
+    json_put_int(w, "index", ev->tool);
+    if (begins) json_put_string(w, "id", ev->tool_id);
+    if (begins) json_put_string(w, "type", "function");
+    json_open(w, "function", '{');
+    if (begins) json_put_string(w, "name", ev->tool_name);
+    json_put_text(w, "arguments", begins ? "" : ev->text, begins ? 0 : ev->text_len);
+    json_close(w, '}');
+    json_close(w, '}');
+    json_close(w, ']');
+}
+
+void chat_write_event(struct buf *out, const struct chat_head *h,
+                      const struct completion_event *ev) {
+    struct json_writer w;
+    struct buf tokens;
+    struct json_writer elements;
+    if (ev->kind == COMPLETION_TOOL_END && ev->n_tokens == 0) return;
+    begin_chunk(out, &w, h);
+    open_delta(&w, ev->answer);
+    if (ev->kind == COMPLETION_TEXT) json_put_text(&w, "content", ev->text, ev->text_len);
+    if (ev->kind == COMPLETION_THINKING)
+        json_put_text(&w, "reasoning_content", ev->text, ev->text_len);
+    if (ev->kind == COMPLETION_TOOL_BEGIN || ev->kind == COMPLETION_TOOL_ARGUMENTS)
+        put_call_part(&w, ev);
+    json_close(&w, '}');
+    buf_init(&tokens, ANSWER_MAX_BYTES);
+    json_writer_init(&elements, &tokens);
+    put_tokens(&elements, ev);
+    if (tokens.len)
+        put_logprobs(&w, buf_z(&tokens), tokens.len);
+    else
+        json_put_null(&w, "logprobs");
+    buf_release(&tokens);
+    json_put_string(&w, "finish_reason",
+                    ev->kind == COMPLETION_ANSWER ? finish_reason(ev->finish) : NULL);
+    json_close(&w, '}');
+    end_chunk(out, &w, h);
+}
+
+void chat_write_end(struct buf *out, const struct chat_head *h, const struct completion_usage *u) {
+    struct json_writer w;
     if (h->include_usage) {
-        begin_event(out, &w);
-        open_object(&w, h, "chat.completion.chunk");
-        json_open(&w, "choices", '[');
+        begin_chunk(out, &w, h);
         json_close(&w, ']');
-        put_usage(&w, &t->numbers);
+        put_usage(&w, u);
         json_close(&w, '}');
         buf_addz(out, "\n\n");
     }
     buf_addz(out, "data: [DONE]\n\n");
-}
-
-// --- errors ---
-
-static const char *error_type(int status) {
-    if (status == 429) return "rate_limit_error";
-    return status >= 500 ? "server_error" : "invalid_request_error";
-}
-
-// Ours where they have another one.
-static const char *error_code(int status, const char *code) {
-    return status == 401 ? "invalid_api_key" : code;
-}
-
-void chat_write_error(struct buf *out, int status, const char *code, const char *message,
-                      const char *param) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "error", '{');
-    json_put_string(&w, "message", message);
-    json_put_string(&w, "type", error_type(status));
-    json_put_string(&w, "param", param);
-    json_put_string(&w, "code", error_code(status, code));
-    json_close(&w, '}');
-    json_close(&w, '}');
-}
-
-void chat_write_stream_error(struct buf *out, int status, const char *code, const char *message) {
-    buf_addz(out, "data: ");
-    chat_write_error(out, status, code, message, NULL);
-    buf_addz(out, "\n\n");
 }

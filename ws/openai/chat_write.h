@@ -1,7 +1,7 @@
-// What chat completions answer: whole ones, the chunks of streamed ones, and errors. Text only.
+// What chat completions answer: whole ones and the chunks of streamed ones. Text only.
 #pragma once
 #include "base/buf.h"
-#include "sessions/sessions.h"
+#include "ws/completion/completion.h"
 
 struct chat_head { // what every part of one completion repeats
     const char *id, *model, *fingerprint;
@@ -9,13 +9,28 @@ struct chat_head { // what every part of one completion repeats
     bool include_usage;
 };
 
-void chat_write_whole(struct buf *out, const struct chat_head *h, const char *text, size_t len,
-                      const struct turn_view *t);
+struct chat_call {
+    char id[48];
+    char *name;
+    struct buf arguments;
+};
+struct chat_answer {                     // collected, where it is not streamed
+    struct buf text, thinking, logprobs; // logprobs: elements of a JSON array
+    struct chat_call *calls;             // (n_calls)
+    size_t n_calls;
+    enum completion_finish finish;
+    bool wants_logprobs;
+};
+void chat_answer_init(struct chat_answer *a, bool wants_logprobs);
+void chat_answer_release(struct chat_answer *a);
+int chat_answer_take(struct chat_answer *a, const struct completion_event *ev); // E_NOMEM
+
+void chat_write_whole(struct buf *out, const struct chat_head *h, const struct chat_answer *answers,
+                      size_t n, const struct completion_usage *u);
 // Server-sent events, each with its empty line.
-void chat_write_role(struct buf *out, const struct chat_head *h); // the first chunk
-void chat_write_delta(struct buf *out, const struct chat_head *h, const char *text, size_t len);
-// The last ones: the reason, the usage where it was asked for, and [DONE].
-void chat_write_end(struct buf *out, const struct chat_head *h, const struct turn_view *t);
-void chat_write_stream_error(struct buf *out, int status, const char *code, const char *message);
-void chat_write_error(struct buf *out, int status, const char *code, const char *message,
-                      const char *param /* NULL: null */);
+void chat_write_role(struct buf *out, const struct chat_head *h, int32_t answer);
+// A part of an answer, or its end.
+void chat_write_event(struct buf *out, const struct chat_head *h,
+                      const struct completion_event *ev);
+// The usage where it was asked for, and [DONE].
+void chat_write_end(struct buf *out, const struct chat_head *h, const struct completion_usage *u);

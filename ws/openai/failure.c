@@ -37,7 +37,34 @@ static const struct {
     {"limit_reached", 429, "insufficient_quota"},
     {"shutting_down", 503, "shutting_down"},
     {"store_failed", 503, "store_failed"},
+    {"error", 500, "server_error"},
+    {"interrupted", 503, "shutting_down"},
 };
+
+const char *openai_code(int status, const char *code) {
+    if (status == 401) return "invalid_api_key";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].code, code) == 0 && known[i].status == status) return known[i].theirs;
+    return code;
+}
+
+// Their names of a neutral request's members.
+static const char *param_of(const char *name) {
+    static const char *const params[][2] = {
+        {"messages", "messages"},         {"tools", "tools"},
+        {"tool_choice", "tool_choice"},   {"format", "response_format"},
+        {"thinking", "reasoning_effort"}, {"n", "n"}};
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+        if (strcmp(params[i][0], name) == 0) return params[i][1];
+    return NULL;
+}
+
+void openai_fail_completion(struct openai_failure *f, const struct completion_failure *from) {
+    const char *param = param_of(from->param);
+    if (strcmp(from->code, "context_length_exceeded") == 0) param = "messages";
+    if (!f->status) f->retry_after_ms = from->retry_after_ms;
+    openai_fail(f, from->status, openai_code(from->status, from->code), param, from->message);
+}
 
 void openai_fail_session(struct openai_failure *f, const struct session_answer *a) {
     int status = 500;

@@ -2,7 +2,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
-#include "sessions/sessions.h"
+#include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
 struct openai_failure { // plain data
@@ -21,6 +21,8 @@ int openai_bad(struct openai_failure *f, const char *param, const char *what);
 int openai_no_memory(struct openai_failure *f); // 503
 // The session service's answer in their words.
 void openai_fail_session(struct openai_failure *f, const struct session_answer *a);
+void openai_fail_completion(struct openai_failure *f, const struct completion_failure *from);
+const char *openai_code(int status, const char *code); // their name of a code
 // {"error":{"message","type","param","code"}}
 void openai_write_failure(struct buf *out, const struct openai_failure *f);
 void openai_reply_failure(struct http *h, const struct openai_failure *f);

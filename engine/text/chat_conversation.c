@@ -1,0 +1,227 @@
+// Whole conversations, with tools, calls, results and thinking, through the model's own template. All
+// strings of the client carry their message's origin, those of its tools ORIGIN_EARLIER. See
+// chat_template.h.
+#include "base/json.h"
+#include "base/utf8.h"
+#include "engine/text/chat_internal.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VALUE_BYTES 64 // what a value of JSON takes besides its text, at least
+
+struct chat_rendering {
+    const struct chat_template *chat;
+    struct jinja_run run;
+    struct jinja_string text; // lives as long as the run
+};
+
+// --- JSON as values of the template
+
+static int put_text(struct jinja_run *r, const char *s, uint8_t origin, struct jinja_value *out) {
+    size_t len = strlen(s);
+    uint8_t *marks = jinja_arena_get(&r->arena, len + 1);
+    if (!marks) return r->arena.error;
+    memset(marks, origin, len);
+    *out = jinja_str((struct jinja_string){.s = s, .len = len, .origin = marks});
+    return 0;
+}
+
+static int put_json(struct jinja_run *r, const cJSON *v, uint8_t origin, struct jinja_value *out);
+
+static int put_list(struct jinja_run *r, const cJSON *v, uint8_t origin, struct jinja_value *out) {
+    const cJSON *item;
+    struct jinja_value to;
+    TRY(jinja_list_new(r, JINJA_LIST, out));
+    cJSON_ArrayForEach(item, v) {
+        TRY(put_json(r, item, origin, &to));
+        TRY(jinja_list_push(r, out->list, to));
+    }
+    return 0;
+}
+
+static int put_dict(struct jinja_run *r, const cJSON *v, uint8_t origin, struct jinja_value *out) {
+    const cJSON *item;
+    struct jinja_value key, to;
+    TRY(jinja_dict_new(r, out));
+    cJSON_ArrayForEach(item, v) {
+        TRY(put_text(r, item->string, origin, &key));
+        TRY(put_json(r, item, origin, &to));
+        TRY(jinja_dict_set(r, out->dict, key, to));
+    }
+    return 0;
+}
+
+static int put_json(struct jinja_run *r, const cJSON *v, uint8_t origin, struct jinja_value *out) {
+    double d = v->valuedouble;
+    *out = jinja_none();
+    if (cJSON_IsBool(v)) *out = jinja_bool(cJSON_IsTrue(v));
+    if (cJSON_IsNumber(v))
+        *out = d == floor(d) && fabs(d) < 9e15 ? jinja_int((int64_t)d) : jinja_float(d);
+    if (cJSON_IsString(v)) return put_text(r, v->valuestring, origin, out);
+    if (cJSON_IsArray(v)) return put_list(r, v, origin, out);
+    if (cJSON_IsObject(v)) return put_dict(r, v, origin, out);
+    return 0;
+}
+
+static size_t size_of(const cJSON *v) {
+    const cJSON *item;
+    size_t n = VALUE_BYTES;
+    if (!v) return 0;
+    if (v->string) n += strlen(v->string);
+    if (cJSON_IsString(v)) n += strlen(v->valuestring);
+    if (cJSON_IsArray(v) || cJSON_IsObject(v)) cJSON_ArrayForEach(item, v) n += size_of(item);
+    return n;
+}
+
+// --- messages
+
+static const cJSON *member(const cJSON *object, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static const char *text_of(const cJSON *message, const char *key) {
+    const char *s = cJSON_GetStringValue(member(message, key));
+    return s ? s : "";
+}
+
+static bool is_role(const cJSON *message, const char *role) {
+    return strcmp(text_of(message, "role"), role) == 0;
+}
+
+// Its words go on, instead of a new answer after them.
+static bool goes_on(const cJSON *message) {
+    return is_role(message, "assistant") && text_of(message, "content")[0] &&
+           cJSON_GetArraySize(member(message, "tool_calls")) == 0;
+}
+
+// A template joins contents with other text, so there is one, if an empty one. The role is the
+// template's own word: it is one of a few.
+static int put_message(struct jinja_run *r, const cJSON *message, size_t i,
+                       struct jinja_value *out) {
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    static const char *const further[] = {"reasoning_content", "tool_calls", "tool_call_id",
+                                          "name"};
+    struct jinja_value to;
+    uint8_t origin = origin_of_message(i);
+    size_t role = 0;
+    while (role < 4 && !is_role(message, roles[role])) role++;
+    if (role == 4)
+        return err_set(r->err, E_INVAL,
+                       "message %zu: role '%.40s' is not system, user, assistant or tool", i,
+                       text_of(message, "role"));
+    TRY(jinja_dict_new(r, out));
+    TRY(jinja_dict_setz(r, out->dict, "role", jinja_z(roles[role])));
+    TRY(put_text(r, text_of(message, "content"), origin, &to));
+    TRY(jinja_dict_setz(r, out->dict, "content", to));
+    for (size_t k = 0; k < sizeof further / sizeof *further; k++) {
+        const cJSON *v = member(message, further[k]);
+        if (!v || cJSON_IsNull(v)) continue;
+        TRY(put_json(r, v, origin, &to));
+        TRY(jinja_dict_setz(r, out->dict, further[k], to));
+    }
+    return 0;
+}
+
+static int set_all(const struct chat_template *c, struct jinja_run *r,
+                   const struct chat_conversation *conversation, bool prompt) {
+    struct jinja_value list, tools = jinja_none(), to;
+    const cJSON *item;
+    size_t i = 0;
+    cJSON_ArrayForEach(item, conversation->args) {
+        TRY(put_json(r, item, ORIGIN_EARLIER, &to));
+        TRY(jinja_set(r, item->string, to));
+    }
+    TRY(jinja_list_new(r, JINJA_LIST, &list));
+    cJSON_ArrayForEach(item, conversation->messages) {
+        TRY(put_message(r, item, i++, &to));
+        TRY(jinja_list_push(r, list.list, to));
+    }
+    if (cJSON_GetArraySize(conversation->tools) > 0)
+        TRY(put_json(r, conversation->tools, ORIGIN_EARLIER, &tools));
+    return chat_set_names(c, r, list, tools, prompt);
+}
+
+static bool is_blank(const char *s) {
+    return s[strspn(s, " \t\r\n\v\f")] == '\0';
+}
+
+// What a client says must reach the model; an answer may lose its thinking.
+static int check_written(const struct chat_rendering *r, const cJSON *messages, struct err *err) {
+    bool seen[N_ORIGINS] = {0};
+    const cJSON *message;
+    size_t i = 0;
+    for (size_t k = 0; k < r->text.len && r->text.origin; k++) seen[r->text.origin[k]] = true;
+    cJSON_ArrayForEach(message, messages) {
+        bool missing = !seen[origin_of_message(i)] && !is_role(message, "assistant");
+        if (missing && !is_blank(text_of(message, "content")))
+            return err_set(err, E_INVAL, "the chat template leaves out message %zu (%s)", i,
+                           text_of(message, "role"));
+        i++;
+    }
+    return 0;
+}
+
+// The text ends behind the last message's words.
+static void cut_behind(struct jinja_string *text, size_t n_messages) {
+    uint8_t origin = origin_of_message(n_messages - 1);
+    size_t end = text->len;
+    while (end > 0 && jinja_string_origin(*text, end - 1) != origin) end--;
+    if (end > 0) text->len = end;
+}
+
+int chat_rendering_new(const struct chat_template *c, const struct chat_conversation *conversation,
+                       struct chat_rendering **out, struct err *err) {
+    const cJSON *messages = conversation->messages;
+    int n = cJSON_GetArraySize(messages);
+    *out = NULL;
+    if (n == 0) return err_set(err, E_INVAL, "a conversation without messages");
+    size_t size = size_of(messages) + size_of(conversation->tools) + size_of(conversation->args);
+    if (size > TEXT_MAX_BYTES)
+        return err_set(err, E_LIMIT, "a conversation of more than %u bytes", TEXT_MAX_BYTES);
+    struct chat_rendering *r = calloc(1, sizeof *r);
+    if (!r) return err_set(err, E_NOMEM, "no memory for %d messages", n);
+    bool on = goes_on(cJSON_GetArrayItem(messages, n - 1));
+    r->chat = c;
+    int rc = chat_begin(c, size, &r->run, err);
+    if (rc == 0) rc = set_all(c, &r->run, conversation, !on);
+    if (rc == 0) rc = jinja_render(&r->run, c->jinja, &r->text);
+    if (rc == 0) rc = check_written(r, messages, err);
+    if (rc < 0) {
+        if (err->code == 0) err_set(err, rc, "no memory for %d messages", n);
+        chat_rendering_free(r);
+        return rc;
+    }
+    if (on) cut_behind(&r->text, (size_t)n);
+    r->run.err = &r->run.own_err; // the caller's is not kept
+    *out = r;
+    return 0;
+}
+
+void chat_rendering_free(struct chat_rendering *r) {
+    if (!r) return;
+    jinja_end(&r->run);
+    free(r);
+}
+
+const char *chat_rendering_text(const struct chat_rendering *r, size_t *len) {
+    *len = r->text.len;
+    return r->text.s;
+}
+
+int chat_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
+                          struct err *err) {
+    return chat_encode(r->chat, r->text, from, false, ids, err);
+}
+
+size_t chat_rendering_turn_end(const struct chat_rendering *r, size_t from) {
+    size_t len, next = from;
+    const char *end = r->chat->end_of_turn < 0
+                          ? NULL
+                          : tokenizer_bytes(r->chat->tokenizer, r->chat->end_of_turn, &len);
+    if (!end) return SIZE_MAX;
+    while (next < r->text.len && jinja_string_origin(r->text, next) == 0) next++;
+    struct jinja_string between = jinja_string_sub(r->text, from, next);
+    size_t at = jinja_string_find(between, (struct jinja_string){.s = end, .len = len}, 0);
+    return at == SIZE_MAX ? SIZE_MAX : from + at + len;
+}

@@ -1,0 +1,405 @@
+// See answer_parser.h. A marker that is not complete yet, and white space that may stand before one,
+// are held back. A call's object is read up to its arguments at once, and again when more has come:
+// that part is short. From there on its bytes are passed on as they come.
+#include "sessions/answer_parser.h"
+#include "sessions/call_syntax.h"
+#include <string.h>
+
+#define HELD_MAX 16384 // of a call before its arguments; then it is no call
+#define ANSWER_BYTES ((size_t)64 << 20)
+#define STEP_ON 2
+
+void answer_parser_init(struct answer_parser *p, struct engine_syntax syntax, const cJSON *tools,
+                        bool thinks) {
+    bool served = syntax.tools != ENGINE_TOOLS_NONE && cJSON_GetArraySize(tools) > 0;
+    *p = (struct answer_parser){
+        .syntax = syntax, .tools = served ? tools : NULL, .fresh = true, .name = ""};
+    p->state = thinks && syntax.think_close ? ANSWER_THINKS : ANSWER_BEGINS;
+    buf_init(&p->in, ANSWER_BYTES);
+    buf_init(&p->out, ANSWER_BYTES);
+}
+
+void answer_parser_release(struct answer_parser *p) {
+    buf_release(&p->in);
+    buf_release(&p->out);
+}
+
+void answer_parser_feed(struct answer_parser *p, const char *text, size_t len) {
+    if (p->from > 0) buf_remove_front(&p->in, p->from);
+    p->from = 0;
+    if (len && buf_add(&p->in, text, len) < 0) p->failed = true;
+}
+
+void answer_parser_end(struct answer_parser *p) {
+    p->ended = true;
+}
+
+bool answer_parser_thinks(const struct answer_parser *p) {
+    return p->state == ANSWER_THINKS;
+}
+
+// --- what is there ---
+
+static struct span rest_of(const struct answer_parser *p) {
+    return (struct span){buf_z(&p->in) + p->from, p->in.len - p->from};
+}
+
+static int give(struct answer_parser *p, enum answer_piece_kind kind, const char *text, size_t len,
+                struct answer_piece *out) {
+    bool call = kind >= PIECE_TOOL_BEGIN;
+    *out = (struct answer_piece){kind, text, len, call ? p->n_tools - 1 : 0};
+    p->fresh = false;
+    return 1;
+}
+
+// The first n bytes of the rest as a piece.
+static int pass(struct answer_parser *p, enum answer_piece_kind kind, size_t n,
+                struct answer_piece *out) {
+    const char *text = buf_z(&p->in) + p->from;
+    p->from += n;
+    return give(p, kind, text, n, out);
+}
+
+static void skip_space(struct answer_parser *p) {
+    p->from += span_space(rest_of(p));
+}
+
+static void enter(struct answer_parser *p, enum answer_state state) {
+    p->state = state;
+    p->fresh = true;
+}
+
+// --- thinking ---
+
+// 1: the answer may still begin with the marker, which has not come as a whole.
+static int begin(struct answer_parser *p) {
+    struct span rest = rest_of(p);
+    size_t white = span_space(rest);
+    struct span said = span_from(rest, white);
+    const char *open = p->syntax.think_open;
+    if (!open) {
+        enter(p, ANSWER_SPEAKS);
+    } else if (span_starts(said, open)) {
+        p->from += white + strlen(open);
+        enter(p, ANSWER_THINKS);
+    } else if (p->ended || !span_begins(said, open)) {
+        enter(p, ANSWER_SPEAKS);
+    } else {
+        return 1;
+    }
+    return 0;
+}
+
+// White space at both ends of the thinking is the template's.
+static int think(struct answer_parser *p, struct answer_piece *out) {
+    const char *close = p->syntax.think_close;
+    if (p->fresh) skip_space(p);
+    struct span rest = rest_of(p);
+    size_t at = span_find(rest, close);
+    size_t n = at != SIZE_MAX ? at : p->ended ? rest.len : rest.len - span_held(rest, close);
+    if (at != SIZE_MAX || !p->ended) n = span_trimmed(rest, n);
+    if (n > 0) return pass(p, PIECE_THINKING, n, out);
+    if (at == SIZE_MAX) return 0;
+    p->from += at + strlen(close);
+    p->behind = true;
+    enter(p, ANSWER_SPEAKS);
+    return STEP_ON;
+}
+
+// --- text ---
+
+static const char *const *markers_of(const struct answer_parser *p) {
+    static const char *const hermes[] = {"<tool_call>", NULL};
+    static const char *const xml[] = {"<tool_call>", "<function=", NULL};
+    static const char *const llama[] = {"<|python_tag|>", NULL};
+    static const char *const mistral[] = {"[TOOL_CALLS]", NULL};
+    static const char *const none[] = {NULL};
+    switch (p->tools ? p->syntax.tools : ENGINE_TOOLS_NONE) {
+    case ENGINE_TOOLS_HERMES:
+        return hermes;
+    case ENGINE_TOOLS_XML:
+        return xml;
+    case ENGINE_TOOLS_LLAMA:
+        return llama;
+    case ENGINE_TOOLS_MISTRAL:
+        return mistral;
+    default:
+        return none;
+    }
+}
+
+// The first marker's place and length; SIZE_MAX: none. *held: bytes at the end that may begin one.
+static size_t find_marker(const struct answer_parser *p, struct span rest, size_t *len,
+                          size_t *held) {
+    size_t first = SIZE_MAX;
+    *len = *held = 0;
+    for (const char *const *m = markers_of(p); *m; m++) {
+        size_t at = span_find(rest, *m), may = span_held(rest, *m);
+        if (may > *held) *held = may;
+        if (at >= first) continue;
+        first = at;
+        *len = (*m)[1] == 'f' ? 0 : strlen(*m); // <function= is read again
+    }
+    return first;
+}
+
+static bool guesses(const struct answer_parser *p) {
+    return p->tools &&
+           (p->syntax.tools == ENGINE_TOOLS_JSON || p->syntax.tools == ENGINE_TOOLS_LLAMA);
+}
+
+static int speak(struct answer_parser *p, struct answer_piece *out) {
+    struct span rest = rest_of(p);
+    size_t len, held;
+    if (p->behind && p->fresh) {
+        skip_space(p);
+        rest = rest_of(p);
+    }
+    if (!p->tools) return rest.len ? pass(p, PIECE_TEXT, rest.len, out) : 0;
+    if (p->fresh && guesses(p)) {
+        size_t white = span_space(rest);
+        if (white == rest.len && !p->ended) return 0;
+        if (white < rest.len && rest.s[white] == '{') {
+            p->guessed = true;
+            p->state = ANSWER_CALLS;
+            return STEP_ON;
+        }
+    }
+    size_t at = find_marker(p, rest, &len, &held);
+    size_t n = at != SIZE_MAX ? at : p->ended ? rest.len : rest.len - held;
+    if (at != SIZE_MAX || !p->ended) n = span_trimmed(rest, n);
+    if (n > 0) return pass(p, PIECE_TEXT, n, out);
+    if (at == SIZE_MAX) return 0;
+    p->from += at;
+    p->guessed = p->listed = false;
+    p->state = ANSWER_CALLS;
+    return STEP_ON;
+}
+
+// --- calls ---
+
+// It is no call: what looked like one is text, from its marker on.
+static int no_call(struct answer_parser *p, struct answer_piece *out) {
+    struct span rest = rest_of(p);
+    size_t n = rest.len;
+    for (const char *const *m = markers_of(p); *m; m++) { // the next one may be a call
+        size_t at = span_find(span_from(rest, 1), *m);
+        if (at < n) n = at + 1;
+    }
+    enter(p, ANSWER_SPEAKS);
+    p->fresh = false;
+    return rest.len ? pass(p, PIECE_TEXT, n, out) : 0;
+}
+
+static bool is_tool(const struct answer_parser *p, const char *name) {
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, p->tools) {
+        const cJSON *function = cJSON_GetObjectItemCaseSensitive(tool, "function");
+        const char *known =
+            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function, "name"));
+        if (known && strcmp(known, name) == 0) return true;
+    }
+    return false;
+}
+
+static int begin_call(struct answer_parser *p, struct answer_piece *out) {
+    p->n_tools++;
+    return give(p, PIECE_TOOL_BEGIN, p->name, strlen(p->name), out);
+}
+
+// NAME[ARGS]{..}, NAME[CALL_ID]..[ARGS]{..}, NAME{..}: Mistral's newer form.
+static int named_call(struct answer_parser *p, size_t from, struct answer_piece *out) {
+    struct span rest = span_from(rest_of(p), from);
+    size_t brace = span_find(rest, "{"), n = 0;
+    if (brace == SIZE_MAX && rest.len < HELD_MAX && !p->ended) return 0;
+    while (n < rest.len && n < sizeof p->name - 1 && span_is_name(rest.s[n])) n++;
+    if (brace == SIZE_MAX || n == 0) return no_call(p, out);
+    memcpy(p->name, rest.s, n);
+    p->name[n] = '\0';
+    p->from += from + brace;
+    p->depth = 0;
+    p->in_string = p->escaped = false;
+    p->state = ANSWER_ARGUMENTS;
+    p->listed = false;
+    return begin_call(p, out);
+}
+
+// {"name":..,"arguments":..}
+static int object_call(struct answer_parser *p, size_t from, struct answer_piece *out) {
+    struct call_head head;
+    struct span rest = span_from(rest_of(p), from);
+    enum call_found found = call_head_read(rest, p->guessed, &head, &p->out);
+    bool wrong =
+        found == CALL_NONE || (found == CALL_INCOMPLETE && (p->ended || rest.len > HELD_MAX));
+    if (!wrong && found != CALL_INCOMPLETE && p->guessed) wrong = !is_tool(p, head.name);
+    if (wrong) return no_call(p, out);
+    if (found == CALL_INCOMPLETE) return 0;
+    memcpy(p->name, head.name, sizeof p->name);
+    p->from += from + head.end;
+    p->depth = 0;
+    p->in_string = p->escaped = false;
+    p->state = found == CALL_WHOLE ? ANSWER_WHOLE_CALL : ANSWER_ARGUMENTS;
+    return begin_call(p, out);
+}
+
+// <function=NAME>
+static int xml_call(struct answer_parser *p, size_t from, struct answer_piece *out) {
+    static const char open[] = "<function=";
+    struct span rest = span_from(rest_of(p), from);
+    size_t end = span_find(rest, ">"), at = sizeof open - 1;
+    bool more = !p->ended && rest.len < HELD_MAX;
+    if (rest.len && rest.s[0] == '{') return object_call(p, from, out);
+    if (more &&
+        (rest.len < at ? span_begins(rest, open) : span_starts(rest, open) && end == SIZE_MAX))
+        return 0;
+    if (!span_starts(rest, open) || end == SIZE_MAX || end - at >= sizeof p->name || end == at)
+        return no_call(p, out);
+    memcpy(p->name, rest.s + at, end - at);
+    p->name[end - at] = '\0';
+    p->from += from + end + 1;
+    p->n_params = 0;
+    p->state = ANSWER_PARAMETERS;
+    return begin_call(p, out);
+}
+
+// Behind the marker, which is still there: what is no call is text with it.
+static int call(struct answer_parser *p, struct answer_piece *out) {
+    struct span rest = rest_of(p);
+    size_t at = 0;
+    for (const char *const *m = markers_of(p); *m && !p->listed; m++)
+        if (span_starts(rest, *m) && (*m)[1] != 'f') at = strlen(*m);
+    at += span_space(span_from(rest, at));
+    if (at == rest.len) return p->ended ? no_call(p, out) : 0;
+    if (p->syntax.tools == ENGINE_TOOLS_XML) return xml_call(p, at, out);
+    if (p->syntax.tools != ENGINE_TOOLS_MISTRAL || rest.s[at] == '{')
+        return object_call(p, at, out);
+    if (rest.s[at] != '[') return p->listed ? no_call(p, out) : named_call(p, at, out);
+    size_t item = at + 1 + span_space(span_from(rest, at + 1));
+    if (item == rest.len && !p->ended) return 0;
+    int rc = object_call(p, item, out);
+    if (p->state != ANSWER_CALLS && p->state != ANSWER_SPEAKS) p->listed = true;
+    return rc;
+}
+
+// The value as it comes, up to its end.
+static int arguments(struct answer_parser *p, struct answer_piece *out) {
+    struct span rest = rest_of(p);
+    size_t n = 0;
+    bool done = false;
+    while (n < rest.len && !done) {
+        char c = rest.s[n++];
+        if (p->in_string) {
+            if (p->escaped)
+                p->escaped = false;
+            else if (c == '\\')
+                p->escaped = true;
+            else if (c == '"')
+                p->in_string = false;
+            continue;
+        }
+        if (c == '"') p->in_string = true;
+        if (c == '{' || c == '[') p->depth++;
+        if (c == '}' || c == ']') done = --p->depth <= 0;
+    }
+    if (done) {
+        bool named = p->syntax.tools == ENGINE_TOOLS_MISTRAL && !p->listed;
+        p->state = named ? ANSWER_CALL_ENDS : ANSWER_MEMBERS;
+    } else if (p->ended) {
+        p->state = ANSWER_CALL_ENDS;
+    }
+    if (n > 0) return pass(p, PIECE_TOOL_ARGUMENTS, n, out);
+    return done || p->ended ? STEP_ON : 0;
+}
+
+// Further members of the call's object say nothing that is passed on.
+static int members(struct answer_parser *p) {
+    size_t end = call_object_end(rest_of(p));
+    if (end == SIZE_MAX && !p->ended) return 0;
+    p->from = end == SIZE_MAX ? p->in.len : p->from + end;
+    p->state = ANSWER_CALL_ENDS;
+    return STEP_ON;
+}
+
+static int whole_arguments(struct answer_parser *p, struct answer_piece *out) {
+    p->state = ANSWER_CALL_ENDS;
+    if (p->out.len == 0) buf_addz(&p->out, "{}");
+    if (p->out.error) return E_NOMEM;
+    return give(p, PIECE_TOOL_ARGUMENTS, buf_z(&p->out), p->out.len, out);
+}
+
+// <parameter=KEY>VALUE</parameter> ... </function>
+static int parameters(struct answer_parser *p, struct answer_piece *out) {
+    struct call_parameter one;
+    enum call_found found = call_parameter_read(rest_of(p), p->tools, p->name, &one);
+    if (found == CALL_INCOMPLETE && !p->ended) return 0;
+    buf_reset(&p->out);
+    if (found == CALL_PARAMETER) {
+        buf_addz(&p->out, p->n_params++ ? ", " : "{");
+        call_parameter_write(&p->out, rest_of(p), &one);
+        p->from += one.end;
+    } else {
+        buf_addz(&p->out, p->n_params ? "}" : "{}");
+        p->from += found == CALL_WHOLE ? one.end : 0;
+        p->state = ANSWER_CALL_ENDS;
+    }
+    if (p->out.error) return E_NOMEM;
+    return give(p, PIECE_TOOL_ARGUMENTS, buf_z(&p->out), p->out.len, out);
+}
+
+// Behind a call: its closing mark, the next one, or text.
+static int between(struct answer_parser *p) {
+    static const char close[] = "</tool_call>";
+    skip_space(p);
+    struct span rest = rest_of(p);
+    if (rest.len == 0) return 0;
+    bool tagged = p->syntax.tools == ENGINE_TOOLS_HERMES || p->syntax.tools == ENGINE_TOOLS_XML;
+    if (tagged && !p->ended && rest.len < sizeof close - 1 && span_begins(rest, close)) return 0;
+    if (tagged && span_starts(rest, close)) {
+        p->from += sizeof close - 1;
+    } else if (p->listed && rest.s[0] == ',') {
+        p->from++;
+        p->state = ANSWER_CALLS;
+        return STEP_ON;
+    } else if ((p->listed && rest.s[0] == ']') || (guesses(p) && rest.s[0] == ';')) {
+        p->from++;
+    }
+    p->listed = false;
+    p->behind = true;
+    enter(p, ANSWER_SPEAKS);
+    return STEP_ON;
+}
+
+// 1: a piece; 0: more is needed; STEP_ON: the new state goes on.
+static int step(struct answer_parser *p, struct answer_piece *out) {
+    switch (p->state) {
+    case ANSWER_BEGINS:
+        return begin(p) ? 0 : STEP_ON;
+    case ANSWER_THINKS:
+        return think(p, out);
+    case ANSWER_SPEAKS:
+        return speak(p, out);
+    case ANSWER_CALLS:
+        return call(p, out);
+    case ANSWER_WHOLE_CALL:
+        return whole_arguments(p, out);
+    case ANSWER_ARGUMENTS:
+        return arguments(p, out);
+    case ANSWER_MEMBERS:
+        return members(p);
+    case ANSWER_PARAMETERS:
+        return parameters(p, out);
+    case ANSWER_CALL_ENDS:
+        p->state = ANSWER_BETWEEN;
+        return give(p, PIECE_TOOL_END, "", 0, out);
+    case ANSWER_BETWEEN:
+        return between(p);
+    }
+    return 0;
+}
+
+int answer_parser_next(struct answer_parser *p, struct answer_piece *out) {
+    int rc;
+    if (p->failed) return E_NOMEM;
+    while ((rc = step(p, out)) == STEP_ON) {}
+    return rc;
+}

@@ -1,0 +1,63 @@
+// Splits what a model says into thinking, text and tool calls, by its own syntax, while it is saying
+// it. How the text is cut into feeds changes nothing: pieces joined by kind are the same.
+//
+// White space between the parts is dropped. What looks like a call and is none is text. Any
+// thread; one parser belongs to one.
+#pragma once
+#include "base/json.h"
+#include "engine/engine.h"
+
+enum answer_piece_kind {
+    PIECE_THINKING,
+    PIECE_TEXT,
+    PIECE_TOOL_BEGIN, // name
+    PIECE_TOOL_ARGUMENTS,
+    PIECE_TOOL_END,
+};
+struct answer_piece { // borrowed until the next call
+    enum answer_piece_kind kind;
+    const char *text; // TEXT, THINKING, ARGUMENTS (JSON); of BEGIN the name, NUL-terminated
+    size_t len;
+    int32_t tool; // its place among the calls: 0, 1 ...
+};
+
+enum answer_state {
+    ANSWER_BEGINS,
+    ANSWER_THINKS,
+    ANSWER_SPEAKS,
+    ANSWER_CALLS,      // behind a marker: an object, a list or a name comes
+    ANSWER_WHOLE_CALL, // begun; the arguments are known as a whole
+    ANSWER_ARGUMENTS,  // a JSON value is passed on
+    ANSWER_MEMBERS,    // behind it: the rest of the call's object
+    ANSWER_PARAMETERS, // of the XML syntax
+    ANSWER_CALL_ENDS,  // its end is due
+    ANSWER_BETWEEN,    // calls: the next one, or the end of the list
+};
+struct answer_parser {
+    struct engine_syntax syntax;
+    const cJSON *tools; // NULL: calls are not looked for
+    enum answer_state state;
+    struct buf in;  // what has been fed; bytes before `from` are passed on
+    struct buf out; // what a piece points to, where it is not in `in`
+    size_t from;
+    bool ended, failed;      // failed: no memory
+    bool fresh;              // nothing of this part has been passed on
+    bool behind;             // another part was before: white space is dropped
+    bool guessed;            // the call has no marker
+    bool listed;             // it is one of Mistral's list
+    char name[128];          // of the call
+    int32_t n_tools;         // calls begun
+    size_t n_params;         // of XML
+    int depth;               // of the value that is passed on
+    bool in_string, escaped; // likewise
+};
+
+// thinks: the prompt has opened the thinking. tools: borrowed; NULL: none are served.
+void answer_parser_init(struct answer_parser *p, struct engine_syntax syntax, const cJSON *tools,
+                        bool thinks);
+void answer_parser_release(struct answer_parser *p);
+void answer_parser_feed(struct answer_parser *p, const char *text, size_t len);
+void answer_parser_end(struct answer_parser *p); // no more will come
+// 1: *out; 0: none yet; E_NOMEM.
+int answer_parser_next(struct answer_parser *p, struct answer_piece *out);
+bool answer_parser_thinks(const struct answer_parser *p); // the next text is thinking

@@ -1,0 +1,43 @@
+// Pieces of tool calls in text that may not be complete yet. Pure functions over bytes.
+#pragma once
+#include "base/json.h"
+
+struct span { // borrowed bytes
+    const char *s;
+    size_t len;
+};
+struct span span_from(struct span t, size_t from);
+size_t span_space(struct span t);             // white space in front
+size_t span_trimmed(struct span t, size_t n); // n without the white space before it
+bool span_starts(struct span t, const char *with);
+bool span_begins(struct span t, const char *what); // what could go on as `what`: a part of it
+size_t span_find(struct span t, const char *what); // SIZE_MAX: none
+size_t span_held(struct span t, const char *what); // bytes at the end that may begin `what`
+bool span_is_name(char c);                         // of a function's name
+
+enum call_found {
+    CALL_NONE, // it is no call
+    CALL_INCOMPLETE,
+    CALL_ARGUMENTS, // the arguments begin at `end`, with a bracket
+    CALL_WHOLE,     // the call ends at `end`
+    CALL_PARAMETER
+};
+struct call_head {
+    char name[128];
+    size_t end;
+};
+// {"name":"..", ..., "arguments" or "parameters": up to the arguments, if they follow the name and are
+// an object. CALL_WHOLE: the whole object; *args has the arguments' JSON, empty if it has none.
+// strict: an object with other members or without arguments is no call.
+enum call_found call_head_read(struct span t, bool strict, struct call_head *out, struct buf *args);
+// Behind the } that ends the object in which the text begins, behind one of its values; SIZE_MAX.
+size_t call_object_end(struct span t);
+
+struct call_parameter {
+    size_t key, key_len, value, value_len, end;
+    bool text; // its schema says string
+};
+// <parameter=KEY>VALUE</parameter>, or </function> (CALL_WHOLE: ends at `end`).
+enum call_found call_parameter_read(struct span t, const cJSON *tools, const char *name,
+                                    struct call_parameter *out);
+void call_parameter_write(struct buf *out, struct span t, const struct call_parameter *p);

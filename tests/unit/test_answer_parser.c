@@ -1,0 +1,209 @@
+// What models say, in each syntax, cut at every byte: the parts are the same however the text comes.
+#include "sessions/answer_parser.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define THINK "<think>", "</think>"
+static const struct engine_syntax plain = {ENGINE_TOOLS_NONE, NULL, NULL},
+                                  thinking = {ENGINE_TOOLS_NONE, THINK},
+                                  json = {ENGINE_TOOLS_JSON, NULL, NULL},
+                                  hermes = {ENGINE_TOOLS_HERMES, THINK},
+                                  xml = {ENGINE_TOOLS_XML, THINK},
+                                  llama = {ENGINE_TOOLS_LLAMA, NULL, NULL},
+                                  mistral = {ENGINE_TOOLS_MISTRAL, NULL, NULL};
+
+struct row {
+    const struct engine_syntax *syntax;
+    bool thinks;
+    const char *said;
+    // Parts: ~thinking, 'text, (NAME ARGUMENTS)
+    const char *parts;
+};
+static const struct row rows[] = {
+    {&plain, false, " hello <tool_call> there \n", "' hello <tool_call> there \n"},
+    {&plain, false, "", ""},
+    {&thinking, false, "<think>\n a b \n</think>\n\nyes ", "~a b'yes "},
+    {&thinking, true, "\nso\n</think>yes", "~so'yes"},
+    {&thinking, true, "cut sho", "~cut sho"},
+    {&thinking, false, "<thin ice", "'<thin ice"},
+    {&thinking, false, "\n<think></think>\n", ""},
+    {&thinking, false, "no <think>x</think>", "'no <think>x</think>"},
+    {&hermes, false,
+     "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2]}}\n</tool_call>",
+     "(add {\"a\": 1, \"b\": [2]})"},
+    {&hermes, false,
+     "<think>hm</think>\nLet me see. \n<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n"
+     "<tool_call>{\"name\":\"sub\",\"arguments\":{\"s\":\"}\\\"{\"}}</tool_call>",
+     "~hm'Let me see.(add {})(sub {\"s\":\"}\\\"{\"})"},
+    {&hermes, false, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"add\"}</tool_call> done",
+     "(add {\"a\": 1})'done"},
+    {&hermes, false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "(add {\"a\": 1)"},
+    {&hermes, false, "<tool_call>{\"name\":\"add\",\"arguments\":\"{\\\"a\\\":2}\"}</tool_call>",
+     "(add {\"a\":2})"},
+    {&hermes, false, "<tool_call>{\"name\":\"now\"}</tool_call>", "(now {})"},
+    {&hermes, false, "<tool_call>nonsense</tool_call>", "'<tool_call>nonsense</tool_call>"},
+    {&hermes, false, "<tool_call>{\"name\": \"ad", "'<tool_call>{\"name\": \"ad"},
+    {&hermes, false, "a < b <tool", "'a < b <tool"},
+    {&xml, false,
+     "I look.\n<tool_call>\n<function=find>\n<parameter=what>\n12\n</parameter>\n<parameter=n>\n3\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "'I look.(find {\"what\": \"12\", \"n\": 3})"},
+    {&xml, false, "<function=now></function>", "(now {})"},
+    {&xml, false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1}}</tool_call>",
+     "(add {\"a\":1})"},
+    {&llama, false, "{\"name\": \"add\", \"parameters\": {\"a\": \"x\"}}", "(add {\"a\": \"x\"})"},
+    {&llama, false, "<|python_tag|>{\"name\": \"add\", \"parameters\": {}}", "(add {})"},
+    {&llama, false,
+     "{\"name\": \"add\", \"parameters\": {}}; {\"name\": \"sub\", \"parameters\": {}}",
+     "(add {})(sub {})"},
+    {&llama, false, "{\"answer\": 42}", "'{\"answer\": 42}"},
+    {&llama, false, "{\"name\": \"Bob\", \"parameters\": {}}",
+     "'{\"name\": \"Bob\", \"parameters\": {}}"},
+    {&json, false, "{\"name\":\"add\",\"arguments\":{\"a\":{}}}", "(add {\"a\":{}})"},
+    {&json, false, "so {\"name\":\"add\",\"arguments\":{}}",
+     "'so {\"name\":\"add\",\"arguments\":{}}"},
+    {&mistral, false, "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1}}]",
+     "(add {\"a\": 1})"},
+    {&mistral, false,
+     "Well. [TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {}, \"id\": \"x]}\"}, "
+     "{\"name\": \"sub\", \"arguments\": {\"b\": []}}]",
+     "'Well.(add {})(sub {\"b\": []})"},
+    {&mistral, false, "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]sub{\"b\": 2}",
+     "(add {\"a\": 1})(sub {\"b\": 2})"},
+};
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"add\"}},{\"type\":\"function\",\"function\":{"
+    "\"name\":\"sub\"}},{\"type\":\"function\",\"function\":{\"name\":\"find\",\"parameters\":{"
+    "\"properties\":{\"what\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}}]";
+static cJSON *tools;
+
+static int make_tools(void **state) {
+    tools = cJSON_Parse(tools_text);
+    return tools ? 0 : -1;
+}
+static int free_tools(void **state) {
+    cJSON_Delete(tools);
+    return 0;
+}
+
+// Joins pieces of one kind.
+static void take(struct answer_parser *p, struct buf *out, int *last) {
+    static const char mark[] = {'~', '\'', '(', ' ', ')'};
+    struct answer_piece piece;
+    int rc;
+    while ((rc = answer_parser_next(p, &piece)) == 1) {
+        if (*last != (int)piece.kind || piece.kind == PIECE_TOOL_BEGIN)
+            buf_add(out, &mark[piece.kind], 1);
+        *last = (int)piece.kind;
+        buf_add(out, piece.text, piece.len);
+    }
+    assert_int_equal(rc, 0);
+}
+
+// Fed in pieces of `first`, then of `each` bytes.
+static void check(const struct row *row, size_t first, size_t each) {
+    struct answer_parser p;
+    struct buf out;
+    int last = -1;
+    size_t len = strlen(row->said);
+    buf_init(&out, 1 << 16);
+    answer_parser_init(&p, *row->syntax, tools, row->thinks);
+    for (size_t at = 0, n = first; at < len; at += n, n = each) {
+        if (n > len - at) n = len - at;
+        answer_parser_feed(&p, row->said + at, n);
+        take(&p, &out, &last);
+    }
+    answer_parser_end(&p);
+    take(&p, &out, &last);
+    if (strcmp(buf_z(&out), row->parts) != 0)
+        fail_msg("%s\ncut at %zu, each %zu: %s\nwanted: %s", row->said, first, each, buf_z(&out),
+                 row->parts);
+    buf_release(&out);
+    answer_parser_release(&p);
+}
+
+static void test_every_cut(void **state) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t cut = 1; cut <= strlen(rows[i].said) + 1; cut++) check(&rows[i], cut, SIZE_MAX);
+        for (size_t each = 1; each < 4; each++) check(&rows[i], each, each);
+    }
+}
+
+// Without tools nothing is looked for.
+static void test_without_tools(void **state) {
+    struct answer_parser p;
+    struct answer_piece piece;
+    static const char said[] = "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>";
+    answer_parser_init(&p, hermes, NULL, false);
+    answer_parser_feed(&p, said, strlen(said));
+    assert_int_equal(answer_parser_next(&p, &piece), 1);
+    assert_int_equal(piece.kind, PIECE_TEXT);
+    assert_int_equal(piece.len, strlen(said));
+    assert_int_equal(answer_parser_next(&p, &piece), 0);
+    answer_parser_release(&p);
+}
+
+// Random bytes of the syntaxes' own words: no parser hangs, reads beyond its text or loses text that is
+// no call.
+static void test_noise(void **state) {
+    static const char *const words[] = {"<tool_call>",
+                                        "</tool_call>",
+                                        "{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        "\"",
+                                        "\"name\"",
+                                        ":",
+                                        "\"add\"",
+                                        "\"arguments\"",
+                                        ",",
+                                        "\\",
+                                        "<function=",
+                                        "add>",
+                                        "<parameter=x>",
+                                        "</parameter>",
+                                        "</function>",
+                                        "[TOOL_CALLS]",
+                                        "[ARGS]",
+                                        "<think>",
+                                        "</think>",
+                                        " ",
+                                        "\n",
+                                        "x",
+                                        "<|python_tag|>",
+                                        ";"};
+    const struct engine_syntax *all[] = {&json, &hermes, &xml, &llama, &mistral};
+    uint32_t random = 1;
+    for (int i = 0; i < 20000; i++) {
+        struct answer_parser p;
+        struct answer_piece piece;
+        answer_parser_init(&p, *all[i % 5], tools, i % 7 == 0);
+        for (int k = 0; k < 24; k++) {
+            random = random * 1664525u + 1013904223u;
+            const char *word = words[(random >> 16) % (sizeof words / sizeof *words)];
+            answer_parser_feed(&p, word, strlen(word));
+            while (answer_parser_next(&p, &piece) == 1) assert_non_null(piece.text);
+        }
+        answer_parser_end(&p);
+        int n = 0;
+        while (answer_parser_next(&p, &piece) == 1) assert_in_range(++n, 0, 1000);
+        assert_int_equal(p.from, p.in.len);
+        answer_parser_release(&p);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_without_tools),
+        cmocka_unit_test(test_noise),
+    };
+    return cmocka_run_group_tests(tests, make_tools, free_tools);
+}

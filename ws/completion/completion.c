@@ -1,0 +1,374 @@
+// See completion.h. A completion goes through its states once: its prompt is made by a worker, its turn
+// is started in a session, and the session's events become the answer's parts (speech.h).
+#include "base/random_id.h"
+#include "base/workers.h"
+#include "ws/completion/plan.h"
+#include "ws/completion/speech.h"
+#include "ws/service.h"
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_TEXT_BYTES 4096 // of one joined delta
+#define INLINE_BYTES 4096     // of a rendered conversation; a longer one is a worker's
+#define LANE_COMPLETION ((uint64_t)5 << 61)
+#define CANCEL_AFTER_MS 1 // of a session that is a completion's own
+
+enum state {
+    MAKING,   // the prompt's ids
+    STARTING, // the turn is asked for
+    RUNNING,  // it has been accepted
+    ENDED,    // its end has been taken, or it failed
+};
+
+struct completion {
+    struct follower follower; // first: its callbacks cast
+    struct service *service;
+    struct completion_request *request;
+    completion_ready_fn ready;
+    void *user;
+    char *owner;
+    enum state state;
+    bool working;  // a worker has the request
+    bool released; // freed when nothing is under way
+    bool opened;   // the session is new
+    bool told;     // STARTED
+    bool done;     // DONE or FAILED was taken
+    struct work work;
+    int32_t *ids; // (n_ids) new ones of the prompt
+    size_t n_ids;
+    char *shown; // the input as it is shown
+    char session[SESSION_ID_MAX + 1];
+    int64_t turn;
+    struct session *live; // while its events wait; NULL: none do
+    struct speech speech; // of the answer that is under way
+    struct completion_usage usage;
+    struct completion_failure failure;
+};
+
+static struct completion *of_follower(struct follower *f) {
+    return (struct completion *)f;
+}
+
+// --- the end ---
+
+static void destroy(struct completion *c) {
+    struct service *s = c->service;
+    struct request r;
+    if (c->state == RUNNING) {
+        request_init(&r, REQUEST_CANCEL);
+        r.owner = c->owner;
+        r.session = c->session;
+        r.turn = c->turn;
+        sessions_submit(s->sessions, &r);
+    }
+    if (c->request->forget && c->opened) {
+        request_init(&r, REQUEST_CLOSE);
+        r.owner = c->owner;
+        r.session = c->session;
+        r.delete_it = true;
+        sessions_submit(s->sessions, &r);
+    }
+    sessions_client_gone(s->sessions, c->follower.client);
+    service_poll_soon(s);
+    followers_remove(&s->followers, &c->follower);
+    completion_request_free(c->request);
+    speech_release(&c->speech);
+    free(c->ids);
+    free(c->shown);
+    free(c->owner);
+    free(c);
+}
+
+void completion_release(struct completion *c) {
+    if (!c) return;
+    c->released = true;
+    c->ready = NULL;
+    // What was asked for is to be cancelled, and has no number yet.
+    if (!c->working && c->state != STARTING) destroy(c);
+}
+
+static void set_failure(struct completion *c, const char *code, const char *message) {
+    if (!c->failure.status) completion_failure_set(&c->failure, code, message);
+}
+
+static void push_later(struct completion *c) {
+    service_poll_soon(c->service);
+    if (follower_push_later(&c->service->followers, &c->follower)) return;
+    completion_no_memory(&c->failure);
+    c->live = NULL;
+}
+
+// --- beginning ---
+
+static bool is_role(const cJSON *message, const char *role) {
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
+    return s && strcmp(s, role) == 0;
+}
+
+static const char *content_of(const cJSON *message) {
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "content"));
+    return s ? s : "";
+}
+
+static const char *system_of(const struct completion_request *r) {
+    const cJSON *first = r->messages->child;
+    const char *text = first && is_role(first, "system") ? content_of(first) : "";
+    return text[0] && strlen(text) <= SESSION_SYSTEM_BYTES ? text : NULL;
+}
+
+// One question is shown as its words; anything else as what the model is shown.
+static char *shown_text(const struct completion_request *r, size_t from) {
+    const cJSON *last = r->messages->child ? r->messages->child->prev : NULL;
+    const struct completion_plan *p = r->plan;
+    bool question = last && is_role(last, "user") && content_of(last)[0];
+    size_t before = question && last != r->messages->child && is_role(r->messages->child, "system");
+    if (question && cJSON_GetArraySize(r->messages) == (int)before + 1)
+        return strdup(content_of(last));
+    return strndup(p->text + from, p->len - from);
+}
+
+static void make(struct work *work) {
+    struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
+    if (completion_encode(c->request, 0, &c->ids, &c->n_ids, &c->failure) < 0) return;
+    c->shown = shown_text(c->request, 0);
+    if (!c->shown) completion_no_memory(&c->failure);
+}
+
+static void open_session(struct completion *c) {
+    struct request r;
+    char id[RANDOM_ID_LEN + 1];
+    random_id(id);
+    strcpy(c->session, c->request->session ? c->request->session : id);
+    request_init(&r, REQUEST_OPEN);
+    r.client = c->follower.client;
+    r.owner = c->owner;
+    r.session = c->session;
+    r.model = c->request->served->name;
+    r.system = system_of(c->request);
+    r.cancel_after_ms = CANCEL_AFTER_MS;
+    c->opened = true;
+    sessions_submit(c->service->sessions, &r);
+}
+
+static void start_turn(struct completion *c) {
+    struct request r;
+    request_init(&r, REQUEST_START);
+    r.client = c->follower.client;
+    r.owner = c->owner;
+    r.session = c->session;
+    r.turn = TURN_HEAD;
+    r.input = (struct turn_input){.kind = INPUT_CONTENT,
+                                  .text = c->shown,
+                                  .text_len = strlen(c->shown),
+                                  .ids = c->ids,
+                                  .n_ids = c->n_ids};
+    r.sampling = c->request->sampling;
+    c->state = STARTING;
+    sessions_submit(c->service->sessions, &r);
+}
+
+static void begin(struct completion *c) {
+    if (!c->failure.status) open_session(c);
+    if (!c->failure.status) start_turn(c);
+    if (c->failure.status) c->state = ENDED;
+    service_poll_soon(c->service);
+}
+
+static void made(struct work *work) {
+    struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
+    c->working = false;
+    push_later(c);
+}
+
+static void make_prompt(struct completion *c) {
+    c->work =
+        (struct work){.lane = LANE_COMPLETION | c->follower.client, .run = make, .done = made};
+    if (c->request->plan->len <= INLINE_BYTES) {
+        make(&c->work);
+        push_later(c);
+        return;
+    }
+    c->working = true;
+    if (workers_submit(c->service->net->workers, &c->work) == 0) return;
+    c->working = false;
+    completion_refuse(&c->failure, "overloaded", "",
+                      "the server has too many long messages to read");
+    push_later(c);
+}
+
+// --- as a follower ---
+
+// Outside of sessions_* calls.
+static void push(struct follower *f) {
+    struct completion *c = of_follower(f);
+    if (c->state == MAKING && !c->working && !c->released) begin(c);
+    if (c->state == STARTING && c->failure.status) c->state = ENDED;
+    if (c->released && !c->working && c->state != STARTING) {
+        destroy(c);
+        return;
+    }
+    if (c->ready && (c->live || c->failure.status)) c->ready(c->user, c);
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct completion *c = of_follower(f);
+    if (a->kind == ANSWER_ACCEPTED && c->state == STARTING) {
+        c->turn = a->turn;
+        c->state = RUNNING;
+        if (c->released || c->live) push_later(c);
+    }
+    if (a->kind != ANSWER_ERROR) return;
+    if (!c->failure.status) c->failure.retry_after_ms = a->retry_after_ms;
+    set_failure(c, a->code, a->message);
+    push_later(c);
+}
+
+static void on_ready(struct follower *f, struct session *s) {
+    struct completion *c = of_follower(f);
+    c->live = s;
+    push_later(c);
+}
+
+static void on_progress(struct follower *f, struct session *s, int64_t turn, int64_t done,
+                        int64_t total) {
+    struct completion *c = of_follower(f);
+    if (c->told || c->state != RUNNING || turn != c->turn) return;
+    c->live = s; // it has begun
+    push_later(c);
+}
+
+static void on_gone(struct follower *f, struct session *s) {
+    struct completion *c = of_follower(f);
+    c->live = NULL;
+    if (c->state == STARTING || c->state == RUNNING) c->state = ENDED;
+    completion_failure_set(&c->failure, "error", "the completion's session was deleted");
+    push_later(c);
+}
+
+static bool is_drained(const struct follower *f) {
+    return !((const struct completion *)f)->live;
+}
+
+static void on_end(struct follower *f) {
+    struct completion *c = of_follower(f);
+    set_failure(c, "shutting_down", "the server is shutting down");
+    if (c->released && !c->working)
+        destroy(c);
+    else if (c->ready)
+        c->ready(c->user, c);
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_progress = on_progress,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+// --- events ---
+
+// 1: the engine has begun the turn: what of its prompt was cached is known.
+static int tell_started(struct completion *c, struct completion_event *out) {
+    if (c->told || c->state != RUNNING || !c->live) return 0;
+    if (!session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens))
+        return 0;
+    c->told = true;
+    out->kind = COMPLETION_STARTED;
+    out->usage = c->usage;
+    return 1;
+}
+
+// An event of the session. 1: it said something of our turn; 0: there is none.
+static int take_event(struct completion *c) {
+    struct session_event ev;
+    size_t max_text = speech_wants_tokens(&c->speech) ? 1 : EVENT_TEXT_BYTES;
+    if (!c->live) return 0;
+    if (session_next_event(c->live, c->follower.client, max_text, &ev) != 1) {
+        c->live = NULL; // on_ready comes
+        return 0;
+    }
+    if (ev.kind == EVENT_DELTA && ev.delta_turn == c->turn) speech_delta(&c->speech, &ev);
+    if (ev.kind != EVENT_DONE || ev.turn.turn != c->turn || c->state != RUNNING) return 1;
+    c->state = ENDED;
+    const char *finish = ev.turn.finish_reason;
+    if (ev.turn.error_code && strcmp(finish, "error") == 0)
+        set_failure(c, ev.turn.error_code, ev.turn.error_message);
+    else if (strcmp(finish, "interrupted") == 0)
+        set_failure(c, "shutting_down", "the server is shutting down");
+    session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens);
+    speech_end(&c->speech, ev.turn.text, ev.turn.text_len, finish);
+    c->usage.completion_tokens += ev.turn.numbers.output_tokens;
+    return 1;
+}
+
+static int tell_end(struct completion *c, struct completion_event *out) {
+    c->done = true;
+    out->kind = c->failure.status ? COMPLETION_FAILED : COMPLETION_DONE;
+    out->failure = c->failure.status ? &c->failure : NULL;
+    c->usage.reasoning_tokens = c->speech.n_reasoning;
+    out->usage = c->usage;
+    return 1;
+}
+
+int completion_next(struct completion *c, struct completion_event *out) {
+    *out = (struct completion_event){.session = c->session, .turn = c->turn};
+    while (!c->done) {
+        if (c->failure.status) return tell_end(c, out);
+        if (tell_started(c, out)) return 1;
+        if (c->told || c->state == ENDED) {
+            int rc = speech_next(&c->speech, out);
+            if (rc < 0) completion_no_memory(&c->failure);
+            if (rc < 0) continue;
+            if (rc > 0) return 1;
+        }
+        if (c->state == ENDED && c->speech.ended) return tell_end(c, out);
+        // Also before the turn is accepted: who leaves events is not called again.
+        if (c->state == MAKING || c->state == ENDED || !take_event(c)) return 0;
+    }
+    return 0;
+}
+
+// --- starting ---
+
+struct completion *completion_start(struct service *s, const char *owner,
+                                    struct completion_request *r, completion_ready_fn ready,
+                                    void *user) {
+    struct completion *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    *c = (struct completion){.follower.ops = &follower_ops,
+                             .service = s,
+                             .ready = ready,
+                             .user = user,
+                             .turn = TURN_NONE,
+                             .owner = strdup(owner)};
+    if (!c->owner || followers_add(&s->followers, &c->follower) < 0) {
+        free(c->owner);
+        free(c);
+        return NULL;
+    }
+    c->request = r;
+    speech_init(&c->speech, r);
+    make_prompt(c);
+    return c;
+}
+
+void completion_cancel(struct completion *c) {
+    struct request r;
+    if (c->state != RUNNING) {
+        set_failure(c, "error", "the completion was cancelled before it began");
+        push_later(c);
+        return;
+    }
+    request_init(&r, REQUEST_CANCEL);
+    r.owner = c->owner;
+    r.session = c->session;
+    r.turn = c->turn;
+    sessions_submit(c->service->sessions, &r);
+    service_poll_soon(c->service);
+}
+
+const struct completion_request *completion_request_of(const struct completion *c) {
+    return c->request;
+}

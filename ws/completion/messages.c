@@ -1,0 +1,194 @@
+// Messages and tools of a request, checked and put into the form that templates take. See plan.h.
+#include "ws/completion/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGES_MAX 4096
+#define TOOLS_MAX 128
+
+static const cJSON *member(const cJSON *object, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static const char *string_of(const cJSON *object, const char *key) {
+    return cJSON_GetStringValue(member(object, key));
+}
+
+// Takes v. Replaces the member, or adds it.
+static int set(cJSON *object, const char *key, cJSON *v) {
+    if (!v) return E_NOMEM;
+    cJSON_bool done = cJSON_HasObjectItem(object, key)
+                          ? cJSON_ReplaceItemInObjectCaseSensitive(object, key, v)
+                          : cJSON_AddItemToObject(object, key, v);
+    if (done) return 0;
+    cJSON_Delete(v);
+    return E_NOMEM;
+}
+
+// --- content ---
+
+// A list of {"type":"text","text":..} becomes the joined text.
+static int join_parts(cJSON *message, const cJSON *parts, struct completion_failure *f) {
+    const cJSON *part;
+    struct buf text;
+    buf_init(&text, SIZE_MAX / 2);
+    cJSON_ArrayForEach(part, parts) {
+        const char *type = string_of(part, "type"), *words = string_of(part, "text");
+        if (type && strcmp(type, "refusal") == 0) words = string_of(part, "refusal");
+        if (!words) {
+            buf_release(&text);
+            return completion_refuse(f, "unsupported", "messages",
+                                     "messages may have parts of type text only, not '%.40s'",
+                                     type ? type : "?");
+        }
+        buf_addz(&text, words);
+    }
+    int rc = text.error ? E_NOMEM : set(message, "content", cJSON_CreateString(buf_z(&text)));
+    buf_release(&text);
+    return rc < 0 ? completion_no_memory(f) : 0;
+}
+
+static int read_content(cJSON *message, bool may_lack, struct completion_failure *f) {
+    const cJSON *content = member(message, "content");
+    if (cJSON_IsString(content)) return 0;
+    if (cJSON_IsArray(content)) return join_parts(message, content, f);
+    bool none = !content || cJSON_IsNull(content);
+    if (!none || !may_lack)
+        return completion_refuse(f, "invalid", "messages", "messages need a content of text");
+    return set(message, "content", cJSON_CreateString("")) < 0 ? completion_no_memory(f) : 0;
+}
+
+// --- tool calls ---
+
+// Templates print arguments as JSON values.
+static int read_call(cJSON *call, struct completion_failure *f) {
+    cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+    const cJSON *arguments = member(function, "arguments");
+    const char *text = cJSON_GetStringValue(arguments);
+    if (!string_of(function, "name"))
+        return completion_refuse(f, "invalid", "messages",
+                                 "tool_calls need {\"function\":{\"name\",\"arguments\"}}");
+    if (cJSON_IsObject(arguments)) return 0;
+    cJSON *value = text && text[0] ? json_parse(text, strlen(text), &json_limits_message, NULL)
+                                   : cJSON_CreateObject();
+    if (text && text[0] && !cJSON_IsObject(value)) { // as the model said it, if it is no JSON
+        cJSON_Delete(value);
+        return 0;
+    }
+    return set(function, "arguments", value) < 0 ? completion_no_memory(f) : 0;
+}
+
+static int read_calls(cJSON *message, struct completion_failure *f) {
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls"), *call;
+    if (!calls || cJSON_IsNull(calls) || cJSON_GetArraySize(calls) == 0) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
+        return 0;
+    }
+    if (!cJSON_IsArray(calls))
+        return completion_refuse(f, "invalid", "messages", "tool_calls must be an array");
+    cJSON_ArrayForEach(call, calls) TRY(read_call(call, f));
+    return 0;
+}
+
+// --- messages ---
+
+static int read_message(cJSON *message, struct completion_failure *f) {
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    const char *role = string_of(message, "role");
+    bool known = false;
+    if (role && strcmp(role, "developer") == 0) { // its newer name
+        if (set(message, "role", cJSON_CreateString("system")) < 0) return completion_no_memory(f);
+        role = "system";
+    }
+    for (int i = 0; role && i < 4; i++) known |= strcmp(role, roles[i]) == 0;
+    if (!known)
+        return completion_refuse(
+            f, "invalid", "messages",
+            "messages need a role: system, developer, user, assistant or tool");
+    bool answer = strcmp(role, "assistant") == 0;
+    TRY(read_content(message, answer, f));
+    if (answer) return read_calls(message, f);
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
+    return 0;
+}
+
+static int append_text(cJSON *to, const cJSON *from, const char *key) {
+    const char *a = string_of(to, key), *b = string_of(from, key);
+    struct buf text;
+    if (!b || !b[0]) return 0;
+    buf_init(&text, SIZE_MAX / 2);
+    buf_addz(&text, a ? a : "");
+    buf_addz(&text, b);
+    int rc = text.error ? E_NOMEM : set(to, key, cJSON_CreateString(buf_z(&text)));
+    buf_release(&text);
+    return rc;
+}
+
+// The assistant's messages that follow each other are one answer.
+static int join(cJSON *to, cJSON *from) {
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(to, "tool_calls"), *call;
+    cJSON *more = cJSON_GetObjectItemCaseSensitive(from, "tool_calls");
+    TRY(append_text(to, from, "content"));
+    TRY(append_text(to, from, "reasoning_content"));
+    if (more && !calls && !(calls = cJSON_AddArrayToObject(to, "tool_calls"))) return E_NOMEM;
+    while (more && (call = cJSON_DetachItemFromArray(more, 0))) cJSON_AddItemToArray(calls, call);
+    return 0;
+}
+
+static bool is_answer(const cJSON *message) {
+    const char *role = string_of(message, "role");
+    return role && strcmp(role, "assistant") == 0;
+}
+
+static int read_messages(cJSON *messages, struct completion_failure *f) {
+    int n = cJSON_IsArray(messages) ? cJSON_GetArraySize(messages) : 0, i = 0;
+    cJSON *next;
+    if (n < 1 || n > MESSAGES_MAX)
+        return completion_refuse(f, "invalid", "messages", "messages must be an array of 1 to %d",
+                                 MESSAGES_MAX);
+    for (cJSON *m = messages->child; m; m = next, i++) {
+        next = m->next;
+        TRY(read_message(m, f));
+        bool second = m != messages->child && is_answer(m) && is_answer(m->prev);
+        if (!second) continue;
+        if (join(m->prev, m) < 0) return completion_no_memory(f);
+        cJSON_Delete(cJSON_DetachItemViaPointer(messages, m));
+    }
+    return 0;
+}
+
+// --- tools ---
+
+static int read_tools(struct completion_request *r, struct completion_failure *f) {
+    const cJSON *tool;
+    bool named = r->tool_choice != TOOLS_NAMED;
+    int n = cJSON_GetArraySize(r->tools);
+    if (r->tools && !cJSON_IsArray(r->tools))
+        return completion_refuse(f, "invalid", "tools", "tools must be an array");
+    if (n > TOOLS_MAX)
+        return completion_refuse(f, "invalid", "tools", "tools may be at most %d", TOOLS_MAX);
+    cJSON_ArrayForEach(tool, r->tools) {
+        const char *type = string_of(tool, "type");
+        const char *name = string_of(member(tool, "function"), "name");
+        if (!type || strcmp(type, "function") != 0)
+            return completion_refuse(f, "unsupported", "tools",
+                                     "tools of type '%.40s' are not served here, only functions",
+                                     type ? type : "?");
+        if (!name || !name[0] || strlen(name) > 64)
+            return completion_refuse(f, "invalid", "tools",
+                                     "tools need a function name of 1 to 64 characters");
+        if (!named && strcmp(name, r->tool_name ? r->tool_name : "") == 0) named = true;
+    }
+    if (n == 0 && r->tool_choice >= TOOLS_REQUIRED)
+        return completion_refuse(f, "invalid", "tool_choice", "tool_choice needs tools");
+    if (!named)
+        return completion_refuse(f, "invalid", "tool_choice",
+                                 "tool_choice names '%.64s', which is not among the tools",
+                                 r->tool_name ? r->tool_name : "");
+    return 0;
+}
+
+int completion_normalise(struct completion_request *r, struct completion_failure *f) {
+    TRY(read_messages(r->messages, f));
+    return read_tools(r, f);
+}

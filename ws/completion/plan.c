@@ -1,0 +1,215 @@
+// See plan.h.
+#include "ws/completion/plan.h"
+#include "base/siphash.h"
+#include "ws/net/http.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// --- refusals ---
+
+// The codes of clients and of the session service, with the neutral ones.
+static const struct code {
+    const char *from, *code;
+    int status;
+} codes[] = {
+    {"invalid", "invalid", 400},
+    {"unsupported", "unsupported", 400},
+    {"session_full", "context_length_exceeded", 400},
+    {"context_length_exceeded", "context_length_exceeded", 400},
+    {"session_not_found", "not_found", 404},
+    {"not_found", "not_found", 404},
+    {"session_busy", "session_busy", 409},
+    {"session_exists", "session_busy", 409},
+    {"session_closed", "session_closed", 409},
+    {"rate_limited", "rate_limited", 429},
+    {"limit_reached", "limit_reached", 429},
+    {"overloaded", "overloaded", 503},
+    {"shutting_down", "shutting_down", 503},
+    {"interrupted", "shutting_down", 503},
+    {"store_failed", "store_failed", 503},
+};
+
+void completion_failure_set(struct completion_failure *f, const char *code, const char *message) {
+    f->status = 500;
+    snprintf(f->code, sizeof f->code, "error");
+    snprintf(f->message, sizeof f->message, "%s", message ? message : "the turn failed");
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (strcmp(codes[i].from, code) != 0) continue;
+        f->status = codes[i].status;
+        snprintf(f->code, sizeof f->code, "%s", codes[i].code);
+    }
+}
+
+int completion_refuse(struct completion_failure *f, const char *code, const char *param,
+                      const char *fmt, ...) {
+    char message[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    completion_failure_set(f, code, message);
+    snprintf(f->param, sizeof f->param, "%s", param);
+    return E_INVAL;
+}
+
+int completion_no_memory(struct completion_failure *f) {
+    completion_failure_set(f, "overloaded", "the server is out of memory");
+    f->retry_after_ms = 1000;
+    return E_NOMEM;
+}
+
+// --- requests ---
+
+struct completion_request *completion_request_new(void) {
+    struct completion_request *r = calloc(1, sizeof *r);
+    if (r) r->previous_turn = TURN_NONE;
+    return r;
+}
+
+void completion_request_free(struct completion_request *r) {
+    if (!r) return;
+    completion_plan_free(r->plan);
+    placement_drop(r->served);
+    cJSON_Delete(r->messages);
+    cJSON_Delete(r->tools);
+    cJSON_Delete(r->template_args);
+    cJSON_Delete(r->format);
+    free(r->tool_name);
+    turn_sampling_free(r->sampling);
+    free(r->session);
+    free(r->previous_session);
+    free(r);
+}
+
+void completion_plan_free(struct completion_plan *p) {
+    if (!p) return;
+    engine_rendering_free(p->rendering);
+    cJSON_Delete(p->args);
+    free(p);
+}
+
+// --- the model's part ---
+
+static int check_tools(const struct completion_request *r, struct completion_failure *f) {
+    bool served = engine_syntax(r->served->engine).tools != ENGINE_TOOLS_NONE;
+    if (cJSON_GetArraySize(r->tools) == 0) return 0;
+    if (!served)
+        return completion_refuse(f, "unsupported", "tools",
+                                 "The model '%.64s' takes no tools: its chat template has none.",
+                                 r->served->name);
+    if (r->tool_choice >= TOOLS_REQUIRED)
+        return completion_refuse(f, "unsupported", "tool_choice",
+                                 "tool_choice can be auto or none here");
+    return 0;
+}
+
+static int check_format(const struct completion_request *r, struct completion_failure *f) {
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(r->format, "type"));
+    if (!r->format || (type && strcmp(type, "text") == 0)) return 0;
+    return completion_refuse(f, "unsupported", "format", "the answer's form can be text only here");
+}
+
+static cJSON *template_args(const struct completion_request *r) {
+    cJSON *args = r->template_args ? cJSON_Duplicate(r->template_args, true) : cJSON_CreateObject();
+    if (args && r->thinking != THINKING_DEFAULT) {
+        cJSON_DeleteItemFromObjectCaseSensitive(args, "enable_thinking");
+        cJSON_AddBoolToObject(args, "enable_thinking", r->thinking == THINKING_ON);
+    }
+    return args;
+}
+
+// Whether the text ends with the opening mark, so that the answer begins inside the thinking.
+static bool ends_thinking(const char *text, size_t len, const char *open) {
+    size_t n = open ? strlen(open) : 0;
+    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' ')) len--;
+    return n > 0 && len >= n && memcmp(text + len - n, open, n) == 0;
+}
+
+int completion_render(struct completion_request *r, struct completion_failure *f) {
+    struct err err = {0};
+    struct completion_plan *p = calloc(1, sizeof *p);
+    if (!p || !(p->args = template_args(r))) {
+        completion_plan_free(p);
+        return completion_no_memory(f);
+    }
+    completion_plan_free(r->plan);
+    r->plan = p;
+    int rc = engine_render(r->served->engine, r->messages, r->tools, p->args, &p->rendering, &err);
+    if (rc == E_NOMEM) return completion_no_memory(f);
+    if (rc < 0)
+        return completion_refuse(f, rc == E_UNSUPPORTED ? "unsupported" : "invalid", "messages",
+                                 "%s", err.text);
+    p->text = engine_rendering_text(p->rendering, &p->len);
+    p->thinks = ends_thinking(p->text, p->len, engine_syntax(r->served->engine).think_open);
+    return 0;
+}
+
+int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,
+                      struct completion_failure *f) {
+    struct token_list list;
+    struct err err = {0};
+    token_list_init(&list);
+    int rc = engine_rendering_encode(r->plan->rendering, from, &list, &err);
+    *ids = rc == 0 ? token_list_take(&list, n) : NULL;
+    token_list_release(&list);
+    if (rc == E_NOMEM || (rc == 0 && !*ids && *n)) return completion_no_memory(f);
+    return rc < 0 ? completion_refuse(f, "invalid", "messages", "%s", err.text) : 0;
+}
+
+bool completion_check(struct completion_request *r, struct completion_failure *f) {
+    *f = (struct completion_failure){0};
+    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 && check_format(r, f) == 0 &&
+           completion_render(r, f) == 0;
+}
+
+int completion_count(const struct completion_request *r, int64_t *n_tokens,
+                     struct completion_failure *f) {
+    int32_t *ids;
+    size_t n = 0;
+    *f = (struct completion_failure){0};
+    TRY(completion_encode(r, 0, &ids, &n, f));
+    free(ids);
+    *n_tokens = (int64_t)n;
+    return 0;
+}
+
+// --- names ---
+
+// What is no session's id is a name of the client's own: a hash of it is one.
+void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
+    static const enum http_header headers[] = {HEADER_SESSION_ID, HEADER_SESSION,
+                                               HEADER_CLAUDE_SESSION, HEADER_DYNAMO_SESSION};
+    static const uint64_t key[2] = {0x73657373696f6e, 0x6e616d65};
+    const char *name = "";
+    for (size_t i = 0; i < sizeof headers / sizeof *headers && !name[0]; i++)
+        name = http_header(h, headers[i]);
+    out[0] = '\0';
+    if (!name[0]) return;
+    struct hash128 hash = siphash128(key, name, strlen(name));
+    if (session_id_valid(name))
+        snprintf(out, SESSION_ID_MAX + 1, "%s", name);
+    else
+        snprintf(out, SESSION_ID_MAX + 1, "%016llx%016llx", (unsigned long long)hash.hi,
+                 (unsigned long long)hash.lo);
+}
+
+void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,
+                   int64_t turn) {
+    snprintf(out, COMPLETION_ID_MAX, "%s%s-%lld", prefix, session, (long long)turn);
+}
+
+bool completion_id_read(const char *prefix, const char *id, char session[SESSION_ID_MAX + 1],
+                        int64_t *turn) {
+    size_t n = strlen(prefix);
+    if (strncmp(id, prefix, n) != 0) return false;
+    const char *from = id + n, *dash = strrchr(from, '-');
+    if (!dash || dash == from || dash - from > SESSION_ID_MAX) return false;
+    char *end;
+    *turn = strtoll(dash + 1, &end, 10);
+    if (dash[1] < '0' || dash[1] > '9' || *end || *turn < 0) return false;
+    memcpy(session, from, (size_t)(dash - from));
+    session[dash - from] = '\0';
+    return session_id_valid(session);
+}

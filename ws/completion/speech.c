@@ -1,0 +1,189 @@
+// See speech.h.
+#include "ws/completion/speech.h"
+#include "base/array.h"
+#include "base/random_id.h"
+#include "ws/completion/plan.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAIL_BYTES 4096
+#define TOKENS_MAX 4096 // that wait for the text they belong to
+
+void speech_init(struct speech *s, const struct completion_request *r) {
+    bool calls = r->tool_choice != TOOLS_NONE;
+    *s = (struct speech){.request = r};
+    answer_parser_init(&s->parser, engine_syntax(r->served->engine), calls ? r->tools : NULL,
+                       r->plan->thinks);
+    buf_init(&s->tail, 4 * TAIL_BYTES);
+}
+
+static void drop_tokens(struct speech *s, size_t n) {
+    size_t n_alt = s->n_tokens ? (size_t)s->tokens[0].n_alternatives : 0;
+    s->n_tokens -= n;
+    memmove(s->tokens, s->tokens + n, s->n_tokens * sizeof *s->tokens);
+    if (n_alt)
+        memmove(s->alternatives, s->alternatives + n * n_alt,
+                s->n_tokens * n_alt * sizeof *s->alternatives);
+    s->n_told = 0;
+}
+
+void speech_release(struct speech *s) {
+    answer_parser_release(&s->parser);
+    buf_release(&s->tail);
+    free(s->tokens);
+    free(s->alternatives);
+}
+
+static bool wants_logprobs(const struct speech *s) {
+    return s->request->sampling && s->request->sampling->params.logprobs;
+}
+
+bool speech_wants_tokens(const struct speech *s) {
+    return wants_logprobs(s) || answer_parser_thinks(&s->parser) ||
+           s->parser.state == ANSWER_BEGINS;
+}
+
+// --- tokens ---
+
+static bool is_end(const struct speech *s, int32_t id) {
+    const struct engine_info *info = s->request->served->info;
+    for (int32_t i = 0; i < info->n_eos; i++)
+        if (info->eos_ids[i] == id) return true;
+    return false;
+}
+
+static struct completion_token token_of(const struct speech *s, int32_t id, float logprob) {
+    struct completion_token t = {.id = id, .logprob = logprob};
+    if (id >= 0) t.bytes = engine_token_bytes(s->request->served->engine, id, &t.len);
+    return t;
+}
+
+static int reserve_tokens(struct speech *s, size_t n, size_t n_alt) {
+    if (n > TOKENS_MAX) return E_NOMEM;
+    TRY(ARRAY_RESIZE(s->tokens, n));
+    return n_alt ? ARRAY_RESIZE(s->alternatives, n * n_alt) : 0;
+}
+
+static int add_tokens(struct speech *s, const struct session_event *ev) {
+    size_t n_alt = ev->alternatives ? (size_t)ev->n_alternatives : 0;
+    TRY(reserve_tokens(s, s->n_tokens + ev->n_ids, n_alt));
+    for (size_t i = 0; i < ev->n_ids; i++) {
+        if (is_end(s, ev->ids[i])) continue;
+        struct completion_token t = token_of(s, ev->ids[i], ev->logprobs[i]);
+        t.n_alternatives = (int32_t)n_alt;
+        for (size_t k = 0; k < n_alt; k++) {
+            const struct engine_alternative *a = &ev->alternatives[i * n_alt + k];
+            s->alternatives[s->n_tokens * n_alt + k] = token_of(s, a->id, a->logprob);
+        }
+        s->tokens[s->n_tokens++] = t;
+    }
+    return 0;
+}
+
+static void put_tokens(struct speech *s, struct completion_event *out) {
+    for (size_t i = 0; i < s->n_tokens; i++)
+        if (s->tokens[i].n_alternatives)
+            s->tokens[i].alternatives = s->alternatives + i * (size_t)s->tokens[i].n_alternatives;
+    out->tokens = s->n_tokens ? s->tokens : NULL;
+    out->n_tokens = s->n_told = s->n_tokens;
+}
+
+// --- in ---
+
+static void add_tail(struct speech *s, const struct session_event *ev) {
+    if (!s->request->sampling || s->request->sampling->params.stop.n_texts == 0) return;
+    for (size_t i = 0; i < ev->n_ids; i++) {
+        size_t len = 0;
+        const char *bytes = engine_token_bytes(s->request->served->engine, ev->ids[i], &len);
+        if (bytes) buf_add(&s->tail, bytes, len);
+        if (s->tail.len > 2 * TAIL_BYTES) buf_remove_front(&s->tail, s->tail.len - TAIL_BYTES);
+    }
+}
+
+void speech_delta(struct speech *s, const struct session_event *ev) {
+    bool thought = answer_parser_thinks(&s->parser);
+    if (ev->logprobs && wants_logprobs(s) && add_tokens(s, ev) < 0) s->parser.failed = true;
+    if (thought) s->n_reasoning += (int64_t)ev->n_ids;
+    add_tail(s, ev);
+    if (!s->drawn_us) s->drawn_us = ev->drawn_us;
+    answer_parser_feed(&s->parser, ev->text, ev->text_len);
+}
+
+// The stop sequence that comes first in the end of what was drawn.
+static const char *find_stop(const struct speech *s) {
+    const struct sampling_words *stop = &s->request->sampling->params.stop;
+    const char *found = NULL, *first = NULL;
+    for (int32_t i = 0; i < stop->n_texts; i++) {
+        const char *text = sampling_word_text(stop, i);
+        const char *at = s->tail.len ? memmem(s->tail.data, s->tail.len, text, strlen(text)) : NULL;
+        if (at && (!first || at < first)) first = at, found = text;
+    }
+    return found;
+}
+
+void speech_end(struct speech *s, const char *text, size_t len, const char *finish) {
+    answer_parser_feed(&s->parser, text, len);
+    answer_parser_end(&s->parser);
+    s->closing = true;
+    s->finish = COMPLETION_STOP;
+    if (strcmp(finish, "length") == 0) s->finish = COMPLETION_LENGTH;
+    if (strcmp(finish, "cancelled") == 0) s->finish = COMPLETION_CANCELLED;
+    if (strcmp(finish, "deadline") == 0) s->finish = COMPLETION_DEADLINE;
+    if (strcmp(finish, "stop") == 0) {
+        s->finish = COMPLETION_STOP_SEQUENCE;
+        s->stop = s->request->sampling ? find_stop(s) : NULL;
+    }
+}
+
+// --- out ---
+
+// Mistral's templates take ids of nine letters and digits alone.
+static void draw_tool_id(struct speech *s) {
+    char id[RANDOM_ID_LEN + 1];
+    random_id(id);
+    if (s->parser.syntax.tools == ENGINE_TOOLS_MISTRAL)
+        snprintf(s->tool_id, sizeof s->tool_id, "%.9s", id);
+    else
+        snprintf(s->tool_id, sizeof s->tool_id, "call_%.24s", id);
+}
+
+static int tell_piece(struct speech *s, const struct answer_piece *piece,
+                      struct completion_event *out) {
+    static const enum completion_event_kind kinds[] = {
+        [PIECE_THINKING] = COMPLETION_THINKING,
+        [PIECE_TEXT] = COMPLETION_TEXT,
+        [PIECE_TOOL_BEGIN] = COMPLETION_TOOL_BEGIN,
+        [PIECE_TOOL_ARGUMENTS] = COMPLETION_TOOL_ARGUMENTS,
+        [PIECE_TOOL_END] = COMPLETION_TOOL_END,
+    };
+    if (piece->kind == PIECE_TOOL_BEGIN) draw_tool_id(s);
+    out->kind = kinds[piece->kind];
+    out->answer = s->answer;
+    out->text = piece->text;
+    out->text_len = piece->len;
+    out->tool = piece->tool;
+    out->tool_id = s->tool_id;
+    out->tool_name = s->parser.name;
+    out->drawn_us = s->drawn_us;
+    s->drawn_us = 0;
+    put_tokens(s, out);
+    return 1;
+}
+
+int speech_next(struct speech *s, struct completion_event *out) {
+    struct answer_piece piece;
+    if (s->n_told) drop_tokens(s, s->n_told);
+    int rc = answer_parser_next(&s->parser, &piece);
+    if (rc < 0) return rc;
+    if (rc > 0) return tell_piece(s, &piece, out);
+    if (!s->closing || s->ended) return 0;
+    s->ended = true;
+    if (s->parser.n_tools > 0 && s->finish == COMPLETION_STOP) s->finish = COMPLETION_TOOL_CALLS;
+    out->kind = COMPLETION_ANSWER;
+    out->answer = s->answer;
+    out->finish = s->finish;
+    out->stop_sequence = s->stop;
+    put_tokens(s, out);
+    return 1;
+}
