@@ -55,7 +55,7 @@ static struct completion *of_follower(struct follower *f) {
 static void destroy(struct completion *c) {
     struct service *s = c->service;
     struct request r;
-    if (c->state == RUNNING) {
+    if (c->state == RUNNING && !c->request->outlives) {
         request_init(&r, REQUEST_CANCEL);
         r.owner = c->owner;
         r.session = c->session;
@@ -128,11 +128,30 @@ static char *shown_text(const struct completion_request *r, size_t from) {
     return strndup(p->text + from, p->len - from);
 }
 
+// The template ends the answer before with a token that its log may have already.
+static void drop_seam(struct completion *c) {
+    if (c->n_ids < 2 || c->ids[0] != c->request->previous_last_id) return;
+    memmove(c->ids, c->ids + 1, --c->n_ids * sizeof *c->ids);
+}
+
 static void make(struct work *work) {
     struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
-    if (completion_encode(c->request, 0, &c->ids, &c->n_ids, &c->failure) < 0) return;
-    c->shown = shown_text(c->request, 0);
+    size_t from = c->request->plan->from;
+    if (completion_encode(c->request, from, &c->ids, &c->n_ids, &c->failure) < 0) return;
+    if (c->request->previous_session) drop_seam(c);
+    c->shown = shown_text(c->request, from);
     if (!c->shown) completion_no_memory(&c->failure);
+}
+
+// The session is known: its events from here on are followed.
+static void attach(struct completion *c, int64_t after) {
+    struct request r;
+    request_init(&r, REQUEST_ATTACH);
+    r.client = c->follower.client;
+    r.owner = c->owner;
+    r.session = c->session;
+    r.after = after;
+    sessions_submit(c->service->sessions, &r);
 }
 
 static void open_session(struct completion *c) {
@@ -146,7 +165,7 @@ static void open_session(struct completion *c) {
     r.session = c->session;
     r.model = c->request->served->name;
     r.system = system_of(c->request);
-    r.cancel_after_ms = CANCEL_AFTER_MS;
+    r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
     c->opened = true;
     sessions_submit(c->service->sessions, &r);
 }
@@ -157,7 +176,8 @@ static void start_turn(struct completion *c) {
     r.client = c->follower.client;
     r.owner = c->owner;
     r.session = c->session;
-    r.turn = TURN_HEAD;
+    r.turn = c->request->previous_session ? c->request->previous_turn : TURN_HEAD;
+    r.note = c->request->note;
     r.input = (struct turn_input){.kind = INPUT_CONTENT,
                                   .text = c->shown,
                                   .text_len = strlen(c->shown),
@@ -169,7 +189,13 @@ static void start_turn(struct completion *c) {
 }
 
 static void begin(struct completion *c) {
-    if (!c->failure.status) open_session(c);
+    const char *previous = c->request->previous_session;
+    if (!c->failure.status && previous) {
+        snprintf(c->session, sizeof c->session, "%s", previous);
+        attach(c, -1);
+    } else if (!c->failure.status) {
+        open_session(c);
+    }
     if (!c->failure.status) start_turn(c);
     if (c->failure.status) c->state = ENDED;
     service_poll_soon(c->service);
@@ -283,7 +309,8 @@ static int tell_started(struct completion *c, struct completion_event *out) {
 // An event of the session. 1: it said something of our turn; 0: there is none.
 static int take_event(struct completion *c) {
     struct session_event ev;
-    size_t max_text = speech_wants_tokens(&c->speech) ? 1 : EVENT_TEXT_BYTES;
+    bool one = c->request->steady || speech_wants_tokens(&c->speech);
+    size_t max_text = one ? 1 : EVENT_TEXT_BYTES;
     if (!c->live) return 0;
     if (session_next_event(c->live, c->follower.client, max_text, &ev) != 1) {
         c->live = NULL; // on_ready comes
@@ -332,9 +359,9 @@ int completion_next(struct completion *c, struct completion_event *out) {
 
 // --- starting ---
 
-struct completion *completion_start(struct service *s, const char *owner,
-                                    struct completion_request *r, completion_ready_fn ready,
-                                    void *user) {
+static struct completion *completion_new(struct service *s, const char *owner,
+                                         struct completion_request *r, bool thinks,
+                                         completion_ready_fn ready, void *user) {
     struct completion *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     *c = (struct completion){.follower.ops = &follower_ops,
@@ -349,8 +376,29 @@ struct completion *completion_start(struct service *s, const char *owner,
         return NULL;
     }
     c->request = r;
-    speech_init(&c->speech, r);
-    make_prompt(c);
+    speech_init(&c->speech, r, thinks);
+    return c;
+}
+
+struct completion *completion_start(struct service *s, const char *owner,
+                                    struct completion_request *r, completion_ready_fn ready,
+                                    void *user) {
+    struct completion *c = completion_new(s, owner, r, r->plan->thinks, ready, user);
+    if (c) make_prompt(c);
+    return c;
+}
+
+struct completion *completion_follow(struct service *s, const char *owner,
+                                     struct completion_request *r, bool thinks, const char *session,
+                                     int64_t turn, int64_t after, completion_ready_fn ready,
+                                     void *user) {
+    struct completion *c = completion_new(s, owner, r, thinks, ready, user);
+    if (!c) return NULL;
+    snprintf(c->session, sizeof c->session, "%s", session);
+    c->turn = turn;
+    c->state = RUNNING;
+    attach(c, after);
+    service_poll_soon(s);
     return c;
 }
 

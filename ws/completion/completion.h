@@ -46,6 +46,12 @@ struct completion_request {
     // Continue exactly behind this turn, whose conversation is not sent again. NULL: none.
     char *previous_session;
     int64_t previous_turn;
+    int32_t previous_last_id; // the last id of that turn's log; -1: not known
+    // Recorded with the turn, for the protocol to find again (struct request); NULL: nothing.
+    char *note;
+    bool outlives; // its turn goes on when the completion is released
+    // Events are cut where tokens end, however slow their reader is: they are the same each time.
+    bool steady;
     bool forget; // the session is deleted when the completion is released, if it began with it
 
     struct completion_plan *plan; // completion_check's
@@ -140,6 +146,15 @@ int completion_next(struct completion *c, struct completion_event *out);
 void completion_cancel(struct completion *c); // ends its turn; events follow up to DONE
 // Frees it; a turn that still runs is cancelled. Not from inside a sessions_* call; NULL is fine.
 void completion_release(struct completion *c);
+// Follows a turn that another completion has started, with the same model and tools, from its first
+// token on: attaches to its session behind event `after`. No check is needed. NULL: no memory; the
+// request is the caller's.
+struct completion *completion_follow(struct service *s, const char *owner,
+                                     struct completion_request *r, bool thinks, const char *session,
+                                     int64_t turn, int64_t after, completion_ready_fn ready,
+                                     void *user);
+// Of a checked request: the prompt opens the thinking, so the answer begins inside it.
+bool completion_thinks(const struct completion_request *r);
 const struct completion_request *completion_request_of(const struct completion *c);
 
 // The exact number of prompt tokens of a checked request. Any thread; of requests without

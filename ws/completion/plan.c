@@ -80,6 +80,7 @@ void completion_request_free(struct completion_request *r) {
     turn_sampling_free(r->sampling);
     free(r->session);
     free(r->previous_session);
+    free(r->note);
     free(r);
 }
 
@@ -127,8 +128,47 @@ static bool ends_thinking(const char *text, size_t len, const char *open) {
     return n > 0 && len >= n && memcmp(text + len - n, open, n) == 0;
 }
 
+bool completion_thinks(const struct completion_request *r) {
+    return r->plan && r->plan->thinks;
+}
+
+// Behind a turn whose conversation is in the session, the template is shown a question and an answer in
+// its place; what it writes behind them is new.
+static const char previous_answer[] = "The-answer-before-this-one-7c1d40e9";
+
+static cJSON *message(const char *role, const char *content) {
+    cJSON *m = cJSON_CreateObject();
+    if (m && cJSON_AddStringToObject(m, "role", role) &&
+        cJSON_AddStringToObject(m, "content", content))
+        return m;
+    cJSON_Delete(m);
+    return NULL;
+}
+
+static bool put_previous(struct completion_request *r) {
+    cJSON *answer = message("assistant", previous_answer), *question = message("user", "?");
+    if (question && answer && cJSON_InsertItemInArray(r->messages, 0, answer) &&
+        cJSON_InsertItemInArray(r->messages, 0, question))
+        return true;
+    cJSON_Delete(answer);
+    cJSON_Delete(question);
+    return false;
+}
+
+static int find_new(struct completion_request *r, struct completion_failure *f) {
+    struct completion_plan *p = r->plan;
+    size_t n = strlen(previous_answer);
+    const char *at = memmem(p->text, p->len, previous_answer, n);
+    if (!at)
+        return completion_refuse(f, "unsupported", "messages",
+                                 "the model's chat template does not go on behind an answer");
+    p->from = (size_t)(at - p->text) + n;
+    return 0;
+}
+
 int completion_render(struct completion_request *r, struct completion_failure *f) {
     struct err err = {0};
+    if (r->previous_session && !put_previous(r)) return completion_no_memory(f);
     struct completion_plan *p = calloc(1, sizeof *p);
     if (!p || !(p->args = template_args(r))) {
         completion_plan_free(p);
@@ -143,6 +183,7 @@ int completion_render(struct completion_request *r, struct completion_failure *f
                                  "%s", err.text);
     p->text = engine_rendering_text(p->rendering, &p->len);
     p->thinks = ends_thinking(p->text, p->len, engine_syntax(r->served->engine).think_open);
+    if (r->previous_session) return find_new(r, f);
     return 0;
 }
 

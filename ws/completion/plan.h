@@ -7,6 +7,7 @@ struct completion_plan {
     struct chat_rendering *rendering; // of the whole conversation
     const char *text;                 // (len) of it
     size_t len;
+    size_t from; // the first byte that the session's log does not have (previous_session)
     bool thinks; // the prompt has opened the thinking
     cJSON *args; // of the template
 };

@@ -10,11 +10,11 @@
 #define TAIL_BYTES 4096
 #define TOKENS_MAX 4096 // that wait for the text they belong to
 
-void speech_init(struct speech *s, const struct completion_request *r) {
+void speech_init(struct speech *s, const struct completion_request *r, bool thinks) {
     bool calls = r->tool_choice != TOOLS_NONE;
     *s = (struct speech){.request = r};
     answer_parser_init(&s->parser, engine_syntax(r->served->engine), calls ? r->tools : NULL,
-                       r->plan->thinks);
+                       thinks);
     buf_init(&s->tail, 4 * TAIL_BYTES);
 }
 

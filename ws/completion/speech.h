@@ -20,7 +20,7 @@ struct speech {
     int64_t n_reasoning, drawn_us;
 };
 
-void speech_init(struct speech *s, const struct completion_request *r);
+void speech_init(struct speech *s, const struct completion_request *r, bool thinks);
 void speech_release(struct speech *s);
 // One token at a time is to be asked for.
 bool speech_wants_tokens(const struct speech *s);
