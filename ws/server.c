@@ -9,6 +9,7 @@
 #include "ws/net/http.h"
 #include "ws/notify.h"
 #include "ws/openai/openai.h"
+#include "ws/openai/responses.h"
 #include "ws/page.h"
 #include "ws/parley/connection.h"
 #include "ws/usage.h"
@@ -42,6 +43,7 @@ static const struct http_route routes[] = {
     {.path = "/v1/usage", .methods = GET, .guarded = true, .handle = usage_handle},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
     OPENAI_ROUTES,
+    OPENAI_RESPONSES_ROUTES,
     LLAMACPP_ROUTES,
     KSERVE_ROUTES,
     {.path = NULL, .methods = GET, .handle = page_handle},

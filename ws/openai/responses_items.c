@@ -313,3 +313,51 @@ const char *responses_items_reference(const cJSON *items) {
     }
     return NULL;
 }
+
+// --- tools -----------------------------------------------------------------
+
+static int bad_tool(struct responses_fault *f, int i, const char *key, const char *message) {
+    char param[64];
+    snprintf(param, sizeof param, "tools[%d].%s", i, key);
+    return responses_bad(f, param, message);
+}
+
+static int read_tool(cJSON *out, const cJSON *tool, int i, struct responses_fault *f) {
+    const char *type = string_member(tool, "type"), *name = string_member(tool, "name");
+    const char *description = string_member(tool, "description");
+    const cJSON *parameters = member(tool, "parameters");
+    char message[128];
+    if (!type) return bad_tool(f, i, "type", "must be function");
+    if (strcmp(type, "function") != 0) {
+        snprintf(message, sizeof message, "is %.48s, and only function tools are served", type);
+        bad_tool(f, i, "type", message);
+        f->code = "unsupported";
+        return E_INVAL;
+    }
+    if (!name || !*name) return bad_tool(f, i, "name", "must be a string");
+    if (parameters && !cJSON_IsObject(parameters))
+        return bad_tool(f, i, "parameters", "must be an object");
+    cJSON *one = cJSON_CreateObject();
+    if (!one || !cJSON_AddItemToArray(out, one)) return responses_no_memory(f);
+    cJSON *function = cJSON_AddStringToObject(one, "type", "function")
+                          ? cJSON_AddObjectToObject(one, "function")
+                          : NULL;
+    bool done = function && cJSON_AddStringToObject(function, "name", name) &&
+                (!description || cJSON_AddStringToObject(function, "description", description));
+    cJSON *copy = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
+    if (done && copy && cJSON_AddItemToObject(function, "parameters", copy)) return 0;
+    cJSON_Delete(copy);
+    return responses_no_memory(f);
+}
+
+int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f) {
+    const cJSON *tool;
+    int i = 0;
+    if (!tools || cJSON_IsNull(tools)) return 0;
+    if (!cJSON_IsArray(tools)) return responses_bad(f, "tools", "must be an array");
+    if (cJSON_GetArraySize(tools) == 0) return 0;
+    *out = cJSON_CreateArray();
+    if (!*out) return responses_no_memory(f);
+    cJSON_ArrayForEach(tool, tools) TRY(read_tool(*out, tool, i++, f));
+    return 0;
+}

@@ -22,5 +22,9 @@ cJSON *responses_items_normal(const cJSON *input);
 // The id of the first item_reference; NULL: there is none.
 const char *responses_items_reference(const cJSON *items);
 
+// Tools, {"type":"function","name",...}, as templates take them: {"type":"function","function":{...}}.
+// *out stays NULL where there are none; else the caller's.
+int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f);
+
 int responses_bad(struct responses_fault *f, const char *param, const char *message);
 int responses_no_memory(struct responses_fault *f);

@@ -134,7 +134,7 @@ static void put_response(const struct responses_output *o, struct json_writer *w
     buf_addz(w->buf, ",");
     buf_addz(w->buf, o->echo);
     put_ending(o, w);
-    json_put_int_or_null(w, "completed_at", o->completed_s ? o->completed_s : -1);
+    json_put_int_or_null(w, "completed_at", o->status == RESPONSES_COMPLETED ? o->completed_s : -1);
     json_open(w, "output", '[');
     responses_output_write_items(o, w);
     json_close(w, ']');

@@ -1,0 +1,203 @@
+// POST /v1/responses and what belongs to it, by OpenAI's own client on the demo model.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import OpenAI from 'openai';
+import { few, Server, unlimited, until } from './harness.mjs';
+
+const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+const model = 'demo-model';
+const all = async (stream) => {
+  const events = [];
+  for await (const event of stream) events.push(event);
+  return events;
+};
+const refused = (promise, status, code, param) => assert.rejects(promise, (e) => {
+  assert.deepEqual([e.status, e.code, e.param], [status, code, param], e.message);
+  return true;
+});
+
+test('a response, whole and streamed', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, input: 'Tell me a story.', instructions: 'You tell stories.', seed: 7, temperature: 0.8, max_output_tokens: few(24), metadata: { topic: 'x"y' } };
+  const whole = await openai.responses.create(ask);
+  assert.match(whole.id, /^resp_[0-9a-f]{32}-0$/);
+  assert.equal(whole.object, 'response');
+  assert.ok(['completed', 'incomplete'].includes(whole.status));
+  assert.deepEqual([whole.instructions, whole.metadata, whole.temperature, whole.store], [ask.instructions, ask.metadata, 0.8, true]);
+  assert.equal(whole.output[0].type, 'message');
+  assert.equal(whole.output[0].id, whole.id.replace('resp_', 'msg_') + '-0');
+  assert.ok(whole.output_text.length > 0);
+  assert.equal(whole.usage.total_tokens, whole.usage.input_tokens + whole.usage.output_tokens);
+
+  const events = await all(await openai.responses.create({ ...ask, stream: true }));
+  assert.deepEqual(events.map((e) => e.sequence_number), events.map((_, i) => i));
+  const types = events.map((e) => e.type);
+  assert.deepEqual(types.slice(0, 4), ['response.created', 'response.in_progress', 'response.output_item.added', 'response.content_part.added']);
+  assert.deepEqual(types.slice(-4), ['response.output_text.done', 'response.content_part.done', 'response.output_item.done', `response.${whole.status}`]);
+  assert.equal(events.map((e) => (e.type === 'response.output_text.delta' ? e.delta : '')).join(''), whole.output_text);
+  const last = events.at(-1).response;
+  assert.equal(last.output[0].content[0].text, whole.output_text);
+  assert.deepEqual(last.usage.output_tokens, whole.usage.output_tokens);
+
+  await t.test('the client\'s own helper reads the stream', async () => {
+    const stream = openai.responses.stream({ ...ask });
+    const final = await stream.finalResponse();
+    assert.equal(final.output[0].content[0].text, whole.output_text);
+  });
+  await t.test('GET gives the same again, whole and from any event on', async () => {
+    const { output_text, ...rest } = whole;
+    assert.deepEqual(JSON.parse(JSON.stringify({ ...(await openai.responses.retrieve(whole.id)), output_text: undefined })), rest);
+    assert.equal(output_text, whole.output_text);
+    for (const after of [0, 3, 7, events.length - 2]) {
+      const again = await all(await openai.responses.retrieve(last.id, { stream: true, starting_after: after }));
+      assert.deepEqual(again, events.slice(after + 1));
+    }
+    assert.deepEqual(await all(await openai.responses.retrieve(last.id, { stream: true })), events);
+  });
+  await t.test('its input items', async () => {
+    const items = await openai.responses.inputItems.list(whole.id);
+    assert.deepEqual(items.data.map((i) => [i.type, i.role, i.content[0].text]), [['message', 'user', ask.input]]);
+    assert.equal(items.has_more, false);
+  });
+  await t.test('the session is in the page, under the id', async () => {
+    const parley = await server.connect();
+    const session = /^resp_(.*)-0$/.exec(whole.id)[1];
+    const state = await parley.request({ type: 'session.get', session });
+    assert.equal(state.turns[0].text, whole.output_text);
+  });
+  await t.test('deleting', async () => {
+    await openai.responses.delete(whole.id);
+    await refused(openai.responses.retrieve(whole.id), 404, 'response_not_found', null);
+    await refused(openai.responses.create({ ...ask, previous_response_id: whole.id }), 400, 'previous_response_not_found', 'previous_response_id');
+  });
+  await t.test('store: false keeps nothing', async () => {
+    const gone = await openai.responses.create({ ...ask, store: false });
+    await until('the response to go', () => openai.responses.retrieve(gone.id).then(() => false, (e) => e.status === 404));
+  });
+});
+
+test('previous_response_id goes on in the cache', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, seed: 3, max_output_tokens: 8 };
+  const chain = [await openai.responses.create({ ...ask, input: 'Tell me a story.' })];
+  for (const input of ['And then?', [{ role: 'user', content: 'Who was there?' }], 'Why?'])
+    chain.push(await openai.responses.create({ ...ask, input, previous_response_id: chain.at(-1).id }));
+  for (let i = 1; i < chain.length; i++) {
+    const before = chain[i - 1].usage;
+    const now = chain[i].usage;
+    // All but the last token, which has not been through the model, and what is new.
+    assert.equal(now.input_tokens_details.cached_tokens, before.input_tokens + before.output_tokens - 1);
+    assert.ok(now.input_tokens > before.input_tokens + before.output_tokens);
+    assert.equal(chain[i].previous_response_id, chain[i - 1].id);
+  }
+  await t.test('a fork takes what both share', async () => {
+    const fork = await openai.responses.create({ ...ask, input: 'Stop.', previous_response_id: chain[1].id });
+    const { usage } = chain[1];
+    assert.ok(fork.usage.input_tokens < chain[3].usage.input_tokens);
+    assert.ok(fork.usage.input_tokens_details.cached_tokens >= usage.input_tokens + usage.output_tokens - 1);
+    const on = await openai.responses.create({ ...ask, input: 'Go on.', previous_response_id: chain[3].id });
+    assert.ok(on.usage.input_tokens > chain[3].usage.input_tokens);
+    assert.equal((await openai.responses.retrieve(fork.id)).output_text, fork.output_text);
+  });
+  await t.test('other instructions are another conversation', async () => {
+    const other = await openai.responses.create({ ...ask, input: 'Stop.', instructions: 'Be brief.', previous_response_id: chain[1].id });
+    assert.equal(other.instructions, 'Be brief.');
+    const same = await openai.responses.create({ ...ask, input: 'And?', instructions: 'Be brief.', previous_response_id: other.id });
+    assert.equal(same.usage.input_tokens_details.cached_tokens, other.usage.input_tokens + other.usage.output_tokens - 1);
+    // The whole conversation is in it.
+    assert.ok(other.usage.input_tokens > chain[1].usage.input_tokens + chain[1].usage.output_tokens);
+  });
+});
+
+test('a background response goes on alone', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, input: 'Tell me a long story.', seed: 5, temperature: 1, min_tokens: 0, max_output_tokens: few(200), background: true };
+  const taken = await openai.responses.create(ask);
+  assert.ok(['in_progress', 'completed', 'incomplete'].includes(taken.status));
+  const done = await until('its end', async () => {
+    const now = await openai.responses.retrieve(taken.id);
+    return now.status !== 'in_progress' && now;
+  });
+  assert.ok(done.output_text.length > 0);
+  await t.test('its stream can be left and taken up again', async () => {
+    const stream = await openai.responses.create({ ...ask, stream: true });
+    const first = [];
+    for await (const event of stream) {
+      first.push(event);
+      if (first.length === 6) break;
+    }
+    stream.controller.abort();
+    const rest = await all(await openai.responses.retrieve(first[0].response.id, { stream: true, starting_after: 5 }));
+    const events = [...first, ...rest];
+    assert.deepEqual(events.map((e) => e.sequence_number), events.map((_, i) => i));
+    assert.equal(events.at(-1).response.output[0].content[0].text, done.output_text);
+  });
+  await t.test('cancelling', async () => {
+    const long = await openai.responses.create({ ...ask, max_output_tokens: 3000, temperature: 1.5 });
+    const cancelled = await openai.responses.cancel(long.id);
+    assert.ok(['cancelled', 'completed'].includes(cancelled.status), cancelled.status);
+    assert.equal((await openai.responses.retrieve(long.id)).status, cancelled.status);
+    assert.equal((await openai.responses.cancel(long.id)).status, cancelled.status);
+  });
+});
+
+test('kill -9 in the middle leaves what was streamed', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const stream = await clientOf(server).responses.create({ model, input: 'Tell me a long story.', seed: 5, temperature: 1.5, max_output_tokens: 3000, stream: true });
+  let id, text = '';
+  await (async () => {
+    for await (const event of stream) {
+      if (event.response) id = event.response.id;
+      if (event.type === 'response.output_text.delta') text += event.delta;
+      if (text.length > 20) await server.stop('SIGKILL');
+    }
+  })().catch(() => {});
+  const again = await Server.start(t, { args: unlimited, db: server.db });
+  const openai = clientOf(again);
+  const response = await openai.responses.retrieve(id);
+  assert.equal(response.status, 'failed');
+  assert.ok(response.output_text.startsWith(text.slice(0, 20)));
+  assert.match(response.error.message, /ended before/);
+  const next = await openai.responses.create({ model, input: 'Go on.', previous_response_id: id, max_output_tokens: 3 });
+  assert.ok(next.usage.input_tokens > 10);
+});
+
+test('what is not served is refused by name', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const bad = (body, status, code, param) => refused(openai.responses.create({ model, input: 'x', ...body }), status, code, param);
+  await bad({ model: 'gpt-9' }, 404, 'model_not_found', 'model');
+  await bad({ model: undefined }, 400, 'invalid_value', 'model');
+  await bad({ input: undefined }, 400, 'invalid_value', 'input');
+  await bad({ input: 3 }, 400, 'invalid_value', 'input');
+  await bad({ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }, 400, 'unsupported', 'input[0].content[0]');
+  await bad({ tools: [{ type: 'web_search' }] }, 400, 'unsupported', 'tools[0].type');
+  await bad({ truncation: 'auto' }, 400, 'unsupported', 'truncation');
+  await bad({ context_management: [{ type: 'compaction' }] }, 400, 'unsupported', 'context_management');
+  await bad({ prompt: { id: 'p' } }, 400, 'unsupported', 'prompt');
+  await bad({ include: ['message.output_text.logprobs'] }, 400, 'unsupported', 'include');
+  await bad({ service_tier: 'flex' }, 400, 'unsupported', 'service_tier');
+  await bad({ max_output_tokens: 0 }, 400, 'invalid_value', 'max_output_tokens');
+  await bad({ temperature: -1 }, 400, 'invalid_value', null);
+  await bad({ metadata: { a: 1 } }, 400, 'invalid_value', 'metadata');
+  await bad({ store: 'no' }, 400, 'invalid_value', 'store');
+  await bad({ background: true, store: false }, 400, 'invalid_value', 'background');
+  await bad({ previous_response_id: 'x' }, 400, 'previous_response_not_found', 'previous_response_id');
+  await bad({ previous_response_id: 'resp_no-0' }, 400, 'previous_response_not_found', 'previous_response_id');
+  await bad({ input: 'word '.repeat(100000) }, 400, 'context_length_exceeded', null);
+  const taken = await openai.responses.create({ model, input: 'x', max_output_tokens: 2, service_tier: 'auto', truncation: 'disabled', background: false, user: 'me',
+    include: ['reasoning.encrypted_content'], parallel_tool_calls: true, text: { format: { type: 'text' } }, something_new: 1 });
+  assert.equal(taken.status, 'incomplete');
+
+  const counted = await openai.post('/responses/input_tokens', { body: { model, input: 'Tell me a story.' } });
+  assert.equal(counted.object, 'response.input_tokens');
+  assert.equal(counted.input_tokens, (await openai.responses.create({ model, input: 'Tell me a story.', max_output_tokens: 1 })).usage.input_tokens);
+  for (const [method, path] of [['get', '/responses/resp_a-1/nothing'], ['get', '/responses/nothing'], ['post', '/responses/resp_a-1'], ['delete', '/responses/resp_a-1/cancel']])
+    await assert.rejects(openai[method](path), (e) => e.status === 404 || e.status === 405);
+  await refused(openai.get(`/responses/${taken.id}?stream=maybe`), 400, 'invalid_value', 'stream');
+  await refused(openai.get(`/responses/${taken.id}/input_items?limit=0`), 400, 'invalid_value', 'limit');
+  await refused(openai.get(`/responses/${taken.id}?stream=true&starting_after=-1`), 400, 'invalid_value', 'starting_after');
+});

@@ -1,0 +1,236 @@
+// POST /v1/responses and its token count. See responses.h.
+#include "ws/openai/responses.h"
+#include "base/workers.h"
+#include "ws/openai/failure.h"
+#include "ws/openai/responses_run.h"
+#include "ws/service.h"
+#include <stdlib.h>
+
+#define REPLY_MAX_BYTES ((size_t)256 << 20)
+#define PING_US 15000000 // proxies cut what is silent for a minute
+
+struct posted {
+    struct http *http;
+    struct service *service;
+    struct responses_run *run;
+    bool streaming;  // its head has been sent
+    bool background; // its turn goes on without it
+    int64_t written_us;
+};
+
+// --- replies ---------------------------------------------------------------
+
+void responses_http_refuse(struct http *h, const struct responses_refusal *r) {
+    struct openai_failure f = {
+        .status = r->status, .param = r->param, .retry_after_ms = r->retry_after_ms};
+    snprintf(f.code, sizeof f.code, "%s", openai_code(r->status, r->code));
+    snprintf(f.message, sizeof f.message, "%s", r->message);
+    openai_reply_failure(h, &f);
+}
+
+void responses_http_reply(struct http *h, const struct responses_output *o) {
+    struct buf out;
+    buf_init(&out, REPLY_MAX_BYTES);
+    responses_output_write(o, &out);
+    if (out.error)
+        http_reply_error(h, 503, "overloaded", "no memory for the reply", 1000);
+    else
+        http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
+    buf_release(&out);
+}
+
+void responses_http_event(struct http *h, const char *type, const struct buf *json) {
+    struct buf out;
+    buf_init(&out, REPLY_MAX_BYTES);
+    buf_addf(&out, "event: %s\ndata: ", type);
+    buf_add(&out, json->data, json->len);
+    buf_addz(&out, "\n\n");
+    http_stream_write(h, buf_z(&out), out.len);
+    buf_release(&out);
+}
+
+// --- one that is under way -------------------------------------------------
+
+static void posted_free(struct posted *p) {
+    responses_run_free(p->run);
+    free(p);
+}
+
+static void on_client_gone(void *ctx) {
+    posted_free(ctx);
+}
+
+static void on_room(void *ctx) {
+    struct posted *p = ctx;
+    responses_run_pump(p->run);
+}
+
+static void on_tick(void *ctx, int64_t now_us) {
+    struct posted *p = ctx;
+    if (!p->streaming || now_us - p->written_us < PING_US) return;
+    p->written_us = now_us;
+    http_stream_write(p->http, ": ping\n\n", 8);
+}
+
+static const struct http_waiter waiter = {
+    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+
+static bool has_room(void *ctx) {
+    const struct posted *p = ctx;
+    return !p->streaming || http_stream_has_room(p->http);
+}
+
+static void send_event(void *ctx, const char *type, const struct buf *json) {
+    struct posted *p = ctx;
+    if (!p->streaming)
+        http_stream(p->http, "text/event-stream",
+                    "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, p);
+    p->streaming = true;
+    responses_http_event(p->http, type, json);
+    p->written_us = net_now_us();
+}
+
+static bool on_sent(void *ctx, int64_t drawn_us) {
+    struct posted *p = ctx;
+    service_count_token(p->service, drawn_us);
+    return true;
+}
+
+// One that goes on without its client is shown as soon as it has an id.
+static bool on_taken(void *ctx, int64_t drawn_us) {
+    struct posted *p = ctx;
+    const struct responses_output *o = responses_run_output(p->run);
+    if (!p->background || !*o->id) return true;
+    responses_http_reply(p->http, o);
+    posted_free(p);
+    return false;
+}
+
+static void on_refused(void *ctx, const struct responses_refusal *r) {
+    struct posted *p = ctx;
+    struct buf out;
+    if (!p->streaming) {
+        responses_http_refuse(p->http, r);
+    } else {
+        buf_init(&out, 16384);
+        responses_write_stream_error(&out, responses_run_output(p->run)->sequence, r->code,
+                                     r->message, r->param);
+        responses_http_event(p->http, "error", &out);
+        buf_release(&out);
+        http_stream_end(p->http);
+    }
+    posted_free(p);
+}
+
+static void on_ended(void *ctx) {
+    struct posted *p = ctx;
+    if (p->streaming)
+        http_stream_end(p->http);
+    else
+        responses_http_reply(p->http, responses_run_output(p->run));
+    posted_free(p);
+}
+
+static const struct responses_sink streamed = {.room = has_room,
+                                               .event = send_event,
+                                               .sent = on_sent,
+                                               .refused = on_refused,
+                                               .ended = on_ended};
+static const struct responses_sink whole = {
+    .room = has_room, .sent = on_taken, .refused = on_refused, .ended = on_ended};
+
+// --- the request -----------------------------------------------------------
+
+static bool refused_early(struct http *h, const struct responses_request *r) {
+    const struct responses_fault *f = &r->fault;
+    struct responses_refusal refusal = {.status = r->status,
+                                        .code = f->code,
+                                        .message = f->message,
+                                        .param = f->param[0] ? f->param : NULL};
+    if (r->status) responses_http_refuse(h, &refusal);
+    return r->status != 0;
+}
+
+void openai_responses_handle(void *user, struct http *h) {
+    struct service *s = user;
+    const struct responses_request *r = http_decoded(h);
+    if (refused_early(h, r)) return;
+    struct posted *p = calloc(1, sizeof *p);
+    struct responses_request *taken = http_take_decoded(h);
+    if (p) {
+        *p = (struct posted){.http = h, .service = s, .background = taken->background};
+        p->run =
+            responses_run_start(s, http_owner(h), taken, taken->stream ? &streamed : &whole, p);
+    }
+    if (!p || !p->run) {
+        free(p);
+        responses_request_free(taken);
+        http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+        return;
+    }
+    http_wait(h, &waiter, p);
+}
+
+void *openai_responses_decode(void *user, const struct http_payload *p) {
+    const struct service *s = user;
+    return responses_request_read(s, p->body, p->len, (size_t)s->config->max_message_bytes,
+                                  RESPONSES_HTTP);
+}
+
+void openai_responses_release(void *decoded) {
+    responses_request_free(decoded);
+}
+
+// --- the count -------------------------------------------------------------
+
+struct counted {
+    struct responses_request *request;
+    int64_t n_tokens;
+};
+
+// The whole of it is a worker's: rendering and tokenizing too.
+void *openai_responses_count_decode(void *user, const struct http_payload *p) {
+    const struct service *s = user;
+    struct completion_failure failure = {0};
+    struct counted *c = calloc(1, sizeof *c);
+    struct responses_request *r = NULL;
+    if (c)
+        r = c->request = responses_request_read(
+            s, p->body, p->len, (size_t)s->config->max_message_bytes, RESPONSES_COUNT);
+    if (!r) {
+        free(c);
+        return NULL;
+    }
+    if (!r->status && r->continues) {
+        r->status = 400;
+        responses_bad(&r->fault, "previous_response_id",
+                      "is not counted here: send the conversation as input");
+    }
+    if (!r->status && responses_request_check(r, NULL) == 0 &&
+        completion_count(r->completion, &c->n_tokens, &failure) < 0) {
+        r->status = failure.status;
+        responses_bad(&r->fault, "input", failure.message);
+    }
+    return c;
+}
+
+void openai_responses_count_release(void *decoded) {
+    struct counted *c = decoded;
+    if (c) responses_request_free(c->request);
+    free(c);
+}
+
+void openai_responses_count_handle(void *user, struct http *h) {
+    const struct counted *c = http_decoded(h);
+    struct json_writer w;
+    struct buf out;
+    if (refused_early(h, c->request)) return;
+    buf_init(&out, 256);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "object", "response.input_tokens");
+    json_put_int(&w, "input_tokens", c->n_tokens);
+    json_close(&w, '}');
+    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
+    buf_release(&out);
+}

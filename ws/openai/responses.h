@@ -1,0 +1,51 @@
+// The Responses API over HTTP. user is the struct service.
+//     POST   /v1/responses                     responses.c
+//     POST   /v1/responses/input_tokens        responses.c
+//     GET    /v1/responses/{id}[?stream=true&starting_after=N]
+//     DELETE /v1/responses/{id}
+//     POST   /v1/responses/{id}/cancel
+//     GET    /v1/responses/{id}/input_items    responses_stored.c
+// The same over a WebSocket: responses_socket.c.
+#pragma once
+#include "ws/net/http.h"
+
+struct responses_output;
+struct responses_refusal;
+
+void *openai_responses_decode(void *user, const struct http_payload *p);
+void openai_responses_release(void *decoded);
+void openai_responses_handle(void *user, struct http *h);
+void *openai_responses_count_decode(void *user, const struct http_payload *p);
+void openai_responses_count_release(void *decoded);
+void openai_responses_count_handle(void *user, struct http *h);
+void openai_responses_stored_handle(void *user, struct http *h);
+
+// --- for the files of this API ---
+void responses_http_refuse(struct http *h, const struct responses_refusal *r);
+void responses_http_reply(struct http *h, const struct responses_output *o);
+// One event of a stream.
+void responses_http_event(struct http *h, const char *type, const struct buf *json);
+
+#define OPENAI_RESPONSES_ROUTES                                                                    \
+    {.path = "/v1/responses",                                                                      \
+     .methods = HTTP_METHOD(HTTP_POST),                                                            \
+     .guarded = true,                                                                              \
+     .max_body = HTTP_BODY_AS_MESSAGES,                                                            \
+     .handle = openai_responses_handle,                                                            \
+     .decode = openai_responses_decode,                                                            \
+     .release = openai_responses_release,                                                          \
+     .write_error = openai_write_error},                                                           \
+        {.path = "/v1/responses/input_tokens",                                                     \
+         .methods = HTTP_METHOD(HTTP_POST),                                                        \
+         .guarded = true,                                                                          \
+         .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
+         .handle = openai_responses_count_handle,                                                  \
+         .decode = openai_responses_count_decode,                                                  \
+         .release = openai_responses_count_release,                                                \
+         .write_error = openai_write_error},                                                       \
+    {                                                                                              \
+        .path = "/v1/responses/*",                                                                 \
+        .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),      \
+        .guarded = true, .max_body = 1024, .handle = openai_responses_stored_handle,               \
+        .write_error = openai_write_error                                                          \
+    }

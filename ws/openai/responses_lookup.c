@@ -1,0 +1,99 @@
+// The record of one turn, read from the store. See responses_run.h.
+#include "ws/openai/responses_run.h"
+#include "ws/service.h"
+#include <stdlib.h>
+
+struct responses_lookup {
+    struct follower follower; // first: its callbacks cast
+    struct service *service;
+    responses_lookup_fn done;
+    void *ctx;
+    struct responses_record record;
+    struct completion_failure failure;
+    bool answered;
+};
+
+void responses_lookup_drop(struct responses_lookup *l) {
+    if (!l) return;
+    sessions_client_gone(l->service->sessions, l->follower.client);
+    service_poll_soon(l->service);
+    followers_remove(&l->service->followers, &l->follower);
+    responses_record_release(&l->record);
+    free(l);
+}
+
+static void push(struct follower *f) {
+    struct responses_lookup *l = (struct responses_lookup *)f;
+    struct responses_record record = l->record;
+    struct completion_failure failure = l->failure;
+    responses_lookup_fn done = l->done;
+    void *ctx = l->ctx;
+    if (!l->answered) return;
+    l->record = (struct responses_record){0};
+    responses_lookup_drop(l);
+    done(ctx, &record, &failure);
+}
+
+static void push_later(struct responses_lookup *l) {
+    l->answered = true;
+    follower_push_later(&l->service->followers, &l->follower);
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct responses_lookup *l = (struct responses_lookup *)f;
+    if (l->answered) return;
+    if (a->kind == ANSWER_TURN && a->detail) {
+        if (responses_record_copy(&l->record, a) < 0)
+            completion_failure_set(&l->failure, "overloaded", "the server is out of memory");
+    } else if (a->kind == ANSWER_TURN || a->kind == ANSWER_ERROR) {
+        // An unknown turn of a known session is as unknown.
+        bool unknown = a->code && strcmp(a->code, "invalid") == 0;
+        completion_failure_set(&l->failure, unknown ? "not_found" : a->code, a->message);
+        l->failure.retry_after_ms = a->retry_after_ms;
+    } else {
+        return;
+    }
+    push_later(l);
+}
+
+static void on_ready(struct follower *f, struct session *s) {}
+static void on_gone(struct follower *f, struct session *s) {}
+static bool is_drained(const struct follower *f) {
+    return true;
+}
+
+static void on_end(struct follower *f) {
+    struct responses_lookup *l = (struct responses_lookup *)f;
+    completion_failure_set(&l->failure, "shutting_down", "the server is shutting down");
+    l->answered = true;
+    push(f);
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+struct responses_lookup *responses_lookup_start(struct service *s, const char *owner,
+                                                const char *session, int64_t turn,
+                                                responses_lookup_fn done, void *ctx) {
+    struct responses_lookup *l = calloc(1, sizeof *l);
+    struct request r;
+    if (!l) return NULL;
+    *l = (struct responses_lookup){
+        .follower.ops = &follower_ops, .service = s, .done = done, .ctx = ctx};
+    if (followers_add(&s->followers, &l->follower) < 0) {
+        free(l);
+        return NULL;
+    }
+    request_init(&r, REQUEST_TURN);
+    r.client = l->follower.client;
+    r.owner = owner;
+    r.session = session;
+    r.turn = turn;
+    sessions_submit(s->sessions, &r);
+    service_poll_soon(s);
+    return l;
+}

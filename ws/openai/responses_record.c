@@ -1,0 +1,252 @@
+// Turns as responses. See responses_record.h.
+#include "ws/openai/responses_record.h"
+#include "base/clock.h"
+#include "sessions/answer_parser.h"
+#include "ws/openai/responses_items.h"
+#include "ws/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int responses_record_copy(struct responses_record *r, const struct session_answer *a) {
+    const struct turn_detail *d = a->detail;
+    const struct turn_record *t = d->rec;
+    bool failed = false;
+    *r = (struct responses_record){.turn = t->turn,
+                                   .text_len = d->turn.text_len,
+                                   .n_ids = d->n_ids,
+                                   .last_id = d->n_ids ? d->ids[d->n_ids - 1] : -1,
+                                   .numbers = d->turn.numbers,
+                                   .prompt_tokens = t->log_first + t->n_input,
+                                   .created_ms = t->created_ms,
+                                   .ended_ms = t->ended_ms,
+                                   .seq_first = t->seq_first};
+    snprintf(r->session, sizeof r->session, "%s", a->session_id);
+    snprintf(r->finish, sizeof r->finish, "%s", t->finish_reason);
+    snprintf(r->error_code, sizeof r->error_code, "%s", t->error_code);
+    r->request = record_strdup(t->request, &failed);
+    r->error_message = record_strdup(t->error_message, &failed);
+    r->text = record_memdup(d->turn.text, d->turn.text_len, &failed);
+    r->text_ends = record_memdup(d->text_ends, d->n_ids * sizeof *d->text_ends, &failed);
+    if (t->kind == INPUT_CONTENT && t->input_text) {
+        r->input_text = malloc(t->input_text_len + 1);
+        if (r->input_text) {
+            memcpy(r->input_text, t->input_text, t->input_text_len);
+            r->input_text[t->input_text_len] = '\0';
+        }
+        failed |= !r->input_text;
+    }
+    if (!failed) return 0;
+    responses_record_release(r);
+    return E_NOMEM;
+}
+
+void responses_record_release(struct responses_record *r) {
+    free(r->request);
+    free(r->input_text);
+    free(r->text);
+    free(r->text_ends);
+    free(r->error_message);
+    cJSON_Delete(r->note);
+    free(r->echo);
+    placement_drop(r->served);
+    *r = (struct responses_record){0};
+}
+
+// --- the note --------------------------------------------------------------
+
+static const cJSON *member(const cJSON *o, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+static cJSON *parse(const char *text) {
+    struct err err = {0};
+    return text ? json_parse(text, strlen(text), &json_limits_file, &err) : NULL;
+}
+
+// Its members without the braces.
+static char *print_members(const cJSON *object) {
+    char *text = cJSON_PrintUnformatted(object);
+    if (!text) return NULL;
+    size_t n = strlen(text);
+    memmove(text, text + 1, n - 2);
+    text[n - 2] = '\0';
+    return text;
+}
+
+// What stands for an echo where a turn has none: it came through another protocol.
+static char *plain_echo(const struct responses_record *r) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "\"created_at\":%lld,\"model\":\"\",\"instructions\":null,\"metadata\":{},"
+             "\"parallel_tool_calls\":true,\"previous_response_id\":null,\"temperature\":null,"
+             "\"tool_choice\":\"auto\",\"tools\":[],\"top_p\":null,\"truncation\":\"disabled\"",
+             (long long)(r->created_ms / 1000));
+    return strdup(text);
+}
+
+int responses_record_read(struct responses_record *r, const struct service *s) {
+    cJSON *request = parse(r->request);
+    r->note = parse(cJSON_GetStringValue(member(request, "note")));
+    cJSON_Delete(request);
+    const cJSON *echo = member(r->note, "echo");
+    r->echo = echo ? print_members(echo) : plain_echo(r);
+    const char *model = cJSON_GetStringValue(member(echo, "model"));
+    if (model) r->served = service_hold_model(s, model);
+    return r->echo ? 0 : E_NOMEM;
+}
+
+bool responses_record_thinks(const struct responses_record *r) {
+    return cJSON_IsTrue(member(r->note, "thinks"));
+}
+
+const cJSON *responses_record_input(const struct responses_record *r) {
+    return member(r->note, "input");
+}
+
+const char *responses_record_previous(const struct responses_record *r) {
+    return cJSON_GetStringValue(member(member(r->note, "echo"), "previous_response_id"));
+}
+
+// The note is written with its prefix first; inside a string of the request each quote would have a
+// backslash before it.
+bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix) {
+    static const char begin[] = "\"note\":\"{\\\"prefix\\\":\\\"";
+    const char *at = r->request ? strstr(r->request, begin) : NULL;
+    char digits[17];
+    if (!at) return true;
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)prefix);
+    return strncmp(at + sizeof begin - 1, digits, 16) == 0;
+}
+
+// --- the answer ------------------------------------------------------------
+
+static void take_pieces(struct answer_parser *p, struct responses_output *out) {
+    static const enum completion_event_kind kinds[] = {
+        [PIECE_THINKING] = COMPLETION_THINKING,
+        [PIECE_TEXT] = COMPLETION_TEXT,
+        [PIECE_TOOL_BEGIN] = COMPLETION_TOOL_BEGIN,
+        [PIECE_TOOL_ARGUMENTS] = COMPLETION_TOOL_ARGUMENTS,
+        [PIECE_TOOL_END] = COMPLETION_TOOL_END,
+    };
+    struct answer_piece piece;
+    while (answer_parser_next(p, &piece) == 1) {
+        struct completion_event e = {.kind = kinds[piece.kind],
+                                     .text = piece.text,
+                                     .text_len = piece.len,
+                                     .tool_name = piece.text};
+        responses_output_take(out, &e);
+    }
+}
+
+// Token by token, as the live stream has it: the same words in the same events.
+static int64_t play_tokens(const struct responses_record *r, struct answer_parser *p,
+                           struct responses_output *out) {
+    int64_t n_thought = 0;
+    size_t from = 0;
+    for (size_t i = 0; i < r->n_ids; i++) {
+        size_t to = r->text_ends[i] < r->text_len ? r->text_ends[i] : r->text_len;
+        n_thought += answer_parser_thinks(p);
+        if (to <= from) continue;
+        answer_parser_feed(p, r->text + from, to - from);
+        take_pieces(p, out);
+        from = to;
+    }
+    if (!r->finish[0]) return n_thought;
+    if (r->text_len > from) answer_parser_feed(p, r->text + from, r->text_len - from);
+    answer_parser_end(p);
+    take_pieces(p, out);
+    return n_thought;
+}
+
+static void play_end(const struct responses_record *r, struct responses_output *out) {
+    struct completion_failure failure = {0};
+    struct completion_event e = {.kind = COMPLETION_ANSWER, .finish = COMPLETION_STOP};
+    if (strcmp(r->finish, "error") == 0)
+        completion_failure_set(&failure, r->error_code, r->error_message);
+    if (strcmp(r->finish, "interrupted") == 0 || strcmp(r->finish, "shutdown") == 0)
+        completion_failure_set(&failure, "shutting_down",
+                               "the server ended before the response was complete");
+    if (failure.status) {
+        responses_output_take(
+            out, &(struct completion_event){.kind = COMPLETION_FAILED, .failure = &failure});
+        return;
+    }
+    if (strcmp(r->finish, "length") == 0) e.finish = COMPLETION_LENGTH;
+    if (strcmp(r->finish, "cancelled") == 0) e.finish = COMPLETION_CANCELLED;
+    if (strcmp(r->finish, "deadline") == 0) e.finish = COMPLETION_DEADLINE;
+    responses_output_take(out, &e);
+    e.kind = COMPLETION_DONE;
+    e.usage = out->usage;
+    responses_output_take(out, &e);
+}
+
+// As a completion has them; NULL: calls were not looked for.
+static cJSON *tools_of(const struct responses_record *r) {
+    struct responses_fault fault = {0};
+    const cJSON *echo = member(r->note, "echo"), *choice = member(echo, "tool_choice");
+    cJSON *tools = NULL;
+    if (!cJSON_IsString(choice) || strcmp(choice->valuestring, "none") != 0)
+        responses_tools_read(&tools, member(echo, "tools"), &fault);
+    return tools;
+}
+
+struct completion_request *responses_record_completion(struct responses_record *r) {
+    struct completion_request *c = r->served ? completion_request_new() : NULL;
+    if (!c) return NULL;
+    c->served = r->served;
+    r->served = NULL;
+    c->tools = tools_of(r);
+    return c;
+}
+
+void responses_record_play(const struct responses_record *r, struct responses_output *out) {
+    struct answer_parser parser;
+    struct engine_syntax syntax = {0};
+    cJSON *tools = tools_of(r);
+    if (r->served) syntax = engine_syntax(r->served->engine);
+    out->usage = (struct completion_usage){.prompt_tokens = r->prompt_tokens,
+                                           .cached_tokens = r->numbers.kept_tokens,
+                                           .completion_tokens = (int64_t)r->n_ids};
+    responses_output_begin(out, r->session, r->turn);
+    answer_parser_init(&parser, syntax, tools, responses_record_thinks(r));
+    out->usage.reasoning_tokens = play_tokens(r, &parser, out);
+    if (parser.failed) out->failed = true;
+    answer_parser_release(&parser);
+    cJSON_Delete(tools);
+    out->completed_s = r->ended_ms / 1000;
+    if (r->finish[0]) play_end(r, out);
+}
+
+// --- as a conversation -----------------------------------------------------
+
+static int add_answer(const struct responses_record *r, cJSON *messages) {
+    struct responses_output out;
+    struct responses_fault fault = {0};
+    struct json_writer w;
+    struct buf text;
+    responses_output_init(&out, r->echo, NULL, NULL);
+    responses_record_play(r, &out);
+    buf_init(&text, SIZE_MAX / 2);
+    json_writer_init(&w, &text);
+    json_open(&w, NULL, '[');
+    responses_output_write_items(&out, &w);
+    json_close(&w, ']');
+    cJSON *items = out.failed || text.error ? NULL : parse(buf_z(&text));
+    int rc = items ? responses_items_read(messages, items, "output", &fault) : E_NOMEM;
+    cJSON_Delete(items);
+    buf_release(&text);
+    responses_output_release(&out);
+    return rc;
+}
+
+int responses_record_messages(const struct responses_record *r, cJSON *messages) {
+    struct responses_fault fault = {0};
+    const cJSON *input = responses_record_input(r);
+    cJSON *plain = !r->note && r->input_text ? cJSON_CreateString(r->input_text) : NULL;
+    if (!input) input = plain;
+    int rc = input ? responses_items_read(messages, input, "input", &fault) : E_NOTFOUND;
+    cJSON_Delete(plain);
+    return rc < 0 ? rc : add_answer(r, messages);
+}

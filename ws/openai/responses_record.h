@@ -1,0 +1,51 @@
+// A response made again from the record of its turn: for GET, for its stream, and for a later request
+// that repeats its conversation.
+#pragma once
+#include "sessions/debug.h"
+#include "ws/openai/responses_output.h"
+
+struct service;
+
+struct responses_record {
+    char session[SESSION_ID_MAX + 1];
+    int64_t turn;
+    char *request;    // the turn's, with its note
+    char *input_text; // of a turn that came through another protocol; NULL: none
+    char *text;       // (text_len) the answer as it was sampled
+    size_t text_len;
+    uint32_t *text_ends; // (n_ids)
+    size_t n_ids;
+    int32_t last_id; // of its log; -1: not known
+    struct turn_numbers numbers;
+    int64_t prompt_tokens;
+    char finish[FINISH_REASON_MAX]; // "" while it runs
+    char error_code[ERROR_CODE_MAX], *error_message;
+    int64_t created_ms, ended_ms, seq_first;
+    // responses_record_read()'s
+    cJSON *note;                       // NULL: it came through another protocol
+    char *echo;                        // responses_output.echo
+    const struct served_model *served; // held; NULL: its model is not served now
+};
+
+// Copies what ANSWER_TURN shows. Net thread. E_NOMEM.
+int responses_record_copy(struct responses_record *r, const struct session_answer *a);
+void responses_record_release(struct responses_record *r);
+// Parses it. Any thread, once. E_NOMEM, E_CORRUPT.
+int responses_record_read(struct responses_record *r, const struct service *s);
+// Plays the answer into an output that responses_output_init has made with r->echo, as far as it is on
+// record, with an end if it has ended. Any thread.
+void responses_record_play(const struct responses_record *r, struct responses_output *out);
+// The input's items, borrowed. NULL: they are not on record.
+const cJSON *responses_record_input(const struct responses_record *r);
+// Its response before this one; NULL: it was the first.
+const char *responses_record_previous(const struct responses_record *r);
+// A completion of its model and tools, to follow its turn while it runs (completion_follow). NULL: no
+// memory, or the model is not served.
+struct completion_request *responses_record_completion(struct responses_record *r);
+bool responses_record_thinks(
+    const struct responses_record *r); // its answer begins inside the thinking
+// Whether the note says so, without parsing it. true where there is no note.
+bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix);
+// Appends the messages of input and answer to the array. E_NOMEM, E_NOTFOUND: the input is not on
+// record.
+int responses_record_messages(const struct responses_record *r, cJSON *messages);

@@ -1,0 +1,511 @@
+// Reading requests for responses. See responses_request.h.
+#include "ws/openai/responses_request.h"
+#include "base/clock.h"
+#include "base/xxh64.h"
+#include "ws/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define METADATA_MAX 16
+#define METADATA_KEY_MAX 64
+#define METADATA_VALUE_MAX 512
+#define ECHO_MAX ((size_t)16 << 20)
+
+struct reading {
+    struct responses_request *r;
+    const struct service *service;
+    enum responses_body kind;
+    cJSON *json;
+};
+
+static int refuse(struct reading *d, int status, const char *code, const char *param,
+                  const char *message) {
+    struct responses_fault *f = &d->r->fault;
+    d->r->status = status;
+    if (param) responses_bad(f, param, message);
+    if (!param) snprintf(f->message, sizeof f->message, "%.250s", message);
+    f->code = code;
+    return E_INVAL;
+}
+
+static int bad(struct reading *d, const char *param, const char *message) {
+    return refuse(d, 400, "invalid_value", param, message);
+}
+
+static int unserved(struct reading *d, const char *param, const char *message) {
+    return refuse(d, 400, "unsupported", param, message);
+}
+
+static int no_memory(struct reading *d) {
+    d->r->status = 503;
+    return responses_no_memory(&d->r->fault);
+}
+
+static int of_fault(struct reading *d, int rc) {
+    if (rc < 0) d->r->status = rc == E_NOMEM ? 503 : 400;
+    return rc;
+}
+
+static const cJSON *member(const cJSON *o, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+static const char *string_member(const cJSON *o, const char *key) {
+    return cJSON_GetStringValue(member(o, key));
+}
+
+static int read_bool(struct reading *d, const char *key, bool fallback, bool *out) {
+    const cJSON *v = member(d->json, key);
+    *out = v ? cJSON_IsTrue(v) : fallback;
+    return !v || cJSON_IsBool(v) ? 0 : bad(d, key, "must be true or false");
+}
+
+static int copy_string(struct reading *d, const char *key, char **out) {
+    const cJSON *v = member(d->json, key);
+    if (!v) return 0;
+    if (!cJSON_IsString(v)) return bad(d, key, "must be a string");
+    *out = strdup(v->valuestring);
+    return *out ? 0 : no_memory(d);
+}
+
+// --- what is not served ----------------------------------------------------
+
+// Known members that would change the answer, or what becomes of it. Unknown ones are ignored.
+static const struct unserved {
+    const char *name;
+    const char *taken; // the value that asks for nothing, as JSON; NULL: none but null
+    const char *why;
+} unserved_members[] = {
+    {"context_management", "[]", "is not served: a session's window needs no compaction"},
+    {"truncation", "\"disabled\"", "must be disabled: an input that does not fit is refused"},
+    {"prompt", NULL, "is not served: this server has no stored prompts"},
+    {"moderation", NULL, "is not served"},
+    {"image", NULL, "is not served"},
+    {"service_tier", "\"default\"", "must be auto or default"},
+};
+
+static int refuse_unserved(struct reading *d) {
+    const char *tier = string_member(d->json, "service_tier");
+    for (size_t i = 0; i < sizeof unserved_members / sizeof *unserved_members; i++) {
+        const struct unserved *u = &unserved_members[i];
+        const cJSON *v = member(d->json, u->name);
+        if (!v || (tier && v->valuestring == tier && strcmp(tier, "auto") == 0)) continue;
+        char *text = cJSON_PrintUnformatted(v);
+        if (!text) return no_memory(d);
+        bool taken = u->taken && strcmp(text, u->taken) == 0;
+        cJSON_free(text);
+        if (!taken) return unserved(d, u->name, u->why);
+    }
+    if (d->kind != RESPONSES_SOCKET) return 0;
+    if (member(d->json, "background") && !cJSON_IsFalse(member(d->json, "background")))
+        return unserved(d, "background", "is not served on a WebSocket");
+    if (member(d->json, "stream"))
+        return unserved(d, "stream", "has no place here: a WebSocket always streams");
+    return 0;
+}
+
+// Values of `include` that ask for what this server never has, or always gives.
+static int read_include(struct reading *d) {
+    static const char *const idle[] = {
+        "reasoning.encrypted_content",   "file_search_call.results",
+        "web_search_call.results",       "web_search_call.action.sources",
+        "message.input_image.image_url", "computer_call_output.output.image_url",
+        "code_interpreter_call.outputs", NULL};
+    const cJSON *list = member(d->json, "include"), *v;
+    if (list && !cJSON_IsArray(list)) return bad(d, "include", "must be an array");
+    cJSON_ArrayForEach(v, list) {
+        const char *const *known = idle;
+        if (!cJSON_IsString(v)) return bad(d, "include", "must be an array of strings");
+        while (*known && strcmp(*known, v->valuestring) != 0) known++;
+        if (!*known) return unserved(d, "include", "has a value that is not served");
+    }
+    const cJSON *top = member(d->json, "top_logprobs");
+    if (top && !(cJSON_IsNumber(top) && top->valuedouble == 0))
+        return unserved(d, "top_logprobs", "is not served here");
+    return 0;
+}
+
+// --- tools -----------------------------------------------------------------
+
+static int read_tools(struct reading *d) {
+    struct completion_request *c = d->r->completion;
+    return of_fault(d, responses_tools_read(&c->tools, member(d->json, "tools"), &d->r->fault));
+}
+
+static int read_tool_choice(struct reading *d) {
+    const cJSON *v = member(d->json, "tool_choice");
+    struct completion_request *c = d->r->completion;
+    static const char *const words[] = {"auto", "none", "required"};
+    static const enum tool_choice meanings[] = {TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED};
+    bool parallel;
+    TRY(read_bool(d, "parallel_tool_calls", true, &parallel));
+    c->no_parallel_tool_calls = !parallel;
+    for (int i = 0; cJSON_IsString(v) && i < 3; i++)
+        if (strcmp(v->valuestring, words[i]) == 0) {
+            c->tool_choice = meanings[i];
+            return 0;
+        }
+    if (!v) return 0;
+    const char *type = string_member(v, "type"), *name = string_member(v, "name");
+    if (!type || strcmp(type, "function") != 0 || !name)
+        return unserved(d, "tool_choice",
+                        "must be auto, none, required or {\"type\":\"function\",\"name\"}");
+    c->tool_choice = TOOLS_NAMED;
+    c->tool_name = strdup(name);
+    return c->tool_name ? 0 : no_memory(d);
+}
+
+// --- parameters ------------------------------------------------------------
+
+static int read_sampling(struct reading *d) {
+    struct completion_request *c = d->r->completion;
+    const cJSON *max = member(d->json, "max_output_tokens");
+    struct err err = {0};
+    int32_t n_vocab = c->served->info->n_vocab;
+    c->sampling = malloc(sizeof *c->sampling);
+    if (!c->sampling) return no_memory(d);
+    turn_sampling_init(c->sampling);
+    if (sampling_json_read_openai(c->sampling, d->json, n_vocab, &err) < 0)
+        return err.code == E_NOMEM ? no_memory(d) : refuse(d, 400, "invalid_value", NULL, err.text);
+    if (!max) return 0;
+    if (!cJSON_IsNumber(max) || max->valuedouble < 1 || max->valuedouble > INT32_MAX)
+        return bad(d, "max_output_tokens", "must be a number of tokens, at least 1");
+    char text[64];
+    snprintf(text, sizeof text, "{\"max_tokens\":%lld}", (long long)max->valuedouble);
+    return sampling_json_apply(c->sampling, text, n_vocab, &err) < 0
+               ? bad(d, "max_output_tokens", "is not a number of tokens")
+               : 0;
+}
+
+static int read_reasoning(struct reading *d) {
+    const cJSON *v = member(d->json, "reasoning");
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    const char *effort = string_member(v, "effort"), *summary = string_member(v, "summary");
+    if (v && !cJSON_IsObject(v)) return bad(d, "reasoning", "must be an object");
+    if (summary && strcmp(summary, "auto") != 0)
+        return unserved(d, "reasoning.summary",
+                        "must be auto: what the model thought is given in full, as content");
+    if (!effort) return 0;
+    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
+        if (strcmp(effort, efforts[i]) == 0) {
+            d->r->completion->thinking = i == 0 ? THINKING_OFF : THINKING_ON;
+            return 0;
+        }
+    return bad(d, "reasoning.effort", "must be none, minimal, low, medium, high or xhigh");
+}
+
+// text.format as chat completions' response_format: json_schema has its members one level deeper.
+static int read_format(struct reading *d) {
+    const cJSON *text = member(d->json, "text"), *format = member(text, "format"), *v;
+    const char *type = string_member(format, "type"), *verbosity = string_member(text, "verbosity");
+    if (text && !cJSON_IsObject(text)) return bad(d, "text", "must be an object");
+    if (verbosity && strcmp(verbosity, "medium") != 0)
+        return unserved(d, "text.verbosity", "must be medium");
+    if (!format || (type && strcmp(type, "text") == 0)) return 0;
+    if (!type || (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0))
+        return bad(d, "text.format", "must be of the type text, json_object or json_schema");
+    cJSON *out = d->r->completion->format = cJSON_CreateObject();
+    if (!out || !cJSON_AddStringToObject(out, "type", type)) return no_memory(d);
+    if (strcmp(type, "json_object") == 0) return 0;
+    cJSON *schema = cJSON_AddObjectToObject(out, "json_schema");
+    cJSON_ArrayForEach(v, format) {
+        cJSON *copy = strcmp(v->string, "type") == 0 ? NULL : cJSON_Duplicate(v, true);
+        if (copy) cJSON_AddItemToObject(schema, v->string, copy);
+    }
+    return member(schema, "schema") ? 0 : bad(d, "text.format.schema", "must be an object");
+}
+
+static int read_metadata(struct reading *d) {
+    const cJSON *v = member(d->json, "metadata"), *pair;
+    if (!v) return 0;
+    if (!cJSON_IsObject(v) || cJSON_GetArraySize(v) > METADATA_MAX)
+        return bad(d, "metadata", "must be an object of at most 16 strings");
+    cJSON_ArrayForEach(pair, v) {
+        if (!cJSON_IsString(pair) || strlen(pair->string) > METADATA_KEY_MAX ||
+            strlen(pair->valuestring) > METADATA_VALUE_MAX)
+            return bad(d, "metadata", "must have keys of 64 and strings of 512 characters at most");
+    }
+    return 0;
+}
+
+// --- the conversation ------------------------------------------------------
+
+static int previous_missing(struct reading *d, const char *id) {
+    char message[200];
+    snprintf(message, sizeof message, "Previous response with id '%.100s' not found.", id);
+    refuse(d, 400, "previous_response_not_found", NULL, message);
+    snprintf(d->r->fault.param, sizeof d->r->fault.param, "previous_response_id");
+    return E_INVAL;
+}
+
+static int read_previous(struct reading *d) {
+    const cJSON *v = member(d->json, "previous_response_id"), *c = member(d->json, "conversation");
+    struct responses_request *r = d->r;
+    if (v && c) return bad(d, "previous_response_id", "and conversation exclude each other");
+    if (v && !cJSON_IsString(v)) return bad(d, "previous_response_id", "must be a string");
+    if (v && !responses_id_parse(v->valuestring, &r->previous))
+        return previous_missing(d, v->valuestring);
+    r->continues = v != NULL;
+    if (!c) return 0;
+    const char *id = cJSON_IsString(c) ? c->valuestring : string_member(c, "id");
+    if (!id) return bad(d, "conversation", "must be an id or {\"id\"}");
+    if (!responses_id_parse_conversation(id, r->conversation))
+        return refuse(d, 404, "not_found", "conversation", "does not exist");
+    return 0;
+}
+
+static int read_stream_id(struct reading *d) {
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    const cJSON *v = d->kind == RESPONSES_SOCKET ? member(d->json, "stream_id") : NULL;
+    if (!v) return 0;
+    const char *id = cJSON_GetStringValue(v);
+    size_t n = id ? strlen(id) : 0;
+    if (n == 0 || n > RESPONSES_STREAM_ID_MAX || strspn(id, allowed) != n)
+        return bad(d, "stream_id", "must be 1 to 256 letters, digits, '_', '.' or '-'");
+    memcpy(d->r->stream_id, id, n + 1);
+    return 0;
+}
+
+static int read_input(struct reading *d) {
+    struct responses_request *r = d->r;
+    const cJSON *input = member(d->json, "input");
+    bool empty = !input || (cJSON_IsArray(input) && !cJSON_GetArraySize(input));
+    // A conversation may have all that is to be answered; a warm-up may have instructions alone.
+    if (empty && !r->continues && !*r->conversation && !r->warm_up)
+        return bad(d, "input", "is missing");
+    if (input && !cJSON_IsString(input) && !cJSON_IsArray(input))
+        return bad(d, "input", "must be a string or an array of items");
+    cJSON *items = responses_items_normal(input);
+    r->references = responses_items_reference(items) != NULL;
+    r->input = items ? cJSON_PrintUnformatted(items) : NULL;
+    int rc = r->input ? 0 : no_memory(d);
+    // The words themselves are judged now, and become messages when their place is known.
+    cJSON *messages = rc == 0 && !r->references ? cJSON_CreateArray() : NULL;
+    if (messages && input)
+        rc = of_fault(d, responses_items_read(messages, input, "input", &r->fault));
+    r->completion->messages = messages;
+    cJSON_Delete(items);
+    return rc;
+}
+
+static uint64_t hash_prefix(const struct reading *d) {
+    const struct responses_request *r = d->r;
+    uint64_t h = xxh64(r->completion->served->name, strlen(r->completion->served->name), 0);
+    if (r->instructions) h = xxh64(r->instructions, strlen(r->instructions), h + 1);
+    char *tools = r->completion->tools ? cJSON_PrintUnformatted(r->completion->tools) : NULL;
+    if (tools) h = xxh64(tools, strlen(tools), h);
+    cJSON_free(tools);
+    return h;
+}
+
+// --- the echo --------------------------------------------------------------
+
+// A member as it was sent, or what stands for it.
+static void put_echo(struct buf *out, const struct reading *d, const char *key,
+                     const char *fallback) {
+    const cJSON *v = member(d->json, key);
+    char *text = v ? cJSON_PrintUnformatted(v) : NULL;
+    buf_addf(out, "%s\"%s\":", out->len ? "," : "", key);
+    buf_addz(out, text ? text : fallback);
+    if (v && !text) out->error = E_NOMEM;
+    cJSON_free(text);
+}
+
+static void put_number(struct buf *out, const struct reading *d, const char *key) {
+    const cJSON *v = member(d->json, key);
+    put_echo(out, d, key, v ? "null" : "1.0");
+}
+
+static int make_echo(struct reading *d) {
+    struct responses_request *r = d->r;
+    struct json_writer w;
+    struct buf out;
+    buf_init(&out, ECHO_MAX);
+    json_writer_init(&w, &out);
+    json_put_int(&w, "created_at", clock_wall_us(&clock_system) / 1000000);
+    json_put_string(&w, "model", r->completion->served->name);
+    put_echo(&out, d, "instructions", "null");
+    put_echo(&out, d, "max_output_tokens", "null");
+    put_echo(&out, d, "max_tool_calls", "null");
+    put_echo(&out, d, "metadata", "{}");
+    put_echo(&out, d, "parallel_tool_calls", "true");
+    put_echo(&out, d, "previous_response_id", "null");
+    put_echo(&out, d, "prompt_cache_key", "null");
+    put_echo(&out, d, "reasoning", "{\"effort\":null,\"summary\":null}");
+    put_echo(&out, d, "safety_identifier", "null");
+    put_number(&out, d, "temperature");
+    put_echo(&out, d, "text", "{\"format\":{\"type\":\"text\"}}");
+    put_echo(&out, d, "tool_choice", "\"auto\"");
+    put_echo(&out, d, "tools", "[]");
+    put_echo(&out, d, "top_logprobs", "0");
+    put_number(&out, d, "top_p");
+    put_echo(&out, d, "user", "null");
+    json_put_bool(&w, "store", r->store);
+    json_put_bool(&w, "background", r->background);
+    json_put_string(&w, "truncation", "disabled");
+    json_put_string(&w, "service_tier", "default");
+    if (*r->conversation) {
+        char id[RESPONSES_ID_MAX];
+        responses_id_conversation(id, r->conversation);
+        json_open(&w, "conversation", '{');
+        json_put_string(&w, "id", id);
+        json_close(&w, '}');
+    }
+    r->echo = buf_take(&out, NULL);
+    buf_release(&out);
+    return r->echo ? 0 : no_memory(d);
+}
+
+// --- all of it -------------------------------------------------------------
+
+static int find_model(struct reading *d) {
+    const cJSON *v = member(d->json, "model");
+    char message[200];
+    if (v && !cJSON_IsString(v)) return bad(d, "model", "must be a string");
+    if (!v) return bad(d, "model", "is missing");
+    d->r->completion->served = service_hold_model(d->service, v->valuestring);
+    if (d->r->completion->served) return 0;
+    snprintf(message, sizeof message,
+             "The model '%.64s' does not exist; GET /v1/models lists those of this server.",
+             v->valuestring);
+    refuse(d, 404, "model_not_found", NULL, message);
+    snprintf(d->r->fault.param, sizeof d->r->fault.param, "model");
+    return E_INVAL;
+}
+
+static int read_flags(struct reading *d) {
+    struct responses_request *r = d->r;
+    bool generate;
+    TRY(read_bool(d, "store", true, &r->store));
+    TRY(read_bool(d, "generate", true, &generate));
+    TRY(read_bool(d, "background", false, &r->background));
+    if (r->background && !r->store) return bad(d, "background", "needs a response that is stored");
+    if (d->kind == RESPONSES_HTTP) TRY(read_bool(d, "stream", false, &r->stream));
+    r->warm_up = d->kind == RESPONSES_SOCKET && !generate;
+    if (d->kind == RESPONSES_SOCKET) r->stream = true;
+    return 0;
+}
+
+static int read_all(struct reading *d) {
+    if (!cJSON_IsObject(d->json))
+        return refuse(d, 400, "invalid_value", NULL, "the body must be an object");
+    TRY(read_stream_id(d)); // first: it is in the answer to any other fault
+    TRY(read_flags(d));
+    TRY(find_model(d));
+    TRY(refuse_unserved(d));
+    TRY(read_include(d));
+    TRY(read_previous(d));
+    TRY(copy_string(d, "instructions", &d->r->instructions));
+    TRY(read_tools(d));
+    TRY(read_tool_choice(d));
+    TRY(read_reasoning(d));
+    TRY(read_format(d));
+    TRY(read_metadata(d));
+    TRY(read_sampling(d));
+    TRY(read_input(d));
+    d->r->prefix = hash_prefix(d);
+    return make_echo(d);
+}
+
+struct responses_request *responses_request_read(const struct service *s, const char *body,
+                                                 size_t len, size_t max_bytes,
+                                                 enum responses_body kind) {
+    struct json_limits limits = json_limits_message;
+    struct responses_request *r = calloc(1, sizeof *r);
+    struct reading d = {.r = r, .service = s, .kind = kind};
+    struct err err = {0};
+    if (!r) return NULL;
+    r->completion = completion_request_new();
+    if (!r->completion) {
+        free(r);
+        return NULL;
+    }
+    limits.max_bytes = max_bytes;
+    d.json = json_parse(body, len, &limits, &err);
+    if (!d.json && err.code == E_NOMEM)
+        no_memory(&d);
+    else if (!d.json)
+        refuse(&d, 400, "invalid_json", NULL, err.text);
+    else
+        read_all(&d);
+    cJSON_Delete(d.json);
+    return r;
+}
+
+void responses_request_free(struct responses_request *r) {
+    if (!r) return;
+    completion_request_free(r->completion);
+    free(r->echo);
+    cJSON_free(r->input);
+    free(r->instructions);
+    free(r);
+}
+
+// --- before it starts ------------------------------------------------------
+
+static int check_failed(struct responses_request *r, const struct completion_failure *f) {
+    // Neutral names of members, and this protocol's.
+    static const char *const names[][2] = {
+        {"messages", "input"}, {"format", "text.format"}, {"thinking", "reasoning.effort"}};
+    const char *param = f->param;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(param, names[i][0]) == 0) param = names[i][1];
+    r->status = f->status;
+    r->fault.code = "invalid_value";
+    if (strcmp(f->code, "unsupported") == 0) r->fault.code = "unsupported";
+    if (strcmp(f->code, "context_length_exceeded") == 0) r->fault.code = "context_length_exceeded";
+    if (strcmp(f->code, "overloaded") == 0) r->fault.code = "overloaded";
+    snprintf(r->fault.param, sizeof r->fault.param, "%s", param);
+    snprintf(r->fault.message, sizeof r->fault.message, "%.250s", f->message);
+    return E_INVAL;
+}
+
+static bool add_instructions(cJSON *messages, const char *text) {
+    cJSON *m = cJSON_CreateObject();
+    if (!m || !cJSON_InsertItemInArray(messages, 0, m)) {
+        cJSON_Delete(m);
+        return false;
+    }
+    return cJSON_AddStringToObject(m, "role", "system") &&
+           cJSON_AddStringToObject(m, "content", text);
+}
+
+static void join(cJSON *list, cJSON *more) {
+    cJSON *m;
+    while ((m = cJSON_DetachItemFromArray(more, 0))) cJSON_AddItemToArray(list, m);
+}
+
+int responses_request_check(struct responses_request *r, cJSON *history) {
+    struct completion_request *c = r->completion;
+    struct completion_failure failure = {0};
+    bool exact = c->previous_session != NULL; // what precedes is in the session
+    r->checked = true;
+    if (history) {
+        join(history, c->messages);
+        cJSON_Delete(c->messages);
+        c->messages = history;
+    }
+    bool instructed = exact || !r->instructions || !*r->instructions ||
+                      add_instructions(c->messages, r->instructions);
+    if (!c->messages || !instructed) {
+        r->status = 503;
+        return responses_no_memory(&r->fault);
+    }
+    return completion_check(c, &failure) ? 0 : check_failed(r, &failure);
+}
+
+char *responses_request_note(const struct responses_request *r) {
+    struct buf out;
+    buf_init(&out, SIZE_MAX / 2);
+    buf_addf(&out,
+             "{\"prefix\":\"%016llx\",\"echo\":{%s},\"input\":", (unsigned long long)r->prefix,
+             r->echo);
+    buf_addz(&out, r->input);
+    buf_addz(&out, "}");
+    char *text = buf_take(&out, NULL);
+    buf_release(&out);
+    return text;
+}

@@ -1,0 +1,46 @@
+// The body of POST /v1/responses and of response.create on a WebSocket: read, checked, and turned into
+// what a completion needs. Any thread.
+#pragma once
+#include "ws/completion/completion.h"
+#include "ws/openai/responses_id.h"
+#include "ws/openai/responses_items.h"
+
+struct service;
+
+#define RESPONSES_STREAM_ID_MAX 256
+
+enum responses_body { RESPONSES_HTTP, RESPONSES_SOCKET, RESPONSES_COUNT /* input_tokens */ };
+
+struct responses_request {
+    int status; // 0, or the HTTP status that refuses it, for fault
+    struct responses_fault fault;
+    bool stream, store, background, warm_up /* generate: false */;
+    char stream_id[RESPONSES_STREAM_ID_MAX + 1]; // "": none
+    bool continues;                              // behind the turn `previous`
+    struct responses_id previous;
+    char conversation[SESSION_ID_MAX + 1]; // ""; none
+    // What begins the model's input besides the conversation: instructions and tools. Where it equals
+    // the previous response's, that response's cache goes on as it is.
+    uint64_t prefix;
+    char *echo;      // members that every response object repeats, JSON without its braces
+    char *input;     // the input's items, a JSON array
+    bool references; // the input has item_references still
+    bool checked;    // completion_check has been called
+    struct completion_request *completion; // its messages: the input alone
+    char *instructions;                    // NULL: none
+};
+
+// Never fails but for memory (NULL): a request that is refused says so in status.
+struct responses_request *responses_request_read(const struct service *s, const char *body,
+                                                 size_t len, size_t max_bytes,
+                                                 enum responses_body kind);
+void responses_request_free(struct responses_request *r); // NULL is fine
+
+// The completion's messages, once it is known what precedes the input: instructions, then `history` (an
+// array that this call takes; NULL: the session has it, or there is none), then the input; and
+// completion_check. Called once, on a worker. 0 or E_* with status and fault set.
+int responses_request_check(struct responses_request *r, cJSON *history);
+// What is recorded with the turn, of which the response is made again (responses_record.h): a JSON
+// object. An input that does not fit REQUEST_NOTE_BYTES is left out. NULL: no memory, or the rest is
+// too long.
+char *responses_request_note(const struct responses_request *r);

@@ -1,0 +1,379 @@
+// See responses_run.h. The states of a run:
+//
+//     LOOKING     the turns that it continues are read, newest first
+//     CHECKING    a worker makes the conversation (responses_request_check)
+//     CHECKED     it has, and the loop takes over
+//     RUNNING     the completion's events become the response's
+//     ENDED       its owner has been told
+#include "ws/openai/responses_run.h"
+#include "base/array.h"
+#include "base/workers.h"
+#include "ws/service.h"
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANE_RESPONSES ((uint64_t)6 << 60)
+#define PAST_MAX 4096 // turns of a conversation that is made again
+
+struct responses_run {
+    struct follower follower; // first: its callbacks cast. It only wakes the run.
+    struct service *service;
+    char *owner;
+    const struct responses_sink *sink;
+    void *ctx;
+    enum { LOOKING, CHECKING, CHECKED, RUNNING, ENDED } state;
+    bool abandoned;                    // by its owner, while a worker has it
+    struct responses_request *request; // NULL: it follows a turn
+    struct responses_record followed;  // whose echo is the output's
+    struct responses_lookup *lookup;
+    struct responses_record *past; // (n_past) newest first
+    size_t n_past, cap_past;
+    struct work work;
+    struct completion *completion;
+    struct responses_output output;
+    struct completion_failure failure;
+};
+
+const struct responses_output *responses_run_output(const struct responses_run *run) {
+    return &run->output;
+}
+
+const struct responses_request *responses_run_request(const struct responses_run *run) {
+    return run->request;
+}
+
+static void drop_past(struct responses_run *run) {
+    for (size_t i = 0; i < run->n_past; i++) responses_record_release(&run->past[i]);
+    free(run->past);
+    run->past = NULL;
+    run->n_past = run->cap_past = 0;
+}
+
+static void destroy(struct responses_run *run) {
+    followers_remove(&run->service->followers, &run->follower);
+    responses_lookup_drop(run->lookup);
+    completion_release(run->completion);
+    drop_past(run);
+    responses_output_release(&run->output);
+    responses_record_release(&run->followed);
+    responses_request_free(run->request);
+    free(run->owner);
+    free(run);
+}
+
+void responses_run_free(struct responses_run *run) {
+    if (!run) return;
+    run->abandoned = true;
+    if (run->state == CHECKING) return; // the worker's
+    destroy(run);
+}
+
+// push() follows, from the loop.
+static void wake(struct responses_run *run) {
+    follower_push_later(&run->service->followers, &run->follower);
+    service_poll_soon(run->service);
+}
+
+// --- the end ---------------------------------------------------------------
+
+// This API's names of neutral codes.
+static const char *const codes[][2] = {
+    {"invalid", "invalid_value"},
+    {"rate_limited", "rate_limit_exceeded"},
+    {"limit_reached", "insufficient_quota"},
+    {"session_busy", "response_in_progress"},
+    {"session_closed", "conversation_closed"},
+    {"error", "server_error"},
+};
+
+static void refuse(struct responses_run *run) {
+    const struct completion_failure *f = &run->failure;
+    struct responses_refusal r = {.status = f->status,
+                                  .code = f->code,
+                                  .message = f->message,
+                                  .param = f->param[0] ? f->param : NULL,
+                                  .retry_after_ms = f->retry_after_ms};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (strcmp(f->code, codes[i][0]) == 0) r.code = codes[i][1];
+    run->state = ENDED;
+    run->sink->refused(run->ctx, &r);
+}
+
+static void refuse_fault(struct responses_run *run) {
+    const struct responses_request *q = run->request;
+    const struct responses_fault *f = &q->fault;
+    struct responses_refusal r = {.status = q->status,
+                                  .code = f->code,
+                                  .message = f->message,
+                                  .param = f->param[0] ? f->param : NULL,
+                                  .retry_after_ms = q->status == 503 ? 1000 : 0};
+    run->state = ENDED;
+    run->sink->refused(run->ctx, &r);
+}
+
+static void refuse_previous(struct responses_run *run, const struct completion_failure *f) {
+    run->failure = *f;
+    snprintf(run->failure.param, sizeof run->failure.param, "previous_response_id");
+    if (f->status == 404) {
+        char id[RESPONSES_ID_MAX];
+        const struct responses_id *p = &run->request->previous;
+        responses_id_response(id, p->session, p->turn);
+        run->failure.status = 400;
+        snprintf(run->failure.code, sizeof run->failure.code, "previous_response_not_found");
+        snprintf(run->failure.message, sizeof run->failure.message,
+                 "Previous response with id '%s' not found.", id);
+    }
+    refuse(run);
+}
+
+// --- running ---------------------------------------------------------------
+
+static void take_event(struct responses_run *run, const struct completion_event *e) {
+    if (e->kind == COMPLETION_FAILED && !*run->output.id)
+        run->failure = *e->failure;
+    else
+        responses_output_take(&run->output, e);
+}
+
+void responses_run_pump(struct responses_run *run) {
+    struct completion_event e;
+    int64_t drawn_us = 0;
+    bool any = false;
+    if (run->state != RUNNING) return;
+    while (run->output.status == RESPONSES_IN_PROGRESS && !run->failure.status &&
+           run->sink->room(run->ctx) && completion_next(run->completion, &e) == 1) {
+        take_event(run, &e);
+        if (!drawn_us) drawn_us = e.drawn_us;
+        any = true;
+    }
+    if (any && run->sink->sent && !run->sink->sent(run->ctx, drawn_us)) return;
+    if (run->failure.status) {
+        refuse(run);
+    } else if (run->output.failed) {
+        completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+        refuse(run);
+    } else if (run->output.status != RESPONSES_IN_PROGRESS) {
+        run->state = ENDED;
+        run->sink->ended(run->ctx);
+    }
+}
+
+static void on_completion_ready(void *user, struct completion *c) {
+    responses_run_pump(user);
+}
+
+static void start_completion(struct responses_run *run) {
+    struct responses_request *q = run->request;
+    struct completion_request *c = q->completion;
+    c->note = responses_request_note(q);
+    c->forget = !q->store;
+    c->outlives = q->background;
+    c->steady = true;
+    run->completion = completion_start(run->service, run->owner, c, on_completion_ready, run);
+    if (run->completion) {
+        q->completion = NULL;
+        run->state = RUNNING;
+        return;
+    }
+    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    run->failure.retry_after_ms = 1000;
+    refuse(run);
+}
+
+// --- checking --------------------------------------------------------------
+
+static void check(struct work *work) {
+    struct responses_run *run =
+        (struct responses_run *)((char *)work - offsetof(struct responses_run, work));
+    cJSON *history = run->n_past ? cJSON_CreateArray() : NULL;
+    struct responses_request *q = run->request;
+    int rc = run->n_past && !history ? E_NOMEM : 0;
+    for (size_t i = run->n_past; rc == 0 && i-- > 0;)
+        rc = responses_record_messages(&run->past[i], history);
+    if (rc == 0) {
+        responses_request_check(q, history);
+        return;
+    }
+    cJSON_Delete(history);
+    q->status = 503;
+    responses_no_memory(&q->fault);
+    if (rc == E_NOMEM) return;
+    q->status = 400;
+    responses_bad(&q->fault, "previous_response_id",
+                  "leads to an input that is too long to be on record: it cannot go on with other "
+                  "instructions or tools");
+}
+
+static void checked(struct work *work) {
+    struct responses_run *run =
+        (struct responses_run *)((char *)work - offsetof(struct responses_run, work));
+    run->state = CHECKED;
+    drop_past(run);
+    if (run->abandoned)
+        destroy(run);
+    else
+        wake(run);
+}
+
+static void begin_check(struct responses_run *run) {
+    run->work =
+        (struct work){.lane = LANE_RESPONSES | run->follower.client, .run = check, .done = checked};
+    run->state = CHECKING;
+    if (workers_submit(run->service->net->workers, &run->work) == 0) return;
+    run->state = LOOKING;
+    completion_failure_set(&run->failure, "overloaded", "too many requests are being read");
+    run->failure.retry_after_ms = 1000;
+    refuse(run);
+}
+
+// --- what it continues -----------------------------------------------------
+
+static void look(struct responses_run *run, const struct responses_id *id);
+
+static void take_past(struct responses_run *run, struct responses_record *r) {
+    struct responses_id id;
+    const char *previous = responses_record_previous(r);
+    run->past[run->n_past++] = *r;
+    if (previous && responses_id_parse(previous, &id) && run->n_past < PAST_MAX)
+        look(run, &id);
+    else
+        begin_check(run);
+}
+
+// Its cache goes on as it is, if what begins the model's input is the same.
+static bool goes_on(struct responses_run *run, const struct responses_record *r) {
+    struct responses_request *q = run->request;
+    if (run->n_past > 0 || !responses_record_has_prefix(r, q->prefix)) return false;
+    q->completion->previous_session = strdup(r->session);
+    q->completion->previous_turn = r->turn;
+    q->completion->previous_last_id = r->last_id;
+    return q->completion->previous_session != NULL;
+}
+
+static void looked_up(void *ctx, struct responses_record *r, const struct completion_failure *f) {
+    struct responses_run *run = ctx;
+    struct completion_failure busy;
+    run->lookup = NULL;
+    if (f->status) {
+        refuse_previous(run, f);
+    } else if (!r->finish[0]) {
+        responses_record_release(r);
+        completion_failure_set(&busy, "session_busy", "the previous response is in progress");
+        refuse_previous(run, &busy);
+    } else if (goes_on(run, r)) {
+        responses_record_release(r);
+        begin_check(run);
+    } else if (responses_record_read(r, run->service) < 0 ||
+               ARRAY_RESERVE(run->past, run->cap_past, run->n_past + 1) < 0) {
+        responses_record_release(r);
+        completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+        refuse(run);
+    } else {
+        take_past(run, r);
+    }
+}
+
+static void look(struct responses_run *run, const struct responses_id *id) {
+    run->lookup =
+        responses_lookup_start(run->service, run->owner, id->session, id->turn, looked_up, run);
+    if (run->lookup) return;
+    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    wake(run);
+}
+
+// --- as a follower ---------------------------------------------------------
+
+// The first step of a run, and its failure inside a call.
+static void push(struct follower *f) {
+    struct responses_run *run = (struct responses_run *)f;
+    if (run->state == CHECKED) {
+        if (run->request->status)
+            refuse_fault(run);
+        else
+            start_completion(run);
+    } else if (run->state == LOOKING && !run->lookup) {
+        if (run->failure.status)
+            refuse(run);
+        else
+            begin_check(run);
+    }
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {}
+static void on_ready(struct follower *f, struct session *s) {}
+static void on_gone(struct follower *f, struct session *s) {}
+static bool is_drained(const struct follower *f) {
+    return true;
+}
+
+// The completion and the lookup are told for themselves.
+static void on_end(struct follower *f) {}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+// --- starting --------------------------------------------------------------
+
+static struct responses_run *run_new(struct service *s, const char *owner,
+                                     const struct responses_sink *sink, void *ctx) {
+    struct responses_run *run = calloc(1, sizeof *run);
+    if (!run) return NULL;
+    *run = (struct responses_run){
+        .follower.ops = &follower_ops, .service = s, .sink = sink, .ctx = ctx};
+    run->owner = strdup(owner);
+    if (run->owner && followers_add(&s->followers, &run->follower) == 0) return run;
+    free(run->owner);
+    free(run);
+    return NULL;
+}
+
+struct responses_run *responses_run_start(struct service *s, const char *owner,
+                                          struct responses_request *r,
+                                          const struct responses_sink *sink, void *ctx) {
+    struct responses_run *run = run_new(s, owner, sink, ctx);
+    if (!run) return NULL;
+    run->request = r;
+    responses_output_init(&run->output, r->echo, sink->event, ctx);
+    if (*r->stream_id) run->output.stream_id = r->stream_id;
+    if (r->continues)
+        look(run, &r->previous);
+    else
+        wake(run);
+    return run;
+}
+
+struct responses_run *responses_run_follow(struct service *s, const char *owner,
+                                           struct responses_record *r, int64_t after,
+                                           const struct responses_sink *sink, void *ctx) {
+    struct completion_request *c = responses_record_completion(r);
+    struct responses_run *run = c ? run_new(s, owner, sink, ctx) : NULL;
+    if (!run) {
+        completion_request_free(c);
+        responses_record_release(r);
+        return NULL;
+    }
+    run->followed = *r;
+    *r = (struct responses_record){0};
+    responses_output_init(&run->output, run->followed.echo, sink->event, ctx);
+    run->output.after = after;
+    run->state = RUNNING;
+    c->steady = c->outlives = true;
+    bool thinks = responses_record_thinks(&run->followed);
+    run->completion =
+        completion_follow(s, owner, c, thinks, run->followed.session, run->followed.turn,
+                          run->followed.seq_first - 1, on_completion_ready, run);
+    if (run->completion) return run;
+    completion_request_free(c);
+    destroy(run);
+    return NULL;
+}
+
+void responses_run_cancel(struct responses_run *run) {
+    if (run->completion && run->state == RUNNING) completion_cancel(run->completion);
+}

@@ -1,0 +1,53 @@
+// One response under way, whoever asked for it: over HTTP (responses.c) or on a WebSocket
+// (responses_socket.c). What it continues is looked up, its conversation made by a worker, its
+// completion started; then the completion's events become the response's.
+// Net thread only.
+#pragma once
+#include "ws/follower.h"
+#include "ws/openai/responses_record.h"
+#include "ws/openai/responses_request.h"
+
+struct responses_refusal { // borrowed during the call
+    int status;
+    const char *code, *message, *param /* NULL: none */;
+    int64_t retry_after_ms; // 0: none
+};
+
+// What its owner does with it. Calls come from the loop, never from inside responses_run_*.
+struct responses_sink {
+    bool (*room)(void *ctx);                                            // it takes more events
+    void (*event)(void *ctx, const char *type, const struct buf *json); // NULL: the end alone
+    // A round of events is complete. false: the owner has freed the run.
+    bool (*sent)(void *ctx, int64_t drawn_us);
+    // Exactly one of these comes at last; the owner then calls responses_run_free().
+    void (*refused)(void *ctx, const struct responses_refusal *r); // before its first event
+    void (*ended)(void *ctx);
+};
+
+struct responses_run;
+
+// Takes the request, whose status is 0. NULL: no memory; the request is the caller's.
+struct responses_run *responses_run_start(struct service *s, const char *owner,
+                                          struct responses_request *r,
+                                          const struct responses_sink *sink, void *ctx);
+// Follows the turn of a record, of which events up to `after` are known. Takes what *r owns.
+struct responses_run *responses_run_follow(struct service *s, const char *owner,
+                                           struct responses_record *r, int64_t after,
+                                           const struct responses_sink *sink, void *ctx);
+void responses_run_pump(struct responses_run *run); // there is room again
+void responses_run_cancel(struct responses_run *run);
+const struct responses_output *responses_run_output(const struct responses_run *run);
+const struct responses_request *responses_run_request(const struct responses_run *run);
+// Its turn is cancelled, unless it goes on without its client (background).
+void responses_run_free(struct responses_run *run);
+
+// Looks a turn up: done() is called once, from the loop. status 0: *r is the callee's to take or
+// release; else why not. The lookup frees itself behind done().
+struct responses_lookup;
+typedef void (*responses_lookup_fn)(void *ctx, struct responses_record *r,
+                                    const struct completion_failure *f);
+struct responses_lookup *responses_lookup_start(struct service *s, const char *owner,
+                                                const char *session, int64_t turn,
+                                                responses_lookup_fn done, void *ctx);
+void responses_lookup_drop(
+    struct responses_lookup *l); // done() is not called any more. NULL is fine

@@ -1,0 +1,507 @@
+// GET, DELETE and cancel of a response, and its input items. See responses.h. All begin with a look at
+// the turn's record; a long one is played by a worker.
+#include "base/workers.h"
+#include "ws/openai/responses.h"
+#include "ws/openai/responses_run.h"
+#include "ws/service.h"
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANE_STORED ((uint64_t)7 << 60)
+#define REPLY_MAX_BYTES ((size_t)256 << 20)
+#define PING_US 15000000
+#define PAGE_DEFAULT 20
+#define PAGE_MAX 100
+
+// LOOKING up the record, which a worker READS, and then replies, STREAMS what is written, or FOLLOWS a turn that
+// runs. Deleting: it MEASURES the session, whose only response it must be, and DELETES it.
+enum stage { LOOKING, READING, READ, STREAMS, FOLLOWS, MEASURING, MEASURED, DELETING, DELETED };
+enum asked { ASKED_GET, ASKED_STREAM, ASKED_DELETE, ASKED_CANCEL, ASKED_ITEMS };
+
+struct page { // of items
+    char after[RESPONSES_ID_MAX];
+    int64_t limit;
+    bool ascending;
+};
+
+struct stored {
+    struct follower follower; // first: its callbacks cast
+    struct service *service;
+    struct http *http; // NULL: its client is gone
+    char *owner;
+    enum asked asked;
+    struct responses_id id;
+    struct page page;
+    int64_t after; // the last event that its client has
+    struct responses_lookup *lookup;
+    struct responses_run *run; // it follows the turn
+    struct responses_record record;
+    struct work work;
+    enum stage stage;
+    bool streaming; // the stream's head has been sent
+    int64_t written_us;
+    struct buf out; // the reply's body, or the stream's events
+    size_t sent;
+    int status; // of the reply
+    struct completion_failure failure;
+};
+
+static void destroy(struct stored *st) {
+    sessions_client_gone(st->service->sessions, st->follower.client);
+    service_poll_soon(st->service);
+    followers_remove(&st->service->followers, &st->follower);
+    responses_lookup_drop(st->lookup);
+    responses_run_free(st->run);
+    responses_record_release(&st->record);
+    buf_release(&st->out);
+    free(st->owner);
+    free(st);
+}
+
+static void on_client_gone(void *ctx) {
+    struct stored *st = ctx;
+    st->http = NULL;
+    if (st->stage != READING) destroy(st);
+}
+
+// push() follows, from the loop.
+static void wake(struct stored *st) {
+    follower_push_later(&st->service->followers, &st->follower);
+    service_poll_soon(st->service);
+}
+
+// --- replies ---------------------------------------------------------------
+
+static void refuse(struct stored *st, const struct completion_failure *f) {
+    char message[200];
+    bool missing = f->status == 404;
+    char id[RESPONSES_ID_MAX];
+    responses_id_response(id, st->id.session, st->id.turn);
+    snprintf(message, sizeof message, "Response with id '%s' not found.", id);
+    responses_http_refuse(
+        st->http, &(struct responses_refusal){.status = f->status,
+                                              .code = missing ? "response_not_found" : f->code,
+                                              .message = missing ? message : f->message,
+                                              .param = f->param[0] ? f->param : NULL,
+                                              .retry_after_ms = f->retry_after_ms});
+    destroy(st);
+}
+
+static void fail(struct stored *st, const char *code, const char *message) {
+    struct completion_failure f = {0};
+    completion_failure_set(&f, code, message);
+    refuse(st, &f);
+}
+
+static void reply(struct stored *st) {
+    if (st->out.error) {
+        fail(st, "overloaded", "the server is out of memory");
+        return;
+    }
+    http_reply_buf(st->http, 200, "application/json", "cache-control: no-store\r\n", &st->out);
+    destroy(st);
+}
+
+// As far as the socket has room.
+static void send_stream(struct stored *st) {
+    while (st->sent < st->out.len && http_stream_has_room(st->http)) {
+        size_t n =
+            st->out.len - st->sent < HTTP_ROOM_BYTES ? st->out.len - st->sent : HTTP_ROOM_BYTES;
+        http_stream_write(st->http, st->out.data + st->sent, n);
+        st->sent += n;
+        st->written_us = net_now_us();
+    }
+    if (st->sent < st->out.len) return;
+    http_stream_end(st->http);
+    destroy(st);
+}
+
+static void on_room(void *ctx) {
+    struct stored *st = ctx;
+    if (st->stage == FOLLOWS)
+        responses_run_pump(st->run);
+    else if (st->stage == STREAMS)
+        send_stream(st);
+}
+
+static void on_tick(void *ctx, int64_t now_us) {
+    struct stored *st = ctx;
+    if (!st->streaming || now_us - st->written_us < PING_US) return;
+    st->written_us = now_us;
+    http_stream_write(st->http, ": ping\n\n", 8);
+}
+
+static const struct http_waiter waiter = {
+    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+
+static void begin_stream(struct stored *st) {
+    if (!st->streaming)
+        http_stream(st->http, "text/event-stream",
+                    "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, st);
+    st->streaming = true;
+}
+
+// --- the worker's part -----------------------------------------------------
+
+static void add_event(void *ctx, const char *type, const struct buf *json) {
+    struct buf *out = ctx;
+    buf_addf(out, "event: %s\ndata: ", type);
+    buf_add(out, json->data, json->len);
+    buf_addz(out, "\n\n");
+}
+
+static void write_response(struct stored *st) {
+    struct responses_output o;
+    bool stream = st->asked == ASKED_STREAM;
+    responses_output_init(&o, st->record.echo, stream ? add_event : NULL, &st->out);
+    o.after = st->after;
+    responses_record_play(&st->record, &o);
+    if (!stream) responses_output_write(&o, &st->out);
+    if (o.failed) st->out.error = E_NOMEM;
+    responses_output_release(&o);
+}
+
+static void put_input_item(const struct stored *st, struct json_writer *w, const cJSON *item,
+                           int64_t index) {
+    static const struct {
+        const char *type, *prefix;
+    } prefixes[] = {{"function_call", "fc"}, {"function_call_output", "fco"}, {"reasoning", "rs"}};
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "type"));
+    const char *prefix = "msg";
+    char id[RESPONSES_ID_MAX];
+    for (size_t i = 0; type && i < 3; i++)
+        if (strcmp(type, prefixes[i].type) == 0) prefix = prefixes[i].prefix;
+    responses_id_item(id, prefix, st->id.session, st->id.turn, index, true);
+    char *text = cJSON_PrintUnformatted(item);
+    if (!text) w->buf->error = E_NOMEM;
+    if (!text) return;
+    json_open(w, NULL, '{');
+    json_put_string(w, "id", id);
+    if (!cJSON_HasObjectItem(item, "status")) json_put_string(w, "status", "completed");
+    if (text[1] != '}') buf_addc(w->buf, ',');
+    buf_addz(w->buf, text + 1);
+    w->comma = true;
+    cJSON_free(text);
+}
+
+static void write_items(struct stored *st) {
+    const cJSON *items = responses_record_input(&st->record);
+    struct responses_id after = {.index = -1};
+    struct json_writer w;
+    int64_t n = cJSON_GetArraySize(items), step = st->page.ascending ? 1 : -1,
+            left = st->page.limit;
+    int64_t at = st->page.ascending ? 0 : n - 1, first = -1, last = -1;
+    if (!items) {
+        completion_failure_set(&st->failure, "not_found", NULL);
+        return;
+    }
+    if (*st->page.after && responses_id_parse_item(st->page.after, &after)) at = after.index + step;
+    json_writer_init(&w, &st->out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "object", "list");
+    json_open(&w, "data", '[');
+    for (; at >= 0 && at < n && left > 0; at += step, left--) {
+        put_input_item(st, &w, cJSON_GetArrayItem(items, (int)at), at);
+        if (first < 0) first = at;
+        last = at;
+    }
+    json_close(&w, ']');
+    char id[RESPONSES_ID_MAX];
+    responses_id_item(id, "msg", st->id.session, st->id.turn, first, true);
+    json_put_string(&w, "first_id", first < 0 ? NULL : id);
+    responses_id_item(id, "msg", st->id.session, st->id.turn, last, true);
+    json_put_string(&w, "last_id", last < 0 ? NULL : id);
+    json_put_bool(&w, "has_more", at >= 0 && at < n);
+    json_close(&w, '}');
+}
+
+static void work_run(struct work *work) {
+    struct stored *st = (struct stored *)((char *)work - offsetof(struct stored, work));
+    if (!st->record.echo && responses_record_read(&st->record, st->service) < 0)
+        st->out.error = E_NOMEM;
+    else if (st->asked == ASKED_ITEMS)
+        write_items(st);
+    else if (st->record.finish[0] || st->asked == ASKED_GET)
+        write_response(st);
+}
+
+static void work_done(struct work *work) {
+    struct stored *st = (struct stored *)((char *)work - offsetof(struct stored, work));
+    st->stage = READ;
+    if (!st->http)
+        destroy(st);
+    else
+        wake(st);
+}
+
+static void begin_work(struct stored *st) {
+    st->work = (struct work){
+        .lane = LANE_STORED | st->follower.client, .run = work_run, .done = work_done};
+    st->stage = READING;
+    if (workers_submit(st->service->net->workers, &st->work) == 0) return;
+    st->stage = LOOKING;
+    fail(st, "overloaded", "too many requests are being read");
+}
+
+// --- following a turn that runs --------------------------------------------
+
+static bool has_room(void *ctx) {
+    const struct stored *st = ctx;
+    return !st->streaming || http_stream_has_room(st->http);
+}
+
+static void send_event(void *ctx, const char *type, const struct buf *json) {
+    struct stored *st = ctx;
+    begin_stream(st);
+    responses_http_event(st->http, type, json);
+    st->written_us = net_now_us();
+}
+
+static void on_refused(void *ctx, const struct responses_refusal *r) {
+    struct stored *st = ctx;
+    if (st->streaming)
+        http_stream_end(st->http);
+    else
+        responses_http_refuse(st->http, r);
+    destroy(st);
+}
+
+static void on_ended(void *ctx) {
+    struct stored *st = ctx;
+    if (st->streaming || st->asked == ASKED_STREAM) {
+        begin_stream(st);
+        http_stream_end(st->http);
+    } else {
+        responses_http_reply(st->http, responses_run_output(st->run));
+    }
+    destroy(st);
+}
+
+static const struct responses_sink streamed = {
+    .room = has_room, .event = send_event, .refused = on_refused, .ended = on_ended};
+static const struct responses_sink whole = {
+    .room = has_room, .refused = on_refused, .ended = on_ended};
+
+static void follow(struct stored *st) {
+    bool stream = st->asked == ASKED_STREAM;
+    st->stage = FOLLOWS;
+    buf_reset(&st->out);
+    if (stream) begin_stream(st); // a proxy waits for its head
+    st->run = responses_run_follow(st->service, st->owner, &st->record, st->after,
+                                   stream ? &streamed : &whole, st);
+    if (!st->run && st->streaming) {
+        http_stream_end(st->http);
+        destroy(st);
+    } else if (!st->run) {
+        fail(st, "overloaded", "the server is out of memory");
+    } else if (st->asked == ASKED_CANCEL) {
+        responses_run_cancel(st->run);
+    }
+}
+
+// --- deleting --------------------------------------------------------------
+
+static void submit(struct stored *st, enum request_kind kind) {
+    struct request r;
+    request_init(&r, kind);
+    r.client = st->follower.client;
+    r.owner = st->owner;
+    r.session = st->id.session;
+    r.delete_it = true;
+    r.last = 1;
+    sessions_submit(st->service->sessions, &r);
+    service_poll_soon(st->service);
+}
+
+static void write_deleted(struct stored *st) {
+    struct json_writer w;
+    char id[RESPONSES_ID_MAX];
+    responses_id_response(id, st->id.session, st->id.turn);
+    json_writer_init(&w, &st->out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "id", id);
+    json_put_string(&w, "object", "response.deleted");
+    json_put_bool(&w, "deleted", true);
+    json_close(&w, '}');
+}
+
+// --- as a follower ---------------------------------------------------------
+
+static void show(struct stored *st) {
+    bool runs = !st->record.finish[0];
+    if (st->out.error || st->asked == ASKED_GET || st->asked == ASKED_ITEMS) {
+        reply(st);
+    } else if (runs) {
+        follow(st);
+    } else if (st->asked == ASKED_STREAM) {
+        st->stage = STREAMS;
+        begin_stream(st);
+        send_stream(st);
+    } else {
+        reply(st); // a cancel that comes too late: how it ended
+    }
+}
+
+static void push(struct follower *f) {
+    struct stored *st = (struct stored *)f;
+    if (!st->http) return;
+    if (st->failure.status) {
+        refuse(st, &st->failure);
+    } else if (st->stage == READ) {
+        show(st);
+    } else if (st->stage == MEASURED) {
+        st->stage = DELETING;
+        submit(st, REQUEST_CLOSE);
+    } else if (st->stage == DELETED) {
+        reply(st);
+    }
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct stored *st = (struct stored *)f;
+    if (a->kind == ANSWER_ERROR) {
+        completion_failure_set(&st->failure, a->code, a->message);
+        st->failure.retry_after_ms = a->retry_after_ms;
+    } else if (a->kind == ANSWER_STATE && st->stage == MEASURING) {
+        st->stage = MEASURED;
+        if (a->session.rec.n_turns != 1)
+            completion_failure_set(
+                &st->failure, "unsupported",
+                "Other responses continue this one, or precede it, in its session; "
+                "they would go with it. Delete their conversation instead.");
+    } else if (a->kind == ANSWER_CLOSED && st->stage == DELETING) {
+        st->stage = DELETED;
+        write_deleted(st);
+    } else {
+        return;
+    }
+    wake(st);
+}
+
+static void on_ready(struct follower *f, struct session *s) {}
+static void on_gone(struct follower *f, struct session *s) {}
+static bool is_drained(const struct follower *f) {
+    return true;
+}
+
+static void on_end(struct follower *f) {
+    struct stored *st = (struct stored *)f;
+    if (!st->http || st->stage == READING || st->stage == FOLLOWS || st->stage == STREAMS) return;
+    fail(st, "shutting_down", "the server is shutting down");
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+// --- the request -----------------------------------------------------------
+
+static void looked_up(void *ctx, struct responses_record *r, const struct completion_failure *f) {
+    struct stored *st = ctx;
+    st->lookup = NULL;
+    if (f->status) {
+        refuse(st, f);
+        return;
+    }
+    st->record = *r;
+    if (st->asked == ASKED_DELETE) {
+        st->stage = MEASURING;
+        submit(st, REQUEST_GET);
+    } else {
+        begin_work(st);
+    }
+}
+
+static bool read_number(const char *text, int64_t min, int64_t max, int64_t *out) {
+    char *end;
+    *out = strtoll(text, &end, 10);
+    return *text && !*end && *out >= min && *out <= max;
+}
+
+// What the address asks for. NULL, or the parameter at fault.
+static const char *read_query(struct stored *st, const struct http *h) {
+    char value[RESPONSES_ID_MAX];
+    st->after = -1;
+    st->page.limit = PAGE_DEFAULT;
+    if (st->asked == ASKED_GET && http_query(h, "stream", value, sizeof value)) {
+        if (strcmp(value, "true") == 0) st->asked = ASKED_STREAM;
+        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) return "stream";
+    }
+    if (st->asked == ASKED_STREAM && http_query(h, "starting_after", value, sizeof value) &&
+        !read_number(value, 0, INT32_MAX, &st->after))
+        return "starting_after";
+    if (st->asked != ASKED_ITEMS) return NULL;
+    if (http_query(h, "limit", value, sizeof value) &&
+        !read_number(value, 1, PAGE_MAX, &st->page.limit))
+        return "limit";
+    if (http_query(h, "order", value, sizeof value)) {
+        st->page.ascending = strcmp(value, "asc") == 0;
+        if (!st->page.ascending && strcmp(value, "desc") != 0) return "order";
+    }
+    http_query(h, "after", st->page.after, sizeof st->page.after);
+    return NULL;
+}
+
+// /v1/responses/ID[/cancel | /input_items]. false: there is no such address, or its id is none.
+static bool read_path(struct stored *st, const struct http *h) {
+    const char *path = http_path(h) + strlen("/v1/responses/"), *slash = strchr(path, '/');
+    char id[RESPONSES_ID_MAX];
+    size_t n = slash ? (size_t)(slash - path) : strlen(path);
+    enum http_method m = http_verb(h);
+    if (n >= sizeof id) return false;
+    memcpy(id, path, n);
+    id[n] = '\0';
+    if (!responses_id_parse(id, &st->id)) return false;
+    st->asked = m == HTTP_DELETE ? ASKED_DELETE : ASKED_GET;
+    if (!slash) return m != HTTP_POST;
+    if (strcmp(slash, "/cancel") == 0) st->asked = ASKED_CANCEL;
+    if (strcmp(slash, "/input_items") == 0) st->asked = ASKED_ITEMS;
+    return st->asked == ASKED_CANCEL ? m == HTTP_POST : st->asked == ASKED_ITEMS && m != HTTP_POST;
+}
+
+static struct stored *stored_new(struct service *s, struct http *h) {
+    struct stored *st = calloc(1, sizeof *st);
+    if (!st) return NULL;
+    *st = (struct stored){.follower.ops = &follower_ops, .service = s, .http = h};
+    st->owner = strdup(http_owner(h));
+    buf_init(&st->out, REPLY_MAX_BYTES);
+    if (st->owner && followers_add(&s->followers, &st->follower) == 0) return st;
+    free(st->owner);
+    free(st);
+    return NULL;
+}
+
+static void refuse_now(struct http *h, int status, const char *code, const char *message,
+                       const char *param) {
+    responses_http_refuse(h,
+                          &(struct responses_refusal){
+                              .status = status, .code = code, .message = message, .param = param});
+}
+
+void openai_responses_stored_handle(void *user, struct http *h) {
+    struct service *s = user;
+    struct stored *st = stored_new(s, h);
+    if (!st) {
+        http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+        return;
+    }
+    const char *param = NULL;
+    if (!read_path(st, h)) {
+        refuse_now(h, 404, "response_not_found", "There is no such response.", NULL);
+    } else if ((param = read_query(st, h))) {
+        refuse_now(h, 400, "invalid_value", "This parameter has a value that is not served.",
+                   param);
+    } else {
+        http_wait(h, &waiter, st);
+        st->lookup =
+            responses_lookup_start(s, st->owner, st->id.session, st->id.turn, looked_up, st);
+        if (!st->lookup) fail(st, "overloaded", "the server is out of memory");
+        return;
+    }
+    destroy(st);
+}
