@@ -74,6 +74,8 @@ test('texts of the demo model', async (t) => {
     assert.equal(props.eos_token, '<|im_end|>');
     assert.equal(typeof props.bos_token, 'string');
     assert.match(props.build_info, /^parley \d/);
+    assert.deepEqual(await (await fetch(`${server.url}/props?model=demo-model`)).json(), props);
+    assert.equal((await fetch(`${server.url}/props?model=other`)).status, 404);
   });
 
   await t.test('/health', async () => {

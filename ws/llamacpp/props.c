@@ -79,14 +79,16 @@ static void put_modalities(struct json_writer *w) {
     json_close(w, '}');
 }
 
-// Of the default model: their address has no other. Its folder is not told, only its name.
+// Of the default model, or ?model=NAME. Its folder is not told, only its name.
 void llamacpp_props(void *user, struct http *h) {
     struct service *s = user;
-    const struct served_model *m = sessions_placement(s->sessions)->models;
+    char name[256];
+    bool named = http_query(h, "model", name, sizeof name);
+    const struct served_model *m = service_hold_model(s, named ? name : NULL);
     struct buf out;
     struct json_writer w;
     if (!m) {
-        http_reply_error(h, 503, "unavailable", "no model is loaded", 0);
+        http_reply_error(h, 404, "not_found", "the model is not served", 0);
         return;
     }
     buf_init(&out, REPLY_MAX_BYTES);
@@ -102,5 +104,6 @@ void llamacpp_props(void *user, struct http *h) {
     json_put_string(&w, "eos_token", m->info->eos_token ? m->info->eos_token : "");
     json_put_string(&w, "build_info", "parley " PARLEY_VERSION);
     json_close(&w, '}');
+    placement_drop(m);
     reply(h, 200, &out);
 }

@@ -45,7 +45,7 @@ static void forget_request(struct http *h) {
     h->bytes = NULL;
     h->n_bytes = h->n_sent = h->out_sent = 0;
     h->blocked_us = 0;
-    h->starved = false;
+    h->starved = h->authorised = false;
     buf_reset(&h->out);
     if (h->out.cap > KEEP_BYTES) buf_release(&h->out);
 }
@@ -217,6 +217,7 @@ static struct http_refusal authorise(struct http *h) {
     if (!token && auth_needs_token(h->net->auth))
         return REFUSE(401, "unauthorized", "this address needs a bearer token");
     struct http_refusal r = peer_authorise(h->peer, token ? token : "", len);
+    h->authorised = !r.status;
     if (!r.status) r = peer_take_request(h->peer, 1);
     if (!r.status && h->route->admin && !h->peer->as.admin)
         r = REFUSE(403, "forbidden", "this address needs the token of an administrator");

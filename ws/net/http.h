@@ -47,6 +47,8 @@ struct http_route {
     // In place of write_error, where more than the body is the route's own: writes the body and, to
     // extra, header lines, and may change *e, whose status and retry_after_ms are sent then.
     void (*shape_error)(struct http *h, struct http_error *e, struct buf *body, struct buf *extra);
+    // Writes header lines of every reply to a request whose owner is known, errors too; NULL: none.
+    void (*put_headers)(const struct http *h, struct buf *out);
 };
 
 struct http_waiter { // of a reply that is under way

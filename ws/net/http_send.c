@@ -77,9 +77,17 @@ static void begin_reply(struct http *h, const struct http_reply_head *r) {
     if (!h->head.keep_alive || h->eof) h->closes = true;
     count(h, r->status);
     struct http_reply_head head = *r;
+    struct buf extra;
+    buf_init(&extra, 8192);
+    if (h->authorised && h->route->put_headers) {
+        buf_addz(&extra, r->extra ? r->extra : "");
+        h->route->put_headers(h, &extra);
+        if (!extra.error) head.extra = buf_z(&extra);
+    }
     head.close = h->closes;
     head.tls = h->net->ssl != NULL;
     http_reply_write_head(&h->out, &head);
+    buf_release(&extra);
 }
 
 void http_reply(struct http *h, int status, const char *type, const char *extra, const void *body,

@@ -45,6 +45,7 @@ struct http {
     char *head_text; // head's strings
     struct http_head head;
     const struct http_route *route; // NULL before it is known
+    bool authorised;                // the peer's owner is this request's too
     struct http_body body;
     struct decoding *decoding;
     void *decoded;

@@ -13,18 +13,23 @@ void *openai_embeddings_decode(void *user, const struct http_payload *p);
 void openai_embeddings_release(void *decoded);
 void openai_embeddings_handle(void *user, struct http *h);
 void openai_write_error(struct buf *out, int status, const char *code, const char *message);
+// x-ratelimit-*: of the owner's rates that are limited. In every reply of these routes.
+void openai_put_limits(const struct http *h, struct buf *out);
 
 #define OPENAI_POST_ROUTE(address, name)                                                           \
     {                                                                                              \
         .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
         .max_body = HTTP_BODY_AS_MESSAGES, .handle = name##_handle, .decode = name##_decode,       \
-        .release = name##_release, .write_error = openai_write_error                               \
+        .release = name##_release, .write_error = openai_write_error,                              \
+        .put_headers = openai_put_limits                                                           \
     }
 #define OPENAI_ROUTES                                                                              \
     {.path = "/v1/models",                                                                         \
      .methods = HTTP_METHOD(HTTP_GET),                                                             \
      .guarded = true,                                                                              \
-     .handle = openai_models_handle},                                                              \
+     .handle = openai_models_handle,                                                               \
+     .write_error = openai_write_error,                                                            \
+     .put_headers = openai_put_limits},                                                            \
         OPENAI_POST_ROUTE("/v1/chat/completions", openai_chat),                                    \
         OPENAI_POST_ROUTE("/v1/completions", openai_completions),                                  \
         OPENAI_POST_ROUTE("/v1/embeddings", openai_embeddings)

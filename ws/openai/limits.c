@@ -1,0 +1,34 @@
+// What a client may still do, as headers: OpenAI's SDKs and agents pace themselves by them. See openai.h.
+#include "sessions/owners.h"
+#include "ws/net/peer.h"
+#include "ws/openai/openai.h"
+
+// A time in their form: 250ms, 1.5s, 2m30s.
+static void put_time(struct buf *out, int64_t ms) {
+    if (ms < 1000)
+        buf_addf(out, "%lldms", (long long)ms);
+    else if (ms < 60000)
+        buf_addf(out, "%lld.%03llds", (long long)(ms / 1000), (long long)(ms % 1000));
+    else
+        buf_addf(out, "%lldm%llds", (long long)(ms / 60000), (long long)(ms / 1000 % 60));
+}
+
+static void put_rate(struct buf *out, const struct owner *o, enum owner_limit which,
+                     const char *name) {
+    double limit = owner_limit_value(&o->limits, which);
+    int64_t full_ms = 0;
+    if (limit == 0) return; // there is none
+    int64_t left = owner_rate_left(o, which, net_now_us(), &full_ms);
+    buf_addf(out, "x-ratelimit-limit-%s: %.0f\r\nx-ratelimit-remaining-%s: %lld\r\n", name, limit,
+             name, (long long)left);
+    buf_addf(out, "x-ratelimit-reset-%s: ", name);
+    put_time(out, full_ms > 0 ? full_ms : 0);
+    buf_addz(out, "\r\n");
+}
+
+void openai_put_limits(const struct http *h, struct buf *out) {
+    const struct owner *o = http_peer(h)->as.owner;
+    if (!o) return; // no token came
+    put_rate(out, o, OWNER_REQUESTS, "requests");
+    put_rate(out, o, OWNER_TOKENS, "tokens");
+}
