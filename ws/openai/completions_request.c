@@ -194,6 +194,7 @@ void completions_request_free(struct completions_request *r) {
         free(r->prompts[i].ids);
     }
     free(r->prompts);
+    turn_sampling_release(&r->sampling);
     placement_drop(r->served);
     free(r);
 }

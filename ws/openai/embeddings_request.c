@@ -130,6 +130,7 @@ void embeddings_request_free(struct embeddings_request *r) {
         free(r->inputs[i].ids);
     }
     free(r->inputs);
+    turn_sampling_release(&r->sampling);
     placement_drop(r->served);
     free(r);
 }
