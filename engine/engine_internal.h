@@ -56,7 +56,7 @@ struct engine {
     struct chat_template *chat;  // NULL: no chat turns
     struct prompt_tasks tasks;
     struct kv_snapshot_maker maker; // of its caches' bytes
-    struct grammars *grammars; // has a lock of its own
+    struct grammars *grammars;      // has a lock of its own
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
 
