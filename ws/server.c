@@ -1,6 +1,7 @@
 // Routes, signals and the end. See server.h.
 #include "ws/server.h"
 #include "base/log.h"
+#include "ws/anthropic/anthropic.h"
 #include "ws/health.h"
 #include "ws/kserve/grpc/server.h"
 #include "ws/kserve/http/routes.h"
@@ -47,6 +48,7 @@ static const struct http_route routes[] = {
      .write_error = openai_write_error,
      .put_headers = openai_put_limits},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
+    ANTHROPIC_ROUTES,
     OPENAI_ROUTES,
     OPENAI_RESPONSES_ROUTES,
     LLAMACPP_ROUTES,

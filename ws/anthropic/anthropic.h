@@ -1,0 +1,44 @@
+// Anthropic's HTTP interface: POST /v1/messages, POST /v1/messages/count_tokens, and GET /v1/models in
+// its form for requests with the header anthropic-version. user is the struct service.
+#pragma once
+#include "ws/net/http.h"
+
+void *anthropic_messages_decode(void *user, const struct http_payload *p);
+void anthropic_messages_release(void *decoded);
+void anthropic_messages_handle(void *user, struct http *h);
+void *anthropic_count_decode(void *user, const struct http_payload *p);
+void anthropic_count_handle(void *user, struct http *h);
+void anthropic_models_handle(void *user, struct http *h);
+void anthropic_model_handle(void *user, struct http *h);
+void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *body,
+                           struct buf *extra);
+
+// Before OPENAI_ROUTES, whose /v1/models serves all others.
+#define ANTHROPIC_ROUTES                                                                           \
+    {.path = "/v1/messages",                                                                       \
+     .methods = HTTP_METHOD(HTTP_POST),                                                            \
+     .guarded = true,                                                                              \
+     .max_body = HTTP_BODY_AS_MESSAGES,                                                            \
+     .handle = anthropic_messages_handle,                                                          \
+     .decode = anthropic_messages_decode,                                                          \
+     .release = anthropic_messages_release,                                                        \
+     .shape_error = anthropic_shape_error},                                                        \
+        {.path = "/v1/messages/count_tokens",                                                      \
+         .methods = HTTP_METHOD(HTTP_POST),                                                        \
+         .guarded = true,                                                                          \
+         .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
+         .handle = anthropic_count_handle,                                                         \
+         .decode = anthropic_count_decode,                                                         \
+         .release = anthropic_messages_release,                                                    \
+         .shape_error = anthropic_shape_error},                                                    \
+        {.path = "/v1/models",                                                                     \
+         .only_with = HEADER_ANTHROPIC_VERSION,                                                    \
+         .methods = HTTP_METHOD(HTTP_GET),                                                         \
+         .guarded = true,                                                                          \
+         .handle = anthropic_models_handle,                                                        \
+         .shape_error = anthropic_shape_error},                                                    \
+    {                                                                                              \
+        .path = "/v1/models/*", .only_with = HEADER_ANTHROPIC_VERSION,                             \
+        .methods = HTTP_METHOD(HTTP_GET), .guarded = true, .handle = anthropic_model_handle,       \
+        .shape_error = anthropic_shape_error                                                       \
+    }

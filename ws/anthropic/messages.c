@@ -1,0 +1,306 @@
+// POST /v1/messages: a conversation's next answer, followed until its end; and the exact count of a
+// conversation's tokens. See anthropic.h.
+#include "ws/anthropic/anthropic.h"
+#include "ws/anthropic/messages_request.h"
+#include "ws/anthropic/messages_write.h"
+#include "ws/anthropic/reply.h"
+#include "ws/service.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_MAX_BYTES (64 << 20) // of a whole answer
+#define PING_US 15000000            // proxies cut what is silent for a minute
+
+struct decoded {                        // a request that was read, and checked against its model
+    struct completion_request *request; // NULL: refused
+    struct completion_failure failure;
+    char *model;
+    int32_t max_tokens;
+    bool stream;
+    uint64_t key[2];
+    int64_t n_tokens; // of count_tokens
+};
+
+struct exchange {
+    struct service *service;
+    struct http *http;
+    struct decoded *decoded;
+    struct completion *completion;
+    struct message_writer writer;
+    char request_id[REQUEST_ID_MAX];
+    bool streaming;
+    int64_t written_us;
+};
+
+// --- reading, on a worker ---
+
+// Moves what was read into the request.
+static void fill_request(struct completion_request *to, struct messages_request *r) {
+    to->messages = r->messages;
+    to->tools = r->tools;
+    to->template_args = r->template_args;
+    to->format = r->format;
+    to->tool_choice = r->choice;
+    to->tool_name = r->tool_name;
+    to->no_parallel_tool_calls = r->no_parallel_tool_calls;
+    to->thinking = r->thinking;
+    to->thinking_budget = r->thinking_budget;
+    to->sampling = r->sampling;
+    r->messages = r->tools = r->template_args = r->format = NULL;
+    r->tool_name = NULL;
+    r->sampling = NULL;
+}
+
+static struct completion_request *make_request(struct messages_request *r, const struct service *s,
+                                               struct completion_failure *f) {
+    const struct served_model *served = service_hold_model(s, r->model);
+    struct completion_request *to = served ? completion_request_new() : NULL;
+    if (!served) {
+        *f = (struct completion_failure){.status = 404, .code = "not_found"};
+        snprintf(f->message, sizeof f->message,
+                 "model: '%.64s' does not exist; GET /v1/models lists those of this server.",
+                 r->model);
+        return NULL;
+    }
+    if (!to) {
+        placement_drop(served);
+        messages_no_memory(r);
+        *f = r->failure;
+        return NULL;
+    }
+    to->served = served;
+    fill_request(to, r);
+    if (completion_check(to, f)) return to;
+    completion_request_free(to);
+    return NULL;
+}
+
+static struct decoded *decode(const struct service *s, const struct http_payload *p,
+                              enum messages_purpose purpose) {
+    struct messages_request r;
+    struct decoded *d = calloc(1, sizeof *d);
+    if (!d) return NULL;
+    sessions_secret(s->sessions, d->key);
+    messages_request_read(&r, purpose, p->body, p->len, (size_t)s->config->max_message_bytes,
+                          d->key);
+    d->failure = r.failure;
+    d->stream = r.stream;
+    d->max_tokens = r.sampling ? r.sampling->params.max_tokens : 0;
+    if (!r.failure.status) d->request = make_request(&r, s, &d->failure);
+    d->model = r.model;
+    r.model = NULL;
+    messages_request_release(&r);
+    if (d->request && purpose == MESSAGES_COUNT &&
+        completion_count(d->request, &d->n_tokens, &d->failure) < 0) {
+        completion_request_free(d->request);
+        d->request = NULL;
+    }
+    return d;
+}
+
+void *anthropic_messages_decode(void *user, const struct http_payload *p) {
+    return decode(user, p, MESSAGES_ANSWER);
+}
+
+void *anthropic_count_decode(void *user, const struct http_payload *p) {
+    return decode(user, p, MESSAGES_COUNT);
+}
+
+void anthropic_messages_release(void *decoded) {
+    struct decoded *d = decoded;
+    if (!d) return;
+    completion_request_free(d->request);
+    free(d->model);
+    free(d);
+}
+
+// --- the end ---
+
+static void exchange_free(struct exchange *x) {
+    completion_release(x->completion);
+    message_writer_release(&x->writer);
+    anthropic_messages_release(x->decoded);
+    free(x);
+}
+
+static void on_client_gone(void *ctx) {
+    exchange_free(ctx);
+}
+
+static void end_stream(struct exchange *x) {
+    http_stream_end(x->http);
+    exchange_free(x);
+}
+
+static void fail(struct exchange *x, const struct completion_failure *f) {
+    char sentence[600];
+    struct buf out;
+    if (!x->streaming) {
+        http_reply_error(x->http, f->status, f->code, f->message, f->retry_after_ms);
+        exchange_free(x);
+        return;
+    }
+    buf_init(&out, 8192);
+    message_write_stream_error(&out, anthropic_status(f->status, f->code),
+                               anthropic_sentence(f->code, f->message, sentence), x->request_id);
+    http_stream_write(x->http, buf_z(&out), out.len);
+    buf_release(&out);
+    end_stream(x);
+}
+
+static void reply_whole(struct exchange *x) {
+    struct buf out, extra;
+    buf_init(&out, ANSWER_MAX_BYTES);
+    buf_init(&extra, 2048);
+    message_write_whole(&x->writer, &out);
+    buf_addz(&extra, "cache-control: no-store\r\n");
+    anthropic_put_headers(&extra, x->http, x->request_id);
+    http_reply_buf(x->http, 200, "application/json", buf_z(&extra), &out);
+    buf_release(&out);
+    buf_release(&extra);
+    exchange_free(x);
+}
+
+// --- events ---
+
+static void on_room(void *ctx);
+static void on_tick(void *ctx, int64_t now_us);
+static const struct http_waiter waiter = {
+    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+
+// With the first event, so that what is refused before has its HTTP status.
+static void begin_stream(struct exchange *x) {
+    struct buf extra;
+    if (!x->decoded->stream || x->streaming) return;
+    x->streaming = true;
+    buf_init(&extra, 2048);
+    buf_addz(&extra, "cache-control: no-cache\r\nx-accel-buffering: no\r\n");
+    anthropic_put_headers(&extra, x->http, x->request_id);
+    http_stream(x->http, "text/event-stream; charset=utf-8", buf_z(&extra), &waiter, x);
+    buf_release(&extra);
+}
+
+static void stream_event(struct exchange *x, const struct completion_event *e) {
+    struct buf out;
+    buf_init(&out, ANSWER_MAX_BYTES);
+    message_write_event(&x->writer, e, &out);
+    if (x->streaming && out.len) {
+        http_stream_write(x->http, buf_z(&out), out.len);
+        x->written_us = net_now_us();
+        service_count_token(x->service, e->drawn_us);
+    }
+    buf_release(&out);
+}
+
+static bool was_cancelled(const struct exchange *x) {
+    return x->writer.finish == COMPLETION_CANCELLED;
+}
+
+// false: x is gone.
+static bool take_event(struct exchange *x, const struct completion_event *e) {
+    static const struct completion_failure cancelled = {
+        .status = 500, .code = "error", .message = "the turn was cancelled in its session"};
+    if (e->kind == COMPLETION_FAILED || (e->kind == COMPLETION_DONE && was_cancelled(x))) {
+        fail(x, e->kind == COMPLETION_FAILED ? e->failure : &cancelled);
+        return false;
+    }
+    begin_stream(x);
+    stream_event(x, e);
+    if (e->kind != COMPLETION_DONE) return true;
+    if (x->streaming)
+        end_stream(x);
+    else
+        reply_whole(x);
+    return false;
+}
+
+// As far as the client's socket has room: the rest stays in the completion.
+static void push(struct exchange *x) {
+    struct completion_event e;
+    while (!x->streaming || http_stream_has_room(x->http))
+        if (completion_next(x->completion, &e) != 1 || !take_event(x, &e)) return;
+}
+
+static void on_room(void *ctx) {
+    push(ctx);
+}
+
+static void on_ready(void *user, struct completion *c) {
+    push(user);
+}
+
+static void on_tick(void *ctx, int64_t now_us) {
+    struct exchange *x = ctx;
+    struct buf out;
+    if (!x->streaming || now_us - x->written_us < PING_US) return;
+    x->written_us = now_us;
+    buf_init(&out, 256);
+    message_write_ping(&out);
+    http_stream_write(x->http, buf_z(&out), out.len);
+    buf_release(&out);
+}
+
+// --- the beginning ---
+
+static struct exchange *exchange_new(struct service *s, struct http *h) {
+    struct exchange *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->service = s;
+    x->http = h;
+    x->decoded = http_take_decoded(h);
+    message_writer_init(&x->writer, ANSWER_MAX_BYTES);
+    x->writer.model = x->decoded->model;
+    x->writer.key = x->decoded->key;
+    x->writer.max_tokens = x->decoded->max_tokens;
+    x->writer.stream = x->decoded->stream;
+    anthropic_request_id(x->request_id);
+    return x;
+}
+
+static bool name_session(struct completion_request *r, const struct http *h) {
+    char name[SESSION_ID_MAX + 1];
+    completion_session_name(h, name);
+    if (!*name) return true;
+    r->session = strdup(name);
+    return r->session;
+}
+
+void anthropic_messages_handle(void *user, struct http *h) {
+    struct service *s = user;
+    const struct decoded *d = http_decoded(h);
+    if (!d->request) {
+        http_reply_error(h, d->failure.status, d->failure.code, d->failure.message,
+                         d->failure.retry_after_ms);
+        return;
+    }
+    struct exchange *x = name_session(d->request, h) ? exchange_new(s, h) : NULL;
+    if (x) http_wait(h, &waiter, x);
+    if (x) x->completion = completion_start(s, http_owner(h), x->decoded->request, on_ready, x);
+    if (x && x->completion) {
+        x->decoded->request = NULL;
+        service_poll_soon(s);
+        return;
+    }
+    http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+    if (x) exchange_free(x);
+}
+
+void anthropic_count_handle(void *user, struct http *h) {
+    const struct decoded *d = http_decoded(h);
+    char request_id[REQUEST_ID_MAX];
+    struct buf out, extra;
+    if (!d->request) {
+        http_reply_error(h, d->failure.status, d->failure.code, d->failure.message,
+                         d->failure.retry_after_ms);
+        return;
+    }
+    anthropic_request_id(request_id);
+    buf_init(&out, 256);
+    buf_init(&extra, 2048);
+    buf_addz(&extra, "cache-control: no-store\r\n");
+    anthropic_put_headers(&extra, h, request_id);
+    message_write_count(&out, d->n_tokens);
+    http_reply_buf(h, 200, "application/json", buf_z(&extra), &out);
+    buf_release(&out);
+    buf_release(&extra);
+}

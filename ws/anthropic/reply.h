@@ -1,0 +1,12 @@
+// Headers of replies, and errors: their status, sentence and headers. Net thread.
+#pragma once
+#include "ws/net/http.h"
+
+#define REQUEST_ID_MAX 40
+void anthropic_request_id(char out[REQUEST_ID_MAX]);
+// Lines for a reply: request-id, and where its owner is limited anthropic-ratelimit-*.
+void anthropic_put_headers(struct buf *extra, const struct http *h, const char *request_id);
+// An error's status in this protocol, by the neutral code: 529 where the server is full.
+int anthropic_status(int status, const char *code);
+// The sentence as clients know it: they look for "prompt is too long". Points to message or to out.
+const char *anthropic_sentence(const char *code, const char *message, char out[600]);
