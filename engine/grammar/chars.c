@@ -120,8 +120,9 @@ static void emit_same_length(struct net *net, int32_t from, const uint8_t *lo, c
     emit_same_length(net, next, lowest, highest, n - 1, to);
 }
 
+// NUL is left out: a set that leaves characters out names it without meaning it.
 static void emit_utf8(struct net *net, int32_t from, uint32_t lo, uint32_t hi, int32_t to) {
-    static const struct char_range lengths[] = {{0, 0x7f},
+    static const struct char_range lengths[] = {{1, 0x7f},
                                                 {0x80, 0x7ff},
                                                 {0x800, SURROGATES_LO - 1},
                                                 {SURROGATES_HI + 1, 0xffff},

@@ -316,7 +316,16 @@ int32_t machine_step(struct machine *m, int32_t config, uint8_t byte) {
 
 // --- the shortest end ----------------------------------------------------------------------------
 
-// The lowest byte that begins a shortest end of a configuration that is none itself.
+// What a forced end is written with where bytes are equal: 'a', '0', else the lowest.
+static int plain_byte(const struct net_edge *e) {
+    return e->lo <= 'a' && 'a' <= e->hi ? 'a' : e->lo <= '0' && '0' <= e->hi ? '0' : e->lo;
+}
+
+static int rank(int byte) {
+    return byte == 'a' ? -2 : byte == '0' ? -1 : byte;
+}
+
+// A byte that begins a shortest end of a configuration that is none itself.
 static int shortest_byte(const struct machine *m, const struct machine_config *c) {
     const struct net *net = m->net;
     int best = 256;
@@ -325,9 +334,9 @@ static int shortest_byte(const struct machine *m, const struct machine_config *c
         int32_t below = stack_least(m, p.stack);
         for (int32_t at = net->states[p.state].first; at >= 0; at = net->edges[at].next) {
             const struct net_edge *e = &net->edges[at];
-            if (e->kind == NET_BYTES && e->lo < best &&
+            if (e->kind == NET_BYTES && rank(plain_byte(e)) < rank(best) &&
                 add_least(net->states[e->to].least + 1, below) == c->least)
-                best = e->lo;
+                best = plain_byte(e);
         }
     }
     return best;

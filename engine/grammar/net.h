@@ -45,7 +45,8 @@ struct net {
     uint8_t byte_class[256]; // bytes that no edge tells apart are one class
     uint8_t class_byte[256]; // (n_classes) one byte of each
     int32_t n_classes;
-    int64_t bytes; // memory
+    int64_t bytes;          // memory
+    int32_t product_states; // made by product_emit
     struct err failed;
 };
 

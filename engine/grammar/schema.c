@@ -1,4 +1,529 @@
+// JSON Schema (2020-12, and what earlier drafts write otherwise) as a network. See schema.h.
+//
+// Keywords fall in three groups: compiled ones, assertions that are not supported (refused by their path),
+// and everything else, which asserts nothing (annotations, unknown words).
+#include "engine/grammar/schema.h"
+#include "engine/grammar/choice.h"
+#include "engine/grammar/machine.h"
 #include "engine/grammar/notations.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCHEMA_MOST_COUNT = 100000, SCHEMA_PATH_MAX = 200, SCHEMA_MOST_MADE = 400000 };
+
+static const char *const unsupported[] = {
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "$dynamicRef",
+    "$recursiveRef",
+    "disallow",
+    "divisibleBy",
+};
+
+// --- what the parts share ------------------------------------------------------------------------
+
+const cJSON *schema_get(const cJSON *schema, const char *key) {
+    return cJSON_IsObject(schema) ? cJSON_GetObjectItemCaseSensitive(schema, key) : NULL;
+}
+
+int schema_refuse(struct schema_compiler *c, int code, const char *key, const char *why) {
+    return err_set(c->err, code, "#%s%s%s: %s", c->path, key ? "/" : "", key ? key : "", why);
+}
+
+int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key, int64_t absent,
+                 int64_t *out) {
+    const cJSON *v = schema_get(schema, key);
+    *out = absent;
+    if (!v) return 0;
+    if (!cJSON_IsNumber(v) || v->valuedouble < 0 ||
+        v->valuedouble != (double)(int64_t)v->valuedouble)
+        return schema_refuse(c, E_INVAL, key, "it must be a whole number, 0 or more");
+    if (v->valuedouble > SCHEMA_MOST_COUNT)
+        return schema_refuse(c, E_UNSUPPORTED, key, "more than 100000 is not supported");
+    *out = (int64_t)v->valuedouble;
+    return 0;
+}
+
+int schema_rule_of(struct schema_compiler *c, const cJSON *schema, const char *key, int index) {
+    struct schema_rule *r = NULL;
+    char path[SCHEMA_PATH_MAX + 160], number[16] = "";
+    HASH_FIND_PTR(c->rules, &schema, r);
+    if (r) return r->rule;
+    if (index >= 0) snprintf(number, sizeof number, "/%d", index);
+    snprintf(path, sizeof path, "%.*s%s%.120s%s", SCHEMA_PATH_MAX, c->path, key ? "/" : "",
+             key ? key : "", number);
+    r = calloc(1, sizeof *r);
+    if (r) {
+        r->schema = schema;
+        r->path = strdup(path);
+        r->rule = net_rule_new(c->net, path[0] ? path : "#", path[0] ? strlen(path) : 1);
+        HASH_ADD_PTR(c->rules, schema, r);
+    }
+    if (r && r->path && hash_added(&r->hh)) return r->rule;
+    if (r && !hash_added(&r->hh)) {
+        free(r->path);
+        free(r);
+    }
+    return schema_refuse(c, E_NOMEM, key, "no memory");
+}
+
+static int count_nodes(const cJSON *v) {
+    const cJSON *child;
+    int n = 1;
+    cJSON_ArrayForEach(child, v) n += count_nodes(child);
+    return n;
+}
+
+int schema_own(struct schema_compiler *c, cJSON *schema) {
+    c->n_made += count_nodes(schema);
+    if (c->n_made < SCHEMA_MOST_MADE && cJSON_AddItemToArray(c->made, schema)) return 0;
+    cJSON_Delete(schema);
+    return schema_refuse(c, E_LIMIT, NULL, "merging its schemas takes too many steps");
+}
+
+void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
+    struct net *n = c->net;
+    if (c->space < 0) {
+        c->space = net_rule_new(n, "white space", 11);
+        int32_t indent = net_rule_new(n, "indentation", 11);
+        if (net_failed(n)) return;
+        int32_t start = n->rules[c->space].start, end = n->rules[c->space].end;
+        int32_t line = net_state_new(n);
+        net_byte_range(n, n->rules[indent].start, ' ', ' ', n->rules[indent].end);
+        net_empty(n, start, end);
+        net_byte_range(n, start, ' ', ' ', end);
+        net_byte_range(n, start, '\n', '\n', line);
+        net_repeat(n, line, indent, 0, 32, end);
+    }
+    net_call(n, from, c->space, to);
+}
+
+void schema_any(struct schema_compiler *c, int32_t from, int32_t to) {
+    static const cJSON always = {.type = cJSON_True};
+    int rule = schema_rule_of(c, &always, NULL, -1);
+    if (rule >= 0) net_call(c->net, from, rule, to);
+}
+
+// --- references ----------------------------------------------------------------------------------
+
+// One step of a JSON pointer, percent and tilde escapes resolved. Returns what is behind it.
+static const char *pointer_step(const char *at, char *out, size_t size) {
+    size_t n = 0;
+    for (; *at && *at != '/'; at++) {
+        char ch = *at;
+        if (ch == '~' && (at[1] == '0' || at[1] == '1'))
+            ch = *++at == '0' ? '~' : '/';
+        else if (ch == '%' && at[1] && at[2]) {
+            char hex[3] = {at[1], at[2], 0};
+            ch = (char)strtol(hex, NULL, 16);
+            at += 2;
+        }
+        if (n + 1 < size) out[n++] = ch;
+    }
+    out[n] = 0;
+    return at;
+}
+
+// The schema below `at` whose `key` is `name` ($anchor, $id).
+static const cJSON *find_named(const cJSON *at, const char *key, const char *name) {
+    const cJSON *own = schema_get(at, key), *child;
+    if (cJSON_IsString(own) && strcmp(own->valuestring, name) == 0) return at;
+    cJSON_ArrayForEach(child, at) {
+        const cJSON *found =
+            cJSON_IsObject(child) || cJSON_IsArray(child) ? find_named(child, key, name) : NULL;
+        if (found) return found;
+    }
+    return NULL;
+}
+
+int schema_resolve(struct schema_compiler *c, const char *ref, const cJSON **out) {
+    const cJSON *at = c->root;
+    char step[256];
+    *out = NULL;
+    if (ref[0] != '#') {
+        at = find_named(c->root, "$id", ref);
+        if (!at)
+            return schema_refuse(c, E_UNSUPPORTED, "$ref",
+                                 "only references within the schema are supported");
+        ref = "#";
+    } else if (ref[1] && ref[1] != '/') {
+        at = find_named(c->root, "$anchor", ref + 1);
+        ref = "#";
+    }
+    for (const char *p = ref + 1; at && *p == '/';) {
+        p = pointer_step(p + 1, step, sizeof step);
+        at = cJSON_IsArray(at) ? cJSON_GetArrayItem(at, atoi(step)) : schema_get(at, step);
+    }
+    if (!at) return schema_refuse(c, E_INVAL, "$ref", "there is no such schema");
+    *out = at;
+    return 0;
+}
+
+// --- values --------------------------------------------------------------------------------------
+
+enum {
+    TYPE_NULL = 1,
+    TYPE_BOOLEAN = 2,
+    TYPE_OBJECT = 4,
+    TYPE_ARRAY = 8,
+    TYPE_STRING = 16,
+    TYPE_NUMBER = 32,
+    TYPE_INTEGER = 64,
+    TYPE_EVERY = 63
+};
+
+static unsigned type_named(const char *name) {
+    static const char *const names[] = {"null",   "boolean", "object", "array",
+                                        "string", "number",  "integer"};
+    for (unsigned i = 0; i < 7; i++)
+        if (strcmp(names[i], name) == 0) return 1u << i;
+    return 0;
+}
+
+static int read_types(struct schema_compiler *c, const cJSON *s, unsigned *out) {
+    const cJSON *type = schema_get(s, "type"), *item;
+    *out = 0;
+    if (cJSON_IsString(type)) *out = type_named(type->valuestring);
+    for (item = cJSON_IsArray(type) ? type->child : NULL; item; item = item->next) {
+        unsigned one = cJSON_IsString(item) ? type_named(item->valuestring) : 0;
+        if (!one) return schema_refuse(c, E_INVAL, "type", "it names no type of JSON");
+        *out |= one;
+    }
+    if (type && !*out && !(cJSON_IsArray(type) && !type->child))
+        return schema_refuse(c, E_INVAL, "type", "it names no type of JSON");
+    return 0;
+}
+
+// Without `type` the keywords tell which types are meant: by the letter of the standard all others would
+// match too.
+static unsigned implied_types(const cJSON *s) {
+    static const struct {
+        const char *key;
+        unsigned types;
+    } hints[] = {
+        {"properties", TYPE_OBJECT},
+        {"required", TYPE_OBJECT},
+        {"additionalProperties", TYPE_OBJECT},
+        {"patternProperties", TYPE_OBJECT},
+        {"minProperties", TYPE_OBJECT},
+        {"maxProperties", TYPE_OBJECT},
+        {"items", TYPE_ARRAY},
+        {"prefixItems", TYPE_ARRAY},
+        {"minItems", TYPE_ARRAY},
+        {"maxItems", TYPE_ARRAY},
+        {"uniqueItems", TYPE_ARRAY},
+        {"pattern", TYPE_STRING},
+        {"minLength", TYPE_STRING},
+        {"maxLength", TYPE_STRING},
+        {"format", TYPE_STRING},
+        {"minimum", TYPE_NUMBER},
+        {"maximum", TYPE_NUMBER},
+        {"exclusiveMinimum", TYPE_NUMBER},
+        {"exclusiveMaximum", TYPE_NUMBER},
+        {"multipleOf", TYPE_NUMBER},
+    };
+    unsigned types = 0;
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (schema_get(s, hints[i].key)) types |= hints[i].types;
+    return types ? types : TYPE_EVERY;
+}
+
+static unsigned type_of_value(const cJSON *v) {
+    if (cJSON_IsNull(v)) return TYPE_NULL;
+    if (cJSON_IsBool(v)) return TYPE_BOOLEAN;
+    if (cJSON_IsObject(v)) return TYPE_OBJECT;
+    if (cJSON_IsArray(v)) return TYPE_ARRAY;
+    if (cJSON_IsString(v)) return TYPE_STRING;
+    return v->valuedouble == (double)(int64_t)v->valuedouble ? TYPE_NUMBER | TYPE_INTEGER
+                                                             : TYPE_NUMBER;
+}
+
+static int emit_types(struct schema_compiler *c, const cJSON *s, unsigned types, int32_t from,
+                      int32_t to) {
+    const cJSON *unique = schema_get(s, "uniqueItems");
+    if (types & TYPE_NULL) net_text(c->net, from, "null", 4, to);
+    if (types & TYPE_BOOLEAN) {
+        net_text(c->net, from, "true", 4, to);
+        net_text(c->net, from, "false", 5, to);
+    }
+    if (types & TYPE_STRING) TRY(schema_emit_string(c, s, from, to));
+    if (types & (TYPE_NUMBER | TYPE_INTEGER))
+        TRY(schema_emit_number(c, s, !(types & TYPE_NUMBER), from, to));
+    if (types & TYPE_ARRAY && cJSON_IsTrue(unique))
+        return schema_refuse(c, E_UNSUPPORTED, "uniqueItems", "it is not supported");
+    if (types & TYPE_ARRAY) TRY(schema_emit_array(c, s, from, to));
+    if (types & TYPE_OBJECT) TRY(schema_emit_object(c, s, from, to));
+    return 0;
+}
+
+// --- enum and const ------------------------------------------------------------------------------
+
+static bool has_assertions(const cJSON *s) {
+    return implied_types(s) != TYPE_EVERY;
+}
+
+// Whether the network matches the text.
+static int matches(struct net *n, const char *text, struct err *err) {
+    struct machine m;
+    TRY(machine_init(&m, n, err));
+    int32_t at = machine_start(&m);
+    for (; *text && at >= 0; text++) at = machine_step(&m, at, (uint8_t)*text);
+    int is = at >= 0 && m.configs[at].accepts;
+    machine_release(&m);
+    return is;
+}
+
+// The other assertions beside an enum, compiled on their own, so that its values can be tried. 1: no value
+// matches them.
+static int compile_rest(struct schema_compiler *c, const cJSON *s, struct net *n) {
+    struct err why = {0};
+    cJSON *rest = cJSON_Duplicate(s, true);
+    if (!rest) return schema_refuse(c, E_NOMEM, "enum", "no memory");
+    cJSON_DeleteItemFromObjectCaseSensitive(rest, "enum");
+    cJSON_DeleteItemFromObjectCaseSensitive(rest, "const");
+    char *json = cJSON_PrintUnformatted(rest);
+    cJSON_Delete(rest);
+    int rc = json ? schema_compile(n, json, strlen(json), &why)
+                  : err_set(&why, E_NOMEM, "no memory for it");
+    free(json);
+    if (rc == 0) rc = net_finish(n, NULL, &why);
+    if (rc < 0 && n->root >= 0 && n->n_rules > 0 && n->rules[n->root].least >= NET_NEVER) return 1;
+    return rc < 0 ? schema_refuse(c, rc, "enum", why.text) : 0;
+}
+
+struct values {
+    const cJSON *first;
+    int n;
+    unsigned types;   // 0: any
+    struct net *rest; // NULL: there are no other assertions
+};
+
+// The texts of those values that match; out has room for all.
+static int texts_of(struct schema_compiler *c, const struct values *v, char **out, size_t *used) {
+    const cJSON *value = v->first;
+    for (int i = 0; i < v->n; i++, value = value->next) {
+        if (v->types && !(type_of_value(value) & v->types)) continue;
+        char *text = cJSON_PrintUnformatted(value);
+        if (!text) return schema_refuse(c, E_NOMEM, "enum", "no memory");
+        int good = v->rest ? matches(v->rest, text, c->err) : 1;
+        if (good == 1)
+            out[(*used)++] = text;
+        else
+            free(text);
+        TRY(good);
+    }
+    return 0;
+}
+
+static int emit_values(struct schema_compiler *c, const cJSON *s, struct values *v, int32_t from,
+                       int32_t to) {
+    struct net rest;
+    char **texts = calloc((size_t)v->n + 1, sizeof *texts);
+    size_t used = 0;
+    int rc = texts ? 0 : schema_refuse(c, E_NOMEM, "enum", "no memory");
+    net_init(&rest);
+    if (rc == 0 && has_assertions(s)) {
+        rc = compile_rest(c, s, &rest);
+        v->rest = &rest;
+    }
+    if (rc == 0) rc = texts_of(c, v, texts, &used);
+    if (rc == 0 && used > 0) choice_emit(c->net, (const char **)texts, used, from, to);
+    for (size_t i = 0; i < used; i++) free(texts[i]);
+    free(texts);
+    net_release(&rest);
+    return rc < 0 ? rc : 0;
+}
+
+static int emit_enum(struct schema_compiler *c, const cJSON *s, unsigned types, int32_t from,
+                     int32_t to) {
+    const cJSON *list = schema_get(s, "enum"), *one = schema_get(s, "const");
+    if (list && !cJSON_IsArray(list))
+        return schema_refuse(c, E_INVAL, "enum", "it must be a list of values");
+    if (one && list) {
+        const cJSON *v;
+        bool found = false;
+        cJSON_ArrayForEach(v, list) found = found || cJSON_Compare(v, one, true);
+        if (!found) return 0;
+    }
+    struct values v = {
+        .first = one ? one : list->child, .n = one ? 1 : cJSON_GetArraySize(list), .types = types};
+    return emit_values(c, s, &v, from, to);
+}
+
+// --- combinations --------------------------------------------------------------------------------
+
+static int call(struct schema_compiler *c, const cJSON *schema, const char *key, int index,
+                int32_t from, int32_t to) {
+    int rule = schema_rule_of(c, schema, key, index);
+    if (rule < 0) return rule;
+    net_call(c->net, from, rule, to);
+    return 0;
+}
+
+// The schema without these keywords; owned by the compiler. NULL in *out: nothing is asserted besides.
+static int without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out) {
+    static const char *const silent[] = {
+        "$defs",    "definitions", "title",   "description", "$schema",  "$id",      "default",
+        "examples", "$comment",    "$anchor", "deprecated",  "readOnly", "writeOnly"};
+    cJSON *rest = cJSON_CreateObject();
+    const cJSON *v;
+    *out = NULL;
+    if (!rest) return schema_refuse(c, E_NOMEM, key, "no memory");
+    cJSON_ArrayForEach(v, s) {
+        bool skip = strcmp(v->string, key) == 0;
+        for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+            skip = skip || strcmp(v->string, silent[i]) == 0;
+        cJSON *copy = skip ? NULL : cJSON_Duplicate(v, true);
+        if (skip || (copy && cJSON_AddItemToObject(rest, v->string, copy))) continue;
+        cJSON_Delete(copy);
+        cJSON_Delete(rest);
+        return schema_refuse(c, E_NOMEM, key, "no memory");
+    }
+    if (!rest->child) {
+        cJSON_Delete(rest);
+        return 0;
+    }
+    TRY(schema_own(c, rest));
+    *out = rest;
+    return 0;
+}
+
+static int call_merged(struct schema_compiler *c, const cJSON *a, const cJSON *b, const char *key,
+                       int index, int32_t from, int32_t to) {
+    cJSON *merged;
+    if (!b) return call(c, a, key, index, from, to);
+    TRY(schema_merge(c, a, b, &merged));
+    TRY(schema_own(c, merged));
+    return call(c, merged, key, index, from, to);
+}
+
+static int emit_ref(struct schema_compiler *c, const cJSON *s, const cJSON *ref, int32_t from,
+                    int32_t to) {
+    const cJSON *at, *rest;
+    if (!cJSON_IsString(ref)) return schema_refuse(c, E_INVAL, "$ref", "it must be a text");
+    TRY(schema_resolve(c, ref->valuestring, &at));
+    TRY(without(c, s, "$ref", &rest));
+    return call_merged(c, at, rest, "$ref", -1, from, to);
+}
+
+static int emit_all(struct schema_compiler *c, const cJSON *s, const cJSON *all, int32_t from,
+                    int32_t to) {
+    const cJSON *so_far, *item;
+    if (!cJSON_IsArray(all) || !all->child)
+        return schema_refuse(c, E_INVAL, "allOf", "it must be a list of schemas");
+    TRY(without(c, s, "allOf", &so_far));
+    cJSON_ArrayForEach(item, all) {
+        cJSON *merged;
+        if (!so_far) {
+            so_far = item;
+            continue;
+        }
+        TRY(schema_merge(c, so_far, item, &merged));
+        TRY(schema_own(c, merged));
+        so_far = merged;
+    }
+    return call(c, so_far, "allOf", -1, from, to);
+}
+
+static int emit_any(struct schema_compiler *c, const cJSON *s, const char *key, int32_t from,
+                    int32_t to) {
+    const cJSON *list = schema_get(s, key), *rest, *a, *b;
+    int i = 0;
+    if (!cJSON_IsArray(list) || !list->child)
+        return schema_refuse(c, E_INVAL, key, "it must be a list of schemas");
+    if (strcmp(key, "oneOf") == 0) cJSON_ArrayForEach(a, list) {
+            for (b = a->next; b; b = b->next)
+                if (!schema_disjoint(c, a, b, 0))
+                    return schema_refuse(c, E_UNSUPPORTED, key,
+                                         "two of its schemas may match the same value; tell them "
+                                         "apart by type or by a required const, or use anyOf");
+        }
+    TRY(without(c, s, key, &rest));
+    cJSON_ArrayForEach(a, list) {
+        if (rest) // its properties come first
+            TRY(call_merged(c, rest, a, key, i++, from, to));
+        else
+            TRY(call(c, a, key, i++, from, to));
+    }
+    return 0;
+}
+
+// --- one schema ----------------------------------------------------------------------------------
+
+static int check_keywords(struct schema_compiler *c, const cJSON *s) {
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (schema_get(s, unsupported[i]))
+            return schema_refuse(c, E_UNSUPPORTED, unsupported[i], "it is not supported");
+    return 0;
+}
+
+static int emit_schema(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
+    unsigned types;
+    if (cJSON_IsFalse(s)) return 0;
+    if (cJSON_IsTrue(s)) return emit_types(c, s, TYPE_EVERY, from, to);
+    if (!cJSON_IsObject(s)) return schema_refuse(c, E_INVAL, NULL, "it is no schema");
+    TRY(check_keywords(c, s));
+    if (schema_get(s, "$ref")) return emit_ref(c, s, schema_get(s, "$ref"), from, to);
+    if (schema_get(s, "allOf")) return emit_all(c, s, schema_get(s, "allOf"), from, to);
+    if (schema_get(s, "anyOf")) return emit_any(c, s, "anyOf", from, to);
+    if (schema_get(s, "oneOf")) return emit_any(c, s, "oneOf", from, to);
+    TRY(read_types(c, s, &types));
+    if (schema_get(s, "enum") || schema_get(s, "const")) return emit_enum(c, s, types, from, to);
+    if (schema_get(s, "type") && !types) return 0;
+    return emit_types(c, s, types ? types : implied_types(s), from, to);
+}
+
+static int emit_queue(struct schema_compiler *c) {
+    for (struct schema_rule *r = c->rules; r && !net_failed(c->net); r = r->hh.next) {
+        c->path = r->path;
+        TRY(emit_schema(c, r->schema, c->net->rules[r->rule].start, c->net->rules[r->rule].end));
+    }
+    return 0;
+}
+
+static void release(struct schema_compiler *c) {
+    struct schema_rule *r, *next;
+    HASH_ITER(hh, c->rules, r, next) {
+        HASH_DEL(c->rules, r);
+        free(r->path);
+        free(r);
+    }
+    cJSON_Delete(c->made);
+}
+
 int schema_compile(struct net *net, const char *text, size_t len, struct err *err) {
-    return err_set(err, E_UNSUPPORTED, "JSON schemas are not supported yet");
+    struct err own = {0};
+    cJSON *root = json_parse(text, len, &json_limits_message, &own);
+    if (!root) return err_set(err, E_INVAL, "it is not JSON: %s", own.text);
+    struct schema_compiler c = {.net = net,
+                                .root = root,
+                                .path = "",
+                                .space = -1,
+                                .character = -1,
+                                .string = -1,
+                                .number = -1,
+                                .integer = -1,
+                                .any = -1,
+                                .err = err};
+    c.made = cJSON_CreateArray();
+    int rc = c.made ? schema_rule_of(&c, root, NULL, -1) : err_set(err, E_NOMEM, "no memory");
+    if (rc >= 0) {
+        net->root = rc;
+        rc = emit_queue(&c);
+    }
+    release(&c);
+    cJSON_Delete(root);
+    return rc < 0 ? rc : 0;
 }

@@ -1,0 +1,434 @@
+// Objects and arrays of a JSON schema.
+//
+// Properties are written in the schema's order, those that it requires without describing them behind
+// these, further ones last. A member is a rule; a state knows how many members came before, as far as
+// commas, minProperties and maxProperties need it.
+#include "engine/grammar/chars.h"
+#include "engine/grammar/product.h"
+#include "engine/grammar/regex.h"
+#include "engine/grammar/schema.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OBJECT_MAX_STATES = 40000 };
+
+static const cJSON always = {.type = cJSON_True};
+
+struct object {
+    struct schema_compiler *c;
+    const cJSON *schema;
+    const char **names; // (n) declared and required
+    const cJSON **schemas;
+    int *members; // rules
+    bool *required;
+    int n;
+    const cJSON *patterns, *additional; // NULL: none
+    int further;                        // the rule of a further member; -1: none
+};
+
+// --- members -------------------------------------------------------------------------------------
+
+static int32_t rule_new(struct net *n) {
+    return net_rule_new(n, NULL, 0);
+}
+
+// ": value" behind a key.
+static int emit_value(struct object *o, const cJSON *schema, const char *key, int32_t from,
+                      int32_t to) {
+    struct net *n = o->c->net;
+    int32_t colon = net_state_new(n), value = net_state_new(n);
+    int rule = schema_rule_of(o->c, schema, key, -1);
+    if (rule < 0) return rule;
+    net_byte_range(n, from, ':', ':', colon);
+    schema_space(o->c, colon, value);
+    net_call(n, value, rule, to);
+    return 0;
+}
+
+static int member(struct object *o, int i) {
+    struct net *n = o->c->net;
+    char key[128];
+    snprintf(key, sizeof key, "properties/%.100s", o->names[i]);
+    int32_t rule = o->members[i] = rule_new(n);
+    int32_t inside = net_state_new(n), end = net_state_new(n), behind = net_state_new(n);
+    if (net_failed(n)) return 0;
+    net_byte_range(n, n->rules[rule].start, '"', '"', inside);
+    chars_emit_text(n, inside, o->names[i], strlen(o->names[i]), CHARS_JSON, end);
+    net_byte_range(n, end, '"', '"', behind);
+    return emit_value(o, o->schemas[i], key, behind, n->rules[rule].end);
+}
+
+// --- keys of further members ---------------------------------------------------------------------
+
+// Part 0: any text; 1: the names; then the patterns.
+struct keys {
+    struct net parts[PRODUCT_MAX_PARTS];
+    int n;
+    int32_t
+        targets[PRODUCT_MAX_PARTS]; // behind a key that this pattern alone matches; [0]: none does
+    bool ambiguous;
+};
+
+static void any_text(struct net *n) {
+    static struct char_range everything = {0, CHAR_MAX_CODE};
+    const struct char_set set = {.ranges = &everything, .n = 1};
+    net_init(n);
+    n->root = rule_new(n);
+    if (net_failed(n)) return;
+    int32_t start = n->rules[n->root].start, loop = net_state_new(n);
+    net_empty(n, start, loop);
+    chars_emit(n, loop, &set, CHARS_JSON, loop);
+    net_empty(n, loop, n->rules[n->root].end);
+}
+
+static void some_names(const struct object *o, struct net *n) {
+    net_init(n);
+    n->root = rule_new(n);
+    if (net_failed(n)) return;
+    // Without a name: a byte that no text has.
+    if (o->n == 0) net_byte_range(n, n->rules[n->root].start, 0, 0, n->rules[n->root].end);
+    for (int i = 0; i < o->n; i++)
+        chars_emit_text(n, n->rules[n->root].start, o->names[i], strlen(o->names[i]), CHARS_JSON,
+                        n->rules[n->root].end);
+}
+
+static int pattern_part(struct object *o, const char *pattern, struct net *n) {
+    struct regex *r;
+    struct err why = {0};
+    net_init(n);
+    int rc = regex_parse(&r, pattern, strlen(pattern), true, &why);
+    if (rc < 0) return schema_refuse(o->c, rc, "patternProperties", why.text);
+    n->root = rule_new(n);
+    if (!net_failed(n))
+        regex_emit(r, n, n->rules[n->root].start, CHARS_JSON, n->rules[n->root].end);
+    regex_free(r);
+    return 0;
+}
+
+static int32_t key_target(void *ctx, uint32_t matched) {
+    struct keys *k = ctx;
+    uint32_t patterns = matched >> 2;
+    if (!(matched & 1) || matched & 2) return -1;
+    if (patterns & (patterns - 1)) { // two at once
+        k->ambiguous = true;
+        return -1;
+    }
+    int i = 0;
+    while (patterns >> i > 1) i++;
+    return k->targets[patterns ? i + 1 : 0];
+}
+
+static int finish_parts(struct object *o, struct keys *k) {
+    struct err why = {0};
+    for (int i = 0; i < k->n; i++) {
+        int rc = net_finish(&k->parts[i], NULL, &why);
+        if (rc < 0) return schema_refuse(o->c, rc, "patternProperties", why.text);
+    }
+    return 0;
+}
+
+static int emit_keys(struct object *o, struct keys *k, int32_t inside, int32_t rule) {
+    struct net *n = o->c->net;
+    const cJSON *p = o->patterns ? o->patterns->child : NULL;
+    any_text(&k->parts[k->n++]);
+    some_names(o, &k->parts[k->n++]);
+    for (int i = 0; i < PRODUCT_MAX_PARTS; i++) k->targets[i] = -1;
+    for (; p; p = p->next) {
+        if (k->n == PRODUCT_MAX_PARTS)
+            return schema_refuse(o->c, E_UNSUPPORTED, "patternProperties", "too many of them");
+        TRY(pattern_part(o, p->string, &k->parts[k->n++]));
+    }
+    int i = 0;
+    const cJSON *values = o->additional;
+    for (p = o->patterns ? o->patterns->child : NULL; i < k->n - 1; i++) {
+        const cJSON *schema = i == 0 ? values : p;
+        if (!schema) continue;
+        int32_t end = net_state_new(n), behind = net_state_new(n);
+        net_byte_range(n, end, '"', '"', behind);
+        TRY(emit_value(o, schema, i == 0 ? "additionalProperties" : "patternProperties", behind,
+                       n->rules[rule].end));
+        k->targets[i] = end;
+        if (i > 0) p = p->next;
+    }
+    TRY(finish_parts(o, k));
+    struct err why = {0};
+    int rc = product_emit(n, inside, k->parts, k->n, 1, key_target, k, &why);
+    return rc < 0 ? schema_refuse(o->c, rc, "patternProperties", why.text) : 0;
+}
+
+static int further_member(struct object *o) {
+    struct net *n = o->c->net;
+    struct keys *k = calloc(1, sizeof *k);
+    if (!k) return schema_refuse(o->c, E_NOMEM, NULL, "no memory");
+    int32_t rule = rule_new(n), inside = net_state_new(n);
+    int rc = 0;
+    if (!net_failed(n)) {
+        net_byte_range(n, n->rules[rule].start, '"', '"', inside);
+        rc = emit_keys(o, k, inside, rule);
+    }
+    if (rc == 0 && k->ambiguous)
+        rc = schema_refuse(o->c, E_UNSUPPORTED, "patternProperties",
+                           "patterns that match the same name are not supported");
+    for (int i = 0; i < k->n; i++) net_release(&k->parts[i]);
+    free(k);
+    o->further = rule;
+    return rc;
+}
+
+// --- the sequence of members ---------------------------------------------------------------------
+
+struct grid { // states [member][how many came before]; the last row is behind all named members
+    int32_t *at;
+    int64_t cap; // counts above it are equal to it
+};
+
+static int32_t grid_at(const struct grid *g, int row, int64_t count) {
+    return g->at[(int64_t)row * (g->cap + 1) + (count > g->cap ? g->cap : count)];
+}
+
+static void add_member(struct object *o, int32_t rule, int32_t from, bool first, int32_t to) {
+    struct net *n = o->c->net;
+    int32_t at = from;
+    if (!first) {
+        int32_t comma = net_state_new(n);
+        at = net_state_new(n);
+        net_byte_range(n, from, ',', ',', comma);
+        schema_space(o->c, comma, at);
+    }
+    net_call(n, at, rule, to);
+}
+
+static int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+// Further members behind `count` named ones. The first counts for minProperties; others may have its name.
+static void emit_further(struct object *o, const struct grid *g, int64_t min, int64_t max,
+                         int32_t end) {
+    struct net *n = o->c->net;
+    int64_t most = max < 0 ? g->cap + 1 : max;
+    int32_t *states = calloc((size_t)most + 2, sizeof *states); // by the count of all members
+    if (!states) {
+        net_fail(n, E_NOMEM, "no memory to compile it");
+        return;
+    }
+    for (int64_t i = 0; i <= most; i++) {
+        states[i] = net_state_new(n);
+        net_empty(n, states[i], end);
+    }
+    for (int64_t i = 1; i <= most; i++) {
+        if (i < most) add_member(o, o->further, states[i], false, states[i + 1]);
+        if (i == most && max < 0) add_member(o, o->further, states[i], false, states[i]);
+    }
+    for (int64_t count = 0; count <= g->cap; count++)
+        if (count + 1 >= min && count < most)
+            add_member(o, o->further, grid_at(g, o->n, count), count == 0, states[count + 1]);
+    free(states);
+}
+
+static void emit_grid(struct object *o, struct grid *g, int64_t min, int64_t max, int32_t end) {
+    struct net *n = o->c->net;
+    for (int i = 0; i < o->n && !net_failed(n); i++)
+        for (int64_t count = 0; count <= g->cap; count++) {
+            int32_t from = grid_at(g, i, count);
+            if (!o->required[i]) net_empty(n, from, grid_at(g, i + 1, count));
+            if (max < 0 || count < max)
+                add_member(o, o->members[i], from, count == 0, grid_at(g, i + 1, count + 1));
+        }
+    for (int64_t count = 0; count <= g->cap; count++)
+        if (count >= min) net_empty(n, grid_at(g, o->n, count), end);
+    if (o->further >= 0) emit_further(o, g, min, max, end);
+}
+
+static int emit_members(struct object *o, int32_t from, int32_t end) {
+    struct schema_compiler *c = o->c;
+    int64_t min, max, total = o->n;
+    TRY(schema_count(c, o->schema, "minProperties", 0, &min));
+    TRY(schema_count(c, o->schema, "maxProperties", -1, &max));
+    if (min > total + 1 && o->further >= 0)
+        return schema_refuse(c, E_UNSUPPORTED, "minProperties",
+                             "more than one property without a name is not supported");
+    if (o->further < 0 && max > total) max = -1;
+    struct grid g = {.cap = max64(1, max64(min, max))};
+    int64_t n_states = (total + 1) * (g.cap + 1);
+    if (n_states > OBJECT_MAX_STATES)
+        return schema_refuse(c, E_UNSUPPORTED, "maxProperties", "it takes too many states");
+    g.at = malloc((size_t)n_states * sizeof *g.at);
+    if (!g.at) return schema_refuse(c, E_NOMEM, NULL, "no memory");
+    for (int64_t i = 0; i < n_states; i++) g.at[i] = net_state_new(c->net);
+    net_empty(c->net, from, grid_at(&g, 0, 0));
+    emit_grid(o, &g, min, max, end);
+    free(g.at);
+    return 0;
+}
+
+// --- reading an object ---------------------------------------------------------------------------
+
+static int find_name(const struct object *o, const char *name) {
+    for (int i = 0; i < o->n; i++)
+        if (strcmp(o->names[i], name) == 0) return i;
+    return -1;
+}
+
+// The schema of a required name that `properties` does not list.
+static int schema_of_name(struct object *o, const cJSON *additional, const cJSON **out) {
+    if (o->patterns && o->patterns->child)
+        return schema_refuse(o->c, E_UNSUPPORTED, "required",
+                             "a name that properties does not list, beside patternProperties,");
+    *out = additional ? additional : &always;
+    return 0;
+}
+
+static int add_name(struct object *o, const char *name, const cJSON *schema, bool required) {
+    o->names[o->n] = name;
+    o->schemas[o->n] = schema;
+    o->required[o->n++] = required;
+    return 0;
+}
+
+static int read_names(struct object *o) {
+    const cJSON *properties = schema_get(o->schema, "properties"), *p;
+    const cJSON *required = schema_get(o->schema, "required");
+    if (properties && !cJSON_IsObject(properties))
+        return schema_refuse(o->c, E_INVAL, "properties", "it must be an object");
+    if (required && !cJSON_IsArray(required))
+        return schema_refuse(o->c, E_INVAL, "required", "it must be a list of names");
+    size_t most = 1 + (size_t)(properties ? cJSON_GetArraySize(properties) : 0) +
+                  (size_t)(required ? cJSON_GetArraySize(required) : 0);
+    o->names = calloc(most, sizeof *o->names);
+    o->schemas = calloc(most, sizeof *o->schemas);
+    o->members = calloc(most, sizeof *o->members);
+    o->required = calloc(most, sizeof *o->required);
+    if (!o->names || !o->schemas || !o->members || !o->required)
+        return schema_refuse(o->c, E_NOMEM, NULL, "no memory");
+    cJSON_ArrayForEach(p, properties) TRY(add_name(o, p->string, p, false));
+    cJSON_ArrayForEach(p, required) {
+        const cJSON *schema = NULL;
+        if (!cJSON_IsString(p))
+            return schema_refuse(o->c, E_INVAL, "required", "a name is no text");
+        int i = find_name(o, p->valuestring);
+        if (i >= 0) {
+            o->required[i] = true;
+            continue;
+        }
+        TRY(schema_of_name(o, schema_get(o->schema, "additionalProperties"), &schema));
+        TRY(add_name(o, p->valuestring, schema, true));
+    }
+    return 0;
+}
+
+static int read_object(struct object *o) {
+    const cJSON *additional = schema_get(o->schema, "additionalProperties");
+    o->patterns = schema_get(o->schema, "patternProperties");
+    if (o->patterns && !cJSON_IsObject(o->patterns))
+        return schema_refuse(o->c, E_INVAL, "patternProperties", "it must be an object");
+    // Without a word on further properties they are left out where others are described.
+    bool described = schema_get(o->schema, "properties") || o->patterns;
+    o->additional = additional ? additional : described ? NULL : &always;
+    if (o->additional && cJSON_IsFalse(o->additional)) o->additional = NULL;
+    TRY(read_names(o));
+    for (int i = 0; i < o->n && !net_failed(o->c->net); i++) TRY(member(o, i));
+    int64_t max;
+    TRY(schema_count(o->c, o->schema, "maxProperties", -1, &max));
+    if ((o->additional || (o->patterns && o->patterns->child)) && max != 0)
+        return further_member(o);
+    return 0;
+}
+
+int schema_emit_object(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
+    struct net *n = c->net;
+    struct object o = {.c = c, .schema = s, .further = -1};
+    int32_t open = net_state_new(n), inside = net_state_new(n), behind = net_state_new(n);
+    int32_t end = net_state_new(n);
+    net_byte_range(n, from, '{', '{', open);
+    schema_space(c, open, inside);
+    schema_space(c, behind, end);
+    net_byte_range(n, end, '}', '}', to);
+    int rc = read_object(&o);
+    if (rc == 0 && !net_failed(n)) rc = emit_members(&o, inside, behind);
+    free(o.names);
+    free(o.schemas);
+    free(o.members);
+    free(o.required);
+    return rc;
+}
+
+// --- arrays --------------------------------------------------------------------------------------
+
+static int element(struct schema_compiler *c, const cJSON *schema, const char *key, int index,
+                   bool first, int32_t *rule) {
+    struct net *n = c->net;
+    int inner = schema_rule_of(c, schema, key, index);
+    if (inner < 0) return inner;
+    *rule = rule_new(n);
+    if (net_failed(n)) return 0;
+    int32_t at = n->rules[*rule].start;
+    if (!first) {
+        int32_t comma = net_state_new(n), next = net_state_new(n);
+        net_byte_range(n, at, ',', ',', comma);
+        schema_space(c, comma, next);
+        at = next;
+    }
+    net_call(n, at, inner, n->rules[*rule].end);
+    return 0;
+}
+
+struct array {
+    const cJSON *prefix, *items;
+    int64_t min, max;
+};
+
+// A chain of elements; where enough of them have come it may end.
+static int emit_elements(struct schema_compiler *c, const struct array *a, int32_t from,
+                         int32_t end) {
+    struct net *n = c->net;
+    int64_t i = 0;
+    const cJSON *p = a->prefix ? a->prefix->child : NULL;
+    int32_t rule, at = from;
+    for (; p && (a->max < 0 || i < a->max); p = p->next, i++) {
+        if (i >= a->min) net_empty(n, at, end);
+        TRY(element(c, p, "prefixItems", (int)i, i == 0, &rule));
+        int32_t next = net_state_new(n);
+        net_call(n, at, rule, next);
+        at = next;
+    }
+    if (p || cJSON_IsFalse(a->items) || i == a->max) {
+        if (i >= a->min) net_empty(n, at, end);
+        return 0;
+    }
+    if (i == 0) {
+        if (a->min == 0) net_empty(n, at, end);
+        TRY(element(c, a->items, "items", -1, true, &rule));
+        int32_t next = net_state_new(n);
+        net_call(n, at, rule, next);
+        at = next;
+        i = 1;
+    }
+    TRY(element(c, a->items, "items", -1, false, &rule));
+    net_repeat(n, at, rule, max64(a->min - i, 0), a->max < 0 ? -1 : a->max - i, end);
+    return 0;
+}
+
+int schema_emit_array(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
+    struct net *n = c->net;
+    struct array a = {.prefix = schema_get(s, "prefixItems"), .items = schema_get(s, "items")};
+    if (a.prefix && !cJSON_IsArray(a.prefix))
+        return schema_refuse(c, E_INVAL, "prefixItems", "it must be a list of schemas");
+    if (cJSON_IsArray(a.items)) { // as prefixItems was called before 2020-12
+        if (a.prefix) return schema_refuse(c, E_INVAL, "items", "it must be a schema");
+        a.prefix = a.items;
+        a.items = schema_get(s, "additionalItems");
+    }
+    if (!a.items) a.items = &always;
+    TRY(schema_count(c, s, "minItems", 0, &a.min));
+    TRY(schema_count(c, s, "maxItems", -1, &a.max));
+    if (a.max >= 0 && a.min > a.max) return 0;
+    int32_t open = net_state_new(n), inside = net_state_new(n), behind = net_state_new(n);
+    int32_t end = net_state_new(n);
+    net_byte_range(n, from, '[', '[', open);
+    schema_space(c, open, inside);
+    schema_space(c, behind, end);
+    net_byte_range(n, end, ']', ']', to);
+    return emit_elements(c, &a, inside, behind);
+}

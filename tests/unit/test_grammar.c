@@ -1,0 +1,355 @@
+// Each construct of each notation accepts exactly the texts that it should: instances are walked byte by
+// byte through the automaton. A row is a text, and instances with + (accepted) or - (refused) before them.
+#include "engine/grammar/grammars.h"
+#include "engine/grammar/machine.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka.h needs the four above.
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct row {
+    const char *text;
+    const char *instances[24];
+};
+
+static bool accepts(struct machine *m, const char *text) {
+    int32_t at = machine_start(m);
+    for (; *text && at >= 0; text++) {
+        int32_t least = m->configs[at].least;
+        at = machine_step(m, at, (uint8_t)*text);
+        if (at >= 0) assert_true(m->configs[at].least >= least - 1); // one byte, one step closer
+        if (at >= 0) assert_true(m->configs[at].least < NET_NEVER);  // and never into a dead end
+    }
+    return at >= 0 && m->configs[at].accepts;
+}
+
+// The shortest end of every configuration on the way is an end.
+static void check_shortest(struct machine *m, const char *grammar) {
+    uint8_t text[4096];
+    int32_t n = machine_shortest(m, machine_start(m), text, sizeof text - 1);
+    if (n < 0) return; // longer
+    text[n] = 0;
+    assert_int_equal(n, m->configs[machine_start(m)].least);
+    if (!accepts(m, (char *)text)) fail_msg("%s: the shortest end '%s' is none", grammar, text);
+}
+
+static void check(enum grammar_kind kind, const struct row *r) {
+    struct net n;
+    struct machine m;
+    struct err err = {0};
+    net_init(&n);
+    if (grammar_compile(&n, kind, r->text, strlen(r->text), NULL, &err) < 0)
+        fail_msg("%s: %s", r->text, err.text);
+    assert_int_equal(machine_init(&m, &n, &err), 0);
+    check_shortest(&m, r->text);
+    for (const char *const *i = r->instances; *i; i++) {
+        bool want = **i == '+';
+        if (accepts(&m, *i + 1) != want)
+            fail_msg("%s %s %s", r->text, want ? "refuses" : "accepts", *i + 1);
+    }
+    machine_release(&m);
+    net_release(&n);
+}
+
+static void refused(enum grammar_kind kind, const char *text, int code, const char *word) {
+    struct net n;
+    struct err err = {0};
+    net_init(&n);
+    int rc = grammar_compile(&n, kind, text, strlen(text), NULL, &err);
+    if (rc != code || !strstr(err.text, word))
+        fail_msg("%.80s: %d '%s', not %d '%s'", text, rc, err.text, code, word);
+    net_release(&n);
+}
+
+// --- JSON Schema ---------------------------------------------------------------------------------
+
+static void schemas(void **state) {
+    static const struct row rows[] = {
+        {"true", {"+1", "+\"a\"", "+{\"a\":[1,{}]}", "+null", "+[]", "-", "-{", "-[1,]", "-nul"}},
+        {"{}", {"+{\"a\":{\"b\":null}}", "+-1.5e+10", "-01", "-1.", "-.5", "-\"\n\"", "-\"\\x\""}},
+        {"{\"type\":\"string\"}",
+         {"+\"\"", "+\"a\\n\\u00e9\\\"\"", "+\"\xc3\xa9\xf0\x9f\x98\x80\"", "+\"\\ud83d\\ude00\"",
+          "-\"\\ud83d\"", "-\"\xff\"", "-\"\\u12\"", "-1", "-\"a"}},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+         {"-\"a\"", "+\"ab\"", "+\"\xc3\xa9\xc3\xa9\xc3\xa9\"", "-\"abcd\"", "+\"\\n\\u0041\"",
+          "+\"\\ud83d\\ude00x\"", "-\"\\ud83d\\ude00\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^a+$\"}", {"+\"aaa\"", "-\"\"", "-\"ab\""}},
+        {"{\"type\":\"string\",\"pattern\":\"b\"}", {"+\"abc\"", "+\"b\"", "-\"ac\"", "+\"b\\n\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^[a-c]+$\",\"minLength\":2,\"maxLength\":4}",
+         {"-\"a\"", "+\"ab\"", "+\"abca\"", "-\"abcab\"", "-\"ad\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^\\\"\\\\\\\\$\"}", {"+\"\\\"\\\\\"", "-\"a\""}},
+        {"{\"type\":\"string\",\"format\":\"date\"}",
+         {"+\"2024-02-29\"", "-\"2023-02-29\"", "+\"2000-02-29\"", "-\"1900-02-29\"",
+          "+\"1999-12-31\"", "-\"1999-11-31\"", "-\"1999-13-01\"", "-\"1999-1-1\""}},
+        {"{\"type\":\"string\",\"format\":\"date-time\"}",
+         {"+\"2024-02-29T23:59:59Z\"", "+\"2024-01-01T00:00:00.5+01:00\"", "-\"2024-01-01\"",
+          "-\"2024-01-01T24:00:00Z\"", "-\"2024-01-01T00:00:00\""}},
+        {"{\"type\":\"string\",\"format\":\"uuid\"}",
+         {"+\"123e4567-e89b-12d3-a456-426614174000\"", "-\"123e4567e89b12d3a456426614174000\""}},
+        {"{\"type\":\"string\",\"format\":\"email\"}",
+         {"+\"a.b@c.de\"", "-\"a@\"", "-\"a.@b.c\"", "-\"@b.c\""}},
+        {"{\"type\":\"string\",\"format\":\"ipv4\"}",
+         {"+\"255.0.10.1\"", "-\"256.0.0.1\"", "-\"1.2.3\"", "-\"01.2.3.4\""}},
+        {"{\"type\":\"string\",\"format\":\"of-our-own\"}", {"+\"anything\""}},
+        {"{\"type\":\"integer\"}", {"+0", "+-7", "+123456789012345", "-1.5", "-01", "-+1", "-1e3"}},
+        {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
+         {"+-12",
+          "-\x2d"
+          "13",
+          "+-1", "+0", "+9", "+99", "+100", "+105", "-106", "-1000", "+42"}},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":10}",
+         {"-0", "+1", "+9", "-10", "--1"}},
+        {"{\"type\":\"integer\",\"minimum\":1.5,\"maximum\":3.5}", {"-1", "+2", "+3", "-4"}},
+        {"{\"type\":\"integer\",\"minimum\":1000}", {"-999", "+1000", "+54321", "-0"}},
+        {"{\"type\":\"number\"}", {"+1.25", "+-0.5e-3", "+3", "-1.", "-e3", "-1e400"}},
+        {"{\"type\":\"number\",\"minimum\":0.5,\"maximum\":1.75}",
+         {"-0.4", "-0.49", "+0.5", "+0.50001", "+0.9", "+1", "+1.0", "+1.7", "+1.749", "+1.75",
+          "-1.7501", "-1.8", "-2", "-0", "--1"}},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":100}",
+         {"-0", "-0.0", "+0.001", "+99.99", "+100", "-100.01", "+7", "-101"}},
+        {"{\"type\":\"number\",\"minimum\":-2.5,\"exclusiveMaximum\":-0.25}",
+         {"+-2.5",
+          "-"
+          "-2.51",
+          "+-1", "+-0.26",
+          "-"
+          "-0.25",
+          "-"
+          "-0.2",
+          "-0", "-1", "+-0.3"}},
+        {"{\"type\":\"number\",\"minimum\":1.25,\"maximum\":1.5}",
+         {"-1.2", "+1.25", "+1.3", "+1.259", "+1.5", "-1.51", "-1", "-2"}},
+        {"{\"type\":\"number\",\"minimum\":0}", {"+0", "+0.25", "+12345678901.25", "--1"}},
+        {"{\"enum\":[1,\"a\",null,{\"x\":[true]},1.5]}",
+         {"+1", "+\"a\"", "+null", "+{\"x\":[true]}", "+1.5", "-2", "-\"b\"", "-{}"}},
+        {"{\"type\":\"string\",\"enum\":[1,\"a\",\"ab\",\"\xc3\xa9\"]}",
+         {"-1", "+\"a\"", "+\"ab\"", "+\"\xc3\xa9\"", "-\"\""}},
+        {"{\"type\":\"integer\",\"enum\":[1,2,3],\"minimum\":2}", {"-1", "+2", "+3"}},
+        {"{\"const\":\"x\\\"y\"}", {"+\"x\\\"y\"", "-\"x\""}},
+        {"{\"type\":[\"null\",\"boolean\"]}", {"+null", "+true", "+false", "-0", "-\"\""}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
+         "\"string\"}},\"required\":[\"a\"],\"additionalProperties\":false}",
+         {"+{\"a\":1}", "+{\"a\":1,\"b\":\"x\"}", "+{ \"a\": 1, \"b\": \"x\" }",
+          "+{\n  \"a\": 1,\n  \"b\": \"x\"\n}", "-{}", "-{\"b\":\"x\"}", "-{\"a\":\"1\"}",
+          "-{\"a\":1,\"c\":1}", "-{\"a\":1,}", "-{\"a\":1,\"a\":2}", "-{,\"a\":1}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true,\"c\":true},"
+         "\"additionalProperties\":false}",
+         {"+{}", "+{\"a\":1}", "+{\"b\":1}", "+{\"c\":1}", "+{\"a\":1,\"c\":2}",
+          "+{\"b\":1,\"c\":2}", "-{\"a\":1\"b\":2}"}},
+        {"{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"integer\"}},"
+         "\"additionalProperties\":{\"type\":\"string\"}}",
+         {"+{}", "+{\"ab\":1}", "+{\"x\":\"y\"}", "+{\"ab\":1,\"x\":\"y\",\"z\":\"\"}",
+          "-{\"ab\":\"1\"}", "-{\"x\":1}", "+{\"a\":\"\"}", "+{\"abc\":\"\"}", "+{\"\":\"\"}",
+          "-{\"\\u0061b\":\"x\"}"}},
+        {"{\"type\":\"object\",\"patternProperties\":{\"^s_\":{\"type\":\"string\"},\"^i_\":{"
+         "\"type\":\"integer\"}},\"additionalProperties\":false}",
+         {"+{}", "+{\"s_a\":\"x\"}", "+{\"i_\":1,\"s_\":\"\"}", "-{\"s_a\":1}", "-{\"x\":1}"}},
+        {"{\"type\":\"object\",\"patternProperties\":{\"^n\":{\"type\":\"null\"}},"
+         "\"additionalProperties\":{\"type\":\"boolean\"}}",
+         {"+{\"n\":null}", "+{\"m\":true}", "-{\"n\":true}", "-{\"m\":null}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true,\"c\":true},"
+         "\"minProperties\":2,\"maxProperties\":2,\"additionalProperties\":false}",
+         {"-{}", "-{\"a\":1}", "+{\"a\":1,\"b\":2}", "+{\"b\":1,\"c\":2}",
+          "-{\"a\":1,\"b\":2,\"c\":3}"}},
+        {"{\"type\":\"object\",\"maxProperties\":2}",
+         {"+{}", "+{\"a\":1}", "+{\"a\":1,\"b\":2}", "-{\"a\":1,\"b\":2,\"c\":3}"}},
+        {"{\"type\":\"object\",\"minProperties\":1}", {"-{}", "+{\"a\":1}", "+{\"a\":1,\"b\":2}"}},
+        {"{\"type\":\"object\",\"required\":[\"x\"]}", {"-{}", "+{\"x\":1}", "+{\"x\":1,\"y\":2}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"}}}",
+         {"+{}", "+{\"a\":null}", "-{\"b\":1}"}},
+        {"{\"properties\":{\"a\":false},\"additionalProperties\":false}", {"+{}", "-{\"a\":1}"}},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}",
+         {"+[]", "+[1]", "+[1,2, 3]", "+[ 1 ]", "-[\"a\"]", "-[1,]", "-[,1]", "-[1 2]"}},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":2,\"maxItems\":3}",
+         {"-[]", "-[null]", "+[null,null]", "+[null,null,null]", "-[null,null,null,null]"}},
+        {"{\"type\":\"array\",\"items\":true,\"maxItems\":0}", {"+[]", "+[ ]", "-[1]"}},
+        {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],"
+         "\"items\":false}",
+         {"+[]", "+[1]", "+[1,\"a\"]", "-[1,\"a\",1]", "-[\"a\"]"}},
+        {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"}],\"items\":{\"type\":"
+         "\"null\"},\"minItems\":2}",
+         {"-[1]", "+[1,null]", "+[1,null,null]", "-[1,1]"}},
+        {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{"
+         "\"type\":\"integer\"},\"next\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"v\"],"
+         "\"additionalProperties\":false}}}",
+         {"+{\"v\":1}", "+{\"v\":1,\"next\":{\"v\":2,\"next\":{\"v\":3}}}", "-{\"next\":{\"v\":1}}",
+          "-{\"v\":1,\"next\":{}}"}},
+        {"{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", {"+[]", "+[[],[[]]]", "-[1]", "-[["}},
+        {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\",\"maxLength\":1}]}",
+         {"+1", "+\"a\"", "-\"ab\"", "-null"}},
+        {"{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],"
+         "\"anyOf\":[{\"properties\":{\"a\":{\"type\":\"null\"}},\"required\":[\"a\"]},{"
+         "\"properties\":{\"b\":{\"type\":\"null\"}},\"required\":[\"b\"]}]}",
+         {"+{\"k\":\"\",\"a\":null}", "-{\"k\":\"\"}", "-{\"a\":null}"}},
+        {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"t\":{\"const\":\"a\"},\"x\":{\"type\":"
+         "\"integer\"}},\"required\":[\"t\",\"x\"],\"additionalProperties\":false},{\"type\":"
+         "\"object\",\"properties\":{\"t\":{\"const\":\"b\"}},\"required\":[\"t\"],"
+         "\"additionalProperties\":false}]}",
+         {"+{\"t\":\"a\",\"x\":1}", "+{\"t\":\"b\"}", "-{\"t\":\"a\"}", "-{\"t\":\"b\",\"x\":1}"}},
+        {"{\"allOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":"
+         "2}},\"required\":[\"a\"]},{\"properties\":{\"a\":{\"maximum\":4},\"b\":{\"type\":"
+         "\"null\"}}}]}",
+         {"+{\"a\":2}", "+{\"a\":4,\"b\":null}", "-{\"a\":1}", "-{\"a\":5}", "-{}"}},
+        {"{\"allOf\":[{\"$ref\":\"#/$defs/a\"},{\"$ref\":\"#/$defs/b\"}],\"$defs\":{\"a\":{"
+         "\"type\":\"integer\",\"minimum\":3},\"b\":{\"maximum\":5}}}",
+         {"-2", "+3", "+5", "-6"}},
+        {"{\"$ref\":\"#/$defs/"
+         "s\",\"maxLength\":2,\"$defs\":{\"s\":{\"type\":\"string\",\"pattern\":"
+         "\"^x\"}}}",
+         {"+\"x\"", "+\"xy\"", "-\"y\"", "-\"xyz\""}},
+        {"{\"type\":\"object\",\"properties\":{\"a/b~c\":{\"type\":\"null\"},\"q\\\"\":{\"$ref\":"
+         "\"#/properties/a~1b~0c\"}}}",
+         {"+{\"a/b~c\":null}", "+{\"q\\\"\":null}", "-{\"q\\\"\":1}"}},
+        {"{\"$anchor\":\"top\",\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"items\":{"
+         "\"$ref\":\"#top\"}}]}",
+         {"+null", "+[null,[]]", "-1"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(GRAMMAR_JSON_SCHEMA, &rows[i]);
+}
+
+static void schemas_that_are_refused(void **state) {
+    static const struct {
+        const char *text;
+        int code;
+        const char *word;
+    } rows[] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{}}}}", E_UNSUPPORTED,
+         "#/properties/a/not"},
+        {"{\"if\":true}", E_UNSUPPORTED, "#/if"},
+        {"{\"type\":\"array\",\"uniqueItems\":true}", E_UNSUPPORTED, "#/uniqueItems"},
+        {"{\"type\":\"number\",\"multipleOf\":0.1}", E_UNSUPPORTED, "#/multipleOf"},
+        {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", E_UNSUPPORTED, "look-ahead"},
+        {"{\"type\":\"string\",\"pattern\":\"(a\"}", E_INVAL, "#/pattern"},
+        {"{\"type\":\"text\"}", E_INVAL, "#/type"},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"array\",\"maxItems\":1000000000}}",
+         E_UNSUPPORTED, "#/items/maxItems"},
+        {"{\"type\":\"array\",\"maxItems\":-1}", E_INVAL, "#/maxItems"},
+        {"{\"$ref\":\"#/$defs/none\"}", E_INVAL, "#/$ref"},
+        {"{\"$ref\":\"https://example.com/a\"}", E_UNSUPPORTED, "#/$ref"},
+        {"{\"$ref\":\"#\"}", E_INVAL, "no finite answer"},
+        {"{\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}", E_INVAL, "left recursion"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
+         E_INVAL, "no finite answer"},
+        {"false", E_INVAL, "no finite answer"},
+        {"{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", E_UNSUPPORTED, "#/oneOf"},
+        {"{\"type\":\"object\",\"minProperties\":3}", E_UNSUPPORTED, "#/minProperties"},
+        {"{\"type\":", E_INVAL, "not JSON"},
+        {"7", E_INVAL, "no schema"},
+        {"{\"type\":\"string\",\"pattern\":\"(((((a{9999}){9999}){9999}){9999}){9999}){9999}\","
+         "\"maxLength\":9}",
+         E_INVAL, "no finite answer"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refused(GRAMMAR_JSON_SCHEMA, rows[i].text, rows[i].code, rows[i].word);
+}
+
+// --- GBNF, regular expressions, choices ----------------------------------------------------------
+
+static void gbnf(void **state) {
+    static const struct row rows[] = {
+        {"root ::= \"a\" | \"b\" \"c\"*", {"+a", "+b", "+bcc", "-c", "-ac", "-"}},
+        {"# comment\nroot ::= (\n  x |\n  y\n)+ # more\nx ::= [0-9a-f]{2}\ny ::= [^0-9a-f\\n]",
+         {"+0f", "+zz", "+0fz", "-0", "-\n"}},
+        {"root ::= expr\nexpr ::= term (\"+\" term)*\nterm ::= \"(\" expr \")\" | [0-9]+",
+         {"+1", "+1+23", "+((1)+2)", "-1+", "-(1", "-"}},
+        {"root ::= \"\\x41\\u00e9\\n\\\"\\\\\" .?",
+         {"+A\xc3\xa9\n\"\\", "+A\xc3\xa9\n\"\\!", "-A"}},
+        {"root ::= \"a\"{2,3} \"b\"{,2} \"c\"{1,}",
+         {"+aac", "+aaabbcc", "-ac", "-aaaac", "-aabbbc", "-aa"}},
+        {"root ::= \"(\" root \")\" | \"\"", {"+", "+()", "+(())", "-(", "-)("}},
+        {"root ::= a\na ::= \"x\" a | \"x\"", {"+x", "+xxx", "-"}},
+        {"root ::= [\\]\\-a-c] \"\xe2\x82\xac\"",
+         {"+]\xe2\x82\xac", "+-\xe2\x82\xac", "-d\xe2\x82\xac"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(GRAMMAR_GBNF, &rows[i]);
+    refused(GRAMMAR_GBNF, "root ::= root \"a\" | \"a\"", E_INVAL, "left recursion");
+    refused(GRAMMAR_GBNF, "root ::= a? root | \"x\"\na ::= \"\"", E_INVAL, "left recursion");
+    refused(GRAMMAR_GBNF, "root ::= a", E_INVAL, "line 1 of the grammar: the rule a");
+    refused(GRAMMAR_GBNF, "a ::= \"a\"", E_INVAL, "no rule named root");
+    refused(GRAMMAR_GBNF, "root ::= \"a\n", E_INVAL, "has no end");
+    refused(GRAMMAR_GBNF, "\n\nroot = \"a\"", E_INVAL, "line 3");
+    refused(GRAMMAR_GBNF, "root ::= <think>", E_UNSUPPORTED, "line 1");
+    refused(GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"", E_INVAL, "twice");
+    refused(GRAMMAR_GBNF, "root ::= \"a\"{1000000000}", E_INVAL, "100000");
+    refused(GRAMMAR_GBNF, "root ::= \"a\" root", E_INVAL, "no finite answer");
+}
+
+static void regexes(void **state) {
+    static const struct row rows[] = {
+        {"a|bc", {"+a", "+bc", "-b", "-abc"}},
+        {"^[a-c]{2,}$", {"+ab", "+abcabc", "-a", "-abd"}},
+        {"(?:x(y|z)?)+\\d", {"+x1", "+xyxz9", "-y1", "-x"}},
+        {"(?<year>\\d{4})-\\w+?", {"+2024-x", "-2024-"}},
+        {"[^\\s\"]*", {"+", "+ab\xc3\xa9", "-a b", "-\""}},
+        {"a.c",
+         {"+abc",
+          "+a\xf0\x9f\x98\x80"
+          "c",
+          "-a\nc", "-ac"}},
+        {"\\u00e9\\x41[\\u{1F600}-\\u{1F64F}]",
+         {"+\xc3\xa9"
+          "A\xf0\x9f\x98\x80",
+          "-\xc3\xa9"
+          "A"}},
+        {"(a{2}){3}", {"+aaaaaa", "-aaaa", "-aaaaaaaa"}},
+        {"\\D\\W\\S", {"+a!b", "-1!b", "-aab", "-a! "}},
+        {"[a\\-z\\]]+", {"+a-z]", "-b"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(GRAMMAR_REGEX, &rows[i]);
+    refused(GRAMMAR_REGEX, "(a", E_INVAL, "')' is missing");
+    refused(GRAMMAR_REGEX, "a)", E_INVAL, "too many");
+    refused(GRAMMAR_REGEX, "*a", E_INVAL, "character 1");
+    refused(GRAMMAR_REGEX, "[z-a]", E_INVAL, "range");
+    refused(GRAMMAR_REGEX, "(a)\\1", E_UNSUPPORTED, "back-reference");
+    refused(GRAMMAR_REGEX, "\\bx", E_UNSUPPORTED, "\\b");
+    refused(GRAMMAR_REGEX, "\\p{L}", E_UNSUPPORTED, "\\p");
+    refused(GRAMMAR_REGEX, "a^b", E_UNSUPPORTED, "^ or $");
+    refused(GRAMMAR_REGEX, "a{3,2}", E_INVAL, "below");
+}
+
+static void choices(void **state) {
+    static const struct row row = {"[\"yes\",\"no\",\"yesterday\",\"\xc3\xa9\"]",
+                                   {"+yes", "+no", "+yesterday", "+\xc3\xa9", "-yest", "-", "-y"}};
+    check(GRAMMAR_CHOICE, &row);
+    refused(GRAMMAR_CHOICE, "[]", E_INVAL, "list of strings");
+    refused(GRAMMAR_CHOICE, "[1]", E_INVAL, "entry 0");
+    refused(GRAMMAR_CHOICE, "{}", E_INVAL, "list of strings");
+}
+
+// After collecting, a configuration in the midst of nested arrays goes on as before.
+static void collecting_keeps_roots(void **state) {
+    static const char text[] = "[[1,[\"a";
+    struct net n;
+    struct machine m;
+    struct machine_root r;
+    struct err err = {0};
+    net_init(&n);
+    assert_int_equal(grammar_compile(&n, GRAMMAR_JSON_SCHEMA, "true", 4, NULL, &err), 0);
+    assert_int_equal(machine_init(&m, &n, &err), 0);
+    int32_t at = machine_start(&m);
+    for (const char *p = text; *p; p++) at = machine_step(&m, at, (uint8_t)*p);
+    int32_t least = m.configs[at].least;
+    machine_hold(&m, &r, at);
+    assert_int_equal(machine_collect(&m), 0);
+    assert_int_equal(m.n_configs, 1);
+    assert_int_equal(m.configs[r.config].least, least);
+    at = r.config;
+    for (const char *p = "\"],{}]]"; *p; p++) at = machine_step(&m, at, (uint8_t)*p);
+    assert_true(at >= 0 && m.configs[at].accepts);
+    machine_drop(&m, &r);
+    machine_release(&m);
+    net_release(&n);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schemas), cmocka_unit_test(schemas_that_are_refused),
+        cmocka_unit_test(gbnf),    cmocka_unit_test(regexes),
+        cmocka_unit_test(choices), cmocka_unit_test(collecting_keeps_roots),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
