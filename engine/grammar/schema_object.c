@@ -65,8 +65,7 @@ static int member(struct object *o, int i) {
 struct keys {
     struct net parts[PRODUCT_MAX_PARTS];
     int n;
-    int32_t
-        targets[PRODUCT_MAX_PARTS]; // behind a key that this pattern alone matches; [0]: none does
+    int32_t targets[PRODUCT_MAX_PARTS]; // behind a key of this pattern alone; [0]: of none
     bool ambiguous;
 };
 

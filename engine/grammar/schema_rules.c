@@ -1,0 +1,146 @@
+// What the parts of the compiler of JSON Schema share: rules of schemas, references, refusals. See schema.h.
+#include "engine/grammar/schema.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCHEMA_MOST_COUNT = 100000, SCHEMA_PATH_MAX = 200, SCHEMA_MOST_MADE = 400000 };
+
+// --- what the parts share ------------------------------------------------------------------------
+
+const cJSON *schema_get(const cJSON *schema, const char *key) {
+    return cJSON_IsObject(schema) ? cJSON_GetObjectItemCaseSensitive(schema, key) : NULL;
+}
+
+int schema_refuse(struct schema_compiler *c, int code, const char *key, const char *why) {
+    return err_set(c->err, code, "#%s%s%s: %s", c->path, key ? "/" : "", key ? key : "", why);
+}
+
+int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key, int64_t absent,
+                 int64_t *out) {
+    const cJSON *v = schema_get(schema, key);
+    *out = absent;
+    if (!v) return 0;
+    if (!cJSON_IsNumber(v) || v->valuedouble < 0 ||
+        v->valuedouble != (double)(int64_t)v->valuedouble)
+        return schema_refuse(c, E_INVAL, key, "it must be a whole number, 0 or more");
+    if (v->valuedouble > SCHEMA_MOST_COUNT)
+        return schema_refuse(c, E_UNSUPPORTED, key, "more than 100000 is not supported");
+    *out = (int64_t)v->valuedouble;
+    return 0;
+}
+
+int schema_rule_of(struct schema_compiler *c, const cJSON *schema, const char *key, int index) {
+    struct schema_rule *r = NULL;
+    char path[SCHEMA_PATH_MAX + 160], number[16] = "";
+    HASH_FIND_PTR(c->rules, &schema, r);
+    if (r) return r->rule;
+    if (index >= 0) snprintf(number, sizeof number, "/%d", index);
+    snprintf(path, sizeof path, "%.*s%s%.120s%s", SCHEMA_PATH_MAX, c->path, key ? "/" : "",
+             key ? key : "", number);
+    r = calloc(1, sizeof *r);
+    if (r) {
+        r->schema = schema;
+        r->path = strdup(path);
+        r->rule = net_rule_new(c->net, path[0] ? path : "#", path[0] ? strlen(path) : 1);
+        HASH_ADD_PTR(c->rules, schema, r);
+    }
+    if (r && r->path && hash_added(&r->hh)) return r->rule;
+    if (r && !hash_added(&r->hh)) {
+        free(r->path);
+        free(r);
+    }
+    return schema_refuse(c, E_NOMEM, key, "no memory");
+}
+
+static int count_nodes(const cJSON *v) {
+    const cJSON *child;
+    int n = 1;
+    cJSON_ArrayForEach(child, v) n += count_nodes(child);
+    return n;
+}
+
+int schema_own(struct schema_compiler *c, cJSON *schema) {
+    c->n_made += count_nodes(schema);
+    if (c->n_made < SCHEMA_MOST_MADE && cJSON_AddItemToArray(c->made, schema)) return 0;
+    cJSON_Delete(schema);
+    return schema_refuse(c, E_LIMIT, NULL, "merging its schemas takes too many steps");
+}
+
+void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
+    struct net *n = c->net;
+    if (c->space < 0) {
+        c->space = net_rule_new(n, "white space", 11);
+        int32_t indent = net_rule_new(n, "indentation", 11);
+        if (net_failed(n)) return;
+        int32_t start = n->rules[c->space].start, end = n->rules[c->space].end;
+        int32_t line = net_state_new(n);
+        net_byte_range(n, n->rules[indent].start, ' ', ' ', n->rules[indent].end);
+        net_empty(n, start, end);
+        net_byte_range(n, start, ' ', ' ', end);
+        net_byte_range(n, start, '\n', '\n', line);
+        net_repeat(n, line, indent, 0, 32, end);
+    }
+    net_call(n, from, c->space, to);
+}
+
+void schema_any(struct schema_compiler *c, int32_t from, int32_t to) {
+    static const cJSON always = {.type = cJSON_True};
+    int rule = schema_rule_of(c, &always, NULL, -1);
+    if (rule >= 0) net_call(c->net, from, rule, to);
+}
+
+// --- references ----------------------------------------------------------------------------------
+
+// One step of a JSON pointer, percent and tilde escapes resolved. Returns what is behind it.
+static const char *pointer_step(const char *at, char *out, size_t size) {
+    size_t n = 0;
+    for (; *at && *at != '/'; at++) {
+        char ch = *at;
+        if (ch == '~' && (at[1] == '0' || at[1] == '1'))
+            ch = *++at == '0' ? '~' : '/';
+        else if (ch == '%' && at[1] && at[2]) {
+            char hex[3] = {at[1], at[2], 0};
+            ch = (char)strtol(hex, NULL, 16);
+            at += 2;
+        }
+        if (n + 1 < size) out[n++] = ch;
+    }
+    out[n] = 0;
+    return at;
+}
+
+// The schema below `at` whose `key` is `name` ($anchor, $id).
+static const cJSON *find_named(const cJSON *at, const char *key, const char *name) {
+    const cJSON *own = schema_get(at, key), *child;
+    if (cJSON_IsString(own) && strcmp(own->valuestring, name) == 0) return at;
+    cJSON_ArrayForEach(child, at) {
+        const cJSON *found =
+            cJSON_IsObject(child) || cJSON_IsArray(child) ? find_named(child, key, name) : NULL;
+        if (found) return found;
+    }
+    return NULL;
+}
+
+int schema_resolve(struct schema_compiler *c, const char *ref, const cJSON **out) {
+    const cJSON *at = c->root;
+    char step[256];
+    *out = NULL;
+    if (ref[0] != '#') {
+        at = find_named(c->root, "$id", ref);
+        if (!at)
+            return schema_refuse(c, E_UNSUPPORTED, "$ref",
+                                 "only references within the schema are supported");
+        ref = "#";
+    } else if (ref[1] && ref[1] != '/') {
+        at = find_named(c->root, "$anchor", ref + 1);
+        ref = "#";
+    }
+    for (const char *p = ref + 1; at && *p == '/';) {
+        p = pointer_step(p + 1, step, sizeof step);
+        at = cJSON_IsArray(at) ? cJSON_GetArrayItem(at, atoi(step)) : schema_get(at, step);
+    }
+    if (!at) return schema_refuse(c, E_INVAL, "$ref", "there is no such schema");
+    *out = at;
+    return 0;
+}
