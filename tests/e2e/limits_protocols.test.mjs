@@ -24,6 +24,7 @@ async function start(t, limits, args = []) {
 const post = (server, target, body) => fetch(`${server.url}${target}`, { method: 'POST', body: JSON.stringify(body),
   headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json', connection: 'close' } });
 const chat = (server, fields) => post(server, '/v1/chat/completions', { model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2, ...fields });
+const messages = (server, fields) => post(server, '/v1/messages', { model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2, ...fields });
 const infer = (server, length = 2, parameters = {}) => post(server, '/v2/models/fastertransformer/infer', { parameters, inputs: [
   { name: 'input_ids', datatype: 'UINT32', shape: [1, 3], data: [5, 6, 7] },
   { name: 'input_lengths', datatype: 'UINT32', shape: [1, 1], data: [3] },
@@ -40,23 +41,28 @@ const protocols = {
   },
   ...Object.fromEntries(Object.entries({
     OpenAI: (server) => chat(server), 'OpenAI, streamed': (server) => chat(server, { stream: true }),
+    Anthropic: (server) => messages(server), 'Anthropic, streamed': (server) => messages(server, { stream: true }),
     KServe: (server) => infer(server), 'a KServe sequence': (server) => infer(server, 2, { sequence_id: 7, sequence_start: true }),
   }).map(([name, ask]) => [name, async (server) => {
     const answer = await ask(server);
-    const { error } = await answer.json();
+    const { error, type } = await answer.json();
     const retry_ms = answer.headers.has('retry-after-ms') ? Number(answer.headers.get('retry-after-ms')) : undefined;
     if (retry_ms !== undefined) assert.equal(Number(answer.headers.get('retry-after')), Math.ceil(retry_ms / 1000), 'both say the same');
+    if (name.startsWith('Anthropic')) {
+      assert.equal(type, 'error');
+      return { code: error.type, message: error.message, status: answer.status, retry_ms };
+    }
     const own = name.startsWith('OpenAI');
     if (own) assert.deepEqual(Object.keys(error).sort(), ['code', 'message', 'param', 'type']);
     return { code: own ? error.code : undefined, message: own ? error.message : error, status: answer.status, retry_ms };
   }])),
 };
 
-/** The code of parley.v1 -> [status, OpenAI's code, a time is told]. */
+/** The code of parley.v1 -> [status, OpenAI's code, a time is told, Anthropic's status and type]. */
 const forms = {
-  rate_limited: [429, 'rate_limit_exceeded', true],
-  limit_reached: [429, 'insufficient_quota', false],
-  overloaded: [503, 'overloaded', true],
+  rate_limited: [429, 'rate_limit_exceeded', true, 429, 'rate_limit_error'],
+  limit_reached: [429, 'insufficient_quota', false, 429, 'rate_limit_error'],
+  overloaded: [503, 'overloaded', true, 529, 'overloaded_error'],
 };
 
 const turn = { type: 'turn.start', input: { content: 'Hello' } };
@@ -106,15 +112,16 @@ for (const [limit, { line, code, sentence, meet }] of Object.entries(limits))
     const met = await meet(server, client);
     const message = met?.type ? met : { type: 'session.open' };
     const before = await server.limited(limit);
-    const [status, theirs, timed] = forms[code];
+    const [status, theirs, timed, status2, type] = forms[code];
     let refusals = 0;
     for (const [name, ask] of Object.entries(protocols)) {
       if (limit === 'connections' && name === 'parley.v1') continue; // limits.test.mjs
       const seen = await ask(server, { client, message });
       refusals++;
       assert.equal(seen.message, `your limit is ${sentence}`, name);
-      assert.equal(seen.code, name === 'parley.v1' ? code : name.startsWith('OpenAI') ? theirs : undefined, name);
-      if (name !== 'parley.v1') assert.equal(seen.status, status, name);
+      const anthropic = name.startsWith('Anthropic');
+      assert.equal(seen.code, name === 'parley.v1' ? code : anthropic ? type : name.startsWith('OpenAI') ? theirs : undefined, name);
+      if (name !== 'parley.v1') assert.equal(seen.status, anthropic ? status2 : status, name);
       if (timed) assert.ok(seen.retry_ms > 0, `${name}: ${seen.retry_ms} ms`);
       else assert.equal(seen.retry_ms, undefined, name);
     }
@@ -155,15 +162,17 @@ test('a shutdown that cannot wait: within drain_timeout every request has an end
     sessions.push(await client.open());
     assert.equal((await client.start(sessions[i], 'Tell me a story.', { sampling: story })).type, 'turn.accepted');
   }
-  const requests = [chat(server, { max_tokens: 3000 }), infer(server, 3000), chat(server, { max_tokens: 3000, stream: true })];
-  await until('nine turns', async () => (await client.ask({ type: 'usage.get' })).usage.limits.outstanding_jobs.used === 9);
+  const requests = [chat(server, { max_tokens: 3000 }), infer(server, 3000), chat(server, { max_tokens: 3000, stream: true }),
+    messages(server, { max_tokens: 3000 })];
+  await until('ten turns', async () => (await client.ask({ type: 'usage.get' })).usage.limits.outstanding_jobs.used === 10);
   const begun = performance.now();
   server.process.kill('SIGTERM');
   assert.equal(await client.closed, 1001);
-  const [whole, tensors, streamed] = await Promise.all(requests);
+  const [whole, tensors, streamed, message] = await Promise.all(requests);
   assert.deepEqual([whole.status, (await whole.json()).error.code], [503, 'shutting_down']);
   assert.deepEqual([tensors.status, await tensors.json()], [503, { error: 'the server is shutting down' }]);
   assert.match(await streamed.text(), /shutting_down/);
+  assert.deepEqual([message.status, (await message.json()).error], [529, { type: 'overloaded_error', message: 'the server is shutting down' }]);
   assert.deepEqual(await server.exited, { code: 0, signal: null });
   assert.ok(performance.now() - begun < 30000, `${performance.now() - begun} ms`); // 1 s, and 3 s for close handshakes
   // Every accepted turn is on record, with what had been streamed of it.
