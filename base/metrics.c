@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,20 +27,28 @@ struct metric {
 
 struct metrics {
     struct metric *first, *last;
+    pthread_mutex_t lock; // of the list, not of values
 };
 
 struct metrics *metrics_new(void) {
-    return calloc(1, sizeof(struct metrics));
+    struct metrics *m = calloc(1, sizeof *m);
+    if (m) pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
+
+static void free_row(struct metric *m) {
+    free(m->buckets);
+    free(m->own_labels);
+    free(m);
 }
 
 void metrics_free(struct metrics *m) {
     if (!m) return;
     for (struct metric *i = m->first, *next; i; i = next) {
         next = i->next;
-        free(i->buckets);
-        free(i->own_labels);
-        free(i);
+        free_row(i);
     }
+    pthread_mutex_destroy(&m->lock);
     free(m);
 }
 
@@ -59,39 +68,53 @@ static struct metric *row_before(const struct metrics *m, const char *name, cons
     return before ? before : m->last;
 }
 
-static struct metric *add(struct metrics *m, enum kind kind, const char *name, const char *help,
-                          const char *labels) {
-    if (!m) return NULL;
-    struct metric *before = row_before(m, name, labels);
-    struct metric *metric = calloc(1, sizeof *metric);
+// Complete before it is in the list: another thread may be making the page.
+static struct metric *add(struct metrics *m, struct metric row) {
+    struct metric *metric = m ? malloc(sizeof *metric) : NULL;
     if (!metric) return NULL;
+    pthread_mutex_lock(&m->lock);
+    struct metric *before = row_before(m, row.name, row.labels);
     struct metric **at = before ? &before->next : &m->first;
-    *metric =
-        (struct metric){.kind = kind, .name = name, .help = help, .labels = labels, .next = *at};
+    *metric = row;
+    metric->next = *at;
     *at = metric;
     if (before == m->last) m->last = metric;
+    pthread_mutex_unlock(&m->lock);
     return metric;
+}
+
+void metrics_remove(struct metrics *m, struct metric *const *rows, int n) {
+    if (!m) return;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < n; i++) {
+        struct metric *before = NULL, *at = m->first;
+        while (at && at != rows[i]) before = at, at = at->next;
+        if (!at) continue;
+        *(before ? &before->next : &m->first) = at->next;
+        if (m->last == at) m->last = before;
+        free_row(at);
+    }
+    pthread_mutex_unlock(&m->lock);
 }
 
 struct metric *metrics_counter(struct metrics *m, const char *name, const char *help,
                                const char *labels) {
-    return add(m, COUNTER, name, help, labels);
+    return add(m, (struct metric){.kind = COUNTER, .name = name, .help = help, .labels = labels});
 }
 
 struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,
                              const char *labels) {
-    return add(m, GAUGE, name, help, labels);
+    return add(m, (struct metric){.kind = GAUGE, .name = name, .help = help, .labels = labels});
 }
 
 static struct metric *add_labelled(struct metrics *m, enum kind kind, const char *name,
                                    const char *help, const char *key, const char *value) {
     char *labels;
     if (!m || asprintf(&labels, "%s=\"%s\"", key, value) < 0) return NULL;
-    struct metric *metric = add(m, kind, name, help, labels);
-    if (metric)
-        metric->own_labels = labels;
-    else
-        free(labels);
+    struct metric *metric = add(
+        m, (struct metric){
+               .kind = kind, .name = name, .help = help, .labels = labels, .own_labels = labels});
+    if (!metric) free(labels);
     return metric;
 }
 
@@ -108,14 +131,15 @@ struct metric *metrics_gauge_of(struct metrics *m, const char *name, const char 
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
                                  const char *labels, const double *bounds, int n_bounds) {
     uint64_t *buckets = calloc((size_t)n_bounds + 1, sizeof *buckets);
-    struct metric *metric = buckets ? add(m, HISTOGRAM, name, help, labels) : NULL;
-    if (!metric) {
-        free(buckets);
-        return NULL;
-    }
-    metric->bounds = bounds;
-    metric->n_bounds = n_bounds;
-    metric->buckets = buckets;
+    struct metric *metric = buckets ? add(m, (struct metric){.kind = HISTOGRAM,
+                                                             .name = name,
+                                                             .help = help,
+                                                             .labels = labels,
+                                                             .bounds = bounds,
+                                                             .n_bounds = n_bounds,
+                                                             .buckets = buckets})
+                                    : NULL;
+    if (!metric) free(buckets);
     return metric;
 }
 
@@ -123,11 +147,12 @@ struct metric *metrics_gauge_fn(struct metrics *m, const char *name, const char 
                                 const char *labels, double (*fn)(void *ctx), void *ctx) {
     size_t n = strlen(name);
     bool total = n > 6 && strcmp(name + n - 6, "_total") == 0;
-    struct metric *metric = add(m, total ? COUNTER : GAUGE, name, help, labels);
-    if (!metric) return NULL;
-    metric->fn = fn;
-    metric->ctx = ctx;
-    return metric;
+    return add(m, (struct metric){.kind = total ? COUNTER : GAUGE,
+                                  .name = name,
+                                  .help = help,
+                                  .labels = labels,
+                                  .fn = fn,
+                                  .ctx = ctx});
 }
 
 static double load(const double *p) {
@@ -212,8 +237,9 @@ static void write_histogram(struct buf *out, const struct metric *m) {
     write_row(out, m, "_count", NULL, (double)count);
 }
 
-int metrics_write(const struct metrics *m, struct buf *out) {
+int metrics_write(struct metrics *m, struct buf *out) {
     const char *name = "";
+    pthread_mutex_lock(&m->lock);
     for (const struct metric *i = m->first; i; i = i->next) {
         if (strcmp(i->name, name) != 0) write_head(out, i);
         name = i->name;
@@ -222,5 +248,6 @@ int metrics_write(const struct metrics *m, struct buf *out) {
         else
             write_row(out, i, "", NULL, metric_value(i));
     }
+    pthread_mutex_unlock(&m->lock);
     return out->error;
 }

@@ -1,5 +1,5 @@
-// Metrics in Prometheus' text format 0.0.4. A registry is filled at start and lives as long as the
-// process. Updates are atomic, come from any thread and never allocate. Names begin with parley_
+// Metrics in Prometheus' text format 0.0.4. A registry lives as long as the process; rows come and go
+// under its lock, on any thread. Updates are atomic, come from any thread and never allocate. Names begin with parley_
 // and use base units (seconds, bytes, ratio); counters end in _total. A session's or user's id is
 // never a label.
 #pragma once
@@ -31,9 +31,12 @@ struct metric *metrics_histogram(struct metrics *m, const char *name, const char
 struct metric *metrics_gauge_fn(struct metrics *m, const char *name, const char *help,
                                 const char *labels, double (*fn)(void *ctx), void *ctx);
 
+// Takes rows (n) out and frees them; NULL among them are skipped. Nothing updates them any more.
+void metrics_remove(struct metrics *m, struct metric *const *rows, int n);
+
 void metric_add(struct metric *m, double v);     // counter (v >= 0) or gauge
 void metric_set(struct metric *m, double v);     // gauge
 void metric_observe(struct metric *m, double v); // histogram
 double metric_value(const struct metric *m);     // counter, gauge; a histogram's count
 
-int metrics_write(const struct metrics *m, struct buf *out); // the whole page
+int metrics_write(struct metrics *m, struct buf *out); // the whole page

@@ -105,6 +105,8 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
 void engine_stop(struct engine *e);
 // engine_stop, then drops events that were not polled, joins the thread and frees. NULL is allowed.
 void engine_close(struct engine *e);
+// The same, of an engine whose registry of metrics lives on: its rows leave it. NULL is allowed.
+void engine_unload(struct engine *e);
 
 struct engine_info {        // constant after opening; strings owned by the engine
     const char *model_name; // the folder's last part

@@ -25,6 +25,12 @@ static const char *label(const struct labels *l, const char *key, const char *va
     return out;
 }
 
+static struct metric *note(const struct labels *l, struct metric *row) {
+    assert(l->m->n_rows < METRIC_LABELS);
+    l->m->rows[l->m->n_rows++] = row;
+    return row;
+}
+
 // --- gauges --------------------------------------------------------------------------------------
 
 struct gauge_row {
@@ -167,11 +173,13 @@ static void add_gauges(const struct labels *l, struct metrics *r, const struct e
     for (int i = 0; i < N_GAUGES; i++) {
         struct gauge *g = &l->m->gauges[i];
         *g = (struct gauge){e, &gauge_rows[i]};
-        metrics_gauge_fn(r, g->row->name, g->row->help, label(l, NULL, NULL), read_gauge, g);
+        note(l,
+             metrics_gauge_fn(r, g->row->name, g->row->help, label(l, NULL, NULL), read_gauge, g));
     }
     struct metric *bytes = metrics_gauge(r, "parley_engine_kv_cache_bytes",
                                          "Size of the KV cache, scales of 8-bit formats included.",
                                          label(l, "dtype", engine_kv_dtype_name(kv_dtype)));
+    note(l, bytes);
     metric_set(bytes, cache_bytes);
 }
 
@@ -180,23 +188,29 @@ void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, con
     const struct labels l = {m, instance};
     *m = (struct engine_metrics){0};
     if (!registry) return;
+    m->registry = registry;
     add_gauges(&l, registry, e, kv_dtype, cache_bytes);
     for (int i = 0; i < N_FINISHES; i++)
-        m->finished[i] =
-            metrics_counter(registry, "parley_engine_requests_finished_total", "Turns that ended.",
-                            label(&l, "reason", engine_finish_name(i)));
+        m->finished[i] = note(&l, metrics_counter(registry, "parley_engine_requests_finished_total",
+                                                  "Turns that ended.",
+                                                  label(&l, "reason", engine_finish_name(i))));
     for (size_t i = 0; i < N_ROWS(counter_rows); i++) {
         struct metric **at = (struct metric **)((char *)m + counter_rows[i].at);
         int n = counter_rows[i].n_reasons;
         for (int k = 0; k < (n ? n : 1); k++)
-            at[k] = metrics_counter(registry, counter_rows[i].name, counter_rows[i].help,
-                                    n ? label(&l, "reason", counter_rows[i].reasons[k])
-                                      : label(&l, NULL, NULL));
+            at[k] = note(&l, metrics_counter(registry, counter_rows[i].name, counter_rows[i].help,
+                                             n ? label(&l, "reason", counter_rows[i].reasons[k])
+                                               : label(&l, NULL, NULL)));
     }
     for (size_t i = 0; i < N_ROWS(histogram_rows); i++) {
         struct metric **at = (struct metric **)((char *)m + histogram_rows[i].at);
-        *at = metrics_histogram(registry, histogram_rows[i].name, histogram_rows[i].help,
-                                label(&l, NULL, NULL), histogram_rows[i].bounds,
-                                histogram_rows[i].n_bounds);
+        *at = note(&l, metrics_histogram(registry, histogram_rows[i].name, histogram_rows[i].help,
+                                         label(&l, NULL, NULL), histogram_rows[i].bounds,
+                                         histogram_rows[i].n_bounds));
     }
+}
+
+void engine_metrics_remove(struct engine_metrics *m) {
+    metrics_remove(m->registry, m->rows, m->n_rows);
+    *m = (struct engine_metrics){0};
 }

@@ -39,9 +39,15 @@ struct engine_metrics {
     struct gauge gauges[N_GAUGES];
     char labels[METRIC_LABELS][METRIC_LABEL_BYTES];
     int n_labels;
+    struct metrics *registry;           // NULL: nothing is counted
+    struct metric *rows[METRIC_LABELS]; // all of them
+    int n_rows;
 };
 
 // registry: NULL: nothing is counted. instance: a label of every row, for engines that share a
-// registry; NULL: none. *m and e outlive the registry's last page.
+// registry; NULL: none. *m and e outlive the registry's last page, or engine_metrics_remove.
 void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const char *instance,
                          const struct engine *e, enum dtype kv_dtype, double cache_bytes);
+// The rows leave the registry, which lives on. Nothing is counted any more: the engine's thread has
+// ended.
+void engine_metrics_remove(struct engine_metrics *m);

@@ -75,6 +75,7 @@ struct instance_options {
     const char *name;  // at most INSTANCE_NAME_MAX letters, digits, '-', '_', '.'; NULL: ""
     const char *alias; // another name for its model; NULL or "": none. The first instance's holds
     struct engine *engine;
+    bool is_tidy;          // snapshots of sessions that are gone were removed (sessions_tidy)
     int32_t max_sequences; // as the engine was opened with; 0: 1
     int32_t memory_len;    // 0: the model's
     int32_t sink_len;

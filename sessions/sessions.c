@@ -266,8 +266,12 @@ static int copy_options(struct sessions *ss, const struct sessions_options *o, s
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err) {
     struct instance *i;
     TRY(placement_add(&ss->placement, o, &i, err));
-    leftovers_remove(o->engine, store_path(ss->store));
+    if (!o->is_tidy) leftovers_remove(o->engine, store_path(ss->store));
     return 0;
+}
+
+void sessions_tidy(struct engine *e, const char *db_path) {
+    leftovers_remove(e, db_path);
 }
 
 struct placement *sessions_placement(struct sessions *ss) {

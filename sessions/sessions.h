@@ -205,6 +205,9 @@ int sessions_open(struct sessions **out, const struct sessions_options *o,
 // Gives the service an engine, borrowed until the service is closed. The first one's model is the
 // default for new sessions. Removes snapshots of sessions that are gone. Errors: placement_add().
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err);
+// Removes the engine's snapshots of sessions that are not in the database. It reads all names there:
+// while a server runs, on the thread that opens the engine, and before the service has it.
+void sessions_tidy(struct engine *e, const char *db_path);
 // The instance takes no turns from now on; those that it has end, and idle caches go to the others of
 // its model. It is `drained` when nothing is left to do. `last`: also where no other one serves; its
 // caches then stay until it is removed. E_NOTFOUND, E_BUSY.

@@ -3,14 +3,53 @@
 #include "base/cgroup.h"
 #include "base/err.h"
 #include "sessions/sessions.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #define BAR_WIDTH 30
+
+#define TO(state) (1u << HOSTED_##state)
+static const struct {
+    const char *name;
+    unsigned next;
+} states[N_HOSTED_STATES] = {
+    [HOSTED_PLANNED] = {"planned", TO(LOADING) | TO(OPEN)},
+    [HOSTED_LOADING] = {"loading", TO(OPEN) | TO(FAILED)},
+    [HOSTED_FAILED] = {"failed", 0},
+    [HOSTED_OPEN] = {"open", TO(UNLOADING)},
+    [HOSTED_UNLOADING] = {"unloading", TO(CLOSING)},
+    [HOSTED_CLOSING] = {"closing", 0},
+};
+
+void hosted_set(struct hosted *h, enum hosted_state to) {
+    assert(states[h->state].next >> to & 1);
+    h->state = to;
+}
+
+const char *hosted_state_name(enum hosted_state s) {
+    return states[s].name;
+}
+
+struct hosted *instances_find(const struct instances *v, const char *name) {
+    struct hosted *h;
+    DL_FOREACH(v->list, h) {
+        if (strcmp(h->name, name) == 0) return h;
+    }
+    return NULL;
+}
+
+size_t instances_n(const struct instances *v) {
+    const struct hosted *h;
+    size_t n;
+    DL_COUNT(v->list, h, n);
+    return n;
+}
 
 // --- progress ---
 
@@ -71,47 +110,80 @@ static int own_folder(struct hosted *h, const struct config_part *p, struct err 
     return set(&h->config, "snapshot_dir", path, err);
 }
 
-static int plan_one(struct instances *v, const struct config_part *p, struct err *err) {
-    struct hosted *h = &v->list[v->n];
-    int64_t n = v->config->instances;
+// i of n: where it has no section, its part of what they share.
+static int plan_one(struct instances *v, const char *name, const struct config_part *p, int64_t i,
+                    int64_t n, struct err *err) {
     struct config_parts none = {0};
-    TRY(config_part_settings(serve_config_table(), v->config, p, &h->config, err));
+    struct hosted *h = calloc(1, sizeof *h);
+    if (!h) return err_set(err, E_NOMEM, "out of memory for instances");
+    int rc = config_part_settings(serve_config_table(), v->config, p, &h->config, err);
+    if (rc < 0) {
+        free(h);
+        return rc;
+    }
+    DL_APPEND(v->list, h); // released with the others
     h->config.parts = none;
-    if (p)
-        snprintf(h->name, sizeof h->name, "%s", p->name);
-    else if (n > 1)
-        snprintf(h->name, sizeof h->name, "%zu", v->n + 1);
-    int rc = p || n < 2 ? 0 : share_devices(&h->config, (int64_t)v->n, n, err);
-    v->n++; // released with the others
-    TRY(rc);
+    if (name) snprintf(h->name, sizeof h->name, "%s", name);
+    if (!p && n > 1) TRY(share_devices(&h->config, i, n, err));
     return h->name[0] ? own_folder(h, p, err) : 0;
 }
 
 static int plan_all(struct instances *v, struct err *err) {
     const struct config_part *p = v->config->parts.first;
-    int64_t n = p ? 0 : v->config->instances;
+    int64_t n = p ? 0 : v->config->instances, i = 0;
+    struct hosted *h;
     for (; p; p = p->next) n++;
-    v->list = calloc((size_t)n, sizeof *v->list);
-    if (!v->list) return err_set(err, E_NOMEM, "out of memory for instances");
-    for (p = v->config->parts.first; p; p = p->next) TRY(plan_one(v, p, err));
-    while ((int64_t)v->n < n) TRY(plan_one(v, NULL, err));
-    for (size_t i = 0; i < v->n; i++) TRY(share_cores(&v->list[i].config, n, err));
+    for (p = v->config->parts.first; p; p = p->next) TRY(plan_one(v, p->name, p, i++, n, err));
+    for (; i < n; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)i + 1);
+        TRY(plan_one(v, n > 1 ? number : NULL, NULL, i, n, err));
+    }
+    DL_FOREACH(v->list, h) TRY(share_cores(&h->config, n, err));
     return 0;
 }
 
+static int check_one(const struct hosted *h, struct err *err) {
+    struct err why = {0};
+    int rc = serve_config_check(&h->config, &why);
+    if (rc == 0) return 0;
+    if (h->name[0]) return err_set(err, rc, "instance %s: %s", h->name, why.text);
+    return err_set(err, rc, "%s", why.text);
+}
+
 int instances_plan(struct instances *v, const struct serve_config *c, struct err *err) {
+    struct hosted *h;
     v->config = c;
     int rc = plan_all(v, err);
-    for (size_t i = 0; i < v->n && rc >= 0; i++) {
-        struct err why = {0};
-        rc = serve_config_check(&v->list[i].config, &why);
-        if (rc < 0 && v->list[i].name[0])
-            err_set(err, rc, "instance %s: %s", v->list[i].name, why.text);
-        else if (rc < 0)
-            err_set(err, rc, "%s", why.text);
+    DL_FOREACH(v->list, h) {
+        if (rc >= 0) rc = check_one(h, err);
     }
     if (rc < 0) instances_release(v);
     return rc;
+}
+
+int instances_plan_more(struct instances *v, const char *name, const struct config_part *p,
+                        struct hosted **out, struct err *err) {
+    int64_t n = (int64_t)instances_n(v) + 1;
+    struct hosted *last = v->list ? v->list->prev : NULL;
+    if (!instance_name_valid(name))
+        return err_set(err, E_INVAL, "'%.40s': a name has 1 to %d letters, digits, '-', '_' or '.'",
+                       name, INSTANCE_NAME_MAX);
+    if (instances_find(v, name))
+        return err_set(err, E_EXISTS, "there is an instance '%s' already", name);
+    int rc = plan_one(v, name, p, 0, 1, err);
+    struct hosted *h = v->list && v->list->prev != last ? v->list->prev : NULL;
+    if (rc == 0) rc = share_cores(&h->config, n, err);
+    if (rc == 0) rc = check_one(h, err);
+    if (rc < 0 && h) instances_forget(v, h);
+    *out = rc < 0 ? NULL : h;
+    return rc;
+}
+
+void instances_forget(struct instances *v, struct hosted *h) {
+    DL_DELETE(v->list, h);
+    serve_config_release(&h->config);
+    free(h);
 }
 
 // --- opening ---
@@ -171,25 +243,28 @@ static int make_folder(const struct instances *v, const struct hosted *h, struct
     return 0;
 }
 
+int instances_open_one(const struct instances *v, struct hosted *h, struct err *err) {
+    struct err why = {0};
+    int rc = make_folder(v, h, &why);
+    if (rc >= 0) rc = open_one(v, h, &why);
+    if (rc >= 0) return 0;
+    if (h->name[0]) return err_set(err, rc, "instance %s: %s", h->name, why.text);
+    return err_set(err, rc, "%s", why.text);
+}
+
 int instances_open(struct instances *v, struct err *err) {
-    for (size_t i = 0; i < v->n; i++) {
-        struct hosted *h = &v->list[i];
-        struct err why = {0};
-        int rc = make_folder(v, h, &why);
-        if (rc >= 0) rc = open_one(v, h, &why);
-        if (rc >= 0) continue;
-        if (h->name[0]) return err_set(err, rc, "instance %s: %s", h->name, why.text);
-        return err_set(err, rc, "%s", why.text);
-    }
+    struct hosted *h;
+    DL_FOREACH(v->list, h) TRY(instances_open_one(v, h, err));
     return 0;
 }
 
-static int add_one(const struct hosted *h, struct sessions *ss, struct err *err) {
+int instances_add_one(struct hosted *h, struct sessions *ss, bool is_tidy, struct err *err) {
     const struct serve_config *c = &h->config;
     const struct engine_info *info = engine_info(h->engine);
     struct instance_options o = {.name = h->name,
                                  .alias = c->model_name,
                                  .engine = h->engine,
+                                 .is_tidy = is_tidy,
                                  .max_sequences = (int32_t)c->max_sequences,
                                  .memory_len = (int32_t)c->memory_len,
                                  .sink_len = (int32_t)c->sink_len,
@@ -197,26 +272,31 @@ static int add_one(const struct hosted *h, struct sessions *ss, struct err *err)
                                  .sampling = info->suggested};
     TRY(serve_config_sampling(c, &o.sampling, err));
     TRY(sampling_params_check(&o.sampling, info->n_vocab, err));
-    return sessions_add_instance(ss, &o, err);
+    TRY(sessions_add_instance(ss, &o, err));
+    hosted_set(h, HOSTED_OPEN);
+    return 0;
 }
 
 int instances_add(struct instances *v, struct sessions *ss, struct err *err) {
-    for (size_t i = 0; i < v->n; i++) TRY(add_one(&v->list[i], ss, err));
+    struct hosted *h;
+    DL_FOREACH(v->list, h) TRY(instances_add_one(h, ss, false, err));
     return 0;
 }
 
 void instances_save_at_stop(struct instances *v) {
-    for (size_t i = 0; i < v->n; i++) engine_save_at_stop(v->list[i].engine);
+    struct hosted *h;
+    DL_FOREACH(v->list, h) {
+        if (h->engine) engine_save_at_stop(h->engine);
+    }
 }
 
 void instances_release(struct instances *v) {
-    for (size_t i = 0; i < v->n; i++) // all at once: each may take seconds to write snapshots
-        if (v->list[i].engine) engine_stop(v->list[i].engine);
-    for (size_t i = 0; i < v->n; i++) {
-        engine_close(v->list[i].engine);
-        serve_config_release(&v->list[i].config);
+    struct hosted *h;
+    DL_FOREACH(v->list, h) { // all at once: each may take seconds to write snapshots
+        if (h->engine) engine_stop(h->engine);
     }
-    free(v->list);
-    v->list = NULL;
-    v->n = 0;
+    while (v->list) {
+        engine_close(v->list->engine);
+        instances_forget(v, v->list);
+    }
 }

@@ -2,7 +2,8 @@
 #include "ws/serve.h"
 #include "base/log.h"
 #include "base/thread_priority.h"
-#include "ws/instances.h"
+#include "ws/control.h"
+#include "ws/hosting.h"
 #include "ws/notify.h"
 #include "ws/server.h"
 #include "ws/version.h"
@@ -15,6 +16,8 @@ struct serving {
     struct server *server;
     struct instances instances;
     struct sessions *sessions;
+    struct hosting *hosting;
+    struct control *control;
 };
 
 static int open_instances(struct serving *v, struct err *err) {
@@ -67,10 +70,17 @@ static void say_hello(const struct serving *v) {
     fflush(stdout);
     notify_send("READY=1");
     log_info("server.ready", "url=%s model=%s n_params=%lld instances=%zu", url, p->models->name,
-             (long long)p->models->info->n_params, v->instances.n);
+             (long long)p->models->info->n_params, instances_n(&v->instances));
+}
+
+static int open_control(struct serving *v, struct err *err) {
+    struct service *s = server_service(v->server);
+    TRY(hosting_open(&v->hosting, &v->instances, s, err));
+    return control_open(&v->control, v->hosting, s, err);
 }
 
 static int run(struct serving *v, struct err *err) {
+    TRY(open_control(v, err));
     TRY(server_listen(v->server, v->sessions, err));
     if (v->config->run_ahead && thread_run_ahead() < 0)
         log_debug("server.ordinary_priority", "reason=denied");
@@ -103,6 +113,8 @@ int serve_run(const struct serve_config *c, struct err *err) {
     TRY_GOTO(closed, open_instances(&v, err));
     TRY_GOTO(closed, open_sessions(&v, err));
     rc = run(&v, err);
+    control_close(v.control);
+    hosting_close(v.hosting);
     server_stop(v.server);
     if (rc == 0) instances_save_at_stop(&v.instances); // a second signal skips the snapshots
     sessions_close(v.sessions);

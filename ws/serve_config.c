@@ -22,6 +22,9 @@ static const struct config_key keys[] = {
          "does where config.pbtxt has no model_transaction_policy { decoupled: True }."),
     TEXT("server", db, "parley.db", "FILE",
          "SQLite database of all sessions, created if missing; :memory: stores nothing."),
+    TEXT("server", control_socket, "auto", "FILE",
+         "Unix socket of `parley instances`, for the user who runs the server alone; auto is the "
+         "database's path with .control behind it, off means none."),
     TEXT("server", token_file, "", "FILE",
          "File of access tokens, one name:token or bare token per line; sessions belong to the "
          "name. Behind a token may stand admin and limits of its owner, such as "

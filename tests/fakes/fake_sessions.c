@@ -58,6 +58,7 @@ struct sessions {
 void engine_options_init(struct engine_options *o) {
     memset(o, 0, sizeof(*o));
 }
+void engine_unload(struct engine *e) {}
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err) {
     struct engine *e = calloc(1, sizeof(*e));
     if (!e) return err_set(err, E_NOMEM, "no memory");
@@ -254,6 +255,14 @@ static void add_answering(struct session *s, const struct request *r, struct fak
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err) {
     struct instance *i;
     return placement_add(&ss->placement, o, &i, err);
+}
+void sessions_tidy(struct engine *e, const char *db_path) {}
+int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err) {
+    return err_set(err, E_UNSUPPORTED, "not here");
+}
+int sessions_remove_instance(struct sessions *ss, const char *name,
+                             const struct served_model **model, struct err *err) {
+    return err_set(err, E_UNSUPPORTED, "not here");
 }
 struct placement *sessions_placement(struct sessions *ss) {
     return &ss->placement;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void assert_page(const struct metrics *m, const char *want) {
+static void assert_page(struct metrics *m, const char *want) {
     struct buf page;
     buf_init(&page, 1 << 20);
     assert_int_equal(metrics_write(m, &page), 0);
@@ -51,6 +51,22 @@ static void counters_and_gauges(void **state) {
                    "parley_sessions 4.5\n");
     assert_true(metric_value(idle) == 3 && metric_value(memory) == 0 &&
                 metric_value(active) == 4.5);
+    metrics_free(m);
+}
+
+static void rows_can_leave(void **state) {
+    struct metrics *m = metrics_new();
+    double value = 4;
+    struct metric *rows[] = {metrics_counter(m, "a_total", "A.", "i=\"1\""),
+                             metrics_gauge_fn(m, "b", "B.", NULL, ask, &value), NULL,
+                             metrics_gauge_of(m, "a_total", "A.", "i", "2")};
+    metrics_counter(m, "a_total", "A.", "i=\"3\"");
+    metrics_remove(m, rows, 4);
+    assert_page(m, "# HELP a_total A.\n# TYPE a_total counter\na_total{i=\"3\"} 0\n");
+    metrics_counter(m, "a_total", "A.", "i=\"1\""); // again, and behind the last one
+    metrics_gauge(m, "b", "B.", NULL);
+    assert_page(m, "# HELP a_total A.\n# TYPE a_total counter\na_total{i=\"3\"} 0\n"
+                   "a_total{i=\"1\"} 0\n# HELP b B.\n# TYPE b gauge\nb 0\n");
     metrics_free(m);
 }
 
@@ -198,6 +214,7 @@ int main(void) {
         cmocka_unit_test(an_empty_registry_is_an_empty_page),
         cmocka_unit_test(counters_and_gauges),
         cmocka_unit_test(rows_of_a_family),
+        cmocka_unit_test(rows_can_leave),
         cmocka_unit_test(histograms_are_cumulative),
         cmocka_unit_test(values_asked_for_when_the_page_is_made),
         cmocka_unit_test(numbers_keep_their_digits),

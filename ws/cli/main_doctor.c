@@ -184,7 +184,7 @@ static void check_models(struct findings *f, const struct serve_config *c,
         finding_add(f, FINDING_FAULT, "model", "parley serve --help", "%s", err.text);
         return;
     }
-    for (size_t i = 0; i < planned.n; i++) check_model(f, &planned.list[i].config, gpu);
+    for (const struct hosted *h = planned.list; h; h = h->next) check_model(f, &h->config, gpu);
     instances_release(&planned);
 }
 

@@ -1,0 +1,161 @@
+// parley instances: the engines of a running server, over its control socket.
+#include "ws/cli/cli.h"
+#include "ws/control.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ANSWER_BYTES ((size_t)1 << 20)
+
+struct settings {
+    char *db, *control_socket, *model, *set;
+    bool json, last, wait;
+};
+#define SETTINGS struct settings
+static const struct config_key keys[] = {
+    TEXT("", db, "parley.db", "FILE", "Database of the server."),
+    TEXT("", control_socket, "auto", "FILE",
+         "Control socket of the server; auto is the database's path with .control behind it."),
+    TEXT("", model, "", "DIR", "load: model folder. If not given: the server's."),
+    TEXT("", set, "", "LIST",
+         "load: other settings of the instance, as in its section of the ini file: "
+         "KEY=VALUE,KEY=VALUE. Without --model and --set an instance gets those of its section."),
+    BOOL(
+        "", last, "off",
+        "drain, unload: also where no other instance of the model serves; turns are refused then."),
+    BOOL("", wait, "on", "Wait until it is done."),
+    BOOL("", json, "off", "Print the server's answer as JSON."),
+};
+
+static const char *action_name(int i) {
+    static const char *const names[] = {"list", "load", "drain", "unload"};
+    return i < 4 ? names[i] : NULL;
+}
+
+static int put_settings(struct json_writer *w, const struct settings *s, struct err *err) {
+    char *rest = s->set;
+    if (!*s->model && !*s->set) return 0;
+    json_open(w, "settings", '{');
+    if (*s->model) json_put_string(w, "model", s->model);
+    for (char *one; rest && (one = strsep(&rest, ",")) && *one;) {
+        char *value = strchr(one, '=');
+        if (!value) return err_set(err, E_INVAL, "--set: '%s' is not KEY=VALUE", one);
+        *value++ = '\0';
+        json_put_string(w, one, value);
+    }
+    json_close(w, '}');
+    return 0;
+}
+
+static int connect_to(const char *path, int *fd, struct err *err) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof at.sun_path)
+        return err_set(err, E_LIMIT, "%s is too long for a socket's path", path);
+    strcpy(at.sun_path, path);
+    *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*fd >= 0 && connect(*fd, (const struct sockaddr *)&at, sizeof at) == 0) return 0;
+    bool none = errno == ENOENT || errno == ECONNREFUSED;
+    int rc = none ? err_set(err, E_NOTFOUND, "no server listens at %s", path)
+                  : err_errno(err, "%s", path);
+    if (*fd >= 0) close(*fd);
+    return rc;
+}
+
+static int exchange(int fd, struct buf *text, struct err *err) {
+    for (size_t at = 0; at < text->len;) {
+        ssize_t n = send(fd, buf_z(text) + at, text->len - at, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR) return err_errno(err, "the server does not listen");
+        if (n > 0) at += (size_t)n;
+    }
+    buf_reset(text);
+    for (;;) {
+        char piece[4096];
+        ssize_t n = read(fd, piece, sizeof piece);
+        if (n == 0) break;
+        if (n < 0 && errno != EINTR) return err_errno(err, "the server does not answer");
+        if (n > 0 && buf_add(text, piece, (size_t)n) < 0) return E_NOMEM;
+    }
+    if (text->len > 0) return 0;
+    return err_set(err, E_CLOSED, "the server ended before it answered");
+}
+
+static const char *text_of(const cJSON *object, const char *key) {
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return text ? text : "";
+}
+
+static void print(const cJSON *answer) {
+    const cJSON *one;
+    printf("%-16s %-10s %-20s %6s %9s\n", "NAME", "STATE", "MODEL", "TURNS", "SESSIONS");
+    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(answer, "instances")) {
+        const char *name = text_of(one, "name"), *model = text_of(one, "model");
+        printf("%-16s %-10s %-20s %6.0f %9.0f\n", *name ? name : "-", text_of(one, "state"),
+               *model ? model : "-",
+               cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(one, "turns")),
+               cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(one, "sessions")));
+        if (*text_of(one, "error")) printf("    %s\n", text_of(one, "error"));
+    }
+}
+
+static int show(const struct settings *s, const struct buf *text, struct err *err) {
+    cJSON *answer = json_parse(buf_z(text), text->len, &json_limits_message, err);
+    if (!answer) return err->code;
+    int rc = 0;
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok")))
+        rc = err_set(err, E_INVAL, "%s", text_of(answer, "message"));
+    if (s->json)
+        fwrite(buf_z(text), 1, text->len, stdout);
+    else if (rc == 0)
+        print(answer);
+    cJSON_Delete(answer);
+    return rc;
+}
+
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
+    char path[CONTROL_PATH_MAX];
+    struct json_writer w;
+    struct buf text;
+    int fd = -1;
+    if (!words[0]) return cli_usage(err, "the action is missing: list, load, drain or unload");
+    if (strcmp(words[0], "list") != 0 && !words[1])
+        return cli_usage(err, "%s takes the name of an instance", words[0]);
+    buf_init(&text, ANSWER_BYTES);
+    json_writer_init(&w, &text);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "command", words[0]);
+    if (words[1]) json_put_string(&w, "instance", words[1]);
+    json_put_bool(&w, "wait", s->wait);
+    json_put_bool(&w, "last", s->last);
+    int rc = strcmp(words[0], "load") == 0 ? put_settings(&w, s, err) : 0;
+    json_close(&w, '}');
+    buf_addc(&text, '\n');
+    if (rc == 0) rc = text.error;
+    if (rc == 0) rc = connect_to(control_path(s->control_socket, s->db, path), &fd, err);
+    if (rc == 0) rc = exchange(fd, &text, err);
+    if (rc == 0) rc = show(s, &text, err);
+    if (fd >= 0) close(fd);
+    buf_release(&text);
+    return rc;
+}
+
+const struct cli_command command_instances = {
+    .name = "instances",
+    .summary = "list, load, drain and unload the engines of a running server",
+    .usage = "instances list | load NAME [--model DIR] [--set LIST] | drain NAME | unload NAME",
+    .about =
+        "list    list the instances: their states, models, turns and sessions\n"
+        "load    start another instance, of the server's model or of another one (--model)\n"
+        "drain   give an instance no more turns: those that it has end, and the caches of its\n"
+        "        sessions go to other instances of the model as they are\n"
+        "unload  drain, then close the instance and free its memory; the instance without a\n"
+        "        name is called -\n\n"
+        "What is loaded so is gone after a restart of the server: write a section [instance NAME]\n"
+        "for one that stays.",
+    CLI_SETTINGS(keys),
+    .max_words = 2,
+    .word = action_name,
+    .run = run,
+};
