@@ -23,7 +23,7 @@ int branch_rewind(struct session *s, const struct request *r) {
     struct pending *p = to < TURN_NONE ? NULL : save_pending(s, PENDING_REWIND, r, 0);
     if (!p) return E_NOMEM;
     if (to == s->head) return answer_in_place(s, p);
-    if (head_move(s, to, p) < 0) {
+    if (head_move(s, to, NULL, p) < 0) {
         pending_drop(&s->pending, p);
         return E_NOMEM;
     }
@@ -35,6 +35,7 @@ int branch_rewind(struct session *s, const struct request *r) {
 int branch_regenerate(struct session *s, const struct request *r) {
     struct err err = {0};
     const struct turn *t = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
+    if (t && turn_was_erased(&t->rec)) t = NULL;
     if (!t && r->turn == TURN_HEAD)
         return refuse(s->service, r, "invalid", "the log is empty: there is nothing to ask again");
     if (!t)

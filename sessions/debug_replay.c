@@ -263,6 +263,9 @@ void replays_read(struct sessions *ss, struct store_job *job) {
         drop(ss, p);
     } else if (p->n_read < p->n_path) {
         read_next(ss, p);
+    } else if (turn_was_edited(&p->stored.rec)) { // a slim turn does not know
+        fail(ss, p, "invalid", 0, REPLAY_EDITED);
+        drop(ss, p);
     } else {
         begin(ss, p);
     }

@@ -17,8 +17,8 @@ static void answer(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
     struct session_answer a = {.kind = p->kind == PENDING_OPEN     ? ANSWER_OPENED
                                        : p->kind == PENDING_CLOSE  ? ANSWER_CLOSED
-                                       : p->kind == PENDING_REWIND ? ANSWER_REWOUND
-                                                                   : ANSWER_UPDATED,
+                                       : p->kind == PENDING_UPDATE ? ANSWER_UPDATED
+                                                                   : ANSWER_REWOUND,
                                .request_id = p->request_id,
                                .session_id = s->rec.id,
                                .deleted = s->life == LIFE_GONE};
@@ -178,6 +178,7 @@ static void fill_event(const struct session *s, const struct event_record *e,
         out->session.rec.head = out->head = e->turn;
         out->session.rec.n_tokens = session_tokens_at(s, e->seq);
         out->session.below = session_below(s, e->turn, e->seq);
+        out->reason = e->reason[0] ? e->reason : NULL;
         break;
     case EVENT_EVICTED:
     case EVENT_PARKED:

@@ -11,23 +11,24 @@
 
 bool head_can_move(struct session *s, const struct request *r, int64_t turn) {
     struct sessions *ss = s->service;
+    const struct turn *t = session_turn(s, turn);
     if (s->rec.closed_ms || session_is_closing(s))
         refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");
     else if (session_has_turn(s))
         refuse(ss, r, "session_busy",
                "a turn of this session is running: it cannot be rewound now");
-    else if (turn != TURN_NONE && !session_turn(s, turn))
+    else if (turn != TURN_NONE && (!t || turn_was_erased(&t->rec)))
         refuse(ss, r, "invalid", "the session has no turn %lld", (long long)turn);
     else
         return true;
     return false;
 }
 
-int head_move(struct session *s, int64_t turn, struct pending *p) {
+int head_move(struct session *s, int64_t turn, const char *why, struct pending *p) {
     TRY(event_log_reserve(&s->events, 1));
     TRY(tree_move(s, turn, &p->cut));
     p->rewound_seq =
-        event_log_add(&s->events, EVENT_REWOUND, turn, NULL, service_now_ms(s->service));
+        event_log_add(&s->events, EVENT_REWOUND, turn, why, service_now_ms(s->service));
     s->rec.updated_ms = service_now_ms(s->service);
     s->version++;
     s->marks |= MARK_WATCHERS;

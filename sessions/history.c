@@ -64,6 +64,13 @@ static int missing_of_path(const struct session *s, int64_t turn, bool leaf, int
     return 0;
 }
 
+static size_t missing_of_outline(const struct session *s, const struct request *r, int64_t *list) {
+    int64_t turns[OUTLINE_TURNS_MAX], next;
+    size_t n = outline_turns(s, r, turns, &next), n_slim = 0;
+    for (size_t i = 0; i < n; i++) n_slim += add_slim(s, turns[i], list + n_slim);
+    return n_slim;
+}
+
 // The turns that the request needs and memory has not, into list (room for all there are, and one).
 static int missing(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
     bool busy = session_has_turn(s); // then the head will not be moved
@@ -79,9 +86,13 @@ static int missing(const struct session *s, const struct request *r, int64_t *li
     case REQUEST_REWIND:
         return busy ? 0 : missing_of_path(s, r->turn, r->leaf, list, n);
     case REQUEST_REGENERATE:
+    case REQUEST_EDIT:
         if (!t || busy) return 0;
         *n = add_slim(s, t->rec.turn, list);
         return missing_of_path(s, t->rec.parent, false, list, n);
+    case REQUEST_OUTLINE:
+        *n = missing_of_outline(s, r, list);
+        return 0;
     case REQUEST_FORK:
         return missing_of_path(s, r->turn, false, list, n);
     default:

@@ -26,9 +26,12 @@ enum request_kind {
     REQUEST_REPLAY,     // runs a turn that ended again: ANSWER_REPLAYING, then ANSWER_REPLAYED
     REQUEST_REWIND,     // moves the head: EVENT_REWOUND or ANSWER_REWOUND
     REQUEST_REGENERATE, // another answer to a turn's input: ANSWER_ACCEPTED
-    REQUEST_FORK,       // a new session with a copy of a path: EVENT_OPENED
-    REQUEST_EXPORT,     // the session as a file: ANSWER_EXPORTED
-    REQUEST_IMPORT,     // a new session from a file: ANSWER_IMPORTED
+    REQUEST_EDIT,  // a turn's answer in other words, as a new turn: EVENT_REWOUND or ANSWER_REWOUND
+    REQUEST_ERASE, // a turn and all below it leave the record: the same
+    REQUEST_OUTLINE, // all turns of its tree, a page: ANSWER_OUTLINE
+    REQUEST_FORK,    // a new session with a copy of a path: EVENT_OPENED
+    REQUEST_EXPORT,  // the session as a file: ANSWER_EXPORTED
+    REQUEST_IMPORT,  // a new session from a file: ANSWER_IMPORTED
 };
 
 struct turn_input {

@@ -53,7 +53,8 @@ static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_CANCEL] = handle_cancel, [REQUEST_EVENTS] = debug_events,
     [REQUEST_TURN] = debug_turn,      [REQUEST_REPLAY] = debug_replay,
     [REQUEST_REWIND] = branch_rewind, [REQUEST_REGENERATE] = branch_regenerate,
-    [REQUEST_FORK] = fork_start,
+    [REQUEST_FORK] = fork_start,      [REQUEST_EDIT] = edit_start,
+    [REQUEST_ERASE] = erase_start,    [REQUEST_OUTLINE] = outline_page,
 };
 
 static int run(struct session *s, const struct request *r) {
@@ -186,11 +187,11 @@ static void run_orphans(struct session *orphaned, const struct err *err) {
 void requests_saved(struct sessions *ss, struct store_job *job) {
     struct session *s = service_find_key(ss, job->key);
     if (!s) return;
-    bool opening = s->life == LIFE_OPENING;
+    bool opening = s->life == LIFE_OPENING, erasing = s->n_erased > 0;
     save_done(s, job);
     if (opening && s->life == LIFE_GONE)
         run_orphans(s, job->rc == E_EXISTS ? &job->err : NULL);
-    else if (opening)
+    else if (opening || (erasing && s->n_erased == 0))
         run_deferred(s);
 }
 

@@ -126,7 +126,9 @@ static struct session_save *make_save(struct session *s) {
     save->insert = s->life == LIFE_OPENING;
     save->title_changed = s->marks & MARK_TITLE;
     save->version = s->version;
-    if (fill_events(s, save) < 0 || fill_session(s, save) < 0 || fill_turns(s, save) < 0) goto fail;
+    if (fill_events(s, save) < 0 || fill_session(s, save) < 0 || fill_turns(s, save) < 0 ||
+        erasure_fill(s, save) < 0)
+        goto fail;
     save->fork_key = s->fork_key;
     save->fork_turns = s->fork_turns;
     save->n_fork_turns = s->n_fork_turns;
@@ -211,6 +213,7 @@ static void saved(struct session *s, const struct session_save *save) {
     if (s->life == LIFE_OPENING) life_set(&s->life, LIFE_LIVE);
     mark_saved(s, save);
     service_store_works(s->service);
+    if (save->n_erased) erasure_commit(s);
     struct pending *p, *next;
     DL_FOREACH_SAFE(s->pending, p, next) {
         if (p->seq > s->saved_seq) continue;
@@ -233,6 +236,15 @@ static void undo_turn(struct session *s, struct pending *p) {
         service_add_bytes(s, -turn_bytes(&t->rec));
     tree_pop_turn(s);
     if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
+}
+
+static void undo_edit(struct session *s, struct pending *p) {
+    struct turn *t = session_turn(s, p->turn);
+    head_move_back(s, p);
+    service_add_bytes(s, -turn_bytes(&t->rec));
+    tree_unlink_newest(s);
+    if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
+    turn_free(t);
 }
 
 static void undo_settings(struct session *s, struct pending *p) {
@@ -259,6 +271,14 @@ static void undo(struct session *s, struct pending *p) {
         }
         break;
     case PENDING_REWIND:
+        head_move_back(s, p);
+        break;
+    case PENDING_EDIT:
+        undo_edit(s, p);
+        break;
+    case PENDING_ERASE:
+        service_add_bytes(s, erasure_bytes(s));
+        erasure_unmark(s);
         head_move_back(s, p);
         break;
     case PENDING_UPDATE:

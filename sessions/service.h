@@ -221,8 +221,9 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
 // head.c
 // Whether the head may be moved to `turn` now; else the request has been answered.
 bool head_can_move(struct session *s, const struct request *r, int64_t turn);
-// Moves it, with its event, in memory; p takes it back. E_NOMEM: nothing has changed.
-int head_move(struct session *s, int64_t turn, struct pending *p);
+// Moves it, with its event, in memory; p takes it back. why: the event's reason, or NULL. E_NOMEM:
+// nothing has changed.
+int head_move(struct session *s, int64_t turn, const char *why, struct pending *p);
 void head_move_back(struct session *s, struct pending *p); // an undelivered one
 
 // --- handlers ----------------------------------------------------------------
@@ -308,6 +309,27 @@ int branch_rewind(struct session *s, const struct request *r);
 int branch_regenerate(struct session *s, const struct request *r);
 int fork_start(struct session *s, const struct request *r);
 
+// edit.c
+int edit_start(struct session *s, const struct request *r);
+
+// erase.c
+int erase_start(struct session *s, const struct request *r);
+// erasure.c
+// Marks a turn and all below it: they leave the record with the next save. E_NOMEM.
+int erasure_mark(struct session *s, int64_t turn);
+void erasure_unmark(struct session *s);
+int64_t erasure_bytes(
+    const struct session *s); // what the marked ones count less once they are erased
+int erasure_fill(const struct session *s, struct session_save *save); // E_NOMEM
+void erasure_commit(struct session *s); // the save is on disk: memory follows
+
+// outline.c
+#define OUTLINE_TURNS_MAX 200
+// The turns that the request asks for, into *list, and where the next page begins; TURN_NONE: nowhere.
+size_t outline_turns(const struct session *s, const struct request *r, int64_t *list,
+                     int64_t *next);
+int outline_page(struct session *s, const struct request *r);
+
 // turns.c
 int turns_start(struct session *s, const struct request *r);
 void turns_cancel(struct session *s, int64_t turn); // TURN_HEAD: all
@@ -364,6 +386,7 @@ int debug_replay(struct session *s, const struct request *r);
 int debug_events(struct session *s, const struct request *r);
 
 // debug_replay.c
+#define REPLAY_EDITED "a client wrote this answer: it was not sampled"
 bool replays_has(const struct sessions *ss, uint64_t client);
 int replays_start(struct session *s, const struct request *r); // of a turn that may be run again
 void replays_read(struct sessions *ss, struct store_job *job); // a part of its path

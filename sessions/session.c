@@ -70,6 +70,7 @@ static void release(struct session *s) {
     for (size_t i = 0; i < s->n_versions; i++) turn_free(s->versions[i]);
     free(s->versions);
     free(s->fork_turns);
+    free(s->erased);
     for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     free(s->log);
     turn_sampling_free(s->sampling);
@@ -146,7 +147,7 @@ bool session_is_closing(const struct session *s) {
 
 bool session_must_wait(const struct session *s) {
     return s->life == LIFE_LOADING || s->life == LIFE_OPENING || s->life == LIFE_DELETING ||
-           s->paging || s->preparing;
+           s->paging || s->preparing || s->n_erased;
 }
 
 bool session_is_known(const struct session *s) {

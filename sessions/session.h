@@ -29,7 +29,15 @@ struct attachment {
 };
 
 // A request whose answer waits for its commit, with what takes it back.
-enum pending_kind { PENDING_OPEN, PENDING_TURN, PENDING_UPDATE, PENDING_CLOSE, PENDING_REWIND };
+enum pending_kind {
+    PENDING_OPEN,
+    PENDING_TURN,
+    PENDING_UPDATE,
+    PENDING_CLOSE,
+    PENDING_REWIND,
+    PENDING_EDIT,
+    PENDING_ERASE
+};
 // What a move of the head cut off, for moving back while it is not committed (tree.h).
 struct tree_cut {
     int64_t head;  // as it was
@@ -42,9 +50,9 @@ struct pending {
     uint64_t client;
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     int64_t seq;            // committed with the event of this number
-    int64_t turn;           // PENDING_TURN
+    int64_t turn;           // PENDING_TURN, EDIT, ERASE
     bool repeated;          // PENDING_TURN, REWIND: a repeated request; undoes nothing
-    int64_t rewound_seq;    // PENDING_TURN, REWIND: the event of its move, 0: it made none
+    int64_t rewound_seq;    // of all that move the head: the event of its move, 0: it made none
     struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // as they were; NULL: not changed
     char first_words[SESSION_AUTO_TITLE_BYTES];
@@ -127,6 +135,9 @@ struct session {
     // Lasting names of those it was forked from, in turn (record.h).
     char *origins[RECORD_ORIGINS];
     size_t n_origins;
+    // (n_erased) turns that leave the record with the next save, ascending (erasure.c)
+    int64_t *erased;
+    size_t n_erased;
     int64_t saved_seq, saved_reserved;
     int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
     int64_t drawn_turn;
@@ -173,7 +184,7 @@ bool session_has_turn(const struct session *s); // running or queued
 bool session_is_busy(const struct session *s);  // a turn, or what the engine has of an undone one
 // A close is under way, as far as it is not committed.
 bool session_is_closing(const struct session *s);
-// Requests must wait for the store: it reads, inserts or deletes the session, or reads its turns.
+// Requests must wait for the store: it reads, inserts or deletes the session, or reads or erases turns.
 bool session_must_wait(const struct session *s);
 bool session_is_saved(const struct session *s); // no save is under way or due
 bool session_is_known(const struct session *s); // on disk and not deleted: clients may know of it

@@ -22,7 +22,8 @@ enum session_state session_state(const struct session *s) {
 }
 
 bool session_turn_visible(const struct session *s, const struct turn *t) {
-    return t->rec.seq_first > 0 && t->rec.seq_first <= session_tellable(s);
+    return t->rec.seq_first > 0 && t->rec.seq_first <= session_tellable(s) &&
+           !turn_was_erased(&t->rec);
 }
 
 static bool end_visible(const struct turn *t, int64_t limit) {

@@ -104,7 +104,7 @@ struct session_event { // pointers borrowed until the next call on this session
     const char *request_id; // of the reader's own request that this event answers (open, update,
                             // close); "" otherwise
     bool deleted;           // CLOSED
-    // EVICTED, PARKED: "idle", "pressure". DONE: why a file of its cache was not used, or NULL.
+    // EVICTED, PARKED: "idle", "pressure". REWOUND: "deleted" or NULL. DONE: why a file of its cache was not used, or NULL.
     const char *reason;
     int64_t head; // REWOUND: the last turn of the path from here on
     // DELTA
@@ -125,6 +125,7 @@ enum session_answer_kind {
     ANSWER_ATTACHED,   // session, reset
     ANSWER_DETACHED,   // session id
     ANSWER_STATE,      // session, turns, before
+    ANSWER_OUTLINE,    // session, turns, before: where the next page begins, -1: nowhere
     ANSWER_LIST,       // a piece of the sessions, cursor
     ANSWER_ACCEPTED,   // session id, turn
     ANSWER_CANCELLING, // session id

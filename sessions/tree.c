@@ -23,15 +23,19 @@ void tree_link(struct session *s, struct turn *t) {
     t->children = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
 }
 
-static void unlink_turn(struct session *s, struct turn *t) {
+void tree_unlink(struct session *s, struct turn *t) {
     struct turn_children *c = children_of(s, t->rec.parent);
-    struct turn *before = session_turn(s, t->older);
+    struct turn *before = session_turn(s, t->older), *after = session_turn(s, t->newer);
     if (before)
-        before->newer = TURN_NONE;
+        before->newer = t->newer;
     else
-        c->first = TURN_NONE;
-    c->last = t->older;
+        c->first = t->newer;
+    if (after)
+        after->older = t->older;
+    else
+        c->last = t->older;
     c->n--;
+    t->older = t->newer = TURN_NONE;
 }
 
 int64_t tree_log_end(const struct session *s, int64_t turn) {
@@ -60,13 +64,13 @@ bool tree_chat_begun(const struct session *s, int64_t turn) {
 
 int64_t tree_newest_below(const struct session *s, int64_t turn) {
     int64_t newest = turn;
-    if (turn == TURN_NONE) return (int64_t)s->n_turns - 1; // all are below the empty log
-    bool *below = calloc(s->n_turns, sizeof *below);
+    bool *below = calloc(s->n_turns + 1, sizeof *below);
     if (!below) return E_NOMEM;
-    below[turn] = true;
+    if (turn != TURN_NONE) below[turn] = true; // all are below the empty log
     for (int64_t i = turn + 1; i < (int64_t)s->n_turns; i++) {
         int64_t parent = s->turns[i]->rec.parent;
-        if (parent < 0 || !below[parent]) continue;
+        bool under = parent == TURN_NONE ? turn == TURN_NONE : below[parent];
+        if (!under || turn_was_erased(&s->turns[i]->rec)) continue;
         below[i] = true;
         newest = i;
     }
@@ -163,11 +167,15 @@ int tree_add_turn(struct session *s, struct turn *t) {
     return 0;
 }
 
+void tree_unlink_newest(struct session *s) {
+    tree_unlink(s, s->turns[s->n_turns - 1]);
+    s->n_turns--;
+}
+
 void tree_drop_turn(struct session *s) {
     struct turn *t = s->turns[s->n_turns - 1];
-    unlink_turn(s, t);
     s->head = t->rec.parent;
-    s->n_turns--;
+    tree_unlink_newest(s);
 }
 
 void tree_pop_turn(struct session *s) {

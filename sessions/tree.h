@@ -11,6 +11,10 @@
 int tree_add_turn(struct session *s, struct turn *t);
 // Links the session's newest turn, wherever the head is, behind its parent's other children.
 void tree_link(struct session *s, struct turn *t);
+// Takes the session's newest turn, of which no event speaks and which is not on the path, out again.
+void tree_unlink_newest(struct session *s);
+// Takes a turn, with all below it, out of its parent's children.
+void tree_unlink(struct session *s, struct turn *t);
 // Removes the newest turn, which never began: it is the caller's again.
 void tree_drop_turn(struct session *s);
 // Removes and frees the newest turn with its undelivered events and its part of the log.

@@ -268,7 +268,7 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
                  struct err *err) {
     bool aborted = s->preparation && s->preparation->aborted;
     bool busy = session_is_busy(s) || (!aborted && !limits_place(s));
-    if (after != s->head) TRY(head_move(s, after, p));
+    if (after != s->head) TRY(head_move(s, after, NULL, p));
     int rc = tree_add_turn(s, t);
     if (rc == 0) {
         rc = (aborted ? enqueue : busy ? queue_turn : start)(s, t, err);

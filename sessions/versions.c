@@ -121,7 +121,7 @@ void versions_take(struct session *s, const struct turn *t, const struct engine_
 // The newest turn may be taken back (save.c), and must then be the last.
 static bool may_add(const struct session *s) {
     for (const struct pending *p = s->pending; p; p = p->next)
-        if (p->kind == PENDING_TURN) return false;
+        if (p->kind == PENDING_TURN || p->kind == PENDING_EDIT) return false;
     return s->save != SAVE_SENT;
 }
 

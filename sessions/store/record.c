@@ -146,6 +146,14 @@ int64_t turn_bytes(const struct turn_record *r) {
            alternatives * r->n_output;
 }
 
+bool turn_was_edited(const struct turn_record *r) {
+    return r->branch && strncmp(r->branch, RECORD_EDITED, sizeof RECORD_EDITED - 1) == 0;
+}
+
+bool turn_was_erased(const struct turn_record *r) {
+    return strcmp(r->error_code, RECORD_ERASED) == 0;
+}
+
 void turn_record_release(struct turn_record *r) {
     columns_release(&record_tables[TABLE_TURNS], r);
     *r = (struct turn_record){0};

@@ -151,6 +151,12 @@ int64_t session_bytes(const struct session_record *r); // without its turns
 int64_t turn_bytes(const struct turn_record *r);
 struct stored_session;
 int64_t stored_session_bytes(const struct stored_session *s);
+// A client wrote the answer (edit.c): its branch is {"edited":T}. Not known of a record without words.
+#define RECORD_EDITED "{\"edited\":"
+bool turn_was_edited(const struct turn_record *r);
+// It was deleted and keeps its number alone (erase.c).
+#define RECORD_ERASED "deleted" // its error code
+bool turn_was_erased(const struct turn_record *r);
 void turn_record_release(struct turn_record *r);
 int turn_record_copy(struct turn_record *to, const struct turn_record *from);
 void turn_forget_words(struct turn_record *r); // drops, without freeing, all but the numbers

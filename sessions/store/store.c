@@ -64,6 +64,9 @@ void session_save_free(struct session_save *save) {
         turn_record_release(&save->turns[i].rec);
         token_run_release(&save->turns[i].tokens);
     }
+    for (size_t i = 0; i < save->n_erased; i++) turn_record_release(&save->erased[i]);
+    free(save->erased);
+    free(save->lost);
     free(save->turns);
     free(save->events);
     free(save->fork_turns);

@@ -41,6 +41,10 @@ struct session_save {
     size_t n_turns;
     struct event_record *events; // (n_events) none of them deltas
     size_t n_events;
+    struct turn_record *erased; // (n_erased) rows in the place of all there is of these turns
+    size_t n_erased;
+    struct event_record *lost; // (n_lost) take the numbers of events and deltas of those
+    size_t n_lost;
     int64_t fork_key;    // with insert: turns 0, 1, ... are copies of its turns; E_NOTFOUND
     int64_t *fork_turns; // (n_fork_turns) those turns, ended and on disk
     size_t n_fork_turns;

@@ -175,6 +175,27 @@ static int write_fork(struct store_db *db, const struct session_save *save, stru
     return 0;
 }
 
+// Turns that leave the record: a row of each number stays.
+static int write_erased(struct store_db *db, const struct session_save *save, struct err *err) {
+    static const char *const steps[] = {
+        "DELETE FROM search WHERE rowid = (SELECT key FROM turns WHERE session = ?1 AND turn = ?2)",
+        "DELETE FROM tokens WHERE session = ?1 AND turn = ?2",
+        "DELETE FROM turns WHERE session = ?1 AND turn = ?2"};
+    int64_t key = save->rec.key;
+    for (size_t i = 0; i < save->n_erased; i++) {
+        struct turn_save t = {.kind = TURN_INSERT, .whole = true, .rec = save->erased[i]};
+        for (int k = 0; k < 3; k++) TRY(store_db_run(db, steps[k], NUMBERS(key, t.rec.turn), err));
+        TRY(write_turn(db, key, &t, err));
+        TRY(write_words(db, key, &t, err));
+    }
+    for (size_t i = 0; i < save->n_lost; i++) {
+        TRY(store_db_run(db, "DELETE FROM events WHERE session = ?1 AND seq = ?2",
+                         NUMBERS(key, save->lost[i].seq), err));
+        TRY(write_event(db, key, &save->lost[i], err));
+    }
+    return save->n_erased ? store_tidy_mark(db, err) : 0;
+}
+
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err) {
     int64_t key = save->rec.key;
     if (save->insert) TRY(insert_session(db, &save->rec, err));
@@ -189,7 +210,7 @@ int store_write_save(struct store_db *db, const struct session_save *save, struc
         TRY(write_words(db, key, t, err));
     }
     for (size_t i = 0; i < save->n_events; i++) TRY(write_event(db, key, &save->events[i], err));
-    return 0;
+    return write_erased(db, save, err);
 }
 
 int store_write_session(struct store_db *db, const struct stored_session *s, struct err *err) {

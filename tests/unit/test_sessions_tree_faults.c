@@ -156,11 +156,83 @@ static void an_uncommitted_move_is_not_shown(void **state) {
     fx_teardown();
 }
 
+// --- edits and deletions -----------------------------------------------------
+
+// The database at this moment: what it has fits together.
+static void check_copy(const char *path) {
+    struct err err = {0};
+    if (backup_database(fx.path, path, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
+    stored_session_free(load(path, "s"));
+    remove_database(path);
+}
+
+static void edits_and_deletions_are_taken_back_or_kept_whole(void **state) {
+    char path[300];
+    fx_setup_file();
+    snprintf(path, sizeof path, "%s-left", fx.path);
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    fx_turn(1, "s", "three");
+    struct session *s = fx_session("s");
+    int64_t bytes = s->rec.stored_bytes, n_log = (int64_t)s->n_log;
+    fx_disk_full(true);
+    edit("s", 1, "refused", "e1");
+    edit("s", 3, "refused too", "e2"); // of the first edit's turn, which goes as well
+    fx_settle();
+    fx_run();
+    erase("s", 1, "d1");
+    rewind_to(1, "s", 2, false, "waits"); // for the verdict
+    fx_settle();
+    fx_run();
+    static const char *const q[] = {"e1", "e2", "d1"};
+    for (int i = 0; i < 3; i++) assert_string_equal(fx_answer_to(q[i])->code, "store_failed");
+    assert_int_equal(fx_answer_to("waits")->kind, ANSWER_REWOUND);
+    assert_int_equal(s->n_turns, 3);
+    assert_int_equal(s->head, 2);
+    assert_int_equal(s->n_log, n_log);
+    assert_int_equal(s->rec.stored_bytes, bytes);
+    check_tree("s");
+    fx_disk_full(false);
+
+    edit("s", 1, "in other words", "e3");
+    check_copy(path);
+    sessions_poll(fx.ss);
+    check_copy(path);
+    fx_run();
+    assert_int_equal(s->head, 3);
+    assert_memory_equal(buf_z(&s->turns[3]->text), "in other words", 14);
+    check_tree("s");
+    fx_turn(1, "s", "four");
+    erase("s", 1, "d2"); // off the path
+    check_copy(path);
+    sessions_poll(fx.ss);
+    check_copy(path);
+    fx_run();
+    assert_true(turn_was_erased(&s->turns[1]->rec) && turn_was_erased(&s->turns[2]->rec));
+    assert_int_equal(s->head, 4);
+    check_tree("s");
+    erase("s", 0, "d3");
+    erase("s", 0, "d4"); // waits for the first one, and finds nothing
+    fx_run();
+    assert_string_equal(fx_answer_to("d4")->code, "invalid");
+    assert_int_equal(s->head, TURN_NONE);
+    assert_int_equal(s->n_log, 0);
+    assert_true(s->rec.stored_bytes < bytes + 5 * 512);
+    check_tree("s");
+    check_copy(path);
+    fx_turn(1, "s", "anew");
+    assert_int_equal(s->head, 5);
+    stored_session_free(load(fx.path, "s"));
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_at_any_step_leaves_a_whole_tree),
         cmocka_unit_test(what_the_disk_refuses_has_not_happened),
         cmocka_unit_test(an_uncommitted_move_is_not_shown),
+        cmocka_unit_test(edits_and_deletions_are_taken_back_or_kept_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

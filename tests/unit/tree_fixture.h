@@ -80,6 +80,21 @@ static void again(const char *id, int64_t turn, const char *sampling, const char
     struct request r = fx_request(1, q);
     ask_again(fx.ss, &r, id, turn, sampling);
 }
+static void edit(const char *id, int64_t turn, const char *text, const char *q) {
+    struct request r = fx_request(1, q);
+    r.kind = REQUEST_EDIT;
+    r.session = id;
+    r.turn = turn;
+    r.input = (struct turn_input){.kind = INPUT_TEXT, .text = text, .text_len = strlen(text)};
+    sessions_submit(fx.ss, &r);
+}
+static void erase(const char *id, int64_t turn, const char *q) {
+    struct request r = fx_request(1, q);
+    r.kind = REQUEST_ERASE;
+    r.session = id;
+    r.turn = turn;
+    sessions_submit(fx.ss, &r);
+}
 static void fork_at(const char *id, int64_t turn, const char *new_id, const char *q) {
     struct request r = fx_request(1, q);
     if (new_id) fx_follower(1, new_id);

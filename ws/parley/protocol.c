@@ -224,6 +224,20 @@ static int decode_regenerate(struct decoder *d) {
     return get_sampling(d);
 }
 
+static int decode_edit(struct decoder *d) {
+    const char *text = NULL;
+    TRY(decode_turn(d));
+    TRY(get_string(d, "text", &text));
+    if (!text) return bad(d, "bad_message", "is missing", "text");
+    d->r->input = (struct turn_input){.kind = INPUT_TEXT, .text = text, .text_len = strlen(text)};
+    return 0;
+}
+
+static int decode_outline(struct decoder *d) {
+    TRY(get_int(d, "from", 0, NUMBER_MAX, &d->r->after));
+    return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->r->limit);
+}
+
 static int decode_fork(struct decoder *d) {
     TRY(get_turn(d, "turn", &d->r->turn));
     TRY(get_session(d, "new_session", &d->r->new_session));
@@ -276,6 +290,9 @@ static const struct row {
     {"session.rewind", MESSAGE_REQUEST, REQUEST_REWIND, MUST_NAME, decode_rewind},
     {"session.fork", MESSAGE_REQUEST, REQUEST_FORK, MUST_NAME, decode_fork},
     {"turn.regenerate", MESSAGE_REQUEST, REQUEST_REGENERATE, MUST_NAME, decode_regenerate},
+    {"turn.edit", MESSAGE_REQUEST, REQUEST_EDIT, MUST_NAME, decode_edit},
+    {"turn.delete", MESSAGE_REQUEST, REQUEST_ERASE, MUST_NAME, decode_turn},
+    {"session.outline", MESSAGE_REQUEST, REQUEST_OUTLINE, MUST_NAME, decode_outline},
     {"session.export", MESSAGE_REQUEST, REQUEST_EXPORT, MUST_NAME, NULL},
     {"session.import", MESSAGE_REQUEST, REQUEST_IMPORT, NAMES_NONE, decode_import},
 };

@@ -389,6 +389,7 @@ void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct 
         break;
     case EVENT_REWOUND:
         json_put_int_or_null(&w, "head", ev->head);
+        if (ev->reason) json_put_string(&w, "reason", ev->reason);
         break;
     case EVENT_QUEUED:
         put_place(&w, &ev->turn);
@@ -449,6 +450,33 @@ static void put_state(struct json_writer *w, const struct session_answer *a) {
     }
 }
 
+#define OUTLINE_BYTES 160 // of a message, and of its answer
+
+static void put_start(struct json_writer *w, const char *key, const char *text, size_t len) {
+    if (len > OUTLINE_BYTES) len = utf8_complete_len(text, OUTLINE_BYTES);
+    json_put_text(w, key, text ? text : "", text ? len : 0);
+}
+
+static void put_outline(struct json_writer *w, const struct session_answer *a) {
+    json_put_int_or_null(w, "head", a->session.rec.head);
+    json_open(w, "turns", '[');
+    for (size_t i = 0; i < a->n_turns; i++) {
+        const struct turn_view *t = &a->turns[i];
+        json_open(w, NULL, '{');
+        put_place(w, t);
+        json_put_string(w, "state", turn_state_name(t->state));
+        put_start(w, "input_start", t->input.text, t->input.text_len);
+        put_start(w, "text_start", t->text, t->text_len);
+        json_put_int(w, "n_output", t->numbers.output_tokens);
+        json_put_string(w, "finish_reason", t->finish_reason);
+        if (t->branch) json_put_raw(w, "branch", t->branch, strlen(t->branch));
+        json_put_int(w, "created_ms", t->created_ms);
+        json_close(w, '}');
+    }
+    json_close(w, ']');
+    json_put_int_or_null(w, "next", a->before);
+}
+
 static void put_list(struct json_writer *w, const struct session_answer *a) {
     if (a->first) json_open(w, "sessions", '[');
     for (size_t i = 0; i < a->n_sessions; i++)
@@ -483,6 +511,7 @@ static const struct {
     [ANSWER_ATTACHED] = {"session.attached", NAMES_NOTHING, put_session},
     [ANSWER_DETACHED] = {"session.detached", NAMES_SESSION, NULL},
     [ANSWER_STATE] = {"session.state", NAMES_NOTHING, put_state},
+    [ANSWER_OUTLINE] = {"session.outline", NAMES_SESSION, put_outline},
     [ANSWER_LIST] = {"session.list", NAMES_NOTHING, put_list},
     [ANSWER_ACCEPTED] = {"turn.accepted", NAMES_TURN, NULL},
     [ANSWER_CANCELLING] = {"turn.cancelling", NAMES_SESSION, NULL},

@@ -1,0 +1,168 @@
+// An answer in the client's own words. See service.h.
+//
+// An edit makes a finished turn beside the one it edits, with the same parent and input and the given
+// words as its answer, and moves the head to it: a version like those of versions.c, of which no event
+// speaks. Its `branch` is {"edited":T}: nothing of it was sampled, so it cannot be replayed. It ends
+// without an end token, as an answer that was stopped does: the next message closes it, and a
+// continuation goes on with it.
+#include "base/err.h"
+#include "base/json.h"
+#include "sessions/answers.h"
+#include "sessions/preparing.h"
+#include "sessions/service.h"
+#include "sessions/tree.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// True when it has been answered: it cannot be made whatever the words are.
+static bool refused(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct err err = {0};
+    if (!head_can_move(s, r, r->turn)) return true;
+    if (ss->draining)
+        refuse(ss, r, "shutting_down", "the server is shutting down");
+    else if (!residence_model(s))
+        input_no_model(s, &err), refuse_err(ss, r, &err);
+    else if (session_turn(s, r->turn)->rec.log_first < 0)
+        refuse(ss, r, "invalid", "turn %lld never began: it has no answer", (long long)r->turn);
+    else
+        return limits_refuse_turn(ss, r);
+    return true;
+}
+
+// The words' ids, or none where a worker makes them first or the request has been answered.
+static bool words_made(struct session *s, const struct request *r, struct input_ids *out) {
+    struct preparation *made = s->preparation;
+    struct err err = {0};
+    if (made && made->aborted) {
+        refuse(s->service, r, "cancelled", "the edit was cancelled");
+        return false;
+    }
+    if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
+    // Behind the edited turn: like its own answer the words follow a log that is not empty.
+    struct input_source source = input_source_of(s, &r->input, r->turn);
+    if (err.code == 0 && made && input_suits(&made->made, &source)) {
+        *out = made->made;
+        made->made = (struct input_ids){0};
+        return true;
+    }
+    if (err.code == 0 && preparing_wanted(s, &r->input, r->turn, NULL)) {
+        if (preparing_request(s, r, r->turn, NULL, &err) == 0) return false;
+    } else if (err.code == 0 && input_encode(residence_model(s)->engine, &source, out, &err) == 0) {
+        return true;
+    }
+    refuse_err(s->service, r, &err);
+    return false;
+}
+
+static int check_room(const struct session *s, const struct turn *t, size_t n, struct err *err) {
+    int64_t left = s->rec.session_len - 1 - t->rec.log_first - t->rec.n_input;
+    if (n == 0) return err_set(err, E_INVAL, "the answer has no tokens");
+    if ((int64_t)n <= left) return 0;
+    return err_set(err, E_FULL, "answer too long: %zu tokens, %" PRId64 " left in this session", n,
+                   left > 0 ? left : 0);
+}
+
+// Where in the text each token ends, as far as its bytes tell.
+static int put_answer(struct turn *v, const struct engine *e, const struct request *r,
+                      struct input_ids *ids) {
+    size_t end = 0, len;
+    v->logprobs = calloc(ids->n, sizeof *v->logprobs);
+    v->text_ends = calloc(ids->n, sizeof *v->text_ends);
+    if (!v->logprobs || !v->text_ends) return E_NOMEM;
+    TRY(buf_add(&v->text, r->input.text, r->input.text_len));
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t before = end;
+        engine_token_bytes(e, ids->ids[i], &len);
+        end = end + len < r->input.text_len && i + 1 < ids->n ? end + len : r->input.text_len;
+        size_t whole = end;
+        while (whole > before && whole < r->input.text_len && (r->input.text[whole] & 0xc0) == 0x80)
+            whole--;
+        v->text_ends[i] = (uint32_t)(whole > before || i == 0 ? whole : v->text_ends[i - 1]);
+    }
+    v->ids = ids->ids;
+    v->n_out = v->cap = ids->n;
+    *ids = (struct input_ids){0};
+    return 0;
+}
+
+static char *describe(int64_t turn) {
+    char text[sizeof RECORD_EDITED + 24];
+    snprintf(text, sizeof text, RECORD_EDITED "%" PRId64 "}", turn);
+    return strdup(text);
+}
+
+static struct turn *edited(const struct session *s, const struct turn *t, const struct request *r,
+                           struct input_ids *ids) {
+    struct turn *v = turn_new();
+    struct turn_record rec = t->rec;
+    int64_t now_ms = service_now_ms(s->service);
+    char none[] = "";
+    if (!v) return NULL;
+    rec.request_id = (char *)r->request_id;
+    rec.branch = rec.context = rec.error_message = NULL;
+    rec.error_code[0] = '\0';
+    rec.instance = rec.build = none; // nothing computed it
+    rec.logprobs = false;
+    rec.n_alternatives = 0;
+    rec.n_output = (int64_t)ids->n;
+    rec.numbers = (struct turn_numbers){.input_tokens = rec.n_input,
+                                        .output_tokens = rec.n_output,
+                                        .log_tokens = rec.log_first + rec.n_input + rec.n_output};
+    rec.seq_first = rec.seq_last = 1;
+    rec.created_ms = rec.started_ms = rec.ended_ms = now_ms;
+    snprintf(rec.finish_reason, sizeof rec.finish_reason, "stop");
+    if (turn_record_copy(&v->rec, &rec) < 0 || !(v->rec.branch = describe(t->rec.turn)) ||
+        put_answer(v, residence_model(s)->engine, r, ids) < 0) {
+        turn_free(v);
+        return NULL;
+    }
+    v->state = TURN_DONE;
+    v->said = t->said;
+    v->chat_begun = t->chat_begun;
+    v->version = 1;
+    return v;
+}
+
+// Puts it into the tree and moves the head there, or nothing happens.
+static int add(struct session *s, struct turn *v, struct pending *p) {
+    v->rec.turn = (int64_t)s->n_turns;
+    TRY(session_push_turn(s, v));
+    tree_link(s, v);
+    int rc = head_move(s, v->rec.turn, NULL, p);
+    if (rc < 0) tree_unlink_newest(s);
+    return rc;
+}
+
+int edit_start(struct session *s, const struct request *r) {
+    struct input_ids ids = {0};
+    struct err err = {0};
+    const struct turn *same = session_find_request(s, r->request_id);
+    if (same) {
+        struct request again = *r;
+        again.turn = same->rec.turn;
+        again.leaf = false;
+        return branch_rewind(s, &again);
+    }
+    if (refused(s, r) || !words_made(s, r, &ids)) return 0;
+    const struct turn *t = session_turn(s, r->turn);
+    int rc = check_room(s, t, ids.n, &err);
+    if (rc < 0) {
+        input_ids_release(&ids);
+        return refuse_err(s->service, r, &err);
+    }
+    struct turn *v = edited(s, t, r, &ids);
+    struct pending *p = v ? save_pending(s, PENDING_EDIT, r, 0) : NULL;
+    if (!p || add(s, v, p) < 0) {
+        if (p) pending_drop(&s->pending, p);
+        input_ids_release(&ids);
+        turn_free(v);
+        return E_NOMEM;
+    }
+    p->turn = v->rec.turn;
+    p->seq = p->rewound_seq;
+    service_add_bytes(s, turn_bytes(&v->rec));
+    save_now(s);
+    return 0;
+}
