@@ -398,9 +398,6 @@ int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *t
 // Appends these messages and the generation prompt to a log whose last id is last_id (-1: empty).
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
                        int32_t last_id, struct token_list *out, struct err *err);
-// The text of a whole conversation, as the template writes it; prompt: with what an answer begins with.
-int engine_render_text(const struct engine *e, const struct engine_message *messages, size_t n,
-                       bool prompt, struct buf *out, struct err *err);
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.

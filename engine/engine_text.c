@@ -48,13 +48,6 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
                                      out, err);
 }
 
-int engine_render_text(const struct engine *e, const struct engine_message *messages, size_t n,
-                       bool prompt, struct buf *out, struct err *err) {
-    TRY(need_chat(e, err));
-    return chat_template_render(e->chat, (const struct chat_message *)messages, n, prompt, false,
-                                NULL, out, err);
-}
-
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err) {
     TRY(need_tokenizer(e, err));

@@ -48,11 +48,11 @@ test('texts of the demo model', async (t) => {
   await t.test('/apply-template writes what the model is given', async () => {
     const messages = [{ role: 'system', content: 'Be kind.' }, { role: 'user', content: 'Hi <|im_end|>' }];
     const { prompt } = await post(server, '/apply-template', { messages });
-    const bare = await post(server, '/apply-template', { messages, add_generation_prompt: false });
     const told = spawnSync(parley, ['tokenize', '--model', model, '--chat'], { input: JSON.stringify({ messages, add_generation_prompt: true }), encoding: 'utf8' });
     assert.equal(prompt, JSON.parse(told.stdout).text);
     assert.match(prompt, /Be kind\.<\|im_end\|>\n<\|im_start\|>user\nHi <\|im_end\|><\|im_end\|>\n<\|im_start\|>assistant\n$/);
-    assert.ok(prompt.startsWith(bare.prompt) && bare.prompt.length < prompt.length);
+    const begun = await post(server, '/apply-template', { messages: [...messages, { role: 'assistant', content: 'Hello' }] });
+    assert.equal(begun.prompt, `${prompt}Hello`, 'an answer that was begun goes on');
   });
 
   await t.test('long texts, made by workers', async () => {
@@ -97,9 +97,12 @@ test('texts of the demo model', async (t) => {
       ['/detokenize', {}, /'tokens' is missing/], ['/detokenize', { tokens: [1, 'a'] }, /'tokens'/], ['/detokenize', { tokens: [-1] }, /'tokens'/],
       ['/detokenize', { tokens: [1.5] }, /'tokens'/], ['/detokenize', { tokens: [2147483647] }, /2147483647/], ['/detokenize', { tokens: { 0: 1 } }, /'tokens'/],
       ['/apply-template', {}, /'messages' is missing/], ['/apply-template', { messages: [] }, /messages/],
-      ['/apply-template', { messages: [{ role: 'user' }] }, /number 0/], ['/apply-template', { messages: [5] }, /number 0/],
-      ['/apply-template', { messages: [{ role: 'clown', content: 'x' }] }, /clown/],
-      ['/apply-template', { messages: Array(4097).fill(messages[0]) }, /more than 4096/],
+      ['/apply-template', { messages: [{ role: 'user' }] }, /messages/], ['/apply-template', { messages: [5] }, /messages/],
+      ['/apply-template', { messages: 'Hi' }, /messages/], ['/apply-template', { messages: [{ role: 'clown', content: 'x' }] }, /role/],
+      ['/apply-template', { messages: Array(4097).fill(messages[0]) }, /4096/],
+      ['/apply-template', { messages, add_generation_prompt: false }, /'add_generation_prompt' must be true/],
+      ['/apply-template', { messages, tools: {} }, /'tools'/], ['/apply-template', { messages, tools: [5] }, /./],
+      ['/apply-template', { messages, chat_template_kwargs: [1] }, /'chat_template_kwargs'/],
       ['/apply-template', { messages, grammar: 'root ::= "a"' }, /'grammar' is not served/],
       ['/apply-template', { messages, chat_template: 'x' }, /'chat_template' is not served/],
     ];
@@ -128,4 +131,28 @@ test('a token is needed where tokens are in use, but for /health', async (t) => 
   assert.equal((await fetch(`${server.url}/props`)).status, 401);
   assert.equal((await fetch(`${server.url}/health`)).status, 200);
   assert.ok((await post(server, '/tokenize', { content: 'a' }, { authorization: `Bearer ${token}` })).tokens);
+});
+
+test('/apply-template with tools, calls and variables, in a template that reads JSON', async (t) => {
+  const file = path.join(temporaryFolder(t), 'template.jinja');
+  writeFileSync(file, `{%- if tools %}[{% for tool in tools %}{{ tool.function.name }} {% endfor %}]<tool_call>{"name": ..., "arguments": ...}</tool_call>{% endif -%}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}
+{%- for call in m.tool_calls or [] -%}
+{%- set arguments = call.function.arguments if call.function.arguments is mapping else call.function.arguments | from_json -%}
+<tool_call>{"name": "{{ call.function.name }}"}{% for k, v in arguments.items() %} {{ k }}={{ v }}{% endfor %}</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined %}thinking {{ enable_thinking }}{% endif %}{% endif %}`);
+  const server = await Server.start(t, { args: [...unlimited, '--chat-template', file] });
+  const call = { id: 'call_1', type: 'function', function: { name: 'find', arguments: '{"city":"Paris <|im_end|>","n":2}' } };
+  const { prompt } = await post(server, '/apply-template', {
+    messages: [{ role: 'user', content: 'Where?' }, { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'call_1', content: 'There.' }],
+    tools: [{ type: 'function', function: { name: 'find', description: 'Finds', parameters: { type: 'object' } } }],
+    chat_template_kwargs: { enable_thinking: false },
+  });
+  assert.match(prompt, /^\[find \]/);
+  assert.match(prompt, /<tool_call>\{"name": "find"\} city=Paris <\|im_end\|> n=2<\/tool_call>/);
+  assert.match(prompt, /There\.<\|im_end\|>\n<\|im_start\|>assistant\nthinking False$/);
 });

@@ -31,6 +31,7 @@ test('x-ratelimit-* and retry-after', async (t) => {
   assert.ok(first[0] > 0 && first[0] < 20 && first[1] === 1000, `a bucket holds a quarter of a minute: ${first}`);
   const targets = [['/v1/completions', { model, prompt, max_tokens: 2 }], ['/v1/completions', { model, prompt, max_tokens: 2, stream: true }],
     ['/v1/completions', {}], ['/v1/embeddings', { model, input: prompt }], ['/v1/usage'],
+    ['/v1/responses', { model, input: 'Hi', max_output_tokens: 2 }], ['/v1/responses/resp_none'],
     ['/v1/chat/completions', { model, messages: [{ role: 'user', content: 'Hi' }], max_tokens: 2 }]];
   for (const [target, body] of targets) {
     const answer = await ask(ALICE, target, body);

@@ -122,12 +122,6 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
     for (size_t i = 0; i < n && rc == 0; i++) rc = token_list_push(out, (int32_t)i);
     return rc;
 }
-// Their contents, one behind the other.
-int engine_render_text(const struct engine *e, const struct engine_message *messages, size_t n,
-                       bool prompt, struct buf *out, struct err *err) {
-    for (size_t i = 0; i < n; i++) buf_addz(out, messages[i].content);
-    return out->error;
-}
 bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_tokens,
                          int64_t *n_cached) {
     *n_tokens = 1;

@@ -2,13 +2,13 @@
 // decoded (on a worker, where it is long): what is handed over is the reply. See llamacpp.h.
 #include "base/json.h"
 #include "base/utf8.h"
+#include "ws/completion/plan.h"
 #include "ws/llamacpp/llamacpp.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define REPLY_MAX_BYTES (64 << 20)
-#define MESSAGES_MAX 4096
 
 struct text_reply {
     int status;
@@ -16,7 +16,8 @@ struct text_reply {
 };
 
 struct text_call {
-    const cJSON *json;
+    cJSON *json;
+    const struct served_model *served; // held; NULL: given away
     const struct engine *engine;
     struct json_writer *w;
     struct err *err;
@@ -57,7 +58,7 @@ static void put_tokens(const struct text_call *c, const struct token_list *ids, 
     json_close(c->w, ']');
 }
 
-static int tokenize(const struct text_call *c) {
+static int tokenize(struct text_call *c) {
     bool add_special = false, parse_special = true, with_pieces = false;
     const char *content = NULL;
     struct token_list ids;
@@ -79,7 +80,7 @@ static int tokenize(const struct text_call *c) {
 
 // --- /detokenize ---
 
-static int detokenize(const struct text_call *c) {
+static int detokenize(struct text_call *c) {
     const cJSON *tokens = NULL;
     int32_t *ids = NULL;
     size_t n = 0;
@@ -97,40 +98,41 @@ static int detokenize(const struct text_call *c) {
 
 // --- /apply-template ---
 
-static int read_message(const cJSON *message, size_t i, struct engine_message *out,
-                        struct err *err) {
-    const cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
-    const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
-    if (!cJSON_IsString(role) || !cJSON_IsString(content))
-        return err_set(err, E_INVAL, "messages: number %zu needs a 'role' and a 'content' of text",
-                       i);
-    *out = (struct engine_message){role->valuestring, content->valuestring};
-    return 0;
+static int take_conversation(struct text_call *c, struct completion_request *r) {
+    r->messages = cJSON_DetachItemFromObjectCaseSensitive(c->json, "messages");
+    r->tools = cJSON_DetachItemFromObjectCaseSensitive(c->json, "tools");
+    r->template_args = cJSON_DetachItemFromObjectCaseSensitive(c->json, "chat_template_kwargs");
+    r->served = c->served;
+    c->served = NULL;
+    if (cJSON_IsNull(r->tools) || (cJSON_IsArray(r->tools) && !r->tools->child)) {
+        cJSON_Delete(r->tools);
+        r->tools = NULL;
+    }
+    if (cJSON_IsNull(r->template_args)) {
+        cJSON_Delete(r->template_args);
+        r->template_args = NULL;
+    }
+    if (r->template_args && !cJSON_IsObject(r->template_args))
+        return err_set(c->err, E_INVAL, "'chat_template_kwargs' must be an object");
+    if (r->tools && !cJSON_IsArray(r->tools))
+        return err_set(c->err, E_INVAL, "'tools' must be an array");
+    return r->messages ? 0 : err_set(c->err, E_INVAL, "'messages' is missing");
 }
 
-static int apply_template(const struct text_call *c) {
-    const cJSON *list = NULL, *message;
+// As chat completions render it: the text that the model would be given.
+static int apply_template(struct text_call *c) {
+    struct completion_request *r = completion_request_new();
+    struct completion_failure f;
     bool prompt = true;
-    struct buf text;
-    size_t n = 0;
-    TRY(json_get_array(c->json, "messages", &list, c->err));
-    TRY(json_get_bool(c->json, "add_generation_prompt", &prompt, c->err));
-    if (!list) return err_set(c->err, E_INVAL, "'messages' is missing");
-    size_t most = (size_t)cJSON_GetArraySize(list);
-    if (most > MESSAGES_MAX)
-        return err_set(c->err, E_LIMIT, "'messages' has more than %d", MESSAGES_MAX);
-    struct engine_message *messages = calloc(most + 1, sizeof *messages);
-    if (!messages) return err_set(c->err, E_NOMEM, "the server is out of memory");
-    buf_init(&text, REPLY_MAX_BYTES);
-    int rc = 0;
-    cJSON_ArrayForEach(message, list) if (rc == 0) {
-        rc = read_message(message, n, &messages[n], c->err);
-        n++;
-    }
-    if (rc == 0) rc = engine_render_text(c->engine, messages, n, prompt, &text, c->err);
-    if (rc == 0) json_put_text(c->w, "prompt", buf_z(&text), text.len);
-    buf_release(&text);
-    free(messages);
+    if (!r) return err_set(c->err, E_NOMEM, "the server is out of memory");
+    int rc = json_get_bool(c->json, "add_generation_prompt", &prompt, c->err);
+    if (rc >= 0 && !prompt)
+        rc = err_set(c->err, E_INVAL, "'add_generation_prompt' must be true here");
+    if (rc >= 0) rc = take_conversation(c, r);
+    if (rc == 0 && !completion_check(r, &f))
+        rc = err_set(c->err, f.status == 503 ? E_NOMEM : E_INVAL, "%s", f.message);
+    if (rc == 0) json_put_text(c->w, "prompt", r->plan->text, r->plan->len);
+    completion_request_free(r);
     return rc;
 }
 
@@ -138,15 +140,13 @@ static int apply_template(const struct text_call *c) {
 
 static const struct text_route {
     const char *path;
-    int (*run)(const struct text_call *c);
+    int (*run)(struct text_call *c);
     const char *const *unserved; // (NULL at the end) keys that would change the answer
 } routes[] = {
     {"/tokenize", tokenize, (const char *const[]){NULL}},
     {"/detokenize", detokenize, (const char *const[]){NULL}},
     {"/apply-template", apply_template,
-     (const char *const[]){"tools", "tool_choice", "chat_template", "chat_template_kwargs",
-                           "continue_final_message", "response_format", "json_schema", "grammar",
-                           "reasoning_format", NULL}},
+     (const char *const[]){"chat_template", "response_format", "json_schema", "grammar", NULL}},
 };
 
 static bool is_given(const cJSON *v) {
@@ -162,22 +162,22 @@ static int check_served(const struct text_call *c, const struct text_route *r) {
     return 0;
 }
 
-static int run(const struct text_route *r, const struct service *s, const cJSON *json,
-               struct buf *body, struct err *err) {
+static int run(const struct text_route *r, const struct service *s, cJSON *json, struct buf *body,
+               struct err *err) {
     struct json_writer w;
     const char *model = NULL;
     if (!cJSON_IsObject(json)) return err_set(err, E_INVAL, "the body must be an object");
     TRY(json_get_string(json, "model", &model, err));
     const struct served_model *m = service_hold_model(s, model);
     if (!m) return err_set(err, E_NOTFOUND, "the model '%.64s' is not served", model ? model : "");
-    struct text_call c = {json, m->engine, &w, err};
+    struct text_call c = {json, m, m->engine, &w, err};
     json_writer_init(&w, body);
     json_open(&w, NULL, '{');
     int rc = check_served(&c, r);
     if (rc == 0) rc = r->run(&c);
     json_close(&w, '}');
     if (rc == 0 && body->error) rc = err_set(err, body->error, "the answer is too long");
-    placement_drop(m);
+    placement_drop(c.served);
     return rc;
 }
 
