@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { absent, column, connect, grpc, inputsOf, requestOf } from './grpc.mjs';
+import { Server, freePort, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const ALICE = 'alice-token-of-thirty-two-characters', ROOT = 'root-token-of-thirty-two-characters!';
 const story = { max_tokens: 3000, ignore_eos: true };
@@ -13,7 +14,9 @@ const system = 'You are a helpful assistant. '.repeat(1100); // 32 KB
 async function start(t, limits, args = []) {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, `alice:${ALICE} ${limits}\nroot:${ROOT} admin\n`, { mode: 0o600 });
-  const server = await Server.start(t, { args: [...unlimited, '--token-file', file, ...args] });
+  const port = absent ? null : await freePort();
+  const server = await Server.start(t, { args: [...unlimited, '--token-file', file, ...(port ? ['--grpc-port', String(port)] : []), ...args] });
+  server.grpc = port;
   server.limited = async (name) => {
     const page = await (await fetch(`${server.url}/metrics`, { headers: { Authorization: `Bearer ${ROOT}` } })).text();
     return Number(new RegExp(`^parley_limited_total\\{limit="${name}"\\} (\\d+)$`, 'm').exec(page)[1]);
@@ -58,6 +61,28 @@ const protocols = {
   }])),
 };
 
+/** The same over gRPC, on connections of their own. A stream says it in its status, or of a later request in an answer. */
+const calls = absent ? {} : Object.fromEntries(Object.entries({
+  'gRPC ModelInfer': (client) => client.call('ModelInfer', requestOf(inputsOf([[5, 6, 7]], 2))),
+  'a gRPC sequence': (client) => client.call('ModelInfer', requestOf(inputsOf([[5, 6, 7]], 2, [column('session_len', 'UINT32', [4000])]), { sequence_id: 8, sequence_start: true })),
+  'gRPC ModelStreamInfer': async (client) => {
+    const stream = client.stream();
+    stream.send(requestOf(inputsOf([[5, 6, 7]], 2)));
+    const [{ error_message: said }] = await stream.end();
+    return said;
+  },
+}).map(([name, ask]) => [name, async (server) => {
+  const client = connect(null, server, { token: ALICE, 'grpc.enable_retries': 0 });
+  try {
+    const said = await ask(client).then((answer) => (typeof answer === 'string' ? { message: answer } : { message: 'it was served' }),
+      ({ code, details, metadata }) => ({ message: details, status: code, retry: metadata.get('grpc-retry-pushback-ms')[0] }));
+    return { ...said, retry_ms: said.retry === undefined ? undefined : Number(said.retry), inStream: said.status === undefined };
+  } finally {
+    client.stub.close();
+  }
+}]));
+const grpcStatus = { 429: grpc.status.RESOURCE_EXHAUSTED, 503: grpc.status.UNAVAILABLE };
+
 /** The code of parley.v1 -> [status, OpenAI's code, a time is told, Anthropic's status and type]. */
 const forms = {
   rate_limited: [429, 'rate_limit_exceeded', true, 429, 'rate_limit_error'],
@@ -68,7 +93,7 @@ const forms = {
 const turn = { type: 'turn.start', input: { content: 'Hello' } };
 /** meet: uses the limit up; gives the message that parley.v1 refuses, where it is not session.open. */
 const limits = {
-  requests_per_minute: { line: '60', code: 'rate_limited', sentence: '60 requests a minute', meet: async (server, client) => {
+  requests_per_minute: { line: '10', code: 'rate_limited', sentence: '10 requests a minute', meet: async (server, client) => {
     for (let i = 0; i < 20; i++) client.send({ type: 'ping' });
     return { type: 'ping' };
   } },
@@ -123,6 +148,15 @@ for (const [limit, { line, code, sentence, meet }] of Object.entries(limits))
       assert.equal(seen.code, name === 'parley.v1' ? code : anthropic ? type : name.startsWith('OpenAI') ? theirs : undefined, name);
       if (name !== 'parley.v1') assert.equal(seen.status, anthropic ? status2 : status, name);
       if (timed) assert.ok(seen.retry_ms > 0, `${name}: ${seen.retry_ms} ms`);
+      else assert.equal(seen.retry_ms, undefined, name);
+    }
+    for (const [name, ask] of Object.entries(calls)) {
+      const seen = await ask(server);
+      refusals++;
+      assert.equal(seen.message, `your limit is ${sentence}`, name);
+      if (seen.inStream) assert.equal(name, 'gRPC ModelStreamInfer'); // whose answers have a sentence alone
+      else assert.equal(seen.status, grpcStatus[status], name);
+      if (timed && !seen.inStream) assert.ok(seen.retry_ms > 0, `${name}: ${seen.retry_ms} ms`);
       else assert.equal(seen.retry_ms, undefined, name);
     }
     assert.ok((await server.limited(limit)) >= before + refusals, 'the metric counts each');
