@@ -64,8 +64,8 @@ static void rank(struct world *w, int32_t beam, int32_t n_keep, struct candidate
     qsort(all, (size_t)n, sizeof *all, by_key);
     for (int32_t r = 0; r < n_keep; r++) {
         out[r] = all[r];
-        out[r].key = score(w, out[r].sum, h->n + 1) +
-                     (double)w->p->beam_search_diversity_rate * (double)r;
+        out[r].key =
+            score(w, out[r].sum, h->n + 1) + (double)w->p->beam_search_diversity_rate * (double)r;
     }
     free(all);
 }
