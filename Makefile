@@ -192,7 +192,7 @@ lib: $(LIB)
 
 # Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
 FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(filter-out $(if $(filter 0,$(GRPC)),%/fuzz_grpc.c),$(wildcard tests/fuzz/fuzz_*.c))))
-FUZZED := $(filter $(addprefix $(B)/,base/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% ws/anthropic/messages_request.o ws/anthropic/conversation.o ws/anthropic/tools.o ws/anthropic/thinking_seal.o ws/kserve/tensor.o ws/kserve/infer_request.o ws/kserve/infer_inputs.o ws/kserve/infer_outputs.o ws/kserve/prompt_inputs.o ws/kserve/word_lists.o ws/kserve/text_models.o ws/kserve/http/tensor_json.o ws/kserve/grpc/tensor_message.o ws/kserve/grpc/message.o gen/% sessions/%),$(OBJ))
+FUZZED := $(filter $(addprefix $(B)/,base/% engine/grammar/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% ws/openai/failure.o ws/openai/completions_request.o ws/openai/embeddings_request.o ws/anthropic/messages_request.o ws/anthropic/conversation.o ws/anthropic/tools.o ws/anthropic/thinking_seal.o ws/kserve/tensor.o ws/kserve/infer_request.o ws/kserve/infer_inputs.o ws/kserve/infer_outputs.o ws/kserve/prompt_inputs.o ws/kserve/word_lists.o ws/kserve/text_models.o ws/kserve/http/tensor_json.o ws/kserve/grpc/tensor_message.o ws/kserve/grpc/message.o gen/% sessions/%),$(OBJ))
 # A source that has gone leaves the archive too: the list is written where it has changed.
 $(B)/libfuzzed.list: FORCE
 	@mkdir -p $(@D)

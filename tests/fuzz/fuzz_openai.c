@@ -1,0 +1,90 @@
+// Bodies of POST /v1/completions and, behind a NUL, of POST /v1/embeddings. An accepted one has inputs that
+// can be read and numbers within their ranges; a refused one has its status, code and sentence.
+#include "tests/fuzz/fuzz.h"
+#include "ws/openai/completions_request.h"
+#include "ws/openai/embeddings_request.h"
+
+enum { VOCAB = 100, WIDTH = 8 };
+
+// --- what the readers ask of the server ---
+
+static struct engine_info info = {.n_vocab = VOCAB, .width = WIDTH};
+static struct served_model model = {.info = &info};
+
+const struct served_model *service_hold_model(const struct service *s, const char *name) {
+    return strcmp(name, "m") == 0 ? &model : NULL;
+}
+void placement_drop(const struct served_model *m) {
+    FUZZ_CHECK(!m || m == &model);
+}
+int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
+                      struct buf *out, struct err *err) {
+    for (size_t i = 0; i < n; i++) buf_addf(out, "%d ", ids[i]);
+    return 0;
+}
+void http_reply_buf(struct http *h, int status, const char *type, const char *extra,
+                    struct buf *body) {
+    abort();
+}
+
+// --- what holds ---
+
+// false: refused.
+static bool check_failure(const struct openai_failure *f) {
+    struct buf out;
+    struct err err = {0};
+    if (f->status == 0) return true;
+    FUZZ_CHECK((f->status == 400 || f->status == 404) && *f->code && *f->message);
+    buf_init(&out, 8192);
+    openai_write_failure(&out, f);
+    cJSON *json = json_parse(buf_z(&out), out.len, &json_limits_message, &err);
+    FUZZ_CHECK(json);
+    cJSON_Delete(json);
+    buf_release(&out);
+    return false;
+}
+
+static void check_ids(const int32_t *ids, size_t n) {
+    FUZZ_CHECK(n > 0);
+    for (size_t i = 0; i < n; i++) FUZZ_CHECK(ids[i] >= 0 && ids[i] < VOCAB);
+}
+
+static void check_completions(const struct completions_request *r) {
+    struct err err = {0};
+    if (!check_failure(&r->failure)) return;
+    FUZZ_CHECK(r->n_prompts > 0 && r->n > 0 && r->n_prompts * r->n <= COMPLETIONS_CHOICES_MAX);
+    FUZZ_CHECK(!(r->echo && r->logprobs) && r->sampling.params.max_tokens > 0);
+    FUZZ_CHECK(sampling_params_check(&r->sampling.params, VOCAB, &err) == 0);
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        const struct completions_prompt *p = &r->prompts[i];
+        if (p->ids) check_ids(p->ids, p->n_ids);
+        FUZZ_CHECK(p->ids || p->len > 0);
+        FUZZ_CHECK(p->text ? strlen(p->text) == p->len : p->ids && !r->echo);
+    }
+}
+
+static void check_embeddings(const struct embeddings_request *r) {
+    if (!check_failure(&r->failure)) return;
+    FUZZ_CHECK(r->n_inputs > 0 && r->n_inputs <= EMBEDDINGS_INPUTS_MAX);
+    FUZZ_CHECK(r->dimensions >= 1 && r->dimensions <= WIDTH);
+    FUZZ_CHECK(r->sampling.params.context_embedding && r->sampling.params.max_tokens == 1);
+    for (size_t i = 0; i < r->n_inputs; i++) {
+        if (r->inputs[i].ids) check_ids(r->inputs[i].ids, r->inputs[i].n_ids);
+        FUZZ_CHECK(r->inputs[i].ids || *r->inputs[i].text);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const uint8_t *second;
+    size_t n_second, n = fuzz_split(data, size, &second, &n_second);
+    struct completions_request *c =
+        completions_request_read(NULL, (const char *)data, n, (size_t)1 << 20);
+    struct embeddings_request *e =
+        embeddings_request_read(NULL, (const char *)second, n_second, (size_t)1 << 20);
+    FUZZ_CHECK(c && e);
+    check_completions(c);
+    check_embeddings(e);
+    completions_request_free(c);
+    embeddings_request_free(e);
+    return 0;
+}
