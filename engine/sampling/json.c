@@ -113,6 +113,12 @@ static int read_seed(const cJSON *o, const struct sampling_row *r, struct sampli
     return rc;
 }
 
+// The JSON that a grammar of this kind is made of. What is in it is checked when it is compiled.
+static bool has_form(enum grammar_kind kind, const cJSON *value) {
+    if (kind == GRAMMAR_CHOICE) return cJSON_IsArray(value);
+    return kind == GRAMMAR_JSON_SCHEMA && (cJSON_IsObject(value) || cJSON_IsBool(value));
+}
+
 // A text, or JSON itself where the kind is made of it. An empty text: no grammar.
 static int read_grammar(const cJSON *value, const struct sampling_row *r, struct sampling_params *p,
                         struct err *err) {
@@ -129,12 +135,13 @@ static int read_grammar(const cJSON *value, const struct sampling_row *r, struct
         cJSON *inner = json_parse(text, strlen(text), &json_limits_message, &why);
         bool nested = inner && cJSON_IsString(inner);
         if (!inner || nested)
-            rc = err_set(err, E_INVAL, "'%s' is not JSON: %s", r->name, inner ? "" : why.text);
+            rc = err_set(err, E_INVAL, "'%s' is not JSON: %s", r->name,
+                         inner ? "it is a string in a string" : why.text);
         else
             rc = read_grammar(inner, r, p, err);
         cJSON_Delete(inner);
         return rc;
-    } else if (is_json && (cJSON_IsArray(value) || cJSON_IsObject(value) || cJSON_IsBool(value))) {
+    } else if (has_form(kind, value)) {
         char *text = cJSON_PrintUnformatted(value);
         rc = text ? grammar_text_new(&next, kind, text, strlen(text), err)
                   : err_set(err, E_NOMEM, "no memory for %s", r->name);

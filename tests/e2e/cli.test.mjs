@@ -130,8 +130,9 @@ test('sampling parameters: help, ini file and hello say the same, from one table
     }
     for (const text of [serve, ini]) assert.equal(text.includes(help), defaults.includes(name), name);
     assert.equal(option.test(serve), defaults.includes(name), name);
-    // A value of a wrong type: the refusal names the parameter.
-    const refusal = await client.request({ type: 'session.open', sampling: { [name]: { x: [] } } });
+    // A value of a wrong type (an object is a schema): the refusal names the parameter.
+    const wrong = name === 'json_schema' ? [7] : { x: [] };
+    const refusal = await client.request({ type: 'session.open', sampling: { [name]: wrong } });
     assert.deepEqual([refusal.type, refusal.message.includes(name)], ['error', true], name);
   }
 });
