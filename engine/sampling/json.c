@@ -153,9 +153,25 @@ static int read_grammar(const cJSON *value, const struct sampling_row *r, struct
                                             : "a string");
     }
     if (rc < 0) return rc;
-    grammar_text_free(p->grammar);
-    p->grammar = next;
+    if (next && p->grammar) { // of another key of the same object
+        grammar_text_free(next);
+        return err_set(err, E_INVAL, "json_schema, grammar, regex and choice exclude each other");
+    }
+    if (next) p->grammar = next;
     return JSON_PRESENT;
+}
+
+// Whether the object says anything of a grammar: then that takes the place of the one there was.
+static bool has_grammar(const cJSON *o, unsigned place) {
+    for (int i = 0; i < n_sampling_rows; i++) {
+        const struct sampling_row *r = &sampling_rows[i];
+        if (r->type != SAMPLING_GRAMMAR || (place && !(r->places & place))) continue;
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, r->name);
+        const cJSON *alias =
+            place && r->alias ? cJSON_GetObjectItemCaseSensitive(o, r->alias) : NULL;
+        if ((v && !cJSON_IsNull(v)) || (alias && !cJSON_IsNull(alias))) return true;
+    }
+    return false;
 }
 
 // name: the row's, or its alias.
@@ -189,7 +205,7 @@ static int read_row(const cJSON *o, const struct sampling_row *row, const char *
 
 static int put_rows(struct turn_sampling *next, const cJSON *object, unsigned place,
                     int32_t n_vocab, struct err *err) {
-    int n_grammars = 0;
+    if (has_grammar(object, place)) turn_sampling_release(next);
     for (int i = 0; i < n_sampling_rows; i++) {
         const struct sampling_row *row = &sampling_rows[i];
         if (place && !(row->places & place)) continue;
@@ -200,10 +216,8 @@ static int put_rows(struct turn_sampling *next, const cJSON *object, unsigned pl
         }
         if (found < 0) return found;
         if (found == JSON_PRESENT) next->set |= (uint64_t)1 << i;
-        n_grammars += found == JSON_PRESENT && row->type == SAMPLING_GRAMMAR;
     }
-    if (n_grammars < 2) return 0;
-    return err_set(err, E_INVAL, "json_schema, grammar, regex and choice exclude each other");
+    return 0;
 }
 
 // Reads into a copy, which holds what it will hold whatever becomes of it.

@@ -106,12 +106,6 @@ static int check_tools(const struct completion_request *r, struct completion_fai
     return 0;
 }
 
-static int check_format(const struct completion_request *r, struct completion_failure *f) {
-    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(r->format, "type"));
-    if (!r->format || (type && strcmp(type, "text") == 0)) return 0;
-    return completion_refuse(f, "unsupported", "format", "the answer's form can be text only here");
-}
-
 static cJSON *template_args(const struct completion_request *r) {
     cJSON *args = r->template_args ? cJSON_Duplicate(r->template_args, true) : cJSON_CreateObject();
     if (args && r->thinking != THINKING_DEFAULT) {
@@ -201,8 +195,8 @@ int completion_encode(const struct completion_request *r, size_t from, int32_t *
 
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
-    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 && check_format(r, f) == 0 &&
-           completion_render(r, f) == 0;
+    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
+           completion_take_format(r, f) == 0 && completion_render(r, f) == 0;
 }
 
 int completion_count(const struct completion_request *r, int64_t *n_tokens,

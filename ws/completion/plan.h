@@ -19,6 +19,8 @@ int completion_refuse(struct completion_failure *f, const char *code, const char
 int completion_no_memory(struct completion_failure *f);
 // messages.c: checks the messages and tools, and puts them into one form.
 int completion_normalise(struct completion_request *r, struct completion_failure *f);
+// format.c: puts the answer's form into the sampling, and compiles its grammar.
+int completion_take_format(struct completion_request *r, struct completion_failure *f);
 // Renders the conversation: sets plan.
 int completion_render(struct completion_request *r, struct completion_failure *f);
 // The ids of the rendering's text from byte `from` on; free *ids.

@@ -1,0 +1,172 @@
+// Microseconds for the mask of one token, under a grammar, over a vocabulary of 128k tokens: an answer is
+// walked token by token, each drawn uniformly from its mask. "cold": the grammar meets every configuration
+// for the first time, as in the first turn with it; "warm": the same answers again, as in later turns.
+//
+// usage: bench_grammar [DIR]   the tokenizer of a model folder; else synthetic tokens of such lengths and kinds
+#include "base/buf.h"
+#include "base/philox.h"
+#include "engine/grammar/grammars.h"
+#include "engine/grammar/matcher.h"
+#include "engine/text/tokenizer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { N_SYNTHETIC = 128256, MAX_MASKS = 40000, MOST_TOKENS = 300 };
+
+struct token {
+    uint8_t len;
+    char text[31];
+};
+
+static struct token *synthetic;
+static struct tokenizer *real;
+
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static uint32_t draw(uint64_t stream, uint64_t i, uint32_t below) {
+    return (uint32_t)(philox_uniform(stream, i, 0) * below);
+}
+
+// 256 bytes; pieces of words of 2 to 12 letters, two thirds behind a space; every 25th with punctuation, as
+// quotes, braces and line ends are in code; every 12th of two to four characters of another script.
+static void make_synthetic(void) {
+    static const char *const marks[] = {"\":", "\",", " {",  "}\n", "\n\n",
+                                        " \"", "',",  "();", "\\n", "}]"};
+    synthetic = calloc(N_SYNTHETIC, sizeof *synthetic);
+    for (int i = 0; i < N_SYNTHETIC; i++) {
+        struct token *t = &synthetic[i];
+        uint64_t k = 0, id = (uint64_t)i;
+        if (i < 256) {
+            t->text[0] = (char)i;
+            t->len = 1;
+            continue;
+        }
+        if (draw(id, k++, 3)) t->text[t->len++] = ' ';
+        if (i % 12 == 0) {
+            for (uint32_t n = 2 + draw(id, k++, 3); n > 0; n--) {
+                t->text[t->len++] = (char)(0xe4 + draw(id, k++, 4));
+                t->text[t->len++] = (char)(0x80 + draw(id, k++, 64));
+                t->text[t->len++] = (char)(0x80 + draw(id, k++, 64));
+            }
+            continue;
+        }
+        for (uint32_t n = 2 + draw(id, k++, 11); n > 0; n--)
+            t->text[t->len++] = (char)("etaoinshrdlucmfwypvbgkjqxzETAS01"[draw(id, k++, 32)]);
+        if (i % 25 == 0) {
+            const char *mark = marks[draw(id, k++, 10)];
+            memcpy(t->text + t->len, mark, strlen(mark));
+            t->len = (uint8_t)(t->len + strlen(mark));
+        }
+    }
+}
+
+static const char *bytes_of(void *ctx, int32_t id, size_t *len) {
+    if (real) return tokenizer_is_special(real, id) ? NULL : tokenizer_bytes(real, id, len);
+    *len = synthetic[id].len;
+    return synthetic[id].text;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// A uniform token of the mask. -1: none.
+static int32_t pick(const uint64_t *bits, int32_t n_vocab, uint64_t seed, uint64_t i) {
+    uint32_t n = 0;
+    for (int32_t k = 0; k < (n_vocab + 63) / 64; k++) n += (uint32_t)__builtin_popcountll(bits[k]);
+    uint32_t nth = draw(seed, i, n);
+    for (int32_t id = 0; id < n_vocab; id++)
+        if (bits[id / 64] >> id % 64 & 1 && nth-- == 0) return id;
+    return -1;
+}
+
+static int answer(struct grammar *g, int32_t n_vocab, uint64_t seed, double *us, int n) {
+    struct err err = {0};
+    struct grammar_matcher *m;
+    uint64_t *bits = malloc(((size_t)n_vocab / 64 + 1) * sizeof *bits);
+    if (grammar_matcher_new(&m, g, &err) < 0) abort();
+    for (int64_t left = MOST_TOKENS; left > 0 && n < MAX_MASKS; left--) {
+        bool may_end;
+        double start = now_us();
+        if (grammar_matcher_mask(m, left, bits, &may_end, &err) < 0) {
+            fprintf(stderr, "%s\n", err.text);
+            exit(1);
+        }
+        us[n++] = now_us() - start;
+        int32_t id = pick(bits, n_vocab, seed, (uint64_t)left);
+        if (id < 0 || (may_end && draw(seed, (uint64_t)left + 1000, 3) == 0)) break;
+        grammar_matcher_accept(m, id);
+    }
+    grammar_matcher_free(m);
+    free(bits);
+    return n;
+}
+
+static void print_times(const char *name, const char *what, double *us, int n) {
+    qsort(us, (size_t)n, sizeof *us, by_value);
+    printf("%-12s %-5s %6d masks   median %8.1f us   p99 %8.1f us   most %8.1f us\n", name, what, n,
+           us[n / 2], us[n * 99 / 100], us[n - 1]);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        enum grammar_kind kind;
+        const char *text;
+    } grammars[] = {
+        {"json", GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}"},
+        {"record", GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":"
+         "\"integer\",\"minimum\":0,\"maximum\":150},\"tags\":{\"type\":\"array\",\"items\":{"
+         "\"enum\":["
+         "\"a\",\"b\",\"c\"]}},\"note\":{\"type\":\"string\",\"maxLength\":200},\"child\":{\"$"
+         "ref\":"
+         "\"#\"}},\"required\":[\"name\",\"age\",\"tags\"],\"additionalProperties\":false}"},
+        {"pattern", GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9 "
+         ",.-]{1,80}$\"}}"},
+        {"dates", GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date-time\"}}"},
+        {"gbnf", GRAMMAR_GBNF, "root ::= (item \"\\n\"){1,20}\nitem ::= \"- \" [^\\n]{1,100}"},
+    };
+    static double us[MAX_MASKS];
+    struct err err = {0};
+    struct grammars *all;
+    make_synthetic();
+    if (argc > 1 && tokenizer_open(&real, argv[1], &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    int32_t n_vocab = real ? tokenizer_n_tokens(real) : N_SYNTHETIC;
+    printf("%d tokens\n", n_vocab);
+    if (grammars_new(&all, n_vocab, bytes_of, NULL, &err) < 0) return 1;
+    for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
+        const struct grammar_text *text;
+        struct grammar *g;
+        double start = now_us();
+        if (grammar_text_new(&text, grammars[i].kind, grammars[i].text, strlen(grammars[i].text),
+                             &err) < 0 ||
+            grammars_get(all, text, &g, &err) < 0) {
+            fprintf(stderr, "%s\n", err.text);
+            return 1;
+        }
+        printf("%-12s compiled in %.1f ms%s\n", grammars[i].name, (now_us() - start) / 1e3,
+               i == 0 ? ", with the trie of the vocabulary" : "");
+        for (int pass = 0; pass < 2; pass++) {
+            int n = 0;
+            for (uint64_t seed = 0; seed < 60; seed++) n = answer(g, n_vocab, seed, us, n);
+            print_times(grammars[i].name, pass ? "warm" : "cold", us, n);
+        }
+        grammar_free(g);
+        grammar_text_free(text);
+    }
+    grammars_free(all);
+    return 0;
+}

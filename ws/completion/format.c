@@ -1,0 +1,73 @@
+// The answer's form (response_format) becomes a grammar of the turn's sampling, and a grammar that is new is
+// compiled, so that a request which cannot be served is refused before it begins. See plan.h.
+#include "ws/completion/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const cJSON *member(const cJSON *o, const char *key) {
+    return cJSON_IsObject(o) ? cJSON_GetObjectItemCaseSensitive(o, key) : NULL;
+}
+
+static int refuse_err(struct completion_failure *f, const char *param, const struct err *err) {
+    if (err->code == E_NOMEM) return completion_no_memory(f);
+    return completion_refuse(f, err->code == E_UNSUPPORTED ? "unsupported" : "invalid", param, "%s",
+                             err->text);
+}
+
+// json_schema without a schema: any object, as json_object.
+static int read_schema(const struct completion_request *r, struct completion_failure *f,
+                       cJSON **out) {
+    const char *type = cJSON_GetStringValue(member(r->format, "type"));
+    const cJSON *schema = member(member(r->format, "json_schema"), "schema");
+    if (!type || (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0))
+        return completion_refuse(f, "invalid", "format",
+                                 "the type of the answer's form must be text, json_object or "
+                                 "json_schema");
+    // llama.cpp's json_object may bring a schema of its own.
+    if (strcmp(type, "json_object") == 0) schema = member(r->format, "schema");
+    if (!schema && strcmp(type, "json_schema") == 0)
+        return completion_refuse(f, "invalid", "format", "json_schema.schema is missing");
+    *out = schema ? cJSON_Duplicate(schema, true) : cJSON_Parse("{\"type\":\"object\"}");
+    return *out ? 0 : completion_no_memory(f);
+}
+
+static int set_schema(struct completion_request *r, cJSON *schema, struct completion_failure *f) {
+    struct err err = {0};
+    cJSON *keys = cJSON_CreateObject();
+    if (!keys || !cJSON_AddItemToObject(keys, "json_schema", schema)) {
+        cJSON_Delete(keys);
+        cJSON_Delete(schema);
+        return completion_no_memory(f);
+    }
+    int rc = sampling_json_read(r->sampling, keys, INT32_MAX, &err);
+    cJSON_Delete(keys);
+    return rc < 0 ? refuse_err(f, "format", &err) : 0;
+}
+
+static int take_schema(struct completion_request *r, struct completion_failure *f) {
+    cJSON *schema;
+    if (!r->sampling) {
+        r->sampling = malloc(sizeof *r->sampling);
+        if (!r->sampling) return completion_no_memory(f);
+        turn_sampling_init(r->sampling);
+    }
+    if (r->sampling->params.grammar)
+        return completion_refuse(f, "invalid", "format",
+                                 "the request has a grammar beside the answer's form");
+    if (r->thinking == THINKING_ON)
+        return completion_refuse(f, "unsupported", "thinking",
+                                 "thinking is not supported together with the answer's form");
+    r->thinking = THINKING_OFF;
+    TRY(read_schema(r, f, &schema));
+    return set_schema(r, schema, f);
+}
+
+int completion_take_format(struct completion_request *r, struct completion_failure *f) {
+    struct err err = {0};
+    const char *type = cJSON_GetStringValue(member(r->format, "type"));
+    bool formed = r->format && !cJSON_IsNull(r->format) && !(type && strcmp(type, "text") == 0);
+    if (formed) TRY(take_schema(r, f));
+    const struct grammar_text *grammar = r->sampling ? r->sampling->params.grammar : NULL;
+    if (!grammar || engine_grammar_prepare(r->served->engine, grammar, &err) == 0) return 0;
+    return refuse_err(f, formed ? "format" : grammar_kind_name(grammar_text_kind(grammar)), &err);
+}
