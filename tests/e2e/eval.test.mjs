@@ -4,7 +4,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { parley, root, temporaryFolder, until } from './harness.mjs';
+import { parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
 import { readTensor } from './safetensors.mjs';
 
@@ -154,4 +154,53 @@ test('what cannot be evaluated is said', async (t) => {
     writeFileSync(file, text);
     await refused(1, sentence, task, '--model', model, '--data', file);
   }
+});
+
+test('the same over KServe, as FasterTransformer\'s evaluations ask: ragged batches, word by word', async (t) => {
+  const folder = temporaryFolder(t), results = path.join(folder, 'results.jsonl');
+  const server = await Server.start(t, { model, args: [...unlimited, '--compute-dtype', 'f32'] });
+  const infer = async (name, inputs) => {
+    const response = await fetch(`${server.url}/v2/models/${name}/infer`, { method: 'POST', body: JSON.stringify({ inputs }) });
+    const answer = await response.json();
+    assert.equal(response.status, 200, answer.error);
+    return Object.fromEntries(answer.outputs.map((o) => [o.name, o.data]));
+  };
+  const tensor = (name, datatype, shape, values) => ({ name, datatype, shape, data: values.flat() });
+  const column = (name, datatype, values) => tensor(name, datatype, [values.length, 1], values);
+  const encode = async (list) => {
+    const { INPUT_ID: ids, REQUEST_INPUT_LEN: lengths } = await infer('preprocessing', [column('QUERY', 'BYTES', list), column('REQUEST_OUTPUT_LEN', 'UINT32', list.map(() => 1))]);
+    return lengths.map((n, i) => ids.slice(i * ids.length / list.length, i * ids.length / list.length + n));
+  };
+  const batch = (rows, n, more) => {
+    const width = Math.max(...rows.map((row) => row.length));
+    return infer('fastertransformer', [tensor('input_ids', 'UINT32', [rows.length, width], rows.map((row) => [...row, ...Array(width - row.length).fill(0)])),
+      column('input_lengths', 'UINT32', rows.map((row) => row.length)), column('request_output_len', 'UINT32', n), ...more]);
+  };
+
+  evaluate('lambada', path.join(data, 'lambada.jsonl'), results);
+  const lines = linesOf(results);
+  for (let at = 0; at < texts.length; at += 8) {
+    const some = texts.slice(at, at + 8);
+    const whole = await encode(some), before = await encode(some.map((text) => text.slice(0, text.lastIndexOf(' '))));
+    const n = whole.map((ids, i) => ids.length - before[i].length);
+    const drawn = await batch(before, n, []);
+    const width = drawn.output_ids.length / some.length;
+    const context = [column('is_return_context_cum_log_probs', 'BOOL', some.map(() => true)), column('is_return_log_probs', 'BOOL', some.map(() => true))];
+    const scores = await Promise.all([whole, before].map((rows) => batch(rows, rows.map(() => 1), context)));
+    some.forEach((text, i) => {
+      const answer = drawn.output_ids.slice(i * width + before[i].length, i * width + whole[i].length);
+      assert.equal(answer.join() === whole[i].slice(before[i].length).join(), lines[at + i].correct, text);
+      const [all, first] = scores.map((out) => out.cum_log_probs[i] - out.output_log_probs[i]);
+      close(all - first, lines[at + i].logprob, text);
+    });
+  }
+
+  const { data: articles } = JSON.parse(readFileSync(path.join(data, 'squad.json'), 'utf8'));
+  const prompts = articles.flatMap((a) => a.paragraphs).flatMap(({ context, qas }) => qas.map(({ question }) => `Context: ${context}\n\nQuestion: ${question}\n\nAnswer:`));
+  evaluate('squad', path.join(data, 'squad.json'), path.join(folder, 'squad'));
+  const { OUTPUT_0: outputs } = await infer('ensemble', [column('INPUT_0', 'BYTES', prompts), column('INPUT_1', 'UINT32', prompts.map(() => 32)), column('INPUT_3', 'BYTES', prompts.map(() => '\n'))]);
+  linesOf(path.join(folder, 'squad')).forEach(({ answer }, i) => {
+    assert.ok(outputs[i].startsWith(prompts[i]), outputs[i]);
+    assert.equal(outputs[i].slice(prompts[i].length).split('\n')[0].trim(), answer);
+  });
 });
