@@ -114,7 +114,7 @@ test('over HTTP: every beam of every row, best first, is that of parley generate
 });
 
 test('a sequence goes on with the best beam; the others are versions of its turn', async (t) => {
-  const server = await Server.start(t, { model: gpt2, args: unlimited });
+  let server = await Server.start(t, { model: gpt2, args: unlimited });
   const go = { sequence_id: 9, sequence_start: false };
   const first = await infer(server, inputsOf(rows, 5, asked(2, lengths(2))), { ...go, sequence_start: true });
   const logs = rows.map((row, i) => { assertBeams(beamsOf(first, i), beams(row, 5), row); return beamsOf(first, i)[0].ids; });
@@ -128,6 +128,16 @@ test('a sequence goes on with the best beam; the others are versions of its turn
     const second = await infer(server, inputsOf([[21, 22], [23]], 5, asked(2)), go);
     [[21, 22], [23]].forEach((input, i) => assertBeams(beamsOf(second, i), beams([...logs[i], ...input], 5), [...logs[i], ...input]));
     rows.forEach((_, i) => { logs[i] = beamsOf(second, i)[0].ids; });
+  });
+  await t.test('a row that does not fit takes no row further; kill -9 loses nothing', async () => {
+    const long = Array.from({ length: 120 }, (_, i) => i + 1);
+    const { status, bytes } = await post(server, { inputs: inputsOf([[5], long], 5, asked(2)), parameters: go });
+    assert.deepEqual([status, /Session size too low/.test(bytes)], [400, true]);
+    await server.stop('SIGKILL');
+    server = await Server.start(t, { model: gpt2, db: server.db, args: unlimited });
+    const third = await infer(server, inputsOf([[31], [32]], 3, asked(2)), go);
+    [[31], [32]].forEach((input, i) => assertBeams(beamsOf(third, i), beams([...logs[i], ...input], 3), [...logs[i], ...input]));
+    rows.forEach((_, i) => { logs[i] = beamsOf(third, i)[0].ids; });
   });
   await t.test('and one without', async () => {
     const third = await infer(server, inputsOf([[21], [23]], 2), go);
