@@ -238,7 +238,7 @@ int cli_json_end(struct cli_json *j, struct err *err) {
 }
 
 void cli_print_json(struct buf *b) {
-    fwrite(b->data, 1, b->len, stdout);
+    fwrite(buf_z(b), 1, b->len, stdout); // of an empty one, data is NULL
     putchar('\n');
     fflush(stdout);
     buf_release(b);
