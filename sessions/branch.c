@@ -49,7 +49,7 @@ int branch_regenerate(struct session *s, const struct request *r) {
     again.sampling = sampling;
     again.queue = false;
     // Ids that were rendered from a client's conversation cannot be made from the text shown.
-    bool given = t->rec.kind == INPUT_IDS;
+    bool given = t->rec.kind == INPUT_IDS || t->rec.shown;
     again.input = (struct turn_input){.kind = t->rec.kind,
                                       .text = t->rec.input_text,
                                       .text_len = t->rec.input_text_len,

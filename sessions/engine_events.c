@@ -6,6 +6,7 @@
 #include "base/metrics.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
+#include "sessions/told.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>
@@ -131,6 +132,8 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     else
         turns_finish(s, t, engine_finish_name(e->finish), NULL, NULL);
     if (whole && !t->failed) versions_take(s, t, e->branches);
+    told_free(t->told);
+    t->told = NULL;
 }
 
 // The end of a turn and a fork say whether what there is of the cache is in host memory.

@@ -1,6 +1,7 @@
 // A client's request as data. See request.h.
 #include "sessions/request.h"
 #include "sessions/store/record.h"
+#include "sessions/told.h"
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -34,6 +35,7 @@ struct request *request_copy(const struct request *r) {
     *copy = *r;
     copy->next = NULL;
     prompt_hold(copy->prompt);
+    told_hold(copy->told);
     for (size_t i = 0; i < N_STRINGS; i++)
         *string_at(copy, i) = record_strdup(*string_at(copy, i), &failed);
     copy->input.text = record_memdup(r->input.text, r->input.text_len, &failed);
@@ -54,5 +56,6 @@ void request_free(struct request *r) {
     turn_sampling_free((struct turn_sampling *)r->sampling);
     free((char *)r->archive);
     prompt_free((struct prompt *)(uintptr_t)r->prompt);
+    told_free(r->told);
     free(r);
 }

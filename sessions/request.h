@@ -32,6 +32,7 @@ enum request_kind {
     REQUEST_FORK,    // a new session with a copy of a path: EVENT_OPENED
     REQUEST_EXPORT,  // the session as a file: ANSWER_EXPORTED
     REQUEST_IMPORT,  // a new session from a file: ANSWER_IMPORTED
+    REQUEST_MATCH,   // turns by what clients know of them: ANSWER_MATCHED
 };
 
 struct turn_input {
@@ -93,6 +94,12 @@ struct request {
     int64_t limit;                            // LIST; 0: 50
     const char *archive;                      // IMPORT: (archive_len) JSON text
     size_t archive_len;
+
+    // START: the conversation that the turn answers (told.h); NULL: it is not found again
+    struct told *told;
+    // MATCH: chains, (n_digests) of TOLD_DIGITS, the deepest first, in `session` or (NULL) any.
+    const char *const *digests;
+    size_t n_digests;
 
     struct request *next; // the service's own
 };

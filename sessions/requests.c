@@ -129,6 +129,9 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
     case REQUEST_LIST:
         settle_memory(ss, r, listing_start(ss, r));
         break;
+    case REQUEST_MATCH:
+        settle_memory(ss, r, match_start(ss, r));
+        break;
     case REQUEST_EXPORT:
         settle_memory(ss, r, transfer_export(ss, r));
         break;

@@ -280,6 +280,10 @@ void listing_view(struct sessions *ss, const struct session_record *row, struct 
 // Rows that another program has added: watchers of the list get them.
 void listing_news(struct sessions *ss, const struct store_list *rows);
 
+// match.c
+int match_start(struct sessions *ss, const struct request *r);
+void match_done(struct sessions *ss, struct store_job *job);
+
 // transfer.c
 // The session as the database has it, with all of its record, in pieces.
 int transfer_export(struct sessions *ss, const struct request *r);

@@ -80,6 +80,9 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
     case STORE_IMPORT:
         transfer_imported(ss, job);
         break;
+    case STORE_TOLD:
+        match_done(ss, job);
+        break;
     case STORE_PROBE:
         probe_done(ss, job);
         break;

@@ -141,6 +141,7 @@ enum session_answer_kind {
     ANSWER_REPLAYED,  // session id, turn, replay
     ANSWER_EXPORTED,  // session id, a piece of the archive
     ANSWER_IMPORTED,  // session
+    ANSWER_MATCHED,   // matched
     ANSWER_CHANGED,   // session, as asked for by sessions_changed(); id NULL: it is gone
 };
 // How far the protocol has written an answer that goes out in pieces. All zero at the first piece; the
@@ -179,6 +180,7 @@ struct session_answer { // borrowed during the callback
     size_t n_events;
     const char *archive; // (archive_len) JSON text
     size_t archive_len;
+    struct store_told **matched; // sessions/store/store.h; its reader may take it, and leaves NULL
 };
 
 struct sessions_callbacks { // all on the net thread, from inside sessions_* calls

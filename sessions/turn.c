@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/siphash.h"
 #include "sessions/record_view.h"
+#include "sessions/told.h"
 #include <stdlib.h>
 
 #define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
@@ -25,6 +26,7 @@ void turn_free(struct turn *t) {
     if (!t) return;
     turn_record_release(&t->rec);
     turn_sampling_free(t->sampling);
+    told_free(t->told);
     free(t->input.ids);
     free(t->ids);
     free(t->logprobs);

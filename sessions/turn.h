@@ -20,6 +20,7 @@ struct turn {
     struct turn_record rec;
     enum turn_state state;
     uint64_t number;                // the engine's turn number; 0 while it is not with the engine
+    struct told *told;              // until it has ended
     struct turn_sampling *sampling; // until it has been handed to the engine
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED

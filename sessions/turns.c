@@ -10,6 +10,7 @@
 #include "sessions/preparing.h"
 #include "sessions/service.h"
 #include "sessions/title.h"
+#include "sessions/told.h"
 #include "sessions/tree.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +185,8 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     rec->created_ms = service_now_ms(ss);
     t->accepted_us = service_now(ss);
     t->version = 1;
+    t->told = told_hold(r->told);
+    if (t->told && told_begin(t->told, &rec->shown) < 0) failed = true;
     if (!failed) turn_note_input(t);
     if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;
 no_memory:
@@ -370,6 +373,20 @@ void turns_prepared(struct session *s, struct preparation *p) {
 
 // --- ends --------------------------------------------------------------------
 
+// What its client is told of the answer. Without memory for it, the conversation is computed again.
+static void note_told(const struct session *s, struct turn *t) {
+    char *told, *shown;
+    const struct served_model *m = t->told && t->n_out > 0 ? residence_model(s) : NULL;
+    if (!m) return;
+    if (told_end(t->told, m->engine, buf_z(&t->text), t->text.len, t->ids, t->n_out, &told,
+                 &shown) < 0)
+        return;
+    free(t->rec.told);
+    free(t->rec.shown);
+    t->rec.told = told;
+    t->rec.shown = shown;
+}
+
 void turns_finish(struct session *s, struct turn *t, const char *reason, const char *code,
                   const char *message) {
     struct sessions *ss = s->service;
@@ -387,6 +404,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     if (code) snprintf(r->error_code, sizeof r->error_code, "%s", code);
     if (message) r->error_message = record_strdup(message, &failed);
     r->n_output = (int64_t)t->n_out;
+    note_told(s, t);
     service_add_bytes(s, turn_bytes(r));
     r->numbers.log_tokens = (int64_t)s->n_log;
     r->ended_ms = s->rec.updated_ms = service_now_ms(ss);

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "sessions/service.h"
+#include "sessions/told.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
@@ -45,17 +46,24 @@ static int copy_answer(struct turn *t, const struct engine_branch *b) {
     return buf_add(&t->text, b->text, b->text_len);
 }
 
-static struct turn *version_of(const struct turn *t, const struct engine_branches *b, int32_t i) {
+static int note_told(struct turn *v, const struct turn *t, const struct engine *e) {
+    if (!t->told || v->n_out == 0) return 0;
+    return told_end(t->told, e, buf_z(&v->text), v->text.len, v->ids, v->n_out, &v->rec.told,
+                    &v->rec.shown);
+}
+
+static struct turn *version_of(const struct turn *t, const struct engine *e,
+                               const struct engine_branches *b, int32_t i) {
     struct turn *v = turn_new();
     if (!v) return NULL;
     struct turn_record rec = t->rec;
     char none[1] = "";
     rec.request_id = none;
     rec.branch = NULL;
-    rec.context = NULL;
+    rec.context = rec.told = rec.shown = NULL;
     rec.n_alternatives = 0; // they came with the answer's tokens only
     if (turn_record_copy(&v->rec, &rec) < 0 || copy_answer(v, &b->of[i]) < 0 ||
-        !(v->rec.branch = describe(b, i))) {
+        note_told(v, t, e) < 0 || !(v->rec.branch = describe(b, i))) {
         turn_free(v);
         return NULL;
     }
@@ -105,7 +113,7 @@ void versions_take(struct session *s, const struct turn *t, const struct engine_
     struct sessions *ss = s->service;
     for (int32_t i = 1; b && i < b->n; i++) {
         if (b->of[i].n == 0) continue;
-        struct turn *v = version_of(t, b, i);
+        struct turn *v = version_of(t, s->instance->engine, b, i);
         if (!v || ARRAY_RESIZE(s->versions, s->n_versions + 1) < 0) {
             turn_free(v);
             ss->memory_short = true;

@@ -122,6 +122,8 @@ static const struct column turns[] = {
     C(error_message, "TEXT", TEXT, 1, .flags = NULLABLE, .max = MESSAGE_BYTES),
     C(context, "TEXT", OBJECT, 7, .flags = NULLABLE),
     C(branch, "TEXT", OBJECT, 8, .flags = NULLABLE | SPARSE),
+    C(told, "TEXT", TEXT, 9, .flags = NULLABLE | SPARSE, .min = 32, .max = 32),
+    C(shown, "TEXT", OBJECT, 9, .flags = NULLABLE | SPARSE),
     F(log_tokens, numbers.log_tokens, NUMBER, INT, 1),
     F(kept_tokens, numbers.kept_tokens, NUMBER, INT, 1),
     F(computed_tokens, numbers.computed_tokens, NUMBER, INT, 1),
@@ -176,7 +178,7 @@ const struct record_table record_tables[N_TABLES] = {
                         .rebuilt = 5},
     [TABLE_TURNS] = {"turns", "", ROWS(turns), ", UNIQUE (session, turn)) STRICT",
                      "CREATE INDEX turns_unfinished ON turns(session, turn) WHERE finish_reason IS "
-                     "NULL;"},
+                     "NULL;CREATE INDEX turns_told ON turns(told) WHERE told IS NOT NULL;"},
     [TABLE_TOKENS] = {"tokens", "", ROWS(tokens), ", PRIMARY KEY (session, turn, first)) STRICT",
                       NULL},
     [TABLE_EVENTS] = {"events", "", ROWS(events),

@@ -171,6 +171,8 @@ int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
                    struct err *err); // E_NOTFOUND
 // owner NULL: all owners. 1: a slice of a search is done, and there is more to look up.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
+// told.c
+int store_read_told(struct store_db *db, const char *owner, struct store_told *q, struct err *err);
 // search.c: the next slice of list->search, all of it unless list->sliced. 1: there is more. The
 // sessions that have all words (or any, without a search), and the end.
 struct store_search;

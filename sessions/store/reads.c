@@ -70,6 +70,8 @@ static int read_it(struct store_db *db, struct store_job *job) {
         return load(db, job);
     case STORE_TURNS:
         return store_read_turns(db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
+    case STORE_TOLD:
+        return store_read_told(db, job->owner, job->told, &job->err);
     case STORE_EXPORT:
         buf_reset(&job->archive);
         rc = job->cursor->read(job->cursor, db, &job->archive, &job->err);

@@ -142,6 +142,7 @@ void record_prompt_describe(struct session_record *r, const struct prompt *p, bo
 int64_t turn_bytes(const struct turn_record *r) {
     int64_t alternatives = (int64_t)sizeof(struct engine_alternative) * r->n_alternatives;
     int64_t request = r->request ? (int64_t)strlen(r->request) : 0;
+    if (r->shown) request += (int64_t)strlen(r->shown);
     return 512 + request + (int64_t)r->input_text_len + TOKEN_BYTES * (r->n_input + r->n_output) +
            alternatives * r->n_output;
 }

@@ -62,6 +62,9 @@ struct turn_record {
     // JSON object {"index":N,"of":N,"score":N}: which of its branches the answer is; NULL: it had one.
     // Those with an index above 0 are versions (versions.c): no event speaks of them.
     char *branch;
+    // What stateless clients know of it (sessions/told.h): the conversation's chain behind the answer, and a
+    // JSON object of what the log shows the model. NULL: it was not started by one, or has not ended.
+    char *told, *shown;
     uint64_t seed;
     bool logprobs;                         // clients asked for them (they are recorded in any case)
     int32_t n_alternatives;                // recorded with each token

@@ -18,6 +18,7 @@ static const char *const more[] = {
     // rewrites no turn, so a large file takes no longer.
     [2] = "UPDATE sessions SET head = n_turns - 1;",
     // About what session_bytes() counts.
+    [9] = "CREATE INDEX turns_told ON turns(told) WHERE told IS NOT NULL;",
     [6] = "UPDATE sessions SET stored_bytes = 1024 + 512 * n_turns + 16 * n_tokens;",
 };
 // The index of words is made last, from the rows: the one of versions 1 to 4 had no owners.

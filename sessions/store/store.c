@@ -91,6 +91,7 @@ void store_job_free(struct store_job *job) {
     stored_session_free(job->loaded);
     list_free(job->list);
     if (job->cursor) job->cursor->free(job->cursor);
+    store_told_free(job->told);
     buf_release(&job->archive);
     free(job->id);
     free(job->owner);
@@ -391,7 +392,8 @@ fail: // what it has not got is zero
 }
 
 static struct reads *reader_of(struct store *st, const struct store_job *job) {
-    if (job->kind == STORE_LOAD || job->kind == STORE_TURNS) return st->readers[READ_SESSIONS];
+    if (job->kind == STORE_LOAD || job->kind == STORE_TURNS || job->kind == STORE_TOLD)
+        return st->readers[READ_SESSIONS];
     bool old = job->kind == STORE_OLD; // looks at all sessions of all owners
     if (old || (job->kind == STORE_LIST && job->list->query && !job->list->keys))
         return st->readers[READ_SEARCHES];

@@ -69,6 +69,27 @@ struct store_list {
 void store_list_clear(struct store_list *l); // drops the rows
 void store_list_cut(struct store_list *l);   // ends it behind the rows read: sets the cursor so
 
+// Turns by what clients know of them (sessions/told.h): of the session that has the first one found, all
+// that have a digest.
+struct stored_match {
+    size_t digest; // which one it has
+    int64_t turn;
+    char *shown; // "{}": none
+};
+struct store_told {
+    char **digests; // (n_digests) the deepest first
+    size_t n_digests;
+    char *fingerprint; // of the model
+    char *session;     // only this one; NULL: any
+    // Answer
+    char *found;                  // the session's id, NULL: no turn has one
+    bool exists;                  // `session` does
+    int64_t key;                  // 0 before
+    struct stored_match *matches; // (n_matches)
+    size_t n_matches;
+};
+void store_told_free(struct store_told *q); // NULL is fine
+
 // A record that is read in pieces, each in a transaction of its own. The reader's own struct begins
 // with it.
 struct store_db;
@@ -88,6 +109,7 @@ enum store_job_kind {
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
     STORE_EXPORT, // cursor -> archive, the next piece
     STORE_IMPORT, // loaded, under its number
+    STORE_TOLD,   // told
     STORE_PROBE,  // writes one row: tests whether the disk takes writes
     STORE_NEWS, // sent by the store: list has the rows that other programs have added. With rc < 0
                 // the database takes no writes any more
@@ -105,6 +127,7 @@ struct store_job {
     struct stored_session *loaded;
     struct store_list *list;
     struct store_cursor *cursor;
+    struct store_told *told;
     struct buf archive;
     bool more; // LIST, EXPORT, TURNS of a client: sent again, the job goes on
     bool goes_on;

@@ -6,6 +6,7 @@
 #include "ws/completion/speech.h"
 #include "ws/service.h"
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #define CANCEL_AFTER_MS 1 // of a session that is a completion's own
 
 enum state {
+    MATCHING, // a session is looked for
     MAKING,   // the prompt's ids
     STARTING, // the turn is asked for
     RUNNING,  // it has been accepted
@@ -29,15 +31,20 @@ struct completion {
     void *user;
     char *owner;
     enum state state;
-    bool working;  // a worker has the request
-    bool released; // freed when nothing is under way
-    bool opened;   // the session is new
-    bool told;     // STARTED
-    bool done;     // DONE or FAILED was taken
+    bool working;             // a worker has the request
+    bool released;            // freed when nothing is under way
+    bool opened;              // the session is new
+    bool recalled;            // the worker has put the earlier conversation in front
+    bool forks;               // the session was busy: a copy of its path is another one
+    bool again;               // it starts once more
+    struct store_told *found; // turns of an earlier conversation; NULL: none
+    bool told;                // STARTED
+    bool done;                // DONE or FAILED was taken
     struct work work;
     int32_t *ids; // (n_ids) new ones of the prompt
     size_t n_ids;
     char *shown; // the input as it is shown
+    struct told *kept;
     char session[SESSION_ID_MAX + 1];
     int64_t turn;
     struct session *live; // while its events wait; NULL: none do
@@ -74,6 +81,8 @@ static void destroy(struct completion *c) {
     followers_remove(&s->followers, &c->follower);
     completion_request_free(c->request);
     speech_release(&c->speech);
+    store_told_free(c->found);
+    told_free(c->kept);
     free(c->ids);
     free(c->shown);
     free(c->owner);
@@ -85,7 +94,8 @@ void completion_release(struct completion *c) {
     c->released = true;
     c->ready = NULL;
     // What was asked for is to be cancelled, and has no number yet.
-    if (!c->working && c->state != STARTING) destroy(c);
+    bool waits = c->state == STARTING && c->service->state != SERVICE_CLOSING;
+    if (!c->working && !waits) destroy(c);
 }
 
 static void set_failure(struct completion *c, const char *code, const char *message) {
@@ -101,31 +111,12 @@ static void push_later(struct completion *c) {
 
 // --- beginning ---
 
-static bool is_role(const cJSON *message, const char *role) {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
-    return s && strcmp(s, role) == 0;
-}
-
-static const char *content_of(const cJSON *message) {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "content"));
-    return s ? s : "";
-}
-
 static const char *system_of(const struct completion_request *r) {
     const cJSON *first = r->messages->child;
-    const char *text = first && is_role(first, "system") ? content_of(first) : "";
-    return text[0] && strlen(text) <= SESSION_SYSTEM_BYTES ? text : NULL;
-}
-
-// One question is shown as its words; anything else as what the model is shown.
-static char *shown_text(const struct completion_request *r, size_t from) {
-    const cJSON *last = r->messages->child ? r->messages->child->prev : NULL;
-    const struct completion_plan *p = r->plan;
-    bool question = last && is_role(last, "user") && content_of(last)[0];
-    size_t before = question && last != r->messages->child && is_role(r->messages->child, "system");
-    if (question && cJSON_GetArraySize(r->messages) == (int)before + 1)
-        return strdup(content_of(last));
-    return strndup(p->text + from, p->len - from);
+    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(first, "role"));
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(first, "content"));
+    bool is_system = role && strcmp(role, "system") == 0 && text && text[0];
+    return is_system && strlen(text) <= SESSION_SYSTEM_BYTES ? text : NULL;
 }
 
 // The template ends the answer before with a token that its log may have already.
@@ -134,83 +125,49 @@ static void drop_seam(struct completion *c) {
     memmove(c->ids, c->ids + 1, --c->n_ids * sizeof *c->ids);
 }
 
+// Exactly behind a turn: the rendering's new part goes there.
+static int make_exact(struct completion *c) {
+    struct completion_request *r = c->request;
+    TRY(completion_encode(r, r->plan->from, &c->ids, &c->n_ids, &c->failure));
+    drop_seam(c);
+    r->plan->parent = r->previous_turn;
+    snprintf(c->session, sizeof c->session, "%s", r->previous_session);
+    return 0;
+}
+
+static int make_matched(struct completion *c) {
+    struct completion_request *r = c->request;
+    TRY(completion_continue(r, c->found, &c->failure));
+    TRY(completion_encode(r, r->plan->from, &c->ids, &c->n_ids, &c->failure));
+    const struct store_told *found = c->found;
+    c->opened = !found || (!found->found && !found->exists);
+    if (found && !c->opened)
+        snprintf(c->session, sizeof c->session, "%s", found->found ? found->found : r->session);
+    c->kept = completion_told(r);
+    return c->kept ? 0 : completion_no_memory(&c->failure);
+}
+
 static void make(struct work *work) {
     struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
-    size_t from = c->request->plan->from;
-    if (completion_encode(c->request, from, &c->ids, &c->n_ids, &c->failure) < 0) return;
-    if (c->request->previous_session) drop_seam(c);
-    c->shown = shown_text(c->request, from);
+    if ((c->request->previous_session ? make_exact : make_matched)(c) < 0) return;
+    c->shown = completion_shown(c->request);
     if (!c->shown) completion_no_memory(&c->failure);
-}
-
-// The session is known: its events from here on are followed.
-static void attach(struct completion *c, int64_t after) {
-    struct request r;
-    request_init(&r, REQUEST_ATTACH);
-    r.client = c->follower.client;
-    r.owner = c->owner;
-    r.session = c->session;
-    r.after = after;
-    sessions_submit(c->service->sessions, &r);
-}
-
-static void open_session(struct completion *c) {
-    struct request r;
-    char id[RANDOM_ID_LEN + 1];
-    random_id(id);
-    strcpy(c->session, c->request->session ? c->request->session : id);
-    request_init(&r, REQUEST_OPEN);
-    r.client = c->follower.client;
-    r.owner = c->owner;
-    r.session = c->session;
-    r.model = c->request->served->name;
-    r.system = system_of(c->request);
-    r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
-    c->opened = true;
-    sessions_submit(c->service->sessions, &r);
-}
-
-static void start_turn(struct completion *c) {
-    struct request r;
-    request_init(&r, REQUEST_START);
-    r.client = c->follower.client;
-    r.owner = c->owner;
-    r.session = c->session;
-    r.turn = c->request->previous_session ? c->request->previous_turn : TURN_HEAD;
-    r.note = c->request->note;
-    r.input = (struct turn_input){.kind = INPUT_CONTENT,
-                                  .text = c->shown,
-                                  .text_len = strlen(c->shown),
-                                  .ids = c->ids,
-                                  .n_ids = c->n_ids};
-    r.sampling = c->request->sampling;
-    c->state = STARTING;
-    sessions_submit(c->service->sessions, &r);
-}
-
-static void begin(struct completion *c) {
-    const char *previous = c->request->previous_session;
-    if (!c->failure.status && previous) {
-        snprintf(c->session, sizeof c->session, "%s", previous);
-        attach(c, -1);
-    } else if (!c->failure.status) {
-        open_session(c);
-    }
-    if (!c->failure.status) start_turn(c);
-    if (c->failure.status) c->state = ENDED;
-    service_poll_soon(c->service);
 }
 
 static void made(struct work *work) {
     struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
     c->working = false;
-    push_later(c);
+    if (c->released)
+        destroy(c);
+    else
+        push_later(c);
 }
 
-static void make_prompt(struct completion *c) {
+static void work(struct completion *c) {
+    const struct completion_plan *p = c->request->plan;
     c->work =
         (struct work){.lane = LANE_COMPLETION | c->follower.client, .run = make, .done = made};
-    if (c->request->plan->len <= INLINE_BYTES) {
+    if (p->rendering && p->len <= INLINE_BYTES && c->state == MAKING) {
         make(&c->work);
         push_later(c);
         return;
@@ -223,18 +180,119 @@ static void make_prompt(struct completion *c) {
     push_later(c);
 }
 
+static struct request request_of(const struct completion *c, enum request_kind kind,
+                                 const char *session) {
+    struct request r;
+    request_init(&r, kind);
+    r.client = c->follower.client;
+    r.owner = c->owner;
+    r.session = session;
+    return r;
+}
+
+// The sessions whose conversation this one may continue.
+static void match(struct completion *c) {
+    const struct completion_request *q = c->request;
+    const struct completion_plan *p = q->plan;
+    struct request r = request_of(c, REQUEST_MATCH, q->session);
+    const char **digests = malloc((p->n_bounds + 1) * sizeof *digests);
+    if (!digests) {
+        completion_no_memory(&c->failure);
+        push_later(c);
+        return;
+    }
+    for (size_t i = 0; i < p->n_bounds; i++) digests[i] = p->bounds[i].digits;
+    r.model = q->served->name;
+    r.digests = digests;
+    r.n_digests = p->n_bounds;
+    r.turn = TURN_NONE;
+    c->state = MATCHING;
+    sessions_submit(c->service->sessions, &r);
+    service_poll_soon(c->service);
+    free(digests);
+}
+
+static void open_session(struct completion *c) {
+    struct request r = request_of(c, REQUEST_OPEN, c->session);
+    char id[RANDOM_ID_LEN + 1];
+    random_id(id);
+    strcpy(c->session, c->request->session ? c->request->session : id);
+    r.model = c->request->served->name;
+    r.system = system_of(c->request);
+    r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
+    sessions_submit(c->service->sessions, &r);
+}
+
+// The session is known: its events from here on are followed.
+static void attach(struct completion *c, int64_t after) {
+    struct request r = request_of(c, REQUEST_ATTACH, c->session);
+    r.after = after;
+    sessions_submit(c->service->sessions, &r);
+}
+
+// Its path as a session of its own: another turn runs in this one.
+static void fork_session(struct completion *c) {
+    char source[SESSION_ID_MAX + 1];
+    struct request r = request_of(c, REQUEST_FORK, source);
+    strcpy(source, c->session);
+    sessions_client_gone(c->service->sessions, c->follower.client); // no events of that one
+    c->live = NULL;
+    random_id(c->session);
+    r.turn = c->request->plan->parent;
+    r.new_session = c->session;
+    c->opened = true;
+    sessions_submit(c->service->sessions, &r);
+}
+
+static void start_turn(struct completion *c) {
+    struct request r = request_of(c, REQUEST_START, c->session);
+    r.turn = c->opened ? TURN_HEAD : c->request->plan->parent;
+    r.input = (struct turn_input){.kind = INPUT_CONTENT,
+                                  .text = c->shown,
+                                  .text_len = strlen(c->shown),
+                                  .ids = c->ids,
+                                  .n_ids = c->n_ids};
+    r.sampling = c->request->sampling;
+    r.told = c->kept;
+    r.note = c->request->note;
+    sessions_submit(c->service->sessions, &r);
+}
+
+static void begin(struct completion *c) {
+    c->state = STARTING;
+    speech_release(&c->speech); // whether the prompt opens the thinking is known now
+    speech_init(&c->speech, c->request, c->request->plan->thinks);
+    if (c->forks && c->request->plan->parent != TURN_NONE)
+        fork_session(c);
+    else if (c->opened || c->forks)
+        c->opened = true, open_session(c);
+    else
+        attach(c, -1);
+    if (!c->failure.status) start_turn(c);
+    service_poll_soon(c->service);
+}
+
 // --- as a follower ---
 
 // Outside of sessions_* calls.
 static void push(struct follower *f) {
     struct completion *c = of_follower(f);
-    if (c->state == MAKING && !c->working && !c->released) begin(c);
+    bool idle = !c->working && !c->failure.status && !c->released;
+    if (idle && c->state == MATCHING && c->found)
+        c->state = MAKING, work(c);
+    else if (idle && ((c->state == MAKING && c->shown) || (c->state == STARTING && c->again)))
+        c->again = false, begin(c);
     if (c->state == STARTING && c->failure.status) c->state = ENDED;
     if (c->released && !c->working && c->state != STARTING) {
         destroy(c);
         return;
     }
     if (c->ready && (c->live || c->failure.status)) c->ready(c->user, c);
+}
+
+// The session cannot take the turn now, or is gone by now.
+static bool is_busy(const char *code) {
+    return strcmp(code, "session_busy") == 0 || strcmp(code, "session_closed") == 0;
 }
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
@@ -244,7 +302,17 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         c->state = RUNNING;
         if (c->released || c->live) push_later(c);
     }
+    if (a->kind == ANSWER_MATCHED) {
+        c->found = *a->matched;
+        *a->matched = NULL;
+        push_later(c);
+    }
     if (a->kind != ANSWER_ERROR) return;
+    if (c->state == STARTING && !c->forks && !c->opened && is_busy(a->code)) {
+        c->forks = c->again = true;
+        push_later(c);
+        return;
+    }
     if (!c->failure.status) c->failure.retry_after_ms = a->retry_after_ms;
     set_failure(c, a->code, a->message);
     push_later(c);
@@ -352,7 +420,7 @@ int completion_next(struct completion *c, struct completion_event *out) {
         }
         if (c->state == ENDED && c->speech.ended) return tell_end(c, out);
         // Also before the turn is accepted: who leaves events is not called again.
-        if (c->state == MAKING || c->state == ENDED || !take_event(c)) return 0;
+        if ((c->state != STARTING && c->state != RUNNING) || !take_event(c)) return 0;
     }
     return 0;
 }
@@ -369,6 +437,7 @@ static struct completion *completion_new(struct service *s, const char *owner,
                              .ready = ready,
                              .user = user,
                              .turn = TURN_NONE,
+                             .state = MAKING,
                              .owner = strdup(owner)};
     if (!c->owner || followers_add(&s->followers, &c->follower) < 0) {
         free(c->owner);
@@ -384,7 +453,10 @@ struct completion *completion_start(struct service *s, const char *owner,
                                     struct completion_request *r, completion_ready_fn ready,
                                     void *user) {
     struct completion *c = completion_new(s, owner, r, r->plan->thinks, ready, user);
-    if (c) make_prompt(c);
+    if (c && !r->previous_session && (r->session || r->plan->n_bounds > 0))
+        match(c);
+    else if (c)
+        work(c);
     return c;
 }
 

@@ -88,6 +88,7 @@ void completion_plan_free(struct completion_plan *p) {
     if (!p) return;
     engine_rendering_free(p->rendering);
     cJSON_Delete(p->args);
+    free(p->bounds);
     free(p);
 }
 
@@ -157,19 +158,15 @@ static int find_new(struct completion_request *r, struct completion_failure *f) 
         return completion_refuse(f, "unsupported", "messages",
                                  "the model's chat template does not go on behind an answer");
     p->from = (size_t)(at - p->text) + n;
+    p->n_old = 2;
     return 0;
 }
 
 int completion_render(struct completion_request *r, struct completion_failure *f) {
     struct err err = {0};
-    if (r->previous_session && !put_previous(r)) return completion_no_memory(f);
-    struct completion_plan *p = calloc(1, sizeof *p);
-    if (!p || !(p->args = template_args(r))) {
-        completion_plan_free(p);
-        return completion_no_memory(f);
-    }
-    completion_plan_free(r->plan);
-    r->plan = p;
+    struct completion_plan *p = r->plan;
+    engine_rendering_free(p->rendering);
+    p->rendering = NULL;
     int rc = engine_render(r->served->engine, r->messages, r->tools, p->args, &p->rendering, &err);
     if (rc == E_NOMEM) return completion_no_memory(f);
     if (rc < 0)
@@ -177,8 +174,17 @@ int completion_render(struct completion_request *r, struct completion_failure *f
                                  "%s", err.text);
     p->text = engine_rendering_text(p->rendering, &p->len);
     p->thinks = ends_thinking(p->text, p->len, engine_syntax(r->served->engine).think_open);
-    if (r->previous_session) return find_new(r, f);
     return 0;
+}
+
+static int make_plan(struct completion_request *r, struct completion_failure *f) {
+    r->plan = calloc(1, sizeof *r->plan);
+    if (!r->plan || !(r->plan->args = template_args(r))) return completion_no_memory(f);
+    r->plan->parent = TURN_NONE;
+    if (r->previous_session && !put_previous(r)) return completion_no_memory(f);
+    TRY(completion_chain(r, f));
+    TRY(completion_render(r, f));
+    return r->previous_session ? find_new(r, f) : 0;
 }
 
 int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,
@@ -196,7 +202,7 @@ int completion_encode(const struct completion_request *r, size_t from, int32_t *
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
     return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
-           completion_take_format(r, f) == 0 && completion_render(r, f) == 0;
+           completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
 }
 
 int completion_count(const struct completion_request *r, int64_t *n_tokens,

@@ -1,15 +1,29 @@
 // A request made ready: its conversation checked, put into one form, and rendered. Any thread.
 #pragma once
 #include "sessions/answer_parser.h"
+#include "sessions/store/store.h"
+#include "sessions/told.h"
 #include "ws/completion/completion.h"
 
+// The conversation up to here may be a turn's, with its answer.
+struct plan_bound {
+    char digits[TOLD_DIGITS + 1]; // its chain (sessions/told.h)
+    int n_messages;
+};
 struct completion_plan {
-    struct chat_rendering *rendering; // of the whole conversation
+    cJSON *args;                      // of the template
+    struct chat_rendering *rendering; // of the whole conversation; NULL: not yet
     const char *text;                 // (len) of it
     size_t len;
-    size_t from; // the first byte that the session's log does not have (previous_session)
     bool thinks; // the prompt has opened the thinking
-    cJSON *args; // of the template
+    struct hash128 chain;
+    struct plan_bound *bounds; // (n_bounds) the longest first
+    size_t n_bounds;
+    // Of the turn to start: it goes on behind `parent`, with the text from byte `from` on, which the messages
+    // from n_old on are.
+    int64_t parent;
+    size_t from;
+    int n_old;
 };
 void completion_plan_free(struct completion_plan *p); // NULL is fine
 
@@ -21,7 +35,16 @@ int completion_no_memory(struct completion_failure *f);
 int completion_normalise(struct completion_request *r, struct completion_failure *f);
 // format.c: puts the answer's form into the sampling, and compiles its grammar.
 int completion_take_format(struct completion_request *r, struct completion_failure *f);
-// Renders the conversation: sets plan.
+// The chain of the messages, and where an earlier conversation may end in them.
+int completion_chain(struct completion_request *r, struct completion_failure *f);
+// Where the conversation goes on, among the turns found (NULL: none), whose thinking it gets back.
+int completion_continue(struct completion_request *r, const struct store_told *found,
+                        struct completion_failure *f);
+// The turn's `told`. NULL: no memory.
+struct told *completion_told(const struct completion_request *r);
+// What is shown of the turn's input; free it. NULL: no memory.
+char *completion_shown(const struct completion_request *r);
+// Renders the conversation, again where it is rendered.
 int completion_render(struct completion_request *r, struct completion_failure *f);
 // The ids of the rendering's text from byte `from` on; free *ids.
 int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,

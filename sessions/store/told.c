@@ -1,0 +1,67 @@
+// Turns by what clients know of them (sessions/told.h).
+#include "base/array.h"
+#include "base/err.h"
+#include "sessions/store/db.h"
+#include <stdlib.h>
+#include <string.h>
+
+// The newest one, in a given session (?4, a number; ?5, an id) or any.
+static const char SQL_FIND[] =
+    "SELECT s.key, s.id, t.turn, t.shown FROM turns t JOIN sessions s ON s.key = t.session JOIN "
+    "models m ON m.key = s.model WHERE t.told = ?1 AND s.owner = ?2 AND m.fingerprint = ?3 AND "
+    "s.closed_ms = 0 AND (?4 = 0 OR s.key = ?4) AND (?5 IS NULL OR s.id = ?5) ORDER BY "
+    "t.key DESC LIMIT 1";
+
+static char *copy_text(sqlite3_stmt *s, int column) {
+    const char *text = (const char *)sqlite3_column_text(s, column);
+    return strdup(text ? text : "{}");
+}
+
+static int add_match(struct store_told *q, sqlite3_stmt *s, size_t i) {
+    TRY(ARRAY_RESIZE(q->matches, q->n_matches + 1));
+    struct stored_match *m = &q->matches[q->n_matches++];
+    *m = (struct stored_match){
+        .digest = i, .turn = sqlite3_column_int64(s, 2), .shown = copy_text(s, 3)};
+    if (q->key == 0) q->found = copy_text(s, 1);
+    q->key = sqlite3_column_int64(s, 0);
+    return m->shown && q->found ? 0 : E_NOMEM;
+}
+
+static int find_one(struct store_db *db, const char *owner, struct store_told *q, size_t i,
+                    struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_FIND, err);
+    int rc = 0;
+    if (!s) return err->code;
+    sqlite3_bind_text(s, 1, q->digests[i], -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 2, owner, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 3, q->fingerprint, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(s, 4, q->key);
+    sqlite3_bind_text(s, 5, q->session, -1, SQLITE_STATIC);
+    while (store_db_row(db, s, &rc, err)) rc = add_match(q, s, i);
+    return rc;
+}
+
+static bool has_session(struct store_db *db, const char *owner, const char *id) {
+    int64_t key;
+    return id && store_read_key(db, owner, id, &key, NULL) == 0;
+}
+
+int store_read_told(struct store_db *db, const char *owner, struct store_told *q, struct err *err) {
+    for (size_t i = 0; i < q->n_digests; i++) TRY(find_one(db, owner, q, i, err));
+    q->exists = has_session(db, owner, q->session);
+    return 0;
+}
+
+void store_told_free(struct store_told *q) {
+    if (!q) return;
+    for (size_t i = 0; i < q->n_matches; i++) {
+        free(q->matches[i].shown);
+    }
+    free(q->matches);
+    for (size_t i = 0; i < q->n_digests; i++) free(q->digests[i]);
+    free(q->digests);
+    free(q->fingerprint);
+    free(q->session);
+    free(q->found);
+    free(q);
+}
