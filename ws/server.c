@@ -11,6 +11,7 @@
 #include "ws/notify.h"
 #include "ws/openai/openai.h"
 #include "ws/openai/responses.h"
+#include "ws/openai/responses_socket.h"
 #include "ws/page.h"
 #include "ws/parley/connection.h"
 #include "ws/usage.h"
@@ -56,7 +57,8 @@ static const struct http_route routes[] = {
     {.path = NULL, .methods = GET, .handle = page_handle},
 };
 
-static const struct websocket_protocol *const websockets[] = {&connection_protocol};
+static const struct websocket_protocol *const websockets[] = {&connection_protocol,
+                                                              &responses_socket_protocol};
 
 // --- the end ---
 

@@ -16,7 +16,7 @@
 
 static void an_id_leads_to_its_session_and_turn(void **state) {
     static const char *const sessions[] = {"a", "my-own_session-7", "0123456789abcdef", "x-1-2"};
-    char text[RESPONSES_ID_MAX], session[SESSION_ID_MAX + 1];
+    char text[RESPONSES_ID_MAX];
     struct responses_id id;
     for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++) {
         responses_id_response(text, sessions[i], 41);
@@ -27,9 +27,6 @@ static void an_id_leads_to_its_session_and_turn(void **state) {
         assert_true(responses_id_parse_item(text, &id));
         assert_string_equal(id.session, sessions[i]);
         assert_true(id.turn == 3 && id.index == 12 && id.input == (i % 2 == 0));
-        responses_id_conversation(text, sessions[i]);
-        assert_true(responses_id_parse_conversation(text, session));
-        assert_string_equal(session, sessions[i]);
     }
 }
 
@@ -142,19 +139,6 @@ static void a_wrong_item_is_named(void **state) {
         cJSON_Delete(messages);
         cJSON_Delete(json);
     }
-}
-
-static void references_are_found(void **state) {
-    cJSON *none = parse("[{\"role\":\"user\",\"content\":\"a\",\"id\":\"x\"}]");
-    cJSON *typed = parse("[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"item_reference\","
-                         "\"id\":\"msg_a-1-0\"}]");
-    cJSON *bare = parse("[{\"id\":\"msg_a-1-0\"}]");
-    assert_null(responses_items_reference(none));
-    assert_string_equal(responses_items_reference(typed), "msg_a-1-0");
-    assert_string_equal(responses_items_reference(bare), "msg_a-1-0");
-    cJSON_Delete(none);
-    cJSON_Delete(typed);
-    cJSON_Delete(bare);
 }
 
 // --- items and events that go ----------------------------------------------
@@ -305,7 +289,6 @@ int main(void) {
         cmocka_unit_test(other_texts_are_no_ids),
         cmocka_unit_test(items_are_messages),
         cmocka_unit_test(a_wrong_item_is_named),
-        cmocka_unit_test(references_are_found),
         cmocka_unit_test(items_come_in_order),
         cmocka_unit_test(a_stream_is_made_again),
         cmocka_unit_test(an_answer_that_is_cut_is_incomplete),

@@ -19,7 +19,7 @@ static struct http_refusal judge_headers(const struct websocket_protocol *protoc
     // CVE-2025-11677 of libwebsockets 4.1.6 is a use after free on an unknown Upgrade.
     if (strcasecmp(h->header[HEADER_UPGRADE], "websocket") != 0)
         return REFUSE(400, "unsupported", "the only upgrade served is websocket");
-    if (!protocol) return REFUSE(404, "not_found", "WebSockets are at /ws");
+    if (!protocol) return REFUSE(404, "not_found", "WebSockets are at /ws and /v1/responses");
     if (h->method != HTTP_GET) return REFUSE(405, "unsupported", "a WebSocket begins with GET");
     if (!http_has_token(h->header[HEADER_CONNECTION], "upgrade"))
         return REFUSE(400, "bad_message", "Connection does not say Upgrade");

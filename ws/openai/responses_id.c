@@ -1,4 +1,4 @@
-// Ids of responses, items and conversations. See responses_id.h.
+// Ids of responses and items. See responses_id.h.
 #include "ws/openai/responses_id.h"
 #include "sessions/store/record.h"
 #include <stdio.h>
@@ -15,10 +15,6 @@ void responses_id_item(char out[RESPONSES_ID_MAX], const char *prefix, const cha
                        int64_t turn, int64_t index, bool input) {
     snprintf(out, RESPONSES_ID_MAX, "%s_%s-%lld-%s%lld", prefix, session, (long long)turn,
              input ? "i" : "", (long long)index);
-}
-
-void responses_id_conversation(char out[RESPONSES_ID_MAX], const char *session) {
-    snprintf(out, RESPONSES_ID_MAX, "conv_%s", session);
 }
 
 // The number behind the last hyphen of text[0..*len), which it cuts off. -1: there is none.
@@ -62,8 +58,4 @@ bool responses_id_parse_item(const char *text, struct responses_id *out) {
     out->turn = cut_number(rest, &len, &marked);
     out->input = input;
     return out->turn >= 0 && !marked && take_session(rest, len, out->session);
-}
-
-bool responses_id_parse_conversation(const char *text, char session[SESSION_ID_MAX + 1]) {
-    return strncmp(text, "conv_", 5) == 0 && take_session(text + 5, strlen(text + 5), session);
 }

@@ -3,7 +3,6 @@
 //     resp_SESSION-TURN          a response
 //     msg_SESSION-TURN-INDEX     an output item (rs_ reasoning, fc_ function call; call_ its call_id)
 //     msg_SESSION-TURN-iINDEX    an item of its input (any prefix)
-//     conv_SESSION               a conversation
 // SESSION is a session's id, which may have hyphens; the numbers behind it have none.
 // Pure functions, any thread.
 #pragma once
@@ -23,8 +22,6 @@ struct responses_id {
 void responses_id_response(char out[RESPONSES_ID_MAX], const char *session, int64_t turn);
 void responses_id_item(char out[RESPONSES_ID_MAX], const char *prefix, const char *session,
                        int64_t turn, int64_t index, bool input);
-void responses_id_conversation(char out[RESPONSES_ID_MAX], const char *session);
 // false: not an id of that kind.
 bool responses_id_parse(const char *text, struct responses_id *out);      // resp_
 bool responses_id_parse_item(const char *text, struct responses_id *out); // msg_, rs_, fc_, ...
-bool responses_id_parse_conversation(const char *text, char session[SESSION_ID_MAX + 1]);

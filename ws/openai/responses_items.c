@@ -268,8 +268,7 @@ static cJSON *normal_item(const cJSON *from) {
     cJSON *item = cJSON_Duplicate(from, true);
     const char *type = type_of(from);
     if (!item) return NULL;
-    if (!type || strcmp(type, "item_reference") != 0)
-        cJSON_DeleteItemFromObjectCaseSensitive(item, "id");
+    cJSON_DeleteItemFromObjectCaseSensitive(item, "id");
     if (type && strcmp(type, "message") == 0) {
         bool typed = cJSON_HasObjectItem(item, "type") ||
                      cJSON_AddStringToObject(item, "type", "message") != NULL;
@@ -300,18 +299,6 @@ cJSON *responses_items_normal(const cJSON *input) {
         return NULL;
     }
     return list;
-}
-
-const char *responses_items_reference(const cJSON *items) {
-    const cJSON *item;
-    if (!cJSON_IsArray(items)) return NULL;
-    cJSON_ArrayForEach(item, items) {
-        const char *type = type_of(item), *id = string_member(item, "id");
-        // A reference may leave its type out.
-        bool bare = !type && id && cJSON_GetArraySize(item) == 1;
-        if (id && (bare || (type && strcmp(type, "item_reference") == 0))) return id;
-    }
-    return NULL;
 }
 
 // --- tools -----------------------------------------------------------------

@@ -11,17 +11,13 @@ struct responses_fault { // which member is at fault, and why; code NULL: none i
     bool no_memory;
 };
 
-// Appends the items' messages to `messages`. input: a string (a user's message) or an array. Items of
-// the type item_reference have no message: responses_items_resolve() replaces them before. name: of
-// the member that holds the items, for the fault. 0 or E_INVAL, E_NOMEM, with *f set.
+// Appends the items' messages to `messages`. input: a string (a user's message) or an array. name: of the
+// member that holds the items, for the fault. 0 or E_INVAL, E_NOMEM, with *f set.
 int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
                          struct responses_fault *f);
 // A copy of the input as an array of items in their full form, each with its type and without an id:
 // what is recorded with a turn. NULL: no memory.
 cJSON *responses_items_normal(const cJSON *input);
-// The id of the first item_reference; NULL: there is none.
-const char *responses_items_reference(const cJSON *items);
-
 // Tools, {"type":"function","name",...}, as templates take them: {"type":"function","function":{...}}.
 // *out stays NULL where there are none; else the caller's.
 int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f);

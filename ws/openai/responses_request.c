@@ -80,6 +80,7 @@ static const struct unserved {
 } unserved_members[] = {
     {"context_management", "[]", "is not served: a session's window needs no compaction"},
     {"truncation", "\"disabled\"", "must be disabled: an input that does not fit is refused"},
+    {"conversation", NULL, "is not served: a chain of previous_response_id is a conversation"},
     {"prompt", NULL, "is not served: this server has no stored prompts"},
     {"moderation", NULL, "is not served"},
     {"image", NULL, "is not served"},
@@ -241,18 +242,12 @@ static int previous_missing(struct reading *d, const char *id) {
 }
 
 static int read_previous(struct reading *d) {
-    const cJSON *v = member(d->json, "previous_response_id"), *c = member(d->json, "conversation");
+    const cJSON *v = member(d->json, "previous_response_id");
     struct responses_request *r = d->r;
-    if (v && c) return bad(d, "previous_response_id", "and conversation exclude each other");
     if (v && !cJSON_IsString(v)) return bad(d, "previous_response_id", "must be a string");
     if (v && !responses_id_parse(v->valuestring, &r->previous))
         return previous_missing(d, v->valuestring);
     r->continues = v != NULL;
-    if (!c) return 0;
-    const char *id = cJSON_IsString(c) ? c->valuestring : string_member(c, "id");
-    if (!id) return bad(d, "conversation", "must be an id or {\"id\"}");
-    if (!responses_id_parse_conversation(id, r->conversation))
-        return refuse(d, 404, "not_found", "conversation", "does not exist");
     return 0;
 }
 
@@ -273,22 +268,14 @@ static int read_input(struct reading *d) {
     struct responses_request *r = d->r;
     const cJSON *input = member(d->json, "input");
     bool empty = !input || (cJSON_IsArray(input) && !cJSON_GetArraySize(input));
-    // A conversation may have all that is to be answered; a warm-up may have instructions alone.
-    if (empty && !r->continues && !*r->conversation && !r->warm_up)
-        return bad(d, "input", "is missing");
-    if (input && !cJSON_IsString(input) && !cJSON_IsArray(input))
-        return bad(d, "input", "must be a string or an array of items");
+    if (empty) return bad(d, "input", "is missing");
+    r->completion->messages = cJSON_CreateArray();
+    if (!r->completion->messages) return no_memory(d);
+    TRY(of_fault(d, responses_items_read(r->completion->messages, input, "input", &r->fault)));
     cJSON *items = responses_items_normal(input);
-    r->references = responses_items_reference(items) != NULL;
     r->input = items ? cJSON_PrintUnformatted(items) : NULL;
-    int rc = r->input ? 0 : no_memory(d);
-    // The words themselves are judged now, and become messages when their place is known.
-    cJSON *messages = rc == 0 && !r->references ? cJSON_CreateArray() : NULL;
-    if (messages && input)
-        rc = of_fault(d, responses_items_read(messages, input, "input", &r->fault));
-    r->completion->messages = messages;
     cJSON_Delete(items);
-    return rc;
+    return r->input ? 0 : no_memory(d);
 }
 
 static uint64_t hash_prefix(const struct reading *d) {
@@ -347,13 +334,6 @@ static int make_echo(struct reading *d) {
     json_put_bool(&w, "background", r->background);
     json_put_string(&w, "truncation", "disabled");
     json_put_string(&w, "service_tier", "default");
-    if (*r->conversation) {
-        char id[RESPONSES_ID_MAX];
-        responses_id_conversation(id, r->conversation);
-        json_open(&w, "conversation", '{');
-        json_put_string(&w, "id", id);
-        json_close(&w, '}');
-    }
     r->echo = buf_take(&out, NULL);
     buf_release(&out);
     return r->echo ? 0 : no_memory(d);
@@ -380,11 +360,14 @@ static int read_flags(struct reading *d) {
     struct responses_request *r = d->r;
     bool generate;
     TRY(read_bool(d, "store", true, &r->store));
+    r->extends = r->store;
+    r->forget = !r->store;
     TRY(read_bool(d, "generate", true, &generate));
     TRY(read_bool(d, "background", false, &r->background));
     if (r->background && !r->store) return bad(d, "background", "needs a response that is stored");
     if (d->kind == RESPONSES_HTTP) TRY(read_bool(d, "stream", false, &r->stream));
-    r->warm_up = d->kind == RESPONSES_SOCKET && !generate;
+    if (d->kind == RESPONSES_SOCKET && !generate)
+        return unserved(d, "generate", "must be true: a warm-up is not served");
     if (d->kind == RESPONSES_SOCKET) r->stream = true;
     return 0;
 }
@@ -393,6 +376,9 @@ static int read_all(struct reading *d) {
     if (!cJSON_IsObject(d->json))
         return refuse(d, 400, "invalid_value", NULL, "the body must be an object");
     TRY(read_stream_id(d)); // first: it is in the answer to any other fault
+    const char *type = string_member(d->json, "type");
+    if (d->kind == RESPONSES_SOCKET && (!type || strcmp(type, "response.create") != 0))
+        return unserved(d, "type", "must be response.create");
     TRY(read_flags(d));
     TRY(find_model(d));
     TRY(refuse_unserved(d));

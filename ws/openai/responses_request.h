@@ -14,18 +14,18 @@ enum responses_body { RESPONSES_HTTP, RESPONSES_SOCKET, RESPONSES_COUNT /* input
 struct responses_request {
     int status; // 0, or the HTTP status that refuses it, for fault
     struct responses_fault fault;
-    bool stream, store, background, warm_up /* generate: false */;
+    bool stream, store, background;
+    bool extends; // its turn may join the previous response's session
+    bool forget;  // its session is deleted with the run
     char stream_id[RESPONSES_STREAM_ID_MAX + 1]; // "": none
     bool continues;                              // behind the turn `previous`
     struct responses_id previous;
-    char conversation[SESSION_ID_MAX + 1]; // ""; none
     // What begins the model's input besides the conversation: instructions and tools. Where it equals
     // the previous response's, that response's cache goes on as it is.
     uint64_t prefix;
-    char *echo;      // members that every response object repeats, JSON without its braces
-    char *input;     // the input's items, a JSON array
-    bool references; // the input has item_references still
-    bool checked;    // completion_check has been called
+    char *echo;   // members that every response object repeats, JSON without its braces
+    char *input;  // the input's items, a JSON array
+    bool checked; // completion_check has been called
     struct completion_request *completion; // its messages: the input alone
     char *instructions;                    // NULL: none
 };

@@ -168,7 +168,7 @@ static void start_completion(struct responses_run *run) {
     struct responses_request *q = run->request;
     struct completion_request *c = q->completion;
     c->note = responses_request_note(q);
-    c->forget = !q->store;
+    c->forget = q->forget;
     c->outlives = q->background;
     c->steady = true;
     run->completion = completion_start(run->service, run->owner, c, on_completion_ready, run);
@@ -245,7 +245,8 @@ static void take_past(struct responses_run *run, struct responses_record *r) {
 // Its cache goes on as it is, if what begins the model's input is the same.
 static bool goes_on(struct responses_run *run, const struct responses_record *r) {
     struct responses_request *q = run->request;
-    if (run->n_past > 0 || !responses_record_has_prefix(r, q->prefix)) return false;
+    if (run->n_past > 0 || !q->extends) return false;
+    if (!responses_record_has_prefix(r, q->prefix)) return false;
     q->completion->previous_session = strdup(r->session);
     q->completion->previous_turn = r->turn;
     q->completion->previous_last_id = r->last_id;

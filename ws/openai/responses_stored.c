@@ -370,7 +370,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
             completion_failure_set(
                 &st->failure, "unsupported",
                 "Other responses continue this one, or precede it, in its session; "
-                "they would go with it. Delete their conversation instead.");
+                "they would go with it. Close the session instead (session.close).");
     } else if (a->kind == ANSWER_CLOSED && st->stage == DELETING) {
         st->stage = DELETED;
         write_deleted(st);

@@ -1,0 +1,182 @@
+// The Responses API over a WebSocket: by the ResponsesWS of OpenAI's own client, and by hand.
+import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import OpenAI from 'openai-6';
+import { ResponsesWS } from 'openai-6/resources/responses/ws';
+import WebSocket from 'ws';
+import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+
+const model = 'demo-model';
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0 });
+
+/** A socket whose events are kept. */
+class Socket {
+  constructor(server, headers = {}) {
+    this.events = [];
+    this.socket = new WebSocket(`${server.url.replace('http', 'ws')}/v1/responses`, { headers });
+    this.socket.on('message', (bytes) => this.events.push(JSON.parse(bytes)));
+    this.socket.on('error', (error) => { this.error = error; });
+    this.closed = new Promise((resolve) => this.socket.on('close', (code) => { this.code = code; resolve(code); }));
+    this.opened = new Promise((resolve) => { this.socket.on('open', resolve); this.socket.on('close', resolve); });
+  }
+  static async open(t, server, headers) {
+    const self = new Socket(server, headers);
+    t.after(() => self.socket.terminate());
+    await self.opened;
+    return self;
+  }
+  send(message) { this.socket.send(typeof message === 'string' ? message : JSON.stringify(message)); }
+  create(body) { this.send({ type: 'response.create', model, input: 'Tell me a story.', max_output_tokens: few(20), seed: 1, ...body }); }
+  ends() { return this.events.filter((e) => /^response\.(completed|incomplete|failed)$/.test(e.type)); }
+  errors() { return this.events.filter((e) => e.type === 'error'); }
+  until(what, check) { return until(what, () => check(this)); }
+}
+
+test('ResponsesWS of the client', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const ws = new ResponsesWS(clientOf(server));
+  const ended = [];
+  let text = '';
+  ws.on('error', (error) => ended.push(error));
+  ws.on('response.output_text.delta', (e) => { text += e.delta; });
+  for (const type of ['response.completed', 'response.incomplete']) ws.on(type, (e) => ended.push(e.response));
+  const create = (body) => ws.send({ type: 'response.create', model, input: 'Tell me a story.', max_output_tokens: few(20), seed: 1, ...body });
+  create({});
+  await until('the first response', () => ended.length === 1);
+  assert.equal(ended[0].output[0].content[0].text, text);
+  create({ previous_response_id: ended[0].id, input: 'And then?' });
+  await until('the second response', () => ended.length === 2);
+  const { usage } = ended[0];
+  assert.equal(ended[1].usage.input_tokens_details.cached_tokens, usage.input_tokens + usage.output_tokens - 1);
+  assert.equal((await clientOf(server).responses.retrieve(ended[0].id)).id, ended[0].id);
+  ws.close();
+});
+
+test('lanes, errors, and what dies with the socket', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  await t.test('each stream_id in its order, all side by side', async () => {
+    const s = await Socket.open(t, server);
+    for (let i = 0; i < 9; i++) s.create({ stream_id: `lane-${i % 3}`, metadata: { i: String(i) } });
+    s.create({});
+    await s.until('ten ends', () => s.ends().length === 10);
+    assert.deepEqual(s.errors(), []);
+    for (const lane of ['lane-0', 'lane-1', 'lane-2', undefined]) {
+      const own = s.events.filter((e) => e.stream_id === lane);
+      const seen = own.filter((e) => e.response).map((e) => Number(e.response.metadata.i ?? 0));
+      assert.deepEqual(seen, [...seen].sort((a, b) => a - b)); // one after the other
+      let next = 0;
+      for (const e of own) {
+        if (e.type === 'response.created') next = 0;
+        assert.equal(e.sequence_number, next++);
+      }
+    }
+    s.socket.close();
+    assert.equal(await s.closed, 1005);
+  });
+  await t.test('a seventeenth is refused, and all others end', async () => {
+    const s = await Socket.open(t, server);
+    for (let i = 0; i < 17; i++) s.create({ stream_id: 'one' });
+    await s.until('the end of all', () => s.ends().length === 16 && s.errors().length === 1);
+    assert.deepEqual([s.errors()[0].status, s.errors()[0].error.code], [429, 'websocket_stream_limit_reached']);
+    s.socket.close();
+  });
+  await t.test('errors have their form, and leave the socket open', async () => {
+    const s = await Socket.open(t, server);
+    const cases = [
+      ['{"type":', 400, 'invalid_json', null],
+      ['[]', 400, 'invalid_value', null],
+      [{ type: 'response.steer' }, 400, 'unsupported', 'type'],
+      [{ type: 'response.create', model, input: 'x', previous_response_id: 'resp_no-0', stream_id: 'a' }, 400, 'previous_response_not_found', 'previous_response_id'],
+      [{ type: 'response.create', model, input: 'x', stream: true }, 400, 'unsupported', 'stream'],
+      [{ type: 'response.create', model, input: 'x', background: true }, 400, 'unsupported', 'background'],
+      [{ type: 'response.create', model, input: 'x', generate: false }, 400, 'unsupported', 'generate'],
+      [{ type: 'response.create', model, input: 'x', stream_id: 'a b' }, 400, 'invalid_value', 'stream_id'],
+      [{ type: 'response.create', model: 'gpt-9', input: 'x' }, 404, 'model_not_found', 'model'],
+    ];
+    for (const [i, [message, status, code, param]] of cases.entries()) {
+      s.send(message);
+      await s.until(`answer ${i}`, () => s.errors().length === i + 1);
+      const e = s.errors()[i];
+      assert.deepEqual([e.status, e.error.code, e.error.param], [status, code, param], JSON.stringify([message, e]));
+      assert.equal(e.stream_id, code === 'previous_response_not_found' ? 'a' : undefined);
+    }
+    s.create({ unknown: 'x'.repeat(20000), max_output_tokens: 1, stream_id: 'long' }); // for a worker
+    s.create({ stream_id: 'after' });
+    await s.until('the ends', () => s.ends().length + s.errors().length === cases.length + 2);
+    s.socket.send(Buffer.from('x'));
+    assert.equal(await s.closed, 1003);
+  });
+  await t.test('store: false goes on while the socket lives', async () => {
+    const s = await Socket.open(t, server);
+    s.create({ store: false });
+    await s.until('the first', () => s.ends().length === 1);
+    const [first] = s.ends();
+    s.create({ store: false, previous_response_id: first.response.id, input: 'And then?' });
+    await s.until('the second', () => s.ends().length === 2);
+    const { usage } = first.response;
+    assert.equal(s.ends()[1].response.usage.input_tokens_details.cached_tokens, usage.input_tokens + usage.output_tokens - 1);
+    s.socket.terminate();
+    for (const e of s.ends())
+      await until('it to go', () => openai.responses.retrieve(e.response.id).then(() => false, (error) => error.status === 404));
+  });
+  await t.test('store: false behind a stored response leaves that as it is', async () => {
+    const kept = await openai.responses.create({ model, input: 'Tell me a story.', max_output_tokens: 5 });
+    const s = await Socket.open(t, server);
+    s.create({ store: false, previous_response_id: kept.id, input: 'And then?' });
+    await s.until('its end', () => s.ends().length === 1);
+    const session = (id) => id.replace(/^resp_|-\d+$/g, '');
+    assert.notEqual(session(s.ends()[0].response.id), session(kept.id));
+    assert.ok(s.ends()[0].response.usage.input_tokens > kept.usage.input_tokens + kept.usage.output_tokens);
+    s.socket.close();
+    await s.closed;
+    assert.equal((await openai.responses.retrieve(kept.id)).output_text, kept.output_text);
+  });
+  await t.test('a client that leaves cancels what it waits for', async () => {
+    const s = await Socket.open(t, server);
+    s.create({ max_output_tokens: 3000, temperature: 1.5 });
+    const created = await s.until('its beginning', () => s.events[0]);
+    s.socket.terminate();
+    const status = await until('its end', async () => {
+      const now = await openai.responses.retrieve(created.response.id);
+      return now.status !== 'in_progress' && now.status;
+    });
+    assert.ok(['cancelled', 'completed'].includes(status), status);
+  });
+});
+
+test('the end of the server is a reason to come again', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const idle = await Socket.open(t, server);
+  const busy = await Socket.open(t, server);
+  busy.create({ max_output_tokens: few(100) });
+  await busy.until('its beginning', () => busy.events.length > 0);
+  const stopped = server.stop();
+  assert.equal(await idle.closed, 1012);
+  assert.equal(await busy.closed, 1012);
+  assert.equal(busy.ends().length, 1); // it had its end before
+  assert.equal((await stopped).code, 0);
+});
+
+test('tokens', async (t) => {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, 'alice:alice-token-0123456789\nbob:bob-token-0123456789ab\n');
+  chmodSync(file, 0o600);
+  const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
+  for (const headers of [{}, { Authorization: 'Bearer wrong-token-012345' }]) {
+    const s = await Socket.open(t, server, headers);
+    assert.match(s.error.message, /401/);
+  }
+  const alice = await Socket.open(t, server, { Authorization: 'Bearer alice-token-0123456789' });
+  alice.create({});
+  await alice.until('its end', () => alice.ends().length === 1);
+  const { id } = alice.ends()[0].response;
+  const bob = await Socket.open(t, server, { Authorization: 'Bearer bob-token-0123456789ab' });
+  bob.create({ previous_response_id: id });
+  await bob.until('its refusal', () => bob.errors().length === 1);
+  assert.equal(bob.errors()[0].error.code, 'previous_response_not_found');
+  await assert.rejects(clientOf(server, 'bob-token-0123456789ab').responses.retrieve(id), (e) => e.status === 404);
+  assert.equal((await clientOf(server, 'alice-token-0123456789').responses.retrieve(id)).id, id);
+});
