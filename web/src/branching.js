@@ -2,6 +2,7 @@
 // The tree of a session's turns: regenerate, continue, edit, switch versions, branch into a new session. Nothing is
 // overwritten: turns that leave the path stay in the session as versions.
 import { newId, reload, request, sentence, show } from './actions.js';
+import { answersOf } from './turns.js';
 import { addChat, currentChat, currentSession, state } from './state.js';
 import { toast } from './view/toasts.js';
 
@@ -53,6 +54,41 @@ export async function sayInstead(turn, input, key) {
   const chat = currentChat();
   if (chat)
     await request({ type: 'turn.start', session: chat.id, after: turn.parent ?? null, input, request_id: key });
+}
+
+/**
+ * Puts other words in the place of an answer: a new version of its turn. Rejects with RequestError.
+ * @param {number} turn @param {string} text @param {string} key of the request
+ */
+export async function answerInstead(turn, text, key) {
+  const chat = currentChat();
+  if (!chat) return;
+  await request({ type: 'turn.edit', session: chat.id, turn, text, request_id: key });
+  if (chat.stale) await reload(chat);
+}
+
+/** Deletes a turn and all below it; goes on to another version, if there is one. @param {Turn} turn */
+export const deleteTurn = (turn) =>
+  attempt("Couldn't delete this", async (chat) => {
+    const others = answersOf(turn).filter((other) => other !== turn.turn);
+    const beside = others.at(-1) ?? (turn.siblings ?? []).filter((other) => other !== turn.turn).at(-1);
+    await request({ type: 'turn.delete', session: chat.id, turn: turn.turn });
+    if (beside !== undefined) await request({ type: 'session.rewind', session: chat.id, turn: beside, leaf: true });
+    await reload(chat);
+  });
+
+/** @typedef {{turn: number, parent: number | null, state: string, input_start: string, text_start: string, n_output: number,
+ *   branch?: {edited?: number}}} Outlined */
+/** All turns of a session's tree, and its head. @param {string} id @returns {Promise<{head: number | null, turns: Outlined[]}>} */
+export async function fetchOutline(id) {
+  /** @type {Outlined[]} */
+  const turns = [];
+  for (let from = 0; ; ) {
+    const page = await request({ type: 'session.outline', session: id, from, limit: 200 });
+    turns.push(...page.turns);
+    if (page.next === null) return { head: page.head, turns };
+    from = page.next;
+  }
 }
 
 /** Goes to another version of a turn, and on to the newest turn below it. @param {number} turn */

@@ -77,7 +77,7 @@ export function applyEvent(frame) {
     case 'session.rewound':
       cutPath(chat, frame.head);
       chat.logTokens = frame.session.n_tokens;
-      if (chat.stale) verdict = 'path';
+      if (chat.stale || frame.reason === 'deleted') verdict = 'path'; // siblings may be gone
       break;
     case 'turn.queued': {
       const turn = needTurn(chat, frame.turn);
@@ -97,6 +97,10 @@ export function applyEvent(frame) {
       chat.logTokens += turnDelta(needTurn(chat, frame.turn), frame);
       break;
     case 'turn.done':
+      if (frame.error?.code === 'deleted') {
+        chat.turns = chat.turns.filter((turn) => turn.turn !== frame.turn);
+        break;
+      }
       turnDone(needTurn(chat, frame.turn), frame);
       if (hasBranches(needTurn(chat, frame.turn))) verdict = 'path'; // its other answers are siblings now
       if (frame.usage?.log_tokens) chat.logTokens = frame.usage.log_tokens;

@@ -8,7 +8,7 @@
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, paused_ms: number, tokens_per_second: number},
  *   cache?: {source: string, kept_tokens: number, computed_tokens: number, resume_ms?: number},
- *   error?: {code: string, message: string},
+ *   error?: {code: string, message: string}, branch?: {edited?: number},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
  *   inputs: equal numbers for equal inputs.
@@ -154,6 +154,9 @@ export function wordingsOf({ turn, siblings = [], inputs = [] }) {
   newest.set(mine, turn);
   return { all: [...newest.values()], at: [...newest.keys()].indexOf(mine) };
 }
+
+/** Whether a user wrote the answer. @param {{branch?: {edited?: number}}} turn */
+export const wasEdited = ({ branch }) => branch?.edited !== undefined;
 
 // Finish reasons after which an answer can be continued.
 const CUT_OFF = new Set(['length', 'stop', 'cancelled', 'deadline', 'error', 'interrupted']);

@@ -2,7 +2,7 @@
 // The line below an answer: versions, actions and figures.
 import { h, icon, iconButton } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
-import { answersOf, canGoOn, liveRate } from '../turns.js';
+import { answersOf, canGoOn, liveRate, wasEdited } from '../turns.js';
 import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
@@ -24,6 +24,7 @@ export class AnswerFoot {
   constructor() {
     this.versions = h('div', { class: 'versions-box' });
     this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
+    this.edit = iconButton('pencil', 'Edit answer', { 'data-action': 'edit-answer' });
     this.again = iconButton('again', 'Regenerate answer', { 'data-action': 'regenerate' });
     this.branch = iconButton('branch', 'Branch into a new session', { 'data-action': 'branch' });
     this.link = iconButton('link', 'Copy link to this message', { 'data-action': 'link' });
@@ -40,7 +41,7 @@ export class AnswerFoot {
       { class: 'message-foot' },
       this.goOn,
       this.versions,
-      h('div', { class: 'foot-buttons' }, this.copy, this.again, this.branch, this.link, this.inspect),
+      h('div', { class: 'foot-buttons' }, this.copy, this.edit, this.again, this.branch, this.link, this.inspect),
       this.facts,
     );
     this.versionsKey = '';
@@ -55,6 +56,8 @@ export class AnswerFoot {
     this.element.hidden = !done && !answer.text;
     this.copy.hidden = !answer.text;
     this.again.hidden = !place.branching || !done;
+    this.edit.hidden = this.again.hidden || !answer.text;
+    this.edit.disabled = place.busy;
     this.again.disabled = place.busy;
     this.branch.hidden = !place.branching || !done;
     this.link.hidden = this.inspect.hidden = !done;
@@ -105,7 +108,9 @@ function factsOf(answer, full) {
   /** @type {Array<[string, string, string?]>} */
   const facts = [];
   const done = answer.state === 'done';
-  if (done && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
+  const edited = wasEdited(answer);
+  if (edited) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
+  if (done && !edited && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
     facts.push([full && answer.finish_reason === 'length' ? 'Session full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
   if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens in the answer']);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);

@@ -1,5 +1,5 @@
 // @ts-check
-// Edits a message in place.
+// Edits a message, or an answer, in place.
 import { typing } from '../sending.js';
 import { h } from '../dom.js';
 import { touchScreen } from './message_field.js';
@@ -12,15 +12,16 @@ import { touchScreen } from './message_field.js';
  * @param {string} text
  * @param {(text: string) => Promise<string>} send gives '' or what went wrong
  * @param {() => void} leave
+ * @param {{label: string, name: string, action: string}} [words]
  * @returns {Editor}
  */
-export function messageEditor(text, send, leave) {
+export function messageEditor(text, send, leave, words = { label: 'Edit message', name: 'Your message', action: 'Send' }) {
   const area = h('textarea', {
     class: 'editor-text',
     value: text,
     rows: 1,
     dir: 'auto',
-    'aria-label': 'Your message',
+    'aria-label': words.name,
     'aria-describedby': 'editor-hint',
     enterKeyHint: touchScreen.matches ? 'enter' : 'send',
     oninput() {
@@ -30,10 +31,10 @@ export function messageEditor(text, send, leave) {
   });
   const hint = h('p', { class: 'editor-hint', id: 'editor-hint' });
   const problem = h('p', { class: 'editor-problem', role: 'alert', hidden: true });
-  const sendButton = h('button', { type: 'submit', class: 'button small primary' }, 'Send');
+  const sendButton = h('button', { type: 'submit', class: 'button small primary' }, words.action);
   const element = h(
     'form',
-    { class: 'editor', 'aria-label': 'Edit message', onsubmit: submit },
+    { class: 'editor', 'aria-label': words.label, onsubmit: submit },
     area,
     problem,
     h(

@@ -12,6 +12,7 @@ import { closeDrawer } from './layout_state.js';
 import { openMenu } from './menu.js';
 import { field } from './message_field.js';
 import { toast } from './toasts.js';
+import { openTree } from './tree.js';
 
 /** @typedef {import('../state.js').Session} Session */
 
@@ -154,6 +155,7 @@ async function copyLink(id) {
 export function sessionMenu(button, id, doRename) {
   openMenu(button, 'Session', [
     { icon: 'pencil', label: 'Rename', run: doRename },
+    ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: 'Show the tree', run: openTree })] : []),
     { icon: 'link', label: 'Copy link', run: () => copyLink(id) },
     { icon: 'download', label: 'Export as Markdown', run: () => exportSession(id, 'markdown') },
     { icon: 'download', label: 'Export as JSON', run: () => exportSession(id, 'json') },

@@ -2,13 +2,14 @@
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
 import { linkTo, loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
-import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
+import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
 import { h, icon, setText } from '../dom.js';
 import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
 import { runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
+import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
 import { emptyView } from './empty.js';
 import { inspect } from './inspector.js';
@@ -413,6 +414,13 @@ function act(button, view) {
       pinned = false;
       view.edit();
       break;
+    case 'edit-answer':
+      pinned = false;
+      view.editAnswer();
+      break;
+    case 'delete':
+      askDelete(first);
+      break;
     case 'regenerate':
       startAgain(regenerate(first));
       break;
@@ -432,6 +440,17 @@ function act(button, view) {
       switchVersion(button, Number(button.dataset.to));
       break;
   }
+}
+
+/** @param {import('../state.js').Turn} turn */
+async function askDelete(turn) {
+  const others = (turn.siblings?.length ?? 1) > 1;
+  const agreed = await confirmDialog({
+    title: 'Delete from here on?',
+    action: 'Delete',
+    text: `This message, its answer and all messages after it, in every version of them, will be deleted from the server. ${others ? 'Other versions of this message or answer are kept. ' : ''}This cannot be undone.`,
+  });
+  if (agreed && (await deleteTurn(turn))) field.focus({ preventScroll: true });
 }
 
 // The pressed button disappears with its answer, or is disabled during the next one.

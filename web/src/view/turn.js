@@ -1,7 +1,7 @@
 // @ts-check
 // One exchange: the message, the growing answer and the line below it. Includes turns that continue the answer.
 import { sentence } from '../actions.js';
-import { sayInstead } from '../branching.js';
+import { answerInstead, sayInstead } from '../branching.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { AnswerView } from '../render/answer.js';
@@ -51,6 +51,8 @@ export class TurnView {
     this.shownInput = undefined;
     /** @type {import('./message_editor.js').Editor | null} */
     this.editor = null;
+    /** @type {HTMLElement | null | undefined} */
+    this.answerEditor = null;
     this.position = -1;
     this.place = place;
     this.exchange = exchange;
@@ -67,7 +69,7 @@ export class TurnView {
     setAttribute(this.element, 'data-state', turn.state);
     setAttribute(this.assistant, 'aria-busy', turn.state === 'running' ? 'true' : null);
     this.assistant.hidden = exchange[0].state === 'queued';
-    this.prose.hidden = !turn.text;
+    this.prose.hidden = !turn.text || !!this.answerEditor;
     this.#updateWaiting(turn);
     this.#updateProblem(turn);
     this.foot.update(turn, exchange, this.place);
@@ -116,7 +118,7 @@ export class TurnView {
     const editable = this.place.branching && !waits && (input.content ?? input.text) !== undefined;
     const wordings = this.place.branching ? wordingsOf(this.turn) : { all: [], at: 0 };
     const several = wordings.all.length > 1;
-    const shown = `${waits} ${editable} ${several && `${this.place.busy} ${wordings.at} ${wordings.all}`} ${text}`;
+    const shown = `${waits} ${editable && this.place.busy} ${several && `${this.place.busy} ${wordings.at} ${wordings.all}`} ${text}`;
     if (shown === this.shownInput || this.editor) return;
     this.shownInput = shown;
     const raw = input.content === undefined && text !== null;
@@ -130,6 +132,7 @@ export class TurnView {
           { class: 'message-foot' },
           editable && iconButton('pencil', 'Edit message', { 'data-action': 'edit' }),
           iconButton('copy', 'Copy message', { 'data-action': 'copy-message' }),
+          editable && iconButton('trash', 'Delete from here on', { 'data-action': 'delete', disabled: this.place.busy }),
         ),
         bubble(text ?? 'Queued message'),
       ),
@@ -178,6 +181,41 @@ export class TurnView {
     area?.setSelectionRange(text.length, text.length);
     area?.focus();
     this.user.scrollIntoView({ block: 'nearest' });
+  }
+
+  /** Opens an editor in place of the answer. */
+  editAnswer() {
+    if (this.answerEditor || !this.place.branching || this.place.busy) return;
+    const { text } = this.turn;
+    let key = newKey();
+    let sent = text;
+    const leave = () => {
+      this.answerEditor?.remove();
+      this.answerEditor = null;
+      this.prose.hidden = this.foot.element.hidden = false;
+      this.foot.edit.focus({ preventScroll: true });
+    };
+    const { element } = messageEditor(
+      text,
+      async (words) => {
+        if (words !== sent) key = newKey();
+        sent = words;
+        try {
+          await answerInstead(this.number, words, key);
+          leave();
+          return '';
+        } catch (error) {
+          return sentence(error);
+        }
+      },
+      leave,
+      { label: 'Edit answer', name: 'Answer', action: 'Save' },
+    );
+    this.answerEditor = element;
+    element.classList.add('of-answer');
+    this.prose.hidden = this.foot.element.hidden = true;
+    this.prose.before(element);
+    element.querySelector('textarea')?.focus();
   }
 
   /** @param {HTMLElement | null} focus null: the edit button */

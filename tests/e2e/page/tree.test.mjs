@@ -1,0 +1,114 @@
+// Answers in a user's own words, turns that are deleted, and the map of a session's tree.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ask, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, ENDLESS } from './browser.mjs';
+
+const server = await sharedServer();
+const SHORT = { max_tokens: 12 };
+const answers = (page) => page.locator('.turn .prose').allInnerTexts();
+const messages = (page) => page.locator('.turn .bubble').allInnerTexts();
+const press = async (page, action, nth = -1) => {
+  const buttons = page.locator(`[data-action=${action}]`);
+  const button = nth < 0 ? buttons.last() : buttons.nth(nth);
+  await button.focus(); // buttons of older turns are drawn with the focus
+  await button.click();
+};
+const shown = (page, text) => page.waitForFunction((wanted) => document.querySelector('.turn:last-child .prose')?.innerText.includes(wanted), text);
+
+test('an answer is edited in place; the next message goes on from it; the old one is a version', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+  const other = await openPage(t, server, { hash: `#s=${id}` });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  const before = await ask(page, 'What is my name?');
+  await press(page, 'edit-answer');
+  assert.equal(await page.inputValue('.of-answer textarea'), before);
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('.of-answer', { state: 'detached' });
+  assert.deepEqual(await answers(page), [before]);
+  await press(page, 'edit-answer');
+  await page.fill('.of-answer textarea', 'Your name is **Quetzal**.');
+  await page.keyboard.press('Enter');
+  await shown(page, 'Your name is Quetzal.');
+  assert.match(await page.locator('.facts').last().innerText(), /^Edited/);
+  await page.waitForSelector('.assistant .versions-at:has-text("2/2")');
+  await shown(other, 'Your name is Quetzal.');
+  await ask(page, 'Thank you.');
+  assert.deepEqual((await turnsOf(server, id)).map((turn) => [turn.turn, turn.parent]), [[1, null], [2, 1]]);
+  await page.locator('.turn').first().hover();
+  await page.locator('[aria-label="Previous version"]').click();
+  await shown(page, before);
+  // The inspector says that it was not sampled.
+  await page.locator('[aria-label="Next version"]').click();
+  await settled(page, 2);
+  await page.locator('.turn').first().hover();
+  await press(page, 'inspect', 0);
+  await page.waitForSelector('.inspector:has-text("A user wrote this answer")');
+  await client.close();
+});
+
+test('deleting asks first, goes on to another version, and takes the branch along, in every tab', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await ask(page, 'My name is Zora.');
+  await ask(page, 'The secret is a xylophone.');
+  await ask(page, 'Tell me more.');
+  const other = await openPage(t, server, { hash: `#s=${id}` });
+  await settled(other, 3);
+  await press(page, 'delete', 1);
+  await page.waitForSelector('.confirm');
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('.confirm', { state: 'detached' });
+  assert.equal((await messages(page)).length, 3);
+  await press(page, 'delete', 1);
+  await page.click('.confirm .danger');
+  for (const one of [page, other])
+    await one.waitForFunction(() => document.querySelectorAll('.turn .bubble').length === 1);
+  assert.deepEqual(await messages(page), ['My name is Zora.']);
+  assert.equal((await client.request({ type: 'session.list', query: 'xylophone' })).sessions.length, 0);
+  // One of two answers: the other one is shown, and there is nothing to switch.
+  const first = (await answers(page))[0];
+  await client.request({ type: 'turn.edit', session: id, turn: 0, text: 'Hello there.' });
+  await shown(page, 'Hello there.');
+  await page.waitForSelector('.assistant .versions-at:has-text("2/2")');
+  await press(page, 'delete', 0);
+  await page.waitForSelector('.confirm:has-text("Other versions")');
+  await page.click('.confirm .danger');
+  await shown(page, first.slice(0, 10));
+  await page.waitForFunction(() => !document.querySelector('.versions-at'));
+  // The last one: an empty session, which goes on.
+  await press(page, 'delete', 0);
+  await page.click('.confirm .danger');
+  await page.waitForFunction(() => !document.querySelector('.turn .bubble'));
+  await say(page, 'Once more.');
+  await settled(page, 1);
+  // While an answer runs nothing is deleted.
+  await client.request({ type: 'session.update', session: id, sampling: ENDLESS });
+  await say(page, 'Go on and on.');
+  await streamed(page, 20);
+  assert.equal(await page.locator('[data-action=delete]').first().isDisabled(), true);
+  await page.click('.stop');
+});
+
+for (const width of [1440, 390])
+  test(`the map shows every version and leads there (${width} px)`, async (t) => {
+    const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+    for (const [text, after] of [['One.', undefined], ['Two.', 0], ['Three.', 1], ['Two, in other words.', 0]])
+      await client.turn(id, text, after === undefined ? {} : { after });
+    const fork = (await client.request({ type: 'session.fork', session: id, turn: 1, title: 'A copy' })).session.id;
+    const context = await newContext(t, { viewport: { width, height: 800 } });
+    const page = await openPage(t, server, { context, hash: `#s=${id}` });
+    await settled(page, 2);
+    await page.click('header [aria-label="Session menu"]');
+    await page.click('[role=menuitem]:has-text("Show the tree")');
+    await page.waitForSelector('.tree li');
+    const rows = () => page.locator('.tree li').evaluateAll((all) => all.map((row) => [row.querySelector('.tree-said')?.textContent ?? row.textContent, row.classList.contains('here')]));
+    assert.deepEqual(await rows(), [['One.', true], ['Two.', false], ['A copy', false], ['Three.', false], ['Two, in other words.', true]]);
+    await page.click('.tree button:has-text("Three.")');
+    await page.waitForFunction(() => [...document.querySelectorAll('.turn .bubble')].map((e) => e.innerText).join() === 'One.,Two.,Three.');
+    await page.waitForFunction(() => document.querySelectorAll('.tree .here').length === 3);
+    assert.equal(new URL(page.url()).hash, `#s=${id}&t=2`);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+    await page.click('.tree-fork a');
+    await page.waitForFunction((wanted) => location.hash.startsWith(`#s=${wanted}`), fork);
+    assert.equal(sessionOf(page).split('&')[0], fork);
+  });
