@@ -56,6 +56,21 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     const short = await openai.chat.completions.create({ ...ask, max_completion_tokens: 3 });
     assert.deepEqual([short.usage.completion_tokens, short.choices[0].finish_reason], [3, 'length']);
   });
+  await t.test('several answers, and their log-probabilities', async () => {
+    const several = await openai.chat.completions.create({ ...ask, n: 3, logprobs: true, top_logprobs: 2 });
+    assert.deepEqual(several.choices.map((c) => c.index), [0, 1, 2]);
+    for (const choice of several.choices) {
+      assert.ok(choice.message.content.length > 0 && ['stop', 'length'].includes(choice.finish_reason));
+      const bytes = choice.logprobs.content.flatMap((token) => token.bytes);
+      assert.equal(Buffer.from(bytes).toString(), choice.message.content);
+      for (const token of choice.logprobs.content) assert.ok(Number.isFinite(token.logprob) && token.logprob <= 0);
+    }
+    assert.equal(several.choices[0].logprobs.content[0].top_logprobs.length, 2);
+    const parts = ['', '', ''];
+    for await (const chunk of await openai.chat.completions.create({ ...ask, n: 3, stream: true }))
+      for (const choice of chunk.choices) parts[choice.index] += choice.delta.content ?? '';
+    assert.deepEqual(parts, several.choices.map((c) => c.message.content));
+  });
   await t.test('a client that leaves cancels its turn', async () => {
     const stream = await openai.chat.completions.create({ ...ask, max_tokens: 3000, logit_bias: {}, stream: true });
     let id;

@@ -13,6 +13,7 @@
 #define EVENT_TEXT_BYTES 4096 // of one joined delta
 #define INLINE_BYTES 4096     // of a rendered conversation; a longer one is a worker's
 #define LANE_COMPLETION ((uint64_t)5 << 61)
+#define ANSWER_BYTES ((size_t)64 << 20)
 #define CANCEL_AFTER_MS 1 // of a session that is a completion's own
 
 enum state {
@@ -398,6 +399,51 @@ static int take_event(struct completion *c) {
     return 1;
 }
 
+// How a further answer ended, which no event says. Its text ends before a stop sequence.
+static const char *branch_end(const struct completion *c, const struct turn_answer *a,
+                              struct buf *text) {
+    const struct engine_info *info = c->request->served->info;
+    const struct sampling_words *stop = &c->request->sampling->params.stop;
+    for (int32_t i = 0; i < info->n_eos && a->n; i++)
+        if (a->ids[a->n - 1] == info->eos_ids[i]) return "eos";
+    for (int32_t i = 0; i < stop->n_texts; i++) {
+        const char *word = sampling_word_text(stop, i), *at = strstr(buf_z(text), word);
+        if (!at) continue;
+        text->len = (size_t)(at - text->data);
+        text->data[text->len] = '\0';
+        return "stop";
+    }
+    return "length";
+}
+
+// The next of several answers, which is there as a whole. False: there is none.
+static bool next_answer(struct completion *c) {
+    const struct turn_sampling *sampling = c->request->sampling;
+    struct turn_answer a;
+    struct buf text;
+    struct err err = {0};
+    int32_t next = c->speech.answer + 1;
+    if (!sampling || next >= sampling->params.n || !c->live) return false;
+    if (session_answer_of(c->live, c->turn, next, &a) < 0) return false;
+    int64_t reasoning = c->speech.n_reasoning;
+    buf_init(&text, ANSWER_BYTES);
+    if (engine_detokenize(c->request->served->engine, a.ids, a.n, true, &text, &err) < 0)
+        buf_reset(&text);
+    struct session_event ev = {.ids = a.ids, .logprobs = a.logprobs, .n_ids = a.n};
+    const char *finish = branch_end(c, &a, &text);
+    speech_release(&c->speech);
+    speech_init(&c->speech, c->request, c->request->plan->thinks);
+    c->speech.answer = next;
+    ev.text = buf_z(&text);
+    ev.text_len = text.len;
+    speech_delta(&c->speech, &ev);
+    speech_end(&c->speech, "", 0, finish);
+    c->speech.n_reasoning += reasoning;
+    c->usage.completion_tokens += (int64_t)a.n;
+    buf_release(&text);
+    return true;
+}
+
 static int tell_end(struct completion *c, struct completion_event *out) {
     c->done = true;
     out->kind = c->failure.status ? COMPLETION_FAILED : COMPLETION_DONE;
@@ -418,6 +464,7 @@ int completion_next(struct completion *c, struct completion_event *out) {
             if (rc < 0) continue;
             if (rc > 0) return 1;
         }
+        if (c->state == ENDED && c->speech.ended && next_answer(c)) continue;
         if (c->state == ENDED && c->speech.ended) return tell_end(c, out);
         // Also before the turn is accepted: who leaves events is not called again.
         if ((c->state != STARTING && c->state != RUNNING) || !take_event(c)) return 0;

@@ -2,63 +2,9 @@
 #include "ws/completion/plan.h"
 #include "base/siphash.h"
 #include "ws/net/http.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-// --- refusals ---
-
-// The codes of clients and of the session service, with the neutral ones.
-static const struct code {
-    const char *from, *code;
-    int status;
-} codes[] = {
-    {"invalid", "invalid", 400},
-    {"unsupported", "unsupported", 400},
-    {"session_full", "context_length_exceeded", 400},
-    {"context_length_exceeded", "context_length_exceeded", 400},
-    {"session_not_found", "not_found", 404},
-    {"not_found", "not_found", 404},
-    {"session_busy", "session_busy", 409},
-    {"session_exists", "session_busy", 409},
-    {"session_closed", "session_closed", 409},
-    {"rate_limited", "rate_limited", 429},
-    {"limit_reached", "limit_reached", 429},
-    {"overloaded", "overloaded", 503},
-    {"shutting_down", "shutting_down", 503},
-    {"interrupted", "shutting_down", 503},
-    {"store_failed", "store_failed", 503},
-};
-
-void completion_failure_set(struct completion_failure *f, const char *code, const char *message) {
-    f->status = 500;
-    snprintf(f->code, sizeof f->code, "error");
-    snprintf(f->message, sizeof f->message, "%s", message ? message : "the turn failed");
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        if (strcmp(codes[i].from, code) != 0) continue;
-        f->status = codes[i].status;
-        snprintf(f->code, sizeof f->code, "%s", codes[i].code);
-    }
-}
-
-int completion_refuse(struct completion_failure *f, const char *code, const char *param,
-                      const char *fmt, ...) {
-    char message[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
-    completion_failure_set(f, code, message);
-    snprintf(f->param, sizeof f->param, "%s", param);
-    return E_INVAL;
-}
-
-int completion_no_memory(struct completion_failure *f) {
-    completion_failure_set(f, "overloaded", "the server is out of memory");
-    f->retry_after_ms = 1000;
-    return E_NOMEM;
-}
 
 // --- requests ---
 
@@ -94,28 +40,6 @@ void completion_plan_free(struct completion_plan *p) {
 
 // --- the model's part ---
 
-static int check_tools(const struct completion_request *r, struct completion_failure *f) {
-    bool served = engine_syntax(r->served->engine).tools != ENGINE_TOOLS_NONE;
-    if (cJSON_GetArraySize(r->tools) == 0) return 0;
-    if (!served)
-        return completion_refuse(f, "unsupported", "tools",
-                                 "The model '%.64s' takes no tools: its chat template has none.",
-                                 r->served->name);
-    if (r->tool_choice >= TOOLS_REQUIRED)
-        return completion_refuse(f, "unsupported", "tool_choice",
-                                 "tool_choice can be auto or none here");
-    return 0;
-}
-
-static cJSON *template_args(const struct completion_request *r) {
-    cJSON *args = r->template_args ? cJSON_Duplicate(r->template_args, true) : cJSON_CreateObject();
-    if (args && r->thinking != THINKING_DEFAULT) {
-        cJSON_DeleteItemFromObjectCaseSensitive(args, "enable_thinking");
-        cJSON_AddBoolToObject(args, "enable_thinking", r->thinking == THINKING_ON);
-    }
-    return args;
-}
-
 // Whether the text ends with the opening mark, so that the answer begins inside the thinking.
 static bool ends_thinking(const char *text, size_t len, const char *open) {
     size_t n = open ? strlen(open) : 0;
@@ -125,41 +49,6 @@ static bool ends_thinking(const char *text, size_t len, const char *open) {
 
 bool completion_thinks(const struct completion_request *r) {
     return r->plan && r->plan->thinks;
-}
-
-// Behind a turn whose conversation is in the session, the template is shown a question and an answer in
-// its place; what it writes behind them is new.
-static const char previous_answer[] = "The-answer-before-this-one-7c1d40e9";
-
-static cJSON *message(const char *role, const char *content) {
-    cJSON *m = cJSON_CreateObject();
-    if (m && cJSON_AddStringToObject(m, "role", role) &&
-        cJSON_AddStringToObject(m, "content", content))
-        return m;
-    cJSON_Delete(m);
-    return NULL;
-}
-
-static bool put_previous(struct completion_request *r) {
-    cJSON *answer = message("assistant", previous_answer), *question = message("user", "?");
-    if (question && answer && cJSON_InsertItemInArray(r->messages, 0, answer) &&
-        cJSON_InsertItemInArray(r->messages, 0, question))
-        return true;
-    cJSON_Delete(answer);
-    cJSON_Delete(question);
-    return false;
-}
-
-static int find_new(struct completion_request *r, struct completion_failure *f) {
-    struct completion_plan *p = r->plan;
-    size_t n = strlen(previous_answer);
-    const char *at = memmem(p->text, p->len, previous_answer, n);
-    if (!at)
-        return completion_refuse(f, "unsupported", "messages",
-                                 "the model's chat template does not go on behind an answer");
-    p->from = (size_t)(at - p->text) + n;
-    p->n_old = 2;
-    return 0;
 }
 
 int completion_render(struct completion_request *r, struct completion_failure *f) {
@@ -177,16 +66,6 @@ int completion_render(struct completion_request *r, struct completion_failure *f
     return 0;
 }
 
-static int make_plan(struct completion_request *r, struct completion_failure *f) {
-    r->plan = calloc(1, sizeof *r->plan);
-    if (!r->plan || !(r->plan->args = template_args(r))) return completion_no_memory(f);
-    r->plan->parent = TURN_NONE;
-    if (r->previous_session && !put_previous(r)) return completion_no_memory(f);
-    TRY(completion_chain(r, f));
-    TRY(completion_render(r, f));
-    return r->previous_session ? find_new(r, f) : 0;
-}
-
 int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,
                       struct completion_failure *f) {
     struct token_list list;
@@ -197,12 +76,6 @@ int completion_encode(const struct completion_request *r, size_t from, int32_t *
     token_list_release(&list);
     if (rc == E_NOMEM || (rc == 0 && !*ids && *n)) return completion_no_memory(f);
     return rc < 0 ? completion_refuse(f, "invalid", "messages", "%s", err.text) : 0;
-}
-
-bool completion_check(struct completion_request *r, struct completion_failure *f) {
-    *f = (struct completion_failure){0};
-    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
-           completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
 }
 
 int completion_count(const struct completion_request *r, int64_t *n_tokens,

@@ -1,0 +1,77 @@
+// Checks a request and makes its plan, on the thread that read it. See completion.h, plan.h.
+#include "ws/completion/plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int check_tools(const struct completion_request *r, struct completion_failure *f) {
+    bool served = engine_syntax(r->served->engine).tools != ENGINE_TOOLS_NONE;
+    if (cJSON_GetArraySize(r->tools) == 0) return 0;
+    if (!served)
+        return completion_refuse(f, "unsupported", "tools",
+                                 "The model '%.64s' takes no tools: its chat template has none.",
+                                 r->served->name);
+    if (r->tool_choice >= TOOLS_REQUIRED)
+        return completion_refuse(f, "unsupported", "tool_choice",
+                                 "tool_choice can be auto or none here");
+    return 0;
+}
+
+static cJSON *template_args(const struct completion_request *r) {
+    cJSON *args = r->template_args ? cJSON_Duplicate(r->template_args, true) : cJSON_CreateObject();
+    if (args && r->thinking != THINKING_DEFAULT) {
+        cJSON_DeleteItemFromObjectCaseSensitive(args, "enable_thinking");
+        cJSON_AddBoolToObject(args, "enable_thinking", r->thinking == THINKING_ON);
+    }
+    return args;
+}
+
+// Behind a turn whose conversation is in the session, the template is shown a question and an answer in
+// its place; what it writes behind them is new.
+static const char previous_answer[] = "The-answer-before-this-one-7c1d40e9";
+
+static cJSON *message(const char *role, const char *content) {
+    cJSON *m = cJSON_CreateObject();
+    if (m && cJSON_AddStringToObject(m, "role", role) &&
+        cJSON_AddStringToObject(m, "content", content))
+        return m;
+    cJSON_Delete(m);
+    return NULL;
+}
+
+static bool put_previous(struct completion_request *r) {
+    cJSON *answer = message("assistant", previous_answer), *question = message("user", "?");
+    if (question && answer && cJSON_InsertItemInArray(r->messages, 0, answer) &&
+        cJSON_InsertItemInArray(r->messages, 0, question))
+        return true;
+    cJSON_Delete(answer);
+    cJSON_Delete(question);
+    return false;
+}
+
+static int find_new(struct completion_request *r, struct completion_failure *f) {
+    struct completion_plan *p = r->plan;
+    size_t n = strlen(previous_answer);
+    const char *at = memmem(p->text, p->len, previous_answer, n);
+    if (!at)
+        return completion_refuse(f, "unsupported", "messages",
+                                 "the model's chat template does not go on behind an answer");
+    p->from = (size_t)(at - p->text) + n;
+    p->n_old = 2;
+    return 0;
+}
+
+static int make_plan(struct completion_request *r, struct completion_failure *f) {
+    r->plan = calloc(1, sizeof *r->plan);
+    if (!r->plan || !(r->plan->args = template_args(r))) return completion_no_memory(f);
+    r->plan->parent = TURN_NONE;
+    if (r->previous_session && !put_previous(r)) return completion_no_memory(f);
+    TRY(completion_chain(r, f));
+    TRY(completion_render(r, f));
+    return r->previous_session ? find_new(r, f) : 0;
+}
+
+bool completion_check(struct completion_request *r, struct completion_failure *f) {
+    *f = (struct completion_failure){0};
+    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
+           completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
+}

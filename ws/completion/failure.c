@@ -1,0 +1,56 @@
+// What keeps a completion from being served: one table of codes. See completion.h, plan.h.
+#include "ws/completion/plan.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// The codes of clients and of the session service, with the neutral ones.
+static const struct code {
+    const char *from, *code;
+    int status;
+} codes[] = {
+    {"invalid", "invalid", 400},
+    {"unsupported", "unsupported", 400},
+    {"session_full", "context_length_exceeded", 400},
+    {"context_length_exceeded", "context_length_exceeded", 400},
+    {"session_not_found", "not_found", 404},
+    {"not_found", "not_found", 404},
+    {"session_busy", "session_busy", 409},
+    {"session_exists", "session_busy", 409},
+    {"session_closed", "session_closed", 409},
+    {"rate_limited", "rate_limited", 429},
+    {"limit_reached", "limit_reached", 429},
+    {"overloaded", "overloaded", 503},
+    {"shutting_down", "shutting_down", 503},
+    {"interrupted", "shutting_down", 503},
+    {"store_failed", "store_failed", 503},
+};
+
+void completion_failure_set(struct completion_failure *f, const char *code, const char *message) {
+    f->status = 500;
+    snprintf(f->code, sizeof f->code, "error");
+    snprintf(f->message, sizeof f->message, "%s", message ? message : "the turn failed");
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (strcmp(codes[i].from, code) != 0) continue;
+        f->status = codes[i].status;
+        snprintf(f->code, sizeof f->code, "%s", codes[i].code);
+    }
+}
+
+int completion_refuse(struct completion_failure *f, const char *code, const char *param,
+                      const char *fmt, ...) {
+    char message[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    completion_failure_set(f, code, message);
+    snprintf(f->param, sizeof f->param, "%s", param);
+    return E_INVAL;
+}
+
+int completion_no_memory(struct completion_failure *f) {
+    completion_failure_set(f, "overloaded", "the server is out of memory");
+    f->retry_after_ms = 1000;
+    return E_NOMEM;
+}
