@@ -500,7 +500,7 @@ struct completion *completion_start(struct service *s, const char *owner,
                                     struct completion_request *r, completion_ready_fn ready,
                                     void *user) {
     struct completion *c = completion_new(s, owner, r, r->plan->thinks, ready, user);
-    if (c && !r->previous_session && (r->session || r->plan->n_bounds > 0))
+    if (c && !r->previous_session && !r->alone && (r->session || r->plan->n_bounds > 0))
         match(c);
     else if (c)
         work(c);

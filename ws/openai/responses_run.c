@@ -170,6 +170,7 @@ static void start_completion(struct responses_run *run) {
     c->note = responses_request_note(q);
     c->forget = q->forget;
     c->outlives = q->background;
+    c->alone = !q->store; // nothing of it stays in a session that does
     c->steady = true;
     run->completion = completion_start(run->service, run->owner, c, on_completion_ready, run);
     if (run->completion) {
