@@ -159,6 +159,10 @@ bool sessions_settled(const struct sessions *ss) {
            !ss->prepared;
 }
 
+bool sessions_touched(const struct sessions *ss) {
+    return ss->touched;
+}
+
 void service_count_finish(struct sessions *ss, const char *reason) {
     for (int i = 0; i < N_TURN_FINISHES; i++)
         if (strcmp(reason, turn_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);

@@ -231,6 +231,9 @@ void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
 // No turn, no commit and no worker's job is under way: clients have all events, or get them next.
 bool sessions_settled(const struct sessions *ss);
+// A client took the last event of a session that rests: the next sessions_poll() may let it leave memory,
+// and no timer comes for that.
+bool sessions_touched(const struct sessions *ss);
 // Owners (owners.h), in the table of the options.
 void sessions_limits_changed(struct sessions *ss, struct owner *o);     // turns that wait may start
 void sessions_cancel_owner(struct sessions *ss, const struct owner *o); // all turns of its sessions

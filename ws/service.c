@@ -17,8 +17,12 @@ void service_poll_soon(struct service *s) {
     s->dirty = true;
 }
 
+static bool poll_is_due(const struct service *s) {
+    return s->dirty || (s->sessions && sessions_touched(s->sessions));
+}
+
 static void poll_sessions(struct service *s) {
-    if (s->dirty && s->sessions) {
+    if (poll_is_due(s) && s->sessions) {
         s->dirty = false;
         s->n_polls++;
         int64_t next_us = sessions_poll(s->sessions);
@@ -29,7 +33,7 @@ static void poll_sessions(struct service *s) {
             uv_timer_start(&s->poll_timer, on_poll_timer, (uint64_t)((next_us + 999) / 1000), 0);
     }
     if (followers_push(&s->followers)) s->awake_until_us = net_now_us() + AWAKE_US;
-    if (s->dirty || s->followers.n_fresh) uv_timer_start(&s->poll_timer, on_poll_timer, 0, 0);
+    if (poll_is_due(s) || s->followers.n_fresh) uv_timer_start(&s->poll_timer, on_poll_timer, 0, 0);
 }
 
 static void on_awake(uv_idle_t *handle) {}

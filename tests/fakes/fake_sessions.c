@@ -324,6 +324,9 @@ void sessions_drain(struct sessions *ss) {
 int sessions_n_running(const struct sessions *ss) {
     return ss->n_running;
 }
+bool sessions_touched(const struct sessions *ss) {
+    return false;
+}
 bool sessions_settled(const struct sessions *ss) {
     return ss->n_running == 0;
 }

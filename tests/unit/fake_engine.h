@@ -409,10 +409,6 @@ const char *engine_rendering_text(const struct chat_rendering *r, size_t *len) {
 size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from) {
     return SIZE_MAX;
 }
-const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
-    *len = 0;
-    return NULL;
-}
 
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err) {

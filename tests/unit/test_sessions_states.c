@@ -110,6 +110,31 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     fx_teardown();
 }
 
+// A socket takes the last events outside of any call, and nothing else happens: a poll is asked for.
+static void the_reader_of_the_last_event_lets_a_session_leave(void **state) {
+    char id[16];
+    fx_settings("x");
+    fx_setup_file();
+    three_stay_of(0);
+    fx.by_hand = true;
+    for (int i = 0; i < 6; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1 + i / 3, id);
+    }
+    fx_settle();
+    assert_int_equal(HASH_CNT(by_key, fx.ss->by_key), 6); // they wait for their reader
+    assert_false(sessions_touched(fx.ss));
+    for (int i = 0; i < 6; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_take((uint64_t)(1 + i / 3), fx_follower((uint64_t)(1 + i / 3), id));
+    }
+    assert_true(sessions_touched(fx.ss));
+    fx_settle();
+    assert_int_equal(HASH_CNT(by_key, fx.ss->by_key), 3);
+    assert_false(sessions_touched(fx.ss));
+    fx_teardown();
+}
+
 // Two clients follow s0 .. s7. Both get the events that come, and keep their cursors.
 static void followed_sessions_leave_memory_too(void **state) {
     char id[16];
@@ -233,6 +258,7 @@ int main(void) {
         cmocka_unit_test(pressure_evicts_too),
         cmocka_unit_test(the_cache_of_a_paused_turn_leaves_unseen),
         cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
+        cmocka_unit_test(the_reader_of_the_last_event_lets_a_session_leave),
         cmocka_unit_test(followed_sessions_leave_memory_too),
         cmocka_unit_test(leaving_memory_costs_no_other_session_its_cache),
         cmocka_unit_test(files_go_with_their_sessions),
