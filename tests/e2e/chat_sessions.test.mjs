@@ -104,3 +104,31 @@ test('a session may be named by a header; a client that leaves cancels its turn 
   });
   assert.ok(server);
 });
+
+test('tools: calls are split off, streamed, and found again; the ids that were drawn stay', async (t) => {
+  const { openai } = await start(t);
+  const tools = ['add', 'now'].map((name) => ({ type: 'function', function: { name, parameters: { type: 'object', properties: { a: { type: 'integer' } } } } }));
+  const said = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>{"name": "now", "arguments": {}}</tool_call>';
+  const messages = [{ role: 'system', content: 'You are brief.' }, user('What is 1 plus 1?')];
+  const call = { ...ask, max_tokens: 200, tools, messages, choice: [said] };
+  const whole = await openai.chat.completions.create(call);
+  const [choice] = whole.choices;
+  assert.equal(choice.finish_reason, 'tool_calls');
+  assert.equal(choice.message.content, null);
+  assert.deepEqual(choice.message.tool_calls.map((c) => [c.type, c.function.name, JSON.parse(c.function.arguments)]),
+    [['function', 'add', { a: 1 }], ['function', 'now', {}]]);
+  const calls = [];
+  for await (const chunk of await openai.chat.completions.create({ ...call, stream: true })) {
+    for (const part of chunk.choices[0]?.delta.tool_calls ?? []) {
+      calls[part.index] ??= { name: part.function.name, arguments: '' };
+      calls[part.index].arguments += part.function.arguments;
+    }
+  }
+  assert.deepEqual(calls, [{ name: 'add', arguments: '{"a": 1}' }, { name: 'now', arguments: '{}' }]);
+  messages.push(choice.message, ...choice.message.tool_calls.map((c) => ({ role: 'tool', tool_call_id: c.id, content: '2' })));
+  const next = await openai.chat.completions.create({ ...ask, tools, messages });
+  assert.equal(turnOf(next.id), 1);
+  assert.ok(cached(next) >= whole.usage.prompt_tokens + whole.usage.completion_tokens - 1, JSON.stringify([whole.usage, next.usage]));
+  const none = await openai.chat.completions.create({ ...call, tool_choice: 'none' });
+  assert.equal(none.choices[0].message.content, said);
+});

@@ -234,8 +234,8 @@ static void attach(struct completion *c, int64_t after) {
 // Its path as a session of its own: another turn runs in this one.
 static void fork_session(struct completion *c) {
     char source[SESSION_ID_MAX + 1];
+    memcpy(source, c->session, sizeof source);
     struct request r = request_of(c, REQUEST_FORK, source);
-    strcpy(source, c->session);
     sessions_client_gone(c->service->sessions, c->follower.client); // no events of that one
     c->live = NULL;
     random_id(c->session);
