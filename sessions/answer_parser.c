@@ -143,9 +143,15 @@ static size_t find_marker(const struct answer_parser *p, struct span rest, size_
     return first;
 }
 
+// A part that is a call's object, without a marker: the syntax of some models, and in those of others what a
+// forced call is (ws/completion/forced_call.c) and what smaller models forget. It names one of the tools.
 static bool guesses(const struct answer_parser *p) {
-    return p->tools &&
-           (p->syntax.tools == ENGINE_TOOLS_JSON || p->syntax.tools == ENGINE_TOOLS_LLAMA);
+    return p->tools;
+}
+
+static bool separates_calls(const struct answer_parser *p, char c) {
+    bool plain = p->syntax.tools == ENGINE_TOOLS_JSON || p->syntax.tools == ENGINE_TOOLS_LLAMA;
+    return plain && c == ';';
 }
 
 static int speak(struct answer_parser *p, struct answer_piece *out) {
@@ -270,7 +276,7 @@ static int call(struct answer_parser *p, struct answer_piece *out) {
         if (span_starts(rest, *m) && (*m)[1] != 'f') at = strlen(*m);
     at += span_space(span_from(rest, at));
     if (at == rest.len) return p->ended ? no_call(p, out) : 0;
-    if (p->syntax.tools == ENGINE_TOOLS_XML) return xml_call(p, at, out);
+    if (p->syntax.tools == ENGINE_TOOLS_XML && !p->guessed) return xml_call(p, at, out);
     if (p->syntax.tools != ENGINE_TOOLS_MISTRAL || rest.s[at] == '{')
         return object_call(p, at, out);
     if (rest.s[at] != '[') return p->listed ? no_call(p, out) : named_call(p, at, out);
@@ -302,7 +308,7 @@ static int arguments(struct answer_parser *p, struct answer_piece *out) {
         if (c == '}' || c == ']') done = --p->depth <= 0;
     }
     if (done) {
-        bool named = p->syntax.tools == ENGINE_TOOLS_MISTRAL && !p->listed;
+        bool named = p->syntax.tools == ENGINE_TOOLS_MISTRAL && !p->listed && !p->guessed;
         p->state = named ? ANSWER_CALL_ENDS : ANSWER_MEMBERS;
     } else if (p->ended) {
         p->state = ANSWER_CALL_ENDS;
@@ -360,7 +366,7 @@ static int between(struct answer_parser *p) {
         p->from++;
         p->state = ANSWER_CALLS;
         return STEP_ON;
-    } else if ((p->listed && rest.s[0] == ']') || (guesses(p) && rest.s[0] == ';')) {
+    } else if ((p->listed && rest.s[0] == ']') || separates_calls(p, rest.s[0])) {
         p->from++;
     }
     p->listed = false;

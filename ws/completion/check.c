@@ -10,10 +10,14 @@ static int check_tools(const struct completion_request *r, struct completion_fai
         return completion_refuse(f, "unsupported", "tools",
                                  "The model '%.64s' takes no tools: its chat template has none.",
                                  r->served->name);
-    if (r->tool_choice >= TOOLS_REQUIRED)
-        return completion_refuse(f, "unsupported", "tool_choice",
-                                 "tool_choice can be auto or none here");
     return 0;
+}
+
+static int force_call(struct completion_request *r, struct completion_failure *f) {
+    struct err err = {0};
+    int rc = completion_force_call(r, &err);
+    if (rc == E_NOMEM) return completion_no_memory(f);
+    return rc < 0 ? completion_refuse(f, "invalid", "tool_choice", "%s", err.text) : 0;
 }
 
 static cJSON *template_args(const struct completion_request *r) {
@@ -72,6 +76,6 @@ static int make_plan(struct completion_request *r, struct completion_failure *f)
 
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
-    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
+    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 && force_call(r, f) == 0 &&
            completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
 }

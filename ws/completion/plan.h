@@ -33,6 +33,9 @@ int completion_refuse(struct completion_failure *f, const char *code, const char
 int completion_no_memory(struct completion_failure *f);
 // messages.c: checks the messages and tools, and puts them into one form.
 int completion_normalise(struct completion_request *r, struct completion_failure *f);
+// forced_call.c: where tool_choice forces a call, gives the answer the form of one.
+// E_INVAL: it cannot; E_NOMEM.
+int completion_force_call(struct completion_request *r, struct err *err);
 // format.c: puts the answer's form into the sampling, and compiles its grammar.
 int completion_take_format(struct completion_request *r, struct completion_failure *f);
 // The chain of the messages, and where an earlier conversation may end in them.

@@ -1,0 +1,90 @@
+// A forced call: with tool_choice required or a name the answer is a call and nothing else, in plain
+// JSON, {"name":"..","arguments":{..}}, which answer_parser.h takes for a call in every model's syntax.
+// Its grammar is made of the tools' schemas and goes the way of the answer's form. See plan.h.
+#include "ws/completion/plan.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cJSON *function_of(const cJSON *tool) {
+    return cJSON_GetObjectItemCaseSensitive(tool, "function");
+}
+
+static const char *name_of(const cJSON *tool) {
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function_of(tool), "name"));
+}
+
+// A tool's schema is no longer the root that its references count from. As deep as json_parse allows.
+static bool move_references(cJSON *schema, const char *root) {
+    cJSON *member, *ref = cJSON_GetObjectItemCaseSensitive(schema, "$ref");
+    if (cJSON_IsString(ref) && ref->valuestring[0] == '#') {
+        size_t n = strlen(root) + strlen(ref->valuestring);
+        char *moved = malloc(n);
+        if (moved) snprintf(moved, n, "%s%s", root, ref->valuestring + 1);
+        cJSON *text = moved ? cJSON_CreateString(moved) : NULL;
+        free(moved);
+        if (!text || !cJSON_ReplaceItemInObjectCaseSensitive(schema, "$ref", text)) return false;
+    }
+    cJSON_ArrayForEach(member, schema) {
+        bool nested = cJSON_IsObject(member) || cJSON_IsArray(member);
+        if (nested && !move_references(member, root)) return false;
+    }
+    return true;
+}
+
+// The schema of a call of one tool, at place `i` of the choice.
+static cJSON *call_schema(const cJSON *tool, int i) {
+    const cJSON *given = cJSON_GetObjectItemCaseSensitive(function_of(tool), "parameters");
+    cJSON *arguments = given ? cJSON_Duplicate(given, true) : cJSON_CreateObject();
+    cJSON *call = cJSON_CreateObject();
+    char root[64];
+    snprintf(root, sizeof root, "#/anyOf/%d/properties/arguments", i);
+    cJSON_AddStringToObject(call, "type", "object");
+    cJSON *properties = cJSON_AddObjectToObject(call, "properties");
+    cJSON *name = cJSON_AddObjectToObject(properties, "name");
+    bool ok = cJSON_AddStringToObject(name, "const", name_of(tool));
+    if (ok && !cJSON_GetObjectItemCaseSensitive(arguments, "type"))
+        ok = cJSON_AddStringToObject(arguments, "type", "object");
+    ok = ok && move_references(arguments, root);
+    ok = ok && cJSON_AddItemToObject(properties, "arguments", arguments);
+    if (!ok) cJSON_Delete(arguments);
+    cJSON *required = ok ? cJSON_AddArrayToObject(call, "required") : NULL;
+    ok = required && cJSON_AddItemToArray(required, cJSON_CreateString("name")) &&
+         cJSON_AddItemToArray(required, cJSON_CreateString("arguments")) &&
+         cJSON_AddFalseToObject(call, "additionalProperties");
+    if (ok) return call;
+    cJSON_Delete(call);
+    return NULL;
+}
+
+static bool add_calls(const struct completion_request *r, cJSON *choice) {
+    const cJSON *tool;
+    int n = 0;
+    cJSON_ArrayForEach(tool, r->tools) {
+        if (r->tool_choice == TOOLS_NAMED && strcmp(name_of(tool), r->tool_name) != 0) continue;
+        cJSON *call = call_schema(tool, n++);
+        if (cJSON_AddItemToArray(choice, call)) continue;
+        cJSON_Delete(call);
+        return false;
+    }
+    return true;
+}
+
+int completion_force_call(struct completion_request *r, struct err *err) {
+    const cJSON *form = cJSON_GetObjectItemCaseSensitive(r->format, "type");
+    bool formed = cJSON_IsString(form) && strcmp(form->valuestring, "text") != 0;
+    if (r->tool_choice < TOOLS_REQUIRED) return 0;
+    if (formed)
+        return err_set(err, E_INVAL, "a forced tool call leaves no room for the answer's form");
+    if (r->thinking == THINKING_ON)
+        return err_set(err, E_INVAL, "thinking cannot be on where tool_choice forces a tool call");
+    cJSON_Delete(r->format);
+    r->format = cJSON_CreateObject();
+    cJSON_AddStringToObject(r->format, "type", "json_schema");
+    cJSON *inner = cJSON_AddObjectToObject(r->format, "json_schema");
+    cJSON *schema = cJSON_AddObjectToObject(inner, "schema");
+    cJSON *choice = cJSON_AddArrayToObject(schema, "anyOf");
+    if (!choice || !cJSON_GetObjectItemCaseSensitive(r->format, "type") || !add_calls(r, choice))
+        return err_set(err, E_NOMEM, "no memory for the schemas of calls");
+    return 0;
+}
