@@ -68,6 +68,8 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   });
   await t.test('the session is in the store, under the name in the id', async () => {
     const session = /^msg_(.+)-\d+$/.exec(whole.id)[1];
+    const { response } = await client.messages.create({ ...ask, max_tokens: 1, stream: true }).withResponse();
+    assert.match(await response.text(), new RegExp(`"id":"msg_${response.headers.get('x-session-id')}-0"`));
     const state = await parley.request({ type: 'session.get', session });
     assert.equal(state.type, 'session.state');
     assert.equal(state.turns.at(-1).text, textOf(whole));
@@ -264,4 +266,77 @@ test('hostile requests get an error in Anthropic\'s form, and the server goes on
   })));
   await until('all turns to end', async () => (await server.metric('parley_engine_requests_running')) === 0);
   assert.equal((await clientOf(server).messages.create(ask)).type, 'message');
+});
+
+// A template with tools, in the syntax of Hermes and Qwen. The demo model has not learned it: only what is forced is a call.
+const hermes = `{{ bos_token }}{% if tools %}{{ '<|im_start|>system\nCall a tool by <tool_call>: ' }}{% for t in tools %}{{ t | tojson }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + (m.content or '') }}{% for c in m.tool_calls or [] %}{{ '<tool_call>\n{"name": "' + c.function.name + '", "arguments": ' }}{{ c.function.arguments | tojson }}{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`;
+const tools = [
+  { name: 'weather', description: 'The weather of a place', input_schema: { type: 'object', properties: { place: { $ref: '#/$defs/place' }, unit: { enum: ['C', 'F'] } },
+    required: ['place', 'unit'], additionalProperties: false, $defs: { place: { enum: ['Paris', 'Oslo'] } } } },
+  { name: 'clock', input_schema: { type: 'object', properties: { hours: { type: 'integer', minimum: 0, maximum: 23 } }, required: ['hours'], additionalProperties: false } },
+];
+
+test('tools are called, and their results go back', async (t) => {
+  const template = path.join(temporaryFolder(t), 'hermes.jinja');
+  writeFileSync(template, hermes);
+  const server = await Server.start(t, { args: [...unlimited, '--chat-template', template] });
+  const client = clientOf(server);
+  const request = { model: ask.model, max_tokens: 200, temperature: 1, messages: [user('What is the weather in Paris?')], tools };
+  const { max_tokens: _, temperature: __, ...counted } = request;
+  const right = ({ name, input }) => (name === 'weather' ? ['Paris', 'Oslo'].includes(input.place) && ['C', 'F'].includes(input.unit) && Object.keys(input).length === 2
+    : name === 'clock' && Number.isInteger(input.hours) && input.hours >= 0 && input.hours < 24);
+
+  await t.test('their descriptions count, and are seen by the model', async () => {
+    const [without, withTools] = [await client.messages.countTokens({ ...counted, tools: undefined }), await client.messages.countTokens(counted)];
+    assert.ok(withTools.input_tokens > without.input_tokens + 50);
+    const answer = await client.messages.create({ ...request, max_tokens: 10 });
+    assert.equal(prompt(answer), withTools.input_tokens);
+    const none = await client.messages.create({ ...request, max_tokens: 10, tool_choice: { type: 'none' } });
+    assert.ok(none.content.every((block) => block.type === 'text'));
+  });
+  await t.test('any: one of them, with arguments of its schema', async () => {
+    for (let seed = 1; seed <= few(10); seed++) {
+      const answer = await client.messages.create({ ...request, seed, tool_choice: { type: 'any' } });
+      assert.equal(answer.stop_reason, 'tool_use', JSON.stringify(answer));
+      assert.deepEqual(answer.content.map((block) => block.type), ['tool_use']);
+      assert.ok(right(answer.content[0]), JSON.stringify(answer.content));
+      assert.ok(answer.content[0].id.length > 4);
+    }
+  });
+  await t.test('a named one, streamed in pieces; its result is answered', async () => {
+    const choice = { type: 'tool', name: 'clock', disable_parallel_tool_use: true };
+    const pieces = [];
+    const answer = await client.messages.stream({ ...request, seed: 3, tool_choice: choice }).on('inputJson', (piece) => pieces.push(piece)).finalMessage();
+    const [call] = answer.content;
+    assert.deepEqual([answer.stop_reason, answer.content.length, call.type, call.name], ['tool_use', 1, 'tool_use', 'clock']);
+    assert.ok(right(call), JSON.stringify(call));
+    assert.deepEqual(JSON.parse(pieces.join('')), call.input);
+    const whole = await client.messages.create({ ...request, seed: 3, tool_choice: choice });
+    assert.deepEqual(whole.content.map(({ name, input }) => [name, input]), [[call.name, call.input]]);
+    const messages = [...request.messages, { role: 'assistant', content: answer.content },
+      user([{ type: 'tool_result', tool_use_id: call.id, content: '12:00' }, { type: 'text', text: 'Now tell me a story.' }])];
+    const next = await client.messages.create({ ...request, messages, max_tokens: 10, tool_choice: { type: 'none' } });
+    assert.equal(prompt(next), (await client.messages.countTokens({ ...counted, messages })).input_tokens);
+    assert.ok(next.usage.cache_read_input_tokens > 0);
+    await refused(client.messages.create({ ...request, messages: messages.slice(0, 2).concat(user('And?')) }), Anthropic.BadRequestError, 400, 'invalid_request_error',
+      /`tool_use` ids were found without `tool_result` blocks/);
+  });
+  await t.test('what cannot be forced is refused', async () => {
+    await refused(client.messages.create({ ...request, max_tokens: 2000, tool_choice: { type: 'any' }, thinking: { type: 'enabled', budget_tokens: 1024 } }),
+      Anthropic.BadRequestError, 400, 'invalid_request_error', /thinking/);
+    await refused(client.messages.create({ ...request, tool_choice: { type: 'any' }, output_config: { format: { type: 'json_schema', schema: { type: 'object' } } } }),
+      Anthropic.BadRequestError, 400, 'invalid_request_error', /tool call/);
+  });
+});
+
+test('an answer has the form of a schema', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const schema = { type: 'object', properties: { name: { type: 'string', maxLength: 20 }, age: { type: 'integer', minimum: 0, maximum: 120 } }, required: ['name', 'age'], additionalProperties: false };
+  for (let seed = 1; seed <= few(5); seed++) {
+    const answer = await clientOf(server).messages.create({ ...ask, seed, max_tokens: 200, temperature: 2, output_config: { format: { type: 'json_schema', schema } } });
+    const value = JSON.parse(textOf(answer));
+    assert.deepEqual(Object.keys(value).sort(), ['age', 'name']);
+    assert.ok(Number.isInteger(value.age) && value.age >= 0 && value.age <= 120 && value.name.length <= 20, textOf(answer));
+    assert.equal(answer.stop_reason, 'end_turn');
+  }
 });

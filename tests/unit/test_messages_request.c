@@ -300,7 +300,7 @@ static void tools(void **state) {
         {"\"tools\":7", "tools: must be an array"},
         {"\"tools\":[7]", "tools.0: must be an object"},
         {"\"tools\":[{\"name\":\"f\"}]", "tools.0.input_schema: must be a JSON Schema"},
-        {"\"tools\":[{\"name\":\"a b\",\"input_schema\":{}}]", "tools.0.name: must be 1 to 128"},
+        {"\"tools\":[{\"name\":\"a b\",\"input_schema\":{}}]", "tools.0.name: must be 1 to 64"},
         {"\"tools\":[" TOOL("f") "," TOOL("f") "]", "tools.1.name: two tools are called 'f'"},
         {"\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]",
          "tools.0.type: 'web_search_20250305' is not served here"},

@@ -27,7 +27,7 @@ struct exchange {
     struct decoded *decoded;
     struct completion *completion;
     struct message_writer writer;
-    char request_id[REQUEST_ID_MAX];
+    char request_id[REQUEST_ID_MAX], session[SESSION_ID_MAX + 1];
     bool streaming;
     int64_t written_us;
 };
@@ -148,13 +148,18 @@ static void fail(struct exchange *x, const struct completion_failure *f) {
     end_stream(x);
 }
 
+static void put_headers(const struct exchange *x, struct buf *extra) {
+    anthropic_put_headers(extra, x->http, x->request_id);
+    buf_addf(extra, "x-session-id: %s\r\n", x->session);
+}
+
 static void reply_whole(struct exchange *x) {
     struct buf out, extra;
     buf_init(&out, ANSWER_MAX_BYTES);
     buf_init(&extra, 2048);
     message_write_whole(&x->writer, &out);
     buf_addz(&extra, "cache-control: no-store\r\n");
-    anthropic_put_headers(&extra, x->http, x->request_id);
+    put_headers(x, &extra);
     http_reply_buf(x->http, 200, "application/json", buf_z(&extra), &out);
     buf_release(&out);
     buf_release(&extra);
@@ -175,7 +180,7 @@ static void begin_stream(struct exchange *x) {
     x->streaming = true;
     buf_init(&extra, 2048);
     buf_addz(&extra, "cache-control: no-cache\r\nx-accel-buffering: no\r\n");
-    anthropic_put_headers(&extra, x->http, x->request_id);
+    put_headers(x, &extra);
     http_stream(x->http, "text/event-stream; charset=utf-8", buf_z(&extra), &waiter, x);
     buf_release(&extra);
 }
@@ -204,6 +209,7 @@ static bool take_event(struct exchange *x, const struct completion_event *e) {
         fail(x, e->kind == COMPLETION_FAILED ? e->failure : &cancelled);
         return false;
     }
+    if (e->kind == COMPLETION_STARTED) snprintf(x->session, sizeof x->session, "%s", e->session);
     begin_stream(x);
     stream_event(x, e);
     if (e->kind != COMPLETION_DONE) return true;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define TOOLS_MAX 1024
-#define NAME_MAX_LEN 128
+#define NAME_MAX_LEN 64 // ws/completion's
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 // Names in the neutral form, for comparisons.
