@@ -254,6 +254,9 @@ test: test-built ## all tests; ends with `N passed, N failed`
 test-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s all tests
+check-clients: check-clients-built ## frameworks that are built on OpenAI's protocols, unmodified; needs Node 20
+	@tests/run.sh $(B) clients
+check-clients-built: test-built
 check-asan: check-asan-built ## unit, golden and end-to-end tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tests/run.sh build/asan unit ops golden e2e
 check-asan-built:
@@ -348,4 +351,4 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench plots bench-recording format \
-    install help check-cuda-sanitize check-cuda-archs check-reproducible deb test-built check-asan-built check-tsan-built check-fuzz-built
+    install help check-cuda-sanitize check-cuda-archs check-reproducible deb test-built check-clients check-clients-built check-asan-built check-tsan-built check-fuzz-built

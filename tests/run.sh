@@ -1,10 +1,11 @@
 #!/bin/bash
 # Runs the suites named and ends with `N passed, N failed`; each line has the seconds that it took. Logs stay in
 # BUILD/test-logs; those of failures are shown.
-# usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|sanitize|threads|e2e|e2e-threads|page|fuzz ...
+# usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|sanitize|threads|e2e|e2e-threads|clients|page|fuzz ...
 # --times: prints the programs with most processor time at the end, and the sums.
 # cuda: the tests of a GPU (make check-cuda); programs that need one and find none say so and are skipped.
 # sanitize: compute-sanitizer over the op tests, shortened (make check-cuda-sanitize).
+# clients: frameworks that are built on the protocols (make check-clients).
 # threads, e2e-threads: the tests of several threads, for ThreadSanitizer.
 # A program that crashes, times out or prints nothing counts as a failure: silence never passes.
 #
@@ -236,6 +237,11 @@ for suite in "$@"; do
         enter compute check javascript "$logs/javascript.log" node tests/lint/check_javascript.mjs
         ;;
     fuzz) fuzz ;;
+    clients) # needs Node 20
+        [ tests/e2e/clients/node_modules/.package-lock.json -nt tests/e2e/clients/package-lock.json ] ||
+            (cd tests/e2e/clients && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
+        node_tests talk e2e/clients tests/e2e/clients/clients.test.mjs
+        ;;
     e2e)
         for file in tests/e2e/*.test.mjs; do node_tests talk "e2e/$(basename "$file" .test.mjs)" "$file"; done
         ;;
