@@ -12,9 +12,16 @@ import { Random } from './random.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
 const words = ['red', 'green', 'blue', 'a b', 'é"\\', ''];
+const isUri = (s) => {
+  try {
+    return Boolean(new URL(s));
+  } catch {
+    return false;
+  }
+};
 const formats = {
   date: /^\d{4}-\d\d-\d\d$/, time: /^\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/, 'date-time': (s) => !Number.isNaN(Date.parse(s)), uuid: /^[0-9a-f-]{36}$/,
-  email: /^[^@\s]+@[^@\s.]+(\.[^@\s.]+)+$/, ipv4: /^(\d{1,3}\.){3}\d{1,3}$/, uri: (s) => URL.canParse(s),
+  email: /^[^@\s]+@[^@\s.]+(\.[^@\s.]+)+$/, ipv4: /^(\d{1,3}\.){3}\d{1,3}$/, uri: isUri,
 };
 
 /** A random schema that is supported: depth bounds how deep it is nested. */
