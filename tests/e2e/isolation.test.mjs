@@ -21,6 +21,8 @@ const fields = {
   'turn.start': [{ input: { content: 'What is the secret word?' } }, { input: { ids: [1] }, queue: true }, { input: { continue: true } }, { input: { content: 'x' }, after: 0 }],
   'turn.cancel': [{}, { turn: 0 }], 'turn.get': [{ turn: 0 }, { turn: 99 }], 'turn.replay': [{ turn: 0 }, { turn: 99 }],
   'turn.regenerate': [{}, { turn: 0 }],
+  'turn.edit': [{ turn: 0, text: 'x' }, { turn: 99, text: 'x' }], 'turn.delete': [{ turn: 0 }, { turn: 99 }],
+  'session.outline': [{}, { from: 1, limit: 2 }],
 };
 const nameless = new Set(['hello', 'ping', 'usage.get', 'session.list', 'sessions.watch', 'session.import']);
 /** Names the session that it makes: an id is its owner's own, so that another's is free. */

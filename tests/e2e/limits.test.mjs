@@ -153,7 +153,7 @@ test('connections and sessions', async (t) => {
   assert.equal(await fourth.closed, 1008);
   const page = await get(server, '/v1/usage', ALICE);
   assert.equal(page.status, 429);
-  assert.equal((await page.json()).error.code, 'limit_reached');
+  assert.equal((await page.json()).error.code, 'insufficient_quota'); // as OpenAI's clients know it
   await (await server.connect({ token: BOB })).close();
   open[1].terminate();
   await until('a place', async () => (await get(server, '/v1/usage', ALICE)).status === 200);
