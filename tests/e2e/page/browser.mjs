@@ -99,14 +99,19 @@ export async function say(page, text) {
   await page.press('#message', 'Enter');
 }
 
-/** Waits until as many turns are done as said and nothing runs. */
+/** Waits until as many turns are done as said and nothing runs; its error tells what the page shows instead. */
 export const settled = (page, turns) =>
-  page.waitForFunction(
-    (n) =>
-      document.querySelectorAll('.turn[data-state=done]').length >= n &&
-      !document.querySelector('.pending, .turn[data-state=running], .turn[data-state=queued]'),
-    turns,
-  );
+  page
+    .waitForFunction(
+      (n) =>
+        document.querySelectorAll('.turn[data-state=done]').length >= n &&
+        !document.querySelector('.pending, .turn[data-state=running], .turn[data-state=queued]'),
+      turns,
+    )
+    .catch(async (error) => {
+      const shown = await page.evaluate(() => [...document.querySelectorAll('.turn')].map((turn) => `${turn.className} ${turn.dataset.state ?? turn.dataset.phase}: ${turn.innerText.slice(0, 200)}`));
+      throw new Error(`${error.message}; the page shows ${JSON.stringify(shown)}, ${page.url()}`);
+    });
 
 /** Says something and waits for the end of the answer; gives its text. */
 export async function ask(page, text) {
