@@ -34,10 +34,10 @@ struct completion_request {
     cJSON *template_args; // object of further variables of the template; NULL: none
     cJSON *format;        // the answer's form, as OpenAI's response_format; NULL: any text
     enum tool_choice tool_choice;
-    char *tool_name; // NAMED
-    bool no_parallel_tool_calls;
+    char *tool_name;             // NAMED
+    bool no_parallel_tool_calls; // as asked. A forced call is single; with AUTO the model decides
     enum thinking thinking;
-    int32_t thinking_budget; // tokens, then the model is made to answer; 0: no bound
+    int32_t thinking_budget; // tokens, as asked; max_tokens alone ends thinking. 0: none
     // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1
     struct turn_sampling *sampling;
     // The session, by an explicit name (completion_session_name); made if there is none yet. NULL: the one whose
