@@ -1,7 +1,7 @@
 // See told.h.
 #include "sessions/told.h"
 #include "sessions/answer_parser.h"
-#include <stdatomic.h>
+#include "sessions/told_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,14 +169,6 @@ cJSON *told_message(struct engine_syntax syntax, const cJSON *tools, bool thinks
 
 // --- what is stored ---
 
-struct told {
-    atomic_int holds;
-    struct hash128 chain, hash;
-    size_t len;
-    bool thinks;
-    cJSON *tools;
-};
-
 struct told *told_new(const struct told_of *of) {
     struct told *t = calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -189,17 +181,6 @@ struct told *told_new(const struct told_of *of) {
     if (!of->tools || t->tools) return t;
     told_free(t);
     return NULL;
-}
-
-struct told *told_hold(struct told *t) {
-    if (t) atomic_fetch_add(&t->holds, 1);
-    return t;
-}
-
-void told_free(struct told *t) {
-    if (!t || atomic_fetch_sub(&t->holds, 1) != 1) return;
-    cJSON_Delete(t->tools);
-    free(t);
 }
 
 static void put_part(struct json_writer *w, const char *size, const char *hash, size_t len,

@@ -1,0 +1,12 @@
+// What told.c and told_holds.c share.
+#pragma once
+#include "sessions/told.h"
+#include <stdatomic.h>
+
+struct told {
+    atomic_int holds;
+    struct hash128 chain, hash;
+    size_t len;
+    bool thinks;
+    cJSON *tools;
+};
