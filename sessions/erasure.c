@@ -88,7 +88,7 @@ int64_t erasure_bytes(const struct session *s) {
 
 // --- the save ----------------------------------------------------------------
 
-// Its numbers are told as lost ones.
+// Whether this event was erased: a client that attaches skips its number, as it does those a crash lost.
 static bool is_lost(const struct session *s, const struct event_record *e) {
     bool of_turn = e->kind == EVENT_QUEUED || e->kind == EVENT_STARTED || e->kind == EVENT_DELTA;
     return of_turn && is_erased(s, e->turn);

@@ -2,7 +2,7 @@
 //
 // A mask without a limit holds wherever enough tokens are left to close the text after any of its tokens
 // (most_least); it is kept with its configuration. Near the end of what a turn may draw the mask is made
-// for the tokens that are left, and kept by nobody.
+// for the tokens that are left, and freed after its use.
 #pragma once
 #include "engine/grammar/machine.h"
 #include "engine/grammar/token_trie.h"

@@ -1,6 +1,6 @@
-// Several networks followed at once, written into another network as one automaton: texts that all of them
-// match, or whose last state is told by which of them matched. For a pattern with a length, for names of
-// properties. Bounded: a product of many states, or many products of one network, are refused.
+// Several networks followed at once, written into another network as one automaton. It matches the texts that
+// all of them match, or it ends in a state that says which of them matched: for a pattern with a length, and for
+// the names of properties. Bounded: a product of many states, or many products of one network, are refused.
 #pragma once
 #include "engine/grammar/net.h"
 
