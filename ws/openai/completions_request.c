@@ -1,5 +1,6 @@
 // See completions_request.h.
 #include "ws/openai/completions_request.h"
+#include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,21 +150,9 @@ static int read_sampling(struct completions_request *r, cJSON *json) {
     return rc < 0 ? openai_fail(&r->failure, 400, "invalid_value", NULL, err.text) : 0;
 }
 
-static int find_model(struct completions_request *r, const struct service *s, const cJSON *json) {
-    char text[200];
-    const char *name = cJSON_GetStringValue(member(json, "model"));
-    if (!name) return openai_bad(&r->failure, "model", "is missing");
-    r->served = service_hold_model(s, name);
-    if (r->served) return 0;
-    snprintf(text, sizeof text,
-             "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
-    return openai_fail(&r->failure, 404, "model_not_found", "model", text);
-}
-
 static int read_all(struct completions_request *r, const struct service *s, cJSON *json) {
-    if (!cJSON_IsObject(json))
-        return openai_fail(&r->failure, 400, "invalid_json", NULL, "the body must be an object");
-    TRY(find_model(r, s, json));
+    r->served = openai_body_model(s, json, &r->failure);
+    if (!r->served) return E_INVAL;
     TRY(read_form(r, json));
     TRY(read_prompts(r, json));
     return read_sampling(r, json);
@@ -171,18 +160,10 @@ static int read_all(struct completions_request *r, const struct service *s, cJSO
 
 struct completions_request *completions_request_read(const struct service *s, const char *body,
                                                      size_t len, size_t max_bytes) {
-    struct json_limits limits = json_limits_message;
     struct completions_request *r = calloc(1, sizeof *r);
-    struct err err = {0};
     if (!r) return NULL;
-    limits.max_bytes = max_bytes;
-    cJSON *json = json_parse(body, len, &limits, &err);
-    if (json)
-        read_all(r, s, json);
-    else if (err.code == E_NOMEM)
-        openai_no_memory(&r->failure);
-    else
-        openai_fail(&r->failure, 400, "invalid_json", NULL, err.text);
+    cJSON *json = openai_body_read(body, len, max_bytes, &r->failure);
+    if (json) read_all(r, s, json);
     cJSON_Delete(json);
     return r;
 }

@@ -1,5 +1,6 @@
 // See embeddings_request.h.
 #include "ws/openai/embeddings_request.h"
+#include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,21 +85,9 @@ static int read_pooling(struct embeddings_request *r, const cJSON *json) {
     return openai_no_memory(&r->failure);
 }
 
-static int find_model(struct embeddings_request *r, const struct service *s, const cJSON *json) {
-    char text[200];
-    const char *name = cJSON_GetStringValue(member(json, "model"));
-    if (!name) return openai_bad(&r->failure, "model", "is missing");
-    r->served = service_hold_model(s, name);
-    if (r->served) return 0;
-    snprintf(text, sizeof text,
-             "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
-    return openai_fail(&r->failure, 404, "model_not_found", "model", text);
-}
-
 static int read_all(struct embeddings_request *r, const struct service *s, const cJSON *json) {
-    if (!cJSON_IsObject(json))
-        return openai_fail(&r->failure, 400, "invalid_json", NULL, "the body must be an object");
-    TRY(find_model(r, s, json));
+    r->served = openai_body_model(s, json, &r->failure);
+    if (!r->served) return E_INVAL;
     TRY(read_format(r, json));
     TRY(read_dimensions(r, json));
     TRY(read_pooling(r, json));
@@ -107,18 +96,10 @@ static int read_all(struct embeddings_request *r, const struct service *s, const
 
 struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
                                                    size_t len, size_t max_bytes) {
-    struct json_limits limits = json_limits_message;
     struct embeddings_request *r = calloc(1, sizeof *r);
-    struct err err = {0};
     if (!r) return NULL;
-    limits.max_bytes = max_bytes;
-    cJSON *json = json_parse(body, len, &limits, &err);
-    if (json)
-        read_all(r, s, json);
-    else if (err.code == E_NOMEM)
-        openai_no_memory(&r->failure);
-    else
-        openai_fail(&r->failure, 400, "invalid_json", NULL, err.text);
+    cJSON *json = openai_body_read(body, len, max_bytes, &r->failure);
+    if (json) read_all(r, s, json);
     cJSON_Delete(json);
     return r;
 }
