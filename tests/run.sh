@@ -34,6 +34,14 @@ passed=0 failed=0
 # dozen programs at once.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=32:malloc_context_size=12}
 
+# What a reader needs of a failed program's log: of node's form (TAP) the tests that failed, of others the end.
+failures() { # failures LOG
+    if grep -q '^ *not ok ' "$1"; then
+        awk '/^ *not ok /{on=1} on; /^ *\.\.\.$/{on=0}' "$1" | head -n 60
+    else
+        tail -n 60 "$1"
+    fi
+}
 count() { # count NAME STATUS PASSED FAILED LOG SECONDS
     local p=${3:-0} f=${4:-0}
     if [ "$2" != 0 ] && [ "$f" = 0 ]; then f=1; fi
@@ -43,7 +51,7 @@ count() { # count NAME STATUS PASSED FAILED LOG SECONDS
         printf '  ok    %-34s %4d %7.1f s\n' "$1" "$p" "$6"
     else
         printf '  FAIL  %-34s %4d passed, %d failed (status %s) after %.1f s\n' "$1" "$p" "$f" "$2" "$6"
-        tail -n 60 "$5" | sed 's/^/        /'
+        failures "$5" | sed 's/^/        /'
     fi
 }
 

@@ -60,6 +60,16 @@ test('tokens', async (t) => {
       return Date.now() - begun;
     });
   });
+  await t.test('a hello that came while the server stood still is in time', async () => {
+    const s = await RawSocket.open(wire);
+    wire.process.kill('SIGSTOP');
+    s.send(JSON.stringify({ type: 'hello', token: ALICE }));
+    await new Promise((resolve) => setTimeout(resolve, 3500)); // above --hello-timeout 3
+    wire.process.kill('SIGCONT');
+    await until('an answer', () => s.frames.length > 0);
+    assert.deepEqual(s.messages().map((m) => m.type), ['hello']);
+    s.socket.destroy();
+  });
   await t.test('sessions belong to the name', async () => {
     const alice = await wire.connect({ token: ALICE });
     const bob = await wire.connect({ token: BOB });

@@ -93,8 +93,8 @@ struct peer {
     struct rate rate;                          // of a guest's requests
     struct auth_token as;                      // the right token that came; owner NULL: none yet
     struct peer *unknown_prev, *unknown_next;  // net->unknown
-    int64_t upgraded_us;
-    bool evicted; // for a new connection: it does not count any more
+    int32_t hello_ticks;                       // since the upgrade; websocket.c
+    bool evicted;                              // for a new connection: it does not count any more
     struct gate_entry gate;
     unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
     bool wants_write;

@@ -79,21 +79,23 @@ static void close_gate(struct peer *p) {
 
 // --- without a token ---
 
+// Counts ticks, not time: if this thread did not run for a while, the hello may lie unread in the socket, and one tick
+// comes for all that were missed.
 static void on_hello_timer(uv_timer_t *handle) {
     struct net *n = handle->data;
-    int64_t late_us = net_now_us() - (int64_t)(n->config->hello_timeout * 1e6);
+    double timeout_ticks = n->config->hello_timeout * 1e3 / HELLO_TICK_MS;
     bool waiting = false;
     for (struct peer *p = n->unknown; p; p = p->unknown_next) {
         if (!p->websocket) continue;
         waiting = true;
-        if (p->upgraded_us <= late_us) p->protocol->no_hello(p->websocket);
+        if (++p->hello_ticks > timeout_ticks) p->protocol->no_hello(p->websocket);
     }
     if (!waiting) uv_timer_stop(handle);
 }
 
 static void wait_hello(struct peer *p) {
     uv_timer_t *timer = &p->net->hello;
-    p->upgraded_us = net_now_us();
+    p->hello_ticks = 0;
     if (!uv_is_active((uv_handle_t *)timer))
         uv_timer_start(timer, on_hello_timer, HELLO_TICK_MS, HELLO_TICK_MS);
 }

@@ -99,6 +99,23 @@ export async function say(page, text) {
   await page.press('#message', 'Enter');
 }
 
+/** What a page that waits in vain is asked: what it shows, and whether it still gets frames to draw in. */
+const whatIsShown = () =>
+  Promise.race([
+    new Promise((resolve) => requestAnimationFrame(() => resolve('frames come'))),
+    new Promise((resolve) => setTimeout(() => resolve('no frame within 2 s'), 2000)),
+  ]).then((frames) => ({
+    frames,
+    hidden: document.hidden,
+    connection: document.querySelector('.connection .dot')?.dataset.connection,
+    field: document.querySelector('#message')?.value,
+    toasts: document.querySelector('.toast-place')?.innerText,
+    turns: [...document.querySelectorAll('.turn, .pending')].map(
+      (turn) => `${turn.className} ${turn.dataset.state ?? turn.dataset.phase}: ${turn.innerText.slice(0, 200)}`,
+    ),
+    address: location.href,
+  }));
+
 /** Waits until as many turns are done as said and nothing runs; its error tells what the page shows instead. */
 export const settled = (page, turns) =>
   page
@@ -109,8 +126,7 @@ export const settled = (page, turns) =>
       turns,
     )
     .catch(async (error) => {
-      const shown = await page.evaluate(() => [...document.querySelectorAll('.turn')].map((turn) => `${turn.className} ${turn.dataset.state ?? turn.dataset.phase}: ${turn.innerText.slice(0, 200)}`));
-      throw new Error(`${error.message}; the page shows ${JSON.stringify(shown)}, ${page.url()}`);
+      throw new Error(`${error.message}; the page shows ${JSON.stringify(await page.evaluate(whatIsShown))}`);
     });
 
 /** Says something and waits for the end of the answer; gives its text. */
