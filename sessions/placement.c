@@ -137,6 +137,7 @@ static struct served_model *model_new(const struct instance_options *o,
     m->engine = o->engine;
     m->info = info;
     m->sampling = o->sampling;
+    m->volatile_text = o->volatile_text;
     m->memory_len = o->memory_len ? o->memory_len : info->default_memory_len;
     m->sink_len = o->sink_len;
     atomic_init(&m->holds, 1);

@@ -37,6 +37,7 @@ enum instance_state {
 const char *instance_state_name(enum instance_state s); // "serving", "draining", "drained", "lost"
 
 struct served_model;
+struct volatile_text;
 struct session;
 
 struct instance {
@@ -66,7 +67,8 @@ struct served_model {
     // What new sessions get where their opener does not say.
     int32_t memory_len, sink_len;
     int64_t session_len;
-    int64_t loaded_s; // since 1970
+    int64_t loaded_s;                          // since 1970
+    const struct volatile_text *volatile_text; // borrowed from the options; NULL: none
     atomic_int holds; // the placement's, and those of placement_hold: it is freed with the last
     struct served_model *prev, *next;
 };
@@ -81,6 +83,8 @@ struct instance_options {
     int32_t sink_len;
     int64_t session_len; // 0: the engine's maximum
     struct sampling_params sampling;
+    // Of clients' conversations; outlives the placement and all who hold a model. NULL: none
+    const struct volatile_text *volatile_text;
 };
 
 struct placement {

@@ -105,7 +105,9 @@ static void failed(struct hosted *hosted, const struct err *err) {
 static void end_loading(struct task *t) {
     struct hosted *x = t->hosted;
     task_join(t);
-    if (t->rc == 0) t->rc = instances_add_one(x, t->hosting->service->sessions, true, &t->err);
+    if (t->rc == 0)
+        t->rc = instances_add_one(t->hosting->instances, x, t->hosting->service->sessions, true,
+                                  &t->err);
     if (t->rc == 0) {
         log_info("instance.loaded", "instance=%s model=%s", x->name,
                  engine_info(x->engine)->model_name);

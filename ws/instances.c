@@ -258,7 +258,8 @@ int instances_open(struct instances *v, struct err *err) {
     return 0;
 }
 
-int instances_add_one(struct hosted *h, struct sessions *ss, bool is_tidy, struct err *err) {
+int instances_add_one(const struct instances *v, struct hosted *h, struct sessions *ss,
+                      bool is_tidy, struct err *err) {
     const struct serve_config *c = &h->config;
     const struct engine_info *info = engine_info(h->engine);
     struct instance_options o = {.name = h->name,
@@ -269,6 +270,7 @@ int instances_add_one(struct hosted *h, struct sessions *ss, bool is_tidy, struc
                                  .memory_len = (int32_t)c->memory_len,
                                  .sink_len = (int32_t)c->sink_len,
                                  .session_len = c->session_len,
+                                 .volatile_text = v->volatile_text,
                                  .sampling = info->suggested};
     TRY(serve_config_sampling(c, &o.sampling, err));
     TRY(sampling_params_check(&o.sampling, info->n_vocab, err));
@@ -279,7 +281,7 @@ int instances_add_one(struct hosted *h, struct sessions *ss, bool is_tidy, struc
 
 int instances_add(struct instances *v, struct sessions *ss, struct err *err) {
     struct hosted *h;
-    DL_FOREACH(v->list, h) TRY(instances_add_one(h, ss, false, err));
+    DL_FOREACH(v->list, h) TRY(instances_add_one(v, h, ss, false, err));
     return 0;
 }
 

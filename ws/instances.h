@@ -6,6 +6,7 @@
 
 struct metrics;
 struct sessions;
+struct volatile_text;
 
 //   PLANNED --> LOADING --> OPEN --> UNLOADING --> CLOSING --> (gone)
 //                  '----> FAILED --------------------------------'
@@ -31,7 +32,8 @@ struct instances {
     const struct serve_config *config;
     struct hosted *list;
     struct metrics *metrics;
-    void (*wake)(void *ctx); // of every engine
+    const struct volatile_text *volatile_text; // NULL: none
+    void (*wake)(void *ctx);                   // of every engine
     void *wake_ctx;
     bool shows_progress; // on stderr
 };
@@ -51,7 +53,8 @@ int instances_open(struct instances *v, struct err *err);
 // Its engine alone. Any thread, with `shows_progress` off.
 int instances_open_one(const struct instances *v, struct hosted *h, struct err *err);
 int instances_add(struct instances *v, struct sessions *ss, struct err *err); // all, in order
-int instances_add_one(struct hosted *h, struct sessions *ss, bool is_tidy, struct err *err);
+int instances_add_one(const struct instances *v, struct hosted *h, struct sessions *ss,
+                      bool is_tidy, struct err *err);
 void instances_forget(struct instances *v, struct hosted *h); // frees it; its engine is closed
 void instances_save_at_stop(struct instances *v);
 void instances_release(struct instances *v); // closes them; after the session service

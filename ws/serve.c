@@ -2,6 +2,7 @@
 #include "ws/serve.h"
 #include "base/log.h"
 #include "base/thread_priority.h"
+#include "sessions/volatile_text.h"
 #include "ws/control.h"
 #include "ws/hosting.h"
 #include "ws/notify.h"
@@ -15,6 +16,7 @@ struct serving {
     struct metrics *metrics;
     struct server *server;
     struct instances instances;
+    struct volatile_text *volatile_text; // NULL: none
     struct sessions *sessions;
     struct hosting *hosting;
     struct control *control;
@@ -104,9 +106,16 @@ int serve_run(const struct serve_config *c, struct err *err) {
     TRY(serve_config_check(c, err));
     log_set_level((enum log_level)c->log_level);
     TRY(instances_plan(&v.instances, c, err));
+    rc = volatile_text_new(&v.volatile_text, c->volatile_patterns, err);
+    if (rc < 0) {
+        instances_release(&v.instances);
+        return rc;
+    }
+    v.instances.volatile_text = v.volatile_text;
     v.metrics = metrics_new();
     if (!v.metrics) {
         instances_release(&v.instances);
+        volatile_text_free(v.volatile_text);
         return err_set(err, E_NOMEM, "out of memory for metrics");
     }
     TRY_GOTO(no_server, server_open(&v.server, c, v.metrics, err));
@@ -126,5 +135,6 @@ closed:
 no_server:
     instances_release(&v.instances);
     metrics_free(v.metrics);
+    volatile_text_free(v.volatile_text);
     return rc;
 }

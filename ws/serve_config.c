@@ -3,6 +3,7 @@
 #include "base/config_rows.h"
 #include "engine/engine.h"
 #include "sessions/placement.h"
+#include "sessions/volatile_text.h"
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
@@ -189,6 +190,12 @@ static const struct config_key keys[] = {
            "power loss loses nothing either, but every token waits for the disk. turn: at once, so "
            "a crash can lose the last commit interval. The end of a turn is always on disk before "
            "it is sent."),
+    TEXT("sessions", volatile_patterns, "", "LIST",
+         "Text of clients that changes with each request while the conversation is the same, such "
+         "as "
+         "a hash in the first line: /REGEX/ /REGEX/, in PCRE2's dialect. A conversation that is "
+         "sent "
+         "again whole is found without it, and the model keeps seeing the text that came first."),
 };
 
 // What an instance may have of its own.
@@ -283,6 +290,9 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
     if (c->memory_len && c->sink_len >= c->memory_len)
         return err_set(err, E_INVAL, "sink_len (%lld) must be less than memory_len (%lld)",
                        (long long)c->sink_len, (long long)c->memory_len);
+    struct volatile_text *patterns;
+    TRY(volatile_text_new(&patterns, c->volatile_patterns, err));
+    volatile_text_free(patterns);
     if (c->message_burst && c->message_burst < c->messages_per_second)
         return err_set(err, E_INVAL,
                        "message_burst (%lld) must not be less than messages_per_second (%lld)",

@@ -39,6 +39,7 @@ struct serve_config {
         max_queued_turns_per_session, max_resident_sessions, max_session_age, max_sessions,
         commit_interval_us;
     int durable;
+    char *volatile_patterns;
     struct owner_limits owner;        // of each owner whose line of token_file says nothing else
     struct sampling_options sampling; // the server's defaults; not given: the model's
     struct config_parts parts;        // the sections [instance NAME]

@@ -1,11 +1,13 @@
 // The conversation of a request against those of sessions: what is known of it already. See plan.h,
 // sessions/told.h.
 #include "base/array.h"
+#include "sessions/volatile_text.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define BOUNDS_MAX 2048
+#define CONTENT_BYTES ((size_t)64 << 20)
 
 static const char *string_of(const cJSON *object, const char *key) {
     const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
@@ -14,6 +16,52 @@ static const char *string_of(const cJSON *object, const char *key) {
 
 static bool is_role(const cJSON *message, const char *role) {
     return message && strcmp(string_of(message, "role"), role) == 0;
+}
+
+// --- volatile text ---
+
+// A message without what is volatile in it. 1: there was something; 0; E_NOMEM.
+static int strip(cJSON *message, const struct volatile_text *v) {
+    const char *content = string_of(message, "content");
+    struct buf out;
+    buf_init(&out, CONTENT_BYTES);
+    int rc = volatile_text_remove(v, content, strlen(content), &out);
+    if (rc == 1) {
+        cJSON *text = cJSON_CreateString(buf_z(&out));
+        if (!text || !cJSON_ReplaceItemInObjectCaseSensitive(message, "content", text)) {
+            cJSON_Delete(text);
+            rc = E_NOMEM;
+        }
+    }
+    buf_release(&out);
+    return rc;
+}
+
+// Answers are the model's own words: nothing of them is volatile.
+static int make_plain(struct completion_request *r) {
+    const struct volatile_text *v = r->served->volatile_text;
+    cJSON *plain = v ? cJSON_Duplicate(r->messages, true) : NULL, *message;
+    bool any = false;
+    int rc = v && !plain ? E_NOMEM : 0;
+    cJSON_ArrayForEach(message, plain) {
+        if (rc < 0 || is_role(message, "assistant")) continue;
+        rc = strip(message, v);
+        any |= rc == 1;
+    }
+    if (rc >= 0 && any)
+        r->plan->plain = plain;
+    else
+        cJSON_Delete(plain);
+    return rc < 0 ? rc : 0;
+}
+
+// What the conversation is found by.
+static const cJSON *plain_messages(const struct completion_request *r) {
+    return r->plan->plain ? r->plan->plain : r->messages;
+}
+
+static const struct chat_rendering *plain_rendering(const struct completion_plan *p) {
+    return p->plain ? p->plain_rendering : p->rendering;
 }
 
 // --- chains ---
@@ -29,10 +77,10 @@ static int add_bound(struct completion_plan *p, int n_messages) {
 int completion_chain(struct completion_request *r, struct completion_failure *f) {
     struct completion_plan *p = r->plan;
     const cJSON *message;
-    int rc = 0, n = 0;
+    int rc = make_plain(r), n = 0;
     p->chain = (struct hash128){0};
     p->n_bounds = 0;
-    cJSON_ArrayForEach(message, r->messages) {
+    cJSON_ArrayForEach(message, plain_messages(r)) {
         n++;
         if (rc == 0) rc = told_add(&p->chain, message);
         if (rc == 0 && is_role(message, "assistant") && message->next) rc = add_bound(p, n);
@@ -48,38 +96,113 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
 
 // --- where it goes on ---
 
-// The thinking that an answer was told with, unless its client sends it back.
-static bool restore_thought(struct completion_request *r, const struct plan_bound *b,
-                            const cJSON *shown) {
-    const char *thought = string_of(shown, "thought");
-    cJSON *answer = cJSON_GetArrayItem(r->messages, b->n_messages - 1);
-    if (!thought[0] || string_of(answer, "reasoning_content")[0]) return false;
+// 1: the message has got its thinking; 0: it has its own; E_NOMEM.
+static int add_thought(cJSON *messages, const struct plan_bound *b, const char *thought) {
+    cJSON *answer = cJSON_GetArrayItem(messages, b->n_messages - 1);
+    if (!answer || string_of(answer, "reasoning_content")[0]) return 0;
     cJSON_DeleteItemFromObjectCaseSensitive(answer, "reasoning_content");
-    return cJSON_AddStringToObject(answer, "reasoning_content", thought);
+    return cJSON_AddStringToObject(answer, "reasoning_content", thought) ? 1 : E_NOMEM;
+}
+
+// The thinking that an answer was told with, unless its client sends it back.
+static int restore_thought(struct completion_request *r, const struct plan_bound *b,
+                           const cJSON *shown) {
+    const char *thought = string_of(shown, "thought");
+    if (!thought[0]) return 0;
+    int rc = add_thought(r->messages, b, thought);
+    if (rc == 1 && r->plan->plain) TRY(add_thought(r->plan->plain, b, thought));
+    return rc;
+}
+
+// The deepest of the turns found whose log shows the model what the conversation says.
+static void find_parent(struct completion_plan *p, const struct store_told *found, cJSON **shown) {
+    p->parent = TURN_NONE;
+    p->from = 0;
+    p->n_old = 0;
+    for (size_t i = 0; found && i < found->n_matches; i++) {
+        const struct stored_match *m = &found->matches[i];
+        if (!told_suits(shown[i], plain_rendering(p), &p->from)) continue;
+        p->parent = m->turn;
+        p->n_old = p->bounds[m->digest].n_messages;
+        return;
+    }
+    p->from = 0;
+}
+
+// The first n messages of one conversation and the further ones of another. NULL: no memory.
+static cJSON *splice(const cJSON *first, int n, const cJSON *further) {
+    cJSON *both = cJSON_CreateArray();
+    const cJSON *message;
+    int i = 0;
+    cJSON_ArrayForEach(message, further) {
+        cJSON *copy = cJSON_Duplicate(i < n ? cJSON_GetArrayItem(first, i) : message, true);
+        i++;
+        if (both && copy && cJSON_AddItemToArray(both, copy)) continue;
+        cJSON_Delete(copy);
+        cJSON_Delete(both);
+        return NULL;
+    }
+    return both;
+}
+
+// The parent's log keeps the volatile text that came first; what is new keeps its own. So both stand
+// behind the same words: `from` is where the new ones begin in this rendering too. Of a template that
+// writes earlier messages otherwise when a later one changes, all is computed again.
+static int render_behind(struct completion_request *r, struct completion_failure *f) {
+    struct completion_plan *p = r->plan;
+    struct chat_rendering *mixed = NULL;
+    size_t len, len_mixed;
+    cJSON *messages = splice(p->plain, p->n_old, r->messages);
+    if (!messages) return completion_no_memory(f);
+    int rc = completion_render_messages(r, messages, &mixed, f);
+    if (rc < 0) {
+        cJSON_Delete(messages);
+        return rc;
+    }
+    const char *plain = engine_rendering_text(p->plain_rendering, &len);
+    const char *text = engine_rendering_text(mixed, &len_mixed);
+    if (p->from > len_mixed || memcmp(plain, text, p->from) != 0) {
+        p->parent = TURN_NONE;
+        p->from = 0;
+        p->n_old = 0;
+        engine_rendering_free(mixed);
+        cJSON_Delete(messages);
+        return 0;
+    }
+    cJSON_Delete(r->messages);
+    r->messages = messages;
+    engine_rendering_free(p->rendering);
+    p->rendering = mixed;
+    p->text = text;
+    p->len = len_mixed;
+    return 0;
+}
+
+static int go_on(struct completion_request *r, const struct store_told *found, cJSON **shown,
+                 struct completion_failure *f) {
+    struct completion_plan *p = r->plan;
+    bool changed = false;
+    for (size_t i = 0; found && i < found->n_matches; i++) {
+        int rc = restore_thought(r, &p->bounds[found->matches[i].digest], shown[i]);
+        if (rc < 0) return completion_no_memory(f);
+        changed |= rc == 1;
+    }
+    if (p->plain) TRY(completion_render_messages(r, p->plain, &p->plain_rendering, f));
+    if (!p->rendering || changed) TRY(completion_render(r, f));
+    find_parent(p, found, shown);
+    return p->plain && p->parent != TURN_NONE ? render_behind(r, f) : 0;
 }
 
 int completion_continue(struct completion_request *r, const struct store_told *found,
                         struct completion_failure *f) {
-    struct completion_plan *p = r->plan;
     size_t n = found ? found->n_matches : 0;
-    bool changed = false;
     cJSON **shown = calloc(n + 1, sizeof *shown);
     if (!shown) return completion_no_memory(f);
     for (size_t i = 0; i < n; i++) {
-        const struct stored_match *m = &found->matches[i];
-        shown[i] = json_parse(m->shown, strlen(m->shown), &json_limits_file, NULL);
-        changed |= restore_thought(r, &p->bounds[m->digest], shown[i]);
+        const char *text = found->matches[i].shown;
+        shown[i] = json_parse(text, strlen(text), &json_limits_file, NULL);
     }
-    int rc = p->rendering && !changed ? 0 : completion_render(r, f);
-    p->parent = TURN_NONE;
-    p->from = 0;
-    p->n_old = 0;
-    for (size_t i = 0; i < n && rc == 0 && p->parent == TURN_NONE; i++) {
-        if (!told_suits(shown[i], p->rendering, &p->from)) continue;
-        p->parent = found->matches[i].turn;
-        p->n_old = p->bounds[found->matches[i].digest].n_messages;
-    }
-    if (p->parent == TURN_NONE) p->from = 0;
+    int rc = go_on(r, found, shown, f);
     for (size_t i = 0; i < n; i++) cJSON_Delete(shown[i]);
     free(shown);
     return rc;
@@ -89,9 +212,11 @@ int completion_continue(struct completion_request *r, const struct store_told *f
 
 struct told *completion_told(const struct completion_request *r) {
     const struct completion_plan *p = r->plan;
+    size_t len;
+    const char *text = engine_rendering_text(plain_rendering(p), &len);
     struct told_of of = {.chain = p->chain,
-                         .text = p->text,
-                         .len = p->len,
+                         .text = text,
+                         .len = len,
                          .thinks = p->thinks,
                          .tools = r->tool_choice == TOOLS_NONE ? NULL : r->tools};
     return told_new(&of);

@@ -33,6 +33,8 @@ void completion_request_free(struct completion_request *r) {
 void completion_plan_free(struct completion_plan *p) {
     if (!p) return;
     engine_rendering_free(p->rendering);
+    engine_rendering_free(p->plain_rendering);
+    cJSON_Delete(p->plain);
     cJSON_Delete(p->args);
     free(p->bounds);
     free(p);
@@ -51,16 +53,22 @@ bool completion_thinks(const struct completion_request *r) {
     return r->plan && r->plan->thinks;
 }
 
-int completion_render(struct completion_request *r, struct completion_failure *f) {
+int completion_render_messages(const struct completion_request *r, const cJSON *messages,
+                               struct chat_rendering **out, struct completion_failure *f) {
     struct err err = {0};
-    struct completion_plan *p = r->plan;
-    engine_rendering_free(p->rendering);
-    p->rendering = NULL;
-    int rc = engine_render(r->served->engine, r->messages, r->tools, p->args, &p->rendering, &err);
+    engine_rendering_free(*out);
+    *out = NULL;
+    int rc = engine_render(r->served->engine, messages, r->tools, r->plan->args, out, &err);
     if (rc == E_NOMEM) return completion_no_memory(f);
     if (rc < 0)
         return completion_refuse(f, rc == E_UNSUPPORTED ? "unsupported" : "invalid", "messages",
                                  "%s", err.text);
+    return 0;
+}
+
+int completion_render(struct completion_request *r, struct completion_failure *f) {
+    struct completion_plan *p = r->plan;
+    TRY(completion_render_messages(r, r->messages, &p->rendering, f));
     p->text = engine_rendering_text(p->rendering, &p->len);
     p->thinks = ends_thinking(p->text, p->len, engine_syntax(r->served->engine).think_open);
     return 0;

@@ -15,6 +15,10 @@ struct completion_plan {
     struct chat_rendering *rendering; // of the whole conversation; NULL: not yet
     const char *text;                 // (len) of it
     size_t len;
+    // The messages without volatile text (sessions/volatile_text.h), and their rendering, by which the
+    // conversation is found; NULL: nothing of them is volatile.
+    cJSON *plain;
+    struct chat_rendering *plain_rendering;
     bool thinks; // the prompt has opened the thinking
     struct hash128 chain;
     struct plan_bound *bounds; // (n_bounds) the longest first
@@ -49,6 +53,9 @@ struct told *completion_told(const struct completion_request *r);
 char *completion_shown(const struct completion_request *r);
 // Renders the conversation, again where it is rendered.
 int completion_render(struct completion_request *r, struct completion_failure *f);
+// The same of other messages; *out is freed first.
+int completion_render_messages(const struct completion_request *r, const cJSON *messages,
+                               struct chat_rendering **out, struct completion_failure *f);
 // The ids of the rendering's text from byte `from` on; free *ids.
 int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,
                       struct completion_failure *f);
