@@ -96,7 +96,7 @@ static int options_check(const struct engine_options *o, struct err *err) {
 static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
     struct err why = {0};
     char dir[PATH_MAX];
-    TRY(text_files_dir(dir, o->model_dir, err));
+    TRY(text_files_dir(dir, o->model_dir, o->tokenizer, err));
     int rc = tokenizer_open(&e->tokenizer, dir, &why);
     if (rc == E_NOTFOUND && !o->chat_template) { // a model without a tokenizer still takes ids
         e->tokenizer = NULL;

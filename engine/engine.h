@@ -33,6 +33,7 @@ struct packed_cache; // a cache outside an engine: engine_sequence_export
 
 struct engine_options {
     const char *model_dir;     // borrowed until engine_open returns, as all strings here
+    const char *tokenizer;     // NULL or "": the model's own; else a folder with one
     const char *chat_template; // NULL: the model's own; else a built-in form's name or a file
     const char *device;        // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
     const char *isa;           // of the CPU: NULL or "auto"
@@ -92,6 +93,8 @@ void engine_options_init(struct engine_options *o);
 // The cache's number format as a setting: names in the order of `choice`.
 #define ENGINE_KV_DTYPES "auto|f32|f16|bf16|fp8|int8"
 void engine_options_kv_dtype(struct engine_options *o, int choice);
+// Whether a tokenizer comes with a model folder, or is in any other folder. Reads none.
+bool engine_has_tokenizer(const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
 int engine_n_gpus(void); // that this build can use; 0: none

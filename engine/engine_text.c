@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "engine/engine_internal.h"
+#include "engine/model/text_files.h"
 
 static int need_tokenizer(const struct engine *e, struct err *err) {
     if (e->tokenizer) return 0;
@@ -16,6 +17,11 @@ static int need_chat(const struct engine *e, struct err *err) {
     if (e->chat) return 0;
     return err_set(err, E_UNSUPPORTED, "no chat turns with %s: %s", e->model_name,
                    e->template_error);
+}
+
+bool engine_has_tokenizer(const char *model_dir) {
+    char dir[PATH_MAX];
+    return text_files_dir(dir, model_dir, NULL, NULL) == 0 && text_files_tokenizer(dir);
 }
 
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,

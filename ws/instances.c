@@ -199,6 +199,7 @@ static int open_one(const struct instances *v, struct hosted *h, struct err *err
              h->name[0] ? " for " : "", h->name);
     engine_options_init(&o);
     o.model_dir = c->model;
+    o.tokenizer = c->tokenizer;
     o.chat_template = *c->chat_template ? c->chat_template : NULL;
     o.prompt_tasks = c->prompt_tasks;
     o.device = c->device;

@@ -84,6 +84,9 @@ static const struct config_key keys[] = {
         "the cores. For several models, write sections [instance NAME]: each is an engine with "
         "values of its own for keys of [engine] and [sampling], session_len, memory_len and "
         "sink_len."),
+    TEXT("engine", tokenizer, "", "DIR",
+         "Folder whose tokenizer and chat template to use instead of the model's own. With "
+         "--model-repository, its preprocessing/1."),
     TEXT("engine", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),
     TEXT("engine", prompt_tasks, "", "LIST",

@@ -24,8 +24,8 @@ struct serve_config {
     int on_token_removed;
     int log_level;
     // engine
-    char *model, *model_name, *chat_template, *prompt_tasks, *device, *isa, *compute_dtype,
-        *snapshot_dir;
+    char *model, *model_name, *tokenizer, *chat_template, *prompt_tasks, *device, *isa,
+        *compute_dtype, *snapshot_dir;
     double gpu_memory_fraction;
     bool fp8_activations, deterministic;
     int64_t tensor_parallel, pipeline_parallel;

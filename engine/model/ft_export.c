@@ -237,7 +237,7 @@ static bool has_suggestions(const struct model_config *c) {
 
 static int write_text_files(const struct export *x, struct err *err) {
     char from[PATH_MAX];
-    TRY(text_files_dir(from, x->o->model_dir, err));
+    TRY(text_files_dir(from, x->o->model_dir, NULL, err));
     TRY(text_files_copy(from, x->partial, NULL, err));
     return has_suggestions(&x->target) ? write_generation(x, err) : 0;
 }

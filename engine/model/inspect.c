@@ -224,7 +224,7 @@ int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
     struct checkpoint *cp = NULL;
     char fingerprint[FINGERPRINT_LEN + 1], text[PATH_MAX];
     TRY(model_config_load(&c, dir, err));
-    TRY(text_files_dir(text, dir, err));
+    TRY(text_files_dir(text, dir, NULL, err));
     TRY(checkpoint_open(&cp, dir, err));
     int rc = tied_head_settle(&c, cp, err);
     if (rc == 0) rc = fingerprint_compute(fingerprint, &c, cp, err);

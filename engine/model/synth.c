@@ -273,7 +273,7 @@ static int check_space(const struct plan *p, struct err *err) {
 static int copy_tokenizer(const char *from, const char *to, struct err *err) {
     int n;
     char dir[PATH_MAX];
-    TRY(text_files_dir(dir, from, err));
+    TRY(text_files_dir(dir, from, NULL, err));
     TRY(text_files_copy(dir, to, &n, err));
     return n > 0 ? 0 : err_set(err, E_NOTFOUND, "%s holds no tokenizer", from);
 }

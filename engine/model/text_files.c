@@ -19,23 +19,35 @@ static bool holds(const char *dir, const char *name) {
 }
 
 const char *text_files_tokenizer(const char *dir) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model",
+    static const char *const names[] = {"tokenizer.json", "20B_tokenizer.json", "tokenizer.model",
                                         "sentencepiece.bpe.model", "spiece.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (holds(dir, names[i])) return names[i];
-    return holds(dir, "vocab.json") && holds(dir, "merges.txt") ? "vocab.json" : NULL;
+    if (holds(dir, "vocab.json") && holds(dir, "merges.txt")) return "vocab.json";
+    return holds(dir, "gpt2-vocab.json") && holds(dir, "gpt2-merges.txt") ? "gpt2-vocab.json"
+                                                                          : NULL;
 }
 
-int text_files_dir(char out[PATH_MAX], const char *model_dir, struct err *err) {
+int text_files_dir(char out[PATH_MAX], const char *model_dir, const char *named, struct err *err) {
+    // The checkpoint of a model repository is REPOSITORY/fastertransformer/1/N-gpu.
+    static const char *const beside[] = {"..", "../../../preprocessing/1"};
     char weights[PATH_MAX];
-    bool found;
-    TRY(ft_folder_find(weights, model_dir, &found, err));
-    if (found && !text_files_tokenizer(weights)) {
-        TRY(path_in(out, weights, "..", err));
+    bool found = false;
+    if (named && *named) {
+        if (!text_files_tokenizer(named))
+            return err_set(err, E_NOTFOUND, "tokenizer '%.300s' is no folder with a tokenizer",
+                           named);
+    } else {
+        TRY(ft_folder_find(weights, model_dir, &found, err));
+        named = found ? weights : model_dir;
+    }
+    for (size_t i = 0; found && i < sizeof beside / sizeof *beside; i++) {
+        if (text_files_tokenizer(weights)) break;
+        TRY(path_in(out, weights, beside[i], err));
         if (text_files_tokenizer(out)) return 0;
     }
-    if ((size_t)snprintf(out, PATH_MAX, "%s", found ? weights : model_dir) < PATH_MAX) return 0;
-    return err_set(err, E_LIMIT, "the path %.300s is too long", model_dir);
+    if ((size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX) return 0;
+    return err_set(err, E_LIMIT, "the path %.300s is too long", named);
 }
 
 static int copy_file(const char *from, const char *to, struct err *err) {
@@ -53,11 +65,19 @@ static int copy_file(const char *from, const char *to, struct err *err) {
 
 int text_files_copy(const char *from, const char *to, int *n, struct err *err) {
     static const char *const names[] = {
-        "tokenizer.json",    "tokenizer_config.json",
-        "tokenizer.model",   "sentencepiece.bpe.model",
-        "spiece.model",      "vocab.json",
-        "merges.txt",        "special_tokens_map.json",
-        "added_tokens.json", "chat_template.jinja",
+        "tokenizer.json",
+        "20B_tokenizer.json",
+        "gpt2-vocab.json",
+        "gpt2-merges.txt",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "sentencepiece.bpe.model",
+        "spiece.model",
+        "vocab.json",
+        "merges.txt",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
     };
     int copied = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

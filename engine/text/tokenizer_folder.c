@@ -1,6 +1,7 @@
 // Finds a model folder's tokenizer and reads the files beside it: tokenizer_config.json,
 // special_tokens_map.json, added_tokens.json. A tokenizer.json stands for itself; a SentencePiece
-// model and GPT-2's two files need them, because there the special tokens are.
+// model and GPT-2's two files need them, because there the special tokens are. The names that these
+// files have in FasterTransformer's model repositories are read too.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
 #include <limits.h>
@@ -251,10 +252,10 @@ static int read_sentencepiece(struct folder *f, struct tokenizer *t, const char 
     "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\"}}"
 
 // A line is a merge; the first may be "#version: ...".
-static int read_merges(const struct folder *f, cJSON *list) {
+static int read_merges(const struct folder *f, const char *name, cJSON *list) {
     char path[PATH_MAX];
     struct buf text;
-    TRY(path_of(f, "merges.txt", path));
+    TRY(path_of(f, name, path));
     int rc = buf_read_file(&text, path, MODEL_MAX_BYTES, f->err);
     char *line = text.data, *end;
     for (size_t n = 0; rc == 0 && line && *line; line = end, n++) {
@@ -307,9 +308,15 @@ static int add_missing_specials(const struct folder *f, const cJSON *vocab, cJSO
     return 0;
 }
 
-static int build_gpt2(struct folder *f, struct tokenizer *t, cJSON *root, cJSON **vocab) {
+// GPT-2's two files, and how FasterTransformer calls them.
+static const struct gpt2_files {
+    const char *vocab, *merges;
+} gpt2_files[] = {{"vocab.json", "merges.txt"}, {"gpt2-vocab.json", "gpt2-merges.txt"}};
+
+static int build_gpt2(struct folder *f, const struct gpt2_files *names, struct tokenizer *t,
+                      cJSON *root, cJSON **vocab) {
     cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model"), *merges, *list;
-    TRY(read_json(f, "vocab.json", vocab));
+    TRY(read_json(f, names->vocab, vocab));
     if (f->n_special == 0 && cJSON_HasObjectItem(*vocab, GPT2_END))
         f->special[f->n_special++] = GPT2_END;
     TRY(make_list(f, false, &list));
@@ -317,21 +324,23 @@ static int build_gpt2(struct folder *f, struct tokenizer *t, cJSON *root, cJSON 
         cJSON_Delete(list);
         return err_set(f->err, E_NOMEM, "no memory for the added tokens");
     }
-    TRY(in_file(f, "vocab.json", add_missing_specials(f, *vocab, list)));
+    TRY(in_file(f, names->vocab, add_missing_specials(f, *vocab, list)));
     if (!(merges = cJSON_AddArrayToObject(model, "merges")))
         return err_set(f->err, E_NOMEM, "no memory for the merges");
-    TRY(read_merges(f, merges));
+    TRY(read_merges(f, names->merges, merges));
     if (!cJSON_AddItemToObject(model, "vocab", *vocab))
         return err_set(f->err, E_NOMEM, "no memory for the vocabulary");
     *vocab = NULL; // the model's now
-    TRY(in_file(f, "vocab.json, merges.txt", tokenizer_read_json(t, root, f->err)));
+    char both[64];
+    snprintf(both, sizeof both, "%s, %s", names->vocab, names->merges);
+    TRY(in_file(f, both, tokenizer_read_json(t, root, f->err)));
     if (f->config || f->map || vocab_find(&t->vocab, GPT2_END, strlen(GPT2_END)) < 0) return 0;
     t->bos = strdup(GPT2_END);
     t->eos = strdup(GPT2_END);
     return t->bos && t->eos ? 0 : err_set(f->err, E_NOMEM, "no memory for " GPT2_END);
 }
 
-static int read_gpt2(struct folder *f, struct tokenizer *t) {
+static int read_gpt2(struct folder *f, const struct gpt2_files *names, struct tokenizer *t) {
     static const char *const known[] = {
         "", "GPT2Tokenizer", "CodeGenTokenizer", "Qwen2Tokenizer", "PreTrainedTokenizer", NULL};
     char class[64], parts[2048];
@@ -347,7 +356,7 @@ static int read_gpt2(struct folder *f, struct tokenizer *t) {
              prefix ? "true" : "false");
     cJSON *root = json_parse(parts, strlen(parts), &json_limits_file, f->err), *vocab = NULL;
     if (!root) return f->err->code;
-    int rc = build_gpt2(f, t, root, &vocab);
+    int rc = build_gpt2(f, names, t, root, &vocab);
     cJSON_Delete(vocab);
     cJSON_Delete(root);
     return rc;
@@ -356,12 +365,15 @@ static int read_gpt2(struct folder *f, struct tokenizer *t) {
 // --- the folder
 
 static int read_tokenizer(struct folder *f, struct tokenizer *t) {
+    // The second name is that of GPT-NeoX in FasterTransformer's repositories.
+    static const char *const whole[] = {"tokenizer.json", "20B_tokenizer.json"};
     static const char *const models[] = {"tokenizer.model", "sentencepiece.bpe.model",
                                          "spiece.model"};
-    cJSON *root = NULL;
-    TRY(read_json(f, "tokenizer.json", &root));
-    if (root) {
-        int rc = in_file(f, "tokenizer.json", tokenizer_read_json(t, root, f->err));
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        cJSON *root = NULL;
+        TRY(read_json(f, whole[i], &root));
+        if (!root) continue;
+        int rc = in_file(f, whole[i], tokenizer_read_json(t, root, f->err));
         cJSON_Delete(root);
         return rc;
     }
@@ -371,7 +383,9 @@ static int read_tokenizer(struct folder *f, struct tokenizer *t) {
     if (f->map) TRY(note_specials(f, f->map, "special_tokens_map.json"));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (holds(f, models[i])) return read_sentencepiece(f, t, models[i]);
-    if (holds(f, "vocab.json") && holds(f, "merges.txt")) return read_gpt2(f, t);
+    for (size_t i = 0; i < sizeof gpt2_files / sizeof *gpt2_files; i++)
+        if (holds(f, gpt2_files[i].vocab) && holds(f, gpt2_files[i].merges))
+            return read_gpt2(f, &gpt2_files[i], t);
     return err_set(
         f->err, E_NOTFOUND,
         "%s has no tokenizer: no tokenizer.json, no tokenizer.model, no vocab.json with merges.txt",

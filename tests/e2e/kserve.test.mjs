@@ -368,6 +368,32 @@ test('generate and generate_stream in a sequence', async (t) => {
   });
 });
 
+test('the ensemble of a repository has the tokenizer of its preprocessing, under the names of FasterTransformer', async (t) => {
+  const folder = temporaryFolder(t);
+  const words = path.join(folder, 'preprocessing/1');
+  for (const each of ['fastertransformer/1', 'preprocessing/1']) mkdirSync(path.join(folder, each), { recursive: true });
+  cpSync(gpt2, path.join(folder, 'fastertransformer/1/1-gpu'), { recursive: true });
+  writeFileSync(path.join(folder, 'fastertransformer/config.pbtxt'), 'name: "fastertransformer"\n');
+  // Each byte's character, as GPT-2 writes it: bytes that no text shows stand behind the others, from U+0100 on.
+  const shown = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte < 256 && byte !== 173);
+  const bytes256 = Array.from({ length: 256 }, (_, byte) => byte);
+  const characters = [...bytes256.filter(shown), ...bytes256.filter((byte) => !shown(byte)).map((_, i) => 256 + i)];
+  const vocabulary = [...characters.map((code) => String.fromCharCode(code)), 'ab', '\u0120c'];
+  writeFileSync(path.join(words, 'gpt2-vocab.json'), JSON.stringify(Object.fromEntries(vocabulary.map((each, id) => [each, id]))));
+  writeFileSync(path.join(words, 'gpt2-merges.txt'), '#version: 0.2\na b\n\u0120 c\n');
+  const checkpoint = path.join(folder, 'fastertransformer/1/1-gpu');
+  const server = await Server.start(t, { model: checkpoint, args: [...unlimited, '--model-repository', folder] });
+  const ask = [tensor('QUERY', 'BYTES', [1, 1], ['abba c']), tensor('REQUEST_OUTPUT_LEN', 'UINT32', [1, 1], [3])];
+  const { status, bytes } = await post(server, { inputs: ask }, { model: 'preprocessing' });
+  assert.equal(status, 200, bytes.toString());
+  const ids = JSON.parse(bytes).outputs.find((each) => each.name === 'INPUT_ID').data;
+  assert.deepEqual(ids, ['ab', 'b', 'a', '\u0120c'].map((each) => vocabulary.indexOf(each)));
+  const run = (...args) => JSON.parse(execFileSync(parley, args, { encoding: 'utf8', input: 'abba c', stdio: 'pipe' }));
+  assert.deepEqual(run('tokenize', '--model', checkpoint, '--tokenizer', words, '--json').ids, ids);
+  assert.throws(() => run('tokenize', '--model', checkpoint, '--tokenizer', folder, '--json'),
+    (error) => /tokenizer '.*' is no folder with a tokenizer/.test(error.stderr));
+});
+
 test('a model repository of Triton is read: checkpoint, 8-bit weights, idle time; options win over it', async (t) => {
   const folder = temporaryFolder(t);
   mkdirSync(path.join(folder, 'fastertransformer/1'), { recursive: true });

@@ -77,8 +77,31 @@ static void ranks_are_in_the_name(void **state) {
 static const char *text_dir(const char *path) {
     static char out[PATH_MAX], real[PATH_MAX];
     struct err err = {0};
-    if (text_files_dir(out, path, &err) < 0) fail_msg("%s", err.text);
+    if (text_files_dir(out, path, NULL, &err) < 0) fail_msg("%s", err.text);
     return realpath(out, real);
+}
+
+static void words_of_a_repository(void **state) {
+    char out[PATH_MAX];
+    struct err err;
+    make("fastertransformer");
+    make("fastertransformer/1");
+    make("fastertransformer/1/2-gpu");
+    make("preprocessing");
+    make("preprocessing/1");
+    tmp_text(&dir, "fastertransformer/1/2-gpu/config.ini", "");
+    tmp_text(&dir, "preprocessing/1/gpt2-vocab.json", "{}");
+    const char *checkpoint = tmp_path(&dir, "fastertransformer/1/2-gpu");
+    assert_string_equal(text_dir(checkpoint), checkpoint);
+    tmp_text(&dir, "preprocessing/1/gpt2-merges.txt", "a b");
+    assert_string_equal(text_dir(checkpoint), tmp_path(&dir, "preprocessing/1"));
+    tmp_text(&dir, "fastertransformer/1/2-gpu/20B_tokenizer.json", "{}");
+    assert_string_equal(text_dir(checkpoint), checkpoint);
+    // One that is named comes before any other, and must be one.
+    assert_int_equal(text_files_dir(out, checkpoint, "configs/demo-model", &err), 0);
+    assert_string_equal(out, "configs/demo-model");
+    assert_int_equal(text_files_dir(out, checkpoint, tmp_path(&dir, "preprocessing"), &err),
+                     E_NOTFOUND);
 }
 
 static void words_are_beside_or_around(void **state) {
@@ -109,6 +132,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(safetensors_come_first, setup, teardown),
         cmocka_unit_test_setup_teardown(ranks_are_in_the_name, setup, teardown),
         cmocka_unit_test_setup_teardown(words_are_beside_or_around, setup, teardown),
+        cmocka_unit_test_setup_teardown(words_of_a_repository, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,7 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     log_set_level(LOG_WARN); // stderr of a command is for people; only the server logs events
     engine_options_init(&o);
     o.model_dir = m->model;
+    o.tokenizer = m->tokenizer;
     o.chat_template = m->chat_template[0] ? m->chat_template : NULL;
     o.prompt_tasks = m->prompt_tasks;
     o.device = m->device;

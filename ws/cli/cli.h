@@ -55,7 +55,7 @@ int cli_fail_usage(const char *command, const struct err *err); // and a hint at
 
 // Options of every command that loads a model.
 struct cli_model {
-    char *model, *chat_template, *prompt_tasks, *device, *isa, *compute_dtype;
+    char *model, *tokenizer, *chat_template, *prompt_tasks, *device, *isa, *compute_dtype;
     bool deterministic, fp8_activations;
     double gpu_memory_fraction;
     int64_t tensor_parallel, pipeline_parallel;

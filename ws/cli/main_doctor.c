@@ -31,7 +31,7 @@ static int open_text(const struct serve_config *c, struct err *err) {
     struct tokenizer *tokenizer = NULL;
     struct chat_template *template = NULL;
     char dir[PATH_MAX];
-    TRY(text_files_dir(dir, c->model, err));
+    TRY(text_files_dir(dir, c->model, c->tokenizer, err));
     TRY(tokenizer_open(&tokenizer, dir, err));
     int rc = chat_template_open(&template, dir, *c->chat_template ? c->chat_template : NULL,
                                 tokenizer, err);

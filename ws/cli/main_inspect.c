@@ -5,12 +5,14 @@
 #include "ws/cli/cli.h"
 
 struct settings {
-    char *model, *chat_template;
+    char *model, *tokenizer, *chat_template;
     bool json;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
     TEXT("", model, "", "DIR", "Model folder (required)."),
+    TEXT("", tokenizer, "", "DIR",
+         "Folder whose tokenizer and chat template to use instead of the model's own."),
     TEXT("", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),
     BOOL("", json, "off", "Print JSON."),
@@ -22,7 +24,7 @@ static void put_text(const struct settings *s, const char *model, struct json_wr
     struct chat_template *c = NULL;
     struct err err = {0};
     char dir[PATH_MAX];
-    if (text_files_dir(dir, model, &err) < 0 || tokenizer_open(&t, dir, &err) < 0) {
+    if (text_files_dir(dir, model, s->tokenizer, &err) < 0 || tokenizer_open(&t, dir, &err) < 0) {
         json_put_string(w, "tokenizer_error", err.text);
         return;
     }

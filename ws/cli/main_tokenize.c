@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct settings {
-    char *model, *chat_template;
+    char *model, *tokenizer, *chat_template;
     bool json, decode, special, chat;
 };
 #define SETTINGS struct settings
@@ -17,6 +17,8 @@ static const struct config_key keys[] = {
     BOOL("", chat, "off",
          "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
          "{\"text\",\"ids\"}."),
+    TEXT("", tokenizer, "", "DIR",
+         "Folder whose tokenizer and chat template to use instead of the model's own."),
     TEXT("", chat_template, "", "NAME|FILE",
          "With --chat: template to use instead of the model's own, a built-in name or a file."),
     BOOL("", json, "off", "Print {\"ids\":[...]}."),
@@ -99,7 +101,7 @@ static int chat(const struct settings *s, const struct tokenizer *t, const struc
     if (!root) return err->code;
     TRY_GOTO(out, json_get_bool(root, "add_generation_prompt", &prompt, err));
     TRY_GOTO(out, read_messages(root, &messages, &n, err));
-    TRY_GOTO(out, text_files_dir(dir, s->model, err));
+    TRY_GOTO(out, text_files_dir(dir, s->model, s->tokenizer, err));
     TRY_GOTO(out, chat_template_open(&template, dir, s->chat_template[0] ? s->chat_template : NULL,
                                      t, err));
     TRY_GOTO(out,
@@ -124,7 +126,7 @@ static int run(void *settings, char **words, struct err *err) {
     if (s->decode && s->chat) return cli_usage(err, "give only one of --decode and --chat");
     buf_init(&in, 0);
     buf_init(&out, 1 << 30);
-    TRY_GOTO(done, text_files_dir(dir, s->model, err));
+    TRY_GOTO(done, text_files_dir(dir, s->model, s->tokenizer, err));
     TRY_GOTO(done, tokenizer_open(&t, dir, err));
     TRY_GOTO(done, cli_read_stdin(&in, CLI_STDIN_BYTES, err));
     TRY_GOTO(done, (s->decode ? decode : s->chat ? chat : encode)(s, t, &in, &out, err));

@@ -6,6 +6,8 @@
 
 static const struct config_key model_keys[] = {
     TEXT("model", model, "", "DIR", "Model folder."),
+    TEXT("model", tokenizer, "", "DIR",
+         "Folder whose tokenizer and chat template to use instead of the model's own."),
     TEXT("model", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own."),
     TEXT("model", prompt_tasks, "", "LIST",

@@ -2,6 +2,7 @@
 #include "ws/kserve/model_repository.h"
 #include "base/buf.h"
 #include "base/log.h"
+#include "engine/engine.h"
 #include "ws/kserve/pbtxt.h"
 #include "ws/serve_config.h"
 #include <dirent.h>
@@ -68,6 +69,14 @@ static int set_checkpoint(const struct repository *g, const struct pbtxt *at) {
     if (find_checkpoint(g, inside)) return set(g, at, "model", inside);
     return err_set(g->err, E_NOTFOUND, "%s:%d: model_checkpoint_path '%s' is no folder here",
                    g->path, at->line, at->value ? at->value : "");
+}
+
+// The tokenizer that the ensemble's preprocessing has, for a checkpoint without one.
+static int find_tokenizer(const struct repository *g, const struct pbtxt *at) {
+    char beside[PATH_BYTES];
+    snprintf(beside, sizeof beside, "%.4000s/preprocessing/1", g->dir);
+    if (engine_has_tokenizer(g->config->model) || !engine_has_tokenizer(beside)) return 0;
+    return set(g, at, "tokenizer", beside);
 }
 
 static int set_int8(const struct repository *g, const struct pbtxt *at) {
@@ -183,6 +192,7 @@ static int apply_all(const struct repository *g, const struct pbtxt *root) {
     }
     struct pbtxt missing = {.name = "model_checkpoint_path", .line = 1};
     if (!has_checkpoint) TRY(set_checkpoint(g, &missing));
+    TRY(find_tokenizer(g, root));
     if (idle && idle->value) TRY(set(g, idle, "max_sequence_idle_microseconds", idle->value));
     TRY(apply_policy(g, root));
     tell_ignored(root);
