@@ -3,9 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
   ask,
+  connected,
   copiedAnswers,
   ENDLESS,
   newContext,
+  newPage,
   newSession,
   openPage,
   prepareSession,
@@ -158,6 +160,37 @@ test('a draft is kept for its session, and ArrowUp opens the last message', asyn
   await page.fill('#message', '');
   await page.press('#message', 'ArrowUp');
   assert.equal(await page.inputValue('.editor-text'), 'What is 2 + 3?');
+});
+
+test('a message that is sent while its session loads is sent as soon as it has loaded', async (t) => {
+  const { id } = await prepareSession(t, server);
+  const page = await newPage(t, await newContext(t));
+  // Each message of the server comes late, in a frame of the screen of its own.
+  await page.routeWebSocket(/\/ws$/, (socket) => {
+    const upstream = socket.connectToServer();
+    let last = Promise.resolve();
+    upstream.onMessage((text) => {
+      last = last.then(() => new Promise((resolve) => setTimeout(resolve, 150))).then(() => socket.send(text));
+    });
+  });
+  await page.goto(`${server.url}/#s=${id}`);
+  await connected(page);
+  await ask(page, 'What is 2 + 3?');
+  assert.equal(await page.inputValue('#message'), '');
+  assert.equal((await turnsOf(server, id)).length, 1);
+});
+
+test('a message can be edited after a reload, however slowly the page is drawn', async (t) => {
+  const { client, id } = await prepareSession(t, server);
+  await client.turn(id, 'What is 2 + 3?');
+  const page = await newPage(t, await newContext(t));
+  // The connection opens and the whole session comes between two frames of the screen.
+  await page.addInitScript(() => {
+    window.requestAnimationFrame = (run) => setTimeout(run, 700);
+  });
+  await page.goto(`${server.url}/#s=${id}`);
+  await settled(page, 1);
+  await page.waitForSelector('[data-action=edit]', { state: 'attached' });
 });
 
 test('Shift+Enter begins a line, a long message folds, and the reader who scrolled up is left alone', async (t) => {

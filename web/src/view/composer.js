@@ -49,9 +49,16 @@ let shownFor = '';
 /** @type {any} */
 let timer = null;
 
+let loading = ''; // the session that was loading when its message was to be sent: it is sent once it has loaded
+
 function submit() {
   const text = field.value.trim();
-  if (!text || whyNot()) return;
+  if (!text) return;
+  if (whyNot()) {
+    loading = currentChat()?.phase === 'loading' ? shownFor : '';
+    return;
+  }
+  loading = '';
   field.value = '';
   keepDraft();
   resize();
@@ -74,6 +81,7 @@ function resize() {
 }
 
 field.addEventListener('input', () => {
+  loading = '';
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
   if (field.value) typing();
@@ -105,6 +113,11 @@ function showButton(button, shown) {
 
 function draw() {
   const chat = currentChat();
+  if (loading && chat?.phase !== 'loading') {
+    const waits = loading === shownFor;
+    loading = '';
+    if (waits) return submit();
+  }
   const busy = isBusy(chat);
   const why = whyNot();
   const text = field.value.trim();

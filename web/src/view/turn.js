@@ -118,7 +118,7 @@ export class TurnView {
     const editable = this.place.branching && !waits && (input.content ?? input.text) !== undefined;
     const wordings = this.place.branching ? wordingsOf(this.turn) : { all: [], at: 0 };
     const several = wordings.all.length > 1;
-    const shown = `${waits} ${editable && this.place.busy} ${several && `${this.place.busy} ${wordings.at} ${wordings.all}`} ${text}`;
+    const shown = `${waits} ${editable} ${this.place.busy} ${several && `${this.place.busy} ${wordings.at} ${wordings.all}`} ${text}`;
     if (shown === this.shownInput || this.editor) return;
     this.shownInput = shown;
     const raw = input.content === undefined && text !== null;
