@@ -11,6 +11,7 @@
 #include "sessions/preparing.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,17 @@ static char *describe(int64_t turn) {
     return strdup(text);
 }
 
+// The request of the turn without its protocol's note: no client of that protocol asked for these words.
+static int copy_request(struct turn_record *rec, const char *request) {
+    struct err err = {0};
+    cJSON *o = request ? json_parse(request, strlen(request), &json_limits_file, &err) : NULL;
+    cJSON_DeleteItemFromObjectCaseSensitive(o, "note");
+    free(rec->request);
+    rec->request = o ? cJSON_PrintUnformatted(o) : NULL;
+    cJSON_Delete(o);
+    return rec->request || !request ? 0 : E_NOMEM;
+}
+
 static struct turn *edited(const struct session *s, const struct turn *t, const struct request *r,
                            struct input_ids *ids) {
     struct turn *v = turn_new();
@@ -114,7 +126,8 @@ static struct turn *edited(const struct session *s, const struct turn *t, const 
     rec.seq_first = rec.seq_last = 1;
     rec.created_ms = rec.started_ms = rec.ended_ms = now_ms;
     snprintf(rec.finish_reason, sizeof rec.finish_reason, "stop");
-    if (turn_record_copy(&v->rec, &rec) < 0 || !(v->rec.branch = describe(t->rec.turn)) ||
+    if (turn_record_copy(&v->rec, &rec) < 0 || copy_request(&v->rec, t->rec.request) < 0 ||
+        !(v->rec.branch = describe(t->rec.turn)) ||
         put_answer(v, residence_model(s)->engine, r, ids) < 0) {
         turn_free(v);
         return NULL;

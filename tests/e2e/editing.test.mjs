@@ -211,3 +211,18 @@ test('while a turn runs nothing of its session is deleted; the outline has every
   assert.deepEqual(await outline(client, id), []);
   assert.deepEqual(await outline(await server.connect(), (await client.open())), []);
 });
+
+test("an edited answer keeps the request's sampling, not its protocol's note", async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const answer = await fetch(`${server.url}/v1/responses`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'demo-model', input: 'What is my name?', temperature: 0, max_output_tokens: 16, metadata: { mark: 'orange' } }),
+  });
+  const id = /^resp_(.*)-0$/.exec((await answer.json()).id)[1];
+  await edit(client, id, 0, 'Your name is Quetzal.');
+  const [asked, edited] = exported(server, id).turns.map((turn) => turn.request);
+  assert.match(asked.note, /orange/);
+  assert.deepEqual(edited, { sampling: asked.sampling, queue: asked.queue });
+});
