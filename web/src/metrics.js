@@ -6,7 +6,8 @@ const EVERY_MS = 2000;
 const KEPT = 150; // samples: five minutes
 
 /** @typedef {{labels: Record<string, string>, value: number}} Value */
-/** @typedef {{at: number, values: Map<string, Value[]>}} Sample at: in seconds */
+/** @typedef {{name: string, model: string, state: string, sessions: number}} Instance */
+/** @typedef {{at: number, values: Map<string, Value[]>, instances: Instance[]}} Sample at: in seconds */
 
 /** Prometheus' text form. @param {string} text @returns {Map<string, Value[]>} by name */
 export function parseMetrics(text) {
@@ -31,6 +32,9 @@ export const total = (sample, name, fits = {}) =>
     .filter(({ labels }) => Object.entries(fits).every(([key, value]) => labels[key] === value))
     .reduce((sum, { value }) => sum + value, 0);
 
+/** The mean of a metric that every instance has. @param {Sample} sample @param {string} name */
+export const mean = (sample, name) => total(sample, name) / Math.max(1, sample.values.get(name)?.length ?? 1);
+
 /** A metric by one of its labels. @param {Sample} sample @param {string} name @param {string} label @returns {Array<[string, number]>} */
 export function byLabel(sample, name, label) {
   /** @type {Map<string, number>} */
@@ -40,9 +44,12 @@ export function byLabel(sample, name, label) {
   return [...sums];
 }
 
-/** How fast a counter grows, per second; 0 after a restart of the server. @param {Sample} before @param {Sample} now @param {string} name */
-export const ratePerSecond = (before, now, name) =>
-  now.at > before.at ? Math.max(0, (total(now, name) - total(before, name)) / (now.at - before.at)) : 0;
+/**
+ * How fast a counter grows, per second; 0 after a restart of the server.
+ * @param {Sample} before @param {Sample} now @param {string} name @param {Record<string, string>} [fits]
+ */
+export const ratePerSecond = (before, now, name, fits) =>
+  now.at > before.at ? Math.max(0, (total(now, name, fits) - total(before, name, fits)) / (now.at - before.at)) : 0;
 
 /**
  * A quantile of what a histogram counted between two samples, within its bucket by interpolation.
@@ -78,10 +85,13 @@ export function watchMetrics(show) {
     let problem = '';
     try {
       const bearer = token();
-      const answer = await fetch('metrics', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
-      const text = await answer.text();
+      const [answer, ready] = await Promise.all([
+        fetch('metrics', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} }),
+        fetch('readyz'), // 503 while no instance serves, with the same text
+      ]);
+      const [text, { instances = [] }] = await Promise.all([answer.text(), ready.json()]);
       if (!answer.ok) problem = [401, 403].includes(answer.status) ? 'Only an administrator’s token shows these figures.' : `The server answered ${answer.status}.`;
-      else samples.push({ at: performance.now() / 1000, values: parseMetrics(text) });
+      else samples.push({ at: performance.now() / 1000, values: parseMetrics(text), instances });
       samples.splice(0, samples.length - KEPT);
     } catch {
       problem = 'Not connected to the server. Retrying…';

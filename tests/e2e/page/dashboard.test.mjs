@@ -5,7 +5,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { connected, newContext, newPage, openPage, prepareSession, Server, sharedServer, until } from './browser.mjs';
 import { temporaryFolder } from '../harness.mjs';
-import { byLabel, parseMetrics, quantile, ratePerSecond, total } from '../../../web/src/metrics.js';
+import { byLabel, mean, parseMetrics, quantile, ratePerSecond, total } from '../../../web/src/metrics.js';
 
 const server = await sharedServer();
 
@@ -48,6 +48,17 @@ test('it follows the server while it is shown', async (t) => {
   await until('another request', () => asked > before + 1);
 });
 
+test('each instance has its line, and their caches are not added up', async (t) => {
+  const two = await Server.start(t, { args: ['--instances', '2'] });
+  const { client, id } = await prepareSession(t, two);
+  const page = await openPage(t, two, { hash: '#/server' });
+  const lines = () => page.evaluate(() => [...[...document.querySelectorAll('.tile')].find((e) => e.querySelector('h2').textContent === 'Instances').querySelectorAll('dd')].map((e) => e.textContent));
+  await until('both instances', async () => (await lines()).length === 2);
+  for (const line of await lines()) assert.match(line, /^demo-model · serving · 0 running · 0 waiting · 0\/s · 0 sessions cached · cache 0/);
+  await client.turn(id, 'What is 17 + 25?');
+  await until('one has the session', async () => (await lines()).filter((line) => line.includes('1 session cached')).length === 1);
+});
+
 test('where tokens are in use it is an administrator’s', async (t) => {
   const tokens = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(tokens, 'anna:correct-horse-battery\nroot:battery-horse-correct admin\n', { mode: 0o600 });
@@ -78,6 +89,7 @@ test('the text of the metrics is read as it is written', () => {
   const now = { at: 2, values: parseMetrics(text) };
   assert.deepEqual(now.values.get('a'), [{ labels: { x: '1', y: 'q"}' }, value: 3 }, { labels: { x: '2' }, value: 4.5 }]);
   assert.deepEqual([total(now, 'a'), total(now, 'a', { x: '2' }), total(now, 'b'), total(now, 'none')], [7.5, 4.5, 1000, 0]);
+  assert.deepEqual([mean(now, 'a'), mean(now, 'none')], [3.75, 0]);
   assert.deepEqual(byLabel(now, 'a', 'x'), [['1', 3], ['2', 4.5]]);
   assert.deepEqual([quantile(undefined, now, 'h', 0.5), quantile(undefined, now, 'h', 0.75)], [1, 1.5]);
   assert.ok(Number.isNaN(quantile(now, now, 'h', 0.5)), 'nothing was counted between them');

@@ -300,3 +300,17 @@ test('events seen before change nothing, a missing one is noticed, held-back tex
   await settled(page, 2);
   assert.equal(await page.locator('.prose').last().innerText(), 'Ends with this');
 });
+
+test('CSS is coloured by the shape of its rules', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const rule = '@media (max-width: 9em) {\n  a:hover, #id[href="x"] > .c { --v: #fa0; margin: -1.5em !important; background: url(a.png) }\n}';
+  await FakeSession.route(page, [['Style?', '```css\n' + rule + '\n```\n']]);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.hljs-keyword');
+  const parts = await page.locator('.code code > span').evaluateAll((all) => all.map((e) => `${e.className.replace(/^hljs-|_$/g, '')} ${e.textContent}`));
+  assert.deepEqual(parts, [
+    'keyword @media', 'attribute max-width', 'number 9em', 'selector-tag a', 'selector-pseudo :hover', 'selector-id #id', 'selector-attr [href="x"]', 'selector-class .c',
+    'attr --v', 'number #fa0', 'attribute margin', 'number -1.5em', 'meta !important', 'attribute background', 'built_in url', 'string a.png',
+  ]);
+  assert.equal(await page.locator('.code code').textContent(), rule);
+});

@@ -1,8 +1,8 @@
 // @ts-check
 // The server at a glance, at #/server: for the person who runs it. Live while it is on the screen.
 import { h, setText } from '../dom.js';
-import { count, duration, parameters, rate } from '../format.js';
-import { byLabel, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
+import { count, duration, parameters, plural, rate } from '../format.js';
+import { byLabel, mean, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
 import { state, subscribe } from '../state.js';
 import { plot } from './plot.js';
 
@@ -51,6 +51,7 @@ const SOURCES = /** @type {Record<string, string>} */ ({
   snapshot: 'in a snapshot',
   recomputed: 'recomputed',
 });
+const instances = table('Instances');
 const server = table('Server');
 const problem = h('p', { class: 'banner', role: 'status', hidden: true });
 
@@ -61,7 +62,7 @@ export const dashboard = h(
   h(
     'div',
     { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures' },
-    ...[tokens, first, queue, cache, sessions, evictions, resumes, server].map((tile) => tile.element),
+    ...[tokens, first, queue, cache, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
   ),
 );
 
@@ -76,6 +77,24 @@ const counted = (now, rows) =>
       .map(([name, n]) => /** @type {[string, string]} */ ([words.replace('%', name), count(n)])),
   );
 
+/**
+ * @param {Sample | undefined} before @param {Sample} now @param {import('../metrics.js').Instance} one
+ * @returns {[string, string]}
+ */
+function instanceRow(before, now, { name, model, state: phase, sessions: held }) {
+  const of = (/** @type {string} */ metric) => total(now, `parley_engine_${metric}`, { instance: name });
+  const figures = [
+    model,
+    phase,
+    `${count(of('requests_running'))} running`,
+    `${count(of('requests_waiting'))} waiting`,
+    perSecond(before ? ratePerSecond(before, now, 'parley_engine_generated_tokens_total', { instance: name }) : 0),
+    `${plural(held, 'session')} cached`,
+    `cache ${percent(of('kv_cache_usage_ratio'))}`,
+  ];
+  return [name, figures.join(' · ')];
+}
+
 /** @param {Sample[]} samples @param {string} why */
 function draw(samples, why) {
   problem.hidden = !why;
@@ -88,9 +107,9 @@ function draw(samples, why) {
     [0.5, 0.95].map((q) => samples.map((sample, i) => quantile(samples[Math.max(0, i - WINDOW)], sample, FIRST_TOKEN, q))),
     SPAN,
   );
-  const gauges = (/** @type {string} */ name) => samples.map((sample) => total(sample, name));
+  const gauges = (/** @type {string} */ name, value = total) => samples.map((sample) => value(sample, name));
   queue.draw([gauges('parley_engine_requests_running'), gauges('parley_engine_requests_waiting')], SPAN);
-  cache.draw([gauges('parley_engine_kv_cache_usage_ratio'), gauges('parley_engine_host_cache_usage_ratio')], SPAN);
+  cache.draw([gauges('parley_engine_kv_cache_usage_ratio', mean), gauges('parley_engine_host_cache_usage_ratio', mean)], SPAN);
   sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [name, count(n)]));
   evictions.draw(
     counted(now, [
@@ -104,6 +123,7 @@ function draw(samples, why) {
       .filter(([, n]) => n > 0)
       .map(([source, n]) => [SOURCES[source] ?? source, count(n)]),
   );
+  instances.draw(now.instances.map((one) => instanceRow(samples.at(-2), now, one)));
   const { models, server: program } = state.connection;
   server.draw([
     ['Up for', seconds(total(now, 'parley_uptime_seconds'))],
