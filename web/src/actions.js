@@ -28,6 +28,7 @@ import { toast } from './view/toasts.js';
 const PAGE = 50;
 const TURNS = 100;
 const MAX_TURNS = 1000; // limit of session.get
+const AGAIN_MS = 3000; // before a session's state is asked for again
 
 /** @type {Socket} */
 let socket;
@@ -96,7 +97,9 @@ function received(frame) {
     case 'session.state': {
       const chat = state.chats.get(frame.session.id);
       // A page of older turns goes to the code that requested it.
-      if (chat && frame.before === undefined) setTranscript(chat, frame);
+      if (!chat || frame.before !== undefined) break;
+      if (state.current === chat.id) chat.opened = true; // also where it comes after its request has timed out
+      setTranscript(chat, frame);
       break;
     }
     case 'session.attached':
@@ -261,6 +264,7 @@ function lost(chat, error) {
   }
   setChat(chat, { phase: chat.phase === 'ready' ? 'ready' : 'failed', message: sentence(error) });
   if (chat.phase === 'ready') toast(sentence(error), 'error');
+  if (isCode(error, 'timeout') || (error instanceof RequestError && error.retryAfterMs)) setTimeout(follow, AGAIN_MS);
 }
 
 /** Loads the turns before those shown. @returns {Promise<number>} how many came */

@@ -1,14 +1,20 @@
 // @ts-check
-// Runs work that changes the view at most once a frame. A hidden tab gets no frames, so a slow timer replaces them: the
-// title and the live region still change.
+// Runs work that changes the view at most once a frame. A page that is not drawn gets no frames, and it need not be
+// hidden for that: a covered window, a busy graphics process. A timer then runs the work, so that the page's title, its
+// live region and its text still change.
 
-const HIDDEN_MS = 250;
+const LATE_MS = 250;
 /** @type {Set<() => void>} */
 const waiting = new Set();
 let scheduled = false;
+let frame = 0;
+/** @type {any} */
+let timer = null;
 
 function run() {
   scheduled = false;
+  cancelAnimationFrame(frame);
+  clearTimeout(timer);
   const jobs = [...waiting];
   waiting.clear();
   for (const job of jobs) job();
@@ -19,16 +25,11 @@ export function onFrame(job) {
   waiting.add(job);
   if (scheduled) return;
   scheduled = true;
-  if (document.hidden) setTimeout(run, HIDDEN_MS);
-  else requestAnimationFrame(run);
+  frame = requestAnimationFrame(run);
+  timer = setTimeout(run, LATE_MS);
 }
 
 /** Runs the waiting work now. */
 export function runNow() {
   if (scheduled) run();
 }
-
-// A frame requested before the tab was hidden never comes: run the waiting work.
-document.addEventListener('visibilitychange', () => {
-  if (scheduled) setTimeout(run, document.hidden ? HIDDEN_MS : 0);
-});

@@ -77,7 +77,13 @@ let dirty = new Map();
 function notify() {
   const now = dirty;
   dirty = new Map();
-  for (const [topic, keys] of now) for (const listener of listeners.get(topic) ?? []) listener(keys);
+  for (const [topic, keys] of now)
+    for (const listener of listeners.get(topic) ?? [])
+      try {
+        listener(keys);
+      } catch (error) {
+        reportError(error); // one view's fault does not stop the others
+      }
 }
 
 /**

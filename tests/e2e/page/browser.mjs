@@ -52,6 +52,14 @@ export async function newContext(t, options = {}) {
 /** A page whose complaints are collected; `expected` are those that a test provokes. */
 export async function newPage(t, context, { expected = [] } = {}) {
   const page = await context.newPage();
+  // By a timer: frames, the default, may stay away from a page that a busy machine does not draw. If they come, what
+  // has just changed is drawn, too: innerText needs that.
+  const wait = page.waitForFunction.bind(page);
+  page.waitForFunction = async (condition, arg, options) => {
+    const value = await wait(condition, arg, { polling: 50, ...options });
+    await page.evaluate(() => new Promise((done) => [requestAnimationFrame(() => requestAnimationFrame(done)), setTimeout(done, 1000)]));
+    return value;
+  };
   page.complaints = [];
   const complain = (text) => {
     if (!expected.some((pattern) => pattern.test(text))) page.complaints.push(text);

@@ -46,25 +46,22 @@ export const composer = h(
 );
 
 let shownFor = '';
+let sendsTo = ''; // the session whose loading a message waits for
 /** @type {any} */
 let timer = null;
 
-let loading = ''; // the session that was loading when its message was to be sent: it is sent once it has loaded
-
 function submit() {
   const text = field.value.trim();
-  if (!text) return;
-  if (whyNot()) {
-    loading = currentChat()?.phase === 'loading' ? shownFor : '';
-    return;
-  }
-  loading = '';
+  const chat = currentChat();
+  sendsTo = text && chat?.phase === 'loading' ? chat.id : '';
+  if (sendsTo) return draw();
+  if (!text || whyNot()) return undefined;
   field.value = '';
   keepDraft();
   resize();
   send(text);
   toEnd();
-  draw();
+  return draw();
 }
 
 function keepDraft() {
@@ -81,7 +78,7 @@ function resize() {
 }
 
 field.addEventListener('input', () => {
-  loading = '';
+  sendsTo = '';
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
   if (field.value) typing();
@@ -113,13 +110,10 @@ function showButton(button, shown) {
 
 function draw() {
   const chat = currentChat();
-  if (loading && chat?.phase !== 'loading') {
-    const waits = loading === shownFor;
-    loading = '';
-    if (waits) return submit();
-  }
+  if (sendsTo && sendsTo === chat?.id && chat.phase === 'ready') return submit();
   const busy = isBusy(chat);
-  const why = whyNot();
+  const loading = chat?.phase === 'loading';
+  const why = loading ? '' : whyNot();
   const text = field.value.trim();
   const queues = busy && !!text;
   showButton(stopButton, busy && chat?.turns.some((turn) => turn.state !== 'done') === true);
@@ -129,12 +123,23 @@ function draw() {
   sendButton.setAttribute('aria-label', label);
   sendButton.title = label;
   sendButton.classList.toggle('queues', queues);
-  setText(hint, queues ? 'Will send after this answer' : fullNotice.hidden && chat?.phase === 'ready' ? why : '');
+  setText(
+    hint,
+    sendsTo
+      ? 'Will send when the session has loaded'
+      : queues
+        ? 'Will send after this answer'
+        : fullNotice.hidden && chat?.phase === 'ready'
+          ? why
+          : '',
+  );
+  return undefined;
 }
 
 subscribe('selection', () => {
   const id = state.current ?? '';
   if (shownFor === id) return;
+  sendsTo = '';
   // A new chat that has just become a session keeps its unsent text.
   const begun = shownFor === '' && currentChat()?.local;
   if (!begun) {
