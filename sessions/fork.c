@@ -48,6 +48,8 @@ static int copy_record(struct session *to, const struct session *from, const str
             record_strdup(i ? from->origins[i - 1] : from->lasting, &failed);
     rec->forked_turn = turn;
     to->prompt = prompt_hold(from->prompt);
+    free(rec->note); // what a protocol keeps is about that session
+    rec->note = NULL;
     if (r->title) {
         free(rec->title);
         rec->title = record_strdup(r->title, &failed);

@@ -101,25 +101,42 @@ int handle_get(struct session *s, const struct request *r) {
     return rc;
 }
 
+static bool note_refused(const struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    const char *now = s->rec.note ? s->rec.note : "";
+    if (!r->note) return false;
+    if (strlen(r->note) > SESSION_NOTE_BYTES)
+        refuse(ss, r, "limit_reached", "a session's note may have %d bytes", SESSION_NOTE_BYTES);
+    else if (r->old_note && strcmp(r->old_note, now) != 0)
+        refuse(ss, r, "session_busy", "the session's note has changed meanwhile");
+    else
+        return limits_refuse_bytes(ss, r, (int64_t)strlen(r->note));
+    return true;
+}
+
 // Swaps the new settings in; the old ones go into the pending request, for taking back.
 int handle_update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
-    char *title = NULL, *sampling = NULL;
+    char *title = NULL, *sampling = NULL, *note = NULL;
     if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
         return refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
                       SESSION_CANCEL_AFTER_MAX_MS);
     if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
         return refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
+    if (note_refused(s, r)) return 0;
     if (r->sampling && !(sampling = layers_normal(residence_model(s), r->sampling, &err)))
         return refuse_err(ss, r, &err);
     if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
-    bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
+    if (r->note) note = strdup(r->note);
+    bool ready =
+        (!r->title || title) && (!r->note || note) && event_log_reserve(&s->events, 1) == 0;
     struct pending *p =
         ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
     if (!p) {
         free(title);
         free(sampling);
+        free(note);
         return E_NOMEM;
     }
     event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
@@ -133,6 +150,12 @@ int handle_update(struct session *s, const struct request *r) {
         p->sampling = s->rec.sampling;
         s->rec.sampling = sampling;
         layers_changed(s);
+    }
+    if (note) {
+        p->note = note;
+        p->note_changed = true;
+        save_swap_note(s, p);
+        s->marks |= MARK_NOTE;
     }
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
     s->version++;

@@ -40,6 +40,8 @@ static int check_open(const struct request *o, struct err *err) {
         return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
     if (o->system && strlen(o->system) > SESSION_SYSTEM_BYTES)
         return err_set(err, E_INVAL, "system has more than %d bytes", SESSION_SYSTEM_BYTES);
+    if (o->note && strlen(o->note) > SESSION_NOTE_BYTES)
+        return err_set(err, E_INVAL, "a session's note may have %d bytes", SESSION_NOTE_BYTES);
     return 0;
 }
 
@@ -61,6 +63,7 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     rec->auto_title = title[0] == '\0';
     rec->cancel_after_ms = r->cancel_after_ms > 0 ? r->cancel_after_ms : 0;
     rec->system = record_strdup(r->system && r->system[0] ? r->system : NULL, &failed);
+    rec->note = record_strdup(r->note, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
     rec->stored_bytes = session_bytes(rec);
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
@@ -79,7 +82,7 @@ int opening_start(struct sessions *ss, const struct request *r) {
         session_free(s);
         return refuse_err(ss, r, &err);
     }
-    if (s->prompt && limits_refuse_bytes(ss, r, s->rec.stored_bytes)) {
+    if ((s->prompt || s->rec.note) && limits_refuse_bytes(ss, r, s->rec.stored_bytes)) {
         session_free(s);
         return 0;
     }

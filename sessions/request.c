@@ -20,7 +20,7 @@ static const size_t strings[] = {
     offsetof(struct request, title),  offsetof(struct request, new_session),
     offsetof(struct request, query),  offsetof(struct request, forked_from),
     offsetof(struct request, cursor), offsetof(struct request, prompt_task),
-    offsetof(struct request, note),
+    offsetof(struct request, note),   offsetof(struct request, old_note),
 };
 #define N_STRINGS (sizeof strings / sizeof *strings)
 

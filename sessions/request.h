@@ -17,7 +17,7 @@ enum request_kind {
     REQUEST_TYPING,     // a turn is likely: bring a parked cache or a snapshot back
     REQUEST_GET,        // a page of its turns: ANSWER_STATE
     REQUEST_LIST,       // the owner's sessions: ANSWER_LIST
-    REQUEST_UPDATE,     // title, sampling, cancel_after_ms: EVENT_UPDATED or ANSWER_UPDATED
+    REQUEST_UPDATE,     // title, sampling, cancel_after_ms, note: EVENT_UPDATED or ANSWER_UPDATED
     REQUEST_CLOSE,      // its turns end, it stays readable: EVENT_CLOSED or ANSWER_CLOSED
     REQUEST_START,      // a turn: ANSWER_ACCEPTED
     REQUEST_CANCEL,     // its turn, or the client's replay: ANSWER_CANCELLING
@@ -64,7 +64,11 @@ struct request {
     const struct turn_sampling *sampling;
     // START: what the protocol wants to find in the turn's record again, as a text of its own; at most
     // REQUEST_NOTE_BYTES. NULL: nothing. Shown to nobody else.
+    // OPEN, UPDATE: the same for the session; at most SESSION_NOTE_BYTES. NULL: none; kept.
     const char *note;
+    // UPDATE: the note that is replaced, or "": none; where the session has another by now, it is refused with
+    // session_busy. NULL: whichever it is.
+    const char *old_note;
     bool queue;    // START: waits behind a running turn instead of being refused
     bool accepted; // OPEN, START: its client was promised it before sessions_drain()
     bool leaf;     // REWIND: the newest turn below `turn`

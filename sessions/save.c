@@ -106,7 +106,7 @@ static int fill_events(const struct session *s, struct session_save *save) {
 static int fill_session(const struct session *s, struct session_save *save) {
     const struct session_record *r = &s->rec;
     save->session_changed = save->n_events > 0 || s->version != s->saved_version;
-    if (save->session_changed || save->insert || save->title_changed) {
+    if (save->session_changed || save->insert || save->title_changed || save->note_changed) {
         if (save->insert) save->prompt = prompt_hold(s->prompt);
         return session_record_copy(&save->rec, r);
     }
@@ -125,6 +125,7 @@ static struct session_save *make_save(struct session *s) {
     s->rec.head = s->head;
     save->insert = s->life == LIFE_OPENING;
     save->title_changed = s->marks & MARK_TITLE;
+    save->note_changed = s->marks & MARK_NOTE;
     save->version = s->version;
     if (fill_events(s, save) < 0 || fill_session(s, save) < 0 || fill_turns(s, save) < 0 ||
         erasure_fill(s, save) < 0)
@@ -167,7 +168,7 @@ void save_begin(struct session *s) {
         return;
     }
     s->save = SAVE_SENT;
-    s->marks &= ~(unsigned)MARK_TITLE;
+    s->marks &= ~(unsigned)(MARK_TITLE | MARK_NOTE);
     store_send(s->service->store, job);
 }
 
@@ -247,6 +248,14 @@ static void undo_edit(struct session *s, struct pending *p) {
     turn_free(t);
 }
 
+void save_swap_note(struct session *s, struct pending *p) {
+    char *other = s->rec.note;
+    service_add_bytes(s, -session_bytes(&s->rec));
+    s->rec.note = p->note;
+    p->note = other;
+    service_add_bytes(s, session_bytes(&s->rec));
+}
+
 static void undo_settings(struct session *s, struct pending *p) {
     title_restore(s, p);
     if (p->sampling) {
@@ -254,6 +263,10 @@ static void undo_settings(struct session *s, struct pending *p) {
         s->rec.sampling = p->sampling;
         p->sampling = NULL;
         layers_changed(s);
+    }
+    if (p->note_changed) {
+        save_swap_note(s, p);
+        s->marks &= ~(unsigned)MARK_NOTE;
     }
     s->rec.cancel_after_ms = p->cancel_after_ms;
     s->rec.updated_ms = p->updated_ms;
@@ -318,6 +331,7 @@ static void take_back(struct session *s, const struct store_job *job) {
 static void refused(struct session *s, const struct store_job *job) {
     struct sessions *ss = s->service;
     if (job->save->title_changed) s->marks |= MARK_TITLE;
+    if (job->save->note_changed) s->marks |= MARK_NOTE;
     if (job->rc != E_EXISTS && job->rc != E_NOTFOUND) service_store_failed(ss, &job->err);
     if (job->rc == E_NOMEM) ss->memory_short = true;
     bool had_pending = s->pending;

@@ -215,6 +215,8 @@ bool save_wanted(const struct session *s); // there is something to save
 bool save_is_due(const struct session *s);
 void save_begin(struct session *s);
 void save_done(struct session *s, const struct store_job *job); // GONE: its opening was refused
+// Gives the session the request's note, and the request the session's.
+void save_swap_note(struct session *s, struct pending *p);
 struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
                              int64_t seq);
 

@@ -52,6 +52,7 @@ void tree_cut_release(struct tree_cut *cut) {
 void pending_free(struct pending *p) {
     free(p->title);
     free(p->sampling);
+    free(p->note);
     tree_cut_release(&p->cut);
     free(p);
 }

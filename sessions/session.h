@@ -55,6 +55,8 @@ struct pending {
     int64_t rewound_seq;    // of all that move the head: the event of its move, 0: it made none
     struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // as they were; NULL: not changed
+    char *note;             // as it was, where note_changed
+    bool note_changed;
     char first_words[SESSION_AUTO_TITLE_BYTES];
     bool auto_title;
     int64_t updated_ms, cancel_after_ms; // as they were
@@ -67,7 +69,8 @@ enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST, PLACE_TRAVELS };
 // State of the last save. What changes while one is under way belongs to the next.
 enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
 // Further work for settling, beside turns and requests.
-enum { MARK_TITLE = 1, MARK_WATCHERS = 2 }; // the title's index row; watchers of the list
+// The title's index row; watchers of the list; the note's row.
+enum { MARK_TITLE = 1, MARK_WATCHERS = 2, MARK_NOTE = 4 };
 
 // What names a session, within the process or for good: a hash of its owner and its id, which is
 // unique among the owner's alone.

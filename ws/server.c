@@ -9,6 +9,7 @@
 #include "ws/llamacpp/llamacpp.h"
 #include "ws/net/http.h"
 #include "ws/notify.h"
+#include "ws/openai/conversations.h"
 #include "ws/openai/openai.h"
 #include "ws/openai/responses.h"
 #include "ws/openai/responses_socket.h"
@@ -52,6 +53,7 @@ static const struct http_route routes[] = {
     ANTHROPIC_ROUTES,
     OPENAI_ROUTES,
     OPENAI_RESPONSES_ROUTES,
+    OPENAI_CONVERSATIONS_ROUTES,
     LLAMACPP_ROUTES,
     KSERVE_ROUTES,
     {.path = NULL, .methods = GET, .handle = page_handle},

@@ -92,6 +92,9 @@ static const struct column sessions[] = {
     C(prompt_width, "INTEGER", INT, 8, .flags = FIXED | SPARSE),
     // In a table of its own (write.c): an update of a session's row would write it again.
     C(prompt_data, NULL, BYTES, 8, COUNT(prompt_bytes), .flags = NULLABLE | SPARSE, .read = "NULL"),
+    // Likewise.
+    C(note, NULL, TEXT, 9, .flags = NULLABLE | SPARSE, .min = 1, .max = SESSION_NOTE_BYTES,
+      .read = "NULL"),
 };
 
 #undef RECORD

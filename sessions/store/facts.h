@@ -7,6 +7,7 @@
 #define SESSION_REQUEST_ID_MAX 128
 #define SESSION_TITLE_BYTES 200
 #define SESSION_SYSTEM_BYTES 32768
+#define SESSION_NOTE_BYTES (256 << 10)
 #define SESSION_CANCEL_AFTER_MAX_MS 86400000
 
 // In the place of a turn's number: the empty log before the first turn (null on the wire), and the

@@ -200,6 +200,26 @@ static int read_prompt(struct store_db *db, int64_t key, struct session_record *
     return rc;
 }
 
+// The table is made with its first row.
+static int read_note(struct store_db *db, int64_t key, struct session_record *out,
+                     struct err *err) {
+    int64_t n_tables = 0;
+    int rc = 0;
+    TRY(store_db_int(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'notes'", &n_tables,
+                     err));
+    if (n_tables == 0) return 0;
+    sqlite3_stmt *s =
+        store_db_bind(db, "SELECT note FROM notes WHERE session = ?1", NUMBERS(key), err);
+    if (!s) return err->code;
+    while (store_db_row(db, s, &rc, err)) {
+        const char *text = sqlite3_column_blob(s, 0);
+        free(out->note);
+        out->note = strndup(text ? text : "", (size_t)sqlite3_column_bytes(s, 0));
+        if (!out->note) rc = err_set(err, E_NOMEM, "no memory to read a session");
+    }
+    return rc;
+}
+
 // Of damaged data the turns can still be read; the next one is refused.
 static int make_prompt(struct stored_session *stored, struct err *err) {
     struct err why = {0};
@@ -210,6 +230,7 @@ static int make_prompt(struct stored_session *stored, struct err *err) {
 
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
     TRY(read_row(db, key, db->salvage, out, err));
+    TRY(read_note(db, key, out, err));
     return read_prompt(db, key, out, err);
 }
 

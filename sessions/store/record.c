@@ -85,7 +85,9 @@ int session_record_copy(struct session_record *to, const struct session_record *
 
 int64_t session_bytes(const struct session_record *r) {
     int64_t table = r->prompt_task ? 0 : r->prompt_rows * r->prompt_width * (int64_t)sizeof(float);
-    return 1024 + (r->system ? (int64_t)strlen(r->system) : 0) + table;
+    int64_t texts =
+        (r->system ? (int64_t)strlen(r->system) : 0) + (r->note ? (int64_t)strlen(r->note) : 0);
+    return 1024 + texts + table;
 }
 
 int record_prompt_make(const struct session_record *r, struct prompt **out, struct err *err) {

@@ -34,6 +34,9 @@ struct session_record {
     int64_t prompt_rows, prompt_width; // 0: no table
     void *prompt_data;                 // (prompt_bytes) f32, little-endian, row by row; only in
     size_t prompt_bytes;               // whole records of a table without a task; else NULL
+    // A text that a protocol keeps with the session, in a table of its own; shown to nobody else. NULL: none.
+    // Rows of lists never have it.
+    char *note;
 };
 enum record_prompt { RECORD_PROMPT_NONE, RECORD_PROMPT_ROWS, RECORD_PROMPT_PREFIX };
 

@@ -34,6 +34,7 @@ struct session_save {
     bool insert;          // E_EXISTS when the id is taken
     bool session_changed; // write its row
     bool title_changed;   // index it
+    bool note_changed;    // write rec.note
     struct session_record rec;
     struct prompt *prompt; // with insert, in the place of rec.prompt_data; held. NULL: none
     uint32_t version;

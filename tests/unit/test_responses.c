@@ -26,7 +26,14 @@ static void an_id_leads_to_its_session_and_turn(void **state) {
         responses_id_item(text, "msg", sessions[i], 3, 12, i % 2 == 0);
         assert_true(responses_id_parse_item(text, &id));
         assert_string_equal(id.session, sessions[i]);
-        assert_true(id.turn == 3 && id.index == 12 && id.input == (i % 2 == 0));
+        assert_true(id.turn == 3 && id.index == 12 && id.input == (i % 2 == 0) && !id.added);
+        responses_id_added(text, "msg", sessions[i], 7);
+        assert_true(responses_id_parse_item(text, &id));
+        assert_string_equal(id.session, sessions[i]);
+        assert_true(id.turn == TURN_NONE && id.index == 7 && id.added && !id.input);
+        responses_id_conversation(text, sessions[i]);
+        assert_true(responses_id_parse_conversation(text, id.session));
+        assert_string_equal(id.session, sessions[i]);
     }
 }
 
@@ -55,6 +62,10 @@ static void other_texts_are_no_ids(void **state) {
     assert_false(responses_id_parse_item("msg_a-1", &id));
     assert_false(responses_id_parse_item("resp_a-1-2", &id));
     assert_false(responses_id_parse_item("_a-1-2", &id));
+    assert_false(responses_id_parse_item("msg_a-1-c2-3", &id));
+    assert_false(responses_id_parse_conversation("conv_", id.session));
+    assert_false(responses_id_parse_conversation("conv_a b", id.session));
+    assert_false(responses_id_parse_conversation("resp_a", id.session));
 }
 
 // --- items that come -------------------------------------------------------

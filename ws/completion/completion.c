@@ -309,7 +309,8 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         push_later(c);
     }
     if (a->kind != ANSWER_ERROR) return;
-    if (c->state == STARTING && !c->forks && !c->opened && is_busy(a->code)) {
+    bool may_fork = !c->forks && !c->opened && !c->request->stays;
+    if (c->state == STARTING && may_fork && is_busy(a->code)) {
         c->forks = c->again = true;
         push_later(c);
         return;

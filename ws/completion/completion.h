@@ -49,7 +49,8 @@ struct completion_request {
     int32_t previous_last_id; // the last id of that turn's log; -1: not known
     // Recorded with the turn, for the protocol to find again (struct request); NULL: nothing.
     char *note;
-    bool alone;    // its session is new: no earlier conversation is continued by its words
+    bool stays; // where its session is busy it fails (session_busy); else it runs in a fork of it
+    bool alone; // its session is new: no earlier conversation is continued by its words
     bool outlives; // its turn goes on when the completion is released
     // Events are cut where tokens end, however slow their reader is: they are the same each time.
     bool steady;

@@ -201,9 +201,9 @@ void *openai_responses_count_decode(void *user, const struct http_payload *p) {
         free(c);
         return NULL;
     }
-    if (!r->status && r->continues) {
+    if (!r->status && (r->continues || r->conversation[0])) {
         r->status = 400;
-        responses_bad(&r->fault, "previous_response_id",
+        responses_bad(&r->fault, r->continues ? "previous_response_id" : "conversation",
                       "is not counted here: send the conversation as input");
     }
     if (!r->status && responses_request_check(r, NULL) == 0 &&

@@ -8,6 +8,15 @@
 // The same over a WebSocket: responses_socket.c.
 #pragma once
 #include "ws/net/http.h"
+#include "ws/openai/responses_id.h"
+
+struct responses_page { // of items
+    char after[RESPONSES_ID_MAX];
+    int64_t limit;
+    bool ascending;
+};
+// Of the query: limit, order, after. NULL, or the parameter at fault.
+const char *responses_page_read(struct responses_page *page, const struct http *h);
 
 struct responses_output;
 struct responses_refusal;

@@ -17,14 +17,32 @@ void responses_id_item(char out[RESPONSES_ID_MAX], const char *prefix, const cha
              input ? "i" : "", (long long)index);
 }
 
-// The number behind the last hyphen of text[0..*len), which it cuts off. -1: there is none.
-static int64_t cut_number(const char *text, size_t *len, bool *marked) {
+void responses_id_conversation(char out[RESPONSES_ID_MAX], const char *session) {
+    snprintf(out, RESPONSES_ID_MAX, "conv_%s", session);
+}
+
+void responses_id_added(char out[RESPONSES_ID_MAX], const char *prefix, const char *session,
+                        int64_t index) {
+    snprintf(out, RESPONSES_ID_MAX, "%s_%s-c%lld", prefix, session, (long long)index);
+}
+
+const char *responses_id_prefix(const char *type) {
+    static const char *const prefixes[][2] = {
+        {"function_call", "fc"}, {"function_call_output", "fco"}, {"reasoning", "rs"}};
+    for (size_t i = 0; type && i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strcmp(type, prefixes[i][0]) == 0) return prefixes[i][1];
+    return "msg";
+}
+
+// The number behind the last hyphen of text[0..*len), which it cuts off, and the letter before it (i, c, or
+// 0). -1: there is none.
+static int64_t cut_number(const char *text, size_t *len, char *mark) {
     size_t from = *len, first;
     int64_t value = 0;
     while (from > 0 && text[from - 1] >= '0' && text[from - 1] <= '9') from--;
     first = from;
-    *marked = from > 0 && text[from - 1] == 'i';
-    if (*marked) from--;
+    *mark = from > 0 && (text[from - 1] == 'i' || text[from - 1] == 'c') ? text[from - 1] : 0;
+    if (*mark) from--;
     if (first == *len || *len - first > DIGITS_MAX || from == 0 || text[from - 1] != '-') return -1;
     if (text[first] == '0' && *len - first > 1) return -1; // one id has one spelling
     for (size_t i = first; i < *len; i++) value = value * 10 + (text[i] - '0');
@@ -40,22 +58,27 @@ static bool take_session(const char *text, size_t len, char out[SESSION_ID_MAX +
 }
 
 bool responses_id_parse(const char *text, struct responses_id *out) {
-    bool marked;
+    char mark;
     if (strncmp(text, "resp_", 5) != 0) return false;
     text += 5;
     size_t len = strlen(text);
-    *out = (struct responses_id){.index = -1, .turn = cut_number(text, &len, &marked)};
-    return out->turn >= 0 && !marked && take_session(text, len, out->session);
+    *out = (struct responses_id){.index = -1, .turn = cut_number(text, &len, &mark)};
+    return out->turn >= 0 && !mark && take_session(text, len, out->session);
+}
+
+bool responses_id_parse_conversation(const char *text, char session[SESSION_ID_MAX + 1]) {
+    return strncmp(text, "conv_", 5) == 0 && take_session(text + 5, strlen(text + 5), session);
 }
 
 bool responses_id_parse_item(const char *text, struct responses_id *out) {
     const char *rest = strchr(text, '_');
-    bool input, marked;
+    char kind, mark = 0;
     if (!rest || rest == text || strncmp(text, "resp_", 5) == 0) return false;
     size_t len = strlen(++rest);
-    *out = (struct responses_id){.index = cut_number(rest, &len, &input)};
+    *out = (struct responses_id){.index = cut_number(rest, &len, &kind), .turn = TURN_NONE};
     if (out->index < 0) return false;
-    out->turn = cut_number(rest, &len, &marked);
-    out->input = input;
-    return out->turn >= 0 && !marked && take_session(rest, len, out->session);
+    out->added = kind == 'c';
+    out->input = kind == 'i';
+    if (!out->added) out->turn = cut_number(rest, &len, &mark);
+    return (out->added || out->turn >= 0) && !mark && take_session(rest, len, out->session);
 }

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #define ITEMS_MAX 8192
+#define METADATA_MAX 16
+#define METADATA_KEY_MAX 64
+#define METADATA_VALUE_MAX 512
 
 int responses_bad(struct responses_fault *f, const char *param, const char *message) {
     f->code = "invalid_value";
@@ -301,6 +304,19 @@ cJSON *responses_items_normal(const cJSON *input) {
     return list;
 }
 
+void responses_item_put(struct json_writer *w, const cJSON *item, const char *id) {
+    char *text = cJSON_PrintUnformatted(item);
+    if (!text) w->buf->error = E_NOMEM;
+    if (!text) return;
+    json_open(w, NULL, '{');
+    json_put_string(w, "id", id);
+    if (!cJSON_HasObjectItem(item, "status")) json_put_string(w, "status", "completed");
+    if (text[1] != '}') buf_addc(w->buf, ',');
+    buf_addz(w->buf, text + 1);
+    w->comma = true;
+    cJSON_free(text);
+}
+
 // --- tools -----------------------------------------------------------------
 
 static int bad_tool(struct responses_fault *f, int i, const char *key, const char *message) {
@@ -346,5 +362,19 @@ int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault
     *out = cJSON_CreateArray();
     if (!*out) return responses_no_memory(f);
     cJSON_ArrayForEach(tool, tools) TRY(read_tool(*out, tool, i++, f));
+    return 0;
+}
+
+int responses_metadata_check(const cJSON *metadata, struct responses_fault *f) {
+    const cJSON *pair;
+    if (!metadata || cJSON_IsNull(metadata)) return 0;
+    if (!cJSON_IsObject(metadata) || cJSON_GetArraySize(metadata) > METADATA_MAX)
+        return responses_bad(f, "metadata", "must be an object of at most 16 strings");
+    cJSON_ArrayForEach(pair, metadata) {
+        if (!cJSON_IsString(pair) || strlen(pair->string) > METADATA_KEY_MAX ||
+            strlen(pair->valuestring) > METADATA_VALUE_MAX)
+            return responses_bad(f, "metadata",
+                                 "must have keys of 64 and strings of 512 characters at most");
+    }
     return 0;
 }

@@ -18,6 +18,10 @@ int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
 // A copy of the input as an array of items in their full form, each with its type and without an id:
 // what is recorded with a turn. NULL: no memory.
 cJSON *responses_items_normal(const cJSON *input);
+// Writes an item as clients see it: as it was recorded, with an id and a status.
+void responses_item_put(struct json_writer *w, const cJSON *item, const char *id);
+// Metadata as OpenAI takes it: at most 16 strings. E_INVAL with *f set.
+int responses_metadata_check(const cJSON *metadata, struct responses_fault *f);
 // Tools, {"type":"function","name",...}, as templates take them: {"type":"function","function":{...}}.
 // *out stays NULL where there are none; else the caller's.
 int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f);

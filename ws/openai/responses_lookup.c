@@ -1,4 +1,4 @@
-// The record of one turn, read from the store. See responses_run.h.
+// The record of one turn, or a session, read from the store. See responses_run.h.
 #include "ws/openai/responses_run.h"
 #include "ws/service.h"
 #include <stdlib.h>
@@ -6,9 +6,11 @@
 struct responses_lookup {
     struct follower follower; // first: its callbacks cast
     struct service *service;
-    responses_lookup_fn done;
+    responses_lookup_fn done;          // of a turn
+    responses_session_fn session_done; // of a session
     void *ctx;
     struct responses_record record;
+    struct responses_session session;
     struct completion_failure failure;
     bool answered;
 };
@@ -19,6 +21,7 @@ void responses_lookup_drop(struct responses_lookup *l) {
     service_poll_soon(l->service);
     followers_remove(&l->service->followers, &l->follower);
     responses_record_release(&l->record);
+    responses_session_release(&l->session);
     free(l);
 }
 
@@ -26,17 +29,32 @@ static void push(struct follower *f) {
     struct responses_lookup *l = (struct responses_lookup *)f;
     struct responses_record record = l->record;
     struct completion_failure failure = l->failure;
+    struct responses_session session = l->session;
     responses_lookup_fn done = l->done;
+    responses_session_fn session_done = l->session_done;
     void *ctx = l->ctx;
     if (!l->answered) return;
     l->record = (struct responses_record){0};
+    l->session = (struct responses_session){0};
     responses_lookup_drop(l);
-    done(ctx, &record, &failure);
+    if (done)
+        done(ctx, &record, &failure);
+    else
+        session_done(ctx, &session, &failure);
 }
 
 static void push_later(struct responses_lookup *l) {
     l->answered = true;
     follower_push_later(&l->service->followers, &l->follower);
+}
+
+static void take_session(struct responses_lookup *l, const struct session_record *r) {
+    bool failed = false;
+    l->session = (struct responses_session){.note = record_strdup(r->note, &failed),
+                                            .model = record_strdup(r->model, &failed),
+                                            .n_turns = r->n_turns,
+                                            .created_ms = r->created_ms};
+    if (failed) completion_failure_set(&l->failure, "overloaded", "the server is out of memory");
 }
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
@@ -45,6 +63,8 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     if (a->kind == ANSWER_TURN && a->detail) {
         if (responses_record_copy(&l->record, a) < 0)
             completion_failure_set(&l->failure, "overloaded", "the server is out of memory");
+    } else if (a->kind == ANSWER_STATE) {
+        take_session(l, &a->session.rec);
     } else if (a->kind == ANSWER_TURN || a->kind == ANSWER_ERROR) {
         // An unknown turn of a known session is as unknown.
         bool unknown = a->code && strcmp(a->code, "invalid") == 0;
@@ -76,24 +96,44 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .drained = is_drained,
                                                  .end = on_end};
 
-struct responses_lookup *responses_lookup_start(struct service *s, const char *owner,
-                                                const char *session, int64_t turn,
-                                                responses_lookup_fn done, void *ctx) {
+static struct responses_lookup *lookup_new(struct service *s, void *ctx) {
     struct responses_lookup *l = calloc(1, sizeof *l);
-    struct request r;
     if (!l) return NULL;
-    *l = (struct responses_lookup){
-        .follower.ops = &follower_ops, .service = s, .done = done, .ctx = ctx};
-    if (followers_add(&s->followers, &l->follower) < 0) {
-        free(l);
-        return NULL;
-    }
-    request_init(&r, REQUEST_TURN);
+    *l = (struct responses_lookup){.follower.ops = &follower_ops, .service = s, .ctx = ctx};
+    if (followers_add(&s->followers, &l->follower) == 0) return l;
+    free(l);
+    return NULL;
+}
+
+static void ask(struct responses_lookup *l, enum request_kind kind, const char *owner,
+                const char *session, int64_t turn) {
+    struct request r;
+    request_init(&r, kind);
     r.client = l->follower.client;
     r.owner = owner;
     r.session = session;
     r.turn = turn;
-    sessions_submit(s->sessions, &r);
-    service_poll_soon(s);
+    r.last = 1; // of a session's turns
+    sessions_submit(l->service->sessions, &r);
+    service_poll_soon(l->service);
+}
+
+struct responses_lookup *responses_lookup_start(struct service *s, const char *owner,
+                                                const char *session, int64_t turn,
+                                                responses_lookup_fn done, void *ctx) {
+    struct responses_lookup *l = lookup_new(s, ctx);
+    if (!l) return NULL;
+    l->done = done;
+    ask(l, REQUEST_TURN, owner, session, turn);
+    return l;
+}
+
+struct responses_lookup *responses_lookup_session(struct service *s, const char *owner,
+                                                  const char *session, responses_session_fn done,
+                                                  void *ctx) {
+    struct responses_lookup *l = lookup_new(s, ctx);
+    if (!l) return NULL;
+    l->session_done = done;
+    ask(l, REQUEST_GET, owner, session, TURN_HEAD);
     return l;
 }

@@ -53,6 +53,12 @@ void responses_record_release(struct responses_record *r) {
     *r = (struct responses_record){0};
 }
 
+void responses_session_release(struct responses_session *s) {
+    free(s->note);
+    free(s->model);
+    *s = (struct responses_session){0};
+}
+
 // --- the note --------------------------------------------------------------
 
 static const cJSON *member(const cJSON *o, const char *key) {
@@ -109,15 +115,30 @@ const char *responses_record_previous(const struct responses_record *r) {
     return cJSON_GetStringValue(member(member(r->note, "echo"), "previous_response_id"));
 }
 
-// The note is written with its prefix first; inside a string of the request each quote would have a
+bool responses_record_in_conversation(const struct responses_record *r) {
+    return cJSON_IsObject(member(member(r->note, "echo"), "conversation"));
+}
+
+// The note is written with its prefix and revision first; inside a string of the request each quote has a
 // backslash before it.
-bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix) {
+static bool note_begins(const struct responses_record *r, const char *with, bool without) {
     static const char begin[] = "\"note\":\"{\\\"prefix\\\":\\\"";
     const char *at = r->request ? strstr(r->request, begin) : NULL;
-    char digits[17];
-    if (!at) return true;
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)prefix);
-    return strncmp(at + sizeof begin - 1, digits, 16) == 0;
+    return at ? strncmp(at + sizeof begin - 1, with, strlen(with)) == 0 : without;
+}
+
+bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix) {
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)prefix);
+    return note_begins(r, text, true);
+}
+
+bool responses_record_has_revision(const struct responses_record *r, uint64_t prefix,
+                                   int64_t revision) {
+    char text[80];
+    snprintf(text, sizeof text, "%016llx\\\",\\\"revision\\\":%lld,", (unsigned long long)prefix,
+             (long long)revision);
+    return note_begins(r, text, false);
 }
 
 // --- the answer ------------------------------------------------------------
@@ -221,24 +242,47 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
 
 // --- as a conversation -----------------------------------------------------
 
-static int add_answer(const struct responses_record *r, cJSON *messages) {
+void responses_record_put_input(const struct responses_record *r, struct json_writer *w,
+                                const cJSON *item, int64_t index) {
+    const char *type = cJSON_GetStringValue(member(item, "type"));
+    char id[RESPONSES_ID_MAX];
+    responses_id_item(id, responses_id_prefix(type), r->session, r->turn, index, true);
+    responses_item_put(w, item, id);
+}
+
+static void put_output(const struct responses_record *r, struct json_writer *w) {
     struct responses_output out;
-    struct responses_fault fault = {0};
-    struct json_writer w;
-    struct buf text;
     responses_output_init(&out, r->echo, NULL, NULL);
     responses_record_play(r, &out);
+    responses_output_write_items(&out, w);
+    if (out.failed) w->buf->error = E_NOMEM;
+    responses_output_release(&out);
+}
+
+// Input items as they were sent, if asked for, and output items. NULL: no memory.
+static cJSON *items_of(const struct responses_record *r, const cJSON *input) {
+    const cJSON *item;
+    struct json_writer w;
+    struct buf text;
+    int64_t i = 0;
     buf_init(&text, SIZE_MAX / 2);
     json_writer_init(&w, &text);
     json_open(&w, NULL, '[');
-    responses_output_write_items(&out, &w);
+    cJSON_ArrayForEach(item, input) responses_record_put_input(r, &w, item, i++);
+    put_output(r, &w);
     json_close(&w, ']');
-    cJSON *items = out.failed || text.error ? NULL : parse(buf_z(&text));
-    int rc = items ? responses_items_read(messages, items, "output", &fault) : E_NOMEM;
-    cJSON_Delete(items);
+    cJSON *items = text.error ? NULL : parse(buf_z(&text));
     buf_release(&text);
-    responses_output_release(&out);
-    return rc;
+    return items;
+}
+
+int responses_record_items(const struct responses_record *r, cJSON *items) {
+    const cJSON *input = responses_record_input(r);
+    cJSON *all = input ? items_of(r, input) : NULL, *item;
+    if (!all) return input ? E_NOMEM : E_NOTFOUND;
+    while ((item = cJSON_DetachItemFromArray(all, 0))) cJSON_AddItemToArray(items, item);
+    cJSON_Delete(all);
+    return 0;
 }
 
 int responses_record_messages(const struct responses_record *r, cJSON *messages) {
@@ -248,5 +292,9 @@ int responses_record_messages(const struct responses_record *r, cJSON *messages)
     if (!input) input = plain;
     int rc = input ? responses_items_read(messages, input, "input", &fault) : E_NOTFOUND;
     cJSON_Delete(plain);
-    return rc < 0 ? rc : add_answer(r, messages);
+    if (rc < 0) return rc;
+    cJSON *items = items_of(r, NULL);
+    rc = items ? responses_items_read(messages, items, "output", &fault) : E_NOMEM;
+    cJSON_Delete(items);
+    return rc;
 }

@@ -6,6 +6,13 @@
 
 struct service;
 
+// A session, with the note of its conversation.
+struct responses_session {
+    char *note, *model; // NULL: no note
+    int64_t n_turns, created_ms;
+};
+void responses_session_release(struct responses_session *s);
+
 struct responses_record {
     char session[SESSION_ID_MAX + 1];
     int64_t turn;
@@ -37,6 +44,14 @@ int responses_record_read(struct responses_record *r, const struct service *s);
 void responses_record_play(const struct responses_record *r, struct responses_output *out);
 // The input's items, borrowed. NULL: they are not on record.
 const cJSON *responses_record_input(const struct responses_record *r);
+// One item of the input, with its id.
+void responses_record_put_input(const struct responses_record *r, struct json_writer *w,
+                                const cJSON *item, int64_t index);
+// Appends all its items, input and answer, with their ids. Any thread. E_NOMEM; E_NOTFOUND: the input
+// is not on record.
+int responses_record_items(const struct responses_record *r, cJSON *items);
+// The conversation that it was given in: its session is the record's. false: in none.
+bool responses_record_in_conversation(const struct responses_record *r);
 // Its response before this one; NULL: it was the first.
 const char *responses_record_previous(const struct responses_record *r);
 // A completion of its model and tools, to follow its turn while it runs (completion_follow). NULL: no
@@ -46,6 +61,9 @@ bool responses_record_thinks(
     const struct responses_record *r); // its answer begins inside the thinking
 // Whether the note says so, without parsing it. true where there is no note.
 bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix);
+// The same of one in a conversation, as of this revision (conversation.h); false where there is no note.
+bool responses_record_has_revision(const struct responses_record *r, uint64_t prefix,
+                                   int64_t revision);
 // Appends the messages of input and answer to the array. E_NOMEM, E_NOTFOUND: the input is not on
 // record.
 int responses_record_messages(const struct responses_record *r, cJSON *messages);

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define METADATA_MAX 16
-#define METADATA_KEY_MAX 64
-#define METADATA_VALUE_MAX 512
 #define ECHO_MAX ((size_t)16 << 20)
 
 struct reading {
@@ -80,7 +77,6 @@ static const struct unserved {
 } unserved_members[] = {
     {"context_management", "[]", "is not served: a session's window needs no compaction"},
     {"truncation", "\"disabled\"", "must be disabled: an input that does not fit is refused"},
-    {"conversation", NULL, "is not served: a chain of previous_response_id is a conversation"},
     {"prompt", NULL, "is not served: this server has no stored prompts"},
     {"moderation", NULL, "is not served"},
     {"image", NULL, "is not served"},
@@ -219,16 +215,7 @@ static int read_format(struct reading *d) {
 }
 
 static int read_metadata(struct reading *d) {
-    const cJSON *v = member(d->json, "metadata"), *pair;
-    if (!v) return 0;
-    if (!cJSON_IsObject(v) || cJSON_GetArraySize(v) > METADATA_MAX)
-        return bad(d, "metadata", "must be an object of at most 16 strings");
-    cJSON_ArrayForEach(pair, v) {
-        if (!cJSON_IsString(pair) || strlen(pair->string) > METADATA_KEY_MAX ||
-            strlen(pair->valuestring) > METADATA_VALUE_MAX)
-            return bad(d, "metadata", "must have keys of 64 and strings of 512 characters at most");
-    }
-    return 0;
+    return of_fault(d, responses_metadata_check(member(d->json, "metadata"), &d->r->fault));
 }
 
 // --- the conversation ------------------------------------------------------
@@ -249,6 +236,26 @@ static int read_previous(struct reading *d) {
         return previous_missing(d, v->valuestring);
     r->continues = v != NULL;
     return 0;
+}
+
+static int conversation_missing(struct reading *d, const char *id) {
+    char message[200];
+    snprintf(message, sizeof message, "Conversation with id '%.100s' not found.", id);
+    refuse(d, 404, "conversation_not_found", NULL, message);
+    snprintf(d->r->fault.param, sizeof d->r->fault.param, "conversation");
+    return E_INVAL;
+}
+
+static int read_conversation(struct reading *d) {
+    const cJSON *v = member(d->json, "conversation");
+    const char *id = cJSON_IsObject(v) ? string_member(v, "id") : cJSON_GetStringValue(v);
+    if (!v) return 0;
+    if (!id) return bad(d, "conversation", "must be an id or {\"id\"}");
+    if (d->r->continues)
+        return bad(d, "conversation", "does not go together with previous_response_id");
+    if (!d->r->store) return bad(d, "conversation", "needs a response that is stored");
+    return responses_id_parse_conversation(id, d->r->conversation) ? 0
+                                                                   : conversation_missing(d, id);
 }
 
 static int read_stream_id(struct reading *d) {
@@ -306,6 +313,18 @@ static void put_number(struct buf *out, const struct reading *d, const char *key
     put_echo(out, d, key, v ? "null" : "1.0");
 }
 
+static void put_conversation(struct json_writer *w, const struct responses_request *r) {
+    char id[RESPONSES_ID_MAX];
+    responses_id_conversation(id, r->conversation);
+    if (!r->conversation[0]) {
+        json_put_null(w, "conversation");
+        return;
+    }
+    json_open(w, "conversation", '{');
+    json_put_string(w, "id", id);
+    json_close(w, '}');
+}
+
 static int make_echo(struct reading *d) {
     struct responses_request *r = d->r;
     struct json_writer w;
@@ -314,6 +333,7 @@ static int make_echo(struct reading *d) {
     json_writer_init(&w, &out);
     json_put_int(&w, "created_at", clock_wall_us(&clock_system) / 1000000);
     json_put_string(&w, "model", r->completion->served->name);
+    put_conversation(&w, r);
     put_echo(&out, d, "instructions", "null");
     put_echo(&out, d, "max_output_tokens", "null");
     put_echo(&out, d, "max_tool_calls", "null");
@@ -384,6 +404,7 @@ static int read_all(struct reading *d) {
     TRY(refuse_unserved(d));
     TRY(read_include(d));
     TRY(read_previous(d));
+    TRY(read_conversation(d));
     TRY(copy_string(d, "instructions", &d->r->instructions));
     TRY(read_tools(d));
     TRY(read_tool_choice(d));
@@ -486,9 +507,9 @@ int responses_request_check(struct responses_request *r, cJSON *history) {
 char *responses_request_note(const struct responses_request *r) {
     struct buf out;
     buf_init(&out, SIZE_MAX / 2);
-    buf_addf(&out,
-             "{\"prefix\":\"%016llx\",\"echo\":{%s},\"input\":", (unsigned long long)r->prefix,
-             r->echo);
+    buf_addf(&out, "{\"prefix\":\"%016llx\",", (unsigned long long)r->prefix);
+    if (r->conversation[0]) buf_addf(&out, "\"revision\":%lld,", (long long)r->revision);
+    buf_addf(&out, "\"echo\":{%s},\"input\":", r->echo);
     buf_addz(&out, r->input);
     buf_addz(&out, "}");
     char *text = buf_take(&out, NULL);

@@ -20,6 +20,8 @@ struct responses_request {
     char stream_id[RESPONSES_STREAM_ID_MAX + 1]; // "": none
     bool continues;                              // behind the turn `previous`
     struct responses_id previous;
+    char conversation[SESSION_ID_MAX + 1]; // its session; "": none
+    int64_t revision;                      // of it, before the response (conversation.h)
     // What begins the model's input besides the conversation: instructions and tools. Where it equals
     // the previous response's, that response's cache goes on as it is.
     uint64_t prefix;

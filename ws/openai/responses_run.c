@@ -8,6 +8,7 @@
 #include "ws/openai/responses_run.h"
 #include "base/array.h"
 #include "base/workers.h"
+#include "ws/openai/conversation.h"
 #include "ws/service.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@ struct responses_run {
     struct responses_lookup *lookup;
     struct responses_record *past; // (n_past) newest first
     size_t n_past, cap_past;
+    struct responses_session conversation; // that it is given in; no note: in none
+    int64_t looking_at;                    // turn of it
     struct work work;
     struct completion *completion;
     struct responses_output output;
@@ -56,6 +59,7 @@ static void destroy(struct responses_run *run) {
     responses_lookup_drop(run->lookup);
     completion_release(run->completion);
     drop_past(run);
+    responses_session_release(&run->conversation);
     responses_output_release(&run->output);
     responses_record_release(&run->followed);
     responses_request_free(run->request);
@@ -97,6 +101,11 @@ static void refuse(struct responses_run *run) {
                                   .retry_after_ms = f->retry_after_ms};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (strcmp(f->code, codes[i][0]) == 0) r.code = codes[i][1];
+    if (f->status == 409 && run->request && run->request->conversation[0]) {
+        r.code = "conversation_locked";
+        r.message = "Another response is under way in this conversation.";
+        r.param = "conversation";
+    }
     run->state = ENDED;
     run->sink->refused(run->ctx, &r);
 }
@@ -124,6 +133,19 @@ static void refuse_previous(struct responses_run *run, const struct completion_f
         snprintf(run->failure.code, sizeof run->failure.code, "previous_response_not_found");
         snprintf(run->failure.message, sizeof run->failure.message,
                  "Previous response with id '%s' not found.", id);
+    }
+    refuse(run);
+}
+
+static void refuse_conversation(struct responses_run *run, const struct completion_failure *f) {
+    run->failure = *f;
+    snprintf(run->failure.param, sizeof run->failure.param, "conversation");
+    if (f->status == 404) {
+        char id[RESPONSES_ID_MAX];
+        responses_id_conversation(id, run->request->conversation);
+        snprintf(run->failure.code, sizeof run->failure.code, "conversation_not_found");
+        snprintf(run->failure.message, sizeof run->failure.message,
+                 "Conversation with id '%s' not found.", id);
     }
     refuse(run);
 }
@@ -171,6 +193,7 @@ static void start_completion(struct responses_run *run) {
     c->forget = q->forget;
     c->outlives = q->background;
     c->alone = !q->store; // nothing of it stays in a session that does
+    c->stays = q->conversation[0];
     c->steady = true;
     run->completion = completion_start(run->service, run->owner, c, on_completion_ready, run);
     if (run->completion) {
@@ -185,14 +208,40 @@ static void start_completion(struct responses_run *run) {
 
 // --- checking --------------------------------------------------------------
 
+// The messages of all items of the conversation.
+static int conversation_messages(struct responses_run *run, cJSON *messages) {
+    struct responses_fault fault = {0};
+    cJSON *c = conversation_read(run->conversation.note), *items = cJSON_CreateArray();
+    size_t left = run->n_past;
+    int rc = c && items ? 0 : E_NOMEM;
+    for (int64_t turn = 0; rc == 0 && turn <= run->conversation.n_turns; turn++) {
+        struct responses_record *r = NULL;
+        if (left > 0 && run->past[left - 1].turn == turn) r = &run->past[--left];
+        if (r) rc = responses_record_read(r, run->service);
+        if (r && !responses_record_in_conversation(r)) r = NULL;
+        if (rc == 0) rc = conversation_chunk(c, run->request->conversation, turn, r, items);
+    }
+    if (rc == 0) rc = responses_items_read(messages, items, "conversation", &fault);
+    cJSON_Delete(items);
+    cJSON_Delete(c);
+    return rc;
+}
+
+static int past_messages(struct responses_run *run, cJSON *messages) {
+    int rc = 0;
+    if (run->conversation.note) return conversation_messages(run, messages);
+    for (size_t i = run->n_past; rc == 0 && i-- > 0;)
+        rc = responses_record_messages(&run->past[i], messages);
+    return rc;
+}
+
 static void check(struct work *work) {
     struct responses_run *run =
         (struct responses_run *)((char *)work - offsetof(struct responses_run, work));
-    cJSON *history = run->n_past ? cJSON_CreateArray() : NULL;
     struct responses_request *q = run->request;
-    int rc = run->n_past && !history ? E_NOMEM : 0;
-    for (size_t i = run->n_past; rc == 0 && i-- > 0;)
-        rc = responses_record_messages(&run->past[i], history);
+    bool again = (run->n_past || run->conversation.note) && !q->completion->previous_session;
+    cJSON *history = again ? cJSON_CreateArray() : NULL;
+    int rc = again && !history ? E_NOMEM : history ? past_messages(run, history) : 0;
     if (rc == 0) {
         responses_request_check(q, history);
         return;
@@ -202,7 +251,7 @@ static void check(struct work *work) {
     responses_no_memory(&q->fault);
     if (rc == E_NOMEM) return;
     q->status = 400;
-    responses_bad(&q->fault, "previous_response_id",
+    responses_bad(&q->fault, q->conversation[0] ? "conversation" : "previous_response_id",
                   "leads to an input that is too long to be on record: it cannot go on with other "
                   "instructions or tools");
 }
@@ -236,6 +285,15 @@ static void look(struct responses_run *run, const struct responses_id *id);
 static void take_past(struct responses_run *run, struct responses_record *r) {
     struct responses_id id;
     const char *previous = responses_record_previous(r);
+    if (responses_record_in_conversation(r)) {
+        responses_record_release(r);
+        completion_failure_set(&run->failure, "invalid",
+                               "The previous response was given in a conversation: with other "
+                               "instructions or tools, name that conversation instead.");
+        snprintf(run->failure.param, sizeof run->failure.param, "previous_response_id");
+        refuse(run);
+        return;
+    }
     run->past[run->n_past++] = *r;
     if (previous && responses_id_parse(previous, &id) && run->n_past < PAST_MAX)
         look(run, &id);
@@ -243,15 +301,19 @@ static void take_past(struct responses_run *run, struct responses_record *r) {
         begin_check(run);
 }
 
+static bool continue_behind(struct responses_run *run, const struct responses_record *r) {
+    struct completion_request *c = run->request->completion;
+    c->previous_session = strdup(r->session);
+    c->previous_turn = r->turn;
+    c->previous_last_id = r->last_id;
+    return c->previous_session != NULL;
+}
+
 // Its cache goes on as it is, if what begins the model's input is the same.
 static bool goes_on(struct responses_run *run, const struct responses_record *r) {
     struct responses_request *q = run->request;
     if (run->n_past > 0 || !q->extends) return false;
-    if (!responses_record_has_prefix(r, q->prefix)) return false;
-    q->completion->previous_session = strdup(r->session);
-    q->completion->previous_turn = r->turn;
-    q->completion->previous_last_id = r->last_id;
-    return q->completion->previous_session != NULL;
+    return responses_record_has_prefix(r, q->prefix) && continue_behind(run, r);
 }
 
 static void looked_up(void *ctx, struct responses_record *r, const struct completion_failure *f) {
@@ -280,6 +342,96 @@ static void looked_up(void *ctx, struct responses_record *r, const struct comple
 static void look(struct responses_run *run, const struct responses_id *id) {
     run->lookup =
         responses_lookup_start(run->service, run->owner, id->session, id->turn, looked_up, run);
+    if (run->lookup) return;
+    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    wake(run);
+}
+
+// --- the conversation ------------------------------------------------------
+
+// Turns of the session are read from the newest one back, and the first one may be all that is needed: it has seen
+// all items, and its cache goes on. Else the conversation is made again, and found in its session by its words
+// (ws/completion/README.md).
+static void look_back(struct responses_run *run, int64_t turn);
+
+static bool conversation_goes_on(struct responses_run *run, const struct responses_record *r) {
+    const struct responses_request *q = run->request;
+    return run->n_past == 0 && responses_record_has_revision(r, q->prefix, q->revision) &&
+           continue_behind(run, r);
+}
+
+static void looked_back(void *ctx, struct responses_record *r, const struct completion_failure *f) {
+    struct responses_run *run = ctx;
+    struct completion_failure why = {0};
+    int64_t turn = run->looking_at;
+    run->lookup = NULL;
+    if (f->status && f->status != 404) { // 404: the turn was deleted
+        refuse_conversation(run, f);
+        return;
+    }
+    bool goes_on = !f->status && r->finish[0] && conversation_goes_on(run, r);
+    if (f->status || goes_on) {
+        responses_record_release(r);
+    } else if (!r->finish[0]) {
+        completion_failure_set(&why, "session_busy", NULL);
+    } else if (run->n_past >= PAST_MAX) {
+        completion_failure_set(&why, "invalid", "conversation has more than 4096 turns");
+    } else if (ARRAY_RESERVE(run->past, run->cap_past, run->n_past + 1) < 0) {
+        completion_failure_set(&why, "overloaded", "the server is out of memory");
+    } else {
+        run->past[run->n_past++] = *r;
+    }
+    if (why.status) {
+        responses_record_release(r);
+        refuse_conversation(run, &why);
+    } else if (goes_on) {
+        begin_check(run);
+    } else {
+        look_back(run, turn - 1);
+    }
+}
+
+static void look_back(struct responses_run *run, int64_t turn) {
+    struct responses_request *q = run->request;
+    run->looking_at = turn;
+    if (turn >= 0) {
+        run->lookup = responses_lookup_start(run->service, run->owner, q->conversation, turn,
+                                             looked_back, run);
+        if (run->lookup) return;
+    } else if ((q->completion->session = strdup(q->conversation))) {
+        begin_check(run);
+        return;
+    }
+    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    refuse(run);
+}
+
+static void conversation_found(void *ctx, struct responses_session *s,
+                               const struct completion_failure *f) {
+    struct responses_run *run = ctx;
+    struct responses_request *q = run->request;
+    struct completion_failure why = *f;
+    run->lookup = NULL;
+    run->conversation = *s;
+    q->revision = conversation_note_revision(s->note);
+    if (!why.status && q->revision < 0) completion_failure_set(&why, "not_found", NULL);
+    if (why.status) {
+        refuse_conversation(run, &why);
+    } else if (strcmp(s->model, q->completion->served->name) != 0) {
+        char message[160];
+        snprintf(message, sizeof message, "The conversation is one of the model '%.64s'.",
+                 s->model);
+        completion_failure_set(&run->failure, "invalid", message);
+        snprintf(run->failure.param, sizeof run->failure.param, "model");
+        refuse(run);
+    } else {
+        look_back(run, s->n_turns - 1);
+    }
+}
+
+static void look_for_conversation(struct responses_run *run) {
+    run->lookup = responses_lookup_session(run->service, run->owner, run->request->conversation,
+                                           conversation_found, run);
     if (run->lookup) return;
     completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
     wake(run);
@@ -345,6 +497,8 @@ struct responses_run *responses_run_start(struct service *s, const char *owner,
     if (*r->stream_id) run->output.stream_id = r->stream_id;
     if (r->continues)
         look(run, &r->previous);
+    else if (r->conversation[0])
+        look_for_conversation(run);
     else
         wake(run);
     return run;

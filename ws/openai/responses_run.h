@@ -49,5 +49,11 @@ typedef void (*responses_lookup_fn)(void *ctx, struct responses_record *r,
 struct responses_lookup *responses_lookup_start(struct service *s, const char *owner,
                                                 const char *session, int64_t turn,
                                                 responses_lookup_fn done, void *ctx);
+// Looks a session up, in the same way: *s is the callee's to take or release.
+typedef void (*responses_session_fn)(void *ctx, struct responses_session *s,
+                                     const struct completion_failure *f);
+struct responses_lookup *responses_lookup_session(struct service *s, const char *owner,
+                                                  const char *session, responses_session_fn done,
+                                                  void *ctx);
 void responses_lookup_drop(
     struct responses_lookup *l); // done() is not called any more. NULL is fine

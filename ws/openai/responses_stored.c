@@ -20,12 +20,6 @@
 enum stage { LOOKING, READING, READ, STREAMS, FOLLOWS, MEASURING, MEASURED, DELETING, DELETED };
 enum asked { ASKED_GET, ASKED_STREAM, ASKED_DELETE, ASKED_CANCEL, ASKED_ITEMS };
 
-struct page { // of items
-    char after[RESPONSES_ID_MAX];
-    int64_t limit;
-    bool ascending;
-};
-
 struct stored {
     struct follower follower; // first: its callbacks cast
     struct service *service;
@@ -33,7 +27,7 @@ struct stored {
     char *owner;
     enum asked asked;
     struct responses_id id;
-    struct page page;
+    struct responses_page page;
     int64_t after; // the last event that its client has
     struct responses_lookup *lookup;
     struct responses_run *run; // it follows the turn
@@ -163,29 +157,6 @@ static void write_response(struct stored *st) {
     responses_output_release(&o);
 }
 
-static void put_input_item(const struct stored *st, struct json_writer *w, const cJSON *item,
-                           int64_t index) {
-    static const struct {
-        const char *type, *prefix;
-    } prefixes[] = {{"function_call", "fc"}, {"function_call_output", "fco"}, {"reasoning", "rs"}};
-    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "type"));
-    const char *prefix = "msg";
-    char id[RESPONSES_ID_MAX];
-    for (size_t i = 0; type && i < 3; i++)
-        if (strcmp(type, prefixes[i].type) == 0) prefix = prefixes[i].prefix;
-    responses_id_item(id, prefix, st->id.session, st->id.turn, index, true);
-    char *text = cJSON_PrintUnformatted(item);
-    if (!text) w->buf->error = E_NOMEM;
-    if (!text) return;
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", id);
-    if (!cJSON_HasObjectItem(item, "status")) json_put_string(w, "status", "completed");
-    if (text[1] != '}') buf_addc(w->buf, ',');
-    buf_addz(w->buf, text + 1);
-    w->comma = true;
-    cJSON_free(text);
-}
-
 static void write_items(struct stored *st) {
     const cJSON *items = responses_record_input(&st->record);
     struct responses_id after = {.index = -1};
@@ -203,7 +174,7 @@ static void write_items(struct stored *st) {
     json_put_string(&w, "object", "list");
     json_open(&w, "data", '[');
     for (; at >= 0 && at < n && left > 0; at += step, left--) {
-        put_input_item(st, &w, cJSON_GetArrayItem(items, (int)at), at);
+        responses_record_put_input(&st->record, &w, cJSON_GetArrayItem(items, (int)at), at);
         if (first < 0) first = at;
         last = at;
     }
@@ -423,11 +394,24 @@ static bool read_number(const char *text, int64_t min, int64_t max, int64_t *out
     return *text && !*end && *out >= min && *out <= max;
 }
 
+const char *responses_page_read(struct responses_page *page, const struct http *h) {
+    char value[RESPONSES_ID_MAX];
+    *page = (struct responses_page){.limit = PAGE_DEFAULT};
+    if (http_query(h, "limit", value, sizeof value) &&
+        !read_number(value, 1, PAGE_MAX, &page->limit))
+        return "limit";
+    if (http_query(h, "order", value, sizeof value)) {
+        page->ascending = strcmp(value, "asc") == 0;
+        if (!page->ascending && strcmp(value, "desc") != 0) return "order";
+    }
+    http_query(h, "after", page->after, sizeof page->after);
+    return NULL;
+}
+
 // What the address asks for. NULL, or the parameter at fault.
 static const char *read_query(struct stored *st, const struct http *h) {
     char value[RESPONSES_ID_MAX];
     st->after = -1;
-    st->page.limit = PAGE_DEFAULT;
     if (st->asked == ASKED_GET && http_query(h, "stream", value, sizeof value)) {
         if (strcmp(value, "true") == 0) st->asked = ASKED_STREAM;
         if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) return "stream";
@@ -436,15 +420,7 @@ static const char *read_query(struct stored *st, const struct http *h) {
         !read_number(value, 0, INT32_MAX, &st->after))
         return "starting_after";
     if (st->asked != ASKED_ITEMS) return NULL;
-    if (http_query(h, "limit", value, sizeof value) &&
-        !read_number(value, 1, PAGE_MAX, &st->page.limit))
-        return "limit";
-    if (http_query(h, "order", value, sizeof value)) {
-        st->page.ascending = strcmp(value, "asc") == 0;
-        if (!st->page.ascending && strcmp(value, "desc") != 0) return "order";
-    }
-    http_query(h, "after", st->page.after, sizeof st->page.after);
-    return NULL;
+    return responses_page_read(&st->page, h);
 }
 
 // /v1/responses/ID[/cancel | /input_items]. false: there is no such address, or its id is none.

@@ -1,0 +1,35 @@
+// A conversation of OpenAI's API as data. It is a session: what responses said in it are the session's
+// turns, and what was added, deleted or noted beside them is the session's note (sessions/request.h), JSON:
+//     {"conversation":1,"revision":R,"next":N,"metadata":{},
+//      "items":[{"n":0,"before":TURN,"item":{...}}],"deleted":["msg_..."]}
+// An added item stands before the turn that was the next one when it was added. `revision` changes with the
+// items: a response whose turn has the present one has seen all of them.
+// Pure functions, any thread.
+#pragma once
+#include "base/json.h"
+#include "ws/openai/responses_record.h"
+
+// NULL: it is no conversation's note.
+cJSON *conversation_read(const char *note);
+// Takes metadata (NULL: none). NULL: no memory.
+cJSON *conversation_new(cJSON *metadata);
+int64_t conversation_revision(const cJSON *c);
+// The same without parsing it. -1: it is no conversation's note.
+int64_t conversation_note_revision(const char *note);
+// Appends items in their normal form behind the turns that there are; they are numbered from *first on.
+// E_NOMEM.
+int conversation_add(cJSON *c, const cJSON *items, int64_t n_turns, int64_t *first);
+int conversation_set_metadata(cJSON *c, const cJSON *metadata); // E_NOMEM
+// The item, which is there, is one no longer. E_NOMEM.
+int conversation_remove(cJSON *c, const char *id);
+// Which chunk has the item: the number of its turn, or of the turn that it stands before. -1: it was deleted,
+// or never added.
+int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, const char *text);
+// Appends to items, with their ids, what was added before turn `chunk`, and what that turn said (NULL: nothing
+// in this conversation), in order, without what was deleted. E_NOMEM; E_NOTFOUND: the turn's input is not on
+// record.
+int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
+                       const struct responses_record *turn, cJSON *items);
+// {"id","object":"conversation","created_at","metadata"}
+void conversation_put(const cJSON *c, const char *session, int64_t created_ms,
+                      struct json_writer *w);

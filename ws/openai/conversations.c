@@ -1,0 +1,373 @@
+// See conversations.h. The steps of a request, of which most need some only:
+//
+//     FINDING    the session, with its note
+//     WORKING    a worker reads the note, and makes the reply or the changed note of it. Where it needs what a
+//                turn said (a chunk, conversation.h), that is looked up, and it goes on
+//     STORING    the session's service opens, changes or deletes it. Where the note has changed meanwhile, the
+//                request begins again
+//     STORED     the reply is sent
+#include "ws/openai/conversations.h"
+#include "base/clock.h"
+#include "base/random_id.h"
+#include "base/workers.h"
+#include "ws/openai/conversation_work.h"
+#include "ws/service.h"
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANE_CONVERSATIONS ((uint64_t)5 << 60)
+#define AGAIN_MAX 16
+
+enum step { FINDING, WORKING, WORKED, STORING, STORED };
+struct conversations {
+    struct follower follower; // first: its callbacks cast
+    struct service *service;
+    struct http *http; // NULL: its client is gone
+    char *owner;
+    enum step step;
+    int n_again;
+    struct responses_lookup *lookup;
+    struct work work;
+    struct conversation_work k;
+};
+
+static void wake(struct conversations *c) {
+    follower_push_later(&c->service->followers, &c->follower);
+    service_poll_soon(c->service);
+}
+
+void *openai_conversations_decode(void *user, const struct http_payload *p) {
+    return conversation_body_read(user, p->body, p->len);
+}
+
+void openai_conversations_release(void *decoded) {
+    conversation_body_free(decoded);
+}
+
+// --- replies ---------------------------------------------------------------
+
+static void destroy(struct conversations *c) {
+    sessions_client_gone(c->service->sessions, c->follower.client);
+    service_poll_soon(c->service);
+    followers_remove(&c->service->followers, &c->follower);
+    responses_lookup_drop(c->lookup);
+    conversation_work_release(&c->k);
+    free(c->owner);
+    free(c);
+}
+
+static void on_client_gone(void *ctx) {
+    struct conversations *c = ctx;
+    c->http = NULL;
+    if (c->step != WORKING) destroy(c);
+}
+
+static const struct http_waiter waiter = {.client_gone = on_client_gone};
+
+static void end_refused(struct conversations *c) {
+    responses_http_refuse(c->http, &c->k.refusal);
+    destroy(c);
+}
+
+static void reply(struct conversations *c) {
+    if (c->k.out.error) conversation_refuse_memory(&c->k);
+    if (c->k.refusal.status) {
+        end_refused(c);
+        return;
+    }
+    http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", &c->k.out);
+    destroy(c);
+}
+
+// --- the worker's part -----------------------------------------------------
+
+static void work_run(struct work *work) {
+    struct conversations *c =
+        (struct conversations *)((char *)work - offsetof(struct conversations, work));
+    conversation_work_step(&c->k, c->service);
+}
+
+static void work_done(struct work *work) {
+    struct conversations *c =
+        (struct conversations *)((char *)work - offsetof(struct conversations, work));
+    c->step = WORKED;
+    if (!c->http)
+        destroy(c);
+    else
+        wake(c);
+}
+
+static void begin_work(struct conversations *c) {
+    c->work = (struct work){
+        .lane = LANE_CONVERSATIONS | c->follower.client, .run = work_run, .done = work_done};
+    c->step = WORKING;
+    if (workers_submit(c->service->net->workers, &c->work) == 0) return;
+    c->step = FINDING;
+    conversation_refuse(&c->k, 503, "overloaded", "too many requests are being read");
+    wake(c);
+}
+
+// --- what it needs ---------------------------------------------------------
+
+static void take_failure(struct conversations *c, const struct completion_failure *f) {
+    if (f->status == 404) {
+        conversation_refuse_missing(&c->k);
+        return;
+    }
+    conversation_refuse(&c->k, f->status,
+                        strcmp(f->code, "invalid") == 0 ? "invalid_value" : "server_error",
+                        f->message);
+    if (f->status == 503) c->k.refusal.code = "overloaded";
+    if (f->status == 409) c->k.refusal.code = "conversation_locked";
+    if (f->status == 429) c->k.refusal.code = "rate_limit_exceeded";
+    if (strcmp(f->code, "limit_reached") == 0) c->k.refusal.code = "insufficient_quota";
+    c->k.refusal.retry_after_ms = f->retry_after_ms;
+}
+
+static void on_found(void *ctx, struct responses_session *s, const struct completion_failure *f) {
+    struct conversations *c = ctx;
+    c->lookup = NULL;
+    c->k.found = *s;
+    if (!f->status) {
+        begin_work(c);
+        return;
+    }
+    take_failure(c, f);
+    end_refused(c);
+}
+
+static void find(struct conversations *c) {
+    c->step = FINDING;
+    c->lookup = responses_lookup_session(c->service, c->owner, c->k.session, on_found, c);
+    if (c->lookup) return;
+    conversation_refuse_memory(&c->k);
+    wake(c);
+}
+
+// A turn that is not there (it was deleted) has said nothing.
+static void on_turn(void *ctx, struct responses_record *r, const struct completion_failure *f) {
+    struct conversations *c = ctx;
+    c->lookup = NULL;
+    c->k.has_record = !f->status;
+    c->k.record = *r;
+    if (!f->status || f->status == 404) {
+        begin_work(c);
+        return;
+    }
+    take_failure(c, f);
+    end_refused(c);
+}
+
+static void look_chunk(struct conversations *c) {
+    c->k.chunk = c->k.next_chunk;
+    c->step = FINDING;
+    responses_record_release(&c->k.record);
+    c->k.has_record = false;
+    if (c->k.chunk == c->k.found.n_turns) { // behind the last turn
+        begin_work(c);
+        return;
+    }
+    c->lookup = responses_lookup_start(c->service, c->owner, c->k.session, c->k.chunk, on_turn, c);
+    if (c->lookup) return;
+    conversation_refuse_memory(&c->k);
+    end_refused(c);
+}
+
+// --- the store -------------------------------------------------------------
+
+static void store(struct conversations *c) {
+    static const enum request_kind kinds[] = {[CREATE] = REQUEST_OPEN,
+                                              [UPDATE] = REQUEST_UPDATE,
+                                              [DELETE] = REQUEST_CLOSE,
+                                              [ITEMS_CREATE] = REQUEST_UPDATE,
+                                              [ITEM_DELETE] = REQUEST_UPDATE};
+    struct request r;
+    request_init(&r, kinds[c->k.asked]);
+    r.client = c->follower.client;
+    r.owner = c->owner;
+    r.session = c->k.session;
+    r.delete_it = true;
+    r.note = c->k.new_note;
+    r.old_note = c->k.found.note;
+    if (c->k.asked == CREATE) r.model = c->k.body->model;
+    c->step = STORING;
+    sessions_submit(c->service->sessions, &r);
+    service_poll_soon(c->service);
+}
+
+static void begin_again(struct conversations *c) {
+    conversation_work_reset(&c->k);
+    find(c);
+}
+
+// --- as a follower ---------------------------------------------------------
+
+static void push(struct follower *f) {
+    struct conversations *c = (struct conversations *)f;
+    bool changes = c->k.new_note || c->k.asked == DELETE;
+    if (!c->http || c->step == WORKING) return;
+    if (c->k.refusal.status)
+        end_refused(c);
+    else if (c->step == FINDING && !c->lookup)
+        begin_again(c); // the note had changed
+    else if (c->step == WORKED && c->k.next_chunk >= 0)
+        look_chunk(c);
+    else if (c->step == WORKED && changes)
+        store(c);
+    else if (c->step == WORKED || c->step == STORED)
+        reply(c);
+}
+
+static void on_error(struct conversations *c, const struct session_answer *a) {
+    struct completion_failure f = {0};
+    if (strcmp(a->code, "session_busy") == 0 && c->k.asked != CREATE && c->n_again++ < AGAIN_MAX) {
+        c->step = FINDING;
+        return;
+    }
+    completion_failure_set(&f, a->code, a->message);
+    f.retry_after_ms = a->retry_after_ms;
+    if (c->k.asked == CREATE && strcmp(a->code, "invalid") == 0 && c->k.body->model) {
+        conversation_refuse(&c->k, 404, "model_not_found", a->message);
+        c->k.refusal.param = "model";
+    }
+    take_failure(c, &f);
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct conversations *c = (struct conversations *)f;
+    if (c->step != STORING) return;
+    if (a->kind == ANSWER_ERROR)
+        on_error(c, a);
+    else if (a->kind == ANSWER_UPDATED || a->kind == ANSWER_CLOSED)
+        c->step = STORED;
+    else
+        return;
+    wake(c);
+}
+
+// A session that was opened: its first event answers.
+static void on_ready(struct follower *f, struct session *s) {
+    struct conversations *c = (struct conversations *)f;
+    if (c->step != STORING || c->k.asked != CREATE) return;
+    c->step = STORED;
+    wake(c);
+}
+
+static void on_gone(struct follower *f, struct session *s) {}
+static bool is_drained(const struct follower *f) {
+    return true;
+}
+
+static void on_end(struct follower *f) {
+    struct conversations *c = (struct conversations *)f;
+    if (!c->http || c->step == WORKING) return;
+    conversation_refuse(&c->k, 503, "shutting_down", "the server is shutting down");
+    end_refused(c);
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+// --- the request -----------------------------------------------------------
+
+// [/ID[/items[/ITEM]]] behind /v1/conversations. false: there is no such address.
+static bool read_path(struct conversations *c, const struct http *h) {
+    static const enum conversation_asked of_item[] = {ITEM_RETRIEVE, ITEM_DELETE};
+    const char *path = http_path(h) + strlen("/v1/conversations"), *slash;
+    enum http_method m = http_verb(h);
+    char id[RESPONSES_ID_MAX];
+    c->k.asked = CREATE;
+    if (!*path) return true;
+    slash = strchr(++path, '/');
+    size_t n = slash ? (size_t)(slash - path) : strlen(path);
+    if (n >= sizeof id) return false;
+    memcpy(id, path, n);
+    id[n] = '\0';
+    if (!responses_id_parse_conversation(id, c->k.session)) return false;
+    c->k.asked = m == HTTP_POST ? UPDATE : m == HTTP_DELETE ? DELETE : RETRIEVE;
+    if (!slash) return true;
+    c->k.asked = m == HTTP_POST ? ITEMS_CREATE : ITEMS_LIST;
+    if (strcmp(slash, "/items") == 0) return m != HTTP_DELETE;
+    if (strncmp(slash, "/items/", 7) != 0 || m == HTTP_POST) return false;
+    c->k.asked = of_item[m == HTTP_DELETE];
+    slash += 7;
+    if (!*slash || strchr(slash, '/') || strlen(slash) >= sizeof c->k.item) return false;
+    memcpy(c->k.item, slash, strlen(slash) + 1);
+    return true;
+}
+
+// false: refused.
+static bool body_is_good(struct conversations *c, struct http *h) {
+    const struct conversation_body *b = c->k.body;
+    bool lacks = (c->k.asked == ITEMS_CREATE && b && !b->items) ||
+                 (c->k.asked == UPDATE && b && !b->metadata);
+    if (!b) return true;
+    if (b->failure.status) {
+        openai_reply_failure(h, &b->failure);
+        return false;
+    }
+    c->k.refusal = (struct responses_refusal){.status = b->fault.no_memory ? 503 : 400,
+                                              .code = b->fault.code,
+                                              .message = b->fault.message,
+                                              .param = b->fault.param[0] ? b->fault.param : NULL};
+    if (!b->fault.code && lacks) {
+        c->k.refusal.code = "invalid_value";
+        c->k.refusal.param = c->k.asked == UPDATE ? "metadata" : "items";
+        c->k.refusal.message =
+            c->k.asked == UPDATE ? "metadata must be an object" : "items must be an array";
+    }
+    if (!c->k.refusal.code) {
+        c->k.refusal.status = 0;
+        return true;
+    }
+    responses_http_refuse(h, &c->k.refusal);
+    return false;
+}
+
+static struct conversations *conversations_new(struct service *s, struct http *h) {
+    struct conversations *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    *c = (struct conversations){.follower.ops = &follower_ops, .service = s, .http = h};
+    c->owner = strdup(http_owner(h));
+    conversation_work_reset(&c->k);
+    if (c->owner && followers_add(&s->followers, &c->follower) == 0) return c;
+    free(c->owner);
+    free(c);
+    return NULL;
+}
+
+void openai_conversations_handle(void *user, struct http *h) {
+    struct conversations *c = conversations_new(user, h);
+    const char *param = NULL;
+    if (!c) {
+        http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+        return;
+    }
+    bool known = read_path(c, h);
+    if (http_verb(h) == HTTP_POST) c->k.body = http_take_decoded(h);
+    if (!known) {
+        conversation_refuse(&c->k, 404, "conversation_not_found", "There is no such conversation.");
+        responses_http_refuse(h, &c->k.refusal);
+    } else if (c->k.asked == ITEMS_LIST && (param = responses_page_read(&c->k.page, h))) {
+        conversation_refuse(&c->k, 400, "invalid_value",
+                            "This parameter has a value that is not served.");
+        c->k.refusal.param = param;
+        responses_http_refuse(h, &c->k.refusal);
+    } else if (body_is_good(c, h)) {
+        http_wait(h, &waiter, c);
+        if (c->k.asked == CREATE) {
+            random_id(c->k.session);
+            c->k.found.created_ms = clock_wall_us(&clock_system) / 1000;
+            begin_work(c);
+        } else {
+            find(c);
+        }
+        return;
+    }
+    destroy(c);
+}

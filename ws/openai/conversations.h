@@ -1,0 +1,27 @@
+// Conversations (conversation.h) over HTTP. user is the struct service.
+//     POST               /v1/conversations
+//     GET, POST, DELETE  /v1/conversations/{id}
+//     GET, POST          /v1/conversations/{id}/items
+//     GET, DELETE        /v1/conversations/{id}/items/{item}
+#pragma once
+#include "ws/net/http.h"
+
+void *openai_conversations_decode(void *user, const struct http_payload *p);
+void openai_conversations_release(void *decoded);
+void openai_conversations_handle(void *user, struct http *h);
+
+#define OPENAI_CONVERSATIONS_POST(address)                                                         \
+    {                                                                                              \
+        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
+        .max_body = HTTP_BODY_AS_MESSAGES, .handle = openai_conversations_handle,                  \
+        .decode = openai_conversations_decode, .release = openai_conversations_release,            \
+        .write_error = openai_write_error, .put_headers = openai_put_limits                        \
+    }
+#define OPENAI_CONVERSATIONS_ROUTES                                                                \
+    OPENAI_CONVERSATIONS_POST("/v1/conversations"),                                                \
+        OPENAI_CONVERSATIONS_POST("/v1/conversations/*"), {                                        \
+        .path = "/v1/conversations/*",                                                             \
+        .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE), .guarded = true,              \
+        .max_body = 1024, .handle = openai_conversations_handle,                                   \
+        .write_error = openai_write_error, .put_headers = openai_put_limits                        \
+    }
