@@ -74,6 +74,7 @@ class Client:
     """One connection; frames are read by a thread of its own and kept, each with the moment of its arrival as _at."""
 
     def __init__(self, server):
+        self.server = server
         self.socket = socket.create_connection(('127.0.0.1', server.port), timeout=120)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         key = base64.b64encode(os.urandom(16)).decode()
@@ -147,7 +148,8 @@ class Client:
                         return self.frames[i]
                     i += 1
                 if self.closed:
-                    raise RuntimeError('the connection closed')
+                    time.sleep(0.5) # a server that has failed writes why, and ends
+                    raise RuntimeError('the connection closed; the server: %s, %s' % (self.server.process.poll(), self.server.text()[-1500:]))
                 left = end - time.time()
                 if left <= 0:
                     raise RuntimeError('timed out; last frames: %s' % str(self.frames[-2:])[:400])
@@ -198,7 +200,7 @@ def run(parts, names):
         try:
             parts[name]()
         except Exception as error: # what came before it has been counted
-            check(name, False, '%s: %s' % (type(error).__name__, str(error)[:700]))
+            check(name, False, '%s: %s' % (type(error).__name__, str(error)[:2000]))
             traceback.print_exc()
         print('     %s: %.1f s' % (name, time.time() - began), flush=True)
     print('# pass %d\n# fail %d' % (sum(results), len(results) - sum(results)))
