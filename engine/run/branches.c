@@ -4,6 +4,7 @@
 #include "engine/run/live_turn.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { TEXTS_MAX = 1 << 28 };
 
@@ -19,9 +20,6 @@ int branches_check(const struct engine_turn *t, int32_t n_eos, struct err *err) 
     if (t->on_logits)
         return err_set(err, E_UNSUPPORTED, "n, beam_width: not with the logits of each position");
     if (p->beam_width == 1) return 0;
-    if (p->stop.n_texts > 0)
-        return err_set(err, E_INVAL,
-                       "stop: texts do not go with beam_width; give lists of token ids");
     if (p->top_logprobs > 0)
         return err_set(err, E_INVAL, "top_logprobs does not go with beam_width");
     if (n_eos > BEAMS_MAX_EOS)
@@ -46,13 +44,76 @@ int64_t branches_reserve(const struct engine_turn *t, int32_t chunk_tokens, int3
     return all > most ? all : most;
 }
 
-// --- storage -------------------------------------------------------------------------------------
+// --- stop strings of beams -----------------------------------------------------------------------
+
+// Beams change places in every step, so none has a detokenizer of its own: the end of a beam's answer
+// becomes text again for each candidate. No text before it has the string, or the beam would be over.
+struct stop_texts {
+    const struct engine_turn *spec;
+    const struct tokenizer *tokenizer;
+    int32_t n_tail; // tokens that a string can end in: each has a byte, but for a few special ones
+    struct detokenizer detokenizer;
+    struct buf text;
+};
+
+enum { TAIL_MORE_TOKENS = 8 };
+
+static struct stop_texts *stop_texts_new(const struct engine_turn *spec) {
+    const struct sampling_words *w = &spec->sampling.stop;
+    struct stop_texts *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->spec = spec;
+    buf_init(&x->text, TEXTS_MAX);
+    for (int32_t i = 0; i < w->n_texts; i++) {
+        int32_t len = (int32_t)strlen(sampling_word_text(w, i));
+        if (len > x->n_tail) x->n_tail = len;
+    }
+    x->n_tail += TAIL_MORE_TOKENS;
+    return x;
+}
+
+static void stop_texts_free(struct stop_texts *x) {
+    if (!x) return;
+    detokenizer_release(&x->detokenizer);
+    buf_release(&x->text);
+    free(x);
+}
+
+static int feed(struct stop_texts *x, int32_t id) {
+    size_t len;
+    return tokenizer_bytes(x->tokenizer, id, &len) ? detokenizer_feed(&x->detokenizer, id, &x->text)
+                                                   : 0;
+}
+
+// Whether a stop string ends with id behind ids. False without memory: the answer goes on.
+static bool stop_texts_match(struct stop_texts *x, const int32_t *ids, int32_t n, int32_t id) {
+    const struct sampling_words *w = &x->spec->sampling.stop;
+    int32_t from = n > x->n_tail ? n - x->n_tail : 0;
+    int rc = 0;
+    buf_reset(&x->text);
+    if (from > 0)
+        rc = detokenizer_start_after(&x->detokenizer, x->tokenizer, ids, (size_t)from);
+    else if (x->spec->goes_on)
+        rc = detokenizer_start_after(&x->detokenizer, x->tokenizer, x->spec->ids,
+                                     (size_t)x->spec->n_ids);
+    else
+        detokenizer_start(&x->detokenizer, x->tokenizer);
+    for (int32_t i = from; rc == 0 && i < n; i++) rc = feed(x, ids[i]);
+    if (rc == 0) rc = feed(x, id);
+    for (int32_t i = 0; rc == 0 && i < w->n_texts; i++)
+        if (strstr(buf_z(&x->text), sampling_word_text(w, i))) return true;
+    return false;
+}
 
 // The sampler of a beam knows the tokens before this one.
 static bool stops(void *ctx, int32_t beam, int32_t id) {
     const struct branches *b = ctx;
-    return sampler_stops_with(&b->samplers[beam], id);
+    const struct beam *x = &b->search.running[beam];
+    if (sampler_stops_with(&b->samplers[beam], id)) return true;
+    return b->stop_texts && stop_texts_match(b->stop_texts, x->ids, x->n, id);
 }
+
+// --- storage -------------------------------------------------------------------------------------
 
 static int new_beams(struct branches *b, const struct engine_turn *spec, int32_t n_vocab,
                      const int32_t *eos_ids, int32_t n_eos, struct err *err) {
@@ -66,10 +127,12 @@ static int new_beams(struct branches *b, const struct engine_turn *spec, int32_t
                              .n_eos = p->ignore_eos    ? 0
                                       : p->end_id >= 0 ? 1
                                                        : n_eos};
-    if (p->stop.n_lists > 0) {
+    if (p->stop.n_lists + p->stop.n_texts > 0) {
         o.stops = stops;
         o.stops_ctx = b;
     }
+    if (p->stop.n_texts > 0 && !(b->stop_texts = stop_texts_new(spec)))
+        return err_set(err, E_NOMEM, "no memory for stop strings");
     b->samplers = calloc((size_t)b->n, sizeof *b->samplers);
     if (!b->samplers) return err_set(err, E_NOMEM, "no memory for %d beams", b->n);
     for (int32_t i = 0; i < b->n; i++) TRY(sampler_init(&b->samplers[i], n_vocab, err));
@@ -124,6 +187,7 @@ void branches_free(struct branches *b) {
     free(b->samplers);
     free(b->samples);
     if (b->beams) beam_search_release(&b->search);
+    stop_texts_free(b->stop_texts);
     buf_release(&b->texts);
     free(b->text_ends);
     free(b);
@@ -179,6 +243,7 @@ int branches_begin(struct live_turn *t, const struct tokenizer *tokenizer, struc
     struct branches *b = t->branches;
     struct sequence *s = t->sequence;
     TRY(sequence_branch(s, b->beams ? b->n : b->n - 1, err));
+    if (b->stop_texts) b->stop_texts->tokenizer = tokenizer;
     s->n_agreed = b->beams ? t->n_log : INT64_MAX;
     b->forked = b->best_is_held = false;
     if (b->begun) return 0;

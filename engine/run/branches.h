@@ -38,11 +38,12 @@ struct branches {
     bool forked;                   // every running branch has its ring
     struct branch_sample *samples; // (n), or NULL
     struct beam_search search;
-    struct sampler *samplers; // (n) of the running beams, or NULL
-    bool best_is_held;        // the last ring is that of search.ended[0]
-    int32_t n_ranked;         // of the running beams, in this step
-    struct buf texts;         // of `result`
-    uint32_t *text_ends;      // of all of its tokens
+    struct sampler *samplers;      // (n) of the running beams, or NULL
+    struct stop_texts *stop_texts; // of beams; NULL: none
+    bool best_is_held;             // the last ring is that of search.ended[0]
+    int32_t n_ranked;              // of the running beams, in this step
+    struct buf texts;              // of `result`
+    uint32_t *text_ends;           // of all of its tokens
 };
 
 // How many branches such a turn has; 1: it is an ordinary turn.

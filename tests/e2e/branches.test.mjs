@@ -131,7 +131,7 @@ test('refused', async (t) => {
   const client = await server.connect({ malformed: true });
   const id = await client.open(sizes);
   for (const [sampling, what] of [[{ beam_width: 0 }, /beam_width/], [{ beam_width: 1000 }, /beam_width/], [{ n: 65 }, /'n'/],
-    [{ n: 2, beam_width: 2 }, /n, beam_width/], [{ beam_width: 2, stop: 'x' }, /stop/], [{ beam_width: 2, top_logprobs: 1 }, /top_logprobs/],
+    [{ n: 2, beam_width: 2 }, /n, beam_width/], [{ beam_width: 2, top_logprobs: 1 }, /top_logprobs/],
     [{ n: 1.5 }, /'n'/], [{ len_penalty: 11 }, /len_penalty/]]) {
     const got = await client.request({ type: 'turn.start', session: id, input: { ids: [5, 6] }, sampling });
     assert.equal(got.type, 'error', JSON.stringify(sampling));
