@@ -6,7 +6,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
 import { parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
-import { run } from './run.mjs';
+import { good, json, run } from './run.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
@@ -14,12 +14,6 @@ const commands = ['serve', 'doctor', 'chat', 'generate', 'tokenize', 'score', 's
 const fixture = (name) => `tests/fixtures/models/${name}`;
 const golden = (file) => JSON.parse(readFileSync(path.join(root, 'tests/fixtures', file)));
 
-async function good(args, options) {
-  const result = await run(args, options);
-  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}`);
-  return result.stdout;
-}
-const json = async (args, options) => JSON.parse(await good(args, options));
 
 /** How far the logits are off, in units of the reference's spread. */
 function distance(got, want) {

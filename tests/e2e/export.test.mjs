@@ -5,17 +5,11 @@ import { appendFileSync, cpSync, mkdirSync, readdirSync, readFileSync, renameSyn
 import path from 'node:path';
 import test from 'node:test';
 import { root, Server, temporaryFolder, unlimited } from './harness.mjs';
-import { run } from './run.mjs';
+import { good, json, run } from './run.mjs';
 
 const fixture = (name) => path.join(root, 'tests/fixtures/models', name);
 const ids = '3,14,15,92,65,35,89,79,32,38';
 
-async function good(args, options) {
-  const result = await run(args, options);
-  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}`);
-  return result.stdout;
-}
-const json = async (args, options) => JSON.parse(await good(args, options));
 async function bad(args, message) {
   const { code, stdout, stderr } = await run(args);
   assert.deepEqual([code, stdout], [1, ''], `parley ${args.join(' ')}: ${stderr}`);

@@ -5,25 +5,11 @@ import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'no
 import path from 'node:path';
 import test from 'node:test';
 import { temporaryFolder } from './harness.mjs';
-import { run } from './run.mjs';
+import { chat, good, json as jsonOf, run } from './run.mjs';
 
 const demo = 'configs/demo-model';
-const chat = `<|endoftext|><|im_start|>user
-Hi! My name is Zora and I live in Lisbon.<|im_end|>
-<|im_start|>assistant
-Nice to meet you, Zora! How is life in Lisbon?<|im_end|>
-<|im_start|>user
-Good. What is my name, and what is 12 plus 30?<|im_end|>
-<|im_start|>assistant
-Your name is Zora. 12 plus 30 is 42.<|im_end|>
-`;
 
-async function good(args, options) {
-  const result = await run(args, options);
-  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}`);
-  return result.stdout;
-}
-const json = async (args, options) => JSON.parse(await good([...args, '--json'], options));
+const json = (args, options) => jsonOf([...args, '--json'], options);
 async function refused(args, why, code = 1) {
   const result = await run(args);
   assert.equal(result.code, code, `parley ${args.join(' ')}`);

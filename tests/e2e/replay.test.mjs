@@ -7,17 +7,12 @@ import path from 'node:path';
 import test, { after } from 'node:test';
 import { Follower } from './follower.mjs';
 import { few, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
-import { run } from './run.mjs';
+import { good, run } from './run.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const folder = temporaryFolder({ after });
 const db = path.join(folder, 'recorded.db');
 
-async function good(args) {
-  const result = await run(args, { timeoutMs: 300000 });
-  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}${result.stdout.slice(-2000)}`);
-  return result.stdout;
-}
 /** Recorded with two threads, replayed with one: their number changes no bit. */
 const replay = (session, file, ...more) =>
   run(['replay', session, '--db', file, '--model', model, '--threads', '1', ...more], { timeoutMs: 300000 });

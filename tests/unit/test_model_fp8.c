@@ -1,105 +1,9 @@
-// Loading e4m3 weights: quantised at load, they are those of kernels/fp8.h for each whole row;
-// stored, with scales in each of the ways of published folders, they are used unchanged; anything
+// Matrices that are stored as e4m3, with scales in each of the ways of published folders, are used unchanged; anything
 // else is refused by name.
-#include "base/log.h"
-#include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 #include "kernels/fp8.h"
-#include "tests/unit/fake_backend.h"
-#include "tests/unit/tmp_dir.h"
+#include "tests/unit/model_loading.h"
 #include <math.h>
-
-static struct tmp_dir dir;
-
-static int setup(void **state) {
-    tmp_dir_open(&dir);
-    log_set_level(LOG_OFF);
-    return 0;
-}
-static int teardown(void **state) {
-    tmp_dir_close(&dir);
-    return 0;
-}
-
-static struct model *load(struct fake_backend *f, const char *path, const struct split *s,
-                          enum weight_format weights) {
-    struct model *m = NULL;
-    struct err err = {0};
-    *f = fake_backend();
-    if (model_load(&m, path, &f->be, s, weights, NULL, NULL, &err) != 0) fail_msg("%s", err.text);
-    return m;
-}
-
-// --- made while loading
-
-// got (rows, cols) is what e4m3 makes of rows [row, ..), columns [col, ..) of whole.
-static void same_quantized(const struct weight *got, const struct weight *whole, int32_t row,
-                           int32_t col) {
-    assert_int_equal(got->dtype, DTYPE_F8_E4M3);
-    assert_true(row + got->rows <= whole->rows && col + got->cols <= whole->cols);
-    struct tensor_view v = {whole->data, DTYPE_F32, whole->rows, whole->cols,
-                            whole->cols, 1,         NULL,        0};
-    uint8_t *q = malloc((size_t)whole->cols);
-    float *work = malloc((size_t)whole->cols * sizeof *work), scale;
-    for (int32_t r = 0; r < got->rows; r++) {
-        assert_int_equal(fp8_quantize_row(&v, row + r, q, 1, work, &scale), 0);
-        for (int32_t c = 0; c < got->cols; c++)
-            if (((const float *)got->data)[r * got->cols + c] != scale * e4m3_to_f32(q[col + c]))
-                fail_msg("row %d, column %d", (int)r, (int)c);
-    }
-    free(q);
-    free(work);
-}
-
-static const char *const folders[] = {"llama", "gpt2", "gptj",  "gpt_neox", "bloom",
-                                      "opt",   "xglm", "qwen2", "qwen3",    "mistral"};
-
-static void matrices_are_quantized_test(void **state) {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        struct fake_backend f, g, h;
-        char path[200];
-        snprintf(path, sizeof path, "tests/fixtures/models/%s", folders[i]);
-        struct model *plain = load(&f, path, &split_single, WEIGHTS_OWN);
-        struct model *m = load(&g, path, &split_single, WEIGHTS_FP8);
-        struct model *int8 = load(&h, path, &split_single, WEIGHTS_INT8);
-        assert_true(m->config.fp8 && !m->config.int8 && !plain->config.fp8);
-        assert_string_equal(model_config_weight_dtype(&m->config), "fp8");
-        assert_string_not_equal(m->fingerprint, plain->fingerprint);
-        assert_string_not_equal(m->fingerprint, int8->fingerprint);
-        for (int32_t l = 0; l < m->n_layers; l++) {
-            same_quantized(&m->layers[l].qkv, &plain->layers[l].qkv, 0, 0);
-            same_quantized(&m->layers[l].o, &plain->layers[l].o, 0, 0);
-            same_quantized(&m->layers[l].up, &plain->layers[l].up, 0, 0);
-            same_quantized(&m->layers[l].down, &plain->layers[l].down, 0, 0);
-        }
-        same_quantized(&m->head, &plain->head, 0, 0);
-        if (!m->config.tied_head) // looked up: as it is
-            assert_memory_equal(m->embed.data, plain->embed.data, plain->embed.bytes);
-        model_free(m);
-        model_free(plain);
-        model_free(int8);
-        assert_int_equal(f.n_live + g.n_live + h.n_live, 0);
-    }
-}
-
-static void ranks_have_whole_scales_test(void **state) {
-    for (int rank = 0; rank < 2; rank++) {
-        struct fake_backend f, g;
-        struct split s = {.tp_rank = rank, .tp_size = 2, .pp_rank = 0, .pp_size = 1};
-        struct model *plain = load(&f, "tests/fixtures/models/llama", &split_single, WEIGHTS_OWN);
-        struct model *m = load(&g, "tests/fixtures/models/llama", &s, WEIGHTS_FP8);
-        for (int32_t l = 0; l < m->n_layers; l++) {
-            const struct weight *o = &m->layers[l].o, *down = &m->layers[l].down;
-            assert_true(o->cols < plain->layers[l].o.cols);
-            same_quantized(o, &plain->layers[l].o, 0, rank * o->cols);
-            same_quantized(down, &plain->layers[l].down, 0, rank * down->cols);
-        }
-        model_free(m);
-        model_free(plain);
-    }
-}
-
-// --- stored
 
 enum { WIDTH = 136, FFN = 512, VOCAB = 10 }; // two blocks and four
 static const char llama_config[] =
@@ -267,7 +171,8 @@ static void stored_numbers_are_taken_test(void **state) {
             const struct tweak *k = &published[i];
             struct fake_backend f;
             write_model(k);
-            struct model *m = load(&f, dir.path, &split_single, asked ? WEIGHTS_FP8 : WEIGHTS_OWN);
+            struct model *m =
+                load_model(&f, dir.path, &split_single, asked ? WEIGHTS_FP8 : WEIGHTS_OWN);
             const struct layer_weights *l = &m->layers[0];
             assert_true(m->config.fp8);
             same_stored(&l->down, 0, WIDTH, k->style, FFN, 0, 0);
@@ -419,13 +324,12 @@ static void methods_are_refused_by_name_test(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_are_quantized_test),
-        cmocka_unit_test(ranks_have_whole_scales_test),
         cmocka_unit_test(stored_numbers_are_taken_test),
         cmocka_unit_test(ranks_take_their_blocks_test),
         cmocka_unit_test(wrong_folders_are_refused_test),
         cmocka_unit_test(other_8_bits_are_refused_test),
         cmocka_unit_test(methods_are_refused_by_name_test),
     };
-    return cmocka_run_group_tests_name("model_fp8", tests, setup, teardown);
+    return cmocka_run_group_tests_name("model_fp8", tests, model_loading_setup,
+                                       model_loading_teardown);
 }

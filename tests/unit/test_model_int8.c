@@ -1,110 +1,7 @@
-// Loading in 8 bits: the integers and scales are those of the whole matrix for any rank's part;
-// stored 8-bit matrices are used unchanged; anything else is refused by name.
-#include "base/log.h"
-#include "engine/model/model.h"
+// Matrices that are stored as int8 are used unchanged; anything else is refused by name.
 #include "engine/model/safetensors.h"
-#include "kernels/int8.h"
-#include "tests/unit/fake_backend.h"
-#include "tests/unit/tmp_dir.h"
+#include "tests/unit/model_loading.h"
 #include <math.h>
-
-static struct tmp_dir dir;
-
-static int setup(void **state) {
-    tmp_dir_open(&dir);
-    log_set_level(LOG_OFF);
-    return 0;
-}
-static int teardown(void **state) {
-    tmp_dir_close(&dir);
-    return 0;
-}
-
-static struct model *load(struct fake_backend *f, const char *path, const struct split *s,
-                          bool int8) {
-    struct model *m = NULL;
-    struct err err = {0};
-    *f = fake_backend();
-    if (model_load(&m, path, &f->be, s, int8, NULL, NULL, &err) != 0) fail_msg("%s", err.text);
-    return m;
-}
-
-// got (rows, cols) is what 8 bits make of rows [row, ..), columns [col, ..) of whole.
-static void same_quantized(const struct weight *got, const struct weight *whole, int32_t row,
-                           int32_t col) {
-    assert_int_equal(got->dtype, DTYPE_I8);
-    assert_true(row + got->rows <= whole->rows && col + got->cols <= whole->cols);
-    struct tensor_view v = {whole->data, DTYPE_F32, whole->rows, whole->cols,
-                            whole->cols, 1,         NULL,        0};
-    int8_t *q = malloc((size_t)whole->cols);
-    float *work = malloc((size_t)whole->cols * sizeof *work), scale;
-    for (int32_t r = 0; r < got->rows; r++) {
-        assert_int_equal(int8_quantize_row(&v, row + r, q, 1, work, &scale), 0);
-        for (int32_t c = 0; c < got->cols; c++)
-            if (((const float *)got->data)[r * got->cols + c] != scale * (float)q[col + c])
-                fail_msg("row %d, column %d", (int)r, (int)c);
-    }
-    free(q);
-    free(work);
-}
-
-static void same_values(const struct weight *a, const struct weight *b) {
-    assert_true(a->rows == b->rows && a->cols == b->cols && a->dtype == b->dtype);
-    assert_memory_equal(a->data, b->data, a->bytes);
-}
-
-static const char *const folders[] = {"llama", "gpt2", "gptj",  "gpt_neox", "bloom",
-                                      "opt",   "xglm", "qwen2", "qwen3",    "mistral"};
-
-static void matrices_are_quantized_test(void **state) {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        struct fake_backend f, g;
-        char path[200];
-        snprintf(path, sizeof path, "tests/fixtures/models/%s", folders[i]);
-        struct model *plain = load(&f, path, &split_single, false);
-        struct model *m = load(&g, path, &split_single, true);
-        assert_true(m->config.int8 && !plain->config.int8);
-        assert_string_not_equal(m->fingerprint, plain->fingerprint);
-        for (int32_t l = 0; l < m->n_layers; l++) {
-            same_quantized(&m->layers[l].qkv, &plain->layers[l].qkv, 0, 0);
-            same_quantized(&m->layers[l].o, &plain->layers[l].o, 0, 0);
-            same_quantized(&m->layers[l].up, &plain->layers[l].up, 0, 0);
-            same_quantized(&m->layers[l].down, &plain->layers[l].down, 0, 0);
-        }
-        same_quantized(&m->head, &plain->head, 0, 0);
-        if (!m->config.tied_head) same_values(&m->embed, &plain->embed); // looked up: as it is
-        model_free(m);
-        model_free(plain);
-        assert_int_equal(f.n_live + g.n_live, 0);
-    }
-}
-
-// A rank's part of a matrix that is split by columns has the scales of whole rows.
-static void ranks_have_whole_scales_test(void **state) {
-    static const char *const two_ranks[] = {"llama", "gpt2", "bloom"};
-    for (size_t i = 0; i < sizeof two_ranks / sizeof *two_ranks; i++)
-        for (int rank = 0; rank < 2; rank++) {
-            struct fake_backend f, g;
-            char path[200];
-            snprintf(path, sizeof path, "tests/fixtures/models/%s", two_ranks[i]);
-            struct split s = {.tp_rank = rank, .tp_size = 2, .pp_rank = 0, .pp_size = 1};
-            struct model *plain = load(&f, path, &split_single, false);
-            struct model *m = load(&g, path, &s, true);
-            for (int32_t l = 0; l < m->n_layers; l++) {
-                const struct weight *o = &m->layers[l].o, *down = &m->layers[l].down;
-                assert_true(o->cols < plain->layers[l].o.cols);
-                same_quantized(o, &plain->layers[l].o, 0, rank * o->cols);
-                same_quantized(down, &plain->layers[l].down, 0, rank * down->cols);
-                if (!m->config.gated)
-                    same_quantized(&m->layers[l].up, &plain->layers[l].up,
-                                   rank * m->layers[l].up.rows, 0);
-            }
-            model_free(m);
-            model_free(plain);
-        }
-}
-
-// --- stored in 8 bits
 
 struct tweak {
     const char *skip, *wrong_scale, *as_i8, *quantization;
@@ -176,7 +73,8 @@ static void stored_integers_are_taken_test(void **state) {
     struct fake_backend f;
     write_int8(&(struct tweak){.quantization = INT8_KEY, .value = 1});
     for (int asked = 0; asked < 2; asked++) {
-        struct model *m = load(&f, dir.path, &split_single, asked);
+        struct model *m =
+            load_model(&f, dir.path, &split_single, asked ? WEIGHTS_INT8 : WEIGHTS_OWN);
         assert_true(m->config.int8);
         const struct weight *down = &m->layers[0].down, *qkv = &m->layers[0].qkv;
         assert_int_equal(down->dtype, DTYPE_I8);
@@ -217,8 +115,9 @@ static void wrong_folders_are_refused_test(void **state) {
         struct model *m = NULL;
         struct err err = {0};
         write_int8(&cases[i].k);
-        assert_int_equal(model_load(&m, dir.path, &f.be, &split_single, false, NULL, NULL, &err),
-                         cases[i].code);
+        assert_int_equal(
+            model_load(&m, dir.path, &f.be, &split_single, WEIGHTS_OWN, NULL, NULL, &err),
+            cases[i].code);
         if (!strstr(err.text, cases[i].says)) fail_msg("%s", err.text);
         assert_int_equal(f.n_live, 0);
     }
@@ -247,7 +146,7 @@ static void infinite_weights_are_refused_test(void **state) {
     assert_int_equal(safetensors_finish(w, &err), 0);
     snprintf(config, sizeof config, llama_config, "");
     tmp_text(&dir, "config.json", config);
-    assert_int_equal(model_load(&m, dir.path, &f.be, &split_single, true, NULL, NULL, &err),
+    assert_int_equal(model_load(&m, dir.path, &f.be, &split_single, WEIGHTS_INT8, NULL, NULL, &err),
                      E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "up_proj.weight"));
     assert_int_equal(f.n_live, 0);
@@ -255,11 +154,10 @@ static void infinite_weights_are_refused_test(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_are_quantized_test),
-        cmocka_unit_test(ranks_have_whole_scales_test),
         cmocka_unit_test(stored_integers_are_taken_test),
         cmocka_unit_test(wrong_folders_are_refused_test),
         cmocka_unit_test(infinite_weights_are_refused_test),
     };
-    return cmocka_run_group_tests_name("model_int8", tests, setup, teardown);
+    return cmocka_run_group_tests_name("model_int8", tests, model_loading_setup,
+                                       model_loading_teardown);
 }

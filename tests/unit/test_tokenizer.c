@@ -2,6 +2,7 @@
 // and time have files of their own.
 #include "engine/text/tokenizer.h"
 #include "tests/unit/text_model.h"
+#include "tests/unit/tokenizer_ids.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,23 +15,6 @@ static struct tokenizer *open_model(const struct text_model *m) {
     struct err err = {0};
     if (text_model_open(&t, m, &err) < 0) fail_msg("%s", err.text);
     return t;
-}
-
-// Ids as text: "97 256".
-static const char *encoded(const struct tokenizer *t, const char *text,
-                           const struct encode_options *opt) {
-    static char out[4096];
-    struct token_list ids;
-    struct err err = {0};
-    token_list_init(&ids);
-    if (tokenizer_encode(t, text, strlen(text), opt, &ids, &err) < 0)
-        fail_msg("'%s': %s", text, err.text);
-    size_t n = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < ids.len; i++)
-        n += (size_t)snprintf(out + n, sizeof out - n, "%s%d", i ? " " : "", ids.ids[i]);
-    token_list_release(&ids);
-    return out;
 }
 
 // --- files ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // tokenizer_folder: which of a folder's files is used, special tokens from the files beside a
 // SentencePiece model and GPT-2's two files, and refusals.
-#include "engine/text/tokenizer.h"
+#include "tests/unit/tokenizer_ids.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -50,23 +50,6 @@ static struct tokenizer *opened(const struct file files[MAX_FILES]) {
     struct err err = {0};
     if (open_folder(&t, files, &err) < 0) fail_msg("%s", err.text);
     return t;
-}
-
-// Ids as text: "97 256".
-static const char *encoded(const struct tokenizer *t, const char *text,
-                           const struct encode_options *opt) {
-    static char out[4096];
-    struct token_list ids;
-    struct err err = {0};
-    size_t n = 0;
-    token_list_init(&ids);
-    if (tokenizer_encode(t, text, strlen(text), opt, &ids, &err) < 0)
-        fail_msg("'%s': %s", text, err.text);
-    out[0] = '\0';
-    for (size_t i = 0; i < ids.len; i++)
-        n += (size_t)snprintf(out + n, sizeof out - n, "%s%d", i ? " " : "", ids.ids[i]);
-    token_list_release(&ids);
-    return out;
 }
 
 static const char *decoded(const struct tokenizer *t, const int32_t *ids, size_t n,
