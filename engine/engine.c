@@ -209,9 +209,10 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
         budget.loaded = true;
         budget.weights = (int64_t)e->model->weight_bytes;
         budget.eight_bits = mc->int8 || mc->fp8;
-        budget.work = (int64_t)forward_bytes(e->model, rows, o->max_sequences);
+        int32_t n_logits = instance_max_logits(io);
+        budget.work = (int64_t)forward_bytes(e->model, rows, n_logits);
         budget.work_per_token =
-            (budget.work - (int64_t)forward_bytes(e->model, o->max_sequences, o->max_sequences)) /
+            (budget.work - (int64_t)forward_bytes(e->model, o->max_sequences, n_logits)) /
             o->prefill_chunk_tokens;
         budget.block_bytes = block_bytes;
         budget.memory_len = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
@@ -355,8 +356,8 @@ static int size_ranks(struct engine *e, const struct instance_options *io, struc
                                    .n_blocks = io->n_blocks};
     int64_t parked = io->host_cache_bytes / e->info.block_bytes;
     if (parked > INT32_MAX / 2) parked = INT32_MAX / 2;
-    return lead_size(&e->lead, &store, instance_max_rows(io), io->max_running, (int32_t)parked,
-                     err);
+    return lead_size(&e->lead, &store, instance_max_rows(io), instance_max_logits(io),
+                     (int32_t)parked, err);
 }
 
 static int open_instance(struct engine *e, const struct engine_options *o,

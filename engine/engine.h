@@ -169,6 +169,10 @@ struct engine_turn {
     // Of a rerun with a smaller max_tokens: the one that the turn had. An answer under a grammar is closed
     // by it, so that the same tokens are allowed. 0: sampling.max_tokens.
     int32_t planned_tokens;
+    // A text that the answer may resemble: its tokens are drafts as soon as the answer's last tokens occur in
+    // it, also with sampling.draft_tokens 0. It changes no token of the answer. Borrowed. n_expected 0: none.
+    const int32_t *expected; // (n_expected)
+    int32_t n_expected;
     // Called on the engine's thread with the logits (n_vocab) f32 of each position computed for this
     // turn, in ascending order; those of position p predict token p + 1. Such a turn is never paused.
     // NULL: only the logits that sampling needs are computed.
@@ -345,6 +349,7 @@ struct engine_event {
     int64_t queue_us, prefill_us, decode_us; // decode: from the first drawn token to the last
     int64_t paused_us;                // not part of these: turns of other owners had its place
     int64_t n_prefilled, n_generated; // tokens computed before the first draw; tokens drawn
+    int64_t n_drafted, n_accepted;    // drafts that the model checked; those that were drawn
     // The context outputs that the sampling parameters ask for, of a turn whose input was computed.
     bool has_context_logprob;
     double context_logprob;

@@ -125,6 +125,10 @@ static const struct {
     {"parley_engine_shared_prompt_tokens_total",
      "Tokens of logs that were in another sequence's cache.", M(shared_tokens), 0, 0},
     {"parley_engine_generated_tokens_total", "Tokens drawn.", M(generated_tokens), 0, 0},
+    {"parley_engine_draft_tokens_total", "Drafted tokens that the model checked.", M(drafted), 0,
+     0},
+    {"parley_engine_accepted_draft_tokens_total", "Of the drafted tokens, those that were drawn.",
+     M(accepted), 0, 0},
     {"parley_engine_steps_total", "Passes through the model.", M(steps), 0, 0},
     {"parley_engine_pauses_total",
      "Turns that gave their place up for another owner's or, with "

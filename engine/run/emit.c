@@ -97,6 +97,8 @@ void emit_done(struct emitter *e, struct live_turn *t, enum engine_finish finish
     ev->n_shared = t->n_shared;
     ev->n_prefilled = t->n_prefilled;
     ev->n_generated = t->n_generated;
+    ev->n_drafted = t->drafts ? t->drafts->n_drafted : 0;
+    ev->n_accepted = t->drafts ? t->drafts->n_accepted : 0;
     ev->blocks = blocks;
     ev->parked = parked;
     struct turn_times times = live_turn_times(t, ev->time_us);

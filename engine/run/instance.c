@@ -30,14 +30,22 @@ int32_t instance_max_rows(const struct instance_options *o) {
     return rows > BEAMS_MAX ? rows : BEAMS_MAX;
 }
 
+// A turn alone may have a few rows of drafts; the head's matrix is read once for so many.
+int32_t instance_max_logits(const struct instance_options *o) {
+    const int32_t least = 16;
+    return o->max_running > least ? o->max_running : least;
+}
+
 static int slots_init(struct instance *in, struct err *err) {
     size_t n = (size_t)in->opt.max_running, n_seqs = (size_t)max_seqs(&in->opt);
+    size_t n_logits = (size_t)instance_max_logits(&in->opt);
+    if (n_logits < n_seqs) n_logits = n_seqs;
     in->slots = calloc(n + 1, sizeof *in->slots);
     in->shares = calloc(n, sizeof *in->shares);
     in->in_step = calloc(n_seqs, sizeof *in->in_step);
     in->in_branch = calloc(n_seqs, sizeof *in->in_branch);
-    in->draws = calloc(n_seqs, sizeof *in->draws);
-    in->drawn = calloc(n_seqs, sizeof *in->drawn);
+    in->draws = calloc(n_logits, sizeof *in->draws);
+    in->drawn = calloc(n_logits, sizeof *in->drawn);
     in->hidden = calloc((size_t)in->model->config.width, sizeof *in->hidden);
     in->pending = calloc(n, sizeof *in->pending);
     if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->pending ||
@@ -114,7 +122,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
                               opt->max_turns, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, max_seqs(opt), err));
     TRY_GOTO(fail, forward_init(&in->forward, model, lead ? lead->comm : comm_none(), lead,
-                                &in->caches.store, rows, opt->max_running, opt->measuring,
+                                &in->caches.store, rows, instance_max_logits(opt), opt->measuring,
                                 opt->measuring_ctx, err));
     TRY_GOTO(fail, final_norm_init(&in->final_norm, model, in->forward.backend, err));
     TRY_GOTO(fail, forward_warm(&in->forward, err));

@@ -94,8 +94,9 @@ struct instance {
     // (max_seqs) the turn of each sequence of the batch; NULL once the turn has ended
     struct live_turn **in_step;
     int32_t *in_branch;        // (max_seqs) and its branch
-    struct batch_draw *draws;  // (max_running) the step's draws by wanted row, if the device draws
-    struct batch_drawn *drawn; // (max_running) their results
+    struct batch_draw *draws;  // (max_logits) the step's draws by wanted row, if the device draws
+    struct batch_drawn *drawn; // (max_logits) their results
+    int32_t n_draft_rows;      // of the step
     float *hidden;             // (width) of one row
     struct pending_token *pending; // (max_running) emitted while the device computes the next step
     int32_t n_pending;
@@ -116,6 +117,8 @@ struct instance {
 };
 
 int32_t instance_max_rows(const struct instance_options *o); // of the widest step
+// Rows whose logits are made together.
+int32_t instance_max_logits(const struct instance_options *o);
 // Allocates everything. On failure *in is zeroed.
 int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
                   const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
@@ -165,6 +168,19 @@ int instance_branches_advance(struct instance *in, struct live_turn *t);
 // The turn ends, while it has its slot: emits the rest of its answer, and makes the result.
 int instance_branches_settle(struct instance *in, struct live_turn *t, enum engine_finish finish,
                              bool ran);
+
+// --- draft_step.c: drafts in a step ---------------------------------------------------------------
+
+// Before the plan: looks for drafts of each decoding turn, and puts them behind its log.
+void instance_find_drafts(struct instance *in);
+// Whether the row's logits are those of the turn's next token: the drafts before it were drawn.
+bool instance_is_next(const struct instance *in, const struct live_turn *t, int32_t row);
+// The turn's next token is drawn from this position: the draft at it stays in the cache.
+void instance_keep_draft(struct live_turn *t, int64_t position);
+// This token has been drawn, and is not in the log yet.
+void instance_compare_draft(struct live_turn *t, int32_t id);
+// The step's draws are over: the cache forgets the drafts that were not drawn.
+void instance_settle_drafts(struct instance *in, struct live_turn *t);
 
 // --- step.c --------------------------------------------------------------------------------------
 

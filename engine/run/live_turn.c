@@ -3,6 +3,7 @@
 #include "base/array.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t longest_log(const struct engine_turn *spec, int32_t max_tokens) {
     int64_t most = spec->session_len;
@@ -27,6 +28,16 @@ struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) 
     sequence_names_init(&t->names, spec->lasting_id, spec->origin_id, spec->lasting_owner);
     t->spec.lasting_id = t->spec.origin_id = t->spec.lasting_owner = NULL;
     t->n_log = t->cap_log = spec->n_ids;
+    if (spec->n_expected > 0) {
+        size_t bytes = (size_t)spec->n_expected * sizeof *t->expected;
+        t->expected = malloc(bytes);
+        if (!t->expected) {
+            free(t);
+            return NULL;
+        }
+        memcpy(t->expected, spec->expected, bytes);
+    }
+    t->spec.expected = t->expected;
     t->spec.prompt = t->prompt = prompt_hold(spec->prompt);
     grammar_text_hold(spec->sampling.grammar);
     context_init(&t->context, spec);
@@ -46,6 +57,8 @@ void live_turn_free(struct live_turn *t) {
     grammar_text_free(t->spec.sampling.grammar);
     free(t->context.embedding);
     branches_free(t->branches);
+    drafts_free(t->drafts);
+    free(t->expected);
     free(t);
 }
 
@@ -100,6 +113,14 @@ void live_turn_take(struct live_turn *t, int32_t id) {
     sampler_accept(&t->slot->sampler, id);
 }
 
+// How many tokens a step may draft. Each of a turn's branches would need rows and a ring of its own for
+// them, and logits are reported in ascending order once.
+static int32_t drafts_tokens(const struct live_turn *t) {
+    int32_t most = t->spec.sampling.draft_tokens;
+    if (t->branches || t->spec.on_logits) return 0;
+    return most == 0 && t->expected ? DRAFTS_OF_EXPECTED : most;
+}
+
 int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
                     const int32_t *eos_ids, int32_t n_eos, struct buf *scratch, struct buf *out,
                     struct err *err) {
@@ -115,6 +136,9 @@ int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct to
     if (t->grammar)
         TRY(sampler_constrain(&slot->sampler, t->grammar, live_turn_planned(&t->spec), err));
     TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, n_before, err));
+    if (drafts_tokens(t) > 0 && !t->drafts)
+        TRY(drafts_new(&t->drafts, drafts_tokens(t), cap, ids, n_before, t->expected,
+                       t->spec.n_expected, err));
     for (int64_t i = n_before; i < t->n_log; i++) {
         sampler_accept(&slot->sampler, ids[i]);
         buf_reset(out);

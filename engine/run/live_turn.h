@@ -7,6 +7,7 @@
 #include "engine/grammar/grammars.h"
 #include "engine/run/branches.h"
 #include "engine/run/context.h"
+#include "engine/run/drafts.h"
 #include "engine/run/scheduler.h"
 #include "engine/run/turn_slot.h"
 
@@ -31,7 +32,11 @@ struct live_turn {
     bool then_release;               // the owner asked to drop the cache when the turn ends
     int text_rc;                     // negative: its text failed; the turn ends with its next token
     struct context_outputs context;
-    struct branches *branches;   // NULL: it has one answer
+    struct branches *branches; // NULL: it has one answer
+    int32_t *expected;         // spec's, a copy
+    struct drafts *drafts;     // NULL: it has none
+    // Of the step under way: drafts that have rows; those that were drawn; rows that are not committed.
+    int32_t n_drafted, n_accepted, n_unchecked;
     struct sequence_names names; // copies of spec's names, which are borrowed
 };
 

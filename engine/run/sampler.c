@@ -387,9 +387,15 @@ int sampler_rank(struct sampler *s, struct sampler_work *w, const float *logits,
     return len;
 }
 
-struct batch_draw sampler_plan(const struct sampler *s, int64_t position) {
+// Whether a token that is accepted changes the next draw.
+static bool has_history(const struct sampling_params *p) {
+    return has_repetition_penalty(p) || has_count_penalty(p) || p->top_p_decay != 1;
+}
+
+struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead) {
     const struct sampling_params *p = s->params;
-    if (is_adjusted(s) || p->top_logprobs > 0) return (struct batch_draw){.kind = DRAW_NONE};
+    if (is_adjusted(s) || p->top_logprobs > 0 || (ahead > 0 && has_history(p)))
+        return (struct batch_draw){.kind = DRAW_NONE};
     if (is_greedy(p)) return (struct batch_draw){.kind = DRAW_GREEDY};
     return (struct batch_draw){.kind = DRAW_SAMPLE,
                                .top_k = p->top_k,

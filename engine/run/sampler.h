@@ -108,8 +108,9 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
                  struct sampled *out, struct err *err);
 
 // The same draw as a plan that a device can run on its own logits. kind DRAW_NONE: the draw needs more
-// than the row's logits (history, bias, bans, alternatives).
-struct batch_draw sampler_plan(const struct sampler *s, int64_t position);
+// than the row's logits (history, bias, bans, alternatives). ahead: tokens before the position that are not accepted
+// yet, because they are drafts.
+struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead);
 
 // The n most likely tokens for beam search, best first, lower ids first among equals: out (n) gets id,
 // own and logprob (after penalties, bias, bans and minimum length; temperature, top-k, top-p and min-p

@@ -204,6 +204,16 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share,
     return n;
 }
 
+// Beside prompts drafts are left out: such a step has work enough for the device.
+static void plan_drafts(struct scheduler *s, struct sched_share *share, int32_t n) {
+    int32_t left = s->prefill_tokens;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t take = min3(share[k].turn->n_drafts, left, left);
+        share[k].n_tokens += take;
+        left -= take;
+    }
+}
+
 static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
                              enum engine_priority priority) {
     int32_t n = 0, n_prefilling = 0;
@@ -213,7 +223,10 @@ static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
             share[n++] = (struct sched_share){t, rows_of(t)};
         n_prefilling += prefills(t, priority);
     }
-    if (n_prefilling == 0) return n;
+    if (n_prefilling == 0) {
+        plan_drafts(s, share, n);
+        return n;
+    }
     int32_t budget = prefill_budget(s, n, n_prefilling);
     if (priority == ENGINE_IDLE) budget = at_least(budget / IDLE_BUDGET_PART, MIN_SHARE);
     return n + plan_prefill(s, share + n, priority, budget);
@@ -260,4 +273,8 @@ void sched_computed(struct sched_turn *t, int32_t n_tokens) {
     if (t->state == SCHED_DECODE) return;
     t->n_todo -= n_tokens;
     if (t->n_todo == 0) t->state = SCHED_DECODE;
+}
+
+void sched_checked(struct sched_turn *t, int32_t n_drafts) {
+    t->fair.owner->used += n_drafts;
 }

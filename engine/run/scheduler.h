@@ -36,7 +36,9 @@ struct sched_turn {        // embedded in struct live_turn
     int32_t reserve; // the most blocks that it can need
     int32_t places;  // of max_running; 0 is 1. More for a turn with branches
     int32_t n_rows;  // DECODE: tokens of a step, one for each running branch; 0 is 1
-    int64_t n_todo;  // PREFILL: tokens still to be computed; set on admission
+    // DECODE: further tokens of the next step, which check drafts; it may get fewer.
+    int32_t n_drafts;
+    int64_t n_todo; // PREFILL: tokens still to be computed; set on admission
     // Of a turn that was paused: tokens of the log that are computed again because the cache went, and
     // one more. They are not charged. Until they are done, turns of its priority do not pause it again,
     // or it might never get beyond them.
@@ -75,9 +77,11 @@ void sched_pause(struct scheduler *s, struct sched_turn *t);
 // Removes a waiting or running turn with its reservation.
 void sched_leave(struct scheduler *s, struct sched_turn *t);
 int32_t sched_n_waiting(const struct scheduler *s); // queued and paused turns
-// Plans the next step into share (max_running): every decoding turn with one token for each of its branches, then prefilling
-// turns. Their owners share the budget in equal parts, and so do the turns of each owner; others get
+// Plans the next step into share (max_running): every decoding turn with one token for each of its branches and, in a step
+// without prompts, with its drafts; then prefilling turns. Their owners share the budget in equal parts,
+// and so do the turns of each owner; others get
 // what short prompts leave over. Returns how many turns take part. Changes only the cursors.
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);
-// The tokens of a share have been computed: charges the owner.
+// The tokens of a share have been computed: charges the owner. A draft costs as much as a prompt's token.
 void sched_computed(struct sched_turn *t, int32_t n_tokens);
+void sched_checked(struct sched_turn *t, int32_t n_drafts);

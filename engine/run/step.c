@@ -6,23 +6,27 @@
 
 static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
     if (t->spec.on_logits || context_waits(&t->context, t->spec.n_ids)) return BATCH_LOGITS_ALL;
+    if (t->n_drafted > 0) return BATCH_LOGITS_ALL;
     bool draws = t->sched.state == SCHED_DECODE || t->sched.n_todo == n;
     return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
 }
 
 // Lets the device draw this step's tokens if it can draw, each turn needs the logits of at most one
-// row, and the draws depend on the logits alone.
+// row and of its drafts, and the draws depend on the logits alone.
 static void plan_draws(struct instance *in) {
     struct batch *b = &in->batch.batch;
     bool any = false;
     b->draws = NULL;
-    if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs ||
+    if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs + in->n_draft_rows ||
         b->n_logits > in->forward.max_logits)
         return;
     for (int32_t i = 0; i < b->n_logits; i++) {
         const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
-        in->draws[i] = t->spec.on_logits || t->branches ? (struct batch_draw){.kind = DRAW_NONE}
-                                                        : sampler_plan(&t->slot->sampler, t->n_log);
+        int64_t position = b->positions[b->logit_rows[i]] + 1; // of the token to draw
+        in->draws[i] = (struct batch_draw){.kind = DRAW_NONE};
+        if (!t->spec.on_logits && !t->branches && position >= t->n_log)
+            in->draws[i] =
+                sampler_plan(&t->slot->sampler, position, (int32_t)(position - t->n_log));
         any = any || in->draws[i].kind != DRAW_NONE;
     }
     if (any) b->draws = in->draws;
@@ -60,6 +64,8 @@ static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) 
     if (!kv_ring_sound(r)) return E_INTERNAL;
     if (t->sequence->state == CACHE_STEPPING)
         in->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
+    if (t->sched.state == SCHED_DECODE) t->n_drafted = t->n_unchecked = n_tokens - 1;
+    in->n_draft_rows += t->n_drafted;
     in->in_step[in->batch.batch.n_seqs] = t;
     in->in_branch[in->batch.batch.n_seqs] = 0;
     batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens,
@@ -69,8 +75,10 @@ static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) 
 }
 
 static void build(struct instance *in) {
+    instance_find_drafts(in);
     int32_t n = prefix_first(in, sched_plan(&in->sched, in->shares));
     batch_reset(&in->batch);
+    in->n_draft_rows = 0;
     for (int32_t i = 0; i < n; i++) {
         struct live_turn *t = (struct live_turn *)in->shares[i].turn;
         int32_t n_tokens = in->shares[i].n_tokens;
@@ -105,6 +113,7 @@ static bool accept(struct instance *in, struct live_turn *t, const struct sample
                    int64_t time_us) {
     struct err err = {0};
     instance_mark_token(in, t, time_us);
+    instance_compare_draft(t, s->id);
     buf_reset(&in->text);
     int rc = live_turn_append(t, s->id, &in->scratch, &in->text);
     emit_token(&in->emit, t, 0, s, buf_z(&in->text), in->text.len);
@@ -168,12 +177,16 @@ static int use_draws(struct instance *in, bool *all) {
     TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
     for (int32_t i = 0; i < b->n_logits; i++) {
         int32_t seq = in->batch.logit_seqs[i];
+        struct live_turn *t = in->in_step[seq];
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
-        if (s.id < 0 || in->draws[i].kind == DRAW_NONE)
+        if (!t || (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[i]))) continue;
+        if (s.id < 0 || in->draws[i].kind == DRAW_NONE) {
             *all = false;
-        else if (!instance_emit_later(in, in->in_step[seq], &s) &&
-                 accept(in, in->in_step[seq], &s, clock_mono_us(in->emit.clock)))
-            in->in_step[seq] = NULL;
+            continue;
+        }
+        if (t->n_drafted > 0) instance_keep_draft(t, b->positions[b->logit_rows[i]]);
+        bool later = t->n_drafted == 0 && instance_emit_later(in, t, &s);
+        if (!later && accept(in, t, &s, clock_mono_us(in->emit.clock))) in->in_step[seq] = NULL;
     }
     return 0;
 }
@@ -186,6 +199,7 @@ static bool reads_logits(const struct instance *in, int32_t row) {
     if (t->branches)
         return context_takes_logits(&t->context, &t->spec, position) ||
                instance_branch_draws(t, in->in_branch[in->batch.logit_seqs[row]], position);
+    if (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[row])) return false;
     if (b->draws && in->draws[row].kind != DRAW_NONE && in->drawn[row].id >= 0) return false;
     return t->spec.on_logits || context_takes_logits(&t->context, &t->spec, position) ||
            (position == t->n_log - 1 && !t->spec.score_only);
@@ -257,6 +271,8 @@ static int use_logits(struct instance *in) {
         TRY(forward_logits(&in->forward, first, n, &logits));
         for (int32_t i = 0; i < n; i++, logits += vocab) {
             int32_t seq = in->batch.logit_seqs[first + i];
+            // Whether this row counts depends on the token that the turn's row before it draws.
+            if (in->drawings.n > 0 && in->drawings.of[in->drawings.n - 1].seq == seq) draw(in);
             struct live_turn *t = in->in_step[seq];
             if (!t || !reads_logits(in, first + i)) continue; // the turn may have ended
             int32_t position = b->positions[b->logit_rows[first + i]];
@@ -271,6 +287,7 @@ static int use_logits(struct instance *in) {
             }
             bool last = t->branches ? instance_branch_draws(t, in->in_branch[seq], position)
                                     : position == t->n_log - 1 && !t->spec.score_only;
+            if (last && t->n_drafted > 0) instance_keep_draft(t, position);
             if (last) gather(in, seq, logits);
         }
         if (in->drawings.n > 0) draw(in); // these logits are valid until the next are read
@@ -279,11 +296,11 @@ static int use_logits(struct instance *in) {
     return 0;
 }
 
-// Commits the step's tokens to the cache, also if a draw has failed.
+// Commits the step's tokens to the cache, also if a draw has failed; drafts once they are drawn.
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
-        int32_t n = in->batch.seqs[i].n_rows;
+        int32_t n = in->batch.seqs[i].n_rows - t->n_unchecked;
         bool of_log = !t->branches || !t->branches->forked; // else of a branch's own tokens
         kv_ring_commit(t->branches ? branch_ring(t, in->in_branch[i]) : &t->sequence->ring, n);
         if (of_log) sequence_name(t->sequence, t->spec.ids);
@@ -292,7 +309,13 @@ static void commit(struct instance *in) {
             metric_add(in->metrics.prompt_tokens, n);
         }
         sched_computed(&t->sched, n);
+        sched_checked(&t->sched, t->n_drafted);
     }
+}
+
+static void settle_drafts(struct instance *in) {
+    for (int32_t i = 0; i < in->batch.batch.n_seqs && in->n_draft_rows > 0; i++)
+        if (in->in_step[i]) instance_settle_drafts(in, in->in_step[i]);
 }
 
 static void report_prefill(struct instance *in) {
@@ -333,7 +356,7 @@ static void note_prefill(struct instance *in, int64_t start, int64_t now, bool o
     const struct batch *b = &in->batch.batch;
     struct asked *a = &in->asked;
     if (a->n_rows == 0) a->began_us = start;
-    a->n_rows += b->n_rows;
+    a->n_rows += b->n_rows - in->n_draft_rows;
     a->n_seqs += b->n_seqs;
     a->unclear = a->unclear || b->load || failed || in->is_prefix;
     if (!over) return;
@@ -357,6 +380,7 @@ bool instance_step(struct instance *in) {
         if (b->load) cache_stepped(&in->caches);
         commit(in);
         rc = use_logits(in);
+        settle_drafts(in);
         atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
     }
     bool over = b->n_logits > 0 || !in->forward.backend->ops->logits_read;

@@ -19,6 +19,7 @@
 #define SAMPLING_TEXTS_BYTES 2048 // of all texts of a list
 #define SAMPLING_LISTS_TOKENS 512 // of all token sequences of a list
 #define SAMPLING_MAX_TOP_LOGPROBS 20
+#define SAMPLING_MAX_DRAFTS 64 // tokens of a step
 
 // How an input's hidden states become one: their sum before the final norm, as FasterTransformer's; their mean
 // after it; the last one after it.
@@ -80,6 +81,8 @@ struct sampling_params {
     int32_t n, beam_width;
     float len_penalty, beam_search_diversity_rate;
     bool early_stopping;
+    // Tokens drafted for a step (engine/run/drafts.h); 0: none. The answer is the same.
+    int32_t draft_tokens;
     int32_t n_bias;
     struct logit_bias bias[SAMPLING_MAX_BIAS];
     // The answer ends where its text has a text, which is cut out, or where the log ends with a

@@ -92,6 +92,10 @@ const struct sampling_row sampling_rows[] = {
      "Stop beams early", NULL,
      "End the beam search once as many beams have ended as it is wide, even if a longer one might "
      "score higher."},
+    {"draft_tokens", NULL, SAMPLING_INT, AT(draft_tokens), 0, SAMPLING_MAX_DRAFTS, false, 0, 1,
+     OURS, "Drafted tokens", "off",
+     "Tokens that a step may draft from earlier text and check at once; the answer stays the "
+     "same."},
     {"json_schema", NULL, SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1, SAMPLING_COMMAND,
      "JSON schema", "none", "The answer is JSON that this schema accepts."},
     {"grammar", NULL, SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1,

@@ -57,6 +57,7 @@ struct outcome { // what the events of one turn said
     enum engine_finish finish;
     enum engine_cache_source source;
     int64_t n_cached, n_shared, n_prefilled, resume_us, paused_us;
+    int64_t n_drafted, n_accepted;
     int32_t blocks, error_code;
     char text[16384];
     size_t text_len;
@@ -84,6 +85,8 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
         o->finish = ev->finish;
         o->error_code = ev->error_code;
         o->n_prefilled = ev->n_prefilled;
+        o->n_drafted = ev->n_drafted;
+        o->n_accepted = ev->n_accepted;
         o->resume_us = ev->resume_us;
         o->paused_us = ev->paused_us;
         assert_true(ev->prefill_us >= 0 && ev->decode_us >= 0 && ev->paused_us >= 0);

@@ -45,7 +45,7 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
         positions[i] = 100 + i, wanted[i] = i;
         params_of(&params[i], i + round * 5);
         assert_int_equal(sampler_begin(&h->s, &params[i], 0, NULL, 0, NULL, 0, NULL), 0);
-        plans[i] = sampler_plan(&h->s, positions[i] + round);
+        plans[i] = sampler_plan(&h->s, positions[i] + round, 0);
         assert_int_not_equal(plans[i].kind, DRAW_NONE);
     }
     plans[7].kind = DRAW_NONE; // the host draws it

@@ -212,7 +212,7 @@ static void test_top_p_decay(void **state) {
     begin(NULL, 0, (int32_t[]){7, 4}, 2); // the decay does not count input tokens
     float want = 0.9f;
     for (int i = 0; i <= 9; i++) {
-        assert_true(sampler_plan(&b.s, i).top_p == want);
+        assert_true(sampler_plan(&b.s, i, 0).top_p == want);
         probabilities();
         struct sampling_params plain;
         struct sampler other = {0};

@@ -322,6 +322,37 @@ static void test_idle_turns_get_a_small_part_of_a_step(void **state) {
     sched_release(&s);
 }
 
+// Drafts have rows in steps without prompts, at most a chunk's in all, and none beside another priority's turns.
+static void test_drafts(void **state) {
+    struct sched_turn a, b, c, idle;
+    setup(8, 20, 100);
+    start_decoding(&a, 1, ENGINE_INTERACTIVE);
+    start_decoding(&b, 2, ENGINE_INTERACTIVE);
+    a.n_drafts = 12;
+    b.n_drafts = 12;
+    int32_t n = sched_plan(&s, share);
+    assert_int_equal(n, 2);
+    assert_int_equal(tokens_of(&a, n), 13);
+    assert_int_equal(tokens_of(&b, n), 9);
+    int64_t used = a.fair.owner->used;
+    sched_computed(&a, 1);
+    int64_t drawn = a.fair.owner->used - used;
+    sched_checked(&a, 12);
+    assert_int_equal(a.fair.owner->used - used, drawn + 12);
+    start(&c, 100);
+    n = sched_plan(&s, share);
+    assert_int_equal(tokens_of(&a, n), 1);
+    sched_leave(&s, &c);
+    start_decoding(&idle, 3, ENGINE_IDLE);
+    idle.n_drafts = 4;
+    for (int i = 0; i < 20; i++) {
+        n = sched_plan(&s, share);
+        assert_int_equal(tokens_of(&a, n), 13);
+        if (n == 3) assert_int_equal(tokens_of(&idle, n), 1);
+    }
+    sched_release(&s);
+}
+
 // A turn with n branches takes n places and has n rows in a step. Beside interactive turns it runs
 // only in steps for which it has saved up n rows.
 static void test_turns_with_branches(void **state) {
@@ -411,6 +442,7 @@ static void test_everything_ends(void **state) {
 int main(void) {
     seed = 3;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_turns_with_branches),
         cmocka_unit_test(test_admission_is_fifo_and_within_the_blocks),
         cmocka_unit_test(test_admission_stops_at_max_running),

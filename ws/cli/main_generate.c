@@ -37,6 +37,7 @@ struct result {
     double context_logprob;
     float *context_embedding; // (n_embedding)
     size_t n_embedding;
+    int64_t n_drafted, n_accepted;
     const struct engine_branches *branches; // lent by the turn's last event; NULL: one
 };
 
@@ -110,6 +111,8 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
     *finish = ev.finish;
     TRY(take_context(r, &ev, engine_info(e)->width, err));
     r->branches = ev.branches;
+    r->n_drafted = ev.n_drafted;
+    r->n_accepted = ev.n_accepted;
     return r->text.error ? err_set(err, r->text.error, "the answer is too long for memory") : 0;
 }
 
@@ -139,6 +142,10 @@ static int print_result(const struct result *r, const struct sampling_params *p,
     if (p->context_logprob) json_put_float(&j.w, "context_logprob", (float)r->context_logprob);
     if (p->context_embedding)
         json_put_floats(&j.w, "context_embedding", r->context_embedding, r->n_embedding);
+    if (p->draft_tokens > 0) {
+        json_put_int(&j.w, "drafted_tokens", r->n_drafted);
+        json_put_int(&j.w, "accepted_draft_tokens", r->n_accepted);
+    }
     if (r->branches) put_branches(&j.w, r->branches, p->beam_width > 1 ? "beams" : "samples");
     return cli_json_end(&j, err);
 }

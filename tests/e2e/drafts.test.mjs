@@ -1,0 +1,59 @@
+// draft_tokens over the real wire, on the demo model: sessions with drafts have the answers of sessions without them,
+// greedy and drawn, with penalties, log-probabilities and grammars; they replay with equal bits; generate reports how
+// many drafts were right.
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { test } from 'node:test';
+import { few, root, Server, unlimited } from './harness.mjs';
+import { run } from './run.mjs';
+
+const demo = path.join(root, 'configs/demo-model');
+const said = 'The cat sat on the mat. The dog lay by the door. The cat sat on the mat. The dog lay by the door. Say it all again.';
+
+test('the same answers with drafts, in a ring that wraps, and equal replays', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--max-sequences', '4'] });
+  const settings = [{ temperature: 0 }, { temperature: 1, seed: '3' }, { temperature: 2, top_k: 40, seed: '4', repetition_penalty: 1.1, presence_penalty: 0.2 },
+    { temperature: 1, seed: '5', regex: '(The (cat|dog) sat\\. ){6,12}' }, { temperature: 0.7, seed: '6', logprobs: true, top_logprobs: 3, stop: ['door'] }];
+  const play = async (name, draft_tokens) => {
+    const client = await server.connect();
+    const id = await client.open({ session: name, memory_len: 160, sink_len: 4 });
+    const turns = [];
+    for (let i = 0; i < few(10); i++) {
+      const turn = await client.turn(id, said, { sampling: { ...settings[i % settings.length], max_tokens: 60, draft_tokens } });
+      turns.push([turn.text, turn.ids, turn.deltas.flatMap((delta) => delta.logprobs ?? []), turn.deltas.flatMap((delta) => delta.top_logprobs ?? []), turn.done.finish_reason]);
+    }
+    return turns;
+  };
+  const [plain, ...drafted] = await Promise.all([play('plain', 0), play('one', 1), play('some', 7), play('many', 64)]);
+  for (const turns of drafted) assert.deepEqual(turns, plain);
+  const checked = await server.metric('parley_engine_draft_tokens_total'), right = await server.metric('parley_engine_accepted_draft_tokens_total');
+  assert.ok(right > 0 && right <= checked, `${right} of ${checked}`);
+  await server.stop();
+  const replayed = await run(['replay', 'some', '--db', server.db, '--model', demo, '--json'], { timeoutMs: 300000 });
+  assert.deepEqual(JSON.parse(replayed.stdout).turns.filter((turn) => turn.verdict !== 'equal'), [], replayed.stderr);
+});
+
+test('what is out of range is refused; several answers ignore it', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const client = await server.connect({ malformed: true });
+  const id = await client.open({});
+  for (const draft_tokens of [-1, 65, 'all']) {
+    const refused = await client.start(id, said, { sampling: { draft_tokens } });
+    assert.match(refused.message, /draft_tokens/);
+  }
+  const { text } = await client.turn(id, said, { sampling: { draft_tokens: 8, n: 2, seed: '1', max_tokens: 20 } });
+  const other = await client.open({});
+  assert.equal((await client.turn(other, said, { sampling: { n: 2, seed: '1', max_tokens: 20 } })).text, text);
+});
+
+test('generate counts drafts', async () => {
+  const generate = async (...more) => {
+    const { code, stdout, stderr } = await run(['generate', '--model', demo, '--prompt', said, '--max-tokens', '80', '--ignore-eos', '--json', ...more]);
+    assert.equal(code, 0, stderr);
+    return JSON.parse(stdout);
+  };
+  const plain = await generate(), drafted = await generate('--draft-tokens', '12');
+  assert.deepEqual([drafted.ids, drafted.logprobs], [plain.ids, plain.logprobs]);
+  assert.equal(plain.drafted_tokens, undefined);
+  assert.ok(drafted.accepted_draft_tokens > 0 && drafted.accepted_draft_tokens <= drafted.drafted_tokens, JSON.stringify(drafted));
+});
