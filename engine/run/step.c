@@ -196,6 +196,7 @@ static bool reads_logits(const struct instance *in, int32_t row) {
     const struct batch *b = &in->batch.batch;
     const struct live_turn *t = in->in_step[in->batch.logit_seqs[row]];
     int32_t position = b->positions[b->logit_rows[row]];
+    if (!t) return false; // its turn ended with the token that the device drew
     if (t->branches)
         return context_takes_logits(&t->context, &t->spec, position) ||
                instance_branch_draws(t, in->in_branch[in->batch.logit_seqs[row]], position);

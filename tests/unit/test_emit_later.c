@@ -153,8 +153,31 @@ static void a_failed_step_tells_first(void **state) {
     e = NULL;
 }
 
+// A turn ends with a token of the device's while the host draws another one's from the same step.
+static void one_ends_beside_a_draw_of_the_host(void **state) {
+    open_demo(true);
+    struct engine_turn t[2];
+    for (uint64_t i = 0; i < 2; i++)
+        t[i] = ask(i + 1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    t[0].sampling.max_tokens = 5;
+    t[1].sampling.top_logprobs = 2;
+    for (int i = 0; i < 2; i++) submit(e, &t[i]);
+    memset(device, 0, sizeof device);
+    for (int rounds = 0; !(device[0].done && device[1].done); rounds++) {
+        assert_true(rounds < 20 * LONG);
+        assert_true(engine_round(e));
+        take_all(device);
+    }
+    assert_int_equal(device[0].n, 5);
+    assert_int_equal(device[1].n, LONG);
+    assert_memory_equal(device[0].ids, device[1].ids, 5 * sizeof *device[0].ids);
+    engine_close(e);
+    e = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_ends_beside_a_draw_of_the_host),
         cmocka_unit_test(the_same_is_said),
         cmocka_unit_test(a_step_later_and_never_lost),
         cmocka_unit_test(a_failed_step_tells_first),
