@@ -444,9 +444,10 @@ int engine_render(const struct engine *e, const struct cJSON *messages, const st
                   const struct cJSON *args, struct chat_rendering **out, struct err *err);
 void engine_rendering_free(struct chat_rendering *r); // NULL is fine
 const char *engine_rendering_text(const struct chat_rendering *r, size_t *len);
-// Appends the ids of the text from byte `from` on; from > 0 follows text that is encoded already.
-int engine_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
-                            struct err *err);
+// Appends the ids of the text's bytes [from, to), as far as there are; from > 0 follows text that is
+// encoded already.
+int engine_rendering_encode(const struct chat_rendering *r, size_t from, size_t to,
+                            struct token_list *ids, struct err *err);
 // Behind the end-of-turn token that the template writes at or after `from`, before further words of a
 // message; SIZE_MAX: there is none.
 size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from);

@@ -92,9 +92,9 @@ const char *engine_rendering_text(const struct chat_rendering *r, size_t *len) {
     return chat_rendering_text(r, len);
 }
 
-int engine_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
-                            struct err *err) {
-    return chat_rendering_encode(r, from, ids, err);
+int engine_rendering_encode(const struct chat_rendering *r, size_t from, size_t to,
+                            struct token_list *ids, struct err *err) {
+    return chat_rendering_encode(r, from, to, ids, err);
 }
 
 size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from) {

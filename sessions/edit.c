@@ -5,6 +5,9 @@
 // speaks. Its `branch` is {"edited":T}: nothing of it was sampled, so it cannot be replayed. It ends
 // without an end token, as an answer that was stopped does: the next message closes it, and a
 // continuation goes on with it.
+//
+// An answer that a client sends back and that its log shows the model otherwise (struct given_answer) is
+// such a turn too, with an input of its own. It begins the next turn's request.
 #include "base/err.h"
 #include "base/json.h"
 #include "sessions/answers.h"
@@ -66,20 +69,19 @@ static int check_room(const struct session *s, const struct turn *t, size_t n, s
 }
 
 // Where in the text each token ends, as far as its bytes tell.
-static int put_answer(struct turn *v, const struct engine *e, const struct request *r,
+static int put_answer(struct turn *v, const struct engine *e, const char *text, size_t text_len,
                       struct input_ids *ids) {
     size_t end = 0, len;
     v->logprobs = calloc(ids->n, sizeof *v->logprobs);
     v->text_ends = calloc(ids->n, sizeof *v->text_ends);
     if (!v->logprobs || !v->text_ends) return E_NOMEM;
-    TRY(buf_add(&v->text, r->input.text, r->input.text_len));
+    TRY(buf_add(&v->text, text, text_len));
     for (size_t i = 0; i < ids->n; i++) {
         size_t before = end;
         engine_token_bytes(e, ids->ids[i], &len);
-        end = end + len < r->input.text_len && i + 1 < ids->n ? end + len : r->input.text_len;
+        end = end + len < text_len && i + 1 < ids->n ? end + len : text_len;
         size_t whole = end;
-        while (whole > before && whole < r->input.text_len && (r->input.text[whole] & 0xc0) == 0x80)
-            whole--;
+        while (whole > before && whole < text_len && (text[whole] & 0xc0) == 0x80) whole--;
         v->text_ends[i] = (uint32_t)(whole > before || i == 0 ? whole : v->text_ends[i - 1]);
     }
     v->ids = ids->ids;
@@ -128,7 +130,7 @@ static struct turn *edited(const struct session *s, const struct turn *t, const 
     snprintf(rec.finish_reason, sizeof rec.finish_reason, "stop");
     if (turn_record_copy(&v->rec, &rec) < 0 || copy_request(&v->rec, t->rec.request) < 0 ||
         !(v->rec.branch = describe(t->rec.turn)) ||
-        put_answer(v, residence_model(s)->engine, r, ids) < 0) {
+        put_answer(v, residence_model(s)->engine, r->input.text, r->input.text_len, ids) < 0) {
         turn_free(v);
         return NULL;
     }
@@ -173,6 +175,84 @@ int edit_start(struct session *s, const struct request *r) {
         input_ids_release(&ids);
         turn_free(v);
         return E_NOMEM;
+    }
+    p->turn = v->rec.turn;
+    p->seq = p->rewound_seq;
+    service_add_bytes(s, turn_bytes(&v->rec));
+    save_now(s);
+    return 0;
+}
+
+// --- given answers -----------------------------------------------------------
+
+static struct turn *given_turn(struct session *s, const struct given_answer *g, int64_t parent) {
+    struct turn *v = turn_new();
+    int64_t now_ms = service_now_ms(s->service), first = tree_log_end(s, parent);
+    char none[] = "", empty[] = "{}";
+    struct input_ids input = {0}, output = {.n = g->n_output};
+    struct turn_input in = {.kind = INPUT_CONTENT, .ids = g->input, .n_ids = g->n_input};
+    bool failed = false;
+    if (!v) return NULL;
+    if (input_given(s, &in, parent, &input) < 0) goto no_memory;
+    struct turn_record rec = {
+        .parent = parent,
+        .request_id = none,
+        .request = empty,
+        .kind = INPUT_CONTENT,
+        .input_text = g->question,
+        .input_text_len = strlen(g->question),
+        .input_ids = input.ids,
+        .n_input_ids = input.n,
+        .log_first = first,
+        .n_input = (int64_t)input.n,
+        .n_output = (int64_t)g->n_output,
+        .sampling = empty,
+        .told = g->told,
+        .shown = g->shown,
+        .finish_reason = "stop",
+        .instance = none,
+        .build = none,
+        .seq_first = 1,
+        .seq_last = 1,
+        .created_ms = now_ms,
+        .started_ms = now_ms,
+        .ended_ms = now_ms,
+    };
+    rec.numbers = (struct turn_numbers){.input_tokens = rec.n_input,
+                                        .output_tokens = rec.n_output,
+                                        .log_tokens = first + rec.n_input + rec.n_output};
+    output.ids = record_memdup(g->output, g->n_output * sizeof *g->output, &failed);
+    int64_t of = session_turn(s, g->of) ? g->of : 0; // a fork may have no copy of it
+    if (failed || turn_record_copy(&v->rec, &rec) < 0 || !(v->rec.branch = describe(of)) ||
+        put_answer(v, residence_model(s)->engine, g->answer, strlen(g->answer), &output) < 0)
+        goto no_memory;
+    input_ids_release(&input);
+    turn_note_input(v);
+    v->state = TURN_DONE;
+    v->chat_begun = true;
+    v->version = 1;
+    return v;
+no_memory:
+    input_ids_release(&input);
+    input_ids_release(&output);
+    turn_free(v);
+    return NULL;
+}
+
+int edit_given(struct session *s, const struct given_answer *g, int64_t parent, struct err *err) {
+    struct request nobody;
+    int64_t left = s->rec.session_len - 1 - tree_log_end(s, parent);
+    if ((int64_t)(g->n_input + g->n_output) > left)
+        return err_set(err, E_FULL,
+                       "conversation too long: %zu tokens, %" PRId64 " left in this session",
+                       g->n_input + g->n_output, left > 0 ? left : 0);
+    request_init(&nobody, REQUEST_EDIT);
+    struct turn *v = given_turn(s, g, parent);
+    struct pending *p = v ? save_pending(s, PENDING_EDIT, &nobody, 0) : NULL;
+    if (!p || add(s, v, p) < 0) {
+        if (p) pending_drop(&s->pending, p);
+        turn_free(v);
+        return err_set(err, E_NOMEM, "the server is out of memory");
     }
     p->turn = v->rec.turn;
     p->seq = p->rewound_seq;

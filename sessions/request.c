@@ -28,6 +28,33 @@ static char **string_at(struct request *r, size_t i) {
     return (char **)((char *)r + strings[i]);
 }
 
+void given_answer_free(struct given_answer *g) {
+    if (!g) return;
+    free(g->question);
+    free(g->answer);
+    free(g->input);
+    free(g->output);
+    free(g->told);
+    free(g->shown);
+    free(g);
+}
+
+struct given_answer *given_answer_copy(const struct given_answer *g) {
+    bool failed = false;
+    struct given_answer *copy = malloc(sizeof *copy);
+    if (!copy) return NULL;
+    *copy = *g;
+    copy->question = record_strdup(g->question, &failed);
+    copy->answer = record_strdup(g->answer, &failed);
+    copy->input = record_memdup(g->input, g->n_input * sizeof *g->input, &failed);
+    copy->output = record_memdup(g->output, g->n_output * sizeof *g->output, &failed);
+    copy->told = record_strdup(g->told, &failed);
+    copy->shown = record_strdup(g->shown, &failed);
+    if (!failed) return copy;
+    given_answer_free(copy);
+    return NULL;
+}
+
 struct request *request_copy(const struct request *r) {
     bool failed = false;
     struct request *copy = malloc(sizeof *copy);
@@ -43,6 +70,7 @@ struct request *request_copy(const struct request *r) {
     copy->sampling = record_memdup(r->sampling, sizeof *r->sampling, &failed);
     if (copy->sampling) grammar_text_hold(copy->sampling->params.grammar);
     copy->archive = record_memdup(r->archive, r->archive_len, &failed);
+    if (r->given && !(copy->given = given_answer_copy(r->given))) failed = true;
     if (!failed) return copy;
     request_free(copy);
     return NULL;
@@ -55,6 +83,7 @@ void request_free(struct request *r) {
     free((int32_t *)r->input.ids);
     turn_sampling_free((struct turn_sampling *)r->sampling);
     free((char *)r->archive);
+    given_answer_free((struct given_answer *)(uintptr_t)r->given);
     prompt_free((struct prompt *)(uintptr_t)r->prompt);
     told_free(r->told);
     free(r);

@@ -45,6 +45,18 @@ struct turn_input {
     size_t n_ids;
 };
 
+// An earlier answer as the model is shown it by now, where its log shows it otherwise: the template has
+// removed its thinking, say. It is stored as a finished turn of its own, which nothing has sampled.
+struct given_answer {
+    int64_t of;              // the turn whose answer it is
+    char *question, *answer; // as they are shown
+    int32_t *input, *output; // (n_input), (n_output), both above 0
+    size_t n_input, n_output;
+    char *told, *shown; // told.h
+};
+struct given_answer *given_answer_copy(const struct given_answer *g); // NULL: no memory
+void given_answer_free(struct given_answer *g);                       // NULL is fine
+
 #define REQUEST_NOTE_BYTES ((size_t)128 << 10)
 #define CLIENT_GONE 0 // no client: the answer goes nowhere
 
@@ -60,6 +72,8 @@ struct request {
     // path. FORK: the last one copied, TURN_HEAD: the last finished one of the path. TURN, REPLAY.
     int64_t turn;
     struct turn_input input; // START
+    // START: the answer that stands between `turn`, which is not TURN_HEAD, and the new turn. NULL: none
+    const struct given_answer *given;
     // OPEN, UPDATE, START, REGENERATE: the values given. NULL: none; UPDATE keeps the session's.
     const struct turn_sampling *sampling;
     // START: what the protocol wants to find in the turn's record again, as a text of its own; at most

@@ -317,6 +317,9 @@ int fork_start(struct session *s, const struct request *r);
 
 // edit.c
 int edit_start(struct session *s, const struct request *r);
+// Puts the answer behind `parent`, as the head: the turn that follows is the caller's next step. E_FULL,
+// E_NOMEM.
+int edit_given(struct session *s, const struct given_answer *g, int64_t parent, struct err *err);
 
 // erase.c
 int erase_start(struct session *s, const struct request *r);

@@ -246,6 +246,19 @@ int told_end(const struct told *t, const struct engine *e, const char *text, siz
     return E_NOMEM;
 }
 
+int told_given(const char *prompt, size_t prompt_len, const char *said, size_t said_len,
+               const char *thought, char **shown) {
+    struct buf out;
+    struct json_writer w;
+    buf_init(&out, SHOWN_BYTES);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    put_part(&w, "prompt", "prompt_hash", prompt_len, told_hash(prompt, prompt_len));
+    put_part(&w, "said", "said_hash", said_len, told_hash(said, said_len));
+    if (thought[0]) json_put_string(&w, "thought", thought);
+    return take(&w, shown);
+}
+
 // --- comparing ---
 
 static bool is_text(const cJSON *shown, const char *size, const char *hash, const char *text,

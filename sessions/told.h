@@ -37,6 +37,10 @@ int told_begin(const struct told *t, char **shown);
 int told_end(const struct told *t, const struct engine *e, const char *text, size_t len,
              const int32_t *ids, size_t n, char **told, char **shown);
 
+// Of an answer that a client gave back, whose prompt and words have these texts.
+int told_given(const char *prompt, size_t prompt_len, const char *said, size_t said_len,
+               const char *thought, char **shown);
+
 // How far a rendering is what a turn's log has shown the model: *from is where the new text begins. false:
 // it differs. shown: as stored.
 bool told_suits(const cJSON *shown, const struct chat_rendering *r, size_t *from);

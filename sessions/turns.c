@@ -319,7 +319,14 @@ int turns_start(struct session *s, const struct request *given) {
     if (same) return answer_again(s, r, same);
     if (refused(s, r)) return 0;
     bool moves = r->turn != TURN_HEAD && r->turn != s->head;
-    if (moves && !head_can_move(s, r, r->turn)) return 0;
+    int64_t after = moves ? r->turn : s->head;
+    if ((moves || r->given) && !head_can_move(s, r, after)) return 0;
+    if (r->given) {
+        if (edit_given(s, r->given, after, &err) < 0) return refuse_err(ss, r, &err);
+        whole.given = NULL;
+        whole.turn = TURN_HEAD;
+        moves = false;
+    }
     int32_t start_id = start_token(s, r, moves ? r->turn : s->head);
     if (start_id >= 0) {
         whole.input.ids = &start_id;

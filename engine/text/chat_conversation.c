@@ -209,9 +209,11 @@ const char *chat_rendering_text(const struct chat_rendering *r, size_t *len) {
     return r->text.s;
 }
 
-int chat_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
-                          struct err *err) {
-    return chat_encode(r->chat, r->text, from, false, ids, err);
+int chat_rendering_encode(const struct chat_rendering *r, size_t from, size_t to,
+                          struct token_list *ids, struct err *err) {
+    if (to > r->text.len) to = r->text.len;
+    if (from >= to) return 0;
+    return chat_encode(r->chat, jinja_string_sub(r->text, 0, to), from, false, ids, err);
 }
 
 size_t chat_rendering_turn_end(const struct chat_rendering *r, size_t from) {

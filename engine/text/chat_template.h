@@ -78,9 +78,10 @@ int chat_rendering_new(const struct chat_template *c, const struct chat_conversa
                        struct chat_rendering **out, struct err *err);
 void chat_rendering_free(struct chat_rendering *r); // NULL is fine
 const char *chat_rendering_text(const struct chat_rendering *r, size_t *len);
-// Appends the ids of the text from byte `from` on; from > 0 follows text that is encoded already.
-int chat_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
-                          struct err *err);
+// Appends the ids of the text's bytes [from, to), as far as there are; from > 0 follows text that is
+// encoded already.
+int chat_rendering_encode(const struct chat_rendering *r, size_t from, size_t to,
+                          struct token_list *ids, struct err *err);
 // Behind the end-of-turn token that the template writes at or after `from`, before the next message;
 // SIZE_MAX: there is none.
 size_t chat_rendering_turn_end(const struct chat_rendering *r, size_t from);

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The newest one, in a given session (?4, a number; ?5, an id) or any.
+#define OF_A_DIGEST 8 // the newest: repeated questions, and answers in another form
+
+// The newest ones (at most ?6), in a given session (?4, a number; ?5, an id) or any.
 static const char SQL_FIND[] =
     "SELECT s.key, s.id, t.turn, t.shown FROM turns t JOIN sessions s ON s.key = t.session JOIN "
     "models m ON m.key = s.model WHERE t.told = ?1 AND s.owner = ?2 AND m.fingerprint = ?3 AND "
     "s.closed_ms = 0 AND (?4 = 0 OR s.key = ?4) AND (?5 IS NULL OR s.id = ?5) ORDER BY "
-    "t.key DESC LIMIT 1";
+    "t.key DESC LIMIT ?6";
 
 static char *copy_text(sqlite3_stmt *s, int column) {
     const char *text = (const char *)sqlite3_column_text(s, column);
@@ -22,13 +24,18 @@ static int add_match(struct store_told *q, sqlite3_stmt *s, size_t i) {
     struct stored_match *m = &q->matches[q->n_matches++];
     *m = (struct stored_match){
         .digest = i, .turn = sqlite3_column_int64(s, 2), .shown = copy_text(s, 3)};
-    if (q->key == 0) q->found = copy_text(s, 1);
-    q->key = sqlite3_column_int64(s, 0);
-    return m->shown && q->found ? 0 : E_NOMEM;
+    return m->shown ? 0 : E_NOMEM;
 }
 
-static int find_one(struct store_db *db, const char *owner, struct store_told *q, size_t i,
-                    struct err *err) {
+// The first one found says which session the others are looked for in.
+static int take_session(struct store_told *q, sqlite3_stmt *s) {
+    q->key = sqlite3_column_int64(s, 0);
+    q->found = copy_text(s, 1);
+    return q->found ? 0 : E_NOMEM;
+}
+
+static int find(struct store_db *db, const char *owner, struct store_told *q, size_t i,
+                struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_FIND, err);
     int rc = 0;
     if (!s) return err->code;
@@ -37,8 +44,10 @@ static int find_one(struct store_db *db, const char *owner, struct store_told *q
     sqlite3_bind_text(s, 3, q->fingerprint, -1, SQLITE_STATIC);
     sqlite3_bind_int64(s, 4, q->key);
     sqlite3_bind_text(s, 5, q->session, -1, SQLITE_STATIC);
-    while (store_db_row(db, s, &rc, err)) rc = add_match(q, s, i);
-    return rc;
+    bool first = q->key == 0;
+    sqlite3_bind_int(s, 6, first ? 1 : OF_A_DIGEST);
+    while (store_db_row(db, s, &rc, err)) rc = first ? take_session(q, s) : add_match(q, s, i);
+    return rc == 0 && first && q->key ? find(db, owner, q, i, err) : rc;
 }
 
 static bool has_session(struct store_db *db, const char *owner, const char *id) {
@@ -47,7 +56,7 @@ static bool has_session(struct store_db *db, const char *owner, const char *id) 
 }
 
 int store_read_told(struct store_db *db, const char *owner, struct store_told *q, struct err *err) {
-    for (size_t i = 0; i < q->n_digests; i++) TRY(find_one(db, owner, q, i, err));
+    for (size_t i = 0; i < q->n_digests; i++) TRY(find(db, owner, q, i, err));
     q->exists = has_session(db, owner, q->session);
     return 0;
 }

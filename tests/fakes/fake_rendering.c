@@ -28,8 +28,8 @@ const char *engine_rendering_text(const struct chat_rendering *r, size_t *len) {
     *len = r->text.len;
     return buf_z(&r->text);
 }
-int engine_rendering_encode(const struct chat_rendering *r, size_t from, struct token_list *ids,
-                            struct err *err) {
+int engine_rendering_encode(const struct chat_rendering *r, size_t from, size_t to,
+                            struct token_list *ids, struct err *err) {
     return token_list_push(ids, 1);
 }
 size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from) {

@@ -129,7 +129,7 @@ static void drop_seam(struct completion *c) {
 // Exactly behind a turn: the rendering's new part goes there.
 static int make_exact(struct completion *c) {
     struct completion_request *r = c->request;
-    TRY(completion_encode(r, r->plan->from, &c->ids, &c->n_ids, &c->failure));
+    TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     drop_seam(c);
     r->plan->parent = r->previous_turn;
     snprintf(c->session, sizeof c->session, "%s", r->previous_session);
@@ -139,7 +139,7 @@ static int make_exact(struct completion *c) {
 static int make_matched(struct completion *c) {
     struct completion_request *r = c->request;
     TRY(completion_continue(r, c->found, &c->failure));
-    TRY(completion_encode(r, r->plan->from, &c->ids, &c->n_ids, &c->failure));
+    TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     const struct store_told *found = c->found;
     c->opened = !found || (!found->found && !found->exists);
     if (found && !c->opened)
@@ -254,6 +254,7 @@ static void start_turn(struct completion *c) {
                                   .ids = c->ids,
                                   .n_ids = c->n_ids};
     r.sampling = c->request->sampling;
+    r.given = c->request->plan->given;
     r.told = c->kept;
     r.note = c->request->note;
     sessions_submit(c->service->sessions, &r);

@@ -56,11 +56,11 @@ static int make_plain(struct completion_request *r) {
 }
 
 // What the conversation is found by.
-static const cJSON *plain_messages(const struct completion_request *r) {
+const cJSON *completion_plain_messages(const struct completion_request *r) {
     return r->plan->plain ? r->plan->plain : r->messages;
 }
 
-static const struct chat_rendering *plain_rendering(const struct completion_plan *p) {
+const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p) {
     return p->plain ? p->plain_rendering : p->rendering;
 }
 
@@ -80,7 +80,7 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
     int rc = make_plain(r), n = 0;
     p->chain = (struct hash128){0};
     p->n_bounds = 0;
-    cJSON_ArrayForEach(message, plain_messages(r)) {
+    cJSON_ArrayForEach(message, completion_plain_messages(r)) {
         n++;
         if (rc == 0) rc = told_add(&p->chain, message);
         if (rc == 0 && is_role(message, "assistant") && message->next) rc = add_bound(p, n);
@@ -121,7 +121,7 @@ static void find_parent(struct completion_plan *p, const struct store_told *foun
     p->n_old = 0;
     for (size_t i = 0; found && i < found->n_matches; i++) {
         const struct stored_match *m = &found->matches[i];
-        if (!told_suits(shown[i], plain_rendering(p), &p->from)) continue;
+        if (!told_suits(shown[i], completion_plain_rendering(p), &p->from)) continue;
         p->parent = m->turn;
         p->n_old = p->bounds[m->digest].n_messages;
         return;
@@ -190,7 +190,10 @@ static int go_on(struct completion_request *r, const struct store_told *found, c
     if (p->plain) TRY(completion_render_messages(r, p->plain, &p->plain_rendering, f));
     if (!p->rendering || changed) TRY(completion_render(r, f));
     find_parent(p, found, shown);
-    return p->plain && p->parent != TURN_NONE ? render_behind(r, f) : 0;
+    if (p->plain && p->parent != TURN_NONE) TRY(render_behind(r, f));
+    const struct stored_match *deepest = found && found->n_matches ? found->matches : NULL;
+    bool differs = deepest && p->bounds[deepest->digest].n_messages > p->n_old;
+    return differs ? completion_give(r, deepest, shown[0], f) : 0;
 }
 
 int completion_continue(struct completion_request *r, const struct store_told *found,
@@ -213,7 +216,7 @@ int completion_continue(struct completion_request *r, const struct store_told *f
 struct told *completion_told(const struct completion_request *r) {
     const struct completion_plan *p = r->plan;
     size_t len;
-    const char *text = engine_rendering_text(plain_rendering(p), &len);
+    const char *text = engine_rendering_text(completion_plain_rendering(p), &len);
     struct told_of of = {.chain = p->chain,
                          .text = text,
                          .len = len,
@@ -223,10 +226,17 @@ struct told *completion_told(const struct completion_request *r) {
 }
 
 // One question, perhaps behind the system's words, is shown as its own; all else as the model is shown it.
-char *completion_shown(const struct completion_request *r) {
-    const cJSON *first = cJSON_GetArrayItem(r->messages, r->plan->n_old);
-    if (is_role(first, "system") && r->plan->n_old == 0) first = first->next;
-    if (is_role(first, "user") && !first->next && string_of(first, "content")[0])
+char *completion_words(const struct completion_request *r, int from, int to, const char *text,
+                       size_t len) {
+    const cJSON *first = cJSON_GetArrayItem(r->messages, from);
+    if (is_role(first, "system") && from == 0) first = first->next, from++;
+    if (from + 1 == to && is_role(first, "user") && string_of(first, "content")[0])
         return strdup(string_of(first, "content"));
-    return strndup(r->plan->text + r->plan->from, r->plan->len - r->plan->from);
+    return strndup(text, len);
+}
+
+char *completion_shown(const struct completion_request *r) {
+    const struct completion_plan *p = r->plan;
+    return completion_words(r, p->n_old, cJSON_GetArraySize(r->messages), p->text + p->from,
+                            p->len - p->from);
 }

@@ -37,6 +37,7 @@ void completion_plan_free(struct completion_plan *p) {
     cJSON_Delete(p->plain);
     cJSON_Delete(p->args);
     free(p->bounds);
+    given_answer_free(p->given);
     free(p);
 }
 
@@ -74,12 +75,12 @@ int completion_render(struct completion_request *r, struct completion_failure *f
     return 0;
 }
 
-int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,
-                      struct completion_failure *f) {
+int completion_encode(const struct completion_request *r, size_t from, size_t to, int32_t **ids,
+                      size_t *n, struct completion_failure *f) {
     struct token_list list;
     struct err err = {0};
     token_list_init(&list);
-    int rc = engine_rendering_encode(r->plan->rendering, from, &list, &err);
+    int rc = engine_rendering_encode(r->plan->rendering, from, to, &list, &err);
     *ids = rc == 0 ? token_list_take(&list, n) : NULL;
     token_list_release(&list);
     if (rc == E_NOMEM || (rc == 0 && !*ids && *n)) return completion_no_memory(f);
@@ -91,7 +92,7 @@ int completion_count(const struct completion_request *r, int64_t *n_tokens,
     int32_t *ids;
     size_t n = 0;
     *f = (struct completion_failure){0};
-    TRY(completion_encode(r, 0, &ids, &n, f));
+    TRY(completion_encode(r, 0, SIZE_MAX, &ids, &n, f));
     free(ids);
     *n_tokens = (int64_t)n;
     return 0;

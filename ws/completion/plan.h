@@ -28,6 +28,7 @@ struct completion_plan {
     int64_t parent;
     size_t from;
     int n_old;
+    struct given_answer *given; // stands between them; NULL: none
 };
 void completion_plan_free(struct completion_plan *p); // NULL is fine
 
@@ -56,6 +57,16 @@ int completion_render(struct completion_request *r, struct completion_failure *f
 // The same of other messages; *out is freed first.
 int completion_render_messages(const struct completion_request *r, const cJSON *messages,
                                struct chat_rendering **out, struct completion_failure *f);
-// The ids of the rendering's text from byte `from` on; free *ids.
-int completion_encode(const struct completion_request *r, size_t from, int32_t **ids, size_t *n,
-                      struct completion_failure *f);
+// The ids of the rendering's text [from, to), as far as there is; free *ids.
+int completion_encode(const struct completion_request *r, size_t from, size_t to, int32_t **ids,
+                      size_t *n, struct completion_failure *f);
+// given.c: where the log shows the model the deepest known answer otherwise than this conversation does,
+// that answer as it is by now, for a turn of its own: behind it later turns need not store the past again.
+int completion_give(struct completion_request *r, const struct stored_match *known,
+                    const cJSON *shown, struct completion_failure *f);
+// What the messages [from, to) say, as it is shown: free it. NULL: no memory.
+char *completion_words(const struct completion_request *r, int from, int to, const char *text,
+                       size_t len);
+// What the conversation is found by: without volatile text.
+const cJSON *completion_plain_messages(const struct completion_request *r);
+const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p);
