@@ -90,6 +90,18 @@ ifeq ($(CUDA_INCLUDE),)
 $(error CUDA=1, but no nvcc with cuda_runtime_api.h beside it is found: name it with NVCC=/path/to/nvcc, or say CUDA=0)
 endif
 CUDA_FLAGS := -DPARLEY_CUDA=1 -isystem $(CUDA_INCLUDE)
+# NCCL: NCCL=1 where its header is found; the library is looked for when ranks are opened.
+NCCL_INCLUDE := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(CUDA_INCLUDE)/nccl.h $(CUDA_HOME)/include/nccl.h \
+                  /usr/include/nccl.h /usr/local/include/nccl.h)))
+NCCL     ?= $(if $(NCCL_INCLUDE),1,0)
+ifeq ($(NCCL),1)
+ifeq ($(NCCL_INCLUDE),)
+$(error NCCL=1, but no nccl.h is found: install libnccl-dev, or say NCCL=0)
+endif
+CUDA_FLAGS += -DPARLEY_NCCL=1 -isystem $(NCCL_INCLUDE)
+else ifneq ($(NCCL),0)
+$(error NCCL=$(NCCL): it is 0 or 1)
+endif
 CUDA_COMMA := ,
 NVCCFLAGS := -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=$(a:sm_%=compute_%)$(CUDA_COMMA)code=$(a)) \
              -lineinfo -Xcompiler $(PREFIX_MAP),-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
@@ -157,6 +169,11 @@ $(B)/grpc-$(GRPC):
 	@mkdir -p $(@D)
 	@rm -f $(B)/grpc-0 $(B)/grpc-1
 	@touch $@
+$(B)/nccl-$(NCCL):
+	@mkdir -p $(@D)
+	@rm -f $(B)/nccl-0 $(B)/nccl-1
+	@touch $@
+$(B)/kernels/cuda/nccl.o: $(B)/nccl-$(NCCL)
 $(B)/mpi-$(MPI):
 	@mkdir -p $(@D)
 	@rm -f $(B)/mpi-0 $(B)/mpi-1

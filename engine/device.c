@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/model/checkpoint.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,10 +31,57 @@ static int parse_compute(const char *word, enum dtype model, enum dtype *out, st
     return err_set(err, E_INVAL, "compute_dtype: \"%.60s\" is none of auto, f32, f16, bf16", word);
 }
 
+// The word at `place` of a list; *n becomes their number. E_INVAL: too long.
+static int list_word(char out[DEVICE_WORD_BYTES], const char *list, int32_t place, int32_t *n,
+                     struct err *err) {
+    *n = 0;
+    out[0] = '\0';
+    for (const char *at = list;; at++) {
+        const size_t len = strcspn(at, ",");
+        if (len >= DEVICE_WORD_BYTES)
+            return err_set(err, E_INVAL, "device: \"%.60s\" is too long", at);
+        if ((*n)++ == place) {
+            memcpy(out, at, len);
+            out[len] = '\0';
+        }
+        at += len;
+        if (!*at) return 0;
+    }
+}
+
+int device_of_rank(char out[DEVICE_WORD_BYTES], const char *device, int32_t place, int32_t n,
+                   struct err *err) {
+    int first, n_gpus;
+    int32_t n_words;
+    if (!device) device = "auto";
+    TRY(list_word(out, device, strchr(device, ',') ? place : 0, &n_words, err));
+    if (n_words > 1 && n_words != n)
+        return err_set(err, E_INVAL, "device names %d devices, and this machine has %d rank%s",
+                       n_words, n, n > 1 ? "s" : "");
+    if (n_words > 1 || n == 1) return 0;
+    TRY(parse_device(out, &first, err));
+    if (first == DEVICE_CPU) return 0;
+    n_gpus = backend_cuda_count();
+    if (first == DEVICE_AUTO && n_gpus == 0) return strcpy(out, "cpu"), 0;
+    if (first == DEVICE_AUTO) first = 0;
+    if (first + n > n_gpus)
+        return err_set(err, E_NOTFOUND,
+                       "device %s: %d ranks need as many GPUs, and CUDA finds %d; choose cpu, or "
+                       "name a device for each rank",
+                       device, n, n_gpus);
+    snprintf(out, DEVICE_WORD_BYTES, "cuda:%d", first + place);
+    return 0;
+}
+
 int device_check(const char *device, const char *compute_dtype, struct err *err) {
-    int n;
+    int which;
+    int32_t n = 1;
     enum dtype t;
-    TRY(parse_device(device, &n, err));
+    char word[DEVICE_WORD_BYTES];
+    for (int32_t i = 0; i < n; i++) {
+        TRY(list_word(word, device ? device : "auto", i, &n, err));
+        TRY(parse_device(word, &which, err));
+    }
     return parse_compute(compute_dtype, DTYPE_F32, &t, err);
 }
 

@@ -163,8 +163,8 @@ static int check_weights_fit(const struct engine *e, const struct engine_options
     TRY(device_budget(e, o, &b, err));
     if (!b.device) return 0;
     b.eight_bits = b.eight_bits || mc->int8 || mc->fp8;
-    b.weights =
-        model_config_n_params(mc) * (int64_t)(b.eight_bits ? 1 : dtype_size(e->backend->act_dtype));
+    b.weights = model_config_n_params(mc) *
+                (int64_t)(b.eight_bits ? 1 : dtype_size(e->backend->act_dtype)) / n_ranks(o);
     return b.weights > b.left ? budget_no_weights(&b, err) : 0;
 }
 
@@ -356,7 +356,7 @@ static int size_ranks(struct engine *e, const struct instance_options *io, struc
                                    .n_blocks = io->n_blocks};
     int64_t parked = io->host_cache_bytes / e->info.block_bytes;
     if (parked > INT32_MAX / 2) parked = INT32_MAX / 2;
-    return lead_size(&e->lead, &store, instance_max_rows(io), instance_max_logits(io),
+    return lead_size(&e->lead, e->backend, &store, instance_max_rows(io), instance_max_logits(io),
                      (int32_t)parked, err);
 }
 
@@ -407,13 +407,16 @@ static int open_instance(struct engine *e, const struct engine_options *o,
 static int open_backend(struct engine *e, const struct engine_options *o, struct err *err) {
     struct model_config *mc = calloc(1, sizeof *mc);
     if (!mc) return err_set(err, E_NOMEM, "no memory for an engine");
-    struct device_options d = {.device = o->device,
+    char device[DEVICE_WORD_BYTES] = "";
+    struct device_options d = {.device = device,
                                .isa = o->isa,
                                .n_threads = lead_threads(e->lead.comm, o->n_threads),
                                .compute_dtype = o->compute_dtype,
                                .deterministic = o->deterministic,
                                .fp8_activations = o->fp8_activations};
     int rc = model_config_load(mc, o->model_dir, err);
+    if (rc == 0)
+        rc = device_of_rank(device, o->device, e->lead.comm->place, e->lead.comm->n_local, err);
     if (rc == 0 && o->fp8_activations && !mc->fp8 && o->weight_format != WEIGHTS_FP8)
         rc = err_set(err, E_INVAL,
                      "fp8_activations needs weights of fp8: set weight_dtype = fp8, or take a "
@@ -428,10 +431,6 @@ static int open_backend(struct engine *e, const struct engine_options *o, struct
                      c->split.tp_size, c->split.pp_size);
         snprintf(e->backend_name, sizeof e->backend_name, "%s: %s%s", e->backend->ops->name,
                  e->backend->description, ranks);
-        if (c->n_ranks > 1 && e->backend->ops->logits_read)
-            rc = err_set(err, E_UNSUPPORTED,
-                         "tensor_parallel and pipeline_parallel: ranks run on CPUs alone in this "
-                         "version; choose device cpu");
     }
     if (rc == 0) rc = check_weights_fit(e, o, mc, err);
     free(mc);
@@ -448,6 +447,14 @@ static int open_ranks(struct engine *e, const struct engine_options *o, struct e
     lo->open.n_threads = o->n_threads;
     lo->open.weights = o->weight_format;
     lo->open.has_compute = o->compute_dtype;
+    lo->open.deterministic = o->deterministic;
+    lo->open.fp8_activations = o->fp8_activations;
+    if (snprintf(lo->open.device, PLAN_DEVICE_BYTES, "%s", o->device ? o->device : "auto") >=
+        PLAN_DEVICE_BYTES) {
+        free(lo);
+        return err_set(err, E_INVAL, "device: a list of more than %d characters",
+                       PLAN_DEVICE_BYTES - 1);
+    }
     snprintf(lo->open.isa, sizeof lo->open.isa, "%s", o->isa ? o->isa : "auto");
     snprintf(lo->open.compute_dtype, sizeof lo->open.compute_dtype, "%s",
              o->compute_dtype ? o->compute_dtype : "");

@@ -136,6 +136,21 @@ struct qkv_args { // what happens to q, k and v before attention
     float eps;
 };
 
+// How a device with its own memory reaches those of the other ranks of its instance (engine/dist).
+struct rank_links {
+    int32_t rank, n_ranks;
+    // The ranks that compute the same layers, first_tp .. first_tp + tp_size - 1, and this one's place
+    // among them; the ranks with the same part of the layers before and after, -1: none.
+    int32_t first_tp, tp_rank, tp_size;
+    int32_t before, after;
+    // Each rank's `each` bytes reach all ranks, in rank order. All ranks make the same calls.
+    int (*exchange)(void *ctx, const void *mine, void *all, size_t each);
+    // While the host waits for the device: 0, or E_DEVICE where a rank has ended or waited_us is past
+    // the limit. Then the device's own waits for other ranks are ended too.
+    int (*check)(void *ctx, int64_t waited_us);
+    void *ctx;
+};
+
 struct backend_ops {
     const char *name; // "cpu"
 
@@ -279,6 +294,23 @@ struct backend_ops {
     int (*draw)(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                 int32_t vocab);
     int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
+
+    // --- optional: several ranks; NULL: activations are in host memory, where comm reaches them
+
+    // Connects the device with those of the other ranks. Every rank calls it once the caches have
+    // their memory, and all succeed or all fail. *l is copied; l->ctx must outlive the backend.
+    int (*ranks_open)(struct backend *be, const struct rank_links *l, struct err *err);
+    // Ends all use of other ranks' memory; this rank's stays until the backend closes. Every rank
+    // calls it before any of them closes its backend.
+    void (*ranks_close)(struct backend *be);
+    // As in struct comm_ops. They are enqueued like any op, and may be captured.
+    int (*all_reduce)(struct backend *be, void *x, int64_t n);
+    // first: (tp_size + 1) where each rank's columns begin, and the width.
+    int (*gather_rows)(struct backend *be, void *out, const void *part, int32_t n_rows,
+                       const int32_t *first);
+    // To and from the rank `after` or `before`.
+    int (*send)(struct backend *be, const void *x, int64_t n);
+    int (*recv)(struct backend *be, void *x, int64_t n);
 
     // --- optional fusions
 

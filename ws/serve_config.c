@@ -96,7 +96,8 @@ static const struct config_key keys[] = {
          "tasks. Those of a FasterTransformer checkpoint are served without it."),
     TEXT("engine", device, "auto", "DEVICE",
          "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, or the CPU "
-         "if there is none."),
+         "if there is none. Several ranks have a GPU each, from this one on; a list "
+         "(cuda:0,cuda:2) names each rank's."),
     TEXT("engine", compute_dtype, "auto", "DTYPE",
          "Number format of the computation: f32, bf16, f16 (GPU only) or auto: on a GPU the "
          "model's own; on the CPU bf16 if all matrices are bf16 and the processor has AVX512-BF16 "
@@ -116,7 +117,7 @@ static const struct config_key keys[] = {
     INT("engine", tensor_parallel, 1, 1024, "1",
         "Processes (ranks) that compute each layer together, by parts of its heads and "
         "feed-forward. They are those that mpirun or srun started, or Parley starts them on this "
-        "machine through Open MPI. Ranks run on CPUs."),
+        "machine through Open MPI."),
     INT("engine", pipeline_parallel, 1, 1024, "1",
         "Stages of consecutive layers, of tensor_parallel ranks each."),
     FLOAT("engine", rank_timeout, 1, 86400, "60",

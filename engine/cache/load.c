@@ -85,8 +85,9 @@ void cache_turn_over(struct caches *c, struct sequence *s, bool drop, int32_t n_
 static bool comes_with_step(const struct caches *c, const struct resume *r, int64_t slice_us) {
     const struct tiers *t = &c->tiers;
     int32_t rest = r->n_slots - r->at;
-    if (!t->backend->ops->kv_layer_wait || rest > TIER_STEP_BLOCKS || r->next || c->stepping ||
-        !r->sequence->turn_ids)
+    // Several ranks: the others copy before the step, and so does the leader.
+    if (!t->backend->ops->kv_layer_wait || t->lead || rest > TIER_STEP_BLOCKS || r->next ||
+        c->stepping || !r->sequence->turn_ids)
         return false;
     if (c->load.n_stepping == 0) return true;
     double cost = rate_cost(t->load_rate, (double)rest * (double)c->store.block_bytes);

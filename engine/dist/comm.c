@@ -1,5 +1,6 @@
 // The table for one rank, and how ranks are numbered. See comm.h.
 #include "engine/dist/comm.h"
+#include "kernels/backend.h"
 #include <string.h>
 
 // One rank's values are the sum, and its part of the logits is all of them: out and part are one
@@ -44,7 +45,7 @@ static const struct comm_ops none_ops = {
 
 struct comm *comm_none(void) {
     static struct comm none = {
-        .ops = &none_ops, .split = {0, 1, 0, 1}, .n_ranks = 1, .n_sharing = 1};
+        .ops = &none_ops, .split = {0, 1, 0, 1}, .n_ranks = 1, .n_sharing = 1, .n_local = 1};
     return &none;
 }
 

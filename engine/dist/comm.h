@@ -1,6 +1,7 @@
-// Communication between the ranks of an instance, as a table: `none` for one rank, `mpi` for ranks on
-// CPUs; NCCL will be one more table. forward calls these where several ranks must agree and never
-// depends on the number of ranks.
+// Communication between the ranks of an instance, as a table: `none` for one rank, `mpi` for several.
+// forward calls these where several ranks must agree and never depends on the number of ranks. Plans
+// go over MPI; activations do where they are in host memory, and a GPU has ways of its own
+// (comm_link, kernels/cuda/ranks.h).
 //
 // One rank leads: rank 0. It schedules, draws tokens and tells the others each step's plan (lead.h);
 // they run it (rank.h). It belongs to the last pipeline stage, where logits come out; README.md has
@@ -45,8 +46,10 @@ struct comm {
     const struct comm_ops *ops;
     struct split split; // what this rank computes
     int32_t rank, n_ranks;
-    int32_t n_sharing; // ranks on the same processors as this one, itself included
-    struct err why;    // the failure that broke it; code 0: none
+    int32_t n_sharing;      // ranks on the same processors as this one, itself included
+    int32_t place, n_local; // this rank among those of its machine, and their number
+    struct backend *linked; // whose device reaches the other ranks' by itself; NULL: none
+    struct err why;         // the failure that broke it; code 0: none
 };
 
 struct comm *comm_none(void); // one rank: every call is a no-op that succeeds; never closed
@@ -69,5 +72,8 @@ int comm_follow(struct comm **out, int64_t startup_us, struct err *err);
 // Divides the ranks into stages and their ranks. Every rank calls it with the same sizes and limit.
 int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
                struct err *err);
+// Connects the device with those of the other ranks, if it has memory of its own. All ranks call it, once
+// the caches have their memory. close ends the connection: before any rank closes its backend.
+int comm_link(struct comm *c, struct backend *be, struct err *err);
 // Of a rank: which part of the model it computes.
 struct split comm_split_of(int32_t rank, int32_t tp_size, int32_t pp_size);

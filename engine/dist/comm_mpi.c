@@ -8,7 +8,9 @@
 #if PARLEY_MPI
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/dist/deadline.h"
 #include "engine/dist/plan.h"
+#include "kernels/backend.h"
 #include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -46,7 +48,7 @@ struct mpi_comm {
     bool taken;
     int64_t timeout_us;
     struct identity *ranks; // (n_ranks)
-    int *counts, *starts;   // (n_ranks) of gather_rows
+    int *counts, *starts;   // (n_ranks + 1) of gather_rows
     char *scratch;
     size_t scratch_bytes;
 };
@@ -140,6 +142,7 @@ static int mpi_all_reduce(struct comm *base, struct backend *be, void *values, i
     struct mpi_comm *c = of(base);
     const int32_t tp = base->split.tp_size;
     if (tp == 1) return 0;
+    if (base->linked) return be->ops->all_reduce(be, values, n);
     const int64_t most = (int64_t)(c->scratch_bytes / sizeof(float)) / tp;
     for (int64_t first = 0; first < n; first += most) {
         const int count = (int)(n - first < most ? n - first : most);
@@ -171,6 +174,12 @@ static int mpi_gather_rows(struct comm *base, struct backend *be, void *out, con
     struct mpi_comm *c = of(base);
     const int32_t tp = base->split.tp_size;
     if (tp == 1) return 0;
+    if (base->linked) {
+        for (int32_t r = 0; r < tp; r++)
+            c->starts[r] = split_even(&(struct split){r, tp, 0, 1}, width).first;
+        c->starts[tp] = width;
+        return be->ops->gather_rows(be, out, part, n_rows, c->starts);
+    }
     const size_t row = (size_t)width * sizeof(float);
     TRY(room(c, row)); // the widest vocabulary asks once
     const int32_t most = (int32_t)(c->scratch_bytes / row);
@@ -203,6 +212,7 @@ static int stage_peer(const struct comm *c, int32_t pp_rank) {
 static int mpi_send(struct comm *base, struct backend *be, const void *x, int64_t n,
                     int32_t pp_rank) {
     struct mpi_comm *c = of(base);
+    if (base->linked) return be->ops->send(be, x, n);
     MPI_RUN(c, c->timeout_us,
             MPI_Isend(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world, &request_));
     return 0;
@@ -210,6 +220,7 @@ static int mpi_send(struct comm *base, struct backend *be, const void *x, int64_
 
 static int mpi_recv(struct comm *base, struct backend *be, void *x, int64_t n, int32_t pp_rank) {
     struct mpi_comm *c = of(base);
+    if (base->linked) return be->ops->recv(be, x, n);
     MPI_RUN(c, c->timeout_us,
             MPI_Irecv(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world, &request_));
     return 0;
@@ -237,6 +248,39 @@ static int mpi_check(struct comm *base) {
     return base->why.code ? E_DEVICE : look(of(base));
 }
 
+// Of rank_links.
+static int link_exchange(void *ctx, const void *mine, void *all, size_t each) {
+    return mpi_exchange(ctx, mine, all, each);
+}
+
+static int link_check(void *ctx, int64_t waited_us) {
+    struct mpi_comm *c = ctx;
+    if (waited_us > c->timeout_us)
+        return broke(c, "a rank has not answered for %.3g s", (double)c->timeout_us * 1e-6);
+    return mpi_check(&c->base);
+}
+
+int comm_link(struct comm *base, struct backend *be, struct err *err) {
+    struct mpi_comm *c = of(base);
+    const struct split *s = &base->split;
+    if (!be->ops->ranks_open || base->n_ranks == 1) return 0;
+    const struct rank_links l = {
+        .rank = base->rank,
+        .n_ranks = base->n_ranks,
+        .first_tp = base->rank - s->tp_rank,
+        .tp_rank = s->tp_rank,
+        .tp_size = s->tp_size,
+        .before = s->pp_rank > 0 ? stage_peer(base, s->pp_rank - 1) : -1,
+        .after = s->pp_rank < s->pp_size - 1 ? stage_peer(base, s->pp_rank + 1) : -1,
+        .exchange = link_exchange,
+        .check = link_check,
+        .ctx = c,
+    };
+    TRY(be->ops->ranks_open(be, &l, err));
+    base->linked = be;
+    return 0;
+}
+
 static int barrier(struct mpi_comm *c) {
     MPI_RUN(c, c->timeout_us, MPI_Ibarrier(c->world, &request_));
     return 0;
@@ -254,6 +298,8 @@ static void release(struct mpi_comm *c) {
 // that is gone.
 static void mpi_close(struct comm *base) {
     struct mpi_comm *c = of(base);
+    if (base->linked) base->linked->ops->ranks_close(base->linked);
+    base->linked = NULL;
     if (base->why.code == 0 && barrier(c) == 0 && c->stage != MPI_COMM_NULL)
         MPI_Comm_free(&c->stage);
     c->taken = false;
@@ -352,6 +398,10 @@ static int meet(struct mpi_comm *c) {
     c->ranks = all;
     for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++)
         c->base.n_sharing += same_host(c, r) && all[r].cpus == me.cpus;
+    for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++) {
+        c->base.n_local += same_host(c, r);
+        c->base.place += r < c->base.rank && same_host(c, r);
+    }
     for (int32_t r = 0; rc == 0 && c->base.rank == 0 && r < c->base.n_ranks; r++)
         log_info("engine.rank", "rank=%d pid=%d host=%.*s", r, all[r].pid,
                  (int)strcspn(all[r].host, " "), all[r].host);
@@ -371,8 +421,8 @@ static int make(struct mpi_comm **out, MPI_Comm world, int64_t timeout_us, struc
                            .timeout_us = timeout_us,
                            .scratch = malloc(SCRATCH_BYTES),
                            .scratch_bytes = SCRATCH_BYTES,
-                           .counts = calloc((size_t)size, sizeof *c->counts),
-                           .starts = calloc((size_t)size, sizeof *c->starts)};
+                           .counts = calloc((size_t)size + 1, sizeof *c->counts),
+                           .starts = calloc((size_t)size + 1, sizeof *c->starts)};
     bool fits = c->scratch && c->counts && c->starts;
     *out = c;
     if (fits && meet(c) == 0) {
@@ -399,48 +449,6 @@ static int spawn(MPI_Comm *world, int n, struct err *err) {
     if (rc == MPI_SUCCESS) rc = MPI_Intercomm_merge(inter, 0, world);
     if (rc == MPI_SUCCESS) return 0;
     return err_set(err, E_DEVICE, "Open MPI cannot start %d ranks on this machine", n);
-}
-
-// --- a limit for what MPI does not let us interrupt ----------------------------------------------
-
-struct deadline {
-    int64_t us;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t met;
-    bool is_met, watched;
-};
-
-static void *watch(void *arg) {
-    struct deadline *d = arg;
-    struct timespec until;
-    int rc = 0;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += d->us / 1000000 + 1;
-    pthread_mutex_lock(&d->lock);
-    while (!d->is_met && rc == 0) rc = pthread_cond_timedwait(&d->met, &d->lock, &until);
-    if (!d->is_met) {
-        fprintf(stderr, "parley: the other ranks have not come for %lld s\n",
-                (long long)(d->us / 1000000));
-        _exit(1);
-    }
-    pthread_mutex_unlock(&d->lock);
-    return NULL;
-}
-
-static void deadline_begin(struct deadline *d, int64_t us) {
-    *d = (struct deadline){
-        .us = us, .lock = PTHREAD_MUTEX_INITIALIZER, .met = PTHREAD_COND_INITIALIZER};
-    d->watched = pthread_create(&d->thread, NULL, watch, d) == 0;
-}
-
-static void deadline_end(struct deadline *d) {
-    if (!d->watched) return;
-    pthread_mutex_lock(&d->lock);
-    d->is_met = true;
-    pthread_cond_signal(&d->met);
-    pthread_mutex_unlock(&d->lock);
-    pthread_join(d->thread, NULL);
 }
 
 // --- the leader ----------------------------------------------------------------------------------
@@ -547,6 +555,9 @@ int comm_follow(struct comm **out, int64_t startup_us, struct err *err) {
 }
 int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
                struct err *err) {
+    return 0;
+}
+int comm_link(struct comm *c, struct backend *be, struct err *err) {
     return 0;
 }
 #endif

@@ -112,7 +112,8 @@ int lead_open(struct lead *l, const struct lead_options *o, struct err *err) {
 }
 
 void lead_describe(struct rank_report *r, const struct model *m) {
-    const char *what = m->backend->description, *threads = strrchr(what, ',');
+    const char *what = m->backend->description;
+    const char *threads = m->backend->ops->mem_info ? NULL : strrchr(what, ','); // a GPU has none
     snprintf(r->fingerprint, sizeof r->fingerprint, "%s", m->fingerprint);
     snprintf(r->backend, sizeof r->backend, "%.*s",
              (int)(threads ? (size_t)(threads - what) : strlen(what)),
@@ -128,8 +129,8 @@ int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err)
     return collect(l, &report, true, err);
 }
 
-int lead_size(struct lead *l, const struct kv_store *store, int32_t max_rows, int32_t max_logits,
-              int32_t n_host_blocks, struct err *err) {
+int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, int32_t max_rows,
+              int32_t max_logits, int32_t n_host_blocks, struct err *err) {
     if (lead_is_alone(l)) return 0;
     begin(l, PLAN_SIZE);
     struct plan_size *p = (struct plan_size *)(void *)payload(l, sizeof *p);
@@ -138,6 +139,7 @@ int lead_size(struct lead *l, const struct kv_store *store, int32_t max_rows, in
     if (rc < 0) return failed(l, rc, err);
     struct rank_report mine = {0};
     build_id(mine.build);
+    (void)comm_link(l->comm, be, &mine.err);
     return collect(l, &mine, false, err);
 }
 

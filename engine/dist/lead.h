@@ -42,8 +42,9 @@ void lead_describe(struct rank_report *r, const struct model *m);
 // that failed, with its number and machine.
 int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err);
 // rows, logits: as forward_init's. n_host_blocks: as many parked blocks as the leader has.
-int lead_size(struct lead *l, const struct kv_store *store, int32_t max_rows, int32_t max_logits,
-              int32_t n_host_blocks, struct err *err);
+// Also connects the ranks' devices, with the leader's backend `be`.
+int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, int32_t max_rows,
+              int32_t max_logits, int32_t n_host_blocks, struct err *err);
 void lead_host(struct lead *l, void *memory, size_t block_bytes); // once it exists
 
 // virtual_width: floats of each of the batch's virtual rows.

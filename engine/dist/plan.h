@@ -26,7 +26,7 @@ enum plan_kind {
     PLAN_CLOSE,  // the engine closes; the rank waits for the next PLAN_OPEN
 };
 
-enum { PLAN_INLINE_BYTES = 4000 };
+enum { PLAN_INLINE_BYTES = 4000, PLAN_DEVICE_BYTES = 512 };
 
 struct plan {
     int32_t kind; // enum plan_kind
@@ -43,8 +43,8 @@ struct plan_open { // engine_options, as far as ranks need it
     int32_t tp_size, pp_size, n_threads;
     int64_t timeout_us;
     enum weight_format weights;
-    bool has_compute;
-    char isa[32], compute_dtype[16], model_dir[PATH_MAX];
+    bool has_compute, deterministic, fp8_activations;
+    char device[PLAN_DEVICE_BYTES], isa[32], compute_dtype[16], model_dir[PATH_MAX];
 };
 
 struct plan_size {

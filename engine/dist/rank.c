@@ -61,12 +61,16 @@ static int report(struct rank *r, struct rank_report *mine) {
 static int load(struct rank *r, const struct plan_open *o, struct rank_report *mine,
                 struct err *err) {
     struct model_config *mc = calloc(1, sizeof *mc);
-    struct device_options d = {.device = "cpu",
+    char device[DEVICE_WORD_BYTES] = "";
+    struct device_options d = {.device = device,
+                               .deterministic = o->deterministic,
+                               .fp8_activations = o->fp8_activations,
                                .isa = o->isa,
                                .n_threads = lead_threads(r->comm, o->n_threads),
                                .compute_dtype = o->has_compute ? o->compute_dtype : NULL};
     if (!mc) return err_set(err, E_NOMEM, "no memory for a rank");
     int rc = model_config_load(mc, o->model_dir, err);
+    if (rc == 0) rc = device_of_rank(device, o->device, r->comm->place, r->comm->n_local, err);
     if (rc == 0) device_fit(&d, mc, o->model_dir, o->weights);
     free(mc);
     TRY(rc);
@@ -102,8 +106,11 @@ static int size(struct rank *r, struct err *err) {
     TRY(ops->kv_store_init(r->backend, &s.store, err));
     r->store = s.store;
     r->n_host_blocks = s.n_host_blocks;
-    const size_t bytes = (size_t)s.n_host_blocks * s.store.block_bytes;
-    if (bytes > 0) {
+    TRY(comm_link(r->comm, r->backend, err));
+    const size_t bytes = (size_t)s.n_host_blocks * r->store.block_bytes;
+    if (bytes > 0 && ops->host_alloc) {
+        TRY(ops->host_alloc(r->backend, bytes, (void **)&r->host, err));
+    } else if (bytes > 0) {
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED)
@@ -117,7 +124,10 @@ static int size(struct rank *r, struct err *err) {
 
 static void close_model(struct rank *r) {
     forward_release(&r->forward);
-    if (r->host) munmap(r->host, (size_t)r->n_host_blocks * r->store.block_bytes);
+    if (r->host && r->backend->ops->host_free)
+        r->backend->ops->host_free(r->backend, r->host);
+    else if (r->host)
+        munmap(r->host, (size_t)r->n_host_blocks * r->store.block_bytes);
     if (r->store.data) r->backend->ops->kv_store_release(r->backend, &r->store);
     if (r->model) model_free(r->model);
     if (r->backend) r->backend->ops->close(r->backend);
@@ -163,15 +173,18 @@ static int step(struct rank *r) {
     return rc < 0 ? rc : done;
 }
 
+// Before the next plan a copy has ended: that may use the blocks on either side.
 static int move(struct rank *r) {
     const struct backend_ops *ops = r->backend->ops;
     const int32_t *blocks = (const int32_t *)(const void *)r->payload;
     const int32_t n = r->plan->n;
     for (int32_t i = 0; i < n; i++) {
         void *host = r->host + (size_t)blocks[n + i] * r->store.block_bytes;
+        struct kv_copied how = {0};
         TRY(r->plan->kind == PLAN_LOAD
                 ? ops->kv_blocks_load(r->backend, &r->store, blocks + i, &host, 1)
                 : ops->kv_blocks_save(r->backend, &r->store, &host, blocks + i, 1));
+        if (ops->kv_copies_done) TRY(ops->kv_copies_done(r->backend, true, &how));
     }
     return 0;
 }
@@ -199,6 +212,7 @@ static int run(struct rank *r) {
     case PLAN_LOAD:
         return move(r);
     case PLAN_CLOSE:
+        r->comm->ops->close(r->comm); // first: a device may still be in use by the others
         close_model(r);
         return 0;
     case PLAN_END:
@@ -213,7 +227,6 @@ static int serve(struct rank *r) {
         TRY(receive(r));
         if (r->plan->kind == PLAN_END) return 0;
         TRY(run(r));
-        if (r->plan->kind == PLAN_CLOSE) r->comm->ops->close(r->comm);
     }
 }
 

@@ -112,7 +112,7 @@ int backend_cuda_open(struct backend **out, const struct backend_cuda_options *o
 void cuda_close(struct backend *be) {
     if (!be) return;
     struct cuda_backend *cuda = cuda_of(be);
-    if (cuda->stream) cudaStreamSynchronize(cuda->stream);
+    if (cuda->stream) (void)cuda_wait(cuda, "the last step");
     cuda_staging_release(cuda);
     cuda_step_release(cuda);
     cublas_close(&cuda->blas);
@@ -120,6 +120,7 @@ void cuda_close(struct backend *be) {
     cuda_draws_release(cuda);
     cuda_fp8_release(cuda);
     cuda_idle_release(cuda);
+    cuda_ranks_release(cuda);
     cudaFree(cuda->attention_work);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);

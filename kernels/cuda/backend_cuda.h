@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/ranks.h"
 #include "kernels/cuda/step.h"
 
 enum {
@@ -22,6 +23,7 @@ struct cuda_backend {
     int device;
     cudaStream_t stream;
     bool deterministic;
+    struct cuda_ranks *ranks; // NULL: one rank
     struct cuda_step step;
     struct cublas blas;
     // Work space of products whose activations are e4m3 too (linear_fp8.c), for the largest step.

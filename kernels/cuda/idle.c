@@ -50,7 +50,7 @@ int cuda_idle_time(struct backend *be, bool on, double *median_us) {
     struct cuda_idle *w = &cuda->idle;
     float gaps[CUDA_IDLE_GAPS];
     CUDA_TRY(cudaSetDevice(cuda->device)); // the caller may be another thread than the engine's
-    CUDA_TRY(cudaStreamSynchronize(cuda->stream));
+    TRY(cuda_wait(cuda, "the last step"));
     for (int i = 0; i < w->n; i++)
         CUDA_TRY(cudaEventElapsedTime(&gaps[i], w->ended[i], w->begun[i]));
     if (w->n) qsort(gaps, (size_t)w->n, sizeof *gaps, by_value);

@@ -47,7 +47,9 @@ int cuda_kv_copies_init(struct cuda_backend *cuda, struct err *err) {
 }
 
 void cuda_kv_copies_finish(struct cuda_backend *cuda) {
-    if (cuda->copies.stream) cudaStreamSynchronize(cuda->copies.stream);
+    if (!cuda->copies.stream) return;
+    (void)cuda_wait(cuda, "the last step"); // which copies wait for
+    cudaStreamSynchronize(cuda->copies.stream);
 }
 
 void cuda_kv_copies_release(struct cuda_backend *cuda) {
@@ -195,7 +197,8 @@ int cuda_kv_copies_done(struct backend *be, bool wait, struct kv_copied *how) {
     struct cuda_copies *c = &cuda_of(be)->copies;
     if (!c->running) return 1;
     cudaEvent_t last = c->done[c->n_begun - 1];
-    cudaError_t rc = wait ? cudaEventSynchronize(last) : cudaEventQuery(last);
+    if (wait) TRY(cuda_wait_event(cuda_of(be), last, "a copy of blocks"));
+    cudaError_t rc = cudaEventQuery(last);
     if (not_ready(rc)) return 0;
     c->running = false;
     CUDA_TRY(rc);

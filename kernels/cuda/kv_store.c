@@ -33,7 +33,7 @@ int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err)
 
 void cuda_kv_store_release(struct backend *be, struct kv_store *kv) {
     cuda_kv_copies_finish(cuda_of(be));
-    cudaStreamSynchronize(cuda_of(be)->stream);
+    (void)cuda_wait(cuda_of(be), "the last step");
     cudaFree(kv->data);
     kv->data = NULL;
 }

@@ -6,7 +6,7 @@ int cuda_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err
 }
 
 void cuda_mem_free(struct backend *be, void *p) {
-    cudaStreamSynchronize(cuda_of(be)->stream);
+    (void)cuda_wait(cuda_of(be), "the last step");
     cudaFree(p);
 }
 
@@ -14,7 +14,7 @@ static int copy(struct cuda_backend *cuda, void *dst, const void *src, size_t by
                 enum cudaMemcpyKind kind) {
     CUDA_TRY(cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream));
     cuda_idle_step_ends(cuda);
-    return cuda_check(cudaStreamSynchronize(cuda->stream), "a copy");
+    return cuda_wait(cuda, "a copy");
 }
 
 int cuda_mem_write(struct backend *be, void *dst, const void *host_src, size_t bytes) {

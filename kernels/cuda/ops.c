@@ -110,5 +110,11 @@ const struct backend_ops cuda_ops = {
     .linear_activate = cuda_op_linear_activate,
     .norm_linear = cuda_op_norm_linear,
     .qkv_attention = cuda_op_qkv_attention,
+    .ranks_open = cuda_ranks_open,
+    .ranks_close = cuda_ranks_close,
+    .all_reduce = cuda_all_reduce,
+    .gather_rows = cuda_gather_rows,
+    .send = cuda_send,
+    .recv = cuda_recv,
     .close = cuda_close,
 };

@@ -77,7 +77,7 @@ void cuda_step_release(struct cuda_backend *cuda) {
 int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
                       int64_t max_map, struct err *err) {
     struct cuda_step *s = &cuda->step;
-    CUDA_TRY(cudaStreamSynchronize(cuda->stream));
+    TRY(cuda_wait(cuda, "the last step"));
     cuda_step_release(cuda);
     s->max_rows = max_rows;
     s->max_seqs = max_seqs;
@@ -164,7 +164,8 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
 static int upload(struct cuda_backend *cuda, const struct batch *b, int32_t width) {
     struct cuda_step *s = &cuda->step;
     s->slot = (s->slot + 1) % CUDA_STEP_SLOTS;
-    CUDA_TRY(cudaEventSynchronize(s->copied[s->slot])); // this slot's last copy, two steps ago
+    TRY(cuda_wait_event(cuda, s->copied[s->slot],
+                        "a step's copy")); // this slot's last copy, two steps ago
     size_t bytes = describe(s, s->pinned[s->slot], b, width);
     CUDA_TRY(cudaMemcpyAsync(s->device, s->pinned[s->slot], bytes, cudaMemcpyHostToDevice,
                              cuda->stream));

@@ -111,13 +111,17 @@ static inline int32_t test_ranks(const char *variable) {
     const char *n = getenv(variable);
     return n ? atoi(n) : 1;
 }
-// Ranks are started as this program with one argument: such a process never reaches the tests.
-__attribute__((constructor)) static void runner_follow(int argc, char **argv) {
+// Ranks are started as this program with one argument: such a process never reaches the tests, whose
+// main is called test_main. Not before main: kernels are registered by then.
+int test_main(void);
+int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "rank") == 0) {
         if (rank_run() != 0) _exit(1);
         exit(0);
     }
+    return test_main();
 }
+#define main test_main
 
 static int64_t runner_host_bytes;     // for parked caches, of the engines opened next
 static const char *runner_snapshots;  // their folder, NULL: none

@@ -292,7 +292,8 @@ def memory():
     holder.stop()
 
 
-if sys.argv[1:] == ['traps']:
-    sys.exit(run({'traps': traps}, []))
-sys.exit(run({'cpu': cpu, 'life': life, 'tiers': tiers, 'deterministic': deterministic, 'refuse': lambda: lost('refuse'),
-              'trap': lambda: lost('trap'), 'memory': memory}, sys.argv[1:]))
+if __name__ == '__main__':
+    if sys.argv[1:] == ['traps']:
+        sys.exit(run({'traps': traps}, []))
+    sys.exit(run({'cpu': cpu, 'life': life, 'tiers': tiers, 'deterministic': deterministic, 'refuse': lambda: lost('refuse'),
+                  'trap': lambda: lost('trap'), 'memory': memory}, sys.argv[1:]))

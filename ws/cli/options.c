@@ -12,7 +12,8 @@ static const struct config_key model_keys[] = {
          "Chat template to use instead of the model's own."),
     TEXT("model", prompt_tasks, "", "LIST",
          "Tables of prompt learning (PEFT): NAME=DIR,NAME=DIR, or a folder of such folders."),
-    TEXT("model", device, "auto", "DEVICE", "Where to run: auto, cpu, cuda:0 ..."),
+    TEXT("model", device, "auto", "DEVICE",
+         "Where to run: auto, cpu, cuda:0 ...; for several ranks also a list, one for each."),
     TEXT("model", compute_dtype, "", "DTYPE", ""), // as the command says
     BOOL("model", deterministic, "off", "On a GPU, compute the same bits for every batch size."),
     FLOAT("model", gpu_memory_fraction, 0, 1, "0",

@@ -1,0 +1,16 @@
+// A time limit for calls that MPI does not let us interrupt: a thread ends the process with a sentence and
+// status 1 once it is past.
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct deadline {
+    int64_t us;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t met;
+    bool is_met, watched;
+};
+void deadline_begin(struct deadline *d, int64_t us);
+void deadline_end(struct deadline *d); // met

@@ -1,0 +1,59 @@
+// Sums and gathers over the memory of other GPUs of this machine (CUDA IPC), by kernels that run
+// inside a recorded step.
+//
+// A channel is a group of ranks. Each has memory where the others write: two halves, in each a slot
+// for every rank. An exchange cuts its data into vectors of 8 bytes; thread i of every rank writes
+// vector i to the others and waits until theirs have arrived. A vector travels as
+//
+//     { 4 bytes, epoch, 4 bytes, epoch }
+//
+// so that data and the sign that it is there are one store: neither a fence nor a flag is needed. The
+// epoch counts the exchanges of a block of threads; even and odd ones use different halves.
+//
+// Why two halves suffice: a rank that writes in epoch e + 1 has the others' vectors of e, so their
+// kernels of e had begun, so their kernels of e - 1, which read the same half, had ended. This needs
+// every exchange to go both ways, also where only one rank wants the data. tests/unit/test_sums.c
+// tries the same rule with threads.
+#pragma once
+#include "base/dtype.h"
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+enum {
+    PEERS_MAX = 8,               // ranks of a channel
+    PEERS_PIECE_BYTES = 1 << 18, // most of one exchange; more goes in pieces
+    PEERS_SLOT_BYTES = 2 * PEERS_PIECE_BYTES,
+    PEERS_THREADS = 256,
+    PEERS_BLOCKS = PEERS_PIECE_BYTES / 8 / PEERS_THREADS,
+};
+
+struct peer_channel {
+    int32_t n, me;           // ranks, and this one's place; n 0: no channel
+    char *memory[PEERS_MAX]; // each rank's incoming memory (2, n, PEERS_SLOT_BYTES); [me]: its own
+    uint32_t *epochs;        // (PEERS_BLOCKS) this rank's
+    const uint32_t *abandoned; // pinned host memory: not 0 once a rank is gone, and all waits end
+};
+static inline size_t peer_channel_bytes(int32_t n) {
+    return (size_t)2 * (size_t)n * PEERS_SLOT_BYTES;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+// x (n) becomes the sum over the ranks, in F32, in rank order, rounded once. n * sizeof(dtype) is a
+// multiple of 8.
+int peers_sum(const struct peer_channel *c, void *x, enum dtype dtype, int64_t n,
+              cudaStream_t stream);
+// Each rank's part (n_rows, part_width) f32, columns [first[r], first[r + 1]) of out, becomes out
+// (n_rows, first[c->n]) on rank 0. On the others out is not written.
+int peers_gather(const struct peer_channel *c, float *out, const float *part, int32_t n_rows,
+                 const int32_t first[PEERS_MAX + 1], cudaStream_t stream);
+// In a channel of two: x (bytes, a multiple of 8) of rank `from` replaces the other's.
+int peers_copy(const struct peer_channel *c, void *x, int64_t bytes, int32_t from,
+               cudaStream_t stream);
+// x (n) = the sum of parts (n_parts, n) in order, in F32, rounded once.
+int cuda_sum_parts(void *x, const void *parts, enum dtype dtype, int32_t n_parts, int64_t n,
+                   cudaStream_t stream);
+#ifdef __cplusplus
+}
+#endif

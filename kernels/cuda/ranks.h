@@ -1,0 +1,34 @@
+// A GPU among those of the other ranks of its instance: by peer memory (peers.h) for small messages
+// and where a rank's sums must have one order, by NCCL for large ones.
+//
+//   | | small (256 KiB) | large |
+//   |---|---|---|
+//   | GPUs of one machine that reach each other's memory | peers | NCCL; `deterministic`: peers |
+//   | other GPUs | NCCL | NCCL |
+//   | ranks that share a GPU, which NCCL refuses | peers | peers |
+//
+// `deterministic` over NCCL alone gathers all parts and adds them in rank order.
+//
+// A kernel that waits for a rank that is gone would wait for ever, and the host for the kernel. So the
+// host polls (cuda_wait), asks struct rank_links' check between, and abandons the ranks when that
+// fails: then all such kernels end, and every later call is E_DEVICE.
+#pragma once
+#include "kernels/backend.h"
+#include <cuda_runtime_api.h>
+
+struct cuda_backend;
+
+int cuda_ranks_open(struct backend *be, const struct rank_links *l, struct err *err);
+void cuda_ranks_close(struct backend *be);
+void cuda_ranks_release(
+    struct cuda_backend *cuda); // when the backend closes; no effect without ranks
+int cuda_all_reduce(struct backend *be, void *x, int64_t n);
+int cuda_gather_rows(struct backend *be, void *out, const void *part, int32_t n_rows,
+                     const int32_t *first);
+int cuda_send(struct backend *be, const void *x, int64_t n);
+int cuda_recv(struct backend *be, void *x, int64_t n);
+
+// Until the stream is empty, or until the event. E_DEVICE after logging the error, or after ranks
+// were abandoned.
+int cuda_wait(struct cuda_backend *cuda, const char *what);
+int cuda_wait_event(struct cuda_backend *cuda, cudaEvent_t event, const char *what);

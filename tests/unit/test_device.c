@@ -1,0 +1,69 @@
+// Which device each rank of a machine gets.
+#include "engine/device.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void gives(const char *device, int32_t place, int32_t n, const char *word) {
+    char out[DEVICE_WORD_BYTES];
+    struct err err = {0};
+    assert_int_equal(device_of_rank(out, device, place, n, &err), 0);
+    assert_string_equal(out, word);
+}
+
+static void refuses(const char *device, int32_t place, int32_t n, int code, const char *why) {
+    char out[DEVICE_WORD_BYTES];
+    struct err err = {0};
+    assert_int_equal(device_of_rank(out, device, place, n, &err), code);
+    assert_non_null(strstr(err.text, why));
+}
+
+static void one_rank_has_the_word_itself(void **state) {
+    gives(NULL, 0, 1, "auto");
+    gives("auto", 0, 1, "auto");
+    gives("cuda", 0, 1, "cuda");
+    gives("cuda:3", 0, 1, "cuda:3");
+}
+
+static void a_list_names_each_rank(void **state) {
+    gives("cuda:0,cuda:2", 0, 2, "cuda:0");
+    gives("cuda:0,cuda:2", 1, 2, "cuda:2");
+    gives("cuda:0,cuda:0", 1, 2, "cuda:0");
+    gives("cpu,cpu,cpu", 2, 3, "cpu");
+    refuses("cpu,cpu,cpu", 0, 2, E_INVAL, "device names 3 devices, and this machine has 2 ranks");
+    refuses("cpu,cpu", 0, 1, E_INVAL, "this machine has 1 rank");
+}
+
+static void ranks_share_cpus_but_not_a_gpu(void **state) {
+    gives("cpu", 0, 2, "cpu");
+    gives("cpu", 1, 2, "cpu");
+    refuses("cuda:1000", 0, 8, E_NOTFOUND, "8 ranks need as many GPUs");
+    refuses("tpu", 0, 2, E_INVAL, "none of auto, cpu");
+    if (device_n_gpus() == 0) gives("auto", 1, 2, "cpu");
+    if (device_n_gpus() > 1) gives("auto", 1, 2, "cuda:1");
+}
+
+static void each_word_of_a_list_is_checked(void **state) {
+    struct err err = {0};
+    char longest[200];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    assert_int_equal(device_check("cuda:0,cuda:1,cpu", NULL, &err), 0);
+    assert_int_equal(device_check(NULL, NULL, &err), 0);
+    assert_int_equal(device_check("cuda:0,gpu", NULL, &err), E_INVAL);
+    assert_int_equal(device_check("cuda:0,", NULL, &err), E_INVAL);
+    assert_int_equal(device_check(longest, NULL, &err), E_INVAL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_has_the_word_itself),
+        cmocka_unit_test(a_list_names_each_rank),
+        cmocka_unit_test(ranks_share_cpus_but_not_a_gpu),
+        cmocka_unit_test(each_word_of_a_list_is_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
