@@ -110,6 +110,9 @@ void engine_stop(struct engine *e);
 void engine_close(struct engine *e);
 // The same, of an engine whose registry of metrics lives on: its rows leave it. NULL is allowed.
 void engine_unload(struct engine *e);
+// The first part of that: its thread ends, and its rows leave the registry, so that another engine of this
+// name can be opened. Its texts can still be used, until engine_close. No owner polls it any more.
+void engine_retire(struct engine *e);
 
 struct engine_info {        // constant after opening; strings owned by the engine
     const char *model_name; // the folder's last part
@@ -161,8 +164,12 @@ struct engine_turn {
     // (n_ids) the whole log, new input at the end. The engine takes and free()s it when submit
     // returns 0.
     int32_t *ids;
-    int64_t n_ids;                // >= 1
-    int64_t n_input;              // of ids, new in this turn; 0: the turn continues without input
+    int64_t n_ids;   // >= 1
+    int64_t n_input; // of ids, new in this turn; 0: the turn continues without input
+    // Of ids, behind the input: tokens that this turn drew on another engine (FINISH_YIELDED, or one
+    // that failed). It goes on behind them with the tokens that it would have drawn there. 0 for a turn
+    // with several answers, which runs again from its start.
+    int64_t n_drawn;
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
     int64_t session_len;          // the log never grows beyond it
     struct sampling_params sampling;
@@ -217,6 +224,10 @@ int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority p
 // Ends the turn within one step, also if it waits; its ENGINE_DONE says "cancelled". Ignored if
 // unknown.
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
+// Gives the turn back within one step, for another engine: its ENGINE_DONE says "yielded", and its
+// cache stays. Text that was held back is not sent: engine_turn.n_drawn makes it again. Ignored if
+// unknown.
+void engine_turn_yield(struct engine *e, uint64_t sequence, uint64_t turn);
 
 // --- caches --------------------------------------------------------------------------------------
 
@@ -274,7 +285,8 @@ enum engine_event_kind {
     ENGINE_STARTED,  // the turn left the queue; cache source and prefill size are known
     ENGINE_PROGRESS, // prefill: n_done of n_total; at most one per step, none for short prompts
     ENGINE_TOKEN,    // one drawn token and the text that may be shown now
-    ENGINE_DONE,     // the turn ended; text is the end of its text, which was held back
+    ENGINE_DONE,     // the turn ended; text is the end of its text, which was held back. Where the
+                     // device failed, held text is not sent: see engine_turn.n_drawn
     ENGINE_PARKED,   // the sequence's cache is in host memory only
     ENGINE_RELEASED, // the sequence's cache was dropped
     ENGINE_SNAPSHOT, // a session's snapshot was written or removed (engine_has_snapshot)
@@ -288,9 +300,10 @@ enum engine_finish {
     FINISH_CANCELLED,
     FINISH_DEADLINE,
     FINISH_ERROR,
-    FINISH_SHUTDOWN
+    FINISH_SHUTDOWN,
+    FINISH_YIELDED
 };
-// "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
+// "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown", "yielded"
 const char *engine_finish_name(enum engine_finish f);
 // Where a turn found its sequence's own cache. NONE: a first turn. KEPT: on the device. RECOMPUTED:
 // nowhere. HOST: in host memory. SNAPSHOT: in its snapshot.

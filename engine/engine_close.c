@@ -42,10 +42,14 @@ static void end_thread(struct engine *e) {
     e->has_thread = false;
 }
 
-void engine_unload(struct engine *e) {
-    if (!e) return;
+void engine_retire(struct engine *e) {
     end_thread(e);
     engine_metrics_remove(&e->instance.metrics);
+}
+
+void engine_unload(struct engine *e) {
+    if (!e) return;
+    engine_retire(e);
     engine_close(e);
 }
 

@@ -13,7 +13,7 @@
             "tokens", "damaged", "version", "gone", "io"                                           \
     }
 enum {
-    N_FINISHES = FINISH_SHUTDOWN + 1,
+    N_FINISHES = FINISH_YIELDED + 1,
     N_RELEASES = RELEASE_PRESSURE + 1,
     N_GIVEN_UP = 7,
     N_REFUSED = 13,

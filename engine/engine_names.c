@@ -6,7 +6,7 @@ const char *engine_finish_name(enum engine_finish f) {
         [FINISH_EOS] = "eos",           [FINISH_STOP] = "stop",
         [FINISH_LENGTH] = "length",     [FINISH_CANCELLED] = "cancelled",
         [FINISH_DEADLINE] = "deadline", [FINISH_ERROR] = "error",
-        [FINISH_SHUTDOWN] = "shutdown",
+        [FINISH_SHUTDOWN] = "shutdown", [FINISH_YIELDED] = "yielded",
     };
     return (unsigned)f < sizeof names / sizeof *names ? names[f] : "unknown";
 }

@@ -156,10 +156,15 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
 static int check_log(const struct engine *e, const struct engine_turn *t, struct err *err) {
     if (!t->ids || t->n_ids < 1)
         return err_set(err, E_INVAL, "ids: a turn needs a log of at least one token");
-    if (t->n_input < 0 || t->n_input > t->n_ids) {
+    if (t->n_drawn < 0 || t->n_drawn >= t->n_ids)
+        return err_set(err, E_INVAL, "n_drawn: %lld drawn tokens in a log of %lld",
+                       (long long)t->n_drawn, (long long)t->n_ids);
+    if (t->n_input < 0 || t->n_input > t->n_ids - t->n_drawn) {
         return err_set(err, E_INVAL, "n_input: %lld new tokens in a log of %lld",
-                       (long long)t->n_input, (long long)t->n_ids);
+                       (long long)t->n_input, (long long)(t->n_ids - t->n_drawn));
     }
+    if (t->n_drawn > 0 && (t->score_only || branches_wanted(&t->sampling) > 1))
+        return err_set(err, E_INVAL, "n_drawn: only a turn with one answer goes on");
     // Length first: it bounds the loop below.
     int64_t room = t->session_len - t->n_ids;
     if (room < 0 || (room == 0 && !t->score_only)) {
@@ -384,6 +389,13 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     struct owned *w = find(e, sequence);
     if (!w || !w->active || w->turn != turn || w->cancel_sent) return;
     struct command c = {.kind = COMMAND_CANCEL, .sequence = sequence, .turn_id = turn};
+    w->cancel_sent = queue_try_push(&e->commands, &c) == 0;
+}
+
+void engine_turn_yield(struct engine *e, uint64_t sequence, uint64_t turn) {
+    struct owned *w = find(e, sequence);
+    if (!w || !w->active || w->turn != turn || w->cancel_sent) return;
+    struct command c = {.kind = COMMAND_YIELD, .sequence = sequence, .turn_id = turn};
     w->cancel_sent = queue_try_push(&e->commands, &c) == 0;
 }
 

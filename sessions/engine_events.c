@@ -13,7 +13,10 @@
 
 static void on_started(struct session *s, struct turn *t, const struct engine_event *e) {
     struct sessions *ss = s->service;
+    bool goes_on = t->engine_started_us; // with another instance
     t->engine_started_us = e->time_us;
+    t->ran = true;
+    if (goes_on) return;
     t->rec.numbers.source = e->source;
     t->rec.numbers.kept_tokens = e->n_cached;
     // Recomputing is what a turn that was never interrupted does too: only a log that had been
@@ -74,6 +77,7 @@ static void note_cache(struct session *s, int64_t tokens) {
 static int64_t cached_after(const struct session *s, const struct turn *t,
                             const struct engine_event *e) {
     if (e->blocks == 0) return 0;
+    if (t->n_before > 0) return (int64_t)s->n_log - 1; // it went on behind tokens of its own
     int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
     int64_t tokens =
         t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
@@ -101,21 +105,28 @@ static int note_context(struct turn *t, const struct engine_event *e, int32_t wi
     return t->rec.context ? 0 : E_NOMEM;
 }
 
+// They add up over the instances that a turn ran on.
+static void note_times(struct session *s, struct turn *t, const struct engine_event *e) {
+    struct turn_numbers *n = &t->rec.numbers;
+    if (n->queue_us == 0) n->queue_us = t->submitted_us - t->accepted_us; // here
+    n->queue_us += e->queue_us;                                           // in the engine
+    n->prefill_us += e->prefill_us;
+    n->decode_us += e->decode_us;
+    n->paused_us += e->paused_us;
+    n->resume_us += e->resume_us;
+    n->computed_tokens += e->n_prefilled;
+    owner_charge_tokens(s->owner, e->n_prefilled, service_now(s->service));
+}
+
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
     struct turn_numbers *n = &t->rec.numbers;
     // An event's text has no NUL; what lies behind it is another event's
     char why[ENGINE_EVENT_TEXT + 1];
     snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
-    n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
+    note_times(s, t, e);
     if (t->n_out) n->first_token_us += n->queue_us;
-    n->prefill_us = e->prefill_us;
-    n->decode_us = e->decode_us;
-    n->paused_us = e->paused_us;
-    n->computed_tokens = e->n_prefilled;
-    owner_charge_tokens(s->owner, e->n_prefilled, service_now(s->service));
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
-    n->resume_us = e->resume_us;
     t->file_refused = e->refused;
     if (note_context(t, e, s->instance->info->width) < 0) t->failed = true;
     bool whole = e->finish != FINISH_ERROR && e->finish != FINISH_SHUTDOWN && !t->failed;
@@ -134,6 +145,14 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     if (whole && !t->failed) versions_take(s, t, e->branches);
     told_free(t->told);
     t->told = NULL;
+}
+
+// Where the device failed, caches of it are gone, whatever they were.
+static void on_displaced(struct session *s, struct turn *t, const struct engine_event *e) {
+    bool kept = e->finish == FINISH_YIELDED && e->blocks > 0;
+    note_times(s, t, e);
+    note_cache(s, kept ? (int64_t)s->n_log : 0);
+    displaced_take(s, t, e);
 }
 
 // The end of a turn and a fork say whether what there is of the cache is in host memory.
@@ -172,7 +191,7 @@ static void settle_residence(struct session *s) {
     if (s->cache == PLACE_NONE && !s->engine_turn) residence_leave(s);
 }
 
-static void take(struct session *s, const struct engine_event *e) {
+static void take(struct session *s, const struct instance *from, const struct engine_event *e) {
     if (e->kind == ENGINE_RELEASED || e->kind == ENGINE_PARKED) {
         on_left(s, e);
         return;
@@ -188,15 +207,20 @@ static void take(struct session *s, const struct engine_event *e) {
         if (t) on_progress(s, t, e);
         break;
     case ENGINE_TOKEN:
-        if (t && e->branch == 0) on_token(s, t, e);
+        if (t && e->branch == 0 && !displaced_repeats(s, t, e)) on_token(s, t, e);
         break;
     case ENGINE_DONE:
         s->engine_turn = 0;
-        if (t)
+        if (t && displaced_is(e))
+            on_displaced(s, t, e);
+        else if (t)
             on_done(s, t, e);
         else
             note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
-        note_host(s, e->parked);
+        if (from->state == INSTANCE_LOST)
+            note_cache(s, 0);
+        else
+            note_host(s, e->parked);
         break;
     case ENGINE_FORKED: // of one that has a turn by now, its end says it
         if (s->cache == PLACE_TRAVELS) {
@@ -222,7 +246,7 @@ void engine_event_take(struct sessions *ss, struct instance *from, const struct 
     struct session *s = service_find_key(ss, (int64_t)e->sequence);
     if (!s || s->instance != from) return; // it has left memory, or moved
     service_touch(s);
-    take(s, e);
+    take(s, from, e);
     if (e->kind == ENGINE_DONE || e->kind == ENGINE_RELEASED || e->kind == ENGINE_FORKED)
         settle_residence(s);
 }

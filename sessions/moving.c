@@ -1,16 +1,30 @@
-// An instance is drained: it takes no turns, those that it has end, and the idle caches of its sessions
-// go to other instances of the model as they are, a few at a time. See service.h.
+// An instance is drained: it takes no turns, those that it has end or go on elsewhere (displaced.c), and
+// the caches of its sessions go to other instances of the model as they are, a few at a time. Or it is
+// lost, and all that it had is gone. See service.h.
 //
 // A session whose cache travels lives where the cache comes from, then, when that one has given it
 // away, where it goes. If a turn comes meanwhile, it goes to another instance like any other, which
 // computes the log again where the cache has not arrived; what comes too late is freed.
 #include "base/err.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "sessions/service.h"
 #include <utlist.h>
 
 #define TRAVEL_AT_ONCE 4 // caches of one instance outside of any engine, which bounds their memory
 #define TARGETS 8
+
+// The cache is in host memory now, or gone. Of a session whose turn goes on, its end says so.
+static void arrived(struct session *s, bool parked, const char *why) {
+    bool known = parked && !s->evicting; // that it is parked
+    s->evicting = NULL;
+    s->cached_tokens = 0;
+    s->cache = parked ? PLACE_HOST : PLACE_NONE;
+    s->marks |= MARK_WATCHERS;
+    if (s->rec.closed_ms || s->life != LIFE_LIVE || known || s->running >= 0) return;
+    int kind = parked ? EVENT_PARKED : EVENT_EVICTED;
+    if (event_log_add(&s->events, kind, -1, why, service_now_ms(s->service)) > 0) save_now(s);
+}
 
 static bool travels_from(const struct session *s, const struct instance *i) {
     return s->instance == i && s->cache == PLACE_TRAVELS;
@@ -29,12 +43,51 @@ static void send_away(struct session *s) {
     engine_sequence_export(s->instance->engine, (uint64_t)s->rec.key);
 }
 
-// False: nothing is left to do here.
+// Places of other instances that no turn has or waits for.
+static int64_t places_elsewhere(struct sessions *ss, const struct instance *i) {
+    const struct instance *o;
+    const struct session *s;
+    int64_t n = 0;
+    DL_FOREACH(ss->placement.instances, o) {
+        if (o->model != i->model || !instance_takes_turns(o)) continue;
+        if (o->n_turns < o->max_sequences) n += o->max_sequences - o->n_turns;
+    }
+    DL_FOREACH2(ss->displaced, s, displaced_next) n--;
+    return n;
+}
+
+// Turns with several answers end where they are: they would begin again.
+static bool can_yield(const struct turn *t) {
+    const struct sampling_params *p = &t->sampling->params;
+    return !t->cancelled && p->n == 1 && p->beam_width == 1;
+}
+
+// Running turns are given back where another instance has a free place; the others run on here until
+// one has.
+static void yield_some(struct sessions *ss, struct instance *i) {
+    struct session *s;
+    int64_t n = places_elsewhere(ss, i);
+    DL_FOREACH2(i->sessions, s, home_next) {
+        struct turn *t = s->engine_turn ? session_turn(s, s->running) : NULL;
+        if (!t || t->number != s->engine_turn || !can_yield(t)) continue;
+        if (n-- <= 0) break;
+        if (t->yields) continue;
+        t->yields = true;
+        engine_turn_yield(i->engine, (uint64_t)s->rec.key, t->number);
+    }
+}
+
+// False: nothing is left to do here. Turns that wait for their caches come first.
 static bool drain_some(struct instance *i, bool has_other) {
     struct session *s, *next;
     int n_travel = 0;
     bool left = i->n_turns > 0;
     DL_FOREACH2(i->sessions, s, home_next) n_travel += s->cache == PLACE_TRAVELS;
+    DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
+        if (!has_other || !s->displaced_prev || s->cache == PLACE_TRAVELS) continue;
+        n_travel += s->cache != PLACE_NONE;
+        send_away(s);
+    }
     DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
         bool gives = !s->engine_turn && s->cache != PLACE_TRAVELS;
         left = left || s->engine_turn || s->cache == PLACE_TRAVELS || (gives && has_other);
@@ -46,10 +99,59 @@ static bool drain_some(struct instance *i, bool has_other) {
     return left;
 }
 
+// --- lost instances --------------------------------------------------------------------------
+
+// All that is idle there is gone with the device.
+static void lose_idle(struct instance *i) {
+    struct session *s, *next;
+    DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
+        if (s->engine_turn) continue;
+        bool cached = s->cache != PLACE_NONE;
+        residence_leave(s);
+        evict_stop(&s->service->idle, &s->idle);
+        s->evicting = NULL;
+        if (cached) arrived(s, false, "lost");
+        service_touch(s);
+    }
+}
+
+void moving_lost(struct sessions *ss, struct instance *i) {
+    i->failed = false;
+    if (i->state == INSTANCE_LOST) return;
+    instance_set(i, INSTANCE_LOST);
+    i->lost_us = service_now(ss);
+    metric_add(ss->m_instances_lost, 1);
+    log_error("instance.lost", "instance=%s model=%s turns=%lld sessions=%lld", i->name,
+              i->model->name, (long long)i->n_turns, (long long)i->n_sessions);
+    lose_idle(i);
+}
+
+void sessions_lose_instance(struct sessions *ss, const char *name) {
+    struct instance *i = placement_find(&ss->placement, name);
+    if (!i) return;
+    service_enter(ss);
+    moving_lost(ss, i);
+    service_leave(ss);
+}
+
+int sessions_replace_engine(struct sessions *ss, const char *name, struct engine *engine,
+                            const struct served_model **model, struct err *err) {
+    struct instance *i = placement_find(&ss->placement, name);
+    if (!i) return err_set(err, E_NOTFOUND, "there is no instance '%.64s'", name);
+    if (i->state != INSTANCE_LOST || i->n_turns > 0 || i->n_sessions > 0)
+        return err_set(err, E_BUSY, "instance '%s' still has turns", name);
+    TRY(placement_replace(&ss->placement, i, engine, model, err));
+    instance_set(i, INSTANCE_SERVING);
+    log_info("instance.reopened", "instance=%s model=%s", i->name, i->model->name);
+    return 0;
+}
+
 void moving_go_on(struct sessions *ss) {
     struct instance *i;
     DL_FOREACH(ss->placement.instances, i) {
+        if (i->failed) moving_lost(ss, i);
         if (i->state != INSTANCE_DRAINING) continue;
+        if (placement_has_other(&ss->placement, i)) yield_some(ss, i);
         if (drain_some(i, placement_has_other(&ss->placement, i))) continue;
         instance_set(i, INSTANCE_DRAINED);
         log_info("instance.drained", "instance=%s model=%s sessions=%lld", i->name, i->model->name,
@@ -81,15 +183,7 @@ void moving_exported(struct sessions *ss, struct instance *from, const struct en
 }
 
 void moving_arrived(struct session *s, bool parked) {
-    struct sessions *ss = s->service;
-    const char *reason = s->evicting;
-    s->evicting = NULL;
-    s->cached_tokens = 0;
-    s->cache = parked ? PLACE_HOST : PLACE_NONE;
-    s->marks |= MARK_WATCHERS;
-    if (s->rec.closed_ms || s->life != LIFE_LIVE || (parked && !reason)) return;
-    int kind = parked ? EVENT_PARKED : EVENT_EVICTED;
-    if (event_log_add(&s->events, kind, -1, "moved", service_now_ms(ss)) > 0) save_now(s);
+    arrived(s, parked, "moved");
 }
 
 int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err) {

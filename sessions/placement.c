@@ -36,6 +36,10 @@ void instance_set(struct instance *i, enum instance_state to) {
     i->state = to;
 }
 
+bool instance_takes_turns(const struct instance *i) {
+    return i->state == INSTANCE_SERVING && !i->failed;
+}
+
 bool instance_name_valid(const char *name) {
     size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.");
     return n > 0 && n <= INSTANCE_NAME_MAX && name[n] == '\0' && name[0] != '.';
@@ -164,6 +168,7 @@ int placement_add(struct placement *p, const struct instance_options *o, struct 
     i->info = info;
     i->model = m;
     i->max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
+    i->reopens = o->reopens;
     pthread_mutex_lock(&p->lock);
     if (!known) DL_APPEND(p->models, m);
     DL_APPEND(p->instances, i);
@@ -235,10 +240,31 @@ int placement_remove(struct placement *p, struct instance *i, const struct serve
     return rc;
 }
 
+int placement_replace(struct placement *p, struct instance *i, struct engine *engine,
+                      const struct served_model **model, struct err *err) {
+    const struct engine_info *info = engine_info(engine);
+    struct served_model *m = i->model, *by = NULL;
+    bool names_it = m->engine == i->engine;
+    if (strcmp(i->info->fingerprint, info->fingerprint) != 0 || !computes_alike(i->info, info))
+        return err_set(err, E_INVAL,
+                       "instance '%s' would not compute as before: another model is "
+                       "in its folder",
+                       i->name);
+    const struct instance next = {.engine = engine, .info = info};
+    if (names_it && !(by = model_with(m, &next))) return err_set(err, E_NOMEM, "out of memory");
+    pthread_mutex_lock(&p->lock);
+    i->engine = engine;
+    i->info = info;
+    if (by) replace_model(p, m, by);
+    pthread_mutex_unlock(&p->lock);
+    *model = names_it ? m : NULL; // with the hold that the list had
+    return 0;
+}
+
 bool placement_has_other(const struct placement *p, const struct instance *i) {
     const struct instance *o;
     DL_FOREACH(p->instances, o) {
-        if (o != i && o->model == i->model && o->state == INSTANCE_SERVING) return true;
+        if (o != i && o->model == i->model && instance_takes_turns(o)) return true;
     }
     return false;
 }
@@ -360,7 +386,7 @@ static bool is_better(const struct instance *a, const struct instance *b) {
 struct instance *placement_least_loaded(const struct placement *p) {
     struct instance *i, *best = NULL;
     DL_FOREACH(p->instances, i) {
-        if (i->state == INSTANCE_SERVING && (!best || is_better(i, best))) best = i;
+        if (instance_takes_turns(i) && (!best || is_better(i, best))) best = i;
     }
     return best;
 }
@@ -378,7 +404,7 @@ size_t placement_choose(const struct placement *p, const struct placement_turn *
     size_t n = 0;
     *prefix = 0;
     DL_FOREACH(p->instances, i) {
-        if (i->model != t->model || i->state != INSTANCE_SERVING || n == cap) continue;
+        if (i->model != t->model || !instance_takes_turns(i) || n == cap) continue;
         size_t at = n++;
         for (; at > 0 && is_better(i, out[at - 1]); at--) out[at] = out[at - 1];
         out[at] = i;

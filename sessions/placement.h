@@ -46,6 +46,9 @@ struct instance {
     const struct engine_info *info;
     struct served_model *model;
     enum instance_state state;
+    bool failed;              // a turn was refused because of its device
+    bool reopens;             // the server opens it again when it is lost
+    int64_t lost_us;          // LOST: since when
     int32_t max_sequences;    // turns that run at once
     int64_t n_turns;          // with the engine, queued ones included
     int64_t n_sessions;       // that live here, and replays that run here
@@ -54,6 +57,7 @@ struct instance {
 };
 // The only way to change an instance's state; asserts that the picture above has this change.
 void instance_set(struct instance *i, enum instance_state to);
+bool instance_takes_turns(const struct instance *i);
 bool instance_leads_to(enum instance_state from, enum instance_state to);
 
 // Constant while it is held. When the instance whose engine it names is removed, another one of the
@@ -77,6 +81,7 @@ struct instance_options {
     const char *name;  // at most INSTANCE_NAME_MAX letters, digits, '-', '_', '.'; NULL: ""
     const char *alias; // another name for its model; NULL or "": none. The first instance's holds
     struct engine *engine;
+    bool reopens;          // the server opens it again when it is lost
     bool is_tidy;          // snapshots of sessions that are gone were removed (sessions_tidy)
     int32_t max_sequences; // as the engine was opened with; 0: 1
     int32_t memory_len;    // 0: the model's
@@ -107,6 +112,10 @@ int placement_add(struct placement *p, const struct instance_options *o, struct 
 // that is NULL, is held by others: placement_is_unused says when it may be closed, and placement_drop
 // ends the caller's own hold. E_NOMEM: it stays.
 int placement_remove(struct placement *p, struct instance *i, const struct served_model **model);
+// A lost instance gets another engine of its model. *model: as above, for the old one. E_INVAL: the new
+// one would not compute as the old one; E_NOMEM.
+int placement_replace(struct placement *p, struct instance *i, struct engine *engine,
+                      const struct served_model **model, struct err *err);
 bool placement_is_unused(const struct served_model *m); // the caller alone holds it
 // Another one of the model serves.
 bool placement_has_other(const struct placement *p, const struct instance *i);

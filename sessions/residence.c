@@ -58,7 +58,7 @@ static bool is_hot(const struct instance *i) {
 // than waiting.
 static bool is_home(const struct session *s, const struct instance *best) {
     const struct instance *home = s->instance;
-    if (!home || home->state != INSTANCE_SERVING) return false;
+    if (!home || !instance_takes_turns(home)) return false;
     return !best || !is_hot(home) || best->n_turns >= best->max_sequences;
 }
 
@@ -69,6 +69,27 @@ void residence_move_out(struct session *s) {
     s->cache = PLACE_NONE;
     s->cached_tokens = 0;
     s->evicting = NULL;
+}
+
+bool residence_awaits(const struct session *s) {
+    const struct served_model *m = residence_model(s);
+    const struct instance *i;
+    bool comes = false;
+    DL_FOREACH(s->service->placement.instances, i) {
+        if (i->model == m && instance_takes_turns(i)) return false;
+        comes = comes || (i->model == m && i->reopens);
+    }
+    return comes;
+}
+
+void residence_wait(struct session *s) {
+    if (!s->displaced_prev) DL_APPEND2(s->service->displaced, s, displaced_prev, displaced_next);
+}
+
+void residence_wait_end(struct session *s) {
+    if (!s->displaced_prev) return;
+    DL_DELETE2(s->service->displaced, s, displaced_prev, displaced_next);
+    s->displaced_prev = NULL;
 }
 
 // The nearest of those it was forked from that has a snapshot there.
@@ -82,7 +103,7 @@ static int submit_to(struct session *s, struct instance *i, struct engine_turn *
                      struct err *err) {
     t->origin_id = origin_of(s, i);
     int rc = engine_turn_submit(i->engine, t, err);
-    if (rc == E_DEVICE) instance_set(i, INSTANCE_LOST);
+    if (rc == E_DEVICE) i->failed = true; // moving.c sees to it
     TRY(rc);
     if (s->instance && s->instance != i) residence_move_out(s);
     residence_enter(s, i);

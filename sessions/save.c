@@ -231,6 +231,7 @@ static void undo_turn(struct session *s, struct pending *p) {
     struct turn *t = session_turn(s, p->turn);
     if (s->engine_turn && t->number == s->engine_turn)
         residence_cancel(s, t->number); // Its end will find no turn: no matter.
+    residence_wait_end(s);
     if (t->state != TURN_DONE)
         limits_turn_ends(s, t);
     else

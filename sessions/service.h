@@ -4,7 +4,8 @@
 //   handlers.c, turns.c, branch.c, fork.c, opening.c, closing.c, listing.c, transfer.c, debug.c
 //               what each kind of request does
 //   residence.c which instance a session's turn goes to (placement.h)
-//   moving.c    instances that are drained: their sessions go to others
+//   moving.c    instances that are drained or fail: their sessions go to others
+//   displaced.c turns that have lost their instance go on with another one
 //   streams.c   answers in pieces: lists, exports, records of turns
 //   engine_events.c, save.c (store)   what comes back
 //   settle.c    saving, delivering, starting queued turns, leaving memory
@@ -64,6 +65,8 @@ struct sessions {
     uint64_t next_turn;         // engine's turn numbers
     struct owners *owners, own; // o.owners, or our own
     int64_t n_active;           // turns running or queued
+    struct session *displaced;  // their turns wait for an instance, in order
+    uint64_t trial;             // the engine's number of the one suspect that runs; 0: none
     struct evict_list idle;
     struct session *lru; // may be unloaded; n_lru of them
     int64_t n_lru;
@@ -83,7 +86,8 @@ struct sessions {
     char expire_from[64]; // the cursor of the next look; "": from the oldest
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
         *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1],
-        *m_finished[N_TURN_FINISHES], *m_tail_ok, *m_tail_errors;
+        *m_finished[N_TURN_FINISHES], *m_tail_ok, *m_tail_errors, *m_displaced[2], *m_poisoned,
+        *m_instances_lost;
 };
 
 // --- below all others --------------------------------------------------------
@@ -122,6 +126,11 @@ void residence_enter(struct session *s, struct instance *i);   // it lives there
 void residence_leave(struct session *s);                       // it lives nowhere
 void residence_release(struct session *s);                     // its cache
 void residence_move_out(struct session *s); // both: what it has there is given up
+// No instance of its model takes turns, but a lost one is about to be opened again: turns wait for that.
+bool residence_awaits(const struct session *s);
+// Its turn waits for an instance, or no longer (displaced.c).
+void residence_wait(struct session *s);
+void residence_wait_end(struct session *s);
 // Instances beside its own that could take it, best first; returns their number, at most cap.
 size_t residence_others(struct session *s, struct instance **out, size_t cap);
 void residence_cancel(struct session *s, uint64_t turn); // of the engine's number
@@ -134,8 +143,22 @@ struct instance *residence_for_replay(struct session *s);
 int64_t residence_retry_us(const struct sessions *ss, uint64_t owner,
                            enum engine_priority priority);
 
+// displaced.c
+enum displaced_why { DISPLACED_LOST, DISPLACED_DRAINED };
+// What the end of its turn on an instance says: it is given back, or the instance has failed. The turn
+// waits for another one, or it has ended.
+bool displaced_is(const struct engine_event *done);
+void displaced_take(struct session *s, struct turn *t, const struct engine_event *done);
+void displaced_go_on(struct sessions *ss); // those that wait, where there is a place
+// A token of the turn has come: true where it is one that clients have.
+bool displaced_repeats(struct session *s, struct turn *t, const struct engine_event *e);
+void displaced_trial_over(struct sessions *ss, uint64_t turn); // if this is the suspect that runs
+
 // moving.c
-void moving_go_on(struct sessions *ss); // instances that drain
+void moving_go_on(struct sessions *ss); // instances that drain, or have failed
+// The instance's device has failed: it takes no turns, and what is idle there is gone. The ends of its
+// turns follow.
+void moving_lost(struct sessions *ss, struct instance *i);
 // Takes the event's cache.
 void moving_exported(struct sessions *ss, struct instance *from, const struct engine_event *e);
 // The cache that travelled is parked where the session lives now, or it is gone.
@@ -346,6 +369,9 @@ void turns_hint(struct session *s);                 // a turn of this cold sessi
 void turns_prepared(struct session *s, struct preparation *p); // takes what was made
 void turns_start_next(struct session *s); // the next queued one, if it can start
 void turns_interrupt(struct session *s);  // at the service's end
+// Hands a turn that has lost its instance to another one, behind the tokens that it has drawn. E_BUSY:
+// none takes it now.
+int turns_go_on(struct session *s, struct turn *t, struct err *err);
 void turns_finish(struct session *s, struct turn *t, const char *reason, const char *code,
                   const char *message);
 

@@ -111,7 +111,8 @@ struct session {
     // the engine works on this turn of ours (perhaps one taken back), 0: on none
     uint64_t engine_turn;
     struct instance *instance; // with its cache or its turn; NULL: it lives nowhere (residence.c)
-    struct session *home_prev, *home_next; // instance->sessions
+    struct session *home_prev, *home_next;           // instance->sessions
+    struct session *displaced_prev, *displaced_next; // its turn waits for an instance (displaced.c)
     enum cache_place cache;
     int64_t cached_tokens; // with PLACE_DEVICE
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none

@@ -12,6 +12,7 @@
 #define CLOSE_WAIT_US 5000000 // how long the last saves may take
 #define ANSWERS_AT_ONCE 8     // of the store, before tokens are looked for again
 #define CLOSE_ATTEMPTS 3
+#define LOST_WAIT_US 5000000 // for the ends of a lost instance's turns
 
 static const char *const state_names[] = {"open", "active", "idle", "parked", "cold", "closed"};
 
@@ -129,14 +130,38 @@ static int64_t run_timers(struct sessions *ss) {
     return next;
 }
 
+// A turn that was submitted while the device failed may have reached an engine that had ended: no event
+// of it comes.
+static void end_lost_turns(struct sessions *ss, struct instance *i) {
+    struct session *s, *next;
+    if (service_now(ss) - i->lost_us < LOST_WAIT_US) return;
+    i->n_turns = 0;
+    DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
+        const struct engine_event done = {.kind = ENGINE_DONE,
+                                          .sequence = (uint64_t)s->rec.key,
+                                          .turn = s->engine_turn,
+                                          .finish = FINISH_ERROR,
+                                          .error_code = E_DEVICE};
+        displaced_trial_over(ss, s->engine_turn);
+        if (s->engine_turn) engine_event_take(ss, i, &done);
+    }
+}
+
 static void take_engine_events(struct sessions *ss) {
     struct engine_event e;
     struct instance *i;
     DL_FOREACH(ss->placement.instances, i) {
-        while (engine_poll(i->engine, &e) == 1) {
-            if (e.kind == ENGINE_DONE) i->n_turns--;
+        // A lost one may be on its way to be opened again, by another thread.
+        bool polls = i->state != INSTANCE_LOST || i->n_turns > 0;
+        while (polls && engine_poll(i->engine, &e) == 1) {
+            if (e.kind == ENGINE_DONE) {
+                i->n_turns--;
+                displaced_trial_over(ss, e.turn);
+                if (e.finish == FINISH_ERROR && e.error_code == E_DEVICE) moving_lost(ss, i);
+            }
             if (!replays_engine_event(ss, &e)) engine_event_take(ss, i, &e);
         }
+        if (i->state == INSTANCE_LOST && i->n_turns > 0) end_lost_turns(ss, i);
     }
 }
 
@@ -149,6 +174,7 @@ int64_t sessions_poll(struct sessions *ss) {
     take_engine_events(ss);
     requests_prepared(ss);
     moving_go_on(ss);
+    displaced_go_on(ss);
     while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
         store_answer(ss, job);
         n_answers++;
@@ -246,6 +272,16 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
             m, "parley_sessions_resume_seconds",
             "What it took to have again what an earlier turn had computed, by how.", sources[i],
             resume_bounds, sizeof resume_bounds / sizeof *resume_bounds);
+    ss->m_displaced[DISPLACED_LOST] =
+        metrics_counter_of(m, "parley_sessions_moved_turns_total",
+                           "Running turns that went on with another instance.", "reason", "lost");
+    ss->m_displaced[DISPLACED_DRAINED] = metrics_counter_of(
+        m, "parley_sessions_moved_turns_total", "Running turns that went on with another instance.",
+        "reason", "drained");
+    ss->m_poisoned = metrics_counter(m, "parley_sessions_poisoned_turns_total",
+                                     "Turns under which two instances failed.", NULL);
+    ss->m_instances_lost = metrics_counter(m, "parley_instances_lost_total",
+                                           "Times that an instance's device failed.", NULL);
     ss->m_tail_ok =
         metrics_gauge(m, "parley_store_tail_ok", "0: streamed tokens wait for their commit.", NULL);
     ss->m_tail_errors =

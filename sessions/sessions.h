@@ -197,6 +197,10 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     void (*on_changed)(void *ctx, int64_t key, const char *owner, const char *id, bool removed);
     // Events of s wait for a disk that refuses them. Transient, to attached clients, at each attempt.
     void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
+    // The turn lost its instance ("lost", "drained") and will go on with another one: a pause. Transient,
+    // to attached clients.
+    void (*on_moved)(void *ctx, uint64_t client, struct session *s, int64_t turn,
+                     const char *reason);
 };
 
 // A service without a model: sessions_add_instance() brings those. Opens or creates the database,
@@ -215,6 +219,14 @@ void sessions_tidy(struct engine *e, const char *db_path);
 // its model. It is `drained` when nothing is left to do. `last`: also where no other one serves; its
 // caches then stay until it is removed. E_NOTFOUND, E_BUSY.
 int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err);
+// The device of this instance has failed: its running turns go on with the others of its model, or wait
+// until it, or another one, takes turns again. Ignored where it is lost already. The service also finds
+// out itself where a turn ended by it.
+void sessions_lose_instance(struct sessions *ss, const char *name);
+// A lost instance without turns gets another engine and serves again. Its old one as in
+// sessions_remove_instance. E_BUSY: it has turns; E_INVAL: the engine would not compute as the old one.
+int sessions_replace_engine(struct sessions *ss, const char *name, struct engine *engine,
+                            const struct served_model **model, struct err *err);
 // Of a drained instance, whose engine the caller closes: when placement_is_unused(*model), which it
 // drops then, or at once where that is NULL. E_NOTFOUND, E_BUSY, E_NOMEM.
 int sessions_remove_instance(struct sessions *ss, const char *name,

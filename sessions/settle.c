@@ -80,6 +80,7 @@ void service_used(struct session *s) {
 static void unlist(struct session *s) {
     show_state(s, -1);
     residence_leave(s);
+    residence_wait_end(s);
     evict_stop(&s->service->idle, &s->idle);
     s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);

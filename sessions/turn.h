@@ -21,7 +21,7 @@ struct turn {
     enum turn_state state;
     uint64_t number;                // the engine's turn number; 0 while it is not with the engine
     struct told *told;              // until it has ended
-    struct turn_sampling *sampling; // until it has been handed to the engine
+    struct turn_sampling *sampling; // until it has ended
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
     const char *file_refused;          // why a snapshot was not used: the reason of its end's event
@@ -42,7 +42,15 @@ struct turn {
     bool on_disk;   // the row exists
     bool failed;    // memory ran out: what the engine still sends is dropped
     bool lost;      // cancelled because its last client is
-    bool slim;      // only the disk has its words, ids, settings and log-probabilities
+    // Of a turn that goes on with another instance (displaced.c).
+    bool cancelled;      // it was asked to end: it does not go on
+    bool yields;         // its instance was asked to give it back
+    bool ran;            // its present instance has begun it
+    int n_lost;          // instances that failed while it ran, without a token more from it
+    size_t n_before;     // tokens that it had when its present instance got it
+    size_t n_again;      // of these, those that come again: it runs from its start
+    size_t n_came_again; // and have come so far
+    bool slim;           // only the disk has its words, ids, settings and log-probabilities
     // Its place in the tree (sessions/tree.h).
     struct turn_children children;
     int64_t older, newer; // the children of its parent beside it, TURN_NONE

@@ -22,7 +22,7 @@
 
 // --- starting ----------------------------------------------------------------
 
-// With the session's log, and room for n tokens. ids NULL: no memory.
+// With n tokens of the session's log, or with all of it and room for n. ids NULL: no memory.
 static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
     struct engine_turn e = {.sequence = (uint64_t)s->rec.key,
                             .ids = malloc(n * sizeof *e.ids),
@@ -35,32 +35,56 @@ static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
                             .lasting_id = s->lasting,
                             .lasting_owner = s->rec.owner};
     sampling_params_init(&e.sampling);
-    if (e.ids && s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
+    size_t n_log = s->n_log < n ? s->n_log : n;
+    if (e.ids && n_log) memcpy(e.ids, s->log, n_log * sizeof *e.ids);
     return e;
+}
+
+// Takes e->ids.
+static int submit(struct session *s, struct turn *t, struct engine_turn *e, struct err *err) {
+    struct sessions *ss = s->service;
+    e->turn = ss->next_turn;
+    e->goes_on = t->rec.kind != INPUT_CONTENT;
+    int rc = prompts_find(s, &e->prompt, err);
+    if (rc == 0) rc = residence_submit(s, e, err);
+    if (rc < 0) {
+        free(e->ids);
+        return rc;
+    }
+    t->number = s->engine_turn = ss->next_turn++;
+    t->n_before = t->n_out;
+    t->ran = t->yields = false;
+    return 0;
 }
 
 static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids, size_t n,
                           struct err *err) {
-    struct sessions *ss = s->service;
     struct engine_turn e = engine_turn_of(s, s->n_log + n);
     if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
-    int rc = prompts_find(s, &e.prompt, err);
-    if (rc < 0) {
-        free(e.ids);
-        return rc;
-    }
-    e.turn = ss->next_turn;
     e.n_input = (int64_t)n;
-    e.goes_on = t->rec.kind != INPUT_CONTENT;
     e.sampling = t->sampling->params;
-    if (n) memcpy(e.ids + s->n_log, ids, n * sizeof *e.ids);
-    rc = residence_submit(s, &e, err);
-    if (rc < 0) {
-        free(e.ids);
-        // "Never fits" is the session's shape, not a shortage that passes.
-        return rc == E_NOMEM ? (err->code = E_INVAL) : rc;
+    if (n) memcpy(e.ids + s->n_log, ids, n * sizeof *ids);
+    int rc = submit(s, t, &e, err);
+    // "Never fits" is the session's shape, not a shortage that passes.
+    return rc == E_NOMEM ? (err->code = E_INVAL) : rc;
+}
+
+int turns_go_on(struct session *s, struct turn *t, struct err *err) {
+    const struct sampling_params *p = &t->sampling->params;
+    bool again = p->n > 1 || p->beam_width > 1;
+    struct engine_turn e = engine_turn_of(s, s->n_log - (again ? t->n_out : 0));
+    if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
+    e.n_input = t->rec.n_input;
+    e.n_drawn = again ? 0 : (int64_t)t->n_out;
+    e.sampling = *p;
+    if (p->deadline_us > 0) { // counted from the turn's first submission
+        int64_t left = p->deadline_us - (service_now(s->service) - t->submitted_us);
+        e.sampling.deadline_us = left > 0 ? left : 1;
     }
-    t->number = s->engine_turn = ss->next_turn++;
+    TRY(submit(s, t, &e, err));
+    t->n_again = again ? t->n_out : 0;
+    t->n_came_again = 0;
+    evict_stop(&s->service->idle, &s->idle);
     return 0;
 }
 
@@ -69,7 +93,9 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
 void turns_hint(struct session *s) {
     struct sessions *ss = s->service;
     int64_t now = service_now(ss);
-    if (ss->draining || s->life != LIFE_LIVE || s->rec.closed_ms || s->engine_turn) return;
+    if (ss->draining || s->life != LIFE_LIVE || s->rec.closed_ms || s->engine_turn ||
+        s->running >= 0)
+        return;
     if (s->prepared_us && now - s->prepared_us < PREPARE_AGAIN_US) return;
     s->prepared_us = now;
     struct engine_turn e = engine_turn_of(s, s->n_log);
@@ -113,8 +139,6 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     owner_use(s->owner, OWNER_RUNNING_TURNS, 1);
     t->submitted_us = service_now(ss);
     t->rec.started_ms = s->rec.updated_ms = service_now_ms(ss);
-    turn_sampling_free(t->sampling);
-    t->sampling = NULL;
     s->running = t->rec.turn;
     int64_t seq = event_log_add(&s->events, EVENT_STARTED, t->rec.turn, NULL, service_now_ms(ss));
     if (!t->rec.seq_first) t->rec.seq_first = seq;
@@ -270,11 +294,12 @@ static int answer_again(struct session *s, const struct request *r, const struct
 static int begin(struct session *s, struct turn *t, int64_t after, struct pending *p,
                  struct err *err) {
     bool aborted = s->preparation && s->preparation->aborted;
-    bool busy = session_is_busy(s) || (!aborted && !limits_place(s));
+    bool busy = session_is_busy(s) || (!aborted && (residence_awaits(s) || !limits_place(s)));
     if (after != s->head) TRY(head_move(s, after, NULL, p));
     int rc = tree_add_turn(s, t);
     if (rc == 0) {
         rc = (aborted ? enqueue : busy ? queue_turn : start)(s, t, err);
+        if (rc == E_BUSY && !busy && residence_awaits(s)) rc = queue_turn(s, t, err);
         if (rc < 0) tree_drop_turn(s);
     }
     if (rc < 0) head_move_back(s, p);
@@ -402,6 +427,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     if (t->lost && !code && strcmp(reason, "cancelled") == 0)
         code = "client_lost", message = "no connection follows this session any more";
     if (turn_waits(t)) s->n_queued--;
+    if (s->running == r->turn) residence_wait_end(s);
     limits_turn_ends(s, t);
     t->state = TURN_DONE;
     t->number = 0;
@@ -436,8 +462,13 @@ void turns_cancel(struct session *s, int64_t turn) {
         if (turn_waits(t) && (turn < 0 || turn == t->rec.turn))
             turns_finish(s, t, "cancelled", NULL, NULL);
     }
-    const struct turn *running = session_turn(s, s->running);
-    if (running && (turn < 0 || turn == running->rec.turn)) residence_cancel(s, running->number);
+    struct turn *running = session_turn(s, s->running);
+    if (!running || (turn >= 0 && turn != running->rec.turn)) return;
+    running->cancelled = true;
+    if (s->displaced_prev)
+        turns_finish(s, running, "cancelled", NULL, NULL);
+    else
+        residence_cancel(s, running->number);
 }
 
 // Starts it, or gives its input to a worker.
@@ -455,6 +486,7 @@ static int start_queued(struct session *s, struct turn *t, struct err *err) {
 void turns_start_next(struct session *s) {
     struct err err = {0};
     struct turn *t;
+    if (s->displaced_prev) return; // displaced.c has the timer
     s->retry_us = 0;
     if (s->n_queued == 0 || session_is_closing(s)) limits_leave(s);
     while (s->running < 0 && !s->engine_turn && !session_is_closing(s) &&

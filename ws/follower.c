@@ -95,6 +95,11 @@ static void on_stalled(void *ctx, uint64_t client, struct session *s, const char
     struct follower *f = find(ctx, client);
     if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, reason);
 }
+static void on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn,
+                     const char *reason) {
+    struct follower *f = find(ctx, client);
+    if (f && f->ops->on_moved) f->ops->on_moved(f, s, turn, reason);
+}
 static void on_gone(void *ctx, uint64_t client, struct session *s) {
     struct follower *f = find(ctx, client);
     if (f) f->ops->on_gone(f, s);
@@ -113,5 +118,6 @@ void followers_callbacks(struct followers *fs, struct sessions_callbacks *out) {
                                        .on_progress = on_progress,
                                        .on_gone = on_gone,
                                        .on_changed = on_changed,
-                                       .on_stalled = on_stalled};
+                                       .on_stalled = on_stalled,
+                                       .on_moved = on_moved};
 }

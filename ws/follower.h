@@ -15,6 +15,7 @@ struct follower_ops {
     void (*on_progress)(struct follower *f, struct session *s, int64_t turn, int64_t done,
                         int64_t total);
     void (*on_stalled)(struct follower *f, struct session *s, const char *reason);
+    void (*on_moved)(struct follower *f, struct session *s, int64_t turn, const char *reason);
     void (*on_gone)(struct follower *f, struct session *s);
     void (*on_changed)(struct follower *f, int64_t key, const char *owner, const char *id,
                        bool removed);

@@ -9,7 +9,7 @@ void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_
     const struct engine_metrics *m = &in->metrics;
     if (t->first_us) {
         metric_observe(m->inter_token, (double)(time_us - t->last_us) * 1e-6);
-    } else {
+    } else if (t->n_given == 0) {
         metric_observe(m->first_token, (double)(time_us - t->submitted_us) * 1e-6);
     }
     live_turn_drew(t, time_us);

@@ -17,6 +17,7 @@
 enum command_kind {
     COMMAND_SUBMIT,
     COMMAND_CANCEL,
+    COMMAND_YIELD,
     COMMAND_RELEASE,
     COMMAND_PARK,
     COMMAND_WARM,

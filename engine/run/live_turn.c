@@ -6,9 +6,9 @@
 #include <string.h>
 
 static int64_t longest_log(const struct engine_turn *spec, int32_t max_tokens) {
-    int64_t most = spec->session_len;
+    int64_t most = spec->session_len, n_before = spec->n_ids - spec->n_drawn;
     if (spec->score_only) return spec->n_ids;
-    if (max_tokens > 0 && spec->n_ids + max_tokens < most) most = spec->n_ids + max_tokens;
+    if (max_tokens > 0 && n_before + max_tokens < most) most = n_before + max_tokens;
     return most;
 }
 
@@ -18,7 +18,7 @@ int64_t live_turn_max_log(const struct engine_turn *spec) {
 
 int64_t live_turn_planned(const struct engine_turn *spec) {
     int32_t most = spec->planned_tokens > 0 ? spec->planned_tokens : spec->sampling.max_tokens;
-    return longest_log(spec, most) - spec->n_ids;
+    return longest_log(spec, most) - (spec->n_ids - spec->n_drawn);
 }
 
 struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) {
@@ -38,9 +38,12 @@ struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) 
         memcpy(t->expected, spec->expected, bytes);
     }
     t->spec.expected = t->expected;
+    t->n_generated = t->n_given = spec->n_drawn; // as if it had been paused
+    t->spec.n_ids -= spec->n_drawn;
+    t->spec.n_drawn = 0;
     t->spec.prompt = t->prompt = prompt_hold(spec->prompt);
     grammar_text_hold(spec->sampling.grammar);
-    context_init(&t->context, spec);
+    context_init(&t->context, &t->spec);
     t->submitted_us = now_us;
     t->deadline_us =
         spec->sampling.deadline_us > 0 && spec->sampling.deadline_us < INT64_MAX - now_us

@@ -16,7 +16,7 @@ struct live_turn {
     struct engine_turn spec; // ids is the log, owned, and grows
     struct prompt *prompt;   // spec's, held
     struct grammar *grammar; // of spec.sampling.grammar, held; NULL: none
-    int64_t n_log, cap_log;  // spec.n_ids stays the submitted length
+    int64_t n_log, cap_log;  // spec.n_ids stays the length before the first drawn token
     struct sequence *sequence;
     struct turn_slot *slot;                              // while it runs
     int64_t submitted_us, started_us, first_us, last_us; // 0: not yet
@@ -25,8 +25,9 @@ struct live_turn {
     int64_t first_paused_us, last_paused_us;
     int64_t deadline_us;                                  // monotonic; INT64_MAX for none
     int64_t n_cached, n_shared, n_prefilled, n_generated; // n_shared: as in struct engine_event
-    bool begun;                                           // STARTED was emitted
-    int64_t n_computed;              // while paused: tokens that its cache held
+    int64_t n_given;    // of n_generated, drawn on another engine (engine_turn.n_drawn)
+    bool begun;         // STARTED was emitted
+    int64_t n_computed; // while paused: tokens that its cache held
     enum engine_cache_source source; // of the n_cached
     int64_t restore_us;              // how long the turn waited for them
     bool then_release;               // the owner asked to drop the cache when the turn ends

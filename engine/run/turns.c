@@ -43,6 +43,11 @@ static void end_waiting(struct instance *in, struct live_turn *t) {
     tiers->waited_us = NULL;
 }
 
+// The turn goes on elsewhere, where its tokens make the text that is held back here again.
+static bool goes_elsewhere(enum engine_finish finish, const struct err *why) {
+    return finish == FINISH_YIELDED || (finish == FINISH_ERROR && why->code == E_DEVICE);
+}
+
 // Of a turn without a slot, because it is paused, the slot that is kept for this flushes the text.
 static int flush_text(struct instance *in, struct live_turn *t, enum engine_finish finish,
                       bool ran) {
@@ -65,7 +70,8 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
     buf_reset(&in->text);
-    if (flush_text(in, t, finish, ran) < 0) { // after a stop string nothing is held back
+    if (!goes_elsewhere(finish, why) &&
+        flush_text(in, t, finish, ran) < 0) { // after a stop string nothing is held back
         log_warn("engine.text_lost", "turn=%llu", (unsigned long long)t->spec.turn);
     }
     release_slot(t);
@@ -193,6 +199,10 @@ void instance_command(struct instance *in, const struct command *cmd) {
         if (s && s->turn && s->turn->spec.turn == cmd->turn_id)
             instance_finish(in, s->turn, FINISH_CANCELLED, NULL, false);
         break;
+    case COMMAND_YIELD:
+        if (s && s->turn && s->turn->spec.turn == cmd->turn_id)
+            instance_finish(in, s->turn, FINISH_YIELDED, NULL, false);
+        break;
     case COMMAND_RELEASE:
         if (s) release(in, s); // else it was dropped before, and its event is under way
         break;
@@ -296,6 +306,7 @@ static void start(struct instance *in, struct live_turn *t) {
         return;
     }
     t->begun = true;
+    if (t->n_given > 0) t->sched.n_again = t->sched.n_todo; // its owner was charged for that
     take_cached(t);
     metric_add(in->metrics.cached_tokens, (double)t->n_cached);
     metric_add(in->metrics.shared_tokens, (double)t->n_shared);

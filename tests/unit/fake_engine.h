@@ -19,7 +19,7 @@
 #define FAKE_TURNS 512
 
 struct fake_turn {
-    bool used, started, cancelled;
+    bool used, started, cancelled, yields;
     struct engine_turn t;
     int64_t n_ids, n_generated, n_cached, cap;
     char held[64]; // text that waits for the next token
@@ -39,6 +39,7 @@ static struct fake_state {
     int submit_rc;      // what the next submits return instead
     int64_t retry_us;   // and when there may be room
     int eos_after;      // > 0: each turn's answer has an eos as that token, whatever max_tokens is
+    bool lost;          // the device failed: turns end and are refused with E_DEVICE
     int fail_after;     // > 0: turns end with an error after that many tokens
     char table[PROMPT_HASH_DIGITS + 1]; // the last turn's prompt table; "": none
     int import_rc;                      // what imports return instead
@@ -130,7 +131,7 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     struct fake_sequence *q = fake_sequence(t->t.sequence, t->started);
     e->finish = finish;
     if (finish == FINISH_ERROR) {
-        e->error_code = E_DEVICE;
+        e->error_code = fake.lost ? E_DEVICE : E_INTERNAL;
         strcpy(t->held, "the fake device failed");
     }
     e->text_len = (uint32_t)strlen(t->held);
@@ -151,8 +152,9 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
 }
 
 static void fake_step_turn(struct fake_turn *t) {
-    if (t->cancelled) {
-        fake_done(t, FINISH_CANCELLED);
+    if (t->cancelled || t->yields) {
+        if (!t->cancelled) t->held[0] = '\0';
+        fake_done(t, t->cancelled ? FINISH_CANCELLED : FINISH_YIELDED);
         return;
     }
     if (!t->started) {
@@ -202,6 +204,13 @@ static void fake_step_turn(struct fake_turn *t) {
         fake_done(t, FINISH_EOS);
 }
 
+// The device of the engine in use fails: every turn ends, and later ones are refused.
+static inline void fake_lose(void) {
+    fake.lost = true;
+    for (int i = 0; i < FAKE_TURNS; i++)
+        if (fake.turns[i].used) fake_done(&fake.turns[i], FINISH_ERROR);
+}
+
 static int fake_n_running(void) {
     int n = 0;
     for (int i = 0; i < FAKE_TURNS; i++) n += fake.turns[i].used;
@@ -236,6 +245,7 @@ int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
 
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
     fake_use(e);
+    if (fake.lost) return err_set(err, E_DEVICE, "the fake device failed");
     if (fake.submit_rc) return err_set(err, fake.submit_rc, "the fake engine says no");
     struct fake_turn *slot = NULL;
     for (int i = 0; i < FAKE_TURNS; i++) {
@@ -248,6 +258,15 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     memset(fake.table, 0, sizeof fake.table);
     if (turn->prompt) memcpy(fake.table, turn->prompt->digits, sizeof fake.table);
     *slot = (struct fake_turn){.used = true, .t = *turn, .n_ids = turn->n_ids, .cap = turn->n_ids};
+    slot->n_generated = turn->n_drawn;
+    for (int64_t i = turn->n_ids - turn->n_drawn; i < turn->n_ids; i++) { // what is held back
+        char text[24];
+        fake_text(turn->ids[i], text);
+        if (turn->ids[i] % 5 == 0 && strlen(slot->held) + strlen(text) < sizeof slot->held)
+            strcat(slot->held, text);
+        else
+            slot->held[0] = '\0';
+    }
     fake.n_submitted++;
     fake.last_n_ids = turn->n_ids;
     return 0;
@@ -262,6 +281,13 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
         if (fake.turns[i].used && fake.turns[i].t.sequence == sequence &&
             fake.turns[i].t.turn == turn)
             fake.turns[i].cancelled = true;
+}
+void engine_turn_yield(struct engine *e, uint64_t sequence, uint64_t turn) {
+    fake_use(e);
+    for (int i = 0; i < FAKE_TURNS; i++)
+        if (fake.turns[i].used && fake.turns[i].t.sequence == sequence &&
+            fake.turns[i].t.turn == turn)
+            fake.turns[i].yields = true;
 }
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
     fake_use(e);
@@ -371,8 +397,8 @@ void engine_load(const struct engine *e, struct engine_load *out) {
                                 .blocks_total = fake.info.n_blocks * fake.info.block_tokens};
 }
 const char *engine_finish_name(enum engine_finish f) {
-    static const char *const names[] = {"eos",      "stop",  "length",  "cancelled",
-                                        "deadline", "error", "shutdown"};
+    static const char *const names[] = {"eos",      "stop",  "length",   "cancelled",
+                                        "deadline", "error", "shutdown", "yielded"};
     return names[f];
 }
 const char *engine_cache_source_name(enum engine_cache_source s) {

@@ -80,7 +80,7 @@ static struct {
     bool by_hand; // events are not taken as they come
     void (*on_answer)(const struct seen_answer *a);
     size_t max_text;
-    int n_changed, n_removed, n_progress, n_stalled;
+    int n_changed, n_removed, n_progress, n_stalled, n_moved;
     char stalled[256]; // the last one: session and reason
     char last_changed[80];
     int64_t changed_key;
@@ -286,6 +286,11 @@ static void fx_on_stalled(void *ctx, uint64_t client, struct session *s, const c
     assert_null(strstr(reason, fx.path));
 }
 
+static void fx_on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn,
+                        const char *reason) {
+    fx.n_moved++;
+}
+
 // The fake engine number `e`; the first one is NULL.
 static int fx_add_instance(const char *name, struct engine *e, struct err *err) {
     struct instance_options o = {.name = name, .engine = e, .max_sequences = 4, .sink_len = 4};
@@ -297,8 +302,9 @@ static int fx_add_instance(const char *name, struct engine *e, struct err *err) 
 }
 
 static int fx_try_open(struct err *err) {
-    static const struct sessions_callbacks cb = {
-        NULL, fx_on_answer, fx_on_ready, fx_on_progress, fx_on_gone, fx_on_changed, fx_on_stalled};
+    static const struct sessions_callbacks cb = {NULL,           fx_on_answer, fx_on_ready,
+                                                 fx_on_progress, fx_on_gone,   fx_on_changed,
+                                                 fx_on_stalled,  fx_on_moved};
     fx.o.db_path = fx.path;
     fx.o.clock = &fx.clock.clock;
     metrics_free(fx.metrics); // of the last service: a name may be registered once

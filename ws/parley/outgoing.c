@@ -390,6 +390,13 @@ static void on_stalled(struct follower *f, struct session *s, const char *reason
     outgoing_queue(o);
 }
 
+static void on_moved(struct follower *f, struct session *s, int64_t turn, const char *reason) {
+    struct outgoing *o = (struct outgoing *)f;
+    if (o->close_code) return;
+    protocol_write_moved(outgoing_tx(o), session_id(s), turn, reason);
+    outgoing_queue(o);
+}
+
 // The service's last events of s go out, the pointer to it goes.
 static void on_gone(struct follower *f, struct session *s) {
     struct outgoing *o = (struct outgoing *)f;
@@ -434,6 +441,7 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_ready = on_ready,
                                                  .on_progress = on_progress,
                                                  .on_stalled = on_stalled,
+                                                 .on_moved = on_moved,
                                                  .on_gone = on_gone,
                                                  .on_changed = on_changed,
                                                  .push = push,

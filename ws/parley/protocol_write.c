@@ -308,6 +308,15 @@ void protocol_write_stalled(struct buf *out, const char *session, const char *re
     json_close(&w, '}');
 }
 
+void protocol_write_moved(struct buf *out, const char *session, int64_t turn, const char *reason) {
+    struct json_writer w;
+    begin(&w, out, "session.moved", "");
+    json_put_string(&w, "session", session);
+    json_put_int(&w, "turn", turn);
+    json_put_string(&w, "reason", reason);
+    json_close(&w, '}');
+}
+
 // --- events ---
 
 static void put_alternatives(struct json_writer *w, const struct session_event *ev,

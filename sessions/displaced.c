@@ -1,0 +1,134 @@
+// Turns that have lost their instance: it has failed, or it is drained and gives them back. Each waits,
+// then goes on with another instance of its model (or the same one, opened again) behind the tokens that
+// it has drawn. Draws depend on the seed and the position alone, so the answer is the one that it would
+// have been; clients see a pause. See service.h.
+//
+//   the turn's end on its instance --displaced_take--> waits --displaced_go_on--> runs elsewhere
+//                                        '--> ends: it was cancelled, or it is poisoned
+//
+// A turn that ran when its instance failed is a suspect: its input may be the cause. Suspects go on one
+// after another, each alone until it has drawn one token more, so that the next failure shows which one it
+// is. A turn whose second instance fails before that is poisoned: it ends with an error. A turn that
+// makes progress between two failures never is, however often instances are killed under it.
+//
+// A turn with several answers (samples, beams) keeps their state in its engine alone: it runs again from
+// its start, and what clients have of it is dropped when it comes again.
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "sessions/answers.h"
+#include "sessions/service.h"
+#include <string.h>
+#include <utlist.h>
+
+#define ASK_AGAIN_US 50000 // while no instance has a place
+#define LOST_MAX 2         // failures without a token between them
+
+static const char *const reasons[] = {[DISPLACED_LOST] = "lost", [DISPLACED_DRAINED] = "drained"};
+
+bool displaced_is(const struct engine_event *done) {
+    return done->finish == FINISH_YIELDED ||
+           (done->finish == FINISH_ERROR && done->error_code == E_DEVICE);
+}
+
+static void tell(struct session *s, const struct turn *t, enum displaced_why why) {
+    struct sessions *ss = s->service;
+    struct attachment *a, *next;
+    metric_add(ss->m_displaced[why], 1);
+    log_info("turn.moved", "session=%s turn=%lld reason=%s tokens=%zu", s->rec.id,
+             (long long)t->rec.turn, reasons[why], t->n_out);
+    if (!ss->cb.on_moved || ss->closing || !session_turn_visible(s, t)) return;
+    DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
+        ss->cb.on_moved(ss->cb.ctx, a->client, s, t->rec.turn, reasons[why]);
+    }
+}
+
+static void note_failure(struct turn *t) {
+    if (!t->ran) return; // it waited in the queue
+    t->n_lost = t->n_out > t->n_before ? 1 : t->n_lost + 1;
+}
+
+void displaced_take(struct session *s, struct turn *t, const struct engine_event *done) {
+    enum displaced_why why = done->finish == FINISH_YIELDED ? DISPLACED_DRAINED : DISPLACED_LOST;
+    t->number = 0;
+    if (why == DISPLACED_LOST) note_failure(t);
+    if (t->cancelled) {
+        turns_finish(s, t, "cancelled", NULL, NULL);
+    } else if (t->n_lost >= LOST_MAX) {
+        metric_add(s->service->m_poisoned, 1);
+        log_error("turn.poisoned", "session=%s turn=%lld", s->rec.id, (long long)t->rec.turn);
+        turns_finish(s, t, "error", "poisoned",
+                     "two instances failed while they ran this turn; it is not run again");
+    } else {
+        residence_wait(s);
+        tell(s, t, why);
+    }
+}
+
+bool displaced_repeats(struct session *s, struct turn *t, const struct engine_event *e) {
+    if (t->n_again > 0 && (t->n_came_again < t->n_again || e->id < 0)) {
+        if (e->id < 0 && t->n_came_again > t->n_again) return false;
+        if (e->id >= 0 && e->id != t->ids[t->n_came_again]) {
+            log_error("turn.diverged", "session=%s turn=%lld token=%zu", s->rec.id,
+                      (long long)t->rec.turn, t->n_came_again);
+            residence_cancel(s, t->number);
+            turns_finish(s, t, "error", "internal",
+                         "the instance failed, and the turn ran otherwise on another one");
+        } else if (e->id >= 0) {
+            t->n_came_again++;
+        }
+        return true;
+    }
+    if (e->id >= 0 && t->n_again > 0) t->n_came_again++;
+    displaced_trial_over(s->service, t->number);
+    return false;
+}
+
+void displaced_trial_over(struct sessions *ss, uint64_t turn) {
+    if (ss->trial == turn) ss->trial = 0;
+}
+
+// While its cache is on its way from an instance that drains, it waits for that.
+static bool waits_for_cache(const struct session *s) {
+    if (s->cache == PLACE_TRAVELS) return true;
+    return s->cache != PLACE_NONE && s->instance && s->instance->state == INSTANCE_DRAINING &&
+           placement_has_other(&s->service->placement, s->instance);
+}
+
+static bool model_serves(const struct session *s) {
+    const struct instance *i;
+    DL_FOREACH(s->service->placement.instances, i) {
+        if (i->model == residence_model(s) && i->state != INSTANCE_LOST) return true;
+    }
+    return false;
+}
+
+static void go_on(struct session *s, struct turn *t) {
+    struct sessions *ss = s->service;
+    struct err err = {0};
+    s->retry_us = 0;
+    service_timers_changed(s);
+    int rc = turns_go_on(s, t, &err);
+    if (rc == E_BUSY && ss->draining && !model_serves(s)) {
+        turns_finish(s, t, "interrupted", NULL, NULL); // the server ends before one comes
+    } else if (rc == E_BUSY || rc == E_NOMEM) {
+        s->retry_us = service_now(ss) + ASK_AGAIN_US;
+        service_timers_changed(s);
+    } else if (rc < 0) {
+        turns_finish(s, t, "error", answer_code(err.code), err.text);
+    } else {
+        residence_wait_end(s);
+        if (t->n_lost > 0) ss->trial = t->number;
+    }
+}
+
+void displaced_go_on(struct sessions *ss) {
+    struct session *s, *next;
+    DL_FOREACH_SAFE2(ss->displaced, s, next, displaced_next) {
+        struct turn *t = session_turn(s, s->running);
+        if ((t->n_lost > 0 && ss->trial) || waits_for_cache(s)) continue;
+        if (s->retry_us > service_now(ss)) continue;
+        go_on(s, t);
+        service_touch(s);
+    }
+}

@@ -1,0 +1,298 @@
+// Turns whose instance fails or is drained while they run: they go on elsewhere with the same tokens and
+// the same text, whenever that happens. The fake engine holds text back, as the real one does.
+#include "tests/unit/sessions_fixture.h"
+
+#define A fake_engine(0)
+#define B fake_engine(1)
+#define C fake_engine(2)
+#define N_TOKENS 12
+
+static struct instance *at(const char *name) {
+    return placement_find(sessions_placement(fx.ss), name);
+}
+static void add(const char *name, struct engine *e) {
+    struct err err = {0};
+    if (fx_add_instance(name, e, &err) < 0) fail_msg("%s", err.text);
+}
+static void setup_pair(void) {
+    fx_setup_memory();
+    add("b", B);
+}
+static int submitted(struct engine *e) {
+    fake_use(e);
+    return fake.n_submitted;
+}
+static void step_all(void) {
+    for (size_t i = 0; i < 3; i++) {
+        fake_use(fake_engine(i));
+        fx_step();
+    }
+}
+static void steps(int n) {
+    for (int i = 0; i < n; i++) {
+        clock_fake_advance(&fx.clock, 1000);
+        step_all();
+    }
+}
+static void run_all(void) {
+    for (int i = 0; i < 1000 && sessions_n_running(fx.ss); i++) steps(1);
+    fx_advance(30000);
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+}
+static void lose(struct engine *e) {
+    fake_use(e);
+    fake_lose();
+    fx_settle();
+}
+static void start(uint64_t client, const char *id) {
+    fx_start_with(client, id, "tell", "{\"seed\":\"5\",\"max_tokens\":12}", false, NULL);
+    fx_settle();
+}
+static struct turn *running(const char *id) {
+    struct session *s = fx_session(id);
+    return session_turn(s, s->running);
+}
+// Another engine for the lost instance.
+static void reopen(const char *name, struct engine *e) {
+    struct err err = {0};
+    const struct served_model *old = NULL;
+    if (sessions_replace_engine(fx.ss, name, e, &old, &err) < 0) fail_msg("%s", err.text);
+    placement_drop(old);
+    fx_settle();
+}
+
+// What the turn says where nothing happens.
+static struct seen_turn whole;
+static void tell_whole(void) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    start(1, "s");
+    run_all();
+    whole = fx_follower(1, "s")->turns[0];
+    assert_int_equal(whole.n_ids, N_TOKENS);
+    fx_teardown();
+}
+static void expect_whole(uint64_t client, const char *id) {
+    const struct seen_turn *t = &fx_follower(client, id)->turns[0];
+    assert_string_equal(t->finish, whole.finish);
+    assert_int_equal(t->n_ids, whole.n_ids);
+    assert_memory_equal(t->ids, whole.ids, whole.n_ids * sizeof *t->ids);
+    assert_memory_equal(t->logprobs, whole.logprobs, whole.n_ids * sizeof *t->logprobs);
+    assert_string_equal(t->text, whole.text);
+}
+
+static void a_turn_goes_on_wherever_it_is(void **state) {
+    tell_whole();
+    for (int after = 0; after <= N_TOKENS + 1; after++) {
+        setup_pair();
+        fx_open_session(1, "s");
+        start(1, "s");
+        steps(after);
+        lose(A);
+        run_all();
+        expect_whole(1, "s");
+        bool ended = after > N_TOKENS;
+        assert_int_equal(fx.n_moved, !ended);
+        assert_int_equal(submitted(B), !ended);
+        if (!ended) assert_ptr_equal(fx_session("s")->instance, at("b"));
+        if (ended) {
+            sessions_lose_instance(fx.ss, "");
+            fx_advance(30000);
+            assert_string_equal(fx_follower(1, "s")->last_reason, "lost");
+        }
+        assert_string_equal(instance_state_name(at("")->state), "lost");
+        start(1, "s");
+        run_all();
+        assert_int_equal(fx_follower(1, "s")->turns[1].n_ids, N_TOKENS);
+        fx_teardown();
+    }
+}
+
+static void the_only_instance_comes_back(void **state) {
+    tell_whole();
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fx_open_session(1, "idle");
+    start(1, "idle");
+    run_all();
+    start(1, "s");
+    steps(5);
+    lose(A);
+    steps(5);
+    assert_int_equal(fx.n_moved, 1);
+    assert_int_equal(sessions_n_running(fx.ss), 1);
+    assert_int_equal(fx_session("idle")->cache, PLACE_NONE);
+    fx_start(1, "idle", "refused: the server does not open it again");
+    fx_settle();
+    fx_expect_error("overloaded");
+    at("")->reopens = true;
+    start(1, "idle");
+    steps(2);
+    assert_true(fx_follower(1, "idle")->turns[1].queued);
+    struct err err = {0};
+    const struct served_model *old;
+    fake_use(C);
+    fake.info.fingerprint = "f-other";
+    assert_int_equal(sessions_replace_engine(fx.ss, "", C, &old, &err), E_INVAL);
+    fake.info.fingerprint = "f-1";
+    reopen("", C);
+    run_all();
+    expect_whole(1, "s");
+    assert_int_equal(submitted(C), 2);
+    assert_int_equal(fx_follower(1, "idle")->turns[1].n_ids, N_TOKENS);
+    fx_teardown();
+}
+
+static void a_waiting_turn_can_be_cancelled(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    start(1, "s");
+    steps(4);
+    lose(A);
+    fx_cancel(1, "s", -1);
+    fx_advance(30000);
+    assert_string_equal(fx_follower(1, "s")->turns[0].finish, "cancelled");
+    assert_int_equal(fx_follower(1, "s")->turns[0].n_ids, 3);
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+    fx_open_session(1, "t"); // and one that is closed
+    reopen("", C);
+    start(1, "t");
+    steps(4);
+    lose(C);
+    fx_close(1, "t", true);
+    fx_advance(30000);
+    assert_true(fx_follower(1, "t")->deleted);
+    assert_null(fx.ss->displaced);
+    fx_teardown();
+}
+
+static void a_request_that_kills_twice_is_poisoned(void **state) {
+    tell_whole();
+    setup_pair();
+    fx_open_session(1, "s");
+    fx_open_session(2, "t");
+    start(1, "s");
+    start(2, "t"); // the other instance
+    steps(4);
+    lose(A);
+    steps(1); // it has begun
+    lose(B);
+    fx_advance(30000);
+    const struct seen_turn *t = &fx_follower(1, "s")->turns[0];
+    assert_string_equal(t->finish, "error");
+    assert_string_equal(t->error, "poisoned");
+    assert_int_equal(t->n_ids, 3);
+    assert_int_equal(sessions_n_running(fx.ss), 1);
+    reopen("b", C);
+    run_all();
+    expect_whole(2, "t");
+    fx_teardown();
+}
+
+static void progress_between_failures_clears_a_turn(void **state) {
+    tell_whole();
+    setup_pair();
+    fx_open_session(1, "s");
+    start(1, "s");
+    steps(4);
+    lose(A);
+    steps(4);
+    lose(B);
+    reopen("", C);
+    run_all();
+    expect_whole(1, "s");
+    assert_int_equal(fx.n_moved, 2);
+    fx_teardown();
+}
+
+static void suspects_go_on_one_after_another(void **state) {
+    tell_whole();
+    setup_pair();
+    instance_set(at("b"), INSTANCE_LOST); // all on one
+    for (uint64_t i = 1; i <= 3; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "s%d", (int)i);
+        fx_open_session(i, id);
+        start(i, id);
+    }
+    steps(4);
+    instance_set(at("b"), INSTANCE_SERVING);
+    lose(A);
+    assert_int_equal(submitted(B), 1);
+    steps(1); // begun
+    assert_int_equal(submitted(B), 1);
+    steps(1); // a token
+    assert_int_equal(submitted(B), 2);
+    run_all();
+    for (uint64_t i = 1; i <= 3; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "s%d", (int)i);
+        expect_whole(i, id);
+    }
+    fx_teardown();
+}
+
+static void a_drained_instance_gives_its_turns_back(void **state) {
+    tell_whole();
+    for (int after = 0; after < N_TOKENS; after++) {
+        struct err err = {0};
+        setup_pair();
+        fx_open_session(1, "s");
+        start(1, "s");
+        steps(after);
+        assert_int_equal(sessions_drain_instance(fx.ss, "", false, &err), 0);
+        fx_settle();
+        run_all();
+        expect_whole(1, "s");
+        steps(2);
+        assert_int_equal(submitted(B), 1);
+        assert_int_equal(fx.n_moved, 1);
+        assert_string_equal(instance_state_name(at("")->state), "drained");
+        assert_int_equal(fakes[0].n_exported, after > 0); // its cache went along
+        assert_int_equal(fx_follower(1, "s")->count[EVENT_PARKED], 0);
+        fx_teardown();
+    }
+}
+
+static void a_full_instance_takes_no_running_turn(void **state) {
+    struct err err = {0};
+    setup_pair();
+    at("b")->max_sequences = 1;
+    fx_open_session(1, "s");
+    fx_open_session(2, "t");
+    start(1, "s");
+    start(2, "t");
+    assert_int_equal(sessions_drain_instance(fx.ss, "", false, &err), 0);
+    run_all();
+    assert_int_equal(fx.n_moved, 0);
+    fx_teardown();
+}
+
+static void a_cancelled_turn_is_not_given_back(void **state) {
+    struct err err = {0};
+    setup_pair();
+    fx_open_session(1, "s");
+    start(1, "s");
+    steps(4);
+    assert_int_equal(sessions_drain_instance(fx.ss, "", false, &err), 0);
+    fx_settle();
+    fx_cancel(1, "s", -1);
+    run_all();
+    assert_string_equal(fx_follower(1, "s")->turns[0].finish, "cancelled");
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_turn_goes_on_wherever_it_is),
+        cmocka_unit_test(the_only_instance_comes_back),
+        cmocka_unit_test(a_waiting_turn_can_be_cancelled),
+        cmocka_unit_test(a_request_that_kills_twice_is_poisoned),
+        cmocka_unit_test(progress_between_failures_clears_a_turn),
+        cmocka_unit_test(suspects_go_on_one_after_another),
+        cmocka_unit_test(a_drained_instance_gives_its_turns_back),
+        cmocka_unit_test(a_full_instance_takes_no_running_turn),
+        cmocka_unit_test(a_cancelled_turn_is_not_given_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
