@@ -4,7 +4,7 @@
 import { applyEvent } from './events.js';
 import { duration } from './format.js';
 import * as prefs from './prefs.js';
-import { RequestError, Socket } from './socket.js';
+import { askHello, RequestError, Socket } from './socket.js';
 import {
   addChat,
   addOlder,
@@ -28,6 +28,8 @@ import { toast } from './view/toasts.js';
 const PAGE = 50;
 const TURNS = 100;
 const MAX_TURNS = 1000; // limit of session.get
+const MODELS_MS = 5000; // between two looks at the models
+const RESTORE_MS = 8000; // for which a deleted session can be restored
 const AGAIN_MS = 3000; // before a session's state is asked for again
 
 /** @type {Socket} */
@@ -50,6 +52,17 @@ export function connect() {
   });
   socket.connect();
 }
+
+let askedAt = 0;
+
+// Models are loaded and unloaded while the server runs: the list of the chat that has not begun is asked for again.
+async function renewModels() {
+  if (state.current || document.hidden || state.connection.phase !== 'open' || performance.now() - askedAt < MODELS_MS) return;
+  askedAt = performance.now();
+  const { models } = await askHello(socket.options.url, prefs.token());
+  if (JSON.stringify(models) !== JSON.stringify(state.connection.models)) setConnection({ models });
+}
+for (const name of ['visibilitychange', 'pointerover', 'focusin']) addEventListener(name, renewModels);
 
 export const retryNow = () => socket.retryNow();
 /** One message and its answer, for what is not said here. @type {Socket['request']} */
@@ -80,7 +93,9 @@ function opened(hello) {
     limits: hello.limits,
     idleEvictionMs: hello.idle_eviction_ms,
   });
+  askedAt = performance.now();
   socket.request({ type: 'sessions.watch' }).catch(() => {});
+  for (const id of Object.keys(prefs.deletions())) planRemoval(id);
   search(state.list.query);
   follow();
 }
@@ -188,6 +203,7 @@ function change(id, turn) {
   setHash(id, turn);
   if (id && !state.chats.has(id)) addChat(id, false);
   select(id);
+  renewModels();
   forgetSome();
   if (state.connection.phase === 'open') follow();
 }
@@ -340,8 +356,40 @@ export async function rename(id, title) {
   }
 }
 
+/** Removes a session from the list, and from the server when it can no longer be restored. @param {string} id */
+export function remove(id) {
+  prefs.setDeletion(id, Date.now() + RESTORE_MS);
+  planRemoval(id);
+  if (state.current === id) show(null);
+  toast('Session deleted.', 'info', { label: 'Undo', run: () => restore(id), ms: RESTORE_MS });
+}
+
+/** Also of a deletion that an earlier page did not come to. @param {string} id */
+function planRemoval(id) {
+  if (!state.deleting.has(id)) setTimeout(() => removeNow(id), Math.max(0, (prefs.deletions()[id] ?? 0) - Date.now()));
+  state.deleting.add(id);
+  setList({ ids: state.list.ids.filter((other) => other !== id) });
+}
+
 /** @param {string} id */
-export async function remove(id) {
+function restore(id) {
+  kept(id);
+  show(id);
+}
+
+/** @param {string} id */
+function kept(id) {
+  prefs.setDeletion(id, null);
+  state.deleting.delete(id);
+  search(state.list.query);
+}
+
+/** @param {string} id */
+async function removeNow(id) {
+  if (!(id in prefs.deletions())) {
+    state.deleting.delete(id); // restored, perhaps by another tab
+    return;
+  }
   try {
     await socket.request(
       { type: 'session.close', session: id, delete: true },
@@ -349,9 +397,14 @@ export async function remove(id) {
         fits: (frame) => frame.type === 'session.closed' && frame.session.id === id,
       },
     );
+    prefs.setDeletion(id, null);
     removed(id);
+    state.deleting.delete(id);
   } catch (error) {
-    toast(`Couldn't delete the session: ${sentence(error)}`, 'error');
+    state.deleting.delete(id);
+    if (isCode(error, 'disconnected')) return; // the next connection deletes it
+    kept(id);
+    if (!isCode(error, 'session_not_found')) toast(`Couldn't delete the session: ${sentence(error)}`, 'error');
   }
 }
 

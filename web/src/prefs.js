@@ -113,6 +113,20 @@ export function setUnsent(id, key, pending) {
   write('unsent', entries.length ? Object.fromEntries(entries) : undefined);
 }
 
+/** Sessions that the user deleted a moment ago: when the server will be asked to, by id. @returns {Record<string, number>} */
+export function deletions() {
+  cache.delete('deletions'); // another tab may have changed it
+  const value = read('deletions', /** @type {Record<string, number>} */ ({}));
+  return value && typeof value === 'object' ? value : {};
+}
+
+/** @param {string} id @param {number | null} at null: not any more */
+export function setDeletion(id, at) {
+  const { [id]: _, ...rest } = deletions();
+  const value = at === null ? rest : { ...rest, [id]: at };
+  write('deletions', Object.keys(value).length ? value : undefined);
+}
+
 /** How many finished turns of a session this browser has shown. @param {string} id @returns {number | undefined} */
 export const seenTurns = (id) => read('seen', /** @type {Record<string, number>} */ ({}))?.[id];
 

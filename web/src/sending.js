@@ -110,6 +110,7 @@ function newSessionValues() {
   const given = fresh.sampling ?? sampling;
   if (prompt) values.system = prompt;
   if (fresh.model) values.model = fresh.model;
+  if (fresh.task && known?.prompt_tasks?.some(({ task }) => task === fresh.task)) values.prompt_task = fresh.task;
   if (given && Object.keys(given).length) values.sampling = given;
   return values;
 }

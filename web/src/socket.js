@@ -28,6 +28,24 @@ export class RequestError extends Error {
   }
 }
 
+/**
+ * The server's hello, over a connection of its own: what it says may have changed since ours began.
+ * @param {string} url @param {string} token @returns {Promise<any>} never settles where none comes
+ */
+export const askHello = (url, token) =>
+  new Promise((resolve) => {
+    const ws = new WebSocket(url, 'parley.v1');
+    ws.onopen = () => ws.send(helloOf(token));
+    ws.onmessage = (event) => {
+      const frame = JSON.parse(event.data);
+      if (frame.type === 'hello') resolve(frame);
+      ws.close();
+    };
+  });
+
+/** @param {string} token */
+const helloOf = (token) => JSON.stringify(token ? { type: 'hello', token } : { type: 'hello' });
+
 export class Socket {
   /** @param {Options} options */
   constructor(options) {
@@ -73,10 +91,7 @@ export class Socket {
     const ws = new WebSocket(this.options.url, 'parley.v1');
     this.ws = ws;
     this.lastHeard = performance.now();
-    ws.onopen = () => {
-      const token = this.options.token();
-      ws.send(JSON.stringify(token ? { type: 'hello', token } : { type: 'hello' }));
-    };
+    ws.onopen = () => ws.send(helloOf(this.options.token()));
     ws.onmessage = (event) => this.ws === ws && this.#receive(event.data);
     ws.onclose = (event) => this.ws === ws && this.#closed(event.code, event.reason);
     clearInterval(this.watch);

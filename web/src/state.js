@@ -22,7 +22,7 @@ import { adoptTurn } from './turns.js';
  *   head: the last turn of the current path. below: turns follow it.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
- *   sampling: Record<string, number>}} Model
+ *   sampling: Record<string, number>, prompt_tasks?: Array<{task: string}>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
  *   message?: string}} Pending
  *   A message that the server has not accepted yet. The browser stores it until it is a turn or is discarded.
@@ -36,7 +36,7 @@ import { adoptTurn } from './turns.js';
  *   stalled: why the server cannot save events, and so does not send them; '' if it can.
  *   stale: the path has changed; events are ignored until its state comes. generation: grows when all turns are
  *   replaced.
- * @typedef {{system: string | null, model?: string, sampling?: Record<string, any>}} Fresh
+ * @typedef {{system: string | null, model?: string, task?: string, sampling?: Record<string, any>}} Fresh
  *   What the chat that has not begun will start with. system: null for the value of all new sessions.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
@@ -62,6 +62,7 @@ export const state = {
   },
   sessions: /** @type {Map<string, Session>} */ (new Map()),
   chats: /** @type {Map<string, Chat>} */ (new Map()),
+  deleting: /** @type {Set<string>} */ (new Set()), // can still be restored; not in the list
   current: /** @type {string | null} */ (null), // null: a chat that has not begun
   view: /** @type {'chat' | 'server'} */ ('chat'),
   fresh: /** @type {Fresh} */ ({ system: null }),
@@ -154,7 +155,8 @@ const newestFirst = (/** @type {string} */ a, /** @type {string} */ b) =>
 export function setListPage(sessions, cursor, append) {
   for (const session of sessions) putSession({ ...state.sessions.get(session.id), ...session }); // they have no whole prompt
   const ids = append ? state.list.ids : [];
-  setList({ ids: [...new Set([...ids, ...sessions.map((s) => s.id)])], cursor, phase: 'ready' });
+  const brought = sessions.map(({ id }) => id).filter((id) => !state.deleting.has(id));
+  setList({ ids: [...new Set([...ids, ...brought])], cursor, phase: 'ready' });
   if (!state.list.query) state.list.ids.sort(newestFirst);
 }
 
@@ -171,7 +173,7 @@ export function sessionChanged(session) {
   const before = state.sessions.get(session.id);
   putSession({ ...before, ...session }); // it leaves out what never changes
   const listed = state.list.ids.includes(session.id);
-  if (state.list.query) return; // search results do not move
+  if (state.list.query || state.deleting.has(session.id)) return; // search results do not move
   if (listed && before?.updated_ms === session.updated_ms) return;
   if (!listed) {
     // It belongs to a page of the list that is not loaded.

@@ -35,6 +35,14 @@ const TEXTS = [
   ['marks in code, in a line and quoted are text', 'Models write `<think>` and\n```\n<tool_call>\n</think>\n```\nor <tool_call> so. `</think>`',
     [['prose', 'Models write `<think>` and\n```\n<tool_call>\n</think>\n```\nor <tool_call> so. `</think>`', false]]],
   ['empty thinking', '<think>\n\n</think>\n\nHi', [['think', '\n\n', true], ['prose', 'Hi', false]]],
+  ['calls of Mistral behind a line of prose', `See.[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}[TOOL_CALLS][${CALL}]`,
+    [['prose', 'See.', true], ['call', 'weather[ARGS]{"city": "Oslo"}', true], ['call', `[${CALL}]`, false]]],
+  ['their mark in code is text', 'It is `[TOOL_CALLS]`.\n```\n[TOOL_CALLS]\n```\n', [['prose', 'It is `[TOOL_CALLS]`.\n```\n[TOOL_CALLS]\n```\n', false]]],
+  ['a call of Llama', `<|python_tag|>${CALL}`, [['call', CALL, false]]],
+  ['thinking of Magistral', '[THINK]Hm.[/THINK]Yes.', [['think', 'Hm.', true], ['prose', 'Yes.', false]]],
+  ['channels', '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city":1}<|call|><|start|>assistant<|channel|>final<|message|>It is <|x.<|return|>',
+    [['think', 'Hm.', true], ['call', 'weather[ARGS]{"city":1}', true], ['prose', 'It is <|x.', true]]],
+  ['a channel that is cut off', '<|channel|>analysis<|mess', [['prose', '<|channel|>analysis<|mess', false]]],
   ['what only begins like a mark', '<thin ice', [['prose', '<thin ice', false]]],
 ];
 

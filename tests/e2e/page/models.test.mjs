@@ -5,7 +5,8 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { temporaryFolder } from '../harness.mjs';
 import { run } from '../run.mjs';
-import { openPage, say, Server, settled, sharedServer, unhurried } from './browser.mjs';
+import { writeAdapter } from '../safetensors.mjs';
+import { openPage, say, Server, sessionOf, settled, sharedServer, unhurried, until } from './browser.mjs';
 
 const shared = await sharedServer();
 
@@ -35,4 +36,52 @@ test('two models: the empty chat has a list; the header and the session show the
   const { sessions } = await client.request({ type: 'session.list' });
   assert.deepEqual(sessions.map(({ model }) => model), ['other-model']);
   await client.close();
+});
+
+test('a model with tasks of prompt learning offers them to the session that begins', async (t) => {
+  const tables = temporaryFolder(t);
+  writeAdapter(tables, 'support', [1, 2].map((row) => Array.from({ length: 384 }, (_, i) => Math.sin(row * i) / 100)));
+  const server = await Server.start(t, { args: ['--prompt-tasks', tables, '--max-tokens', '8', ...unhurried] });
+  const page = await openPage(t, server);
+  await page.waitForSelector('#fresh-task');
+  assert.equal(await page.isVisible('#fresh-model'), false);
+  assert.deepEqual(await page.locator('#fresh-task option').allInnerTexts(), ['None', 'support']);
+  for (const [task, wanted] of [['support', 'support'], ['', undefined]]) {
+    await page.selectOption('#fresh-task', task);
+    await say(page, 'Hello.');
+    await settled(page, 1);
+    const client = await server.connect();
+    const state = await client.request({ type: 'session.get', session: sessionOf(page) });
+    assert.equal(state.session.prompt?.task, wanted);
+    await client.close();
+    await page.click('.new-button');
+    await page.waitForSelector('#fresh-task');
+  }
+});
+
+test('a model that is loaded while the page is open is offered, and one that is unloaded is not', async (t) => {
+  const folder = temporaryFolder(t);
+  const other = path.join(folder, 'other-model');
+  const cli = async (...args) => {
+    const { code, stderr } = await run(args);
+    assert.equal(code, 0, stderr);
+  };
+  await cli('synth', '--like', 'demo', '--tokenizer-from', 'configs/demo-model', '--out', other);
+  const server = await Server.start(t, { args: unhurried });
+  const page = await openPage(t, server);
+  await page.waitForSelector('.suggestion');
+  assert.equal(await page.isVisible('#fresh-model'), false);
+  const offered = (wanted) =>
+    until(wanted.join(), async () => {
+      await page.mouse.move(400, 300);
+      await page.mouse.move(700, 500); // the reader is there
+      return (await page.locator('#fresh-model option').allInnerTexts()).join() === wanted.join();
+    });
+  await offered(['demo-model']);
+  await cli('instances', 'load', 'second', '--model', other, '--db', server.db);
+  await offered(['demo-model', 'other-model']);
+  await page.selectOption('#fresh-model', 'other-model');
+  await cli('instances', 'unload', 'second', '--last', '--db', server.db);
+  await offered(['demo-model']);
+  assert.equal(await page.inputValue('#fresh-model'), 'demo-model');
 });

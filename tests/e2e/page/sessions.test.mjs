@@ -19,7 +19,7 @@ import {
   turnsOf,
   unhurried,
 } from './browser.mjs';
-import { parley } from '../harness.mjs';
+import { parley, until } from '../harness.mjs';
 
 const server = await sharedServer();
 const item = (id) => `.item[data-id="${id}"]`;
@@ -163,11 +163,35 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await page.waitForSelector('.suggestion');
   await page.waitForFunction(() => location.hash === '');
   const client = await server.connect();
-  const answer = await client.request({ type: 'session.get', session: id });
-  assert.equal(answer.code, 'session_not_found');
-  await client.close();
+  await until('its end', async () => (await client.request({ type: 'session.get', session: id })).code === 'session_not_found');
   await page.goto(`${server.url}/#s=${id}`);
   await page.waitForSelector('.note:has-text("not on the server")');
+  await client.close();
+});
+
+test('a deletion can be undone for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
+  const context = await newContext(t);
+  const page = await openPage(t, server, { context });
+  await ask(page, 'My name is Wren.');
+  const id = sessionOf(page);
+  await page.keyboard.press('Control+Shift+Backspace');
+  await page.click('.confirm .danger');
+  await page.waitForSelector(item(id), { state: 'detached' });
+  await page.click('.toast button:has-text("Undo")');
+  await page.waitForSelector(item(id));
+  await settled(page, 1);
+  assert.equal(sessionOf(page), id);
+  await page.waitForTimeout(9000); // longer than it can be undone
+  const client = await server.connect();
+  assert.equal((await client.request({ type: 'session.get', session: id })).type, 'session.state');
+  await page.keyboard.press('Control+Shift+Backspace');
+  await page.click('.confirm .danger');
+  await page.waitForSelector(item(id), { state: 'detached' });
+  await page.close();
+  const next = await openPage(t, server, { context });
+  await until('its end', async () => (await client.request({ type: 'session.get', session: id })).code === 'session_not_found');
+  assert.equal(await next.locator(item(id)).count(), 0);
+  await client.close();
 });
 
 test('a long list comes in pages', async (t) => {

@@ -103,6 +103,12 @@ for (const width of [1440, 390])
     await page.waitForSelector('.tree li');
     const rows = () => page.locator('.tree li').evaluateAll((all) => all.map((row) => [row.querySelector('.tree-said')?.textContent ?? row.textContent, row.classList.contains('here')]));
     assert.deepEqual(await rows(), [['One.', true], ['Two.', false], ['A copy', false], ['Three.', false], ['Two, in other words.', true]]);
+    await page.click('.tree [aria-label="Compare turn 3 with its other versions"]');
+    await page.waitForSelector('[role=tab][aria-selected=true]:has-text("Compare")');
+    await page.waitForSelector('.compared ins:has-text("in other words")');
+    await page.keyboard.press('Escape');
+    await page.click('header [aria-label="Session menu"]');
+    await page.click('[role=menuitem]:has-text("Show the tree")');
     await page.click('.tree button:has-text("Three.")');
     await page.waitForFunction(() => [...document.querySelectorAll('.turn .bubble')].map((e) => e.innerText).join() === 'One.,Two.,Three.');
     await page.waitForFunction(() => document.querySelectorAll('.tree .here').length === 3);

@@ -11,15 +11,21 @@ import { MarkdownStream } from './stream.js';
 // An answer that the page first sees with more tokens than this has begun before: times are not known.
 const NEW = 64;
 
-/** A call's name and arguments. Models write JSON, or tags. @param {string} text */
+const NAMED = /^\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(\{[^]*)?$/;
+
+/** The name and arguments of a call, or of a list of them. Models write JSON, a name before it, or tags. @param {string} text */
 function readCall(text) {
+  const [, before, rest] = NAMED.exec(text) ?? [];
   try {
-    const { name, arguments: given, parameters } = JSON.parse(text);
-    const values = given ?? parameters ?? {};
-    return { name: String(name), body: JSON.stringify(typeof values === 'string' ? JSON.parse(values) : values, null, 2) };
+    const calls = before ? [{ name: before, arguments: rest }] : [JSON.parse(text)].flat();
+    const bodies = calls.map(({ arguments: given, parameters }) => {
+      const values = given ?? parameters ?? {};
+      return JSON.stringify(typeof values === 'string' ? JSON.parse(values) : values, null, 2);
+    });
+    return { name: calls.map(({ name }) => name).join(', '), body: bodies.join('\n'), whole: true };
   } catch {
     const [, quoted, tag] = /"name"\s*:\s*"([^"]*)"|<function=([^>\s]+)/.exec(text) ?? [];
-    return { name: quoted ?? tag ?? '', body: text.trim() };
+    return { name: before ?? quoted ?? tag ?? '', body: (before ? (rest ?? '') : text).trim() };
   }
 }
 
@@ -68,8 +74,8 @@ class Block {
     if (this.kind === 'think') {
       setText(this.name, this.ended ? 'Thought' : this.finished ? 'Thought, not finished' : 'Thinking…');
     } else {
-      const { name, body } = readCall(this.text);
-      setText(this.name, `${this.ended ? 'Called' : this.finished ? 'Call, not finished:' : 'Calling'} ${name || 'a tool'}`);
+      const { name, body, whole } = readCall(this.text);
+      setText(this.name, `${this.ended || (this.finished && whole) ? 'Called' : this.finished ? 'Call, not finished:' : 'Calling'} ${name || 'a tool'}`);
       setText(this.body, body);
     }
   }

@@ -1,18 +1,29 @@
 // @ts-check
 // Splits an answer's text, as it comes, into prose and what a model writes for itself (thinking) or for tools (calls).
 //
-// Marks count only where models put them: <think> at the start of the answer or right behind another block, <tool_call>
-// also at the start of a line, outside of a code fence. A template may have begun the thinking in the prompt: then the
-// answer has only its </think>, and what came before it was thinking. A mark can arrive in pieces, so a possible start
-// of one is held back until more text comes.
+// Marks count only where models put them: at the start of the answer or right behind another block; that of a call also
+// at the start of a line, outside of a code fence, and Mistral's anywhere in one. A template may have begun the thinking
+// in the prompt: then the answer has only its </think>, and what came before it was thinking. A mark can arrive in
+// pieces, so a possible start of one is held back until more text comes.
 
 /** @typedef {'prose' | 'think' | 'call'} Kind */
 /** @typedef {{begin: (kind: Kind) => void, add: (text: string) => void, end: () => void, wasThinking: () => void}} Sink */
 
-const THINK = '<think>';
 const THOUGHT = '</think>';
-const CALL = '<tool_call>';
-const ENDS = { think: THOUGHT, call: '</tool_call>' };
+const MISTRAL = '[TOOL_CALLS]'; // ends where another one begins
+/** What begins a block, its kind, and what ends it. @type {Array<[string, Kind, string[]]>} */
+const MARKS = [
+  ['<think>', 'think', [THOUGHT]],
+  ['[THINK]', 'think', ['[/THINK]']],
+  ['<tool_call>', 'call', ['</tool_call>']],
+  [MISTRAL, 'call', [MISTRAL]],
+  ['<|python_tag|>', 'call', []],
+];
+// Channels of the harmony format: analysis, final, and commentary to a function.
+const HEADER = /^(?:<\|start\|>assistant([^<]*))?<\|channel\|>([^<]*)(?:<\|constrain\|>[^<]*)?<\|message\|>/;
+const CHANNEL_ENDS = ['<|end|>', '<|call|>', '<|return|>'];
+const MAX_HEADER = 300;
+const OPENINGS = [...MARKS.map(([mark]) => mark), '<|channel|>', '<|start|>assistant'];
 
 /** How many characters at the end of a text may be the start of a mark. @param {string} text @param {string} mark */
 function heldBack(text, mark) {
@@ -30,6 +41,8 @@ export class AnswerParts {
     this.line = ''; // the start of the current line of prose
     this.fence = '';
     this.bare = true; // a </think> without a beginning may come
+    /** @type {string[] | null} */
+    this.ends = null; // of the block; null: prose that ends with the answer or at a mark
   }
 
   /** @param {string} text @param {boolean} over whether no more text is known to come */
@@ -42,12 +55,13 @@ export class AnswerParts {
   #step(over) {
     if (!this.rest) return false;
     if (this.mode === 'start') return this.#start(over);
-    return this.mode === 'prose' ? this.#prose(over) : this.#inside(ENDS[this.mode], over);
+    return this.ends ? this.#inside(this.ends, over) : this.#prose(over);
   }
 
-  /** @param {Kind} kind @param {string} rest */
-  #begin(kind, rest) {
-    if (kind !== 'prose') this.bare = false;
+  /** @param {Kind} kind @param {string} rest @param {string[] | null} [ends] */
+  #begin(kind, rest, ends = null) {
+    if (ends) this.bare = false;
+    this.ends = ends;
     this.mode = kind;
     this.rest = rest;
     this.line = '';
@@ -59,19 +73,33 @@ export class AnswerParts {
   /** @param {boolean} over */
   #start(over) {
     const text = this.rest.trimStart();
-    if (text.startsWith(THINK)) return this.#begin('think', text.slice(THINK.length));
-    if (text.startsWith(CALL)) return this.#begin('call', text.slice(CALL.length));
-    if (!text || (!over && (THINK.startsWith(text) || CALL.startsWith(text)))) return false;
+    const header = HEADER.exec(text);
+    if (header) return this.#beginChannel(header, text.slice(header[0].length));
+    const mark = MARKS.find(([opening]) => text.startsWith(opening));
+    if (mark) return this.#begin(mark[1], text.slice(mark[0].length), mark[2]);
+    const opens = OPENINGS.some((opening) => opening.startsWith(text)) || (/^<\|(start|channel)\|>/.test(text) && text.length < MAX_HEADER);
+    if (!text || (!over && opens)) return false;
     return this.#begin('prose', this.bare ? this.rest : text);
   }
 
-  /** @param {string} mark @param {boolean} over */
-  #inside(mark, over) {
-    const end = this.rest.indexOf(mark);
-    const keep = end >= 0 || over ? 0 : heldBack(this.rest, mark);
+  /** @param {RegExpExecArray} header @param {string} rest */
+  #beginChannel([, recipient = '', channel], rest) {
+    const to = /\bto=(?:functions\.)?(\S+)/.exec(recipient + channel)?.[1];
+    this.#begin(to ? 'call' : /^\s*analysis/.test(channel) ? 'think' : 'prose', rest, CHANNEL_ENDS);
+    if (to) this.sink.add(`${to}[ARGS]`);
+    return true;
+  }
+
+  /** @param {string[]} marks @param {boolean} over */
+  #inside(marks, over) {
+    const [mark = '', end = -1] = marks
+      .map((one) => /** @type {[string, number]} */ ([one, this.rest.indexOf(one)]))
+      .filter(([, at]) => at >= 0)
+      .sort((x, y) => x[1] - y[1])[0] ?? [];
+    const keep = end >= 0 || over ? 0 : Math.max(0, ...marks.map((one) => heldBack(this.rest, one)));
     const text = this.rest.slice(0, end >= 0 ? end : this.rest.length - keep);
     if (text) this.sink.add(text);
-    this.rest = this.rest.slice(text.length + (end >= 0 ? mark.length : 0));
+    this.rest = this.rest.slice(text.length + (mark === MISTRAL ? 0 : mark.length));
     if (end < 0) return false;
     this.mode = 'start';
     this.sink.end();
@@ -83,17 +111,28 @@ export class AnswerParts {
   #prose(over) {
     const atStart = !this.line && !this.fence;
     const text = atStart ? this.rest.trimStart() : '';
-    if (text.startsWith(CALL)) {
+    const calls = MARKS.filter(([, kind]) => kind === 'call');
+    const call = calls.find(([mark]) => text.startsWith(mark));
+    if (call) {
       this.sink.end();
-      return this.#begin('call', text.slice(CALL.length));
+      return this.#begin('call', text.slice(call[0].length), call[2]);
     }
-    if (text && !over && CALL.startsWith(text)) return false;
+    if (text && !over && calls.some(([mark]) => mark.startsWith(text))) return false;
     const newline = this.rest.indexOf('\n');
     let end = newline < 0 ? this.rest.length : newline + 1;
+    if (!this.fence) {
+      const at = this.rest.slice(0, end).indexOf(MISTRAL);
+      if (at >= 0 && !/`$/.test(this.line + this.rest.slice(0, at))) {
+        if (at) this.sink.add(this.rest.slice(0, at));
+        this.sink.end();
+        return this.#begin('call', this.rest.slice(at + MISTRAL.length), [MISTRAL]);
+      }
+      if (newline < 0 && !over) end -= heldBack(this.rest, MISTRAL);
+    }
     if (this.bare && !this.fence) {
       const at = this.rest.slice(0, end).indexOf(THOUGHT);
       if (at >= 0 && !/`$/.test(this.line + this.rest.slice(0, at))) return this.#thoughtEnds(at);
-      if (at < 0 && newline < 0 && !over) end -= heldBack(this.rest, THOUGHT);
+      if (at < 0 && newline < 0 && !over) end = Math.min(end, this.rest.length - heldBack(this.rest, THOUGHT));
     }
     if (!end) return false;
     this.sink.add(this.rest.slice(0, end));

@@ -17,9 +17,8 @@ export function otherVersions(turn) {
 /** @param {Record_['turn']['input']} input */
 const said = (input) => input.content ?? input.text ?? '';
 
-/** @param {string} session @param {Record_} record @returns {Node[]} */
-export function comparePanel(session, record) {
-  const others = otherVersions(record.turn.turn);
+/** @param {string} session @param {Record_} record @param {number[]} others @returns {Node[]} */
+export function comparePanel(session, record, others) {
   const result = h('div', { 'aria-live': 'polite' });
   let asked = 0;
 

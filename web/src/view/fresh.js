@@ -46,23 +46,36 @@ export function continueElsewhere() {
   else field.focus();
 }
 
-/** Which model the next session uses; there is something to choose where the server has several. */
+/** @param {string} id @param {string} label @param {(value: string) => void} onchange */
+function picker(id, label, onchange) {
+  const select = h('select', { id, onchange: () => onchange(select.value) });
+  const box = h('div', { class: 'fresh-model' }, h('label', { for: id }, label), select);
+  return {
+    box,
+    /** @param {Array<[string, string]>} options value and text @param {string} value @param {number} least */
+    draw(options, value, least) {
+      box.hidden = options.length < least;
+      const shown = [...select.options].map((option) => option.value);
+      if (shown.join('\n') !== options.map(([name]) => name).join('\n'))
+        select.replaceChildren(...options.map(([name, text]) => h('option', { value: name }, text)));
+      select.value = value;
+    },
+  };
+}
+
+/** Which model the next session uses, and for which task it was trained: where there is something to choose. */
 export function modelPicker() {
-  const select = h('select', {
-    id: 'fresh-model',
-    onchange: () => setFresh({ ...state.fresh, model: select.value }),
-  });
-  const box = h('div', { class: 'fresh-model' }, h('label', { for: 'fresh-model' }, 'Model'), select);
-  function draw() {
-    const names = state.connection.models.map(({ name }) => name);
-    box.hidden = names.length < 2;
-    const shown = [...select.options].map(({ value }) => value);
-    if (shown.join('\n') !== names.join('\n')) select.replaceChildren(...names.map((name) => h('option', { value: name }, name)));
-    select.value = model(state.fresh.model)?.name ?? '';
-  }
-  draw();
-  drawPicker = draw;
-  return box;
+  const models = picker('fresh-model', 'Model', (value) => setFresh({ ...state.fresh, model: value }));
+  const tasks = picker('fresh-task', 'Task', (value) => setFresh({ ...state.fresh, task: value }));
+  drawPicker = () => {
+    const chosen = model(state.fresh.model);
+    models.draw(state.connection.models.map(({ name }) => [name, name]), chosen?.name ?? '', 2);
+    const known = (chosen?.prompt_tasks ?? []).map(({ task }) => task);
+    const { task = '' } = state.fresh;
+    tasks.draw([['', 'None'], ...known.map((name) => /** @type {[string, string]} */ ([name, name]))], known.includes(task) ? task : '', 2);
+  };
+  drawPicker();
+  return h('div', { class: 'fresh-choices' }, models.box, tasks.box);
 }
 
 /** @type {() => void} */

@@ -31,8 +31,12 @@ const SOURCES = /** @type {Record<string, string>} */ ({
 
 const moment = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
 
-/** Opens it on an answer. @param {number[]} turns the turn, and those that go on with it */
-export function inspect(turns) {
+/**
+ * Opens it on an answer.
+ * @param {number[]} turns the turn, and those that go on with it
+ * @param {number[]} [versions] opens it on their comparison: the other versions of the turn
+ */
+export function inspect(turns, versions) {
   const session = currentChat()?.id;
   if (!session) return;
   open?.close();
@@ -57,7 +61,7 @@ export function inspect(turns) {
       if (open === panel) open = null;
       dropWhatIfs();
     },
-    again: () => inspect(turns),
+    again: () => inspect(turns, versions),
   });
   open = panel;
 
@@ -67,7 +71,7 @@ export function inspect(turns) {
     try {
       const record = await fetchTurn(/** @type {string} */ (session), turn);
       if (!panel.open) return;
-      show(body, /** @type {string} */ (session), record, () => panel.close());
+      show(body, /** @type {string} */ (session), record, () => panel.close(), versions);
     } catch (error) {
       body.replaceChildren(
         h('p', { class: 'form-problem inspector-note', role: 'alert' }, error instanceof Error ? error.message : String(error)),
@@ -77,8 +81,12 @@ export function inspect(turns) {
   load(turns[0]);
 }
 
-/** @param {HTMLElement} body @param {string} session @param {Record_} record @param {() => void} close */
-function show(body, session, record, close) {
+/**
+ * @param {HTMLElement} body @param {string} session @param {Record_} record @param {() => void} close
+ * @param {number[]} [versions]
+ */
+function show(body, session, record, close, versions) {
+  const others = versions ?? otherVersions(record.turn.turn);
   let chosen = 0; // token
   const { strip, panel, choose } = tabbed({
     name: 'About this answer',
@@ -89,7 +97,7 @@ function show(body, session, record, close) {
       ['run', 'Run'],
       ['replay', 'Replay'],
       ['what-if', 'What if'],
-      ...(otherVersions(record.turn.turn).length ? [/** @type {['compare', string]} */ (['compare', 'Compare'])] : []),
+      ...(others.length ? [/** @type {['compare', string]} */ (['compare', 'Compare'])] : []),
       ['events', 'Events'],
     ],
     draw(tab) {
@@ -108,14 +116,14 @@ function show(body, session, record, close) {
         case 'what-if':
           return whatIfPanel(session, record, close);
         case 'compare':
-          return comparePanel(session, record);
+          return comparePanel(session, record, others);
         default:
           return eventsPanel(session, record.turn.turn);
       }
     },
   });
   body.replaceChildren(strip, panel);
-  choose('answer', true);
+  choose(versions ? 'compare' : 'answer', true);
 }
 
 /**

@@ -141,9 +141,9 @@ export async function askRemove(id) {
   const agreed = await confirmDialog({
     title: 'Delete this session?',
     action: 'Delete',
-    text: `“${titleOf(state.sessions.get(id))}” and all its messages will be deleted from the server. This cannot be undone.`,
+    text: `“${titleOf(state.sessions.get(id))}” and all its messages will be deleted from the server.`,
   });
-  if (agreed) await remove(id);
+  if (agreed) remove(id);
 }
 
 /** @param {string} id */

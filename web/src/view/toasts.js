@@ -9,16 +9,32 @@ const MAX = 4;
 // The region must exist before the first message, or screen readers miss it.
 export const toasts = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
 
-/** @param {string} message @param {'info' | 'error'} [kind] */
-export function toast(message, kind = 'info') {
+/**
+ * @param {string} message @param {'info' | 'error'} [kind]
+ * @param {{label: string, run: () => void, ms: number}} [action] offered for so long
+ */
+export function toast(message, kind = 'info', action) {
   for (const shown of toasts.children) if (shown.firstChild?.textContent === message) shown.remove();
   const element = h(
     'div',
     { class: `toast toast-${kind}` },
     h('span', null, message),
+    action &&
+      h(
+        'button',
+        {
+          type: 'button',
+          class: 'link-button',
+          onclick() {
+            element.remove();
+            action.run();
+          },
+        },
+        action.label,
+      ),
     iconButton('close', 'Dismiss', { onclick: () => element.remove() }),
   );
   toasts.append(element);
   while (toasts.children.length > MAX) toasts.firstChild?.remove();
-  setTimeout(() => element.remove(), kind === 'error' ? ERROR_MS : INFO_MS);
+  setTimeout(() => element.remove(), action?.ms ?? (kind === 'error' ? ERROR_MS : INFO_MS));
 }

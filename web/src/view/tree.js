@@ -8,9 +8,11 @@ import { count, plural } from '../format.js';
 import { currentChat, isBusy, subscribe } from '../state.js';
 import { wasEdited } from '../turns.js';
 import { openPanel } from './dock.js';
+import { inspect } from './inspector.js';
 import { toast } from './toasts.js';
 
 /** @typedef {import('../branching.js').Outlined} Outlined */
+/** @typedef {{turn: Outlined, depth: number, versions: number[], version: number}} Row versions: all turns behind the same one */
 
 /** @type {{panel: import('./dock.js').Panel, draw: () => void} | null} */
 let open = null;
@@ -21,14 +23,14 @@ function rowsOf(turns) {
   /** @type {Map<number | null, Outlined[]>} */
   const below = new Map();
   for (const turn of turns) below.set(turn.parent, [...(below.get(turn.parent) ?? []), turn]);
-  /** @type {Array<{turn: Outlined, depth: number, versions: number, version: number}>} */
+  /** @type {Array<Row>} */
   const rows = [];
-  /** @type {Array<{turn: Outlined, depth: number, versions: number, version: number}>} */
+  /** @type {Array<Row>} */
   const stack = [];
   const push = (/** @type {number | null} */ parent, /** @type {number} */ depth) => {
     const all = below.get(parent) ?? [];
     const deeper = all.length > 1 ? depth + 1 : depth;
-    for (let i = all.length - 1; i >= 0; i--) stack.push({ turn: all[i], depth: deeper, versions: all.length, version: i + 1 });
+    for (let i = all.length - 1; i >= 0; i--) stack.push({ turn: all[i], depth: deeper, versions: all.map(({ turn }) => turn), version: i + 1 });
   };
   push(null, 0);
   for (let row; (row = stack.pop()); ) {
@@ -102,12 +104,19 @@ function indented(depth, element) {
   return element;
 }
 
-/** @param {string} session @param {{turn: Outlined, depth: number, versions: number, version: number}} row */
+/** @param {number} turn @param {number[]} others */
+function compare(turn, others) {
+  open?.panel.close();
+  inspect([turn], others);
+}
+
+/** @param {string} session @param {Row} row */
 function rowView(session, { turn, depth, versions, version }) {
   const here = pathNow.has(turn.turn);
+  const others = versions.filter((one) => one !== turn.turn);
   const said = turn.input_start.trim() || 'Continues the answer above';
   const notes = [
-    versions > 1 && `version ${version} of ${versions}`,
+    versions.length > 1 && `version ${version} of ${versions.length}`,
     wasEdited(turn) && 'edited',
     plural(turn.n_output, 'token'),
   ].filter(Boolean);
@@ -123,6 +132,12 @@ function rowView(session, { turn, depth, versions, version }) {
         h('span', { class: 'tree-answer', dir: 'auto' }, turn.text_start || '…'),
         h('span', { class: 'tree-notes' }, `${count(turn.turn)} · ${notes.join(' · ')}`),
       ),
+      others.length > 0 &&
+        h(
+          'button',
+          { type: 'button', class: 'link-button', 'aria-label': `Compare turn ${turn.turn} with its other versions`, onclick: () => compare(turn.turn, others) },
+          'Compare',
+        ),
     ),
   );
 }
