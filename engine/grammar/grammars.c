@@ -63,7 +63,7 @@ void grammar_tidy(struct grammar *g) {
     g->machine.work = 0;
     if (g->machine.bytes > MACHINE_BYTES || g->machine.error < 0)
         (void)machine_collect(&g->machine); // a failure shows with the next step
-    atomic_store(&g->bytes, g->machine.bytes + g->net.bytes);
+    atomic_store(&g->bytes, g->machine.bytes + g->machine.plain_bytes + g->net.bytes);
 }
 
 // Walks the beginning once: what is too costly is refused here, on a worker.

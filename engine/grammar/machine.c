@@ -1,6 +1,7 @@
 // See machine.h.
 #include "engine/grammar/machine.h"
 #include "engine/grammar/mask.h"
+#include "engine/grammar/plain.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -64,6 +65,7 @@ int machine_init(struct machine *m, const struct net *net, struct err *err) {
 
 void machine_release(struct machine *m) {
     free_contents(m);
+    for (int i = 0; i < m->n_plain; i++) plain_class_free(m->plain[i]);
     free(m->reached);
     free(m->kept);
     free(m->reached_buckets);
@@ -261,6 +263,7 @@ static int32_t intern_config(struct machine *m) {
                                                        .least = least_of_set(m),
                                                        .next = *at,
                                                        .uniform = MACHINE_UNKNOWN,
+                                                       .plain = PLAIN_UNKNOWN,
                                                        .cost = -1};
     m->n_pairs += m->n_kept;
     *at = m->n_configs;

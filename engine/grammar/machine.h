@@ -36,9 +36,15 @@ struct machine_config {
     int32_t next;  // in its bucket
     // Where every harmless character leads (token_trie.h), or DEAD; UNKNOWN: not looked at.
     int32_t uniform;
+    // The class of characters that it was looked at with (plain.h), and where all of them lead; negative: they
+    // lead nowhere, or apart. PLAIN_UNKNOWN, PLAIN_NONE.
+    int8_t plain;
+    int32_t plain_to;
     int32_t cost;      // tokens to an end; -1: not counted yet
     struct mask *mask; // of the vocabulary; NULL: not made yet
 };
+
+enum { PLAIN_UNKNOWN = -1, PLAIN_NONE = -2, MACHINE_PLAIN = 6 };
 
 // A number of a configuration that machine_collect keeps up to date.
 struct machine_root {
@@ -63,8 +69,12 @@ struct machine {
     int32_t n_reached, n_kept;
     bool accepts;
     int64_t bytes; // of all this and the masks
-    int64_t work;  // pairs reached since the caller set it to 0
-    int error;     // E_NOMEM, or E_LIMIT (bytes, work): sticky until machine_collect
+    // Kept by machine_collect, and not counted in bytes.
+    struct plain_class *plain[MACHINE_PLAIN]; // (n_plain)
+    int n_plain;
+    int64_t plain_bytes;
+    int64_t work; // pairs reached since the caller set it to 0
+    int error;    // E_NOMEM, or E_LIMIT (bytes, work): sticky until machine_collect
 };
 
 int machine_init(struct machine *m, const struct net *net, struct err *err); // E_NOMEM

@@ -1,5 +1,6 @@
 // See mask.h.
 #include "engine/grammar/mask.h"
+#include "engine/grammar/plain.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,57 +79,19 @@ static bool closes(struct machine *m, const struct token_trie *v, int32_t config
 
 // --- harmless characters -------------------------------------------------------------------------
 
-// The well-formed UTF-8 sequences without quote, backslash and control characters (Unicode, table 3-7).
-static const struct form {
-    int n;
-    uint8_t lo[4], hi[4];
-} forms[] = {
-    {1, {0x20}, {0x21}},
-    {1, {0x23}, {0x5b}},
-    {1, {0x5d}, {0x7e}},
-    {2, {0xc2, 0x80}, {0xdf, 0xbf}},
-    {3, {0xe0, 0xa0, 0x80}, {0xe0, 0xbf, 0xbf}},
-    {3, {0xe1, 0x80, 0x80}, {0xec, 0xbf, 0xbf}},
-    {3, {0xed, 0x80, 0x80}, {0xed, 0x9f, 0xbf}},
-    {3, {0xee, 0x80, 0x80}, {0xef, 0xbf, 0xbf}},
-    {4, {0xf0, 0x90, 0x80, 0x80}, {0xf0, 0xbf, 0xbf, 0xbf}},
-    {4, {0xf1, 0x80, 0x80, 0x80}, {0xf3, 0xbf, 0xbf, 0xbf}},
-    {4, {0xf4, 0x80, 0x80, 0x80}, {0xf4, 0x8f, 0xbf, 0xbf}},
-};
-
-// Whether all characters of the form, from byte `at` of it on, lead from config to *to (set if UNKNOWN).
-static bool form_leads(struct machine *m, int32_t config, const struct form *f, int at,
-                       int32_t *to) {
-    int last_class = -1;
-    if (at >= 4) return false; // no form is longer
-    for (int b = f->lo[at]; b <= f->hi[at]; b++) {
-        if (m->net->byte_class[b] == last_class) continue;
-        last_class = m->net->byte_class[b];
-        int32_t next = machine_step(m, config, (uint8_t)b);
-        if (next == MACHINE_DEAD) return false;
-        if (at + 1 < f->n) {
-            if (!form_leads(m, next, f, at + 1, to)) return false;
-            continue;
-        }
-        if (*to == MACHINE_UNKNOWN) *to = next;
-        if (*to != next) return false;
-    }
-    return true;
-}
-
 // Where every harmless character leads from here, if all lead to one place; else MACHINE_DEAD.
 static int32_t uniform(struct machine *m, int32_t config) {
     int32_t to = m->configs[config].uniform;
     if (to != MACHINE_UNKNOWN) return to;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms && to != MACHINE_DEAD; i++)
-        if (!form_leads(m, config, &forms[i], 0, &to)) to = MACHINE_DEAD;
+    for (int i = 0; i < UTF8_FORMS && to != MACHINE_DEAD; i++)
+        if (!plain_form_leads(m, config, &utf8_forms[i], &to)) to = MACHINE_DEAD;
     if (m->error == 0) m->configs[config].uniform = to;
     return to;
 }
 
 static bool takes_harmless(struct machine *m, int32_t config) {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        for (int b = forms[i].lo[0]; b <= forms[i].hi[0]; b++)
+    for (int i = 0; i < UTF8_FORMS; i++)
+        for (int b = utf8_forms[i].lo[0]; b <= utf8_forms[i].hi[0]; b++)
             if (machine_step(m, config, (uint8_t)b) != MACHINE_DEAD) return true;
     return false;
 }
@@ -204,12 +167,55 @@ static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config,
     }
 }
 
+// Allows tokens by the chain of a class of characters. False: there is no such class, and nothing is allowed.
+static bool add_plain(struct walk *w, int32_t config) {
+    const struct plain_class *p;
+    int32_t at[PLAIN_CHARS + 1], n = plain_chain(w->m, w->v, config, &p, at), good = 0;
+    const uint8_t *classes = w->m->net->byte_class;
+    bool goes_on[256] = {false};
+    if (n == 0) return false;
+    for (int32_t k = 1; k <= n; k++) {
+        bool fits = allowed(w, at[k]);
+        if (fits && good == k - 1)
+            good = k;
+        else if (fits)
+            add_row(w, p->exact, k);
+    }
+    add_row(w, p->upto, good);
+    for (int c = 0; c < w->m->net->n_classes; c++)
+        for (int32_t k = 0; k <= n && !goes_on[c]; k++)
+            goes_on[c] = (k == 0 || at[k] != at[k - 1]) &&
+                         machine_step(w->m, at[k], w->m->net->class_byte[c]) != MACHINE_DEAD;
+    for (int g = 0; g < PLAIN_GROUPS; g++) {
+        if (g < PLAIN_LONG && !goes_on[classes[g]]) continue;
+        for (int32_t i = p->first[g]; i < p->first[g + 1]; i++) {
+            const struct plain_token *t = &p->tokens[i];
+            bool is_long = g == PLAIN_LONG;
+            if (!is_long && t->chars > n) continue;
+            int32_t to = is_long ? config : at[t->chars];
+            for (int32_t b = is_long ? 0 : t->bytes; b < w->v->len[t->id] && to >= 0; b++)
+                to = machine_step(w->m, to, w->v->bytes[t->id][b]);
+            if (to >= 0 && allowed(w, to)) w->bits[t->id >> 6] |= (uint64_t)1 << (t->id & 63);
+        }
+    }
+    return true;
+}
+
+// Text outside of JSON strings: a quote is a character like others, and then `rest` has too many tokens that
+// may follow.
+static bool is_free_text(struct machine *m, int32_t config) {
+    int32_t to = uniform(m, config);
+    return to != MACHINE_DEAD && machine_step(m, config, '"') == to;
+}
+
 static bool make(struct walk *w, int32_t config) {
     int32_t *path = malloc(((size_t)w->v->all.depth + 1) * sizeof *path);
     if (!path) return false;
     memset(w->bits, 0, (size_t)w->v->n_words * sizeof *w->bits);
-    bool settled = add_harmless(w, config);
-    walk_trie(w, settled ? &w->v->rest : &w->v->all, config, path);
+    bool free_text = is_free_text(w->m, config);
+    bool settled = !free_text && add_harmless(w, config);
+    if (settled || !add_plain(w, config))
+        walk_trie(w, settled ? &w->v->rest : &w->v->all, config, path);
     free(path);
     return w->m->error == 0;
 }

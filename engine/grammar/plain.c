@@ -1,0 +1,225 @@
+// See plain.h.
+#include "engine/grammar/plain.h"
+#include <stdlib.h>
+#include <string.h>
+
+// Of fewer characters few tokens consist, and a walk finds these fast.
+enum { LEAST_ASCII = 16 };
+
+const struct utf8_form utf8_forms[UTF8_FORMS] = {
+    {1, {0x20}, {0x21}},
+    {1, {0x23}, {0x5b}},
+    {1, {0x5d}, {0x7e}},
+    {2, {0xc2, 0x80}, {0xdf, 0xbf}},
+    {3, {0xe0, 0xa0, 0x80}, {0xe0, 0xbf, 0xbf}},
+    {3, {0xe1, 0x80, 0x80}, {0xec, 0xbf, 0xbf}},
+    {3, {0xed, 0x80, 0x80}, {0xed, 0x9f, 0xbf}},
+    {3, {0xee, 0x80, 0x80}, {0xef, 0xbf, 0xbf}},
+    {4, {0xf0, 0x90, 0x80, 0x80}, {0xf0, 0xbf, 0xbf, 0xbf}},
+    {4, {0xf1, 0x80, 0x80, 0x80}, {0xf3, 0xbf, 0xbf, 0xbf}},
+    {4, {0xf4, 0x80, 0x80, 0x80}, {0xf4, 0x8f, 0xbf, 0xbf}},
+};
+
+static bool leads(struct machine *m, int32_t config, const struct utf8_form *f, int at,
+                  int32_t *to) {
+    int last_class = -1;
+    if (at >= 4) return false; // no form is longer
+    for (int b = f->lo[at]; b <= f->hi[at]; b++) {
+        if (m->net->byte_class[b] == last_class) continue;
+        last_class = m->net->byte_class[b];
+        int32_t next = machine_step(m, config, (uint8_t)b);
+        if (next == MACHINE_DEAD) return false;
+        if (at + 1 < f->n) {
+            if (!leads(m, next, f, at + 1, to)) return false;
+            continue;
+        }
+        if (*to == MACHINE_UNKNOWN) *to = next;
+        if (*to != next) return false;
+    }
+    return true;
+}
+
+bool plain_form_leads(struct machine *m, int32_t config, const struct utf8_form *f, int32_t *to) {
+    return leads(m, config, f, 0, to);
+}
+
+// --- the tables of a set -------------------------------------------------------------------------
+
+void plain_class_free(struct plain_class *p) {
+    if (!p) return;
+    free(p->exact);
+    free(p->upto);
+    free(p->tokens);
+    free(p);
+}
+
+static bool has_ascii(const struct plain_set *s, int b) {
+    return s->ascii[b >> 6] >> (b & 63) & 1;
+}
+
+// The bytes of the character of the set at s; 0: there is none.
+static int32_t char_of_set(const struct plain_set *set, const uint8_t *s, int32_t len) {
+    if (s[0] < 0x80) return has_ascii(set, s[0]) ? 1 : 0;
+    for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++) {
+        const struct utf8_form *form = &utf8_forms[f];
+        if (s[0] < form->lo[0] || s[0] > form->hi[0]) continue;
+        if (!(set->forms >> f & 1) || len < form->n) return 0;
+        for (int i = 1; i < form->n; i++)
+            if (s[i] < form->lo[i] || s[i] > form->hi[i]) return 0;
+        return form->n;
+    }
+    return 0;
+}
+
+// Where the token stands in the tables: a group of the other tokens, or -1: the set alone.
+static int group_of(const struct plain_set *set, const uint8_t *s, int32_t len,
+                    struct plain_token *t) {
+    int32_t chars = 0, at = 0, n;
+    for (; at < len && (n = char_of_set(set, s + at, len - at)) > 0; at += n) chars++;
+    *t = (struct plain_token){.id = t->id, .chars = (uint16_t)chars, .bytes = (uint16_t)at};
+    if (chars > PLAIN_CHARS) return PLAIN_LONG;
+    return at == len ? -1 : s[at];
+}
+
+static void set_bit(uint64_t *row, int32_t id) {
+    row[id >> 6] |= (uint64_t)1 << (id & 63);
+}
+
+// Two passes: the first counts the tokens of each group.
+static void sort_tokens(struct plain_class *p, const struct token_trie *v) {
+    int32_t at[PLAIN_GROUPS] = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t id = 0; id < v->n; id++) {
+            struct plain_token t = {.id = id};
+            if (!v->bytes[id]) continue;
+            int group = group_of(&p->set, v->bytes[id], v->len[id], &t);
+            if (group >= 0 && pass == 0) p->first[group + 1]++;
+            if (group >= 0 && pass == 1) p->tokens[at[group]++] = t;
+            if (group < 0 && pass == 1)
+                set_bit(p->exact + (size_t)t.chars * (size_t)v->n_words, id);
+        }
+        for (int g = 0; g < PLAIN_GROUPS && pass == 0; g++) {
+            p->first[g + 1] += p->first[g];
+            at[g] = p->first[g];
+        }
+    }
+}
+
+static struct plain_class *class_new(const struct plain_set *set, const struct token_trie *v) {
+    struct plain_class *p = calloc(1, sizeof *p);
+    size_t words = (size_t)v->n_words, rows = PLAIN_CHARS + 1;
+    if (!p) return NULL;
+    p->set = *set;
+    p->exact = calloc(rows * words, sizeof *p->exact);
+    p->upto = calloc(rows * words, sizeof *p->upto);
+    p->tokens = malloc(((size_t)v->n + 1) * sizeof *p->tokens);
+    if (!p->exact || !p->upto || !p->tokens) {
+        plain_class_free(p);
+        return NULL;
+    }
+    sort_tokens(p, v);
+    for (size_t i = words; i < rows * words; i++) p->upto[i] = p->upto[i - words] | p->exact[i];
+    p->size = (int64_t)(sizeof *p + 2 * rows * words * sizeof *p->exact +
+                        (size_t)v->n * sizeof *p->tokens);
+    return p;
+}
+
+// The machine's class of this set, made if there is room for it. -1: none.
+static int find_class(struct machine *m, const struct token_trie *v, const struct plain_set *set) {
+    for (int i = 0; i < m->n_plain; i++)
+        if (memcmp(&m->plain[i]->set, set, sizeof *set) == 0) return i;
+    if (m->n_plain == MACHINE_PLAIN) return -1;
+    struct plain_class *p = class_new(set, v);
+    if (!p) return -1; // a walk needs none
+    m->plain[m->n_plain] = p;
+    m->plain_bytes += p->size;
+    return m->n_plain++;
+}
+
+// --- the chain -----------------------------------------------------------------------------------
+
+// The set of the characters that lead where most ASCII characters lead. False: too few do.
+static bool choose_set(struct machine *m, int32_t config, struct plain_set *set, int32_t *to) {
+    int32_t next[128];
+    int best = 0;
+    memset(set, 0, sizeof *set);
+    for (int b = 0; b < 128; b++) next[b] = machine_step(m, config, (uint8_t)b);
+    for (int b = 0; b < 128; b++) {
+        int n = 0;
+        if (next[b] == MACHINE_DEAD || (b > 0 && next[b] == next[b - 1])) continue;
+        for (int k = 0; k < 128; k++) n += next[k] == next[b];
+        if (n <= best) continue;
+        best = n;
+        *to = next[b];
+    }
+    if (best < LEAST_ASCII || m->error < 0) return false;
+    for (int b = 0; b < 128; b++)
+        if (next[b] == *to) set->ascii[b >> 6] |= (uint64_t)1 << (b & 63);
+    for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++) {
+        int32_t where = *to;
+        if (plain_form_leads(m, config, &utf8_forms[f], &where)) set->forms |= 1u << f;
+    }
+    return m->error == 0;
+}
+
+enum { MIXED = -3 };
+
+// Where all characters of the set lead: a configuration, MACHINE_DEAD, or MIXED.
+static int32_t follow(struct machine *m, int32_t config, const struct plain_set *set) {
+    int32_t to = MACHINE_UNKNOWN;
+    for (int b = 0; b < 128; b++) {
+        if (!has_ascii(set, b)) continue;
+        int32_t next = machine_step(m, config, (uint8_t)b);
+        if (to == MACHINE_UNKNOWN) to = next;
+        if (to != next) return MIXED;
+    }
+    for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++) {
+        if (!(set->forms >> f & 1)) continue;
+        const struct utf8_form *form = &utf8_forms[f];
+        if (to != MACHINE_DEAD) {
+            if (!plain_form_leads(m, config, form, &to)) return MIXED;
+            continue;
+        }
+        for (int b = form->lo[0]; b <= form->hi[0]; b++)
+            if (machine_step(m, config, (uint8_t)b) != MACHINE_DEAD) return MIXED;
+    }
+    return to;
+}
+
+static int32_t follow_class(struct machine *m, int32_t config, int class) {
+    struct machine_config *c = &m->configs[config];
+    if (c->plain == class) return c->plain_to;
+    int32_t to = follow(m, config, &m->plain[class]->set);
+    c = &m->configs[config]; // they may have moved
+    if (m->error < 0) return MIXED;
+    c->plain = (int8_t) class;
+    c->plain_to = to;
+    return to;
+}
+
+// The class of config: as its chain was followed before, or chosen now.
+static int class_of(struct machine *m, const struct token_trie *v, int32_t config) {
+    struct plain_set set;
+    int32_t to, class = m->configs[config].plain;
+    if (class == PLAIN_NONE || (class >= 0 && m->configs[config].plain_to >= 0)) return class;
+    class = choose_set(m, config, &set, &to) ? find_class(m, v, &set) : -1;
+    if (m->error < 0) return PLAIN_NONE;
+    m->configs[config].plain = (int8_t)(class < 0 ? PLAIN_NONE : class);
+    m->configs[config].plain_to = class < 0 ? MACHINE_DEAD : to;
+    return m->configs[config].plain;
+}
+
+int32_t plain_chain(struct machine *m, const struct token_trie *v, int32_t config,
+                    const struct plain_class **class, int32_t at[PLAIN_CHARS + 1]) {
+    int which = class_of(m, v, config);
+    int32_t n = 0;
+    if (which < 0) return 0;
+    *class = m->plain[which];
+    for (at[0] = config; n < PLAIN_CHARS; n++) {
+        int32_t next = follow_class(m, at[n], which);
+        if (next == MIXED) return 0;
+        if (next == MACHINE_DEAD) break;
+        at[n + 1] = next;
+    }
+    return n;
+}

@@ -1,0 +1,145 @@
+// Masks against their definition: a token is allowed where the machine takes its bytes one by one and the text can
+// be closed. Counted classes, plain text and everything beside them, over a vocabulary with whole words, parts of
+// characters, long runs and other scripts.
+#include "engine/grammar/grammar_internal.h"
+#include "engine/grammar/grammars.h"
+#include "engine/grammar/mask.h"
+#include "tests/random_walk.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka.h needs the four above.
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 2000, WORDS = (N + 63) / 64, LONG = 70 };
+static struct {
+    char text[LONG + 8];
+    size_t len;
+} tokens[N];
+
+static void add(int i, const char *s, size_t n) {
+    memcpy(tokens[i].text + tokens[i].len, s, n);
+    tokens[i].len += n;
+}
+
+static void make_tokens(void) {
+    static const char *const scripts[] = {"é", "ж", "中", "字", "😀", "ü"};
+    static const char *const marks[] = {"\":", "\",", "\n",    "\\n", " {",
+                                        "}]",  "\t",  "\\u00", "; ",  "\xe4\xb8"};
+    seed = 3;
+    for (int i = 0; i < N; i++) {
+        tokens[i].len = 0;
+        if (i < 256) {
+            tokens[i].text[tokens[i].len++] = (char)i;
+            continue;
+        }
+        if (i % 200 == 7)
+            for (int k = 0; k < LONG - i % 50; k++) add(i, i % 3 ? " " : "a", 1);
+        else if (below(2))
+            add(i, " ", 1);
+        for (uint32_t k = 1 + below(6); k > 0; k--)
+            add(i, &"abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_.,"[below(46)], 1);
+        if (i % 5 == 0) add(i, scripts[i % 6], strlen(scripts[i % 6]));
+        if (i % 7 == 0) add(i, marks[i % 10], strlen(marks[i % 10]));
+        if (i % 21 == 0) add(i, "xy", 2);
+    }
+}
+
+static const char *bytes_of(void *ctx, int32_t id, size_t *len) {
+    *len = tokens[id].len;
+    return id == 1999 ? NULL : tokens[id].text; // a special one
+}
+
+static bool takes(struct machine *m, const struct token_trie *v, int32_t config, int32_t id,
+                  int32_t left) {
+    int32_t at = config;
+    if (!v->bytes[id]) return false;
+    for (int32_t i = 0; i < v->len[id] && at >= 0; i++) at = machine_step(m, at, v->bytes[id][i]);
+    if (at < 0) return false;
+    return left < 0 || m->configs[at].least <= left || mask_cost(m, v, at) <= left;
+}
+
+static void check(struct machine *m, const struct token_trie *v, int32_t config,
+                  const uint64_t *bits, int32_t left, const char *grammar) {
+    for (int32_t id = 0; id < N; id++) {
+        bool want = takes(m, v, config, id, left), got = bits[id >> 6] >> (id & 63) & 1;
+        if (want != got)
+            fail_msg("%s, %d left: token %d '%.*s' is %s", grammar, left, id, (int)tokens[id].len,
+                     tokens[id].text, got ? "allowed" : "not allowed");
+    }
+}
+
+static const struct {
+    enum grammar_kind kind;
+    const char *text;
+} grammars[] = {
+    {GRAMMAR_REGEX, "[a-z ]{1,80}"},
+    {GRAMMAR_REGEX, "[a-z ]{20,25}[.][A-Z]{0,30}"},
+    {GRAMMAR_REGEX, "([a-zé ]{1,50}[;,]){1,4}"},
+    {GRAMMAR_REGEX, "[^0-9]{3,40}[0-9]"},
+    {GRAMMAR_REGEX, "[a-z]{0,9}[a-m0-9 ]*(end|stop)"},
+    {GRAMMAR_REGEX, "(a|[a-z ]{5}b)*[A-Z]"},
+    {GRAMMAR_GBNF, "root ::= (item \"\\n\"){1,20}\nitem ::= \"- \" [^\\n]{1,100}"},
+    {GRAMMAR_GBNF, "root ::= [^\"\\n]* \"\\n\" [^x]{2,35} \"x\""},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":50}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9 ,.-]{1,80}$\"}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^a]{1,40}$\",\"minLength\":7}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}"},
+};
+
+static void test_masks(void **state) {
+    struct err err = {0};
+    struct token_trie *v;
+    static uint64_t within[WORDS];
+    make_tokens();
+    assert_int_equal(token_trie_new(&v, N, bytes_of, NULL, &err), 0);
+    int n_plain = 0;
+    for (size_t g = 0; g < sizeof grammars / sizeof *grammars; g++) {
+        struct net net;
+        struct machine m;
+        const char *text = grammars[g].text;
+        net_init(&net);
+        if (grammar_compile(&net, grammars[g].kind, text, strlen(text), v->writes, &err) < 0)
+            fail_msg("%s: %s", text, err.text);
+        assert_int_equal(machine_init(&m, &net, &err), 0);
+        for (seed = 1; seed < 12; seed++) {
+            int32_t at = machine_start(&m), left = 40;
+            for (int step = 0; step < 40 && at >= 0; step++, left--) {
+                const struct mask *mask = mask_of(&m, v, at);
+                assert_non_null(mask);
+                check(&m, v, at, mask->bits, -1, text);
+                if (step % 5 == 0) {
+                    assert_true(mask_within(&m, v, at, left / 4, within));
+                    check(&m, v, at, within, left / 4, text);
+                }
+                int32_t id = -1, n = 0;
+                for (int32_t k = 0; k < N; k++)
+                    if (mask->bits[k >> 6] >> (k & 63) & 1 && below((uint32_t)++n) == 0) id = k;
+                if (id < 0) break;
+                for (int32_t i = 0; i < v->len[id]; i++) at = machine_step(&m, at, v->bytes[id][i]);
+                m.work = 0;
+                if (step == 20) { // the classes stay
+                    struct machine_root root;
+                    machine_hold(&m, &root, at);
+                    assert_int_equal(machine_collect(&m), 0);
+                    at = root.config;
+                    machine_drop(&m, &root);
+                }
+            }
+        }
+        n_plain += m.n_plain;
+        machine_release(&m);
+        net_release(&net);
+    }
+    assert_true(n_plain > 8); // and the short way was taken
+    token_trie_free(v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
