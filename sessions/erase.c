@@ -24,6 +24,8 @@ static int forget_title(struct session *s, struct pending *p) {
 int erase_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     if (!head_can_move(s, r, r->turn)) return 0;
+    if (r->leaf && r->turn >= 0 && session_turn(s, r->turn)->children.n > 0)
+        return refuse(ss, r, "unsupported", "other turns follow turn %lld", (long long)r->turn);
     if (erasure_mark(s, r->turn) < 0) {
         erasure_unmark(s);
         return E_NOMEM;

@@ -49,7 +49,7 @@ static int copy_record(struct session *to, const struct session *from, const str
     rec->forked_turn = turn;
     to->prompt = prompt_hold(from->prompt);
     free(rec->note); // what a protocol keeps is about that session
-    rec->note = NULL;
+    rec->note = record_strdup(r->temporary ? RECORD_TEMPORARY : NULL, &failed);
     if (r->title) {
         free(rec->title);
         rec->title = record_strdup(r->title, &failed);

@@ -63,7 +63,7 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     rec->auto_title = title[0] == '\0';
     rec->cancel_after_ms = r->cancel_after_ms > 0 ? r->cancel_after_ms : 0;
     rec->system = record_strdup(r->system && r->system[0] ? r->system : NULL, &failed);
-    rec->note = record_strdup(r->note, &failed);
+    rec->note = record_strdup(r->temporary ? RECORD_TEMPORARY : r->note, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
     rec->stored_bytes = session_bytes(rec);
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;

@@ -85,8 +85,8 @@ struct request {
     const char *old_note;
     bool queue;    // START: waits behind a running turn instead of being refused
     bool accepted; // OPEN, START: its client was promised it before sessions_drain()
-    bool leaf;     // REWIND: the newest turn below `turn`
-    bool replay;   // CANCEL: the client's replay of a turn of this session
+    bool leaf;   // REWIND: the newest turn below `turn`. ERASE: only one without any (unsupported)
+    bool replay; // CANCEL: the client's replay of a turn of this session
 
     // OPEN: the model's name, NULL: the one there is. Lengths: 0: the server's default.
     const char *model;
@@ -107,6 +107,9 @@ struct request {
     int64_t last;   // GET, EVENTS: at most so many; 0: 100
     int64_t before; // GET: turns before this one; EVENTS: events before this number; -1: the newest
     bool delete_it; // CLOSE
+    // OPEN, FORK: the session is its protocol's, which deletes it; one that a crash leaves is removed at the
+    // next start. In place of a note.
+    bool temporary;
 
     const char *query, *forked_from, *cursor; // LIST; NULL: all, all, from the newest
     int64_t limit;                            // LIST; 0: 50

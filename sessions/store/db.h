@@ -150,6 +150,8 @@ int store_news_init(struct store_db *db, struct err *err);
 void store_news_release(struct store_db *db);
 int store_news_read(struct store_db *db, struct store_list *out, struct err *err);
 // recover.c: ends every turn without an end as "interrupted".
+// Sessions that are temporary (record.h): their program ended before it removed them.
+int store_remove_temporary(struct store_db *db, int64_t *n_removed, struct err *err);
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
 // read.c

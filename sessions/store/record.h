@@ -35,9 +35,10 @@ struct session_record {
     void *prompt_data;                 // (prompt_bytes) f32, little-endian, row by row; only in
     size_t prompt_bytes;               // whole records of a table without a task; else NULL
     // A text that a protocol keeps with the session, in a table of its own; shown to nobody else. NULL: none.
-    // Rows of lists never have it.
+    // Rows of lists never have it. RECORD_TEMPORARY: the session is removed at the next start.
     char *note;
 };
+#define RECORD_TEMPORARY "temporary"
 enum record_prompt { RECORD_PROMPT_NONE, RECORD_PROMPT_ROWS, RECORD_PROMPT_PREFIX };
 
 #define FINISH_REASON_MAX 16

@@ -69,3 +69,30 @@ int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, s
                      err));
     return *n_interrupted == 0 ? 0 : store_db_transaction(db, run, &now_ms, err);
 }
+
+static int next_temporary(struct store_db *db, int64_t *key, struct err *err) {
+    return store_db_int(
+        db,
+        "SELECT coalesce(min(session), 0) FROM notes WHERE note = CAST('" RECORD_TEMPORARY
+        "' AS BLOB)",
+        key, err);
+}
+
+static int remove_temporary(struct store_db *db, void *n_removed, struct err *err) {
+    int64_t key = 0;
+    TRY(next_temporary(db, &key, err));
+    while (key > 0) {
+        TRY(store_write_delete_rows(db, key, err));
+        ++*(int64_t *)n_removed;
+        TRY(next_temporary(db, &key, err));
+    }
+    return 0;
+}
+
+int store_remove_temporary(struct store_db *db, int64_t *n_removed, struct err *err) {
+    int64_t n_tables = 0, key = 0;
+    TRY(store_db_int(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'notes'", &n_tables,
+                     err));
+    if (n_tables > 0) TRY(next_temporary(db, &key, err));
+    return key > 0 ? store_db_transaction(db, remove_temporary, n_removed, err) : 0;
+}

@@ -323,15 +323,17 @@ static void register_metrics(struct store *st, struct metrics *m) {
 
 static int prepare(struct store *st, const struct store_options *o, struct store_start *start,
                    struct err *err) {
-    int64_t began = clock_mono_us(&clock_system);
+    int64_t began = clock_mono_us(&clock_system), n_removed = 0;
     TRY(store_db_open(&st->db, o->path, err));
     TRY(tail_recover(&st->db, &start->n_recovered, err));
     TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
+    TRY(store_remove_temporary(&st->db, &n_removed, err));
     TRY(store_read_next_key(&st->db, &start->next_key, err));
     TRY(store_tidy_init(&st->db, err));
     TRY(store_news_init(&st->db, err));
     TRY(store_read_owners(&st->db, start, err));
     TRY(store_read_secret(&st->db, start->secret, err));
+    if (n_removed > 0) log_info("store.temporary", "removed=%lld", (long long)n_removed);
     log_info("store.open", "schema=%d interrupted_turns=%lld recovered_tokens=%lld took_ms=%.1f",
              store_schema_version(), (long long)start->n_interrupted, (long long)start->n_recovered,
              (double)(clock_mono_us(&clock_system) - began) * 1e-3);

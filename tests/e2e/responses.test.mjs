@@ -111,6 +111,30 @@ test('previous_response_id goes on in the cache', async (t) => {
   });
 });
 
+test('responses are deleted from the end of their session', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, seed: 3, max_output_tokens: 8 };
+  const [a] = [await openai.responses.create({ ...ask, input: 'Tell me a story.' })];
+  const b = await openai.responses.create({ ...ask, input: 'And then?', previous_response_id: a.id });
+  const c = await openai.responses.create({ ...ask, input: 'Why?', previous_response_id: a.id });
+  await refused(openai.responses.delete(a.id), 400, 'unsupported', null);
+  assert.equal((await openai.responses.retrieve(b.id)).id, b.id);
+  for (const { id } of [b, c]) {
+    await openai.responses.delete(id);
+    await refused(openai.responses.retrieve(id), 404, 'response_not_found', null);
+    await refused(openai.responses.delete(id), 404, 'response_not_found', null);
+  }
+  assert.equal((await openai.responses.retrieve(a.id)).output_text, a.output_text);
+  const next = await openai.responses.create({ ...ask, input: 'And then?', previous_response_id: a.id });
+  assert.equal(next.output_text, b.output_text);
+  const { id } = await openai.conversations.create();
+  const said = await openai.responses.create({ ...ask, conversation: id, input: 'Hello.' });
+  await openai.responses.delete(said.id);
+  assert.deepEqual((await openai.conversations.items.list(id)).data, []);
+  assert.equal((await openai.responses.create({ ...ask, conversation: id, input: 'Hello.' })).output_text, said.output_text);
+});
+
 test('a background response goes on alone', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);

@@ -92,7 +92,7 @@ test('lanes, errors, and what dies with the socket', async (t) => {
       [{ type: 'response.create', model, input: 'x', previous_response_id: 'resp_no-0', stream_id: 'a' }, 400, 'previous_response_not_found', 'previous_response_id'],
       [{ type: 'response.create', model, input: 'x', stream: true }, 400, 'unsupported', 'stream'],
       [{ type: 'response.create', model, input: 'x', background: true }, 400, 'unsupported', 'background'],
-      [{ type: 'response.create', model, input: 'x', generate: false }, 400, 'unsupported', 'generate'],
+      [{ type: 'response.create', model, input: 'x', generate: 3 }, 400, 'invalid_value', 'generate'],
       [{ type: 'response.create', model, input: 'x', stream_id: 'a b' }, 400, 'invalid_value', 'stream_id'],
       [{ type: 'response.create', model: 'gpt-9', input: 'x' }, 404, 'model_not_found', 'model'],
     ];
@@ -121,6 +121,31 @@ test('lanes, errors, and what dies with the socket', async (t) => {
     s.socket.terminate();
     for (const e of s.ends())
       await until('it to go', () => openai.responses.retrieve(e.response.id).then(() => false, (error) => error.status === 404));
+  });
+  for (const store of [true, false]) await t.test(`a warm-up computes the prompt (store: ${store})`, async () => {
+    const s = await Socket.open(t, server);
+    const input = `A long story about ${store}: ` + 'there was a dog and a cat. '.repeat(8);
+    s.create({ store, generate: false, input, instructions: 'Be kind.' });
+    await s.until('the warm-up', () => s.ends().length === 1);
+    assert.deepEqual(s.events.map((e) => e.type), ['response.created', 'response.in_progress', 'response.completed']);
+    const warm = s.ends()[0].response;
+    assert.deepEqual([warm.status, warm.output, warm.usage.output_tokens], ['completed', [], 0]);
+    s.create({ store, previous_response_id: warm.id, input: 'Go on.', instructions: 'Be kind.' });
+    await s.until('the response', () => s.ends().length === 2);
+    const { response } = s.ends()[1];
+    const { usage } = response;
+    assert.ok(usage.input_tokens > warm.usage.input_tokens);
+    // All but what the template writes behind a question.
+    assert.ok(usage.input_tokens_details.cached_tokens > warm.usage.input_tokens - 16, JSON.stringify([usage, warm.usage]));
+    if (store) {
+      const again = await openai.responses.retrieve(warm.id);
+      assert.deepEqual([again.status, again.output], ['completed', []]);
+      const message = (content) => ({ role: 'user', content });
+      const same = await openai.responses.create({ model, input: [message(input), message('Go on.')], instructions: 'Be kind.', max_output_tokens: few(20), seed: 1 });
+      assert.equal(same.output[0].content[0].text, response.output[0].content[0].text);
+    }
+    s.socket.close();
+    await s.closed;
   });
   await t.test('store: false behind a stored response leaves that as it is', async () => {
     const kept = await openai.responses.create({ model, input: 'Tell me a story.', max_output_tokens: 5 });
@@ -158,6 +183,39 @@ test('the end of the server is a reason to come again', async (t) => {
   assert.equal(await busy.closed, 1012);
   assert.equal(busy.ends().length, 1); // it had its end before
   assert.equal((await stopped).code, 0);
+});
+
+test('what kill -9 leaves of store: false is removed at the next start', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const s = await Socket.open(t, server);
+  s.create({ store: false });
+  s.create({ stream_id: 'kept' });
+  await s.until('both ends', () => s.ends().length === 2);
+  const [lost, kept] = ['false', 'true'].map((store) => s.ends().find((e) => String(e.response.store) === store).response.id);
+  assert.equal((await clientOf(server).responses.retrieve(lost)).id, lost);
+  await server.stop('SIGKILL');
+  const again = await Server.start(t, { args: unlimited, db: server.db });
+  assert.equal((await clientOf(again).responses.retrieve(kept)).id, kept);
+  await assert.rejects(clientOf(again).responses.retrieve(lost), (e) => e.status === 404);
+  const parley = await again.connect();
+  assert.deepEqual((await parley.request({ type: 'session.list' })).sessions.length, 1);
+});
+
+test('a reader that is too slow is cut off', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--slow-reader-timeout', '1'] });
+  const s = await Socket.open(t, server);
+  s.socket.pause();
+  const user = 'x'.repeat(60000); // which each response repeats
+  let n = 0;
+  await until('the cut', async () => {
+    for (let i = 0; i < 16; i++) s.create({ stream_id: `s${n++}`, max_output_tokens: 3, user });
+    return (await server.metric('parley_slow_readers_total')) >= 1;
+  });
+  s.socket.resume();
+  assert.ok([4001, 1006].includes(await s.closed), `closed with ${s.code}`); // 1006: later than the server waits for it
+  const other = await Socket.open(t, server);
+  other.create({});
+  await other.until('an end', () => other.ends().length === 1);
 });
 
 test('tokens', async (t) => {

@@ -220,6 +220,7 @@ static void open_session(struct completion *c) {
     strcpy(c->session, c->request->session ? c->request->session : id);
     r.model = c->request->served->name;
     r.system = system_of(c->request);
+    r.temporary = c->request->temporary;
     r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
     sessions_submit(c->service->sessions, &r);
 }
@@ -241,6 +242,7 @@ static void fork_session(struct completion *c) {
     random_id(c->session);
     r.turn = c->request->plan->parent;
     r.new_session = c->session;
+    r.temporary = c->request->temporary;
     c->opened = true;
     sessions_submit(c->service->sessions, &r);
 }

@@ -54,7 +54,8 @@ struct completion_request {
     bool outlives; // its turn goes on when the completion is released
     // Events are cut where tokens end, however slow their reader is: they are the same each time.
     bool steady;
-    bool forget; // the session is deleted when the completion is released, if it began with it
+    bool temporary; // a session that it opens does not outlive this process
+    bool forget;    // the session is deleted when the completion is released, if it began with it
 
     struct completion_plan *plan; // completion_check's
 };

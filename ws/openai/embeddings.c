@@ -66,6 +66,7 @@ static void start(struct embeddings *e, size_t i) {
     struct request r = request_for(e, REQUEST_OPEN, i, id);
     r.model = e->request->served->name;
     r.cancel_after_ms = CANCEL_AFTER_MS;
+    r.temporary = true;
     e->inputs[i].state = INPUT_STARTED;
     e->n_started++;
     sessions_submit(ss, &r);

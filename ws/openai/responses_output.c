@@ -285,7 +285,7 @@ static void end(struct responses_output *o, enum responses_status status) {
                                         "response.incomplete", "response.failed"};
     bool whole = status == RESPONSES_COMPLETED;
     // An answer without words is a message without words.
-    if (whole && o->n_items == 0) open_item(o, ITEM_MESSAGE, NULL);
+    if (whole && o->n_items == 0 && !o->silent) open_item(o, ITEM_MESSAGE, NULL);
     close_item(o, whole ? RESPONSES_COMPLETED : RESPONSES_INCOMPLETE);
     if (!o->completed_s && whole) o->completed_s = clock_wall_us(&clock_system) / 1000000;
     o->status = status;
@@ -309,6 +309,8 @@ static enum responses_status status_of(enum completion_finish finish) {
 }
 
 void responses_output_take(struct responses_output *o, const struct completion_event *e) {
+    bool words = e->kind >= COMPLETION_THINKING && e->kind <= COMPLETION_TOOL_END;
+    if (o->silent && words) return;
     switch (e->kind) {
     case COMPLETION_STARTED:
         o->usage = e->usage;
@@ -334,7 +336,9 @@ void responses_output_take(struct responses_output *o, const struct completion_e
         break;
     case COMPLETION_DONE:
         o->usage = e->usage;
-        end(o, status_of(o->finish));
+        if (o->silent) o->usage.completion_tokens = o->usage.reasoning_tokens = 0;
+        end(o, o->silent && o->finish == COMPLETION_LENGTH ? RESPONSES_COMPLETED
+                                                           : status_of(o->finish));
         break;
     case COMPLETION_FAILED:
         fail(o, e->failure);

@@ -36,7 +36,8 @@ struct responses_output {
     enum responses_status status;
     struct responses_item *items; // (n_items)
     size_t n_items, cap_items;
-    bool open; // the last item is
+    bool open;   // the last item is
+    bool silent; // a warm-up: it has no items
     enum completion_finish finish;
     struct completion_usage usage;
     int64_t completed_s; // 0: not yet

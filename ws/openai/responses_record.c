@@ -121,10 +121,18 @@ bool responses_record_in_conversation(const struct responses_record *r) {
 
 // The note is written with its prefix and revision first; inside a string of the request each quote has a
 // backslash before it.
+static const char note_begin[] = "\"note\":\"{\\\"prefix\\\":\\\"";
+#define PREFIX_DIGITS 16
 static bool note_begins(const struct responses_record *r, const char *with, bool without) {
-    static const char begin[] = "\"note\":\"{\\\"prefix\\\":\\\"";
-    const char *at = r->request ? strstr(r->request, begin) : NULL;
-    return at ? strncmp(at + sizeof begin - 1, with, strlen(with)) == 0 : without;
+    const char *at = r->request ? strstr(r->request, note_begin) : NULL;
+    return at ? strncmp(at + sizeof note_begin - 1, with, strlen(with)) == 0 : without;
+}
+
+bool responses_record_is_warm_up(const struct responses_record *r) {
+    static const char mark[] = "\\\",\\\"generate\\\":false,";
+    const char *at = r->request ? strstr(r->request, note_begin) : NULL;
+    size_t n = at ? strlen(at) : 0, from = sizeof note_begin - 1 + PREFIX_DIGITS;
+    return n > from && strncmp(at + from, mark, sizeof mark - 1) == 0;
 }
 
 bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix) {
@@ -230,6 +238,7 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
     out->usage = (struct completion_usage){.prompt_tokens = r->prompt_tokens,
                                            .cached_tokens = r->numbers.kept_tokens,
                                            .completion_tokens = (int64_t)r->n_ids};
+    out->silent = responses_record_is_warm_up(r);
     responses_output_begin(out, r->session, r->turn);
     answer_parser_init(&parser, syntax, tools, responses_record_thinks(r));
     out->usage.reasoning_tokens = play_tokens(r, &parser, out);

@@ -52,6 +52,7 @@ void responses_record_put_input(const struct responses_record *r, struct json_wr
 int responses_record_items(const struct responses_record *r, cJSON *items);
 // The conversation that it was given in: its session is the record's. false: in none.
 bool responses_record_in_conversation(const struct responses_record *r);
+bool responses_record_is_warm_up(const struct responses_record *r); // without parsing the note
 // Its response before this one; NULL: it was the first.
 const char *responses_record_previous(const struct responses_record *r);
 // A completion of its model and tools, to follow its turn while it runs (completion_follow). NULL: no

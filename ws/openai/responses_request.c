@@ -166,7 +166,11 @@ static int read_sampling(struct reading *d) {
     turn_sampling_init(c->sampling);
     if (sampling_json_read_openai(c->sampling, d->json, n_vocab, &err) < 0)
         return err.code == E_NOMEM ? no_memory(d) : refuse(d, 400, "invalid_value", NULL, err.text);
-    if (!max) return 0;
+    if (!d->r->generate) { // one token, which is not shown
+        c->sampling->params.max_tokens = 1;
+        c->sampling->params.n = 1;
+    }
+    if (!max || !d->r->generate) return 0;
     if (!cJSON_IsNumber(max) || max->valuedouble < 1 || max->valuedouble > INT32_MAX)
         return bad(d, "max_output_tokens", "must be a number of tokens, at least 1");
     char text[64];
@@ -378,16 +382,13 @@ static int find_model(struct reading *d) {
 
 static int read_flags(struct reading *d) {
     struct responses_request *r = d->r;
-    bool generate;
     TRY(read_bool(d, "store", true, &r->store));
     r->extends = r->store;
     r->forget = !r->store;
-    TRY(read_bool(d, "generate", true, &generate));
+    TRY(read_bool(d, "generate", true, &r->generate));
     TRY(read_bool(d, "background", false, &r->background));
     if (r->background && !r->store) return bad(d, "background", "needs a response that is stored");
     if (d->kind == RESPONSES_HTTP) TRY(read_bool(d, "stream", false, &r->stream));
-    if (d->kind == RESPONSES_SOCKET && !generate)
-        return unserved(d, "generate", "must be true: a warm-up is not served");
     if (d->kind == RESPONSES_SOCKET) r->stream = true;
     return 0;
 }
@@ -508,6 +509,7 @@ char *responses_request_note(const struct responses_request *r) {
     struct buf out;
     buf_init(&out, SIZE_MAX / 2);
     buf_addf(&out, "{\"prefix\":\"%016llx\",", (unsigned long long)r->prefix);
+    if (!r->generate) buf_addz(&out, "\"generate\":false,");
     if (r->conversation[0]) buf_addf(&out, "\"revision\":%lld,", (long long)r->revision);
     buf_addf(&out, "\"echo\":{%s},\"input\":", r->echo);
     buf_addz(&out, r->input);

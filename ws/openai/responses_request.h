@@ -15,8 +15,9 @@ struct responses_request {
     int status; // 0, or the HTTP status that refuses it, for fault
     struct responses_fault fault;
     bool stream, store, background;
-    bool extends; // its turn may join the previous response's session
-    bool forget;  // its session is deleted with the run
+    bool generate; // false: a warm-up, which computes the prompt
+    bool extends;  // its turn may join the previous response's session
+    bool forget;   // its session is deleted with the run
     char stream_id[RESPONSES_STREAM_ID_MAX + 1]; // "": none
     bool continues;                              // behind the turn `previous`
     struct responses_id previous;

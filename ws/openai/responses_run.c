@@ -192,7 +192,8 @@ static void start_completion(struct responses_run *run) {
     c->note = responses_request_note(q);
     c->forget = q->forget;
     c->outlives = q->background;
-    c->alone = !q->store; // nothing of it stays in a session that does
+    c->alone = !q->store && !c->session; // nothing of it stays in a session that does
+    c->temporary = !q->store;
     c->stays = q->conversation[0];
     c->steady = true;
     run->completion = completion_start(run->service, run->owner, c, on_completion_ready, run);
@@ -294,6 +295,9 @@ static void take_past(struct responses_run *run, struct responses_record *r) {
         refuse(run);
         return;
     }
+    // A warm-up's cache is in its session.
+    if (run->n_past == 0 && run->request->extends && responses_record_is_warm_up(r))
+        run->request->completion->session = strdup(r->session);
     run->past[run->n_past++] = *r;
     if (previous && responses_id_parse(previous, &id) && run->n_past < PAST_MAX)
         look(run, &id);
@@ -313,6 +317,7 @@ static bool continue_behind(struct responses_run *run, const struct responses_re
 static bool goes_on(struct responses_run *run, const struct responses_record *r) {
     struct responses_request *q = run->request;
     if (run->n_past > 0 || !q->extends) return false;
+    if (responses_record_is_warm_up(r)) return false; // there is no answer to go on behind
     return responses_record_has_prefix(r, q->prefix) && continue_behind(run, r);
 }
 
@@ -494,6 +499,7 @@ struct responses_run *responses_run_start(struct service *s, const char *owner,
     if (!run) return NULL;
     run->request = r;
     responses_output_init(&run->output, r->echo, sink->event, ctx);
+    run->output.silent = !r->generate;
     if (*r->stream_id) run->output.stream_id = r->stream_id;
     if (r->continues)
         look(run, &r->previous);
@@ -518,6 +524,7 @@ struct responses_run *responses_run_follow(struct service *s, const char *owner,
     *r = (struct responses_record){0};
     responses_output_init(&run->output, run->followed.echo, sink->event, ctx);
     run->output.after = after;
+    run->output.silent = responses_record_is_warm_up(&run->followed);
     run->state = RUNNING;
     c->steady = c->outlives = true;
     bool thinks = responses_record_thinks(&run->followed);

@@ -494,10 +494,12 @@ static void on_tick(void *ws, int64_t now_us) {
     struct socket *so = ws;
     int64_t slow_us = (int64_t)(so->service->config->slow_reader_timeout * 1e6);
     so->n_control = 0;
-    if (so->end_by_us && now_us > so->end_by_us)
+    if (so->end_by_us && now_us > so->end_by_us) {
         websocket_kill(so->peer);
-    else if (!so->close_code && so->stuck_us && now_us - so->stuck_us > slow_us)
+    } else if (!so->close_code && so->stuck_us && now_us - so->stuck_us > slow_us) {
+        metric_add(so->service->metrics.slow_readers, 1);
         end(so, CLOSE_SLOW, "reads too slowly");
+    }
 }
 
 // --- as a follower ---------------------------------------------------------

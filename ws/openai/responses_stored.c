@@ -16,7 +16,7 @@
 #define PAGE_MAX 100
 
 // LOOKING up the record, which a worker READS, and then replies, STREAMS what is written, or FOLLOWS a turn that
-// runs. Deleting: it MEASURES the session, whose only response it must be, and DELETES it.
+// runs. Deleting: it MEASURES the session, and DELETES it where it has nothing else; else the turn alone.
 enum stage { LOOKING, READING, READ, STREAMS, FOLLOWS, MEASURING, MEASURED, DELETING, DELETED };
 enum asked { ASKED_GET, ASKED_STREAM, ASKED_DELETE, ASKED_CANCEL, ASKED_ITEMS };
 
@@ -34,6 +34,7 @@ struct stored {
     struct responses_record record;
     struct work work;
     enum stage stage;
+    bool whole;     // deleting: its session goes, which has nothing else
     bool streaming; // the stream's head has been sent
     int64_t written_us;
     struct buf out; // the reply's body, or the stream's events
@@ -280,7 +281,8 @@ static void submit(struct stored *st, enum request_kind kind) {
     r.client = st->follower.client;
     r.owner = st->owner;
     r.session = st->id.session;
-    r.delete_it = true;
+    r.delete_it = r.leaf = true;
+    r.turn = st->id.turn;
     r.last = 1;
     sessions_submit(st->service->sessions, &r);
     service_poll_soon(st->service);
@@ -324,7 +326,7 @@ static void push(struct follower *f) {
         show(st);
     } else if (st->stage == MEASURED) {
         st->stage = DELETING;
-        submit(st, REQUEST_CLOSE);
+        submit(st, st->whole ? REQUEST_CLOSE : REQUEST_ERASE);
     } else if (st->stage == DELETED) {
         reply(st);
     }
@@ -333,16 +335,15 @@ static void push(struct follower *f) {
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct stored *st = (struct stored *)f;
     if (a->kind == ANSWER_ERROR) {
-        completion_failure_set(&st->failure, a->code, a->message);
+        bool followed = st->stage == DELETING && strcmp(a->code, "unsupported") == 0;
+        completion_failure_set(&st->failure, a->code,
+                               followed ? "Other responses continue this one: delete them first."
+                                        : a->message);
         st->failure.retry_after_ms = a->retry_after_ms;
     } else if (a->kind == ANSWER_STATE && st->stage == MEASURING) {
         st->stage = MEASURED;
-        if (a->session.rec.n_turns != 1)
-            completion_failure_set(
-                &st->failure, "unsupported",
-                "Other responses continue this one, or precede it, in its session; "
-                "they would go with it. Close the session instead (session.close).");
-    } else if (a->kind == ANSWER_CLOSED && st->stage == DELETING) {
+        st->whole = a->session.rec.n_turns == 1 && !a->session.rec.note;
+    } else if ((a->kind == ANSWER_CLOSED || a->kind == ANSWER_REWOUND) && st->stage == DELETING) {
         st->stage = DELETED;
         write_deleted(st);
     } else {
