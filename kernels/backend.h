@@ -294,6 +294,12 @@ struct backend_ops {
     int (*draw)(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                 int32_t vocab);
     int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
+    // A row that `draw` leaves out (DRAW_NONE) because its draw changes the logits: draw_adjust takes a
+    // copy of the changes, while the device computes the step; draw_adjusted then draws all such rows of
+    // the step, and draws_read has their tokens too. Between step_launch and draws_read. OP_DECLINED: no
+    // room for this row's changes; the host draws it. NULL, NULL: the host draws all such rows.
+    int (*draw_adjust)(struct backend *be, const struct batch_adjusted *a, int32_t vocab);
+    int (*draw_adjusted)(struct backend *be, const float *logits, int32_t vocab);
 
     // --- optional: several ranks; NULL: activations are in host memory, where comm reaches them
 

@@ -19,6 +19,28 @@ struct batch_draw {
     int32_t kind, top_k;                // top_k 0: off
     float temperature, top_p, min_p, u; // SAMPLE only
 };
+// A draw that changes its row's logits first (kernels/backend.h, draw_adjust), in this order: penalties
+// on tokens of the log, biases, then what may not be drawn.
+struct batch_penalty {
+    int32_t id;
+    uint32_t count; // how often this turn has generated it
+};
+struct batch_bias {
+    int32_t id;
+    float bias; // finite
+};
+struct batch_adjusted {
+    int32_t row;            // of the wanted ones
+    struct batch_draw draw; // not DRAW_NONE
+    // Of the penalties' tokens, each logit l becomes l < 0 ? l * repetition : l / repetition, and where
+    // count > 0 then l - presence - frequency * count.
+    float repetition, presence, frequency;
+    const struct batch_penalty *penalties; // (n_penalties) distinct ids
+    int32_t n_penalties;
+    const struct batch_bias *biases; // (n_biases) added in this order
+    int32_t n_biases;
+    const uint64_t *allowed; // ((vocab + 63) / 64) a bit for each token; NULL: all are
+};
 struct batch_drawn {
     int32_t id;    // -1: not drawn; the host draws from the logits
     float logprob; // the model's own

@@ -211,7 +211,7 @@ for suite in "$@"; do
         cmocka ops cuda_devices cuda_rows cuda_linear cuda_fp8 cuda_attention cuda_draw cuda_copies cuda_plans
         if gpu_here; then
             cmocka golden models variants invariants sessions_resume sampling tiers overlap fork fork_tiers sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft pause prompts \
-                beams branches travel tiers_walk admission
+                beams branches travel tiers_walk admission drafts
             PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
             PARLEY_TEST_COMPUTE=bf16 cmocka golden models prompts
             PARLEY_TEST_COMPUTE=f16 cmocka golden models prompts

@@ -518,6 +518,14 @@ int forward_logits(struct forward *f, int32_t first, int32_t n, const float **lo
     return ops->logits_read(f->backend, f->host, f->logits, n, f->model->config.vocab_size);
 }
 
+int forward_draw_adjust(struct forward *f, const struct batch_adjusted *a) {
+    return f->backend->ops->draw_adjust(f->backend, a, f->model->config.vocab_size);
+}
+
+int forward_draw_adjusted(struct forward *f) {
+    return f->backend->ops->draw_adjusted(f->backend, f->logits, f->model->config.vocab_size);
+}
+
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out) {
     return f->backend->ops->draws_read(f->backend, out, n);
 }

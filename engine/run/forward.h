@@ -65,6 +65,10 @@ int forward_prefix(struct forward *f, const struct batch *b);
 // Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits, first a multiple of
 // max_logits. Calls are in ascending order of first. *logits is valid until the next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
+// Draws that change their row's logits, after forward_run and before forward_draws (kernels/backend.h:
+// draw_adjust, draw_adjusted), on a device that has them. OP_DECLINED: the host draws this row.
+int forward_draw_adjust(struct forward *f, const struct batch_adjusted *a);
+int forward_draw_adjusted(struct forward *f);
 // The results of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);
 // The hidden state (width) f32 of one wanted row: the output of the last layer, before the final norm.

@@ -46,10 +46,11 @@ static int slots_init(struct instance *in, struct err *err) {
     in->in_branch = calloc(n_seqs, sizeof *in->in_branch);
     in->draws = calloc(n_logits, sizeof *in->draws);
     in->drawn = calloc(n_logits, sizeof *in->drawn);
+    in->adjusts = calloc(n_logits, sizeof *in->adjusts);
     in->hidden = calloc((size_t)in->model->config.width, sizeof *in->hidden);
     in->pending = calloc(n, sizeof *in->pending);
     if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->pending ||
-        !in->hidden || !in->in_branch)
+        !in->hidden || !in->in_branch || !in->adjusts)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
     for (size_t i = 0; i <= n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
@@ -148,6 +149,7 @@ void instance_release(struct instance *in) {
     }
     free(in->pending);
     free(in->drawn);
+    free(in->adjusts);
     free(in->hidden);
     free(in->draws);
     free(in->in_step);

@@ -97,6 +97,7 @@ struct instance {
     int32_t *in_branch;        // (max_seqs) and its branch
     struct batch_draw *draws;  // (max_logits) the step's draws by wanted row, if the device draws
     struct batch_drawn *drawn; // (max_logits) their results
+    bool *adjusts;             // (max_logits) the device changes this row's logits, then draws
     int32_t n_draft_rows;      // of the step
     float *hidden;             // (width) of one row
     struct pending_token *pending; // (max_running) emitted while the device computes the next step

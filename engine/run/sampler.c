@@ -22,7 +22,9 @@ int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err) 
     w->mass = malloc(SAMPLER_BUCKETS * sizeof *w->mass);
     w->count = malloc(SAMPLER_BUCKETS * sizeof *w->count);
     w->allowed = malloc((n + 63) / 64 * sizeof *w->allowed);
-    if (w->allowed && w->adjusted && w->bucket && w->members && w->mass && w->count) return 0;
+    w->penalties = malloc(n * sizeof *w->penalties);
+    if (w->allowed && w->adjusted && w->bucket && w->members && w->mass && w->count && w->penalties)
+        return 0;
     sampler_work_release(w);
     return err_set(err, E_NOMEM, "no memory to sample from a vocabulary of %d tokens", n_vocab);
 }
@@ -34,6 +36,7 @@ void sampler_work_release(struct sampler_work *w) {
     free(w->mass);
     free(w->count);
     free(w->allowed);
+    free(w->penalties);
     *w = (struct sampler_work){0};
 }
 
@@ -187,13 +190,17 @@ static bool log_ends_with(const struct sampler *s, const int32_t *ids, int32_t n
     return n <= s->n_tail && memcmp(s->tail + s->n_tail - n, ids, (size_t)n * sizeof *ids) == 0;
 }
 
-// Forbids the last token of each bad sequence whose other tokens end the log.
+// The last token of a bad sequence whose other tokens end the log, or -1.
+static int32_t banned_by_word(const struct sampler *s, int32_t word) {
+    int32_t n;
+    const int32_t *ids = sampling_word_ids(&s->params->bad_words, word, &n);
+    return log_ends_with(s, ids, n - 1) ? ids[n - 1] : -1;
+}
+
 static void ban_bad_words(const struct sampler *s, float *x) {
-    const struct sampling_words *w = &s->params->bad_words;
-    for (int32_t i = 0; i < w->n_lists; i++) {
-        int32_t n;
-        const int32_t *ids = sampling_word_ids(w, i, &n);
-        if (log_ends_with(s, ids, n - 1)) x[ids[n - 1]] = -INFINITY;
+    for (int32_t i = 0; i < s->params->bad_words.n_lists; i++) {
+        int32_t id = banned_by_word(s, i);
+        if (id >= 0) x[id] = -INFINITY;
     }
 }
 
@@ -246,21 +253,25 @@ static bool any_set(const uint64_t *words, int32_t n) {
     return all != 0;
 }
 
-// Forbids what the grammar does not allow next, and an end where the answer is not complete. Where it can
-// only end, min_tokens gives way.
-static int apply_grammar(const struct sampler *s, struct sampler_work *w, struct err *err) {
-    int32_t n_words = (s->n_vocab + 63) / 64;
+static void set_allowed(const struct sampler *s, struct sampler_work *w, int32_t id,
+                        bool is_allowed) {
+    if (id < 0 || id >= s->n_vocab) return;
+    uint64_t bit = (uint64_t)1 << id % 64;
+    w->allowed[id / 64] = is_allowed ? w->allowed[id / 64] | bit : w->allowed[id / 64] & ~bit;
+}
+
+static void set_eos_allowed(const struct sampler *s, struct sampler_work *w, bool is_allowed) {
+    for (int32_t i = 0; i < s->n_eos; i++) set_allowed(s, w, s->eos_ids[i], is_allowed);
+}
+
+// What the grammar allows next, into w->allowed. An end is allowed where the answer is complete; where it
+// can only end, min_tokens gives way.
+static int allow_by_grammar(const struct sampler *s, struct sampler_work *w, struct err *err) {
     bool may_end;
     TRY(grammar_matcher_mask(s->matcher, s->most - s->n_generated, w->allowed, &may_end, err));
-    for (int32_t i = 0; i < s->n_eos; i++)
-        if (s->eos_ids[i] >= 0 && s->eos_ids[i] < s->n_vocab)
-            w->allowed[s->eos_ids[i] / 64] &= ~((uint64_t)1 << s->eos_ids[i] % 64);
-    bool must_end = may_end && !any_set(w->allowed, n_words);
-    if (eos_is_held_back(s) && !must_end) ban_eos(s, w->adjusted);
-    for (int32_t i = 0; may_end && i < s->n_eos; i++)
-        if (s->eos_ids[i] >= 0 && s->eos_ids[i] < s->n_vocab)
-            w->allowed[s->eos_ids[i] / 64] |= (uint64_t)1 << s->eos_ids[i] % 64;
-    forbid_unset(w->adjusted, s->n_vocab, w->allowed);
+    set_eos_allowed(s, w, false);
+    bool must_end = may_end && !any_set(w->allowed, (s->n_vocab + 63) / 64);
+    if (may_end && (must_end || !eos_is_held_back(s))) set_eos_allowed(s, w, true);
     return 0;
 }
 
@@ -276,8 +287,10 @@ static int adjust(const struct sampler *s, struct sampler_work *w, const float *
     apply_penalties(s, w->adjusted);
     apply_bias(p, w->adjusted);
     ban_bad_words(s, w->adjusted);
-    if (s->matcher) return apply_grammar(s, w, err);
-    if (eos_is_held_back(s)) ban_eos(s, w->adjusted);
+    if (!s->matcher && eos_is_held_back(s)) ban_eos(s, w->adjusted);
+    if (!s->matcher) return 0;
+    TRY(allow_by_grammar(s, w, err));
+    forbid_unset(w->adjusted, s->n_vocab, w->allowed);
     return 0;
 }
 
@@ -392,10 +405,8 @@ static bool has_history(const struct sampling_params *p) {
     return has_repetition_penalty(p) || has_count_penalty(p) || p->top_p_decay != 1;
 }
 
-struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead) {
+static struct batch_draw plan(const struct sampler *s, int64_t position) {
     const struct sampling_params *p = s->params;
-    if (is_adjusted(s) || p->top_logprobs > 0 || (ahead > 0 && has_history(p)))
-        return (struct batch_draw){.kind = DRAW_NONE};
     if (is_greedy(p)) return (struct batch_draw){.kind = DRAW_GREEDY};
     return (struct batch_draw){.kind = DRAW_SAMPLE,
                                .top_k = p->top_k,
@@ -403,6 +414,64 @@ struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_
                                .top_p = top_p_of(s),
                                .min_p = p->min_p,
                                .u = philox_uniform(p->seed, (uint64_t)position, s->branch)};
+}
+
+struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead) {
+    const struct sampling_params *p = s->params;
+    if (is_adjusted(s) || p->top_logprobs > 0 || (ahead > 0 && has_history(p)))
+        return (struct batch_draw){.kind = DRAW_NONE};
+    return plan(s, position);
+}
+
+bool sampler_is_adjustment(const struct sampler *s) {
+    return is_adjusted(s) && s->params->top_logprobs == 0;
+}
+
+static bool forbids(const struct sampler *s) {
+    const struct sampling_params *p = s->params;
+    bool any = s->matcher || eos_is_held_back(s) || p->bad_words.n_lists > 0;
+    for (int32_t i = 0; i < p->n_bias; i++) any = any || p->bias[i].bias == -INFINITY;
+    return any;
+}
+
+// Everything that adjust() makes -inf, as bits that are not set. It makes no difference that the bans come
+// before the biases here: a finite bias does not bring a token back.
+static int forbid(const struct sampler *s, struct sampler_work *w, struct err *err) {
+    const struct sampling_params *p = s->params;
+    if (s->matcher)
+        TRY(allow_by_grammar(s, w, err));
+    else
+        memset(w->allowed, 0xff, (size_t)(s->n_vocab + 63) / 64 * sizeof *w->allowed);
+    if (!s->matcher && eos_is_held_back(s)) set_eos_allowed(s, w, false);
+    for (int32_t i = 0; i < p->n_bias; i++)
+        if (p->bias[i].bias == -INFINITY) set_allowed(s, w, p->bias[i].id, false);
+    for (int32_t i = 0; i < p->bad_words.n_lists; i++) {
+        int32_t last = banned_by_word(s, i);
+        if (last >= 0) set_allowed(s, w, last, false);
+    }
+    return 0;
+}
+
+int sampler_adjustment(const struct sampler *s, struct sampler_work *w, int64_t position,
+                       struct batch_adjusted *out, struct err *err) {
+    const struct sampling_params *p = s->params;
+    *out = (struct batch_adjusted){
+        .draw = plan(s, position),
+        .repetition = p->repetition_penalty,
+        .presence = p->presence_penalty,
+        .frequency = p->frequency_penalty,
+        .penalties = w->penalties,
+        .n_penalties = s->n_seen,
+        .biases = w->biases,
+    };
+    for (int32_t i = 0; i < s->n_seen; i++)
+        w->penalties[i] = (struct batch_penalty){s->seen[i], s->marks[s->seen[i]] & MARK_COUNT};
+    for (int32_t i = 0; i < p->n_bias; i++)
+        if (p->bias[i].bias != -INFINITY)
+            w->biases[out->n_biases++] = (struct batch_bias){p->bias[i].id, p->bias[i].bias};
+    if (!forbids(s)) return 0;
+    out->allowed = w->allowed;
+    return forbid(s, w, err);
 }
 
 int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float *logits,

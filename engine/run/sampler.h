@@ -32,7 +32,9 @@ struct sampler_work {
     int32_t *members;  // (n_vocab) ids of one bucket, sorted
     double *mass;      // (SAMPLER_BUCKETS) sum of the weights in each bucket
     int32_t *count;    // (SAMPLER_BUCKETS)
-    uint64_t *allowed; // ((n_vocab + 63) / 64) the grammar's mask
+    uint64_t *allowed; // ((n_vocab + 63) / 64) what may be drawn
+    struct batch_penalty *penalties; // (n_vocab) for a device, and biases likewise
+    struct batch_bias biases[SAMPLING_MAX_BIAS];
 };
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err); // E_NOMEM
 void sampler_work_release(struct sampler_work *w); // a zeroed or released one is allowed
@@ -111,6 +113,12 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
 // than the row's logits (history, bias, bans, alternatives). ahead: tokens before the position that are not accepted
 // yet, because they are drafts.
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead);
+// Whether the draw needs only the row's logits and changes of them that a device can make.
+bool sampler_is_adjustment(const struct sampler *s);
+// That draw with its changes, as sampler_draw makes them. out's arrays are w's, until its next use;
+// out->row is the caller's. The grammar's errors, as sampler_draw's.
+int sampler_adjustment(const struct sampler *s, struct sampler_work *w, int64_t position,
+                       struct batch_adjusted *out, struct err *err);
 
 // The n most likely tokens for beam search, best first, lower ids first among equals: out (n) gets id,
 // own and logprob (after penalties, bias, bans and minimum length; temperature, top-k, top-p and min-p

@@ -12,22 +12,26 @@ static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
 }
 
 // Lets the device draw this step's tokens if it can draw, each turn needs the logits of at most one
-// row and of its drafts, and the draws depend on the logits alone.
+// row and of its drafts, and nothing else is done with them.
 static void plan_draws(struct instance *in) {
     struct batch *b = &in->batch.batch;
+    const struct backend_ops *ops = in->forward.backend->ops;
     bool any = false;
     b->draws = NULL;
-    if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs + in->n_draft_rows ||
+    if (!ops->draw || b->n_logits > b->n_seqs + in->n_draft_rows ||
         b->n_logits > in->forward.max_logits)
         return;
     for (int32_t i = 0; i < b->n_logits; i++) {
         const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
-        int64_t position = b->positions[b->logit_rows[i]] + 1; // of the token to draw
+        int32_t at = b->positions[b->logit_rows[i]];
+        int32_t ahead = (int32_t)(at + 1 - t->n_log); // drafts before the token to draw
+        bool on_host = t->spec.on_logits || t->spec.score_only || t->branches || ahead < 0 ||
+                       context_takes_logits(&t->context, &t->spec, at);
         in->draws[i] = (struct batch_draw){.kind = DRAW_NONE};
-        if (!t->spec.on_logits && !t->branches && position >= t->n_log)
-            in->draws[i] =
-                sampler_plan(&t->slot->sampler, position, (int32_t)(position - t->n_log));
-        any = any || in->draws[i].kind != DRAW_NONE;
+        if (!on_host) in->draws[i] = sampler_plan(&t->slot->sampler, at + 1, ahead);
+        in->adjusts[i] = !on_host && t->n_drafted == 0 && ops->draw_adjust &&
+                         sampler_is_adjustment(&t->slot->sampler);
+        any = any || in->draws[i].kind != DRAW_NONE || in->adjusts[i];
     }
     if (any) b->draws = in->draws;
 }
@@ -169,18 +173,43 @@ static void draw(struct instance *in) {
     d->n = 0;
 }
 
+// Sends the device the changes that draws make to their logits: the step has been launched, so the masks
+// of grammars are made while it runs.
+static int adjust_draws(struct instance *in) {
+    bool any = false;
+    for (int32_t i = 0; i < in->batch.batch.n_logits; i++) {
+        if (!in->adjusts[i]) continue;
+        const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
+        struct batch_adjusted a;
+        struct err err = {0};
+        // What fails here fails again on the host, which then ends the turn.
+        int rc = sampler_adjustment(&t->slot->sampler, &in->drawings.works[0], t->n_log, &a, &err);
+        a.row = i;
+        if (rc == 0) rc = forward_draw_adjust(&in->forward, &a);
+        if (rc == E_DEVICE) return rc;
+        in->adjusts[i] = rc == 0;
+        any = any || rc == 0;
+    }
+    return any ? forward_draw_adjusted(&in->forward) : 0;
+}
+
+static bool device_draws(const struct instance *in, int32_t row) {
+    return in->draws[row].kind != DRAW_NONE || in->adjusts[row];
+}
+
 // Takes the tokens that the device drew. *all: it drew all of them, so no logits are needed.
 static int use_draws(struct instance *in, bool *all) {
     const struct batch *b = &in->batch.batch;
     *all = b->draws;
     if (!b->draws) return 0;
+    TRY(adjust_draws(in));
     TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
     for (int32_t i = 0; i < b->n_logits; i++) {
         int32_t seq = in->batch.logit_seqs[i];
         struct live_turn *t = in->in_step[seq];
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
         if (!t || (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[i]))) continue;
-        if (s.id < 0 || in->draws[i].kind == DRAW_NONE) {
+        if (s.id < 0 || !device_draws(in, i)) {
             *all = false;
             continue;
         }
@@ -201,7 +230,7 @@ static bool reads_logits(const struct instance *in, int32_t row) {
         return context_takes_logits(&t->context, &t->spec, position) ||
                instance_branch_draws(t, in->in_branch[in->batch.logit_seqs[row]], position);
     if (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[row])) return false;
-    if (b->draws && in->draws[row].kind != DRAW_NONE && in->drawn[row].id >= 0) return false;
+    if (b->draws && device_draws(in, row) && in->drawn[row].id >= 0) return false;
     return t->spec.on_logits || context_takes_logits(&t->context, &t->spec, position) ||
            (position == t->n_log - 1 && !t->spec.score_only);
 }

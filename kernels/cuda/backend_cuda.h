@@ -64,6 +64,13 @@ struct cuda_backend {
     size_t attention_work_bytes;
     struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
     void *draw_work;
+    // Rows of the step whose draws change their logits: structs cuda_adjusted, then what they point to.
+    struct cuda_adjustments {
+        char *pinned, *device; // (bytes)
+        void *work;
+        size_t bytes, end;
+        int32_t n;
+    } adjustments;
     // Idle times between steps, while they are measured (idle.c).
     struct cuda_idle {
         bool watching, in_gap;
@@ -102,6 +109,8 @@ void cuda_draws_release(struct cuda_backend *cuda);
 int cuda_op_draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                  int32_t vocab);
 int cuda_op_draws_read(struct backend *be, struct batch_drawn *out, int32_t n);
+int cuda_op_draw_adjust(struct backend *be, const struct batch_adjusted *a, int32_t vocab);
+int cuda_op_draw_adjusted(struct backend *be, const float *logits, int32_t vocab);
 int cuda_op_logits_read(struct backend *be, float *host, const void *logits, int32_t n,
                         int32_t vocab);
 

@@ -209,6 +209,23 @@ int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t st
 size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab);
 int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream);
+// The same for rows whose draws change their logits (struct batch_adjusted); penalties, biases and allowed
+// are device memory. rows (n), also device memory. work: cuda_draw_adjusted_work_bytes. vocab is at most
+// CUDA_ADJUSTED_VOCAB.
+enum { CUDA_ADJUSTED_ROWS = 16, CUDA_ADJUSTED_VOCAB = 384 * 1024 };
+struct cuda_adjusted {
+    int32_t row;
+    struct batch_draw draw;
+    float repetition, presence, frequency;
+    int32_t n_penalties, n_biases;
+    const struct batch_penalty *penalties;
+    const struct batch_bias *biases;
+    const uint64_t *allowed;
+};
+size_t cuda_draw_adjusted_work_bytes(int32_t vocab);
+int cuda_draw_adjusted(struct batch_drawn *out, const float *logits,
+                       const struct cuda_adjusted *rows, int32_t n, int32_t vocab, void *work,
+                       cudaStream_t stream);
 // dst (n, w->ld) of w->dtype = rows [row, row + n) of a weight of 8 bits, times their scales; w->ld
 // a multiple of 16.
 int cuda_widen(void *dst, const struct cuda_linear *w, int32_t row, int32_t n, cudaStream_t stream);

@@ -7,6 +7,12 @@
 //                                   order
 //   pick       a block for a row    log of the sum; greedy: done. Otherwise the nucleus: see below
 //
+// A draw that changes the logits (cuda_draw_adjusted) begins with another kernel instead of the first:
+//
+//   adjust     grid (PARTS, rows)   each part's extremes; the changed logits into memory, their extremes
+//
+// and `pick` draws from the changed logits.
+//
 // The float operations and their order are the sampler's, so the log-probability has the same bits.
 // The nucleus (engine/run/nucleus.h has the idea: buckets of equal depth below the best logit, only
 // the bucket where a prefix ends is sorted) adds up weights as integers of 2^-45, which no order
@@ -31,13 +37,26 @@ struct extreme {
 };
 
 struct rows {
-    const float *logits; // (n, vocab)
+    const float *logits; // (.., vocab)
     int32_t vocab, n_runs;
     struct extreme *parts; // (n, PARTS)
     float *run_sums;       // (n, n_runs)
     const struct batch_draw *draws;
     struct batch_drawn *out;
+    // Of draws that change the logits first, else NULL; draws is NULL then.
+    const struct cuda_adjusted *adjusted; // (n)
+    struct extreme *changed_parts;        // (n, PARTS)
+    float *changed;                       // (n, vocab)
+    int32_t slice;                        // ids of a part
 };
+
+// Row i of the launch: its row of the step, and its draw.
+__device__ int32_t step_row(const struct rows &a, int i) {
+    return a.adjusted ? a.adjusted[i].row : i;
+}
+__device__ const struct batch_draw &draw_of(const struct rows &a, int i) {
+    return a.adjusted ? a.adjusted[i].draw : a.draws[i];
+}
 
 // engine/run/lanes.h's exponential: the same operations, none contracted.
 __device__ float exp_nonpositive(float x) {
@@ -81,9 +100,27 @@ __device__ struct extreme warp_merge(struct extreme e) {
 }
 
 // The whole row's, in every thread of a warp.
-__device__ struct extreme row_extreme(const struct rows &a, int row) {
+__device__ struct extreme row_extreme(const struct extreme *parts, int row) {
     int lane = threadIdx.x % 32;
-    return warp_merge(lane < PARTS ? a.parts[row * PARTS + lane] : nothing());
+    return warp_merge(lane < PARTS ? parts[row * PARTS + lane] : nothing());
+}
+
+// Ids ascend from call to call of a thread: of equals the first stays.
+__device__ void look_at(struct extreme &e, float v, int32_t id) {
+    if (!(v < INFINITY)) e.broken = 1;
+    if (v > e.max) e.max = v, e.id = id;
+    if (v < e.min && v > -INFINITY) e.min = v;
+}
+
+// The block's, in thread 0. warps (blockDim.x / 32) is free before and afterwards.
+__device__ struct extreme block_merge(struct extreme e, struct extreme *warps) {
+    e = warp_merge(e);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = e;
+    __syncthreads();
+    if (threadIdx.x < 32)
+        e = warp_merge(threadIdx.x < blockDim.x / 32 ? warps[threadIdx.x] : nothing());
+    __syncthreads();
+    return e;
 }
 
 __global__ void extremes_kernel(const __grid_constant__ struct rows a) {
@@ -100,18 +137,63 @@ __global__ void extremes_kernel(const __grid_constant__ struct rows a) {
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) v[j] = i + j * step < a.vocab ? x[i + j * step] : -INFINITY;
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            if (!(v[j] < INFINITY)) e.broken = 1;
-            if (v[j] > e.max) e.max = v[j], e.id = i + j * step; // ids ascend: the first stays
-            if (v[j] < e.min && v[j] > -INFINITY) e.min = v[j];
-        }
+        for (int j = 0; j < AHEAD; j++) look_at(e, v[j], i + j * step);
     }
-    e = warp_merge(e);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = e;
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    e = warp_merge(threadIdx.x < blockDim.x / 32 ? warps[threadIdx.x] : nothing());
+    e = block_merge(e, warps);
     if (threadIdx.x == 0) a.parts[row * PARTS + blockIdx.x] = e;
+}
+
+// --- changed logits ------------------------------------------------------------------------------
+
+__device__ float penalized(const struct cuda_adjusted &c, float l, uint32_t count) {
+    l = l < 0 ? __fmul_rn(l, c.repetition) : __fdiv_rn(l, c.repetition);
+    if (count == 0) return l;
+    return __fsub_rn(__fsub_rn(l, c.presence), __fmul_rn(c.frequency, (float)count));
+}
+
+// A block changes a slice of a row in shared memory. Every block looks at all of a row's penalties and
+// biases; they are few, and L2 has them.
+__global__ void adjust_kernel(const __grid_constant__ struct rows a) {
+    extern __shared__ float x[]; // (slice)
+    __shared__ struct extreme warps[8];
+    pdl_trigger();
+    pdl_wait();
+    const struct cuda_adjusted &c = a.adjusted[blockIdx.y];
+    int32_t first = blockIdx.x * a.slice, n = min(a.slice, a.vocab - first);
+    const float *logits = a.logits + (int64_t)c.row * a.vocab + first;
+    struct extreme own = nothing(), changed = nothing();
+#pragma unroll 8
+    for (int32_t i = threadIdx.x; i < n; i += blockDim.x) {
+        x[i] = logits[i];
+        look_at(own, x[i], first + i);
+    }
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < c.n_penalties; i += blockDim.x) { // their ids are distinct
+        struct batch_penalty p = c.penalties[i];
+        if (p.id >= first && p.id < first + n)
+            x[p.id - first] = penalized(c, x[p.id - first], p.count);
+    }
+    __syncthreads();
+    for (int32_t i = 0; i < c.n_biases; i++) { // a token's biases in order: one thread adds them
+        struct batch_bias b = c.biases[i];
+        if (b.id >= first && b.id < first + n && b.id % blockDim.x == threadIdx.x)
+            x[b.id - first] = __fadd_rn(x[b.id - first], b.bias);
+    }
+    __syncthreads();
+    float *out = a.changed + (int64_t)blockIdx.y * a.vocab + first;
+#pragma unroll 8
+    for (int32_t i = threadIdx.x; i < n; i += blockDim.x) {
+        int32_t id = first + i;
+        bool allowed = !c.allowed || c.allowed[id / 64] >> id % 64 & 1;
+        float v = allowed ? x[i] : -INFINITY;
+        look_at(changed, v, id);
+        out[i] = v;
+    }
+    own = block_merge(own, warps);
+    changed = block_merge(changed, warps);
+    if (threadIdx.x > 0) return;
+    a.parts[blockIdx.y * PARTS + blockIdx.x] = own;
+    a.changed_parts[blockIdx.y * PARTS + blockIdx.x] = changed;
 }
 
 // Half a warp adds a run: lane i takes ids i, i + 16, ...; then pairs as the host's vectors do.
@@ -120,9 +202,9 @@ __global__ void run_sums_kernel(const __grid_constant__ struct rows a) {
     pdl_wait();
     int row = blockIdx.y, run = (blockIdx.x * blockDim.x + threadIdx.x) / 16,
         lane = threadIdx.x % 16;
-    if (a.draws[row].kind == DRAW_NONE) return;
-    float max = row_extreme(a, row).max, sum = 0.0f;
-    const float *x = a.logits + (int64_t)row * a.vocab;
+    if (draw_of(a, row).kind == DRAW_NONE) return;
+    float max = row_extreme(a.parts, row).max, sum = 0.0f;
+    const float *x = a.logits + (int64_t)step_row(a, row) * a.vocab;
     for (int32_t j = 0; j < RUN; j += 16 * AHEAD) {
         float v[AHEAD];
         int32_t i = run * RUN + j + lane;
@@ -357,11 +439,15 @@ __global__ void __launch_bounds__(THREADS, 1) pick_kernel(const __grid_constant_
     pdl_trigger();
     pdl_wait();
     int row = blockIdx.x;
-    const struct batch_draw d = a.draws[row];
-    struct extreme e = d.kind == DRAW_NONE ? nothing() : row_extreme(a, row); // has none then
+    const struct batch_draw d = draw_of(a, row);
+    struct extreme own =
+        d.kind == DRAW_NONE ? nothing() : row_extreme(a.parts, row); // has none then
+    struct extreme e = a.adjusted ? row_extreme(a.changed_parts, row) : own;
+    const float *logits = a.logits + (int64_t)step_row(a, row) * a.vocab;
     int32_t id = -1;
-    if (d.kind != DRAW_NONE && !e.broken && e.max > -INFINITY) {
-        const float *x = a.logits + (int64_t)row * a.vocab;
+    if (d.kind != DRAW_NONE && !own.broken && own.max > -INFINITY && !e.broken &&
+        e.max > -INFINITY) {
+        const float *x = a.adjusted ? a.changed + (int64_t)row * a.vocab : logits;
         id = d.kind == DRAW_GREEDY ? e.id : sample(u, x, a.vocab, e, d);
     }
     if (threadIdx.x > 0) return;
@@ -369,14 +455,19 @@ __global__ void __launch_bounds__(THREADS, 1) pick_kernel(const __grid_constant_
     if (id >= 0) {
         double sum = 0;
         for (int i = 0; i < a.n_runs; i++) sum += (double)a.run_sums[row * a.n_runs + i];
-        float logit = a.logits[(int64_t)row * a.vocab + id];
-        out.logprob = (float)((double)logit - (double)e.max - log(sum));
+        out.logprob = (float)((double)logits[id] - (double)own.max - log(sum));
     }
-    a.out[row] = out;
+    a.out[step_row(a, row)] = out;
 }
 
 int32_t runs_of(int32_t vocab) {
     return (vocab + RUN - 1) / RUN;
+}
+
+// A whole number of words of `allowed` and of warps' loads.
+int32_t slice_of(int32_t vocab) {
+    int32_t n = (vocab + PARTS - 1) / PARTS;
+    return (n + 255) / 256 * 256;
 }
 
 } // namespace
@@ -386,10 +477,21 @@ size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab) {
            (PARTS * sizeof(struct extreme) + (size_t)runs_of(vocab) * sizeof(float));
 }
 
+size_t cuda_draw_adjusted_work_bytes(int32_t vocab) {
+    return CUDA_ADJUSTED_ROWS *
+           (2 * PARTS * sizeof(struct extreme) + (size_t)(runs_of(vocab) + vocab) * sizeof(float));
+}
+
 int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream) {
-    struct rows a = {logits, vocab, runs_of(vocab), (struct extreme *)work, NULL, draws, out};
+    struct rows a = {};
     if (n == 0) return 0;
+    a.logits = logits;
+    a.vocab = vocab;
+    a.n_runs = runs_of(vocab);
+    a.parts = (struct extreme *)work;
+    a.draws = draws;
+    a.out = out;
     a.run_sums = (float *)((struct extreme *)work + (size_t)n * PARTS);
     cuda_allow_shared((const void *)pick_kernel, sizeof(struct nucleus));
     unsigned rows = (unsigned)n, sums = (unsigned)((a.n_runs + 3) / 4);
@@ -397,4 +499,32 @@ int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_d
     pdl_launch(run_sums_kernel, dim3(sums, rows), dim3(64), 0, stream, a);
     pdl_launch(pick_kernel, dim3(rows), dim3(THREADS), sizeof(struct nucleus), stream, a);
     return cuda_launched("draw");
+}
+
+// The changed rows need memory, so a few rows at a time.
+int cuda_draw_adjusted(struct batch_drawn *out, const float *logits,
+                       const struct cuda_adjusted *rows, int32_t n, int32_t vocab, void *work,
+                       cudaStream_t stream) {
+    struct rows a = {};
+    a.logits = logits;
+    a.vocab = vocab;
+    a.n_runs = runs_of(vocab);
+    a.slice = slice_of(vocab);
+    a.out = out;
+    a.parts = (struct extreme *)work;
+    a.changed_parts = a.parts + CUDA_ADJUSTED_ROWS * PARTS;
+    a.run_sums = (float *)(a.changed_parts + CUDA_ADJUSTED_ROWS * PARTS);
+    a.changed = a.run_sums + (size_t)CUDA_ADJUSTED_ROWS * (size_t)a.n_runs;
+    cuda_allow_shared((const void *)pick_kernel, sizeof(struct nucleus));
+    for (int32_t first = 0; first < n; first += CUDA_ADJUSTED_ROWS) {
+        unsigned n_rows =
+            (unsigned)(n - first < CUDA_ADJUSTED_ROWS ? n - first : CUDA_ADJUSTED_ROWS);
+        unsigned sums = (unsigned)((a.n_runs + 3) / 4);
+        a.adjusted = rows + first;
+        pdl_launch(adjust_kernel, dim3(PARTS, n_rows), dim3(256), (size_t)a.slice * sizeof(float),
+                   stream, a);
+        pdl_launch(run_sums_kernel, dim3(sums, n_rows), dim3(64), 0, stream, a);
+        pdl_launch(pick_kernel, dim3(n_rows), dim3(THREADS), sizeof(struct nucleus), stream, a);
+    }
+    return cuda_launched("draw_adjusted");
 }

@@ -2,6 +2,8 @@
 #include "kernels/cuda/backend_cuda.h"
 #include <string.h>
 
+enum { ADJUSTED_TOKENS = 256 * 1024 };
+
 int cuda_op_logits_read(struct backend *be, float *host, const void *logits, int32_t n,
                         int32_t vocab) {
     return cuda_mem_read(be, host, logits, (size_t)n * (size_t)vocab * sizeof(float));
@@ -22,12 +24,89 @@ int cuda_op_draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
     return 0;
 }
 
+// --- draws that change the logits ----------------------------------------------------------------
+
+// Where the next bytes of the step's changes go, or NULL: no room.
+static void *take(struct cuda_adjustments *s, size_t bytes) {
+    if (s->end + bytes > s->bytes) return NULL;
+    void *here = s->pinned + s->end;
+    s->end += (bytes + 15) & ~(size_t)15;
+    return here;
+}
+
+// Copies `bytes` and returns where the device will have them, or NULL where there is no room.
+static const void *stage(struct cuda_adjustments *s, const void *from, size_t bytes) {
+    void *to = take(s, bytes);
+    if (!to) return NULL;
+    memcpy(to, from, bytes);
+    return s->device + ((char *)to - s->pinned);
+}
+
+static size_t table_bytes(const struct cuda_backend *cuda) {
+    return (size_t)cuda->step.max_seqs * sizeof(struct cuda_adjusted);
+}
+
+// The last step's copy has ended: its draws were read, and draws_read waits.
+int cuda_op_draw_adjust(struct backend *be, const struct batch_adjusted *a, int32_t vocab) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_adjustments *s = &cuda->adjustments;
+    if (a->row < 0 || a->row >= cuda->step.max_seqs) return E_INVAL;
+    if (vocab > CUDA_ADJUSTED_VOCAB || s->n == cuda->step.max_seqs) return OP_DECLINED;
+    if (s->n == 0) s->end = table_bytes(cuda);
+    size_t before = s->end, words = (size_t)(vocab + 63) / 64;
+    struct cuda_adjusted one = {
+        .row = a->row,
+        .draw = a->draw,
+        .repetition = a->repetition,
+        .presence = a->presence,
+        .frequency = a->frequency,
+        .n_penalties = a->n_penalties,
+        .n_biases = a->n_biases,
+    };
+    one.penalties = stage(s, a->penalties, (size_t)a->n_penalties * sizeof *a->penalties);
+    one.biases = stage(s, a->biases, (size_t)a->n_biases * sizeof *a->biases);
+    if (a->allowed) one.allowed = stage(s, a->allowed, words * sizeof *a->allowed);
+    if (!one.penalties || !one.biases || (a->allowed && !one.allowed)) {
+        s->end = before;
+        return OP_DECLINED;
+    }
+    memcpy(s->pinned + (size_t)s->n++ * sizeof one, &one, sizeof one);
+    return 0;
+}
+
+int cuda_op_draw_adjusted(struct backend *be, const float *logits, int32_t vocab) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_adjustments *s = &cuda->adjustments;
+    int32_t n = s->n;
+    s->n = 0;
+    if (n == 0) return 0;
+    CUDA_TRY(cudaMemcpyAsync(s->device, s->pinned, s->end, cudaMemcpyHostToDevice, cuda->stream));
+    return cuda_draw_adjusted(cuda->drawn, logits, (const struct cuda_adjusted *)s->device, n,
+                              vocab, s->work, cuda->stream);
+}
+
+// Room for a mask of each row, and for ADJUSTED_TOKENS penalties and biases of all rows together.
+static int reserve_adjustments(struct cuda_backend *cuda, const struct step_limits *l,
+                               struct err *err) {
+    struct cuda_adjustments *s = &cuda->adjustments;
+    if (l->vocab > CUDA_ADJUSTED_VOCAB) return 0;
+    size_t mask = (size_t)(l->vocab + 63) / 64 * sizeof(uint64_t) + 16;
+    s->bytes = (size_t)l->max_seqs * (sizeof(struct cuda_adjusted) + mask + 32) +
+               ADJUSTED_TOKENS * sizeof(struct batch_penalty);
+    TRY(cuda_host_alloc(&cuda->base, s->bytes, (void **)&s->pinned, err));
+    TRY(cuda_alloc((void **)&s->device, s->bytes, err));
+    return cuda_alloc(&s->work, cuda_draw_adjusted_work_bytes(l->vocab), err);
+}
+
+// --- memory --------------------------------------------------------------------------------------
+
 int cuda_draws_reserve(struct cuda_backend *cuda, const struct step_limits *l, struct err *err) {
     size_t bytes = (size_t)l->max_seqs * sizeof *cuda->drawn;
     cuda_draws_release(cuda);
     TRY(cuda_alloc((void **)&cuda->drawn, bytes, err));
     TRY(cuda_host_alloc(&cuda->base, bytes, (void **)&cuda->drawn_host, err));
-    return cuda_alloc(&cuda->draw_work, cuda_draw_work_bytes(l->max_seqs, l->vocab), err);
+    TRY(cuda_alloc(&cuda->draw_work, cuda_draw_work_bytes(l->max_seqs, l->vocab), err));
+    return reserve_adjustments(cuda, l, err);
 }
 
 void cuda_draws_release(struct cuda_backend *cuda) {
@@ -36,4 +115,9 @@ void cuda_draws_release(struct cuda_backend *cuda) {
     cuda_host_free(&cuda->base, cuda->drawn_host);
     cuda->drawn = cuda->drawn_host = NULL;
     cuda->draw_work = NULL;
+    struct cuda_adjustments *s = &cuda->adjustments;
+    cuda_host_free(&cuda->base, s->pinned);
+    cudaFree(s->device);
+    cudaFree(s->work);
+    *s = (struct cuda_adjustments){0};
 }

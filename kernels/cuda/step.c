@@ -205,8 +205,8 @@ static int32_t position_bound(const struct batch *b) {
     return bound < INT32_MAX ? (int32_t)bound : INT32_MAX;
 }
 
-static int check_batch(const struct batch *b) {
-    if (b->draws && b->n_logits > b->n_seqs) return E_INVAL; // each sequence draws one token
+static int check_batch(const struct cuda_step *s, const struct batch *b) {
+    if (b->draws && b->n_logits > s->max_seqs && b->n_logits > b->n_seqs) return E_INVAL; // no room
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const struct batch_seq *q = &b->seqs[i];
         for (int32_t r = q->first_row; r < q->first_row + q->n_rows; r++)
@@ -233,7 +233,7 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     struct cuda_backend *cuda = cuda_of(be);
     struct cuda_step *s = &cuda->step;
     CUDA_TRY(cudaSetDevice(cuda->device)); // per thread, and this may be the thread's first call
-    TRY(check_batch(b));
+    TRY(check_batch(s, b));
     TRY(make_room(cuda, b));
     // A recorded step has no loads and no rows from the host.
     int32_t width = b->load || b->n_virtual ? 0 : width_for(s, b);

@@ -192,7 +192,9 @@ static int64_t converse(const char *dir, int64_t blocks, int64_t host_blocks, in
                   (long long)books.released, (long long)books.paused);
     // First come, first served among an owner's turns: those before it have at most their prefill and their tokens each.
     int64_t one = LOG / CHUNK + MAX_TURN + 30; // and being brought back
-    assert_in_range(books.longest, 0, (e->instance.opt.max_running + QUEUED) * one);
+    // On a GPU rounds also pass while copies are under way, so they are no measure of waiting.
+    if (strcmp(test_device(), "cpu") == 0)
+        assert_in_range(books.longest, 0, (e->instance.opt.max_running + QUEUED) * one);
     assert_true(books.refused > 0 && books.shared > 0);
     assert_true(host_blocks ? books.parked > 0 : books.released > 0);
     for (int quiet = 0; quiet < 4;) {

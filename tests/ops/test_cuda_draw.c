@@ -80,6 +80,114 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
     twin_free(w, g);
 }
 
+// --- draws that change the logits ----------------------------------------------------------------
+
+enum { LOGGED = 60, ACCEPTED = 20 };
+
+// Penalties, biases, bans and ends held back, in mixtures.
+static void adjusting_params(struct sampling_params *p, int i, int32_t vocab) {
+    params_of(p, i);
+    if (i % 2) p->repetition_penalty = i % 4 == 1 ? 1.3f : 0.7f;
+    if (i % 3 == 1) p->presence_penalty = 1.5f;
+    if (i % 5 == 2) p->frequency_penalty = -0.4f;
+    int32_t n = i % 4 == 2 ? vocab / 3 : 0;
+    for (int32_t k = 0; k < n && k < SAMPLING_MAX_BIAS; k++)
+        p->bias[p->n_bias++] =
+            (struct logit_bias){(k * 3) % vocab, k % 5 ? (float)(k % 9) - 4 : -INFINITY};
+    for (int32_t k = 0; k < 6 && i % 6 == 4; k++) {
+        int32_t id = (k * 7919 + i) % vocab;
+        assert_int_equal(sampling_words_add_ids(&p->bad_words, "bad_words", &id, 1, NULL), 0);
+    }
+    if (i % 3 == 0) p->min_tokens = ACCEPTED + 5;
+}
+
+static void begin_adjusting(struct host *h, const struct sampling_params *p, int32_t vocab) {
+    static const int32_t eos[] = {0, 31};
+    int32_t log[LOGGED];
+    for (int32_t k = 0; k < LOGGED; k++) log[k] = k * 37 % vocab;
+    assert_int_equal(sampler_begin(&h->s, p, 0, eos, 2, log, LOGGED, NULL), 0);
+    for (int32_t k = 0; k < ACCEPTED; k++) sampler_accept(&h->s, k * k % vocab);
+}
+
+static void draw_adjusted(const struct twin *w, struct host *h,
+                          const struct sampling_params *params, uint64_t *const *allowed,
+                          const float *logits, int32_t vocab, struct batch_drawn *drawn) {
+    const struct backend_ops *ops = w->gpu->ops;
+    struct twin_rows rows;
+    struct batch_draw none[N] = {0};
+    int32_t ids[N] = {0}, positions[N], wanted[N];
+    for (int i = 0; i < N; i++) positions[i] = 100 + i, wanted[i] = i;
+    float *g = twin_up_bytes(w, logits, (size_t)N * (size_t)vocab * sizeof *g);
+    const struct batch *run;
+    twin_rows_fill(&rows, N, ids, positions, wanted, N);
+    rows.b.draws = none;
+    assert_int_equal(ops->step_begin(w->gpu, &rows.b, &run), 0);
+    assert_int_equal(ops->draw(w->gpu, g, run, N, vocab), 0);
+    assert_int_equal(ops->step_launch(w->gpu), 0);
+    for (int i = 0; i < N; i++) {
+        if (i == 5) continue; // a row of the host's among them
+        struct batch_adjusted a;
+        struct err err = {0};
+        begin_adjusting(h, &params[i], vocab);
+        assert_int_equal(sampler_adjustment(&h->s, &h->work, positions[i], &a, &err), 0);
+        a.row = i;
+        if (allowed[i]) a.allowed = allowed[i];
+        assert_int_equal(ops->draw_adjust(w->gpu, &a, vocab), 0);
+    }
+    assert_int_equal(ops->draw_adjusted(w->gpu, g, vocab), 0);
+    assert_int_equal(ops->draws_read(w->gpu, drawn, N), 0);
+    assert_int_equal(ops->step_end(w->gpu), 0);
+    twin_free(w, g);
+}
+
+static void check_adjusted(const struct twin *w, struct host *h, const float *logits, int32_t vocab,
+                           int round) {
+    static struct sampling_params params[N];
+    struct batch_drawn drawn[N];
+    uint64_t *allowed[N] = {0};
+    float *masked = malloc((size_t)vocab * sizeof *masked);
+    for (int i = 0; i < N; i++) {
+        adjusting_params(&params[i], i + round * 5, vocab);
+        if (i % 4 != 3)
+            continue; // a mask, as a grammar's, and nothing that a mask of its own would need
+        sampling_params_init(&params[i]);
+        params[i].temperature = i % 8 == 3 ? 0 : 0.8f;
+        params[i].repetition_penalty = 1.2f;
+        params[i].seed = (uint64_t)i, params[i].has_seed = true;
+        allowed[i] = calloc((size_t)(vocab + 63) / 64, sizeof **allowed);
+        for (int32_t v = 0; v < vocab; v++)
+            if (v == vocab - 1 || op_random() > (i == 3 ? 0 : 0.95f))
+                allowed[i][v / 64] |= (uint64_t)1 << v % 64;
+    }
+    draw_adjusted(w, h, params, allowed, logits, vocab, drawn);
+    int host_draws = 0;
+    for (int i = 0; i < N; i++) {
+        const float *x = logits + (int64_t)i * vocab;
+        struct sampled want;
+        struct err err = {0};
+        float own;
+        memcpy(masked, x, (size_t)vocab * sizeof *masked);
+        for (int32_t v = 0; v < vocab && allowed[i]; v++)
+            if (!(allowed[i][v / 64] >> v % 64 & 1)) masked[v] = -INFINITY;
+        begin_adjusting(h, &params[i], vocab);
+        int rc = sampler_draw(&h->s, &h->work, masked, 100 + i, &want, &err);
+        if (rc == 0) rc = sampler_logprob(x, vocab, want.id, &own, &err);
+        if (i == 5 || rc < 0) {
+            assert_int_equal(drawn[i].id, -1);
+        } else if (drawn[i].id == -1) {
+            host_draws++;
+        } else {
+            if (drawn[i].id != want.id)
+                fail_msg("changed row %d of %d, round %d: %d, not %d", i, vocab, round, drawn[i].id,
+                         want.id);
+            op_same_bits(&drawn[i].logprob, &own, 1, "logprob");
+        }
+        free(allowed[i]);
+    }
+    free(masked);
+    assert_true(host_draws <= (vocab > 2048 ? N / 3 : 0));
+}
+
 static void draws(const struct twin *w) {
     static const int32_t vocabs[] = {1, 2, 33, 1000, 2500, 50257, 128256};
     const bool few = test_scale() < 1; // each access is looked at: the first and the last round
@@ -106,6 +214,7 @@ static void draws(const struct twin *w) {
                 for (int32_t i = 0; i < vocab; i++) logits[5 * vocab + i] = -INFINITY;
             }
             check_rows(w, &h, logits, vocab, round);
+            check_adjusted(w, &h, logits, vocab, round);
         }
         free(logits);
         sampler_release(&h.s);
