@@ -316,6 +316,8 @@ plots: ## tests/bench/results/*.svg from the figures beside them
 	@node tests/bench/plots.mjs
 bench-recording: all $(E2E_PACKAGES) ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
+bench-page: all $(E2E_PACKAGES) ## first paint, typing and scrolling with 2,000 turns and 200 sessions (ARGS='TURNS SESSIONS')
+	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/page.mjs $(ARGS)
 check-reproducible: ## two builds in two folders without ccache give the same bytes
 	@configs/deps.sh build
 	@tests/check_reproducible.sh CUDA=$(CUDA)
@@ -367,5 +369,5 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench plots bench-recording format \
+.PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench plots bench-recording bench-page format \
     install help check-cuda-sanitize check-cuda-archs check-reproducible deb test-built check-clients check-clients-built check-asan-built check-tsan-built check-fuzz-built

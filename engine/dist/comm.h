@@ -64,6 +64,8 @@ struct comm_options {
 // process was started alone and gives comm_none(). E_INVAL: the job's size is not tp_size * pp_size.
 // E_UNSUPPORTED: built without MPI. E_BUSY: another comm uses the ranks of the job.
 int comm_open(struct comm **out, const struct comm_options *o, struct err *err);
+// The MPI library, "Open MPI v4.1.4"; NULL: built without MPI. Any thread, also before comm_open; valid for good.
+const char *comm_mpi_version(void);
 // Whether mpirun or srun has started this process as another rank than the first.
 bool comm_is_follower(void);
 // Another rank's: waits for the leader, for at most startup_us (then the process ends with a sentence

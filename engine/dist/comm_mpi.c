@@ -537,9 +537,20 @@ int comm_follow(struct comm **out, int64_t startup_us, struct err *err) {
     return rc;
 }
 
+const char *comm_mpi_version(void) {
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int len;
+    if (MPI_Get_library_version(text, &len) != MPI_SUCCESS) return "yes";
+    text[strcspn(text, ",\n")] = '\0'; // where and by whom it was built
+    return text;
+}
+
 #else
 #include <stdlib.h>
 
+const char *comm_mpi_version(void) {
+    return NULL;
+}
 bool comm_is_follower(void) {
     return false;
 }

@@ -61,6 +61,7 @@ test('--version says what the program was built from, and not where', async () =
   }
   assert.match(facts.build, /^[0-9a-f]{16}$/);
   assert.match(facts.cuda, /^(no|sm_\d+( sm_\d+)*)$/);
+  assert.match(facts.mpi, /^(no|.*\d+\.\d+.*)$/);
   assert.match(facts.pcre2_jit, /^(yes|no)$/);
   for (const library of ['pcre2', 'libwebsockets', 'libuv', 'openssl', 'sqlite', 'zlib']) assert.match(facts[library], /\d+\.\d+/);
   for (const [name, fact] of Object.entries(facts)) assert.doesNotMatch(String(fact), /[-\s]$/, name);

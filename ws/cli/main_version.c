@@ -1,6 +1,7 @@
 // parley --version: which source this program was built from, and with what.
 #include "base/build_id.h"
 #include "engine/device.h"
+#include "engine/dist/comm.h"
 #include "engine/text/pattern.h"
 #include "ws/cli/build_info.h"
 #include "ws/cli/cli.h"
@@ -25,7 +26,7 @@ bool cli_pattern_jit_works(void) {
 struct line {
     const char *name, *value; // an empty value is not printed
 };
-enum { N_LINES = 12 };
+enum { N_LINES = 13 };
 
 static void describe(struct line out[N_LINES], char id[BUILD_ID_DIGITS + 1], char pcre2[64],
                      char lws[64]) {
@@ -41,6 +42,7 @@ static void describe(struct line out[N_LINES], char id[BUILD_ID_DIGITS + 1], cha
         {"build", id},
         {"cuda", archs ? archs : "no"},
         {"grpc", rpc_server_version() ? rpc_server_version() : "no"},
+        {"mpi", comm_mpi_version() ? comm_mpi_version() : "no"},
         {"pcre2_jit", cli_pattern_jit_works() ? "yes" : "no"},
         {"pcre2", pcre2},
         {"libwebsockets", lws},

@@ -1,0 +1,116 @@
+// The page with 200 sessions in its list and a conversation of 2,000 turns: the first paint, frames while one types and
+// scrolls, and how long a key takes to its paint. The page is the server's, its WebSocket a fake session's.
+// usage: page.mjs [TURNS [SESSIONS]]. See README.md. Means something on a quiet machine only.
+import { closeBrowser, newContext, newPage } from '../e2e/page/browser.mjs';
+import { FakeSession } from '../e2e/page/fake_session.mjs';
+import { Server } from '../e2e/harness.mjs';
+
+const nTurns = Number(process.argv[2] ?? 2000), nSessions = Number(process.argv[3] ?? 200);
+const cleanup = [];
+const scope = { after: (f) => cleanup.push(f) };
+const ANSWER = '## Heading\n\nText with **bold** and `code`.\n\n- one\n- two\n\n```c\nint main(void) { return 0; }\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |\n';
+const at = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? NaN;
+const median = (xs) => at([...xs].sort((a, b) => a - b), 0.5);
+const ms = (x) => `${x.toFixed(1)} ms`;
+
+async function open(context) {
+  const page = await newPage(scope, context);
+  const fake = await FakeSession.route(page, Array.from({ length: nTurns }, (_, i) => [`Message ${i}`, ANSWER]));
+  const now = Date.now();
+  fake.others = Array.from({ length: nSessions }, (_, i) => ({ ...fake.session, id: `other-${i}`, title: `Session ${i}`, updated_ms: now - i * 3600000 }));
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.turn[data-turn]');
+  return page;
+}
+
+/** First contentful paint after the navigation began, and the last turn's paint, of a page that the browser has not seen. */
+async function firstPaint(rounds, warm) {
+  const paints = [];
+  let context = await newContext(scope);
+  for (let i = 0; i < rounds; i++) {
+    if (!warm) context = await newContext(scope);
+    const page = await open(context);
+    paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    await page.close();
+  }
+  return warm ? paints.slice(1) : paints;
+}
+
+/** Processor time of the page's thread so far, in ms: all tasks, and what of them is script, style and layout. */
+async function busy(devtools) {
+  const { metrics } = await devtools.send('Performance.getMetrics');
+  return ['Task', 'Script', 'RecalcStyle', 'Layout'].map((part) => metrics.find(({ name }) => name === `${part}Duration`).value * 1000);
+}
+
+/** Runs `action` while every frame's time, every long task and every key's way to its paint is noted. */
+async function watch(page, action) {
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
+  await page.evaluate(() => {
+    const seen = (window.seen = { frames: [], tasks: [], keys: [], on: true });
+    const next = (now) => {
+      seen.frames.push(now);
+      if (seen.on) requestAnimationFrame(next);
+    };
+    requestAnimationFrame(next);
+    new window.PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((e) => e.duration))).observe({ type: 'longtask' });
+    new window.PerformanceObserver((list) => seen.keys.push(...list.getEntries().filter((e) => e.name === 'keydown').map((e) => e.duration))).observe({
+      type: 'event',
+      durationThreshold: 16,
+    });
+  });
+  const before = await busy(devtools);
+  await action();
+  const [task, script, style, layout] = (await busy(devtools)).map((time, i) => time - before[i]);
+  const { frames, tasks, keys } = await page.evaluate(() => {
+    window.seen.on = false;
+    return window.seen;
+  });
+  const gaps = frames.slice(1).map((now, i) => now - frames[i]).sort((a, b) => a - b);
+  const late = gaps.filter((gap) => gap > 25).length; // a frame of 60 a second was left out
+  return { frames: gaps.length, late, p99: at(gaps, 0.99), most: gaps.at(-1), tasks: tasks.length, longestTask: Math.max(0, ...tasks), slowestKey: Math.max(0, ...keys), each: { task, script, style, layout } };
+}
+
+function report(name, { frames, late, p99, most, tasks, longestTask, slowestKey, each }) {
+  const perFrame = Object.entries(each).map(([part, time]) => `${part} ${(time / frames).toFixed(2)}`);
+  console.log(`${name}: ${frames} frames, ${late} later than 25 ms, 99% within ${ms(p99)}, longest ${ms(most)}; ${tasks} tasks over 50 ms (longest ${ms(longestTask)}); slowest key to paint ${slowestKey || 'under 16'} ms; processor per frame, ms: ${perFrame.join(', ')}`);
+}
+
+async function scroll(page, step, times) {
+  await page.hover('.scroller');
+  for (let i = 0; i < times; i++) {
+    await page.mouse.wheel(0, step);
+    await page.waitForTimeout(16);
+  }
+}
+
+const server = await Server.start(scope);
+console.log(`${nTurns} turns, ${nSessions} sessions in the list`);
+for (const warm of [false, true]) {
+  const paints = await firstPaint(6, warm);
+  console.log(`first contentful paint, ${warm ? 'loaded again' : 'loaded first'}: median ${ms(median(paints))}, worst ${ms(Math.max(...paints))}`);
+}
+const page = await open(await newContext(scope));
+while ((await page.locator('.turn[data-turn]').count()) < nTurns) {
+  await page.evaluate(() => {
+    const button = document.querySelector('.older');
+    if (!button.hidden && button.getAttribute('aria-disabled') !== 'true') button.click();
+  });
+  await page.waitForTimeout(50);
+}
+await page.waitForTimeout(1000);
+await page.focus('#message');
+report('typing', await watch(page, () => page.keyboard.type('The quick brown fox jumps over the lazy dog. '.repeat(3), { delay: 40 })));
+await page.fill('#message', '');
+report('scrolling up', await watch(page, () => scroll(page, -400, 200)));
+report('scrolling down', await watch(page, () => scroll(page, 400, 200)));
+await page.hover('.session-list');
+report('scrolling the list', await watch(page, async () => {
+  for (let i = 0; i < 60; i++) {
+    await page.mouse.wheel(0, i < 30 ? 200 : -200);
+    await page.waitForTimeout(16);
+  }
+}));
+await closeBrowser();
+for (const f of cleanup.reverse()) await f();
+process.exit(0);
