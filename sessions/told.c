@@ -178,8 +178,38 @@ struct told *told_new(const struct told_of *of) {
     t->hash = told_hash(of->text, of->len);
     t->thinks = of->thinks;
     t->tools = of->tools ? cJSON_Duplicate(of->tools, true) : NULL;
-    if (!of->tools || t->tools) return t;
+    t->messages = of->messages ? cJSON_Duplicate(of->messages, true) : NULL;
+    if ((!of->tools || t->tools) && (!of->messages || t->messages)) return t;
     told_free(t);
+    return NULL;
+}
+
+// The chain that told_digits wrote.
+static bool read_digits(const char *told, struct hash128 *chain) {
+    unsigned long long hi, lo;
+    if (strlen(told) != TOLD_DIGITS || sscanf(told, "%16llx%16llx", &hi, &lo) != 2) return false;
+    chain->hi = hi;
+    chain->lo = lo;
+    return true;
+}
+
+struct told *told_behind(struct told *t, const char *told) {
+    const cJSON *message;
+    struct hash128 chain;
+    if (!t || !t->messages) return told_hold(t);
+    if (!told || !read_digits(told, &chain)) return NULL;
+    cJSON_ArrayForEach(message, t->messages) if (told_add(&chain, message) < 0) return NULL;
+    struct told *behind = calloc(1, sizeof *behind);
+    if (!behind) return NULL;
+    atomic_init(&behind->holds, 1);
+    behind->chain = chain;
+    behind->hash = t->hash;
+    behind->len = t->len;
+    behind->thinks = t->thinks;
+    strcpy(behind->follows, told); // read_digits has seen its length
+    behind->tools = t->tools ? cJSON_Duplicate(t->tools, true) : NULL;
+    if (!t->tools || behind->tools) return behind;
+    told_free(behind);
     return NULL;
 }
 
@@ -193,6 +223,7 @@ static void put_part(struct json_writer *w, const char *size, const char *hash, 
 
 static void put_begin(struct json_writer *w, const struct told *t) {
     json_open(w, NULL, '{');
+    if (t->follows[0]) json_put_string(w, "behind", t->follows);
     put_part(w, "prompt", "prompt_hash", t->len, t->hash);
 }
 
@@ -273,8 +304,12 @@ static bool is_text(const cJSON *shown, const char *size, const char *hash, cons
     return strcmp(digits, string_of(shown, hash)) == 0;
 }
 
+const char *told_follows(const cJSON *shown) {
+    return string_of(shown, "behind");
+}
+
 bool told_suits(const cJSON *shown, const struct chat_rendering *r, size_t *from) {
-    size_t len, end = 0;
+    size_t len, end = *from;
     const char *text = engine_rendering_text(r, &len);
     if (!is_text(shown, "prompt", "prompt_hash", text, len, &end) ||
         !is_text(shown, "said", "said_hash", text, len, &end) || end >= len)

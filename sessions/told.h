@@ -26,10 +26,17 @@ struct told_of {
     size_t len;
     bool thinks;        // the prompt has opened the thinking
     const cJSON *tools; // NULL: calls are not looked for
+    // What follows a turn whose conversation the client has not sent: chain and text are of these messages
+    // alone, the text from where the turn's ends. NULL: chain and text are of all.
+    const cJSON *messages;
 };
 struct told *told_new(const struct told_of *of); // copies. NULL: no memory
 struct told *told_hold(struct told *t);          // NULL gives NULL
 void told_free(struct told *t);                  // NULL is fine
+
+// The same behind a turn with this `told`, once that is known; t itself where it is of all messages. NULL:
+// no memory, or the turn has none.
+struct told *told_behind(struct told *t, const char *told);
 
 // The stored strings, for the caller to free. E_NOMEM.
 int told_begin(const struct told *t, char **shown);
@@ -41,8 +48,10 @@ int told_end(const struct told *t, const struct engine *e, const char *text, siz
 int told_given(const char *prompt, size_t prompt_len, const char *said, size_t said_len,
                const char *thought, char **shown);
 
-// How far a rendering is what a turn's log has shown the model: *from is where the new text begins. false:
-// it differs. shown: as stored.
+// The `told` of the turn that `shown`, as stored, is relative to; "": it is of the whole conversation.
+const char *told_follows(const cJSON *shown);
+// How far a rendering is what a turn's log has shown the model, from byte *from on: 0, or where the text of
+// the turn that it follows ends. *from is then where the new text begins. false: it differs.
 bool told_suits(const cJSON *shown, const struct chat_rendering *r, size_t *from);
 // The assistant's message of an answer. NULL: no memory.
 cJSON *told_message(struct engine_syntax syntax, const cJSON *tools, bool thinks, const char *text,

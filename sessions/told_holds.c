@@ -10,5 +10,6 @@ struct told *told_hold(struct told *t) {
 void told_free(struct told *t) {
     if (!t || atomic_fetch_sub(&t->holds, 1) != 1) return;
     cJSON_Delete(t->tools);
+    cJSON_Delete(t->messages);
     free(t);
 }

@@ -8,5 +8,6 @@ struct told {
     struct hash128 chain, hash;
     size_t len;
     bool thinks;
-    cJSON *tools;
+    cJSON *tools, *messages;
+    char follows[TOLD_DIGITS + 1]; // "": none
 };

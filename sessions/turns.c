@@ -209,7 +209,8 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     rec->created_ms = service_now_ms(ss);
     t->accepted_us = service_now(ss);
     t->version = 1;
-    t->told = told_hold(r->told);
+    const struct turn *parent = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
+    t->told = told_behind(r->told, parent ? parent->rec.told : NULL);
     if (t->told && told_begin(t->told, &rec->shown) < 0) failed = true;
     if (!failed) turn_note_input(t);
     if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;

@@ -7,11 +7,15 @@
 
 #define OF_A_DIGEST 8 // the newest: repeated questions, and answers in another form
 
-// The newest ones (at most ?6), in a given session (?4, a number; ?5, an id) or any.
+// The newest ones (at most ?6), in a given session (?4, a number; ?5, an id, or what was forked from it,
+// and so on) or any.
 static const char SQL_FIND[] =
     "SELECT s.key, s.id, t.turn, t.shown FROM turns t JOIN sessions s ON s.key = t.session JOIN "
     "models m ON m.key = s.model WHERE t.told = ?1 AND s.owner = ?2 AND m.fingerprint = ?3 AND "
-    "s.closed_ms = 0 AND (?4 = 0 OR s.key = ?4) AND (?5 IS NULL OR s.id = ?5) ORDER BY "
+    "s.closed_ms = 0 AND (?4 = 0 OR s.key = ?4) AND (?5 IS NULL OR EXISTS (WITH "
+    "RECURSIVE up(id, n) AS (SELECT s.id, 0 UNION ALL SELECT p.forked_from, n + 1 FROM up JOIN "
+    "sessions p ON p.owner = ?2 AND p.id = up.id WHERE p.forked_from IS NOT NULL AND n < 16) "
+    "SELECT 1 FROM up WHERE id = ?5)) ORDER BY "
     "t.key DESC LIMIT ?6";
 
 static char *copy_text(sqlite3_stmt *s, int column) {

@@ -132,3 +132,53 @@ test('tools: calls are split off, streamed, and found again; the ids that were d
   const none = await openai.chat.completions.create({ ...call, tool_choice: 'none' });
   assert.equal(none.choices[0].message.content, said);
 });
+
+test('turns made through previous_response_id are found by their words too', async (t) => {
+  const { openai, parley } = await start(t);
+  const responseSession = (id) => /^resp_(.*)-\d+$/.exec(id)[1];
+  const messages = [{ role: 'system', content: 'You are brief.' }];
+  let previous;
+  for (let i = 0; i < 3; i++) {
+    const response = await openai.responses.create({ model, instructions: 'You are brief.', input: `Question ${i}?`, temperature: 0, max_output_tokens: 16, previous_response_id: previous?.id });
+    if (previous) assert.equal(responseSession(response.id), responseSession(previous.id));
+    messages.push(user(`Question ${i}?`), { role: 'assistant', content: response.output_text });
+    previous = response;
+  }
+  const answer = await openai.chat.completions.create({ ...ask, messages: [...messages, user('And now?')] });
+  assert.equal(sessionOf(answer.id), responseSession(previous.id));
+  assert.equal(turnOf(answer.id), 3);
+  assert.ok(cached(answer) >= previous.usage.input_tokens + previous.usage.output_tokens - 1, JSON.stringify([previous.usage, answer.usage]));
+  const more = await openai.chat.completions.create({ ...ask, messages: [...messages, user('And now?'), answer.choices[0].message, user('Then?')] });
+  assert.equal(more.id, `chatcmpl-${sessionOf(answer.id)}-4`);
+  const { session, turns } = await parley.request({ type: 'session.get', session: sessionOf(answer.id) });
+  assert.deepEqual([turns.length, session.n_turns], [5, 5]);
+
+  await t.test('in a fork as well', async () => {
+    const fork = await parley.request({ type: 'session.fork', session: sessionOf(answer.id), turn: 1, new_session: 'copy' });
+    assert.equal(fork.type, 'session.opened', JSON.stringify(fork));
+    const there = await openai.chat.completions.create({ ...ask, messages: [...messages.slice(0, 5), user('Here?')] }, { headers: { 'x-session-id': 'copy' } });
+    assert.equal(there.id, 'chatcmpl-copy-2');
+  });
+});
+
+test('requests of one name run side by side: forks of its session, found again by the name', async (t) => {
+  const { openai, parley } = await start(t);
+  const headers = { 'x-session-id': 'agent' };
+  const first = await openai.chat.completions.create({ ...ask, messages: [user('Hello.')] }, { headers });
+  assert.equal(sessionOf(first.id), 'agent');
+  const stream = await openai.chat.completions.create({ ...ask, max_tokens: 3000, ignore_eos: true, stream: true, messages: [user('Tell me a long story.')] }, { headers });
+  const pieces = stream[Symbol.asyncIterator]();
+  const { value } = await pieces.next();
+  assert.equal(sessionOf(value.id), 'agent');
+  const talk = [user('A title, please.')];
+  const side = await openai.chat.completions.create({ ...ask, messages: talk }, { headers });
+  assert.notEqual(sessionOf(side.id), 'agent');
+  const { sessions } = await parley.request({ type: 'session.list', forked_from: 'agent' });
+  assert.deepEqual(sessions.map((one) => one.id), [sessionOf(side.id)]);
+  talk.push(side.choices[0].message, user('Another one.'));
+  const next = await openai.chat.completions.create({ ...ask, messages: talk }, { headers });
+  assert.equal(next.id, `chatcmpl-${sessionOf(side.id)}-1`);
+  const behind = await openai.chat.completions.create({ ...ask, messages: [user('Hello.'), first.choices[0].message, user('More.')] }, { headers });
+  assert.ok(cached(behind) > 0); // in the session, or in a fork while the long turn runs
+  stream.controller.abort();
+});

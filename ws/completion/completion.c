@@ -131,6 +131,7 @@ static int make_exact(struct completion *c) {
     struct completion_request *r = c->request;
     TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     drop_seam(c);
+    c->kept = completion_told_behind(r);
     r->plan->parent = r->previous_turn;
     snprintf(c->session, sizeof c->session, "%s", r->previous_session);
     return 0;
@@ -266,10 +267,10 @@ static void begin(struct completion *c) {
     c->state = STARTING;
     speech_release(&c->speech); // whether the prompt opens the thinking is known now
     speech_init(&c->speech, c->request, c->request->plan->thinks);
-    if (c->forks && c->request->plan->parent != TURN_NONE)
-        fork_session(c);
-    else if (c->opened || c->forks)
-        c->opened = true, open_session(c);
+    if (c->forks)
+        fork_session(c); // also of nothing of it: then it is found by the name of this one
+    else if (c->opened)
+        open_session(c);
     else
         attach(c, -1);
     if (!c->failure.status) start_turn(c);

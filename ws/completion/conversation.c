@@ -114,14 +114,39 @@ static int restore_thought(struct completion_request *r, const struct plan_bound
     return rc;
 }
 
-// The deepest of the turns found whose log shows the model what the conversation says.
-static void find_parent(struct completion_plan *p, const struct store_told *found, cJSON **shown) {
+// The place of the newest turn found with this `told`; n_matches: there is none.
+static size_t place_of(const struct store_told *found, const char *told) {
+    size_t i = 0;
+    while (i < found->n_matches && strcmp(found->digests[found->matches[i].digest], told) != 0) i++;
+    return i;
+}
+
+// Whether the i-th turn's log shows the model what the conversation says: *from is where it ends. A turn
+// that was started behind another one is known by what it adds (path: room for n_matches places).
+static bool suits(const struct completion_plan *p, const struct store_told *found, cJSON **shown,
+                  size_t i, size_t *path, size_t *from) {
+    size_t n = 0;
+    for (; *told_follows(shown[i]); n++) {
+        path[n] = i;
+        i = place_of(found, told_follows(shown[i]));
+        if (i == found->n_matches || n + 1 == found->n_matches) return false;
+    }
+    *from = 0;
+    path[n++] = i;
+    while (n > 0)
+        if (!told_suits(shown[path[--n]], completion_plain_rendering(p), from)) return false;
+    return true;
+}
+
+// The deepest of the turns found that suits.
+static void find_parent(struct completion_plan *p, const struct store_told *found, cJSON **shown,
+                        size_t *path) {
     p->parent = TURN_NONE;
     p->from = 0;
     p->n_old = 0;
     for (size_t i = 0; found && i < found->n_matches; i++) {
         const struct stored_match *m = &found->matches[i];
-        if (!told_suits(shown[i], completion_plain_rendering(p), &p->from)) continue;
+        if (!suits(p, found, shown, i, path, &p->from)) continue;
         p->parent = m->turn;
         p->n_old = p->bounds[m->digest].n_messages;
         return;
@@ -179,7 +204,7 @@ static int render_behind(struct completion_request *r, struct completion_failure
 }
 
 static int go_on(struct completion_request *r, const struct store_told *found, cJSON **shown,
-                 struct completion_failure *f) {
+                 size_t *path, struct completion_failure *f) {
     struct completion_plan *p = r->plan;
     bool changed = false;
     for (size_t i = 0; found && i < found->n_matches; i++) {
@@ -189,7 +214,7 @@ static int go_on(struct completion_request *r, const struct store_told *found, c
     }
     if (p->plain) TRY(completion_render_messages(r, p->plain, &p->plain_rendering, f));
     if (!p->rendering || changed) TRY(completion_render(r, f));
-    find_parent(p, found, shown);
+    find_parent(p, found, shown, path);
     if (p->plain && p->parent != TURN_NONE) TRY(render_behind(r, f));
     const struct stored_match *deepest = found && found->n_matches ? found->matches : NULL;
     bool differs = deepest && p->bounds[deepest->digest].n_messages > p->n_old;
@@ -200,14 +225,20 @@ int completion_continue(struct completion_request *r, const struct store_told *f
                         struct completion_failure *f) {
     size_t n = found ? found->n_matches : 0;
     cJSON **shown = calloc(n + 1, sizeof *shown);
-    if (!shown) return completion_no_memory(f);
+    size_t *path = calloc(n + 1, sizeof *path);
+    if (!shown || !path) {
+        free(shown);
+        free(path);
+        return completion_no_memory(f);
+    }
     for (size_t i = 0; i < n; i++) {
         const char *text = found->matches[i].shown;
         shown[i] = json_parse(text, strlen(text), &json_limits_file, NULL);
     }
-    int rc = go_on(r, found, shown, f);
+    int rc = go_on(r, found, shown, path, f);
     for (size_t i = 0; i < n; i++) cJSON_Delete(shown[i]);
     free(shown);
+    free(path);
     return rc;
 }
 
@@ -223,6 +254,36 @@ struct told *completion_told(const struct completion_request *r) {
                          .thinks = p->thinks,
                          .tools = r->tool_choice == TOOLS_NONE ? NULL : r->tools};
     return told_new(&of);
+}
+
+// Where its text begins behind that of the turn before, which may have ended with the end-of-turn token.
+static size_t text_behind(const struct completion_request *r,
+                          const struct chat_rendering *rendering, size_t answer_end) {
+    bool closed = r->previous_last_id == r->served->info->end_of_turn;
+    return closed ? engine_rendering_turn_end(rendering, answer_end) : answer_end;
+}
+
+struct told *completion_told_behind(struct completion_request *r) {
+    struct completion_plan *p = r->plan;
+    struct completion_failure f;
+    size_t len, from = p->from;
+    if (p->plain && completion_render_messages(r, p->plain, &p->plain_rendering, &f) < 0)
+        return NULL;
+    const struct chat_rendering *rendering = completion_plain_rendering(p);
+    const char *text = engine_rendering_text(rendering, &len);
+    // Up to the answer before, which stands for the past, both renderings are the same.
+    if (p->plain && (from > len || memcmp(text, p->text, from) != 0)) return NULL;
+    from = text_behind(r, rendering, from);
+    cJSON *messages = cJSON_Duplicate(completion_plain_messages(r), true);
+    for (int i = 0; messages && i < p->n_old; i++) cJSON_DeleteItemFromArray(messages, 0);
+    struct told_of of = {.text = text + (from <= len ? from : len),
+                         .len = from <= len ? len - from : 0,
+                         .thinks = p->thinks,
+                         .tools = r->tool_choice == TOOLS_NONE ? NULL : r->tools,
+                         .messages = messages};
+    struct told *told = messages && from <= len ? told_new(&of) : NULL;
+    cJSON_Delete(messages);
+    return told;
 }
 
 // One question, perhaps behind the system's words, is shown as its own; all else as the model is shown it.

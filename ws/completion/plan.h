@@ -50,6 +50,8 @@ int completion_continue(struct completion_request *r, const struct store_told *f
                         struct completion_failure *f);
 // The turn's `told`. NULL: no memory.
 struct told *completion_told(const struct completion_request *r);
+// The same behind previous_turn. NULL also: it cannot be found again.
+struct told *completion_told_behind(struct completion_request *r);
 // What is shown of the turn's input; free it. NULL: no memory.
 char *completion_shown(const struct completion_request *r);
 // Renders the conversation, again where it is rendered.
