@@ -227,6 +227,7 @@ static int named_call(struct answer_parser *p, size_t from, struct answer_piece 
     p->in_string = p->escaped = false;
     p->state = ANSWER_ARGUMENTS;
     p->listed = false;
+    p->named = true;
     return begin_call(p, out);
 }
 
@@ -245,6 +246,7 @@ static int object_call(struct answer_parser *p, size_t from, struct answer_piece
     p->depth = 0;
     p->in_string = p->escaped = false;
     p->state = found == CALL_WHOLE ? ANSWER_WHOLE_CALL : ANSWER_ARGUMENTS;
+    p->named = false;
     return begin_call(p, out);
 }
 
@@ -308,8 +310,7 @@ static int arguments(struct answer_parser *p, struct answer_piece *out) {
         if (c == '}' || c == ']') done = --p->depth <= 0;
     }
     if (done) {
-        bool named = p->syntax.tools == ENGINE_TOOLS_MISTRAL && !p->listed && !p->guessed;
-        p->state = named ? ANSWER_CALL_ENDS : ANSWER_MEMBERS;
+        p->state = p->named ? ANSWER_CALL_ENDS : ANSWER_MEMBERS;
     } else if (p->ended) {
         p->state = ANSWER_CALL_ENDS;
     }
@@ -406,6 +407,8 @@ static int step(struct answer_parser *p, struct answer_piece *out) {
 int answer_parser_next(struct answer_parser *p, struct answer_piece *out) {
     int rc;
     if (p->failed) return E_NOMEM;
-    while ((rc = step(p, out)) == STEP_ON) {}
+    do {
+        while ((rc = step(p, out)) == STEP_ON) {}
+    } while (rc == 1 && p->single && p->n_tools > 1 && out->kind >= PIECE_TOOL_BEGIN);
     return rc;
 }

@@ -34,6 +34,7 @@ enum answer_state {
     ANSWER_BETWEEN,    // calls: the next one, or the end of the list
 };
 struct answer_parser {
+    bool single; // set behind answer_parser_init: calls after the first one are dropped
     struct engine_syntax syntax;
     const cJSON *tools; // NULL: calls are not looked for
     enum answer_state state;
@@ -45,6 +46,7 @@ struct answer_parser {
     bool behind;             // another part was before: white space is dropped
     bool guessed;            // the call has no marker
     bool listed;             // it is one of Mistral's list
+    bool named;              // its name stands before its arguments, in Mistral's newer form
     char name[128];          // of the call
     int32_t n_tools;         // calls begun
     size_t n_params;         // of XML

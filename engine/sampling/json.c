@@ -238,9 +238,62 @@ int sampling_json_read(struct turn_sampling *s, const cJSON *object, int32_t n_v
     return read_rows(s, object, 0, n_vocab, err);
 }
 
+// vLLM's names of grammars, within its structured_outputs or (outer) beside it, and ours.
+static const struct {
+    const char *theirs, *ours;
+    bool outer;
+} structured[] = {
+    {"json", "json_schema", false},
+    {"json_object", "json_schema", false},
+    {"regex", "regex", false},
+    {"choice", "choice", false},
+    {"grammar", "grammar", false},
+    {"structural_tag", NULL, false},
+    {"guided_json", "json_schema", true},
+    {"guided_grammar", "grammar", true},
+};
+
+static int take_structured(cJSON *own, const cJSON *from, bool outer, struct err *err) {
+    for (size_t i = 0; i < sizeof structured / sizeof *structured; i++) {
+        const char *name = structured[i].theirs;
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(from, name);
+        bool none = !v || cJSON_IsNull(v) || cJSON_IsFalse(v) || structured[i].outer != outer;
+        if (none) continue;
+        if (!structured[i].ours)
+            return err_set(err, E_INVAL, "structured_outputs.%s is not served here", name);
+        if (own->child)
+            return err_set(err, E_INVAL,
+                           "json_schema, grammar, regex and choice exclude each other");
+        cJSON *copy =
+            cJSON_IsTrue(v) ? cJSON_Parse("{\"type\":\"object\"}") : cJSON_Duplicate(v, true);
+        if (copy && cJSON_AddItemToObject(own, structured[i].ours, copy)) continue;
+        cJSON_Delete(copy);
+        return err_set(err, E_NOMEM, "no memory for %s", name);
+    }
+    return 0;
+}
+
+static int read_structured(struct turn_sampling *s, const cJSON *request, int32_t n_vocab,
+                           struct err *err) {
+    const cJSON *outputs = cJSON_GetObjectItemCaseSensitive(request, "structured_outputs");
+    bool given = outputs && !cJSON_IsNull(outputs);
+    if (given && !cJSON_IsObject(outputs))
+        return err_set(err, E_INVAL, "structured_outputs must be an object");
+    cJSON *own = cJSON_CreateObject();
+    if (!own) return err_set(err, E_NOMEM, "no memory for a grammar");
+    int rc = take_structured(own, outputs, false, err);
+    if (rc == 0) rc = take_structured(own, request, true, err);
+    if (rc == 0 && own->child && has_grammar(request, SAMPLING_OPENAI))
+        rc = err_set(err, E_INVAL, "json_schema, grammar, regex and choice exclude each other");
+    if (rc == 0 && own->child) rc = sampling_json_read(s, own, n_vocab, err);
+    cJSON_Delete(own);
+    return rc;
+}
+
 int sampling_json_read_openai(struct turn_sampling *s, const cJSON *request, int32_t n_vocab,
                               struct err *err) {
-    return read_rows(s, request, SAMPLING_OPENAI, n_vocab, err);
+    int rc = read_rows(s, request, SAMPLING_OPENAI, n_vocab, err);
+    return rc < 0 ? rc : read_structured(s, request, n_vocab, err);
 }
 
 int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,

@@ -135,6 +135,16 @@ test('responses are deleted from the end of their session', async (t) => {
   assert.equal((await openai.responses.create({ ...ask, conversation: id, input: 'Hello.' })).output_text, said.output_text);
 });
 
+test('structured_outputs, as vLLM has it', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, temperature: 2, structured_outputs: { choice: ['red', 'blue'] } };
+  assert.ok(['red', 'blue'].includes((await openai.responses.create({ ...ask, input: 'Which?', max_output_tokens: 32 })).output_text));
+  const messages = [{ role: 'user', content: 'Which?' }];
+  assert.ok(['red', 'blue'].includes((await openai.chat.completions.create({ ...ask, messages, max_tokens: 32 })).choices[0].message.content));
+  await assert.rejects(openai.responses.create({ ...ask, structured_outputs: { structural_tag: '{}' }, input: 'x' }), (e) => e.status === 400 && /structural_tag/.test(e.message));
+});
+
 test('a background response goes on alone', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);

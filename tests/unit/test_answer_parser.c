@@ -83,6 +83,11 @@ static const struct row rows[] = {
      "'Well.(add {})(sub {\"b\": []})"},
     {&mistral, false, "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]sub{\"b\": 2}",
      "(add {\"a\": 1})(sub {\"b\": 2})"},
+    {&mistral, false, "[TOOL_CALLS]{\"name\": \"add\", \"arguments\": {\"a\": 1}}",
+     "(add {\"a\": 1})"},
+    {&mistral, false,
+     "[TOOL_CALLS]{\"name\": \"add\", \"arguments\": {\"a\": 1}}[TOOL_CALLS]sub{\"b\": 2}",
+     "(add {\"a\": 1})(sub {\"b\": 2})"},
 };
 
 static const char tools_text[] =
@@ -157,6 +162,27 @@ static void test_without_tools(void **state) {
     answer_parser_release(&p);
 }
 
+// parallel_tool_calls: false.
+static void test_a_single_call(void **state) {
+    struct answer_parser p;
+    struct buf out;
+    int last = -1;
+    static const char said[] = "Well. <tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n"
+                               "<tool_call>{\"name\":\"sub\",\"arguments\":{}}</tool_call>So.";
+    buf_init(&out, 1 << 16);
+    answer_parser_init(&p, hermes, tools, false);
+    p.single = true;
+    for (const char *c = said; *c; c++) {
+        answer_parser_feed(&p, c, 1);
+        take(&p, &out, &last);
+    }
+    answer_parser_end(&p);
+    take(&p, &out, &last);
+    assert_string_equal(buf_z(&out), "'Well.(add {})'So.");
+    buf_release(&out);
+    answer_parser_release(&p);
+}
+
 // Random bytes of the syntaxes' own words: no parser hangs, reads beyond its text or loses text that is
 // no call.
 static void test_noise(void **state) {
@@ -211,6 +237,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_cut),
         cmocka_unit_test(test_without_tools),
+        cmocka_unit_test(test_a_single_call),
         cmocka_unit_test(test_noise),
     };
     return cmocka_run_group_tests(tests, make_tools, free_tools);

@@ -175,6 +175,43 @@ static void reads_the_request_of_another_protocol(void **state) {
     cJSON_Delete(o);
 }
 
+// vLLM's names of grammars.
+static void reads_structured_outputs(void **state) {
+    static const struct {
+        const char *request, *given; // NULL: refused
+    } rows[] = {
+        {"{\"structured_outputs\":{\"regex\":\"a+\"}}", "{\"regex\":\"a+\"}"},
+        {"{\"structured_outputs\":{\"json\":{\"type\":\"null\"},\"regex\":null}}",
+         "{\"json_schema\":{\"type\":\"null\"}}"},
+        {"{\"structured_outputs\":{\"json_object\":true}}",
+         "{\"json_schema\":{\"type\":\"object\"}}"},
+        {"{\"structured_outputs\":{\"choice\":[\"a\",\"b\"]}}", "{\"choice\":[\"a\",\"b\"]}"},
+        {"{\"structured_outputs\":{\"grammar\":\"root ::= [ab]\"}}",
+         "{\"grammar\":\"root ::= [ab]\"}"},
+        {"{\"guided_json\":\"{\\\"type\\\":\\\"null\\\"}\"}",
+         "{\"json_schema\":{\"type\":\"null\"}}"},
+        {"{\"structured_outputs\":null}", "{}"},
+        {"{\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}}", NULL},
+        {"{\"structured_outputs\":{\"regex\":\"a\"},\"grammar\":\"root ::= [b]\"}", NULL},
+        {"{\"structured_outputs\":{\"structural_tag\":\"x\"}}", NULL},
+        {"{\"structured_outputs\":7}", NULL},
+        {"{\"structured_outputs\":{\"regex\":7}}", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct turn_sampling s = fresh();
+        struct err err = {0};
+        cJSON *o = cJSON_Parse(rows[i].request);
+        assert_non_null(o);
+        int rc = sampling_json_read_openai(&s, o, VOCAB, &err);
+        assert_int_equal(rc, rows[i].given ? 0 : E_INVAL);
+        char *given = rc == 0 ? sampling_json_text(&s, s.set, NULL) : NULL;
+        if (rc == 0) assert_string_equal(given, rows[i].given);
+        free(given);
+        turn_sampling_release(&s);
+        cJSON_Delete(o);
+    }
+}
+
 static void refuses_and_names_the_key(void **state) {
     static const struct {
         const char *json, *names;
@@ -274,6 +311,7 @@ int main(void) {
         cmocka_unit_test(a_later_object_goes_over_an_earlier_one),
         cmocka_unit_test(layers_lie_over_each_other),
         cmocka_unit_test(reads_the_request_of_another_protocol),
+        cmocka_unit_test(reads_structured_outputs),
         cmocka_unit_test(refuses_and_names_the_key),
         cmocka_unit_test(refuses_what_is_too_long_or_too_many),
     };

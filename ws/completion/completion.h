@@ -35,7 +35,7 @@ struct completion_request {
     cJSON *format;        // the answer's form, as OpenAI's response_format; NULL: any text
     enum tool_choice tool_choice;
     char *tool_name;             // NAMED
-    bool no_parallel_tool_calls; // as asked. A forced call is single; with AUTO the model decides
+    bool no_parallel_tool_calls; // calls after the first one are dropped
     enum thinking thinking;
     int32_t thinking_budget; // tokens, as asked; max_tokens alone ends thinking. 0: none
     // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1

@@ -15,6 +15,7 @@ void speech_init(struct speech *s, const struct completion_request *r, bool thin
     *s = (struct speech){.request = r};
     answer_parser_init(&s->parser, engine_syntax(r->served->engine), calls ? r->tools : NULL,
                        thinks);
+    s->parser.single = r->no_parallel_tool_calls;
     buf_init(&s->tail, 4 * TAIL_BYTES);
 }
 

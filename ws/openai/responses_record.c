@@ -241,6 +241,7 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
     out->silent = responses_record_is_warm_up(r);
     responses_output_begin(out, r->session, r->turn);
     answer_parser_init(&parser, syntax, tools, responses_record_thinks(r));
+    parser.single = cJSON_IsFalse(member(member(r->note, "echo"), "parallel_tool_calls"));
     out->usage.reasoning_tokens = play_tokens(r, &parser, out);
     if (parser.failed) out->failed = true;
     answer_parser_release(&parser);
