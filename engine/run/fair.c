@@ -16,6 +16,17 @@ void fair_release(struct fair *f) {
     *f = (struct fair){0};
 }
 
+static int32_t places_of(const struct fair_turn *t) {
+    return t->places > 1 ? t->places : 1;
+}
+
+// direction 1: t takes its places, -1: it gives them back.
+static void move_places(struct fair *f, const struct fair_turn *t, int32_t direction) {
+    t->owner->n_held += direction * places_of(t);
+    t->owner->n_turns += direction;
+    f->n_held += direction * places_of(t);
+}
+
 static bool has_turns(const struct fair_owner *o) {
     return o->n_held + o->n_waiting > 0;
 }
@@ -72,13 +83,11 @@ static void unqueue(struct fair *f, struct fair_turn *t) {
 
 void fair_take_place(struct fair *f, struct fair_turn *t) {
     unqueue(f, t);
-    t->owner->n_held++;
-    f->n_held++;
+    move_places(f, t, 1);
 }
 
 void fair_give_place(struct fair *f, struct fair_turn *t) {
-    t->owner->n_held--;
-    f->n_held--;
+    move_places(f, t, -1);
     DL_PREPEND(t->owner->queue, t);
     t->owner->n_waiting++;
     f->n_waiting++;
@@ -87,7 +96,7 @@ void fair_give_place(struct fair *f, struct fair_turn *t) {
 void fair_leave(struct fair *f, struct fair_turn *t, bool held) {
     settle(f); // the clock passes what the last owner used
     if (held)
-        t->owner->n_held--, f->n_held--;
+        move_places(f, t, -1);
     else
         unqueue(f, t);
     t->owner = NULL;
@@ -119,7 +128,10 @@ const struct fair_owner *fair_giver(const struct fair *f, const struct fair_owne
             (o->n_held == most->n_held && o->used > most->used))
             most = o;
     }
-    if (!most || most->n_held > to->n_held + 1) return most;
-    bool takes_turns = to->n_held == 0 && most->n_held == 1;
-    return takes_turns && most->used >= to->used + FAIR_QUANTUM ? most : NULL;
+    if (!most) return NULL;
+    // By a turn of middling width: which one is the scheduler's choice.
+    int32_t given = (most->n_held + most->n_turns - 1) / most->n_turns;
+    int32_t taken = to->queue ? places_of(to->queue) : 1;
+    if (most->n_held - given >= to->n_held + taken) return most;
+    return to->n_held == 0 && most->used >= to->used + FAIR_QUANTUM ? most : NULL;
 }

@@ -1,15 +1,16 @@
 // Which owner's turn gets the next place, and which owner gives one up: weighted fair queueing of the
 // turns of one priority. Pure policy over counts; knows no model, no cache and no clock.
 //
-// An owner's turns are first in, first out; a paused turn waits in front of them. The next place goes
-// to the owner with the fewest places; among these, to the one for which the least has been computed
-// (`used`, in units of one prompt token); among these, to the turn that came first.
+// An owner's turns are first in, first out; a paused turn waits in front of them. A turn takes one
+// place, and one with branches as many as a step has rows of it. The next places go to the owner with
+// the fewest; among these, to the one for which the least has been computed (`used`, in units of one
+// prompt token); among these, to the turn that came first.
 //
-// When no place is free, an owner gives one up
-//   - to an owner with at least two places fewer. The move makes the places more equal, so it is never
-//     made back;
-//   - with one place, to an owner without a place for which FAIR_QUANTUM less has been computed. So
-//     more owners than places take turns of a quantum each.
+// When too few places are free, an owner gives up those of a turn
+//   - to an owner that has no more places afterwards, with its new turn, than the giver keeps. The move
+//     makes the places more equal, so it is never made back;
+//   - to an owner without a place for which FAIR_QUANTUM less has been computed. So more owners than
+//     places take turns of a quantum each, and a turn that needs all places gets them.
 // One owner alone never gives a place up.
 //
 // `used` counts from the smallest `used` of the owners with turns (`clock`, which only grows):
@@ -33,7 +34,7 @@ enum { FAIR_QUANTUM = 512, FAIR_DEBT = 4 * FAIR_QUANTUM };
 
 struct fair_owner {
     uint64_t owner;
-    int32_t n_held, n_waiting; // places; turns without one
+    int32_t n_held, n_turns, n_waiting; // places; turns that hold them; turns without one
     int64_t used;
     struct fair_turn *queue; // list of its waiting turns
     // Of the step being planned: its prompts, and how many tokens they may still get.
@@ -42,6 +43,7 @@ struct fair_owner {
 
 struct fair_turn { // embedded in struct sched_turn
     struct fair_owner *owner;
+    int32_t places;                // set before fair_enqueue; 0 is 1
     uint64_t ticket;               // in the order of arrival
     struct fair_turn *prev, *next; // while it waits
 };
@@ -65,5 +67,5 @@ void fair_leave(struct fair *f, struct fair_turn *t, bool held);
 
 // The waiting turn that comes next; NULL: none waits.
 struct fair_turn *fair_next(struct fair *f);
-// The owner that gives a place up for a turn of `to`; NULL: none.
+// The owner that gives places up for the first waiting turn of `to`; NULL: none.
 const struct fair_owner *fair_giver(const struct fair *f, const struct fair_owner *to);

@@ -56,6 +56,7 @@ static struct fair *fair_of(struct scheduler *s, const struct sched_turn *t) {
 void sched_enqueue(struct scheduler *s, struct sched_turn *t, uint64_t owner) {
     assert(t->state == SCHED_OUT && t->reserve <= s->n_blocks);
     t->state = SCHED_QUEUED;
+    t->fair.places = t->places;
     fair_enqueue(fair_of(s, t), &t->fair, owner);
 }
 

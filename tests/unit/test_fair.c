@@ -82,6 +82,74 @@ static void places_become_equal_and_stay_so(void **state) {
     for (int32_t i = 0; i < f.n; i++) assert_int_equal(f.owners[i].n_held, PLACES / 2);
 }
 
+static struct fair_turn *enqueue_wide(int i, uint64_t owner, int32_t places) {
+    turns[i].places = places;
+    return enqueue(i, owner);
+}
+// Pauses a turn of the owner that gives places up to the next one. Returns how many that are; 0: none.
+static int32_t pause_one(void) {
+    const struct fair_owner *giver = fair_giver(&f, fair_next(&f)->owner);
+    for (int i = 0; giver && i < TURNS; i++) {
+        if (turns[i].owner != giver || turns[i].prev) continue;
+        fair_give_place(&f, &turns[i]);
+        return turns[i].places > 1 ? turns[i].places : 1;
+    }
+    return 0;
+}
+static int32_t width_of_next(void) {
+    const struct fair_turn *t = fair_next(&f);
+    return t->places > 1 ? t->places : 1;
+}
+
+// Four turns of four branches beside turns without: each owner has half of the places, not the first
+// one sixteen rows of every step.
+static void a_turn_with_branches_counts_its_places(void **state) {
+    int32_t unused = 0, pauses = 0;
+    for (int i = 0; i < 4; i++) enqueue_wide(i, 1, 4);
+    for (int i = 0; i < 4; i++) admit();
+    for (int i = 4; i < 40; i++) enqueue(i, 2);
+    for (int32_t got; (got = pause_one()) > 0; pauses++)
+        for (unused += got; unused >= width_of_next(); check()) {
+            unused -= width_of_next();
+            admit();
+        }
+    assert_int_equal(unused, 0);
+    assert_int_equal(pauses, 2);
+    for (int32_t i = 0; i < f.n; i++) assert_int_equal(f.owners[i].n_held, 8);
+}
+
+// A turn that needs all places gets them, and the others get them back: nobody starves.
+static void a_turn_that_needs_all_places_takes_turns(void **state) {
+    enum { PLACES = 8, STEPS = 40 * FAIR_QUANTUM };
+    int64_t got[3] = {0};
+    int32_t unused = PLACES, pauses = 0;
+    for (int i = 0; i < 2; i++) enqueue_wide(i, 1, PLACES / 2);
+    enqueue_wide(2, 2, PLACES);
+    for (int step = 0; step < STEPS; step++) {
+        for (;;) {
+            int32_t more;
+            if (f.n_waiting > 0 && unused >= width_of_next()) {
+                unused -= width_of_next();
+                admit();
+            } else if (f.n_waiting > 0 && (more = pause_one()) > 0) {
+                unused += more;
+                pauses++;
+            } else {
+                break;
+            }
+        }
+        check();
+        for (int i = 0; i < 3; i++) {
+            if (turns[i].prev) continue;
+            turns[i].owner->used += turns[i].places;
+            got[turns[i].owner->owner] += turns[i].places;
+        }
+    }
+    assert_in_range(got[1], got[2] - 4 * FAIR_QUANTUM, got[2] + 4 * FAIR_QUANTUM);
+    assert_true(got[1] + got[2] >= PLACES * STEPS / 2);
+    assert_in_range(pauses, 2, 2 * PLACES * STEPS / FAIR_QUANTUM); // a quantum at least
+}
+
 // More owners than places: a newcomer gets one at once, then they take turns, and none starves.
 static void owners_take_turns(void **state) {
     enum { OWNERS = 5, PLACES = 2, STEPS = 40 * FAIR_QUANTUM };
@@ -182,6 +250,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_owner_is_first_in_first_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(places_become_equal_and_stay_so, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_turn_with_branches_counts_its_places, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_turn_that_needs_all_places_takes_turns, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(owners_take_turns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_used_alone_is_soon_forgiven, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_newcomer_is_a_quantum_ahead, set_up, tear_down),
