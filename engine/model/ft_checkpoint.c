@@ -162,8 +162,12 @@ static int compare_names(const void *a, const void *b) {
 }
 
 // "model.layers.0.mlp.dense_4h_to_h.weight.1.bin" to the tensor's name. False: not an array's file.
+// False for a file that is none, and for tables of prompt learning, which ft_prompt.c reads.
 static bool tensor_of_file(char out[NAME_MAX + 16], const char *file) {
+    static const char *const tables[] = {"model.prompt_table.", "model.prefix_prompt."};
     size_t len = strlen(file);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (strncmp(file, tables[i], strlen(tables[i])) == 0) return false;
     if (len < 5 || strcmp(file + len - 4, ".bin") != 0) return false;
     snprintf(out, NAME_MAX + 16, "%.*s", (int)len - 4, file);
     char *dot = strrchr(out, '.');
