@@ -215,29 +215,24 @@ static int check_expected(const struct engine *e, const struct engine_turn *t, s
 
 static int check_turn(const struct engine *e, const struct engine_turn *t, struct err *err) {
     if (t->sequence == 0) return err_set(err, E_INVAL, "sequence: 0 names no sequence");
-    if (t->session_len < 1 || t->session_len > e->info.max_session_len) {
+    if (t->session_len < 1 || t->session_len > e->info.max_session_len)
         return err_set(err, E_INVAL, "session_len: %lld is not in 1 .. %lld",
                        (long long)t->session_len, (long long)e->info.max_session_len);
-    }
-    if (t->memory_len < 1 || t->memory_len > e->info.max_memory_len) {
+    if (t->memory_len < 1 || t->memory_len > e->info.max_memory_len)
         return err_set(err, E_INVAL, "memory_len: %d is not in 1 .. %d", t->memory_len,
                        e->info.max_memory_len);
-    }
-    if (t->sink_len < 0 || t->sink_len >= t->memory_len) {
+    if (t->sink_len < 0 || t->sink_len >= t->memory_len)
         return err_set(err, E_INVAL, "sink_len: %d is not in 0 .. %d, below memory_len",
                        t->sink_len, t->memory_len - 1);
-    }
     if (t->share_group > INT64_MAX)
         return err_set(err, E_INVAL, "share_group: larger than %lld", (long long)INT64_MAX);
-    if (t->sampling.stop.n_texts > 0 && !e->tokenizer) {
+    if (t->sampling.stop.n_texts > 0 && !e->tokenizer)
         return err_set(err, E_INVAL,
                        "stop: the model has no tokenizer, so its tokens have no text to stop at");
-    }
-    if (t->sampling.bad_words.n_texts > 0 && !e->tokenizer) {
+    if (t->sampling.bad_words.n_texts > 0 && !e->tokenizer)
         return err_set(
             err, E_INVAL,
             "bad_words: the model has no tokenizer, so words must be lists of token ids");
-    }
     if (t->lasting_id && strlen(t->lasting_id) > KV_SNAPSHOT_ID_MAX)
         return err_set(err, E_INVAL, "lasting_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     if (t->origin_id && strlen(t->origin_id) > KV_SNAPSHOT_ID_MAX)
