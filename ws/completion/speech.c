@@ -107,7 +107,8 @@ void speech_delta(struct speech *s, const struct session_event *ev) {
     if (ev->logprobs && wants_logprobs(s) && add_tokens(s, ev) < 0) s->parser.failed = true;
     if (thought) s->n_reasoning += (int64_t)ev->n_ids;
     add_tail(s, ev);
-    if (!s->drawn_us) s->drawn_us = ev->drawn_us;
+    // A token without text (an end token that is ignored, a part of a character) reaches nobody by itself.
+    if (!s->drawn_us && ev->text_len > 0) s->drawn_us = ev->drawn_us;
     answer_parser_feed(&s->parser, ev->text, ev->text_len);
 }
 
