@@ -2,8 +2,6 @@
 //
 // The owner has a table of sequences: an entry lives from the first submit until an event says that
 // neither turn nor cache is left. Its size bounds the commands under way, so none is refused.
-#include "engine/engine.h"
-
 #include "base/random_id.h"
 #include "engine/engine_internal.h"
 #include <sched.h>
@@ -156,13 +154,10 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
 static int check_log(const struct engine *e, const struct engine_turn *t, struct err *err) {
     if (!t->ids || t->n_ids < 1)
         return err_set(err, E_INVAL, "ids: a turn needs a log of at least one token");
-    if (t->n_drawn < 0 || t->n_drawn >= t->n_ids)
-        return err_set(err, E_INVAL, "n_drawn: %lld drawn tokens in a log of %lld",
-                       (long long)t->n_drawn, (long long)t->n_ids);
-    if (t->n_input < 0 || t->n_input > t->n_ids - t->n_drawn) {
-        return err_set(err, E_INVAL, "n_input: %lld new tokens in a log of %lld",
-                       (long long)t->n_input, (long long)(t->n_ids - t->n_drawn));
-    }
+    int64_t given = t->n_ids - t->n_drawn;
+    if (t->n_drawn < 0 || given < 1 || t->n_input < 0 || t->n_input > given)
+        return err_set(err, E_INVAL, "n_input %lld, n_drawn %lld: in a log of %lld tokens",
+                       (long long)t->n_input, (long long)t->n_drawn, (long long)t->n_ids);
     if (t->n_drawn > 0 && (t->score_only || branches_wanted(&t->sampling) > 1))
         return err_set(err, E_INVAL, "n_drawn: only a turn with one answer goes on");
     // Length first: it bounds the loop below.
@@ -380,18 +375,18 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
 
 // --- cancel, release, events ---------------------------------------------------------------------
 
+static void end_turn(struct engine *e, struct command c) {
+    struct owned *w = find(e, c.sequence);
+    bool runs = w && w->active && w->turn == c.turn_id && !w->cancel_sent;
+    if (runs) w->cancel_sent = queue_try_push(&e->commands, &c) == 0;
+}
+
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
-    struct owned *w = find(e, sequence);
-    if (!w || !w->active || w->turn != turn || w->cancel_sent) return;
-    struct command c = {.kind = COMMAND_CANCEL, .sequence = sequence, .turn_id = turn};
-    w->cancel_sent = queue_try_push(&e->commands, &c) == 0;
+    end_turn(e, (struct command){COMMAND_CANCEL, .sequence = sequence, .turn_id = turn});
 }
 
 void engine_turn_yield(struct engine *e, uint64_t sequence, uint64_t turn) {
-    struct owned *w = find(e, sequence);
-    if (!w || !w->active || w->turn != turn || w->cancel_sent) return;
-    struct command c = {.kind = COMMAND_YIELD, .sequence = sequence, .turn_id = turn};
-    w->cancel_sent = queue_try_push(&e->commands, &c) == 0;
+    end_turn(e, (struct command){COMMAND_YIELD, .sequence = sequence, .turn_id = turn});
 }
 
 void engine_sequence_park(struct engine *e, uint64_t sequence) {

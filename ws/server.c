@@ -122,9 +122,21 @@ static void on_terminate(uv_signal_t *handle, int number) {
     begin_drain(srv);
 }
 
+// Also where nothing runs on them, so that no turn is sent there.
+static void note_lost_instances(struct service *s) {
+    const struct instance *i = sessions_placement(s->sessions)->instances;
+    struct engine_load load;
+    for (; i; i = i->next) {
+        engine_load(i->engine, &load);
+        if (load.device_lost && i->state != INSTANCE_LOST)
+            sessions_lose_instance(s->sessions, i->name);
+    }
+}
+
 // Only another process can use a failed GPU again: the sessions are on disk, a supervisor restarts.
 static void on_watch_timer(uv_timer_t *handle) {
     struct server *srv = handle->data;
+    note_lost_instances(&srv->service);
     // An engine that stands still is silence: the service manager restarts the server.
     if (notify_is_watched() && health_is_live(&srv->service)) notify_send("WATCHDOG=1");
     if (srv->device_lost || !health_is_lost(&srv->service)) return;

@@ -354,6 +354,8 @@ static void set_defaults(void) {
     setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); // no remark that MPI_Finalize was left out
+    // A rank that is killed ends neither its leader nor the ranks of other instances.
+    setenv("OMPI_MCA_orte_enable_recovery", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
