@@ -32,11 +32,12 @@ static bool set_number(cJSON *c, const char *key, int64_t value) {
     return replace(c, key, cJSON_CreateNumber((double)value));
 }
 
-cJSON *conversation_new(cJSON *metadata) {
+cJSON *conversation_new(cJSON *metadata, int64_t created_ms) {
     cJSON *c = cJSON_CreateObject();
     if (!metadata) metadata = cJSON_CreateObject();
     bool done = c && cJSON_AddNumberToObject(c, "conversation", 1) &&
                 cJSON_AddNumberToObject(c, "revision", 0) &&
+                cJSON_AddNumberToObject(c, "created_ms", (double)created_ms) &&
                 cJSON_AddNumberToObject(c, "next", 0) && cJSON_AddArrayToObject(c, "items") &&
                 cJSON_AddArrayToObject(c, "deleted");
     if (done && metadata && cJSON_AddItemToObject(c, "metadata", metadata)) return c;
@@ -173,14 +174,13 @@ int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
     return rc;
 }
 
-void conversation_put(const cJSON *c, const char *session, int64_t created_ms,
-                      struct json_writer *w) {
+void conversation_put(const cJSON *c, const char *session, struct json_writer *w) {
     char id[RESPONSES_ID_MAX], *metadata = cJSON_PrintUnformatted(member(c, "metadata"));
     responses_id_conversation(id, session);
     json_open(w, NULL, '{');
     json_put_string(w, "id", id);
     json_put_string(w, "object", "conversation");
-    json_put_int(w, "created_at", created_ms / 1000);
+    json_put_int(w, "created_at", number(c, "created_ms") / 1000);
     json_put_raw(w, "metadata", metadata ? metadata : "{}", metadata ? strlen(metadata) : 2);
     if (!metadata) w->buf->error = E_NOMEM;
     json_close(w, '}');

@@ -1,6 +1,6 @@
 // A conversation of OpenAI's API as data. It is a session: what responses said in it are the session's
 // turns, and what was added, deleted or noted beside them is the session's note (sessions/request.h), JSON:
-//     {"conversation":1,"revision":R,"next":N,"metadata":{},
+//     {"conversation":1,"revision":R,"created_ms":T,"next":N,"metadata":{},
 //      "items":[{"n":0,"before":TURN,"item":{...}}],"deleted":["msg_..."]}
 // An added item stands before the turn that was the next one when it was added. `revision` changes with the
 // items: a response whose turn has the present one has seen all of them.
@@ -11,8 +11,8 @@
 
 // NULL: it is no conversation's note.
 cJSON *conversation_read(const char *note);
-// Takes metadata (NULL: none). NULL: no memory.
-cJSON *conversation_new(cJSON *metadata);
+// Takes metadata (NULL: none). created_ms: since 1970. NULL: no memory.
+cJSON *conversation_new(cJSON *metadata, int64_t created_ms);
 int64_t conversation_revision(const cJSON *c);
 // The same without parsing it. -1: it is no conversation's note.
 int64_t conversation_note_revision(const char *note);
@@ -31,5 +31,4 @@ int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, con
 int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
                        const struct responses_record *turn, cJSON *items);
 // {"id","object":"conversation","created_at","metadata"}
-void conversation_put(const cJSON *c, const char *session, int64_t created_ms,
-                      struct json_writer *w);
+void conversation_put(const cJSON *c, const char *session, struct json_writer *w);

@@ -1,5 +1,6 @@
 // See conversation_work.h.
 #include "ws/openai/conversation_work.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "ws/openai/body.h"
 #include "ws/service.h"
@@ -83,7 +84,7 @@ static void refuse_item(struct conversation_work *c) {
 static void write_conversation(struct conversation_work *c) {
     struct json_writer w;
     json_writer_init(&w, &c->out);
-    conversation_put(c->note, c->session, c->found.created_ms, &w);
+    conversation_put(c->note, c->session, &w);
 }
 
 static void write_deleted(struct conversation_work *c) {
@@ -230,7 +231,7 @@ static void go_on_items(struct conversation_work *c, const struct service *s) {
 static void make_conversation(struct conversation_work *c) {
     int64_t first;
     struct conversation_body *b = c->body;
-    c->note = conversation_new(b->metadata);
+    c->note = conversation_new(b->metadata, clock_wall_us(&clock_system) / 1000);
     b->metadata = NULL;
     if (!c->note || (b->items && conversation_add(c->note, b->items, 0, &first) < 0)) {
         conversation_refuse_memory(c);

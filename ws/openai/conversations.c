@@ -7,7 +7,6 @@
 //                request begins again
 //     STORED     the reply is sent
 #include "ws/openai/conversations.h"
-#include "base/clock.h"
 #include "base/random_id.h"
 #include "base/workers.h"
 #include "ws/openai/conversation_work.h"
@@ -362,7 +361,6 @@ void openai_conversations_handle(void *user, struct http *h) {
         http_wait(h, &waiter, c);
         if (c->k.asked == CREATE) {
             random_id(c->k.session);
-            c->k.found.created_ms = clock_wall_us(&clock_system) / 1000;
             begin_work(c);
         } else {
             find(c);
