@@ -302,7 +302,7 @@ test('TLS: the certificate of the other port, HTTP/2 by ALPN', { skip }, async (
 });
 
 test('SIGTERM: what runs ends with its answer, new requests are refused, exit status 0', { skip }, async (t) => {
-  const server = await startServer(t, { model: path.join(root, 'configs/demo-model') });
+  const server = await startServer(t, { model: path.join(root, 'configs/demo-model'), args: ['--drain-timeout', '200'] });
   const client = connect(t, server);
   const running = client.call('ModelInfer', requestOf(inputsOf([[5, 9, 33]], 900, [column('min_length', 'INT32', [900])])));
   const stream = client.stream();

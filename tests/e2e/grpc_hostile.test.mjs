@@ -63,7 +63,7 @@ const nothingLeft = (server, ...clients) => until('nothing to be left', async ()
   clients.forEach((client) => client.stub.close());
   const all = await server.metrics();
   return all.get('parley_turns') === 0 && all.get('parley_followers') === 0 && all.get('parley_connections') <= 2;
-}, 60000);
+});
 
 test('requests that cannot be read or served are refused by name', { skip }, async (t) => {
   const server = await startServer(t);
