@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/dist/deadline.h"
+#include "engine/dist/host_sums.h"
+#include "engine/dist/identity.h"
 #include "engine/dist/plan.h"
 #include "kernels/backend.h"
 #include <errno.h>
@@ -20,7 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,12 +37,6 @@ enum {
     SCRATCH_BYTES = 4 << 20,
 };
 
-struct identity {
-    char host[72];     // with its pid namespace
-    uint64_t cpus;     // hash of the processors that it may use
-    int32_t pid, pad_; // no byte is undefined: it is sent
-};
-
 struct mpi_comm {
     struct comm base;
     MPI_Comm world, stage; // all ranks; those of this pipeline stage
@@ -48,6 +44,7 @@ struct mpi_comm {
     bool taken;
     int64_t timeout_us;
     struct identity *ranks; // (n_ranks)
+    struct host_sums sums;  // of the stage, where all its ranks are on this machine
     int *counts, *starts;   // (n_ranks + 1) of gather_rows
     char *scratch;
     size_t scratch_bytes;
@@ -99,26 +96,38 @@ static int look(struct mpi_comm *c) {
     return 0;
 }
 
+struct waiting {
+    struct mpi_comm *c;
+    int64_t limit_us; // 0: none
+    int64_t began, looked;
+};
+
+// Between the looks i = 0, 1, ... for what is awaited.
+static int wait_on(void *ctx, int64_t i) {
+    struct waiting *w = ctx;
+    sched_yield();
+    if (i < SPINS) return 0;
+    int64_t now = clock_mono_us(&clock_system);
+    if (i == SPINS) w->began = w->looked = now;
+    int64_t waited = now - w->began;
+    if (now - w->looked >= LOOK_US) {
+        w->looked = now;
+        TRY(look(w->c));
+    }
+    if (w->limit_us > 0 && waited > w->limit_us)
+        return broke(w->c, "a rank has not answered for %.3g s", (double)w->limit_us * 1e-6);
+    if (waited < NAP_AFTER_US) return 0;
+    bool idle = w->limit_us == 0 && waited > IDLE_AFTER_US;
+    return nanosleep(&(struct timespec){0, (idle ? IDLE_NAP_US : NAP_US) * 1000}, NULL), 0;
+}
+
 static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us) {
-    int64_t began = 0, looked = 0;
+    struct waiting w = {.c = c, .limit_us = limit_us};
     for (int64_t i = 0;; i++) {
         int done = 0;
         TRY(check(c, MPI_Test(request, &done, MPI_STATUS_IGNORE)));
         if (done) return 0;
-        sched_yield();
-        if (i < SPINS) continue;
-        int64_t now = clock_mono_us(&clock_system);
-        if (began == 0) began = looked = now;
-        int64_t waited = now - began;
-        if (now - looked >= LOOK_US) {
-            looked = now;
-            TRY(look(c));
-        }
-        if (limit_us > 0 && waited > limit_us)
-            return broke(c, "a rank has not answered for %.3g s", (double)limit_us * 1e-6);
-        if (waited < NAP_AFTER_US) continue;
-        bool idle = limit_us == 0 && waited > IDLE_AFTER_US;
-        nanosleep(&(struct timespec){0, (idle ? IDLE_NAP_US : NAP_US) * 1000}, NULL);
+        TRY(wait_on(&w, i));
     }
 }
 
@@ -143,6 +152,11 @@ static int mpi_all_reduce(struct comm *base, struct backend *be, void *values, i
     const int32_t tp = base->split.tp_size;
     if (tp == 1) return 0;
     if (base->linked) return be->ops->all_reduce(be, values, n);
+    if (c->sums.memory) {
+        struct waiting w = {.c = c, .limit_us = c->timeout_us};
+        if (base->why.code < 0) return E_DEVICE;
+        return host_sums_run(&c->sums, values, n, wait_on, &w);
+    }
     const int64_t most = (int64_t)(c->scratch_bytes / sizeof(float)) / tp;
     for (int64_t first = 0; first < n; first += most) {
         const int count = (int)(n - first < most ? n - first : most);
@@ -236,21 +250,20 @@ static int mpi_broadcast(struct comm *base, void *bytes, size_t n, bool idle) {
     return 0;
 }
 
-static int mpi_exchange(struct comm *base, const void *mine, void *all, size_t each) {
-    struct mpi_comm *c = of(base);
+static int link_exchange(void *ctx, const void *mine, void *all, size_t each) {
+    struct mpi_comm *c = ctx;
     MPI_RUN(
         c, c->timeout_us * EXCHANGE_FACTOR,
         MPI_Iallgather(mine, (int)each, MPI_BYTE, all, (int)each, MPI_BYTE, c->world, &request_));
     return 0;
 }
 
-static int mpi_check(struct comm *base) {
-    return base->why.code ? E_DEVICE : look(of(base));
+static int mpi_exchange(struct comm *base, const void *mine, void *all, size_t each) {
+    return link_exchange(base, mine, all, each);
 }
 
-// Of rank_links.
-static int link_exchange(void *ctx, const void *mine, void *all, size_t each) {
-    return mpi_exchange(ctx, mine, all, each);
+static int mpi_check(struct comm *base) {
+    return base->why.code ? E_DEVICE : look(of(base));
 }
 
 static int link_check(void *ctx, int64_t waited_us) {
@@ -300,6 +313,8 @@ static void mpi_close(struct comm *base) {
     struct mpi_comm *c = of(base);
     if (base->linked) base->linked->ops->ranks_close(base->linked);
     base->linked = NULL;
+    if (c->sums.memory) munmap(c->sums.memory, host_sums_bytes(c->sums.n));
+    c->sums.memory = NULL;
     if (base->why.code == 0 && barrier(c) == 0 && c->stage != MPI_COMM_NULL)
         MPI_Comm_free(&c->stage);
     c->taken = false;
@@ -377,25 +392,11 @@ static int start_locked(struct err *err) {
 
 // --- opening -------------------------------------------------------------------------------------
 
-static void identify(struct identity *me) {
-    struct stat ns = {0};
-    cpu_set_t set;
-    char name[40] = "";
-    *me = (struct identity){.pid = getpid()};
-    gethostname(name, sizeof name - 1);
-    (void)stat("/proc/self/ns/pid", &ns);
-    snprintf(me->host, sizeof me->host, "%s %llu", name, (unsigned long long)ns.st_ino);
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &set)) me->cpus = me->cpus * 1000003 + (uint64_t)i + 1;
-}
-
 // Who the others are. Until then their lives cannot be watched.
 static int meet(struct mpi_comm *c) {
     struct identity me, *all = calloc((size_t)c->base.n_ranks, sizeof *all);
     if (!all) return broke(c, "no memory for %d ranks", c->base.n_ranks);
-    identify(&me);
+    identity_take(&me);
     int rc = mpi_exchange(&c->base, &me, all, sizeof me);
     c->ranks = all;
     for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++)
@@ -501,6 +502,28 @@ int comm_open(struct comm **out, const struct comm_options *o, struct err *err) 
     return rc;
 }
 
+// The stage's first rank makes the memory, which goes with its last user; the others open it by that
+// process. Where one of them cannot, all sum over MPI.
+static int share_memory(struct mpi_comm *c) {
+    const struct split *s = &c->base.split;
+    const int32_t first = c->base.rank - s->tp_rank;
+    bool local = true;
+    for (int32_t r = 0; r < s->tp_size; r++) local = local && same_host(c, first + r);
+    int fd = local && s->tp_rank == 0 ? host_sums_make(s->tp_size) : -1;
+    int theirs = fd;
+    MPI_RUN(c, c->timeout_us, MPI_Ibcast(&theirs, 1, MPI_INT, 0, c->stage, &request_));
+    void *p = theirs >= 0 ? host_sums_map(c->ranks[first].pid, theirs, s->tp_size) : NULL;
+    int mine = p != NULL, all = 0;
+    MPI_RUN(c, c->timeout_us,
+            MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_MIN, c->stage, &request_));
+    if (fd >= 0) close(fd);
+    if (all)
+        host_sums_init(&c->sums, p, s->tp_size, s->tp_rank);
+    else if (mine)
+        munmap(p, host_sums_bytes(s->tp_size));
+    return 0;
+}
+
 int comm_split(struct comm *base, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
                struct err *err) {
     struct mpi_comm *c = of(base);
@@ -510,6 +533,7 @@ int comm_split(struct comm *base, int32_t tp_size, int32_t pp_size, int64_t time
     int rc = check(c, MPI_Comm_split(c->world, base->split.pp_rank, base->rank, &c->stage));
     if (rc < 0) return err_set(err, rc, "%s", base->why.text);
     MPI_Comm_set_errhandler(c->stage, MPI_ERRORS_RETURN);
+    if (tp_size > 1 && share_memory(c) < 0) return err_set(err, E_DEVICE, "%s", base->why.text);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #if PARLEY_NCCL
 #include <dlfcn.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,8 +124,14 @@ void nccl_leave(struct nccl_group *g) {
     g->comm = NULL;
 }
 
+static void *abort_comm(void *comm) {
+    api.ncclCommAbort(comm);
+    return NULL;
+}
+
 void nccl_abort(struct nccl_group *g) {
-    if (g->comm) api.ncclCommAbort(g->comm);
+    pthread_t thread;
+    if (g->comm && pthread_create(&thread, NULL, abort_comm, g->comm) == 0) pthread_detach(thread);
     g->comm = NULL;
 }
 

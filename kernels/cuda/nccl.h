@@ -25,8 +25,11 @@ int nccl_make_id(char id[NCCL_ID_BYTES], struct err *err);
 // Every rank of the group calls it with the id that one of them has made. l must outlive the group.
 int nccl_join(struct nccl_group *g, const char id[NCCL_ID_BYTES], int32_t n, int32_t me,
               const struct rank_links *l, struct err *err);
-void nccl_leave(struct nccl_group *g);        // after all work has ended
-void nccl_abort(struct nccl_group *g);        // ends the kernels that wait for other ranks
+// After all work has ended, and all graphs of it are destroyed.
+void nccl_leave(struct nccl_group *g);
+// Ends the kernels that wait for other ranks. It does not wait for the library, which may never return
+// where a rank is gone.
+void nccl_abort(struct nccl_group *g);
 bool nccl_failed(const struct nccl_group *g); // asynchronously
 
 // Each enqueues its work; E_DEVICE after logging the error.

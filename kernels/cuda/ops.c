@@ -65,6 +65,14 @@ static int op_step_reserve(struct backend *be, const struct step_limits *l, stru
     return 0;
 }
 
+// NCCL ends only after the graphs that it is recorded in.
+static void op_ranks_close(struct backend *be) {
+    struct cuda_backend *cuda = cuda_of(be);
+    (void)cuda_wait(cuda, "the last step");
+    cuda_step_forget_graphs(&cuda->step);
+    cuda_ranks_close(be);
+}
+
 const struct backend_ops cuda_ops = {
     .name = "cuda",
     .mem_alloc = cuda_mem_alloc,
@@ -113,7 +121,7 @@ const struct backend_ops cuda_ops = {
     .norm_linear = cuda_op_norm_linear,
     .qkv_attention = cuda_op_qkv_attention,
     .ranks_open = cuda_ranks_open,
-    .ranks_close = cuda_ranks_close,
+    .ranks_close = op_ranks_close,
     .all_reduce = cuda_all_reduce,
     .gather_rows = cuda_gather_rows,
     .send = cuda_send,

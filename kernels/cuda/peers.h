@@ -12,7 +12,7 @@
 //
 // Why two halves suffice: a rank that writes in epoch e + 1 has the others' vectors of e, so their
 // kernels of e had begun, so their kernels of e - 1, which read the same half, had ended. This needs
-// every exchange to go both ways, also where only one rank wants the data. tests/unit/test_sums.c
+// every exchange to go both ways, also where only one rank wants the data. tests/unit/test_host_sums.c
 // tries the same rule with threads.
 #pragma once
 #include "base/dtype.h"

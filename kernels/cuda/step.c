@@ -55,7 +55,7 @@ static void point(struct cuda_step *s) {
 
 // --- room ----------------------------------------------------------------------------------------
 
-static void forget_graphs(struct cuda_step *s) {
+void cuda_step_forget_graphs(struct cuda_step *s) {
     for (int32_t i = 0; i < s->n_graphs; i++)
         if (s->table[i].exec) cudaGraphExecDestroy(s->table[i].exec);
     s->n_graphs = 0;
@@ -63,7 +63,7 @@ static void forget_graphs(struct cuda_step *s) {
 
 void cuda_step_release(struct cuda_backend *cuda) {
     struct cuda_step *s = &cuda->step;
-    forget_graphs(s);
+    cuda_step_forget_graphs(s);
     free(s->table);
     cudaFree(s->device);
     for (int i = 0; i < CUDA_STEP_SLOTS; i++) {

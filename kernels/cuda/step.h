@@ -40,6 +40,7 @@ struct cuda_backend;
 int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
                       int64_t max_map, struct err *err);
 void cuda_step_release(struct cuda_backend *cuda);
+void cuda_step_forget_graphs(struct cuda_step *s); // steps are recorded anew
 int cuda_step_begin(struct backend *be, const struct batch *b, const struct batch **run);
 int cuda_step_launch(struct backend *be);
 int cuda_step_end(struct backend *be);

@@ -109,9 +109,10 @@ def parked():
     server = serve('--max-sequence-idle-microseconds', 300000, '--host-cache-bytes', '64MiB', '--deterministic')
     c = Client(server)
     s, kept = c.open(), c.open()
-    c.turn(s, LINES[0], sampling=drawn(1))
+    long = ' '.join('The number %d comes before the number %d.' % (i, i + 1) for i in range(60))
+    c.turn(s, long, sampling=drawn(1))
     c.wait(lambda f: f['type'] == 'session.parked' and f['session'] == s, 20)
-    c.turn(kept, LINES[0], sampling=drawn(1))
+    c.turn(kept, long, sampling=drawn(1))
     stays, back = c.turn(kept, LINES[1], sampling=drawn(2)), c.turn(s, LINES[1], sampling=drawn(2))
     check('parked on both ranks and back: the bits of one that was kept',
           same(back, stays) and (back['source'], stays['source']) == ('host', 'kept'), (back['source'], apart(back, stays)))

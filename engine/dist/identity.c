@@ -1,0 +1,20 @@
+// See identity.h.
+#include "engine/dist/identity.h"
+#include <sched.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void identity_take(struct identity *me) {
+    struct stat ns = {0};
+    cpu_set_t set;
+    char name[40] = "";
+    *me = (struct identity){.pid = getpid()};
+    gethostname(name, sizeof name - 1);
+    (void)stat("/proc/self/ns/pid", &ns);
+    snprintf(me->host, sizeof me->host, "%s %llu", name, (unsigned long long)ns.st_ino);
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set)) me->cpus = me->cpus * 1000003 + (uint64_t)i + 1;
+}
