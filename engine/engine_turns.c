@@ -200,14 +200,6 @@ int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
     return prompt_width(&e->model->config, kind);
 }
 
-static int check_expected(const struct engine *e, const struct engine_turn *t, struct err *err) {
-    for (int32_t i = 0; i < t->n_expected; i++)
-        if (t->expected[i] < 0 || t->expected[i] >= e->info.n_vocab)
-            return err_set(err, E_INVAL, "expected: token %d at place %d is not in the vocabulary",
-                           t->expected[i], i);
-    return 0;
-}
-
 static int check_turn(const struct engine *e, const struct engine_turn *t, struct err *err) {
     if (t->sequence == 0) return err_set(err, E_INVAL, "sequence: 0 names no sequence");
     if (t->session_len < 1 || t->session_len > e->info.max_session_len)
@@ -239,7 +231,7 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
         return err_set(err, E_UNSUPPORTED,
                        "context_pooling: the final norm is on another rank of this instance");
     TRY(check_log(e, t, err));
-    TRY(check_expected(e, t, err));
+    TRY(drafts_check(t->expected, t->n_expected, e->info.n_vocab, err));
     return check_prompt(e, t, err);
 }
 

@@ -115,6 +115,8 @@ static void note_times(struct session *s, struct turn *t, const struct engine_ev
     n->paused_us += e->paused_us;
     n->resume_us += e->resume_us;
     n->computed_tokens += e->n_prefilled;
+    t->n_drafted += e->n_drafted;
+    t->n_accepted += e->n_accepted;
     owner_charge_tokens(s->owner, e->n_prefilled, service_now(s->service));
 }
 
@@ -145,6 +147,9 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     if (whole && !t->failed) versions_take(s, t, e->branches);
     told_free(t->told);
     t->told = NULL;
+    free(t->expected);
+    t->expected = NULL;
+    t->n_expected = 0;
 }
 
 // Where the device failed, caches of it are gone, whatever they were.

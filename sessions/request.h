@@ -116,6 +116,9 @@ struct request {
     const char *archive;                      // IMPORT: (archive_len) JSON text
     size_t archive_len;
 
+    // START: ids that the answer may resemble (engine_turn.expected). n_expected 0: none
+    const int32_t *expected;
+    size_t n_expected;
     // START: the conversation that the turn answers (told.h); NULL: it is not found again
     struct told *told;
     // MATCH: chains, (n_digests) of TOLD_DIGITS, the deepest first, in `session` or (NULL) any.

@@ -158,3 +158,10 @@ bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_token
     *n_cached = t->rec.numbers.kept_tokens;
     return true;
 }
+
+void session_turn_drafts(const struct session *s, int64_t turn, int64_t *n_drafted,
+                         int64_t *n_accepted) {
+    const struct turn *t = session_turn(s, turn);
+    *n_drafted = t ? t->n_drafted : 0;
+    *n_accepted = t ? t->n_accepted : 0;
+}

@@ -293,3 +293,6 @@ const int32_t *session_log(const struct session *s, size_t *n);
 // of them were cached. false: the engine has not begun it, or memory does not have it.
 bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_tokens,
                          int64_t *n_cached);
+// Drafts that the model checked for a turn of this process, and those that were drawn.
+void session_turn_drafts(const struct session *s, int64_t turn, int64_t *n_drafted,
+                         int64_t *n_accepted);

@@ -28,6 +28,7 @@ void turn_free(struct turn *t) {
     turn_sampling_free(t->sampling);
     told_free(t->told);
     free(t->input.ids);
+    free(t->expected);
     free(t->ids);
     free(t->logprobs);
     free(t->text_ends);
@@ -79,6 +80,9 @@ void turn_slim(struct turn *t) {
     turn_forget_words(&kept);
     turn_record_release(&t->rec);
     t->rec = kept;
+    free(t->expected);
+    t->expected = NULL;
+    t->n_expected = 0;
     free(t->ids);
     free(t->logprobs);
     free(t->text_ends);

@@ -26,6 +26,9 @@ struct turn {
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
     const char *file_refused;          // why a snapshot was not used: the reason of its end's event
     struct input_ids input;            // made ahead of its start
+    int32_t *expected; // (n_expected) what its answer may resemble; until it has ended
+    size_t n_expected;
+    int64_t n_drafted, n_accepted;         // drafts that were checked, and drawn
     const struct preparation *preparation; // TURN_PREPARING: the one it waits for
     // Output, token by token. While the turn is on the path in use, its session's log has the ids
     // too, and those of a slim turn alone.

@@ -45,6 +45,8 @@ static int submit(struct session *s, struct turn *t, struct engine_turn *e, stru
     struct sessions *ss = s->service;
     e->turn = ss->next_turn;
     e->goes_on = t->rec.kind != INPUT_CONTENT;
+    e->expected = t->expected;
+    e->n_expected = (int32_t)t->n_expected;
     int rc = prompts_find(s, &e->prompt, err);
     if (rc == 0) rc = residence_submit(s, e, err);
     if (rc < 0) {
@@ -211,6 +213,8 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     t->version = 1;
     const struct turn *parent = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
     t->told = told_behind(r->told, parent ? parent->rec.told : NULL);
+    t->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, &failed);
+    t->n_expected = r->n_expected;
     if (t->told && told_begin(t->told, &rec->shown) < 0) failed = true;
     if (!failed) turn_note_input(t);
     if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;

@@ -104,6 +104,14 @@ void drafts_free(struct drafts *d) {
     free(d);
 }
 
+int drafts_check(const int32_t *expected, int32_t n, int32_t n_vocab, struct err *err) {
+    for (int32_t i = 0; i < n; i++)
+        if (expected[i] < 0 || expected[i] >= n_vocab)
+            return err_set(err, E_INVAL, "expected: token %d at place %d is not in the vocabulary",
+                           expected[i], i);
+    return 0;
+}
+
 int32_t drafts_find(struct drafts *d, int32_t *ids, int64_t n, int64_t room) {
     ngrams_add(&d->log, ids, n - 1); // the log's end must not match itself
     struct match in_log = ngrams_find(&d->log, ids, ids, n), in_text = {0};

@@ -36,6 +36,8 @@ struct drafts {
 int drafts_new(struct drafts **out, int32_t most, int64_t cap, const int32_t *log, int64_t n_log,
                const int32_t *expected, int32_t n_expected, struct err *err);
 void drafts_free(struct drafts *d); // NULL is allowed
+// Whether the ids of an expected answer are a vocabulary's. E_INVAL.
+int drafts_check(const int32_t *expected, int32_t n, int32_t n_vocab, struct err *err);
 
 // Writes at most `room` drafts behind the log's n tokens: ids (n + room). The log has only grown since the
 // last call. Returns how many there are.

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { test } from 'node:test';
+import OpenAI from 'openai';
 import { few, root, Server, unlimited } from './harness.mjs';
 import { run } from './run.mjs';
 
@@ -56,4 +57,26 @@ test('generate counts drafts', async () => {
   assert.deepEqual([drafted.ids, drafted.logprobs], [plain.ids, plain.logprobs]);
   assert.equal(plain.drafted_tokens, undefined);
   assert.ok(drafted.accepted_draft_tokens > 0 && drafted.accepted_draft_tokens <= drafted.drafted_tokens, JSON.stringify(drafted));
+});
+
+test('prediction of a chat completion: the same answer, and how much of it was right', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+  const asked = { model: 'demo-model', messages: [{ role: 'user', content: said }], temperature: 0.8, seed: 5, max_tokens: 60 };
+  const ask = (fields) => client.chat.completions.create({ ...asked, ...fields });
+  const plain = await ask({});
+  assert.equal(plain.usage.completion_tokens_details.accepted_prediction_tokens, undefined);
+  const text = plain.choices[0].message.content;
+  for (const content of [text, [{ type: 'text', text: text.slice(0, 20) }, { type: 'text', text: text.slice(20) }]]) {
+    const { choices, usage } = await ask({ prediction: { type: 'content', content } });
+    assert.equal(choices[0].message.content, text);
+    const { accepted_prediction_tokens: right, rejected_prediction_tokens: wrong } = usage.completion_tokens_details;
+    assert.ok(right > usage.completion_tokens / 3 && wrong >= 0, JSON.stringify(usage));
+  }
+  let streamed = '';
+  const stream = await ask({ stream: true, stream_options: { include_usage: true }, prediction: { type: 'content', content: `No. ${text}` } });
+  for await (const chunk of stream) streamed += chunk.choices[0]?.delta.content ?? '';
+  assert.equal(streamed, text);
+  for (const prediction of [{ type: 'text', content: 'a' }, { type: 'content' }, { type: 'content', content: [{ type: 'image' }] }, 'a'])
+    await assert.rejects(ask({ prediction }), (error) => error.status === 400 && error.param === 'prediction');
 });

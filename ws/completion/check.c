@@ -64,10 +64,20 @@ static int find_new(struct completion_request *r, struct completion_failure *f) 
     return 0;
 }
 
+static int encode_prediction(struct completion_request *r, struct completion_failure *f) {
+    struct err err = {0};
+    int rc = engine_tokenize(r->served->engine, r->prediction, strlen(r->prediction), false,
+                             &r->plan->expected, &err);
+    if (rc == E_NOMEM) return completion_no_memory(f);
+    return rc < 0 ? completion_refuse(f, "invalid", "prediction", "%s", err.text) : 0;
+}
+
 static int make_plan(struct completion_request *r, struct completion_failure *f) {
     r->plan = calloc(1, sizeof *r->plan);
     if (!r->plan || !(r->plan->args = template_args(r))) return completion_no_memory(f);
     r->plan->parent = TURN_NONE;
+    token_list_init(&r->plan->expected);
+    if (r->prediction) TRY(encode_prediction(r, f));
     if (r->previous_session && !put_previous(r)) return completion_no_memory(f);
     TRY(completion_chain(r, f));
     TRY(completion_render(r, f));

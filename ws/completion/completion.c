@@ -257,6 +257,8 @@ static void start_turn(struct completion *c) {
                                   .ids = c->ids,
                                   .n_ids = c->n_ids};
     r.sampling = c->request->sampling;
+    r.expected = c->request->plan->expected.ids;
+    r.n_expected = c->request->plan->expected.len;
     r.given = c->request->plan->given;
     r.told = c->kept;
     r.note = c->request->note;
@@ -399,6 +401,10 @@ static int take_event(struct completion *c) {
     else if (strcmp(finish, "interrupted") == 0)
         set_failure(c, "shutting_down", "the server is shutting down");
     session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens);
+    int64_t drafted;
+    session_turn_drafts(c->live, c->turn, &drafted, &c->usage.accepted_tokens);
+    c->usage.rejected_tokens = drafted - c->usage.accepted_tokens;
+    c->usage.predicted = c->request->prediction;
     speech_end(&c->speech, ev.turn.text, ev.turn.text_len, finish);
     c->usage.completion_tokens += ev.turn.numbers.output_tokens;
     return 1;

@@ -47,6 +47,8 @@ struct completion_request {
     char *previous_session;
     int64_t previous_turn;
     int32_t previous_last_id; // the last id of that turn's log; -1: not known
+    // A text that the answer may resemble: it is drafted from, and changes no token. NULL: none
+    char *prediction;
     // Recorded with the turn, for the protocol to find again (struct request); NULL: nothing.
     char *note;
     bool stays; // where its session is busy it fails (session_busy); else it runs in a fork of it
@@ -114,6 +116,9 @@ struct completion_usage {
     int64_t prompt_tokens;                       // of the whole conversation, as the model sees it
     int64_t cached_tokens;                       // of these, not computed now
     int64_t completion_tokens, reasoning_tokens; // of all answers
+    // With a prediction, of the first answer: drafts that were drawn, and the others that were checked.
+    bool predicted;
+    int64_t accepted_tokens, rejected_tokens;
 };
 
 struct completion_event { // pointers are borrowed until the next call on the completion

@@ -27,6 +27,7 @@ void completion_request_free(struct completion_request *r) {
     free(r->session);
     free(r->previous_session);
     free(r->note);
+    free(r->prediction);
     free(r);
 }
 
@@ -38,6 +39,7 @@ void completion_plan_free(struct completion_plan *p) {
     cJSON_Delete(p->args);
     free(p->bounds);
     given_answer_free(p->given);
+    token_list_release(&p->expected);
     free(p);
 }
 

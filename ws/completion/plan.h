@@ -29,6 +29,7 @@ struct completion_plan {
     size_t from;
     int n_old;
     struct given_answer *given; // stands between them; NULL: none
+    struct token_list expected; // the prediction's tokens
 };
 void completion_plan_free(struct completion_plan *p); // NULL is fine
 

@@ -133,6 +133,34 @@ static int read_thinking(struct chat_request *r) {
     return 0;
 }
 
+// {"type":"content","content":"..." or [{"type":"text","text":"..."}]}
+static int read_prediction(struct chat_request *r) {
+    const cJSON *v = member(r, "prediction"), *part;
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(v, "content");
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(v, "type"));
+    size_t len = 0;
+    if (!v) return 0;
+    if (!type || strcmp(type, "content") != 0)
+        return bad(r, "prediction", "must have the type content");
+    if (!cJSON_IsString(content) && !cJSON_IsArray(content))
+        return bad(r, "prediction", "must have a content: a string or text parts");
+    cJSON_ArrayForEach(part, content) {
+        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(part, "text"));
+        if (!text) return bad(r, "prediction", "can have text parts only");
+        len += strlen(text);
+    }
+    if (cJSON_IsString(content)) {
+        r->request->prediction = strdup(content->valuestring);
+        return r->request->prediction ? 0 : no_memory(r);
+    }
+    char *at = r->request->prediction = malloc(len + 1);
+    if (!at) return no_memory(r);
+    *at = '\0';
+    cJSON_ArrayForEach(part, content) at =
+        stpcpy(at, cJSON_GetObjectItemCaseSensitive(part, "text")->valuestring);
+    return 0;
+}
+
 // What would change the answer, and is not served: better refused than ignored.
 static int refuse_unserved(struct chat_request *r) {
     static const char *const keys[] = {"audio", "functions", "function_call", "web_search_options"};
@@ -161,6 +189,7 @@ static int read_all(struct chat_request *r, const struct service *s) {
     TRY(read_sampling(r));
     TRY(read_tool_choice(r));
     TRY(read_thinking(r));
+    TRY(read_prediction(r));
     r->request->messages = take(r, "messages");
     r->request->tools = take(r, "tools");
     r->request->format = take(r, "response_format");

@@ -34,6 +34,10 @@ static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     json_close(w, '}');
     json_open(w, "completion_tokens_details", '{');
     json_put_int(w, "reasoning_tokens", u->reasoning_tokens);
+    if (u->predicted) {
+        json_put_int(w, "accepted_prediction_tokens", u->accepted_tokens);
+        json_put_int(w, "rejected_prediction_tokens", u->rejected_tokens);
+    }
     json_close(w, '}');
     json_close(w, '}');
 }
