@@ -26,9 +26,19 @@
 
 static const char *const reasons[] = {[DISPLACED_LOST] = "lost", [DISPLACED_DRAINED] = "drained"};
 
-bool displaced_is(const struct engine_event *done) {
-    return done->finish == FINISH_YIELDED ||
-           (done->finish == FINISH_ERROR && done->error_code == E_DEVICE);
+// An instance of its model serves, or will again.
+static bool has_future(const struct session *s) {
+    const struct instance *i;
+    DL_FOREACH(s->service->placement.instances, i) {
+        if (i->model == residence_model(s) && (i->state != INSTANCE_LOST || i->reopens))
+            return true;
+    }
+    return false;
+}
+
+bool displaced_is(const struct session *s, const struct engine_event *done) {
+    if (done->finish == FINISH_YIELDED) return true;
+    return done->finish == FINISH_ERROR && done->error_code == E_DEVICE && has_future(s);
 }
 
 static void tell(struct session *s, const struct turn *t, enum displaced_why why) {
@@ -95,21 +105,13 @@ static bool waits_for_cache(const struct session *s) {
            placement_has_other(&s->service->placement, s->instance);
 }
 
-static bool model_serves(const struct session *s) {
-    const struct instance *i;
-    DL_FOREACH(s->service->placement.instances, i) {
-        if (i->model == residence_model(s) && i->state != INSTANCE_LOST) return true;
-    }
-    return false;
-}
-
 static void go_on(struct session *s, struct turn *t) {
     struct sessions *ss = s->service;
     struct err err = {0};
     s->retry_us = 0;
     service_timers_changed(s);
     int rc = turns_go_on(s, t, &err);
-    if (rc == E_BUSY && ss->draining && !model_serves(s)) {
+    if (rc == E_BUSY && ss->draining && !has_future(s)) {
         turns_finish(s, t, "interrupted", NULL, NULL); // the server ends before one comes
     } else if (rc == E_BUSY || rc == E_NOMEM) {
         s->retry_us = service_now(ss) + ASK_AGAIN_US;

@@ -216,7 +216,7 @@ static void take(struct session *s, const struct instance *from, const struct en
         break;
     case ENGINE_DONE:
         s->engine_turn = 0;
-        if (t && displaced_is(e))
+        if (t && displaced_is(s, e))
             on_displaced(s, t, e);
         else if (t)
             on_done(s, t, e);

@@ -145,9 +145,9 @@ int64_t residence_retry_us(const struct sessions *ss, uint64_t owner,
 
 // displaced.c
 enum displaced_why { DISPLACED_LOST, DISPLACED_DRAINED };
-// What the end of its turn on an instance says: it is given back, or the instance has failed. The turn
-// waits for another one, or it has ended.
-bool displaced_is(const struct engine_event *done);
+// What the end of its turn on an instance says: it is given back, or the instance has failed and another one,
+// or itself once it is opened again, can go on with it. Then the turn waits for that, or it has ended.
+bool displaced_is(const struct session *s, const struct engine_event *done);
 void displaced_take(struct session *s, struct turn *t, const struct engine_event *done);
 void displaced_go_on(struct sessions *ss); // those that wait, where there is a place
 // A token of the turn has come: true where it is one that clients have.

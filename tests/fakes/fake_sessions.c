@@ -122,6 +122,10 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
     for (size_t i = 0; i < n && rc == 0; i++) rc = token_list_push(out, (int32_t)i);
     return rc;
 }
+void session_turn_drafts(const struct session *s, int64_t turn, int64_t *n_drafted,
+                         int64_t *n_accepted) {
+    *n_drafted = *n_accepted = 0;
+}
 bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_tokens,
                          int64_t *n_cached) {
     *n_tokens = 1;
@@ -258,6 +262,7 @@ int sessions_remove_instance(struct sessions *ss, const char *name,
                              const struct served_model **model, struct err *err) {
     return err_set(err, E_UNSUPPORTED, "not here");
 }
+void sessions_lose_instance(struct sessions *ss, const char *name) {}
 struct placement *sessions_placement(struct sessions *ss) {
     return &ss->placement;
 }

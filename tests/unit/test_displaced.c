@@ -117,11 +117,13 @@ static void the_only_instance_comes_back(void **state) {
     run_all();
     start(1, "s");
     steps(5);
+    at("")->reopens = true;
     lose(A);
     steps(5);
     assert_int_equal(fx.n_moved, 1);
     assert_int_equal(sessions_n_running(fx.ss), 1);
     assert_int_equal(fx_session("idle")->cache, PLACE_NONE);
+    at("")->reopens = false;
     fx_start(1, "idle", "refused: the server does not open it again");
     fx_settle();
     fx_expect_error("overloaded");
@@ -143,8 +145,25 @@ static void the_only_instance_comes_back(void **state) {
     fx_teardown();
 }
 
+static void without_another_instance_a_turn_ends_with_the_error(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    start(1, "s");
+    steps(4);
+    lose(A);
+    fx_advance(30000);
+    const struct seen_turn *t = &fx_follower(1, "s")->turns[0];
+    assert_string_equal(t->finish, "error");
+    assert_string_equal(t->error, "internal");
+    assert_int_equal(t->n_ids, 3);
+    assert_int_equal(fx.n_moved, 0);
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+    fx_teardown();
+}
+
 static void a_waiting_turn_can_be_cancelled(void **state) {
     fx_setup_memory();
+    at("")->reopens = true;
     fx_open_session(1, "s");
     start(1, "s");
     steps(4);
@@ -176,6 +195,7 @@ static void a_request_that_kills_twice_is_poisoned(void **state) {
     steps(4);
     lose(A);
     steps(1); // it has begun
+    at("b")->reopens = true;
     lose(B);
     fx_advance(30000);
     const struct seen_turn *t = &fx_follower(1, "s")->turns[0];
@@ -197,6 +217,7 @@ static void progress_between_failures_clears_a_turn(void **state) {
     steps(4);
     lose(A);
     steps(4);
+    at("")->reopens = true;
     lose(B);
     reopen("", C);
     run_all();
@@ -286,6 +307,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_turn_goes_on_wherever_it_is),
         cmocka_unit_test(the_only_instance_comes_back),
+        cmocka_unit_test(without_another_instance_a_turn_ends_with_the_error),
         cmocka_unit_test(a_waiting_turn_can_be_cancelled),
         cmocka_unit_test(a_request_that_kills_twice_is_poisoned),
         cmocka_unit_test(progress_between_failures_clears_a_turn),
