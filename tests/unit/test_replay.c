@@ -217,6 +217,22 @@ static void another_end(void **state) {
     assert_string_equal(t.finish, "eos");
 }
 
+// A search that a crash cut short has on record the tokens in which its beams agreed; run again, it goes on to its end.
+static void a_search_that_was_cut_short(void **state) {
+    struct stored_turn *cut = &world.s->turns[CANCELLED];
+    free(cut->rec.sampling);
+    cut->rec.sampling = strdup("{\"beam_width\":4,\"max_tokens\":30}");
+    fake.eos_after = 20;
+    begin(false);
+    struct replay_turn t = run(CANCELLED);
+    assert_int_equal(t.verdict, REPLAY_EQUAL);
+    assert_int_equal(t.n_compared, (int64_t)cut->tokens.n);
+    cut->tokens.ids[1] ^= 1;
+    t = run(CANCELLED);
+    assert_int_equal(t.verdict, REPLAY_DIVERGED);
+    assert_int_equal(t.first.kind, REPLAY_TOKEN);
+}
+
 static void what_cannot_be_run(void **state) {
     struct replay_turn t;
     begin(false);
@@ -421,6 +437,7 @@ int main(void) {
         T(one_bit_of_a_logprob),
         T(bits_before_a_token),
         T(another_end),
+        T(a_search_that_was_cut_short),
         T(what_cannot_be_run),
         T(records_that_contradict_themselves),
         T(window_no_larger_than_needed),
