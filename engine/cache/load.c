@@ -3,6 +3,7 @@
 #include "engine/cache/movers.h"
 
 #include "base/log.h"
+#include "engine/dist/lead.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <utlist.h>
@@ -86,8 +87,8 @@ static bool comes_with_step(const struct caches *c, const struct resume *r, int6
     const struct tiers *t = &c->tiers;
     int32_t rest = r->n_slots - r->at;
     // Several ranks: the others copy before the step, and so does the leader.
-    if (!t->backend->ops->kv_layer_wait || t->lead || rest > TIER_STEP_BLOCKS || r->next ||
-        c->stepping || !r->sequence->turn_ids)
+    if (!t->backend->ops->kv_layer_wait || !lead_is_alone(t->lead) || rest > TIER_STEP_BLOCKS ||
+        r->next || c->stepping || !r->sequence->turn_ids)
         return false;
     if (c->load.n_stepping == 0) return true;
     double cost = rate_cost(t->load_rate, (double)rest * (double)c->store.block_bytes);
