@@ -75,7 +75,8 @@ for (const [what, make] of [
     t.diagnostic(`p99 of a ping, and of one to a server at rest: ${text} ms; ${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
     const limit = wire.sanitized ? 500 : 20;
     assert.ok(seen.some(([loaded, quiet]) => loaded < quiet + limit), `p99 of another client's ping: ${text} ms`);
-    if (!wire.sanitized) assert.ok(after.over - before.over <= (after.all - before.all) / 1000, `${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
+    // Each message would make a round of its own, some hundred in all; a machine that pauses the server makes a few.
+    if (!wire.sanitized) assert.ok(after.over - before.over <= (after.all - before.all) / 100, `${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
   });
 
 test('a long text that is all escapes goes out in pieces', async (t) => {
