@@ -97,7 +97,8 @@ static int set_dtype(const struct repository *g, const struct pbtxt *at) {
 
 static int check_ranks(const struct repository *g, const struct pbtxt *at) {
     if (at->value && strcmp(at->value, "1") != 0)
-        ignored(at->name, at->value, "tensor_parallel and pipeline_parallel say how many ranks serve it");
+        ignored(at->name, at->value,
+                "tensor_parallel and pipeline_parallel say how many ranks serve it");
     return 0;
 }
 
