@@ -132,6 +132,11 @@ int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, con
     return entry ? number(entry, "before") : -1;
 }
 
+const cJSON *conversation_added_item(const cJSON *c, int64_t index) {
+    int at;
+    return member(find_added(c, index, &at), "item");
+}
+
 static int put_added(const cJSON *c, const char *session, int64_t chunk, struct json_writer *w) {
     const cJSON *entry;
     char id[RESPONSES_ID_MAX];

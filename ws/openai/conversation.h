@@ -25,6 +25,8 @@ int conversation_remove(cJSON *c, const char *id);
 // Which chunk has the item: the number of its turn, or of the turn that it stands before. -1: it was deleted,
 // or never added.
 int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, const char *text);
+// An item that was added, borrowed. NULL: there is none, or it was deleted.
+const cJSON *conversation_added_item(const cJSON *c, int64_t index);
 // Appends to items, with their ids, what was added before turn `chunk`, and what that turn said (NULL: nothing
 // in this conversation), in order, without what was deleted. E_NOMEM; E_NOTFOUND: the turn's input is not on
 // record.

@@ -206,6 +206,12 @@ void *openai_responses_count_decode(void *user, const struct http_payload *p) {
         responses_bad(&r->fault, r->continues ? "previous_response_id" : "conversation",
                       "is not counted here: send the conversation as input");
     }
+    if (!r->status && r->references) {
+        r->status = 400;
+        responses_bad(
+            &r->fault, "input",
+            "is not counted here with items that it names by their ids: send them in full");
+    }
     if (!r->status && responses_request_check(r, NULL) == 0 &&
         completion_count(r->completion, &c->n_tokens, &failure) < 0) {
         r->status = failure.status;

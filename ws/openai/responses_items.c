@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ITEMS_MAX 8192
 #define METADATA_MAX 16
 #define METADATA_KEY_MAX 64
 #define METADATA_VALUE_MAX 512
@@ -194,6 +193,11 @@ static const char *type_of(const cJSON *item) {
     return type || !member(item, "role") ? type : "message"; // its short form
 }
 
+bool responses_item_is_reference(const cJSON *item) {
+    const char *type = type_of(item);
+    return type ? strcmp(type, "item_reference") == 0 : cJSON_IsString(member(item, "id"));
+}
+
 static int read_item(cJSON *messages, const cJSON *item, const struct place *at) {
     char message[128];
     const char *type = type_of(item);
@@ -218,7 +222,7 @@ int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
                    : responses_no_memory(f);
     }
     if (!cJSON_IsArray(input)) return responses_bad(f, name, "must be a string or an array");
-    if (cJSON_GetArraySize(input) > ITEMS_MAX)
+    if (cJSON_GetArraySize(input) > RESPONSES_ITEMS_MAX)
         return responses_bad(f, name, "has more than 8192 items");
     cJSON_ArrayForEach(item, input) {
         TRY(read_item(messages, item, &at));

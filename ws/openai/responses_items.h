@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "base/json.h"
 
+#define RESPONSES_ITEMS_MAX 8192 // of an input
+
 struct responses_fault { // which member is at fault, and why; code NULL: none is
     const char *code;
     char param[96];
@@ -15,6 +17,8 @@ struct responses_fault { // which member is at fault, and why; code NULL: none i
 // member that holds the items, for the fault. 0 or E_INVAL, E_NOMEM, with *f set.
 int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
                          struct responses_fault *f);
+// {"type":"item_reference","id"} (the type may be missing): responses_references.h puts the item there.
+bool responses_item_is_reference(const cJSON *item);
 // A copy of the input as an array of items in their full form, each with its type and without an id:
 // what is recorded with a turn. NULL: no memory.
 cJSON *responses_items_normal(const cJSON *input);

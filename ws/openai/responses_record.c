@@ -295,6 +295,10 @@ int responses_record_items(const struct responses_record *r, cJSON *items) {
     return 0;
 }
 
+cJSON *responses_record_known_items(const struct responses_record *r) {
+    return items_of(r, responses_record_input(r));
+}
+
 int responses_record_messages(const struct responses_record *r, cJSON *messages) {
     struct responses_fault fault = {0};
     const cJSON *input = responses_record_input(r);

@@ -50,6 +50,8 @@ void responses_record_put_input(const struct responses_record *r, struct json_wr
 // Appends all its items, input and answer, with their ids. Any thread. E_NOMEM; E_NOTFOUND: the input
 // is not on record.
 int responses_record_items(const struct responses_record *r, cJSON *items);
+// A new array of those that are on record. NULL: no memory.
+cJSON *responses_record_known_items(const struct responses_record *r);
 // The conversation that it was given in: its session is the record's. false: in none.
 bool responses_record_in_conversation(const struct responses_record *r);
 bool responses_record_is_warm_up(const struct responses_record *r); // without parsing the note

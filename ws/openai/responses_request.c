@@ -39,8 +39,12 @@ static int no_memory(struct reading *d) {
     return responses_no_memory(&d->r->fault);
 }
 
+static int status_of(int rc) {
+    return rc == E_NOMEM ? 503 : rc == E_NOTFOUND ? 404 : 400;
+}
+
 static int of_fault(struct reading *d, int rc) {
-    if (rc < 0) d->r->status = rc == E_NOMEM ? 503 : 400;
+    if (rc < 0) d->r->status = status_of(rc);
     return rc;
 }
 
@@ -275,18 +279,25 @@ static int read_stream_id(struct reading *d) {
     return 0;
 }
 
+static int take_input(struct responses_request *r, const cJSON *input) {
+    r->completion->messages = cJSON_CreateArray();
+    if (!r->completion->messages) return responses_no_memory(&r->fault);
+    TRY(responses_items_read(r->completion->messages, input, "input", &r->fault));
+    cJSON *items = responses_items_normal(input);
+    r->input = items ? cJSON_PrintUnformatted(items) : NULL;
+    cJSON_Delete(items);
+    return r->input ? 0 : responses_no_memory(&r->fault);
+}
+
 static int read_input(struct reading *d) {
     struct responses_request *r = d->r;
     const cJSON *input = member(d->json, "input");
     bool empty = !input || (cJSON_IsArray(input) && !cJSON_GetArraySize(input));
     if (empty) return bad(d, "input", "is missing");
-    r->completion->messages = cJSON_CreateArray();
-    if (!r->completion->messages) return no_memory(d);
-    TRY(of_fault(d, responses_items_read(r->completion->messages, input, "input", &r->fault)));
-    cJSON *items = responses_items_normal(input);
-    r->input = items ? cJSON_PrintUnformatted(items) : NULL;
-    cJSON_Delete(items);
-    return r->input ? 0 : no_memory(d);
+    if (!responses_references_in(input)) return of_fault(d, take_input(r, input));
+    TRY(of_fault(d, responses_references_read(&r->references, input, &r->fault)));
+    r->unresolved = cJSON_DetachItemFromObjectCaseSensitive(d->json, "input");
+    return 0;
 }
 
 static uint64_t hash_prefix(const struct reading *d) {
@@ -448,11 +459,20 @@ void responses_request_free(struct responses_request *r) {
     completion_request_free(r->completion);
     free(r->echo);
     cJSON_free(r->input);
+    responses_references_free(r->references);
+    cJSON_Delete(r->unresolved);
     free(r->instructions);
     free(r);
 }
 
 // --- before it starts ------------------------------------------------------
+
+int responses_request_resolve(struct responses_request *r, const struct service *s) {
+    int rc = responses_references_resolve(r->references, s, r->unresolved, &r->fault);
+    if (rc == 0) rc = take_input(r, r->unresolved);
+    if (rc < 0) r->status = status_of(rc);
+    return rc;
+}
 
 static int check_failed(struct responses_request *r, const struct completion_failure *f) {
     // Neutral names of members, and this protocol's.

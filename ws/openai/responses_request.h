@@ -4,6 +4,7 @@
 #include "ws/completion/completion.h"
 #include "ws/openai/responses_id.h"
 #include "ws/openai/responses_items.h"
+#include "ws/openai/responses_references.h"
 
 struct service;
 
@@ -26,9 +27,12 @@ struct responses_request {
     // What begins the model's input besides the conversation: instructions and tools. Where it equals
     // the previous response's, that response's cache goes on as it is.
     uint64_t prefix;
-    char *echo;   // members that every response object repeats, JSON without its braces
-    char *input;  // the input's items, a JSON array
-    bool checked; // completion_check has been called
+    char *echo;  // members that every response object repeats, JSON without its braces
+    char *input; // the input's items, a JSON array
+    // Of an input that names items by their ids: it is read when they are known. NULL: of any other.
+    struct responses_references *references;
+    cJSON *unresolved;
+    bool checked;                          // completion_check has been called
     struct completion_request *completion; // its messages: the input alone
     char *instructions;                    // NULL: none
 };
@@ -39,6 +43,9 @@ struct responses_request *responses_request_read(const struct service *s, const 
                                                  enum responses_body kind);
 void responses_request_free(struct responses_request *r); // NULL is fine
 
+// Of a request with references, behind their look-up: puts the items into the input, and reads it. Once, on a
+// worker, before responses_request_check. 0 or E_* with status and fault set.
+int responses_request_resolve(struct responses_request *r, const struct service *s);
 // The completion's messages, once it is known what precedes the input: instructions, then `history` (an
 // array that this call takes; NULL: the session has it, or there is none), then the input; and
 // completion_check. Called once, on a worker. 0 or E_* with status and fault set.

@@ -1,6 +1,7 @@
 // See responses_run.h. The states of a run:
 //
-//     LOOKING     the turns that it continues are read, newest first
+//     LOOKING     the turns that its input's references lead to are read, then those that it continues, newest
+//                 first
 //     CHECKING    a worker makes the conversation (responses_request_check)
 //     CHECKED     it has, and the loop takes over
 //     RUNNING     the completion's events become the response's
@@ -243,6 +244,10 @@ static void check(struct work *work) {
     bool again = (run->n_past || run->conversation.note) && !q->completion->previous_session;
     cJSON *history = again ? cJSON_CreateArray() : NULL;
     int rc = again && !history ? E_NOMEM : history ? past_messages(run, history) : 0;
+    if (q->references && responses_request_resolve(q, run->service) < 0) {
+        cJSON_Delete(history);
+        return;
+    }
     if (rc == 0) {
         responses_request_check(q, history);
         return;
@@ -442,6 +447,35 @@ static void look_for_conversation(struct responses_run *run) {
     wake(run);
 }
 
+// --- where it begins -------------------------------------------------------
+
+// What it continues, if it says so. false: nothing is to be looked up.
+static bool look_for_past(struct responses_run *run) {
+    const struct responses_request *q = run->request;
+    if (q->continues)
+        look(run, &q->previous);
+    else if (q->conversation[0])
+        look_for_conversation(run);
+    return q->continues || q->conversation[0];
+}
+
+static void references_known(void *ctx, const struct completion_failure *f) {
+    struct responses_run *run = ctx;
+    run->failure = *f;
+    if (f->status)
+        refuse(run);
+    else if (!look_for_past(run))
+        begin_check(run);
+}
+
+static void look_for_references(struct responses_run *run) {
+    if (responses_references_look(run->request->references, run->service, run->owner,
+                                  references_known, run) == 0)
+        return;
+    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    wake(run);
+}
+
 // --- as a follower ---------------------------------------------------------
 
 // The first step of a run, and its failure inside a call.
@@ -501,11 +535,9 @@ struct responses_run *responses_run_start(struct service *s, const char *owner,
     responses_output_init(&run->output, r->echo, sink->event, ctx);
     run->output.silent = !r->generate;
     if (*r->stream_id) run->output.stream_id = r->stream_id;
-    if (r->continues)
-        look(run, &r->previous);
-    else if (r->conversation[0])
-        look_for_conversation(run);
-    else
+    if (r->references)
+        look_for_references(run);
+    else if (!look_for_past(run))
         wake(run);
     return run;
 }

@@ -2,6 +2,7 @@
 // than the other tests, and 240 MB of packages, so they are a suite of their own (make check-clients).
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai';
 import { Agent, OpenAIProvider, Runner, tool as agentTool } from '@openai/agents';
@@ -48,6 +49,34 @@ test("Vercel's AI SDK: a tool that must be called, its result, and an object by 
   }
   const { object } = await generateObject({ model, schema: person, prompt: 'Make one up.', maxOutputTokens: 80 });
   assert.ok(person.safeParse(object).success, JSON.stringify(object));
+});
+
+test("Vercel's AI SDK over responses: what the server has stored is sent as references", async () => {
+  const bodies = [];
+  const fetchAndNote = (url, init) => { bodies.push(JSON.parse(init.body)); return fetch(url, init); };
+  const responses = createOpenAI({ baseURL, apiKey: 'none', fetch: fetchAndNote }).responses('demo-model');
+  const add = tool({ description: 'adds two digits', inputSchema: digits, execute: ({ a, b }) => a + b });
+  const messages = [{ role: 'user', content: 'My name is Zora.' }];
+  const ask = async (rest) => {
+    const answer = await generateText({ model: responses, messages, maxOutputTokens: 80, temperature: 0, ...rest });
+    messages.push(...answer.response.messages);
+    return answer;
+  };
+  const first = await ask({});
+  messages.push({ role: 'user', content: 'Add 2 and 3.' });
+  const called = await ask({ tools: { add }, toolChoice: 'required', stopWhen: stepCountIs(2) });
+  assert.equal(called.steps.length, 2);
+  messages.push({ role: 'user', content: 'What is my name?' });
+  const last = await ask({});
+  assert.ok(last.text);
+  const sent = bodies.at(-1).input;
+  assert.ok(sent.some((item) => item.type === 'item_reference'), JSON.stringify(sent));
+  const stored = await (await fetch(`${baseURL}/responses/${last.response.id}/input_items?order=asc&limit=100`)).json();
+  assert.equal(stored.data.length, sent.length);
+  assert.ok(stored.data.every((item) => item.type !== 'item_reference'));
+  assert.equal(stored.data[1].content[0].text, first.text);
+  assert.equal(stored.data.filter((item) => item.type === 'function_call').length, called.steps.flatMap((s) => s.toolCalls).length);
+  assert.ok(last.usage.cachedInputTokens > 0);
 });
 
 test('LangChain: whole, streamed, structured, a named tool, responses, embeddings', async () => {

@@ -1,0 +1,31 @@
+// Items of an input that are named by their id, {"type":"item_reference","id":"msg_..."}: a client that
+// stores its responses sends these instead of the items. They are found among the owner's stored
+// responses (input and output) and conversations, and put in place of the references.
+#pragma once
+#include "ws/openai/responses_id.h"
+#include "ws/openai/responses_items.h"
+
+struct service;
+
+// What the references of one request lead to: turns, and sessions for their conversations.
+struct responses_references;
+
+bool responses_references_in(const cJSON *input); // it has any
+// Of an input that has references. Any thread. With *f set: E_NOTFOUND, an id that is no item's; E_INVAL, one
+// that comes twice; E_NOMEM.
+int responses_references_read(struct responses_references **out, const cJSON *input,
+                              struct responses_fault *f);
+void responses_references_free(struct responses_references *refs); // ends its look-up; NULL is fine
+
+// Reads their turns and sessions, one after the other. done() is called once, from the loop, with what
+// went wrong (status 0: nothing). An item that is not there is found missing later. Net thread.
+struct completion_failure;
+typedef void (*responses_references_fn)(void *ctx, const struct completion_failure *f);
+// owner: borrowed until then. E_NOMEM: it has not begun.
+int responses_references_look(struct responses_references *refs, struct service *s,
+                              const char *owner, responses_references_fn done, void *ctx);
+
+// Puts the items in place of their references. Any thread, behind done(). E_NOTFOUND: an item is not
+// stored; E_NOMEM. With *f set.
+int responses_references_resolve(struct responses_references *refs, const struct service *s,
+                                 cJSON *items, struct responses_fault *f);
