@@ -135,6 +135,49 @@ test('responses are deleted from the end of their session', async (t) => {
   assert.equal((await openai.responses.create({ ...ask, conversation: id, input: 'Hello.' })).output_text, said.output_text);
 });
 
+test('log-probabilities, whole, streamed and read again', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, input: 'Tell me a story.', seed: 7, temperature: 0.8, max_output_tokens: few(40), include: ['message.output_text.logprobs'], top_logprobs: 2 };
+  const whole = await openai.responses.create(ask);
+  const [part] = whole.output.at(-1).content;
+  const words = Buffer.from(part.logprobs.flatMap((l) => l.bytes)).toString();
+  assert.equal(words.trim(), part.text.trim());
+  for (const one of part.logprobs) {
+    assert.deepEqual(Object.keys(one), ['token', 'logprob', 'bytes', 'top_logprobs']);
+    assert.equal(one.top_logprobs.length, 2);
+    assert.ok(one.logprob <= 0 && one.top_logprobs[0].logprob >= one.top_logprobs[1].logprob);
+  }
+  // As chat completions has them.
+  const chat = await openai.chat.completions.create({ model, messages: [{ role: 'user', content: ask.input }], seed: 7, temperature: 0.8, max_tokens: few(40), logprobs: true, top_logprobs: 2 });
+  if (!whole.output.some((i) => i.type === 'reasoning')) assert.deepEqual(part.logprobs, chat.choices[0].logprobs.content);
+
+  const events = await all(await openai.responses.create({ ...ask, stream: true }));
+  const deltas = events.filter((e) => e.type === 'response.output_text.delta');
+  assert.deepEqual(deltas.flatMap((e) => e.logprobs), part.logprobs);
+  assert.deepEqual(events.find((e) => e.type === 'response.output_text.done').logprobs, part.logprobs);
+  assert.deepEqual(events.find((e) => e.type === 'response.content_part.done').part.logprobs, part.logprobs);
+  const last = events.at(-1).response;
+  assert.deepEqual(last.output.at(-1).content[0].logprobs, part.logprobs);
+  assert.deepEqual(await all(await openai.responses.retrieve(last.id, { stream: true })), events);
+  assert.deepEqual((await openai.responses.retrieve(whole.id)).output, whole.output);
+
+  await t.test('while it runs, a stream that is taken up has them too', async () => {
+    const background = await openai.responses.create({ ...ask, max_output_tokens: few(300), ignore_eos: true, background: true });
+    const followed = await all(await openai.responses.retrieve(background.id, { stream: true }));
+    assert.ok(followed.some((e) => e.logprobs?.length > 0));
+    assert.deepEqual(await all(await openai.responses.retrieve(background.id, { stream: true })), followed);
+  });
+  await t.test('without include there are none', async () => {
+    const { include, ...rest } = ask;
+    const plain = await openai.responses.create(rest);
+    assert.equal(include.length, 1);
+    assert.deepEqual(plain.output.at(-1).content[0].logprobs, []);
+    assert.deepEqual((await openai.responses.retrieve(plain.id)).output, plain.output);
+    assert.equal((await openai.responses.create({ ...rest, include: null, top_logprobs: null })).status, plain.status);
+  });
+});
+
 test('structured_outputs, as vLLM has it', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
@@ -212,7 +255,9 @@ test('what is not served is refused by name', async (t) => {
   await bad({ truncation: 'auto' }, 400, 'unsupported', 'truncation');
   await bad({ context_management: [{ type: 'compaction' }] }, 400, 'unsupported', 'context_management');
   await bad({ prompt: { id: 'p' } }, 400, 'unsupported', 'prompt');
-  await bad({ include: ['message.output_text.logprobs'] }, 400, 'unsupported', 'include');
+  await bad({ include: ['nothing.known'] }, 400, 'unsupported', 'include');
+  await bad({ include: ['message.output_text.logprobs'], top_logprobs: 21 }, 400, 'invalid_value', 'top_logprobs');
+  await bad({ top_logprobs: 'x' }, 400, 'invalid_value', 'top_logprobs');
   await bad({ service_tier: 'flex' }, 400, 'unsupported', 'service_tier');
   await bad({ max_output_tokens: 0 }, 400, 'invalid_value', 'max_output_tokens');
   await bad({ temperature: -1 }, 400, 'invalid_value', null);

@@ -2,13 +2,12 @@
 #include "ws/openai/chat_write.h"
 #include "base/array.h"
 #include "base/json.h"
-#include <math.h>
+#include "ws/openai/logprobs.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ANSWER_MAX_BYTES ((size_t)64 << 20)
-#define LOGPROB_LEAST (-9999.0f) // of a token that cannot be: JSON has no infinity
 
 static const char *finish_reason(enum completion_finish f) {
     if (f == COMPLETION_LENGTH || f == COMPLETION_DEADLINE) return "length";
@@ -40,33 +39,6 @@ static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     }
     json_close(w, '}');
     json_close(w, '}');
-}
-
-// --- log-probabilities ---
-
-static void put_token(struct json_writer *w, const char *bytes, size_t len, float logprob) {
-    json_open(w, NULL, '{');
-    json_put_text(w, "token", bytes ? bytes : "", bytes ? len : 0);
-    json_put_float(w, "logprob", isfinite(logprob) ? logprob : LOGPROB_LEAST);
-    json_open(w, "bytes", '[');
-    for (size_t i = 0; bytes && i < len; i++) json_put_int(w, NULL, (unsigned char)bytes[i]);
-    json_close(w, ']');
-}
-
-static void put_tokens(struct json_writer *w, const struct completion_event *ev) {
-    for (size_t i = 0; i < ev->n_tokens; i++) {
-        const struct completion_token *t = &ev->tokens[i];
-        put_token(w, t->bytes, t->len, t->logprob);
-        json_open(w, "top_logprobs", '[');
-        for (int32_t k = 0; k < t->n_alternatives; k++) {
-            const struct completion_token *a = &t->alternatives[k];
-            if (a->id < 0) continue;
-            put_token(w, a->bytes, a->len, a->logprob);
-            json_close(w, '}');
-        }
-        json_close(w, ']');
-        json_close(w, '}');
-    }
 }
 
 // --- whole ---
@@ -103,7 +75,7 @@ int chat_answer_take(struct chat_answer *a, const struct completion_event *ev) {
     if (ev->n_tokens) {
         json_writer_init(&w, &a->logprobs);
         w.comma = a->logprobs.len > 0;
-        put_tokens(&w, ev);
+        openai_put_logprobs(&w, ev->tokens, ev->n_tokens);
     }
     switch (ev->kind) {
     case COMPLETION_TEXT:
@@ -249,7 +221,7 @@ void chat_write_event(struct buf *out, const struct chat_head *h,
     json_close(&w, '}');
     buf_init(&tokens, ANSWER_MAX_BYTES);
     json_writer_init(&elements, &tokens);
-    put_tokens(&elements, ev);
+    openai_put_logprobs(&elements, ev->tokens, ev->n_tokens);
     if (tokens.len)
         put_logprobs(&w, buf_z(&tokens), tokens.len);
     else

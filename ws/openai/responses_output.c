@@ -8,6 +8,7 @@
 #include "ws/openai/responses_output.h"
 #include "base/array.h"
 #include "base/clock.h"
+#include "ws/openai/logprobs.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ void responses_output_init(struct responses_output *o, const char *echo, respons
 void responses_output_release(struct responses_output *o) {
     for (size_t i = 0; i < o->n_items; i++) {
         buf_release(&o->items[i].text);
+        buf_release(&o->items[i].logprobs);
         free(o->items[i].name);
     }
     free(o->items);
@@ -47,6 +49,12 @@ static void put_item_id(const struct responses_output *o, struct json_writer *w,
     json_put_string(w, key, id);
 }
 
+static void put_logprobs(struct json_writer *w, const char *elements, size_t len) {
+    json_open(w, "logprobs", '[');
+    if (len) json_put_raw(w, NULL, elements, len);
+    json_close(w, ']');
+}
+
 static void put_part(struct json_writer *w, const char *key, const struct responses_item *item,
                      bool begun) {
     bool message = item->kind == ITEM_MESSAGE;
@@ -56,8 +64,7 @@ static void put_part(struct json_writer *w, const char *key, const struct respon
     if (message) {
         json_open(w, "annotations", '[');
         json_close(w, ']');
-        json_open(w, "logprobs", '[');
-        json_close(w, ']');
+        put_logprobs(w, buf_z(&item->logprobs), begun ? item->logprobs.len : 0);
     }
     json_close(w, '}');
 }
@@ -207,8 +214,9 @@ static void emit_part(struct responses_output *o, const char *type, bool whole) 
     end_event(o, &w, type);
 }
 
-// A piece of an item's text, or (whole) all of it.
-static void emit_text(struct responses_output *o, const char *text, size_t len, bool whole) {
+// A piece of an item's text, or (whole) all of it. Its tokens are the item's from `tokens` on.
+static void emit_text(struct responses_output *o, const char *text, size_t len, size_t tokens,
+                      bool whole) {
     static const char *const deltas[] = {"response.reasoning_text.delta",
                                          "response.output_text.delta",
                                          "response.function_call_arguments.delta"};
@@ -223,10 +231,8 @@ static void emit_text(struct responses_output *o, const char *text, size_t len, 
     put_place(o, &w);
     if (whole && item->kind == ITEM_CALL) json_put_string(&w, "name", item->name);
     json_put_text(&w, key, text, len);
-    if (item->kind == ITEM_MESSAGE) {
-        json_open(&w, "logprobs", '[');
-        json_close(&w, ']');
-    }
+    if (item->kind == ITEM_MESSAGE)
+        put_logprobs(&w, buf_z(&item->logprobs) + tokens, item->logprobs.len - tokens);
     end_event(o, &w, type);
 }
 
@@ -236,7 +242,7 @@ static void close_item(struct responses_output *o, enum responses_status status)
     if (!o->open) return;
     struct responses_item *item = &o->items[o->n_items - 1];
     o->open = false;
-    emit_text(o, buf_z(&item->text), item->text.len, true);
+    emit_text(o, buf_z(&item->text), item->text.len, 0, true);
     if (item->kind != ITEM_CALL) emit_part(o, "response.content_part.done", true);
     item->status = status;
     emit_item(o, "response.output_item.done", true);
@@ -253,10 +259,46 @@ static bool open_item(struct responses_output *o, enum responses_item_kind kind,
     struct responses_item *item = &o->items[o->n_items++];
     *item = (struct responses_item){.kind = kind, .name = copy};
     buf_init(&item->text, ITEM_MAX_BYTES);
+    buf_init(&item->logprobs, EVENT_MAX_BYTES);
     o->open = true;
     emit_item(o, "response.output_item.added", false);
     if (kind != ITEM_CALL) emit_part(o, "response.content_part.added", false);
     return true;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+// Whether a text may begin with this token. White space before a text is dropped.
+static bool begins_with(const char *text, size_t len, const struct completion_token *t) {
+    size_t at = 0;
+    while (at < t->len && is_space(t->bytes[at])) at++;
+    size_t n = t->len - at < len ? t->len - at : len;
+    return n > 0 && memcmp(t->bytes + at, text, n) == 0;
+}
+
+// Appends the event's tokens to the message that is open. Those that end the thinking or a call come
+// with the first words behind it, and are no part of them. Returns where the new elements begin.
+static size_t add_tokens(struct responses_output *o, const struct completion_event *e, bool first) {
+    struct responses_item *item = &o->items[o->n_items - 1];
+    const struct completion_token *tokens = e->tokens;
+    size_t from = item->logprobs.len, n = o->logprobs ? e->n_tokens : 0;
+    struct json_writer w;
+    while (first && n > 0 && !begins_with(e->text, e->text_len, tokens)) tokens++, n--;
+    json_writer_init(&w, &item->logprobs);
+    w.comma = from > 0;
+    openai_put_logprobs(&w, tokens, n);
+    if (item->logprobs.error) o->failed = true;
+    return from > 0 && item->logprobs.len > from ? from + 1 : from; // behind the comma
+}
+
+static void add_words(struct responses_output *o, const struct completion_event *e) {
+    if (e->text_len == 0) return;
+    bool same = o->open && o->items[o->n_items - 1].kind == ITEM_MESSAGE;
+    if (!same && !open_item(o, ITEM_MESSAGE, NULL)) return;
+    if (buf_add(&o->items[o->n_items - 1].text, e->text, e->text_len) < 0) o->failed = true;
+    emit_text(o, e->text, e->text_len, add_tokens(o, e, !same), false);
 }
 
 static void add_text(struct responses_output *o, enum responses_item_kind kind, const char *text,
@@ -266,7 +308,7 @@ static void add_text(struct responses_output *o, enum responses_item_kind kind, 
     if (!same && (kind == ITEM_CALL || !open_item(o, kind, NULL))) return;
     struct responses_item *item = &o->items[o->n_items - 1];
     if (buf_add(&item->text, text, len) < 0) o->failed = true;
-    emit_text(o, text, len, false);
+    emit_text(o, text, len, 0, false);
 }
 
 // --- beginning and end -----------------------------------------------------
@@ -320,7 +362,7 @@ void responses_output_take(struct responses_output *o, const struct completion_e
         add_text(o, ITEM_REASONING, e->text, e->text_len);
         break;
     case COMPLETION_TEXT:
-        add_text(o, ITEM_MESSAGE, e->text, e->text_len);
+        add_words(o, e);
         break;
     case COMPLETION_TOOL_BEGIN:
         open_item(o, ITEM_CALL, e->tool_name);

@@ -21,6 +21,7 @@ struct responses_item {
     enum responses_item_kind kind;
     enum responses_status status; // IN_PROGRESS, COMPLETED, INCOMPLETE
     struct buf text;              // what it says, or a call's arguments
+    struct buf logprobs;          // of a message: elements (openai_put_logprobs)
     char *name;                   // of the function
 };
 
@@ -36,8 +37,9 @@ struct responses_output {
     enum responses_status status;
     struct responses_item *items; // (n_items)
     size_t n_items, cap_items;
-    bool open;   // the last item is
-    bool silent; // a warm-up: it has no items
+    bool open;     // the last item is
+    bool silent;   // a warm-up: it has no items
+    bool logprobs; // messages have the log-probabilities of their tokens
     enum completion_finish finish;
     struct completion_usage usage;
     int64_t completed_s; // 0: not yet

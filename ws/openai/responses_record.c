@@ -1,5 +1,6 @@
 // Turns as responses. See responses_record.h.
 #include "ws/openai/responses_record.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "sessions/answer_parser.h"
 #include "ws/openai/responses_items.h"
@@ -7,6 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static int copy_tokens(struct responses_record *r, const struct turn_detail *d) {
+    bool failed = false;
+    size_t n_alt = d->alternatives ? (size_t)d->rec->n_alternatives : 0;
+    r->ids = record_memdup(d->ids, d->n_ids * sizeof *d->ids, &failed);
+    r->logprobs = record_memdup(d->logprobs, d->n_ids * sizeof *d->logprobs, &failed);
+    if (n_alt)
+        r->alternatives =
+            record_memdup(d->alternatives, d->n_ids * n_alt * sizeof *d->alternatives, &failed);
+    r->n_alternatives = (int32_t)n_alt;
+    return failed ? E_NOMEM : 0;
+}
 
 int responses_record_copy(struct responses_record *r, const struct session_answer *a) {
     const struct turn_detail *d = a->detail;
@@ -20,7 +33,8 @@ int responses_record_copy(struct responses_record *r, const struct session_answe
                                    .prompt_tokens = t->log_first + t->n_input,
                                    .created_ms = t->created_ms,
                                    .ended_ms = t->ended_ms,
-                                   .seq_first = t->seq_first};
+                                   .seq_first = t->seq_first,
+                                   .wants_logprobs = t->logprobs};
     snprintf(r->session, sizeof r->session, "%s", a->session_id);
     snprintf(r->finish, sizeof r->finish, "%s", t->finish_reason);
     snprintf(r->error_code, sizeof r->error_code, "%s", t->error_code);
@@ -28,6 +42,7 @@ int responses_record_copy(struct responses_record *r, const struct session_answe
     r->error_message = record_strdup(t->error_message, &failed);
     r->text = record_memdup(d->turn.text, d->turn.text_len, &failed);
     r->text_ends = record_memdup(d->text_ends, d->n_ids * sizeof *d->text_ends, &failed);
+    if (t->logprobs && d->n_ids) failed |= copy_tokens(r, d) < 0;
     if (t->kind == INPUT_CONTENT && t->input_text) {
         r->input_text = malloc(t->input_text_len + 1);
         if (r->input_text) {
@@ -46,6 +61,9 @@ void responses_record_release(struct responses_record *r) {
     free(r->input_text);
     free(r->text);
     free(r->text_ends);
+    free(r->ids);
+    free(r->logprobs);
+    free(r->alternatives);
     free(r->error_message);
     cJSON_Delete(r->note);
     free(r->echo);
@@ -151,7 +169,53 @@ bool responses_record_has_revision(const struct responses_record *r, uint64_t pr
 
 // --- the answer ------------------------------------------------------------
 
-static void take_pieces(struct answer_parser *p, struct responses_output *out) {
+struct played_tokens {                     // that no event has had yet
+    struct completion_token *of;           // (n)
+    struct completion_token *alternatives; // (n, n_alternatives)
+    size_t n;
+};
+
+static struct completion_token token_of(const struct responses_record *r, int32_t id,
+                                        float logprob) {
+    struct completion_token t = {.id = id, .logprob = logprob};
+    if (id >= 0) t.bytes = engine_token_bytes(r->served->engine, id, &t.len);
+    return t;
+}
+
+static bool is_end(const struct engine_info *info, int32_t id) {
+    for (int32_t i = 0; i < info->n_eos; i++)
+        if (info->eos_ids[i] == id) return true;
+    return false;
+}
+
+static int add_token(const struct responses_record *r, size_t i, struct played_tokens *tokens) {
+    size_t n_alt = (size_t)r->n_alternatives, n = tokens->n + 1;
+    if (!r->ids || !r->served || is_end(r->served->info, r->ids[i])) return 0;
+    TRY(ARRAY_RESIZE(tokens->of, n));
+    if (n_alt) TRY(ARRAY_RESIZE(tokens->alternatives, n * n_alt));
+    struct completion_token t = token_of(r, r->ids[i], r->logprobs[i]);
+    t.n_alternatives = r->n_alternatives;
+    for (size_t k = 0; k < n_alt; k++) {
+        const struct engine_alternative *a = &r->alternatives[i * n_alt + k];
+        tokens->alternatives[tokens->n * n_alt + k] = token_of(r, a->id, a->logprob);
+    }
+    tokens->of[tokens->n++] = t;
+    return 0;
+}
+
+static void put_tokens(struct played_tokens *tokens, struct completion_event *e) {
+    for (size_t i = 0; i < tokens->n; i++) {
+        struct completion_token *t = &tokens->of[i];
+        if (t->n_alternatives)
+            t->alternatives = tokens->alternatives + i * (size_t)t->n_alternatives;
+    }
+    e->tokens = tokens->of;
+    e->n_tokens = tokens->n;
+    tokens->n = 0;
+}
+
+static void take_pieces(struct answer_parser *p, struct played_tokens *tokens,
+                        struct responses_output *out) {
     static const enum completion_event_kind kinds[] = {
         [PIECE_THINKING] = COMPLETION_THINKING,
         [PIECE_TEXT] = COMPLETION_TEXT,
@@ -165,6 +229,7 @@ static void take_pieces(struct answer_parser *p, struct responses_output *out) {
                                      .text = piece.text,
                                      .text_len = piece.len,
                                      .tool_name = piece.text};
+        put_tokens(tokens, &e);
         responses_output_take(out, &e);
     }
 }
@@ -172,20 +237,25 @@ static void take_pieces(struct answer_parser *p, struct responses_output *out) {
 // Token by token, as the live stream has it: the same words in the same events.
 static int64_t play_tokens(const struct responses_record *r, struct answer_parser *p,
                            struct responses_output *out) {
+    struct played_tokens tokens = {0};
     int64_t n_thought = 0;
     size_t from = 0;
     for (size_t i = 0; i < r->n_ids; i++) {
         size_t to = r->text_ends[i] < r->text_len ? r->text_ends[i] : r->text_len;
         n_thought += answer_parser_thinks(p);
+        if (out->logprobs && add_token(r, i, &tokens) < 0) out->failed = true;
         if (to <= from) continue;
         answer_parser_feed(p, r->text + from, to - from);
-        take_pieces(p, out);
+        take_pieces(p, &tokens, out);
         from = to;
     }
-    if (!r->finish[0]) return n_thought;
-    if (r->text_len > from) answer_parser_feed(p, r->text + from, r->text_len - from);
-    answer_parser_end(p);
-    take_pieces(p, out);
+    if (r->finish[0]) {
+        if (r->text_len > from) answer_parser_feed(p, r->text + from, r->text_len - from);
+        answer_parser_end(p);
+        take_pieces(p, &tokens, out);
+    }
+    free(tokens.of);
+    free(tokens.alternatives);
     return n_thought;
 }
 
@@ -224,6 +294,12 @@ static cJSON *tools_of(const struct responses_record *r) {
 struct completion_request *responses_record_completion(struct responses_record *r) {
     struct completion_request *c = r->served ? completion_request_new() : NULL;
     if (!c) return NULL;
+    if (r->wants_logprobs && !(c->sampling = malloc(sizeof *c->sampling))) {
+        completion_request_free(c);
+        return NULL;
+    }
+    if (c->sampling) turn_sampling_init(c->sampling);
+    if (c->sampling) c->sampling->params.logprobs = true;
     c->served = r->served;
     r->served = NULL;
     c->tools = tools_of(r);

@@ -22,6 +22,11 @@ struct responses_record {
     size_t text_len;
     uint32_t *text_ends; // (n_ids)
     size_t n_ids;
+    bool wants_logprobs; // its client asked for log-probabilities; else these are NULL:
+    int32_t *ids;        // (n_ids)
+    float *logprobs;     // (n_ids)
+    struct engine_alternative *alternatives; // (n_ids, n_alternatives)
+    int32_t n_alternatives;
     int32_t last_id; // of its log; -1: not known
     struct turn_numbers numbers;
     int64_t prompt_tokens;

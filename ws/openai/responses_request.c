@@ -14,6 +14,7 @@ struct reading {
     const struct service *service;
     enum responses_body kind;
     cJSON *json;
+    bool logprobs; // asked for
 };
 
 static int refuse(struct reading *d, int status, const char *code, const char *param,
@@ -107,7 +108,7 @@ static int refuse_unserved(struct reading *d) {
     return 0;
 }
 
-// Values of `include` that ask for what this server never has, or always gives.
+// Values of `include` that ask for what this server never has, or always gives, and log-probabilities.
 static int read_include(struct reading *d) {
     static const char *const idle[] = {
         "reasoning.encrypted_content",   "file_search_call.results",
@@ -120,12 +121,26 @@ static int read_include(struct reading *d) {
         const char *const *known = idle;
         if (!cJSON_IsString(v)) return bad(d, "include", "must be an array of strings");
         while (*known && strcmp(*known, v->valuestring) != 0) known++;
-        if (!*known) return unserved(d, "include", "has a value that is not served");
+        if (strcmp(v->valuestring, "message.output_text.logprobs") == 0)
+            d->logprobs = true;
+        else if (!*known)
+            return unserved(d, "include", "has a value that is not served");
     }
-    const cJSON *top = member(d->json, "top_logprobs");
-    if (top && !(cJSON_IsNumber(top) && top->valuedouble == 0))
-        return unserved(d, "top_logprobs", "is not served here");
     return 0;
+}
+
+// top_logprobs says how many alternatives each token has; that tokens are shown at all, include says.
+static int read_logprobs(struct reading *d) {
+    const struct completion_request *c = d->r->completion;
+    int64_t n = 0;
+    char text[64];
+    struct err err = {0};
+    if (json_get_int(d->json, "top_logprobs", 0, SAMPLING_MAX_TOP_LOGPROBS, &n, &err) < 0)
+        return bad(d, "top_logprobs", "must be a number from 0 to 20");
+    if (!d->logprobs) return 0;
+    snprintf(text, sizeof text, "{\"logprobs\":true,\"top_logprobs\":%d}", (int)n);
+    int rc = sampling_json_apply(c->sampling, text, c->served->info->n_vocab, &err);
+    return rc < 0 ? no_memory(d) : 0;
 }
 
 // --- tools -----------------------------------------------------------------
@@ -424,6 +439,7 @@ static int read_all(struct reading *d) {
     TRY(read_format(d));
     TRY(read_metadata(d));
     TRY(read_sampling(d));
+    TRY(read_logprobs(d));
     TRY(read_input(d));
     d->r->prefix = hash_prefix(d);
     return make_echo(d);

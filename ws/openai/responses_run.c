@@ -534,6 +534,7 @@ struct responses_run *responses_run_start(struct service *s, const char *owner,
     run->request = r;
     responses_output_init(&run->output, r->echo, sink->event, ctx);
     run->output.silent = !r->generate;
+    run->output.logprobs = r->completion->sampling->params.logprobs;
     if (*r->stream_id) run->output.stream_id = r->stream_id;
     if (r->references)
         look_for_references(run);
@@ -557,6 +558,7 @@ struct responses_run *responses_run_follow(struct service *s, const char *owner,
     responses_output_init(&run->output, run->followed.echo, sink->event, ctx);
     run->output.after = after;
     run->output.silent = responses_record_is_warm_up(&run->followed);
+    run->output.logprobs = run->followed.wants_logprobs;
     run->state = RUNNING;
     c->steady = c->outlives = true;
     bool thinks = responses_record_thinks(&run->followed);

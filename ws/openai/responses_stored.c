@@ -152,6 +152,7 @@ static void write_response(struct stored *st) {
     bool stream = st->asked == ASKED_STREAM;
     responses_output_init(&o, st->record.echo, stream ? add_event : NULL, &st->out);
     o.after = st->after;
+    o.logprobs = st->record.wants_logprobs;
     responses_record_play(&st->record, &o);
     if (!stream) responses_output_write(&o, &st->out);
     if (o.failed) st->out.error = E_NOMEM;
