@@ -269,7 +269,7 @@ void hosting_put(const struct hosting *h, struct json_writer *w) {
         json_put_string(w, "name", x->name);
         json_put_string(w, "state", state_of(x, i));
         json_put_string(w, "model", i ? i->model->name : NULL);
-        json_put_string(w, "folder", x->config.model);
+        json_put_string(w, "folder", x->config.model.model);
         json_put_string(w, "backend", i ? i->info->backend : NULL);
         json_put_int(w, "turns", i ? i->n_turns : 0);
         json_put_int(w, "sessions", i ? i->n_sessions : 0);

@@ -79,7 +79,7 @@ static int set(struct serve_config *c, const char *key, const char *value, struc
 static int share_cores(struct serve_config *c, int64_t n, struct err *err) {
     char text[24];
     int64_t cores = cgroup_processors();
-    if (c->threads != 0 || n < 2) return 0;
+    if (c->model.threads != 0 || n < 2) return 0;
     snprintf(text, sizeof text, "%lld", (long long)(cores / n > 1 ? cores / n : 1));
     return set(c, "threads", text, err);
 }
@@ -87,12 +87,12 @@ static int share_cores(struct serve_config *c, int64_t n, struct err *err) {
 // Instances without sections take the GPUs in turn, and a part of one each where they are more.
 static int share_devices(struct serve_config *c, int64_t i, int64_t n, struct err *err) {
     char text[40];
-    int n_gpus = strcmp(c->device, "auto") == 0 ? engine_n_gpus() : 0;
+    int n_gpus = strcmp(c->model.device, "auto") == 0 ? engine_n_gpus() : 0;
     if (n_gpus == 0) return 0;
     snprintf(text, sizeof text, "cuda:%d", (int)(i % n_gpus));
     TRY(set(c, "device", text, err));
     int64_t on_it = n / n_gpus + (i % n_gpus < n % n_gpus);
-    snprintf(text, sizeof text, "%g", c->gpu_memory_fraction / (double)on_it);
+    snprintf(text, sizeof text, "%g", c->model.gpu_memory_fraction / (double)on_it);
     return set(c, "gpu_memory_fraction", text, err);
 }
 
@@ -197,32 +197,12 @@ static int open_one(const struct instances *v, struct hosted *h, struct err *err
     snprintf(loading_what, sizeof loading_what, "Loading the model%s%s", space, h->name);
     snprintf(measuring_what, sizeof measuring_what, "Measuring this GPU%s%s",
              h->name[0] ? " for " : "", h->name);
-    engine_options_init(&o);
-    o.model_dir = c->model;
-    o.tokenizer = c->tokenizer;
-    o.chat_template = *c->chat_template ? c->chat_template : NULL;
-    o.prompt_tasks = c->prompt_tasks;
-    o.device = c->device;
-    o.isa = c->isa;
-    o.compute_dtype = c->compute_dtype;
-    o.deterministic = c->deterministic;
-    o.fp8_activations = c->fp8_activations;
-    o.gpu_memory_fraction = c->gpu_memory_fraction;
-    o.n_threads = (int32_t)c->threads;
-    o.tensor_parallel = (int32_t)c->tensor_parallel;
-    o.pipeline_parallel = (int32_t)c->pipeline_parallel;
-    o.rank_timeout = c->rank_timeout;
-    o.weight_format = (enum weight_format)c->weight_dtype;
-    engine_options_kv_dtype(&o, c->kv_dtype);
-    o.kv_cache_bytes = c->kv_cache_bytes;
+    model_settings_engine(&c->model, &o);
     o.host_cache_bytes = c->host_cache_bytes;
     o.snapshot_dir = *c->snapshot_dir ? c->snapshot_dir : NULL;
     o.snapshot_bytes = c->snapshot_bytes;
-    o.block_tokens = (int32_t)c->block_tokens;
-    o.default_memory_len = (int32_t)c->memory_len;
     o.max_sequences = (int32_t)c->max_sequences;
     o.max_queued_turns = (int32_t)c->max_queued_turns;
-    o.prefill_chunk_tokens = (int32_t)c->prefill_chunk_tokens;
     o.wake = v->wake;
     o.wake_ctx = v->wake_ctx;
     o.metrics = v->metrics;
@@ -268,9 +248,9 @@ int instances_add_one(const struct instances *v, struct hosted *h, struct sessio
                                  .engine = h->engine,
                                  .is_tidy = is_tidy,
                                  .max_sequences = (int32_t)c->max_sequences,
-                                 .memory_len = (int32_t)c->memory_len,
-                                 .sink_len = (int32_t)c->sink_len,
-                                 .session_len = c->session_len,
+                                 .memory_len = (int32_t)c->model.memory_len,
+                                 .sink_len = (int32_t)c->model.sink_len,
+                                 .session_len = c->model.session_len,
                                  .volatile_text = v->volatile_text,
                                  .sampling = info->suggested};
     TRY(serve_config_sampling(c, &o.sampling, err));

@@ -89,10 +89,11 @@ static int run(struct serving *v, struct err *err) {
     say_hello(v);
     int rc = server_run(v->server);
     if (rc == E_DEVICE)
-        return err_set(
-            err, rc, "the %s failed; all sessions and turns are stored; start Parley again",
-            v->config->tensor_parallel * v->config->pipeline_parallel > 1 ? "instance's ranks"
-                                                                          : "GPU");
+        return err_set(err, rc,
+                       "the %s failed; all sessions and turns are stored; start Parley again",
+                       v->config->model.tensor_parallel * v->config->model.pipeline_parallel > 1
+                           ? "instance's ranks"
+                           : "GPU");
     if (rc == 0) return 0;
     return err_set(err, E_CANCELLED,
                    "stopped by a second signal; %d running turns are recorded as interrupted",

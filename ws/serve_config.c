@@ -74,7 +74,6 @@ static const struct config_key keys[] = {
     CHOICE("server", log_level, SERVE_LOG_LEVELS, "info",
            "Lowest severity to log. At info and above, the log contains no text of users."),
 
-    TEXT("engine", model, "", "DIR", "Model folder."),
     TEXT("engine", model_name, "", "NAME",
          "Another name that clients may call the model by, beside the folder's own name (and, over "
          "KServe, fastertransformer and ensemble)."),
@@ -84,62 +83,6 @@ static const struct config_key keys[] = {
         "the cores. For several models, write sections [instance NAME]: each is an engine with "
         "values of its own for keys of [engine] and [sampling], session_len, memory_len and "
         "sink_len."),
-    TEXT("engine", tokenizer, "", "DIR",
-         "Folder whose tokenizer and chat template to use instead of the model's own. With "
-         "--model-repository, its preprocessing/1."),
-    TEXT("engine", chat_template, "", "NAME|FILE",
-         "Chat template to use instead of the model's own: a built-in name or a file."),
-    TEXT("engine", prompt_tasks, "", "LIST",
-         "Tables of prompt learning that sessions can be opened with (PEFT: prompt tuning, "
-         "p-tuning, "
-         "prefix tuning): NAME=DIR,NAME=DIR, or a folder of such folders, whose names are the "
-         "tasks. Those of a FasterTransformer checkpoint are served without it."),
-    TEXT("engine", device, "auto", "DEVICE",
-         "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, or the CPU "
-         "if there is none. Several ranks have a GPU each, from this one on; a list "
-         "(cuda:0,cuda:2) names each rank's."),
-    TEXT("engine", compute_dtype, "auto", "DTYPE",
-         "Number format of the computation: f32, bf16, f16 (GPU only) or auto: on a GPU the "
-         "model's own; on the CPU bf16 if all matrices are bf16 and the processor has AVX512-BF16 "
-         "or AMX, else f32. bf16 on the CPU rounds the input of each product with bf16 weights, "
-         "which is twice as fast with many rows; `parley score --compare-compute bf16` measures "
-         "the loss of accuracy."),
-    BOOL("engine", deterministic, "off",
-         "On a GPU, compute the same bits for the same log and seed regardless of the batch; "
-         "slower. The CPU always does."),
-    FLOAT("engine", gpu_memory_fraction, 0.05, 1, "0.9",
-          "Share of GPU memory for weights, work buffers and KV cache together; the cache gets the "
-          "rest of it."),
-    TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
-    INT("engine", threads, 0, 64, "0",
-        "CPU threads of each rank; 0 means one for each core that it may use, divided by the ranks "
-        "that share them."),
-    INT("engine", tensor_parallel, 1, 1024, "1",
-        "Processes (ranks) that compute each layer together, by parts of its heads and "
-        "feed-forward. They are those that mpirun or srun started, or Parley starts them on this "
-        "machine through Open MPI."),
-    INT("engine", pipeline_parallel, 1, 1024, "1",
-        "Stages of consecutive layers, of tensor_parallel ranks each."),
-    FLOAT("engine", rank_timeout, 1, 86400, "60",
-          "Seconds that a rank may stay silent while others wait for it; then the server ends with "
-          "exit status 75, as it does when a rank ends."),
-    CHOICE("engine", weight_dtype, WEIGHT_FORMATS, "model",
-           "Number format of the weights: model is the model's own; int8 and fp8 (e4m3) are 8 bits "
-           "with a scale for each output, converted while loading. 8 bits take half the memory of "
-           "bf16 and decode faster; `parley score --compare-weights int8` measures the loss of "
-           "accuracy. Activations are quantised only with fp8_activations."),
-    BOOL("engine", fp8_activations, "off",
-         "On a GPU with weights of fp8, also round the activations of steps with more than 32 "
-         "tokens to fp8, with a scale for each token: prompts are computed faster. `parley score "
-         "--compare-weights fp8 --fp8-activations` measures the loss of accuracy."),
-    CHOICE("engine", kv_dtype, ENGINE_KV_DTYPES, "auto",
-           "Number format of the KV cache; auto is the compute dtype, f32 on the CPU. fp8 (e4m3) "
-           "and int8 have a scale for each position and head and take about half the memory of "
-           "bf16, so twice as many sessions fit; `parley score --compare-kv int8` measures the "
-           "loss of accuracy."),
-    BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
-          "Size of the KV cache; 0 means enough for max_sequences full windows, at most half of "
-          "free memory; on a GPU, the rest of gpu_memory_fraction."),
     BYTES("engine", host_cache_bytes, 0, 4096 * GIB, "1GiB",
           "Host memory for parked caches: a session's cache that must leave the KV cache is copied "
           "there, least recently used first, and copied back instead of recomputed. Allocated as "
@@ -152,24 +95,12 @@ static const struct config_key keys[] = {
          "snapshots. The files are as private as the database."),
     BYTES("engine", snapshot_bytes, 0, 65536 * GIB, "8GiB",
           "Maximum size of all snapshots together; the least recently used is removed first."),
-    INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16",
         "Turns that run at the same time; more wait in the queue."),
     INT("engine", max_queued_turns, 0, 65536, "256",
         "Turns that may wait in the queue; more are rejected as overloaded, but for owners that "
         "have few in it."),
-    INT("engine", prefill_chunk_tokens, 0, 8192, "0",
-        "Maximum prompt tokens in one step. It bounds how long a long prompt delays other turns; 0 "
-        "means 256 on the CPU and 2048 on a GPU."),
 
-    INT("sessions", session_len, 0, 1e9, "0",
-        "Default maximum tokens of a session; 0 means the model's maximum."),
-    INT("sessions", memory_len, 0, 1e9, "0",
-        "Default number of latest tokens that the model attends to; 0 means the context that the "
-        "model was trained with."),
-    INT("sessions", sink_len, 0, 1e6, "4",
-        "Default number of first tokens that stay visible (attention sinks); 0 as in "
-        "FasterTransformer."),
     INT("sessions", max_sequence_idle_microseconds, 1000, 1e15, "60000000",
         "Idle time after a turn until the session's cache leaves the KV cache. It is parked in "
         "host memory (host_cache_bytes) or released; the next turn then recomputes it from the "
@@ -233,18 +164,26 @@ int serve_config_load(struct serve_config *c, const char *path, struct err *err)
     return config_load_parts(serve_config_table(), c, &c->parts, path, err);
 }
 
-enum { N_KEYS = sizeof keys / sizeof *keys };
+enum {
+    N_KEYS = sizeof keys / sizeof *keys,
+    N_ROWS = N_KEYS + MODEL_SETTINGS_MAX + N_OWNER_LIMITS + SAMPLING_OPTIONS_MAX, // at most
+};
 
-// The rows above, then those of owners' limits and of the sampling parameters.
+// The rows above, each section behind its rows of model_settings.h, then those of owners' limits and
+// of the sampling parameters.
 const struct config_table *serve_config_table(void) {
-    static struct config_key all[N_KEYS + N_OWNER_LIMITS + SAMPLING_OPTIONS_MAX];
+    static struct config_key all[N_ROWS];
     static struct config_table table = {.keys = all};
-    if (!table.n_keys) {
-        memcpy(all, keys, sizeof keys);
-        table.n_keys = N_KEYS + owner_limit_keys(all + N_KEYS, offsetof(SETTINGS, owner));
-        table.n_keys +=
-            sampling_option_keys(all + table.n_keys, SAMPLING_SERVER, offsetof(SETTINGS, sampling));
+    if (table.n_keys) return &table;
+    struct config_key *next = all;
+    for (int i = 0; i < N_KEYS; i++) {
+        if (i > 0 && strcmp(keys[i].section, keys[i - 1].section) != 0)
+            next += model_setting_keys(next, keys[i].section, offsetof(SETTINGS, model));
+        *next++ = keys[i];
     }
+    next += owner_limit_keys(next, offsetof(SETTINGS, owner));
+    next += sampling_option_keys(next, SAMPLING_SERVER, offsetof(SETTINGS, sampling));
+    table.n_keys = (int)(next - all);
     return &table;
 }
 
@@ -277,7 +216,7 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
                        "instances (%lld) and sections [instance NAME] exclude each other: write a "
                        "section for each instance",
                        (long long)c->instances);
-    if (!*c->model && !c->parts.first)
+    if (!*c->model.model && !c->parts.first)
         return err_set(err, E_INVAL, "no model: set its folder with --model DIR");
     if (!*c->db) return err_set(err, E_INVAL, "no database: set a file with --db FILE");
     if (!*c->tls_cert != !*c->tls_key)
@@ -288,12 +227,12 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
             err, E_DENIED,
             "host %s is reachable from other machines: set --token-file, or listen on 127.0.0.1",
             c->host);
-    if (c->block_tokens & (c->block_tokens - 1))
+    if (c->model.block_tokens & (c->model.block_tokens - 1))
         return err_set(err, E_INVAL, "block_tokens must be a power of two, not %lld",
-                       (long long)c->block_tokens);
-    if (c->memory_len && c->sink_len >= c->memory_len)
+                       (long long)c->model.block_tokens);
+    if (c->model.memory_len && c->model.sink_len >= c->model.memory_len)
         return err_set(err, E_INVAL, "sink_len (%lld) must be less than memory_len (%lld)",
-                       (long long)c->sink_len, (long long)c->memory_len);
+                       (long long)c->model.sink_len, (long long)c->model.memory_len);
     struct volatile_text *patterns;
     TRY(volatile_text_new(&patterns, c->volatile_patterns, err));
     volatile_text_free(patterns);

@@ -4,6 +4,7 @@
 #pragma once
 #include "base/config_parts.h"
 #include "sessions/owners.h"
+#include "ws/model_settings.h"
 #include "ws/sampling_options.h"
 #include <stdbool.h>
 
@@ -24,20 +25,12 @@ struct serve_config {
     int on_token_removed;
     int log_level;
     // engine
-    char *model, *model_name, *tokenizer, *chat_template, *prompt_tasks, *device, *isa,
-        *compute_dtype, *snapshot_dir;
-    double gpu_memory_fraction;
-    bool fp8_activations, deterministic;
-    int64_t tensor_parallel, pipeline_parallel;
-    double rank_timeout;
-    int64_t threads, kv_cache_bytes, host_cache_bytes, snapshot_bytes, block_tokens, max_sequences,
-        max_queued_turns, prefill_chunk_tokens, instances;
-    int weight_dtype; // enum weight_format
-    int kv_dtype;
+    struct model_settings model;
+    char *model_name, *snapshot_dir;
+    int64_t host_cache_bytes, snapshot_bytes, max_sequences, max_queued_turns, instances;
     // sessions
-    int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,
-        max_queued_turns_per_session, max_resident_sessions, max_session_age, max_sessions,
-        commit_interval_us;
+    int64_t max_sequence_idle_microseconds, max_queued_turns_per_session, max_resident_sessions,
+        max_session_age, max_sessions, commit_interval_us;
     int durable;
     char *volatile_patterns;
     struct owner_limits owner;        // of each owner whose line of token_file says nothing else

@@ -106,7 +106,7 @@ static void number_formats_of_the_cache(void **state) {
     static const char *const known[] = {"auto", "f32", "f16", "bf16", "fp8", "int8"};
     for (int i = 0; i < 6; i++) {
         set("kv_dtype", known[i]);
-        assert_int_equal(c.kv_dtype, i);
+        assert_int_equal(c.model.kv_dtype, i);
         assert_int_equal(serve_config_check(&c, &err), 0);
         struct engine_options o;
         engine_options_init(&o);

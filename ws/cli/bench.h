@@ -4,7 +4,7 @@
 #include "ws/cli/cli.h"
 
 struct bench_settings {
-    struct cli_model model;
+    struct model_settings model;
     int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
     int64_t later_turn, turns, turn_tokens, first_turn, arrivals, arrival_ms;
     char *parts;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 struct chat_settings {
-    struct cli_model model;
+    struct model_settings model;
     struct sampling_options sampling;
     char *url, *session, *system, *token_file;
 };

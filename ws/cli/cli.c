@@ -86,36 +86,16 @@ int cli_fail(const struct err *err) {
     return CLI_FAILED;
 }
 
-int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences,
+int cli_engine_open(struct engine **out, const struct model_settings *m, int n_sequences,
                     struct err *err) {
     if (!m->model[0]) return err_set(err, E_INVAL, CLI_NO_MODEL);
     struct engine_options o;
     log_set_level(LOG_WARN); // stderr of a command is for people; only the server logs events
-    engine_options_init(&o);
-    o.model_dir = m->model;
-    o.tokenizer = m->tokenizer;
-    o.chat_template = m->chat_template[0] ? m->chat_template : NULL;
-    o.prompt_tasks = m->prompt_tasks;
-    o.device = m->device;
-    o.isa = m->isa;
-    o.compute_dtype = m->compute_dtype[0] ? m->compute_dtype : NULL;
-    o.deterministic = m->deterministic;
-    o.fp8_activations = m->fp8_activations;
-    o.gpu_memory_fraction = m->gpu_memory_fraction;
-    o.n_threads = (int32_t)m->threads;
-    o.tensor_parallel = (int32_t)m->tensor_parallel;
-    o.pipeline_parallel = (int32_t)m->pipeline_parallel;
-    o.rank_timeout = m->rank_timeout;
-    o.weight_format = (enum weight_format)m->weight_dtype;
-    engine_options_kv_dtype(&o, m->kv_dtype);
-    o.kv_cache_bytes = m->kv_cache_bytes;
-    o.block_tokens = (int32_t)m->block_tokens;
-    o.prefill_chunk_tokens = (int32_t)m->prefill_chunk_tokens;
+    // The cache is sized for full windows; without memory_len that is the whole session.
+    model_settings_engine(m, &o);
     o.max_sequences = n_sequences;
     o.max_queued_turns = n_sequences;
     o.max_session_len = m->session_len;
-    // The cache is sized for full windows; without memory_len that is the whole session.
-    o.default_memory_len = (int32_t)m->memory_len;
     o.progress = cli_progress;
     o.progress_ctx = "loading";
     o.measuring = cli_progress;
@@ -139,7 +119,7 @@ int cli_push_virtual(const struct prompt *p, struct token_list *ids, struct err 
 }
 
 // The defaults follow the model.
-static void set_window(const struct cli_model *m, const struct engine *e,
+static void set_window(const struct model_settings *m, const struct engine *e,
                        struct engine_turn *turn) {
     const struct engine_info *info = engine_info(e);
     turn->session_len = m->session_len ? m->session_len : info->max_session_len;
@@ -152,7 +132,7 @@ static void set_window(const struct cli_model *m, const struct engine *e,
         turn->sink_len = task < turn->memory_len ? task : turn->memory_len - 1;
 }
 
-int cli_submit(struct engine *e, const struct cli_model *m, struct engine_turn *turn,
+int cli_submit(struct engine *e, const struct model_settings *m, struct engine_turn *turn,
                const int32_t *ids, int64_t n_ids, struct err *err) {
     set_window(m, e, turn);
     turn->n_ids = n_ids;

@@ -4,6 +4,7 @@
 #include "base/config_rows.h"
 #include "base/json.h"
 #include "engine/engine.h"
+#include "ws/model_settings.h"
 #include "ws/sampling_options.h"
 #include <signal.h>
 #include <stdbool.h>
@@ -21,7 +22,7 @@ struct cli_command {
     const struct config_key *keys;       // 32 at most
     int n_keys;
     size_t settings_bytes;
-    // With a help text the settings begin with a struct cli_model, and its options follow the keys.
+    // With a help text the settings begin with a struct model_settings, and its options follow the keys.
     // Commands that measure or talk default to the fast format, commands whose numbers are compared
     // with other programs to f32.
     struct {
@@ -53,17 +54,6 @@ bool cli_help(const struct cli_command *c, const struct config_table *t, const c
 int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI_FAILED
 int cli_fail_usage(const char *command, const struct err *err); // and a hint at --help; CLI_USAGE
 
-// Options of every command that loads a model.
-struct cli_model {
-    char *model, *tokenizer, *chat_template, *prompt_tasks, *device, *isa, *compute_dtype;
-    bool deterministic, fp8_activations;
-    double gpu_memory_fraction;
-    int64_t tensor_parallel, pipeline_parallel;
-    double rank_timeout;
-    int64_t threads, kv_cache_bytes, block_tokens, prefill_chunk_tokens;
-    int64_t memory_len, sink_len, session_len;
-    int kv_dtype, weight_dtype;
-};
 // The keys of a command with those of its model and of sampling.
 const struct config_table *cli_options(const struct cli_command *c);
 #define CLI_COMPUTE_HELP                                                                           \
@@ -76,14 +66,14 @@ const struct config_table *cli_options(const struct cli_command *c);
 #define CLI_NO_MODEL "--model is missing: the model folder"
 #define CLI_NO_OUTPUT "--output is missing: the folder to write"
 // Opens the model for n_sequences turns at once. Shows a progress bar if stderr is a terminal.
-int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences,
+int cli_engine_open(struct engine **out, const struct model_settings *m, int n_sequences,
                     struct err *err);
 // A task of --prompt-tasks or of the checkpoint by its name, else a folder; free it. "": NULL.
 int cli_prompt(const struct engine *e, const char *task, struct prompt **out, struct err *err);
 int cli_push_virtual(const struct prompt *p, struct token_list *ids,
                      struct err *err); // all its rows
 // Submits a turn on a copy of ids, with the memory_len, sink_len and session_len of the options.
-int cli_submit(struct engine *e, const struct cli_model *m, struct engine_turn *turn,
+int cli_submit(struct engine *e, const struct model_settings *m, struct engine_turn *turn,
                const int32_t *ids, int64_t n_ids, struct err *err);
 // The error of a turn that ended by one; else 0.
 int cli_check_done(const struct engine_event *done, struct err *err);

@@ -70,14 +70,14 @@ void doctor_check_processors(struct findings *f, const struct serve_config *c) {
     static const char subject[] = "processors";
     int n = cgroup_processors();
     char governor[64];
-    if (c->threads > n)
+    if (c->model.threads > n)
         finding_add(f, FINDING_ADVICE, subject, "set threads to 0",
                     "threads is %lld, and this process may use %d: threads that wait for each "
                     "other are slower than fewer",
-                    (long long)c->threads, n);
+                    (long long)c->model.threads, n);
     else
         finding_add(f, FINDING_OK, subject, NULL, "%lld of %d are used",
-                    (long long)(c->threads ? c->threads : n), n);
+                    (long long)(c->model.threads ? c->model.threads : n), n);
     doctor_read_line(GOVERNOR, governor, sizeof governor);
     if (!strcmp(governor, "powersave") || !strcmp(governor, "conservative"))
         finding_add(f, FINDING_ADVICE, subject, "cpupower frequency-set -g performance",
@@ -91,7 +91,7 @@ void doctor_check_numa(struct findings *f, const struct serve_config *c) {
     size_t n =
         glob("/sys/devices/system/node/node[0-9]*", 0, NULL, &nodes) == 0 ? nodes.gl_pathc : 1;
     if (n > 0) globfree(&nodes);
-    if (n <= 1 || !strncmp(c->device, "cuda", 4))
+    if (n <= 1 || !strncmp(c->model.device, "cuda", 4))
         finding_add(f, FINDING_OK, subject, NULL, n <= 1 ? "one node" : "the model is on a GPU");
     else
         finding_add(f, FINDING_ADVICE, subject,

@@ -435,7 +435,7 @@ static int measure_plain(struct bench *b, struct bench_settings *s, unsigned par
 // GB/s: of the device, else of this machine's memory.
 static int measure_ceiling(struct bench *b, double *ceiling) {
     struct backend *be = b->engine->backend;
-    const struct cli_model *m = &b->settings->model;
+    const struct model_settings *m = &b->settings->model;
     int64_t n_threads = m->threads ? m->threads : cgroup_processors();
     if (!be->ops->read_rate) {
         *ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));

@@ -31,10 +31,10 @@ static int open_text(const struct serve_config *c, struct err *err) {
     struct tokenizer *tokenizer = NULL;
     struct chat_template *template = NULL;
     char dir[PATH_MAX];
-    TRY(text_files_dir(dir, c->model, c->tokenizer, err));
+    TRY(text_files_dir(dir, c->model.model, c->model.tokenizer, err));
     TRY(tokenizer_open(&tokenizer, dir, err));
-    int rc = chat_template_open(&template, dir, *c->chat_template ? c->chat_template : NULL,
-                                tokenizer, err);
+    int rc = chat_template_open(
+        &template, dir, *c->model.chat_template ? c->model.chat_template : NULL, tokenizer, err);
     chat_template_close(template);
     tokenizer_close(tokenizer);
     return rc;
@@ -42,9 +42,9 @@ static int open_text(const struct serve_config *c, struct err *err) {
 
 // Bytes of the weights as they will be loaded, by what `inspect` says.
 static int64_t bytes_of_weights(const struct serve_config *c, const cJSON *model) {
-    const char *eight_bits = c->weight_dtype == WEIGHTS_INT8  ? "weight_bytes_int8"
-                             : c->weight_dtype == WEIGHTS_FP8 ? "weight_bytes_fp8"
-                                                              : "";
+    const char *eight_bits = c->model.weight_dtype == WEIGHTS_INT8  ? "weight_bytes_int8"
+                             : c->model.weight_dtype == WEIGHTS_FP8 ? "weight_bytes_fp8"
+                                                                    : "";
     const cJSON *bytes = cJSON_GetObjectItemCaseSensitive(model, eight_bits);
     if (!bytes)
         bytes = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(model, "tensors"),
@@ -55,8 +55,8 @@ static int64_t bytes_of_weights(const struct serve_config *c, const cJSON *model
 static void check_memory(struct findings *f, const struct serve_config *c, int64_t weights,
                          const struct backend_cuda_look *gpu) {
     static const char subject[] = "memory";
-    bool on_gpu = strcmp(c->device, "cpu") != 0 && gpu->n_gpus > 0;
-    int64_t left = on_gpu ? gpu->left : memory_left(), cache = c->kv_cache_bytes;
+    bool on_gpu = strcmp(c->model.device, "cpu") != 0 && gpu->n_gpus > 0;
+    int64_t left = on_gpu ? gpu->left : memory_left(), cache = c->model.kv_cache_bytes;
     int64_t wanted = weights + cache + (on_gpu ? 0 : c->host_cache_bytes);
     const char *where = on_gpu ? "on the GPU" : "in memory";
     if (f->server_pid || left == 0) return; // it has what it needs
@@ -84,7 +84,7 @@ static void check_model(struct findings *f, const struct serve_config *c,
     buf_init(&text, json_limits_file.max_bytes);
     json_writer_init(&w, &text);
     json_open(&w, NULL, '{');
-    int rc = model_inspect(c->model, &w, &err);
+    int rc = model_inspect(c->model.model, &w, &err);
     json_close(&w, '}');
     cJSON *model = rc < 0 ? NULL : json_parse(buf_z(&text), text.len, &json_limits_file, &err);
     if (model) rc = open_text(c, &err);
@@ -96,7 +96,7 @@ static void check_model(struct findings *f, const struct serve_config *c,
     else
         finding_add(f, FINDING_OK, subject, NULL, "%s, %s",
                     cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(model, "family")),
-                    c->model);
+                    c->model.model);
     if (model) check_memory(f, c, bytes_of_weights(c, model), gpu);
     cJSON_Delete(model);
     buf_release(&text);
@@ -132,13 +132,13 @@ static const char *mend_of_gpu(const struct backend_cuda_look *gpu, bool there) 
 static void check_gpu(struct findings *f, const struct serve_config *c,
                       const struct backend_cuda_look *gpu) {
     static const char subject[] = "gpu";
-    bool asked = !strncmp(c->device, "cuda", 4), there = machine_has_nvidia();
-    int number = asked && c->device[4] == ':' ? atoi(c->device + 5) : 0;
-    if (!strcmp(c->device, "cpu")) {
+    bool asked = !strncmp(c->model.device, "cuda", 4), there = machine_has_nvidia();
+    int number = asked && c->model.device[4] == ':' ? atoi(c->model.device + 5) : 0;
+    if (!strcmp(c->model.device, "cpu")) {
         finding_add(f, FINDING_OK, subject, NULL, "not used: device is cpu");
     } else if (gpu->n_gpus > 0 && number >= gpu->n_gpus) {
         finding_add(f, FINDING_FAULT, subject, "`nvidia-smi -L` lists them",
-                    "device is %s, and CUDA finds %d GPUs", c->device, gpu->n_gpus);
+                    "device is %s, and CUDA finds %d GPUs", c->model.device, gpu->n_gpus);
     } else if (gpu->n_gpus > 0 && !gpu->problem[0]) {
         finding_add(f, FINDING_OK, subject, NULL,
                     "%s, %lld of %lld MiB free, driver for CUDA %d.%d", gpu->name,
@@ -157,7 +157,7 @@ static void check_cpu(struct findings *f, const struct serve_config *c) {
     static const char subject[] = "cpu";
     struct backend *cpu = NULL;
     struct err err = {0};
-    struct device_options o = {.device = "cpu", .isa = c->isa, .n_threads = 1};
+    struct device_options o = {.device = "cpu", .isa = c->model.isa, .n_threads = 1};
     if (device_open(&cpu, &o, &err) < 0) {
         finding_add(f, FINDING_FAULT, subject, "set isa to auto", "%s", err.text);
         return;
@@ -179,7 +179,7 @@ static void check_models(struct findings *f, const struct serve_config *c,
                          const struct backend_cuda_look *gpu) {
     struct instances planned = {0};
     struct err err = {0};
-    if (!*c->model && !c->parts.first) return;
+    if (!*c->model.model && !c->parts.first) return;
     if (instances_plan(&planned, c, &err) < 0) {
         finding_add(f, FINDING_FAULT, "model", "parley serve --help", "%s", err.text);
         return;

@@ -10,7 +10,7 @@
 enum { PIECE_TOKENS = 1024, WAIT_US = 200000 };
 
 struct settings {
-    struct cli_model model;
+    struct model_settings model;
     char *data, *results, *prompt_task;
     int64_t batch, max_tokens;
     bool json;
@@ -212,7 +212,7 @@ static int print_outcome(const struct evaluation *v, struct err *err) {
 
 // What a file of results is of: all that can change one.
 static void put_header(const struct evaluation *v, int64_t piece, struct buf *out) {
-    const struct cli_model *m = &v->s->model;
+    const struct model_settings *m = &v->s->model;
     const struct engine_info *info = engine_info(v->engine);
     struct json_writer w;
     json_writer_init(&w, out);

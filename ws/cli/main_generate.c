@@ -9,7 +9,7 @@
 enum { DEFAULT_TOKENS = 128 };
 
 struct settings {
-    struct cli_model model;
+    struct model_settings model;
     struct sampling_options sampling;
     char *ids, *prompt, *prompt_task;
     bool json, chat;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct settings {
-    struct cli_model model;
+    struct model_settings model;
     char *db, *owner, *what_if, *export;
     int64_t turn, from_turn;
     bool json, other_model;
@@ -104,7 +104,7 @@ static void runner_close(struct runner *r) {
 static int runner_open(struct runner *r, const struct settings *s, const char *compute,
                        const struct stored_session *stored, const struct replay_window *w,
                        struct err *err) {
-    struct cli_model m = s->model;
+    struct model_settings m = s->model;
     char f32[] = "f32", bf16[] = "bf16";
     if (compute) m.compute_dtype = !strcmp(compute, bf16) ? bf16 : f32;
     r->compute = compute;
@@ -225,7 +225,7 @@ out:
 }
 
 static int check_usage(const struct settings *s, const char *id, struct err *err) {
-    const struct cli_model *m = &s->model;
+    const struct model_settings *m = &s->model;
     if (!id)
         return cli_usage(err, "the session's id is missing; `parley sessions list` shows the ids");
     if (s->export[0] && (s->what_if[0] || s->turn >= 0 || s->from_turn >= 0))

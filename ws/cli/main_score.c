@@ -13,7 +13,7 @@ static char compute_words[][5] = {"", "f32", "bf16", "f16"};
 enum { COMPARE_CONTEXT = 1024 };
 
 struct settings {
-    struct cli_model model;
+    struct model_settings model;
     char *ids, *text, *logits, *compare_model, *prompt_task;
     int compare_weights, compare_kv, compare_compute;
     bool json;
@@ -67,7 +67,7 @@ static void take_logits(void *ctx, int64_t position, const float *logits) {
         s->logprob_sum += (double)logits[s->ids[position + 1]] - max - log(sum);
 }
 
-static int score(struct engine *e, const struct cli_model *model, const struct token_list *ids,
+static int score(struct engine *e, const struct model_settings *model, const struct token_list *ids,
                  const struct prompt *prompt, struct scoring *s, struct err *err) {
     struct engine_turn turn = {.sequence = 1,
                                .turn = 1,
@@ -133,10 +133,10 @@ out:
 }
 
 // Each model gets a cache for one piece, so that both fit in memory.
-static int compare(const struct settings *s, struct engine *e, const struct cli_model *model,
+static int compare(const struct settings *s, struct engine *e, const struct model_settings *model,
                    const struct token_list *ids, struct err *err) {
     struct engine *other = NULL;
-    struct cli_model m = *model;
+    struct model_settings m = *model;
     struct score_comparison c;
     if (s->compare_model[0]) m.model = s->compare_model;
     if (s->compare_weights) m.weight_dtype = s->compare_weights - 1;
@@ -156,7 +156,7 @@ static bool is_comparing(const struct settings *s) {
 }
 
 // A piece has 1,024 tokens, or the model's maximum. It sets the size of the engines' caches.
-static int pick_context(struct cli_model *m, struct err *err) {
+static int pick_context(struct model_settings *m, struct err *err) {
     struct model_config c;
     TRY(model_config_load(&c, m->model, err));
     m->session_len = c.max_positions < COMPARE_CONTEXT ? c.max_positions : COMPARE_CONTEXT;
@@ -168,7 +168,7 @@ static int run(void *settings, char **words, struct err *err) {
     struct engine *e = NULL;
     struct prompt *prompt = NULL;
     struct token_list ids;
-    struct cli_model m = s->model;
+    struct model_settings m = s->model;
     const bool comparing = is_comparing(s);
     int rc;
     if (comparing) m.fp8_activations = false; // of the one that is compared

@@ -10,7 +10,7 @@
 enum { STEP_BYTES = 32 << 20, STEP_MAX_TOKENS = 256 };
 
 struct comparing {
-    const struct cli_model *model;
+    const struct model_settings *model;
     const int32_t *ids; // of the piece
     int64_t n_ids, n_vocab, base, n_step;
     float *kept; // (n_step, n_vocab) the reference's logits from position base on
@@ -125,7 +125,7 @@ static void describe(struct score_side *side, const struct engine *e, int64_t n_
     side->perplexity = n_scored ? exp(-side->logprob / (double)n_scored) : NAN;
 }
 
-int score_compare(struct engine *reference, struct engine *compared, const struct cli_model *m,
+int score_compare(struct engine *reference, struct engine *compared, const struct model_settings *m,
                   const int32_t *ids, int64_t n_ids, int64_t context_len,
                   struct score_comparison *out, struct err *err) {
     int64_t n_vocab = engine_info(reference)->n_vocab;

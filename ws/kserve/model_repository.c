@@ -75,7 +75,7 @@ static int set_checkpoint(const struct repository *g, const struct pbtxt *at) {
 static int find_tokenizer(const struct repository *g, const struct pbtxt *at) {
     char beside[PATH_BYTES];
     snprintf(beside, sizeof beside, "%.4000s/preprocessing/1", g->dir);
-    if (engine_has_tokenizer(g->config->model) || !engine_has_tokenizer(beside)) return 0;
+    if (engine_has_tokenizer(g->config->model.model) || !engine_has_tokenizer(beside)) return 0;
     return set(g, at, "tokenizer", beside);
 }
 
