@@ -93,6 +93,19 @@ static int options_check(const struct engine_options *o, struct err *err) {
 
 // --- model and text ------------------------------------------------------------------------------
 
+// Without marks that the tokenizer can write, a thinking_budget is refused.
+static int open_thinking(struct engine *e, struct err *err) {
+    struct engine_syntax s = engine_syntax(e);
+    struct err why = {0};
+    if (!s.think_close) return 0;
+    const char *text = chat_template_text(e->chat);
+    int rc = thinking_marks_new(&e->thinking, e->tokenizer, s.think_open, s.think_close, text,
+                                strlen(text), &why);
+    if (rc == E_NOMEM) return err_set(err, rc, "%s", why.text);
+    if (rc < 0) log_warn("engine.thinking", "why=\"%s\"", why.text);
+    return 0;
+}
+
 static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
     struct err why = {0};
     char dir[PATH_MAX];
@@ -112,7 +125,7 @@ static int open_text(struct engine *e, const struct engine_options *o, struct er
         return err_set(err, rc, "%s", why.text);
     }
     if (rc < 0) snprintf(e->template_error, sizeof e->template_error, "%s", why.text);
-    return 0;
+    return open_thinking(e, err);
 }
 
 static void collect_eos(struct engine *e) {

@@ -72,6 +72,7 @@ void engine_close(struct engine *e) {
     queue_release(&e->commands);
     if (e->chat) chat_template_close(e->chat);
     grammars_free(e->grammars);
+    thinking_marks_free(e->thinking);
     if (e->tokenizer) tokenizer_close(e->tokenizer);
     prompt_tasks_release(&e->tasks);
     if (e->model) model_free(e->model);

@@ -30,3 +30,42 @@ const char *engine_text_of_token(void *ctx, int32_t id, size_t *len) {
     const char *bytes = tokenizer_bytes(e->tokenizer, id, len);
     return bytes && !tokenizer_is_special(e->tokenizer, id) ? bytes : NULL;
 }
+
+// --- turns ---------------------------------------------------------------------------------------
+
+// The turn follows the model's thinking where that ends its tokens or begins its grammar.
+static int take_thinking(const struct engine *e, struct live_turn *t, struct err *err) {
+    const struct sampling_params *p = &t->spec.sampling;
+    if (!p->grammar && p->thinking_budget < 0) return 0;
+    t->thinking = e->thinking;
+    if (e->thinking || p->thinking_budget < 0 || !engine_syntax(e).think_close) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "thinking_budget: the tokenizer cannot write the end of the model's thinking");
+}
+
+// The answer begins inside of the thinking.
+static bool opens_thinking(const struct live_turn *t) {
+    struct thinking now = {0};
+    if (t->thinking) thinking_begin(&now, t->thinking, t->spec.ids, t->spec.n_ids, t->spec.goes_on);
+    return now.state == THINKING_OPEN;
+}
+
+int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err *err) {
+    const struct sampling_params *p = &t->spec.sampling;
+    if (t->spec.score_only) return 0;
+    TRY(take_thinking(e, t, err));
+    if (!p->grammar) return 0;
+    const char *name = grammar_kind_name(grammar_text_kind(p->grammar));
+    if (e->n_eos == 0 && p->end_id < 0)
+        return err_set(err, E_INVAL, "%s: the model has no token that ends an answer", name);
+    TRY(engine_grammar_get(e, p->grammar, &t->grammar, err));
+    int64_t most = live_turn_planned(&t->spec);
+    int64_t least = (int64_t)grammar_least_tokens(t->grammar) + 1;
+    bool thinks = opens_thinking(t);
+    if (thinks) least += t->thinking->longest_close;
+    if (most >= least) return 0;
+    return err_set(err, E_INVAL,
+                   "%s: the shortest answer takes %lld tokens with its end%s, and %s allows %lld",
+                   name, (long long)least, thinks ? " and that of the thinking" : "",
+                   p->max_tokens > 0 ? "max_tokens" : "the session", (long long)most);
+}

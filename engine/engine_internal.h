@@ -55,8 +55,9 @@ struct engine {
     struct tokenizer *tokenizer; // NULL: ids only
     struct chat_template *chat;  // NULL: no chat turns
     struct prompt_tasks tasks;
-    struct kv_snapshot_maker maker; // of its caches' bytes
-    struct grammars *grammars;      // has a lock of its own
+    struct kv_snapshot_maker maker;  // of its caches' bytes
+    struct grammars *grammars;       // has a lock of its own
+    struct thinking_marks *thinking; // NULL: the model does not think
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
 
@@ -87,6 +88,9 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
 // engine_grammar_prepare, with the result held.
 int engine_grammar_get(const struct engine *e, const struct grammar_text *text,
                        struct grammar **out, struct err *err);
+// The turn's grammar, compiled before or now, and the model's thinking, as far as the turn needs them. E_INVAL also: no
+// answer fits the turn.
+int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err *err);
 // The bytes that a token adds to an answer under a grammar (token_bytes_fn); ctx: the engine.
 const char *engine_text_of_token(void *ctx, int32_t id, size_t *len);
 // Adds a snapshot to the owner's view.

@@ -268,22 +268,6 @@ static int resolve_bad_texts(const struct engine *e, struct sampling_params *p, 
     return 0;
 }
 
-// The turn's grammar, compiled before or now, and whether an answer fits the turn.
-static int take_grammar(struct engine *e, struct live_turn *t, struct err *err) {
-    const struct sampling_params *p = &t->spec.sampling;
-    if (!p->grammar || t->spec.score_only) return 0;
-    const char *name = grammar_kind_name(grammar_text_kind(p->grammar));
-    if (e->n_eos == 0 && p->end_id < 0)
-        return err_set(err, E_INVAL, "%s: the model has no token that ends an answer", name);
-    TRY(engine_grammar_get(e, p->grammar, &t->grammar, err));
-    int64_t most = live_turn_planned(&t->spec);
-    int64_t least = (int64_t)grammar_least_tokens(t->grammar) + 1;
-    if (most >= least) return 0;
-    return err_set(
-        err, E_INVAL, "%s: the shortest answer takes %lld tokens with its end, and %s allows %lld",
-        name, (long long)least, p->max_tokens > 0 ? "max_tokens" : "the session", (long long)most);
-}
-
 static int check_room(const struct engine *e, const struct engine_turn *t, const struct owned *w,
                       const struct turn_places *mine, struct err *err) {
     if (e->stopped) return err_set(err, E_CLOSED, "the engine is shutting down");
@@ -329,7 +313,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     struct live_turn *t = live_turn_new(turn, clock_mono_us(e->clock));
     if (t) {
         int rc = resolve_bad_texts(e, &t->spec.sampling, err);
-        if (rc == 0) rc = take_grammar(e, t, err);
+        if (rc == 0) rc = engine_grammar_take(e, t, err);
         if (rc == 0) rc = context_reserve(&t->context, e->info.width, err);
         if (rc == 0)
             rc = branches_new(&t->branches, &t->spec, live_turn_max_log(&t->spec), e->info.n_vocab,

@@ -106,6 +106,18 @@ int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits
     return rc < 0 ? err_set(err, rc, "no memory for the tokens that %s allows", name) : 0;
 }
 
+bool grammar_matcher_lives(const struct grammar_matcher *m) {
+    return m->at.config >= 0;
+}
+
+void grammar_matcher_restart(struct grammar_matcher *m) {
+    struct grammar *g = m->grammar;
+    drop_plan(m);
+    pthread_mutex_lock(&g->lock);
+    m->at.config = machine_start(&g->machine);
+    pthread_mutex_unlock(&g->lock);
+}
+
 void grammar_matcher_accept(struct grammar_matcher *m, int32_t id) {
     struct grammar *g = m->grammar;
     if (m->at_plan < m->n_plan && m->plan[m->at_plan] == id)

@@ -20,5 +20,7 @@ void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_match
 // takes too much memory or work here; E_NOMEM; E_INVAL: the answer has left the grammar.
 int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits, bool *may_end,
                          struct err *err);
+bool grammar_matcher_lives(const struct grammar_matcher *m); // the answer has not left the grammar
+void grammar_matcher_restart(struct grammar_matcher *m);     // at the beginning of an answer again
 // The token is the answer's next one; not called for one that ends it.
 void grammar_matcher_accept(struct grammar_matcher *m, int32_t id);

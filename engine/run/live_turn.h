@@ -16,7 +16,9 @@ struct live_turn {
     struct engine_turn spec; // ids is the log, owned, and grows
     struct prompt *prompt;   // spec's, held
     struct grammar *grammar; // of spec.sampling.grammar, held; NULL: none
-    int64_t n_log, cap_log;  // spec.n_ids stays the length before the first drawn token
+    // The model's, where the turn has a grammar or a budget of thinking; else NULL
+    const struct thinking_marks *thinking;
+    int64_t n_log, cap_log; // spec.n_ids stays the length before the first drawn token
     struct sequence *sequence;
     struct turn_slot *slot;                              // while it runs
     int64_t submitted_us, started_us, first_us, last_us; // 0: not yet

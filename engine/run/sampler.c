@@ -53,7 +53,7 @@ int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err) {
 void sampler_release(struct sampler *s) {
     free(s->marks);
     free(s->seen);
-    grammar_matcher_free(s->matcher);
+    constraint_release(&s->constraint);
     *s = (struct sampler){0};
 }
 
@@ -86,16 +86,16 @@ static void forget(struct sampler *s) {
 }
 
 void sampler_unconstrain(struct sampler *s) {
-    grammar_matcher_free(s->matcher);
-    s->matcher = NULL;
-    s->grammar = NULL;
+    constraint_release(&s->constraint);
 }
 
 int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct err *err) {
-    sampler_unconstrain(s);
-    s->grammar = g;
-    s->most = most;
-    return grammar_matcher_new(&s->matcher, g, err);
+    return constraint_grammar(&s->constraint, g, most, err);
+}
+
+void sampler_watch_thinking(struct sampler *s, const struct thinking_marks *marks,
+                            const int32_t *log, int64_t n_log, bool goes_on) {
+    constraint_thinking(&s->constraint, marks, s->params->thinking_budget, log, n_log, goes_on);
 }
 
 int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch,
@@ -124,10 +124,8 @@ int sampler_copy(struct sampler *to, const struct sampler *from, struct err *err
     uint32_t *marks = to->marks;
     int32_t *seen = to->seen;
     forget(to);
-    if (to->grammar != from->grammar) sampler_unconstrain(to);
-    if (from->matcher && !to->matcher) TRY(sampler_constrain(to, from->grammar, from->most, err));
-    if (from->matcher) grammar_matcher_copy(to->matcher, from->matcher);
-    struct grammar_matcher *matcher = to->matcher;
+    TRY(constraint_copy(&to->constraint, &from->constraint, err));
+    struct constraint constraint = to->constraint;
     for (int32_t i = 0; i < from->n_seen; i++) {
         seen[i] = from->seen[i];
         marks[seen[i]] = from->marks[seen[i]];
@@ -135,7 +133,7 @@ int sampler_copy(struct sampler *to, const struct sampler *from, struct err *err
     *to = *from;
     to->marks = marks;
     to->seen = seen;
-    to->matcher = matcher;
+    to->constraint = constraint;
     return 0;
 }
 
@@ -153,7 +151,7 @@ void sampler_accept(struct sampler *s, int32_t id) {
     const struct sampling_params *p = s->params;
     s->n_generated++;
     push_tail(s, id);
-    if (s->matcher && !ends_answer(s, id)) grammar_matcher_accept(s->matcher, id);
+    constraint_accept(&s->constraint, id, ends_answer(s, id));
     if (id == p->top_p_reset_ids)
         s->decayed_top_p = 0;
     else if (p->top_p_decay != 1)
@@ -235,7 +233,7 @@ static void ban_eos(const struct sampler *s, float *x) {
 
 static bool is_adjusted(const struct sampler *s) {
     return s->n_seen > 0 || s->params->n_bias > 0 || s->params->bad_words.n_lists > 0 ||
-           eos_is_held_back(s) || s->matcher;
+           eos_is_held_back(s) || constraint_holds(&s->constraint);
 }
 
 static void forbid_unset(float *x, int32_t n, const uint64_t *allowed) {
@@ -268,7 +266,7 @@ static void set_eos_allowed(const struct sampler *s, struct sampler_work *w, boo
 // can only end, min_tokens gives way.
 static int allow_by_grammar(const struct sampler *s, struct sampler_work *w, struct err *err) {
     bool may_end;
-    TRY(grammar_matcher_mask(s->matcher, s->most - s->n_generated, w->allowed, &may_end, err));
+    TRY(constraint_allow(&s->constraint, w->allowed, s->n_vocab, &may_end, err));
     set_eos_allowed(s, w, false);
     bool must_end = may_end && !any_set(w->allowed, (s->n_vocab + 63) / 64);
     if (may_end && (must_end || !eos_is_held_back(s))) set_eos_allowed(s, w, true);
@@ -283,12 +281,17 @@ static int adjust(const struct sampler *s, struct sampler_work *w, const float *
     *out = logits;
     if (!is_adjusted(s)) return 0;
     *out = w->adjusted;
+    if (constraint_forced(&s->constraint) >= 0) {
+        for (int32_t i = 0; i < s->n_vocab; i++) w->adjusted[i] = -INFINITY;
+        w->adjusted[constraint_forced(&s->constraint)] = 0;
+        return 0;
+    }
     memcpy(w->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
     apply_penalties(s, w->adjusted);
     apply_bias(p, w->adjusted);
     ban_bad_words(s, w->adjusted);
-    if (!s->matcher && eos_is_held_back(s)) ban_eos(s, w->adjusted);
-    if (!s->matcher) return 0;
+    if (!s->constraint.matcher && eos_is_held_back(s)) ban_eos(s, w->adjusted);
+    if (!s->constraint.matcher) return 0;
     TRY(allow_by_grammar(s, w, err));
     forbid_unset(w->adjusted, s->n_vocab, w->allowed);
     return 0;
@@ -418,7 +421,8 @@ static struct batch_draw plan(const struct sampler *s, int64_t position) {
 
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead) {
     const struct sampling_params *p = s->params;
-    if (is_adjusted(s) || p->top_logprobs > 0 || (ahead > 0 && has_history(p)))
+    if (is_adjusted(s) || p->top_logprobs > 0 || (ahead > 0 && has_history(p)) ||
+        constraint_may_force(&s->constraint, ahead))
         return (struct batch_draw){.kind = DRAW_NONE};
     return plan(s, position);
 }
@@ -429,7 +433,7 @@ bool sampler_is_adjustment(const struct sampler *s) {
 
 static bool forbids(const struct sampler *s) {
     const struct sampling_params *p = s->params;
-    bool any = s->matcher || eos_is_held_back(s) || p->bad_words.n_lists > 0;
+    bool any = s->constraint.matcher || eos_is_held_back(s) || p->bad_words.n_lists > 0;
     for (int32_t i = 0; i < p->n_bias; i++) any = any || p->bias[i].bias == -INFINITY;
     return any;
 }
@@ -438,11 +442,11 @@ static bool forbids(const struct sampler *s) {
 // before the biases here: a finite bias does not bring a token back.
 static int forbid(const struct sampler *s, struct sampler_work *w, struct err *err) {
     const struct sampling_params *p = s->params;
-    if (s->matcher)
+    if (s->constraint.matcher)
         TRY(allow_by_grammar(s, w, err));
     else
         memset(w->allowed, 0xff, (size_t)(s->n_vocab + 63) / 64 * sizeof *w->allowed);
-    if (!s->matcher && eos_is_held_back(s)) set_eos_allowed(s, w, false);
+    if (!s->constraint.matcher && eos_is_held_back(s)) set_eos_allowed(s, w, false);
     for (int32_t i = 0; i < p->n_bias; i++)
         if (p->bias[i].bias == -INFINITY) set_allowed(s, w, p->bias[i].id, false);
     for (int32_t i = 0; i < p->bad_words.n_lists; i++) {
@@ -455,6 +459,13 @@ static int forbid(const struct sampler *s, struct sampler_work *w, struct err *e
 int sampler_adjustment(const struct sampler *s, struct sampler_work *w, int64_t position,
                        struct batch_adjusted *out, struct err *err) {
     const struct sampling_params *p = s->params;
+    if (constraint_forced(&s->constraint) >= 0) {
+        *out = (struct batch_adjusted){
+            .draw = {.kind = DRAW_GREEDY}, .allowed = w->allowed, .repetition = 1};
+        memset(w->allowed, 0, (size_t)(s->n_vocab + 63) / 64 * sizeof *w->allowed);
+        set_allowed(s, w, constraint_forced(&s->constraint), true);
+        return 0;
+    }
     *out = (struct batch_adjusted){
         .draw = plan(s, position),
         .repetition = p->repetition_penalty,

@@ -15,7 +15,7 @@
 #pragma once
 #include "base/err.h"
 #include "engine/engine.h"
-#include "engine/grammar/matcher.h"
+#include "engine/run/constraint.h"
 #include "engine/sampling/params.h"
 #include "kernels/batch.h"
 #include <stdbool.h>
@@ -47,10 +47,7 @@ struct sampler {
     int32_t n_eos, n_vocab;
     uint32_t branch;
     int64_t n_generated; // accepted since sampler_begin
-    // Of an answer under a grammar: where it stands, owned, and the most tokens that it may have.
-    struct grammar_matcher *matcher;
-    struct grammar *grammar; // the matcher's
-    int64_t most;
+    struct constraint constraint;
     // Only touched by turns that use a penalty, so that the others cost no resident memory.
     uint32_t *marks; // (n_vocab) top bit: occurs in the log; the rest: times generated in this turn
     int32_t *seen;   // (n_seen) the distinct ids whose mark is set
@@ -79,6 +76,11 @@ int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct
 
 void sampler_unconstrain(struct sampler *s);
 
+// After these: watches the model's thinking in the answer behind log (n_log). The closing mark is drawn once
+// params->thinking_budget tokens were drawn inside; and a grammar holds behind the thinking only, which
+// ends while the answer has room. marks: borrowed. goes_on: thinking_begin's.
+void sampler_watch_thinking(struct sampler *s, const struct thinking_marks *marks,
+                            const int32_t *log, int64_t n_log, bool goes_on);
 // The token is now in the log. id, from sampler_draw or a replayed record, is in [0, n_vocab).
 void sampler_accept(struct sampler *s, int32_t id);
 // Whether the log now ends with one of the token sequences of params->stop.

@@ -83,6 +83,8 @@ struct sampling_params {
     bool early_stopping;
     // Tokens drafted for a step (engine/run/drafts.h); 0: none. The answer is the same.
     int32_t draft_tokens;
+    // The model's thinking is closed once it has so many tokens (engine/run/thinking.h); -1: no limit
+    int32_t thinking_budget;
     int32_t n_bias;
     struct logit_bias bias[SAMPLING_MAX_BIAS];
     // The answer ends where its text has a text, which is cut out, or where the log ends with a

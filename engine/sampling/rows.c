@@ -96,6 +96,9 @@ const struct sampling_row sampling_rows[] = {
      OURS, "Drafted tokens", "off",
      "Tokens that a step may draft from earlier text and check at once; the answer stays the "
      "same."},
+    {"thinking_budget", "thinking_token_budget", SAMPLING_INT, AT(thinking_budget), -1, INT32_MAX,
+     false, -1, 1, EVERYWHERE, "Thinking budget (tokens)", NULL,
+     "The model's thinking is closed after this many tokens; 0 means at once, -1 no limit."},
     {"json_schema", NULL, SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1, SAMPLING_COMMAND,
      "JSON schema", "none", "The answer is JSON that this schema accepts."},
     {"grammar", NULL, SAMPLING_GRAMMAR, AT(grammar), 0, 0, false, 0, 1,

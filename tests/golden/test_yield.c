@@ -7,6 +7,7 @@ enum { CHUNK = 16, PROMPT = 70, DRAWN = 90, WINDOW = 56 }; // the ring wraps
 static const char *const qwen = "tests/fixtures/models/qwen3", *const demo = "configs/demo-model";
 static struct outcome want, got;
 static char stop[24];
+static const struct grammar_text *regex;
 
 static struct engine_turn long_turn(const struct engine *e) {
     struct engine_turn t = drawn_turn(e, 1, PROMPT, WINDOW, DRAWN);
@@ -37,6 +38,32 @@ static struct engine_turn stopped_story(const struct engine *e) {
     struct engine_turn t = story(e);
     assert_int_equal(sampling_words_add_text(&t.sampling.stop, "stop", stop, strlen(stop), NULL),
                      0);
+    return t;
+}
+// Thinking that a budget closes, and a grammar behind it.
+static struct engine_turn thought(const struct engine *e) {
+    static const char text[] = "Once upon a time <think>\n", color[] = "(red|green) [a-z]{3,20}";
+    struct token_list ids;
+    struct err err;
+    struct engine *open = (struct engine *)e;
+    if (!e->thinking)
+        assert_int_equal(thinking_marks_new(&open->thinking, e->tokenizer, "<think>", "</think>",
+                                            "\n</think>\n\n", 12, &err),
+                         0);
+    token_list_init(&ids);
+    assert_int_equal(engine_tokenize(e, text, sizeof text - 1, true, &ids, &err), 0);
+    struct engine_turn t = turn_for(e, 1, ids.ids, (int64_t)ids.len, 128, 4);
+    token_list_release(&ids);
+    t.goes_on = true;
+    t.sampling.max_tokens = 60;
+    t.sampling.temperature = 2;
+    t.sampling.has_seed = true;
+    t.sampling.seed = 5;
+    t.sampling.thinking_budget = 23;
+    t.sampling.ignore_eos = false;
+    if (!regex)
+        assert_int_equal(grammar_text_new(&regex, GRAMMAR_REGEX, color, sizeof color - 1, &err), 0);
+    t.sampling.grammar = regex;
     return t;
 }
 
@@ -98,6 +125,13 @@ static void the_same_text_and_stop_strings(void **state) {
     assert_int_equal(want.finish, FINISH_STOP);
 }
 
+static void the_same_thinking_and_grammar(void **state) {
+    check_turn(demo, thought);
+    assert_int_equal(want.finish, FINISH_EOS);
+    assert_true(strstr(want.text, "\n</think>\n\nred ") ||
+                strstr(want.text, "\n</think>\n\ngreen "));
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     struct engine *e = tiered(qwen, CHUNK, 100, 0);
     struct err err;
@@ -124,6 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bits),
         cmocka_unit_test(the_same_text_and_stop_strings),
+        cmocka_unit_test(the_same_thinking_and_grammar),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -44,7 +44,7 @@ static void fill_request(struct completion_request *to, struct messages_request 
     to->tool_name = r->tool_name;
     to->no_parallel_tool_calls = r->no_parallel_tool_calls;
     to->thinking = r->thinking;
-    to->thinking_budget = r->thinking_budget;
+    to->thinking_budget = r->thinking_budget > 0 ? r->thinking_budget : -1;
     to->sampling = r->sampling;
     r->messages = r->tools = r->template_args = r->format = NULL;
     r->tool_name = NULL;

@@ -187,6 +187,12 @@ static bool read_flags(struct messages_request *r, const cJSON *body) {
     return r->model || messages_no_memory(r);
 }
 
+// As Anthropic's.
+static bool check_forced_call(struct messages_request *r) {
+    if (r->thinking != THINKING_ON || r->choice < TOOLS_REQUIRED) return true;
+    return messages_refuse(r, "thinking: may not be enabled when tool_choice forces tool use");
+}
+
 static bool read_all(struct messages_request *r, enum messages_purpose purpose, const cJSON *body,
                      const uint64_t key[2]) {
     const cJSON *config = messages_member(body, "output_config");
@@ -195,7 +201,8 @@ static bool read_all(struct messages_request *r, enum messages_purpose purpose, 
            read_effort(r, messages_member(config, "effort")) &&
            read_format(r, messages_member(config, "format"), "output_config.format") &&
            (r->format || read_format(r, messages_member(body, "output_format"), "output_format")) &&
-           messages_read_tools(r, body) && messages_read_conversation(r, body, key);
+           messages_read_tools(r, body) && check_forced_call(r) &&
+           messages_read_conversation(r, body, key);
 }
 
 void messages_request_read(struct messages_request *r, enum messages_purpose purpose,

@@ -20,6 +20,18 @@ static int force_call(struct completion_request *r, struct completion_failure *f
     return rc < 0 ? completion_refuse(f, "invalid", "tool_choice", "%s", err.text) : 0;
 }
 
+// A template may not know that thinking is off, or open it in every prompt: then it is closed at once.
+static int take_budget(struct completion_request *r, struct completion_failure *f) {
+    const struct sampling_row *row = sampling_row_find("thinking_budget");
+    bool off = r->thinking == THINKING_OFF, given = r->thinking_budget >= 0;
+    if ((!off && !given) || !engine_syntax(r->served->engine).think_close) return 0;
+    struct turn_sampling *s = completion_sampling(r);
+    if (!s) return completion_no_memory(f);
+    s->params.thinking_budget = off ? 0 : r->thinking_budget;
+    s->set |= (uint64_t)1 << (row - sampling_rows);
+    return 0;
+}
+
 static cJSON *template_args(const struct completion_request *r) {
     cJSON *args = r->template_args ? cJSON_Duplicate(r->template_args, true) : cJSON_CreateObject();
     if (args && r->thinking != THINKING_DEFAULT) {
@@ -87,5 +99,5 @@ static int make_plan(struct completion_request *r, struct completion_failure *f)
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
     return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 && force_call(r, f) == 0 &&
-           completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
+           take_budget(r, f) == 0 && completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
 }

@@ -37,7 +37,7 @@ struct completion_request {
     char *tool_name;             // NAMED
     bool no_parallel_tool_calls; // calls after the first one are dropped
     enum thinking thinking;
-    int32_t thinking_budget; // tokens, as asked; max_tokens alone ends thinking. 0: none
+    int32_t thinking_budget; // tokens of thinking; -1: none but the sampling's
     // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1
     struct turn_sampling *sampling;
     // The session, by an explicit name (completion_session_name); made if there is none yet. NULL: the one whose
@@ -62,7 +62,7 @@ struct completion_request {
     struct completion_plan *plan; // completion_check's
 };
 
-// Heap; *_init's defaults: nothing but TURN_NONE and zeroes.
+// Heap; defaults: nothing but TURN_NONE, no budget and zeroes.
 struct completion_request *completion_request_new(void);    // NULL: no memory
 void completion_request_free(struct completion_request *r); // with all it owns; NULL is fine
 

@@ -1,4 +1,4 @@
-// A forced call: with tool_choice required or a name the answer is a call and nothing else, in plain
+// A forced call: with tool_choice required or a name the answer, behind its thinking, is a call and nothing else, in plain
 // JSON, {"name":"..","arguments":{..}}, which answer_parser.h takes for a call in every model's syntax.
 // Its grammar is made of the tools' schemas and goes the way of the answer's form. See plan.h.
 #include "ws/completion/plan.h"
@@ -76,8 +76,6 @@ int completion_force_call(struct completion_request *r, struct err *err) {
     if (r->tool_choice < TOOLS_REQUIRED) return 0;
     if (formed)
         return err_set(err, E_INVAL, "a forced tool call leaves no room for the answer's form");
-    if (r->thinking == THINKING_ON)
-        return err_set(err, E_INVAL, "thinking cannot be on where tool_choice forces a tool call");
     cJSON_Delete(r->format);
     r->format = cJSON_CreateObject();
     cJSON_AddStringToObject(r->format, "type", "json_schema");

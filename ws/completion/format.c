@@ -46,18 +46,10 @@ static int set_schema(struct completion_request *r, cJSON *schema, struct comple
 
 static int take_schema(struct completion_request *r, struct completion_failure *f) {
     cJSON *schema;
-    if (!r->sampling) {
-        r->sampling = malloc(sizeof *r->sampling);
-        if (!r->sampling) return completion_no_memory(f);
-        turn_sampling_init(r->sampling);
-    }
+    if (!completion_sampling(r)) return completion_no_memory(f);
     if (r->sampling->params.grammar)
         return completion_refuse(f, "invalid", "format",
                                  "the request has a grammar beside the answer's form");
-    if (r->thinking == THINKING_ON)
-        return completion_refuse(f, "unsupported", "thinking",
-                                 "thinking is not supported together with the answer's form");
-    r->thinking = THINKING_OFF;
     TRY(read_schema(r, f, &schema));
     return set_schema(r, schema, f);
 }

@@ -10,7 +10,9 @@
 
 struct completion_request *completion_request_new(void) {
     struct completion_request *r = calloc(1, sizeof *r);
-    if (r) r->previous_turn = TURN_NONE;
+    if (!r) return NULL;
+    r->previous_turn = TURN_NONE;
+    r->thinking_budget = -1;
     return r;
 }
 
@@ -29,6 +31,13 @@ void completion_request_free(struct completion_request *r) {
     free(r->note);
     free(r->prediction);
     free(r);
+}
+
+struct turn_sampling *completion_sampling(struct completion_request *r) {
+    if (r->sampling) return r->sampling;
+    r->sampling = malloc(sizeof *r->sampling);
+    if (r->sampling) turn_sampling_init(r->sampling);
+    return r->sampling;
 }
 
 void completion_plan_free(struct completion_plan *p) {

@@ -42,6 +42,8 @@ int completion_normalise(struct completion_request *r, struct completion_failure
 // forced_call.c: where tool_choice forces a call, gives the answer the form of one.
 // E_INVAL: it cannot; E_NOMEM.
 int completion_force_call(struct completion_request *r, struct err *err);
+// The request's own sampling, which has nothing set where it brought none. NULL: no memory.
+struct turn_sampling *completion_sampling(struct completion_request *r);
 // format.c: puts the answer's form into the sampling, and compiles its grammar.
 int completion_take_format(struct completion_request *r, struct completion_failure *f);
 // The chain of the messages, and where an earlier conversation may end in them.

@@ -117,19 +117,70 @@ static int add_args(struct chat_request *r, const char *key, const char *value) 
     return *args && cJSON_AddStringToObject(*args, key, value) ? 0 : no_memory(r);
 }
 
-static int read_thinking(struct chat_request *r) {
-    const cJSON *effort = member(r, "reasoning_effort"), *on = member(r, "enable_thinking");
+static int read_effort(struct chat_request *r, const char *param, const cJSON *effort) {
     bool thinks = engine_syntax(r->request->served->engine).think_close;
+    if (effort && !cJSON_IsString(effort)) return bad(r, param, "must be a string");
+    if (!effort || !thinks) return 0;
+    bool none = strcmp(effort->valuestring, "none") == 0;
+    r->request->thinking = none ? THINKING_OFF : THINKING_ON;
+    return none ? 0 : add_args(r, "reasoning_effort", effort->valuestring);
+}
+
+// -1: no limit.
+static int read_budget(struct chat_request *r, const char *param, const cJSON *v) {
+    if (!v) return 0;
+    double n = cJSON_IsNumber(v) ? v->valuedouble : -2;
+    if (!(n >= -1 && n <= INT32_MAX) || n != (int32_t)n)
+        return bad(r, param, "must be a number of tokens, or -1 for no limit");
+    r->request->thinking_budget = (int32_t)n;
+    return 0;
+}
+
+static const cJSON *within(const cJSON *object, const char *key) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+static void read_switch(struct chat_request *r, const cJSON *on) {
+    if (cJSON_IsBool(on)) r->request->thinking = cJSON_IsTrue(on) ? THINKING_ON : THINKING_OFF;
+}
+
+// {"effort":"low","max_tokens":2000,"enabled":true}, as OpenRouter's
+static int read_reasoning(struct chat_request *r) {
+    const cJSON *v = member(r, "reasoning");
+    if (v && !cJSON_IsObject(v)) return bad(r, "reasoning", "must be an object");
+    read_switch(r, within(v, "enabled"));
+    TRY(read_effort(r, "reasoning.effort", within(v, "effort")));
+    return read_budget(r, "reasoning.max_tokens", within(v, "max_tokens"));
+}
+
+// {"type":"enabled","budget_tokens":2000}, as in chat completions of GLM, Kimi and DeepSeek
+static int read_thinking_object(struct chat_request *r) {
+    const cJSON *v = member(r, "thinking");
+    const char *type = cJSON_GetStringValue(within(v, "type"));
+    if (!cJSON_IsObject(v)) return 0;
+    if (type && strcmp(type, "enabled") == 0) r->request->thinking = THINKING_ON;
+    if (type && strcmp(type, "disabled") == 0) r->request->thinking = THINKING_OFF;
+    return read_budget(r, "thinking.budget_tokens", within(v, "budget_tokens"));
+}
+
+// Beside the names that are rows of sampling parameters (engine/sampling/rows.c), llama.cpp's.
+static int read_budgets(struct chat_request *r) {
+    static const char *const names[] = {"reasoning_budget", "thinking_budget_tokens"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        TRY(read_budget(r, names[i], member(r, names[i])));
+    return 0;
+}
+
+static int read_thinking(struct chat_request *r) {
     cJSON *args = take(r, "chat_template_kwargs");
     r->request->template_args = args;
     if (args && !cJSON_IsObject(args)) return bad(r, "chat_template_kwargs", "must be an object");
-    if (effort && !cJSON_IsString(effort)) return bad(r, "reasoning_effort", "must be a string");
-    if (effort && thinks) {
-        bool none = strcmp(effort->valuestring, "none") == 0;
-        r->request->thinking = none ? THINKING_OFF : THINKING_ON;
-        if (!none) TRY(add_args(r, "reasoning_effort", effort->valuestring));
-    }
-    if (cJSON_IsBool(on)) r->request->thinking = cJSON_IsTrue(on) ? THINKING_ON : THINKING_OFF;
+    TRY(read_reasoning(r));
+    TRY(read_thinking_object(r));
+    TRY(read_budgets(r));
+    TRY(read_effort(r, "reasoning_effort", member(r, "reasoning_effort")));
+    read_switch(r, member(r, "enable_thinking"));
     return 0;
 }
 

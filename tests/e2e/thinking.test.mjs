@@ -1,0 +1,190 @@
+// Budgets of thinking, and grammars behind it, over the real wire. The demo model does not think by itself; under a template that opens
+// its thinking, it writes free text there until the budget, or the room that its answer needs, ends it. ajv is the oracle of schemas.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import Anthropic from '@anthropic-ai/sdk';
+import Ajv from 'ajv/dist/2020.js';
+import OpenAI from 'openai';
+import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+
+const demo = path.join(root, 'configs/demo-model');
+// As Qwen's: the thinking is opened in the prompt, or closed there, or (lazy) left to the model.
+const template = (lazy) => `{{ bos_token }}{% for tool in tools or [] %}{{ '<|im_start|>system\n' + tool | tojson + '\nCalls: <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>\n' }}{% endfor %}`
+  + `{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}{{ (m.content or '') + '<|im_end|>\n' }}{% endfor %}`
+  + `{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}${lazy ? '' : `{% if enable_thinking is not defined or enable_thinking %}{{ '<think>\n' }}{% else %}{{ '<think>\n\n</think>\n\n' }}{% endif %}`}{% endif %}`;
+const schema = { type: 'object', properties: { city: { type: 'string', maxLength: 30 }, year: { type: 'integer', minimum: 1900, maximum: 2100 } }, required: ['city', 'year'], additionalProperties: false };
+const valid = new Ajv({ strict: false }).compile(schema);
+const checkJson = (text, what) => {
+  let value;
+  try { value = JSON.parse(text); } catch (error) { assert.fail(`${what}: ${error.message}: ${JSON.stringify(text)}`); }
+  assert.ok(valid(value), `${what}: ${text}`);
+};
+const mark = '</think>';
+/** The parts of an answer whose thinking was opened by the prompt. */
+const parts = (text) => {
+  const at = text.indexOf(mark);
+  assert.ok(at >= 0, `not closed: ${JSON.stringify(text)}`);
+  return { thought: text.slice(0, at), answer: text.slice(at + mark.length) };
+};
+const free = { temperature: 2, top_p: 1, ignore_eos: true };
+
+async function start(t, lazy = false) {
+  const file = path.join(temporaryFolder(t), 'template.jinja');
+  writeFileSync(file, template(lazy));
+  return { file, server: await Server.start(t, { args: [...unlimited, '--chat-template', file] }) };
+}
+const openaiOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+
+test('thinking is closed after exactly its budget: alone, with drafts, samples and beams', async (t) => {
+  const { server } = await start(t);
+  const client = await server.connect();
+  const id = await client.open({ sampling: free });
+  const again = (sampling) => client.request({ type: 'session.rewind', session: id, turn: null }).then(() => client.turn(id, 'Think.', { sampling }));
+  const none = await again({ thinking_budget: 0, max_tokens: 20, seed: '1' });
+  assert.ok(none.text.startsWith(`${mark}\n\n`), none.text);
+  for (const budget of [1, 2, 7, 30]) {
+    const sampling = { thinking_budget: budget, max_tokens: budget + 20, seed: String(budget) };
+    const unbound = await again({ ...sampling, thinking_budget: -1 });
+    const made = await again(sampling);
+    assert.deepEqual(made.ids.slice(0, budget), unbound.ids.slice(0, budget), 'the same thinking');
+    const { thought, answer } = parts(made.text);
+    assert.ok(unbound.text.startsWith(thought.replace(/\n$/, '').replace(/\ufffd+$/, '')), `${JSON.stringify(thought)} of ${JSON.stringify(unbound.text)}`);
+    // A token that is the mark's beginning is completed.
+    assert.ok((thought.endsWith('\n') || unbound.text.startsWith(`${thought}<`)) && answer.startsWith('\n\n'), JSON.stringify(made.text));
+    const drafted = await again({ ...sampling, draft_tokens: 8 });
+    assert.deepEqual(drafted.ids, made.ids, `drafts, budget ${budget}`);
+    const sampled = await again({ ...sampling, n: 3 });
+    assert.deepEqual(sampled.ids, made.ids, `the first of three, budget ${budget}`);
+    await until('the versions', async () => (await client.request({ type: 'session.get', session: id })).turns.at(-1).siblings?.length >= 3);
+    const beams = await again({ ...sampling, beam_width: 3, temperature: 1 });
+    parts(beams.text);
+  }
+  const all = JSON.parse(execFileSync(parley, ['sessions', 'export', id, '--db', server.db], { maxBuffer: 1 << 28 })).turns;
+  for (const turn of all.filter((one) => one.branch)) parts(turn.text);
+  assert.ok(all.filter((one) => one.branch).length >= 8);
+});
+
+test('replays, a fork, an evicted cache and kill -9 in the midst of thinking', async (t) => {
+  const { file, server: first } = await start(t);
+  let server = first, client = await server.connect();
+  const id = await client.open({ sampling: { ...free, thinking_budget: 60 } });
+  await client.turn(id, 'Think.', { sampling: { max_tokens: 90, seed: '1' } });
+  await client.turn(id, 'Answer.', { sampling: { json_schema: schema, ignore_eos: false, max_tokens: 120, seed: '2' } });
+  const fork = (await client.request({ type: 'session.fork', session: id })).session.id;
+  const forked = await client.turn(fork, 'And again.', { sampling: { max_tokens: 90, seed: '3' } });
+  parts(forked.text);
+  await client.start(id, 'More.', { sampling: { max_tokens: 400, thinking_budget: 350, seed: '4' } });
+  await client.next((frame) => frame.type === 'turn.delta' && frame.session === id);
+  await server.stop('SIGKILL');
+  server = await Server.start(t, { db: server.db, args: [...unlimited, '--chat-template', file] });
+  client = await server.connect();
+  await client.request({ type: 'session.attach', session: id });
+  const after = await client.turn(id, 'More.', { sampling: { max_tokens: 90, seed: '5' } });
+  parts(after.text);
+  await server.stop();
+  for (const session of [id, fork]) {
+    const replayed = spawnSync(parley, ['replay', session, '--db', server.db, '--model', demo, '--chat-template', file, '--json'], { encoding: 'utf8' });
+    assert.equal(replayed.status, 0, replayed.stderr);
+    assert.deepEqual(JSON.parse(replayed.stdout).turns.filter((turn) => turn.verdict !== 'equal'), [], replayed.stderr);
+  }
+});
+
+test('a grammar holds behind the thinking: every answer is valid at temperature 2, whatever max_tokens is', async (t) => {
+  const { server } = await start(t);
+  const client = await server.connect();
+  const id = await client.open({ sampling: { temperature: 2, top_p: 1 } });
+  let refused = 0;
+  for (let i = 0; i < few(60); i++) {
+    await client.request({ type: 'session.rewind', session: id, turn: null });
+    const max_tokens = 12 + i * 3, thinking_budget = i % 3 === 0 ? -1 : (i * 7) % 40;
+    const grammar = i % 4 === 3 ? { regex: '(red|green)( [a-z]{1,9}){0,4}' } : { json_schema: schema };
+    const sampling = { ...grammar, max_tokens, thinking_budget, seed: String(i), ...(i % 5 === 4 ? { draft_tokens: 4 } : {}) };
+    const made = await client.turn(id, 'Where?', { sampling }).catch((error) => error);
+    if (made instanceof Error) {
+      assert.match(made.message, /takes \d+ tokens with its end and that of the thinking, and max_tokens allows \d+/);
+      refused++;
+      continue;
+    }
+    assert.equal(made.done.finish_reason, 'eos');
+    const { answer } = parts(made.text);
+    assert.ok(answer.startsWith('\n\n'), JSON.stringify(made.text));
+    if (grammar.regex) assert.match(answer.slice(2), /^(red|green)( [a-z]{1,9}){0,4}$/);
+    else checkJson(answer.slice(2), `max_tokens ${max_tokens}, budget ${thinking_budget}`);
+  }
+  assert.ok(refused < few(60) / 2, `${refused} refused`);
+  const { text } = await client.turn(id, 'Where?', { sampling: { json_schema: schema, n: 3, max_tokens: 80, seed: '1' } });
+  checkJson(parts(text).answer, 'the first of three');
+  const beams = await client.turn(id, 'Where?', { sampling: { json_schema: schema, beam_width: 3, temperature: 1, max_tokens: 80 } });
+  checkJson(parts(beams.text).answer, 'beams');
+});
+
+test('a model that opens the thinking itself may do so before a grammar', async (t) => {
+  const { server } = await start(t, true);
+  const client = await server.connect();
+  const id = await client.open({ sampling: { temperature: 1.5, top_p: 1 } });
+  const open = (await client.turn(id, 'Spell it.', { sampling: { choice: ['<think>'], max_tokens: 12 } })).ids;
+  const logit_bias = { [open[0]]: 100 }; // '<'
+  for (let seed = 0; seed < few(20); seed++) {
+    await client.request({ type: 'session.rewind', session: id, turn: null });
+    const biased = { json_schema: schema, max_tokens: 60 + seed * 3, seed: String(seed), logit_bias, thinking_budget: 10 };
+    const made = await client.turn(id, 'Where?', { sampling: biased });
+    assert.ok(made.text.startsWith('<think>'), made.text);
+    checkJson(parts(made.text).answer, `seed ${seed}`);
+    checkJson((await client.turn(id, 'Where?', { sampling: { ...biased, thinking_budget: 0 } })).text, 'no budget, so no thinking');
+    checkJson((await client.turn(id, 'Where?', { sampling: { ...biased, max_tokens: 24 } })).text.replace(/^<think>.*<\/think>/s, ''), 'little room');
+  }
+  // A grammar that describes the thinking too has its way.
+  const whole = await client.turn(id, 'Where?', { sampling: { choice: ['<think>\nHm.\n</think>\n\nHere.'], thinking_budget: 0 } });
+  assert.equal(whole.text, '<think>\nHm.\n</think>\n\nHere.');
+});
+
+test('chat completions: budgets by every name, response_format and a forced call behind thinking', async (t) => {
+  const { server } = await start(t);
+  const openai = openaiOf(server);
+  const ask = (more) => openai.chat.completions.create({ model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], temperature: 2, max_tokens: 120, seed: 1, ...more });
+  const thought = (made) => made.usage.completion_tokens_details.reasoning_tokens;
+  for (const budget of [{ thinking_budget: 10 }, { thinking_token_budget: 10 }, { thinking_budget_tokens: 10 }, { reasoning_budget: 10 }, { reasoning: { max_tokens: 10 } },
+    { thinking: { type: 'enabled', budget_tokens: 10 } }]) {
+    const made = await ask({ ...budget, ignore_eos: true });
+    assert.ok(thought(made) >= 10 && thought(made) <= 16, `${JSON.stringify(budget)}: ${thought(made)}`);
+    assert.ok(made.choices[0].message.content.length > 0);
+    assert.ok(made.choices[0].message.reasoning_content.length > 0);
+  }
+  for (const off of [{ reasoning_effort: 'none' }, { enable_thinking: false }, { thinking: { type: 'disabled' } }, { thinking_budget: 0 }])
+    assert.equal((await ask({ ...off, max_tokens: 20 })).choices[0].message.reasoning_content ?? '', '', JSON.stringify(off));
+  for (const bad of [{ thinking_budget: -2 }, { reasoning_budget: 'much' }, { reasoning: { max_tokens: 1.5 } }])
+    await assert.rejects(ask(bad), (error) => error.status === 400 && /budget|max_tokens/.test(error.message), JSON.stringify(bad));
+  const response_format = { type: 'json_schema', json_schema: { name: 'it', strict: true, schema } };
+  for (let seed = 0; seed < few(10); seed++) {
+    const { message } = (await ask({ response_format, seed, reasoning_effort: 'low' })).choices[0];
+    checkJson(message.content, 'json_schema');
+    assert.ok(message.reasoning_content.length > 0);
+    checkJson((await ask({ response_format, seed, reasoning_effort: 'none', max_tokens: 40 })).choices[0].message.content, 'without thinking');
+  }
+  const tools = [{ type: 'function', function: { name: 'visit', parameters: schema } }];
+  for (let seed = 0; seed < few(5); seed++) {
+    const made = await ask({ tools, tool_choice: 'required', seed, reasoning_effort: 'low', thinking_budget: 20 });
+    const [call] = made.choices[0].message.tool_calls;
+    assert.deepEqual([made.choices[0].finish_reason, call.function.name], ['tool_calls', 'visit']);
+    checkJson(call.function.arguments, 'a forced call');
+    assert.ok(thought(made) >= 1);
+  }
+});
+
+test('messages: budget_tokens ends the thinking block', async (t) => {
+  const { server } = await start(t);
+  const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+  const ask = { model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], max_tokens: 200, temperature: 2 };
+  let made; // the model has learned to end anywhere
+  for (let seed = 1; !made || made.content.length < 2; seed++)
+    made = await client.messages.create({ ...ask, seed, thinking: { type: 'enabled', budget_tokens: 12 } });
+  assert.deepEqual(made.content.map((block) => block.type), ['thinking', 'text']);
+  const n = made.usage.output_tokens_details.thinking_tokens;
+  assert.ok(n >= 12 && n <= 18, String(n));
+  const formed = await client.messages.create({ ...ask, thinking: { type: 'enabled', budget_tokens: 12 }, output_config: { format: { type: 'json_schema', schema } } });
+  assert.deepEqual(formed.content.map((block) => block.type), ['thinking', 'text']);
+  checkJson(formed.content[1].text, 'output_config.format');
+});
