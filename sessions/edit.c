@@ -7,7 +7,8 @@
 // continuation goes on with it.
 //
 // An answer that a client sends back and that its log shows the model otherwise (struct given_answer) is
-// such a turn too, with an input of its own. It begins the next turn's request.
+// such a turn too, with an input of its own and "sent_back":true in its `branch`. It begins the next turn's
+// request.
 #include "base/err.h"
 #include "base/json.h"
 #include "sessions/answers.h"
@@ -90,9 +91,11 @@ static int put_answer(struct turn *v, const struct engine *e, const char *text, 
     return 0;
 }
 
-static char *describe(int64_t turn) {
-    char text[sizeof RECORD_EDITED + 24];
-    snprintf(text, sizeof text, RECORD_EDITED "%" PRId64 "}", turn);
+// given: the client sent the answer back; no user wrote it.
+static char *describe(int64_t turn, bool given) {
+    char text[sizeof RECORD_EDITED + 48];
+    snprintf(text, sizeof text, RECORD_EDITED "%" PRId64 "%s}", turn,
+             given ? ",\"sent_back\":true" : "");
     return strdup(text);
 }
 
@@ -129,7 +132,7 @@ static struct turn *edited(const struct session *s, const struct turn *t, const 
     rec.created_ms = rec.started_ms = rec.ended_ms = now_ms;
     snprintf(rec.finish_reason, sizeof rec.finish_reason, "stop");
     if (turn_record_copy(&v->rec, &rec) < 0 || copy_request(&v->rec, t->rec.request) < 0 ||
-        !(v->rec.branch = describe(t->rec.turn)) ||
+        !(v->rec.branch = describe(t->rec.turn, false)) ||
         put_answer(v, residence_model(s)->engine, r->input.text, r->input.text_len, ids) < 0) {
         turn_free(v);
         return NULL;
@@ -223,7 +226,7 @@ static struct turn *given_turn(struct session *s, const struct given_answer *g, 
                                         .log_tokens = first + rec.n_input + rec.n_output};
     output.ids = record_memdup(g->output, g->n_output * sizeof *g->output, &failed);
     int64_t of = session_turn(s, g->of) ? g->of : 0; // a fork may have no copy of it
-    if (failed || turn_record_copy(&v->rec, &rec) < 0 || !(v->rec.branch = describe(of)) ||
+    if (failed || turn_record_copy(&v->rec, &rec) < 0 || !(v->rec.branch = describe(of, true)) ||
         put_answer(v, residence_model(s)->engine, g->answer, strlen(g->answer), &output) < 0)
         goto no_memory;
     input_ids_release(&input);

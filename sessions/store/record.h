@@ -158,7 +158,8 @@ int64_t session_bytes(const struct session_record *r); // without its turns
 int64_t turn_bytes(const struct turn_record *r);
 struct stored_session;
 int64_t stored_session_bytes(const struct stored_session *s);
-// A client wrote the answer (edit.c): its branch is {"edited":T}. Not known of a record without words.
+// The answer is a client's, not the model's (edit.c): its branch is {"edited":T}, with "sent_back":true where the client
+// gave an answer back. Not known of a record without words.
 #define RECORD_EDITED "{\"edited\":"
 bool turn_was_edited(const struct turn_record *r);
 // It was deleted and keeps its number alone (erase.c).

@@ -50,6 +50,8 @@ test('thinking removed: every turn stores what is new, and the changed part of t
   assert.equal(turns.length, n);
   assert.deepEqual(turns.map((turn) => turn.input.content), Array.from({ length: n }, (_, i) => `Question ${i}`));
   assert.deepEqual(turns.slice(0, -1).map((turn) => turn.text), Array.from({ length: n - 1 }, (_, i) => `Yes ${i}.`));
+  // Marked as what they are: no user has written them. The sampled answer is the turn before each.
+  assert.deepEqual(turns.map((turn) => turn.branch), [...Array.from({ length: n - 1 }, (_, i) => ({ edited: 2 * i, sent_back: true })), undefined]);
   const [first, ...later] = turns.map((turn) => turn.usage.input_tokens);
   for (const tokens of later) assert.ok(tokens <= first, `${later} behind ${first}`);
 

@@ -8,7 +8,7 @@
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, paused_ms: number, tokens_per_second: number},
  *   cache?: {source: string, kept_tokens: number, computed_tokens: number, resume_ms?: number},
- *   error?: {code: string, message: string}, branch?: {edited?: number},
+ *   error?: {code: string, message: string}, branch?: {edited?: number, sent_back?: boolean},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
  *   inputs: equal numbers for equal inputs.
@@ -155,8 +155,11 @@ export function wordingsOf({ turn, siblings = [], inputs = [] }) {
   return { all: [...newest.values()], at: [...newest.keys()].indexOf(mine) };
 }
 
-/** Whether a user wrote the answer. @param {{branch?: {edited?: number}}} turn */
-export const wasEdited = ({ branch }) => branch?.edited !== undefined;
+/** @typedef {{branch?: {edited?: number, sent_back?: boolean}}} Origin of an answer */
+/** Whether the answer was not sampled: a user wrote it, or a client sent it back. @param {Origin} turn */
+export const wasGiven = ({ branch }) => branch?.edited !== undefined;
+/** Whether a client sent the answer back, in the form in which it keeps it. @param {Origin} turn */
+export const wasSentBack = ({ branch }) => branch?.sent_back === true;
 
 // Finish reasons after which an answer can be continued.
 const CUT_OFF = new Set(['length', 'stop', 'cancelled', 'deadline', 'error', 'interrupted']);

@@ -1,7 +1,8 @@
 // Answers in a user's own words, turns that are deleted, and the map of a session's tree.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, ENDLESS } from './browser.mjs';
+import { ask, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, ENDLESS } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
 const SHORT = { max_tokens: 12 };
@@ -118,3 +119,15 @@ for (const width of [1440, 390])
     await page.waitForFunction((wanted) => location.hash.startsWith(`#s=${wanted}`), fork);
     assert.equal(sessionOf(page).split('&')[0], fork);
   });
+
+test('an answer that a client sent back is not called edited', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await FakeSession.route(page, [
+    ['Hello', 'Good day.', { branch: { edited: 0, sent_back: true }, finish_reason: 'stop' }],
+    ['And now?', 'Good evening.', { branch: { edited: 1 }, finish_reason: 'stop' }],
+  ]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 2);
+  assert.match(await page.locator('.turn[data-turn="0"] .facts').innerText(), /^Sent back by the client/);
+  assert.match(await page.locator('.turn[data-turn="1"] .facts').innerText(), /^Edited/);
+});

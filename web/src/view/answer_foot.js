@@ -2,7 +2,7 @@
 // The line below an answer: versions, actions and figures.
 import { h, icon, iconButton } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
-import { answersOf, canGoOn, liveRate, wasEdited } from '../turns.js';
+import { answersOf, canGoOn, liveRate, wasGiven, wasSentBack } from '../turns.js';
 import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
@@ -108,9 +108,11 @@ function factsOf(answer, full) {
   /** @type {Array<[string, string, string?]>} */
   const facts = [];
   const done = answer.state === 'done';
-  const edited = wasEdited(answer);
-  if (edited) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
-  if (done && !edited && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
+  const given = wasGiven(answer);
+  if (wasSentBack(answer))
+    facts.push(['Sent back by the client', `The answer of turn ${answer.branch?.edited} as the client sent it back with its conversation`]);
+  else if (given) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
+  if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
     facts.push([full && answer.finish_reason === 'length' ? 'Session full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
   if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens in the answer']);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);

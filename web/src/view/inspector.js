@@ -5,7 +5,7 @@ import { fetchTurn, replayOf, replayTurn } from '../debug.js';
 import { h, iconButton } from '../dom.js';
 import { count, duration, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
-import { wasEdited } from '../turns.js';
+import { wasGiven, wasSentBack } from '../turns.js';
 import { dropWhatIfs } from '../what_if.js';
 import { comparePanel, otherVersions } from './compare_panel.js';
 import { openPanel } from './dock.js';
@@ -154,9 +154,13 @@ function finder(session, record, again) {
 /** @param {string} session @param {Record_} record @param {number} chosen @param {(chosen: number) => void} again draws it again */
 function answerPanel(session, record, chosen, again) {
   const { tokens } = record;
-  if (wasEdited(record.turn))
+  if (wasGiven(record.turn))
     return [
-      h('p', { class: 'panel-text' }, `A user wrote this answer (${plural(tokens.length, 'token')}). It was not sampled, so its tokens have no probabilities.`),
+      h(
+        'p',
+        { class: 'panel-text' },
+        `${wasSentBack(record.turn) ? 'A client sent this answer back' : 'A user wrote this answer'} (${plural(tokens.length, 'token')}). It was not sampled, so its tokens have no probabilities.`,
+      ),
       tokenView(tokens.map((token) => ({ ...token, logprob: NaN })), { label: 'Tokens in the answer', position: record.log_first }).element,
     ];
   if (!tokens.length) return [h('p', { class: 'panel-text' }, 'There is no token in this answer.')];
