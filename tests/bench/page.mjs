@@ -15,6 +15,10 @@ const ms = (x) => `${x.toFixed(1)} ms`;
 
 async function open(context) {
   const page = await newPage(scope, context);
+  await page.addInitScript(() => {
+    window.loading = [0];
+    new window.PerformanceObserver((list) => window.loading.push(...list.getEntries().map((e) => e.duration))).observe({ type: 'longtask' });
+  });
   const fake = await FakeSession.route(page, Array.from({ length: nTurns }, (_, i) => [`Message ${i}`, ANSWER]));
   const now = Date.now();
   fake.others = Array.from({ length: nSessions }, (_, i) => ({ ...fake.session, id: `other-${i}`, title: `Session ${i}`, updated_ms: now - i * 3600000 }));
@@ -23,17 +27,19 @@ async function open(context) {
   return page;
 }
 
-/** First contentful paint after the navigation began, and the last turn's paint, of a page that the browser has not seen. */
+/** First contentful paint after the navigation began, and the longest task of the second after it. */
 async function firstPaint(rounds, warm) {
-  const paints = [];
+  const paints = [], longest = [];
   let context = await newContext(scope);
   for (let i = 0; i < rounds; i++) {
     if (!warm) context = await newContext(scope);
     const page = await open(context);
     paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    await page.waitForTimeout(1000);
+    longest.push(await page.evaluate(() => Math.max(...window.loading)));
     await page.close();
   }
-  return warm ? paints.slice(1) : paints;
+  return warm ? { paints: paints.slice(1), longest: longest.slice(1) } : { paints, longest };
 }
 
 /** Processor time of the page's thread so far, in ms: all tasks, and what of them is script, style and layout. */
@@ -87,8 +93,8 @@ async function scroll(page, step, times) {
 const server = await Server.start(scope);
 console.log(`${nTurns} turns, ${nSessions} sessions in the list`);
 for (const warm of [false, true]) {
-  const paints = await firstPaint(6, warm);
-  console.log(`first contentful paint, ${warm ? 'loaded again' : 'loaded first'}: median ${ms(median(paints))}, worst ${ms(Math.max(...paints))}`);
+  const { paints, longest } = await firstPaint(6, warm);
+  console.log(`first contentful paint, ${warm ? 'loaded again' : 'loaded first'}: median ${ms(median(paints))}, worst ${ms(Math.max(...paints))}; longest task: median ${ms(median(longest))}, worst ${ms(Math.max(...longest))}`);
 }
 const page = await open(await newContext(scope));
 while ((await page.locator('.turn[data-turn]').count()) < nTurns) {
@@ -99,6 +105,7 @@ while ((await page.locator('.turn[data-turn]').count()) < nTurns) {
   await page.waitForTimeout(50);
 }
 await page.waitForTimeout(1000);
+console.log(`${await page.evaluate(() => document.getElementsByTagName('*').length)} elements with all turns drawn`);
 await page.focus('#message');
 report('typing', await watch(page, () => page.keyboard.type('The quick brown fox jumps over the lazy dog. '.repeat(3), { delay: 40 })));
 await page.fill('#message', '');

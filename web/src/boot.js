@@ -1,4 +1,4 @@
-// Runs before the first paint, so that the page does not flash in the wrong theme. prefs.js owns the key.
+// Runs before the first paint, so that the page does not flash in the wrong theme. prefs.js owns the keys.
 try {
   const theme = JSON.parse(localStorage.getItem('parley.theme') || '"auto"');
   if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
@@ -7,3 +7,10 @@ try {
 } catch {
   // No storage, or an invalid value in it: use the defaults.
 }
+// The page's script starts behind the first frame, which shows the frame of the page as index.html has it. A page that
+// is not drawn (a tab in the background) gets no frames, so a timer starts it too; the second import does nothing.
+addEventListener('DOMContentLoaded', () => {
+  const start = () => import('./app.js');
+  requestAnimationFrame(() => setTimeout(start, 0));
+  setTimeout(start, 250);
+});

@@ -106,18 +106,24 @@ const ICONS = {
 
 /** @typedef {keyof typeof ICONS} IconName */
 
+/** @type {Map<IconName, SVGElement>} copies are cheaper than new elements, and a long page has thousands of icons */
+const drawn = new Map();
+
 /** @param {IconName} name @returns {SVGElement} */
 export function icon(name) {
-  const svg = document.createElementNS(SVG, 'svg');
-  svg.setAttribute('viewBox', '0 0 24 24');
-  svg.setAttribute('class', `icon icon-${name}`);
-  svg.setAttribute('aria-hidden', 'true');
-  for (const data of ICONS[name]) {
+  let svg = drawn.get(name);
+  if (!svg) {
+    svg = document.createElementNS(SVG, 'svg');
+    svg.setAttribute('viewBox', '0 0 24 24');
+    svg.setAttribute('class', `icon icon-${name}`);
+    svg.setAttribute('aria-hidden', 'true');
+    // One element for all strokes: they share their style, and none of them is filled.
     const path = document.createElementNS(SVG, 'path');
-    path.setAttribute('d', data);
+    path.setAttribute('d', ICONS[name].join(''));
     svg.append(path);
+    drawn.set(name, svg);
   }
-  return svg;
+  return /** @type {SVGElement} */ (svg.cloneNode(true));
 }
 
 /**

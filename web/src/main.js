@@ -17,7 +17,7 @@ import { toasts } from './view/toasts.js';
 import { transcript } from './view/transcript.js';
 
 const app = /** @type {HTMLElement} */ (document.getElementById('app'));
-app.append(
+app.replaceChildren(
   sidebar(
     connectionState,
     iconButton('upload', 'Import a session from a file', { onclick: askImport }),

@@ -63,6 +63,7 @@ test('a text that streams ends as the same elements as when it was there before'
   );
   await still.goto(`${server.url}/#s=fake`);
   await settled(still, Object.keys(DOCUMENTS).length);
+  await still.evaluate(() => dispatchEvent(new Event('beforeprint'))); // completes also those far from the screen
   const wanted = await still.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
   for (const size of [2, 7]) {
     const page = await newPage(t, context);

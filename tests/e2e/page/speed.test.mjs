@@ -2,7 +2,7 @@
 // scripts, not by the clock: other programs may run.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { newContext, newPage, sharedServer } from './browser.mjs';
+import { newContext, newPage, sharedServer, until } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -53,4 +53,35 @@ test('older turns are drawn in slices, in their order', async (t) => {
   assert.deepEqual(numbers, Array.from({ length: 130 }, (_, i) => i));
   assert.ok((await page.locator('.slice').count()) > 2);
   assert.equal(await page.evaluate(() => [...document.querySelectorAll('.slice')].every((e) => e.childElementCount > 0)), true);
+});
+
+test('turns far from the screen are their text alone until they come near', async (t) => {
+  const { page } = await conversation(t, 130);
+  const complete = () => page.locator('.turn .facts').count();
+  assert.ok((await complete()) < 40, `${await complete()} turns are complete`);
+  // The browser's own search finds what is written in them.
+  assert.match(await page.locator('.turn[data-turn="20"]').evaluate((turn) => turn.textContent), /Message 20.*Text with \*\*bold\*\*/s);
+  await page.locator('.turn[data-turn="20"]').scrollIntoViewIfNeeded();
+  await page.waitForSelector('.turn[data-turn="20"] [data-action=edit]');
+  assert.equal(await page.locator('.turn[data-turn="20"] .prose strong').innerText(), 'bold');
+  assert.equal(await page.locator('.turn[data-turn="20"] .message.user').getAttribute('aria-label'), 'You, message 41');
+  await page.evaluate(() => dispatchEvent(new Event('beforeprint'))); // on paper each of them is complete
+  await page.waitForFunction(() => document.querySelectorAll('.turn .facts').length === 130);
+});
+
+test('the first frame is that of index.html, which no script holds up', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  let load;
+  await page.route('**/app.js', (route) => (load = () => route.continue()));
+  await page.goto(server.url, { waitUntil: 'commit' });
+  await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length === 1);
+  assert.equal(await page.locator('#app .brand').innerText(), 'Parley');
+  assert.equal(await page.locator('#message').count(), 0);
+  const place = await page.locator('.composer').boundingBox();
+  await until('the script is asked for', () => load);
+  load();
+  await page.waitForSelector('#message');
+  const now = await page.locator('.composer').boundingBox();
+  assert.ok(Math.abs(now.x - place.x) < 2 && Math.abs(now.y - place.y) < 2 && Math.abs(now.width - place.width) < 2, JSON.stringify([place, now]));
+  assert.equal(await page.locator('.sidebar').count(), 1);
 });

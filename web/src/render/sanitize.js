@@ -48,20 +48,19 @@ purify.addHook('afterSanitizeAttributes', (node) => {
   node.setAttribute('target', '_blank');
 });
 
+// Set once: a configuration that is passed with every call is parsed again with every block.
+purify.setConfig({
+  RETURN_DOM_FRAGMENT: true,
+  ALLOWED_TAGS: TAGS,
+  ALLOWED_ATTR: ATTRIBUTES,
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  ADD_URI_SAFE_ATTR: ['align', 'start'], // values of other attributes must be addresses
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  SANITIZE_NAMED_PROPS: true,
+});
+
 /** @param {string} markup @returns {DocumentFragment} */
 export function sanitize(markup) {
-  return /** @type {DocumentFragment} */ (
-    /** @type {unknown} */ (
-      purify.sanitize(markup, {
-        RETURN_DOM_FRAGMENT: true,
-        ALLOWED_TAGS: TAGS,
-        ALLOWED_ATTR: ATTRIBUTES,
-        ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
-        ADD_URI_SAFE_ATTR: ['align', 'start'], // values of other attributes must be addresses
-        ALLOW_DATA_ATTR: false,
-        ALLOW_ARIA_ATTR: false,
-        SANITIZE_NAMED_PROPS: true,
-      })
-    )
-  );
+  return /** @type {DocumentFragment} */ (/** @type {unknown} */ (purify.sanitize(markup)));
 }

@@ -1,7 +1,6 @@
 // @ts-check
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
-import { linkTo, loadOlder, show } from '../actions.js';
-import { copyText } from '../clipboard.js';
+import { linkTo, loadOlder } from '../actions.js';
 import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
 import { h, icon, setText } from '../dom.js';
 import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
@@ -9,17 +8,20 @@ import { runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
+import { copyFrom } from './copy_button.js';
 import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
-import { emptyView } from './empty.js';
+import { changes, FarTurn, Nearby } from './far_turns.js';
 import { inspect } from './inspector.js';
 import { field, touchScreen } from './message_field.js';
+import { drawNotice, notice } from './notice.js';
 import { toast } from './toasts.js';
 import { drawPending } from './pending_view.js';
 import { TurnView } from './turn.js';
 
 const AT_END = 48; // distance that counts as the end
 const FIRST = 24; // turns drawn at first; older ones follow in slices
+const COMPLETE = 4; // of those, the ones that fill the screen
 const SLICE = 16;
 const NEAR_TOP = 600; // distance from the top at which earlier turns are loaded
 
@@ -36,7 +38,6 @@ const later = h(
   h('p', null, 'The conversation was rewound to here. The later messages are kept.'),
   h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), 'Show later messages'),
 );
-const notice = h('div', { class: 'notice' });
 const log = h(
   'div',
   { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation', tabindex: '-1' },
@@ -64,7 +65,7 @@ const windowLine = h(
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
 
-/** @type {Map<number, TurnView>} the drawn exchanges, by the number of their first turn */
+/** @type {Map<number, TurnView | FarTurn>} the drawn exchanges, by the number of their first turn */
 let views = new Map();
 /** @type {{id: string | null, generation: number}} */
 let shown = { id: null, generation: -1 };
@@ -160,22 +161,50 @@ let lastPlace = { ...place, last: true };
 
 /** @param {import('../state.js').Chat} chat */
 function redraw(chat) {
-  for (const view of views.values()) view.leave(chat.turns);
+  for (const view of views.values()) removeView(view, chat);
   views = new Map();
   list.replaceChildren();
   epoch++;
   filling = false;
-  for (const exchange of exchangesOf(chat.turns).slice(-FIRST)) addView(exchange);
+  const exchanges = exchangesOf(chat.turns).slice(-FIRST);
+  exchanges.forEach((exchange, i) => addView(exchange, list, i < exchanges.length - COMPLETE));
   pinned = true;
   fillAbove(chat);
 }
 
-/** @param {import('../state.js').Turn[]} exchange @param {Element} [box] */
-function addView(exchange, box = list) {
-  const view = new TurnView(exchange, place);
+/**
+ * @param {import('../state.js').Turn[]} exchange
+ * @param {Element} box
+ * @param {boolean} far it is not on the screen
+ */
+function addView(exchange, box, far) {
+  const view = far && !changes(exchange) ? new FarTurn(exchange, place) : new TurnView(exchange, place);
   views.set(view.number, view);
   box.append(view.element);
+  if (view instanceof FarTurn) nearby.watch(view);
 }
+
+/** @param {TurnView | FarTurn} view @param {import('../state.js').Chat} chat */
+function removeView(view, chat) {
+  view.leave(chat.turns);
+  if (view instanceof FarTurn) nearby.forget(view);
+}
+
+const nearby = new Nearby(scroller, (far) => {
+  const view = new TurnView(far.exchange, far.place, far.element);
+  view.setPlace(far.place, far.position);
+  views.set(view.number, view);
+});
+
+/** The turn with all that belongs to it. @param {TurnView | FarTurn} view @returns {TurnView} */
+function complete(view) {
+  if (view instanceof TurnView) return view;
+  nearby.take(view);
+  return /** @type {TurnView} */ (views.get(view.number));
+}
+
+/** @param {TurnView | FarTurn} view @param {import('../state.js').Turn[]} exchange */
+const updateView = (view, exchange) => (changes(exchange) ? complete(view) : view).update(exchange);
 
 /** Draws the turns above those drawn, newest first, a few at a time. @param {import('../state.js').Chat} chat */
 function fillAbove(chat) {
@@ -191,7 +220,7 @@ function fillAbove(chat) {
     // Each slice in a box of its own: out of sight it costs what one turn does.
     const box = h('div', { class: 'slice' });
     list.prepend(box);
-    for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end)) addView(exchange, box);
+    for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end)) addView(exchange, box, true);
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
     drawPlaces(chat);
@@ -211,7 +240,7 @@ function syncTurns(chat) {
   const numbers = new Set(exchanges.map(([first]) => first.turn));
   for (const [number, view] of views) {
     if (numbers.has(number)) continue;
-    view.leave(chat.turns);
+    removeView(view, chat);
     const box = view.element.parentElement;
     view.element.remove();
     if (box !== list && !box?.childElementCount) box?.remove();
@@ -224,8 +253,8 @@ function syncTurns(chat) {
   const first = Math.min(...views.keys());
   for (const exchange of exchanges) {
     const view = views.get(exchange[0].turn);
-    if (view && view.exchange.length !== exchange.length) view.update(exchange);
-    else if (!view && exchange[0].turn > first) addView(exchange);
+    if (view && view.exchange.length !== exchange.length) updateView(view, exchange);
+    else if (!view && exchange[0].turn > first) addView(exchange, list, false);
   }
   if (exchanges.length && !views.has(exchanges[0][0].turn)) fillAbove(chat);
 }
@@ -264,43 +293,9 @@ function drawWindow(chat) {
   else if (after.nextElementSibling !== windowLine) after.after(windowLine);
 }
 
-function drawNotice() {
-  const chat = currentChat();
-  if (!state.current) {
-    notice.replaceChildren(emptyView());
-  } else if (chat?.phase === 'loading') {
-    notice.replaceChildren(
-      h(
-        'p',
-        { class: 'note', role: 'status' },
-        state.connection.phase === 'open' ? 'Loading…' : 'Waiting for the server…',
-      ),
-    );
-  } else if (chat?.phase === 'failed') {
-    notice.replaceChildren(
-      h(
-        'div',
-        { class: 'note' },
-        h('p', null, chat.message),
-        h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New session'),
-      ),
-    );
-  } else {
-    notice.replaceChildren();
-  }
-  notice.hidden = !notice.firstChild;
-  log.hidden = !notice.hidden;
-}
-
-/** @type {string} */
-let noticeKey = '';
 function drawChat() {
   const chat = currentChat();
-  const key = `${state.current} ${chat?.phase} ${chat?.message} ${state.connection.phase === 'open'}`;
-  if (key !== noticeKey) {
-    noticeKey = key;
-    drawNotice();
-  }
+  log.hidden = drawNotice();
   if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) {
     shown = { id: chat?.id ?? null, generation: chat?.generation ?? -1 };
     if (chat) redraw(chat);
@@ -333,6 +328,7 @@ async function goToTarget(chat) {
     return;
   }
   setChat(chat, { target: null });
+  complete(view);
   pinned = false;
   for (let i = 0; i < 3; i++) {
     // Heights are estimates until a turn was visible.
@@ -349,10 +345,7 @@ function viewAfter(chat, turn) {
   return (first && views.get(first.turn)?.element) ?? null;
 }
 
-subscribe('selection', () => {
-  pinned = true;
-  noticeKey = '';
-});
+subscribe('selection', () => (pinned = true));
 subscribe('chat', drawChat);
 subscribe('connection', drawChat);
 subscribe('session', (ids) => {
@@ -366,34 +359,20 @@ subscribe('turn', (numbers) => {
   const chat = currentChat();
   if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) return;
   for (const exchange of exchangesOf(chat.turns))
-    if (exchange.some((turn) => numbers.has(turn.turn))) views.get(exchange[0].turn)?.update(exchange);
+    if (exchange.some((turn) => numbers.has(turn.turn))) {
+      const view = views.get(exchange[0].turn);
+      if (view) updateView(view, exchange);
+    }
   keepEnd();
 });
 
-// --- copying -----------------------------------------------------------------------------------------------------
-
-/** @param {HTMLElement} button @param {string} text */
-async function copyFrom(button, text) {
-  const done = await copyText(text);
-  if (!done) {
-    toast('The browser blocked copying.', 'error');
-    return;
-  }
-  const before = [...button.childNodes];
-  if (button.classList.contains('done')) return;
-  button.replaceChildren(icon('check'));
-  button.classList.add('done');
-  setTimeout(() => {
-    button.replaceChildren(...before);
-    button.classList.remove('done');
-  }, 1600);
-}
+// --- buttons -----------------------------------------------------------------------------------------------------
 
 log.addEventListener('click', (event) => {
   const button = /** @type {Element} */ (event.target).closest('[data-action]');
   if (!(button instanceof HTMLElement)) return;
   const view = views.get(Number(button.closest('.turn')?.getAttribute('data-turn')));
-  if (view) act(button, view);
+  if (view instanceof TurnView) act(button, view);
 });
 
 /** @param {HTMLElement} button @param {TurnView} view */
@@ -483,17 +462,18 @@ async function switchVersion(button, to) {
 export function editLast() {
   const view = exchangesOf(currentChat()?.turns ?? [])
     .map(([first]) => views.get(first.turn))
-    .findLast((v) => v?.user.querySelector('[data-action=edit]'));
-  view?.edit();
-  return !!view;
+    .findLast((v) => v instanceof TurnView && v.user.querySelector('[data-action=edit]'));
+  if (view instanceof TurnView) view.edit();
+  return view instanceof TurnView;
 }
 
-/** The newest answer's copy button, or the newest block's of code. @param {'answer' | 'code'} what */
+/** Presses the newest answer's copy button, or the newest block's of code. @param {'answer' | 'code'} what */
 export function copyLast(what) {
-  const buttons = [...list.querySelectorAll(`[data-action=copy-${what}]`)].filter(
-    (b) => !(/** @type {HTMLElement} */ (b).hidden),
-  );
-  const last = buttons[buttons.length - 1];
-  if (last instanceof HTMLElement) last.click();
-  else toast(what === 'code' ? 'No code to copy yet.' : 'No answer to copy yet.');
+  for (const view of [...views.values()].sort((a, b) => b.number - a.number)) {
+    if (what === 'code' && view instanceof FarTurn && !/^ *(```|~~~)|^ {4}|^\t/m.test(view.turn.text)) continue;
+    const buttons = /** @type {NodeListOf<HTMLElement>} */ (complete(view).element.querySelectorAll(`[data-action=copy-${what}]`));
+    const last = [...buttons].findLast((button) => !button.hidden);
+    if (last) return last.click();
+  }
+  return toast(what === 'code' ? 'No code to copy yet.' : 'No answer to copy yet.');
 }

@@ -26,8 +26,12 @@ const said = (input) =>
 const newKey = () => crypto.getRandomValues(new Uint32Array(3)).join('-');
 
 export class TurnView {
-  /** @param {Turn[]} exchange @param {import('./answer_foot.js').Place} place */
-  constructor(exchange, place) {
+  /**
+   * @param {Turn[]} exchange
+   * @param {import('./answer_foot.js').Place} place
+   * @param {HTMLElement} [element] that showed its text so far
+   */
+  constructor(exchange, place, element = h('section', { class: 'turn' })) {
     this.number = exchange[0].turn;
     this.user = h('article', { class: 'message user' });
     this.prose = h('div', { class: 'prose', dir: 'auto' });
@@ -42,7 +46,9 @@ export class TurnView {
       this.problem,
       this.foot.element,
     );
-    this.element = h('section', { class: 'turn', 'data-turn': String(this.number) }, this.user, this.assistant);
+    this.element = element;
+    element.dataset.turn = String(this.number);
+    element.replaceChildren(this.user, this.assistant);
     this.answer = new AnswerView(this.prose);
     this.parts = ''; // the numbers of the turns in it
     this.fed = 0;

@@ -1,0 +1,22 @@
+// @ts-check
+// A button that copies a text and says for a moment that it has.
+import { copyText } from '../clipboard.js';
+import { icon } from '../dom.js';
+import { toast } from './toasts.js';
+
+/** @param {HTMLElement} button @param {string} text */
+export async function copyFrom(button, text) {
+  const done = await copyText(text);
+  if (!done) {
+    toast('The browser blocked copying.', 'error');
+    return;
+  }
+  const before = [...button.childNodes];
+  if (button.classList.contains('done')) return;
+  button.replaceChildren(icon('check'));
+  button.classList.add('done');
+  setTimeout(() => {
+    button.replaceChildren(...before);
+    button.classList.remove('done');
+  }, 1600);
+}
