@@ -24,7 +24,7 @@
 //                 asked                  nothing is left
 //   SERVING ------------------> DRAINING ------------------> DRAINED
 //      |  ^                        |                            |
-//      |  | opened again           | its device failed          | unloaded
+//      |  | opened again           | device failed              | unloaded
 //      '--+------> LOST <----------'                            v
 //                    '-----------------------------------> (removed)
 enum instance_state {
@@ -48,7 +48,7 @@ struct instance {
     enum instance_state state;
     bool failed;              // a turn was refused because of its device
     bool reopens;             // the server opens it again when it is lost
-    int64_t lost_us;          // LOST: since when
+    int64_t lost_us;          // when it became LOST
     int32_t max_sequences;    // turns that run at once
     int64_t n_turns;          // with the engine, queued ones included
     int64_t n_sessions;       // that live here, and replays that run here
@@ -60,26 +60,27 @@ void instance_set(struct instance *i, enum instance_state to);
 bool instance_takes_turns(const struct instance *i);
 bool instance_leads_to(enum instance_state from, enum instance_state to);
 
-// Constant while it is held. When the instance whose engine it names is removed, another one of the
-// same name takes its place in the list; those who hold this one keep its engine.
+// A model and an engine for its texts. Constant while it is held. When that engine's instance is removed,
+// a new served_model of the same name replaces this one in the list; holders of this one keep using its
+// engine.
 struct served_model {
     char *name, *alias; // alias: another name for clients; NULL: none
-    // Of one of its instances; never NULL. Texts are the same on all of them.
+    // An engine of one of its instances, never NULL. Texts are the same on all of them.
     const struct engine *engine;
     const struct engine_info *info;
     struct sampling_params sampling; // the server's defaults, over the model's suggestions
-    // What new sessions get where their opener does not say.
+    // Defaults of new sessions.
     int32_t memory_len, sink_len;
     int64_t session_len;
     int64_t loaded_s;                          // since 1970
     const struct volatile_text *volatile_text; // borrowed from the options; NULL: none
-    atomic_int holds; // the placement's, and those of placement_hold: it is freed with the last
+    atomic_int holds; // the placement's and those of placement_hold; the last one frees it
     struct served_model *prev, *next;
 };
 
 struct instance_options {
     const char *name;  // at most INSTANCE_NAME_MAX letters, digits, '-', '_', '.'; NULL: ""
-    const char *alias; // another name for its model; NULL or "": none. The first instance's holds
+    const char *alias; // another name for its model; NULL or "": none. The first instance's is used
     struct engine *engine;
     bool reopens;          // the server opens it again when it is lost
     bool is_tidy;          // snapshots of sessions that are gone were removed (sessions_tidy)
@@ -88,7 +89,7 @@ struct instance_options {
     int32_t sink_len;
     int64_t session_len; // 0: the engine's maximum
     struct sampling_params sampling;
-    // Of clients' conversations; outlives the placement and all who hold a model. NULL: none
+    // Outlives the placement and all who hold a model. NULL: none
     const struct volatile_text *volatile_text;
 };
 
@@ -108,42 +109,43 @@ bool instance_name_valid(const char *name);
 // computes otherwise.
 int placement_add(struct placement *p, const struct instance_options *o, struct instance **out,
                   struct err *err);
-// Of an instance without turns and sessions. Its engine is still used for texts while *model, unless
-// that is NULL, is held by others: placement_is_unused says when it may be closed, and placement_drop
-// ends the caller's own hold. E_NOMEM: it stays.
+// Removes an instance without turns and sessions. If *model is not NULL, others may still use the engine
+// for texts: the caller closes the engine when placement_is_unused(*model), and ends its own hold with
+// placement_drop. E_NOMEM: nothing has changed.
 int placement_remove(struct placement *p, struct instance *i, const struct served_model **model);
-// A lost instance gets another engine of its model. *model: as above, for the old one. E_INVAL: the new
-// one would not compute as the old one; E_NOMEM.
+// Gives a lost instance another engine of its model. *model: as above, for the old engine. E_INVAL: the
+// new engine would not compute as the old one; E_NOMEM.
 int placement_replace(struct placement *p, struct instance *i, struct engine *engine,
                       const struct served_model **model, struct err *err);
-bool placement_is_unused(const struct served_model *m); // the caller alone holds it
-// Another one of the model serves.
+bool placement_is_unused(const struct served_model *m); // only the caller holds it
+// Whether another instance of its model serves.
 bool placement_has_other(const struct placement *p, const struct instance *i);
 void placement_release(struct placement *p);
 
 // The models' names for a sentence: "'a', 'b'", or "none".
 #define PLACEMENT_NAMES_MAX 300
 const char *placement_names(const struct placement *p, char out[PLACEMENT_NAMES_MAX]);
-// By name; NULL: the default. E_INVAL: the error lists those there are; E_BUSY: there is none now.
+// The model of this name; name NULL: the default one. E_INVAL: the error lists the models; E_BUSY: no
+// model is loaded.
 int placement_find_model(const struct placement *p, const char *name, struct served_model **out,
                          struct err *err);
-// The same, and holds the model until placement_drop. Any thread. NULL: there is none.
+// The same, and holds the model until placement_drop. Any thread. NULL: not found.
 const struct served_model *placement_hold(struct placement *p, const char *name);
 void placement_drop(const struct served_model *m); // NULL is fine
-// The one that a session was made with, also under another name; NULL: it is not served.
+// The model that a session was made with, also if it has another name now; NULL: it is not served.
 struct served_model *placement_model_of(const struct placement *p, const char *name,
                                         const char *fingerprint);
 struct instance *placement_find(const struct placement *p, const char *name); // or NULL
 int32_t placement_max_vocab(const struct placement *p);
-// Of those that take turns; NULL: none does.
+// The least loaded instance that takes turns; NULL: none does.
 struct instance *placement_least_loaded(const struct placement *p);
 bool placement_has_snapshot(const struct placement *p, const char *lasting);
 
-// What is known of a turn that needs a place.
+// A turn that needs an instance.
 struct placement_turn {
     const struct served_model *model;
     const char *lasting;        // name of the session's snapshot
-    const char *const *origins; // (n_origins) of those it was forked from
+    const char *const *origins; // (n_origins) snapshots of the sessions it was forked from
     size_t n_origins;
     uint64_t owner;
     const int32_t *ids; // (n_ids) its log

@@ -14,21 +14,21 @@ struct owner;
 struct request;
 
 #define SESSION_AUTO_TITLE_BYTES 60
-#define SESSION_DRAWN 16 // tokens of a running turn that are known when they were drawn
+#define SESSION_DRAWN 16 // the last tokens of a running turn whose time is known
 
 // A client that follows a session. Listed by the session and by the client.
 struct attachment {
     uint64_t client;
     struct session *session;
     int64_t cursor;   // the last event taken
-    bool waiting;     // it has taken all there were: on_ready when there is more
-    int64_t since_us; // tokens drawn before do not come late to it
+    bool waiting;     // it has taken every event: the next one calls on_ready
+    int64_t since_us; // when it attached: earlier tokens do not count as late for it
     char request_id[SESSION_REQUEST_ID_MAX + 1];  // of the event taken last
     struct attachment *prev, *next;               // of the session
     struct attachment *client_prev, *client_next; // of the client
 };
 
-// A request whose answer waits for its commit, with what takes it back.
+// A request whose answer waits for its commit, with what is needed to undo it.
 enum pending_kind {
     PENDING_OPEN,
     PENDING_TURN,
@@ -38,10 +38,10 @@ enum pending_kind {
     PENDING_EDIT,
     PENDING_ERASE
 };
-// What a move of the head cut off, for moving back while it is not committed (tree.h).
+// What a move of the head cut off the log, so that an uncommitted move can be undone (tree.h).
 struct tree_cut {
-    int64_t head;  // as it was
-    size_t n_kept; // tokens of the log that both paths have
+    int64_t head;  // before the move
+    size_t n_kept; // tokens of the log that both paths share
     int32_t *ids;  // (n_ids) what followed them
     size_t n_ids;
 };
@@ -49,33 +49,32 @@ struct pending {
     enum pending_kind kind;
     uint64_t client;
     char request_id[SESSION_REQUEST_ID_MAX + 1];
-    int64_t seq;            // committed with the event of this number
+    int64_t seq;            // the number of the event that commits it
     int64_t turn;           // PENDING_TURN, EDIT, ERASE
     bool repeated;          // PENDING_TURN, REWIND: a repeated request; undoes nothing
-    int64_t rewound_seq;    // of all that move the head: the event of its move, 0: it made none
+    int64_t rewound_seq;    // number of its EVENT_REWOUND; 0: it moved no head
     struct tree_cut cut;    // with rewound_seq
-    char *title, *sampling; // as they were; NULL: not changed
-    char *note;             // as it was, where note_changed
+    char *title, *sampling; // the old values; NULL: not changed
+    char *note;             // the old note, if note_changed
     bool note_changed;
     char first_words[SESSION_AUTO_TITLE_BYTES];
     bool auto_title;
-    int64_t updated_ms, cancel_after_ms; // as they were
+    int64_t updated_ms, cancel_after_ms; // the old values
     struct pending *prev, *next;
 };
 
 // Where the engine has something of the session's cache.
 // TRAVELS: from one instance to another (moving.c).
 enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST, PLACE_TRAVELS };
-// State of the last save. What changes while one is under way belongs to the next.
+// State of the last save. Changes made while it is under way belong to the next save.
 enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
-// Further work for settling, beside turns and requests.
-// The title's index row; watchers of the list; the note's row.
+// What settling has to write or send beside turns and requests: the title's row of the index, the view
+// for watchers of the list, the note's row.
 enum { MARK_TITLE = 1, MARK_WATCHERS = 2, MARK_NOTE = 4 };
 
-// What names a session, within the process or for good: a hash of its owner and its id, which is
-// unique among the owner's alone.
+// Names of a session: hashes of its owner and its id, because ids are unique only within an owner. The
+// first is for this process, the second for snapshots, which outlast it.
 struct hash128 session_name(const uint64_t key[2], const char *owner, const char *id);
-// For the engine's snapshots.
 #define SESSION_LASTING_BYTES 33
 void session_lasting_name(const char *owner, const char *id, char out[SESSION_LASTING_BYTES]);
 
@@ -83,18 +82,18 @@ struct session {
     enum session_life life;
     struct hash128 name; // of this process (service_find)
     char lasting[SESSION_LASTING_BYTES];
-    struct session_record rec; // seq and seq_reserved: as of the last save begun
+    struct session_record rec; // its seq and seq_reserved are those of the last save that began
     struct sessions *service;
-    struct owner *owner; // rec.owner's; NULL while it is read
+    struct owner *owner; // named by rec.owner; NULL while the session is being read
     UT_hash_handle by_name, by_key;
     struct prompt *prompt; // the content of a table without a task (rec.prompt_data is NULL here)
     struct turn_sampling *sampling; // rec.sampling, parsed (sampling_layers.c); NULL: not yet
-    // What waits until the session is loaded, inserted or deleted
+    // Requests that wait until the session is loaded, inserted or deleted
     struct request *deferred, **deferred_end;
-    struct request *paging; // waits for older turns; nothing else is asked until they are there
-    // Waits for its input's ids, like paging; the worker has `preparation`.
+    struct request *paging; // waits until older turns are read, and later requests wait behind it
+    // Waits for the ids of its input, which a worker makes in `preparation`; later requests wait too.
     struct request *preparing;
-    struct preparation *preparation;            // also while the request runs again: what was made
+    struct preparation *preparation;            // kept while the request runs again with its result
     size_t full_from;                           // turns before this one are slim (turn.h)
     char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title; "": see title_of()
 
@@ -108,22 +107,22 @@ struct session {
     int64_t running;  // index of the turn that the log is growing by, -1
     int64_t n_queued; // turns behind it (the last ones)
 
-    // the engine works on this turn of ours (perhaps one taken back), 0: on none
+    // the turn, perhaps an undone one, that the engine works on; 0: none
     uint64_t engine_turn;
-    struct instance *instance; // with its cache or its turn; NULL: it lives nowhere (residence.c)
+    struct instance *instance; // that has its cache or its turn; NULL: none (residence.c)
     struct session *home_prev, *home_next;           // instance->sessions
     struct session *displaced_prev, *displaced_next; // its turn waits for an instance (displaced.c)
     enum cache_place cache;
     int64_t cached_tokens; // with PLACE_DEVICE
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none
-    const char *evicting;  // why the engine was asked to part with it: "idle"
-    int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: not
-    // The client that started a turn without being attached counts as following it until it ends
+    const char *evicting;  // why its cache is being evicted: "idle"
+    int64_t lost_us;       // when its turns are cancelled unless a client comes first; 0: never
+    // A client that started a turn without being attached counts as attached until the turn ends
     // (clients.c). CLIENT_GONE: none. Listed by the client.
     uint64_t author;
     struct session *author_prev, *author_next;
     struct session *place_prev, *place_next; // owner->waiting
-    int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
+    int64_t retry_us; // when a queued turn that the engine had no room for is tried again; 0: none
     struct evict_node idle; // the idle clock
 
     enum save_state save;
@@ -133,23 +132,24 @@ struct session {
     unsigned marks;         // MARK_*
     struct turn **versions; // (n_versions) other answers of a turn that ended, not yet in the tree
     size_t n_versions;
-    int64_t fork_key;    // before its first save: its turns are copies of these turns of that
-    int64_t *fork_turns; // session (store.h)
+    // Of a fork before its first save: its turns are copies of these turns of session fork_key (store.h).
+    int64_t fork_key;
+    int64_t *fork_turns; // (n_fork_turns)
     size_t n_fork_turns;
-    // Lasting names of those it was forked from, in turn (record.h).
+    // Lasting names of the session it was forked from, of that one's origin, and so on (record.h).
     char *origins[RECORD_ORIGINS];
     size_t n_origins;
-    // (n_erased) turns that leave the record with the next save, ascending (erasure.c)
+    // (n_erased) turns that the next save erases, ascending (erasure.c)
     int64_t *erased;
     size_t n_erased;
     int64_t saved_seq, saved_reserved;
-    int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
+    int64_t drawn_us[SESSION_DRAWN]; // when drawn_turn's last tokens were drawn; a ring by index
     int64_t drawn_turn;
     int64_t safe_seq;                // deltas up to this number may be sent before their commit
-    uint32_t version, saved_version; // of rec
+    uint32_t version, saved_version; // count changes of rec
     int64_t dirty_from;              // turns before this one need no save
     struct pending *pending;         // uncommitted requests, in order
-    // committed ones, answered by an event that their client has not taken yet
+    // committed requests whose answer is an event that the client has not taken yet
     struct pending *told;
 
     struct attachment *attachments;
@@ -164,15 +164,15 @@ struct session {
 struct session *session_new(struct sessions *service, const char *owner, const char *id,
                             enum session_life life);
 void session_free(struct session *s);
-void session_strip(
-    struct session *s); // frees all but its name and clients; it is in no list but by_name
-// restore.c: takes what the new *s needs out of *stored. E_CORRUPT when the record contradicts
-// itself, E_NOMEM; then *s can only be freed.
+// Frees all but its name and clients. The session must be in no list but by_name.
+void session_strip(struct session *s);
+// restore.c: moves what the new *s needs out of *stored. E_CORRUPT: the record contradicts itself;
+// E_NOMEM. After an error *s can only be freed.
 int session_restore(struct session *s, struct stored_session *stored);
 
 // Removes an undelivered event; later ones move up.
 void session_remove_event(struct session *s, int64_t seq);
-void session_shift_numbers(struct session *s, int64_t seq, int64_t n); // those above seq, n down
+void session_shift_numbers(struct session *s, int64_t seq, int64_t n); // numbers above seq, n down
 void pending_free(struct pending *p);
 void pending_drop(struct pending **list, struct pending *p); // out of the list, and freed
 void tree_cut_release(struct tree_cut *cut);
@@ -185,25 +185,26 @@ struct turn *session_next_queued(const struct session *s);
 #define SESSION_IDEMPOTENT_TURNS 64
 struct turn *session_find_request(const struct session *s, const char *request_id);
 bool session_has_turn(const struct session *s); // running or queued
-bool session_is_busy(const struct session *s);  // a turn, or what the engine has of an undone one
-// A close is under way, as far as it is not committed.
+bool session_is_busy(const struct session *s);  // has a turn, or the engine still has an undone one
+// A close is under way and not yet committed.
 bool session_is_closing(const struct session *s);
 // Requests must wait for the store: it reads, inserts or deletes the session, or reads or erases turns.
 bool session_must_wait(const struct session *s);
 bool session_is_saved(const struct session *s); // no save is under way or due
 bool session_is_known(const struct session *s); // on disk and not deleted: clients may know of it
 
-// The last event that clients may see. A delta: every event before it is visible, its number is
-// reserved on disk (after a crash it gets no other meaning), and it is committed or in safe_seq. Any
-// other event: it is committed.
+// The last event that clients may see. A delta is visible when every event before it is, its number is
+// reserved on disk (so that a crash does not give the number to another event), and it is committed or
+// within safe_seq. Any other event is visible when it is committed.
 int64_t session_tellable(const struct session *s);
 
-// The head as of the event of this number.
+// The head at the time of the event of this number.
 int64_t session_head_at(const struct session *s, int64_t seq);
-int session_below(const struct session *s, int64_t turn, int64_t seq); // turns followed it then
+int session_below(const struct session *s, int64_t turn,
+                  int64_t seq);                                  // whether turns followed it then
 int64_t session_tokens_at(const struct session *s, int64_t seq); // length of its path's log then
-// Of the visible path, the last `last` turns before turn `before` of its own path (-1: to
-// the end): numbers, ascending. last 0: a page.
+// A page: the last `last` turns (0: SESSION_PAGE_TURNS) before turn `before` on the path to it; -1: the
+// end of the visible path.
 #define SESSION_PAGE_TURNS 100
 #define SESSION_PAGE_TURNS_MAX 1000
 struct session_page {
@@ -211,18 +212,18 @@ struct session_page {
     size_t n;
     bool more; // the first one has a parent
 };
-// Free out->turns. E_NOMEM
+// The caller frees out->turns. E_NOMEM.
 int session_page(const struct session *s, int64_t last, int64_t before, struct session_page *out);
-// The visible turns with this turn's parent, itself included: returns their number and, if there is a
-// list, writes them to it, ascending.
+// Counts the visible turns with this turn's parent, itself included. Writes them to `list`, ascending,
+// unless it is NULL.
 size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list);
-// Numbers them so that equal inputs have equal numbers, from 0 in the list's order. E_NOMEM.
+// Writes a number for each turn of the list, from 0; turns with equal inputs get the same. E_NOMEM.
 int session_sibling_inputs(const struct session *s, const int64_t *list, size_t n, int32_t *inputs);
 
 enum session_state session_state(const struct session *s);
-void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable
+// The views show the state at session_tellable().
+void session_view_fill(const struct session *s, struct session_view *out);
 bool session_turn_visible(const struct session *s, const struct turn *t);
-// As of session_tellable
 void session_turn_view(const struct session *s, const struct turn *t, struct turn_view *out);
 
 struct attachment *session_attachment(const struct session *s, uint64_t client);

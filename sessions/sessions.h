@@ -31,11 +31,11 @@ enum sessions_durable {
 
 struct sessions_options {
     const char *db_path;                    // SQLite file; ":memory:" keeps nothing
-    int64_t max_sequence_idle_microseconds; // end of turn to eviction
+    int64_t max_sequence_idle_microseconds; // from a turn's end to the eviction of its cache
     int32_t max_queued_turns;               // behind the running one, per session
     int32_t max_resident_sessions;          // in memory without client and turn; more are unloaded
-    // Sessions not used for so many seconds, and of each owner those behind its newest so many, are
-    // removed (expire.c); 0: none.
+    // expire.c removes sessions that were unused for max_session_age seconds, and an owner's least
+    // recently used ones beyond max_sessions. 0: no limit.
     int64_t max_session_age, max_sessions;
     int64_t commit_interval_us; // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
@@ -44,8 +44,8 @@ struct sessions_options {
     const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;
     struct owners *owners; // limits and counts (owners.h), borrowed; NULL: no owner is limited
-    // Makes long inputs and reads imports; NULL: the calls do. Borrowed; it may be closed at any
-    // time before the engine, and nothing is submitted once the service is closed.
+    // Threads that tokenize long inputs and parse imports. NULL: the net thread does both. Borrowed;
+    // they may be closed at any time before the engine. A closed service submits nothing.
     struct workers *workers;
     // Called on the store's thread, or inside workers_poll, when sessions_poll has work. The engine's
     // wake-up (engine_open) should lead to sessions_poll too.
@@ -64,13 +64,13 @@ enum session_state {
 const char *session_state_name(enum session_state s);
 
 struct session_view { // a session as clients see it
-    // Its strings are borrowed during the callback. seq, n_turns, n_tokens and head are as clients may
-    // see them.
+    // Its strings are borrowed during the callback. seq, n_turns, n_tokens and head count only what
+    // clients may see.
     struct session_record rec;
     enum session_state state;
     int64_t cached_tokens;
     int64_t turn;  // running or queued, -1 none
-    int below;     // turns follow the head: 1; none does: 0; -1: not known (lists, tools)
+    int below;     // 1: turns follow the head; 0: none does; -1: unknown (lists, tools)
     bool snapshot; // its cache is in a file
 };
 
@@ -78,10 +78,10 @@ struct session_view { // a session as clients see it
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE, TURN_PREPARING };
 struct turn_view {
     int64_t turn;
-    int64_t parent;          // the turn it follows, TURN_NONE: it is a first one
+    int64_t parent;          // the turn it follows; TURN_NONE: it is a first turn
     const int64_t *siblings; // (n_siblings) all turns with this parent, itself included, ascending
-    const int32_t *inputs;   // (n_siblings) equal numbers, from 0: they have equal inputs
-    size_t n_siblings;       // 0: not asked for, or it is the only one
+    const int32_t *inputs; // (n_siblings) numbers from 0; siblings with equal inputs have the same
+    size_t n_siblings;     // 0: the request did not ask for them, or the turn is the only one
     enum turn_state state;
     struct turn_input input; // of INPUT_IDS only n_ids
     const char *text;
@@ -104,7 +104,8 @@ struct session_event { // pointers borrowed until the next call on this session
     const char *request_id; // of the reader's own request that this event answers (open, update,
                             // close); "" otherwise
     bool deleted;           // CLOSED
-    // EVICTED, PARKED: "idle", "pressure". REWOUND: "deleted" or NULL. DONE: why a file of its cache was not used, or NULL.
+    // EVICTED, PARKED: "idle" or "pressure". REWOUND: "deleted" or NULL. DONE: why the snapshot of its
+    // cache was not used, or NULL.
     const char *reason;
     int64_t head; // REWOUND: the last turn of the path from here on
     // DELTA
@@ -129,11 +130,11 @@ enum session_answer_kind {
     ANSWER_LIST,       // a piece of the sessions, cursor
     ANSWER_ACCEPTED,   // session id, turn
     ANSWER_CANCELLING, // session id
-    // To clients that are not attached, or no longer before the event:
+    // Instead of the event, to clients that are not attached:
     ANSWER_CLOSED,  // session, deleted
     ANSWER_UPDATED, // session
     ANSWER_OPENED,  // session
-    ANSWER_REWOUND, // session; seq 0: the head was there already
+    ANSWER_REWOUND, // session; seq 0: the head did not change
     // sessions/debug.h:
     ANSWER_TURN,      // session id, detail
     ANSWER_EVENTS,    // session id, events, before, more
@@ -142,7 +143,7 @@ enum session_answer_kind {
     ANSWER_EXPORTED,  // session id, a piece of the archive
     ANSWER_IMPORTED,  // session
     ANSWER_MATCHED,   // matched
-    ANSWER_CHANGED,   // session, as asked for by sessions_changed(); id NULL: it is gone
+    ANSWER_CHANGED,   // session, for sessions_changed(); id NULL: it was deleted
 };
 // How far the protocol has written an answer that goes out in pieces. All zero at the first piece; the
 // protocol moves it on, and sets `more` unless the answer is complete.
@@ -168,10 +169,11 @@ struct session_answer { // borrowed during the callback
     const struct session_view *sessions;
     size_t n_sessions;
     const char *cursor; // NULL: no more
-    // LIST, EXPORTED come in pieces, the next one after sessions_continue(). With the last one of an
-    // export code and message may say why it ends before its end.
+    // LIST and EXPORTED come in pieces; sessions_continue() asks for the next one. In the last piece of
+    // an incomplete export, code and message say what went wrong.
     bool first, last;
-    // TURN, REPLAYED come in pieces too, but whole each time: the protocol writes a piece from here on.
+    // TURN and REPLAYED also go out in pieces, but each callback has the whole answer: the protocol
+    // writes the piece that starts at this position.
     struct answer_position *position;
     const struct engine *engine; // TURN, REPLAYED: for the texts of tokens; NULL: not served
     const struct turn_detail *detail;
@@ -180,7 +182,7 @@ struct session_answer { // borrowed during the callback
     size_t n_events;
     const char *archive; // (archive_len) JSON text
     size_t archive_len;
-    struct store_told **matched; // sessions/store/store.h; its reader may take it, and leaves NULL
+    struct store_told **matched; // sessions/store/store.h; the callback may take it and set NULL
 };
 
 struct sessions_callbacks { // all on the net thread, from inside sessions_* calls
@@ -195,65 +197,67 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     void (*on_gone)(void *ctx, uint64_t client, struct session *s);
     // For watchers: a session of owner changed, or was removed. key: for sessions_changed().
     void (*on_changed)(void *ctx, int64_t key, const char *owner, const char *id, bool removed);
-    // Events of s wait for a disk that refuses them. Transient, to attached clients, at each attempt.
+    // The disk refuses the events of s, which wait. Called for attached clients at each attempt; no
+    // event records it.
     void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
-    // The turn lost its instance ("lost", "drained") and will go on with another one: a pause. Transient,
-    // to attached clients.
+    // The turn's instance failed or is drained (reason "lost" or "drained"). The turn pauses and continues
+    // on another instance. Called for attached clients; no event records it.
     void (*on_moved)(void *ctx, uint64_t client, struct session *s, int64_t turn,
                      const char *reason);
 };
 
-// A service without a model: sessions_add_instance() brings those. Opens or creates the database,
-// migrates it, ends turns that were cut off as interrupted, and starts
-// the store's thread. Errors name the file: locked, read-only, corrupt, newer than this program, not a
-// database.
+// Opens a service without a model; sessions_add_instance() adds models. Opens or creates the database,
+// migrates it, marks turns that a crash cut off as interrupted, and starts the store's thread. Errors
+// name the file: locked, read-only, corrupt, newer than this program, not a database.
 int sessions_open(struct sessions **out, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err);
 // Gives the service an engine, borrowed until the service is closed. The first one's model is the
 // default for new sessions. Removes snapshots of sessions that are gone. Errors: placement_add().
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err);
-// Removes the engine's snapshots of sessions that are not in the database. It reads all names there:
-// while a server runs, on the thread that opens the engine, and before the service has it.
+// Removes the engine's snapshots of sessions that are not in the database. It reads the names of all
+// sessions, so a running server calls it on the thread that opens the engine, before
+// sessions_add_instance().
 void sessions_tidy(struct engine *e, const char *db_path);
-// The instance takes no turns from now on; those that it has end, and idle caches go to the others of
-// its model. It is `drained` when nothing is left to do. `last`: also where no other one serves; its
-// caches then stay until it is removed. E_NOTFOUND, E_BUSY.
+// The instance takes no new turns. Its turns end, and its idle caches move to other instances of its
+// model; then its state is INSTANCE_DRAINED. `last`: drains even the only instance that serves its
+// model; the caches then stay until it is removed. E_NOTFOUND, E_BUSY.
 int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err);
-// The device of this instance has failed: its running turns go on with the others of its model, or wait
-// until it, or another one, takes turns again. Ignored where it is lost already. The service also finds
-// out itself where a turn ended by it.
+// Reports that the instance's device has failed. Its running turns continue on other instances of its
+// model, or wait until an instance takes turns again. Ignored if the instance is lost already. The
+// service detects the failure itself if a turn ends by it.
 void sessions_lose_instance(struct sessions *ss, const char *name);
-// A lost instance without turns gets another engine and serves again. Its old one as in
-// sessions_remove_instance. E_BUSY: it has turns; E_INVAL: the engine would not compute as the old one.
+// A lost instance without turns gets another engine and serves again. The caller closes the old engine
+// as after sessions_remove_instance(). E_BUSY: it has turns; E_INVAL: the engine would not compute as
+// the old one.
 int sessions_replace_engine(struct sessions *ss, const char *name, struct engine *engine,
                             const struct served_model **model, struct err *err);
-// Of a drained instance, whose engine the caller closes: when placement_is_unused(*model), which it
-// drops then, or at once where that is NULL. E_NOTFOUND, E_BUSY, E_NOMEM.
+// Removes a drained instance. The caller then closes its engine: at once if *model is NULL, else when
+// placement_is_unused(*model), and calls placement_drop(*model). E_NOTFOUND, E_BUSY, E_NOMEM.
 int sessions_remove_instance(struct sessions *ss, const char *name,
                              const struct served_model **model, struct err *err);
-// The models and instances, to look at until the next call that adds or removes one.
+// The models and instances. Valid until the next call that adds or removes one.
 struct placement *sessions_placement(struct sessions *ss);
 // Ends running turns as interrupted, commits everything and joins the store's thread.
 void sessions_close(struct sessions *ss);
 // Takes events of the engine and answers of store and workers, and runs timers. Call after each wake-up.
 // Returns microseconds until the next timer, -1 when there is none.
 int64_t sessions_poll(struct sessions *ss);
-// New turns and sessions are refused with shutting_down from now on, but for request.accepted.
+// From now on, new turns and sessions are refused with shutting_down, except where request.accepted.
 void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
 // No turn, no commit and no worker's job is under way: clients have all events, or get them next.
 bool sessions_settled(const struct sessions *ss);
-// A client took the last event of a session that rests: the next sessions_poll() may let it leave memory,
-// and no timer comes for that.
+// True: a client took the last event of an idle session, so the next sessions_poll() may unload the
+// session. No timer is set for that.
 bool sessions_touched(const struct sessions *ss);
-// Owners (owners.h), in the table of the options.
-void sessions_limits_changed(struct sessions *ss, struct owner *o);     // turns that wait may start
+// Owners (owners.h) are those of the options' table.
+void sessions_limits_changed(struct sessions *ss, struct owner *o); // starts turns that may run now
 void sessions_cancel_owner(struct sessions *ss, const struct owner *o); // all turns of its sessions
 void sessions_count_owner(struct sessions *ss, struct owner *o); // sets used[OWNER_CACHE_SHARE]
-// A key of the database: unguessable, its own, and the same after a restart and in a backup. What is
-// signed with it is known again. Any thread.
+// The database's own random key, the same after a restart and in a backup. Used to sign what clients
+// hold and send back. Any thread.
 void sessions_secret(const struct sessions *ss, uint64_t out[2]);
-// The database takes writes (readyz); else *reason.
+// Whether the database takes writes (for /readyz). If not, *reason says why.
 bool sessions_store_ok(const struct sessions *ss, const char **reason);
 // False: the tail cannot be written, so deltas wait for their commits. Nothing is lost.
 bool sessions_tail_ok(const struct sessions *ss, const char **reason);
@@ -262,18 +266,18 @@ bool sessions_tail_ok(const struct sessions *ss, const char **reason);
 void sessions_submit(struct sessions *ss, const struct request *r);
 // The client has room for the next piece of its list or export.
 void sessions_continue(struct sessions *ss, uint64_t client);
-// What a watcher is sent of a session that changed. 1: *out, until the next call; 0: the session is
-// not in memory, ANSWER_CHANGED will come; E_NOMEM.
+// The view of a changed session, for a watcher. 1: *out is set, valid until the next call. 0: the session
+// is not in memory, and ANSWER_CHANGED follows. E_NOMEM.
 int sessions_changed(struct sessions *ss, uint64_t client, const char *owner, int64_t key,
                      struct session_view *out);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
 
-// The next visible event behind the client's cursor, which moves past it: 1, or 0 where there is none
-// yet (on_ready will come). max_text bounds a joined delta's text in bytes, but not its first token.
+// Takes the next visible event and moves the client's cursor past it. Returns 1, or 0 if there is none
+// yet (on_ready follows). max_text bounds a joined delta's text in bytes, but not its first token.
 int session_next_event(struct session *s, uint64_t client, size_t max_text,
                        struct session_event *out);
 const char *session_id(const struct session *s);
-// For the texts of its tokens; NULL: its model is not served.
+// An engine of its model, for the texts of tokens; NULL: the model is not served.
 const struct engine *session_engine(const struct session *s);
 // Another answer of a turn that drew several (sampling n, beam_width).
 struct turn_answer {
@@ -282,17 +286,18 @@ struct turn_answer {
     size_t n;
 };
 // Answer number `branch` of the turn, from 1 in the order of turn_view.branch. Borrowed until the next
-// call on this session. E_NOTFOUND: it has none, or it is not in memory; it is for a client that
-// has not yet taken what follows the turn's EVENT_DONE.
+// call on this session. E_NOTFOUND: there is none, or it is not in memory. It stays in memory until the
+// client takes the event after the turn's EVENT_DONE.
 int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
                       struct turn_answer *out);
-// Every token of the path in use, with those that clients may not see yet. Borrowed until the next
+// Every token of the path in use, including those that clients may not see yet. Borrowed until the next
 // call on this session.
 const int32_t *session_log(const struct session *s, size_t *n);
-// Of a turn that the engine has begun: the tokens before its answer, its input at their end, and how many
-// of them were cached. false: the engine has not begun it, or memory does not have it.
+// How many tokens precede the turn's answer, its own input included, and how many of them were cached.
+// false: the engine has not begun the turn, or the turn is not in memory.
 bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_tokens,
                          int64_t *n_cached);
-// Drafts that the model checked for a turn of this process, and those that were drawn.
+// How many drafted tokens the model checked in this turn, and how many it accepted. 0 and 0 after a
+// restart.
 void session_turn_drafts(const struct session *s, int64_t turn, int64_t *n_drafted,
                          int64_t *n_accepted);

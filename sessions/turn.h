@@ -20,53 +20,53 @@ struct turn {
     struct turn_record rec;
     enum turn_state state;
     uint64_t number;                // the engine's turn number; 0 while it is not with the engine
-    struct told *told;              // until it has ended
-    struct turn_sampling *sampling; // until it has ended
+    struct told *told;              // NULL once the turn has ended
+    struct turn_sampling *sampling; // NULL once the turn has ended
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
-    const char *file_refused;          // why a snapshot was not used: the reason of its end's event
+    const char *file_refused;          // why its snapshot was not used; EVENT_DONE says it
     struct input_ids input;            // made ahead of its start
-    int32_t *expected; // (n_expected) what its answer may resemble; until it has ended
+    int32_t *expected; // (n_expected) what its answer may resemble; freed at its end
     size_t n_expected;
-    int64_t n_drafted, n_accepted;         // drafts that were checked, and drawn
+    int64_t n_drafted, n_accepted; // drafted tokens that the model checked; that it accepted
     const struct preparation *preparation; // TURN_PREPARING: the one it waits for
-    // Output, token by token. While the turn is on the path in use, its session's log has the ids
-    // too, and those of a slim turn alone.
+    // Output, token by token. While the turn is on the path in use, the session's log has the ids too; of
+    // a slim turn only the log has them.
     int32_t *ids;
     float *logprobs;
     uint32_t *text_ends;
     struct engine_alternative *alternatives; // (n_out, rec.n_alternatives) or NULL
     size_t n_out, cap;
     struct buf text;
-    // The database's side. A turn is saved when `saved_version` has caught up.
+    // What the database has. The turn is saved when saved_version equals version.
     uint32_t version, saved_version;
     size_t n_saved; // tokens on disk
     size_t n_safe;  // in the tail (sessions/store/tail.h)
     bool on_disk;   // the row exists
-    bool failed;    // memory ran out: what the engine still sends is dropped
-    bool lost;      // cancelled because its last client is
-    // Of a turn that goes on with another instance (displaced.c).
-    bool cancelled;      // it was asked to end: it does not go on
+    bool failed;    // memory ran out: later events of the engine are dropped
+    bool lost;      // cancelled because its last client left
+    // For turns that continue on another instance (displaced.c).
+    bool cancelled;      // it was asked to end, so it does not continue
     bool yields;         // its instance was asked to give it back
     bool ran;            // its present instance has begun it
-    int n_lost;          // instances that failed while it ran, without a token more from it
+    int n_lost;          // instances in a row that failed while it ran, without a new token
     size_t n_before;     // tokens that it had when its present instance got it
-    size_t n_again;      // of these, those that come again: it runs from its start
-    size_t n_came_again; // and have come so far
-    bool slim;           // only the disk has its words, ids, settings and log-probabilities
+    size_t n_again;      // how many of these the instance draws again, running from the start
+    size_t n_came_again; // how many of those have come
+    bool slim;           // its words, ids, settings and log-probabilities are only on disk
     // Its place in the tree (sessions/tree.h).
     struct turn_children children;
-    int64_t older, newer; // the children of its parent beside it, TURN_NONE
+    int64_t older, newer; // its neighbours among its parent's children; TURN_NONE
     bool on_path;         // from a first turn to the head
-    uint64_t said;        // distinguishes its input from its siblings': a hash (turn_note_input)
-    bool chat_begun;      // once it has begun: a chat turn is in its log, with the system prompt
-    // Of a version drawn since the session was read (versions.c): the turn whose answer it is too, and
-    // which one. branch 0: of any other turn.
+    uint64_t said;        // hash of its input, to tell siblings apart (turn_note_input)
+    bool chat_begun;      // once it has begun: its log has a chat turn, with the system prompt
+    // For a further answer of a turn with several (versions.c), drawn since the session was read: that
+    // turn, and the answer's number. branch 0: any other turn.
     int64_t answer_of;
     int32_t branch;
 };
 
-bool turn_waits(const struct turn *t); // behind another, or for its input
+bool turn_waits(const struct turn *t); // for another turn, or for its input
 struct turn *turn_new(void);           // NULL: no memory
 void turn_free(struct turn *t);
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
