@@ -29,7 +29,7 @@
 
 struct engine;
 struct metrics;
-struct packed_cache; // a cache outside an engine: engine_sequence_export
+struct packed_cache; // a cache outside of any engine: engine_sequence_export
 
 struct engine_options {
     const char *model_dir;     // borrowed until engine_open returns, as all strings here
@@ -93,7 +93,7 @@ void engine_options_init(struct engine_options *o);
 // The cache's number format as a setting: names in the order of `choice`.
 #define ENGINE_KV_DTYPES "auto|f32|f16|bf16|fp8|int8"
 void engine_options_kv_dtype(struct engine_options *o, int choice);
-// Whether a tokenizer comes with a model folder, or is in any other folder. Reads none.
+// Whether the folder, or the place that belongs to a model folder, has a tokenizer. Does not read it.
 bool engine_has_tokenizer(const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
@@ -108,10 +108,10 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
 void engine_stop(struct engine *e);
 // engine_stop, then drops events that were not polled, joins the thread and frees. NULL is allowed.
 void engine_close(struct engine *e);
-// The same, of an engine whose registry of metrics lives on: its rows leave it. NULL is allowed.
+// The same, and removes its rows from the registry of metrics, which lives on. NULL is allowed.
 void engine_unload(struct engine *e);
-// The first part of that: its thread ends, and its rows leave the registry, so that another engine of this
-// name can be opened. Its texts can still be used, until engine_close. No owner polls it any more.
+// The first part of engine_unload: ends its thread and removes its rows, so that another engine of this
+// name can be opened. Its texts can be used until engine_close; no owner may poll it any more.
 void engine_retire(struct engine *e);
 
 struct engine_info {        // constant after opening; strings owned by the engine
@@ -121,7 +121,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     const char *chat_template; // its form's name; NULL: chat turns are refused with template_error
     const char *template_error;
     const char *template_text;         // its source; NULL: none
-    const char *bos_token, *eos_token; // as its templates are given them; "": none
+    const char *bos_token, *eos_token; // variables of its templates; "": none
     const char *tokenizer;  // its description; NULL: the engine takes and gives token ids only
     const char *backend;    // "cpu: AVX-512, 2 threads"
     int32_t n_vocab, width; // width: of a hidden state
@@ -130,7 +130,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
     int32_t longest_token; // bytes: n bytes are at least n / longest_token tokens; 0: unknown
     int64_t n_params, weight_bytes;
-    int64_t weight_bytes_read; // that a step of one token reads; of tables it reads only a row
+    int64_t weight_bytes_read; // that a step of one token reads: all, but one row of each table
     int64_t load_us;           // time for reading, converting and copying to the device
     const char *weight_dtype;  // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;   // the longest possible log
@@ -142,14 +142,14 @@ struct engine_info {        // constant after opening; strings owned by the engi
     struct sampling_params suggested; // from generation_config.json, over sampling_params_init
     const struct prompt_task *prompt_tasks; // (n_prompt_tasks)
     size_t n_prompt_tasks;
-    int32_t prompt_start_id; // FasterTransformer's input_ids call a table's first row so
+    int32_t prompt_start_id; // the id of a table's first row in FasterTransformer's input_ids
 };
 const struct engine_info *engine_info(const struct engine *e);
 
-// Reads a folder of prompt learning for this model (prompt_load). Any thread.
+// Reads a folder with a table of prompt learning for this model (prompt_load). Any thread.
 int engine_prompt_load(const struct engine *e, const char *dir, struct prompt **out,
                        struct err *err);
-// Values of a row that this model needs. Any thread.
+// How many values a row of such a table has for this model. Any thread.
 int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind);
 
 // --- turns ---------------------------------------------------------------------------------------
@@ -166,15 +166,15 @@ struct engine_turn {
     int32_t *ids;
     int64_t n_ids;   // >= 1
     int64_t n_input; // of ids, new in this turn; 0: the turn continues without input
-    // Of ids, behind the input: tokens that this turn drew on another engine (FINISH_YIELDED, or one
-    // that failed). It goes on behind them with the tokens that it would have drawn there. 0 for a turn
-    // with several answers, which runs again from its start.
+    // How many of ids, after the input, this turn drew on another engine (which yielded it or failed). It
+    // continues after them with the tokens that it would have drawn there. 0 for a turn with several
+    // answers, which runs again from its start.
     int64_t n_drawn;
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
     int64_t session_len;          // the log never grows beyond it
     struct sampling_params sampling;
-    // Of a rerun with a smaller max_tokens: the one that the turn had. An answer under a grammar is closed
-    // by it, so that the same tokens are allowed. 0: sampling.max_tokens.
+    // For a rerun with a smaller max_tokens: the max_tokens that the turn had. A grammar closes its answer
+    // in time for this one, so that the rerun allows the same tokens. 0: sampling.max_tokens.
     int32_t planned_tokens;
     // A text that the answer may resemble: its tokens are drafts as soon as the answer's last tokens occur in
     // it, also with sampling.draft_tokens 0. It changes no token of the answer. Borrowed. n_expected 0: none.
@@ -191,7 +191,7 @@ struct engine_turn {
     // The table of the log's virtual tokens (engine/model/prompt.h). The engine takes a hold of its own.
     // NULL: the log has none. A sequence whose table has other contents loses its cache.
     const struct prompt *prompt;
-    bool score_only; // no token is drawn: the turn is done when the log has been computed
+    bool score_only; // draws no token: the turn ends when the log has been computed
     // Sequences of one group may share cache blocks where their logs begin alike. 0: shares with
     // none. Sessions use one number (at most INT64_MAX) for each user. A sequence whose group
     // changes loses its cache.
@@ -204,8 +204,8 @@ struct engine_turn {
     // Names the sequence in snapshots, which outlast the process: at most 64 characters, never used
     // for another sequence. Borrowed. NULL: no snapshot is written or read.
     const char *lasting_id;
-    // Of a fork: the lasting_id of the sequence that it was forked from. Until the fork has its own
-    // snapshot, that one is read as far as the logs are equal. Borrowed. NULL: not a fork.
+    // For a fork: the lasting_id of the sequence that it was forked from. Until the fork has its own
+    // snapshot, the origin's is read as far as the logs are equal. Borrowed. NULL: not a fork.
     const char *origin_id;
     // The sequence's user, by a lasting name: a snapshot is read only for the user it was written
     // for. Borrowed. NULL: a user without a name.
@@ -213,8 +213,8 @@ struct engine_turn {
 };
 // Checks the turn and queues it. Without sampling.has_seed it draws a seed and writes it to *turn.
 // E_INVAL: *err names the field. E_BUSY: the queue is full, or a turn of this sequence runs. A full
-// queue still takes turns of an owner that has few in it, up to twice its length; idle turns have a
-// queue of their own, a quarter as long.
+// queue still takes turns of owners that have few in it, up to twice its length. Idle turns have a queue
+// of their own, a quarter as long.
 // E_FULL: the log leaves no room to generate below session_len. E_NOMEM: a sequence of this shape
 // can never fit the cache. E_CLOSED: after engine_stop. E_DEVICE: the device has failed.
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err);
@@ -225,8 +225,8 @@ int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority p
 // unknown.
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
 // Gives the turn back within one step, for another engine: its ENGINE_DONE says "yielded", and its
-// cache stays. Text that was held back is not sent: engine_turn.n_drawn makes it again. Ignored if
-// unknown.
+// cache stays. Text that was held back is not sent; the engine that gets the turn with
+// engine_turn.n_drawn sends it. Ignored if unknown.
 void engine_turn_yield(struct engine *e, uint64_t sequence, uint64_t turn);
 
 // --- caches --------------------------------------------------------------------------------------
@@ -257,16 +257,16 @@ void engine_sequence_release(struct engine *e, uint64_t sequence);
 // too many sequences have a cache; E_NOMEM; E_CLOSED: after engine_stop.
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens);
 
-// Takes the cache of an idle sequence out of the engine, for another engine: ENGINE_EXPORTED follows
-// with it, which the owner takes; or ENGINE_RELEASED where it cannot leave as bytes: an engine without
-// host_cache_bytes or of several ranks, or no memory. If a turn comes first, the turn finds the cache
-// and neither follows. Ignored if unknown.
+// Takes the cache of an idle sequence out of the engine, for another engine. ENGINE_EXPORTED follows with
+// the cache, which then is the owner's; or ENGINE_RELEASED if it cannot be exported: the engine has no
+// host_cache_bytes or several ranks, or memory is short. If a turn comes first, the turn finds the cache
+// and neither event follows. Ignored if unknown.
 void engine_sequence_export(struct engine *e, uint64_t sequence);
-// A sequence without a turn or a cache gets one of another engine, parked. Takes *cache on 0, when
-// ENGINE_FORKED follows: n_cached is 0 where host memory has no room. E_INVAL: this engine does not
-// compute as that one, or the sequence is not new; E_BUSY, E_NOMEM, E_CLOSED: as engine_sequence_fork.
+// Gives a new sequence the cache that another engine exported, parked. On 0 it takes *cache, and
+// ENGINE_FORKED follows, with n_cached 0 if host memory has no room. E_INVAL: this engine does not compute
+// as that one, or the sequence is not new; E_BUSY, E_NOMEM, E_CLOSED: as engine_sequence_fork.
 int engine_sequence_import(struct engine *e, uint64_t sequence, struct packed_cache *cache);
-int64_t engine_packed_tokens(const struct packed_cache *cache); // of its log
+int64_t engine_packed_tokens(const struct packed_cache *cache); // length of its log
 void engine_packed_free(struct packed_cache *cache);            // NULL is fine
 
 // Removes the sequence's snapshot and writes no further one: the session was closed or deleted.
@@ -285,13 +285,13 @@ enum engine_event_kind {
     ENGINE_STARTED,  // the turn left the queue; cache source and prefill size are known
     ENGINE_PROGRESS, // prefill: n_done of n_total; at most one per step, none for short prompts
     ENGINE_TOKEN,    // one drawn token and the text that may be shown now
-    ENGINE_DONE,     // the turn ended; text is the end of its text, which was held back. Where the
-                     // device failed, held text is not sent: see engine_turn.n_drawn
+    ENGINE_DONE,     // the turn ended; text is the last piece, which was held back. If the device
+                     // failed, that piece is not sent: see engine_turn.n_drawn
     ENGINE_PARKED,   // the sequence's cache is in host memory only
     ENGINE_RELEASED, // the sequence's cache was dropped
     ENGINE_SNAPSHOT, // a session's snapshot was written or removed (engine_has_snapshot)
     ENGINE_FORKED,   // the result of a fork or an import: n_cached tokens are shared, 0 for none
-    ENGINE_EXPORTED, // the sequence's cache has left the engine: `cache`, now the receiver's
+    ENGINE_EXPORTED, // the sequence's cache has left the engine; `cache` is the receiver's
 };
 enum engine_finish {
     FINISH_EOS,
@@ -328,7 +328,7 @@ struct engine_branch {
     // The sum of the log-probabilities / n ^ len_penalty; of beams after penalties and bans.
     double score;
     enum engine_finish finish; // why it ended
-    const char *text;          // without the stop string; ends with a NUL only by chance
+    const char *text;          // (text_len) without the stop string; not NUL-terminated
     size_t text_len;
     const uint32_t *text_ends; // (n) where each token's text ends in it
 };
@@ -342,8 +342,8 @@ struct engine_event {
     uint64_t sequence, turn;
     int64_t time_us; // monotonic, on the engine's thread
     // TOKEN. id is -1 in a continuation, which only carries text that did not fit one event, or that
-    // was held back. branch: which of the turn's samples it belongs to; 0 is the turn's answer. Of
-    // beams, tokens come once all beams agree in them.
+    // was held back. branch: the sample that it belongs to; 0 is the turn's answer. Tokens of beams come
+    // once all beams agree in them.
     int32_t id, branch;
     float logprob;
     int32_t n_alternatives;
@@ -354,22 +354,22 @@ struct engine_event {
     // STARTED, PROGRESS, DONE, FORKED
     int64_t n_cached;                // tokens of the log that were in the cache
     int64_t n_done, n_total;         // STARTED, PROGRESS: tokens computed so far; to compute
-    int64_t n_shared;                // of n_cached, taken over from other sequences of the group
+    int64_t n_shared;                // how many of n_cached came from other sequences of the group
     enum engine_cache_source source; // STARTED: where the other cached tokens were
     // DONE
     enum engine_finish finish;
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first drawn token to the last
-    int64_t paused_us;                // not part of these: turns of other owners had its place
+    int64_t paused_us;                // beside these: while turns of other owners had its place
     int64_t n_prefilled, n_generated; // tokens computed before the first draw; tokens drawn
-    int64_t n_drafted, n_accepted;    // drafts that the model checked; those that were drawn
-    // The context outputs that the sampling parameters ask for, of a turn whose input was computed.
+    int64_t n_drafted, n_accepted;    // drafted tokens that the model checked; that it accepted
+    // The context outputs that the sampling parameters ask for, if the input was computed.
     bool has_context_logprob;
     double context_logprob;
-    double *context_embedding; // (engine_info.width) or NULL. The engine's, until its next event
-    const struct engine_branches *branches; // or NULL: the turn had one. As long as the embedding
+    double *context_embedding; // (engine_info.width) or NULL. Borrowed until the next event
+    const struct engine_branches *branches; // NULL: the turn had one. Borrowed until the next event
     int64_t resume_us;   // part of prefill_us: bringing the cache back to the device
-    const char *refused; // why a snapshot was removed instead of used, in a word; NULL: none was
+    const char *refused; // one word: why a snapshot was removed instead of used; NULL: none was
     // RELEASED, PARKED
     enum engine_release why;
     // STARTED, DONE, FORKED: held on the device; RELEASED: given up; PARKED: held in host memory
@@ -381,7 +381,7 @@ struct engine_event {
 };
 // 1: *out is the next event; 0: there is none. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);
-// The same, but waits; a negative timeout_us waits for ever. Skips FORKED and SNAPSHOT.
+// Waits for the next event; for ever if timeout_us is negative. Skips FORKED and SNAPSHOT.
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us);
 
 // --- load (any thread) ---------------------------------------------------------------------------

@@ -6,8 +6,8 @@
 
 struct follower;
 
-// What the service tells a follower (sessions.h), and what the server asks of it. Callbacks come from
-// inside sessions_* calls: they write nothing to sockets and call no sessions_* themselves, but
+// Callbacks of the session service (sessions.h) and of the server. Those of the service come from inside
+// sessions_* calls: they write nothing to sockets and call no sessions_* function except
 // session_next_event. NULL: not wanted.
 struct follower_ops {
     void (*on_answer)(struct follower *f, const struct session_answer *a);
@@ -22,7 +22,7 @@ struct follower_ops {
     void (*push)(struct follower *f);                  // after follower_push_later
     void (*later)(struct follower *f, int64_t now_us); // after service_later
     bool (*drained)(const struct follower *f);         // nothing waits to be sent
-    void (*end)(struct follower *f);                   // the server ends: say goodbye
+    void (*end)(struct follower *f);                   // the server shuts down: close
 };
 
 struct follower {
@@ -47,8 +47,9 @@ void followers_callbacks(struct followers *fs, struct sessions_callbacks *out);
 void followers_each(struct followers *fs, void (*fn)(struct follower *f, int64_t now_us),
                     int64_t now_us);
 
-// push() is called when sessions_poll has returned, before the loop waits. false: no memory.
+// Makes followers_push call push(). false: no memory.
 bool follower_push_later(struct followers *fs, struct follower *f);
-// Stops after a millisecond: where fs->n_fresh is not 0 then, it is to be called again soon, before the
-// loop waits. False: none was due.
+// Calls push() of those that are due, after sessions_poll and before the loop waits. Stops after a
+// millisecond; if fs->n_fresh is not 0 then, the caller calls it again before the loop waits. False: none
+// was due.
 bool followers_push(struct followers *fs);

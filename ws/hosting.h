@@ -1,5 +1,6 @@
-// Instances that come and go while the server runs: opened and closed on threads of their own, and
-// given to and taken from the session service on the net thread, where all calls are made.
+// Loading and unloading instances while the server runs. Their engines are opened and closed on threads of
+// their own. All calls are made on the net thread, which also gives the instances to the session service
+// and removes them.
 #pragma once
 #include "base/json.h"
 #include "ws/instances.h"
@@ -12,17 +13,16 @@ int hosting_open(struct hosting **out, struct instances *v, struct service *s, s
 // Waits for the threads. Before the loop ends, and before the session service is closed.
 void hosting_close(struct hosting *h);
 
-// Each begins what it says and returns at once; an error says why it cannot be. settings: an object of
-// values by their name in the ini file, for this instance alone; NULL: those of its section there, or
-// the server's.
+// These begin the work and return at once, or return an error. settings: an object of values by their
+// names in the ini file, for this instance alone; NULL: those of its section there, or the server's.
 int hosting_load(struct hosting *h, const char *name, const cJSON *settings, struct err *err);
-// last: also where turns of the model have no other place to go.
+// last: drains even the only instance of a model.
 int hosting_drain(struct hosting *h, const char *name, bool last, struct err *err);
 int hosting_unload(struct hosting *h, const char *name, bool last, struct err *err); // drains first
 
 enum hosting_goal { HOSTING_SERVES, HOSTING_DRAINED, HOSTING_GONE };
-// 1: it has come about; 0: not yet; negative: it will not, *err says why.
+// 1: the goal is reached; 0: not yet; negative: it will not be, *err says why.
 int hosting_reached(const struct hosting *h, const char *name, enum hosting_goal goal,
                     struct err *err);
-// The elements of an array that is open.
+// Writes an element for each instance into an open array.
 void hosting_put(const struct hosting *h, struct json_writer *w);

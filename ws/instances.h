@@ -13,7 +13,7 @@ struct volatile_text;
 enum hosted_state {
     HOSTED_PLANNED,   // it has settings
     HOSTED_LOADING,   // a thread opens its engine
-    HOSTED_FAILED,    // and could not: `why`
+    HOSTED_FAILED,    // opening failed: `why`
     HOSTED_OPEN,      // the session service has it (enum instance_state)
     HOSTED_UNLOADING, // it is removed as soon as it is drained
     HOSTED_CLOSING,   // a thread closes its engine when nothing else uses it
@@ -38,19 +38,19 @@ struct instances {
     bool shows_progress; // on stderr
 };
 
-void hosted_set(struct hosted *h, enum hosted_state to); // asserts that the picture has this change
+void hosted_set(struct hosted *h, enum hosted_state to); // asserts that the diagram has this arrow
 const char *hosted_state_name(enum hosted_state s);
 
-// What is to be opened: one for each section [instance NAME], else `instances` of them.
+// Lists the instances to open: one for each section [instance NAME], else `instances` of them.
 int instances_plan(struct instances *v, const struct serve_config *c, struct err *err);
-// One more, with the settings of this part (NULL: the server's). E_EXISTS, E_INVAL, E_NOMEM.
+// Adds one, with the settings of this part (NULL: the server's). E_EXISTS, E_INVAL, E_NOMEM.
 int instances_plan_more(struct instances *v, const char *name, const struct config_part *p,
                         struct hosted **out, struct err *err);
 struct hosted *instances_find(const struct instances *v, const char *name); // or NULL
 size_t instances_n(const struct instances *v);
 // Opens all, one after another. An error names the instance.
 int instances_open(struct instances *v, struct err *err);
-// Its engine alone. Any thread, with `shows_progress` off.
+// Opens one engine. Any thread, with `shows_progress` off.
 int instances_open_one(const struct instances *v, struct hosted *h, struct err *err);
 int instances_add(struct instances *v, struct sessions *ss, struct err *err); // all, in order
 int instances_add_one(const struct instances *v, struct hosted *h, struct sessions *ss,

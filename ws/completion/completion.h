@@ -1,18 +1,17 @@
-// A completion: one answer (or n of them) to a conversation, in terms that no protocol owns. The
-// stateless protocols (chat completions, responses, messages) read their JSON into a
-// completion_request, pull completion_events, and write them in their own form. Behind it: the session
-// that the conversation continues is found, only what is new is computed, and the model's text is split
-// into thinking, text and tool calls.
+// A completion: one answer (or n of them) to a conversation, independent of the protocol. The stateless
+// protocols (chat completions, responses, messages) read their JSON into a completion_request, pull
+// completion_events, and write them in their own form. The completion finds the session that the
+// conversation continues, computes only what is new, and splits the model's text into thinking, text
+// and tool calls.
 //
 // A conversation is an array of messages in the form of chat templates, which is also that of chat
 // completions:
 //   {"role":"system|user|assistant|tool", "content":"text" or null,
-//    "reasoning_content":"...",                    assistant; what it thought, may be missing
+//    "reasoning_content":"...",                    assistant: its thinking, optional
 //    "tool_calls":[{"id":"..","type":"function","function":{"name":"..","arguments":<object or JSON text>}}],
 //    "tool_call_id":"..", "name":".."}             tool
-// Further members of a message are ignored. System messages may stand anywhere. Messages of the
-// assistant that follow each other are one (joined by completion_check): protocols with items may add
-// one for each item.
+// Further members of a message are ignored. System messages may stand anywhere. completion_check joins
+// consecutive messages of the assistant, so protocols with items may add one for each item.
 //
 // Threads: completion_check and completion_count's work run on any thread, all else on the net thread.
 #pragma once
@@ -28,10 +27,10 @@ enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF };
 
 struct completion_request {
     const struct served_model *served; // held: service_hold_model(); dropped with the request
-    cJSON *messages;                   // as above. With previous_session only what is new
+    cJSON *messages;                   // as above; with previous_session only the new ones
     // [{"type":"function","function":{"name","description","parameters"}}]; NULL: none
     cJSON *tools;
-    cJSON *template_args; // object of further variables of the template; NULL: none
+    cJSON *template_args; // object of further variables for the chat template; NULL: none
     cJSON *format;        // the answer's form, as OpenAI's response_format; NULL: any text
     enum tool_choice tool_choice;
     char *tool_name;             // NAMED
@@ -40,24 +39,25 @@ struct completion_request {
     int32_t thinking_budget; // tokens of thinking; -1: none but the sampling's
     // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1
     struct turn_sampling *sampling;
-    // The session, by an explicit name (completion_session_name); made if there is none yet. NULL: the one whose
+    // The session's name (completion_session_name), opened if there is none. NULL: the session whose
     // conversation this one continues, or a new one.
     char *session;
-    // Continue exactly behind this turn, whose conversation is not sent again. NULL: none.
+    // Continues exactly after this turn; the client does not send its conversation again. NULL: none.
     char *previous_session;
     int64_t previous_turn;
-    int32_t previous_last_id; // the last id of that turn's log; -1: not known
-    // A text that the answer may resemble: it is drafted from, and changes no token. NULL: none
+    int32_t previous_last_id; // the last id of that turn's log; -1: unknown
+    // A text that the answer may resemble: a source of drafts that changes no token. NULL: none
     char *prediction;
-    // Recorded with the turn, for the protocol to find again (struct request); NULL: nothing.
+    // Recorded with the turn, for the protocol (struct request); NULL: nothing.
     char *note;
-    bool stays; // where its session is busy it fails (session_busy); else it runs in a fork of it
-    bool alone; // its session is new: no earlier conversation is continued by its words
-    bool outlives; // its turn goes on when the completion is released
-    // Events are cut where tokens end, however slow their reader is: they are the same each time.
+    bool stays;    // if its session is busy: fails with session_busy, instead of running in a fork
+    bool alone;    // opens a new session, without a search for an earlier conversation
+    bool outlives; // its turn continues when the completion is released
+    // Every event ends at a token's end, however slow the reader is, so a repeated read gives the same
+    // events.
     bool steady;
     bool temporary; // a session that it opens does not outlive this process
-    bool forget;    // the session is deleted when the completion is released, if it began with it
+    bool forget;    // a session that it opened is deleted when the completion is released
 
     struct completion_plan *plan; // completion_check's
 };
@@ -66,21 +66,21 @@ struct completion_request {
 struct completion_request *completion_request_new(void);    // NULL: no memory
 void completion_request_free(struct completion_request *r); // with all it owns; NULL is fine
 
-// What keeps a request from being served, or an answer from its end. Owned by its holder, plain data.
+// Why a request is refused, or an answer breaks off. Plain data.
 struct completion_failure {
     int status;     // HTTP: 400, 404, 409, 413, 429, 500, 503; 0: none
-    char code[48];  // neutral, below
-    char param[64]; // the member of completion_request it is about ("tools" ...); "": none
+    char code[48];  // one of the codes below, independent of the protocol
+    char param[64]; // the member of completion_request at fault ("tools" ...); "": none
     char message[512];
     int64_t retry_after_ms; // 0: none
 };
 // Codes, with their status: invalid 400, unsupported 400, context_length_exceeded 400, not_found 404,
 // session_busy 409, session_closed 409, rate_limited 429, limit_reached 429 (waiting does not help), overloaded 503,
-// shutting_down 503, store_failed 503, error 500. Of a session service's code:
+// shutting_down 503, store_failed 503, error 500. Sets *f from a code of the session service:
 void completion_failure_set(struct completion_failure *f, const char *code, const char *message);
 
-// The worker's part: checks and normalises messages and tools, and finds the tool syntax. To be called
-// once, on the thread that read the request. false: refused, *f says why.
+// Checks and normalises messages and tools, and finds the tool syntax. Called once, on the worker's thread
+// that read the request. false: refused, *f says why.
 bool completion_check(struct completion_request *r, struct completion_failure *f);
 
 enum completion_event_kind {
@@ -90,8 +90,8 @@ enum completion_event_kind {
     COMPLETION_TOOL_BEGIN,     // tool, tool_id, tool_name
     COMPLETION_TOOL_ARGUMENTS, // tool, text: a piece of the arguments' JSON
     COMPLETION_TOOL_END,
-    COMPLETION_ANSWER, // the answer has ended: finish, stop_sequence. Once for each of the n answers
-    COMPLETION_DONE,   // all have: usage. The last event
+    COMPLETION_ANSWER, // one of the n answers has ended: finish, stop_sequence
+    COMPLETION_DONE,   // all answers have ended: usage. The last event
     COMPLETION_FAILED, // failure. The last event
 };
 enum completion_finish {
@@ -108,15 +108,15 @@ struct completion_token { // for logprobs
     float logprob;
     const char *bytes; // (len) borrowed from the engine; NULL: none
     size_t len;
-    const struct completion_token *alternatives; // (n_alternatives) without their own
+    const struct completion_token *alternatives; // (n_alternatives), which have none themselves
     int32_t n_alternatives;
 };
 
 struct completion_usage {
     int64_t prompt_tokens;                       // of the whole conversation, as the model sees it
-    int64_t cached_tokens;                       // of these, not computed now
+    int64_t cached_tokens;                       // how many of these were in the cache
     int64_t completion_tokens, reasoning_tokens; // of all answers
-    // With a prediction, of the first answer: drafts that were drawn, and the others that were checked.
+    // With a prediction, for the first answer: drafted tokens that the model accepted, and rejected.
     bool predicted;
     int64_t accepted_tokens, rejected_tokens;
 };
@@ -125,24 +125,25 @@ struct completion_event { // pointers are borrowed until the next call on the co
     enum completion_event_kind kind;
     int32_t answer;      // 0 .. n-1
     const char *session; // STARTED, ANSWER, DONE
-    int64_t turn;        // likewise: of that answer
+    int64_t turn;        // STARTED, ANSWER, DONE: the answer's
     const char *text;    // whole UTF-8 characters
     size_t text_len;
     int32_t tool; // its place in the answer: 0, 1 ...
     const char *tool_id, *tool_name;
-    // TEXT, THINKING and TOOL_*, where the sampling asks for logprobs: the tokens that ended since the last event
-    // of this answer. NULL: none
+    // TEXT, THINKING and TOOL_*, if the sampling asks for logprobs: the tokens that ended since the answer's
+    // last event. NULL: none
     const struct completion_token *tokens;
     size_t n_tokens;
-    int64_t drawn_us; // of its first token, for service_count_token; 0: not counted
+    int64_t drawn_us; // when its first token was drawn, for service_count_token; 0: not counted
     enum completion_finish finish;
     const char *stop_sequence;     // STOP_SEQUENCE: which one
     struct completion_usage usage; // STARTED (prompt, cached), DONE
     const struct completion_failure *failure;
 };
 
-// Has events to take: called from the loop, outside of sessions_* calls. The owner takes events with
-// completion_next while its socket has room, and later goes on by itself.
+// Called from the loop, outside of sessions_* calls, when there are events. The owner takes them with
+// completion_next while its socket has room, and takes the rest without another call when it has room
+// again.
 typedef void (*completion_ready_fn)(void *user, struct completion *c);
 
 // Takes the request, which completion_check has passed. NULL: no memory; the request is the caller's.
@@ -155,27 +156,27 @@ void completion_cancel(struct completion *c); // ends its turn; events follow up
 // Frees it; a turn that still runs is cancelled. Not from inside a sessions_* call; NULL is fine.
 void completion_release(struct completion *c);
 // Follows a turn that another completion has started, with the same model and tools, from its first
-// token on: attaches to its session behind event `after`. No check is needed. NULL: no memory; the
-// request is the caller's.
+// token on: attaches to its session after event `after`. The request needs no completion_check. NULL: no
+// memory; the request is the caller's.
 struct completion *completion_follow(struct service *s, const char *owner,
                                      struct completion_request *r, bool thinks, const char *session,
                                      int64_t turn, int64_t after, completion_ready_fn ready,
                                      void *user);
-// Of a checked request: the prompt opens the thinking, so the answer begins inside it.
+// Whether the prompt of a checked request ends inside the thinking, so that the answer begins there.
 bool completion_thinks(const struct completion_request *r);
 const struct completion_request *completion_request_of(const struct completion *c);
 
-// The exact number of prompt tokens of a checked request. Any thread; of requests without
-// previous_session. E_* with *f set.
+// The exact number of prompt tokens of a checked request without previous_session. Any thread. E_* with
+// *f set.
 int completion_count(const struct completion_request *r, int64_t *n_tokens,
                      struct completion_failure *f);
 
-// Ids of a protocol's responses lead to the session and the turn: PREFIX SESSION "-" TURN, as in
-// chatcmpl-4f0c9a1b-3 (prefix "chatcmpl-"): turn 3 of session 4f0c9a1b.
+// The id of a protocol's response names session and turn: PREFIX SESSION "-" TURN. chatcmpl-4f0c9a1b-3
+// (prefix "chatcmpl-") is turn 3 of session 4f0c9a1b.
 #define COMPLETION_ID_MAX 112
 void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,
                    int64_t turn);
-// false: it is no such id. Does not look whether the session exists.
+// false: not such an id. Does not check whether the session exists.
 bool completion_id_read(const char *prefix, const char *id, char session[SESSION_ID_MAX + 1],
                         int64_t *turn);
 

@@ -5,30 +5,30 @@
 #include "sessions/told.h"
 #include "ws/completion/completion.h"
 
-// The conversation up to here may be a turn's, with its answer.
+// A place in the conversation where an earlier turn and its answer may end.
 struct plan_bound {
     char digits[TOLD_DIGITS + 1]; // its chain (sessions/told.h)
     int n_messages;
 };
 struct completion_plan {
-    cJSON *args;                      // of the template
+    cJSON *args;                      // variables for the template
     struct chat_rendering *rendering; // of the whole conversation; NULL: not yet
-    const char *text;                 // (len) of it
+    const char *text;                 // (len) the rendering's
     size_t len;
-    // The messages without volatile text (sessions/volatile_text.h), and their rendering, by which the
-    // conversation is found; NULL: nothing of them is volatile.
+    // The messages without volatile text (sessions/volatile_text.h), and their rendering, which are used to
+    // find the conversation; NULL: the messages have no volatile text.
     cJSON *plain;
     struct chat_rendering *plain_rendering;
-    bool thinks; // the prompt has opened the thinking
+    bool thinks; // the prompt ends inside the thinking
     struct hash128 chain;
     struct plan_bound *bounds; // (n_bounds) the longest first
     size_t n_bounds;
-    // Of the turn to start: it goes on behind `parent`, with the text from byte `from` on, which the messages
-    // from n_old on are.
+    // The turn to start follows `parent`. Its input is the text from byte `from` on, which is made of the
+    // messages from number n_old on.
     int64_t parent;
     size_t from;
     int n_old;
-    struct given_answer *given; // stands between them; NULL: none
+    struct given_answer *given; // stored between parent and the turn; NULL: none
     struct token_list expected; // the prediction's tokens
 };
 void completion_plan_free(struct completion_plan *p); // NULL is fine
@@ -39,39 +39,40 @@ int completion_refuse(struct completion_failure *f, const char *code, const char
 int completion_no_memory(struct completion_failure *f);
 // messages.c: checks the messages and tools, and puts them into one form.
 int completion_normalise(struct completion_request *r, struct completion_failure *f);
-// forced_call.c: where tool_choice forces a call, gives the answer the form of one.
-// E_INVAL: it cannot; E_NOMEM.
+// forced_call.c: if tool_choice forces a call, sets the answer's format to that of a call. E_INVAL: the
+// model or the tool does not allow it; E_NOMEM.
 int completion_force_call(struct completion_request *r, struct err *err);
 // The request's own sampling, which has nothing set where it brought none. NULL: no memory.
 struct turn_sampling *completion_sampling(struct completion_request *r);
 // format.c: puts the answer's form into the sampling, and compiles its grammar.
 int completion_take_format(struct completion_request *r, struct completion_failure *f);
-// The chain of the messages, and where an earlier conversation may end in them.
+// Sets the plan's chain and bounds.
 int completion_chain(struct completion_request *r, struct completion_failure *f);
-// Where the conversation goes on, among the turns found (NULL: none), whose thinking it gets back.
+// Chooses the turn to continue among those found (NULL: none), and puts the thinking of its answers back
+// into the messages.
 int completion_continue(struct completion_request *r, const struct store_told *found,
                         struct completion_failure *f);
 // The turn's `told`. NULL: no memory.
 struct told *completion_told(const struct completion_request *r);
-// The same behind previous_turn. NULL also: it cannot be found again.
+// The same for a turn after previous_turn. NULL: no memory, or that turn has none.
 struct told *completion_told_behind(struct completion_request *r);
-// What is shown of the turn's input; free it. NULL: no memory.
+// The text that clients see as the turn's input; free it. NULL: no memory.
 char *completion_shown(const struct completion_request *r);
-// Renders the conversation, again where it is rendered.
+// Renders the conversation, and replaces an earlier rendering.
 int completion_render(struct completion_request *r, struct completion_failure *f);
-// The same of other messages; *out is freed first.
+// Renders other messages; frees *out first.
 int completion_render_messages(const struct completion_request *r, const cJSON *messages,
                                struct chat_rendering **out, struct completion_failure *f);
-// The ids of the rendering's text [from, to), as far as there is; free *ids.
+// The ids of the rendering's text [from, to), up to its end; free *ids.
 int completion_encode(const struct completion_request *r, size_t from, size_t to, int32_t **ids,
                       size_t *n, struct completion_failure *f);
-// given.c: where the log shows the model the deepest known answer otherwise than this conversation does,
-// that answer as it is by now, for a turn of its own: behind it later turns need not store the past again.
+// given.c: if the log has the latest known answer in another form than this conversation, makes the
+// plan's given_answer. Turns after it need not store the earlier conversation again.
 int completion_give(struct completion_request *r, const struct stored_match *known,
                     const cJSON *shown, struct completion_failure *f);
-// What the messages [from, to) say, as it is shown: free it. NULL: no memory.
+// The text that clients see of the messages [from, to); free it. NULL: no memory.
 char *completion_words(const struct completion_request *r, int from, int to, const char *text,
                        size_t len);
-// What the conversation is found by: without volatile text.
+// Messages and rendering without volatile text, to find the conversation.
 const cJSON *completion_plain_messages(const struct completion_request *r);
 const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p);

@@ -1,5 +1,5 @@
-// One answer as a client is told it: a turn's deltas become thinking, text and tool calls with their
-// tokens. Net thread.
+// One answer as events: splits a turn's deltas into thinking, text and tool calls with their tokens. Net
+// thread.
 #pragma once
 #include "sessions/answer_parser.h"
 #include "ws/completion/completion.h"
@@ -11,18 +11,18 @@ struct speech {
     enum completion_finish finish;
     const char *stop; // the stop sequence that ended it
     bool closing;     // no more text comes
-    bool ended;       // COMPLETION_ANSWER was told
+    bool ended;       // COMPLETION_ANSWER was given out
     char tool_id[48];
-    struct completion_token *tokens;       // (n_tokens) that no event has had yet
-    struct completion_token *alternatives; // of each of them as many
-    size_t n_tokens, n_told;               // n_told: of these, those that the last event had
-    struct buf tail;                       // the end of what was said, as it was drawn
+    struct completion_token *tokens;       // (n_tokens) those of the last event and later ones
+    struct completion_token *alternatives; // the same number for each token
+    size_t n_tokens, n_told;               // n_told: how many of them the last event had
+    struct buf tail;                       // the last bytes of the answer as drawn
     int64_t n_reasoning, drawn_us;
 };
 
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks);
 void speech_release(struct speech *s);
-// One token at a time is to be asked for.
+// True: the caller asks the session for one token at a time.
 bool speech_wants_tokens(const struct speech *s);
 void speech_delta(struct speech *s, const struct session_event *ev);
 void speech_end(struct speech *s, const char *text, size_t len, const char *finish);

@@ -1,4 +1,4 @@
-// Why a request is refused, in no protocol's terms; each transport has a column.
+// Why a request is refused, independent of the transport: HTTP and gRPC have a column each.
 #pragma once
 #include "base/err.h"
 
@@ -7,7 +7,7 @@ enum kserve_code {
     KSERVE_INVALID,
     KSERVE_NOT_FOUND,
     KSERVE_LIMITED,     // a limit of its owner
-    KSERVE_UNAVAILABLE, // the server is full, ends, or has no memory: later it may work
+    KSERVE_UNAVAILABLE, // the server is full, shuts down, or has no memory: try later
     KSERVE_CANCELLED,   // the client is gone
     KSERVE_INTERNAL,
     KSERVE_CODES
@@ -18,5 +18,5 @@ struct kserve_status {
 };
 extern const struct kserve_status kserve_statuses[KSERVE_CODES];
 
-enum kserve_code kserve_code_of_err(const struct err *err);      // of reading a request
+enum kserve_code kserve_code_of_err(const struct err *err);      // for errors of reading a request
 enum kserve_code kserve_code_of_session(const char *error_code); // of the session service

@@ -1,5 +1,5 @@
-// The outputs of all models, one row of a table each: what metadata says of it, its shape, and how a
-// row of the batch is filled in from its turn. Any thread for the table; the net thread for turns.
+// The outputs of all models. Each is one row of a table, which says how metadata describes the output, its
+// shape, and how a batch's row is filled in from its turn. The table: any thread; turns: net thread.
 #pragma once
 #include "ws/kserve/infer.h"
 
@@ -7,11 +7,11 @@
 
 enum infer_width { // the last dimension
     WIDTH_NONE,    // there is none: one element for each row
-    WIDTH_LOG,     // the longest possible row: what was before, input and answer
+    WIDTH_LOG,     // the longest possible row: earlier log, input and answer
     WIDTH_ANSWER,  // the longest request_output_len
     WIDTH_HIDDEN,  // engine_info.width
 };
-enum infer_made_when { // where the client names no output
+enum infer_made_when { // if the client names no output
     MADE_ALWAYS,
     MADE_WITH_LOG_PROBS,  // with is_return_log_probs
     MADE_WITH_EMBEDDINGS, // with is_return_context_embeddings
@@ -20,9 +20,9 @@ struct shown;
 struct infer_output_row {
     struct infer_field field;
     enum infer_width width;
-    bool has_beams; // a dimension of beams behind the rows; else rows * beams
-    // Fills in a beam's elements, (width) from at * width on. Memory is there, all zero. NULL: an
-    // output of the models that compute nothing (text_models.h).
+    bool has_beams; // true: dimensions rows, beams; false: one dimension, rows * beams
+    // Fills in a beam's elements, (width) from at * width on, which are zero before. NULL: an output of
+    // the models that compute nothing (text_models.h).
     int (*fill)(const struct infer *i, const struct shown *beam, size_t at, size_t width,
                 struct tensor_out *t, struct err *err);
     enum infer_made_when when;
@@ -31,5 +31,6 @@ extern const struct infer_output_row infer_outputs[INFER_OUTPUTS];
 int infer_output_find(const char *name,
                       enum infer_model model); // -1: the model has none; NULL is fine
 
-// All that i->request wants, as far as its turns have come. E_NOMEM, or of the text's decoding.
+// All outputs that i->request asks for, from what its turns have so far. E_NOMEM, or an error of decoding
+// the text.
 int infer_outputs_make(const struct infer *i, struct tensors_out *out, struct err *err);

@@ -1,5 +1,5 @@
-// An inference request in FasterTransformer's terms, whatever carries it: named tensors and parameters,
-// checked, and turned into turns. Reads nothing but its arguments: any thread.
+// An inference request in FasterTransformer's terms, for every transport: named tensors and parameters,
+// checked and turned into turns. Any thread: reads only its arguments.
 #pragma once
 #include "sessions/sessions.h"
 #include "ws/kserve/code.h"
@@ -46,11 +46,11 @@ struct infer_field {
 struct infer_row { // of the batch: one turn
     int32_t *ids;  // (n_ids) the new input
     size_t n_ids;
-    // In their place the text of a sequence's further turn, whose ids depend on the log. NULL: none.
+    // Instead of ids, for a later turn of a sequence: the text, whose ids depend on the log. NULL: none.
     char *text;
-    size_t n_virtual;              // of them virtual tokens
-    struct prompt *prompt;         // owned: the table of its session; NULL: none
-    const char *prompt_task;       // the engine's: its task; NULL: a table of the client's
+    size_t n_virtual;        // how many of ids are virtual tokens
+    struct prompt *prompt;   // owned: the session's table; NULL: none
+    const char *prompt_task; // the table's task, owned by the engine; NULL: the client sent it
     struct turn_sampling sampling; // max_tokens is request_output_len
 };
 
@@ -62,7 +62,7 @@ struct infer_request {
     char name[INFER_NAME_MAX + 1];     // the model's, as the client calls it
     const struct served_model *served; // whose engine it is for; held until it is freed
     char *id;                          // NULL: none
-    // The sequence's id: digits, or '"' and the string, so that 42 and "42" are two. "": none.
+    // The sequence's id: digits, or '"' and the string, so that 42 and "42" differ. "": none.
     char sequence[SEQUENCE_NAME_MAX + 2];
     bool start, end;
     bool empty_final; // FORM_PIECES: the last answer has no outputs, so that no token waits for it
@@ -72,18 +72,18 @@ struct infer_request {
     size_t n_rows, width, max_output; // the longest input_ids and request_output_len
     size_t n_beams;                   // answers of each row
     bool outer_dim;                   // shapes have the pseudo batch dimension in front
-    unsigned outputs;                 // wanted: bits of enum infer_output
-    unsigned binary;                  // of these, those wanted in raw form (HTTP)
-    bool answered;                    // answer has the outputs: of MODEL_ENCODE and MODEL_DECODE
+    unsigned outputs;                 // to send: bits of enum infer_output
+    unsigned binary;                  // those to send in raw form (HTTP)
+    bool answered;                    // MODEL_ENCODE, MODEL_DECODE: `answer` has the outputs
     struct tensors_out answer;
 };
 
 // A transport reads a request in these steps; any of the last three may refuse it (E_INVAL, E_NOMEM).
 // NULL: E_NOMEM, and the hold is the caller's.
+// Takes the caller's hold of *served.
 struct infer_request *infer_request_new(enum infer_form form, enum infer_model model,
-                                        const char *name,
-                                        const struct served_model *served); // takes its hold
-void infer_request_free(struct infer_request *r);                           // NULL is fine
+                                        const char *name, const struct served_model *served);
+void infer_request_free(struct infer_request *r); // NULL is fine
 
 struct infer_value { // of a parameter
     enum { VALUE_BOOL, VALUE_INTEGER, VALUE_STRING, VALUE_OTHER } kind;
@@ -92,10 +92,10 @@ struct infer_value { // of a parameter
     const char *text; // (len)
     size_t len;
 };
-// Names that are not known are ignored, as Triton does.
+// Unknown names are ignored, as Triton does.
 int infer_request_set(struct infer_request *r, const char *name, const struct infer_value *v,
                       struct err *err);
-const char *infer_parameter(size_t i); // names that are known; NULL behind the last one
+const char *infer_parameter(size_t i); // the i-th known name; NULL after the last one
 
 struct infer_wanted {
     const char *name;

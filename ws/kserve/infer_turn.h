@@ -1,5 +1,5 @@
-// What the events of a row's turn leave in its infer_turn, and how far an answer for each token has
-// come. Net thread only.
+// Puts the events of a row's turn into its infer_turn, and counts the tokens that every row has. Net thread
+// only.
 #pragma once
 #include "ws/kserve/infer.h"
 
@@ -15,6 +15,6 @@ int infer_turn_context(const struct infer *i, struct infer_turn *t,
 int infer_turn_beams(const struct infer *i, struct infer_turn *t, const struct turn_view *v);
 void infer_turn_release(struct infer_turn *t);
 
-// FORM_PIECES: tokens of every row that can be told of now. The last one belongs to the final answer,
-// if that is not an empty one.
+// FORM_PIECES: how many tokens of every row can be sent now. The last one belongs to the final answer,
+// unless that is empty.
 size_t infer_steps(const struct infer *i);

@@ -1,5 +1,5 @@
-// What KServe v2 needs between requests, and its models, whatever carries them: those of
-// FasterTransformer's Triton backend, whose clients work unchanged (README.md). Net thread, but for
+// The state of KServe v2 between requests, and its models, for HTTP and gRPC: the models of
+// FasterTransformer's Triton backend, whose clients work unchanged (README.md). Net thread only, except
 // kserve_find_model.
 #pragma once
 #include "ws/kserve/infer_request.h"
@@ -13,14 +13,14 @@ struct kserve_stats { // of a model
 
 struct kserve {
     struct sequences sequences;
-    int n_infers; // under way that were accepted before the server drained
+    int n_infers;                            // under way and accepted before the server drained
     struct kserve_stats stats[INFER_MODELS]; // by enum infer_model
 };
 
 int kserve_open(struct kserve **out);
-void kserve_close(struct kserve *k); // after its exchanges; NULL is fine
+void kserve_close(struct kserve *k); // after its exchanges have ended; NULL is fine
 
-// An inference has ended that came at begun_us and computed from started_us on.
+// Counts an inference that has ended; it arrived at begun_us and computed from started_us on.
 void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t begun_us,
                   int64_t started_us);
 
@@ -30,7 +30,7 @@ extern const char *const kserve_extensions[]; // of server metadata; ends with N
 // thread.
 bool kserve_find_model(const struct service *s, const char *name, const char *version,
                        enum infer_model *out);
-// Names of models, for lists: name i, and NULL behind the last one. Net thread.
+// The i-th model's name, for lists; NULL after the last one. Net thread.
 const char *kserve_model_name(const struct service *s, size_t i);
-// The served model that a client means (service_hold_model): FasterTransformer's names are the default.
+// The name for service_hold_model: NULL, the default model, for FasterTransformer's names.
 const char *kserve_served_name(const char *name);

@@ -1,8 +1,8 @@
-// Sequences: a client's name for a conversation, as Triton has them. Each row of a sequence's batch
-// is one session, so a sequence is in the store, in the page and in replay, and outlives evictions
-// and the process: after a restart its sessions are found again (infer.c).
+// Sequences: Triton's clients name a conversation by a sequence id. Each row of a sequence's batch is one
+// session, so sequences are stored, appear in the page, can be replayed, and outlive evictions and
+// restarts (infer.c finds their sessions again).
 //
-// The table has the sequences in use; one exchange of a sequence runs at a time, others wait in order.
+// The table has the sequences in use. One exchange of a sequence runs at a time; others wait in order.
 // Net thread only.
 #pragma once
 #include "base/hash.h"
@@ -11,7 +11,7 @@
 
 struct infer;
 
-#define SEQUENCES_MAX 4096 // idle ones beyond are forgotten, those used longest ago first
+#define SEQUENCES_MAX 4096 // beyond it, the least recently used idle one leaves the table
 
 struct sequence {
     UT_hash_handle hh;
@@ -19,7 +19,7 @@ struct sequence {
     char session[SESSION_ID_MAX + 1]; // of row 0; "": not started, or to be found
     size_t n_rows;
     struct infer *running;           // NULL: it is idle
-    struct infer *waiting, **w_last; // behind it, in order
+    struct infer *waiting, **w_last; // the next exchanges, in order
     int64_t used_us;                 // when it became idle
 };
 
@@ -34,7 +34,7 @@ struct sequence *sequences_add(struct sequences *t, const char *owner,
 void sequences_remove(struct sequences *t, struct sequence *s); // frees it
 void sequences_release(struct sequences *t);
 
-// How the sequence is called where people see it: "42", "a-name".
+// The sequence's name as people see it: "42", "a-name".
 void sequence_title(const char *id, char out[SESSION_TITLE_BYTES]);
 // Draws the id of a new sequence's first session. It begins with sequence_prefix().
 void sequence_draw(const char *owner, const char *id, size_t n_rows, char out[SESSION_ID_MAX + 1]);

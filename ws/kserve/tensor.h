@@ -1,5 +1,5 @@
-// Tensors of the KServe v2 protocol, whatever carries them. Their raw form is Triton's: little-endian,
-// row-major; an element of BYTES is a 32-bit length and so many bytes. Any thread.
+// Tensors of the KServe v2 protocol, for every transport. Their raw form is Triton's: little-endian,
+// row-major; an element of BYTES is a 32-bit length and that many bytes. Any thread.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -57,8 +57,8 @@ int tensors_add(struct tensors *t, const char *name, const char *datatype, struc
 const struct tensor *tensors_find(const struct tensors *t, const char *name); // NULL: not given
 
 int tensor_add_dim(struct tensor *t, double dim, struct err *err); // a double has every valid one
-// Memory for the elements; n_possible: how many the message can hold at most, so that what can be sent
-// bounds what is allocated.
+// Allocates the elements. n_possible: how many the message can hold, so that a small message cannot make
+// the server allocate much.
 int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err);
 // All elements in raw form; allocates. Texts are borrowed.
 int tensor_set_raw(struct tensor *t, const char *bytes, size_t len, struct err *err);

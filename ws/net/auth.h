@@ -1,7 +1,7 @@
-// Who may come in. A token file names the owners and their limits; without one there is a single
-// owner, "local", without limits, and the server listens on loopback only (serve_config_check). Also the two questions that keep
-// web pages of other sites out: is this Host one of ours (DNS rebinding), may this Origin connect
-// (cross-site WebSocket hijacking).
+// Who may connect. A token file names the owners and their limits; without one there is a single owner,
+// "local", without limits, and the server listens on loopback only (serve_config_check). Two more checks
+// keep web pages of other sites out: whether the Host is one of ours (DNS rebinding), and whether the
+// Origin may connect (cross-site WebSocket hijacking).
 //
 // Tokens are kept as SHA-256 digests and compared with all entries in constant time.
 #pragma once
@@ -20,8 +20,8 @@ struct auth_token { // a line of the token file; all zero: none
 #define AUTH_TOKEN_MAX 512
 #define AUTH_LOCAL "local" // the owner where no token file is used
 
-// path "" or NULL: all callers are "local". Owners get their limits in the table: the line's over
-// the defaults. Both are borrowed. Errors name file and line, never a token.
+// path "" or NULL: all callers are "local". Sets the limits of owners in the table: a line's own over the
+// defaults. Table and defaults are borrowed. Errors name file and line, never a token.
 int auth_open(struct auth **out, const char *path, struct owners *owners,
               const struct owner_limits *defaults, struct err *err);
 void auth_close(struct auth *a);
@@ -45,7 +45,6 @@ bool auth_subprotocols(const char *header, const char *name, char token[AUTH_TOK
 // Host header ("name:port") against IP literals, localhost and the configured list (names without
 // port match any).
 bool auth_host_allowed(const char *host, const char *allowed_hosts);
-// Origin header against the request's own host and the configured list. Not to be asked without an
-// Origin.
+// Origin header against the request's own host and the configured list. Only for requests with an Origin.
 bool auth_origin_allowed(const char *origin, const char *host, bool tls,
                          const char *allowed_origins);

@@ -1,13 +1,13 @@
-// A port whose connections another library serves (gRPC). We accept, so that the limits on connections,
-// TLS and the addresses' lockouts are the same on every port; the library gets a connected socket in
-// plain text. Of each we keep a second descriptor, which tells when the library or the client has
-// closed it, and through which we can end it. Net thread only.
+// A port whose connections another library serves (gRPC). We accept them, so that the limits on
+// connections, TLS and the addresses' lockouts are the same on every port; the library gets a connected
+// socket in plain text. We keep a second descriptor of each socket, which shows when the library or the
+// client has closed it, and through which we can end it. Net thread only.
 #pragma once
 #include "ws/net/net.h"
 
 struct guest_port;
 
-// Takes fd, which is in plain text. It shuts the socket down before it closes it.
+// Takes fd, a socket in plain text; calls shutdown() before it closes it.
 typedef void (*guest_serve_fn)(void *ctx, int fd);
 
 // Binds config->host's port. Errors are listener_open's.
@@ -15,7 +15,7 @@ int guest_port_open(struct guest_port **out, struct net *n, int port, guest_serv
                     void *ctx, struct err *err);
 int guest_port_start(struct guest_port *g, struct err *err);
 int guest_port_number(const struct guest_port *g);
-// Whose connection the descriptor is that serve() was given; NULL: it has ended.
+// The peer of a descriptor that serve() got; NULL: its connection has ended.
 struct peer *guest_port_peer(const struct guest_port *g, int fd);
 void guest_port_stop_listening(struct guest_port *g);
 void guest_port_close(struct guest_port *g); // ends its connections; NULL is fine

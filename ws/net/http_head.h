@@ -70,11 +70,11 @@ struct http_refusal {
 };
 #define REFUSE(status, code, message) ((struct http_refusal){status, code, message, 0})
 
-// The length of the head that text begins with, its empty line included; 0 while that is not there.
+// The length of the head at the start of text, its empty line included; 0 while it is incomplete.
 size_t http_head_find(const char *text, size_t len);
-// Parses the head text[0..len), which is changed: the strings of *h point into it.
+// Parses the head text[0..len) in place: the strings of *h point into it.
 struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len);
-// The value of the query's first `name`, decoded. false: there is none that fits.
+// The value of the query's first `name`, decoded. false: it is missing or too long.
 bool http_query_get(const char *query, const char *name, char *out, size_t cap);
 // Whether a comma-separated header has the token, in any case.
 bool http_has_token(const char *header, const char *token);

@@ -22,11 +22,11 @@ struct tunnel;
 struct websocket_protocol;
 struct workers;
 
-#define NET_RATE_BYTES 65536 // of a message or body, for each of which it counts once more
+#define NET_RATE_BYTES 65536 // a message or body counts once more for each of so many bytes
 // Units of net.request_limit: a tenth of a WebSocket message.
 #define NET_COST_READ 1
 #define NET_COST_WRITE 10
-#define NET_COST_BYTES (NET_RATE_BYTES / 10) // of a body, for one unit
+#define NET_COST_BYTES (NET_RATE_BYTES / 10) // bytes of a body that cost one unit
 #define NET_CHUNK_BYTES 32768 // most bytes of one write: libwebsockets copies what is not taken
 
 struct net_metrics {
@@ -41,7 +41,7 @@ struct net {
     struct auth *auth;
     struct owners owners;
     struct lockout lockout;
-    struct err refusal;      // the sentence of the last one that names a limit
+    struct err refusal;      // the last refusal by a limit, whose sentence names the limit
     struct workers *workers; // lanes are peers' numbers
     struct net_metrics metrics;
     uv_loop_t loop;
@@ -52,7 +52,7 @@ struct net {
     struct bell workers_bell;
     struct listener *listener;
     struct ip_table ips;
-    struct peer *peers, *unknown; // all; those without a token yet, the oldest first
+    struct peer *peers, *unknown; // all peers; those without a token yet, the oldest first
     int64_t n_peers, n_unknown, n_websockets;
     uint64_t last_peer;
     struct ssl_ctx_st *ssl; // NULL without TLS
@@ -68,7 +68,7 @@ struct net {
     struct lws_context *context;
     struct lws_vhost *vhost;
     lws_retry_bo_t retry;
-    struct peer *adopting; // on its way to libwebsockets
+    struct peer *adopting; // being handed to libwebsockets
     struct gate *gate;
     struct buf tx; // LWS_PRE bytes, then what one write sends
     bool closing;  // new WebSockets are refused
@@ -83,28 +83,28 @@ struct peer_guest {
 struct peer {
     struct net *net;
     struct peer *prev, *next; // net->peers
-    uint64_t number;          // never given again
+    uint64_t number;          // never reused
     struct ip_entry *ip;
     struct http *http;                         // until the upgrade
     struct lws *wsi;                           // after it
     const struct websocket_protocol *protocol; // of the upgrade
     void *websocket;                           // the protocol's object
     struct peer_guest *guest;                  // another library's connection (guest.h)
-    struct rate rate;                          // of a guest's requests
-    struct auth_token as;                      // the right token that came; owner NULL: none yet
+    struct rate rate;                          // of requests over `guest`
+    struct auth_token as;                      // its valid token; owner NULL: none yet
     struct peer *unknown_prev, *unknown_next;  // net->unknown
     int32_t hello_ticks;                       // since the upgrade; websocket.c
-    bool evicted;                              // for a new connection: it does not count any more
+    bool evicted;                              // closed for a new connection, and not counted
     struct gate_entry gate;
     unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
     bool wants_write;
 };
 
-int64_t net_descriptors(const struct serve_config *c); // that all its connections may take
-// Loop, tokens, certificates and the port's address: all that can fail before a model is loaded.
+int64_t net_descriptors(const struct serve_config *c); // file descriptors for all connections
+// Opens loop, tokens, certificates and the port's address: whatever can fail before a model is loaded.
 int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
              struct err *err);
-// Opens the port. The tables are borrowed for good.
+// Opens the port. The tables are borrowed until net_close.
 int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
                const struct websocket_protocol *const *websockets, size_t n_websockets, void *user,
                struct err *err);
@@ -116,8 +116,8 @@ void net_stop_listening(struct net *n);
 void net_stop(struct net *n); // closes every connection
 void net_close(struct net *n);
 
-// Counts a connection that was accepted, against the limits, and sets the socket's options: of those
-// that have not shown a token, the oldest may be closed for it. Errors are peer_new's; fd stays open.
+// Counts an accepted connection against the limits and sets the socket's options. At a limit, it may close
+// the oldest connection that has not shown a token. Errors are peer_new's; fd stays open.
 int net_admit(struct net *n, struct peer **out, int fd, const struct sockaddr *addr);
 
 static inline int64_t net_now_us(void) {

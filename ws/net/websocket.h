@@ -1,6 +1,6 @@
-// WebSockets by libwebsockets. It is given a socket whose request was read and judged (http.c), and
-// a head of our own words with the client's key in it, so that its HTTP parser sees nothing else.
-// Net thread only.
+// WebSockets by libwebsockets. http.c reads and checks the upgrade request. libwebsockets then gets the
+// socket and a request head that we write, with the client's key, so that its HTTP parser never sees the
+// client's bytes. Net thread only.
 #pragma once
 #include "ws/net/http_head.h"
 #include "ws/net/net.h"
@@ -12,12 +12,12 @@ struct websocket_piece { // of a message, as it arrives
     bool frame_ends;
 };
 
-// What a protocol over WebSocket brings. ws: the object that open made. An int return of -1 ends
-// the socket.
+// The callbacks of a protocol over WebSocket. ws: the object that open() returned. A return of -1 ends the
+// socket.
 struct websocket_protocol {
     const char *path;                          // of the upgrade
     const char *name;                          // the sub-protocol; NULL: none is asked for
-    bool guarded;                              // where tokens are in use, the upgrade needs one
+    bool guarded;                              // needs a token if the server has a token file
     void *(*open)(void *user, struct peer *p); // NULL: no memory
     void (*close)(void *ws);                   // the socket is gone: frees
     int (*receive)(void *ws, const struct websocket_piece *piece);
@@ -31,21 +31,20 @@ struct websocket_protocol {
 };
 
 int websocket_open(struct net *n, struct err *err);
-void websocket_stop(struct net *n); // with every WebSocket; the loop turns meanwhile
+void websocket_stop(struct net *n); // ends every WebSocket; runs the loop meanwhile
 // upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and
-// token. A valid token makes the connection its owner's.
-// It speaks p->protocol from now on.
+// token. Sets the connection's owner by a valid token, and p->protocol.
 struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h);
-// Hands p's socket over. p is freed with the socket, at once where that fails.
+// Hands p's socket to libwebsockets. p is freed with the socket; on failure at once.
 void websocket_adopt(struct peer *p, int fd, const char *key);
 
-struct buf *websocket_tx(struct net *n); // net's tx, emptied to its LWS_PRE bytes
+struct buf *websocket_tx(struct net *n); // net's tx, empty but for its first LWS_PRE bytes
 // Sends the first len bytes of tx behind LWS_PRE. -1: the socket is broken.
 int websocket_write_text(struct peer *p, size_t len, bool first, bool last);
 int websocket_write_close(struct peer *p, size_t len);
 void websocket_want_write(struct peer *p); // writable() comes when the socket takes more
 bool websocket_choked(struct peer *p);
-// Nothing is read from the client while a reason not to is on.
+// Nothing is read from the client while one of these reasons is on.
 enum websocket_pause { PAUSE_GATE = 1, PAUSE_OUTPUT = 2, PAUSE_WORK = 4 };
 void websocket_pause(struct peer *p, enum websocket_pause reason, bool on);
 void websocket_kill(struct peer *p); // ends the socket soon, without a close frame

@@ -1,6 +1,6 @@
-// The sessions that a watcher has yet to be told of, each once however often it changed: numbers, so
-// that many of them take little memory. They go round, so that one that changes all the time does
-// not hold up the others.
+// Changed sessions that wait to be sent to a watcher, each once however often it changed. They are stored
+// as numbers, which take little memory, and sent in rotation, so that one that changes all the time does
+// not delay the others.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 struct change {
     int64_t key;
-    char *removed; // the id of a session that is gone; NULL: it changed
+    char *removed; // the id of a deleted session; NULL: it changed
 };
 struct changes {         // all zero: none
     struct change *list; // (n) by key

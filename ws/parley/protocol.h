@@ -19,12 +19,12 @@ enum message_type {
     MESSAGE_REQUEST, // about sessions: request.kind
 };
 
-struct message { // what request points to is borrowed from the members below it
+struct message { // the pointers in request are borrowed from the members below it
     enum message_type type;
     const char *token; // HELLO, or NULL
-    bool owners;       // USAGE: of all of them
-    // REQUEST: but for client and owner. request_id is filled in with every type, and on errors as
-    // far as the message allows.
+    bool owners;       // USAGE: of all owners
+    // REQUEST: all but client and owner. request_id is set for every type, also on errors if the message
+    // has a valid one.
     struct request request;
     cJSON *json;
     struct turn_sampling *sampling;
@@ -40,8 +40,8 @@ int message_decode(struct message *m, const char *text, size_t len,
                    const struct json_limits *limits, int32_t n_vocab, const char **code,
                    struct err *err);
 void message_release(struct message *m);
-// Only the request_id, for refusing a message unread; "" if it has none or is longer than
-// PROTOCOL_GLANCE_BYTES, because refusing must stay cheap.
+// Reads only the request_id, for refusing a message; "" if there is none, or if the message is longer than
+// PROTOCOL_GLANCE_BYTES, because a refusal must stay cheap.
 #define PROTOCOL_GLANCE_BYTES 4096
 void message_glance(const char *text, size_t len, char request_id[SESSION_REQUEST_ID_MAX + 1]);
 
@@ -50,19 +50,19 @@ struct protocol_hello {
     int64_t message_bytes, messages_per_second, rate_bytes, queued_turns, idle_eviction_ms;
 };
 
-// Writers append one whole message to out; errors are the buf's own (out->error). gaps, or NULL: long
-// texts are left out and added to it.
+// Writers append one whole message to out; errors are in out->error. With gaps (not NULL), long texts are
+// left out of it and added to gaps.
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id);
 void protocol_write_plain(struct buf *out, const char *type, const char *request_id); // no fields
 void protocol_write_importing(struct buf *out, int64_t bytes, const char *request_id);
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms);
-// engine gives alternatives their text; NULL: none.
+// engine: for the texts of alternatives; NULL: they have none.
 void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct session_event *ev,
                           const char *session, const struct engine *engine);
-// LIST and EXPORTED: the piece of the message that the answer has. TURN and REPLAYED: the piece of
-// about PROTOCOL_PIECE_BYTES that begins at a->position.
-// A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap.
+// LIST and EXPORTED: writes the piece of the message that the answer has. TURN and REPLAYED: the piece of
+// about PROTOCOL_PIECE_BYTES that begins at a->position. STATE: leaves the oldest turns out and sets
+// `more` if the message would exceed out's cap.
 #define PROTOCOL_PIECE_BYTES ((size_t)64 << 10)
 void protocol_write_answer(struct buf *out, struct json_gaps *gaps, const struct session_answer *a);
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
@@ -76,7 +76,7 @@ void protocol_write_moved(struct buf *out, const char *session, int64_t turn, co
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
 void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t);
 void protocol_put_input(struct json_writer *w, const struct turn_input *in); // "input"
-// The fields of an open turn object before `input` and `text`, and behind them.
+// The fields of an open turn object before `input` and `text`, and after them.
 void protocol_put_turn_begin(struct json_writer *w, const struct turn_view *t);
 void protocol_put_turn_end(struct json_writer *w, const struct turn_view *t);
 // "cache", as a turn found it; refused: why its snapshot was not used, or NULL.
@@ -86,10 +86,10 @@ void protocol_put_forked_from(struct json_writer *w, const char *session /* NULL
 
 // protocol_debug.c. The parts of a message that goes out in pieces; the last row has no `put`.
 struct protocol_part {
-    // Writes on from *at, an element or byte of this part, for about a piece. True: it is complete.
+    // Continues at *at, an element or byte of this part, for about a piece. True: the part is complete.
     bool (*put)(struct json_writer *w, const struct session_answer *a, const struct engine *engine,
                 size_t *at);
-    const char *before, *inside; // what closes all that is open before it, and within it
+    const char *before, *inside; // JSON that closes what is open before the part, and inside it
 };
 extern const struct protocol_part protocol_record_parts[], protocol_replayed_parts[];
 void protocol_put_events(struct json_writer *w, const struct session_answer *a);
