@@ -62,7 +62,7 @@ struct completion_request {
     struct completion_plan *plan; // completion_check's
 };
 
-// Heap; defaults: nothing but TURN_NONE, no budget and zeroes.
+// On the heap. Numbers of turns are TURN_NONE, there is no thinking budget, all else is zero.
 struct completion_request *completion_request_new(void);    // NULL: no memory
 void completion_request_free(struct completion_request *r); // with all it owns; NULL is fine
 
