@@ -191,6 +191,9 @@ struct engine_turn {
     // The table of the log's virtual tokens (engine/model/prompt.h). The engine takes a hold of its own.
     // NULL: the log has none. A sequence whose table has other contents loses its cache.
     const struct prompt *prompt;
+    // ENGINE_DONE has the log-probability of each token of the input (scores), with sampling.top_logprobs
+    // alternatives each. Such a turn computes all of its input, also what a cache has.
+    bool scores_input;
     bool score_only; // draws no token: the turn ends when the log has been computed
     // Sequences of one group may share cache blocks where their logs begin alike. 0: shares with
     // none. Sessions use one number (at most INT64_MAX) for each user. A sequence whose group
@@ -319,6 +322,19 @@ struct engine_alternative {
     int32_t id;
     float logprob;
 };
+// The model's own log-probabilities of a turn's input. One block: free() frees it.
+struct engine_scores {
+    int64_t n; // tokens
+    int32_t n_alternatives;
+    int32_t *ids; // (n)
+    // (n) Of each token, given all of the log before it. NAN: it has none, as the log's first one.
+    float *logprobs;
+    struct engine_alternative *alternatives; // (n, n_alternatives) the likeliest first; id -1: none
+};
+// NULL: no memory. Any thread.
+struct engine_scores *engine_scores_new(const int32_t *ids, int64_t n, int32_t n_alternatives);
+struct engine_scores *engine_scores_copy(const struct engine_scores *from);
+
 // A turn's branches at its end (sampling n, beam_width), the answer first: beams by their score, samples
 // in their order.
 struct engine_branch {
@@ -366,8 +382,10 @@ struct engine_event {
     // The context outputs that the sampling parameters ask for, if the input was computed.
     bool has_context_logprob;
     double context_logprob;
-    double *context_embedding; // (engine_info.width) or NULL. Borrowed until the next event
-    const struct engine_branches *branches; // NULL: the turn had one. Borrowed until the next event
+    // Borrowed until the next event, like the two below; NULL: none
+    double *context_embedding;              // (engine_info.width)
+    struct engine_scores *scores;           // of engine_turn.scores_input
+    const struct engine_branches *branches; // NULL: the turn had one
     int64_t resume_us;   // part of prefill_us: bringing the cache back to the device
     const char *refused; // one word: why a snapshot was removed instead of used; NULL: none was
     // RELEASED, PARKED

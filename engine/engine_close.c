@@ -34,6 +34,7 @@ static void end_thread(struct engine *e) {
         engine_stop(e);
         while (queue_pop(&e->events, &dropped, -1) != E_CLOSED) { // the thread may wait for room
             free(dropped.context_embedding);
+            free(dropped.scores);
             branches_free((struct branches *)dropped.branches);
             if (dropped.kind == ENGINE_EXPORTED) packed_cache_free(dropped.cache);
         }
@@ -67,6 +68,7 @@ void engine_close(struct engine *e) {
     lead_close(&e->lead);
     free_owned(e);
     free(e->lent);
+    free(e->lent_scores);
     branches_free((struct branches *)e->lent_branches);
     queue_release(&e->events);
     queue_release(&e->commands);

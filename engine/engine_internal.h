@@ -65,6 +65,7 @@ struct engine {
     struct owned *owned;                         // uthash
     struct known_snapshot *known;                // uthash
     double *lent;                                // the last event's context_embedding
+    struct engine_scores *lent_scores;           // and its scores
     const struct engine_branches *lent_branches; // and its branches: the first of struct branches
     int32_t n_forget;                            // known snapshots with `forget` set
     bool saves_at_stop;                          // engine_save_at_stop was called

@@ -314,7 +314,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     if (t) {
         int rc = resolve_bad_texts(e, &t->spec.sampling, err);
         if (rc == 0) rc = engine_grammar_take(e, t, err);
-        if (rc == 0) rc = context_reserve(&t->context, e->info.width, err);
+        if (rc == 0) rc = context_reserve(&t->context, &t->spec, e->info.width, err);
         if (rc == 0)
             rc = branches_new(&t->branches, &t->spec, live_turn_max_log(&t->spec), e->info.n_vocab,
                               e->eos_ids, e->n_eos, err);
@@ -512,7 +512,9 @@ void engine_save_at_stop(struct engine *e) {
 // What an event lends ends with the next one.
 static void take_event(struct engine *e, const struct engine_event *ev) {
     free(e->lent);
+    free(e->lent_scores);
     e->lent = ev->context_embedding;
+    e->lent_scores = ev->scores;
     branches_free((struct branches *)e->lent_branches);
     e->lent_branches = ev->branches;
     note_event(e, ev);

@@ -14,6 +14,7 @@ struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
     ev->branch = 0;
     ev->has_context_logprob = false;
     ev->context_embedding = NULL;
+    ev->scores = NULL;
     ev->branches = NULL;
     ev->logprob = 0;
     ev->n_alternatives = 0;

@@ -156,6 +156,7 @@ static void fill_turn_event(const struct session *s, const struct event_record *
     out->turn.state = done ? TURN_DONE : e->kind == EVENT_QUEUED ? TURN_QUEUED : TURN_RUNNING;
     if (!done) return;
     out->reason = e->reason[0] ? e->reason : NULL;
+    out->turn.scores = t->scores;
     size_t told = turn_text_end(t, (int64_t)t->n_out);
     out->turn.text += told;
     out->turn.text_len -= told;

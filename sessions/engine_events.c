@@ -131,6 +131,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->output_tokens = (int64_t)t->n_out;
     t->file_refused = e->refused;
     if (note_context(t, e, s->instance->info->width) < 0) t->failed = true;
+    if (e->scores && !(t->scores = engine_scores_copy(e->scores))) t->failed = true;
     bool whole = e->finish != FINISH_ERROR && e->finish != FINISH_SHUTDOWN && !t->failed;
     if (whole && versions_note(t, e->branches) < 0) t->failed = true;
     if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)

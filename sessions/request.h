@@ -123,6 +123,7 @@ struct request {
     // START: ids of a text that the answer may resemble (engine_turn.expected). n_expected 0: none
     const int32_t *expected;
     size_t n_expected;
+    bool scores_input; // START: engine_turn.scores_input; the turn's end has them (turn_view)
     // START: the conversation that the turn answers (told.h); NULL: MATCH will not find the turn
     struct told *told;
     // MATCH: chains to look for, (n_digests) of TOLD_DIGITS, the longest first, in `session` or, if that is

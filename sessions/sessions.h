@@ -92,6 +92,7 @@ struct turn_view {
     const char *sampling; // JSON object text: every value in force
     const char *context;  // JSON object text: the context outputs; NULL: none
     const char *branch;   // JSON object text: which of several answers it is; NULL: it had one
+    const struct engine_scores *scores; // of its input, where they were asked for; never recorded
     int64_t created_ms, seq_first, seq_last;
     const char *error_code, *error_message; // NULL: none
 };

@@ -29,6 +29,7 @@ void turn_free(struct turn *t) {
     told_free(t->told);
     free(t->input.ids);
     free(t->expected);
+    free(t->scores);
     free(t->ids);
     free(t->logprobs);
     free(t->text_ends);
@@ -83,6 +84,8 @@ void turn_slim(struct turn *t) {
     free(t->expected);
     t->expected = NULL;
     t->n_expected = 0;
+    free(t->scores);
+    t->scores = NULL;
     free(t->ids);
     free(t->logprobs);
     free(t->text_ends);

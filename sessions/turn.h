@@ -28,6 +28,8 @@ struct turn {
     struct input_ids input;            // made ahead of its start
     int32_t *expected; // (n_expected) what its answer may resemble; freed at its end
     size_t n_expected;
+    bool scores_input;             // the scores are asked for
+    struct engine_scores *scores;  // of its input; never recorded. NULL: none
     int64_t n_drafted, n_accepted; // drafted tokens that the model checked; that it accepted
     const struct preparation *preparation; // TURN_PREPARING: the one it waits for
     // Output, token by token. While the turn is on the path in use, the session's log has the ids too; of

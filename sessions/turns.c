@@ -47,6 +47,7 @@ static int submit(struct session *s, struct turn *t, struct engine_turn *e, stru
     e->goes_on = t->rec.kind != INPUT_CONTENT;
     e->expected = t->expected;
     e->n_expected = (int32_t)t->n_expected;
+    e->scores_input = t->scores_input;
     int rc = prompts_find(s, &e->prompt, err);
     if (rc == 0) rc = residence_submit(s, e, err);
     if (rc < 0) {
@@ -215,6 +216,7 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     t->told = told_behind(r->told, parent ? parent->rec.told : NULL);
     t->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, &failed);
     t->n_expected = r->n_expected;
+    t->scores_input = r->scores_input;
     if (t->told && told_begin(t->told, &rec->shown) < 0) failed = true;
     if (!failed) turn_note_input(t);
     if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;

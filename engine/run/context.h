@@ -3,11 +3,12 @@
 //
 //   logprob    the sum of the log-probabilities of the input's tokens, each given all of the log before
 //              it; the log's first token, virtual tokens and the first token behind a prefix have none
+//   scores     these log-probabilities one by one, with alternatives (engine_turn.scores_input)
 //   embedding  the hidden states of the input's tokens, virtual ones included (those of a prefix have
 //              none): the sum of the last layer's outputs, before the final norm (POOLING_SUM); or
 //              after it their mean (POOLING_MEAN), or that of the last token (POOLING_LAST)
 //
-// Both are summed on the host, position by position, so chunks and pauses change no bit. A position
+// All are taken on the host, position by position, so chunks and pauses change no bit. A position
 // that is already in the cache (shared with another session, or of a turn that is regenerated) has
 // neither logits nor a hidden state: the turn takes only what lies before its input from the cache.
 //
@@ -16,24 +17,28 @@
 #include "engine/engine.h"
 
 struct context_outputs {
-    bool wants_logprob, wants_embedding;
+    bool wants_logprob, wants_scores, wants_embedding;
     int64_t next_logits, next_hidden; // the next position whose logits, hidden state are added
     enum context_pooling pooling;
     int64_t n_hidden; // added so far
     int32_t width;
     double logprob;
-    double *embedding; // (width), or NULL; owned
+    double *embedding;            // (width), or NULL; owned
+    struct engine_scores *scores; // or NULL; owned
 };
 
 void context_init(struct context_outputs *c, const struct engine_turn *t);
-int context_reserve(struct context_outputs *c, int32_t width, struct err *err); // E_NOMEM
+// E_NOMEM
+int context_reserve(struct context_outputs *c, const struct engine_turn *t, int32_t width,
+                    struct err *err);
 
 // How many of the log's n tokens may serve to find cached ones: at most all but the last of them are
 // taken from the cache.
 int64_t context_usable(const struct context_outputs *c, const struct engine_turn *t, int64_t n);
-// At the turn's end. The embedding passes to the caller; NULL: none, or not complete.
+// At the turn's end. The embedding and the scores pass to the caller; NULL: none, or not complete.
 bool context_has_logprob(const struct context_outputs *c, int64_t n_ids);
 double *context_take_embedding(struct context_outputs *c, int64_t n_ids);
+struct engine_scores *context_take_scores(struct context_outputs *c, int64_t n_ids);
 
 // Whether rows are needed that no draw needs. n_ids: of the turn's log at its start.
 bool context_waits(const struct context_outputs *c, int64_t n_ids);

@@ -111,6 +111,7 @@ void emit_done(struct emitter *e, struct live_turn *t, enum engine_finish finish
     ev->has_context_logprob = context_has_logprob(&t->context, t->spec.n_ids);
     ev->context_logprob = ev->has_context_logprob ? t->context.logprob : 0;
     ev->context_embedding = context_take_embedding(&t->context, t->spec.n_ids);
+    ev->scores = context_take_scores(&t->context, t->spec.n_ids);
     if (t->branches && t->branches->result.n > 0) {
         ev->branches = &t->branches->result; // passes to the owner
         t->branches = NULL;

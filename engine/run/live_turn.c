@@ -59,6 +59,7 @@ void live_turn_free(struct live_turn *t) {
     grammar_free(t->grammar);
     grammar_text_free(t->spec.sampling.grammar);
     free(t->context.embedding);
+    free(t->context.scores);
     branches_free(t->branches);
     drafts_free(t->drafts);
     free(t->expected);

@@ -357,6 +357,14 @@ static int32_t best_ids(const float *x, int32_t n_vocab, int32_t n, int32_t *out
     return len;
 }
 
+static int32_t best_of(const struct log_softmax *own, const float *logits, int32_t n_vocab,
+                       int32_t n, struct engine_alternative *out) {
+    int32_t best[SAMPLING_MAX_TOP_LOGPROBS], len = best_ids(logits, n_vocab, n, best);
+    for (int32_t i = 0; i < len; i++)
+        out[i] = (struct engine_alternative){best[i], log_softmax_value(own, logits[best[i]])};
+    return len;
+}
+
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err) {
     const struct sampling_params *p = s->params;
@@ -374,11 +382,7 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
         out->id = nucleus_draw(&nu, philox_uniform(p->seed, (uint64_t)position, s->branch));
     }
     out->logprob = log_softmax_value(&own, logits[out->id]);
-    int32_t best[SAMPLING_MAX_TOP_LOGPROBS];
-    out->n_alternatives = best_ids(logits, s->n_vocab, p->top_logprobs, best);
-    for (int32_t i = 0; i < out->n_alternatives; i++)
-        out->alternatives[i] =
-            (struct engine_alternative){best[i], log_softmax_value(&own, logits[best[i]])};
+    out->n_alternatives = best_of(&own, logits, s->n_vocab, p->top_logprobs, out->alternatives);
     return 0;
 }
 
@@ -509,5 +513,14 @@ int sampler_logprob(const float *logits, int32_t n_vocab, int32_t id, float *log
     struct log_softmax own;
     TRY(log_softmax_init(&own, logits, n_vocab, err));
     *logprob = log_softmax_value(&own, logits[id]);
+    return 0;
+}
+
+int sampler_best(const float *logits, int32_t n_vocab, int32_t n, struct engine_alternative *out,
+                 struct err *err) {
+    struct log_softmax own;
+    if (n == 0) return 0;
+    TRY(log_softmax_init(&own, logits, n_vocab, err));
+    best_of(&own, logits, n_vocab, n, out);
     return 0;
 }

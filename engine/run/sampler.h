@@ -137,3 +137,6 @@ int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float
 // given text. E_INTERNAL as above.
 int sampler_logprob(const float *logits, int32_t n_vocab, int32_t id, float *logprob,
                     struct err *err);
+// The n likeliest tokens, the likeliest first; fewer where the vocabulary has fewer.
+int sampler_best(const float *logits, int32_t n_vocab, int32_t n, struct engine_alternative *out,
+                 struct err *err);

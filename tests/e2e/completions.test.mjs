@@ -19,6 +19,73 @@ async function collect(stream) {
 const textsOf = (chunks, n) => Array.from({ length: n }, (_, index) =>
   chunks.map((c) => c.choices.filter((choice) => choice.index === index).map((choice) => choice.text).join('')).join(''));
 
+// The reference is what the model said of these tokens when it drew them.
+test('echo with logprobs scores the prompt', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model: 'demo-model', logprobs: 2, temperature: 0 };
+  const drawn = (await openai.completions.create({ ...ask, prompt, max_tokens: few(24) })).choices[0];
+  const ids = await tokensOf(server, prompt + drawn.text);
+  const n = ids.length, m = drawn.logprobs.tokens.length, front = n - m;
+  const close = (got, want) => { for (let i = 0; i < want.length; i++) assert.ok(Math.abs(got[i] - want[i]) < 1e-3, `${i}: ${got[i]} and ${want[i]}`); };
+  const scored = async (body) => (await openai.completions.create({ ...ask, echo: true, ...body })).choices;
+
+  await t.test('of ids and of a text, with and without a token behind it', async () => {
+    const [none] = await scored({ prompt: ids, max_tokens: 0 });
+    const l = none.logprobs;
+    assert.equal(none.text, prompt + drawn.text);
+    for (const list of Object.values(l)) assert.equal(list.length, n);
+    assert.deepEqual([l.token_logprobs[0], l.top_logprobs[0]], [null, null]);
+    assert.ok(l.token_logprobs.slice(1).every((x) => x <= 0));
+    assert.deepEqual(l.tokens.slice(front), drawn.logprobs.tokens);
+    close(l.token_logprobs.slice(front), drawn.logprobs.token_logprobs);
+    for (let i = front; i < n; i++) {
+      assert.deepEqual(Object.keys(l.top_logprobs[i]), Object.keys(drawn.logprobs.top_logprobs[i - front]));
+      close(Object.values(l.top_logprobs[i]), Object.values(drawn.logprobs.top_logprobs[i - front]));
+    }
+    assert.deepEqual(l.tokens.map((_, i) => none.text.slice(l.text_offset[i], l.text_offset[i + 1])), l.tokens);
+    const [text] = await scored({ prompt: none.text, max_tokens: 0 });
+    assert.deepEqual(text.logprobs, l);
+    // As lm-eval-harness asks: everything but the last token is the prompt's.
+    const [one] = await scored({ prompt: ids, max_tokens: 1, logprobs: 1 });
+    assert.equal(one.logprobs.tokens.length, n + 1);
+    assert.deepEqual(one.logprobs.token_logprobs.slice(0, -1), l.token_logprobs);
+    assert.ok(Object.values(one.logprobs.top_logprobs[n - 1]).length <= 2);
+    const [sure] = await scored({ prompt: ids.slice(0, 1), max_tokens: 1, logprobs: 0 });
+    assert.deepEqual(sure.logprobs.token_logprobs.map((x) => x === null), [true, false]);
+  });
+
+  await t.test('many prompts, several choices, streamed', async () => {
+    const prompts = [ids, ids.slice(0, 3), ids.slice(2)];
+    const many = await scored({ prompt: prompts, n: 2, max_tokens: few(8), seed: 3, temperature: 1 });
+    assert.equal(many.length, 6);
+    for (const [i, choice] of many.entries()) {
+      const known = prompts[i >> 1].length;
+      assert.equal(choice.logprobs.token_logprobs[0], null);
+      assert.equal(choice.logprobs.tokens.filter((_, k) => choice.logprobs.token_logprobs[k] === null).length, 1);
+      assert.deepEqual(choice.logprobs.tokens.slice(0, known), many[i & ~1].logprobs.tokens.slice(0, known));
+      assert.equal(choice.logprobs.tokens.map((x) => x).join(''), choice.text);
+    }
+    const chunks = await collect(await openai.completions.create({ ...ask, echo: true, stream: true, prompt: prompts, n: 2, max_tokens: few(8), seed: 3, temperature: 1 }));
+    assert.deepEqual(textsOf(chunks, 6), many.map((c) => c.text));
+    for (const [i, choice] of many.entries()) {
+      const parts = chunks.flatMap((c) => c.choices).filter((c) => c.index === i).map((c) => c.logprobs);
+      assert.deepEqual(parts.flatMap((p) => p.token_logprobs), choice.logprobs.token_logprobs);
+    }
+  });
+
+  await t.test('a client that leaves meanwhile takes its turns with it', async () => {
+    const long = Array.from({ length: few(1500) }, (_, i) => ids[i % n]);
+    const stop = new AbortController();
+    const left = openai.completions.create({ ...ask, echo: true, logprobs: 20, prompt: [long, long, long], max_tokens: 1 }, { signal: stop.signal });
+    setTimeout(() => stop.abort(), 100);
+    await assert.rejects(left);
+    const [all] = await scored({ prompt: long, max_tokens: 0, logprobs: 20 });
+    assert.equal(all.logprobs.top_logprobs.length, long.length);
+    assert.ok(all.logprobs.top_logprobs.slice(1).every((top) => Object.keys(top).length >= 20));
+  });
+});
+
 test('prompts of the demo model are continued', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
@@ -140,7 +207,6 @@ test('prompts of the demo model are continued', async (t) => {
     await refused({ model: 'other' }, 404, 'model_not_found', 'model');
     await refused({ suffix: 'the end' }, 400, 'invalid_value', 'suffix');
     await refused({ best_of: 4 }, 400, 'invalid_value', 'best_of');
-    await refused({ echo: true, logprobs: 1 }, 400, 'invalid_value', 'logprobs');
     for (const [key, values] of Object.entries({
       prompt: [null, '', [], [''], [[]], 5, {}, [prompt, 5], [5, prompt], [[1], prompt, 5], [[1, 'a']], [-1], [1e9], [2.5], [[[1]]], Array(129).fill('a')],
       n: [0, 129, 1.5, 'two'], logprobs: [true, -1, 21, 'all'], max_tokens: [-1, 1e12, 'all'], stream: ['yes'], echo: [1], best_of: [0],

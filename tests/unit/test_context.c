@@ -25,7 +25,7 @@ static void nothing_is_asked(void **state) {
     for (int i = 0; i < 2; i++) {
         struct engine_turn t = turn(i == 0 ? 3 : 0, i == 1, i == 1); // or without an input
         context_init(&c, &t);
-        assert_int_equal(context_reserve(&c, WIDTH, NULL), 0);
+        assert_int_equal(context_reserve(&c, &t, WIDTH, NULL), 0);
         assert_false(context_waits(&c, t.n_ids));
         assert_int_equal(context_usable(&c, &t, 5), 5);
         assert_false(context_has_logprob(&c, t.n_ids));
@@ -39,7 +39,7 @@ static void sums_each_position_once(void **state) {
     struct context_outputs c;
     const float logits[VOCAB] = {0, 0, 0}, hidden[WIDTH] = {1, -2};
     context_init(&c, &t);
-    assert_int_equal(context_reserve(&c, WIDTH, NULL), 0);
+    assert_int_equal(context_reserve(&c, &t, WIDTH, NULL), 0);
     // The logits at position 1 are the first: they predict the input's first token, at 2.
     assert_int_equal(context_usable(&c, &t, 5), 2);
     for (int round = 0; round < 2; round++)
@@ -63,6 +63,37 @@ static void sums_each_position_once(void **state) {
     assert_null(c.embedding);
 }
 
+// One by one, with alternatives; the log's first token has none.
+static void scores_each_token(void **state) {
+    struct engine_turn t = turn(5, false, false);
+    const float logits[VOCAB] = {0, 1, 2};
+    struct context_outputs c;
+    t.scores_input = true;
+    t.sampling.top_logprobs = 2;
+    context_init(&c, &t);
+    assert_int_equal(context_reserve(&c, &t, WIDTH, NULL), 0);
+    assert_int_equal(context_usable(&c, &t, 5), 1);
+    for (int64_t p = 0; p < 5; p++) {
+        assert_int_equal(context_takes_logits(&c, &t, p), p < 4);
+        if (p == 3) assert_null(context_take_scores(&c, t.n_ids)); // not complete
+        if (p < 4) assert_int_equal(context_add_logits(&c, &t, logits, VOCAB, NULL), 0);
+    }
+    struct engine_scores *s = context_take_scores(&c, t.n_ids);
+    struct engine_scores *copy = engine_scores_copy(s);
+    free(s);
+    assert_true(copy->n == 5 && copy->n_alternatives == 2 && isnan(copy->logprobs[0]));
+    assert_int_equal(copy->alternatives[0].id, -1);
+    const double all = log(1 + exp(1) + exp(2));
+    for (int i = 1; i < 5; i++) {
+        assert_int_equal(copy->ids[i], ids[i]);
+        assert_true(fabs(copy->logprobs[i] - (ids[i] - all)) < 1e-5);
+        assert_int_equal(copy->alternatives[2 * i].id, 2);
+        assert_int_equal(copy->alternatives[2 * i + 1].id, 1);
+        assert_true(fabs(copy->alternatives[2 * i].logprob - (2 - all)) < 1e-5);
+    }
+    free(copy);
+}
+
 // The mean needs every position, the last one only a row that is drawn from anyway.
 static void pools_the_hidden_states(void **state) {
     const float hidden[WIDTH] = {1, -2};
@@ -71,7 +102,7 @@ static void pools_the_hidden_states(void **state) {
         struct context_outputs c;
         t.sampling.context_pooling = pooling;
         context_init(&c, &t);
-        assert_int_equal(context_reserve(&c, WIDTH, NULL), 0);
+        assert_int_equal(context_reserve(&c, &t, WIDTH, NULL), 0);
         assert_int_equal(context_waits(&c, 5), pooling == POOLING_MEAN);
         assert_int_equal(context_usable(&c, &t, 5), pooling == POOLING_MEAN ? 3 : 5);
         for (int64_t p = 0; p < 5; p++) {
@@ -110,9 +141,9 @@ static void broken_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_asked),        cmocka_unit_test(sums_each_position_once),
-        cmocka_unit_test(pools_the_hidden_states), cmocka_unit_test(first_token_has_no_logprob),
-        cmocka_unit_test(broken_logits),
+        cmocka_unit_test(nothing_is_asked),           cmocka_unit_test(sums_each_position_once),
+        cmocka_unit_test(scores_each_token),          cmocka_unit_test(pools_the_hidden_states),
+        cmocka_unit_test(first_token_has_no_logprob), cmocka_unit_test(broken_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,16 @@
 // session's first input, as plain text or ids. The sessions stay in the store: the first one under the
 // completion's id, the others with their choice's number behind it. Choices of one prompt share its cache,
 // as all sessions of an owner whose logs begin alike. See openai.h.
+//
+// Log-probabilities of the prompt come with the end of the turn of each prompt's first choice. So such a
+// completion is written when all choices have ended, by a worker, since prompts are long.
 #include "base/random_id.h"
+#include "base/workers.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/completions_write.h"
 #include "ws/openai/openai.h"
 #include "ws/service.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +19,7 @@
 #define EVENT_TEXT_BYTES 4096       // of one joined delta
 #define ANSWER_MAX_BYTES (64 << 20) // of a whole answer
 #define CANCEL_AFTER_MS 1
+#define LANE_COMPLETIONS ((uint64_t)11 << 59)
 #define PING_US 15000000 // proxies cut what is silent for a minute
 
 struct choice {
@@ -22,6 +28,8 @@ struct choice {
     struct buf text;                 // of an answer that is not streamed
     struct completions_logprobs log; // likewise; streamed, of one chunk
     const char *finish;              // NULL: its turn has not ended
+    struct engine_scores *scores;    // of its prompt; NULL: not wanted, or another choice has them
+    struct completions_logprobs prompt_log; // made of them
 };
 
 struct completions {
@@ -34,6 +42,10 @@ struct completions {
     size_t n_choices, n_ended;
     struct completions_usage usage;
     bool streaming;
+    bool working; // a worker has it
+    bool written; // it has filled `out`
+    struct work work;
+    struct buf out;
     struct openai_failure failure;
 };
 
@@ -47,14 +59,19 @@ static void completions_free(struct completions *c) {
     for (size_t i = 0; i < c->n_choices; i++) {
         buf_release(&c->choices[i].text);
         completions_logprobs_release(&c->choices[i].log);
+        completions_logprobs_release(&c->choices[i].prompt_log);
+        free(c->choices[i].scores);
     }
+    buf_release(&c->out);
     free(c->choices);
     completions_request_free(c->request);
     free(c);
 }
 
 static void on_client_gone(void *ctx) {
-    completions_free(ctx);
+    struct completions *c = ctx;
+    c->http = NULL;
+    if (!c->working) completions_free(c);
 }
 
 static void stream_tx(struct completions *c, struct buf *out) {
@@ -90,10 +107,17 @@ static struct completions_head head_of(const struct completions *c) {
                                      .include_usage = c->request->include_usage};
 }
 
+static const struct completions_logprobs *prompt_log_of(const struct completions *c,
+                                                        const struct choice *ch) {
+    size_t i = (size_t)(ch - c->choices);
+    return c->request->scores ? &c->choices[i - i % c->request->n].prompt_log : NULL;
+}
+
 static struct completions_choice part_of(struct completions *c, struct choice *ch) {
     return (struct completions_choice){.text = buf_z(&ch->text),
                                        .len = ch->text.len,
                                        .index = (size_t)(ch - c->choices),
+                                       .prompt = prompt_log_of(c, ch),
                                        .logprobs = c->request->logprobs ? &ch->log : NULL,
                                        .finish_reason = ch->finish};
 }
@@ -121,7 +145,8 @@ static void begin_stream(struct completions *c) {
     c->streaming = true;
     http_stream(c->http, "text/event-stream",
                 "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, c);
-    for (size_t i = 0; i < c->n_choices && c->request->echo; i++) write_chunk(c, &c->choices[i]);
+    bool prompts_first = c->request->echo && !c->request->scores;
+    for (size_t i = 0; i < c->n_choices && prompts_first; i++) write_chunk(c, &c->choices[i]);
 }
 
 static void finish_stream(struct completions *c) {
@@ -133,21 +158,93 @@ static void finish_stream(struct completions *c) {
     http_stream_end(c->http);
 }
 
-static void reply_whole(struct completions *c) {
+static void write_whole(struct completions *c, struct buf *out) {
     struct completions_head head = head_of(c);
     struct json_writer w;
-    struct buf out;
-    buf_init(&out, ANSWER_MAX_BYTES);
-    json_writer_init(&w, &out);
+    json_writer_init(&w, out);
     completions_write_begin(&w, &head);
     for (size_t i = 0; i < c->n_choices; i++) {
         struct completions_choice part = part_of(c, &c->choices[i]);
-        if (c->choices[i].text.error && !out.error) out.error = c->choices[i].text.error;
+        if (c->choices[i].text.error && !out->error) out->error = c->choices[i].text.error;
         completions_write_choice(&w, &part);
     }
     completions_write_end(&w, &c->usage);
-    http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", &out);
+}
+
+static void reply_buf(struct completions *c, struct buf *out) {
+    http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", out);
+}
+
+static void reply_whole(struct completions *c) {
+    struct buf out;
+    buf_init(&out, ANSWER_MAX_BYTES);
+    write_whole(c, &out);
+    reply_buf(c, &out);
     buf_release(&out);
+}
+
+// --- with the log-probabilities of prompts ---
+
+// On a worker: all that is to be written.
+static void write_scored(struct work *work) {
+    struct completions *c =
+        (struct completions *)((char *)work - offsetof(struct completions, work));
+    const struct completions_request *q = c->request;
+    for (size_t i = 0; i < c->n_choices; i += q->n) {
+        const struct completions_prompt *p = &q->prompts[i / q->n];
+        struct choice *ch = &c->choices[i];
+        completions_logprobs_add_prompt(&ch->prompt_log, q->served->engine, ch->scores, p->text,
+                                        p->len);
+    }
+    if (!c->streaming) {
+        write_whole(c, &c->out);
+        return;
+    }
+    struct completions_head head = head_of(c);
+    for (size_t i = 0; i < c->n_choices; i++) {
+        struct completions_choice part = part_of(c, &c->choices[i]);
+        if (c->choices[i].text.error && !c->out.error) c->out.error = c->choices[i].text.error;
+        completions_write_chunk(&c->out, &head, &part);
+    }
+    completions_write_last(&c->out, &head, &c->usage);
+}
+
+static void push_later(struct completions *c);
+
+static void scored_written(struct work *work) {
+    struct completions *c =
+        (struct completions *)((char *)work - offsetof(struct completions, work));
+    c->working = false;
+    c->written = true;
+    if (c->http)
+        push_later(c);
+    else
+        completions_free(c);
+}
+
+static void begin_scored(struct completions *c) {
+    buf_init(&c->out, ANSWER_MAX_BYTES);
+    c->work = (struct work){
+        .lane = LANE_COMPLETIONS | c->follower.client, .run = write_scored, .done = scored_written};
+    c->working = true;
+    if (workers_submit(c->service->net->workers, &c->work) == 0) return;
+    c->working = false;
+    openai_fail(&c->failure, 503, "overloaded", NULL, "too many requests are being written");
+    push_later(c);
+}
+
+static void reply_scored(struct completions *c) {
+    if (!c->streaming) {
+        reply_buf(c, &c->out);
+    } else if (c->out.error) {
+        openai_no_memory(&c->failure);
+        reply_failure(c);
+        return;
+    } else {
+        http_stream_write(c->http, buf_z(&c->out), c->out.len);
+        http_stream_end(c->http);
+    }
+    completions_free(c);
 }
 
 // --- events ---
@@ -164,7 +261,8 @@ static void take_tokens(struct completions *c, struct choice *ch, const struct s
     for (size_t i = 0; ev->logprobs && i < ev->n_ids; i++) {
         const struct engine_alternative *a =
             ev->alternatives ? ev->alternatives + i * (size_t)ev->n_alternatives : NULL;
-        if (is_eos(m->info, ev->ids[i])) continue;
+        // Harnesses that score a prompt count on one more token behind it.
+        if (is_eos(m->info, ev->ids[i]) && !c->request->scores) continue;
         completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
                                  a ? ev->n_alternatives : 0);
     }
@@ -175,7 +273,7 @@ static void take_delta(struct completions *c, struct choice *ch, const struct se
     if (c->request->nothing) return;
     buf_add(&ch->text, ev->text, ev->text_len);
     if (c->request->logprobs) take_tokens(c, ch, ev);
-    if (!c->streaming || (ch->text.len == 0 && ch->log.n == 0)) return;
+    if (!c->streaming || c->request->scores || (ch->text.len == 0 && ch->log.n == 0)) return;
     write_chunk(c, ch);
     service_count_token(c->service, ev->drawn_us);
 }
@@ -189,6 +287,19 @@ static void count(struct completions *c, const struct choice *ch, const struct t
     if (!c->request->nothing) c->usage.completion_tokens += n->output_tokens;
 }
 
+// Those of a prompt's first choice count for all of its choices.
+static bool has_scores(const struct completions *c, const struct choice *ch) {
+    return c->request->scores && (size_t)(ch - c->choices) % c->request->n == 0;
+}
+
+static void take_scores(struct completions *c, struct choice *ch, const struct turn_view *t) {
+    if (t->scores) ch->scores = engine_scores_copy(t->scores);
+    if (t->scores && !ch->scores) openai_no_memory(&c->failure);
+    if (!t->scores) // it was cancelled, or its end was read again from the store
+        openai_fail(&c->failure, 500, "server_error", NULL,
+                    "the log-probabilities of the prompt were not computed");
+}
+
 static void take_end(struct completions *c, struct choice *ch, const struct turn_view *t) {
     if (t->error_code) {
         openai_fail(&c->failure, 500, t->error_code, NULL,
@@ -200,7 +311,8 @@ static void take_end(struct completions *c, struct choice *ch, const struct turn
     ch->finish = c->request->nothing ? "length" : completions_finish(t->finish_reason);
     count(c, ch, &t->numbers);
     c->n_ended++;
-    if (c->streaming) write_chunk(c, ch);
+    if (has_scores(c, ch)) take_scores(c, ch, t);
+    if (c->streaming && !c->request->scores) write_chunk(c, ch);
 }
 
 static void take_event(struct completions *c, struct choice *ch, const struct session_event *ev) {
@@ -223,6 +335,7 @@ static void take_event(struct completions *c, struct choice *ch, const struct se
 static void push(struct follower *f) {
     struct completions *c = (struct completions *)f;
     struct session_event ev;
+    if (c->working) return;
     for (size_t i = 0; i < c->n_choices && !c->failure.status; i++) {
         struct choice *ch = &c->choices[i];
         while (ch->session && !c->failure.status) {
@@ -235,6 +348,10 @@ static void push(struct follower *f) {
     }
     if (c->failure.status) {
         reply_failure(c);
+    } else if (c->written) {
+        reply_scored(c);
+    } else if (c->n_ended == c->n_choices && c->request->scores) {
+        begin_scored(c);
     } else if (c->n_ended == c->n_choices) {
         if (c->streaming)
             finish_stream(c);
@@ -301,6 +418,7 @@ static bool is_drained(const struct follower *f) {
 
 static void on_end(struct follower *f) {
     struct completions *c = (struct completions *)f;
+    if (c->working) return; // it is about to be written
     openai_fail(&c->failure, 503, "shutting_down", NULL, "the server is shutting down");
     reply_failure(c);
 }
@@ -338,6 +456,7 @@ static void submit(struct completions *c, const char *owner, struct choice *ch) 
     r.input = p->ids ? (struct turn_input){.kind = INPUT_IDS, .ids = p->ids, .n_ids = p->n_ids}
                      : (struct turn_input){.kind = INPUT_TEXT, .text = p->text, .text_len = p->len};
     r.sampling = &q->sampling;
+    r.scores_input = has_scores(c, ch);
     sessions_submit(ss, &r);
 }
 
@@ -374,6 +493,7 @@ static int make_choices(struct completions *c) {
             snprintf(ch->id, sizeof ch->id, "cmpl-%s-%u", id, (unsigned)i);
         buf_init(&ch->text, ANSWER_MAX_BYTES);
         completions_logprobs_init(&ch->log, q->echo ? count_text_chars(p->text, p->len) : 0);
+        completions_logprobs_init(&ch->prompt_log, 0);
         if (q->echo && buf_add(&ch->text, p->text, p->len) < 0) return E_NOMEM;
     }
     return 0;

@@ -106,9 +106,8 @@ static int read_logprobs(struct completions_request *r, const cJSON *json, cJSON
     int64_t n = -1;
     TRY(read_int(r, json, "logprobs", 0, SAMPLING_MAX_TOP_LOGPROBS, &n));
     r->logprobs = n >= 0;
+    r->scores = r->logprobs && r->echo;
     if (!r->logprobs) return 0;
-    if (r->echo)
-        return openai_bad(&r->failure, "logprobs", "together with echo is not served here");
     if (cJSON_AddTrueToObject(own, "logprobs") &&
         cJSON_AddNumberToObject(own, "top_logprobs", (double)n))
         return 0;

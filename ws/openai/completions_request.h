@@ -17,6 +17,7 @@ struct completions_prompt {
 struct completions_request {
     struct openai_failure failure; // status 0: it can be served
     bool stream, include_usage, echo, logprobs;
+    bool scores;  // the log-probabilities of the prompt's tokens are wanted: echo and logprobs
     bool nothing; // max_tokens 0: the prompt is computed, and no token of an answer is shown
     struct completions_prompt *prompts; // (n_prompts)
     size_t n_prompts, n;                // n: choices of each prompt

@@ -47,15 +47,20 @@ static void put_token(struct buf *out, const struct engine *e, int32_t id, bool 
     buf_addz(out, colon ? "\":" : "\"");
 }
 
+static size_t count_chars(const char *s, size_t len) {
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
 static void put_logprob(struct buf *out, float logprob) {
     buf_addf(out, "%.9g", isfinite(logprob) ? (double)logprob : UNLIKELY);
 }
 
-static size_t count_chars(const struct engine *e, int32_t id) {
-    size_t len = 0, n = 0;
+static size_t count_token_chars(const struct engine *e, int32_t id) {
+    size_t len = 0;
     const char *s = engine_token_bytes(e, id, &len);
-    for (size_t i = 0; s && i < len; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
+    return s ? count_chars(s, len) : 0;
 }
 
 // The token itself is among them in any case.
@@ -63,6 +68,7 @@ static void put_tops(struct buf *out, const struct engine *e, int32_t id, float 
                      const struct engine_alternative *alternatives, int32_t n) {
     bool drawn = false;
     buf_addc(out, '{');
+    while (n > 0 && alternatives[n - 1].id < 0) n--;
     for (int32_t i = 0; i < n; i++) {
         if (i > 0) buf_addc(out, ',');
         put_token(out, e, alternatives[i].id, true);
@@ -88,26 +94,67 @@ void completions_logprobs_add(struct completions_logprobs *l, const struct engin
     buf_addz(&l->tops, comma);
     put_tops(&l->tops, e, id, logprob, alternatives, n_alternatives);
     buf_addf(&l->offsets, "%s%zu", comma, l->n_chars);
-    l->n_chars += count_chars(e, id);
+    l->n_chars += count_token_chars(e, id);
 }
 
-static void put_part(struct json_writer *w, const char *key, const struct buf *part) {
+// A token that nothing precedes.
+static void add_null(struct completions_logprobs *l, const struct engine *e, int32_t id) {
+    const char *comma = l->n++ > 0 ? "," : "";
+    buf_addz(&l->tokens, comma);
+    put_token(&l->tokens, e, id, false);
+    buf_addf(&l->logprobs, "%snull", comma);
+    buf_addf(&l->tops, "%snull", comma);
+    buf_addf(&l->offsets, "%s%zu", comma, l->n_chars);
+}
+
+// How much of the text this token is. Tokenizers put a space before a text's first word, and tokens that have
+// no text before the text.
+static size_t token_share(const char *bytes, size_t n, const char *text, size_t len) {
+    size_t space = n > 0 && len > 0 && bytes[0] == ' ' && text[0] != ' ';
+    if (n - space > len || memcmp(bytes + space, text, n - space) != 0) return 0;
+    return n - space;
+}
+
+void completions_logprobs_add_prompt(struct completions_logprobs *l, const struct engine *e,
+                                     const struct engine_scores *s, const char *text, size_t len) {
+    for (int64_t i = 0; i < s->n; i++) {
+        size_t n = 0, n_chars = l->n_chars;
+        const char *bytes = engine_token_bytes(e, s->ids[i], &n);
+        size_t share = bytes ? token_share(bytes, n, text, len) : 0;
+        int32_t n_top = s->n_alternatives;
+        if (isnan(s->logprobs[i]))
+            add_null(l, e, s->ids[i]);
+        else
+            completions_logprobs_add(l, e, s->ids[i], s->logprobs[i], s->alternatives + i * n_top,
+                                     n_top);
+        l->n_chars = n_chars + count_chars(text, share);
+        text += share;
+        len -= share;
+    }
+}
+
+static void put_part(struct json_writer *w, const char *key, const struct buf *before,
+                     const struct buf *part) {
     json_open(w, key, '[');
+    if (before) buf_add(w->buf, buf_z(before), before->len);
+    if (before && before->len && part->len) buf_addc(w->buf, ',');
     buf_add(w->buf, buf_z(part), part->len);
     if (part->error && !w->buf->error) w->buf->error = part->error;
+    if (before && before->error && !w->buf->error) w->buf->error = before->error;
     json_close(w, ']');
 }
 
-static void put_logprobs(struct json_writer *w, const struct completions_logprobs *l) {
+static void put_logprobs(struct json_writer *w, const struct completions_logprobs *p,
+                         const struct completions_logprobs *l) {
     if (!l) {
         json_put_null(w, "logprobs");
         return;
     }
     json_open(w, "logprobs", '{');
-    put_part(w, "tokens", &l->tokens);
-    put_part(w, "token_logprobs", &l->logprobs);
-    put_part(w, "top_logprobs", &l->tops);
-    put_part(w, "text_offset", &l->offsets);
+    put_part(w, "tokens", p ? &p->tokens : NULL, &l->tokens);
+    put_part(w, "token_logprobs", p ? &p->logprobs : NULL, &l->logprobs);
+    put_part(w, "top_logprobs", p ? &p->tops : NULL, &l->tops);
+    put_part(w, "text_offset", p ? &p->offsets : NULL, &l->offsets);
     json_close(w, '}');
 }
 
@@ -121,7 +168,7 @@ void completions_write_choice(struct json_writer *w, const struct completions_ch
     json_open(w, NULL, '{');
     json_put_text(w, "text", c->text, c->len);
     json_put_int(w, "index", (int64_t)c->index);
-    put_logprobs(w, c->logprobs);
+    put_logprobs(w, c->prompt, c->logprobs);
     json_put_string(w, "finish_reason", c->finish_reason);
     json_close(w, '}');
 }

@@ -23,6 +23,10 @@ struct completions_logprobs {
 void completions_logprobs_init(struct completions_logprobs *l, size_t n_chars);
 void completions_logprobs_release(struct completions_logprobs *l);
 void completions_logprobs_clear(struct completions_logprobs *l); // but the count of characters
+// The prompt's tokens, whose text is `text`. The first one has null.
+void completions_logprobs_add_prompt(struct completions_logprobs *l, const struct engine *e,
+                                     const struct engine_scores *scores, const char *text,
+                                     size_t len);
 void completions_logprobs_add(struct completions_logprobs *l, const struct engine *e, int32_t id,
                               float logprob, const struct engine_alternative *alternatives,
                               int32_t n_alternatives);
@@ -30,6 +34,7 @@ void completions_logprobs_add(struct completions_logprobs *l, const struct engin
 struct completions_choice { // one element of "choices"
     const char *text;       // (len)
     size_t len, index;
+    const struct completions_logprobs *prompt;   // in front of logprobs; NULL: nothing
     const struct completions_logprobs *logprobs; // NULL: null
     const char *finish_reason;                   // NULL: null
 };
