@@ -40,6 +40,7 @@ if [ "$what" = test ]; then
     need openmpi-bin command -v mpirun
     need libcmocka-dev header cmocka.h
     need clang-format-14 clang-format-14 --version # each version formats otherwise
+    need haproxy ls /usr/sbin/haproxy
     need openssl openssl version
     need sqlite3 sqlite3 --version
     need mandoc command -v mandoc

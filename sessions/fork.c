@@ -3,7 +3,6 @@
 // The store copies the rows in the transaction that makes the new session; memory copies the log and
 // the turns' numbers; the engine shares the cache's blocks.
 #include "base/err.h"
-#include "base/random_id.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
 #include "sessions/title.h"
@@ -125,11 +124,11 @@ static bool fork_refused(struct sessions *ss, const struct request *r) {
 
 int fork_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    char drawn[RANDOM_ID_LEN + 1];
+    char drawn[SESSION_ID_MAX + 1];
     if (fork_refused(ss, r)) return 0;
     int64_t turn = fork_turn(s, r);
     if (turn == TURN_HEAD) return 0;
-    if (!r->new_session) random_id(drawn);
+    if (!r->new_session) sessions_draw_id(ss, drawn);
     struct session *copy =
         session_new(ss, r->owner, r->new_session ? r->new_session : drawn, LIFE_OPENING);
     if (!copy || fill_fork(copy, s, r, turn) < 0) {

@@ -1,6 +1,5 @@
 // New sessions: what may be asked of one, and how it comes into being. See service.h.
 #include "base/err.h"
-#include "base/random_id.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
 #include <string.h>
@@ -70,12 +69,12 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
 }
 
 int opening_start(struct sessions *ss, const struct request *r) {
-    char drawn[RANDOM_ID_LEN + 1];
+    char drawn[SESSION_ID_MAX + 1];
     struct err err = {0};
     if (ss->draining && !r->accepted)
         return refuse(ss, r, "shutting_down", "the server is shutting down");
     if (limits_refuse_session(ss, r) || limits_refuse_resident(ss, r)) return 0;
-    if (!r->session) random_id(drawn);
+    if (!r->session) sessions_draw_id(ss, drawn);
     struct session *s = session_new(ss, r->owner, r->session ? r->session : drawn, LIFE_OPENING);
     if (!s) return E_NOMEM;
     if (fill_record(s, r, &err) < 0) {

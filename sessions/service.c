@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/random_id.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>
@@ -178,4 +179,11 @@ void service_park(struct session *s, const char *reason) {
     evict_stop(&ss->idle, &s->idle);
     s->evicting = reason;
     if (s->instance) engine_sequence_park(s->instance->engine, (uint64_t)s->rec.key);
+}
+
+void sessions_draw_id(const struct sessions *ss, char out[SESSION_ID_MAX + 1]) {
+    char drawn[RANDOM_ID_LEN + 1];
+    random_id(drawn);
+    snprintf(out, SESSION_ID_MAX + 1, "%s%s%s", ss->server_name, *ss->server_name ? "-" : "",
+             drawn);
 }

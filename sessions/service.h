@@ -50,7 +50,7 @@ struct client {
 
 struct sessions {
     struct sessions_options o;
-    char *build;
+    char *build, server_name[SERVER_NAME_MAX + 1];
     struct placement placement;
     struct sessions_callbacks cb;
     const struct clock *clock;

@@ -296,7 +296,8 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
 
 static int copy_options(struct sessions *ss, const struct sessions_options *o, struct err *err) {
     ss->o = *o;
-    ss->o.db_path = NULL; // borrowed: not for later
+    ss->o.db_path = ss->o.server_name = NULL; // borrowed: not for later
+    snprintf(ss->server_name, sizeof ss->server_name, "%s", o->server_name ? o->server_name : "");
     ss->build = strdup(o->build ? o->build : "unknown");
     if (!ss->build) return err_set(err, E_NOMEM, "no memory for the session service");
     return 0;

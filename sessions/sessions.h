@@ -37,6 +37,7 @@ struct sessions_options {
     // expire.c removes sessions that were unused for max_session_age seconds, and an owner's least
     // recently used ones beyond max_sessions. 0: no limit.
     int64_t max_session_age, max_sessions;
+    const char *server_name;    // new ids begin with it (sessions_draw_id); NULL, "": they do not
     int64_t commit_interval_us; // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
     bool run_ahead;            // the store's thread asks for thread_run_ahead
@@ -258,6 +259,9 @@ void sessions_count_owner(struct sessions *ss, struct owner *o); // sets used[OW
 // The database's own random key, the same after a restart and in a backup. Used to sign what clients
 // hold and send back. Any thread.
 void sessions_secret(const struct sessions *ss, uint64_t out[2]);
+// Draws the id of a new session: unguessable, and NAME-RANDOM where the server has a name, so that a
+// balancer finds the session's server.
+void sessions_draw_id(const struct sessions *ss, char out[SESSION_ID_MAX + 1]);
 // Whether the database takes writes (for /readyz). If not, *reason says why.
 bool sessions_store_ok(const struct sessions *ss, const char **reason);
 // False: the tail cannot be written, so deltas wait for their commits. Nothing is lost.

@@ -43,6 +43,7 @@ static int open_sessions(struct serving *v, struct err *err) {
         .max_resident_sessions = (int32_t)c->max_resident_sessions,
         .max_session_age = c->max_session_age,
         .max_sessions = c->max_sessions,
+        .server_name = c->server_name,
         .commit_interval_us = c->commit_interval_us,
         .durable = (enum sessions_durable)c->durable,
         .run_ahead = c->run_ahead,

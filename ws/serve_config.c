@@ -3,6 +3,7 @@
 #include "base/config_rows.h"
 #include "engine/engine.h"
 #include "sessions/placement.h"
+#include "sessions/store/facts.h"
 #include "sessions/volatile_text.h"
 #include <arpa/inet.h>
 #include <string.h>
@@ -26,6 +27,10 @@ static const struct config_key keys[] = {
     TEXT("server", control_socket, "auto", "FILE",
          "Unix socket of `parley instances`, for the user who runs the server alone; auto is the "
          "database's path with .control behind it, off means none."),
+    TEXT("server", server_name, "", "NAME",
+         "Name of this server among several behind one address (configs/haproxy.cfg): 1 to 16 "
+         "small letters and digits. New session ids begin with it, as in NAME-1f3c..., so that a "
+         "balancer finds the server of a session by its id."),
     TEXT("server", token_file, "", "FILE",
          "File of access tokens, one name:token or bare token per line; sessions belong to the "
          "name. Behind a token may stand admin and limits of its owner, such as "
@@ -209,8 +214,16 @@ int serve_config_sampling(const struct serve_config *c, struct sampling_params *
     return 0;
 }
 
+static bool is_server_name(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789");
+    return n > 0 && n <= SERVER_NAME_MAX && !s[n];
+}
+
 int serve_config_check(const struct serve_config *c, struct err *err) {
     if (!*c->host) return err_set(err, E_INVAL, "host is empty: set an address to listen on");
+    if (*c->server_name && !is_server_name(c->server_name))
+        return err_set(err, E_INVAL, "server_name '%.64s' is not 1 to %d small letters and digits",
+                       c->server_name, SERVER_NAME_MAX);
     if (c->parts.first && c->instances > 1)
         return err_set(err, E_INVAL,
                        "instances (%lld) and sections [instance NAME] exclude each other: write a "

@@ -15,8 +15,8 @@ enum { SERVE_TOKEN_CANCEL, SERVE_TOKEN_FINISH };
 
 struct serve_config {
     // server
-    char *host, *db, *control_socket, *token_file, *tls_cert, *tls_key, *allowed_origins,
-        *allowed_hosts;
+    char *host, *db, *control_socket, *server_name, *token_file, *tls_cert, *tls_key,
+        *allowed_origins, *allowed_hosts;
     int64_t port, grpc_port; // grpc_port -1: none
     int64_t max_connections, max_connections_per_ip;
     int64_t max_message_bytes, messages_per_second, message_burst;

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #define SESSION_ID_MAX 64
+#define SERVER_NAME_MAX 16 // what new ids begin with: small letters and digits
 #define SESSION_REQUEST_ID_MAX 128
 #define SESSION_TITLE_BYTES 200
 #define SESSION_SYSTEM_BYTES 32768

@@ -157,7 +157,7 @@ export class Server {
 }
 
 export class Client {
-  /** { token, protocols, headers, hello: false, malformed: true for a client that breaks the protocol on purpose } */
+  /** { token, protocols, headers, query, hello: false, malformed: true for a client that breaks the protocol on purpose } */
   static async connect(server, options = {}) {
     const client = new Client();
     client.conversation = new Conversation(options.malformed);
@@ -168,7 +168,7 @@ export class Client {
     client.waiters = [];
     // called with every frame, for tests that follow several things at once
     client.listeners = new Set();
-    client.socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, options.protocols ?? ['parley.v1'],
+    client.socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws${options.query ?? ''}`, options.protocols ?? ['parley.v1'],
       { headers: { Origin: server.url, ...options.headers } });
     client.closed = new Promise((resolve) => client.socket.once('close', (code, reason) => {
       client.closeCode = code;

@@ -7,6 +7,7 @@
 //     anything else      echoes it as one token
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/random_id.h"
 #include "sessions/debug.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,6 +270,9 @@ struct placement *sessions_placement(struct sessions *ss) {
 void sessions_secret(const struct sessions *ss, uint64_t out[2]) {
     out[0] = 1;
     out[1] = 2;
+}
+void sessions_draw_id(const struct sessions *ss, char out[SESSION_ID_MAX + 1]) {
+    random_id(out);
 }
 const struct engine *session_engine(const struct session *s) {
     return s->service->placement.models->engine;

@@ -123,7 +123,7 @@ static const char *text_of(const cJSON *item, const char *key) {
 static void hello_has_each_row(void **state) {
     struct engine_info info = {.model_name = "m", .family = "llama", .backend = "cpu"};
     struct served_model served = {.name = "m", .info = &info};
-    struct protocol_hello hello = {.models = &served};
+    struct protocol_hello hello = {.models = &served, .server_name = ""};
     struct buf out;
     sampling_params_init(&served.sampling);
     served.sampling.temperature = 0.7f;

@@ -73,6 +73,7 @@ export const tell = (message) => socket.tell(message);
 /** A request_id to send a message under, as often as it takes. */
 export const newKey = () => socket.newKey();
 export const newId = () =>
+  (state.connection.server?.id ? `${state.connection.server.id}-` : '') +
   [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 /** @param {string} token */

@@ -28,13 +28,30 @@ export class RequestError extends Error {
   }
 }
 
+/** The CRC-32 of zlib's. @param {Uint8Array} bytes */
+function crc32(bytes) {
+  let crc = ~0;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return ~crc >>> 0;
+}
+
+/**
+ * A balancer in front of several servers keeps a token on one of them. It cannot see ours, which is in the first message,
+ * so the address has the six bits that it needs.
+ * @param {string} url @param {string} token
+ */
+const addressOf = (url, token) => (token ? `${url}?affinity=${crc32(new TextEncoder().encode(token)) % 64}` : url);
+
 /**
  * The server's hello, over a connection of its own: what it says may have changed since ours began.
  * @param {string} url @param {string} token @returns {Promise<any>} never settles where none comes
  */
 export const askHello = (url, token) =>
   new Promise((resolve) => {
-    const ws = new WebSocket(url, 'parley.v1');
+    const ws = new WebSocket(addressOf(url, token), 'parley.v1');
     ws.onopen = () => ws.send(helloOf(token));
     ws.onmessage = (event) => {
       const frame = JSON.parse(event.data);
@@ -88,7 +105,7 @@ export class Socket {
     clearTimeout(this.timer);
     this.stopped = false;
     this.options.onPhase('connecting', 0, '');
-    const ws = new WebSocket(this.options.url, 'parley.v1');
+    const ws = new WebSocket(addressOf(this.options.url, this.options.token()), 'parley.v1');
     this.ws = ws;
     this.lastHeard = performance.now();
     ws.onopen = () => ws.send(helloOf(this.options.token()));

@@ -48,7 +48,7 @@ export const state = {
     everOpen: false,
     retryAt: 0, // Date.now() of the next attempt while waiting
     message: '', // why a token is needed
-    server: /** @type {{name: string, version: string} | null} */ (null),
+    server: /** @type {{name: string, version: string, id?: string} | null} */ (null),
     models: /** @type {Model[]} */ ([]),
     sampling: /** @type {import('./view/fields.js').Parameter[]} */ ([]),
     limits: /** @type {Record<string, number>} */ ({}),

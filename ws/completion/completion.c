@@ -1,6 +1,5 @@
 // See completion.h. A completion goes through its states once: its prompt is made by a worker, its turn
 // is started in a session, and the session's events become the answer's parts (speech.h).
-#include "base/random_id.h"
 #include "base/workers.h"
 #include "ws/completion/plan.h"
 #include "ws/completion/speech.h"
@@ -216,9 +215,10 @@ static void match(struct completion *c) {
 
 static void open_session(struct completion *c) {
     struct request r = request_of(c, REQUEST_OPEN, c->session);
-    char id[RANDOM_ID_LEN + 1];
-    random_id(id);
-    strcpy(c->session, c->request->session ? c->request->session : id);
+    if (c->request->session)
+        strcpy(c->session, c->request->session);
+    else
+        sessions_draw_id(c->service->sessions, c->session);
     r.model = c->request->served->name;
     r.system = system_of(c->request);
     r.temporary = c->request->temporary;
@@ -240,7 +240,7 @@ static void fork_session(struct completion *c) {
     struct request r = request_of(c, REQUEST_FORK, source);
     sessions_client_gone(c->service->sessions, c->follower.client); // no events of that one
     c->live = NULL;
-    random_id(c->session);
+    sessions_draw_id(c->service->sessions, c->session);
     r.turn = c->request->plan->parent;
     r.new_session = c->session;
     r.temporary = c->request->temporary;

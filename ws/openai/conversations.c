@@ -7,7 +7,6 @@
 //                request begins again
 //     STORED     the reply is sent
 #include "ws/openai/conversations.h"
-#include "base/random_id.h"
 #include "base/workers.h"
 #include "ws/openai/conversation_work.h"
 #include "ws/service.h"
@@ -360,7 +359,7 @@ void openai_conversations_handle(void *user, struct http *h) {
     } else if (body_is_good(c, h)) {
         http_wait(h, &waiter, c);
         if (c->k.asked == CREATE) {
-            random_id(c->k.session);
+            sessions_draw_id(c->service->sessions, c->k.session);
             begin_work(c);
         } else {
             find(c);

@@ -54,6 +54,7 @@ static void send_hello(struct connection *c, const char *request_id) {
     const struct service *s = c->service;
     const struct protocol_hello hello = {
         .models = sessions_placement(s->sessions)->models,
+        .server_name = s->config->server_name,
         .message_bytes = s->config->max_message_bytes,
         .messages_per_second = s->config->messages_per_second,
         .rate_bytes = NET_RATE_BYTES,

@@ -47,6 +47,7 @@ void message_glance(const char *text, size_t len, char request_id[SESSION_REQUES
 
 struct protocol_hello {
     const struct served_model *models; // a list (placement.h); the first one is the default
+    const char *server_name;           // "": none
     int64_t message_bytes, messages_per_second, rate_bytes, queued_turns, idle_eviction_ms;
 };
 
