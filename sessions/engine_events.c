@@ -250,6 +250,7 @@ void engine_event_take(struct sessions *ss, struct instance *from, const struct 
         return;
     }
     struct session *s = service_find_key(ss, (int64_t)e->sequence);
+    if (!s) spare_left(ss, from, e);
     if (!s || s->instance != from) return; // it has left memory, or moved
     service_touch(s);
     take(s, from, e);

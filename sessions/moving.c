@@ -124,6 +124,7 @@ void moving_lost(struct sessions *ss, struct instance *i) {
     log_error("instance.lost", "instance=%s model=%s turns=%lld sessions=%lld", i->name,
               i->model->name, (long long)i->n_turns, (long long)i->n_sessions);
     lose_idle(i);
+    spare_drop(ss, i, false);
 }
 
 void sessions_lose_instance(struct sessions *ss, const char *name) {
@@ -199,6 +200,7 @@ int sessions_drain_instance(struct sessions *ss, const char *name, bool last, st
                        "or say --last",
                        i->model->name);
     instance_set(i, INSTANCE_DRAINING);
+    spare_drop(ss, i, true);
     log_info("instance.draining", "instance=%s model=%s turns=%lld sessions=%lld", i->name,
              i->model->name, (long long)i->n_turns, (long long)i->n_sessions);
     return 0;

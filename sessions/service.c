@@ -79,7 +79,10 @@ void service_gone(struct session *s) {
 // Also where no event has reported a cache: a fork begins with one.
 void service_forget_cache(struct session *s) {
     struct instance *i;
-    residence_release(s);
+    if (s->life == LIFE_DELETING && session_is_temporary(s))
+        spare_take(s);
+    else
+        residence_release(s);
     DL_FOREACH(s->service->placement.instances, i) {
         engine_snapshot_forget(i->engine, (uint64_t)s->rec.key, s->lasting);
     }

@@ -62,13 +62,13 @@ struct sessions {
     uint64_t secret[2];   // sessions_secret()
     struct client *clients;
     int64_t next_key;
-    uint64_t next_turn;         // engine's turn numbers
-    struct owners *owners, own; // o.owners, or our own
-    int64_t n_active;           // turns running or queued
-    struct session *displaced;  // sessions whose turn waits for an instance, in order
-    uint64_t trial;             // engine's number of the one suspect turn that runs; 0: none
-    struct evict_list idle;
-    struct session *lru; // may be unloaded; n_lru of them
+    uint64_t next_turn;             // engine's turn numbers
+    struct owners *owners, own;     // o.owners, or our own
+    int64_t n_active;               // turns running or queued
+    struct session *displaced;      // sessions whose turn waits for an instance, in order
+    uint64_t trial;                 // engine's number of the one suspect turn that runs; 0: none
+    struct evict_list idle, spares; // of sessions; of caches without one (spare_caches.c)
+    struct session *lru;            // may be unloaded; n_lru of them
     int64_t n_lru;
     struct owner *crowded; // an owner with more sessions in memory than its limit, some in lru
     bool memory_short;     // an allocation failed: half of lru is unloaded
@@ -121,6 +121,15 @@ void service_probe_later(struct sessions *ss); // sets probe_us unless it is set
 void service_count_finish(struct sessions *ss, const char *reason);
 void service_add_bytes(struct session *s, int64_t n);     // to its stored bytes
 void service_park(struct session *s, const char *reason); // parks its idle cache, or drops it
+
+// spare_caches.c
+// The cache of a temporary session that is deleted: stays for its owner's next ones, or is released.
+void spare_take(struct session *s);
+void spare_evict(struct sessions *ss); // those that are due
+// An event of a sequence that belongs to no session.
+void spare_left(struct sessions *ss, const struct instance *from, const struct engine_event *e);
+// All of this instance's (NULL: of every one's). release false: its engine is gone with them.
+void spare_drop(struct sessions *ss, const struct instance *at, bool release);
 
 // residence.c
 struct served_model *residence_model(const struct session *s); // NULL: it is not served

@@ -146,6 +146,10 @@ bool session_is_closing(const struct session *s) {
     return s->life == LIFE_CLOSING || s->life == LIFE_DROPPING || s->life == LIFE_DELETING;
 }
 
+bool session_is_temporary(const struct session *s) {
+    return s->rec.note && strcmp(s->rec.note, RECORD_TEMPORARY) == 0;
+}
+
 bool session_must_wait(const struct session *s) {
     return s->life == LIFE_LOADING || s->life == LIFE_OPENING || s->life == LIFE_DELETING ||
            s->paging || s->preparing || s->n_erased;

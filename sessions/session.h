@@ -188,6 +188,8 @@ bool session_has_turn(const struct session *s); // running or queued
 bool session_is_busy(const struct session *s);  // has a turn, or the engine still has an undone one
 // A close is under way and not yet committed.
 bool session_is_closing(const struct session *s);
+bool session_is_temporary(
+    const struct session *s); // not to outlive this process (RECORD_TEMPORARY)
 // Requests must wait for the store: it reads, inserts or deletes the session, or reads or erases turns.
 bool session_must_wait(const struct session *s);
 bool session_is_saved(const struct session *s); // no save is under way or due

@@ -104,6 +104,7 @@ static void evict_idle(struct sessions *ss) {
         struct session *s = (struct session *)((char *)node - offsetof(struct session, idle));
         service_park(s, "idle");
     }
+    spare_evict(ss);
 }
 
 // Touches due sessions; returns when the next is due.
@@ -125,6 +126,7 @@ static int64_t run_timers(struct sessions *ss) {
         if (s->lost_us && s->lost_us < next) next = s->lost_us;
     }
     if (evict_next_us(&ss->idle) < next) next = evict_next_us(&ss->idle);
+    if (evict_next_us(&ss->spares) < next) next = evict_next_us(&ss->spares);
     if (ss->probe_us && !ss->probing && ss->probe_us < next) next = ss->probe_us;
     if (ss->expire_us && !ss->expiring && ss->expire_us < next) next = ss->expire_us;
     return next;
@@ -341,6 +343,7 @@ int sessions_open(struct sessions **out, const struct sessions_options *o,
     ss->owners = o->owners ? o->owners : &ss->own;
     for (int i = 0; i < 2; i++) ss->name_key[i] = random_u64();
     evict_list_init(&ss->idle, o->max_sequence_idle_microseconds);
+    evict_list_init(&ss->spares, o->max_sequence_idle_microseconds);
     struct store_options so = {.path = o->db_path,
                                .clock = ss->clock,
                                .metrics = o->metrics,
@@ -404,6 +407,7 @@ void sessions_close(struct sessions *ss) {
     HASH_ITER(by_key, ss->by_key, s, next) turns_interrupt(s);
     save_everything(ss);
     replays_free(ss);
+    spare_drop(ss, NULL, true);
     bool all_saved = true;
     HASH_ITER(by_key, ss->by_key, s, next) {
         if (save_wanted(s)) all_saved = false;

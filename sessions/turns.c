@@ -32,7 +32,7 @@ static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
                             .session_len = s->rec.session_len,
                             .share_group = s->owner->number,
                             .owner = s->owner->number,
-                            .lasting_id = s->lasting,
+                            .lasting_id = session_is_temporary(s) ? NULL : s->lasting,
                             .lasting_owner = s->rec.owner};
     sampling_params_init(&e.sampling);
     size_t n_log = s->n_log < n ? s->n_log : n;

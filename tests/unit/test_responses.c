@@ -187,7 +187,8 @@ static void say(struct responses_output *o, enum completion_event_kind kind, con
     struct completion_event e = {
         .kind = kind, .session = "abc", .turn = 4, .tool_name = "add", .text = text};
     e.text_len = text ? strlen(text) : 0;
-    e.usage = (struct completion_usage){20, 12, 7, 2};
+    e.usage = (struct completion_usage){
+        .prompt_tokens = 20, .cached_tokens = 12, .completion_tokens = 7, .reasoning_tokens = 2};
     responses_output_take(o, &e);
 }
 

@@ -5,6 +5,7 @@
 
 #define MESSAGES_MAX 4096
 #define TOOLS_MAX 128
+#define TOOL_NAME_MAX 128 // as Anthropic has it; OpenAI's own are of 64
 
 static const cJSON *member(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
@@ -174,9 +175,9 @@ static int read_tools(struct completion_request *r, struct completion_failure *f
             return completion_refuse(f, "unsupported", "tools",
                                      "tools of type '%.40s' are not served here, only functions",
                                      type ? type : "?");
-        if (!name || !name[0] || strlen(name) > 64)
+        if (!name || !name[0] || strlen(name) > TOOL_NAME_MAX)
             return completion_refuse(f, "invalid", "tools",
-                                     "tools need a function name of 1 to 64 characters");
+                                     "tools need a function name of 1 to 128 characters");
         if (!named && strcmp(name, r->tool_name ? r->tool_name : "") == 0) named = true;
     }
     if (n == 0 && r->tool_choice >= TOOLS_REQUIRED)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TOOL_WORD_MAX 64 // of a function's and a namespace's name, as OpenAI has it
 #define METADATA_MAX 16
 #define METADATA_KEY_MAX 64
 #define METADATA_VALUE_MAX 512
@@ -129,6 +130,7 @@ static int read_message(cJSON *messages, const cJSON *item, const struct place *
 static int read_call(cJSON *messages, const cJSON *item, const struct place *at) {
     const char *id = string_member(item, "call_id"), *name = string_member(item, "name");
     const char *arguments = string_member(item, "arguments");
+    char full[RESPONSES_TOOL_NAME_MAX];
     if (!id) return bad_member(at, "call_id", "must be a string");
     if (!name) return bad_member(at, "name", "must be a string");
     if (!arguments) return bad_member(at, "arguments", "must be a string of JSON");
@@ -141,7 +143,8 @@ static int read_call(cJSON *messages, const cJSON *item, const struct place *at)
         cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", "function")
             ? cJSON_AddObjectToObject(call, "function")
             : NULL;
-    if (function && cJSON_AddStringToObject(function, "name", name) &&
+    responses_tool_name(full, string_member(item, "namespace"), name);
+    if (function && cJSON_AddStringToObject(function, "name", full) &&
         cJSON_AddStringToObject(function, "arguments", arguments))
         return 0;
     return responses_no_memory(at->f);
@@ -323,38 +326,77 @@ void responses_item_put(struct json_writer *w, const cJSON *item, const char *id
 
 // --- tools -----------------------------------------------------------------
 
-static int bad_tool(struct responses_fault *f, int i, const char *key, const char *message) {
+// A tool, or (in_namespace) one of a namespace's; where it stands is the beginning of a fault's param.
+struct tool_place {
+    char where[40];
+    const char *in_namespace; // NULL: none
+    struct responses_fault *f;
+};
+
+static int bad_tool(const struct tool_place *at, const char *key, const char *message) {
     char param[64];
-    snprintf(param, sizeof param, "tools[%d].%s", i, key);
-    return responses_bad(f, param, message);
+    snprintf(param, sizeof param, "%s.%s", at->where, key);
+    return responses_bad(at->f, param, message);
 }
 
-static int read_tool(cJSON *out, const cJSON *tool, int i, struct responses_fault *f) {
-    const char *type = string_member(tool, "type"), *name = string_member(tool, "name");
+static int read_function(cJSON *out, const cJSON *tool, const struct tool_place *at) {
+    const char *name = string_member(tool, "name");
     const char *description = string_member(tool, "description");
     const cJSON *parameters = member(tool, "parameters");
-    char message[128];
-    if (!type) return bad_tool(f, i, "type", "must be function");
-    if (strcmp(type, "function") != 0) {
-        snprintf(message, sizeof message, "is %.48s, and only function tools are served", type);
-        bad_tool(f, i, "type", message);
-        f->code = "unsupported";
-        return E_INVAL;
-    }
-    if (!name || !*name) return bad_tool(f, i, "name", "must be a string");
+    char full[RESPONSES_TOOL_NAME_MAX];
+    if (!name || !*name) return bad_tool(at, "name", "must be a string");
+    if (strchr(name, '.') || strlen(name) > TOOL_WORD_MAX)
+        return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
     if (parameters && !cJSON_IsObject(parameters))
-        return bad_tool(f, i, "parameters", "must be an object");
+        return bad_tool(at, "parameters", "must be an object");
+    responses_tool_name(full, at->in_namespace, name);
     cJSON *one = cJSON_CreateObject();
-    if (!one || !cJSON_AddItemToArray(out, one)) return responses_no_memory(f);
+    if (!one || !cJSON_AddItemToArray(out, one)) return responses_no_memory(at->f);
     cJSON *function = cJSON_AddStringToObject(one, "type", "function")
                           ? cJSON_AddObjectToObject(one, "function")
                           : NULL;
-    bool done = function && cJSON_AddStringToObject(function, "name", name) &&
+    bool done = function && cJSON_AddStringToObject(function, "name", full) &&
                 (!description || cJSON_AddStringToObject(function, "description", description));
     cJSON *copy = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
     if (done && copy && cJSON_AddItemToObject(function, "parameters", copy)) return 0;
     cJSON_Delete(copy);
-    return responses_no_memory(f);
+    return responses_no_memory(at->f);
+}
+
+static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at);
+
+static int read_namespace(cJSON *out, const cJSON *tool, const struct tool_place *at) {
+    const char *name = string_member(tool, "name");
+    const cJSON *tools = member(tool, "tools"), *one;
+    int i = 0;
+    if (!name || !*name || strchr(name, '.') || strlen(name) > TOOL_WORD_MAX)
+        return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
+    if (!cJSON_IsArray(tools)) return bad_tool(at, "tools", "must be an array");
+    cJSON_ArrayForEach(one, tools) {
+        struct tool_place inner = {.in_namespace = name, .f = at->f};
+        snprintf(inner.where, sizeof inner.where, "%.16s.tools[%d]", at->where, i++);
+        TRY(read_tool(out, one, &inner));
+    }
+    return 0;
+}
+
+// A search that must not reach the web has nothing to search here, so the model is not told of it.
+static bool finds_nothing(const cJSON *tool, const char *type) {
+    return strncmp(type, "web_search", 10) == 0 &&
+           cJSON_IsFalse(member(tool, "external_web_access"));
+}
+
+static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at) {
+    const char *type = string_member(tool, "type");
+    char message[128];
+    if (!type) return bad_tool(at, "type", "must be function");
+    if (strcmp(type, "function") == 0) return read_function(out, tool, at);
+    if (strcmp(type, "namespace") == 0 && !at->in_namespace) return read_namespace(out, tool, at);
+    if (finds_nothing(tool, type)) return 0;
+    snprintf(message, sizeof message, "is %.48s, and only function tools are served", type);
+    bad_tool(at, "type", message);
+    at->f->code = "unsupported";
+    return E_INVAL;
 }
 
 int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f) {
@@ -362,11 +404,30 @@ int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault
     int i = 0;
     if (!tools || cJSON_IsNull(tools)) return 0;
     if (!cJSON_IsArray(tools)) return responses_bad(f, "tools", "must be an array");
-    if (cJSON_GetArraySize(tools) == 0) return 0;
-    *out = cJSON_CreateArray();
-    if (!*out) return responses_no_memory(f);
-    cJSON_ArrayForEach(tool, tools) TRY(read_tool(*out, tool, i++, f));
+    cJSON *list = cJSON_CreateArray();
+    if (!list) return responses_no_memory(f);
+    cJSON_ArrayForEach(tool, tools) {
+        struct tool_place at = {.f = f};
+        snprintf(at.where, sizeof at.where, "tools[%d]", i++);
+        int rc = read_tool(list, tool, &at);
+        if (rc == 0) continue;
+        cJSON_Delete(list);
+        return rc;
+    }
+    if (cJSON_GetArraySize(list) > 0)
+        *out = list;
+    else
+        cJSON_Delete(list);
     return 0;
+}
+
+void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
+                         const char *name) {
+    if (in_namespace)
+        snprintf(out, RESPONSES_TOOL_NAME_MAX, "%.*s.%.*s", TOOL_WORD_MAX, in_namespace,
+                 TOOL_WORD_MAX, name);
+    else
+        snprintf(out, RESPONSES_TOOL_NAME_MAX, "%s", name);
 }
 
 int responses_metadata_check(const cJSON *metadata, struct responses_fault *f) {

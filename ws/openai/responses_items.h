@@ -27,8 +27,15 @@ void responses_item_put(struct json_writer *w, const cJSON *item, const char *id
 // Metadata as OpenAI takes it: at most 16 strings. E_INVAL with *f set.
 int responses_metadata_check(const cJSON *metadata, struct responses_fault *f);
 // Tools, {"type":"function","name",...}, as templates take them: {"type":"function","function":{...}}.
-// *out stays NULL where there are none; else the caller's.
+// Those of a {"type":"namespace","name","tools"} are named NAMESPACE.NAME for the model. *out stays NULL
+// where there are none; else the caller's. A fault leaves none.
 int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f);
+
+// The name that the model knows a function by; in_namespace NULL: it has none. A function's own name has
+// no '.', so the first one ends the namespace.
+#define RESPONSES_TOOL_NAME_MAX 136
+void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
+                         const char *name);
 
 int responses_bad(struct responses_fault *f, const char *param, const char *message);
 int responses_no_memory(struct responses_fault *f);

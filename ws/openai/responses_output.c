@@ -69,6 +69,13 @@ static void put_part(struct json_writer *w, const char *key, const struct respon
     json_close(w, '}');
 }
 
+// The name that the model has called (responses_tool_name), taken apart.
+static void put_call_name(struct json_writer *w, const char *name) {
+    const char *dot = strchr(name, '.');
+    json_put_string(w, "name", dot ? dot + 1 : name);
+    if (dot) json_put_text(w, "namespace", name, (size_t)(dot - name));
+}
+
 // whole: with what it says so far; else as it is when it is new.
 static void put_item(const struct responses_output *o, struct json_writer *w, const char *key,
                      size_t index, bool whole) {
@@ -80,7 +87,7 @@ static void put_item(const struct responses_output *o, struct json_writer *w, co
     json_put_string(w, "status", status_names[item->status]);
     if (item->kind == ITEM_CALL) {
         put_item_id(o, w, "call_id", "call", index);
-        json_put_string(w, "name", item->name);
+        put_call_name(w, item->name);
         json_put_text(w, "arguments", buf_z(&item->text), whole ? item->text.len : 0);
     } else {
         if (item->kind == ITEM_MESSAGE) json_put_string(w, "role", "assistant");
@@ -229,7 +236,7 @@ static void emit_text(struct responses_output *o, const char *text, size_t len, 
     struct buf out;
     if (!begin_event(o, &w, &out, type)) return;
     put_place(o, &w);
-    if (whole && item->kind == ITEM_CALL) json_put_string(&w, "name", item->name);
+    if (whole && item->kind == ITEM_CALL) put_call_name(&w, item->name);
     json_put_text(&w, key, text, len);
     if (item->kind == ITEM_MESSAGE)
         put_logprobs(&w, buf_z(&item->logprobs) + tokens, item->logprobs.len - tokens);

@@ -168,8 +168,10 @@ static int read_tool_choice(struct reading *d) {
     if (!type || strcmp(type, "function") != 0 || !name)
         return unserved(d, "tool_choice",
                         "must be auto, none, required or {\"type\":\"function\",\"name\"}");
+    char full[RESPONSES_TOOL_NAME_MAX];
+    responses_tool_name(full, string_member(v, "namespace"), name);
     c->tool_choice = TOOLS_NAMED;
-    c->tool_name = strdup(name);
+    c->tool_name = strdup(full);
     return c->tool_name ? 0 : no_memory(d);
 }
 

@@ -1,0 +1,63 @@
+// Caches of temporary sessions that are gone. Stateless clients that ask for nothing to be stored send
+// the whole conversation again each time; what was computed of it stays on the device for as long as an
+// idle session's cache does, and their owner's next session shares its blocks (engine_turn.share_group).
+// Tokens and keys alone stay, in memory: no text, nothing on disk.
+#include "sessions/evict.h"
+#include "sessions/service.h"
+#include <stdlib.h>
+#include <utlist.h>
+
+#define SPARES_MAX                                                                                 \
+    256 // the oldest makes room; the engine drops them before that if memory is short
+
+struct spare {
+    struct evict_node idle; // first: evict_due gives this back
+    uint64_t sequence;
+    struct instance *at;
+};
+
+static void forget(struct sessions *ss, struct spare *l, bool release) {
+    if (release) engine_sequence_release(l->at->engine, l->sequence);
+    evict_stop(&ss->spares, &l->idle);
+    free(l);
+}
+
+void spare_take(struct session *s) {
+    struct sessions *ss = s->service;
+    struct spare *l = s->cache == PLACE_DEVICE && !s->engine_turn && s->instance &&
+                              s->instance->state == INSTANCE_SERVING
+                          ? calloc(1, sizeof *l)
+                          : NULL;
+    if (!l) {
+        residence_release(s);
+        return;
+    }
+    if (ss->spares.n >= SPARES_MAX) forget(ss, (struct spare *)ss->spares.first, true);
+    l->sequence = (uint64_t)s->rec.key;
+    l->at = s->instance;
+    evict_start(&ss->spares, &l->idle, service_now(ss));
+}
+
+void spare_evict(struct sessions *ss) {
+    struct evict_node *node;
+    while ((node = evict_due(&ss->spares, service_now(ss)))) forget(ss, (struct spare *)node, true);
+}
+
+void spare_left(struct sessions *ss, const struct instance *from, const struct engine_event *e) {
+    if (e->kind != ENGINE_RELEASED && e->kind != ENGINE_PARKED) return;
+    for (struct evict_node *n = ss->spares.first; n; n = n->next) {
+        struct spare *l = (struct spare *)n;
+        if (l->sequence != e->sequence || l->at != from) continue;
+        // Blocks in host memory are shared with nobody.
+        forget(ss, l, e->kind == ENGINE_PARKED);
+        return;
+    }
+}
+
+void spare_drop(struct sessions *ss, const struct instance *at, bool release) {
+    for (struct evict_node *n = ss->spares.first, *next; n; n = next) {
+        struct spare *l = (struct spare *)n;
+        next = n->next;
+        if (!at || l->at == at) forget(ss, l, release);
+    }
+}
