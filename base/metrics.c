@@ -193,6 +193,25 @@ double metric_value(const struct metric *m) {
     return (double)count;
 }
 
+int metric_n_numbers(const struct metric *m) {
+    if (!m || m->fn || m->kind == GAUGE) return 0;
+    return m->kind == HISTOGRAM ? m->n_bounds + 2 : 1;
+}
+
+void metric_read(const struct metric *m, double *out) {
+    int n = metric_n_numbers(m);
+    for (int i = 0; i < n - 1; i++)
+        out[i + 1] = (double)__atomic_load_n(&m->buckets[i], __ATOMIC_RELAXED);
+    if (n > 0) out[0] = load(&m->value);
+}
+
+void metric_grow(struct metric *m, const double *from, const double *to) {
+    int n = metric_n_numbers(m);
+    for (int i = 0; i < n - 1; i++)
+        __atomic_fetch_add(&m->buckets[i], (uint64_t)(to[i + 1] - from[i + 1]), __ATOMIC_RELAXED);
+    if (n > 0) add_atomic(&m->value, to[0] - from[0]);
+}
+
 // --- the page ---
 
 static void write_head(struct buf *out, const struct metric *m) {

@@ -39,4 +39,10 @@ void metric_set(struct metric *m, double v);     // gauge
 void metric_observe(struct metric *m, double v); // histogram
 double metric_value(const struct metric *m);     // counter, gauge; a histogram's count
 
+// A counter's or a histogram's numbers, for the same row of another process. Gauges have none.
+int metric_n_numbers(const struct metric *m); // NULL: 0
+void metric_read(const struct metric *m, double *out /* (metric_n_numbers) */);
+// Adds what the numbers have grown by.
+void metric_grow(struct metric *m, const double *from, const double *to);
+
 int metrics_write(struct metrics *m, struct buf *out); // the whole page

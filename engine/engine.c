@@ -129,7 +129,7 @@ static int open_text(struct engine *e, const struct engine_options *o, struct er
 }
 
 static void collect_eos(struct engine *e) {
-    const struct model_config *mc = &e->model->config;
+    const struct model_config *mc = e->config;
     int32_t end = e->chat ? chat_template_end_of_turn(e->chat) : -1;
     bool known = end < 0 || end >= mc->vocab_size;
     for (int32_t i = 0; i < mc->n_eos; i++) {
@@ -268,7 +268,7 @@ static struct sampling_params suggested(const struct model_config *mc) {
 }
 
 // The folder's last part, also for "." and paths that end in a slash; NAME for NAME/4-gpu.
-static void name_model(struct engine *e, const char *dir) {
+void engine_name_model(struct engine *e, const char *dir) {
     char *real = realpath(dir, NULL);
     if (real && ft_folder_ranks(real) > 0 && strrchr(real, '/') > real) *strrchr(real, '/') = '\0';
     const char *path = real ? real : dir, *slash = strrchr(path, '/');
@@ -276,25 +276,33 @@ static void name_model(struct engine *e, const char *dir) {
     free(real);
 }
 
-static void fill_info(struct engine *e, const struct instance_options *io) {
-    const struct model_config *mc = &e->model->config;
+void engine_describe_texts(struct engine *e) {
     struct engine_info *i = &e->info;
+    collect_eos(e);
     i->model_name = e->model_name;
-    i->family = mc->family;
-    i->fingerprint = e->model->fingerprint;
     i->chat_template = e->chat ? chat_template_name(e->chat) : NULL;
     i->template_error = e->chat ? NULL : e->template_error;
     i->template_text = e->chat ? chat_template_text(e->chat) : NULL;
     i->bos_token = e->tokenizer ? tokenizer_bos(e->tokenizer) : "";
     i->eos_token = e->tokenizer ? tokenizer_eos(e->tokenizer) : "";
     i->tokenizer = e->tokenizer ? tokenizer_description(e->tokenizer) : NULL;
-    i->backend = e->backend_name;
-    i->n_vocab = mc->vocab_size;
-    i->width = mc->width;
     i->longest_token = e->tokenizer ? (int32_t)tokenizer_longest_token(e->tokenizer) : 0;
     i->eos_ids = e->eos_ids;
     i->n_eos = e->n_eos;
     i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
+    i->prompt_tasks = e->tasks.list;
+    i->n_prompt_tasks = e->tasks.n;
+    i->prompt_start_id = e->tasks.start_id >= 0 ? e->tasks.start_id : e->config->vocab_size;
+}
+
+static void fill_info(struct engine *e, const struct instance_options *io) {
+    const struct model_config *mc = &e->model->config;
+    struct engine_info *i = &e->info;
+    i->family = mc->family;
+    i->fingerprint = e->model->fingerprint;
+    i->backend = e->backend_name;
+    i->n_vocab = mc->vocab_size;
+    i->width = mc->width;
     i->n_params = model_config_n_params(mc);
     i->weight_dtype = model_config_weight_dtype(mc);
     bool alone = lead_is_alone(&e->lead);
@@ -305,9 +313,6 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->n_blocks = io->n_blocks;
     i->kv_dtype = io->kv_dtype;
     i->suggested = suggested(mc);
-    i->prompt_tasks = e->tasks.list;
-    i->n_prompt_tasks = e->tasks.n;
-    i->prompt_start_id = e->tasks.start_id >= 0 ? e->tasks.start_id : mc->vocab_size;
 }
 
 const struct engine_info *engine_info(const struct engine *e) {
@@ -374,7 +379,8 @@ static int size_ranks(struct engine *e, const struct instance_options *io, struc
 }
 
 static int open_instance(struct engine *e, const struct engine_options *o,
-                         const struct clock *clock, struct err *err) {
+                         const struct engine_outlets *at, const struct clock *clock,
+                         struct err *err) {
     struct instance_options io = {
         .max_running = o->max_sequences,
         .prefill_tokens = o->prefill_chunk_tokens,
@@ -383,9 +389,12 @@ static int open_instance(struct engine *e, const struct engine_options *o,
         .measuring = o->measuring,
         .measuring_ctx = o->measuring_ctx,
         .lead = &e->lead,
+        .load = e->load,
+        .sink = at->sink,
+        .sink_ctx = at->sink_ctx,
     };
     TRY(size_cache(e, o, &io, err));
-    collect_eos(e);
+    engine_describe_texts(e);
     fill_info(e, &io);
     describe_maker(e, &io, &e->maker);
     io.maker = e->maker;
@@ -409,6 +418,10 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     TRY(size_ranks(e, &io, err));
     TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
                       &e->events, clock, err));
+    e->max_running = io.max_running;
+    e->prefill_tokens = io.prefill_tokens;
+    e->host_blocks = e->instance.caches.tiers.host.n_blocks;
+    e->has_final_norm = final_norm_usable(&e->instance.final_norm);
     engine_metrics_init(&e->instance.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
                         (double)e->info.n_blocks * (double)e->info.block_bytes);
     note_found(e);
@@ -492,32 +505,48 @@ static int open_model(struct engine *e, const struct engine_options *o, struct e
     return rc;
 }
 
-int engine_open_manual(struct engine **out, const struct engine_options *o,
-                       const struct clock *clock, struct err *err) {
+int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err) {
+    TRY(prompt_tasks_load(&e->tasks, e->config, o->model_dir,
+                          o->prompt_tasks ? o->prompt_tasks : "", err));
+    TRY(open_text(e, o, err));
+    return grammars_new(&e->grammars, e->config->vocab_size, engine_text_of_token, e, err);
+}
+
+static int open_at(struct engine **out, const struct engine_options *o,
+                   const struct engine_outlets *at, const struct clock *clock, struct err *err) {
     *out = NULL;
     TRY(options_check(o, err));
     struct engine *e = calloc(1, sizeof *e);
     if (!e) return err_set(err, E_NOMEM, "no memory for an engine");
     e->clock = clock;
-    name_model(e, o->model_dir);
+    e->load = at->load ? at->load : &e->own_load;
+    engine_name_model(e, o->model_dir);
     int rc;
     TRY_GOTO(fail, open_ranks(e, o, err));
     TRY_GOTO(fail, open_model(e, o, err));
-    TRY_GOTO(fail, prompt_tasks_load(&e->tasks, &e->model->config, o->model_dir,
-                                     o->prompt_tasks ? o->prompt_tasks : "", err));
-    TRY_GOTO(fail, open_text(e, o, err));
-    TRY_GOTO(fail,
-             grammars_new(&e->grammars, e->model->config.vocab_size, engine_text_of_token, e, err));
+    e->config = &e->model->config;
+    TRY_GOTO(fail, engine_open_texts(e, o, err));
     struct engine_options sized = *o;
     if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows
         sized.prefill_chunk_tokens =
             e->backend->ops->mem_info ? GPU_CHUNK_TOKENS : CPU_CHUNK_TOKENS;
-    TRY_GOTO(fail, open_instance(e, &sized, clock, err));
+    TRY_GOTO(fail, open_instance(e, &sized, at, clock, err));
     *out = e;
     return 0;
 fail:
     engine_close(e);
     return rc;
+}
+
+int engine_open_manual(struct engine **out, const struct engine_options *o,
+                       const struct clock *clock, struct err *err) {
+    static const struct engine_outlets none;
+    return open_at(out, o, &none, clock, err);
+}
+
+int engine_open_inside(struct engine **out, const struct engine_options *o,
+                       const struct engine_outlets *at, struct err *err) {
+    return open_at(out, o, at, &clock_system, err);
 }
 
 bool engine_round(struct engine *e) {
@@ -533,6 +562,10 @@ static void *engine_main(void *arg) {
 }
 
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err) {
+    if (o->process) {
+        TRY(options_check(o, err));
+        return engine_open_outside(out, o, err);
+    }
     TRY(engine_open_manual(out, o, &clock_system, err));
     struct engine *e = *out;
     sigset_t all, old; // signals go to the owner's threads
@@ -551,6 +584,10 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
              e->model_name, e->backend_name, engine_kv_dtype_name(e->info.kv_dtype),
              e->info.n_blocks, (long long)e->info.block_bytes, (long long)(e->info.load_us / 1000));
     return 0;
+}
+
+bool engine_is_launched(void) {
+    return comm_is_launched();
 }
 
 int engine_n_gpus(void) {

@@ -85,6 +85,13 @@ struct engine_options {
     // Tables of prompt learning beside those of the checkpoint: "NAME=DIR,NAME=DIR" or folders
     // (engine/model/prompt_tasks.h). NULL: none.
     const char *prompt_tasks;
+    // The program whose command `engine` is an engine process (engine/process): the model, its device
+    // and its ranks then live there, and the engine is opened again when that process ends or hangs.
+    // "/proc/self/exe" is this program. NULL: the engine lives in this process.
+    const char *process;
+    double process_timeout;  // seconds without a sign of life, after which it is killed; 0: 60
+    double process_backoff;  // the longest pause before it is started again, in seconds; 0: 60
+    bool run_ahead;          // the threads that talk to it ask for thread_run_ahead
     struct metrics *metrics; // may be NULL
     const char *instance;    // label of these metrics, at most 40 characters without quotes, where
                              // several engines share them; NULL: none
@@ -98,6 +105,8 @@ bool engine_has_tokenizer(const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
 int engine_n_gpus(void); // that this build can use; 0: none
+// mpirun or srun has started this process: its ranks are those of the job, which engine processes cannot join.
+bool engine_is_launched(void);
 
 // Loads the model and starts the thread. On failure *err says what is missing and which setting
 // would help.
@@ -113,6 +122,12 @@ void engine_unload(struct engine *e);
 // The first part of engine_unload: ends its thread and removes its rows, so that another engine of this
 // name can be opened. Its texts can be used until engine_close; no owner may poll it any more.
 void engine_retire(struct engine *e);
+
+// An engine whose process ended (engine_load.device_lost) and has been started again, without any cache:
+// takes turns from now on. False: it has not. `wake` is called when it can. Owner's thread, after all ends
+// of turns have come.
+bool engine_reopened(struct engine *e);
+bool engine_reopens(const struct engine *e); // it has a process of its own
 
 struct engine_info {        // constant after opening; strings owned by the engine
     const char *model_name; // the folder's last part
@@ -417,6 +432,7 @@ struct engine_load {                                // for metrics, admission an
     int64_t steps, step_us_ewma; // steps so far; mean duration of a step
     bool device_lost;            // the device failed: every turn has ended and new ones are refused
     int64_t heartbeat_us;        // monotonic time of the engine thread's last round
+    int64_t restarts;            // how often its process was started again
 };
 void engine_load(const struct engine *e, struct engine_load *out);
 // Whether another core is drawing tokens one after another: the next event is some tens of

@@ -32,13 +32,12 @@ static void end_thread(struct engine *e) {
     if (e->has_thread) {
         struct engine_event dropped;
         engine_stop(e);
-        while (queue_pop(&e->events, &dropped, -1) != E_CLOSED) { // the thread may wait for room
-            free(dropped.context_embedding);
-            free(dropped.scores);
-            branches_free((struct branches *)dropped.branches);
-            if (dropped.kind == ENGINE_EXPORTED) packed_cache_free(dropped.cache);
-        }
-        pthread_join(e->thread, NULL);
+        while (queue_pop(&e->events, &dropped, -1) != E_CLOSED) // the thread may wait for room
+            wire_event_release(&dropped);
+        if (e->process)
+            process_join(e->process);
+        else
+            pthread_join(e->thread, NULL);
     }
     e->has_thread = false;
 }
@@ -79,5 +78,7 @@ void engine_close(struct engine *e) {
     prompt_tasks_release(&e->tasks);
     if (e->model) model_free(e->model);
     if (e->backend) e->backend->ops->close(e->backend);
+    process_close(e->process);
+    free(e->own_config);
     free(e);
 }

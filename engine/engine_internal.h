@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "engine/grammar/grammars.h"
 #include "engine/model/prompt_tasks.h"
+#include "engine/process/process.h"
 #include "engine/run/instance.h"
 #include "engine/text/chat_template.h"
 #include "engine/turnover.h"
@@ -51,7 +52,12 @@ struct engine {
     char model_name[256], backend_name[128], template_error[512];
     struct backend *backend;
     struct model *model;
-    struct lead lead;            // of the other ranks, if there are any
+    struct lead lead;                  // of the other ranks, if there are any
+    struct process *process;           // has these three and the instance; NULL: they are here
+    struct model_config *own_config;   // read for an engine process's engine; NULL: the model's
+    const struct model_config *config; // either
+    int32_t max_running, prefill_tokens, host_blocks;
+    bool has_final_norm;
     struct tokenizer *tokenizer; // NULL: ids only
     struct chat_template *chat;  // NULL: no chat turns
     struct prompt_tasks tasks;
@@ -74,6 +80,7 @@ struct engine {
     struct turn_owner *turn_owners;
     int32_t n_active[ENGINE_N_PRIORITIES], n_busy[ENGINE_N_PRIORITIES]; // turns; owners with turns
     bool stopped;                                                       // engine_stop was called
+    bool ends_lost; // its process is gone: turns that it had are still to be ended (engine_poll)
     const struct clock *clock;
 
     struct queue commands; // owner -> engine's thread
@@ -81,7 +88,28 @@ struct engine {
     pthread_t thread;
     bool has_thread;
     struct instance instance; // the engine's thread, or the test that calls engine_round
+    struct instance_load *load, own_load; // the instance's; of a process, shared with it
 };
+
+// Where an engine process publishes its load, and what takes its events; all may be NULL.
+struct engine_outlets {
+    struct instance_load *load;
+    void (*sink)(void *ctx, struct engine_event *events, size_t n); // as in struct instance_options
+    void *sink_ctx;
+};
+// engine_open_manual of an engine process.
+int engine_open_inside(struct engine **out, const struct engine_options *o,
+                       const struct engine_outlets *at, struct err *err);
+// engine_open of an engine whose model is in a process of its own.
+int engine_open_outside(struct engine **out, const struct engine_options *o, struct err *err);
+// The parts of opening that both have: texts and prompt tables; the end-of-answer tokens; what
+// engine_info says of texts.
+int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err);
+void engine_name_model(struct engine *e, const char *dir);
+void engine_describe_texts(struct engine *e);
+
+// Whether the turn can run here at all. E_INVAL, E_UNSUPPORTED, E_FULL: *err names the field.
+int engine_turn_check(const struct engine *e, const struct engine_turn *t, struct err *err);
 
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,

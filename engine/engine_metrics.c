@@ -134,6 +134,8 @@ static const struct {
      "Turns that gave their place up for another owner's or, with "
      "idle priority, for an interactive one.",
      M(pauses), 0, 0},
+    {"parley_engine_restarts_total", "Engine processes that were started again.", M(restarts), 0,
+     0},
 };
 
 // --- histograms ----------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ static void forget(struct engine *e, struct owned *w) {
 
 // How many turns of this priority there may be, before owners that have many are refused.
 static int32_t n_places(const struct engine *e, enum engine_priority p) {
-    int32_t n = e->instance.opt.max_running + e->max_queued;
+    int32_t n = e->max_running + e->max_queued;
     return p == ENGINE_INTERACTIVE ? n : n / TURNS_IDLE_PART + 1;
 }
 
@@ -151,90 +151,6 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
 
 // --- submit --------------------------------------------------------------------------------------
 
-static int check_log(const struct engine *e, const struct engine_turn *t, struct err *err) {
-    if (!t->ids || t->n_ids < 1)
-        return err_set(err, E_INVAL, "ids: a turn needs a log of at least one token");
-    int64_t given = t->n_ids - t->n_drawn;
-    if (t->n_drawn < 0 || given < 1 || t->n_input < 0 || t->n_input > given)
-        return err_set(err, E_INVAL, "n_input %lld, n_drawn %lld: in a log of %lld tokens",
-                       (long long)t->n_input, (long long)t->n_drawn, (long long)t->n_ids);
-    if (t->n_drawn > 0 && (t->score_only || branches_wanted(&t->sampling) > 1))
-        return err_set(err, E_INVAL, "n_drawn: only a turn with one answer goes on");
-    // Length first: it bounds the loop below.
-    int64_t room = t->session_len - t->n_ids;
-    if (room < 0 || (room == 0 && !t->score_only)) {
-        return err_set(err, E_FULL,
-                       "a log of %lld tokens leaves no room to generate in a session of %lld",
-                       (long long)t->n_ids, (long long)t->session_len);
-    }
-    for (int64_t i = 0; i < t->n_ids; i++) {
-        if (prompt_allows(t->prompt, i, t->ids[i])) continue;
-        if (t->ids[i] < 0 || t->ids[i] >= e->info.n_vocab) {
-            return err_set(err, E_INVAL, "ids: %d at position %lld is not in the vocabulary of %d",
-                           t->ids[i], (long long)i, e->info.n_vocab);
-        }
-    }
-    return 0;
-}
-
-static int check_prompt(const struct engine *e, const struct engine_turn *t, struct err *err) {
-    const struct prompt *p = t->prompt;
-    if (!p) return 0;
-    if (p->width != prompt_width(&e->model->config, p->kind))
-        return err_set(err, E_INVAL, "prompt: made for another model");
-    for (int32_t i = 0; i < prompt_n_prefix(p); i++)
-        if (i >= t->n_ids - 1 || t->ids[i] != PROMPT_ID_FIRST + i)
-            return err_set(err, E_INVAL,
-                           "ids: a log with a prefix begins with its %d virtual tokens, and has "
-                           "more tokens than those",
-                           p->n_rows);
-    return 0;
-}
-
-int engine_prompt_load(const struct engine *e, const char *dir, struct prompt **out,
-                       struct err *err) {
-    return prompt_load(out, &e->model->config, dir, err);
-}
-
-int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
-    return prompt_width(&e->model->config, kind);
-}
-
-static int check_turn(const struct engine *e, const struct engine_turn *t, struct err *err) {
-    if (t->sequence == 0) return err_set(err, E_INVAL, "sequence: 0 names no sequence");
-    if (t->session_len < 1 || t->session_len > e->info.max_session_len)
-        return err_set(err, E_INVAL, "session_len: %lld is not in 1 .. %lld",
-                       (long long)t->session_len, (long long)e->info.max_session_len);
-    if (t->memory_len < 1 || t->memory_len > e->info.max_memory_len)
-        return err_set(err, E_INVAL, "memory_len: %d is not in 1 .. %d", t->memory_len,
-                       e->info.max_memory_len);
-    if (t->sink_len < 0 || t->sink_len >= t->memory_len)
-        return err_set(err, E_INVAL, "sink_len: %d is not in 0 .. %d, below memory_len",
-                       t->sink_len, t->memory_len - 1);
-    if (t->share_group > INT64_MAX)
-        return err_set(err, E_INVAL, "share_group: larger than %lld", (long long)INT64_MAX);
-    if (t->sampling.stop.n_texts > 0 && !e->tokenizer)
-        return err_set(err, E_INVAL,
-                       "stop: the model has no tokenizer, so its tokens have no text to stop at");
-    if (t->sampling.bad_words.n_texts > 0 && !e->tokenizer)
-        return err_set(
-            err, E_INVAL,
-            "bad_words: the model has no tokenizer, so words must be lists of token ids");
-    if (t->lasting_id && strlen(t->lasting_id) > KV_SNAPSHOT_ID_MAX)
-        return err_set(err, E_INVAL, "lasting_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
-    if (t->origin_id && strlen(t->origin_id) > KV_SNAPSHOT_ID_MAX)
-        return err_set(err, E_INVAL, "origin_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
-    TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
-    TRY(branches_check(t, e->n_eos, err));
-    if (t->sampling.context_embedding && t->sampling.context_pooling != POOLING_SUM &&
-        !final_norm_usable(&e->instance.final_norm))
-        return err_set(err, E_UNSUPPORTED,
-                       "context_pooling: the final norm is on another rank of this instance");
-    TRY(check_log(e, t, err));
-    TRY(drafts_check(t->expected, t->n_expected, e->info.n_vocab, err));
-    return check_prompt(e, t, err);
-}
-
 // Adds the tokens of one form of a word.
 static int add_bad_form(const struct engine *e, int32_t before, const char *text,
                         struct sampling_words *words, struct err *err) {
@@ -271,7 +187,7 @@ static int resolve_bad_texts(const struct engine *e, struct sampling_params *p, 
 static int check_room(const struct engine *e, const struct engine_turn *t, const struct owned *w,
                       const struct turn_places *mine, struct err *err) {
     if (e->stopped) return err_set(err, E_CLOSED, "the engine is shutting down");
-    if (atomic_load(&e->instance.load.device_lost))
+    if (atomic_load(&e->load->device_lost))
         return err_set(err, E_DEVICE, "the device failed; nothing runs until the server restarts");
     if (w && w->active) return err_set(err, E_BUSY, "a turn of this sequence is under way");
     if (is_full(e, mine, t->priority)) {
@@ -292,13 +208,13 @@ static void drop_new(struct live_turn *t) {
 
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
     struct owned *w = find(e, turn->sequence);
-    TRY(check_turn(e, turn, err));
+    TRY(engine_turn_check(e, turn, err));
     struct turn_owner *owner = find_or_add_turn_owner(e, turn->owner);
     if (!owner) return err_set(err, E_NOMEM, "no memory for another turn");
     struct turn_places *mine = &owner->places[turn->priority];
     TRY(check_room(e, turn, w, mine, err));
-    int64_t reserve = branches_reserve(turn, e->instance.opt.prefill_tokens, e->info.block_tokens,
-                                       live_turn_max_log(turn));
+    int64_t reserve =
+        branches_reserve(turn, e->prefill_tokens, e->info.block_tokens, live_turn_max_log(turn));
     int32_t n_branches = turn->score_only ? 1 : branches_wanted(&turn->sampling);
     if (reserve > e->info.n_blocks)
         return err_set(err, E_NOMEM,
@@ -314,8 +230,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     if (t) {
         int rc = resolve_bad_texts(e, &t->spec.sampling, err);
         if (rc == 0) rc = engine_grammar_take(e, t, err);
-        if (rc == 0) rc = context_reserve(&t->context, &t->spec, e->info.width, err);
-        if (rc == 0)
+        if (rc == 0 && !e->process) rc = context_reserve(&t->context, &t->spec, e->info.width, err);
+        if (rc == 0 && !e->process)
             rc = branches_new(&t->branches, &t->spec, live_turn_max_log(&t->spec), e->info.n_vocab,
                               e->eos_ids, e->n_eos, err);
         if (rc < 0) {
@@ -329,7 +245,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = (int32_t)reserve;
-    int32_t most = e->instance.opt.max_running;
+    int32_t most = e->max_running;
     t->sched.places = n_branches < most ? n_branches : most;
     t->sched.priority = turn->priority;
     t->sched.never_paused = turn->on_logits;
@@ -388,14 +304,13 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
     bool file = (t->lasting_id && engine_has_snapshot(e, t->lasting_id)) ||
                 (t->origin_id && engine_has_snapshot(e, t->origin_id));
     bool can = file && !e->stopped && !e->saves_at_stop && !find(e, t->sequence) &&
-               HASH_COUNT(e->owned) < (unsigned)e->max_known && check_turn(e, t, &err) == 0;
+               HASH_COUNT(e->owned) < (unsigned)e->max_known && engine_turn_check(e, t, &err) == 0;
     struct live_turn *turn = can ? live_turn_new(t, clock_mono_us(e->clock)) : NULL;
     struct owned *w = turn ? find_or_add(e, t->sequence) : NULL;
     struct command c = {.kind = COMMAND_PREPARE, .sequence = t->sequence, .turn = turn};
     if (w) {
-        turn->sched.reserve =
-            kv_ring_max_blocks(t->memory_len, t->sink_len, e->instance.opt.prefill_tokens,
-                               e->info.block_tokens, t->n_ids);
+        turn->sched.reserve = kv_ring_max_blocks(t->memory_len, t->sink_len, e->prefill_tokens,
+                                                 e->info.block_tokens, t->n_ids);
         if (queue_try_push(&e->commands, &c) == 0) {
             t->ids = NULL;
             return;
@@ -520,28 +435,76 @@ static void take_event(struct engine *e, const struct engine_event *ev) {
     note_event(e, ev);
 }
 
+static void forget_all(struct engine *e) {
+    struct owned *w, *next;
+    HASH_ITER(hh, e->owned, w, next) forget(e, w);
+}
+
+// The next turn that ended with the engine's process. 0: there is none, and no cache is left.
+static int next_lost(struct engine *e, struct engine_event *out) {
+    struct owned *w = e->owned;
+    while (w && !w->active) w = w->hh.next;
+    if (!w) {
+        forget_all(e);
+        e->ends_lost = false;
+        return 0;
+    }
+    *out = (struct engine_event){.kind = ENGINE_DONE,
+                                 .sequence = w->sequence,
+                                 .turn = w->turn,
+                                 .time_us = clock_mono_us(e->clock),
+                                 .finish = FINISH_ERROR,
+                                 .error_code = E_DEVICE};
+    return 1;
+}
+
+// 1: *out is an event for the owner.
+static int pass_on(struct engine *e, struct engine_event *out) {
+    if (out->kind == EVENT_PROCESS_LOST) {
+        e->ends_lost = true;
+        if (next_lost(e, out) == 0) return 0;
+    }
+    take_event(e, out);
+    return 1;
+}
+
 int engine_poll(struct engine *e, struct engine_event *out) {
     if (e->n_forget > 0) forget_again(e);
-    int got = queue_try_pop(&e->events, out);
-    if (got == 1) take_event(e, out);
-    return got;
+    if (e->ends_lost && next_lost(e, out) == 1) return pass_on(e, out);
+    while (queue_try_pop(&e->events, out) == 1)
+        if (pass_on(e, out) == 1) return 1;
+    return 0;
+}
+
+bool engine_reopens(const struct engine *e) {
+    return e->process;
+}
+
+bool engine_reopened(struct engine *e) {
+    struct engine_event dropped;
+    if (!e->process || !atomic_load(&e->load->device_lost)) return false;
+    while (engine_poll(e, &dropped) == 1)
+        if (dropped.kind == ENGINE_EXPORTED) packed_cache_free(dropped.cache);
+    forget_all(e);
+    return process_take_up(e->process);
 }
 
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
+    if (e->ends_lost && next_lost(e, out) == 1) return pass_on(e, out);
     while (queue_pop(&e->events, out, timeout_us) == 1) {
-        take_event(e, out);
+        if (pass_on(e, out) == 0) continue;
         if (out->kind != ENGINE_FORKED && out->kind != ENGINE_SNAPSHOT) return 1;
     }
     return 0;
 }
 
 bool engine_token_is_near(const struct engine *e) {
-    int32_t cpu = atomic_load_explicit(&e->instance.load.drawing_on, memory_order_relaxed);
+    int32_t cpu = atomic_load_explicit(&e->load->drawing_on, memory_order_relaxed);
     return cpu >= 0 && cpu != sched_getcpu();
 }
 
 void engine_load(const struct engine *e, struct engine_load *out) {
-    const struct instance_load *l = &e->instance.load;
+    const struct instance_load *l = e->load;
     int32_t turns[ENGINE_N_PRIORITIES][3];
     for (int p = 0; p < ENGINE_N_PRIORITIES; p++) {
         turns[p][0] = atomic_load_explicit(&l->turns[p].running, memory_order_relaxed);
@@ -561,12 +524,13 @@ void engine_load(const struct engine *e, struct engine_load *out) {
         .blocks_idle = atomic_load_explicit(&l->blocks_idle, memory_order_relaxed),
         .parked = atomic_load_explicit(&l->parked, memory_order_relaxed),
         .host_blocks_free = atomic_load_explicit(&l->host_blocks_free, memory_order_relaxed),
-        .host_blocks_total = e->instance.caches.tiers.host.n_blocks,
+        .host_blocks_total = e->host_blocks,
         .snapshots = atomic_load_explicit(&l->snapshots, memory_order_relaxed),
         .snapshot_bytes = atomic_load_explicit(&l->snapshot_bytes, memory_order_relaxed),
         .steps = atomic_load_explicit(&l->steps, memory_order_relaxed),
         .step_us_ewma = atomic_load_explicit(&l->step_us_ewma, memory_order_relaxed),
         .device_lost = atomic_load_explicit(&l->device_lost, memory_order_relaxed),
         .heartbeat_us = atomic_load_explicit(&l->heartbeat_us, memory_order_relaxed),
+        .restarts = e->process ? process_restarts(e->process) : 0,
     };
 }

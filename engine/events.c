@@ -36,7 +36,10 @@ struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
 
 // E_CLOSED only comes when the owner no longer listens (engine_close has drained the queue).
 static void push_held(struct emitter *e) {
-    (void)queue_push_all(e->queue, e->events, (size_t)e->n_held);
+    if (e->sink)
+        e->sink(e->sink_ctx, e->events, (size_t)e->n_held);
+    else
+        (void)queue_push_all(e->queue, e->events, (size_t)e->n_held);
     e->n_held = 0;
 }
 

@@ -12,6 +12,9 @@ enum { EMIT_TOGETHER = 16 }; // events; more go in several parts
 struct emitter {
     struct queue *queue; // of struct engine_event
     const struct clock *clock;
+    // Takes the events instead of the queue, and what they own. NULL: none.
+    void (*sink)(void *ctx, struct engine_event *events, size_t n);
+    void *sink_ctx;
     bool holds;
     int n_held;
     // The held events, then the one being made: too large to be zeroed on the stack in each step.

@@ -124,13 +124,29 @@ static void go_on(struct session *s, struct turn *t) {
     }
 }
 
+static bool has_waited(const struct session *s) {
+    int64_t most = s->service->o.moved_turn_us;
+    return most > 0 && service_now(s->service) - s->displaced_us > most;
+}
+
+static void give_up(struct session *s, struct turn *t) {
+    s->retry_us = 0;
+    service_timers_changed(s);
+    log_warn("turn.given_up", "session=%s turn=%lld", s->rec.id, (long long)t->rec.turn);
+    turns_finish(s, t, "error", "overloaded",
+                 "the instance failed, and none took the turn within moved_turn_timeout");
+}
+
 void displaced_go_on(struct sessions *ss) {
     struct session *s, *next;
     DL_FOREACH_SAFE2(ss->displaced, s, next, displaced_next) {
         struct turn *t = session_turn(s, s->running);
         if ((t->n_lost > 0 && ss->trial) || waits_for_cache(s)) continue;
         if (s->retry_us > service_now(ss)) continue;
-        go_on(s, t);
+        if (has_waited(s) && residence_awaits(s))
+            give_up(s, t);
+        else
+            go_on(s, t);
         service_touch(s);
     }
 }

@@ -147,10 +147,18 @@ int sessions_replace_engine(struct sessions *ss, const char *name, struct engine
     return 0;
 }
 
+// Its engine process runs again, without any cache.
+static void serve_again(struct instance *i) {
+    if (i->n_turns > 0 || i->n_sessions > 0 || !engine_reopened(i->engine)) return;
+    instance_set(i, INSTANCE_SERVING);
+    log_info("instance.reopened", "instance=%s model=%s", i->name, i->model->name);
+}
+
 void moving_go_on(struct sessions *ss) {
     struct instance *i;
     DL_FOREACH(ss->placement.instances, i) {
         if (i->failed) moving_lost(ss, i);
+        if (i->state == INSTANCE_LOST && i->reopens) serve_again(i);
         if (i->state != INSTANCE_DRAINING) continue;
         if (placement_has_other(&ss->placement, i)) yield_some(ss, i);
         if (drain_some(i, placement_has_other(&ss->placement, i))) continue;

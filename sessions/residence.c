@@ -83,7 +83,9 @@ bool residence_awaits(const struct session *s) {
 }
 
 void residence_wait(struct session *s) {
-    if (!s->displaced_prev) DL_APPEND2(s->service->displaced, s, displaced_prev, displaced_next);
+    if (s->displaced_prev) return;
+    s->displaced_us = service_now(s->service);
+    DL_APPEND2(s->service->displaced, s, displaced_prev, displaced_next);
 }
 
 void residence_wait_end(struct session *s) {

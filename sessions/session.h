@@ -112,6 +112,7 @@ struct session {
     struct instance *instance; // that has its cache or its turn; NULL: none (residence.c)
     struct session *home_prev, *home_next;           // instance->sessions
     struct session *displaced_prev, *displaced_next; // its turn waits for an instance (displaced.c)
+    int64_t displaced_us;                            // since when
     enum cache_place cache;
     int64_t cached_tokens; // with PLACE_DEVICE
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none

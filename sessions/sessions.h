@@ -38,6 +38,7 @@ struct sessions_options {
     // recently used ones beyond max_sessions. 0: no limit.
     int64_t max_session_age, max_sessions;
     const char *server_name;    // new ids begin with it (sessions_draw_id); NULL, "": they do not
+    int64_t moved_turn_us;      // a turn's wait for an instance after losing its own; 0: for ever
     int64_t commit_interval_us; // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
     bool run_ahead;            // the store's thread asks for thread_run_ahead

@@ -306,7 +306,10 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
     int rc = tree_add_turn(s, t);
     if (rc == 0) {
         rc = (aborted ? enqueue : busy ? queue_turn : start)(s, t, err);
-        if (rc == E_BUSY && !busy && residence_awaits(s)) rc = queue_turn(s, t, err);
+        if (rc == E_BUSY && !busy && residence_awaits(s)) { // its instance has just failed
+            *err = (struct err){0};
+            rc = queue_turn(s, t, err);
+        }
         if (rc < 0) tree_drop_turn(s);
     }
     if (rc < 0) head_move_back(s, p);

@@ -45,7 +45,7 @@ static bool is_lost(const struct instance *i) {
 
 static bool model_is_lost(const struct service *s, const struct served_model *m) {
     for (const struct instance *i = instances(s); i; i = i->next)
-        if (i->model == m && !is_lost(i)) return false;
+        if (i->model == m && (i->reopens || !is_lost(i))) return false;
     return true;
 }
 

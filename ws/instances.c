@@ -188,6 +188,19 @@ void instances_forget(struct instances *v, struct hosted *h) {
 
 // --- opening ---
 
+static int decide_process(const struct serve_config *c, struct engine_options *o, struct err *err) {
+    if (c->engine_process != SERVE_PROCESS_ON) return 0;
+    if (engine_is_launched())
+        return err_set(err, E_UNSUPPORTED,
+                       "engine_process: not under mpirun or srun, whose ranks are the job's own "
+                       "processes; leave it off");
+    o->process = "/proc/self/exe";
+    o->process_timeout = c->engine_timeout;
+    o->process_backoff = c->engine_backoff;
+    o->run_ahead = c->run_ahead;
+    return 0;
+}
+
 static int open_one(const struct instances *v, struct hosted *h, struct err *err) {
     const struct serve_config *c = &h->config;
     struct engine_options o;
@@ -205,6 +218,7 @@ static int open_one(const struct instances *v, struct hosted *h, struct err *err
     o.max_queued_turns = (int32_t)c->max_queued_turns;
     o.wake = v->wake;
     o.wake_ctx = v->wake_ctx;
+    TRY(decide_process(c, &o, err));
     o.metrics = v->metrics;
     o.instance = h->name[0] ? h->name : NULL;
     if (v->shows_progress) {
@@ -247,6 +261,7 @@ int instances_add_one(const struct instances *v, struct hosted *h, struct sessio
                                  .alias = c->model_name,
                                  .engine = h->engine,
                                  .is_tidy = is_tidy,
+                                 .reopens = engine_reopens(h->engine),
                                  .max_sequences = (int32_t)c->max_sequences,
                                  .memory_len = (int32_t)c->model.memory_len,
                                  .sink_len = (int32_t)c->model.sink_len,

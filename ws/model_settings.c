@@ -44,8 +44,8 @@ static const struct config_key keys[] = {
     INT("engine", pipeline_parallel, 1, 1024, "1",
         "Stages of consecutive layers, of tensor_parallel ranks each."),
     FLOAT("engine", rank_timeout, 1, 86400, "60",
-          "Seconds that a rank may stay silent while others wait for it; then all end with exit "
-          "status 75, as they do when a rank ends."),
+          "Seconds that a rank may stay silent while others wait for it; then their instance "
+          "fails, as it does when a rank ends."),
     CHOICE("engine", weight_dtype, WEIGHT_FORMATS, "model",
            "Number format of the weights: model is the model's own; int8 and fp8 (e4m3) are 8 bits "
            "with a scale for each output, converted while loading. 8 bits take half the memory of "

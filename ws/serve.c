@@ -44,6 +44,7 @@ static int open_sessions(struct serving *v, struct err *err) {
         .max_session_age = c->max_session_age,
         .max_sessions = c->max_sessions,
         .server_name = c->server_name,
+        .moved_turn_us = (int64_t)(c->moved_turn_timeout * 1e6),
         .commit_interval_us = c->commit_interval_us,
         .durable = (enum sessions_durable)c->durable,
         .run_ahead = c->run_ahead,

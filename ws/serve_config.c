@@ -88,6 +88,19 @@ static const struct config_key keys[] = {
         "the cores. For several models, write sections [instance NAME]: each is an engine with "
         "values of its own for keys of [engine] and [sampling], session_len, memory_len and "
         "sink_len."),
+    CHOICE("engine", engine_process, SERVE_PROCESS, "auto",
+           "Whether an instance has a process of its own, `parley engine`, so that the server "
+           "outlives its device: when that process ends or hangs, it is started again, and its "
+           "turns go on with the same tokens. auto: off for now. Not under mpirun or srun."),
+    FLOAT("engine", engine_timeout, 1, 86400, "60",
+          "Seconds without a sign of life after which an engine process is killed and started "
+          "again; at least 20 mean steps."),
+    FLOAT("engine", engine_backoff, 0.1, 3600, "60",
+          "Longest pause in seconds before an engine process is started again: 1 the first time, "
+          "twice as long after each further life of less than a minute."),
+    FLOAT("engine", moved_turn_timeout, 1, 86400, "300",
+          "Seconds that a turn waits for an instance when it has lost its own; then it ends with "
+          "an error."),
     BYTES("engine", host_cache_bytes, 0, 4096 * GIB, "1GiB",
           "Host memory for parked caches: a session's cache that must leave the KV cache is copied "
           "there, least recently used first, and copied back instead of recomputed. Allocated as "

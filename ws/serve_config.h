@@ -9,6 +9,8 @@
 #include <stdbool.h>
 
 #define SERVE_DURABLE "turn|delta|power" // the order of enum sessions_durable
+enum { SERVE_PROCESS_AUTO, SERVE_PROCESS_ON, SERVE_PROCESS_OFF };
+#define SERVE_PROCESS "auto|on|off" // their order
 enum { SERVE_TOKEN_CANCEL, SERVE_TOKEN_FINISH };
 #define SERVE_TOKEN_REMOVED "cancel|finish"          // their order
 #define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
@@ -28,6 +30,8 @@ struct serve_config {
     struct model_settings model;
     char *model_name, *snapshot_dir;
     int64_t host_cache_bytes, snapshot_bytes, max_sequences, max_queued_turns, instances;
+    int engine_process;
+    double engine_timeout, engine_backoff, moved_turn_timeout; // seconds
     // sessions
     int64_t max_sequence_idle_microseconds, max_queued_turns_per_session, max_resident_sessions,
         max_session_age, max_sessions, commit_interval_us;

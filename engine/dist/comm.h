@@ -68,6 +68,7 @@ int comm_open(struct comm **out, const struct comm_options *o, struct err *err);
 const char *comm_mpi_version(void);
 // Whether mpirun or srun has started this process as another rank than the first.
 bool comm_is_follower(void);
+bool comm_is_launched(void); // or at all
 // Another rank's: waits for the leader, for at most startup_us (then the process ends with a sentence
 // and status 1, because MPI cannot be interrupted). c->split is set by comm_split once it is known.
 int comm_follow(struct comm **out, int64_t startup_us, struct err *err);

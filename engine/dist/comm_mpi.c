@@ -340,7 +340,7 @@ static int variable(const char *name, int missing) {
 }
 
 // Asked once, before MPI starts: it sets such variables itself.
-static bool is_launched(void) {
+bool comm_is_launched(void) {
     if (process.asked) return process.is_launched;
     process.asked = true;
     process.is_launched = getenv("OMPI_COMM_WORLD_SIZE") ||
@@ -349,7 +349,7 @@ static bool is_launched(void) {
 }
 
 bool comm_is_follower(void) {
-    return is_launched() && variable("OMPI_COMM_WORLD_RANK", variable("PMIX_RANK", 0)) > 0;
+    return comm_is_launched() && variable("OMPI_COMM_WORLD_RANK", variable("PMIX_RANK", 0)) > 0;
 }
 
 // At exit: the other ranks end with the leader. Started ranks and their leader end without
@@ -358,7 +358,7 @@ static void end_process(void) {
     static struct plan end; // PLAN_END
     for (struct mpi_comm *c = process.all; c && !process.broken; c = c->next)
         if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, false);
-    if (!process.broken && is_launched() && !process.is_started) MPI_Finalize();
+    if (!process.broken && comm_is_launched() && !process.is_started) MPI_Finalize();
 }
 
 // Of what the environment leaves open: ranks of one machine talk over its loopback alone, may be more
@@ -378,7 +378,7 @@ static void set_defaults(void) {
 static int start_locked(struct err *err) {
     int provided = 0;
     if (process.up) return 0;
-    if (!is_launched()) set_defaults();
+    if (!comm_is_launched()) set_defaults();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return err_set(err, E_DEVICE, "MPI does not start");
     process.up = true;
@@ -397,11 +397,9 @@ static int meet(struct mpi_comm *c) {
     struct identity me, *all = calloc((size_t)c->base.n_ranks, sizeof *all);
     if (!all) return broke(c, "no memory for %d ranks", c->base.n_ranks);
     identity_take(&me);
-    int rc = mpi_exchange(&c->base, &me, all, sizeof me);
-    c->ranks = all;
-    for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++)
-        c->base.n_sharing += same_host(c, r) && all[r].cpus == me.cpus;
+    int rc = mpi_exchange(&c->base, &me, c->ranks = all, sizeof me);
     for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++) {
+        c->base.n_sharing += same_host(c, r) && all[r].cpus == me.cpus;
         c->base.n_local += same_host(c, r);
         c->base.place += r < c->base.rank && same_host(c, r);
     }
@@ -443,10 +441,9 @@ static int make(struct mpi_comm **out, MPI_Comm world, int64_t timeout_us, struc
 // Processes of this program. A singleton's MPI starts them through a daemon of its own.
 static int spawn(MPI_Comm *world, int n, struct err *err) {
     MPI_Comm inter;
-    char self[PATH_MAX] = "", word[] = "rank";
+    char self[PATH_MAX], word[] = "rank";
     char *argv[] = {word, NULL};
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
-        return err_errno(err, "/proc/self/exe");
+    identity_program(self, sizeof self);
     int rc =
         MPI_Comm_spawn(self, argv, n, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
     if (rc == MPI_SUCCESS) rc = MPI_Intercomm_merge(inter, 0, world);
@@ -475,7 +472,7 @@ static int open_ranks(struct mpi_comm **out, const struct comm_options *o, struc
     const int n = o->tp_size * o->pp_size;
     MPI_Comm world;
     TRY(start_locked(err));
-    if (is_launched()) return join_job(out, o, err);
+    if (comm_is_launched()) return join_job(out, o, err);
     for (*out = process.all; *out; *out = (*out)->next) {
         if ((*out)->taken || (*out)->base.n_ranks != n || (*out)->base.why.code) continue;
         (*out)->taken = true;
@@ -490,7 +487,7 @@ int comm_open(struct comm **out, const struct comm_options *o, struct err *err) 
     struct mpi_comm *c = NULL;
     *out = comm_none();
     if (o->tp_size * o->pp_size == 1 &&
-        (!is_launched() ||
+        (!comm_is_launched() ||
          variable("OMPI_COMM_WORLD_SIZE", variable("SLURM_STEP_NUM_TASKS", 1)) == 1))
         return 0;
     pthread_mutex_lock(&process.lock);
@@ -548,7 +545,7 @@ static int join_leader(struct mpi_comm **out, int64_t timeout_us, struct err *er
         MPI_Intercomm_merge(parent, 1, &world);
         return make(out, world, timeout_us, err);
     }
-    if (!is_launched())
+    if (!comm_is_launched())
         return err_set(err, E_INVAL, "`parley rank` is started by another parley alone");
     return make(out, MPI_COMM_WORLD, timeout_us, err);
 }
@@ -576,6 +573,9 @@ const char *comm_mpi_version(void) {
 
 const char *comm_mpi_version(void) {
     return NULL;
+}
+bool comm_is_launched(void) {
+    return false;
 }
 bool comm_is_follower(void) {
     return false;

@@ -18,3 +18,9 @@ void identity_take(struct identity *me) {
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &set)) me->cpus = me->cpus * 1000003 + (uint64_t)i + 1;
 }
+
+void identity_program(char *path, size_t cap) {
+    ssize_t n = readlink("/proc/self/exe", path, cap - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (access(path, X_OK) < 0) snprintf(path, cap, "/proc/%d/exe", (int)getpid());
+}

@@ -112,7 +112,8 @@ int instance_init(struct instance *in, const struct model *model, const struct t
         .commands = commands,
         .opt = *opt,
         .next_deadline_us = INT64_MAX,
-        .emit = {.queue = events, .clock = clock},
+        .emit = {.queue = events, .clock = clock, .sink = opt->sink, .sink_ctx = opt->sink_ctx},
+        .load = opt->load,
         .check = CHECK_EVERY_STEP,
     };
     int rc;
@@ -130,9 +131,9 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));
-    atomic_store(&in->load.blocks_free, opt->n_blocks);
-    atomic_store(&in->load.drawing_on, -1);
-    atomic_store(&in->load.heartbeat_us, clock_mono_us(clock));
+    atomic_store(&in->load->blocks_free, opt->n_blocks);
+    atomic_store(&in->load->drawing_on, -1);
+    atomic_store(&in->load->heartbeat_us, clock_mono_us(clock));
     return 0;
 fail:
     instance_release(in);
@@ -206,7 +207,7 @@ static void end_lost(struct instance *in) {
 }
 
 static void publish(struct instance *in) {
-    struct instance_load *l = &in->load;
+    struct instance_load *l = in->load;
     struct caches *c = &in->caches;
     int32_t running = 0; // blocks of running turns, shared ones counted once
     kv_pool_count_begin(&c->pool);
@@ -263,7 +264,7 @@ static int64_t blocks_soon(const struct instance *in) {
 static bool move_caches(struct instance *in, bool stepped, int64_t began_us) {
     struct caches *c = &in->caches;
     c->load.n_stepping = instance_n_stepping(in);
-    c->load.step_us = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
+    c->load.step_us = atomic_load_explicit(&in->load->step_us_ewma, memory_order_relaxed);
     bool more = caches_resume(c);
     instance_start_resumed(in);
     c->load.blocks_soon = blocks_soon(in);
@@ -293,7 +294,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     if (!stepped && lead_check(in->forward.lead) < 0) in->caches.device_lost = true;
     bool lost = in->caches.device_lost;
     if (lost) {
-        atomic_store(&in->load.device_lost, true);
+        atomic_store(&in->load->device_lost, true);
         end_lost(in);
     }
     publish(in);

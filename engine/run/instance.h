@@ -28,7 +28,9 @@ enum command_kind {
     COMMAND_FORGET,
     COMMAND_SNAPSHOT,
     COMMAND_SAVE,
-    COMMAND_STOP
+    COMMAND_STOP,
+    COMMAND_BELL, // these two are for an engine process's supervisor alone (engine/process)
+    COMMAND_TAKEN_UP
 };
 struct command {
     enum command_kind kind;
@@ -70,7 +72,11 @@ struct instance_options { // computed by engine_open
     const char *snapshot_dir;
     int64_t snapshot_bytes;
     struct kv_snapshot_maker maker;
-    struct lead *lead;                                         // the engine's
+    struct lead *lead;          // the engine's
+    struct instance_load *load; // where it publishes its load; zeroed
+    // Takes its events instead of the queue, on the engine's thread. NULL: none.
+    void (*sink)(void *ctx, struct engine_event *events, size_t n);
+    void *sink_ctx;
     void (*measuring)(void *ctx, int64_t done, int64_t total); // engine_options'
     void *measuring_ctx;
 };
@@ -112,9 +118,9 @@ struct instance {
     struct buf scratch, text; // of one token at a time
     struct emitter emit;
     struct engine_metrics metrics;
-    struct instance_load load;
-    bool check;        // caches_check() after every step
-    bool save_at_stop; // the owner asked for snapshots of all caches when the engine stops
+    struct instance_load *load; // the options'
+    bool check;                 // caches_check() after every step
+    bool save_at_stop;          // the owner asked for snapshots of all caches when the engine stops
     bool stopping;
 };
 

@@ -155,7 +155,7 @@ static void draw(struct instance *in) {
     struct drawings *d = &in->drawings;
     // Polling pays off only for tokens that come one by one (engine_token_is_near).
     bool alone = d->n == 1;
-    atomic_store_explicit(&in->load.drawing_on, alone ? sched_getcpu() : -1, memory_order_relaxed);
+    atomic_store_explicit(&in->load->drawing_on, alone ? sched_getcpu() : -1, memory_order_relaxed);
     drawings_run(d, in->forward.backend, in->emit.clock);
     emit_hold(&in->emit);
     for (int i = 0; i < d->n; i++) {
@@ -368,7 +368,7 @@ static void fail_step(struct instance *in, int rc) {
             in->forward.backend->ops->name, why ? why : err_name(rc));
     if (rc == E_DEVICE) {
         in->caches.device_lost = true;
-        atomic_store(&in->load.device_lost, true); // before any turn's end is emitted
+        atomic_store(&in->load->device_lost, true); // before any turn's end is emitted
     }
     log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
@@ -411,7 +411,7 @@ bool instance_step(struct instance *in) {
         commit(in);
         rc = use_logits(in);
         settle_drafts(in);
-        atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
+        atomic_store_explicit(&in->load->drawing_on, -1, memory_order_relaxed);
     }
     bool over = b->n_logits > 0 || !in->forward.backend->ops->logits_read;
     int done = forward_done(&in->forward);
@@ -425,10 +425,10 @@ bool instance_step(struct instance *in) {
     if (b->load && tiers_collect(&in->caches.tiers, false, now) < 0) in->caches.device_lost = true;
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
     note_prefill(in, start, now, over, rc < 0);
-    int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
-    atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
+    int64_t mean = atomic_load_explicit(&in->load->step_us_ewma, memory_order_relaxed);
+    atomic_store_explicit(&in->load->step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
                           memory_order_relaxed);
-    atomic_fetch_add_explicit(&in->load.steps, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&in->load->steps, 1, memory_order_relaxed);
     if (in->check) caches_check(&in->caches);
     return true;
 }

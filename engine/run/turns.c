@@ -237,6 +237,9 @@ void instance_command(struct instance *in, const struct command *cmd) {
     case COMMAND_STOP:
         in->stopping = true;
         break;
+    case COMMAND_BELL: // these stay on the server's side
+    case COMMAND_TAKEN_UP:
+        break;
     }
 }
 

@@ -403,7 +403,7 @@ static void test_a_hint_reads(void **state) {
 }
 
 static int64_t n_steps(const struct engine *e) {
-    return atomic_load(&e->instance.load.steps);
+    return atomic_load(&e->instance.load->steps);
 }
 
 // A hint for a cold session without a snapshot computes nothing, alone or beside another session.

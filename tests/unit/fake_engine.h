@@ -48,6 +48,7 @@ static struct fake_state {
     int n_submitted, n_released, n_asked, n_forked, n_forgotten, n_prepared;
     const char *files[8]; // names of snapshots that exist at the start; "" once removed
     int64_t last_n_ids;
+    bool reopened;       // what engine_reopened says
     int32_t blocks_free; // of info.n_blocks
 } fakes[3], *fake_now = fakes;
 // The engine that was spoken to last; with one engine always the first, whose address is NULL.
@@ -395,6 +396,12 @@ void engine_load(const struct engine *e, struct engine_load *out) {
     fake_use(e);
     *out = (struct engine_load){.blocks_free = fake.blocks_free,
                                 .blocks_total = fake.info.n_blocks * fake.info.block_tokens};
+}
+bool engine_reopened(struct engine *e) {
+    return fake.reopened;
+}
+bool engine_reopens(const struct engine *e) {
+    return false;
 }
 const char *engine_finish_name(enum engine_finish f) {
     static const char *const names[] = {"eos",      "stop",  "length",   "cancelled",

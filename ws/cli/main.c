@@ -1,6 +1,7 @@
 // parley: finds the command. main_<command>.c has it.
 #include "engine/dist/comm.h"
 #include "engine/dist/rank.h"
+#include "engine/engine_process.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/documents.h"
 #include <signal.h>
@@ -67,7 +68,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "parley: --version takes no argument but --json\n");
         return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "rank")) return follow(); // started by comm_open
+    if (!strcmp(argv[1], "rank")) return follow();               // started by comm_open
+    if (!strcmp(argv[1], "engine")) return engine_process_run(); // started by process_open
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(argv[1], commands[i]->name) != 0) continue;
         if (uses_ranks(commands[i]) && comm_is_follower()) return follow();

@@ -1,0 +1,107 @@
+// What a server and an engine process tell each other: messages on a stream socket, one after another.
+//
+//   server                                     engine process
+//     OPEN      engine_options ---------------->  loads the model
+//               <-- PROGRESS, MEASURING, then OPENED (struct wire_report) or REFUSED (struct err)
+//     COMMAND   one of the queue's ------------>  the same queue, there
+//               <------------- EVENTS, METRICS    what the engine's thread emits
+//               <---------------------- ENDED     after COMMAND_STOP; then the process ends
+//
+// Both ends are one build of one program, so structs go as they are in memory, with their pointers as signs of
+// what follows. A message is its head and parts; a part is its length and its bytes. Load and heartbeat
+// (struct instance_load) are in memory that both share, and need no message.
+#pragma once
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "engine/run/instance.h"
+#include <stdlib.h>
+
+enum wire_kind {
+    WIRE_OPEN,
+    WIRE_COMMAND,
+    WIRE_PROGRESS,
+    WIRE_MEASURING,
+    WIRE_OPENED,
+    WIRE_REFUSED,
+    WIRE_EVENTS,
+    WIRE_METRICS,
+    WIRE_ENDED,
+    WIRE_N_KINDS
+};
+const char *wire_kind_name(enum wire_kind k);
+
+// The descriptors of an engine process: the socket, and the memory of its load.
+enum { WIRE_SOCKET = 3, WIRE_MEMORY = 4 };
+
+// --- writing: parts into a buffer ---
+
+void wire_begin(struct buf *b, enum wire_kind kind); // empties it
+void wire_put(struct buf *b, const void *bytes, size_t n);
+void wire_put_text(struct buf *b, const char *text); // NULL stays NULL
+// Ends the message. E_NOMEM, E_LIMIT.
+int wire_end(struct buf *b);
+// Writes all, and waits for room. idle is called about five times a second meanwhile, and ends the wait
+// where it returns false; NULL: none. E_CLOSED: the other end is gone.
+int wire_send(int fd, const char *bytes, size_t n, bool (*idle)(void *ctx), void *ctx);
+
+// --- reading ---
+
+struct wire_reader {
+    int fd;
+    struct buf in;
+    size_t at; // the next message
+};
+struct wire_message {
+    enum wire_kind kind;
+    const char *at, *end; // the parts that are left; as long as the next wire_receive
+    bool bad;             // a part was missing, or had another size
+};
+void wire_reader_init(struct wire_reader *r, int fd);
+void wire_reader_release(struct wire_reader *r);
+// 1: a message; 0: none came in timeout_ms (negative: waits for ever); E_CLOSED: the other end is gone;
+// E_INVAL: not a message; E_NOMEM.
+int wire_receive(struct wire_reader *r, struct wire_message *out, int timeout_ms);
+
+bool wire_take(struct wire_message *m, void *out, size_t n);    // a part of this size
+const char *wire_take_bytes(struct wire_message *m, size_t *n); // borrowed; not NULL
+const char *wire_take_text(struct wire_message *m);             // borrowed; NULL: it was NULL
+void *wire_take_copy(struct wire_message *m, size_t each,
+                     size_t n); // n elements; NULL: bad, or no memory
+
+// --- what goes over it ---
+
+// What an engine process tells of its engine, where the server's side cannot know it.
+struct wire_report {
+    struct engine_info info; // without its pointers
+    struct kv_snapshot_maker maker;
+    int32_t max_running, prefill_tokens, host_blocks, max_queued, max_known;
+    size_t n_commands; // capacity of the queue
+    bool has_final_norm, has_snapshots;
+};
+
+void wire_put_options(struct buf *b, const struct engine_options *o);
+bool wire_take_options(struct wire_message *m, struct engine_options *o); // strings borrowed from m
+
+// *c as it goes into the queue of commands.
+void wire_put_command(struct buf *b, const struct command *c);
+// What the turn of a command needs beside its parts: made by the engine process (engine_process.c).
+struct wire_turn {
+    struct engine_turn spec; // its pointers are those of the parts, or signs
+    int32_t reserve, places;
+    enum engine_priority priority;
+    int64_t submitted_us, deadline_us;
+    struct sequence_names names;
+};
+struct wire_command {
+    struct command command; // turn: a sign; cache: taken
+    struct wire_turn turn;
+};
+// E_INVAL, E_NOMEM. The turn's ids are the caller's; so are its grammar and its prompt, of which it has a hold.
+int wire_take_command(struct wire_message *m, struct wire_command *out);
+
+// Several events; frees what they own. width: of a context embedding.
+void wire_put_events(struct buf *b, struct engine_event *events, size_t n, int32_t width);
+size_t wire_n_events(struct wire_message *m);
+int wire_take_event(struct wire_message *m, int32_t width,
+                    struct engine_event *out);    // E_INVAL, E_NOMEM
+void wire_event_release(struct engine_event *ev); // what it owns
