@@ -39,7 +39,7 @@ void given_answer_free(struct given_answer *g) {
     free(g);
 }
 
-struct given_answer *given_answer_copy(const struct given_answer *g) {
+static struct given_answer *given_answer_copy(const struct given_answer *g) {
     bool failed = false;
     struct given_answer *copy = malloc(sizeof *copy);
     if (!copy) return NULL;

@@ -55,8 +55,7 @@ struct given_answer {
     size_t n_input, n_output;
     char *told, *shown; // told.h
 };
-struct given_answer *given_answer_copy(const struct given_answer *g); // NULL: no memory
-void given_answer_free(struct given_answer *g);                       // NULL is fine
+void given_answer_free(struct given_answer *g); // NULL is fine
 
 #define REQUEST_NOTE_BYTES ((size_t)128 << 10)
 #define CLIENT_GONE 0 // no client: the answer goes nowhere

@@ -81,7 +81,8 @@ bool rerun_ended_by_itself(const struct turn_record *t) {
            !strcmp(t->finish_reason, "length");
 }
 
-int32_t rerun_branch(const struct turn_record *t) {
+// Which of its turn's answers a recorded one is; 0: the turn's own.
+static int32_t branch_of(const struct turn_record *t) {
     cJSON *o = t->branch ? cJSON_Parse(t->branch) : NULL;
     const cJSON *index = cJSON_GetObjectItemCaseSensitive(o, "index");
     int32_t n = cJSON_IsNumber(index) ? index->valueint : 0;
@@ -263,7 +264,7 @@ static int ask_answer(struct rerun *r, struct engine_turn *out, struct err *err)
     TRY(rerun_sampling(t, r->info->n_vocab, &r->sampling, err));
     int32_t asked = p->max_tokens;
     rerun_bound(p, r->stored);
-    r->answer.branch = rerun_branch(t);
+    r->answer.branch = branch_of(t);
     if (r->answer.n_top && p->beam_width == 1)
         p->top_logprobs = r->answer.n_top; // changes the report, not the draw
     TRY(rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,

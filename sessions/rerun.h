@@ -117,8 +117,6 @@ bool rerun_take(struct rerun *r, const struct engine_event *e);
 
 // "eos", "stop" and "length" follow from the tokens; all else came from outside.
 bool rerun_ended_by_itself(const struct turn_record *t);
-// Which of its turn's answers a recorded one is; 0: the turn's own.
-int32_t rerun_branch(const struct turn_record *t);
 // The recorded parameters and seed; deadlines are left out, for time passes differently now.
 int rerun_sampling(const struct turn_record *t, int32_t n_vocab, struct turn_sampling *out,
                    struct err *err);

@@ -16,7 +16,7 @@ void told_digits(struct hash128 chain, char out[TOLD_DIGITS + 1]) {
              (unsigned long long)chain.lo);
 }
 
-struct hash128 told_hash(const char *text, size_t len) {
+static struct hash128 hash_of(const char *text, size_t len) {
     static const uint64_t key[2] = {0x73686f776e, 0x74657874};
     return siphash128(key, text, len);
 }
@@ -137,8 +137,9 @@ static int take_pieces(struct answer_parser *p, struct buf *text, struct buf *th
     return rc;
 }
 
-cJSON *told_message(struct engine_syntax syntax, const cJSON *tools, bool thinks, const char *text,
-                    size_t len) {
+// An answer as the assistant's message. NULL: no memory.
+static cJSON *message_of(struct engine_syntax syntax, const cJSON *tools, bool thinks,
+                         const char *text, size_t len) {
     struct answer_parser p;
     struct buf said, thinking;
     cJSON *message = cJSON_CreateObject(), *calls = cJSON_CreateArray();
@@ -175,7 +176,7 @@ struct told *told_new(const struct told_of *of) {
     atomic_init(&t->holds, 1);
     t->chain = of->chain;
     t->len = of->len;
-    t->hash = told_hash(of->text, of->len);
+    t->hash = hash_of(of->text, of->len);
     t->thinks = of->thinks;
     t->tools = of->tools ? cJSON_Duplicate(of->tools, true) : NULL;
     t->messages = of->messages ? cJSON_Duplicate(of->messages, true) : NULL;
@@ -250,7 +251,7 @@ int told_end(const struct told *t, const struct engine *e, const char *text, siz
     struct json_writer w;
     char digits[TOLD_DIGITS + 1];
     bool closed = n > 0 && ids[n - 1] == engine_info(e)->end_of_turn;
-    cJSON *message = told_message(engine_syntax(e), t->tools, t->thinks, text, len);
+    cJSON *message = message_of(engine_syntax(e), t->tools, t->thinks, text, len);
     int rc = message ? told_add(&chain, message) : E_NOMEM;
     buf_init(&drawn, SHOWN_BYTES);
     for (size_t i = 0; i + closed < n; i++) {
@@ -261,7 +262,7 @@ int told_end(const struct told *t, const struct engine *e, const char *text, siz
     buf_init(&out, SHOWN_BYTES);
     json_writer_init(&w, &out);
     put_begin(&w, t);
-    put_part(&w, "said", "said_hash", drawn.len, told_hash(buf_z(&drawn), drawn.len));
+    put_part(&w, "said", "said_hash", drawn.len, hash_of(buf_z(&drawn), drawn.len));
     json_put_bool(&w, "closed", closed);
     const char *thought = string_of(message, "reasoning_content");
     if (thought[0]) json_put_string(&w, "thought", thought);
@@ -284,8 +285,8 @@ int told_given(const char *prompt, size_t prompt_len, const char *said, size_t s
     buf_init(&out, SHOWN_BYTES);
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
-    put_part(&w, "prompt", "prompt_hash", prompt_len, told_hash(prompt, prompt_len));
-    put_part(&w, "said", "said_hash", said_len, told_hash(said, said_len));
+    put_part(&w, "prompt", "prompt_hash", prompt_len, hash_of(prompt, prompt_len));
+    put_part(&w, "said", "said_hash", said_len, hash_of(said, said_len));
     if (thought[0]) json_put_string(&w, "thought", thought);
     return take(&w, shown);
 }
@@ -299,7 +300,7 @@ static bool is_text(const cJSON *shown, const char *size, const char *hash, cons
     if (!cJSON_IsNumber(n) || n->valuedouble < 0 || n->valuedouble > (double)(len - *end))
         return false;
     size_t bytes = (size_t)n->valuedouble;
-    told_digits(told_hash(text + *end, bytes), digits);
+    told_digits(hash_of(text + *end, bytes), digits);
     *end += bytes;
     return strcmp(digits, string_of(shown, hash)) == 0;
 }

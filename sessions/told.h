@@ -15,7 +15,6 @@
 void told_digits(struct hash128 chain, char out[TOLD_DIGITS + 1]);
 // The chain with one more message, a JSON object; it begins with {0}. E_NOMEM.
 int told_add(struct hash128 *chain, const cJSON *message);
-struct hash128 told_hash(const char *text, size_t len);
 
 // A turn's conversation before its answer. Immutable and counted; any thread.
 struct told;
@@ -52,6 +51,3 @@ const char *told_follows(const cJSON *shown);
 // Whether the rendering, from byte *from on, begins with the text that the turn's log showed the model.
 // *from: 0, or the end of the text of the turn that it follows. True: *from is the end of the equal text.
 bool told_suits(const cJSON *shown, const struct chat_rendering *r, size_t *from);
-// An answer as the assistant's message. NULL: no memory.
-cJSON *told_message(struct engine_syntax syntax, const cJSON *tools, bool thinks, const char *text,
-                    size_t len);

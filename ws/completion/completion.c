@@ -546,7 +546,3 @@ void completion_cancel(struct completion *c) {
     sessions_submit(c->service->sessions, &r);
     service_poll_soon(c->service);
 }
-
-const struct completion_request *completion_request_of(const struct completion *c) {
-    return c->request;
-}

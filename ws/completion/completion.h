@@ -162,9 +162,6 @@ struct completion *completion_follow(struct service *s, const char *owner,
                                      struct completion_request *r, bool thinks, const char *session,
                                      int64_t turn, int64_t after, completion_ready_fn ready,
                                      void *user);
-// Whether the prompt of a checked request ends inside the thinking, so that the answer begins there.
-bool completion_thinks(const struct completion_request *r);
-const struct completion_request *completion_request_of(const struct completion *c);
 
 // The exact number of prompt tokens of a checked request without previous_session. Any thread. E_* with
 // *f set.
@@ -176,9 +173,6 @@ int completion_count(const struct completion_request *r, int64_t *n_tokens,
 #define COMPLETION_ID_MAX 112
 void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,
                    int64_t turn);
-// false: not such an id. Does not check whether the session exists.
-bool completion_id_read(const char *prefix, const char *id, char session[SESSION_ID_MAX + 1],
-                        int64_t *turn);
 
 // The session that a request's headers name: x-session-id, session-id, x-claude-code-session-id,
 // x-dynamo-session-id, in this order. A name that is no valid session id (session_id_valid) becomes

@@ -55,8 +55,8 @@ static int make_plain(struct completion_request *r) {
     return rc < 0 ? rc : 0;
 }
 
-// What the conversation is found by.
-const cJSON *completion_plain_messages(const struct completion_request *r) {
+// The messages without volatile text, to find the conversation.
+static const cJSON *plain_messages(const struct completion_request *r) {
     return r->plan->plain ? r->plan->plain : r->messages;
 }
 
@@ -80,7 +80,7 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
     int rc = make_plain(r), n = 0;
     p->chain = (struct hash128){0};
     p->n_bounds = 0;
-    cJSON_ArrayForEach(message, completion_plain_messages(r)) {
+    cJSON_ArrayForEach(message, plain_messages(r)) {
         n++;
         if (rc == 0) rc = told_add(&p->chain, message);
         if (rc == 0 && is_role(message, "assistant") && message->next) rc = add_bound(p, n);
@@ -274,7 +274,7 @@ struct told *completion_told_behind(struct completion_request *r) {
     // Up to the answer before, which stands for the past, both renderings are the same.
     if (p->plain && (from > len || memcmp(text, p->text, from) != 0)) return NULL;
     from = text_behind(r, rendering, from);
-    cJSON *messages = cJSON_Duplicate(completion_plain_messages(r), true);
+    cJSON *messages = cJSON_Duplicate(plain_messages(r), true);
     for (int i = 0; messages && i < p->n_old; i++) cJSON_DeleteItemFromArray(messages, 0);
     struct told_of of = {.text = text + (from <= len ? from : len),
                          .len = from <= len ? len - from : 0,

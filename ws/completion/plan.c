@@ -61,10 +61,6 @@ static bool ends_thinking(const char *text, size_t len, const char *open) {
     return n > 0 && len >= n && memcmp(text + len - n, open, n) == 0;
 }
 
-bool completion_thinks(const struct completion_request *r) {
-    return r->plan && r->plan->thinks;
-}
-
 int completion_render_messages(const struct completion_request *r, const cJSON *messages,
                                struct chat_rendering **out, struct completion_failure *f) {
     struct err err = {0};
@@ -132,18 +128,4 @@ void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1])
 void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,
                    int64_t turn) {
     snprintf(out, COMPLETION_ID_MAX, "%s%s-%lld", prefix, session, (long long)turn);
-}
-
-bool completion_id_read(const char *prefix, const char *id, char session[SESSION_ID_MAX + 1],
-                        int64_t *turn) {
-    size_t n = strlen(prefix);
-    if (strncmp(id, prefix, n) != 0) return false;
-    const char *from = id + n, *dash = strrchr(from, '-');
-    if (!dash || dash == from || dash - from > SESSION_ID_MAX) return false;
-    char *end;
-    *turn = strtoll(dash + 1, &end, 10);
-    if (dash[1] < '0' || dash[1] > '9' || *end || *turn < 0) return false;
-    memcpy(session, from, (size_t)(dash - from));
-    session[dash - from] = '\0';
-    return session_id_valid(session);
 }

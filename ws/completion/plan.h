@@ -73,6 +73,5 @@ int completion_give(struct completion_request *r, const struct stored_match *kno
 // The text that clients see of the messages [from, to); free it. NULL: no memory.
 char *completion_words(const struct completion_request *r, int from, int to, const char *text,
                        size_t len);
-// Messages and rendering without volatile text, to find the conversation.
-const cJSON *completion_plain_messages(const struct completion_request *r);
+// The rendering without volatile text, to find the conversation.
 const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p);

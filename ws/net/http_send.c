@@ -166,12 +166,16 @@ void http_refuse(struct http *h, struct http_refusal r) {
 
 // --- streams ---
 
-void http_wait(struct http *h, const struct http_waiter *w, void *ctx) {
-    h->state = WAITING;
+static void wait_in(struct http *h, int state, const struct http_waiter *w, void *ctx) {
+    h->state = state;
     h->waiter = w;
     h->waiter_ctx = ctx;
     http_set_deadline(h, 0);
     if (!h->processing) http_watch(h);
+}
+
+void http_wait(struct http *h, const struct http_waiter *w, void *ctx) {
+    wait_in(h, WAITING, w, ctx);
 }
 
 void http_stream(struct http *h, const char *type, const char *extra, const struct http_waiter *w,
@@ -180,11 +184,7 @@ void http_stream(struct http *h, const char *type, const char *extra, const stru
     if (!h->chunked) h->closes = true;
     begin_reply(h, &(struct http_reply_head){
                        .status = 200, .type = type, .extra = extra, .chunked = h->chunked});
-    h->state = STREAMING;
-    h->waiter = w;
-    h->waiter_ctx = ctx;
-    http_set_deadline(h, 0);
-    if (!h->processing) http_watch(h);
+    wait_in(h, STREAMING, w, ctx);
 }
 
 bool http_stream_has_room(const struct http *h) {

@@ -46,10 +46,6 @@ cJSON *conversation_new(cJSON *metadata, int64_t created_ms) {
     return NULL;
 }
 
-int64_t conversation_revision(const cJSON *c) {
-    return number(c, "revision");
-}
-
 int64_t conversation_note_revision(const char *note) {
     long long revision;
     bool known = note && sscanf(note, "{\"conversation\":1,\"revision\":%lld,", &revision) == 1;
@@ -57,7 +53,7 @@ int64_t conversation_note_revision(const char *note) {
 }
 
 static bool changed(cJSON *c) {
-    return set_number(c, "revision", conversation_revision(c) + 1);
+    return set_number(c, "revision", number(c, "revision") + 1);
 }
 
 // --- changes ---

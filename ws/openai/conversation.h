@@ -13,8 +13,7 @@
 cJSON *conversation_read(const char *note);
 // Takes metadata (NULL: none). created_ms: since 1970. NULL: no memory.
 cJSON *conversation_new(cJSON *metadata, int64_t created_ms);
-int64_t conversation_revision(const cJSON *c);
-// The same without parsing it. -1: it is no conversation's note.
+// Its revision, read without parsing the whole note. -1: it is no conversation's note.
 int64_t conversation_note_revision(const char *note);
 // Appends items in their normal form behind the turns that there are; they are numbered from *first on.
 // E_NOMEM.

@@ -44,10 +44,6 @@ const struct responses_output *responses_run_output(const struct responses_run *
     return &run->output;
 }
 
-const struct responses_request *responses_run_request(const struct responses_run *run) {
-    return run->request;
-}
-
 static void drop_past(struct responses_run *run) {
     for (size_t i = 0; i < run->n_past; i++) responses_record_release(&run->past[i]);
     free(run->past);

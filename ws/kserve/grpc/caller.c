@@ -20,8 +20,9 @@ static struct rpc_refusal refusal_of(struct http_refusal h) {
     return (struct rpc_refusal){status, h.message, h.retry_after_ms};
 }
 
-// gRPC calls a connection that it was given "fd:12". The call keeps the descriptor open.
-struct peer *caller_peer(const struct rpc *r) {
+// The connection of a call; NULL: it has ended. gRPC names a connection that it was given "fd:12". The call
+// keeps the descriptor open.
+static struct peer *peer_of(const struct rpc *r) {
     char *name = grpc_call_get_peer(r->call);
     int fd = name && strncmp(name, "fd:", 3) == 0 ? atoi(name + 3) : -1;
     gpr_free(name);
@@ -53,7 +54,7 @@ static struct rpc_refusal take_rate(struct rpc *r, struct peer *p, double cost) 
 struct rpc_refusal caller_admit(struct rpc *r, const grpc_metadata_array *metadata) {
     char header[AUTH_TOKEN_MAX + 16];
     size_t len = 0;
-    struct peer *p = caller_peer(r);
+    struct peer *p = peer_of(r);
     if (!p) return (struct rpc_refusal){GRPC_STATUS_CANCELLED, "the connection has ended", 0};
     struct rpc_refusal no = take_rate(r, p, r->method->guarded ? NET_COST_WRITE : NET_COST_READ);
     if (no.status || !r->method->guarded) return no;
@@ -68,7 +69,7 @@ struct rpc_refusal caller_admit(struct rpc *r, const grpc_metadata_array *metada
 }
 
 struct rpc_refusal caller_take(struct rpc *r, size_t len) {
-    struct peer *p = caller_peer(r);
+    struct peer *p = peer_of(r);
     double cost = NET_COST_WRITE + (double)(len / NET_COST_BYTES);
     if (!p) return (struct rpc_refusal){GRPC_STATUS_CANCELLED, "the connection has ended", 0};
     struct rpc_refusal no = take_rate(r, p, cost);
