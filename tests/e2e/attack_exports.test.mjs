@@ -109,7 +109,7 @@ test('exports and imports count among the jobs that an owner may have outstandin
   const archive = JSON.stringify(small);
   for (const message of [{ type: 'session.import', archive }, { type: 'session.export', session: 'long' }]) {
     const refused = await other.ask(message);
-    assert.deepEqual([refused.code, refused.message], ['overloaded', 'your limit is 3 turns, replays, exports and imports under way']);
+    assert.deepEqual([refused.code, /\b3\b/.test(refused.message)], ['overloaded', true], refused.message); // names the limit
   }
   reader.socket._socket.resume();
   const answers = () => reader.frames.filter((frame) => frame.request_id?.startsWith('x'));

@@ -321,7 +321,7 @@ test('from the terminal: another answer, back, on, a copy', async (t) => {
   const lines = ['My name is Zora.', '/regenerate', 'What is my name?', '/rewind 2', '/rewind 9', 'Another start.', '/continue', '/fork', 'In the copy.'];
   const out = execFileSync(parley, ['chat', '--url', `ws://127.0.0.1:${server.port}/ws`, '--session', id, '--max-tokens', '5'],
     { input: `${lines.join('\n')}\n`, stdio: ['pipe', 'pipe', 'ignore'] });
-  assert.match(String(out), /Returned to before the last messages\.[^]*Continuing in a copy of the session\./);
+  assert.match(String(out), /Returned[^]*copy of the session/);
   const now = await state(client, id);
   assert.equal(now.session.n_turns, 5);
   assert.deepEqual(now.turns.map((turn) => turn.turn), [3, 4]);

@@ -85,7 +85,7 @@ test('every answer is valid at temperature 2, whatever max_tokens is', async (t)
         const seed = String(answers + refused);
         const made = await client.turn(id, 'Say it.', { sampling: { max_tokens, seed } }).catch((error) => error);
         if (made instanceof Error) { // only because no answer has room
-          assert.match(made.message, /the shortest answer takes \d+ tokens with its end, and max_tokens allows \d+/, JSON.stringify(schema));
+          assert.match(made.message, /\d+ tokens.*max_tokens.*\d+/, JSON.stringify(schema));
           refused++;
           continue;
         }

@@ -48,7 +48,7 @@ test('import: into a new database, and a server continues the conversation', asy
   assert.equal(unasked.code, 1);
   assert.match(unasked.stderr, /^parley: .*'local'.*--keep-owner.*--owner/);
   assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('new')), []);
-  assert.match(await good(['sessions', 'import', file, '--keep-owner', '--db', db]), /^imported zora of owner local into .*new\.db: 2 turns, \d+ tokens\n$/);
+  assert.match(await good(['sessions', 'import', file, '--keep-owner', '--db', db]), /^imported zora .*\blocal\b.*new\.db.* 2 turns, \d+ tokens\n$/);
   assert.equal(await good(['sessions', 'export', 'zora', '--db', db]), readFileSync(file, 'utf8'), 'the same bytes');
   const server = await Server.start(t, { db, args: unlimited });
   const session = await remembers(await server.connect(), 'zora');
@@ -177,7 +177,7 @@ test('backup of a running server: a database of its own that a second server ser
   await talking;
   const again = await run(['sessions', 'backup', '--db', db, '--output', copy]);
   assert.equal(again.code, 1);
-  assert.match(again.stderr, /^parley: .*copy\.db: there is such a file already\n$/);
+  assert.match(again.stderr, /^parley: .*copy\.db: .+\n$/);
   assert.equal((await run(['sessions', 'backup', '--db', db])).code, 1);
   const second = await Server.start(t, { db: copy, args: unlimited });
   const there = await remembers(await second.connect(), 'zora', true); // the turn that ran is cut off in the copy
@@ -220,7 +220,7 @@ test('doctor: a sound database, beside its server too; a damaged one is repaired
   assert.match(found.stdout, /^session zora: turns\[1\]\.log_first is 99, the log has \d+ tokens there$/m);
   assert.match(found.stdout, /^1 turns are not in the index of words$/m);
   assert.match(found.stderr, /^parley: .*: 2 faults\n$/);
-  assert.match((await run(['sessions', 'doctor', '--db', db])).stderr, /: 2 faults; --repair repairs, --output FOLDER exports readable sessions\n$/);
+  assert.match((await run(['sessions', 'doctor', '--db', db])).stderr, /\b2 faults\b.*--repair.*--output/);
   await good(['sessions', 'import', path.join(folder, 'saved/zora.json'), '--keep-owner', '--db', path.join(folder, 'new.db')]);
   const report = JSON.parse(await good(['sessions', 'doctor', '--db', db, '--repair', '--json']));
   assert.deepEqual([report.sessions, report.faults.length, report.faults.every((fault) => fault.repaired), report.left], [1, 2, true, 0]);

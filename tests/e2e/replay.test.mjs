@@ -197,7 +197,7 @@ test('another model is refused by its fingerprint, or taken on request', async (
   const refused = await run(other);
   assert.equal(refused.code, 1);
   assert.equal(refused.stdout, '');
-  assert.match(refused.stderr, /^parley: the session was recorded with model 'demo-model' \(fingerprint [0-9a-f]{32}\).*--other-model replays it anyway\n$/);
+  assert.match(refused.stderr, /^parley: .*'demo-model'.*[0-9a-f]{32}.*--other-model.*\n$/);
   const int8 = await replay('zora', db, '--weight-dtype', 'int8');
   assert.match(int8.stderr, /different weights/);
   const taken = await run([...other, '--other-model', '--json']);

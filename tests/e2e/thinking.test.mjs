@@ -104,7 +104,7 @@ test('a grammar holds behind the thinking: every answer is valid at temperature 
     const sampling = { ...grammar, max_tokens, thinking_budget, seed: String(i), ...(i % 5 === 4 ? { draft_tokens: 4 } : {}) };
     const made = await client.turn(id, 'Where?', { sampling }).catch((error) => error);
     if (made instanceof Error) {
-      assert.match(made.message, /takes \d+ tokens with its end and that of the thinking, and max_tokens allows \d+/);
+      assert.match(made.message, /\d+ tokens.*thinking.*max_tokens.*\d+/);
       refused++;
       continue;
     }
