@@ -14,7 +14,7 @@ struct shape {
     bool alibi;
 };
 
-// A sequence as a test sees it: all its q, k and v rows, and what attention gave for each.
+// A sequence: all its q, k and v rows, and the results of attention for each row.
 struct seq {
     int32_t n, done; // rows; those that have been through
     float *qkv;      // (n, (n_heads + 2 n_kv_heads) * head_dim)
@@ -30,8 +30,8 @@ static inline int64_t out_width(const struct shape *s) {
     return (int64_t)s->n_heads * s->head_dim;
 }
 
-// Sequences of lens[i] rows, with qkv left to the caller. Rings are as small as the contract
-// allows, so that they wrap; block ids are handed out backwards. Returns how many blocks there are.
+// Makes sequences of lens[i] rows; the caller fills in qkv. Rings are as small as the contract allows, so
+// that they wrap; block ids are handed out in descending order. Returns the number of blocks.
 static inline int32_t seqs_init(struct seq *seqs, int n_seqs, const struct shape *s,
                                 const int32_t *lens) {
     int32_t bt = s->block_tokens, total = 0;
@@ -53,8 +53,8 @@ static inline int32_t seqs_init(struct seq *seqs, int n_seqs, const struct shape
     return total;
 }
 
-// A head's vector of one position as a cache of type t keeps it; 8 bits as kernels/kv_quant.h
-// defines them, by the definition.
+// A head's vector of one position, rounded as a cache of type t stores it. 8-bit types follow the
+// definition in kernels/kv_quant.h, without its code.
 static inline void stored_head(enum dtype t, const float *x, int32_t n, float *out) {
     bool int8 = t == DTYPE_I8, eight = int8 || t == DTYPE_F8_E4M3;
     float largest = 0, most = int8 ? 127 : 448;
@@ -70,7 +70,7 @@ static inline void stored_head(enum dtype t, const float *x, int32_t n, float *o
     }
 }
 
-// All rows' keys and values as the cache keeps them: (n, 2 n_kv_heads * head_dim).
+// All rows' keys and values, rounded as the cache stores them: (n, 2 n_kv_heads * head_dim).
 static inline float *stored_rows(const struct shape *s, const struct seq *q) {
     int32_t heads = 2 * s->n_kv_heads, hd = s->head_dim;
     float *out = malloc((size_t)(q->n * heads * hd) * sizeof *out);
@@ -109,7 +109,7 @@ static inline struct attention_args args_of(const struct shape *s, const float *
                                    .alibi_slopes = s->alibi ? slopes : NULL};
 }
 
-// One step by which sequence i goes on by rows[i].
+// Builds the batch of a step in which sequence i advances by rows[i].
 struct step {
     struct batch batch;
     struct batch_seq seqs[MAX_SEQS];
@@ -142,7 +142,7 @@ static inline void step_init(struct step *t, const struct shape *s, const struct
         .n_rows = n_rows, .n_seqs = n_seqs, .positions = t->positions, .seqs = t->seqs};
 }
 
-// What attention gave goes to its sequences, and the step ends.
+// Ends the step: copies the results of attention to the sequences.
 static inline void step_take(struct step *t, const struct shape *s, struct seq *seqs,
                              const int32_t rows[MAX_SEQS], const float *out) {
     for (int i = 0; i < MAX_SEQS; i++) {

@@ -17,7 +17,7 @@ enum spread { NORMAL, WIDE };
 static inline struct matrix make_matrix(enum dtype t, int32_t rows, int32_t cols, bool transposed,
                                         int n_views, enum spread spread) {
     struct matrix m = {.n_views = n_views, .rows = rows, .cols = cols};
-    // a margin on each side, so that strides are not what the shape says
+    // a margin on each side, so that strides differ from those of the shape
     int64_t stride = (transposed ? rows : cols) + 3;
     int64_t n = stride * ((transposed ? cols : rows) + 1);
     m.data = malloc((size_t)n * dtype_size(t));

@@ -68,8 +68,7 @@ static inline void op_write(enum dtype t, void *p, int64_t i, float v) {
         ((float *)p)[i] = v;
 }
 
-// |got - want| <= tolerance, where tolerance is F32 rounding scaled by the size of what was added
-// up.
+// |got - want| <= tolerance, which is F32 rounding scaled by the size of the sum's terms.
 static inline void op_near(double got, double want, double tolerance, const char *what, int64_t i) {
     if (!(fabs(got - want) <= tolerance))
         fail_msg("%s[%lld]: got %.9g, want %.9g, off by %.3g, allowed %.3g", what, (long long)i,

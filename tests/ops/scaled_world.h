@@ -1,6 +1,6 @@
-// Shared by the tests of linear with 8-bit weights: a matrix of integers or e4m3 codes with its
-// scales, the comparison with double precision on the same numbers, and the check of equal bits for
-// any batch.
+// Shared by the tests of linear with 8-bit weights: a matrix of integers or e4m3 codes with its scales, the
+// comparison with double precision on the same numbers, and the check that bits do not depend on the
+// batch.
 #pragma once
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp8.h"

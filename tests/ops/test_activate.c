@@ -1,5 +1,5 @@
-// activate against double precision over the whole range, gated and plain; a value's bits depend on
-// it alone.
+// activate, gated and plain, against double precision over the whole range. A value's bits must not
+// depend on its neighbours.
 #include "tests/ops/ops_fixture.h"
 
 static double reference(enum activation act, double x) {
@@ -49,7 +49,7 @@ static void range(struct backend *be) {
             // and is 0 below 2^-126, hence the last term.
             double size = fabs(want);
             if (act == ACT_GELU && x[i] < 0) size += fabs(x[i]);
-            // So is quick_gelu's, whose 1.702 is rounded as well.
+            // The same holds for quick_gelu, whose constant 1.702 is also rounded.
             if (act == ACT_QUICK_GELU && x[i] < 0) size *= 1 + fabs(x[i]);
             if (act == ACT_GELU_TANH && x[i] < 0) size *= 1 + (double)x[i] * x[i];
             op_near(y[i], want, 3e-7 * size + 1.1e-36, "activate", i);

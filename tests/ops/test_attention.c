@@ -1,7 +1,6 @@
-// attention, kv_write, qkv_finish and the cache's blocks: against double precision over a plain
-// list of keys and values; ragged batches, ring wrap, windows, sinks, ALiBi, head sizes, all cache
-// types; and the same bits whatever the chunking, the batch, the block size or the number of
-// threads.
+// attention, kv_write, qkv_finish and the cache's blocks, against double precision over a plain list of
+// keys and values: ragged batches, ring wrap, windows, sinks, ALiBi, head sizes, all cache types. The bits
+// must not depend on chunks, batch, block size or number of threads.
 #include "tests/ops/attention_world.h"
 
 struct world {
@@ -27,7 +26,7 @@ static void world_init(struct world *w, struct backend *be, const struct shape *
     }
     w->kv = store_of(s, n_blocks);
     if (be->ops->kv_store_init(be, &w->kv, &err) < 0) fail_msg("kv_store_init: %s", err.text);
-    // NaN: what was never written must not be read
+    // NaN, so that a read of a value that was never written shows
     memset(w->kv.data, 0xff, w->kv.block_bytes * (size_t)n_blocks);
     slopes_init(w->slopes);
 }
@@ -38,7 +37,7 @@ static void world_release(struct world *w) {
     w->be->ops->kv_store_release(w->be, &w->kv);
 }
 
-// One step: sequence i advances by rows[i], of n_seqs.
+// One step, in which sequence i of n_seqs advances by rows[i].
 static void world_step(struct world *w, const int32_t *rows) {
     const struct shape *s = &w->s;
     struct step t;
@@ -95,7 +94,8 @@ static void same_outputs(const struct world *a, const struct world *b, const cha
     }
 }
 
-// Everything in two uneven chunks for each sequence, then one by one: correct, and the same bits.
+// Computes all rows in two uneven chunks for each sequence, then one by one. Both must be correct and
+// have the same bits.
 static void check_shape(struct backend *be, struct shape s) {
     const int32_t lens[] = {150, 1, 77};
     struct world chunks, steps;
@@ -187,8 +187,8 @@ static void test_head_sizes(void **state) {
     op_each_backend(head_sizes);
 }
 
-// Long contexts: the keys are split between the workers. Same bits with one thread, in chunks,
-// alone or with others.
+// Long contexts, whose keys are split between the workers. The bits must be the same with one thread, in
+// chunks, alone and with other sequences.
 static void long_context(const char *isa, int32_t memory_len, int32_t sink_len, enum dtype dtype) {
     struct shape s = plain;
     s.n_heads = 3, s.n_kv_heads = 1, s.head_dim = 16, s.block_tokens = 32, s.n_layers = 1,
@@ -229,7 +229,7 @@ static void test_long_context(void **state) {
     }
 }
 
-// Equal cache blocks, copied.
+// Copies of cache blocks must be equal.
 static void block_copy(struct backend *be) {
     struct kv_store kv = {.dtype = DTYPE_F16,
                           .n_layers = 2,
@@ -335,7 +335,7 @@ static void test_finish(void **state) {
     op_each_backend(finish);
 }
 
-// What 8 bits take: a scale of four bytes beside each head's vector, and nothing else.
+// An 8-bit cache takes one byte for each value and four bytes for each head's scale, and nothing else.
 static void block_bytes(struct backend *be) {
     struct kv_store kv = {
         .n_layers = 3, .n_kv_heads = 4, .head_dim = 64, .block_tokens = 16, .n_blocks = 1};
@@ -372,8 +372,8 @@ static struct kv_store written(struct backend *be, enum dtype t, const float *qk
     return kv;
 }
 
-// All sets write the same bytes, also of vectors that are large, tiny, zero, or in the middle
-// between two of the 8-bit numbers.
+// All instruction sets must write the same bytes, also for vectors that are large, tiny, zero, or halfway
+// between two 8-bit numbers.
 static void test_8bit_bytes_are_the_same_on_all_sets(void **state) {
     enum { N = 32, HD = 37 };
     op_seed(5);

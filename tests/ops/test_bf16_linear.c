@@ -1,6 +1,6 @@
-// linear with products of bf16 (compute_dtype bf16): against double precision with rounded x, and
-// on AVX512-BF16 bit for bit against the documented behaviour of its instruction; the contract on
-// numbers for any number of rows and threads and both layouts; refusals.
+// linear with products of bf16 (compute_dtype bf16), against double precision with rounded x, and on
+// AVX512-BF16 bit for bit against the documented behaviour of its instruction. The bits must not depend on
+// the number of rows and threads or on the layout. Also: what is refused.
 #include "tests/ops/linear_world.h"
 
 static const char *const wide_isas[] = {"avx512", "amx"};
@@ -165,7 +165,8 @@ static void test_odd_values(void **state) {
     each_backend(odd_values);
 }
 
-// Rounding is all that differs: the same as F32 products of x rounded beforehand, to F32 rounding.
+// Only the rounding of x differs: the result equals F32 products of x rounded beforehand, within F32
+// rounding.
 static void beside_f32(struct backend *be) {
     enum { ROWS = 70, COLS = 300, N = 20 };
     op_seed(12);

@@ -1,6 +1,6 @@
-// CUDA's attention and cache against the CPU's: ragged batches of prompts and single tokens, rings
-// that wrap, windows, sinks, ALiBi, head sizes, cache types; and, where asked for, the same bits
-// whatever the chunks.
+// CUDA's attention and cache against the CPU's: ragged batches of prompts and single tokens, rings that
+// wrap, windows, sinks, ALiBi, head sizes, cache types. With `deterministic`, the bits must not depend on
+// the chunks.
 #include "tests/ops/attention_world.h"
 #include "tests/ops/twin.h"
 
@@ -12,7 +12,7 @@ struct world {
     float slopes[64], *gpu_slopes;
 };
 
-// NaN everywhere: what was never written must not be read.
+// Fills everything with NaN, so that a read of a value that was never written shows.
 static void poison(const struct twin *w, struct kv_store *cpu, struct kv_store *gpu) {
     size_t bytes = gpu->block_bytes * (size_t)gpu->n_blocks;
     void *host = malloc(bytes);
@@ -72,8 +72,8 @@ static void world_step(struct world *o, const int32_t *rows) {
     snprintf(what, sizeof what, "attention %d/%d x %d, blocks of %d, %d rows, %s/%s", s->n_heads,
              s->n_kv_heads, s->head_dim, s->block_tokens, n_rows, dtype_name(w->t),
              dtype_name(s->kv_dtype));
-    // Probabilities are rounded to T where tensor cores multiply them, and values of 8 bits too:
-    // both count where a row sees few keys.
+    // Tensor cores get probabilities rounded to T, and 8-bit values rounded to T. Both errors are large
+    // where a row sees few keys.
     double units = dtype_size(s->kv_dtype) == 1 ? 4 : 2;
     twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, units * twin_unit(w->t) + 4e-6,
                  what);
@@ -89,9 +89,9 @@ static void world_step(struct world *o, const int32_t *rows) {
     free(got);
 }
 
-// In uneven chunks with company, then one by one.
+// In uneven chunks together with other sequences, then one by one.
 static void check_shape(const struct twin *w, struct shape s) {
-    // 250 and 177 rows; fewer where each is looked at by a sanitizer.
+    // 250 and 177 rows; fewer under compute-sanitizer, which checks every access.
     const int32_t head = test_scaled(160), more = test_scaled(88), mid = test_scaled(100),
                   rest = test_scaled(73);
     const int32_t lens[] = {head + 1 + more + 1, 1, 3 + mid + 1 + rest};
@@ -142,8 +142,8 @@ static void shapes(const struct twin *w) {
     check_shape(w, s);
 }
 
-// Caches of 8 bits where their kernels have cases of their own: widths of shared memory, more than
-// eight heads in a group, heads that fill no whole width, blocks smaller than a run, windows.
+// 8-bit caches in the special cases of their kernels: widths of shared memory, more than eight heads in a
+// group, head sizes that do not fill a width, blocks smaller than a run, windows.
 static void eight_bits(const struct twin *w) {
     static const int32_t sizes[] = {16, 64, 80, 128, 192, 256, 24};
     for (int i = 0; i < 7; i++) {
@@ -215,15 +215,15 @@ static void long_context(const struct twin *w) {
             int32_t left = last - o.seqs[0].done, chunk = left < most ? left : most;
             world_step(&o, (int32_t[]){chunk, o.seqs[0].done < 2 * most ? most / 4 : 0, 0, 0});
         }
-        // A later turn's few rows: several blocks share them.
+        // The few rows of a later turn, which several blocks share.
         for (int j = 0; j < 2; j++) world_step(&o, (int32_t[]){20, 7, 0, 0});
         for (int j = 0; j < 10; j++) world_step(&o, (int32_t[]){1, 1, 0, 0});
         world_release(&o);
     }
 }
 
-// Single rows with so many heads that every block of a launch takes an equal share of all keys: the
-// shares end anywhere in a head's. The last with parts as long as their room must be.
+// Single rows with so many heads that every block of a launch takes an equal share of all keys, so shares
+// end anywhere within a head's keys. The last case has the longest parts that the memory must hold.
 static void equal_shares(const struct twin *w) {
     if (w->t == DTYPE_F32 || strstr(w->gpu->description, "deterministic")) return; // other kernels
     struct shape s = plain(w);
@@ -256,7 +256,7 @@ static void equal_shares(const struct twin *w) {
     }
 }
 
-// qkv_finish is its parts, bit for bit.
+// qkv_finish has the bits of the ops that it replaces.
 static void finish(const struct twin *w) {
     enum { N = 7, HEADS = 6, KV = 2, DIM = 64, ROT = 32, WIDTH = (HEADS + 2 * KV) * DIM };
     int32_t blocks[] = {1, 0}, positions[N], ids[N] = {0};
@@ -308,8 +308,8 @@ static void finish(const struct twin *w) {
     free(x), free(qw), free(kw);
 }
 
-// qkv_attention gives what qkv_finish and attention give, and leaves the same cache: op by op, while
-// recording, and from the recording, with padding rows.
+// qkv_attention gives the result of qkv_finish and attention, and leaves the same cache: launched op by
+// op, while recording a graph, and from the graph, with padding rows.
 enum { OWN_MOST = 33, OWN_TOKENS = 16, OWN_RING = 26 };
 struct own {
     const struct twin *w;
@@ -358,8 +358,8 @@ static void own_step(struct own *o, const struct qkv_args *q) {
     }
     assert_int_equal(be->ops->step_end(be), 0);
     if (o->heads / o->kv_heads <= 8) {
-        // Up to 8 rows, the last one alone sees more keys than one block takes. Each kernel has its
-        // own way to share keys out: a sum in another order, rounded to T.
+        // Up to 8 rows, of which only the last one sees more keys than one block takes. The kernels split
+        // the keys differently, so they add in different orders, and results differ by rounding to T.
         const int32_t whole = o->rows <= 8 ? (o->rows - 1) * width : 0;
         op_same_bits(y[0], y[1], whole, "qkv_attention");
         for (int32_t i = whole; i < o->rows * width; i++)
@@ -464,7 +464,7 @@ static void block_copy(const struct twin *w) {
     free(host), free(back);
 }
 
-// A row without a block to go to is refused before anything is launched.
+// A row whose position has no block is refused before anything is launched.
 static void unmapped(const struct twin *w) {
     int32_t blocks[] = {-1, 0}, positions[] = {3};
     struct batch_seq seq = {0, 1, 64, 0, {blocks, 0, 2, 8}};

@@ -1,6 +1,5 @@
-// Cache blocks on their way between the arena and host memory: whole, and layer by layer with a
-// step; the bytes are unchanged, and ops that are enqueued after a layer's wait find that layer's
-// part.
+// Copies of cache blocks between the arena and host memory: whole, and layer by layer with a step. The
+// bytes must not change, and ops enqueued after a layer's wait must find that layer's part.
 #include "kernels/cuda/backend_cuda.h"
 #include "tests/ops/twin.h"
 
@@ -52,7 +51,7 @@ static void done(const struct twin *w, struct kv_copied *how) {
     assert_true(how->took_us > 0);
 }
 
-// A layer's part of the i-th block, by the steps' stream.
+// A layer's part of the i-th block, read by the steps' stream.
 static void layer_is(const struct twin *w, const struct place *p, int32_t layer, int32_t i,
                      char *room) {
     struct cuda_kv k = cuda_kv_of(&p->kv);
@@ -92,7 +91,7 @@ static void whole_blocks(const struct twin *w, struct place *p) {
     free(room), free(were);
 }
 
-// end: how many layers the step comes to; fewer than all: it fails there.
+// end: how many layers the step runs; fewer than all: it fails after them.
 static void with_a_step(const struct twin *w, struct place *p, int32_t end) {
     static const int32_t ids[2] = {0, 1}, positions[2] = {0, 0};
     const struct kv_load load = {&p->kv, p->blocks, p->at, p->n};
@@ -139,7 +138,7 @@ static void test_copies(void **state) {
     twin_each(copies);
 }
 
-// A layer of more than 2 GiB: its neighbours are further apart than a pitch may be.
+// A layer of more than 2 GiB, so that the distance between layers exceeds the largest pitch of a 2D copy.
 static void large(const struct twin *w) {
     enum { BLOCKS = 9001 };
     size_t left = 0, total = 0;

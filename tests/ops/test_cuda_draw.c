@@ -6,7 +6,7 @@
 
 enum { N = 24 };
 
-// One row of logits of a kind.
+// Fills in one row of logits of this kind.
 static void fill_row(float *x, int32_t vocab, int kind) {
     float size = kind % 4 == 0 ? 0.3f : kind % 4 == 1 ? 3 : kind % 4 == 2 ? 12 : 40;
     for (int32_t i = 0; i < vocab; i++) x[i] = op_random() * size - 5;
@@ -203,8 +203,8 @@ static void draws(const struct twin *w) {
         if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
         float *logits = malloc((size_t)N * (size_t)vocab * sizeof *logits);
         op_seed((uint64_t)vocab);
-        // Twice the same width records it, and then it is launched again: here the launch alone is
-        // wanted, so recording is off.
+        // A width that comes twice is recorded as a graph. This test is about direct launches, so
+        // recording is off.
         cuda_graphs_set(w->gpu, false);
         for (int round = 0; round < 6; round += few ? 5 : 1) {
             for (int i = 0; i < N; i++) fill_row(logits + (int64_t)i * vocab, vocab, i + round);

@@ -1,5 +1,5 @@
-// Products of e4m3 weights by e4m3 activations (`fp8_activations`): how x is rounded, bit for bit, and
-// the linear of the rounded x in double precision; rows that are not finite; what still goes by
+// Products of e4m3 weights and e4m3 activations (`fp8_activations`): the rounding of x bit for bit, and
+// linear of the rounded x against double precision; rows that are not finite; products that still use
 // 16-bit activations.
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/fp8.h"
@@ -104,9 +104,9 @@ static void product_release(const struct twin *w, struct product *p) {
     free(p->w), free(p->w_scales), free(p->bias);
 }
 
-// y[0 .. rows) of a row of x; with the rounded x, or with x itself. off: how far the tensor cores may
-// be off, which add 32 products at a time to a sum of some 13 bits and cut off what is below, so an
-// outlier in x costs the others.
+// y[0 .. rows) of a row of x, with the rounded x or with x itself. off: the error that the tensor cores may
+// make. They add 32 products at a time to a sum of some 13 bits and truncate, so an outlier in x takes
+// bits from the other products.
 static void expected(const struct product *p, const float *x, bool round, double *y, double *off) {
     uint8_t q[MAX_COLS];
     const int32_t len = p->block_k ? p->block_k : p->cols, blocks = fp8_blocks(p->cols, p->block_k);
@@ -129,9 +129,9 @@ static void expected(const struct product *p, const float *x, bool round, double
     }
 }
 
-// One linear of n rows: every output is near the rounded x's, and all of them together differ from
-// those of x itself as those do, or the product was not of 8 bits. ACTIVATE: gated, by
-// linear_activate.
+// One linear of n rows. Every output must be near that of the rounded x. All together they must differ from
+// the outputs of x itself as much as those of the rounded x do; else the product did not use 8 bits.
+// ACTIVATE: gated, by linear_activate.
 enum form { STORE, ADD, BIASED, ADD_BIASED, ACTIVATE, FORMS };
 
 static double silu(double v) {
@@ -178,7 +178,7 @@ static void check_product(const struct twin *w, const struct product *p, int32_t
                 if (add) want[k] += old[(int64_t)i * width + r];
             }
             double got = y[(int64_t)i * width + r];
-            // Roundings to T: of the product, after the addition, after the bias.
+            // Three roundings to T: of the product, after the addition, after the bias.
             slack += 3.1 * twin_unit(w->t) * (size + 4) + 1e-5;
             op_near(got, want[0], slack, "linear of fp8 by fp8", (int64_t)i * width + r);
             along += (got - want[1]) * (want[0] - want[1]);
@@ -209,7 +209,7 @@ static void products(const struct twin *w) {
     }
 }
 
-// A row that is not finite shows in its own outputs only.
+// A row that is not finite changes no other row's outputs.
 static void not_finite(const struct twin *w) {
     enum { N = 300, ROWS = 64, COLS = 512 };
     for (int i = 0; i < 8; i++) {
@@ -230,8 +230,8 @@ static void not_finite(const struct twin *w) {
     }
 }
 
-// Few rows, logits, and shapes that 8 bits do not cover have the bits of a backend without the
-// setting.
+// Narrow batches, logits, and shapes that 8-bit products do not support have the bits of a backend without
+// the setting.
 static void others(const struct twin *w) {
     struct backend_cuda_options o = {.compute = w->t};
     struct twin plain = *w;

@@ -1,6 +1,6 @@
-// CUDA's linear against the CPU's: every dtype of weights, odd shapes, stacked and transposed
-// views, narrow and wide batches, sums that are added to, logits in F32; and, where asked for, the
-// same bits whatever the batch.
+// CUDA's linear against the CPU's: every dtype of weights, odd shapes, stacked and transposed views,
+// narrow and wide batches, results that are added to y, logits in F32. With `deterministic`, the bits must
+// not depend on the batch.
 #include "kernels/fp8.h"
 #include "tests/ops/twin.h"
 
@@ -60,9 +60,9 @@ static void check_case(const struct twin *w, const struct case_ *c, enum linear_
     char what[160];
     snprintf(what, sizeof what, "linear %d: (%d, %d) n %d %s/%s%s", mode, c->rows, c->cols, c->n,
              dtype_name(w->t), dtype_name(c->stored), c->bias ? " bias" : "");
-    // A wide product adds its bias to y in a pass of its own, rounded.
+    // A wide product adds its bias to y in a second pass, which rounds once more.
     double units = c->bias ? 3.1 : 1.1, slack = 2e-6 * sqrt(c->cols) + units * twin_unit(out) * 0.2;
-    // cuBLASLt's kernels round a product before they add it to what is there.
+    // cuBLASLt's kernels round a product before they add it to y.
     if (c->bias) slack += 3 * twin_unit(w->t); // and the bias, in a pass of its own
     if (mode == LINEAR_ADD || c->bias) slack += 0.2 * sqrt(c->cols) * twin_unit(w->t);
     if (in_8bit)
@@ -74,13 +74,13 @@ static void check_case(const struct twin *w, const struct case_ *c, enum linear_
     free(data), free(scales), free(x), free(y), free(bias);
 }
 
-// The next width of some from 1 up, closer together the narrower; one for each kind of kernel where
-// a sanitizer looks at each access.
+// The next batch width to test: dense for narrow batches, sparse for wide ones. Under compute-sanitizer,
+// which checks every access, only one width for each kind of kernel.
 static int32_t wider(int32_t n, int32_t apart) {
     return test_scale() < 1 ? n * 4 + 1 : n + 1 + n / apart;
 }
 
-// A width that no kernel for narrow batches takes, and what goes with it.
+// A width beyond the kernels for narrow batches, in all its variants.
 static struct case_ wide_case(enum dtype stored, int32_t block_k) {
     struct case_ c = {1536, 1024, 300, 3, false, false, stored, block_k};
     if (test_scale() < 1) c.rows = 384, c.cols = 512, c.n = 140;
@@ -114,7 +114,7 @@ static void widths(const struct twin *w) {
     struct case_ deep = {.rows = 200, .cols = 14336, .n = 1, .n_views = 1, .stored = w->t};
     if (test_scale() < 1) deep.rows = 40;
     for (; deep.n < 70; deep.n *= 3) check_case(w, &deep, LINEAR_ADD);
-    // Rows in equal parts for each multiprocessor: they end anywhere in a group of eight.
+    // Each multiprocessor takes an equal part of the rows, so parts end anywhere in a group of eight.
     static const int32_t rows[] = {1100, 1607, 2048, 4800, 6399};
     for (int i = 0; i < 5; i += test_scale() < 1 ? 2 : 1)
         for (int32_t n = 1; n <= 8; n = n * 2 + 1) {
@@ -122,7 +122,7 @@ static void widths(const struct twin *w) {
             c.bias = n == 3;
             check_case(w, &c, i % 2 ? LINEAR_ADD : LINEAR_STORE);
         }
-    // So deep that K is cut into parts: tiles of fewer rows, of any number, dealt out evenly.
+    // K is so large that it is cut into parts: the tiles have fewer rows, and their number is arbitrary.
     for (int i = 0; i < 5; i += test_scale() < 1 ? 2 : 1) {
         struct case_ c = {.rows = rows[i], .cols = 1032, .n = 5 + i * 13, .n_views = 1};
         c.stored = w->t, c.bias = i % 2;
@@ -145,9 +145,9 @@ static void stacks(const struct twin *w) {
     }
 }
 
-// A row's bits, alone and in batches of any width: through every kernel that a width may choose,
-// for a matrix that is cut into parts of K and one that is not, and for 8 bits. block_k: of e4m3
-// weights.
+// A row must have the same bits alone and in batches of any width, through every kernel that a width may
+// choose, for a matrix that is cut into parts of K and one that is not, and for 8-bit weights. block_k: of
+// e4m3 weights.
 static void same_bits_of(const struct twin *w, int32_t rows, int32_t cols, enum dtype stored,
                          int32_t block_k) {
     enum { N = 300 };
@@ -165,7 +165,7 @@ static void same_bits_of(const struct twin *w, int32_t rows, int32_t cols, enum 
     struct weight gw;
     assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
     void *gx = twin_up(w, x, N * cols), *gy = twin_up(w, NULL, N * rows);
-    // Where it is not asked for, only the row's own bits twice in a row must agree.
+    // Without `deterministic`, only two identical calls must agree.
     int32_t from = strstr(w->gpu->description, "deterministic") ? 1 : N;
     assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE, gy, gx, N, &gw, NULL), 0);
     float *want = twin_down(w, gy, N * rows, w->t);
@@ -206,7 +206,7 @@ static void refused(const struct twin *w) {
     assert_non_null(strstr(err.text, "MiB"));
 }
 
-// 8 bits with a scale for each output, by every path.
+// 8-bit weights with a scale for each output, through every path.
 static void integers(const struct twin *w) {
     for (int32_t n = 1; n <= 40; n = wider(n, 4)) {
         struct case_ c = {.rows = 384, .cols = 256, .n = n, .n_views = 3, .stored = DTYPE_I8};
@@ -222,7 +222,7 @@ static void integers(const struct twin *w) {
     for (; deep.n < 3; deep.n++) check_case(w, &deep, LINEAR_ADD);
 }
 
-// What is not finite in x shows in y, also where x becomes whole numbers on the way.
+// A value of x that is not finite makes y not finite, also in kernels that turn x into integers.
 static void not_finite(const struct twin *w) {
     enum { ROWS = 40, COLS = 2048 };
     static const enum dtype types[] = {DTYPE_I8, DTYPE_F8_E4M3};
@@ -269,8 +269,8 @@ static void numbers_8bit(const struct twin *w) {
     }
 }
 
-// Gate and activation in the narrow kernel, against the CPU's linear and activate: T's rounding
-// between them is the product's.
+// Gate and activation inside the narrow kernel, against the CPU's linear and activate. The only rounding
+// to T between the two is the product's.
 static void check_activated(const struct twin *w, enum dtype stored, int32_t block_k, int32_t rows,
                             int32_t cols, int32_t n, bool gated) {
     const int32_t blocks = fp8_blocks(cols, block_k), width = gated ? rows / 2 : rows;
@@ -326,12 +326,12 @@ static void activated(const struct twin *w) {
                 check_activated(w, kinds[k].stored, kinds[k].block_k, 392, 256, n, gated);
                 check_activated(w, kinds[k].stored, kinds[k].block_k, 200, 520, n, gated);
             }
-    // So many that tiles are dealt out evenly: their last rows are any.
+    // So many rows that tiles are divided evenly, and their last rows fall anywhere.
     const int32_t many = test_scale() < 1 ? 17200 : 19216;
     for (int gated = 0; gated < 2; gated++) check_activated(w, w->t, 0, many, 136, 5, gated);
 }
 
-// norm_linear is its parts, bit for bit: the norm rounded, then the linear of it.
+// norm_linear has the bits of its parts: the norm, rounded, then linear of it.
 static void check_normed(const struct twin *w, enum dtype stored, int32_t rows, int32_t cols,
                          int32_t n, int form) {
     const struct backend_ops *ops = w->gpu->ops;

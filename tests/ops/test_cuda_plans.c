@@ -1,5 +1,5 @@
-// Which of cuBLASLt's algorithms multiplies is measured once for a shape and kept in a file:
-// measurements, progress, and reading the file line by line. Needs no GPU.
+// The choice of cuBLASLt's algorithm for a shape, which is measured once and kept in a file: measurements,
+// progress, and reading the file line by line. Needs no GPU.
 #include "kernels/cuda/cublas.c" // static functions
 
 #include <setjmp.h>
@@ -152,7 +152,7 @@ static void on_progress(void *ctx, int64_t done, int64_t total) {
     s->calls++, s->done = done, s->total = total;
 }
 
-// Widths of 24, 32, 48, 64, 80 ..; in F32 a head's alone, up to the sequences.
+// Widths of 24, 32, 48, 64, 80 ..; in F32 only those of the head, up to the number of sequences.
 static void test_what_is_measured(void **state) {
     struct cublas b = plans_new();
     struct products p = {
@@ -182,7 +182,7 @@ static void test_what_is_measured(void **state) {
     assert_int_equal(seen.done, 18);
     l.progress = NULL;
     measure_all(&b, p, &l, NULL, NULL);
-    // Room decides as well: of the head only what fits.
+    // The choice also depends on memory: of the head's algorithms only those that fit.
     p.bytes = (size_t)40 * (128256 * 2 + 8192) + 4096;
     int heads = 0;
     for (struct products q = p; next_product(&q, &a, &n);) heads += a.rows == 128256;

@@ -1,5 +1,5 @@
-// feed_forward and norm_linear against the ops that they replace: the same bits for any number of
-// rows, threads, layout, activation, norm and bias; and the shapes that they decline.
+// feed_forward and norm_linear against the ops that they replace. The bits must be the same for any number
+// of rows and threads, layout, activation, norm and bias. Also: the shapes that they decline.
 #include "tests/ops/linear_world.h"
 
 static struct backend *open_with(enum dtype compute, const char *isa, int threads) {
@@ -84,7 +84,7 @@ static void check(struct backend *be, const struct layer *l, int32_t n, enum act
         composed(be, l, mode, want, x, n, norms[i % 3], act);
         op_same_bits(y, want, size, "feed_forward");
     }
-    // Onto the stream that is normed, as a decoder's layer does.
+    // The result is added to the same stream that is normed, as in a decoder's layer.
     memcpy(want, x, (size_t)size * sizeof *x);
     composed(be, l, LINEAR_ADD, want, x, n, norms[1], act);
     assert_int_equal(fused(be, l, LINEAR_ADD, x, x, n, norms[1], act, true), 0);

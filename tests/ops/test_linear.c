@@ -1,9 +1,9 @@
-// linear and weight packing: against double precision, for all dtypes, odd shapes, stacked and
-// transposed views; and the numbers contract: a row's bits do not depend on n, on its place, or on
-// the number of threads.
+// linear and weight packing, against double precision, for all dtypes, odd shapes, stacked and transposed
+// views. A row's bits must not depend on n, on its place, or on the number of threads (rule 1 of
+// kernels/README.md).
 #include "tests/ops/linear_world.h"
 
-// What the layout of bf16 weights is must show in no bit.
+// The layout of bf16 weights must not change a bit.
 static void check_unpacked(struct backend *be, const struct matrix *m, const float *y,
                            const float *x, int32_t n, const float *bias) {
     struct weight w = make_weight(be, m, false);

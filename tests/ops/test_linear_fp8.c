@@ -1,5 +1,5 @@
-// linear with e4m3 weights: against double precision on the very numbers and scales, one scale for
-// each output and one for each block of 128; and the same bits whatever the batch and the threads.
+// linear with e4m3 weights, against double precision on the same numbers and scales, with one scale for
+// each output or for each block of 128. The bits must not depend on batch and threads.
 #include "tests/ops/scaled_world.h"
 
 static void shape(struct backend *be, int32_t rows, int32_t cols, int32_t n, int n_views) {
@@ -56,7 +56,8 @@ static void test_codes(void **state) {
     op_each_backend(codes);
 }
 
-// One result for all thread counts, places in a batch and sizes of it; of one instruction set.
+// Within one instruction set, the result is the same for all thread counts, places in a batch and batch
+// sizes.
 enum { SAME_ROWS = 333, SAME_COLS = 2300, SAME_N = 70 };
 static float *same_x, *same_y[2];
 static int same_calls;

@@ -1,5 +1,5 @@
-// linear with 8-bit weights: against double precision on the very integers and scales; and that its
-// sums are exact: the same bits whatever the batch, the threads and the instruction set.
+// linear with 8-bit weights, against double precision on the same integers and scales. Its sums are exact,
+// so the bits must not depend on batch, threads and instruction set.
 #include "kernels/cpu/int8_rows.h"
 #include "kernels/int8.h"
 #include "tests/ops/scaled_world.h"
@@ -32,7 +32,7 @@ static void test_shapes(void **state) {
     op_each_backend(shapes);
 }
 
-// The largest sums that there can be: the integers' ends on both sides, blocks of K full.
+// The largest possible sums: extreme integers on both sides, and full blocks of K.
 static void extremes(struct backend *be) {
     enum { COLS = 4200, ROWS = 18 };
     static const float values[] = {1, -1, 8355711.0f / 8388608, 0.99999994f, 3e38f, -3.4028234e38f};
@@ -62,8 +62,8 @@ static void test_extremes(void **state) {
     op_each_backend(extremes);
 }
 
-// Values far apart: what is small beside the row's largest is rounded to that one's grid, no worse.
-// And rows of zeros, of denormals, of what is no number.
+// Values of very different size: a small one has at most the rounding error that the row's largest value
+// implies. Also rows of zeros, of denormals, of infinities and NaNs.
 static void odd_rows(struct backend *be) {
     enum { COLS = 100, ROWS = 20, N = 6 };
     op_seed(3);

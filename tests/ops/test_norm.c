@@ -1,4 +1,4 @@
-// norm and qk_norm against double precision, at odd widths; the same bits for a row alone.
+// norm and qk_norm against double precision, at odd widths. A row must have the same bits alone.
 #include "tests/ops/ops_fixture.h"
 
 static void check_norm(const float *y, const float *x, int32_t n, int32_t width,

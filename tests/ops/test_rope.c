@@ -1,5 +1,5 @@
-// rope_angles and rope against their formulas; partial widths, both styles, values left alone past
-// rot_dim.
+// rope_angles and rope against their formulas: partial widths, both styles. Values past rot_dim must not
+// change.
 #include "tests/ops/ops_fixture.h"
 
 enum { N = 5, HEADS = 3, KV = 1 };
