@@ -2,8 +2,8 @@
 // The tree of a session's turns: regenerate, continue, edit, switch versions, branch into a new session. Nothing is
 // overwritten: turns that leave the path stay in the session as versions.
 import { newId, reload, request, sentence, show } from './actions.js';
-import { answersOf } from './turns.js';
 import { addChat, currentChat, currentSession, state } from './state.js';
+import { deleteLater } from './turn_deletion.js';
 import { toast } from './view/toasts.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
@@ -67,15 +67,8 @@ export async function answerInstead(turn, text, key) {
   if (chat.stale) await reload(chat);
 }
 
-/** Deletes a turn and all below it; goes on to another version, if there is one. @param {Turn} turn */
-export const deleteTurn = (turn) =>
-  attempt("Couldn't delete this", async (chat) => {
-    const others = answersOf(turn).filter((other) => other !== turn.turn);
-    const beside = others.at(-1) ?? (turn.siblings ?? []).filter((other) => other !== turn.turn).at(-1);
-    await request({ type: 'turn.delete', session: chat.id, turn: turn.turn });
-    if (beside !== undefined) await request({ type: 'session.rewind', session: chat.id, turn: beside, leaf: true });
-    await reload(chat);
-  });
+/** Deletes a turn and all below it, with time to undo it. @param {Turn} turn */
+export const deleteTurn = (turn) => attempt("Couldn't delete this", (chat) => deleteLater(chat, turn));
 
 /** @typedef {{turn: number, parent: number | null, state: string, input_start: string, text_start: string, n_output: number,
  *   branch?: {edited?: number}}} Outlined */

@@ -3,6 +3,8 @@
 import { connect, showAddress } from './actions.js';
 import { h, iconButton } from './dom.js';
 import { askImport } from './files.js';
+import { subscribe, state } from './state.js';
+import { planDeletions } from './turn_deletion.js';
 import { announcer } from './view/announcer.js';
 import { composer } from './view/composer.js';
 import { banner, connectionState } from './view/connection.js';
@@ -35,6 +37,9 @@ document.addEventListener('click', (event) => {
   else if (target.closest('.connection')) closeDrawer();
 });
 for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddress);
+
+// A new connection carries out what an earlier one did not.
+subscribe('connection', () => state.connection.phase === 'open' && planDeletions());
 
 applyLayout();
 showAddress();

@@ -127,6 +127,20 @@ export function setDeletion(id, at) {
   write('deletions', Object.keys(value).length ? value : undefined);
 }
 
+/** The same for turns, by session and turn. @returns {Record<string, number>} */
+export function turnDeletions() {
+  cache.delete('turn-deletions');
+  const value = read('turn-deletions', /** @type {Record<string, number>} */ ({}));
+  return value && typeof value === 'object' ? value : {};
+}
+
+/** @param {string} key @param {number | null} at null: not any more */
+export function setTurnDeletion(key, at) {
+  const { [key]: _, ...rest } = turnDeletions();
+  const value = at === null ? rest : { ...rest, [key]: at };
+  write('turn-deletions', Object.keys(value).length ? value : undefined);
+}
+
 /** How many finished turns of a session this browser has shown. @param {string} id @returns {number | undefined} */
 export const seenTurns = (id) => read('seen', /** @type {Record<string, number>} */ ({}))?.[id];
 

@@ -63,6 +63,7 @@ export const state = {
   sessions: /** @type {Map<string, Session>} */ (new Map()),
   chats: /** @type {Map<string, Chat>} */ (new Map()),
   deleting: /** @type {Set<string>} */ (new Set()), // can still be restored; not in the list
+  deletingTurns: /** @type {Map<string, Set<number>>} */ (new Map()), // the same for turns, by session
   current: /** @type {string | null} */ (null), // null: a chat that has not begun
   view: /** @type {'chat' | 'server'} */ ('chat'),
   fresh: /** @type {Fresh} */ ({ system: null }),
@@ -251,10 +252,31 @@ export function setChat(chat, change) {
   touch('chat');
 }
 
+/** @param {string} id @param {number} turn @param {boolean} hidden it is being deleted, and no version of another turn */
+export function hideTurn(id, turn, hidden) {
+  const turns = new Set(state.deletingTurns.get(id));
+  if (hidden) turns.add(turn);
+  else turns.delete(turn);
+  if (turns.size) state.deletingTurns.set(id, turns);
+  else state.deletingTurns.delete(id);
+  touch('session', id);
+}
+
+/** A turn without the versions that are being deleted. @param {Chat} chat @param {any} frame */
+function adoptShown(chat, frame) {
+  const turn = adoptTurn(frame);
+  const hidden = state.deletingTurns.get(chat.id);
+  if (!hidden || !turn.siblings) return turn;
+  const all = turn.siblings;
+  turn.inputs = turn.inputs?.filter((_, i) => !hidden.has(all[i]));
+  turn.siblings = all.filter((other) => !hidden.has(other));
+  return turn;
+}
+
 /** A session's state as a whole. @param {Chat} chat @param {any} frame */
 export function setTranscript(chat, frame) {
   const shown = chat.turns;
-  chat.turns = frame.turns.map(adoptTurn);
+  chat.turns = frame.turns.map((/** @type {any} */ turn) => adoptShown(chat, turn));
   // Known turns keep their elements; only the others are drawn.
   const kept = shown.some((turn) => turnOf(chat, turn.turn));
   for (const turn of chat.turns) touch('turn', turn.turn);
@@ -282,7 +304,7 @@ export function setTranscript(chat, frame) {
  */
 export function addOlder(chat, frame) {
   if (chat.turns[0]?.turn !== frame.before) return 0; // all turns were replaced meanwhile
-  chat.turns = [...frame.turns.map(adoptTurn), ...chat.turns];
+  chat.turns = [...frame.turns.map((/** @type {any} */ turn) => adoptShown(chat, turn)), ...chat.turns];
   chat.more = frame.more && frame.turns.length > 0;
   for (const turn of frame.turns) touch('turn', turn.turn);
   touch('chat');

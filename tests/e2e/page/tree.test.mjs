@@ -1,7 +1,7 @@
 // Answers in a user's own words, turns that are deleted, and the map of a session's tree.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, ENDLESS } from './browser.mjs';
+import { ask, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until, ENDLESS } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -65,7 +65,11 @@ test('deleting asks first, goes on to another version, and takes the branch alon
   for (const one of [page, other])
     await one.waitForFunction(() => document.querySelectorAll('.turn .bubble').length === 1);
   assert.deepEqual(await messages(page), ['My name is Zora.']);
-  assert.equal((await client.request({ type: 'session.list', query: 'xylophone' })).sessions.length, 0);
+  assert.equal(await page.locator('.later:visible').count(), 0);
+  await until('its end on the server', async () => {
+    await page.waitForTimeout(300); // the server limits the messages of a second
+    return (await client.request({ type: 'session.list', query: 'xylophone' })).sessions?.length === 0;
+  });
   // One of two answers: the other one is shown, and there is nothing to switch.
   const first = (await answers(page))[0];
   await client.request({ type: 'turn.edit', session: id, turn: 0, text: 'Hello there.' });
@@ -88,6 +92,43 @@ test('deleting asks first, goes on to another version, and takes the branch alon
   await streamed(page, 20);
   assert.equal(await page.locator('[data-action=delete]').first().isDisabled(), true);
   await page.click('.stop');
+});
+
+test('deleted turns can be restored for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+  const context = await newContext(t);
+  const page = await openPage(t, server, { context, hash: `#s=${id}` });
+  await ask(page, 'My name is Zora.');
+  await ask(page, 'The secret is a marimba.');
+  await ask(page, 'Tell me more.');
+  const found = async () => {
+    await page.context().pages()[0]?.waitForTimeout(300); // the server limits the messages of a second
+    return (await client.request({ type: 'session.list', query: 'marimba' })).sessions?.length;
+  };
+  const remove = async (left) => {
+    await press(page, 'delete', 1);
+    await page.click('.confirm .danger');
+    await page.waitForFunction((n) => document.querySelectorAll('.turn .bubble').length === n, left);
+  };
+  await remove(1);
+  await page.click('.toast button:has-text("Undo")');
+  await settled(page, 3);
+  assert.deepEqual(await messages(page), ['My name is Zora.', 'The secret is a marimba.', 'Tell me more.']);
+  await page.waitForTimeout(9000); // longer than it can be undone
+  assert.equal(await found(), 1);
+  // Another message meanwhile: what was deleted is no version of it, and comes back as one when it is restored.
+  await remove(1);
+  await ask(page, 'Now a question.');
+  assert.equal(await page.locator('.versions-at').count(), 0);
+  await page.click('.toast button:has-text("Undo")');
+  await page.waitForFunction(() => document.querySelectorAll('.turn .bubble').length === 3);
+  await page.waitForSelector('.versions-at:has-text("1/2")');
+  await remove(2); // goes on to the other version
+  await page.close();
+  const next = await openPage(t, server, { context, hash: `#s=${id}` });
+  await until('its end on the server', async () => (await found()) === 0);
+  await settled(next, 2);
+  assert.deepEqual(await messages(next), ['My name is Zora.', 'Now a question.']);
 });
 
 for (const width of [1440, 390])

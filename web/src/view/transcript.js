@@ -147,7 +147,7 @@ async function later_() {
 
 function drawLater() {
   const chat = currentChat();
-  const shows = !!currentSession()?.below && !!chat && canBranch() && !isBusy(chat) && !chat.stale;
+  const shows = !!currentSession()?.below && !!chat && !state.deletingTurns.has(chat.id) && canBranch() && !isBusy(chat) && !chat.stale;
   if (later.hidden !== shows) return;
   later.hidden = !shows;
   keepEnd();
@@ -427,7 +427,7 @@ async function askDelete(turn) {
   const agreed = await confirmDialog({
     title: 'Delete from here on?',
     action: 'Delete',
-    text: `This message, its answer and all messages after it, in every version of them, will be deleted from the server. ${others ? 'Other versions of this message or answer are kept. ' : ''}This cannot be undone.`,
+    text: `This message, its answer and all messages after it, in every version of them, will be deleted from the server.${others ? ' Other versions of this message or answer are kept.' : ''}`,
   });
   if (agreed && (await deleteTurn(turn))) field.focus({ preventScroll: true });
 }
