@@ -5,14 +5,14 @@
 //
 //   samples   branch b draws with random numbers (seed, position, b). Branch 0 is the turn's answer: its
 //             tokens are in the turn's log as in a turn without branches.
-//   beams     after each step every ring becomes that of the beam that it continues. The log has the
-//             tokens in which all running and ended beams agree; the best beam's others follow at the end.
-//             One more ring keeps the cache of the best ended beam, so that it can become the session's.
+//   beams     after each step, each beam's ring shares the blocks of the beam that it continues. The log has
+//             the tokens in which all running and ended beams agree; the best beam's other tokens follow at
+//             the end. One more ring keeps the cache of the best ended beam, which may become the session's.
 //
 // While the turn is paused only the tokens of its branches are kept. Its log is then resumed like any
 // other, shared again, and the branches' own tokens are computed once more (the same bits).
 //
-// Engine thread only, but for branches_new and the free of an event's branches.
+// Engine thread only, except branches_new and freeing an event's branches.
 #pragma once
 #include "engine/run/turn_slot.h"
 #include "engine/sampling/beams.h"
@@ -27,70 +27,70 @@ struct branch_sample {
     double sum; // of its log-probabilities
     bool over;
     enum engine_finish finish; // once it is over
-    struct turn_slot slot;     // of every sample but the first, which has the turn's
+    struct turn_slot slot;     // unused by the first sample, which has the turn's slot
 };
 
 struct branches {
-    struct engine_branches result; // first: what the turn's last event lends
+    struct engine_branches result; // first member: the turn's last event lends it
     int32_t n, cap;                // branches; most tokens of each
     bool beams;
     bool begun;                    // the samplers have the log's history
     bool forked;                   // every running branch has its ring
     struct branch_sample *samples; // (n), or NULL
     struct beam_search search;
-    struct sampler *samplers;      // (n) of the running beams, or NULL
+    struct sampler *samplers;      // (n) for the running beams, or NULL
     struct stop_texts *stop_texts; // of beams; NULL: none
     bool best_is_held;             // the last ring is that of search.ended[0]
-    int32_t n_ranked;              // of the running beams, in this step
-    struct buf texts;              // of `result`
-    uint32_t *text_ends;           // of all of its tokens
+    int32_t n_ranked;              // running beams that were ranked in this step
+    struct buf texts;              // the texts of `result`
+    uint32_t *text_ends;           // where each of its tokens' texts ends
 };
 
 // How many branches such a turn has; 1: it is an ordinary turn.
 int32_t branches_wanted(const struct sampling_params *p);
-// E_INVAL, E_UNSUPPORTED: parameters that do not go together.
+// E_INVAL, E_UNSUPPORTED: parameters that exclude each other.
 int branches_check(const struct engine_turn *t, int32_t n_eos, struct err *err);
-// The blocks that the turn may hold at most. one: of a turn without branches, over the same log.
+// The most blocks that the turn can hold.
 int64_t branches_reserve(const struct engine_turn *t, int32_t chunk_tokens, int32_t block_tokens,
                          int64_t max_log);
-// Everything that the turn needs until it ends, but for rings. Owner's thread. spec stays where it is;
-// eos_ids (n_eos) end an answer. max_log: the longest log. E_NOMEM.
+// Allocates everything that the turn needs until it ends, except rings. Owner's thread. spec is borrowed
+// until branches_free; eos_ids (n_eos) end an answer. max_log: the longest log. E_NOMEM.
 int branches_new(struct branches **out, const struct engine_turn *spec, int64_t max_log,
                  int32_t n_vocab, const int32_t *eos_ids, int32_t n_eos, struct err *err);
 void branches_free(struct branches *b); // NULL is allowed
 
-// The turn is admitted, its slot begun: makes the rings. E_NOMEM.
+// After the turn was admitted and its slot begun: makes the rings. E_NOMEM.
 int branches_begin(struct live_turn *t, const struct tokenizer *tokenizer, struct err *err);
-// The turn is paused: its first ring keeps what agrees with the log.
+// The turn is paused: cuts its first ring to the tokens that the log has.
 void branches_pause(struct live_turn *t);
 
 // How many tokens the log has in which all branches agree.
 int64_t branches_base(const struct live_turn *t);
 bool branches_have_drawn(const struct branches *b);
-// Tokens to be computed before the next draw, where n_cached of the log are in the cache.
+// Tokens to be computed before the next draw, if n_cached of the log are in the cache.
 int64_t branches_uncomputed(const struct live_turn *t, int64_t n_cached);
 int32_t branches_n_running(const struct branches *b); // a step has a row of each
 bool branch_runs(const struct branches *b, int32_t branch);
 struct kv_ring *branch_ring(const struct live_turn *t, int32_t branch);
-// What the branch has generated, behind the turn's input.
+// The tokens that the branch has generated after the turn's input.
 const int32_t *branch_ids(const struct branches *b, int32_t branch, int32_t *n);
 // The first ring has computed the log: the others share it.
 void branches_fork(struct live_turn *t);
 
-// A sample draws a token, which is not in the turn's log yet. True: its last one allowed.
+// Adds a sample's drawn token, which is not in the turn's log yet. True: it was the last one allowed.
 bool branch_take(struct branches *b, int32_t branch, const struct sampled *s);
 void branch_end(struct live_turn *t, int32_t branch,
                 enum engine_finish finish); // gives its ring back
 
-// Every running beam is ranked: makes the next step's beams, with their rings and samplers.
+// After every running beam was ranked: makes the next step's beams, with their rings and samplers.
 void branches_advance(struct live_turn *t);
-// How many tokens behind the turn's input all beams share, at least one less than each running beam has.
+// How many tokens after the turn's input all beams share; at most one less than a running beam has.
 int32_t branches_agreed(const struct branches *b, int32_t from);
 
-// The turn ends: makes result, best first (samples: in their order), and gives the sequence the winner's
-// ring if the rings are in use. finish: of branches that still run.
+// At the turn's end: makes result, best first (samples: in their order), and gives the sequence the
+// winner's ring if the rings are in use. finish: for branches that still run.
 void branches_settle(struct live_turn *t, enum engine_finish finish, bool ran);
-enum engine_finish branches_finish(const struct branches *b); // of the winner, once all are over
-// Fills in the texts of result, by way of a slot whose own text is not needed any more.
+enum engine_finish branches_finish(const struct branches *b); // the winner's, once all are over
+// Fills in the texts of result, using a slot whose own text is no longer needed.
 int branches_texts(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
                    struct buf *scratch);

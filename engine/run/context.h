@@ -1,5 +1,5 @@
-// What a turn tells of its input, beside its answer (FasterTransformer's is_return_context_cum_log_probs
-// and is_return_context_embeddings):
+// Outputs of a turn's input, beside its answer (FasterTransformer's is_return_context_cum_log_probs and
+// is_return_context_embeddings):
 //
 //   logprob    the sum of the log-probabilities of the input's tokens, each given all of the log before
 //              it; the log's first token, virtual tokens and the first token behind a prefix have none
@@ -32,15 +32,15 @@ void context_init(struct context_outputs *c, const struct engine_turn *t);
 int context_reserve(struct context_outputs *c, const struct engine_turn *t, int32_t width,
                     struct err *err);
 
-// How many of the log's n tokens may serve to find cached ones: at most all but the last of them are
-// taken from the cache.
+// With how many of the log's n tokens cached ones may be looked up. The cache serves at most all but the
+// last of these.
 int64_t context_usable(const struct context_outputs *c, const struct engine_turn *t, int64_t n);
 // At the turn's end. The embedding and the scores pass to the caller; NULL: none, or not complete.
 bool context_has_logprob(const struct context_outputs *c, int64_t n_ids);
 double *context_take_embedding(struct context_outputs *c, int64_t n_ids);
 struct engine_scores *context_take_scores(struct context_outputs *c, int64_t n_ids);
 
-// Whether rows are needed that no draw needs. n_ids: of the turn's log at its start.
+// Whether it still needs rows that no draw needs. n_ids: length of the turn's log at its start.
 bool context_waits(const struct context_outputs *c, int64_t n_ids);
 bool context_takes_logits(const struct context_outputs *c, const struct engine_turn *t,
                           int64_t position);

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include <stdint.h>
 
-// Of a turn that expects a text and does not say how many to draft.
+// Drafts in a step of a turn that expects a text and has draft_tokens 0.
 enum { DRAFTS_OF_EXPECTED = 16 };
 
 struct ngrams { // the pairs of one array of ids
@@ -23,24 +23,24 @@ struct ngrams { // the pairs of one array of ids
 
 struct drafts {
     int32_t most;    // tokens in a step
-    int32_t expects; // how many to draft after the shortest match, as the last step went
+    int32_t expects; // how many to draft after the shortest match, adapted to the last step
     struct ngrams log;
     struct ngrams text; // of the expected answer
-    int32_t *text_ids;  // (n_text) behind the last tokens of the log before the answer
+    int32_t *text_ids;  // (n_text) the last tokens of the log before the answer, then the text
     int32_t n_text;
-    int64_t n_drafted, n_accepted; // in all
+    int64_t n_drafted, n_accepted; // since the start
 };
 
-// most: 1 or more. cap: the longest that the log may become. log (n_log): as it is before the answer.
+// most: 1 or more. cap: the log's maximum length. log (n_log): the log before the answer.
 // expected (n_expected): the expected answer; n_expected 0: none. E_NOMEM.
 int drafts_new(struct drafts **out, int32_t most, int64_t cap, const int32_t *log, int64_t n_log,
                const int32_t *expected, int32_t n_expected, struct err *err);
 void drafts_free(struct drafts *d); // NULL is allowed
-// Whether the ids of an expected answer are a vocabulary's. E_INVAL.
+// Checks that the ids of an expected answer are in the vocabulary. E_INVAL.
 int drafts_check(const int32_t *expected, int32_t n, int32_t n_vocab, struct err *err);
 
-// Writes at most `room` drafts behind the log's n tokens: ids (n + room). The log has only grown since the
-// last call. Returns how many there are.
+// Writes at most `room` drafts after the log's n tokens: ids (n + room). Since the last call the log may
+// only have grown. Returns the number of drafts.
 int32_t drafts_find(struct drafts *d, int32_t *ids, int64_t n, int64_t room);
-// Of so many drafts of the last step, the first n_accepted are what was drawn.
+// The result of the last step: of n_drafted drafts, the first n_accepted were drawn.
 void drafts_checked(struct drafts *d, int32_t n_drafted, int32_t n_accepted);

@@ -17,7 +17,7 @@ enum { DRAWN_TOGETHER = 8 }; // delivered at 40 us each, the last token comes wi
 struct drawing {
     int32_t seq, branch; // the caller's numbers for the turn and its branch
     struct sampler *sampler;
-    struct beam_search *search; // of a beam: it is ranked, and no token drawn; else NULL
+    struct beam_search *search; // not NULL: ranks a beam instead of drawing a token
     const float *logits;        // (n_vocab) in host memory
     int64_t position;
     // result

@@ -1,5 +1,5 @@
-// Which owner's turn gets the next place, and which owner gives one up: weighted fair queueing of the
-// turns of one priority. Pure policy over counts; knows no model, no cache and no clock.
+// Weighted fair queueing of the turns of one priority: which owner's turn gets the next place, and which
+// owner gives one up. Pure policy over counts, without model, cache and clock.
 //
 // An owner's turns are first in, first out; a paused turn waits in front of them. A turn takes one
 // place, and one with branches as many as a step has rows of it. The next places go to the owner with
@@ -14,9 +14,8 @@
 // One owner alone never gives a place up.
 //
 // `used` counts from the smallest `used` of the owners with turns (`clock`, which only grows):
-//   - an owner that comes to others, or comes back, begins one quantum before the clock at the
-//     earliest. So it gets a place at once, unless other newcomers hold all of them, but has saved up
-//     no more than a quantum by being away;
+//   - a new or returning owner starts at most one quantum before the clock. So it gets a place at once,
+//     unless other newcomers hold all places, but cannot save up more than a quantum by being away;
 //   - an owner that comes back soon keeps what it used, so leaving gains nothing;
 //   - an owner is at most FAIR_DEBT ahead of the clock. What it computed while it was alone does not
 //     keep it waiting for long when others come.

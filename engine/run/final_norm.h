@@ -1,5 +1,5 @@
-// The model's final norm on the host: for the few hidden states that clients are given (context.h). The
-// forward pass has its own, on the device and often fused with the head.
+// The model's final norm on the host, for the few hidden states that clients ask for (context.h). The
+// forward pass has its own on the device, often fused with the head.
 #pragma once
 #include "engine/model/model.h"
 #include "kernels/backend.h"
@@ -12,7 +12,7 @@ struct final_norm {
     float *weight, *bias; // (width), copies in host memory; NULL: none
 };
 
-// Copies the weights of the rank that has the last layer; of others, *n is unusable.
+// Copies the weights on the rank that has the last layer; on other ranks *n is unusable.
 int final_norm_init(struct final_norm *n, const struct model *m, struct backend *be,
                     struct err *err);
 void final_norm_release(struct final_norm *n); // a zeroed one is allowed
