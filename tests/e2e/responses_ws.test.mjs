@@ -185,6 +185,32 @@ test('the end of the server is a reason to come again', async (t) => {
   assert.equal((await stopped).code, 0);
 });
 
+// 1012 at a restart, 1006 after kill -9: the client connects again by itself, and goes on behind what is stored.
+for (const signal of ['SIGTERM', 'SIGKILL'])
+  test(`ResponsesWS comes back when the server does (${signal})`, async (t) => {
+    const server = await Server.start(t, { args: unlimited });
+    const codes = [], ended = [];
+    let back = 0;
+    const reconnect = { maxRetries: 1000, initialDelay: 50, maxDelay: 200, onReconnecting: ({ closeCode }) => { codes.push(closeCode); } };
+    const ws = new ResponsesWS(clientOf(server), { reconnect });
+    t.after(() => ws.close());
+    ws.on('error', () => {});
+    ws.on('reconnected', () => { back++; });
+    for (const type of ['response.completed', 'response.incomplete']) ws.on(type, (e) => ended.push(e.response));
+    const create = (body) => ws.send({ type: 'response.create', model, input: 'Tell me a story.', max_output_tokens: few(20), seed: 1, ...body });
+    create({});
+    await until('the first response', () => ended.length === 1);
+    await server.stop(signal);
+    await until('the first attempt', () => codes.length > 0);
+    await Server.start(t, { args: unlimited, db: server.db, port: server.port });
+    await until('the connection', () => back === 1);
+    assert.equal(codes[0], signal === 'SIGTERM' ? 1012 : 1006);
+    create({ previous_response_id: ended[0].id, input: 'And then?' });
+    await until('the second response', () => ended.length === 2);
+    assert.equal(ended[1].previous_response_id, ended[0].id);
+    assert.ok(ended[1].usage.input_tokens > ended[0].usage.input_tokens + ended[0].usage.output_tokens);
+  });
+
 test('what kill -9 leaves of store: false is removed at the next start', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const s = await Socket.open(t, server);

@@ -386,7 +386,7 @@ static int tell_started(struct completion *c, struct completion_event *out) {
 static int take_event(struct completion *c) {
     struct session_event ev;
     bool one = c->request->steady || speech_wants_tokens(&c->speech);
-    size_t max_text = one ? 1 : EVENT_TEXT_BYTES;
+    size_t max_text = one ? 0 : EVENT_TEXT_BYTES; // 0: a token without text goes with the next one
     if (!c->live) return 0;
     if (session_next_event(c->live, c->follower.client, max_text, &ev) != 1) {
         c->live = NULL; // on_ready comes
