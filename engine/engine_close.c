@@ -7,6 +7,7 @@ void engine_stop(struct engine *e) {
     if (e->stopped) return;
     e->stopped = true;
     struct command c = {.kind = COMMAND_STOP};
+    if (e->process) process_stop(e->process);
     (void)queue_try_push(&e->commands, &c); // one place is kept for it
 }
 

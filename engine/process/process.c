@@ -56,7 +56,7 @@ struct process {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;    // under the lock, as all up to here
-    bool serve, give_up; // process_serve, process_close were called
+    bool serve, give_up; // process_serve; process_stop or process_join were called
     int open_rc;
     struct err open_err;
     atomic_llong restarts;
@@ -555,11 +555,15 @@ int64_t process_restarts(const struct process *p) {
     return atomic_load(&p->restarts);
 }
 
-void process_join(struct process *p) {
+void process_stop(struct process *p) {
     pthread_mutex_lock(&p->lock);
     p->give_up = true;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
+}
+
+void process_join(struct process *p) {
+    process_stop(p);
     if (p->has_thread) pthread_join(p->thread, NULL);
     p->has_thread = false;
 }

@@ -38,6 +38,8 @@ int process_serve(struct process *p, struct queue *commands, struct queue *event
 // READY: it serves again, and load's device_lost is false. False: it is not READY. Owner's thread.
 bool process_take_up(struct process *p);
 int64_t process_restarts(const struct process *p);
+// It is not started again, nor waited for while it loads. One that serves ends by COMMAND_STOP.
+void process_stop(struct process *p);
 // Joins its thread: after COMMAND_STOP, or before process_serve. The process has ended then, if need be killed.
 void process_join(struct process *p);
 void process_close(struct process *p); // joins and frees. NULL is allowed

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define MESSAGE_MAX ((size_t)1 << 40)
-enum { READ_BYTES = 1 << 16, IDLE_MS = 200 };
+enum { READ_BYTES = 1 << 16, KEEP_BYTES = 1 << 20, IDLE_MS = 200 };
 
 struct head {
     uint32_t kind;
@@ -91,6 +91,10 @@ static int whole(struct wire_reader *r, struct wire_message *out) {
     }
     buf_remove_front(&r->in, r->at);
     r->at = 0;
+    if (r->in.len == 0 && r->in.cap > KEEP_BYTES) { // of a cache
+        buf_release(&r->in);
+        buf_init(&r->in, MESSAGE_MAX);
+    }
     return buf_reserve(&r->in, want);
 }
 
