@@ -53,6 +53,23 @@ int archive_rename(struct session_record *r, const struct archive_import *o, str
 int archive_import(const char *path, struct stored_session *s, const struct archive_import *o,
                    struct err *err);
 
+// --- move.c
+
+struct archive_move {
+    const char *owner, *id; // NULL: of all owners; all
+    // A session that stays, and why: it is damaged, or the target has another one of its owner and id.
+    void (*left)(void *ctx, const struct session_record *row, const char *why);
+    void *ctx;
+};
+struct archive_moved {
+    int64_t n_moved, n_left;
+};
+// Moves sessions, with their ids and owners, into the database `to`, which is made where there is none;
+// a server may run on that one. E_BUSY while a server has `from`. A process that dies in the middle
+// leaves `from` marked: servers refuse it, and the same call again finishes.
+int archive_move(const char *from, const char *to, const struct archive_move *o,
+                 struct archive_moved *out, struct err *err);
+
 // Removes a session: its rows, its words in the index, and their bytes in the file. E_BUSY while a
 // server has the database: then session.close with delete does it. owner as for archive_load.
 int archive_remove(const char *path, const char *owner, const char *id, struct err *err);

@@ -154,6 +154,11 @@ int store_news_read(struct store_db *db, struct store_list *out, struct err *err
 int store_remove_temporary(struct store_db *db, int64_t *n_removed, struct err *err);
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
+// leaving.c: while sessions are moved to the database at `path`, some may be in both. NULL: no longer.
+int store_leaving_set(struct store_db *db, const char *path, struct err *err);
+// E_BUSY: they are being moved to another one than `path` (NULL: to any), and how to finish that.
+int store_leaving_check(struct store_db *db, const char *path, struct err *err);
+
 // read.c
 int store_read_session(struct store_db *db, int64_t key, struct stored_session **out,
                        struct err *err); // E_NOTFOUND

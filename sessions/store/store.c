@@ -325,6 +325,7 @@ static int prepare(struct store *st, const struct store_options *o, struct store
                    struct err *err) {
     int64_t began = clock_mono_us(&clock_system), n_removed = 0;
     TRY(store_db_open(&st->db, o->path, err));
+    TRY(store_leaving_check(&st->db, NULL, err));
     TRY(tail_recover(&st->db, &start->n_recovered, err));
     TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
     TRY(store_remove_temporary(&st->db, &n_removed, err));

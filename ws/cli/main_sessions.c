@@ -1,5 +1,5 @@
 // parley sessions: works on the sessions of a database. Reading and importing work while a server
-// runs on it; removing does not.
+// runs on it; removing and moving away do not.
 #include "base/clock.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
@@ -12,23 +12,25 @@
 #include <time.h>
 
 struct settings {
-    char *db, *query, *forked_from, *owner, *output;
+    char *db, *to, *query, *forked_from, *owner, *output;
     int64_t limit;
     bool json, new_id, keep_owner, repair;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
     TEXT("", db, "parley.db", "FILE", "Database file."),
+    TEXT("", to, "", "FILE",
+         "move: the other server's database, created if missing; a server may run on it."),
     TEXT("", query, "", "WORDS", "list: only sessions that contain all of these words."),
     TEXT("", forked_from, "", "SESSION", "list: only copies of this session."),
     INT("", limit, 0, 1e9, "0", "list: maximum number of sessions; 0 means all."),
     BOOL("", json, "off", "list, show, import, doctor: print JSON."),
     BOOL("", new_id, "off", "import: use a new id if the session's own id exists."),
-    TEXT(
-        "", owner, "", "NAME",
-        "import: who owns the session from now on (the name of a token, or local). list: only this "
-        "owner's sessions. show, export, rm: whose session, if several owners have one of this "
-        "id."),
+    TEXT("", owner, "", "NAME",
+         "import: who owns the session from now on (the name of a token, or local). list, move: "
+         "only this "
+         "owner's sessions. show, export, rm: whose session, if several owners have one of this "
+         "id."),
     BOOL("", keep_owner, "off",
          "import: the owner in the file, which anyone can have written, owns the session."),
     TEXT("", output, "", "PATH",
@@ -324,6 +326,26 @@ static int rm(const struct settings *s, struct archive *a, const char *id, struc
     return archive_remove(s->db, owner_of(s), id, err);
 }
 
+static void say_left(void *ctx, const struct session_record *row, const char *why) {
+    fprintf(stderr, "parley: session %s of owner %s stays: %s\n", row->id, row->owner, why);
+}
+
+static int move(const struct settings *s, struct archive *a, const char *id, struct err *err) {
+    struct archive_move o = {.owner = owner_of(s), .id = id, .left = say_left};
+    struct archive_moved moved;
+    if (!s->to[0]) return err_set(err, E_INVAL, "--to is missing: the other database");
+    TRY(archive_move(s->db, s->to, &o, &moved, err));
+    if (s->json)
+        printf("{\"moved\":%lld,\"left\":%lld}\n", (long long)moved.n_moved,
+               (long long)moved.n_left);
+    else
+        printf("moved %lld session%s to %s\n", (long long)moved.n_moved,
+               moved.n_moved == 1 ? "" : "s", s->to);
+    if (moved.n_left == 0) return 0;
+    return err_set(err, E_EXISTS, "%lld session%s stayed in %s", (long long)moved.n_left,
+                   moved.n_left == 1 ? "" : "s", s->db);
+}
+
 static const struct action {
     const char *name;
     int (*run)(const struct settings *s, struct archive *a, const char *id, struct err *err);
@@ -334,6 +356,7 @@ static const struct action {
     {"show", show, "a session's id", true},
     {"export", export, "a session's id", true},
     {"import", import, "a file", false},
+    {"move", move, NULL, false},
     {"rm", rm, "a session's id", false},
     {"backup", backup, NULL, false},
     {"doctor", doctor, NULL, false},
@@ -349,7 +372,8 @@ static int run(void *settings, char **words, struct err *err) {
     struct archive *a = NULL;
     if (i < 0)
         return cli_usage(err,
-                         "the action is missing: list, show, export, import, rm, backup or doctor");
+                         "the action is missing: list, show, export, import, move, rm, backup or "
+                         "doctor");
     const struct action *x = &actions[i];
     if (x->takes && !words[1]) return cli_usage(err, "%s takes %s", x->name, x->takes);
     if (x->reads) TRY(archive_open(&a, s->db, err));
@@ -361,7 +385,8 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_sessions = {
     .name = "sessions",
     .summary = "list, show, move, back up, repair and remove sessions",
-    .usage = "sessions list | show|export|rm SESSION | import FILE | backup | doctor --db FILE",
+    .usage = "sessions list | show|export|rm SESSION | import FILE | move [SESSION] --to FILE | "
+             "backup | doctor --db FILE",
     .about =
         "list    list all sessions, newest first\n"
         "show    show one session's turns\n"
@@ -369,6 +394,9 @@ const struct cli_command command_sessions = {
         "import  import an exported session from a file or from - (standard input) for --owner, "
         "or\n"
         "        with --keep-owner; a server that runs on the database can open it\n"
+        "move    move all sessions (or one, or those of --owner) to another database, as they are; "
+        "not\n"
+        "        while a server runs on --db. Interrupted, the same command finishes it\n"
         "rm      delete one session permanently (not while a server runs on the database)\n"
         "backup  copy the database; a server may run on it\n"
         "doctor  find damage, repair it (--repair), export readable sessions (--output)",
