@@ -79,7 +79,7 @@ test('several servers', { skip: withoutHaproxy }, async (t) => {
     const name = homes.get(owner), old = cluster.servers[name];
     const client = await connect(cluster, owner);
     const id = await client.open();
-    const running = client.turn(id, 'Hello', { sampling: { max_tokens: few(400), ignore_eos: true } });
+    await client.start(id, 'Hello', { sampling: { max_tokens: few(400), ignore_eos: true } });
     await client.next((frame) => frame.type === 'turn.delta');
     const ended = old.stop();
     await cluster.is(name, 'DOWN');
@@ -88,7 +88,7 @@ test('several servers', { skip: withoutHaproxy }, async (t) => {
     assert.notEqual(answer.session.split('-')[0], name);
     const away = await chat(cluster, owner, [user('And this one?')], { 'x-session-id': id });
     assert.equal(away.status, 503);
-    assert.equal((await running).done.finish_reason, 'length');
+    assert.equal((await client.next((frame) => frame.type === 'turn.done')).finish_reason, 'length');
     assert.equal((await ended).code, 0);
     cluster.servers[name] = await cluster.server(name, { port: old.port, db: old.db });
     await cluster.up(name);
