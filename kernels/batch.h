@@ -3,6 +3,7 @@
 // arrays and does not move them until the step has ended.
 #pragma once
 #include "kernels/kv_map.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct batch_seq {
@@ -39,7 +40,12 @@ struct batch_adjusted {
     int32_t n_penalties;
     const struct batch_bias *biases; // (n_biases) added in this order
     int32_t n_biases;
+    bool biases_distinct;    // no two of them have one id
     const uint64_t *allowed; // ((vocab + 63) / 64) a bit for each token; NULL: all are
+    // Rows with the same number have the same bits; 0: these are the row's alone.
+    uint64_t allowed_serial;
+    const int32_t *ends; // (n_ends) allowed beside those
+    int32_t n_ends;
 };
 struct batch_drawn {
     int32_t id;    // -1: not drawn; the host draws from the logits

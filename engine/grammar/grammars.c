@@ -66,6 +66,16 @@ void grammar_tidy(struct grammar *g) {
     atomic_store(&g->bytes, g->machine.bytes + g->machine.plain_bytes + g->net.bytes);
 }
 
+// What the first steps with the grammar would be slow without. It may fail: then they make it.
+static void prepare(struct grammar *g, int32_t start) {
+    struct machine_root root;
+    machine_hold(&g->machine, &root, start);
+    mask_prepare(&g->machine, g->vocab, start);
+    if (g->machine.error < 0) (void)machine_collect(&g->machine);
+    machine_drop(&g->machine, &root);
+    g->machine.work = 0;
+}
+
 // Walks the beginning once: what is too costly is refused here, on a worker.
 static int measure(struct grammar *g, struct err *err) {
     const char *name = grammar_kind_name(grammar_text_kind(g->text));
@@ -76,6 +86,7 @@ static int measure(struct grammar *g, struct err *err) {
             return err_set(err, E_INVAL, "%s: the model's tokens cannot write any answer", name);
         g->machine.work = 0;
         (void)mask_of(&g->machine, g->vocab, start);
+        if (g->machine.error == 0) prepare(g, start);
     }
     if (start >= 0 && g->machine.error == 0) return 0;
     if (g->machine.error == E_NOMEM) return err_set(err, E_NOMEM, "%s: no memory for it", name);

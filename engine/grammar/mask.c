@@ -2,6 +2,7 @@
 #include "engine/grammar/mask.h"
 #include "engine/grammar/plain.h"
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,6 +221,8 @@ static bool make(struct walk *w, int32_t config) {
     return w->m->error == 0;
 }
 
+static atomic_ullong n_made;
+
 const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config) {
     if (m->configs[config].mask) return m->configs[config].mask;
     size_t bytes = sizeof(struct mask) + (size_t)v->n_words * sizeof(uint64_t);
@@ -231,9 +234,34 @@ const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_
         return NULL;
     }
     mask->most_least = w.most_least;
+    mask->serial = 1 + atomic_fetch_add(&n_made, 1);
     m->configs[config].mask = mask;
     m->bytes += (int64_t)bytes;
     return mask;
+}
+
+// Configurations that mask_prepare looks at, and pairs that it may reach for them: some 20 ms.
+enum { PREPARED_CONFIGS = 4096, PREPARED_WORK = MACHINE_MOST_WORK / 10 };
+
+void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config) {
+    int32_t *found = malloc((PREPARED_CONFIGS + 1) * sizeof *found), n = 0, at[PLAIN_CHARS + 1];
+    bool *seen = calloc(PREPARED_CONFIGS * 4, sizeof *seen);
+    const struct plain_class *class;
+    if (found && seen) found[n++] = config;
+    for (int32_t i = 0; i < n && m->n_plain < MACHINE_PLAIN; i++) {
+        if (m->error < 0 || m->work > PREPARED_WORK) break;
+        // Where plain text leads to one place no table is needed (add_harmless).
+        if (uniform(m, found[i]) == MACHINE_DEAD || is_free_text(m, found[i]))
+            (void)plain_chain(m, v, found[i], &class, at);
+        for (int c = 0; c < m->net->n_classes && n < PREPARED_CONFIGS; c++) {
+            int32_t to = machine_step(m, found[i], m->net->class_byte[c]);
+            if (to < 0 || to >= PREPARED_CONFIGS * 4 || seen[to]) continue;
+            seen[to] = true;
+            found[n++] = to;
+        }
+    }
+    free(found);
+    free(seen);
 }
 
 bool mask_within(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,

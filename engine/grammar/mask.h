@@ -8,6 +8,7 @@
 #include "engine/grammar/token_trie.h"
 
 struct mask {
+    uint64_t serial;    // of this process: no two masks have one
     int32_t most_least; // the most bytes to an end after one of its tokens
     uint64_t bits[];    // (n_words)
 };
@@ -16,6 +17,9 @@ void mask_free(struct mask *m); // NULL is allowed
 
 // The kept mask of a configuration, made if it is not there yet. NULL: no memory.
 const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config);
+// Makes the tables of the classes of characters (plain.h) that answers meet, which would take a step some milliseconds
+// each: follows the texts from config on, the shortest first, for a bounded time.
+void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config);
 // The tokens after which the text can be closed with `left` further tokens, an end of answer not counted.
 // bits (n_words) is written. False: no memory.
 bool mask_within(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,

@@ -106,6 +106,24 @@ int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits
     return rc < 0 ? err_set(err, rc, "no memory for the tokens that %s allows", name) : 0;
 }
 
+const uint64_t *grammar_matcher_kept(struct grammar_matcher *m, int64_t left, bool *may_end,
+                                     uint64_t *serial) {
+    struct grammar *g = m->grammar;
+    if (m->at.config < 0) return NULL;
+    pthread_mutex_lock(&g->lock);
+    grammar_tidy(g);
+    const struct machine_config *at = m->at.config < 0 ? NULL : &g->machine.configs[m->at.config];
+    const struct mask *mask = at ? at->mask : NULL;
+    bool usable = mask && mask->most_least <= left - 2;
+    if (usable) {
+        *may_end = at->accepts;
+        *serial = mask->serial;
+        drop_plan(m);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return usable ? mask->bits : NULL;
+}
+
 bool grammar_matcher_lives(const struct grammar_matcher *m) {
     return m->at.config >= 0;
 }

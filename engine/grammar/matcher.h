@@ -20,6 +20,11 @@ void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_match
 // takes too much memory or work here; E_NOMEM; E_INVAL: the answer has left the grammar.
 int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits, bool *may_end,
                          struct err *err);
+// The same tokens where they are kept, without a copy, until the next call for a matcher of this grammar on this
+// thread; no other thread may use such a matcher meanwhile. *serial: equal for equal ones. NULL: grammar_matcher_mask
+// makes them.
+const uint64_t *grammar_matcher_kept(struct grammar_matcher *m, int64_t left, bool *may_end,
+                                     uint64_t *serial);
 bool grammar_matcher_lives(const struct grammar_matcher *m); // the answer has not left the grammar
 void grammar_matcher_restart(struct grammar_matcher *m);     // at the beginning of an answer again
 // The token is the answer's next one; not called for one that ends it.

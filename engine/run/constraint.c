@@ -118,6 +118,13 @@ static void allow_opening(const struct constraint *c, uint64_t *bits) {
     set(bits, thinking_openings(t->marks, t->matched), true);
 }
 
+const uint64_t *constraint_kept(const struct constraint *c, bool *may_end, uint64_t *serial) {
+    enum thinking_state state = c->thinking.state;
+    bool free = state == THINKING_UNWATCHED || state == THINKING_OVER;
+    if (!c->matcher || !free || c->thinking.forced.n > 0) return NULL;
+    return grammar_matcher_kept(c->matcher, c->left, may_end, serial);
+}
+
 int constraint_allow(const struct constraint *c, uint64_t *bits, int32_t n_vocab, bool *may_end,
                      struct err *err) {
     size_t n_bytes = (size_t)(n_vocab + 63) / 64 * sizeof *bits;

@@ -32,6 +32,9 @@ int32_t constraint_forced(
     const struct constraint *c); // the next token, where there is no choice; else -1
 // Whether there may be no choice behind so many tokens that are not accepted yet.
 bool constraint_may_force(const struct constraint *c, int32_t ahead);
+// Under a grammar, where the tokens that may come next are kept: they without a copy (grammar_matcher_kept). NULL:
+// constraint_allow makes them.
+const uint64_t *constraint_kept(const struct constraint *c, bool *may_end, uint64_t *serial);
 // Under a grammar: what may come next into bits (a bit for each of n_vocab tokens), without an end of the answer.
 // *may_end: it may end here. E_* of grammar_matcher_mask.
 int constraint_allow(const struct constraint *c, uint64_t *bits, int32_t n_vocab, bool *may_end,

@@ -98,12 +98,20 @@ void sampler_watch_thinking(struct sampler *s, const struct thinking_marks *mark
     constraint_thinking(&s->constraint, marks, s->params->thinking_budget, log, n_log, goes_on);
 }
 
+static bool has_distinct_biases(const struct sampling_params *p) {
+    for (int32_t i = 0; i < p->n_bias; i++)
+        for (int32_t k = 0; k < i; k++)
+            if (p->bias[i].id == p->bias[k].id) return false;
+    return true;
+}
+
 int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch,
                   const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
                   struct err *err) {
     forget(s);
     sampler_unconstrain(s);
     s->params = p;
+    s->biases_distinct = has_distinct_biases(p);
     s->branch = branch;
     s->decayed_top_p = 0;
     s->eos_ids = p->end_id >= 0 ? &p->end_id : eos_ids;
@@ -442,6 +450,20 @@ static bool forbids(const struct sampler *s) {
     return any;
 }
 
+// A mask that the grammar keeps, where nothing else forbids tokens. The model's ends of answers are not in it.
+static bool take_kept(const struct sampler *s, struct batch_adjusted *out) {
+    const struct sampling_params *p = s->params;
+    bool others = p->bad_words.n_lists > 0 || p->end_id >= 0 || eos_is_held_back(s), may_end;
+    for (int32_t i = 0; i < p->n_bias; i++) others = others || p->bias[i].bias == -INFINITY;
+    const uint64_t *bits =
+        others ? NULL : constraint_kept(&s->constraint, &may_end, &out->allowed_serial);
+    if (!bits) return false;
+    out->allowed = bits;
+    out->ends = s->eos_ids;
+    out->n_ends = may_end ? s->n_eos : 0;
+    return true;
+}
+
 // Everything that adjust() makes -inf, as bits that are not set. It makes no difference that the bans come
 // before the biases here: a finite bias does not bring a token back.
 static int forbid(const struct sampler *s, struct sampler_work *w, struct err *err) {
@@ -478,6 +500,7 @@ int sampler_adjustment(const struct sampler *s, struct sampler_work *w, int64_t 
         .penalties = w->penalties,
         .n_penalties = s->n_seen,
         .biases = w->biases,
+        .biases_distinct = s->biases_distinct,
     };
     for (int32_t i = 0; i < s->n_seen; i++)
         w->penalties[i] = (struct batch_penalty){s->seen[i], s->marks[s->seen[i]] & MARK_COUNT};
@@ -485,6 +508,7 @@ int sampler_adjustment(const struct sampler *s, struct sampler_work *w, int64_t 
         if (p->bias[i].bias != -INFINITY)
             w->biases[out->n_biases++] = (struct batch_bias){p->bias[i].id, p->bias[i].bias};
     if (!forbids(s)) return 0;
+    if (take_kept(s, out)) return 0;
     out->allowed = w->allowed;
     return forbid(s, w, err);
 }

@@ -52,8 +52,9 @@ struct sampler {
     uint32_t *marks; // (n_vocab) top bit: occurs in the log; the rest: times generated in this turn
     int32_t *seen;   // (n_seen) the distinct ids whose mark is set
     int32_t n_seen;
-    float decayed_top_p; // in force for the next draw; 0: params->top_p
-    int32_t n_tail;      // the log's last tokens, for bad and stop words of several tokens
+    bool biases_distinct; // no two of the parameters' have one id
+    float decayed_top_p;  // in force for the next draw; 0: params->top_p
+    int32_t n_tail;       // the log's last tokens, for bad and stop words of several tokens
     int32_t tail[SAMPLING_WORD_TOKENS];
 };
 int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err); // E_NOMEM

@@ -177,6 +177,7 @@ static void draw(struct instance *in) {
 // of grammars are made while it runs.
 static int adjust_draws(struct instance *in) {
     bool any = false;
+    if (!in->batch.batch.draws) return 0;
     for (int32_t i = 0; i < in->batch.batch.n_logits; i++) {
         if (!in->adjusts[i]) continue;
         const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
@@ -202,7 +203,6 @@ static int use_draws(struct instance *in, bool *all) {
     const struct batch *b = &in->batch.batch;
     *all = b->draws;
     if (!b->draws) return 0;
-    TRY(adjust_draws(in));
     TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
     for (int32_t i = 0; i < b->n_logits; i++) {
         int32_t seq = in->batch.logit_seqs[i];
@@ -405,6 +405,7 @@ bool instance_step(struct instance *in) {
     metric_observe(in->metrics.step_turns, b->n_seqs);
 
     int rc = in->is_prefix ? forward_prefix(&in->forward, b) : forward_run(&in->forward, b);
+    if (rc == 0 && !in->is_prefix) rc = adjust_draws(in);
     instance_emit_pending(in); // the previous step's tokens, while a device computes this step
     if (rc == 0) {
         if (b->load) cache_stepped(&in->caches);

@@ -10,6 +10,7 @@ enum {
     CUDA_STAGING_BYTES = 16 << 20,
     CUDA_MAX_SHAPES = 64,
     CUDA_IDLE_GAPS = 256,
+    CUDA_SHARED_MASKS = 256,
     CUDA_COPY_GROUPS = 8, // groups of layers of a load that runs beside a step
     CUDA_COPY_PARTS = 64  // parts of blocks in one call of CUDA
 };
@@ -70,6 +71,12 @@ struct cuda_backend {
         void *work;
         size_t bytes, end;
         int32_t n;
+        // Masks of this step that further rows may share, by serial number.
+        struct cuda_shared_mask {
+            uint64_t serial;
+            bool with_ends;
+            const void *device;
+        } masks[CUDA_SHARED_MASKS];
     } adjustments;
     // Idle times between steps, while they are measured (idle.c).
     struct cuda_idle {

@@ -212,12 +212,13 @@ int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_d
 // The same for rows whose draws change their logits (struct batch_adjusted); penalties, biases and allowed
 // are device memory. rows (n), also device memory. work: cuda_draw_adjusted_work_bytes. vocab is at most
 // CUDA_ADJUSTED_VOCAB.
-enum { CUDA_ADJUSTED_ROWS = 16, CUDA_ADJUSTED_VOCAB = 384 * 1024 };
+enum { CUDA_ADJUSTED_ROWS = 64, CUDA_ADJUSTED_VOCAB = 384 * 1024 };
 struct cuda_adjusted {
     int32_t row;
     struct batch_draw draw;
     float repetition, presence, frequency;
     int32_t n_penalties, n_biases;
+    bool biases_distinct;
     const struct batch_penalty *penalties;
     const struct batch_bias *biases;
     const uint64_t *allowed;

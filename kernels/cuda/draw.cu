@@ -153,6 +153,15 @@ __device__ float penalized(const struct cuda_adjusted &c, float l, uint32_t coun
 
 // A block changes a slice of a row in shared memory. Every block looks at all of a row's penalties and
 // biases; they are few, and L2 has them.
+// A token's biases in their order: the thread of the first one adds them all.
+__device__ void add_biases(const struct cuda_adjusted &c, int32_t i, float *logit) {
+    int32_t id = c.biases[i].id;
+    for (int32_t k = 0; k < i; k++)
+        if (c.biases[k].id == id) return;
+    for (int32_t k = i; k < c.n_biases; k++)
+        if (c.biases[k].id == id) *logit = __fadd_rn(*logit, c.biases[k].bias);
+}
+
 __global__ void adjust_kernel(const __grid_constant__ struct rows a) {
     extern __shared__ float x[]; // (slice)
     __shared__ struct extreme warps[8];
@@ -174,10 +183,13 @@ __global__ void adjust_kernel(const __grid_constant__ struct rows a) {
             x[p.id - first] = penalized(c, x[p.id - first], p.count);
     }
     __syncthreads();
-    for (int32_t i = 0; i < c.n_biases; i++) { // a token's biases in order: one thread adds them
+    for (int32_t i = threadIdx.x; i < c.n_biases; i += blockDim.x) {
         struct batch_bias b = c.biases[i];
-        if (b.id >= first && b.id < first + n && b.id % blockDim.x == threadIdx.x)
+        if (b.id < first || b.id >= first + n) continue;
+        if (c.biases_distinct)
             x[b.id - first] = __fadd_rn(x[b.id - first], b.bias);
+        else
+            add_biases(c, i, &x[b.id - first]);
     }
     __syncthreads();
     float *out = a.changed + (int64_t)blockIdx.y * a.vocab + first;

@@ -42,6 +42,25 @@ static const void *stage(struct cuda_adjustments *s, const void *from, size_t by
     return s->device + ((char *)to - s->pinned);
 }
 
+// A mask that several rows have is copied once.
+static const void *stage_mask(struct cuda_adjustments *s, const struct batch_adjusted *a,
+                              size_t words) {
+    bool with_ends = a->n_ends > 0;
+    struct cuda_shared_mask *known =
+        &s->masks[(2 * a->allowed_serial + with_ends) % CUDA_SHARED_MASKS];
+    bool same = known->serial == a->allowed_serial && known->with_ends == with_ends;
+    if (a->allowed_serial && same) return known->device;
+    uint64_t *bits = take(s, words * sizeof *bits);
+    if (!bits) return NULL;
+    memcpy(bits, a->allowed, words * sizeof *bits);
+    for (int32_t i = 0; i < a->n_ends; i++)
+        if (a->ends[i] >= 0 && (size_t)a->ends[i] < words * 64)
+            bits[a->ends[i] / 64] |= (uint64_t)1 << a->ends[i] % 64;
+    const void *device = s->device + ((char *)bits - s->pinned);
+    if (a->allowed_serial) *known = (struct cuda_shared_mask){a->allowed_serial, with_ends, device};
+    return device;
+}
+
 static size_t table_bytes(const struct cuda_backend *cuda) {
     return (size_t)cuda->step.max_seqs * sizeof(struct cuda_adjusted);
 }
@@ -52,7 +71,10 @@ int cuda_op_draw_adjust(struct backend *be, const struct batch_adjusted *a, int3
     struct cuda_adjustments *s = &cuda->adjustments;
     if (a->row < 0 || a->row >= cuda->step.max_seqs) return E_INVAL;
     if (vocab > CUDA_ADJUSTED_VOCAB || s->n == cuda->step.max_seqs) return OP_DECLINED;
-    if (s->n == 0) s->end = table_bytes(cuda);
+    if (s->n == 0) {
+        s->end = table_bytes(cuda);
+        memset(s->masks, 0, sizeof s->masks);
+    }
     size_t before = s->end, words = (size_t)(vocab + 63) / 64;
     struct cuda_adjusted one = {
         .row = a->row,
@@ -62,10 +84,11 @@ int cuda_op_draw_adjust(struct backend *be, const struct batch_adjusted *a, int3
         .frequency = a->frequency,
         .n_penalties = a->n_penalties,
         .n_biases = a->n_biases,
+        .biases_distinct = a->biases_distinct,
     };
     one.penalties = stage(s, a->penalties, (size_t)a->n_penalties * sizeof *a->penalties);
     one.biases = stage(s, a->biases, (size_t)a->n_biases * sizeof *a->biases);
-    if (a->allowed) one.allowed = stage(s, a->allowed, words * sizeof *a->allowed);
+    if (a->allowed) one.allowed = stage_mask(s, a, words);
     if (!one.penalties || !one.biases || (a->allowed && !one.allowed)) {
         s->end = before;
         return OP_DECLINED;

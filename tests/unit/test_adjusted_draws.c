@@ -32,6 +32,12 @@ static int draw(struct backend *be, const float *logits, const struct batch *b, 
     return 0;
 }
 
+static bool is_end(const struct batch_adjusted *a, int32_t id) {
+    for (int32_t i = 0; i < a->n_ends; i++)
+        if (a->ends[i] == id) return true;
+    return false;
+}
+
 static int draw_adjust(struct backend *be, const struct batch_adjusted *a, int32_t vocab) {
     assert_int_equal(vocab, step_vocab);
     assert_int_equal(step_draws[a->row].kind, DRAW_NONE);
@@ -47,7 +53,7 @@ static int draw_adjust(struct backend *be, const struct batch_adjusted *a, int32
     }
     for (int32_t i = 0; i < a->n_biases; i++) x[a->biases[i].id] += a->biases[i].bias;
     for (int32_t v = 0; v < vocab && a->allowed; v++)
-        if (!(a->allowed[v / 64] >> v % 64 & 1)) x[v] = -INFINITY;
+        if (!(a->allowed[v / 64] >> v % 64 & 1) && !is_end(a, v)) x[v] = -INFINITY;
     changed[n_changed].row = a->row;
     changed[n_changed++].best = best_of(x, vocab);
     free(x);
