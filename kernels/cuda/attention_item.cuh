@@ -2,6 +2,7 @@
 // here (attention_own.cuh).
 #pragma once
 #include "kernels/cuda/attention_own.cuh"
+#include "kernels/cuda/attention_splits.cuh"
 #include <math.h>
 
 namespace {
@@ -392,7 +393,10 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
         if (++stage == S::stages) stage = 0;
     }
     if constexpr (is_8bit<C>) scale_sums<WIDE, HALVES>(out, unit.factor());
-    finish<T, C, WIDE, HALVES>(j, it, shared, out, done);
+    if constexpr (FRESH)
+        finish_fresh<T, WIDE>(j, it, shared, out, done.top[0], done.sum[0]);
+    else
+        finish<T, C, WIDE, HALVES>(j, it, shared, out, done);
 }
 
 } // namespace

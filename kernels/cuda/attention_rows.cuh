@@ -76,9 +76,11 @@ struct shape {
     static constexpr int values = RUN * row; // a run: keys, then values
     static constexpr int run = is_8bit<C> ? run_8bit<WIDE>::bytes : 2 * values;
     static constexpr int heads = 8 * HALVES;
+    static constexpr int top = WIDE * 64;       // where a head's part has its top, behind the sums
     static constexpr int pitch = WIDE * 64 + 2; // floats of a head's part: sums, top, sum
+    static constexpr int pitch_fresh = WIDE * 64 + 4; // FRESH: whole words of 16 bytes
     static constexpr size_t queue_bytes = (size_t)stages * WARPS * run;
-    static constexpr size_t part_bytes = (size_t)WARPS * heads * pitch * sizeof(float);
+    static constexpr size_t part_bytes = (size_t)WARPS * heads * pitch_fresh * sizeof(float);
     static constexpr size_t bytes = queue_bytes > part_bytes ? queue_bytes : part_bytes;
 };
 
@@ -94,7 +96,7 @@ struct item {
 inline size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
     int group = n_heads / n_kv_heads, heads = group <= 8 ? 8 : 16;
     size_t units = (size_t)n_kv_heads * (size_t)((group + heads - 1) / heads);
-    size_t pitch = (size_t)(head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256) + 2;
+    size_t pitch = (size_t)(head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256) + 4;
     size_t held = (size_t)(group < heads ? group : heads);
     return units * ((size_t)MAX_SPLITS * held * pitch * sizeof(float) + sizeof(int));
 }

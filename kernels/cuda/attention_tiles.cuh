@@ -27,7 +27,7 @@
 
 namespace {
 
-constexpr int PART_RUNS = 512 / KEYS;
+constexpr int PART_RUNS = 256 / KEYS;
 constexpr float LOG2E = 1.4426950408889634f;
 
 // Blocks that share a unit's runs (a unit: 64 rows of a kv head), and where their parts meet.
@@ -164,8 +164,13 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
         tile = a.b.tiles[a.n_tiles - 1 - at / m_blocks];
     }
     const int n_rows = tile.n_rows * group; // query rows of this kv head
-    pdl_wait();
-    if (tile.seq < 0 || m_block * ROWS >= n_rows) return;
+    // A decode row's keys of earlier steps are requested before the wait.
+    bool waited = !(EXACT && decode);
+    if (waited) pdl_wait();
+    if (tile.seq < 0 || m_block * ROWS >= n_rows) {
+        if (!waited) pdl_wait();
+        return;
+    }
     const struct cuda_seq seq = a.b.seqs[tile.seq];
     const int first_position = a.b.positions[tile.row];
 
@@ -202,7 +207,10 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     if (by.splits > 1) {
         parts = EXACT ? fixed_parts(runs) : even_parts(n_runs, by.splits);
         if (parts.n > 1 && parts.n <= by.capacity) blocks = min(by.splits, parts.n);
-        if (split >= blocks) return;
+        if (split >= blocks) {
+            if (!waited) pdl_wait();
+            return;
+        }
         part = split * parts.n / blocks;
         if (blocks > 1) {
             begin = part_begin(parts, runs, part);
@@ -220,7 +228,12 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
                          v_buffer + (uint32_t)(buffer * S::buffer_bytes));
         copy_commit();
     };
+    if (!waited && (run_at(begin) + 1) * KEYS > first_position) {
+        pdl_wait();
+        waited = true;
+    }
     request_run(run_at(begin), 0);
+    if (!waited) pdl_wait();
 
     // Q stays in registers as A: words 2 of 16 k in the order in which ldmatrix gives K.
     uint32_t q[DIM / 16][4];
