@@ -57,7 +57,12 @@ static void answer_list(struct sessions *ss, struct store_job *job) {
         store_list_cut(l);
         store_list_clear(l);
     }
-    for (size_t i = 0; i < l->n_rows; i++) listing_view(ss, &l->rows[i], &views[i]);
+    for (size_t i = 0; i < l->n_rows; i++) {
+        listing_view(ss, &l->rows[i], &views[i]);
+        if (!l->places) continue;
+        views[i].found_turn = l->places[i].turn;
+        views[i].found_text = l->places[i].text;
+    }
     struct session_answer a = {.kind = ANSWER_LIST,
                                .request_id = job->request_id,
                                .sessions = views,

@@ -74,6 +74,10 @@ struct session_view { // a session as clients see it
     int64_t turn;  // running or queued, -1 none
     int below;     // 1: turns follow the head; 0: none does; -1: unknown (lists, tools)
     bool snapshot; // its cache is in a file
+    // LIST of a query: the turn that has its words, and the text around them with each word between \1 and
+    // \2. NULL: in the title alone, and elsewhere
+    int64_t found_turn;
+    const char *found_text;
 };
 
 // PREPARING: a worker makes its input; clients see QUEUED.

@@ -184,7 +184,14 @@ int store_read_told(struct store_db *db, const char *owner, struct store_told *q
 // sessions that have all words (or any, without a search), and the end.
 struct store_search;
 int store_search_step(struct store_db *db, struct store_list *list, struct err *err);
-bool store_search_has(const struct store_search *s, int64_t key);
+// *row: of the index, the turn where the words were found; 0: in the title alone, or nothing was searched.
+bool store_search_has(const struct store_search *s, int64_t key, int64_t *row);
+// The words in that row, if it is still there. *out is zeroed before.
+int store_search_place(struct store_db *db, const char *query, const char *owner, int64_t row,
+                       struct stored_place *out, struct err *err);
+// words.c: what the owner's terms begin with, NUL-terminated.
+#define STORE_TAG_BYTES 16
+void store_owner_tag(const void *owner, size_t len, char tag[STORE_TAG_BYTES + 1]);
 void store_search_free(struct store_search *s);
 // Numbers of new sessions. The server counts up in memory, below STORE_IMPORT_KEYS; imports, which
 // it does not see, draw random ones from there on.

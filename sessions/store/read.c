@@ -350,15 +350,17 @@ static int find_rows(struct store_db *db, struct store_list *l, sqlite3_stmt *s,
     int64_t updated_ms = 0;
     int rc = 0;
     l->keys = calloc((size_t)l->limit + 1, sizeof *l->keys);
-    if (!l->keys)
+    if (l->query) l->hits = calloc((size_t)l->limit + 1, sizeof *l->hits);
+    if (!l->keys || (l->query && !l->hits))
         return err_set(err, E_NOMEM, "no memory to list %lld sessions", (long long)l->limit);
     while (store_db_row(db, s, &rc, err)) {
-        int64_t key = sqlite3_column_int64(s, 0);
-        if (!store_search_has(l->search, key)) continue;
+        int64_t key = sqlite3_column_int64(s, 0), row;
+        if (!store_search_has(l->search, key, &row)) continue;
         if ((int64_t)l->n_keys == l->limit) {
             set_cursor(l, updated_ms, l->n_keys);
             break;
         }
+        if (l->hits) l->hits[l->n_keys] = row;
         l->keys[l->n_keys++] = key;
         updated_ms = sqlite3_column_int64(s, 1);
     }
@@ -403,8 +405,11 @@ static size_t text_bytes(const struct session_record *r) {
 
 void store_list_clear(struct store_list *l) {
     for (size_t i = 0; i < l->n_rows; i++) session_record_release(&l->rows[i]);
+    for (size_t i = 0; l->places && i < l->n_rows; i++) free(l->places[i].text);
     free(l->rows);
+    free(l->places);
     l->rows = NULL;
+    l->places = NULL;
     l->n_rows = 0;
 }
 
@@ -415,13 +420,18 @@ int store_read_list(struct store_db *db, struct store_list *l, struct err *err) 
     if (!l->keys) rc = (old ? find_old : find_list)(db, l, err);
     if (rc != 0) return rc;
     l->rows = calloc(l->n_keys - l->at + 1, sizeof *l->rows);
-    if (!l->rows) return err_set(err, E_NOMEM, "no memory to list sessions");
+    if (l->hits) l->places = calloc(l->n_keys - l->at + 1, sizeof *l->places);
+    if (!l->rows || (l->hits && !l->places))
+        return err_set(err, E_NOMEM, "no memory to list sessions");
     for (size_t bytes = 0; l->at < l->n_keys && (!l->max_bytes || bytes < l->max_bytes); l->at++) {
         struct session_record *row = &l->rows[l->n_rows];
         rc = read_row(db, l->keys[l->at], true, row, err);
         if (rc == E_NOTFOUND) continue; // deleted since
+        struct stored_place *place = l->places ? &l->places[l->n_rows] : NULL;
         l->n_rows++;
         if (rc < 0) return rc;
+        if (place && l->hits[l->at])
+            TRY(store_search_place(db, l->query, row->owner, l->hits[l->at], place, err));
         l->updated_ms = row->updated_ms;
         bytes += text_bytes(row);
     }

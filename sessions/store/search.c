@@ -17,8 +17,10 @@
 #define SLICE_ROWS 8192 // 2 ms
 #define WORDS_BYTES 65536
 
-struct found { // sessions, by key
-    int64_t *keys;
+struct found {
+    struct hit {
+        int64_t key, row; // the session; a row of the index: its turn's key, or below 0: its title
+    } * hits;
     size_t n, cap;
 };
 struct store_search {
@@ -75,41 +77,70 @@ static int split_query(const char *query, struct buf *out, int *n_terms, struct 
 
 // --- sets of sessions --------------------------------------------------------
 
-static int found_add(struct found *f, int64_t key) {
+static int found_add(struct found *f, int64_t key, int64_t row) {
     if (f->n == f->cap) {
         size_t cap = f->cap ? f->cap * 2 : 256;
-        int64_t *keys = realloc(f->keys, cap * sizeof *keys);
-        if (!keys) return E_NOMEM;
-        f->keys = keys;
+        struct hit *hits = realloc(f->hits, cap * sizeof *hits);
+        if (!hits) return E_NOMEM;
+        f->hits = hits;
         f->cap = cap;
     }
-    f->keys[f->n++] = key;
+    f->hits[f->n++] = (struct hit){key, row};
     return 0;
 }
 
-static int by_key(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+static int by_key_and_row(const void *a, const void *b) {
+    const struct hit *x = a, *y = b;
+    if (x->key != y->key) return (x->key > y->key) - (x->key < y->key);
+    return (x->row > y->row) - (x->row < y->row);
 }
 
-static bool found_has(const struct found *f, int64_t key) {
-    return f->n > 0 && bsearch(&key, f->keys, f->n, sizeof key, by_key);
+// Where the session's rows end that begin at `at`.
+static size_t end_of_session(const struct found *f, size_t at) {
+    size_t end = at;
+    while (end < f->n && f->hits[end].key == f->hits[at].key) end++;
+    return end;
 }
 
-// A word is over: those that have it and all before, sorted, each once.
-static void end_word(struct store_search *s) {
-    size_t n = 0;
-    if (s->here.n > 0) qsort(s->here.keys, s->here.n, sizeof *s->here.keys, by_key);
-    for (size_t i = 0; i < s->here.n; i++) {
-        int64_t key = s->here.keys[i];
-        bool again = n > 0 && s->here.keys[n - 1] == key;
-        if (!again && (s->at == 0 || found_has(&s->all, key))) s->here.keys[n++] = key;
+// A session that has this word and all before: the rows that have both, or where no row does, those that
+// had most before. Written over all->hits, of which it takes no more than are there.
+static size_t join_session(struct hit *out, const struct hit *before, size_t n_before,
+                           const struct hit *here, size_t n_here) {
+    size_t n = 0, k = 0;
+    for (size_t i = 0; i < n_before; i++) {
+        while (k < n_here && here[k].row < before[i].row) k++;
+        if (k < n_here && here[k].row == before[i].row) out[n++] = before[i];
     }
-    s->here.n = n;
-    struct found old = s->all;
-    s->all = s->here;
-    s->here = old;
-    s->here.n = 0;
+    if (n > 0) return n;
+    if (n_before == 1 && before[0].row < 0) { // the title had the words before: a turn has this one
+        *out = here[n_here - 1];
+        return 1;
+    }
+    memmove(out, before, n_before * sizeof *out);
+    return n_before;
+}
+
+// A word is over: s->all becomes the sessions that have it and all before, sorted by key and row.
+static void end_word(struct store_search *s) {
+    struct found *all = &s->all, *here = &s->here;
+    size_t n = 0;
+    if (here->n > 0) qsort(here->hits, here->n, sizeof *here->hits, by_key_and_row);
+    if (s->at == 0) {
+        struct found old = *all;
+        *all = *here;
+        *here = old;
+        n = all->n;
+    }
+    for (size_t i = 0, k = 0; s->at > 0 && i < all->n && k < here->n;) {
+        size_t end = end_of_session(all, i), end_here = end_of_session(here, k);
+        int64_t key = all->hits[i].key, other = here->hits[k].key;
+        if (key == other)
+            n += join_session(all->hits + n, all->hits + i, end - i, here->hits + k, end_here - k);
+        if (key <= other) i = end;
+        if (other <= key) k = end_here;
+    }
+    all->n = n;
+    here->n = 0;
     s->term += strlen(buf_z(&s->terms) + s->term) + 1;
     s->after = INT64_MIN;
     s->at = n > 0 ? s->at + 1 : s->n_terms; // none is left
@@ -147,7 +178,7 @@ static int slice(struct store_db *db, const struct store_list *l, struct err *er
         n++;
         s->after = sqlite3_column_int64(stmt, 0);
         if (sqlite3_column_type(stmt, 1) != SQLITE_NULL)
-            rc = found_add(&s->here, sqlite3_column_int64(stmt, 1));
+            rc = found_add(&s->here, sqlite3_column_int64(stmt, 1), s->after);
     }
     sqlite3_finalize(stmt);
     if (rc == E_NOMEM) return err_set(err, rc, "no memory for a search");
@@ -173,14 +204,86 @@ int store_search_step(struct store_db *db, struct store_list *l, struct err *err
     return s->at < s->n_terms;
 }
 
-bool store_search_has(const struct store_search *s, int64_t key) {
-    return !s || s->n_terms == 0 || found_has(&s->all, key);
+// The newest turn among the session's rows; 0: only its title has the words.
+static int64_t newest_row(const struct found *f, size_t at) {
+    int64_t row = f->hits[end_of_session(f, at) - 1].row;
+    return row > 0 ? row : 0;
+}
+
+bool store_search_has(const struct store_search *s, int64_t key, int64_t *row) {
+    *row = 0;
+    if (!s || s->n_terms == 0) return true;
+    size_t from = 0, to = s->all.n;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (s->all.hits[middle].key < key)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    if (from == s->all.n || s->all.hits[from].key != key) return false;
+    *row = newest_row(&s->all, from);
+    return true;
+}
+
+// --- where -------------------------------------------------------------------
+
+// Any of the words, as one expression of FTS5; each with its owner's tag.
+static int put_any(struct buf *out, const char *tag, struct buf *terms, int n_terms) {
+    const char *term = buf_z(terms);
+    for (int i = 0; i < n_terms; i++, term += strlen(term) + 1) {
+        buf_addz(out, i ? " OR \"" : "\"");
+        buf_addz(out, tag);
+        buf_addz(out, term);
+    }
+    return out->error;
+}
+
+static int read_place(struct store_db *db, sqlite3_stmt *s, struct stored_place *out,
+                      struct err *err) {
+    int rc = 0;
+    while (store_db_row(db, s, &rc, err)) {
+        const char *text = (const char *)sqlite3_column_text(s, 1);
+        if (text && text[0] != '\xe2')
+            text += strnlen(text, STORE_TAG_BYTES); // it begins with the tag
+        out->turn = sqlite3_column_int64(s, 0);
+        out->text = text ? strdup(text) : NULL;
+        if (text && !out->text) rc = err_set(err, E_NOMEM, "no memory for a search");
+    }
+    sqlite3_finalize(s);
+    return rc;
+}
+
+int store_search_place(struct store_db *db, const char *query, const char *owner, int64_t row,
+                       struct stored_place *out, struct err *err) {
+    static const char sql[] =
+        "SELECT (SELECT turn FROM turns WHERE key = ?1), snippet(search, 0, char(1), char(2), "
+        "char(8230), 24) FROM search WHERE search MATCH ?2 AND rowid = ?1";
+    struct buf terms, any;
+    char tag[STORE_TAG_BYTES + 1];
+    sqlite3_stmt *s;
+    int n_terms, rc;
+    buf_init(&terms, WORDS_BYTES);
+    buf_init(&any, 2 * WORDS_BYTES);
+    store_owner_tag(owner, strlen(owner), tag);
+    rc = split_query(query, &terms, &n_terms, err);
+    if (rc == 0 && put_any(&any, tag, &terms, n_terms) < 0)
+        rc = err_set(err, any.error, "no memory for a search");
+    if (rc == 0) rc = store_db_prepare(db, sql, 0, &s, err);
+    if (rc == 0) {
+        sqlite3_bind_int64(s, 1, row);
+        sqlite3_bind_text(s, 2, buf_z(&any), -1, SQLITE_STATIC);
+        rc = read_place(db, s, out, err);
+    }
+    buf_release(&any);
+    buf_release(&terms);
+    return rc;
 }
 
 void store_search_free(struct store_search *s) {
     if (!s) return;
     buf_release(&s->terms);
-    free(s->all.keys);
-    free(s->here.keys);
+    free(s->all.hits);
+    free(s->here.hits);
     free(s);
 }

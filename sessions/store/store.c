@@ -78,6 +78,7 @@ static void list_free(struct store_list *l) {
     store_list_clear(l);
     store_search_free(l->search);
     free(l->keys);
+    free(l->hits);
     free(l->owner);
     free(l->query);
     free(l->forked_from);

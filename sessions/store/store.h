@@ -51,6 +51,11 @@ struct session_save {
     size_t n_fork_turns;
 };
 
+// Where a query's words were found.
+struct stored_place {
+    int64_t turn;
+    char *text; // around them, each word between \1 and \2. NULL: in the title alone
+};
 struct store_list {
     char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
     char *forked_from; // only copies of that session; NULL: all
@@ -61,8 +66,11 @@ struct store_list {
     struct store_search *search; // of a query whose rows are not found yet
     // Answer. The first read finds the keys; the sender may give them instead of a query.
     int64_t *keys; // (n_keys) of all rows in order; those before `at` have been read
+    // (n_keys) of a query: a row of the index with its words, 0: none. NULL: no query
+    int64_t *hits;
     size_t n_keys, at;
-    struct session_record *rows;
+    struct session_record *rows; // (n_rows)
+    struct stored_place *places; // (n_rows) of a query, else NULL
     size_t n_rows;
     int64_t updated_ms; // of the last row read
     char next[64];      // cursor, "" at the end

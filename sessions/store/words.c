@@ -12,17 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG_BYTES 16
+#define TAG_BYTES STORE_TAG_BYTES
 #define TERM_BYTES 32768 // FTS5 cuts off what is longer
 
 // A fixed key: the tags are on disk. It keeps them short for names of any length.
-static void owner_tag(sqlite3_context *ctx, int n, sqlite3_value **values) {
+void store_owner_tag(const void *owner, size_t len, char tag[STORE_TAG_BYTES + 1]) {
     static const uint64_t key[2] = {0x7061726c65790003u, 0x6f776e6572746167u};
+    snprintf(tag, TAG_BYTES + 1, "%016llx", (unsigned long long)siphash128(key, owner, len).lo);
+}
+
+static void owner_tag(sqlite3_context *ctx, int n, sqlite3_value **values) {
     char tag[TAG_BYTES + 1];
     const unsigned char *owner = sqlite3_value_text(values[0]);
     if (!owner) return; // null
-    size_t len = (size_t)sqlite3_value_bytes(values[0]);
-    snprintf(tag, sizeof tag, "%016llx", (unsigned long long)siphash128(key, owner, len).lo);
+    store_owner_tag(owner, (size_t)sqlite3_value_bytes(values[0]), tag);
     sqlite3_result_text(ctx, tag, TAG_BYTES, SQLITE_TRANSIENT);
 }
 

@@ -55,6 +55,7 @@ static size_t found(const char *owner, const char *query) {
     size_t n = l.n_rows;
     store_list_clear(&l);
     free(l.keys);
+    free(l.hits);
     return n;
 }
 
@@ -99,6 +100,7 @@ static void a_search_in_slices_finds_the_same(void **state) {
         }
         store_list_clear(&whole), store_list_clear(&parts);
         free(whole.keys), free(parts.keys);
+        free(whole.hits), free(parts.hits);
     }
 }
 

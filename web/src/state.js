@@ -20,6 +20,8 @@ import { adoptTurn } from './turns.js';
  *   head?: number | null, below?: boolean, forked_from?: {session: string, turn: number} | null,
  *   prompt?: {task: string | null, hash: string, n_virtual: number}}} Session
  *   head: the last turn of the current path. below: turns follow it.
+ * @typedef {{turn: number, parts: string[]}} Found
+ *   Where a search has found its words. parts: text around them, every second one is a word.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
  *   sampling: Record<string, number>, prompt_tasks?: Array<{task: string}>}} Model
@@ -57,6 +59,7 @@ export const state = {
   list: {
     ids: /** @type {string[]} */ ([]),
     query: '',
+    found: /** @type {Map<string, Found>} */ (new Map()), // by session
     cursor: /** @type {string | null} */ (null),
     phase: /** @type {'loading' | 'ready' | 'failed'} */ ('loading'),
   },
@@ -152,9 +155,13 @@ export function setList(change) {
 const newestFirst = (/** @type {string} */ a, /** @type {string} */ b) =>
   (state.sessions.get(b)?.updated_ms ?? 0) - (state.sessions.get(a)?.updated_ms ?? 0) || (a < b ? 1 : -1);
 
-/** One page of the list. @param {Session[]} sessions @param {string | null} cursor @param {boolean} append */
+/** One page of the list. @param {Array<Session & {found?: Found}>} sessions @param {string | null} cursor @param {boolean} append */
 export function setListPage(sessions, cursor, append) {
-  for (const session of sessions) putSession({ ...state.sessions.get(session.id), ...session }); // they have no whole prompt
+  if (!append) state.list.found.clear();
+  for (const { found, ...session } of sessions) {
+    if (found) state.list.found.set(session.id, found);
+    putSession({ ...state.sessions.get(session.id), ...session }); // they have no whole prompt
+  }
   const ids = append ? state.list.ids : [];
   const brought = sessions.map(({ id }) => id).filter((id) => !state.deleting.has(id));
   setList({ ids: [...new Set([...ids, ...brought])], cursor, phase: 'ready' });

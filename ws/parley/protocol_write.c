@@ -50,6 +50,22 @@ static void put_system(struct json_writer *w, const char *system, enum system_fo
         json_put_null(w, "system_start");
 }
 
+// Where a search has found its words: pieces of text, of which the second, fourth, ... are the words.
+static void put_found(struct json_writer *w, int64_t turn, const char *p) {
+    json_open(w, "found", '{');
+    json_put_int(w, "turn", turn);
+    json_open(w, "parts", '[');
+    for (bool word = false;; word = !word) {
+        size_t len = strcspn(p, word ? "\2" : "\1");
+        json_put_text(w, NULL, p, len);
+        p += len;
+        if (!*p) break;
+        p++;
+    }
+    json_close(w, ']');
+    json_close(w, '}');
+}
+
 static void put_session_object(struct json_writer *w, const char *key, const struct session_view *v,
                                enum system_form form) {
     const struct session_record *r = &v->rec;
@@ -69,6 +85,7 @@ static void put_session_object(struct json_writer *w, const char *key, const str
     json_put_int(w, "cached_tokens", v->cached_tokens);
     json_put_bool(w, "snapshot", v->snapshot);
     put_system(w, r->system, form);
+    if (v->found_text) put_found(w, v->found_turn, v->found_text);
     if (r->prompt_hash) {
         json_open(w, "prompt", '{');
         json_put_string(w, "task", r->prompt_task);

@@ -403,3 +403,22 @@ test('an evicted session shows what resuming it cost, if no one typed before', a
   await settled(page, 2);
   assert.match(await page.locator('.facts').last().innerText(), /recomputed \d+ tokens/);
 });
+
+test('a result of the search shows the words where they stand, leads there and marks them', async (t) => {
+  const { client, id } = await prepareSession(t, server, { title: 'Instruments', sampling: { max_tokens: 4 } });
+  await client.turn(id, 'The hurdygurdy has a wheel.');
+  for (let i = 0; i < 12; i++) await client.turn(id, `Something else, ${i}.`);
+  const page = await openPage(t, server);
+  await page.fill('#search', 'hurdyg');
+  await page.waitForSelector(`${item(id)} .item-found mark`);
+  assert.equal(await page.locator(`${item(id)} .item-found mark`).innerText(), 'hurdygurdy');
+  assert.match(await page.locator(`${item(id)} .item-found`).innerText(), /^The hurdygurdy has a wheel/);
+  await page.click(`${item(id)} .item-link`);
+  await page.waitForSelector('.turn[data-turn="0"].target');
+  assert.equal(new URL(page.url()).hash, `#s=${id}&t=0`);
+  assert.ok(await page.locator('.turn[data-turn="0"] .bubble').isVisible());
+  assert.deepEqual(await page.evaluate(() => [...CSS.highlights.get('found')].map(String)), ['hurdyg']);
+  await page.press('#search', 'Escape');
+  await page.waitForFunction(() => !CSS.highlights.has('found'));
+  assert.equal(await page.locator('.item-found:visible').count(), 0);
+});

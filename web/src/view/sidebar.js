@@ -29,6 +29,7 @@ class Item {
     this.title = h('span', { class: 'item-title', dir: 'auto' });
     this.status = h('span', { class: 'visually-hidden' });
     this.fork = icon('branch');
+    this.found = h('span', { class: 'item-found', dir: 'auto', hidden: true });
     this.link = h(
       'a',
       {
@@ -38,7 +39,7 @@ class Item {
         onclick: (/** @type {MouseEvent} */ event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab or window
           event.preventDefault();
-          show(id);
+          show(id, state.list.found.get(id)?.turn ?? null);
           closeDrawer();
         },
         ondblclick: () => this.rename(),
@@ -47,6 +48,7 @@ class Item {
       this.fork,
       this.status,
       this.dot,
+      this.found,
     );
     this.menu = iconButton('more', 'Session menu', {
       class: 'icon-button small item-menu',
@@ -57,6 +59,7 @@ class Item {
     });
     this.element = h('li', { class: 'item', 'data-id': id }, this.link, this.menu);
     this.titleKey = '';
+    this.foundKey = '';
     this.update();
   }
 
@@ -67,6 +70,7 @@ class Item {
     const from = session.forked_from;
     const branched = from ? `Branched from ${state.sessions.get(from.session)?.title || 'another session'}` : '';
     this.#drawTitle(titleOf(session));
+    this.#drawFound();
     setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched].filter(Boolean).join('\n'));
     setAttribute(this.dot, 'data-state', news === 'answering' ? 'active' : news || null);
     setText(this.status, [branched, news].filter(Boolean).map((word) => `, ${word}`).join(''));
@@ -74,6 +78,18 @@ class Item {
     setAttribute(this.menu, 'aria-label', `Menu of ${titleOf(session)}`);
     setAttribute(this.link, 'aria-current', state.current === this.id ? 'page' : null);
     this.element.classList.toggle('current', state.current === this.id);
+  }
+
+  // Where a search has found its words: the text around them, and the address of the turn.
+  #drawFound() {
+    const found = state.list.query ? state.list.found.get(this.id) : undefined;
+    const key = found ? `${found.turn} ${found.parts.join('\n')}` : '';
+    if (key === this.foundKey) return;
+    this.foundKey = key;
+    this.found.hidden = !found;
+    this.link.classList.toggle('with-found', !!found);
+    this.found.replaceChildren(...(found?.parts ?? []).map((part, i) => (i % 2 ? h('mark', null, part) : part)));
+    this.link.href = `#s=${encodeURIComponent(this.id)}${found ? `&t=${found.turn}` : ''}`;
   }
 
   // With the words that were searched for.

@@ -12,6 +12,7 @@ import { copyFrom } from './copy_button.js';
 import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
 import { changes, FarTurn, Nearby } from './far_turns.js';
+import { markFound } from './found.js';
 import { inspect } from './inspector.js';
 import { field, touchScreen } from './message_field.js';
 import { drawNotice, notice } from './notice.js';
@@ -335,6 +336,7 @@ async function goToTarget(chat) {
     view.element.scrollIntoView({ block: 'start' });
     await new Promise(requestAnimationFrame);
   }
+  markFound(view.element);
   view.element.classList.add('target');
   setTimeout(() => view.element.classList.remove('target'), 3000);
 }
