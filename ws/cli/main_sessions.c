@@ -385,7 +385,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_sessions = {
     .name = "sessions",
     .summary = "list, show, move, back up, repair and remove sessions",
-    .usage = "sessions list | show|export|rm SESSION | import FILE | move [SESSION] --to FILE | "
+    .usage = "sessions list | show|export|rm SESSION | import FILE | move --to FILE | "
              "backup | doctor --db FILE",
     .about =
         "list    list all sessions, newest first\n"
