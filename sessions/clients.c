@@ -83,6 +83,7 @@ int clients_attach(struct session *s, uint64_t client, int64_t cursor) {
     clients_lost_end(s);
     a->cursor = cursor;
     a->since_us = service_now(s->service);
+    a->since_seq = event_log_seq(&s->events);
     a->waiting = true;
     service_touch(s);
     return 0;
@@ -96,6 +97,7 @@ void clients_detach(struct attachment *a) {
     DL_DELETE(s->attachments, a);
     DL_DELETE2(c->attachments, a, client_prev, client_next);
     clients_release(ss, c);
+    free(a->sampled);
     free(a);
     service_touch(s);
 }

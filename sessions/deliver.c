@@ -54,7 +54,7 @@ void deliver_ready(struct session *s) {
     if (ss->closing) return;
 again: // the callback may attach and detach whom it likes
     DL_FOREACH(s->attachments, a) {
-        if (!a->waiting || a->cursor >= limit) continue;
+        if (!a->waiting || (a->cursor >= limit && !samples_wait(s, a))) continue;
         a->waiting = false;
         if (ss->cb.on_ready) ss->cb.on_ready(ss->cb.ctx, a->client, s);
         goto again;
@@ -213,6 +213,7 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     if (!a) return 0;
     int64_t limit = session_tellable(s), from = a->cursor + 1;
     const struct event_entry *e = from <= limit ? event_log_find(&s->events, from) : NULL;
+    if (samples_next(s, a, e ? &e->rec : NULL, max_text, out)) return 1;
     if (!e) {
         a->waiting = true;
         // It has all there will ever be, or all there is: the session may leave memory.

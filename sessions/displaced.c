@@ -75,15 +75,19 @@ void displaced_take(struct session *s, struct turn *t, const struct engine_event
     }
 }
 
+void displaced_diverged(struct session *s, struct turn *t) {
+    log_error("turn.diverged", "session=%s turn=%lld token=%zu", s->rec.id, (long long)t->rec.turn,
+              t->n_came_again);
+    residence_cancel(s, t->number);
+    turns_finish(s, t, "error", "internal",
+                 "the instance failed, and the turn ran otherwise on another one");
+}
+
 bool displaced_repeats(struct session *s, struct turn *t, const struct engine_event *e) {
     if (t->n_again > 0 && (t->n_came_again < t->n_again || e->id < 0)) {
         if (e->id < 0 && t->n_came_again > t->n_again) return false;
         if (e->id >= 0 && e->id != t->ids[t->n_came_again]) {
-            log_error("turn.diverged", "session=%s turn=%lld token=%zu", s->rec.id,
-                      (long long)t->rec.turn, t->n_came_again);
-            residence_cancel(s, t->number);
-            turns_finish(s, t, "error", "internal",
-                         "the instance failed, and the turn ran otherwise on another one");
+            displaced_diverged(s, t);
         } else if (e->id >= 0) {
             t->n_came_again++;
         }

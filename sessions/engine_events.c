@@ -60,6 +60,16 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
     save_tokens(s);
 }
 
+// Of another answer.
+static void on_sample(struct session *s, struct turn *t, const struct engine_event *e) {
+    if (t->failed || t->state != TURN_RUNNING) return;
+    int rc = samples_take(s, t, e);
+    if (rc == E_CORRUPT) displaced_diverged(s, t);
+    if (rc != E_NOMEM) return;
+    t->failed = true;
+    residence_cancel(s, t->number);
+}
+
 static void note_cache(struct session *s, int64_t tokens) {
     struct sessions *ss = s->service;
     s->cached_tokens = tokens < s->rec.memory_len ? tokens : s->rec.memory_len;
@@ -213,7 +223,10 @@ static void take(struct session *s, const struct instance *from, const struct en
         if (t) on_progress(s, t, e);
         break;
     case ENGINE_TOKEN:
-        if (t && e->branch == 0 && !displaced_repeats(s, t, e)) on_token(s, t, e);
+        if (t && e->branch > 0)
+            on_sample(s, t, e);
+        else if (t && !displaced_repeats(s, t, e))
+            on_token(s, t, e);
         break;
     case ENGINE_DONE:
         s->engine_turn = 0;

@@ -163,6 +163,8 @@ void displaced_take(struct session *s, struct turn *t, const struct engine_event
 void displaced_go_on(struct sessions *ss); // submits waiting turns where an instance has room
 // A token of the turn has come. True: clients have it already.
 bool displaced_repeats(struct session *s, struct turn *t, const struct engine_event *e);
+// It runs again and draws other tokens than before: it ends with an error.
+void displaced_diverged(struct session *s, struct turn *t);
 void displaced_trial_over(struct sessions *ss, uint64_t turn); // if this turn is ss->trial
 
 // moving.c
@@ -419,6 +421,18 @@ int history_need(struct session *s, const struct request *r); // 0, HISTORY_WAIT
 // Replaces slim turns by those that were read.
 int history_fill(struct session *s, const struct stored_session *got);
 void history_trim(struct session *s); // when it is settled
+
+// samples.c
+// A token of another answer of the running turn, or text of it. E_NOMEM; E_CORRUPT: the turn runs again,
+// and this is not what it drew before.
+int samples_take(struct session *s, struct turn *t, const struct engine_event *e);
+void samples_again(struct turn *t); // it runs from its start, with another instance
+bool samples_wait(const struct session *s,
+                  struct attachment *a); // there are pieces for this client
+// The next piece for this client, whose next event is `next` (NULL: none yet). False: that comes first.
+bool samples_next(const struct session *s, struct attachment *a, const struct event_record *next,
+                  size_t max_text, struct session_event *out);
+void samples_settle(struct session *s); // frees those that every client has
 
 // versions.c
 // A turn with several answers ends; the first becomes its own. E_NOMEM.

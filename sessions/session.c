@@ -22,6 +22,7 @@ void session_lasting_name(const char *owner, const char *id, char out[SESSION_LA
 // What is not zero in a session without turns.
 static void set_out(struct session *s) {
     s->running = -1;
+    s->sampled_from = TURN_NONE;
     s->head = s->rec.head = s->rec.forked_turn = TURN_NONE;
     s->roots = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
     s->shown_state = -1;

@@ -16,15 +16,23 @@ struct request;
 #define SESSION_AUTO_TITLE_BYTES 60
 #define SESSION_DRAWN 16 // the last tokens of a running turn whose time is known
 
+// How far a client has another answer of a running turn (samples.c).
+struct sample_cursor {
+    size_t n_ids, text; // tokens, bytes
+};
+
 // A client that follows a session. Listed by the session and by the client.
 struct attachment {
     uint64_t client;
     struct session *session;
-    int64_t cursor;   // the last event taken
-    bool waiting;     // it has taken every event: the next one calls on_ready
-    int64_t since_us; // when it attached: earlier tokens do not count as late for it
-    char request_id[SESSION_REQUEST_ID_MAX + 1];  // of the event taken last
-    struct attachment *prev, *next;               // of the session
+    int64_t cursor;    // the last event taken
+    bool waiting;      // it has taken every event: the next one calls on_ready
+    int64_t since_us;  // when it attached: earlier tokens do not count as late for it
+    int64_t since_seq; // the last event as it attached
+    char request_id[SESSION_REQUEST_ID_MAX + 1]; // of the event taken last
+    int64_t sampled_turn;                        // the turn that `sampled` is of
+    struct sample_cursor *sampled;  // (n_samples of that turn) how far it is; NULL: nothing taken
+    struct attachment *prev, *next; // of the session
     struct attachment *client_prev, *client_next; // of the client
 };
 
@@ -104,8 +112,9 @@ struct session {
     struct turn_children roots; // first turns
     int64_t head; // last turn of the path in use, queued ones included; TURN_NONE: the empty log
     struct event_log events;
-    int64_t running;  // index of the turn that the log is growing by, -1
-    int64_t n_queued; // turns behind it (the last ones)
+    int64_t running;      // index of the turn that the log is growing by, -1
+    int64_t n_queued;     // turns behind it (the last ones)
+    int64_t sampled_from; // turns before this one have no samples; TURN_NONE: none has
 
     // the turn, perhaps an undone one, that the engine works on; 0: none
     uint64_t engine_turn;

@@ -115,7 +115,11 @@ struct session_event { // pointers borrowed until the next call on this session
     // cache was not used, or NULL.
     const char *reason;
     int64_t head; // REWOUND: the last turn of the path from here on
-    // DELTA
+    // SAMPLE: seq and first_seq are 0. The piece begins with this token of that answer; it may have no
+    // tokens, but text that was held back.
+    int32_t branch; // from 1, in the order of turn_view.branch
+    int64_t first_token;
+    // DELTA, SAMPLE
     int64_t delta_turn;
     int64_t drawn_us; // when its first token was drawn, by the engine's clock; 0: long ago, or
                       // before its reader attached
@@ -282,8 +286,9 @@ int sessions_changed(struct sessions *ss, uint64_t client, const char *owner, in
                      struct session_view *out);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
 
-// Takes the next visible event and moves the client's cursor past it. Returns 1, or 0 if there is none
-// yet (on_ready follows). max_text bounds a joined delta's text in bytes, but not its first token.
+// Takes the next visible event and moves the client's cursor past it, or a piece of another answer of the
+// turn that runs there (EVENT_SAMPLE). Returns 1, or 0 if there is none yet (on_ready follows). max_text
+// bounds a joined delta's text in bytes, but not its first token.
 int session_next_event(struct session *s, uint64_t client, size_t max_text,
                        struct session_event *out);
 const char *session_id(const struct session *s);
@@ -294,6 +299,7 @@ struct turn_answer {
     const int32_t *ids;    // (n)
     const float *logprobs; // (n)
     size_t n;
+    const char *finish_reason;
 };
 // Answer number `branch` of the turn, from 1 in the order of turn_view.branch. Borrowed until the next
 // call on this session. E_NOTFOUND: there is none, or it is not in memory. It stays in memory until the

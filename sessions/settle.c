@@ -212,6 +212,7 @@ static void settle(struct session *s) {
     if (save_is_due(s)) save_begin(s);
     if (!session_is_known(s)) return; // not committed: no client may see it
     deliver_ready(s);
+    samples_settle(s);
     history_trim(s);
     tell_watchers(s);
     list_lru(s);

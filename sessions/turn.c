@@ -22,8 +22,23 @@ struct turn *turn_new(void) {
     return t;
 }
 
+void turn_free_samples(struct turn *t) {
+    for (int32_t i = 0; i < t->n_samples; i++) {
+        struct sample *x = &t->samples[i];
+        free(x->ids);
+        free(x->logprobs);
+        free(x->text_ends);
+        free(x->alternatives);
+        buf_release(&x->text);
+    }
+    free(t->samples);
+    t->samples = NULL;
+    t->n_samples = 0;
+}
+
 void turn_free(struct turn *t) {
     if (!t) return;
+    turn_free_samples(t);
     turn_record_release(&t->rec);
     turn_sampling_free(t->sampling);
     told_free(t->told);
@@ -92,6 +107,7 @@ void turn_slim(struct turn *t) {
     free(t->alternatives);
     t->ids = NULL, t->logprobs = NULL, t->text_ends = NULL, t->alternatives = NULL;
     buf_release(&t->text);
+    turn_free_samples(t);
     t->slim = true;
 }
 

@@ -16,6 +16,17 @@ struct turn_children {
 
 struct preparation;
 
+// Another answer of a turn that runs (sampling n), as far as it has come (samples.c).
+struct sample {
+    int32_t *ids;                            // (n)
+    float *logprobs;                         // (n)
+    uint32_t *text_ends;                     // (n) where each token's text ends
+    struct engine_alternative *alternatives; // (n, rec.n_alternatives) or NULL
+    size_t n, cap;
+    struct buf text;
+    size_t n_came, text_came; // tokens and bytes that its present instance has sent
+};
+
 struct turn {
     struct turn_record rec;
     enum turn_state state;
@@ -40,6 +51,8 @@ struct turn {
     struct engine_alternative *alternatives; // (n_out, rec.n_alternatives) or NULL
     size_t n_out, cap;
     struct buf text;
+    struct sample *samples; // (n_samples) until every client has the turn's end; NULL: none
+    int32_t n_samples;
     // What the database has. The turn is saved when saved_version equals version.
     uint32_t version, saved_version;
     size_t n_saved; // tokens on disk
@@ -79,6 +92,8 @@ int turn_restore(struct turn *t, struct stored_turn *stored);
 void turn_note_input(struct turn *t);
 // Frees what a turn that is over and on disk need not keep: all but its numbers.
 void turn_slim(struct turn *t);
+
+void turn_free_samples(struct turn *t);
 
 // One sampled token: the text it released goes behind what a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);

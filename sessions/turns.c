@@ -87,6 +87,7 @@ int turns_go_on(struct session *s, struct turn *t, struct err *err) {
     TRY(submit(s, t, &e, err));
     t->n_again = again ? t->n_out : 0;
     t->n_came_again = 0;
+    samples_again(t);
     evict_stop(&s->service->idle, &s->idle);
     return 0;
 }

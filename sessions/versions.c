@@ -99,7 +99,7 @@ int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
                       struct turn_answer *out) {
     const struct turn *v = branch > 0 ? find_answer(s, turn, branch) : NULL;
     if (!v) return E_NOTFOUND;
-    *out = (struct turn_answer){v->ids, v->logprobs, v->n_out};
+    *out = (struct turn_answer){v->ids, v->logprobs, v->n_out, v->rec.finish_reason};
     return 0;
 }
 
@@ -122,7 +122,8 @@ void versions_take(struct session *s, const struct turn *t, const struct engine_
             return;
         }
         s->versions[s->n_versions++] = v;
-        owner_charge_tokens(s->owner, b->of[i].n, service_now(ss));
+        // Samples were charged as they were drawn.
+        if (!t->samples) owner_charge_tokens(s->owner, b->of[i].n, service_now(ss));
     }
 }
 

@@ -37,5 +37,8 @@ enum session_event_kind {
     EVENT_DONE,
     EVENT_EVICTED,
     EVENT_REWOUND,
-    EVENT_PARKED
+    EVENT_PARKED,
+    // A piece of another answer while its turn runs (sessions/samples.c): it has no number and is never
+    // stored.
+    EVENT_SAMPLE = 64
 };

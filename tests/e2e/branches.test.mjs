@@ -6,7 +6,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
 const demo = path.join(root, 'configs/demo-model');
@@ -70,6 +70,76 @@ for (const [what, sampling, want] of [
     assert.deepEqual(turns.map((turn) => turn.verdict), [...answers.map(() => 'equal'), 'equal']);
   });
 }
+
+/** The other answers of a turn as they came: { branch: { ids, text, logprobs } }; they come without a gap. */
+function samplesOf(frames, turn) {
+  const samples = {};
+  for (const frame of frames) {
+    if (frame.type !== 'turn.sample' || frame.turn !== turn) continue;
+    const sample = samples[frame.branch] ??= { ids: [], text: '', logprobs: [] };
+    assert.equal(frame.first_token, sample.ids.length);
+    assert.equal(frame.seq, undefined);
+    sample.ids.push(...frame.ids);
+    sample.text += frame.text;
+    sample.logprobs.push(...(frame.logprobs ?? []));
+  }
+  return samples;
+}
+const told = (samples) => Object.values(samples).map(({ ids, text }) => ({ ids, text }));
+const stored = (server, id) => versions(exported(server, id)).slice(1).map(({ ids, text }) => ({ ids, text }));
+
+test('samples are told as they are drawn, to each client that follows', async (t) => {
+  const server = await start(t, { model: demo });
+  const client = await server.connect(), late = await server.connect();
+  const id = await client.open(sizes);
+  const sampling = { ...drawn, max_tokens: 300, stop: ['never to be found'] };
+  const { turn } = await client.start(id, { ids: prompt }, { sampling });
+  await client.next((frame) => frame.type === 'turn.sample' && frame.branch === 2);
+  assert.equal(client.frames.some((frame) => frame.type === 'turn.done'), false);
+  await late.request({ type: 'session.attach', session: id }); // without `after`: live events alone
+  for (const each of [client, late]) await each.next((frame) => frame.type === 'turn.done');
+  await until('the versions', async () => (await state(client, id)).turns[0].siblings?.length === 3);
+  const want = stored(server, id);
+  assert.deepEqual(want.map(({ ids }) => ids.length), [300, 300]);
+  for (const each of [client, late]) {
+    assert.deepEqual(told(samplesOf(each.frames, turn)), want);
+    const end = each.frames.findIndex((frame) => frame.type === 'turn.done');
+    assert.ok(each.frames.slice(end).every((frame) => frame.type !== 'turn.sample'));
+    assert.equal(samplesOf(each.frames, turn)[1].logprobs.length, 300);
+  }
+  const afterwards = await server.connect();
+  await afterwards.request({ type: 'session.attach', session: id, after: 0 });
+  await afterwards.next((frame) => frame.type === 'turn.done');
+  assert.deepEqual(samplesOf(afterwards.frames, turn), {}); // they are turns by now
+});
+
+test('samples: a client that does not read gets them joined, and all of them', async (t) => {
+  const server = await start(t, { model: demo, args: ['--slow-reader-timeout', '600'] });
+  const client = await server.connect(), slow = await server.connect();
+  const id = await client.open({ memory_len: 128, sink_len: 4 });
+  await slow.request({ type: 'session.attach', session: id });
+  slow.socket.pause();
+  const { turn } = await client.start(id, { ids: prompt }, { sampling: { ...drawn, n: 8, max_tokens: few(800) } });
+  await client.next((frame) => frame.type === 'turn.done');
+  slow.socket.resume();
+  await slow.next((frame) => frame.type === 'turn.done');
+  assert.deepEqual(samplesOf(slow.frames, turn), samplesOf(client.frames, turn));
+  assert.equal(samplesOf(slow.frames, turn)[7].ids.length, few(800));
+});
+
+test('samples: what was told of a cancelled turn is what is stored', async (t) => {
+  const server = await start(t, { model: demo });
+  const client = await server.connect();
+  const id = await client.open(sizes);
+  const { turn } = await client.start(id, { ids: prompt }, { sampling: { ...drawn, max_tokens: 3000 } });
+  await client.next((frame) => frame.type === 'turn.sample' && frame.branch === 2);
+  await client.request({ type: 'turn.cancel', session: id });
+  const done = await client.next((frame) => frame.type === 'turn.done');
+  assert.equal(done.finish_reason, 'cancelled');
+  await until('the versions', async () => (await state(client, id)).turns[0].siblings?.length === 3);
+  assert.deepEqual(told(samplesOf(client.frames, turn)), stored(server, id));
+  assert.equal(replay(server, id, demo).code, 0);
+});
 
 test('a search in the second turn of a wrapped window equals that of a fresh session', async (t) => {
   const server = await start(t);

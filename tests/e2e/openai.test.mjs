@@ -71,6 +71,18 @@ test('the demo model answers, whole and streamed, with the same words for the sa
       for (const choice of chunk.choices) parts[choice.index] += choice.delta.content ?? '';
     assert.deepEqual(parts, several.choices.map((c) => c.message.content));
   });
+  await t.test('several answers are streamed side by side', async () => {
+    const order = [];
+    const several = { ...ask, n: 3, max_tokens: 60, logprobs: true, top_logprobs: 2, logit_bias: {} };
+    for await (const chunk of await openai.chat.completions.create({ ...several, stream: true }))
+      for (const choice of chunk.choices) {
+        if (choice.delta.content) order.push(choice.index);
+        if (choice.delta.content) assert.equal(choice.logprobs.content[0].top_logprobs.length, 2);
+      }
+    for (const index of [0, 1, 2]) assert.ok(order.includes(index));
+    const ends = [0, 1, 2].map((index) => order.lastIndexOf(index));
+    for (const index of [0, 1, 2]) assert.ok(order.indexOf(index) < Math.min(...ends), order.join(''));
+  });
   await t.test('a client that leaves cancels its turn', async () => {
     const stream = await openai.chat.completions.create({ ...ask, max_tokens: 3000, logit_bias: {}, stream: true });
     let id;

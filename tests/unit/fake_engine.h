@@ -194,6 +194,14 @@ static void fake_step_turn(struct fake_turn *t) {
         e->text_len = (uint32_t)sprintf(e->text, "%s%s", t->held, text);
         t->held[0] = '\0';
     }
+    for (int32_t branch = 1; branch < t->t.sampling.n; branch++) { // the turn's other answers
+        struct engine_event *o = fake_event(ENGINE_TOKEN, t);
+        o->id = fake_token(id, t->n_ids, t->t.sampling.seed + (uint64_t)branch);
+        o->branch = branch;
+        o->logprob = -1;
+        fake_text(o->id, o->text);
+        o->text_len = (uint32_t)strlen(o->text);
+    }
     int64_t max = t->t.sampling.max_tokens ? t->t.sampling.max_tokens : fake.default_tokens;
     if (fake.fail_after && t->n_generated >= fake.fail_after)
         fake_done(t, FINISH_ERROR);

@@ -64,6 +64,11 @@ struct follower {
     int64_t last; // seq
     int n_events, n_deltas, n_lost;
     int count[EVENT_KINDS];
+    struct {
+        int64_t n;
+        size_t len;
+        char text[2048];
+    } samples[2];          // other answers of the last turn that had some
     int64_t last_drawn_us; // of a delta
     char last_reason[16], title[256], last_request_id[64];
     bool closed, deleted, gone, attached;
@@ -138,7 +143,25 @@ static struct follower *fx_follower(uint64_t client, const char *id) {
     return free_one;
 }
 
+// A piece of another answer: behind the one before it, and while its turn runs.
+static void fx_take_sample(struct follower *f, const struct session_event *e) {
+    assert_true(e->branch >= 1 && e->branch <= 2);
+    assert_int_equal(e->seq, 0);
+    assert_false(fx_seen_turn(f, e->delta_turn)->done);
+    assert_int_equal(e->first_token, f->samples[e->branch - 1].n);
+    f->samples[e->branch - 1].n += (int64_t)e->n_ids;
+    char *text = f->samples[e->branch - 1].text;
+    size_t *len = &f->samples[e->branch - 1].len;
+    assert_true(*len + e->text_len < sizeof f->samples[0].text);
+    memcpy(text + *len, e->text, e->text_len);
+    text[ *len += e->text_len] = '\0';
+}
+
 static void fx_take_event(struct follower *f, const struct session_event *e) {
+    if (e->kind == EVENT_SAMPLE) {
+        fx_take_sample(f, e);
+        return;
+    }
     if (f->last < 0) f->last = e->first_seq - 1; // an attach that does not know the last event
     assert_int_equal(e->first_seq, f->last + 1); // no gap, nothing twice
     assert_true(e->seq >= e->first_seq);

@@ -12,7 +12,6 @@
 #define EVENT_TEXT_BYTES 4096 // of one joined delta
 #define INLINE_BYTES 4096     // of a rendered conversation; a longer one is a worker's
 #define LANE_COMPLETION ((uint64_t)5 << 61)
-#define ANSWER_BYTES ((size_t)64 << 20)
 #define CANCEL_AFTER_MS 1 // of a session that is a completion's own
 
 enum state {
@@ -47,14 +46,28 @@ struct completion {
     struct told *kept;
     char session[SESSION_ID_MAX + 1];
     int64_t turn;
-    struct session *live; // while its events wait; NULL: none do
-    struct speech speech; // of the answer that is under way
+    struct session *live;       // while its events wait; NULL: none do
+    struct speech *speeches;    // (n_answers)
+    int32_t n_answers, telling; // telling: of which one the next event is asked for
     struct completion_usage usage;
     struct completion_failure failure;
 };
 
 static struct completion *of_follower(struct follower *f) {
     return (struct completion *)f;
+}
+
+// --- its answers ---
+
+static void release_speeches(struct completion *c) {
+    for (int32_t i = 0; c->speeches && i < c->n_answers; i++) speech_release(&c->speeches[i]);
+}
+
+static void init_speeches(struct completion *c, bool thinks) {
+    for (int32_t i = 0; i < c->n_answers; i++) {
+        speech_init(&c->speeches[i], c->request, thinks);
+        c->speeches[i].answer = i;
+    }
 }
 
 // --- the end ---
@@ -80,7 +93,8 @@ static void destroy(struct completion *c) {
     service_poll_soon(s);
     followers_remove(&s->followers, &c->follower);
     completion_request_free(c->request);
-    speech_release(&c->speech);
+    release_speeches(c);
+    free(c->speeches);
     store_told_free(c->found);
     told_free(c->kept);
     free(c->ids);
@@ -267,8 +281,8 @@ static void start_turn(struct completion *c) {
 
 static void begin(struct completion *c) {
     c->state = STARTING;
-    speech_release(&c->speech); // whether the prompt opens the thinking is known now
-    speech_init(&c->speech, c->request, c->request->plan->thinks);
+    release_speeches(c); // whether the prompt opens the thinking is known now
+    init_speeches(c, c->request->plan->thinks);
     if (c->forks)
         fork_session(c); // also of nothing of it: then it is found by the name of this one
     else if (c->opened)
@@ -382,17 +396,38 @@ static int tell_started(struct completion *c, struct completion_event *out) {
     return 1;
 }
 
+static bool wants_tokens(const struct completion *c) {
+    bool wants = c->request->steady;
+    for (int32_t i = 0; i < c->n_answers && !wants; i++)
+        wants = speech_wants_tokens(&c->speeches[i]);
+    return wants;
+}
+
+// The further answers were told while the turn ran: what is new is how they ended.
+static void end_others(struct completion *c, const char *finish) {
+    for (int32_t i = 1; i < c->n_answers; i++) {
+        struct speech *s = &c->speeches[i];
+        struct turn_answer a = {.finish_reason = finish};
+        bool stored = session_answer_of(c->live, c->turn, i, &a) == 0;
+        if (stored && (int64_t)a.n != s->n_tokens_told) completion_no_memory(&c->failure);
+        speech_end(s, "", 0, a.finish_reason);
+        c->usage.completion_tokens += s->n_tokens_told;
+    }
+}
+
 // An event of the session. 1: it said something of our turn; 0: there is none.
 static int take_event(struct completion *c) {
     struct session_event ev;
-    bool one = c->request->steady || speech_wants_tokens(&c->speech);
-    size_t max_text = one ? 0 : EVENT_TEXT_BYTES; // 0: a token without text goes with the next one
+    // 0: a token without text goes with the next one
+    size_t max_text = wants_tokens(c) ? 0 : EVENT_TEXT_BYTES;
     if (!c->live) return 0;
     if (session_next_event(c->live, c->follower.client, max_text, &ev) != 1) {
         c->live = NULL; // on_ready comes
         return 0;
     }
-    if (ev.kind == EVENT_DELTA && ev.delta_turn == c->turn) speech_delta(&c->speech, &ev);
+    if (ev.kind == EVENT_DELTA && ev.delta_turn == c->turn) speech_delta(&c->speeches[0], &ev);
+    if (ev.kind == EVENT_SAMPLE && ev.delta_turn == c->turn && ev.branch < c->n_answers)
+        speech_delta(&c->speeches[ev.branch], &ev);
     if (ev.kind != EVENT_DONE || ev.turn.turn != c->turn || c->state != RUNNING) return 1;
     c->state = ENDED;
     const char *finish = ev.turn.finish_reason;
@@ -405,53 +440,25 @@ static int take_event(struct completion *c) {
     session_turn_drafts(c->live, c->turn, &drafted, &c->usage.accepted_tokens);
     c->usage.rejected_tokens = drafted - c->usage.accepted_tokens;
     c->usage.predicted = c->request->prediction;
-    speech_end(&c->speech, ev.turn.text, ev.turn.text_len, finish);
     c->usage.completion_tokens += ev.turn.numbers.output_tokens;
+    speech_end(&c->speeches[0], ev.turn.text, ev.turn.text_len, finish);
+    end_others(c, finish);
     return 1;
 }
 
-// How a further answer ended, which no event says. Its text ends before a stop sequence.
-static const char *branch_end(const struct completion *c, const struct turn_answer *a,
-                              struct buf *text) {
-    const struct engine_info *info = c->request->served->info;
-    const struct sampling_words *stop = &c->request->sampling->params.stop;
-    for (int32_t i = 0; i < info->n_eos && a->n; i++)
-        if (a->ids[a->n - 1] == info->eos_ids[i]) return "eos";
-    for (int32_t i = 0; i < stop->n_texts; i++) {
-        const char *word = sampling_word_text(stop, i), *at = strstr(buf_z(text), word);
-        if (!at) continue;
-        text->len = (size_t)(at - text->data);
-        text->data[text->len] = '\0';
-        return "stop";
+// What any of the answers has to tell, each in its turn. 1, 0 or E_NOMEM.
+static int tell_speech(struct completion *c, struct completion_event *out) {
+    for (int32_t i = 0; i < c->n_answers; i++) {
+        int rc = speech_next(&c->speeches[c->telling], out);
+        if (rc != 0) return rc;
+        c->telling = (c->telling + 1) % c->n_answers;
     }
-    return "length";
+    return 0;
 }
 
-// The next of several answers, which is there as a whole. False: there is none.
-static bool next_answer(struct completion *c) {
-    const struct turn_sampling *sampling = c->request->sampling;
-    struct turn_answer a;
-    struct buf text;
-    struct err err = {0};
-    int32_t next = c->speech.answer + 1;
-    if (!sampling || next >= sampling->params.n || !c->live) return false;
-    if (session_answer_of(c->live, c->turn, next, &a) < 0) return false;
-    int64_t reasoning = c->speech.n_reasoning;
-    buf_init(&text, ANSWER_BYTES);
-    if (engine_detokenize(c->request->served->engine, a.ids, a.n, true, &text, &err) < 0)
-        buf_reset(&text);
-    struct session_event ev = {.ids = a.ids, .logprobs = a.logprobs, .n_ids = a.n};
-    const char *finish = branch_end(c, &a, &text);
-    speech_release(&c->speech);
-    speech_init(&c->speech, c->request, c->request->plan->thinks);
-    c->speech.answer = next;
-    ev.text = buf_z(&text);
-    ev.text_len = text.len;
-    speech_delta(&c->speech, &ev);
-    speech_end(&c->speech, "", 0, finish);
-    c->speech.n_reasoning += reasoning;
-    c->usage.completion_tokens += (int64_t)a.n;
-    buf_release(&text);
+static bool have_ended(const struct completion *c) {
+    for (int32_t i = 0; i < c->n_answers; i++)
+        if (!c->speeches[i].ended) return false;
     return true;
 }
 
@@ -459,7 +466,8 @@ static int tell_end(struct completion *c, struct completion_event *out) {
     c->done = true;
     out->kind = c->failure.status ? COMPLETION_FAILED : COMPLETION_DONE;
     out->failure = c->failure.status ? &c->failure : NULL;
-    c->usage.reasoning_tokens = c->speech.n_reasoning;
+    for (int32_t i = 0; i < c->n_answers; i++)
+        c->usage.reasoning_tokens += c->speeches[i].n_reasoning;
     out->usage = c->usage;
     return 1;
 }
@@ -470,13 +478,12 @@ int completion_next(struct completion *c, struct completion_event *out) {
         if (c->failure.status) return tell_end(c, out);
         if (tell_started(c, out)) return 1;
         if (c->told || c->state == ENDED) {
-            int rc = speech_next(&c->speech, out);
+            int rc = tell_speech(c, out);
             if (rc < 0) completion_no_memory(&c->failure);
             if (rc < 0) continue;
             if (rc > 0) return 1;
         }
-        if (c->state == ENDED && c->speech.ended && next_answer(c)) continue;
-        if (c->state == ENDED && c->speech.ended) return tell_end(c, out);
+        if (c->state == ENDED && have_ended(c)) return tell_end(c, out);
         // Also before the turn is accepted: who leaves events is not called again.
         if ((c->state != STARTING && c->state != RUNNING) || !take_event(c)) return 0;
     }
@@ -497,13 +504,16 @@ static struct completion *completion_new(struct service *s, const char *owner,
                              .turn = TURN_NONE,
                              .state = MAKING,
                              .owner = strdup(owner)};
-    if (!c->owner || followers_add(&s->followers, &c->follower) < 0) {
+    c->n_answers = r->sampling && r->sampling->params.n > 1 ? r->sampling->params.n : 1;
+    c->speeches = calloc((size_t)c->n_answers, sizeof *c->speeches);
+    if (!c->owner || !c->speeches || followers_add(&s->followers, &c->follower) < 0) {
+        free(c->speeches);
         free(c->owner);
         free(c);
         return NULL;
     }
     c->request = r;
-    speech_init(&c->speech, r, thinks);
+    init_speeches(c, thinks);
     return c;
 }
 

@@ -106,6 +106,7 @@ void speech_delta(struct speech *s, const struct session_event *ev) {
     bool thought = answer_parser_thinks(&s->parser);
     if (ev->logprobs && wants_logprobs(s) && add_tokens(s, ev) < 0) s->parser.failed = true;
     if (thought) s->n_reasoning += (int64_t)ev->n_ids;
+    s->n_tokens_told += (int64_t)ev->n_ids;
     add_tail(s, ev);
     // A token without text (an end token that is ignored, a part of a character) reaches nobody by itself.
     if (!s->drawn_us && ev->text_len > 0) s->drawn_us = ev->drawn_us;

@@ -17,6 +17,7 @@ struct speech {
     struct completion_token *alternatives; // the same number for each token
     size_t n_tokens, n_told;               // n_told: how many of them the last event had
     struct buf tail;                       // the last bytes of the answer as drawn
+    int64_t n_tokens_told;                 // tokens of all deltas
     int64_t n_reasoning, drawn_us;
 };
 

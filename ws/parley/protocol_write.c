@@ -359,6 +359,14 @@ static void put_alternatives(struct json_writer *w, const struct session_event *
     json_close(w, ']');
 }
 
+static void put_tokens(struct json_writer *w, const struct session_event *ev,
+                       const struct engine *engine) {
+    json_put_text(w, "text", ev->text ? ev->text : "", ev->text ? ev->text_len : 0);
+    json_put_ids(w, "ids", ev->ids, ev->n_ids);
+    if (ev->logprobs) json_put_floats(w, "logprobs", ev->logprobs, ev->n_ids);
+    if (ev->alternatives && ev->n_alternatives > 0) put_alternatives(w, ev, engine);
+}
+
 static void write_delta(struct buf *out, const struct session_event *ev, const char *session,
                         const struct engine *engine) {
     struct json_writer w;
@@ -370,11 +378,21 @@ static void write_delta(struct buf *out, const struct session_event *ev, const c
     json_put_int(&w, "seq", ev->seq);
     json_put_int(&w, "first_seq", ev->first_seq);
     json_put_int(&w, "turn", ev->delta_turn);
-    json_put_text(&w, "text", ev->text ? ev->text : "", ev->text ? ev->text_len : 0);
-    json_put_ids(&w, "ids", ev->ids, ev->n_ids);
-    if (ev->logprobs) json_put_floats(&w, "logprobs", ev->logprobs, ev->n_ids);
-    if (ev->alternatives && ev->n_alternatives > 0) put_alternatives(&w, ev, engine);
+    put_tokens(&w, ev, engine);
     ADD(out, "}");
+}
+
+static void write_sample(struct buf *out, const struct session_event *ev, const char *session,
+                         const struct engine *engine) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    begin(&w, out, "turn.sample", "");
+    json_put_string(&w, "session", session);
+    json_put_int(&w, "turn", ev->delta_turn);
+    json_put_int(&w, "branch", ev->branch);
+    json_put_int(&w, "first_token", ev->first_token);
+    put_tokens(&w, ev, engine);
+    json_close(&w, '}');
 }
 
 static void put_started(struct json_writer *w, const struct turn_view *t) {
@@ -401,6 +419,10 @@ void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct 
     struct json_writer w;
     if (ev->kind == EVENT_DELTA) {
         write_delta(out, ev, session, engine);
+        return;
+    }
+    if (ev->kind == EVENT_SAMPLE) {
+        write_sample(out, ev, session, engine);
         return;
     }
     begin(&w, out, events[ev->kind].type, ev->request_id);
