@@ -59,6 +59,10 @@ void protocol_write_importing(struct buf *out, int64_t bytes, const char *reques
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms);
 // engine: for the texts of alternatives; NULL: they have none.
+void protocol_write_delta(struct buf *out, const struct session_event *ev, const char *session,
+                          const struct engine *engine);
+void protocol_write_sample(struct buf *out, const struct session_event *ev, const char *session,
+                           const struct engine *engine);
 void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct session_event *ev,
                           const char *session, const struct engine *engine);
 // LIST and EXPORTED: writes the piece of the message that the answer has. TURN and REPLAYED: the piece of

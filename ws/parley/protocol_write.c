@@ -1,11 +1,8 @@
-// Encoding: events and answers of the session service to JSON text. turn.delta is written once per
-// token and client, so its constant parts are copied, not built.
+// Encoding: events and answers of the session service to JSON text. Sampled tokens: protocol_tokens.c.
 #include "base/utf8.h"
 #include "ws/parley/protocol.h"
 #include "ws/version.h"
 #include <string.h>
-
-#define ADD(out, literal) buf_add(out, literal, sizeof(literal) - 1)
 
 static void begin(struct json_writer *w, struct buf *out, const char *type,
                   const char *request_id) {
@@ -337,64 +334,6 @@ void protocol_write_moved(struct buf *out, const char *session, int64_t turn, co
 
 // --- events ---
 
-static void put_alternatives(struct json_writer *w, const struct session_event *ev,
-                             const struct engine *engine) {
-    json_open(w, "top_logprobs", '[');
-    for (size_t i = 0; i < ev->n_ids; i++) {
-        json_open(w, NULL, '[');
-        for (int32_t k = 0; k < ev->n_alternatives; k++) {
-            const struct engine_alternative *a =
-                &ev->alternatives[i * (size_t)ev->n_alternatives + (size_t)k];
-            if (a->id < 0) break; // fewer than asked for
-            size_t len = 0;
-            const char *bytes = engine ? engine_token_bytes(engine, a->id, &len) : NULL;
-            json_open(w, NULL, '{');
-            json_put_int(w, "id", a->id);
-            json_put_text(w, "text", bytes ? bytes : "", bytes ? len : 0);
-            json_put_double(w, "logprob", (double)a->logprob);
-            json_close(w, '}');
-        }
-        json_close(w, ']');
-    }
-    json_close(w, ']');
-}
-
-static void put_tokens(struct json_writer *w, const struct session_event *ev,
-                       const struct engine *engine) {
-    json_put_text(w, "text", ev->text ? ev->text : "", ev->text ? ev->text_len : 0);
-    json_put_ids(w, "ids", ev->ids, ev->n_ids);
-    if (ev->logprobs) json_put_floats(w, "logprobs", ev->logprobs, ev->n_ids);
-    if (ev->alternatives && ev->n_alternatives > 0) put_alternatives(w, ev, engine);
-}
-
-static void write_delta(struct buf *out, const struct session_event *ev, const char *session,
-                        const struct engine *engine) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    ADD(out, "{\"type\":\"turn.delta\",\"session\":\""); // an id needs no escapes
-    buf_addz(out, session);
-    ADD(out, "\"");
-    w.comma = true;
-    json_put_int(&w, "seq", ev->seq);
-    json_put_int(&w, "first_seq", ev->first_seq);
-    json_put_int(&w, "turn", ev->delta_turn);
-    put_tokens(&w, ev, engine);
-    ADD(out, "}");
-}
-
-static void write_sample(struct buf *out, const struct session_event *ev, const char *session,
-                         const struct engine *engine) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    begin(&w, out, "turn.sample", "");
-    json_put_string(&w, "session", session);
-    json_put_int(&w, "turn", ev->delta_turn);
-    json_put_int(&w, "branch", ev->branch);
-    json_put_int(&w, "first_token", ev->first_token);
-    put_tokens(&w, ev, engine);
-    json_close(&w, '}');
-}
-
 static void put_started(struct json_writer *w, const struct turn_view *t) {
     protocol_put_input(w, &t->input);
     json_put_int(w, "n_input", t->numbers.input_tokens);
@@ -418,11 +357,11 @@ void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct 
                           const char *session, const struct engine *engine) {
     struct json_writer w;
     if (ev->kind == EVENT_DELTA) {
-        write_delta(out, ev, session, engine);
+        protocol_write_delta(out, ev, session, engine);
         return;
     }
     if (ev->kind == EVENT_SAMPLE) {
-        write_sample(out, ev, session, engine);
+        protocol_write_sample(out, ev, session, engine);
         return;
     }
     begin(&w, out, events[ev->kind].type, ev->request_id);
