@@ -58,7 +58,7 @@ test('bash completes commands, options, values, files and actions', async (t) =>
       .flatMap((name) => name.startsWith('[no-]') ? [`--${name.slice(5)}`, `--no-${name.slice(5)}`] : [`--${name}`]);
     assert.deepEqual(offers(command, '--'), ['--help', ...expected].sort(), command);
   }
-  assert.deepEqual(offers('sessions', ''), ['backup', 'doctor', 'export', 'import', 'list', 'rm', 'show', ...offers('sessions', '--')].sort());
+  assert.deepEqual(offers('sessions', ''), ['backup', 'doctor', 'export', 'import', 'list', 'move', 'rm', 'show', ...offers('sessions', '--')].sort());
   assert.deepEqual(offers('serve', '--log-level', ''), ['debug', 'error', 'info', 'off', 'warn']);
   assert.deepEqual(offers('serve', '--log-level', '=', 'w'), ['warn']);
   assert.deepEqual(offers('serve', '--log-level', '='), ['debug', 'error', 'info', 'off', 'warn']);

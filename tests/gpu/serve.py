@@ -226,6 +226,54 @@ def lost(how):
     server.stop()
 
 
+def engine_of(server):
+    """The process id of its engine process; None: there is none now."""
+    found = subprocess.run(['pgrep', '-P', str(server.process.pid), '-f', 'parley engine'], capture_output=True, text=True)
+    return int(found.stdout.split()[0]) if found.stdout.split() else None
+
+
+def process():
+    """An engine process: the tokens of before, and turns that go on with them when it is killed or its device is lost."""
+    same_bits = ['--deterministic']
+    server = Server(*same_bits)
+    want = talk(server, GREEDY)
+    c = Client(server)
+    alone = [c.turn(c.open(), LINES[2], sampling=drawn(i, 1500)) for i in range(3)]
+    spans = [alone[0]['deltas'][-1]['_at'] - alone[0]['deltas'][0]['_at']]
+    server.stop()
+    trigger = '/tmp/parley-gpu-fault-%x' % random.getrandbits(60)
+    server = Server(*same_bits, '--engine-process', 'on', '--engine-backoff', '1',
+                    env={'LD_PRELOAD': os.environ['FAULT'], 'CUDA_FAULT_FILE': trigger, 'CUDA_FAULT': 'trap'})
+    got = talk(server, GREEDY)
+    check('the bits of an engine in the process of the server', all(same(a, b) for a, b in zip(want, got)))
+    c = Client(server)
+    there = c.turn(c.open(), LINES[2], sampling=drawn(0, 1500))
+    spans.append(there['deltas'][-1]['_at'] - there['deltas'][0]['_at'])
+    check('and of a long turn', same(alone[0], there))
+    print('     microseconds for a token, in the process and outside: %s' % [round(x / 1499 * 1e6, 1) for x in spans])
+    for how in ('killed', 'trapped'):
+        live = [c.open() for _ in range(3)]
+        turns = [c.start(s, LINES[2], sampling=drawn(i, 1500)) for i, s in enumerate(live)]
+        for s in live:
+            c.wait(lambda m: m['type'] == 'turn.delta' and m['session'] == s)
+        engine = engine_of(server)
+        if how == 'killed':
+            os.kill(engine, signal.SIGKILL)
+        else:
+            open(trigger, 'w').close()
+        end = time.time() + 60
+        while engine_of(server) == engine and time.time() < end:
+            time.sleep(0.02)
+        if how == 'trapped':
+            os.unlink(trigger)
+        ends = [c.done(s, t, 120) for s, t in zip(live, turns)]
+        check('%s: another process took its place' % how, engine and engine_of(server) not in (None, engine), engine)
+        check('%s: running turns go on with the same tokens' % how, [e['ids'] for e in ends] == [a['ids'] for a in alone],
+              [(e['why'], e['done'].get('error'), apart(e, a)) for e, a in zip(ends, alone)])
+        check('%s: and their sessions' % how, all(len(c.turn(s, LINES[1], sampling=drawn(2, 10))['ids']) == 10 for s in live))
+    check('the server ends in order', server.stop() == 0)
+
+
 def traps():
     """Two servers trap at once beside five that serve. It once took the GPU away, so it is no part of a run of all: by hand, last."""
     trigger = '/tmp/parley-gpu-fault-%x' % random.getrandbits(60)
@@ -295,5 +343,5 @@ def memory():
 if __name__ == '__main__':
     if sys.argv[1:] == ['traps']:
         sys.exit(run({'traps': traps}, []))
-    sys.exit(run({'cpu': cpu, 'life': life, 'tiers': tiers, 'deterministic': deterministic, 'refuse': lambda: lost('refuse'),
+    sys.exit(run({'cpu': cpu, 'life': life, 'tiers': tiers, 'deterministic': deterministic, 'process': process, 'refuse': lambda: lost('refuse'),
                   'trap': lambda: lost('trap'), 'memory': memory}, sys.argv[1:]))

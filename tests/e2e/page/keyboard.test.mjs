@@ -52,7 +52,7 @@ test('a conversation, its list and its settings without a pointer', async (t) =>
   await page.waitForFunction(() => document.querySelectorAll('.item').length === 1);
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('Enter');
-  await page.waitForFunction((id) => location.hash === `#s=${id}`, first);
+  await page.waitForFunction((id) => location.hash === `#s=${id}&t=0`, first);
   await settled(page, 1);
   await page.focus('#search');
   await page.keyboard.press('Shift+Escape');

@@ -29,7 +29,7 @@ test('two models: the empty chat has a list; the header and the session show the
   assert.deepEqual(await page.locator('#fresh-model option').allInnerTexts(), ['demo-model', 'other-model']);
   assert.equal(await page.inputValue('#fresh-model'), 'demo-model');
   await page.selectOption('#fresh-model', 'other-model');
-  assert.equal(await page.innerText('.header .model'), 'other-model');
+  await page.waitForSelector('.header .model:has-text("other-model")');
   await say(page, 'Hello.');
   await settled(page, 1);
   const client = await server.connect();
