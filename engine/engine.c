@@ -267,15 +267,6 @@ static struct sampling_params suggested(const struct model_config *mc) {
     return p;
 }
 
-// The folder's last part, also for "." and paths that end in a slash; NAME for NAME/4-gpu.
-void engine_name_model(struct engine *e, const char *dir) {
-    char *real = realpath(dir, NULL);
-    if (real && ft_folder_ranks(real) > 0 && strrchr(real, '/') > real) *strrchr(real, '/') = '\0';
-    const char *path = real ? real : dir, *slash = strrchr(path, '/');
-    snprintf(e->model_name, sizeof e->model_name, "%s", slash && slash[1] ? slash + 1 : path);
-    free(real);
-}
-
 void engine_describe_texts(struct engine *e) {
     struct engine_info *i = &e->info;
     collect_eos(e);
@@ -520,7 +511,7 @@ static int open_at(struct engine **out, const struct engine_options *o,
     if (!e) return err_set(err, E_NOMEM, "no memory for an engine");
     e->clock = clock;
     e->load = at->load ? at->load : &e->own_load;
-    engine_name_model(e, o->model_dir);
+    ft_folder_model_name(e->model_name, sizeof e->model_name, o->model_dir);
     int rc;
     TRY_GOTO(fail, open_ranks(e, o, err));
     TRY_GOTO(fail, open_model(e, o, err));

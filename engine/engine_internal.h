@@ -105,7 +105,6 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
 // The parts of opening that both have: texts and prompt tables; the end-of-answer tokens; what
 // engine_info says of texts.
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err);
-void engine_name_model(struct engine *e, const char *dir);
 void engine_describe_texts(struct engine *e);
 
 // Whether the turn can run here at all. E_INVAL, E_UNSUPPORTED, E_FULL: *err names the field.

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "engine/cache/snapshots.h"
 #include "engine/engine_internal.h"
+#include "engine/model/ft_folder.h"
 #include <stdlib.h>
 
 enum { EVENT_QUEUE_LEN = 1024 };
@@ -43,7 +44,7 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
     if (!e) return err_set(err, E_NOMEM, "no memory for an engine");
     e->clock = &clock_system;
     e->load = &e->own_load;
-    engine_name_model(e, o->model_dir);
+    ft_folder_model_name(e->model_name, sizeof e->model_name, o->model_dir);
     TRY_GOTO(fail, read_config(e, o, err));
     TRY_GOTO(fail, engine_open_texts(e, o, err));
     TRY_GOTO(fail, process_open(&e->process, o, &r, err));

@@ -29,6 +29,27 @@ int32_t ft_folder_ranks(const char *ft_dir) {
     return slash ? ranks_of(slash + 1) : 0;
 }
 
+static void cut_last_part(char *path) {
+    char *slash = strrchr(path, '/');
+    if (slash > path) *slash = '\0';
+}
+
+static bool ends_in_number(const char *path) {
+    const char *part = strrchr(path, '/');
+    return part && part[1] && part[1 + strspn(part + 1, "0123456789")] == '\0';
+}
+
+void ft_folder_model_name(char *out, size_t cap, const char *dir) {
+    char *real = realpath(dir, NULL);
+    if (real && ft_folder_ranks(real) > 0) {
+        cut_last_part(real);
+        if (ends_in_number(real)) cut_last_part(real);
+    }
+    const char *path = real ? real : dir, *slash = strrchr(path, '/');
+    snprintf(out, cap, "%s", slash && slash[1] ? slash + 1 : path);
+    free(real);
+}
+
 static int compare_ranks(const void *a, const void *b) {
     const int32_t *x = a, *y = b;
     return (*x > *y) - (*x < *y);

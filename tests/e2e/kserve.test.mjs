@@ -412,6 +412,8 @@ ${parameters.map(([key, value]) => parameter(key, value)).join('')}`);
   for (const field of ['max_batch_size', 'instance_group', 'response_cache']) assert.equal(server.log.split(`repository.ignored parameter=${field} `).length, 2, field);
   const config = await (await fetch(`${server.url}/config`)).json();
   assert.deepEqual([config.engine.weight_dtype, config.engine.compute_dtype, config.sessions.max_sequence_idle_microseconds], ['int8', 'f32', 5000000]);
+  // Not '1', which is only its version.
+  assert.deepEqual((await (await fetch(`${server.url}/v1/models`)).json()).data.map(({ id }) => id), ['fastertransformer']);
   const print = (...args) => execFileSync(parley, ['serve', '--model-repository', folder, '--print-config', ...args], { encoding: 'utf8', stdio: 'pipe' });
   assert.match(print(), /^model = .*\/fastertransformer\/1\/1-gpu$/m);
   assert.match(print('--weight-dtype', 'model'), /^weight_dtype = model$/m);
