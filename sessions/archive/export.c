@@ -55,14 +55,11 @@ int archive_list(struct archive *a, const char *owner, const char *query, const 
     do {
         page.limit = left < PAGE_ROWS ? left : PAGE_ROWS;
         page.next[0] = '\0';
-        page.keys = NULL;
-        page.n_keys = page.at = 0;
         rc = list_page(a, &page, each, ctx, err);
         left -= (int64_t)page.n_rows;
         memcpy(cursor, page.next, sizeof cursor);
         page.cursor = cursor;
-        store_list_clear(&page);
-        free(page.keys);
+        store_list_release(&page);
     } while (rc == 0 && cursor[0] && left > 0);
     return rc;
 }

@@ -413,6 +413,16 @@ void store_list_clear(struct store_list *l) {
     l->n_rows = 0;
 }
 
+void store_list_release(struct store_list *l) {
+    store_list_clear(l);
+    store_search_free(l->search);
+    free(l->keys);
+    free(l->hits);
+    l->search = NULL;
+    l->keys = l->hits = NULL;
+    l->n_keys = l->at = 0;
+}
+
 int store_read_list(struct store_db *db, struct store_list *l, struct err *err) {
     bool old = l->before_ms || l->keep;
     int rc = 0;

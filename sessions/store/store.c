@@ -75,10 +75,7 @@ void session_save_free(struct session_save *save) {
 
 static void list_free(struct store_list *l) {
     if (!l) return;
-    store_list_clear(l);
-    store_search_free(l->search);
-    free(l->keys);
-    free(l->hits);
+    store_list_release(l);
     free(l->owner);
     free(l->query);
     free(l->forked_from);

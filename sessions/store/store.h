@@ -75,8 +75,9 @@ struct store_list {
     int64_t updated_ms; // of the last row read
     char next[64];      // cursor, "" at the end
 };
-void store_list_clear(struct store_list *l); // drops the rows
-void store_list_cut(struct store_list *l);   // ends it behind the rows read: sets the cursor so
+void store_list_clear(struct store_list *l);   // drops the rows
+void store_list_release(struct store_list *l); // and all else of its answer
+void store_list_cut(struct store_list *l);     // ends it behind the rows read: sets the cursor so
 
 // Turns by what clients know of them (sessions/told.h): of the session that has the first one found, all
 // that have a digest.

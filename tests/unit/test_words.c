@@ -53,8 +53,7 @@ static size_t found(const char *owner, const char *query) {
     struct store_list l = {.owner = (char *)owner, .query = (char *)query, .limit = 200};
     if (store_read_list(&db, &l, &err) < 0) fail_msg("%s", err.text);
     size_t n = l.n_rows;
-    store_list_clear(&l);
-    free(l.keys);
+    store_list_release(&l);
     free(l.hits);
     return n;
 }
@@ -98,9 +97,7 @@ static void a_search_in_slices_finds_the_same(void **state) {
             assert_int_equal(parts.keys[k], whole.keys[k]);
             assert_string_equal(parts.rows[k].owner, "a");
         }
-        store_list_clear(&whole), store_list_clear(&parts);
-        free(whole.keys), free(parts.keys);
-        free(whole.hits), free(parts.hits);
+        store_list_release(&whole), store_list_release(&parts);
     }
 }
 
