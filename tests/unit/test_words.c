@@ -54,7 +54,6 @@ static size_t found(const char *owner, const char *query) {
     if (store_read_list(&db, &l, &err) < 0) fail_msg("%s", err.text);
     size_t n = l.n_rows;
     store_list_release(&l);
-    free(l.hits);
     return n;
 }
 
