@@ -39,7 +39,9 @@ static int merge(struct store_db *db, void *done, struct err *err) {
 }
 
 int store_tidy_step(struct store_db *db, struct err *err) {
+    struct err unread = {0};
     bool done = false;
+    if (!err) err = &unread;
     TRY(store_db_transaction(db, merge, &done, err));
     db->merging = !done;
     if (done) {
