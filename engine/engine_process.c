@@ -1,7 +1,7 @@
 // An engine process: `parley engine`, started by a server (engine/process/process.h). It has the model, the
 // device or, as the leader, the ranks, and the engine's thread; the server has the owner's side. The main
 // thread takes commands and puts them into the engine's queue; the engine's thread writes its events to the
-// socket itself. When the socket ends, so does the process, at once: there is nobody to work for.
+// socket itself. When the socket ends, its server is gone, and the process ends at once.
 #include "engine/engine_process.h"
 #include "base/log.h"
 #include "engine/engine_internal.h"

@@ -48,7 +48,7 @@ void spare_left(struct sessions *ss, const struct instance *from, const struct e
     for (struct evict_node *n = ss->spares.first; n; n = n->next) {
         struct spare *l = (struct spare *)n;
         if (l->sequence != e->sequence || l->at != from) continue;
-        // Blocks in host memory are shared with nobody.
+        // Other sequences can only take over blocks on the device, so a parked cache is of no use.
         forget(ss, l, e->kind == ENGINE_PARKED);
         return;
     }
