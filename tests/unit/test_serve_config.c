@@ -79,6 +79,16 @@ static void what_goes_together(void **state) {
     refused(E_INVAL, "message_burst");
 }
 
+static void the_burst_follows_the_rate(void **state) {
+    if (config_load(serve_config_table(), &c, "configs/demo.ini", &err) < 0)
+        fail_msg("%s", err.text);
+    set("messages_per_second", "300");
+    assert_int_equal(serve_config_check(&c, &err), 0);
+    assert_int_equal(serve_config_burst(&c), 600);
+    set("message_burst", "450");
+    assert_int_equal(serve_config_burst(&c), 450);
+}
+
 static void sampling_lies_over_the_model(void **state) {
     struct sampling_params p;
     sampling_params_init(&p);
@@ -126,6 +136,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_missing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_addresses_need_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_goes_together, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_burst_follows_the_rate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(sampling_lies_over_the_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(number_formats_of_the_cache, set_up, tear_down),
     };
