@@ -1,10 +1,12 @@
-// The documents: their links and the paths in "I want to change X" exist, and the README's program runs.
+// The documents: their links and the paths in "I want to change X" exist, the protocol's examples are those of its
+// schema, and the README's program runs.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { root, Server, temporaryFolder } from './harness.mjs';
+import { complaint, schema } from './schema.mjs';
 
 const SKIPPED = new Set(['node_modules', 'build', '.git', 'shared']);
 function documents(folder = root) {
@@ -58,6 +60,29 @@ test('what "I want to change X" says to open is there', () => {
   }
   assert.deepEqual(missing, []);
   assert.ok(tables(read(path.join(root, 'README.md'))).length > 8, 'the README has no such table');
+});
+
+test('PROTOCOL.md has an example of each message of the schema, and the schema takes each example', () => {
+  const parts = [...read(path.join(root, 'ws/PROTOCOL.md')).matchAll(/```\n(.*?)```/gs)]
+    .flatMap(([, block]) => block.split(/^(?=->|<-|[A-Z]+ = )/m));
+  const objects = {}; // those that stand for themselves in examples
+  for (const part of parts) {
+    const [, name, text] = /^([A-Z]+) = (.*)$/s.exec(part) ?? [];
+    if (name) objects[name] = JSON.parse(text);
+  }
+  const { system, below, ...CHANGED } = objects.SESSION;
+  Object.assign(objects, { CHANGED, LISTED: { ...CHANGED, system_start: system } });
+  const shown = new Set();
+  for (const part of parts) {
+    const [, arrow, text] = /^(->|<-) (.*)$/s.exec(part) ?? [];
+    if (!arrow) continue;
+    const message = JSON.parse(text.replace(/\b[A-Z]{4,}\b(?=[\]},])/g, (name) => JSON.stringify(objects[name])));
+    const side = arrow === '->' ? 'client' : 'server';
+    assert.equal(complaint(side, message), null);
+    shown.add(`${side}.${message.type}`);
+  }
+  const types = Object.keys(schema.$defs).filter((name) => /^(client|server)\./.test(name));
+  assert.deepEqual(types.filter((type) => !shown.has(type)), []);
 });
 
 test('the README fits two minutes', () => {
