@@ -62,8 +62,9 @@ test('what "I want to change X" says to open is there', () => {
   assert.ok(tables(read(path.join(root, 'README.md'))).length > 8, 'the README has no such table');
 });
 
-test('PROTOCOL.md has an example of each message of the schema, and the schema takes each example', () => {
-  const parts = [...read(path.join(root, 'ws/PROTOCOL.md')).matchAll(/```\n(.*?)```/gs)]
+test('PROTOCOL.md has an example of each message of the schema, and the schema takes each example; its lines fit 120 columns', () => {
+  const protocol = read(path.join(root, 'ws/PROTOCOL.md'));
+  const parts = [...protocol.matchAll(/```\n(.*?)```/gs)]
     .flatMap(([, block]) => block.split(/^(?=->|<-|[A-Z]+ = )/m));
   const objects = {}; // those that stand for themselves in examples
   for (const part of parts) {
@@ -81,6 +82,7 @@ test('PROTOCOL.md has an example of each message of the schema, and the schema t
     assert.equal(complaint(side, message), null);
     shown.add(`${side}.${message.type}`);
   }
+  assert.deepEqual(protocol.split('\n').filter((line) => line.length > 120), []);
   const types = Object.keys(schema.$defs).filter((name) => /^(client|server)\./.test(name));
   assert.deepEqual(types.filter((type) => !shown.has(type)), []);
 });
