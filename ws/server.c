@@ -48,7 +48,7 @@ static const struct http_route routes[] = {
      .guarded = true,
      .handle = usage_handle,
      .write_error = openai_write_error,
-     .put_headers = openai_put_limits},
+     .put_headers = openai_put_headers},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
     ANTHROPIC_ROUTES,
     OPENAI_ROUTES,
@@ -56,6 +56,9 @@ static const struct http_route routes[] = {
     OPENAI_CONVERSATIONS_ROUTES,
     LLAMACPP_ROUTES,
     KSERVE_ROUTES,
+    // What clients of OpenAI and Anthropic ask for and this server does not have: errors that they can read.
+    {.path = "/v1/*", .only_with = HEADER_ANTHROPIC_VERSION, .shape_error = anthropic_shape_error},
+    {.path = "/v1/*", .write_error = openai_write_error},
     {.path = NULL, .methods = GET, .handle = page_handle},
 };
 

@@ -58,7 +58,7 @@ const responses = (openai) => () => {
   return async (input) => {
     const begun = performance.now();
     let first_ms, response;
-    const stream = await openai.responses.create({ model: 'demo-model', input, max_output_tokens: 16, temperature: 0, stream: true, previous_response_id: previous });
+    const stream = await openai.responses.create({ model: 'demo-model', input, max_output_tokens: 40, temperature: 0, stream: true, previous_response_id: previous, structured_outputs: { grammar: grammarOf(plain) } });
     for await (const event of stream) {
       if (event.type === 'response.output_text.delta') first_ms ??= performance.now() - begun;
       response = event.response ?? response;

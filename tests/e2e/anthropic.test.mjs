@@ -178,6 +178,7 @@ test('errors have Anthropic\'s form, and its client knows their classes', async 
   await bad({ temperature: -1 }, /temperature/);
   await bad({ messages: [user('word '.repeat(20000))] }, /^prompt is too long/);
   await assert.rejects(client.messages.stream({ ...ask, messages: [] }).finalMessage(), Anthropic.BadRequestError);
+  await refused(client.messages.batches.list(), Anthropic.NotFoundError, 404, 'not_found_error', /nothing at this address/);
   const get = await fetch(`${server.url}/v1/messages`);
   assert.deepEqual([get.status, (await get.json()).error.type], [405, 'invalid_request_error']);
   assert.equal((await client.messages.create(ask)).type, 'message'); // and the server goes on
@@ -191,7 +192,9 @@ test('models are listed in Anthropic\'s form for its clients, and in OpenAI\'s f
   assert.deepEqual(all.map(({ id, type, display_name }) => [id, type, display_name]), [['demo-model', 'model', 'demo-model']]);
   assert.ok(Math.abs(Date.parse(all[0].created_at) - Date.now()) < 3600000);
   assert.equal((await client.models.retrieve('demo-model')).id, 'demo-model');
-  assert.equal((await (await fetch(`${server.url}/v1/models`)).json()).object, 'list');
+  const list = await (await fetch(`${server.url}/v1/models`)).json();
+  assert.equal(list.object, 'list');
+  assert.deepEqual(await (await fetch(`${server.url}/v1/models/demo-model`)).json(), list.data[0]);
 });
 
 test('tokens come as x-api-key or as bearer, and limits have their headers', async (t) => {
@@ -294,6 +297,17 @@ test('tools are called, and their results go back', async (t) => {
     assert.equal(prompt(answer), withTools.input_tokens);
     const none = await client.messages.create({ ...request, max_tokens: 10, tool_choice: { type: 'none' } });
     assert.ok(none.content.every((block) => block.type === 'text'));
+  });
+  await t.test('the SDK\'s runner, which would have the server keep the thread, sends it whole', async () => {
+    const inputs = [];
+    const clock = { ...tools.find(({ name }) => name === 'clock'), type: 'custom', parse: (input) => input, run: (input) => { inputs.push(input); return 'noon'; } };
+    const runner = client.beta.messages.toolRunner({ ...request, tools: [clock], tool_choice: { type: 'any' }, max_iterations: 2 });
+    const last = await runner;
+    assert.equal(last.stop_reason, 'tool_use');
+    assert.equal(inputs.length, 2);
+    assert.ok(last.usage.cache_read_input_tokens > 0, JSON.stringify(last.usage));
+    await assert.rejects(client.beta.messages.create({ ...request, thread: { type: 'create' } }), (e) => e.status === 400 && /^thread: /.test(e.error.error.message)
+      && e.error.error.details.error_code === 'thread_unsupported_request' && e.error.error.details.unsupported[0] === 'thread');
   });
   await t.test('any: one of them, with arguments of its schema', async () => {
     for (let seed = 1; seed <= few(10); seed++) {

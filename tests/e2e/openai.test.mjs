@@ -36,6 +36,26 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.deepEqual({ ...chunks.at(-1).usage, prompt_tokens_details: 0 }, { ...whole.usage, prompt_tokens_details: 0 });
 
+  await t.test('models: all, one, and none of this name', async () => {
+    const { data } = await openai.models.list();
+    assert.deepEqual(await openai.models.retrieve(ask.model), data[0]);
+    await assert.rejects(openai.models.retrieve('gpt-9'), (e) => e.status === 404 && e.code === 'model_not_found' && e.param === 'model');
+  });
+  await t.test('every reply has a number of its own', async () => {
+    const ids = new Set();
+    for (const stream of [false, true]) {
+      const { data, request_id } = await openai.chat.completions.create({ ...ask, stream }).withResponse();
+      if (stream) for await (const chunk of data) assert.equal(chunk.object, 'chat.completion.chunk');
+      ids.add(request_id);
+    }
+    await assert.rejects(openai.chat.completions.create({ ...ask, n: 0 }), (e) => Boolean(ids.add(e.requestID)));
+    assert.equal(ids.size, 3);
+    for (const id of ids) assert.match(id, /^req_[0-9a-f]{32}$/);
+  });
+  await t.test('an address of theirs that is not served', async () => {
+    for (const call of [openai.files.list(), openai.moderations.create({ input: 'x' })])
+      await assert.rejects(call, (e) => e.status === 404 && e.type === 'invalid_request_error' && e.code === 'not_found');
+  });
   await t.test('the session is in the store, which the id of the completion names', async () => {
     const state = await parley.request({ type: 'session.get', session: sessionOf(whole.id) });
     assert.equal(state.session.system, 'You tell stories.');

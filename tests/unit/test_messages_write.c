@@ -85,9 +85,11 @@ static const char *signature(void) {
     return s;
 }
 
+#define NO_DETAILS "\"stop_details\":null,\"container\":null"
 #define USAGE(n)                                                                                   \
     "\"usage\":{\"input_tokens\":3,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":" \
-    "7,\"output_tokens\":" n ",\"output_tokens_details\":{\"thinking_tokens\":0}}"
+    "7,\"output_tokens\":" n ",\"output_tokens_details\":{\"thinking_tokens\":0},"                 \
+    "\"server_tool_use\":null,\"service_tier\":\"standard\"}"
 #define EVENT(type, more) "event: " type "\ndata: {\"type\":\"" type "\"" more "}\n\n"
 #define START(i, block)                                                                            \
     EVENT("content_block_start", ",\"index\":" i ",\"content_block\":{" block "}")
@@ -96,10 +98,11 @@ static const char *signature(void) {
 
 static void a_stream_has_every_event(void **state) {
     static const char *const events[] = {
-        EVENT("message_start",
-              ",\"message\":{\"id\":\"msg_s1-2\",\"type\":\"message\",\"role\":\"assistant\","
-              "\"model\":\"m\",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null," USAGE(
-                  "0") "}"),
+        EVENT(
+            "message_start",
+            ",\"message\":{\"id\":\"msg_s1-2\",\"type\":\"message\",\"role\":\"assistant\","
+            "\"model\":\"m\",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null," NO_DETAILS
+            "," USAGE("0") "}"),
         START("0", "\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\""),
         DELTA("0", "\"type\":\"thinking_delta\",\"thinking\":\"Hm\""),
         DELTA("0", "\"type\":\"thinking_delta\",\"thinking\":\"\\\"m\\n\""),
@@ -116,7 +119,8 @@ static void a_stream_has_every_event(void **state) {
         START("3", "\"type\":\"tool_use\",\"id\":\"t2\",\"name\":\"g\",\"input\":{}"),
         STOP("3"),
         EVENT("message_delta",
-              ",\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null}," USAGE("5")),
+              ",\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null," NO_DETAILS
+              "}," USAGE("5")),
         EVENT("message_stop", ""),
     };
     struct buf want;
@@ -157,7 +161,8 @@ static void a_whole_message_has_the_same_blocks(void **state) {
              "{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"f\",\"input\":{\"x\":1}},"
              "{\"type\":\"tool_use\",\"id\":\"t2\",\"name\":\"g\",\"input\":{}}",
              signature());
-    expect_whole(content, "\"stop_reason\":\"tool_use\",\"stop_sequence\":null", USAGE("5"));
+    expect_whole(content, "\"stop_reason\":\"tool_use\",\"stop_sequence\":null," NO_DETAILS,
+                 USAGE("5"));
 }
 
 static void why_an_answer_ended(void **state) {
@@ -167,14 +172,15 @@ static void why_an_answer_ended(void **state) {
         int64_t n_tokens;
         const char *stop, *usage;
     } ends[] = {
-        {COMPLETION_STOP, NULL, 2, "\"stop_reason\":\"end_turn\",\"stop_sequence\":null",
-         USAGE("2")},
+        {COMPLETION_STOP, NULL, 2,
+         "\"stop_reason\":\"end_turn\",\"stop_sequence\":null," NO_DETAILS, USAGE("2")},
         {COMPLETION_STOP_SEQUENCE, "x\"", 2,
-         "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"x\\\"\"", USAGE("2")},
-        {COMPLETION_LENGTH, NULL, 9, "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null",
-         USAGE("9")},
+         "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"x\\\"\"," NO_DETAILS, USAGE("2")},
+        {COMPLETION_LENGTH, NULL, 9,
+         "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null," NO_DETAILS, USAGE("9")},
         {COMPLETION_LENGTH, NULL, 8,
-         "\"stop_reason\":\"model_context_window_exceeded\",\"stop_sequence\":null", USAGE("8")},
+         "\"stop_reason\":\"model_context_window_exceeded\",\"stop_sequence\":null," NO_DETAILS,
+         USAGE("8")},
     };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         begin(false);
@@ -186,7 +192,7 @@ static void why_an_answer_ended(void **state) {
     begin(false); // nothing was said
     start();
     finish(COMPLETION_STOP, NULL, 1);
-    expect_whole("", "\"stop_reason\":\"end_turn\",\"stop_sequence\":null", USAGE("1"));
+    expect_whole("", "\"stop_reason\":\"end_turn\",\"stop_sequence\":null," NO_DETAILS, USAGE("1"));
 }
 
 // A call that the model had no room to finish: its text, and valid JSON.
@@ -198,7 +204,7 @@ static void arguments_cut_short(void **state) {
     finish(COMPLETION_LENGTH, NULL, 9);
     expect_whole("{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"f\",\"input\":{\"INVALID_JSON\":"
                  "\"{\\\"x\\\":[1,\"}}",
-                 "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null", USAGE("9"));
+                 "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null," NO_DETAILS, USAGE("9"));
 }
 
 static void other_answers_are_not_ours(void **state) {
@@ -208,7 +214,7 @@ static void other_answers_are_not_ours(void **state) {
     text(COMPLETION_TEXT, "yes");
     finish(COMPLETION_STOP, NULL, 1);
     expect_whole("{\"type\":\"text\",\"text\":\"yes\"}",
-                 "\"stop_reason\":\"end_turn\",\"stop_sequence\":null", USAGE("1"));
+                 "\"stop_reason\":\"end_turn\",\"stop_sequence\":null," NO_DETAILS, USAGE("1"));
 }
 
 static void errors(void **state) {
@@ -224,7 +230,7 @@ static void errors(void **state) {
     begin(true);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         buf_reset(&out);
-        message_write_error(&out, types[i].status, "why\n", "req_1");
+        message_write_error(&out, types[i].status, "invalid", "why\n", "req_1");
         snprintf(want, sizeof want,
                  "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"why\\n\"},"
                  "\"request_id\":\"req_1\"}",
@@ -232,7 +238,14 @@ static void errors(void **state) {
         assert_string_equal(buf_z(&out), want);
     }
     buf_reset(&out);
-    message_write_stream_error(&out, 529, "full", "req_1");
+    message_write_error(&out, 400, MESSAGES_NO_THREADS, "no", "req_1");
+    assert_string_equal(
+        buf_z(&out),
+        "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"
+        "\"no\",\"details\":{\"error_code\":\"thread_unsupported_request\",\"unsupported\":["
+        "\"thread\"]}},\"request_id\":\"req_1\"}");
+    buf_reset(&out);
+    message_write_stream_error(&out, 529, "overloaded", "full", "req_1");
     assert_string_equal(buf_z(&out),
                         EVENT("error", ",\"error\":{\"type\":\"overloaded_error\",\"message\":"
                                        "\"full\"},\"request_id\":\"req_1\""));

@@ -141,7 +141,7 @@ static void fail(struct exchange *x, const struct completion_failure *f) {
         return;
     }
     buf_init(&out, 8192);
-    message_write_stream_error(&out, anthropic_status(f->status, f->code),
+    message_write_stream_error(&out, anthropic_status(f->status, f->code), f->code,
                                anthropic_sentence(f->code, f->message, sentence), x->request_id);
     http_stream_write(x->http, buf_z(&out), out.len);
     buf_release(&out);

@@ -1,5 +1,6 @@
 // Reading requests: what is not conversation or tools. See messages_request.h.
 #include "ws/anthropic/messages_request.h"
+#include "ws/anthropic/messages_write.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,9 +162,19 @@ static bool keeps_everything(const cJSON *context_management) {
     return !edits || cJSON_IsArray(edits);
 }
 
+// What a thread gives its clients, sessions do without it: of a conversation that is sent whole, only what
+// is new is computed.
+static bool refuse_thread(struct messages_request *r) {
+    messages_refuse(
+        r, "thread: is not served here; send all messages, their session is found by them");
+    snprintf(r->failure.code, sizeof r->failure.code, "%s", MESSAGES_NO_THREADS);
+    return false;
+}
+
 static bool refuse_unserved(struct messages_request *r, const cJSON *body) {
     const cJSON *metadata = messages_member(body, "metadata");
     const cJSON *user = messages_member(metadata, "user_id");
+    if (messages_member(body, "thread")) return refuse_thread(r);
     if (messages_member(body, "container"))
         return messages_refuse(r, "container: is not served here");
     if (cJSON_GetArraySize(messages_member(body, "mcp_servers")) > 0)

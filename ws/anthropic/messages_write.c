@@ -39,6 +39,8 @@ static void put_stop(struct json_writer *w, const struct message_writer *m) {
     bool by_sequence = m->finish == COMPLETION_STOP_SEQUENCE;
     json_put_string(w, "stop_reason", stop_reason(m));
     json_put_string(w, "stop_sequence", by_sequence ? m->stop_sequence : NULL);
+    json_put_null(w, "stop_details"); // of refusals
+    json_put_null(w, "container");
 }
 
 // Their input_tokens leave out what was read from a cache. Nothing is ever counted as written to one:
@@ -52,6 +54,8 @@ static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     json_open(w, "output_tokens_details", '{');
     json_put_int(w, "thinking_tokens", u->reasoning_tokens);
     json_close(w, '}');
+    json_put_null(w, "server_tool_use");
+    json_put_string(w, "service_tier", "standard");
     json_close(w, '}');
 }
 
@@ -85,6 +89,8 @@ static void write_start(const struct message_writer *m, struct buf *out) {
     json_close(&w, ']');
     json_put_null(&w, "stop_reason");
     json_put_null(&w, "stop_sequence");
+    json_put_null(&w, "stop_details");
+    json_put_null(&w, "container");
     put_usage(&w, &m->usage);
     json_close(&w, '}');
     end_event(&w);
@@ -333,29 +339,42 @@ static const char *error_type(int status) {
     }
 }
 
-static void put_error(struct json_writer *w, int status, const char *message,
+// Their clients send the conversation whole where they are told that the server keeps no thread.
+static void put_details(struct json_writer *w, const char *code) {
+    if (strcmp(code, MESSAGES_NO_THREADS) != 0) return;
+    json_open(w, "details", '{');
+    json_put_string(w, "error_code", code);
+    json_open(w, "unsupported", '[');
+    json_put_string(w, NULL, "thread");
+    json_close(w, ']');
+    json_close(w, '}');
+}
+
+static void put_error(struct json_writer *w, int status, const char *code, const char *message,
                       const char *request_id) {
     json_open(w, "error", '{');
     json_put_string(w, "type", error_type(status));
     json_put_string(w, "message", message);
+    put_details(w, code);
     json_close(w, '}');
     json_put_string(w, "request_id", request_id);
 }
 
-void message_write_error(struct buf *out, int status, const char *message, const char *request_id) {
+void message_write_error(struct buf *out, int status, const char *code, const char *message,
+                         const char *request_id) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_open(&w, NULL, '{');
     json_put_string(&w, "type", "error");
-    put_error(&w, status, message, request_id);
+    put_error(&w, status, code, message, request_id);
     json_close(&w, '}');
 }
 
-void message_write_stream_error(struct buf *out, int status, const char *message,
+void message_write_stream_error(struct buf *out, int status, const char *code, const char *message,
                                 const char *request_id) {
     struct json_writer w;
     begin_event(out, &w, "error");
-    put_error(&w, status, message, request_id);
+    put_error(&w, status, code, message, request_id);
     end_event(&w);
 }
 

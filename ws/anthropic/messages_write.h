@@ -27,6 +27,9 @@ struct message_writer {
     char stop_sequence[SAMPLING_WORD_BYTES];
 };
 
+// The code of a refusal of `thread`, theirs too.
+#define MESSAGES_NO_THREADS "thread_unsupported_request"
+
 void message_writer_init(struct message_writer *w, size_t max_bytes);
 void message_writer_release(struct message_writer *w);
 // Takes an event of the answer 0; events that have no form here change nothing. Of a stream, what is to
@@ -38,7 +41,8 @@ void message_write_whole(struct message_writer *w, struct buf *out);
 void message_write_ping(struct buf *out);
 
 // status as it is sent (anthropic_status).
-void message_write_error(struct buf *out, int status, const char *message, const char *request_id);
-void message_write_stream_error(struct buf *out, int status, const char *message,
+void message_write_error(struct buf *out, int status, const char *code, const char *message,
+                         const char *request_id);
+void message_write_stream_error(struct buf *out, int status, const char *code, const char *message,
                                 const char *request_id);
 void message_write_count(struct buf *out, int64_t n_tokens);

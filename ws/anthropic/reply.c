@@ -56,7 +56,7 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
     char request_id[REQUEST_ID_MAX], sentence[600];
     anthropic_request_id(request_id);
     e->status = anthropic_status(e->status, e->code);
-    message_write_error(body, e->status, anthropic_sentence(e->code, e->message, sentence),
+    message_write_error(body, e->status, e->code, anthropic_sentence(e->code, e->message, sentence),
                         request_id);
     anthropic_put_headers(extra, h, request_id);
     // Its clients would try again: a full account does not empty by waiting.

@@ -196,8 +196,10 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
         const struct http_route *r = &h->net->routes[i];
         if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
         if (!*h->head.header[r->only_with]) continue;
-        *path_known = true;
+        if (!r->methods && *path_known) continue;
+        *path_known = r->methods != 0;
         h->route = r; // for the form of its errors
+        if (!r->methods) return NULL;
         if (r->methods & HTTP_METHOD(m)) return r;
     }
     return NULL;
@@ -231,6 +233,7 @@ static bool has_body(const struct http *h) {
 static struct http_refusal judge_route(struct http *h) {
     bool known;
     const struct http_route *r = find_route(h, &known);
+    if (!r && !known) return REFUSE(404, "not_found", "there is nothing at this address");
     if (!r) return REFUSE(405, "unsupported", "this method is not served here");
     if (r->guarded) {
         struct http_refusal denied = authorise(h);

@@ -21,15 +21,11 @@ cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes, struct o
 
 const struct served_model *openai_body_model(const struct service *s, const cJSON *body,
                                              struct openai_failure *f) {
-    char text[200];
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(body, "model"));
     const struct served_model *m = name ? service_hold_model(s, name) : NULL;
     if (m) return m;
-    snprintf(text, sizeof text,
-             "The model '%.64s' does not exist; GET /v1/models lists those of this server.",
-             name ? name : "");
     if (name)
-        openai_fail(f, 404, "model_not_found", "model", text);
+        openai_fail_model(f, name);
     else
         openai_bad(f, "model", "is missing");
     return NULL;

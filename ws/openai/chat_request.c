@@ -44,13 +44,9 @@ static int read_flags(struct chat_request *r) {
 
 static int find_model(struct chat_request *r, const struct service *s) {
     const char *name = cJSON_GetStringValue(member(r, "model"));
-    struct err err = {0};
     if (!name) return bad(r, "model", "is missing");
     r->request->served = service_hold_model(s, name);
-    if (r->request->served) return 0;
-    err_set(&err, E_NOTFOUND,
-            "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
-    return openai_fail(&r->failure, 404, "model_not_found", "model", err.text);
+    return r->request->served ? 0 : openai_fail_model(&r->failure, name);
 }
 
 // --- sampling ---

@@ -15,7 +15,7 @@ void openai_conversations_handle(void *user, struct http *h);
         .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
         .max_body = HTTP_BODY_AS_MESSAGES, .handle = openai_conversations_handle,                  \
         .decode = openai_conversations_decode, .release = openai_conversations_release,            \
-        .write_error = openai_write_error, .put_headers = openai_put_limits                        \
+        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
     }
 #define OPENAI_CONVERSATIONS_ROUTES                                                                \
     OPENAI_CONVERSATIONS_POST("/v1/conversations"),                                                \
@@ -23,5 +23,5 @@ void openai_conversations_handle(void *user, struct http *h);
         .path = "/v1/conversations/*",                                                             \
         .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE), .guarded = true,              \
         .max_body = 1024, .handle = openai_conversations_handle,                                   \
-        .write_error = openai_write_error, .put_headers = openai_put_limits                        \
+        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
     }

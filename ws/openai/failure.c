@@ -19,6 +19,13 @@ int openai_bad(struct openai_failure *f, const char *param, const char *what) {
     return openai_fail(f, 400, "invalid_value", param, text);
 }
 
+int openai_fail_model(struct openai_failure *f, const char *name) {
+    char text[200];
+    snprintf(text, sizeof text,
+             "The model '%.64s' does not exist; GET /v1/models lists those of this server.", name);
+    return openai_fail(f, 404, "model_not_found", "model", text);
+}
+
 int openai_no_memory(struct openai_failure *f) {
     if (!f->status) f->retry_after_ms = 1000;
     return openai_fail(f, 503, "overloaded", NULL, "the server is out of memory");

@@ -18,6 +18,8 @@ int openai_fail(struct openai_failure *f, int status, const char *code, const ch
                 const char *message);
 // 400: "PARAM WHAT".
 int openai_bad(struct openai_failure *f, const char *param, const char *what);
+// 404: no model has this name.
+int openai_fail_model(struct openai_failure *f, const char *name);
 int openai_no_memory(struct openai_failure *f); // 503
 // The session service's answer in their words.
 void openai_fail_session(struct openai_failure *f, const struct session_answer *a);

@@ -1,4 +1,6 @@
-// What a client may still do, as headers: OpenAI's SDKs and agents pace themselves by them. See openai.h.
+// Headers of every reply: a number for reports of errors, and what the client may still do, by which OpenAI's
+// SDKs and agents pace themselves. See openai.h.
+#include "base/random_id.h"
 #include "sessions/owners.h"
 #include "ws/net/peer.h"
 #include "ws/openai/openai.h"
@@ -26,8 +28,11 @@ static void put_rate(struct buf *out, const struct owner *o, enum owner_limit wh
     buf_addz(out, "\r\n");
 }
 
-void openai_put_limits(const struct http *h, struct buf *out) {
+void openai_put_headers(const struct http *h, struct buf *out) {
     const struct owner *o = http_peer(h)->as.owner;
+    char id[RANDOM_ID_LEN + 1];
+    random_id(id);
+    buf_addf(out, "x-request-id: req_%s\r\n", id);
     if (!o) return; // no token came
     put_rate(out, o, OWNER_REQUESTS, "requests");
     put_rate(out, o, OWNER_TOKENS, "tokens");

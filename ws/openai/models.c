@@ -1,9 +1,25 @@
-// GET /v1/models: the models of this server. See openai.h.
+// GET /v1/models: the models of this server, and one of them by its name. See openai.h.
 #include "base/json.h"
+#include "ws/openai/failure.h"
 #include "ws/openai/openai.h"
 #include "ws/service.h"
+#include <string.h>
 
 #define REPLY_MAX_BYTES (1 << 20)
+
+static void put_model(struct json_writer *w, const struct served_model *m) {
+    json_open(w, NULL, '{');
+    json_put_string(w, "id", m->name);
+    json_put_string(w, "object", "model");
+    json_put_int(w, "created", m->loaded_s);
+    json_put_string(w, "owned_by", "parley");
+    json_close(w, '}');
+}
+
+static void reply(struct http *h, struct buf *out) {
+    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", out);
+    buf_release(out);
+}
 
 void openai_models_handle(void *user, struct http *h) {
     struct service *s = user;
@@ -15,16 +31,27 @@ void openai_models_handle(void *user, struct http *h) {
     json_open(&w, NULL, '{');
     json_put_string(&w, "object", "list");
     json_open(&w, "data", '[');
-    for (; m; m = m->next) {
-        json_open(&w, NULL, '{');
-        json_put_string(&w, "id", m->name);
-        json_put_string(&w, "object", "model");
-        json_put_int(&w, "created", m->loaded_s);
-        json_put_string(&w, "owned_by", "parley");
-        json_close(&w, '}');
-    }
+    for (; m; m = m->next) put_model(&w, m);
     json_close(&w, ']');
     json_close(&w, '}');
-    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
-    buf_release(&out);
+    reply(h, &out);
+}
+
+void openai_model_handle(void *user, struct http *h) {
+    struct service *s = user;
+    const char *name = http_path(h) + strlen("/v1/models/");
+    const struct served_model *m = service_hold_model(s, name);
+    struct openai_failure f = {.status = 0};
+    struct json_writer w;
+    struct buf out;
+    if (!m) {
+        openai_fail_model(&f, name);
+        openai_reply_failure(h, &f);
+        return;
+    }
+    buf_init(&out, REPLY_MAX_BYTES);
+    json_writer_init(&w, &out);
+    put_model(&w, m);
+    placement_drop(m);
+    reply(h, &out);
 }

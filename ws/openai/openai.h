@@ -4,6 +4,7 @@
 
 void *openai_chat_decode(void *user, const struct http_payload *p);
 void openai_models_handle(void *user, struct http *h);
+void openai_model_handle(void *user, struct http *h);
 void openai_chat_release(void *decoded);
 void openai_chat_handle(void *user, struct http *h);
 void *openai_completions_decode(void *user, const struct http_payload *p);
@@ -13,15 +14,15 @@ void *openai_embeddings_decode(void *user, const struct http_payload *p);
 void openai_embeddings_release(void *decoded);
 void openai_embeddings_handle(void *user, struct http *h);
 void openai_write_error(struct buf *out, int status, const char *code, const char *message);
-// x-ratelimit-*: of the owner's rates that are limited. In every reply of these routes.
-void openai_put_limits(const struct http *h, struct buf *out);
+// x-request-id, and x-ratelimit-* of the owner's rates that are limited. In every reply of these routes.
+void openai_put_headers(const struct http *h, struct buf *out);
 
 #define OPENAI_POST_ROUTE(address, name)                                                           \
     {                                                                                              \
         .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
         .max_body = HTTP_BODY_AS_MESSAGES, .handle = name##_handle, .decode = name##_decode,       \
         .release = name##_release, .write_error = openai_write_error,                              \
-        .put_headers = openai_put_limits                                                           \
+        .put_headers = openai_put_headers                                                          \
     }
 #define OPENAI_ROUTES                                                                              \
     {.path = "/v1/models",                                                                         \
@@ -29,7 +30,13 @@ void openai_put_limits(const struct http *h, struct buf *out);
      .guarded = true,                                                                              \
      .handle = openai_models_handle,                                                               \
      .write_error = openai_write_error,                                                            \
-     .put_headers = openai_put_limits},                                                            \
+     .put_headers = openai_put_headers},                                                           \
+        {.path = "/v1/models/*",                                                                   \
+         .methods = HTTP_METHOD(HTTP_GET),                                                         \
+         .guarded = true,                                                                          \
+         .handle = openai_model_handle,                                                            \
+         .write_error = openai_write_error,                                                        \
+         .put_headers = openai_put_headers},                                                       \
         OPENAI_POST_ROUTE("/v1/chat/completions", openai_chat),                                    \
         OPENAI_POST_ROUTE("/v1/completions", openai_completions),                                  \
         OPENAI_POST_ROUTE("/v1/embeddings", openai_embeddings)

@@ -44,7 +44,7 @@ void responses_http_event(struct http *h, const char *type, const struct buf *js
      .decode = openai_responses_decode,                                                            \
      .release = openai_responses_release,                                                          \
      .write_error = openai_write_error,                                                            \
-     .put_headers = openai_put_limits},                                                            \
+     .put_headers = openai_put_headers},                                                           \
         {.path = "/v1/responses/input_tokens",                                                     \
          .methods = HTTP_METHOD(HTTP_POST),                                                        \
          .guarded = true,                                                                          \
@@ -53,10 +53,10 @@ void responses_http_event(struct http *h, const char *type, const struct buf *js
          .decode = openai_responses_count_decode,                                                  \
          .release = openai_responses_count_release,                                                \
          .write_error = openai_write_error,                                                        \
-         .put_headers = openai_put_limits},                                                        \
+         .put_headers = openai_put_headers},                                                       \
     {                                                                                              \
         .path = "/v1/responses/*",                                                                 \
         .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),      \
         .guarded = true, .max_body = 1024, .handle = openai_responses_stored_handle,               \
-        .write_error = openai_write_error, .put_headers = openai_put_limits                        \
+        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
     }

@@ -111,6 +111,7 @@ static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     json_put_int(w, "input_tokens", u->prompt_tokens);
     json_open(w, "input_tokens_details", '{');
     json_put_int(w, "cached_tokens", u->cached_tokens);
+    json_put_int(w, "cache_write_tokens", 0); // no token costs more because it is cached
     json_close(w, '}');
     json_put_int(w, "output_tokens", u->completion_tokens);
     json_open(w, "output_tokens_details", '{');
