@@ -66,7 +66,7 @@ struct engine_options {
     int32_t block_tokens;       // positions per cache block: a power of two, 8 .. 256
     int32_t default_memory_len; // 0: the length that the model was trained for
     int32_t max_sequences;      // turns that run at once; further turns are queued
-    // Further turns are refused with E_BUSY, but for those of owners that have few (engine_turn_submit).
+    // Beyond it turns are refused with E_BUSY, except those of owners with few turns (engine_turn_submit).
     int32_t max_queued_turns;
     int32_t prefill_chunk_tokens; // most prompt tokens in one step, which bounds how long a prompt
                                   // delays other turns; 0: 256 on the CPU, 2048 on a GPU
@@ -104,8 +104,9 @@ void engine_options_kv_dtype(struct engine_options *o, int choice);
 bool engine_has_tokenizer(const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
-int engine_n_gpus(void); // that this build can use; 0: none
-// mpirun or srun has started this process: its ranks are those of the job, which engine processes cannot join.
+int engine_n_gpus(void); // GPUs that this build can use; 0: none
+// Whether mpirun or srun started this process. Its ranks are then those of the job, and engine processes
+// cannot join them.
 bool engine_is_launched(void);
 
 // Loads the model and starts the thread. On failure *err says what is missing and which setting
@@ -123,9 +124,9 @@ void engine_unload(struct engine *e);
 // name can be opened. Its texts can be used until engine_close; no owner may poll it any more.
 void engine_retire(struct engine *e);
 
-// An engine whose process ended (engine_load.device_lost) and has been started again, without any cache:
-// takes turns from now on. False: it has not. `wake` is called when it can. Owner's thread, after all ends
-// of turns have come.
+// For an engine whose process ended (engine_load.device_lost). True: the process has been started again,
+// without any cache, and the engine takes turns from now on. False: not yet; `wake` is called when it can.
+// Owner's thread, after the ENGINE_DONE of every turn has come.
 bool engine_reopened(struct engine *e);
 bool engine_reopens(const struct engine *e); // it has a process of its own
 
@@ -145,7 +146,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
     int32_t longest_token; // bytes: n bytes are at least n / longest_token tokens; 0: unknown
     int64_t n_params, weight_bytes;
-    int64_t weight_bytes_read; // that a step of one token reads: all, but one row of each table
+    int64_t weight_bytes_read; // by a step of one token: all weights, but one row of each table
     int64_t load_us;           // time for reading, converting and copying to the device
     const char *weight_dtype;  // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;   // the longest possible log
@@ -180,7 +181,7 @@ struct engine_turn {
     // returns 0.
     int32_t *ids;
     int64_t n_ids;   // >= 1
-    int64_t n_input; // of ids, new in this turn; 0: the turn continues without input
+    int64_t n_input; // how many of ids are new in this turn; 0: it continues without input
     // How many of ids, after the input, this turn drew on another engine (which yielded it or failed). It
     // continues after them with the tokens that it would have drawn there. 0 for a turn with several
     // answers, which runs again from its start.
@@ -236,7 +237,7 @@ struct engine_turn {
 // E_FULL: the log leaves no room to generate below session_len. E_NOMEM: a sequence of this shape
 // can never fit the cache. E_CLOSED: after engine_stop. E_DEVICE: the device has failed.
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err);
-// After E_BUSY: the time in microseconds after which this owner is to try again with a turn of this
+// After E_BUSY: the time in microseconds after which this owner should try again with a turn of this
 // priority, estimated from recent turnover and from retries already promised to it.
 int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority priority);
 // Ends the turn within one step, also if it waits; its ENGINE_DONE says "cancelled". Ignored if
@@ -455,13 +456,14 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
                        int32_t last_id, struct token_list *out, struct err *err);
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
-// The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
 // Compiles what an answer must match, unless it is compiled already, so that a turn with it starts at once:
 // for a worker's thread, since it takes up to about a second. E_INVAL, E_UNSUPPORTED: *err says what the
 // text does wrong, and where; E_LIMIT: it is too large or too ambiguous; E_NOMEM.
 int engine_grammar_prepare(const struct engine *e, const struct grammar_text *text,
                            struct err *err);
 bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text);
+// The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
+// The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);
 
 // --- conversations (any thread) ------------------------------------------------------------------
@@ -491,7 +493,7 @@ int engine_render(const struct engine *e, const struct cJSON *messages, const st
                   const struct cJSON *args, struct chat_rendering **out, struct err *err);
 void engine_rendering_free(struct chat_rendering *r); // NULL is fine
 const char *engine_rendering_text(const struct chat_rendering *r, size_t *len);
-// Appends the ids of the text's bytes [from, to), as far as there are; from > 0 follows text that is
+// Appends the ids of the text's bytes [from, to), cut at the text's end; from > 0 follows text that is
 // encoded already.
 int engine_rendering_encode(const struct chat_rendering *r, size_t from, size_t to,
                             struct token_list *ids, struct err *err);

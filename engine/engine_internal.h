@@ -53,9 +53,9 @@ struct engine {
     struct backend *backend;
     struct model *model;
     struct lead lead;                  // of the other ranks, if there are any
-    struct process *process;           // has these three and the instance; NULL: they are here
+    struct process *process;           // has backend, model, lead and instance; NULL: this one has
     struct model_config *own_config;   // read for an engine process's engine; NULL: the model's
-    const struct model_config *config; // either
+    const struct model_config *config; // own_config, or the model's
     int32_t max_running, prefill_tokens, host_blocks;
     bool has_final_norm;
     struct tokenizer *tokenizer; // NULL: ids only
@@ -80,7 +80,7 @@ struct engine {
     struct turn_owner *turn_owners;
     int32_t n_active[ENGINE_N_PRIORITIES], n_busy[ENGINE_N_PRIORITIES]; // turns; owners with turns
     bool stopped;                                                       // engine_stop was called
-    bool ends_lost; // its process is gone: turns that it had are still to be ended (engine_poll)
+    bool ends_lost; // its process has ended, and engine_poll must still end its turns
     const struct clock *clock;
 
     struct queue commands; // owner -> engine's thread

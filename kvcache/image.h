@@ -26,7 +26,7 @@ struct kv_image {
 
 // An empty image for rings of this shape. E_NOMEM leaves it zeroed.
 int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring *shape);
-// A zeroed image takes over what another has of the first n positions. They share the host blocks;
+// A zeroed image takes over another image's copies of the first n positions. They share the host blocks;
 // later each copies into blocks of its own. O(slots), no bytes are copied. E_NOMEM leaves it zeroed.
 int kv_image_fork(struct kv_image *to, const struct kv_image *from, int64_t n,
                   int32_t block_tokens);

@@ -1,5 +1,5 @@
 // The block pool of one instance: which cache blocks are free, how many holders each has, which rings
-// may hold it, and the names of full blocks. Pure bookkeeping; the bytes are the backend's (struct
+// may hold it, and the names of full blocks. It does bookkeeping only; the backend has the bytes (struct
 // kv_store). Engine thread only. O(1), no allocation after init.
 #pragma once
 #include "kvcache/name.h"

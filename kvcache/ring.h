@@ -12,7 +12,7 @@ struct kv_ring {
     int32_t *blocks;   // = map.blocks
     uint64_t tag;      // of its blocks (pool.h); 0 unless set between init and the first extend
     int32_t memory_len, sink_len;
-    int64_t n_tokens;   // positions [0, n_tokens) were written; those the window passed are gone
+    int64_t n_tokens;   // positions [0, n_tokens) were written; the window has passed some of them
     int32_t n_held;     // blocks held now
     int64_t first_held; // the smallest position behind the sink blocks that is still held
 };
@@ -26,8 +26,8 @@ int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, in
                  int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err);
 // Makes `to` a ring of the same shape over the first n of from's positions (n <= from->n_tokens),
 // which shares its blocks. O(slots). Later, only a block that is not full is copied, when one of the
-// two writes to it. KV_GONE: from's window has passed what [0, n) needs. Then, and on an error, `to`
-// is zeroed.
+// two writes to it. KV_GONE: from's window has passed positions that [0, n) needs. Then, and on an
+// error, `to` is zeroed.
 int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, struct err *err);
 void kv_ring_release(struct kv_ring *r); // gives every block back
 // An empty ring of the same shape, pool and tag. E_NOMEM.
@@ -53,7 +53,7 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
 // Takes back an extend(n) whose step does not run: gives back the blocks behind n_tokens. A copy on
 // write stays.
 void kv_ring_unextend(struct kv_ring *r, int32_t n);
-// The n positions have been written. Gives back what the window has passed.
+// The n positions have been written. Gives back the blocks that the window has passed.
 void kv_ring_commit(struct kv_ring *r, int32_t n);
 
 // Names the full block of positions [p, p + block_tokens), so that other rings find it. If another

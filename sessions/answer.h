@@ -19,5 +19,5 @@ struct answer {
 void answer_init(struct answer *a, int32_t n_top);
 void answer_release(struct answer *a);
 void answer_reset(struct answer *a); // empty, for the next turn
-// Takes an event of the turn in. True: that was its end.
+// Adds an event of the turn. True: it was the turn's end.
 bool answer_take(struct answer *a, const struct engine_event *e);

@@ -1,8 +1,8 @@
-// Splits what a model says into thinking, text and tool calls, by its own syntax, while it is saying
-// it. How the text is cut into feeds changes nothing: pieces joined by kind are the same.
+// Splits a model's output into thinking, text and tool calls, by the model's own syntax, while the output
+// arrives. The result does not depend on how the text is cut into feeds: pieces joined by kind are equal.
 //
-// White space between the parts is dropped. What looks like a call and is none is text. Any
-// thread; one parser belongs to one.
+// White space between the parts is dropped. Text that looks like a call but is none stays text. Any
+// thread, but one thread for each parser.
 #pragma once
 #include "base/json.h"
 #include "engine/engine.h"
@@ -28,9 +28,9 @@ enum answer_state {
     ANSWER_CALLS,      // behind a marker: an object, a list or a name comes
     ANSWER_WHOLE_CALL, // begun; the arguments are known as a whole
     ANSWER_ARGUMENTS,  // a JSON value is passed on
-    ANSWER_MEMBERS,    // behind it: the rest of the call's object
+    ANSWER_MEMBERS,    // behind the arguments: the rest of the call's object
     ANSWER_PARAMETERS, // of the XML syntax
-    ANSWER_CALL_ENDS,  // its end is due
+    ANSWER_CALL_ENDS,  // the call's end comes next
     ANSWER_BETWEEN,    // calls: the next one, or the end of the list
 };
 struct answer_parser {
@@ -38,8 +38,8 @@ struct answer_parser {
     struct engine_syntax syntax;
     const cJSON *tools; // NULL: calls are not looked for
     enum answer_state state;
-    struct buf in;  // what has been fed; bytes before `from` are passed on
-    struct buf out; // what a piece points to, where it is not in `in`
+    struct buf in;  // the text fed so far; bytes before `from` have been passed on
+    struct buf out; // the bytes that a piece points to, if they are not in `in`
     size_t from;
     bool ended, failed;      // failed: no memory
     bool fresh;              // nothing of this part has been passed on

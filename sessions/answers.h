@@ -2,7 +2,7 @@
 #pragma once
 #include "sessions/sessions.h"
 
-// Whom an answer goes to, where no struct request is left.
+// The receiver of an answer, where no struct request is left.
 struct asker {
     uint64_t client;
     const char *request_id, *session; // session: NULL: none
@@ -15,24 +15,24 @@ struct asker asker_of(const struct request *r);
 const char *answer_code(int err_code);
 void answer_fail(struct sessions *ss, const struct asker *to, const char *code, const char *fmt,
                  ...) __attribute__((format(printf, 4, 5)));
-// The same for an E_*; code NULL: the one that belongs to it. Says when to try again where the
-// engine or memory is full.
+// The same for an E_*; code NULL: the code that belongs to it. Says when to try again if the engine or
+// memory is full.
 void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
                   const char *message);
 
-// For what the store refused.
+// For a job that the store refused.
 struct store_job;
 const char *job_code(const struct store_job *job);
 void answer_job_failed(struct sessions *ss, const struct store_job *job);
 
-// An answer to begin with: it names the request, its session and its turn.
+// A new answer that names the request, its session and its turn.
 struct session_answer answer_of(const struct request *r, enum session_answer_kind kind);
 
-// With its own time.
+// With a retry time of the caller's.
 void answer_later(struct sessions *ss, const struct asker *to, const char *code,
                   int64_t retry_after_ms, const char *message);
 
-// All return 0, as a handler does that has answered (service.h).
+// All return 0, as a handler does after it has answered (service.h).
 int refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int refuse_err(struct sessions *ss, const struct request *r, const struct err *err);

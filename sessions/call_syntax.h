@@ -10,7 +10,7 @@ struct span span_from(struct span t, size_t from);
 size_t span_space(struct span t);             // white space in front
 size_t span_trimmed(struct span t, size_t n); // n without the white space before it
 bool span_starts(struct span t, const char *with);
-bool span_begins(struct span t, const char *what); // what could go on as `what`: a part of it
+bool span_begins(struct span t, const char *what); // t is a beginning of `what`, not all
 size_t span_find(struct span t, const char *what); // SIZE_MAX: none
 size_t span_held(struct span t, const char *what); // bytes at the end that may begin `what`
 bool span_is_name(char c);                         // of a function's name
@@ -30,7 +30,8 @@ struct call_head {
 // an object. CALL_WHOLE: the whole object; *args has the arguments' JSON, empty if it has none.
 // strict: an object with other members or without arguments is no call.
 enum call_found call_head_read(struct span t, bool strict, struct call_head *out, struct buf *args);
-// Behind the } that ends the object in which the text begins, behind one of its values; SIZE_MAX.
+// t begins inside an object, behind one of its values. The byte behind the } that ends the object;
+// SIZE_MAX: the object has not ended.
 size_t call_object_end(struct span t);
 
 struct call_parameter {

@@ -1,8 +1,8 @@
 // The numbering of one session's events: which number (seq, from 1, without gaps) stands for what.
 //
 // An entry is one event, or a run of deltas of one turn (one number per sampled token), so a
-// session of thousands of tokens needs a few entries per turn. The text of a delta is the turn's;
-// here is only where to find it.
+// session of thousands of tokens needs a few entries per turn. The turn has the text of a delta; an entry
+// only says where it is.
 #pragma once
 #include "sessions/store/record.h"
 
@@ -32,7 +32,7 @@ void event_log_remove(struct event_log *l, int64_t seq);
 void event_log_remove_entry(struct event_log *l, size_t i); // one event or one run of deltas
 // The number of the first event that is not a delta and comes after seq; 0: none.
 int64_t event_log_next_fact(const struct event_log *l, int64_t seq);
-// True when `after` lies inside a run of lost deltas: its client has seen tokens that no record has.
+// True when `after` lies inside a run of lost deltas: the client has seen tokens that no record has.
 bool event_log_is_lost(const struct event_log *l, int64_t after);
 // How many tokens of the turn have a number <= seq.
 int64_t event_log_tokens_upto(const struct event_log *l, int64_t turn, int64_t seq);

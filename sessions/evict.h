@@ -1,8 +1,8 @@
 // The idle clock: which session's cache is evicted next.
 //
-// It starts when a turn ends and stops when the next one starts, so a running turn is never
-// evicted. All sessions wait equally long, so the list in order of arrival is the list in order of
-// expiry: every operation is O(1).
+// A session's clock starts when a turn ends and stops when the next one starts, so a running turn is
+// never evicted. The timeout is the same for all sessions, so the order of arrival is the order of expiry,
+// and every operation is O(1).
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ struct evict_list {
 void evict_list_init(struct evict_list *l, int64_t timeout_us);
 void evict_start(struct evict_list *l, struct evict_node *node,
                  int64_t now_us);                               // restarts one that runs
-void evict_stop(struct evict_list *l, struct evict_node *node); // also of one that does not run
+void evict_stop(struct evict_list *l, struct evict_node *node); // allowed if it does not run
 struct evict_node *evict_due(const struct evict_list *l,
                              int64_t now_us);      // the longest idle one if its time is up
 int64_t evict_next_us(const struct evict_list *l); // when the next is due; INT64_MAX: never

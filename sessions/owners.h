@@ -11,8 +11,8 @@ struct metrics;
 
 // In the order of struct owner_limits and of owner_limit_keys.
 enum owner_limit {
-    OWNER_REQUESTS, // a minute's
-    OWNER_TOKENS,   // a minute's, computed
+    OWNER_REQUESTS, // in a minute
+    OWNER_TOKENS,   // computed in a minute
     OWNER_RUNNING_TURNS,
     OWNER_CONNECTIONS,
     OWNER_SESSIONS,          // stored

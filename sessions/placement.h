@@ -2,13 +2,13 @@
 //
 // An instance is an engine with a name. All instances of one model compute alike (same weights,
 // number formats and chat template), so a turn has the same tokens on any of them. A session lives on
-// one instance while that has its cache or a turn of it; when it is cold its next turn goes to the
+// one instance while that instance has its cache or a turn of it. A cold session's next turn goes to the
 // instance that
 //   1. has its snapshot, or that of the session it was forked from,
 //   2. computed a log of its owner that begins alike (the blocks are shared), unless that one has
 //      PLACEMENT_SLACK turns more than the least loaded one,
 //   3. has the smallest share of its places taken.
-// Where the queue is full, the next best one takes the turn.
+// If the queue of that instance is full, the next best one takes the turn.
 //
 // Net thread only, but for placement_hold: other threads hold a model while they use its engine for
 // texts, and no instance of a held model is removed.
@@ -41,7 +41,7 @@ struct volatile_text;
 struct session;
 
 struct instance {
-    char name[INSTANCE_NAME_MAX + 1]; // "" where the server has one without a name
+    char name[INSTANCE_NAME_MAX + 1]; // "": the instance without a name
     struct engine *engine;            // borrowed
     const struct engine_info *info;
     struct served_model *model;
@@ -52,7 +52,7 @@ struct instance {
     int32_t max_sequences;    // turns that run at once
     int64_t n_turns;          // with the engine, queued ones included
     int64_t n_sessions;       // that live here, and replays that run here
-    struct session *sessions; // that live here (residence.c)
+    struct session *sessions; // those that live here (residence.c)
     struct instance *prev, *next;
 };
 // The only way to change an instance's state; asserts that the picture above has this change.
@@ -89,7 +89,7 @@ struct instance_options {
     int32_t sink_len;
     int64_t session_len; // 0: the engine's maximum
     struct sampling_params sampling;
-    // Outlives the placement and all who hold a model. NULL: none
+    // Outlives the placement and every hold of a model. NULL: none
     const struct volatile_text *volatile_text;
 };
 

@@ -1,10 +1,10 @@
-// A turn's input that is long, a grammar that is new, and an import, are made by a worker: rendering, tokenizing,
-// compiling and parsing would hold up the net thread. See service.h, base/workers.h.
+// A worker prepares long inputs of turns, new grammars and imports, because rendering, tokenizing, compiling
+// and parsing would hold up the net thread. See service.h, base/workers.h.
 //
 //     START (long) -> preparing_request() ... worker ... requests_prepared() -> turns_start() again
 //     a queued turn whose time has come: TURN_PREPARING ... turns_prepared() -> it starts
 //
-// A request that is being prepared holds up those behind it for its session, as one does that waits
+// While a request is prepared, later requests for its session wait, as they do behind a request that waits
 // for older turns. CANCEL and CLOSE do not wait for the worker: they abort the preparation, and the
 // turn is recorded as cancelled.
 #pragma once
@@ -26,5 +26,5 @@ struct preparation {
     bool ended, aborted; // run or not; the request need not be
     int rc;
     struct err err;
-    struct preparation *prev, *next; // in the service's list: outstanding, or done
+    struct preparation *prev, *next; // in one of the service's lists: outstanding, prepared
 };

@@ -24,9 +24,9 @@
 
 enum replay_verdict {
     REPLAY_EQUAL,    // every id, every bit, and the end
-    REPLAY_EMPTY,    // the turn generated nothing on record, so there is nothing to compare
-    REPLAY_DIVERGED, // see first
-    REPLAY_FAILED,   // it could not be run; see why
+    REPLAY_EMPTY,    // the recorded turn generated nothing, so there is nothing to compare
+    REPLAY_DIVERGED, // replay_turn.first says where
+    REPLAY_FAILED,   // it could not run; replay_turn.why says why
 };
 const char *replay_verdict_name(enum replay_verdict v); // "equal", "empty", "diverged", "failed"
 
@@ -66,9 +66,9 @@ struct replay_turn {
     char why[REPLAY_WHY_MAX]; // FAILED
 };
 
-// What the engine must be able to hold, and what each turn is given. As recorded; but a window or a
-// log longer than what there is to replay changes no mask, so that a short session can be replayed
-// on a small machine. What-if has no such bound.
+// The lengths that the engine must be able to hold, and that each turn gets: the recorded ones, but at most
+// the length of the recorded log, since a longer window changes no mask. So a small machine can replay a
+// short session. What-if has no such bound.
 struct replay_window {
     int64_t session_len;
     int32_t memory_len, sink_len;
@@ -78,13 +78,13 @@ struct replay_window {
 int32_t replay_branches(const struct stored_session *s);
 void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out);
 
-// The log that turns of a record stand on.
+// The log that a recorded turn continues.
 struct replay_log {
     int32_t *ids; // (n)
     size_t n, cap;
 };
 int replay_log_add(struct replay_log *l, const int32_t *ids, size_t n, struct err *err); // E_NOMEM
-// Adds what the turn put into it. E_CORRUPT when that does not go on where the log ends.
+// Adds the turn's input and answer. E_CORRUPT if the turn does not begin where the log ends.
 int replay_log_add_turn(struct replay_log *l, const struct stored_turn *t, struct err *err);
 
 enum rerun_stage { RERUN_ANSWER, RERUN_FIRST, RERUN_TOKEN, RERUN_OVER };
@@ -102,13 +102,12 @@ struct rerun { // large: not for a stack
 // n_top: alternatives to keep with each token of the answer.
 void rerun_init(struct rerun *r, const struct engine_info *info, int32_t n_top);
 void rerun_release(struct rerun *r);
-// All borrowed until the end; log leads up to the end of the turn's recorded answer. probe: fill in
-// what else was likely where it diverged, by drawing that token once more.
+// All borrowed until the end; the log reaches to the end of the turn's recorded answer. probe: also report
+// the likely tokens at the place of the divergence, by drawing that token once more.
 void rerun_begin(struct rerun *r, const struct stored_turn *t, const int32_t *log,
                  const struct replay_window *w, bool probe);
-// 1 with a turn to be submitted to the engine, which takes out->ids then (else the caller frees
-// them); sequence and turn are the caller's to fill in, the same sequence each time. 0: it is over.
-// E_NOMEM.
+// 1: *out is a turn to submit to the engine, which then takes out->ids (else the caller frees them). The
+// caller fills in sequence, the same each time, and turn. 0: it is over. E_NOMEM.
 int rerun_next(struct rerun *r, struct engine_turn *out, struct err *err);
 // The engine did not take it. Returns rc where memory is out or the engine gone, else 0: go on.
 int rerun_refused(struct rerun *r, int rc, const struct err *err);
@@ -117,11 +116,11 @@ bool rerun_take(struct rerun *r, const struct engine_event *e);
 
 // "eos", "stop" and "length" follow from the tokens; all else came from outside.
 bool rerun_ended_by_itself(const struct turn_record *t);
-// The recorded parameters and seed; deadlines are left out, for time passes differently now.
+// The recorded parameters and seed. Deadlines are left out, because time passes differently in a replay.
 int rerun_sampling(const struct turn_record *t, int32_t n_vocab, struct turn_sampling *out,
                    struct err *err);
-// No more tokens than on record and, but for a turn that was cut short, one, however long the model
-// would go on now.
+// Bounds the answer to one token more than the recorded one, to the same number if that was cut short,
+// however long the model would go on now.
 void rerun_bound(struct sampling_params *p, const struct stored_turn *t);
 // A turn for the engine, with its own copy of the log. E_NOMEM.
 int rerun_spec(const struct replay_window *w, const struct sampling_params *p, const int32_t *log,

@@ -66,7 +66,7 @@ struct sessions {
     struct owners *owners, own;     // o.owners, or our own
     int64_t n_active;               // turns running or queued
     struct session *displaced;      // sessions whose turn waits for an instance, in order
-    uint64_t trial;                 // engine's number of the one suspect turn that runs; 0: none
+    uint64_t trial;                 // the engine's number of the suspect turn that runs; 0: none
     struct evict_list idle, spares; // of sessions; of caches without one (spare_caches.c)
     struct session *lru;            // may be unloaded; n_lru of them
     int64_t n_lru;
@@ -191,7 +191,7 @@ bool limits_place(struct session *s);
 void limits_leave(struct session *s); // takes it out of the owner's list
 // Before the turn's state changes to done, or the turn is undone.
 void limits_turn_ends(struct session *s, const struct turn *t);
-// Counts for an owner by name, who may have no session in memory.
+// Counts for an owner by name: the owner may have no session in memory.
 void limits_add_stored(struct sessions *ss, const char *name, int64_t n_sessions, int64_t bytes);
 // A cache of the owner has become idle on this instance: parks the owner's oldest beyond its share.
 void limits_share_cache(struct sessions *ss, struct owner *o, const struct instance *i);
@@ -288,7 +288,7 @@ void handle_typing(struct sessions *ss, const struct request *r);
 // closing.c
 int closing_start(struct session *s, const struct request *r);
 void closing_settle(struct session *s); // when its turns have ended
-// A session that was DELETING is GONE now, or LIVE again, with an error for those who asked.
+// A session that was DELETING becomes GONE, or LIVE again, and its requests get an error.
 void closing_delete_done(struct session *s, const struct store_job *job);
 int closing_delete_unread(struct sessions *ss, const struct request *r); // its record is damaged
 void closing_unread_done(struct sessions *ss, const struct store_job *job);
@@ -365,8 +365,7 @@ int erase_start(struct session *s, const struct request *r);
 // Marks a turn and all below it: the next save erases them. E_NOMEM.
 int erasure_mark(struct session *s, int64_t turn);
 void erasure_unmark(struct session *s);
-int64_t erasure_bytes(
-    const struct session *s); // by how much erasing the marked turns lowers stored_bytes
+int64_t erasure_bytes(const struct session *s); // bytes that erasing the marked turns frees
 int erasure_fill(const struct session *s, struct session_save *save); // E_NOMEM
 void erasure_commit(struct session *s); // the save is on disk: erases them in memory
 

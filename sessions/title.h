@@ -1,4 +1,4 @@
-// Automatic titles: the first words of a conversation, as long as its user gives it no title.
+// Automatic titles: the first words of a conversation, unless its user has given it a title.
 #pragma once
 #include "sessions/session.h"
 

@@ -11,16 +11,16 @@
 int tree_add_turn(struct session *s, struct turn *t);
 // Links the session's newest turn, wherever the head is, behind its parent's other children.
 void tree_link(struct session *s, struct turn *t);
-// Takes the session's newest turn, of which no event speaks and which is not on the path, out again.
+// Removes the session's newest turn, which no event names and which is not on the path.
 void tree_unlink_newest(struct session *s);
-// Takes a turn, with all below it, out of its parent's children.
+// Removes a turn, with all turns below it, from its parent's children.
 void tree_unlink(struct session *s, struct turn *t);
 // Removes the newest turn, which never began: it is the caller's again.
 void tree_drop_turn(struct session *s);
 // Removes and frees the newest turn with its undelivered events and its part of the log.
 void tree_pop_turn(struct session *s);
 
-// Length of the log of this turn's path, or of TURN_NONE's. Of a turn that runs: as far as it is.
+// Length of the log of the path to this turn, or of TURN_NONE's. A running turn counts as far as it is.
 int64_t tree_log_end(const struct session *s, int64_t turn);
 int32_t tree_last_id(const struct session *s, int64_t turn); // of that log; -1: it is empty
 bool tree_chat_begun(const struct session *s, int64_t turn); // with a chat turn's system prompt
@@ -28,13 +28,13 @@ bool tree_chat_begun(const struct session *s, int64_t turn); // with a chat turn
 int64_t tree_newest_below(const struct session *s, int64_t turn);
 // The last turn of the path to `turn` that is on the path in use too, and the end of its log.
 int64_t tree_fork_point(const struct session *s, int64_t turn, size_t *n_log);
-// Turns of the path to `turn` whose ids memory has not, newest first, into *list (at most as many
-// as there are turns). A copy of the path's log and moves need all of them there.
+// Lists the turns of the path to `turn` whose ids are not in memory, newest first (at most as many as
+// there are turns). Copying the path's log, and moving the head, need all of them in memory.
 size_t tree_missing(const struct session *s, int64_t turn, int64_t *list);
 // The log of the path to `turn`, allocated; NULL: no memory.
 int32_t *tree_copy_log(const struct session *s, int64_t turn, size_t *n);
 
 // Makes a finished turn, or TURN_NONE, the head. E_NOMEM: nothing has changed.
 int tree_move(struct session *s, int64_t to, struct tree_cut *cut);
-// Back, when all that came after it has been taken back. Cannot fail; empties *cut.
+// Undoes the move, after everything that followed it has been undone. Cannot fail; empties *cut.
 void tree_move_back(struct session *s, struct tree_cut *cut);

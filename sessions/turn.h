@@ -35,7 +35,7 @@ struct turn {
     struct turn_sampling *sampling; // NULL once the turn has ended
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
-    const char *file_refused;          // why its snapshot was not used; EVENT_DONE says it
+    const char *file_refused;          // why its snapshot was not used; EVENT_DONE reports it
     struct input_ids input;            // made ahead of its start
     int32_t *expected; // (n_expected) what its answer may resemble; freed at its end
     size_t n_expected;
@@ -90,12 +90,12 @@ int turn_restore(struct turn *t, struct stored_turn *stored);
 
 // Hashes the input once it is complete; a slim turn keeps only the hash.
 void turn_note_input(struct turn *t);
-// Frees what a turn that is over and on disk need not keep: all but its numbers.
+// Frees all but the numbers of a turn that is over and on disk.
 void turn_slim(struct turn *t);
 
 void turn_free_samples(struct turn *t);
 
-// One sampled token: the text it released goes behind what a continuation may have left.
+// One sampled token: its text goes behind the text that a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);
 int turn_add_text(struct turn *t, const char *text, size_t len);
 // Bytes released by the first n tokens

@@ -1,6 +1,6 @@
-// Text that changes with every request though the conversation is the same: a hash in the first line, a
-// note of the tokens that are left. The setting volatile_patterns declares it, and conversations are
-// matched as if it was not there (ws/completion/README.md).
+// Text that changes with every request although the conversation is the same, such as a hash in the first
+// line or a count of the tokens left. The setting volatile_patterns declares it; matching conversations
+// ignores it (ws/completion/README.md).
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

@@ -73,7 +73,7 @@ void caches_check(const struct caches *c);
 
 struct sequence *caches_find(const struct caches *c, uint64_t id);
 struct sequence *caches_find_or_add(struct caches *c, uint64_t id); // NULL: out of memory
-// As the one used last; moves it if listed
+// Lists s as the sequence used last; moves it if it is listed.
 void cache_idle_add(struct caches *c, struct sequence *s);
 void cache_idle_remove(struct caches *c, struct sequence *s); // nothing when it is not listed
 

@@ -20,8 +20,8 @@ void cache_written(struct caches *c, struct snapshot_job *j);
 
 // --- room.c
 
-// Makes room in host memory for s: drops the least recently used copy, if it was used before s; of
-// its own owner's, where these have more than half of it.
+// Makes room in host memory for s: drops the least recently used copy, if it was used before s. If the
+// copies of s's owner fill more than half of host memory, only these are looked at.
 // LATER: that copy is being written first. pressed: a turn waits, so the copy is dropped without a
 // snapshot.
 enum room { ROOM_NONE, ROOM_MADE, ROOM_LATER };

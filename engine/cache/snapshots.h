@@ -24,7 +24,8 @@ struct snapshot_entry {
 struct snapshots {
     bool on; // all zero: there is no folder
     int dir_fd, lock_fd;
-    int64_t limit, bytes, pending; // bytes: allowed; of all files; of files being written
+    int64_t limit, bytes,
+        pending; // in bytes: the most allowed; of all files; of those being written
     struct kv_snapshot_maker maker;
     struct snapshot_entry *by_name, *lru; // lru: the least recently used first
     struct queue writes, reads;           // of struct snapshot_job *

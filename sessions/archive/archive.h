@@ -1,4 +1,4 @@
-// A database for tools: read-only, beside a running server or without one. Removing needs the
+// A database for tools: read-only, with a server running on it or without. Removing needs the
 // server's lock. Any thread, one at a time for each archive.
 #pragma once
 #include "sessions/store/record.h"
@@ -23,8 +23,8 @@ int archive_load(struct archive *a, const char *owner, const char *id, struct st
 // The record as one JSON object, complete for a replay or an import: README.md has the format. The
 // text of a client comes back byte for byte. E_NOMEM, E_LIMIT from the buffer.
 int archive_export(const struct stored_session *s, struct buf *out);
-// The same text for a client that takes it slowly: piece by piece, each read by itself. What comes
-// after the first piece is left out; a session that is deleted meanwhile is E_NOTFOUND.
+// The same text for a client that takes it slowly: in pieces, each read by itself. Turns and events that
+// come after the first piece are left out. E_NOTFOUND: the session was deleted meanwhile.
 struct store_cursor;
 struct store_cursor *archive_export_begin(const char *owner, const char *id); // NULL: no memory
 // The same as a line of a new file (0600). E_EXISTS when there is one; a failure leaves no file.
@@ -35,8 +35,8 @@ int archive_export_file(const struct stored_session *s, const char *path, struct
 
 // --- import.c
 
-// Reads a file of archive_export, from any source: it is accepted only when all of
-// it fits together. Turns without an end get one at now_ms, as after a crash. E_FORMAT, E_CORRUPT,
+// Reads a file of archive_export from an untrusted source: it is accepted only if all parts fit
+// together. Turns without an end get one at now_ms, as after a crash. E_FORMAT, E_CORRUPT,
 // E_LIMIT name the first field that does not fit; E_UNSUPPORTED: a newer format.
 // stored_session_free it.
 int archive_read(struct stored_session **out, const char *json, size_t len, int64_t now_ms,

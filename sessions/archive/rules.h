@@ -8,5 +8,5 @@ struct err;
 // from other parts (COLUMN_UNSENT) are not looked at.
 int rules_check(const char *where, const struct record_table *t, const void *record,
                 struct err *err);
-// Gives what breaks its rule the value that its column falls back to, but for COLUMN_IDENTITY.
+// A field that breaks its column's rule gets the column's fallback, except COLUMN_IDENTITY.
 void rules_repair(const struct record_table *t, void *record, bool *failed);

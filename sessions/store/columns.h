@@ -1,6 +1,5 @@
-// The columns of the record's tables. One row of a table says all there is to say about a column:
-// schema, migration, bind, read, copy, export, import, check and repair walk these rows. README.md
-// has what a new column takes.
+// The columns of the record's tables, one row for each column. Schema, migration, bind, read, copy,
+// export, import, check and repair all walk these rows. README.md says how to add a column.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

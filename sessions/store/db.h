@@ -149,9 +149,10 @@ int store_tidy_step(struct store_db *db, struct err *err); // a transaction of i
 int store_news_init(struct store_db *db, struct err *err);
 void store_news_release(struct store_db *db);
 int store_news_read(struct store_db *db, struct store_list *out, struct err *err);
-// recover.c: ends every turn without an end as "interrupted".
-// Sessions that are temporary (record.h): their program ended before it removed them.
+// recover.c: removes sessions that are temporary (record.h): their program ended before it did so.
 int store_remove_temporary(struct store_db *db, int64_t *n_removed, struct err *err);
+// Ends every turn without an end as "interrupted".
+// Ends every turn without an end as "interrupted".
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
 // leaving.c: while sessions are moved to the database at `path`, some may be in both. NULL: no longer.
@@ -197,8 +198,8 @@ void store_search_free(struct store_search *s);
 // it does not see, draw random ones from there on.
 #define STORE_IMPORT_KEYS (INT64_C(1) << 52)
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
-// secret.c: the database's key, drawn where it has none. A disk that does not take it is logged: the key
-// is another one after the next start then.
+// secret.c: the database's key, drawn if it has none. If the disk does not take the key, the log says so,
+// and the next start draws another one.
 int store_read_secret(struct store_db *db, uint64_t out[2], struct err *err);
 struct store_start;
 int store_read_owners(struct store_db *db, struct store_start *out, struct err *err);

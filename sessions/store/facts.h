@@ -22,7 +22,8 @@ enum turn_input_kind { INPUT_CONTENT, INPUT_TEXT, INPUT_IDS, INPUT_CONTINUE };
 struct turn_numbers {
     int64_t input_tokens, output_tokens, log_tokens, kept_tokens, computed_tokens;
     int64_t queue_us, prefill_us, first_token_us, decode_us;
-    int64_t paused_us; // in none of these but first_token_us: turns of other owners ran instead
+    int64_t paused_us; // while turns of other owners ran instead; of the times above only
+                       // first_token_us includes it
     int64_t resume_us; // part of prefill_us: restoring what an earlier turn computed
     enum engine_cache_source source;
 };

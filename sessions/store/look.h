@@ -1,4 +1,4 @@
-// What can be known of a database from outside: without opening it, beside a server or without one.
+// Facts about a database from outside: without opening it, with a server on it or without.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

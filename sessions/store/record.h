@@ -23,7 +23,7 @@ struct session_record {
     char *forked_from;       // id of the session that its first turns are copied from, or NULL
     int64_t forked_turn;     // the last copied turn, by its number there
     int64_t cancel_after_ms; // its turns are cancelled after so long without a client; 0: never
-    int64_t stored_bytes;    // what it counts of its owner's limit
+    int64_t stored_bytes;    // its part of its owner's stored_bytes
     int64_t seq;             // last event that is on disk
     int64_t seq_reserved;    // clients may have deltas up to here (>= seq)
     // The table of its log's virtual tokens, for good. A table that came with a request has no task:
@@ -34,7 +34,7 @@ struct session_record {
     int64_t prompt_rows, prompt_width; // 0: no table
     void *prompt_data;                 // (prompt_bytes) f32, little-endian, row by row; only in
     size_t prompt_bytes;               // whole records of a table without a task; else NULL
-    // A text that a protocol keeps with the session, in a table of its own; shown to nobody else. NULL: none.
+    // A protocol's own text for the session, in a table of its own; no other protocol reads it. NULL: none.
     // Rows of lists never have it. RECORD_TEMPORARY: the session is removed at the next start.
     char *note;
 };
@@ -64,10 +64,10 @@ struct turn_record {
     char *sampling;            // JSON object: every value in force
     char *context; // JSON object {"logprob":N,"embedding":[...]}: what was asked for; NULL: nothing
     // JSON object {"index":N,"of":N,"score":N}: which of its branches the answer is; NULL: it had one.
-    // Those with an index above 0 are versions (versions.c): no event speaks of them.
+    // Those with an index above 0 are versions (versions.c): no event names them.
     char *branch;
-    // What stateless clients know of it (sessions/told.h): the conversation's chain behind the answer, and a
-    // JSON object of what the log shows the model. NULL: it was not started by one, or has not ended.
+    // For stateless clients (sessions/told.h): the conversation's chain behind the answer, and a JSON object
+    // about the text that the log shows the model. NULL: no such client started it, or it has not ended.
     char *told, *shown;
     uint64_t seed;
     bool logprobs;                         // clients asked for them (they are recorded in any case)
@@ -78,7 +78,7 @@ struct turn_record {
     struct turn_numbers numbers;           // log_tokens as of its end
     char *instance, *build;                // what computed it: record_instance(), the program
     int64_t seq_first,
-        seq_last; // both 1 in a fork's copied turn: no event speaks of it
+        seq_last;                             // both 1 in a fork's copied turn: no event names it
     int64_t created_ms, started_ms, ended_ms; // 0: not yet
 };
 
@@ -95,8 +95,8 @@ struct token_run {
     int64_t seq, seq_reserved; // of the session, when the run was saved
 };
 
-// Events other than deltas: those fill the numbers between. EVENT_LOST stands for deltas that
-// clients may have seen and a crash took away: it keeps the numbering without gaps.
+// Events other than deltas; deltas fill the numbers between. EVENT_LOST stands for deltas that clients may
+// have seen and a crash took away: it keeps the numbering without gaps.
 #define EVENT_LOST (EVENT_PARKED + 1)
 #define EVENT_KINDS (EVENT_LOST + 1)
 #define EVENT_REASON_MAX 12
@@ -113,8 +113,8 @@ const char *event_kind_name(int kind); // as stored: "opened", "lost" ...
 const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids", "continue"
 bool turn_input_has_text(enum turn_input_kind kind);
 
-// What computes: backend, number formats of weights and cache, chat template (it decides what ends
-// a turn), as a turn's `instance` has it. Turns of versions before this one have the backend alone.
+// A turn's `instance`: backend, number formats of weights and cache, chat template (it decides what ends a
+// turn). Turns of older versions have the backend alone.
 #define RECORD_INSTANCE_MAX 512
 #define RECORD_INSTANCE_SEPARATOR "; "
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info);
@@ -153,16 +153,16 @@ int record_prompt_find(const struct session_record *r, const struct engine_info 
                        const struct prompt *own, const struct prompt **out, struct err *err);
 void session_record_release(struct session_record *r);
 int session_record_copy(struct session_record *to, const struct session_record *from); // E_NOMEM
-// What they count of their owner's stored_bytes: about what their rows take.
+// Their part of their owner's stored_bytes: about the size of their rows.
 int64_t session_bytes(const struct session_record *r); // without its turns
 int64_t turn_bytes(const struct turn_record *r);
 struct stored_session;
 int64_t stored_session_bytes(const struct stored_session *s);
 // The answer is a client's, not the model's (edit.c): its branch is {"edited":T}, with "sent_back":true where the client
-// gave an answer back. Not known of a record without words.
+// gave an answer back. A record without words does not say it.
 #define RECORD_EDITED "{\"edited\":"
 bool turn_was_edited(const struct turn_record *r);
-// It was deleted and keeps its number alone (erase.c).
+// It was deleted, and only its number is left (erase.c).
 #define RECORD_ERASED "deleted" // its error code
 bool turn_was_erased(const struct turn_record *r);
 void turn_record_release(struct turn_record *r);

@@ -6,9 +6,8 @@
 //
 // Reads have their own connections and threads: one for sessions and turns, one for lists and
 // exports, one for searches. Each owner has a queue there, served in turn; a search is served in
-// slices. Answers of writes come in the order sent;
-// a read is answered after the writes that were sent before it, and later writes do not wait for
-// it.
+// slices. Answers of writes come in the order sent. A read is answered after the writes that were
+// sent before it; later writes do not wait for it.
 #pragma once
 #include "base/buf.h"
 #include "sessions/store/record.h"
@@ -143,8 +142,8 @@ struct store_job {
     bool goes_on;
     int rc; // 0 or E_*
     struct err err;
-    const char *expired;  // DELETE: why, where no request asked
-    int64_t stored_bytes; // and what its record counts; 0: not known
+    const char *expired;  // DELETE: why, if no request asked for it
+    int64_t stored_bytes; // DELETE: those of its record; 0: not known
     uint64_t replay;      // TURNS: the sequence of the replay that asks; 0: the session asks
     uint64_t client;      // LIST, EXPORT, TURNS, IMPORT, DELETE by id: for whom, or CLIENT_GONE
     char request_id[SESSION_REQUEST_ID_MAX + 1];

@@ -15,7 +15,7 @@
 struct store_db;
 struct tail;
 
-// Makes it empty: recovery has read it. E_DENIED, E_IO ...
+// Creates or empties it: recovery has read it before. E_DENIED, E_IO ...
 int tail_open(struct tail **out, const char *db_path, struct err *err);
 void tail_close(struct tail *t, bool remove); // remove: the database has all of it
 // A run of a turn's tokens, of session number `key`. Into a buffer: tail_flush writes. E_NOMEM.
