@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -370,4 +371,26 @@ int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct 
     if (!cJSON_IsArray(item)) return err_set(err, E_INVAL, "'%s' must be an array", key);
     *out = item;
     return JSON_PRESENT;
+}
+
+// Numbers become raw texts, in the fewest digits that are read back as the same number.
+static bool make_exact(cJSON *v) {
+    char text[40];
+    cJSON *child;
+    cJSON_ArrayForEach(child, v) if (!make_exact(child)) return false;
+    if (!cJSON_IsNumber(v)) return true;
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v->valuedouble);
+        if (strtod(text, NULL) == v->valuedouble) break;
+    }
+    v->valuestring = strdup(text); // cJSON_Delete frees it
+    v->type = cJSON_Raw;
+    return v->valuestring != NULL;
+}
+
+char *json_print(const cJSON *v) {
+    cJSON *copy = cJSON_Duplicate(v, true);
+    char *text = copy && make_exact(copy) ? cJSON_PrintUnformatted(copy) : NULL;
+    cJSON_Delete(copy);
+    return text;
 }

@@ -40,6 +40,10 @@ int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct 
 // E_INVAL: an element is no number. The sentence has key and the element's place.
 int json_copy_ids(const cJSON *array, const char *key, int32_t **out, size_t *n, struct err *err);
 
+// The text of a value, without white space and with every number exact: cJSON's own printing keeps 15 digits.
+// free() it; NULL: no memory.
+char *json_print(const cJSON *v);
+
 // Writer: appends to a buf and places the commas; it keeps no stack. key is NULL inside arrays and
 // at the top. Strings are escaped (", \, control characters, U+2028, U+2029, and `</` as `<\/`);
 // invalid UTF-8 is replaced. Non-finite doubles become null. Errors are the buf's sticky error.

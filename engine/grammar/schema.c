@@ -4,30 +4,29 @@
 // and everything else, which asserts nothing (annotations, unknown words).
 #include "engine/grammar/schema.h"
 #include "engine/grammar/choice.h"
-#include "engine/grammar/machine.h"
 #include "engine/grammar/notations.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const unsupported[] = {
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "contains",
-    "minContains",
-    "maxContains",
-    "propertyNames",
-    "$dynamicRef",
-    "$recursiveRef",
-    "disallow",
-    "divisibleBy",
+static const struct {
+    const char *key, *with; // with: it asserts nothing where this keyword is missing; NULL: always
+} unsupported[] = {
+    {"if", NULL},
+    {"then", "if"},
+    {"else", "if"},
+    {"dependentRequired", NULL},
+    {"dependentSchemas", NULL},
+    {"dependencies", NULL},
+    {"unevaluatedProperties", NULL},
+    {"unevaluatedItems", NULL},
+    {"contains", NULL},
+    {"minContains", "contains"},
+    {"maxContains", "contains"},
+    {"$dynamicRef", NULL},
+    {"$recursiveRef", NULL},
+    {"disallow", NULL},
+    {"divisibleBy", NULL},
 };
 
 // --- values --------------------------------------------------------------------------------------
@@ -76,6 +75,7 @@ static unsigned implied_types(const cJSON *s) {
         {"required", TYPE_OBJECT},
         {"additionalProperties", TYPE_OBJECT},
         {"patternProperties", TYPE_OBJECT},
+        {"propertyNames", TYPE_OBJECT},
         {"minProperties", TYPE_OBJECT},
         {"maxProperties", TYPE_OBJECT},
         {"items", TYPE_ARRAY},
@@ -133,17 +133,6 @@ static bool has_assertions(const cJSON *s) {
     return implied_types(s) != TYPE_EVERY;
 }
 
-// Whether the network matches the text.
-static int matches(struct net *n, const char *text, struct err *err) {
-    struct machine m;
-    TRY(machine_init(&m, n, err));
-    int32_t at = machine_start(&m);
-    for (; *text && at >= 0; text++) at = machine_step(&m, at, (uint8_t)*text);
-    int is = at >= 0 && m.configs[at].accepts;
-    machine_release(&m);
-    return is;
-}
-
 // The other assertions beside an enum, compiled on their own, so that its values can be tried. 1: no value
 // matches them.
 static int compile_rest(struct schema_compiler *c, const cJSON *s, struct net *n) {
@@ -152,7 +141,7 @@ static int compile_rest(struct schema_compiler *c, const cJSON *s, struct net *n
     if (!rest) return schema_refuse(c, E_NOMEM, "enum", "no memory");
     cJSON_DeleteItemFromObjectCaseSensitive(rest, "enum");
     cJSON_DeleteItemFromObjectCaseSensitive(rest, "const");
-    char *json = cJSON_PrintUnformatted(rest);
+    char *json = json_print(rest);
     cJSON_Delete(rest);
     int rc = json ? schema_compile(n, json, strlen(json), &why)
                   : err_set(&why, E_NOMEM, "no memory for it");
@@ -174,9 +163,9 @@ static int texts_of(struct schema_compiler *c, const struct values *v, char **ou
     const cJSON *value = v->first;
     for (int i = 0; i < v->n; i++, value = value->next) {
         if (v->types && !(type_of_value(value) & v->types)) continue;
-        char *text = cJSON_PrintUnformatted(value);
+        char *text = json_print(value);
         if (!text) return schema_refuse(c, E_NOMEM, "enum", "no memory");
-        int good = v->rest ? matches(v->rest, text, c->err) : 1;
+        int good = v->rest ? schema_matches(v->rest, text, c->err) : 1;
         if (good == 1)
             out[(*used)++] = text;
         else
@@ -321,11 +310,23 @@ static int emit_any(struct schema_compiler *c, const cJSON *s, const char *key, 
 
 // --- one schema ----------------------------------------------------------------------------------
 
+// {"not": {}} is how a property is forbidden: 1, nothing matches. Another `not` than that, or its opposite,
+// is not supported.
+static int check_not(struct schema_compiler *c, const cJSON *excluded) {
+    if (cJSON_IsFalse(excluded)) return 0;
+    if (cJSON_IsTrue(excluded) || (cJSON_IsObject(excluded) && !excluded->child)) return 1;
+    return schema_refuse(c, E_UNSUPPORTED, "not", "only {} and false are supported in it");
+}
+
+// 1: nothing matches the schema.
 static int check_keywords(struct schema_compiler *c, const cJSON *s) {
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
-        if (schema_get(s, unsupported[i]))
-            return schema_refuse(c, E_UNSUPPORTED, unsupported[i], "it is not supported");
-    return 0;
+    const cJSON *excluded = schema_get(s, "not");
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const char *with = unsupported[i].with;
+        if (schema_get(s, unsupported[i].key) && (!with || schema_get(s, with)))
+            return schema_refuse(c, E_UNSUPPORTED, unsupported[i].key, "it is not supported");
+    }
+    return excluded ? check_not(c, excluded) : 0;
 }
 
 static int emit_schema(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
@@ -333,7 +334,8 @@ static int emit_schema(struct schema_compiler *c, const cJSON *s, int32_t from, 
     if (cJSON_IsFalse(s)) return 0;
     if (cJSON_IsTrue(s)) return emit_types(c, s, TYPE_EVERY, from, to);
     if (!cJSON_IsObject(s)) return schema_refuse(c, E_INVAL, NULL, "it is no schema");
-    TRY(check_keywords(c, s));
+    int never = check_keywords(c, s);
+    if (never != 0) return never < 0 ? never : 0;
     if (schema_get(s, "$ref")) return emit_ref(c, s, schema_get(s, "$ref"), from, to);
     if (schema_get(s, "allOf")) return emit_all(c, s, schema_get(s, "allOf"), from, to);
     if (schema_get(s, "anyOf")) return emit_any(c, s, "anyOf", from, to);

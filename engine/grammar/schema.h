@@ -43,10 +43,16 @@ void schema_space(struct schema_compiler *c, int32_t from, int32_t to); // optio
 void schema_any(struct schema_compiler *c, int32_t from, int32_t to);   // any JSON value
 
 int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
+// The inside of a string's quotes.
+int schema_emit_content(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
 int schema_emit_number(struct schema_compiler *c, const cJSON *s, bool integer, int32_t from,
                        int32_t to);
 int schema_emit_object(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
 int schema_emit_array(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
+// The same compiler, writing into a network of its own, which it begins.
+struct schema_compiler schema_aside(const struct schema_compiler *c, struct net *net);
+// 1: the finished network matches the text; 0; E_NOMEM.
+int schema_matches(const struct net *n, const char *text, struct err *err);
 void schema_emit_free_string(struct schema_compiler *c, int32_t from, int32_t to);
 
 // A schema that accepts what both accept; owned by the caller. Negative: refused.

@@ -103,7 +103,7 @@ static int merge_word(struct schema_compiler *c, cJSON *out, const cJSON *a, con
                                          "minItems", "minProperties",    NULL};
     static const char *const smaller[] = {"maximum",  "exclusiveMaximum", "maxLength",
                                           "maxItems", "maxProperties",    NULL};
-    static const char *const schemas[] = {"items", "additionalItems", NULL};
+    static const char *const schemas[] = {"items", "additionalItems", "propertyNames", NULL};
     static const char *const lists[] = {"required", "pattern", "allOf", NULL};
     const char *key = a->string;
     if (cJSON_Compare(a, b, true)) return put_copy(c, out, key, a);

@@ -1,5 +1,6 @@
 // Numbers of a JSON schema. Texts have at most 15 digits before the point, so that they are read back as
 // what they say, and no exponent where a range is given.
+#include "engine/grammar/product.h"
 #include "engine/grammar/schema.h"
 #include <math.h>
 #include <stdio.h>
@@ -284,18 +285,118 @@ static int32_t number_rule(struct schema_compiler *c) {
     return c->number;
 }
 
-int schema_emit_number(struct schema_compiler *c, const cJSON *s, bool integer, int32_t from,
+static int emit_number(struct schema_compiler *c, const cJSON *s, bool integer, int32_t from,
                        int32_t to) {
     struct limits l;
-    const cJSON *multiple = schema_get(s, "multipleOf");
-    if (multiple && (!cJSON_IsNumber(multiple) || multiple->valuedouble != 1))
-        return schema_refuse(c, E_UNSUPPORTED, "multipleOf", "only 1 is supported");
     TRY(read_limits(c, s, &l));
-    if (integer || multiple)
+    if (integer)
         emit_integers(c->net, &l, from, to);
     else if (l.has_lo || l.has_hi)
         return emit_range(c, &l, from, to);
     else
         net_call(c->net, from, number_rule(c), to);
     return 0;
+}
+
+// --- multiples -----------------------------------------------------------------------------------
+
+// Decimals whose value, as a whole number of 1/10^places, is a multiple of `step`: an automaton over the digits
+// that knows the remainder so far, followed together with the range.
+struct multiple {
+    int64_t step;
+    int places;
+};
+
+enum { MOST_STEP = 20000, MOST_PLACES = 6 };
+
+static bool multiple_of(double v, struct multiple *m) {
+    for (m->places = 0; m->places <= MOST_PLACES; m->places++) {
+        double scaled = v * pow(10, m->places);
+        if (scaled * (m->places + 1) > MOST_STEP) return false;
+        m->step = llround(scaled);
+        if (m->step > 0 && fabs(scaled - (double)m->step) < 1e-9 * scaled) return true;
+    }
+    return false;
+}
+
+static int64_t scaled_remainder(const struct multiple *m, int64_t remainder, int places) {
+    for (; places < m->places; places++) remainder = remainder * 10 % m->step;
+    return remainder;
+}
+
+static void add_digits(struct net *n, const struct multiple *m, int32_t from, int64_t remainder,
+                       const int32_t *to) {
+    for (int digit = 0; digit < 10; digit++)
+        net_byte_range(n, from, (uint8_t)('0' + digit), (uint8_t)('0' + digit),
+                       to[(remainder * 10 + digit) % m->step]);
+}
+
+// states (places + 1, step): behind so many digits after the point.
+static void emit_remainders(struct net *n, const struct multiple *m, int32_t *states) {
+    int32_t start = n->rules[n->root].start, end = n->rules[n->root].end;
+    int32_t sign = net_state_new(n);
+    for (int64_t i = 0; i < (m->places + 1) * m->step; i++) states[i] = net_state_new(n);
+    net_empty(n, start, sign);
+    net_byte_range(n, start, '-', '-', sign);
+    add_digits(n, m, sign, 0, states);
+    for (int places = 0; places <= m->places && !net_failed(n); places++)
+        for (int64_t r = 0; r < m->step; r++) {
+            const int32_t *row = states + places * m->step;
+            int32_t at = row[r];
+            if (scaled_remainder(m, r, places) == 0) net_empty(n, at, end);
+            if (places == 0) add_digits(n, m, at, r, row);
+            if (places == m->places) continue;
+            int32_t next = places == 0 ? net_state_new(n) : at;
+            if (places == 0) net_byte_range(n, at, '.', '.', next);
+            add_digits(n, m, next, r, row + m->step);
+        }
+}
+
+static int32_t both_match(void *ctx, uint32_t matched) {
+    return matched == 3 ? *(int32_t *)ctx : -1;
+}
+
+static int emit_product(struct schema_compiler *c, struct net parts[2], int32_t from, int32_t to) {
+    struct err why = {0};
+    for (int i = 0; i < 2; i++) {
+        int rc = net_finish(&parts[i], NULL, &why);
+        if (rc == E_INVAL && strstr(why.text, "no finite")) return 0; // the range is empty
+        if (rc < 0) return schema_refuse(c, rc, "multipleOf", why.text);
+    }
+    int rc = product_emit(c->net, from, parts, 2, 2, both_match, &to, &why);
+    return rc < 0 ? schema_refuse(c, rc, "multipleOf", why.text) : 0;
+}
+
+static int emit_multiples(struct schema_compiler *c, const cJSON *s, bool integer,
+                          const struct multiple *m, int32_t from, int32_t to) {
+    struct net parts[2];
+    size_t n_states = (size_t)((m->places + 1) * m->step);
+    int32_t *states = malloc(n_states * sizeof *states);
+    struct schema_compiler range = schema_aside(c, &parts[0]);
+    schema_aside(c, &parts[1]);
+    int rc = states ? 0 : schema_refuse(c, E_NOMEM, "multipleOf", "no memory");
+    if (rc == 0 && !net_failed(&parts[0]) && !net_failed(&parts[1])) {
+        const struct net_rule *root = &parts[0].rules[parts[0].root];
+        rc = emit_number(&range, s, integer, root->start, root->end);
+        emit_remainders(&parts[1], m, states);
+    }
+    if (rc == 0) rc = emit_product(c, parts, from, to);
+    net_release(&parts[0]);
+    net_release(&parts[1]);
+    free(states);
+    return rc;
+}
+
+int schema_emit_number(struct schema_compiler *c, const cJSON *s, bool integer, int32_t from,
+                       int32_t to) {
+    struct multiple m;
+    const cJSON *multiple = schema_get(s, "multipleOf");
+    if (!multiple) return emit_number(c, s, integer, from, to);
+    if (!cJSON_IsNumber(multiple) || !(multiple->valuedouble > 0))
+        return schema_refuse(c, E_INVAL, "multipleOf", "it must be a number above 0");
+    if (multiple->valuedouble == 1) return emit_number(c, s, true, from, to);
+    if (!multiple_of(multiple->valuedouble, &m))
+        return schema_refuse(c, E_UNSUPPORTED, "multipleOf",
+                             "more than 6 digits behind the point, or 20000, is not supported");
+    return emit_multiples(c, s, integer, &m, from, to);
 }

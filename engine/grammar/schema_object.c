@@ -4,9 +4,7 @@
 // these, further ones last. A member is a rule; a state knows how many members came before, as far as
 // commas, minProperties and maxProperties need it.
 #include "engine/grammar/chars.h"
-#include "engine/grammar/product.h"
-#include "engine/grammar/regex.h"
-#include "engine/grammar/schema.h"
+#include "engine/grammar/schema_keys.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +22,8 @@ struct object {
     bool *required;
     int n;
     const cJSON *patterns, *additional; // NULL: none
-    int further;                        // the rule of a further member; -1: none
+    struct schema_keys *keys;
+    int further; // the rule of a further member; -1: none
 };
 
 // --- members -------------------------------------------------------------------------------------
@@ -59,120 +58,30 @@ static int member(struct object *o, int i) {
     return emit_value(o, o->schemas[i], key, behind, n->rules[rule].end);
 }
 
-// --- keys of further members ---------------------------------------------------------------------
+// --- further members -----------------------------------------------------------------------------
 
-// Part 0: any text; 1: the names; then the patterns.
-struct keys {
-    struct net parts[PRODUCT_MAX_PARTS];
-    int n;
-    int32_t targets[PRODUCT_MAX_PARTS]; // behind a key of this pattern alone; [0]: of none
-    bool ambiguous;
-};
-
-static void any_text(struct net *n) {
-    static struct char_range everything = {0, CHAR_MAX_CODE};
-    const struct char_set set = {.ranges = &everything, .n = 1};
-    net_init(n);
-    n->root = rule_new(n);
-    if (net_failed(n)) return;
-    int32_t start = n->rules[n->root].start, loop = net_state_new(n);
-    net_empty(n, start, loop);
-    chars_emit(n, loop, &set, CHARS_JSON, loop);
-    net_empty(n, loop, n->rules[n->root].end);
-}
-
-static void some_names(const struct object *o, struct net *n) {
-    net_init(n);
-    n->root = rule_new(n);
-    if (net_failed(n)) return;
-    // Without a name: a byte that no text has.
-    if (o->n == 0) net_byte_range(n, n->rules[n->root].start, 0, 0, n->rules[n->root].end);
-    for (int i = 0; i < o->n; i++)
-        chars_emit_text(n, n->rules[n->root].start, o->names[i], strlen(o->names[i]), CHARS_JSON,
-                        n->rules[n->root].end);
-}
-
-static int pattern_part(struct object *o, const char *pattern, struct net *n) {
-    struct regex *r;
-    struct err why = {0};
-    net_init(n);
-    int rc = regex_parse(&r, pattern, strlen(pattern), true, &why);
-    if (rc < 0) return schema_refuse(o->c, rc, "patternProperties", why.text);
-    n->root = rule_new(n);
-    if (!net_failed(n))
-        regex_emit(r, n, n->rules[n->root].start, CHARS_JSON, n->rules[n->root].end);
-    regex_free(r);
-    return 0;
-}
-
-static int32_t key_target(void *ctx, uint32_t matched) {
-    struct keys *k = ctx;
-    uint32_t patterns = matched >> 2;
-    if (!(matched & 1) || matched & 2) return -1;
-    if (patterns & (patterns - 1)) { // two at once
-        k->ambiguous = true;
-        return -1;
-    }
-    int i = 0;
-    while (patterns >> i > 1) i++;
-    return k->targets[patterns ? i + 1 : 0];
-}
-
-static int finish_parts(struct object *o, struct keys *k) {
-    struct err why = {0};
-    for (int i = 0; i < k->n; i++) {
-        int rc = net_finish(&k->parts[i], NULL, &why);
-        if (rc < 0) return schema_refuse(o->c, rc, "patternProperties", why.text);
-    }
-    return 0;
-}
-
-static int emit_keys(struct object *o, struct keys *k, int32_t inside, int32_t rule) {
+// Behind the key of a pattern, or of none (i = 0), its value.
+static int further_value(struct object *o, const cJSON *schema, int i, int32_t end) {
     struct net *n = o->c->net;
-    const cJSON *p = o->patterns ? o->patterns->child : NULL;
-    any_text(&k->parts[k->n++]);
-    some_names(o, &k->parts[k->n++]);
-    for (int i = 0; i < PRODUCT_MAX_PARTS; i++) k->targets[i] = -1;
-    for (; p; p = p->next) {
-        if (k->n == PRODUCT_MAX_PARTS)
-            return schema_refuse(o->c, E_UNSUPPORTED, "patternProperties", "too many of them");
-        TRY(pattern_part(o, p->string, &k->parts[k->n++]));
-    }
-    int i = 0;
-    const cJSON *values = o->additional;
-    for (p = o->patterns ? o->patterns->child : NULL; i < k->n - 1; i++) {
-        const cJSON *schema = i == 0 ? values : p;
-        if (!schema) continue;
-        int32_t end = net_state_new(n), behind = net_state_new(n);
-        net_byte_range(n, end, '"', '"', behind);
-        TRY(emit_value(o, schema, i == 0 ? "additionalProperties" : "patternProperties", behind,
-                       n->rules[rule].end));
-        k->targets[i] = end;
-        if (i > 0) p = p->next;
-    }
-    TRY(finish_parts(o, k));
-    struct err why = {0};
-    int rc = product_emit(n, inside, k->parts, k->n, 1, key_target, k, &why);
-    return rc < 0 ? schema_refuse(o->c, rc, "patternProperties", why.text) : 0;
+    int32_t quote = net_state_new(n), behind = net_state_new(n);
+    net_byte_range(n, quote, '"', '"', behind);
+    o->keys->targets[i] = quote;
+    return emit_value(o, schema, i == 0 ? "additionalProperties" : "patternProperties", behind,
+                      end);
 }
 
 static int further_member(struct object *o) {
     struct net *n = o->c->net;
-    struct keys *k = calloc(1, sizeof *k);
-    if (!k) return schema_refuse(o->c, E_NOMEM, NULL, "no memory");
-    int32_t rule = rule_new(n), inside = net_state_new(n);
-    int rc = 0;
-    if (!net_failed(n)) {
-        net_byte_range(n, n->rules[rule].start, '"', '"', inside);
-        rc = emit_keys(o, k, inside, rule);
-    }
-    if (rc == 0 && k->ambiguous)
-        rc = schema_refuse(o->c, E_UNSUPPORTED, "patternProperties",
-                           "patterns that match the same name are not supported");
-    for (int i = 0; i < k->n; i++) net_release(&k->parts[i]);
-    free(k);
-    o->further = rule;
-    return rc;
+    const cJSON *p;
+    int i = 1;
+    int32_t rule = o->further = rule_new(n), inside = net_state_new(n);
+    if (net_failed(n)) return 0;
+    net_byte_range(n, n->rules[rule].start, '"', '"', inside);
+    int32_t end = n->rules[rule].end;
+    for (int k = 0; k < PRODUCT_MAX_PARTS; k++) o->keys->targets[k] = -1;
+    if (o->additional) TRY(further_value(o, o->additional, 0, end));
+    cJSON_ArrayForEach(p, o->patterns) TRY(further_value(o, p, i++, end));
+    return schema_keys_emit(o->keys, o->c, o->names, o->n, inside);
 }
 
 // --- the sequence of members ---------------------------------------------------------------------
@@ -270,16 +179,11 @@ static int find_name(const struct object *o, const char *name) {
     return -1;
 }
 
-// The schema of a required name that `properties` does not list.
-static int schema_of_name(struct object *o, const cJSON *additional, const cJSON **out) {
-    if (o->patterns && o->patterns->child)
-        return schema_refuse(o->c, E_UNSUPPORTED, "required",
-                             "a name that properties does not list, beside patternProperties,");
-    *out = additional ? additional : &always;
-    return 0;
-}
-
+// schema NULL: `properties` does not list the name.
 static int add_name(struct object *o, const char *name, const cJSON *schema, bool required) {
+    const cJSON *additional = schema_get(o->schema, "additionalProperties");
+    TRY(schema_keys_value(o->keys, o->c, name, &schema));
+    if (!schema) schema = additional ? additional : &always;
     o->names[o->n] = name;
     o->schemas[o->n] = schema;
     o->required[o->n++] = required;
@@ -303,7 +207,6 @@ static int read_names(struct object *o) {
         return schema_refuse(o->c, E_NOMEM, NULL, "no memory");
     cJSON_ArrayForEach(p, properties) TRY(add_name(o, p->string, p, false));
     cJSON_ArrayForEach(p, required) {
-        const cJSON *schema = NULL;
         if (!cJSON_IsString(p))
             return schema_refuse(o->c, E_INVAL, "required", "a name is no text");
         int i = find_name(o, p->valuestring);
@@ -311,8 +214,7 @@ static int read_names(struct object *o) {
             o->required[i] = true;
             continue;
         }
-        TRY(schema_of_name(o, schema_get(o->schema, "additionalProperties"), &schema));
-        TRY(add_name(o, p->valuestring, schema, true));
+        TRY(add_name(o, p->valuestring, NULL, true));
     }
     return 0;
 }
@@ -320,8 +222,7 @@ static int read_names(struct object *o) {
 static int read_object(struct object *o) {
     const cJSON *additional = schema_get(o->schema, "additionalProperties");
     o->patterns = schema_get(o->schema, "patternProperties");
-    if (o->patterns && !cJSON_IsObject(o->patterns))
-        return schema_refuse(o->c, E_INVAL, "patternProperties", "it must be an object");
+    TRY(schema_keys_read(o->keys, o->c, o->schema));
     // Without a word on further properties they are left out where others are described.
     bool described = schema_get(o->schema, "properties") || o->patterns;
     o->additional = additional ? additional : described ? NULL : &always;
@@ -330,14 +231,16 @@ static int read_object(struct object *o) {
     for (int i = 0; i < o->n && !net_failed(o->c->net); i++) TRY(member(o, i));
     int64_t max;
     TRY(schema_count(o->c, o->schema, "maxProperties", -1, &max));
-    if ((o->additional || (o->patterns && o->patterns->child)) && max != 0)
+    if ((o->additional || (o->patterns && o->patterns->child)) && max != 0 && !o->keys->none)
         return further_member(o);
     return 0;
 }
 
 int schema_emit_object(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     struct net *n = c->net;
-    struct object o = {.c = c, .schema = s, .further = -1};
+    struct schema_keys *keys = calloc(1, sizeof *keys);
+    struct object o = {.c = c, .schema = s, .keys = keys, .further = -1};
+    if (!keys) return schema_refuse(c, E_NOMEM, NULL, "no memory");
     int32_t open = net_state_new(n), inside = net_state_new(n), behind = net_state_new(n);
     int32_t end = net_state_new(n);
     net_byte_range(n, from, '{', '{', open);
@@ -346,6 +249,8 @@ int schema_emit_object(struct schema_compiler *c, const cJSON *s, int32_t from, 
     net_byte_range(n, end, '}', '}', to);
     int rc = read_object(&o);
     if (rc == 0 && !net_failed(n)) rc = emit_members(&o, inside, behind);
+    schema_keys_release(keys);
+    free(keys);
     free(o.names);
     free(o.schemas);
     free(o.members);

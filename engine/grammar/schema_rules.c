@@ -1,4 +1,5 @@
 // What the parts of the compiler of JSON Schema share: rules of schemas, references, refusals. See schema.h.
+#include "engine/grammar/machine.h"
 #include "engine/grammar/schema.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,26 @@ void schema_any(struct schema_compiler *c, int32_t from, int32_t to) {
     if (rule >= 0) net_call(c->net, from, rule, to);
 }
 
+struct schema_compiler schema_aside(const struct schema_compiler *c, struct net *net) {
+    struct schema_compiler aside = *c;
+    net_init(net);
+    net->root = net_rule_new(net, NULL, 0);
+    aside.net = net;
+    aside.rules = NULL;
+    aside.space = aside.character = aside.string = aside.number = aside.integer = aside.any = -1;
+    return aside;
+}
+
+int schema_matches(const struct net *n, const char *text, struct err *err) {
+    struct machine m;
+    TRY(machine_init(&m, n, err));
+    int32_t at = machine_start(&m);
+    for (; *text && at >= 0; text++) at = machine_step(&m, at, (uint8_t)*text);
+    int is = at >= 0 && m.configs[at].accepts;
+    machine_release(&m);
+    return is;
+}
+
 // --- references ----------------------------------------------------------------------------------
 
 // One step of a JSON pointer, percent and tilde escapes resolved. Returns what is behind it.
@@ -110,13 +131,15 @@ static const char *pointer_step(const char *at, char *out, size_t size) {
     return at;
 }
 
-// The schema below `at` whose `key` is `name` ($anchor, $id).
+// The schema below `at` whose `key` is `name` ($anchor, $id). Values of enum and const are no schemas.
 static const cJSON *find_named(const cJSON *at, const char *key, const char *name) {
     const cJSON *own = schema_get(at, key), *child;
     if (cJSON_IsString(own) && strcmp(own->valuestring, name) == 0) return at;
     cJSON_ArrayForEach(child, at) {
-        const cJSON *found =
-            cJSON_IsObject(child) || cJSON_IsArray(child) ? find_named(child, key, name) : NULL;
+        bool value = child->string &&
+                     (strcmp(child->string, "enum") == 0 || strcmp(child->string, "const") == 0);
+        bool deeper = !value && (cJSON_IsObject(child) || cJSON_IsArray(child));
+        const cJSON *found = deeper ? find_named(child, key, name) : NULL;
         if (found) return found;
     }
     return NULL;

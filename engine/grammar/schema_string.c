@@ -23,9 +23,9 @@ static const struct {
     {"date", DATE},
     {"time", TIME},
     {"date-time", DATE "T" TIME},
-    {"duration", "P(\\d{1,4}W|(\\d{1,4}Y(\\d{1,2}M)?(\\d{1,3}D)?|\\d{1,2}M(\\d{1,3}D)?|\\d{1,3}D)"
-                 "(T(\\d{1,3}H(\\d{1,3}M)?(\\d{1,3}S)?|\\d{1,3}M(\\d{1,3}S)?|\\d{1,3}S))?|"
-                 "T(\\d{1,3}H(\\d{1,3}M)?(\\d{1,3}S)?|\\d{1,3}M(\\d{1,3}S)?|\\d{1,3}S))"},
+    {"duration", "P(\\d{1,4}W|(\\d{1,4}Y(\\d{1,2}M(\\d{1,3}D)?)?|\\d{1,2}M(\\d{1,3}D)?|\\d{1,3}D)"
+                 "(T(\\d{1,3}H(\\d{1,3}M(\\d{1,3}S)?)?|\\d{1,3}M(\\d{1,3}S)?|\\d{1,3}S))?|"
+                 "T(\\d{1,3}H(\\d{1,3}M(\\d{1,3}S)?)?|\\d{1,3}M(\\d{1,3}S)?|\\d{1,3}S))"},
     {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
     {"email", "[a-zA-Z0-9_+-]{1,32}(\\.[a-zA-Z0-9_+-]{1,32}){0,3}@" LABEL "(\\." LABEL "){1,3}"},
     {"hostname", LABEL "(\\." LABEL "){0,4}"},
@@ -104,19 +104,15 @@ static int32_t character_rule(struct schema_compiler *c) {
     return c->character;
 }
 
-static void quoted(struct schema_compiler *c, int32_t from, int64_t min, int64_t max, int32_t to) {
-    int32_t inside = net_state_new(c->net), end = net_state_new(c->net);
-    net_byte_range(c->net, from, '"', '"', inside);
-    net_repeat(c->net, inside, character_rule(c), min, max, end);
-    net_byte_range(c->net, end, '"', '"', to);
-}
-
 void schema_emit_free_string(struct schema_compiler *c, int32_t from, int32_t to) {
     struct net *n = c->net;
     if (c->string < 0) {
         c->string = net_rule_new(n, "string", 6);
         if (net_failed(n)) return;
-        quoted(c, n->rules[c->string].start, 0, -1, n->rules[c->string].end);
+        int32_t from_quote = net_state_new(n), to_quote = net_state_new(n);
+        net_byte_range(n, n->rules[c->string].start, '"', '"', from_quote);
+        net_repeat(n, from_quote, character_rule(c), 0, -1, to_quote);
+        net_byte_range(n, to_quote, '"', '"', n->rules[c->string].end);
     }
     net_call(n, from, c->string, to);
 }
@@ -223,23 +219,31 @@ static int emit_constrained(struct schema_compiler *c, const cJSON *pattern, con
     return rc;
 }
 
-int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
+static const char *known_format(const cJSON *s) {
+    const cJSON *format = schema_get(s, "format");
+    return cJSON_IsString(format) ? regex_of_format(format->valuestring) : NULL;
+}
+
+int schema_emit_content(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     int64_t min, max;
-    const cJSON *pattern = schema_get(s, "pattern"), *format = schema_get(s, "format");
-    const char *known = cJSON_IsString(format) ? regex_of_format(format->valuestring) : NULL;
+    const cJSON *pattern = schema_get(s, "pattern");
+    const char *known = known_format(s);
     TRY(schema_count(c, s, "minLength", 0, &min));
     TRY(schema_count(c, s, "maxLength", -1, &max));
     if (max >= 0 && min > max) return 0;
-    if (!pattern && !known && min == 0 && max < 0) {
+    if (pattern || known) return emit_constrained(c, pattern, known, min, max, from, to);
+    net_repeat(c->net, from, character_rule(c), min, max, to);
+    return 0;
+}
+
+int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
+    if (!schema_get(s, "pattern") && !known_format(s) && !schema_get(s, "minLength") &&
+        !schema_get(s, "maxLength")) {
         schema_emit_free_string(c, from, to);
-        return 0;
-    }
-    if (!pattern && !known) {
-        quoted(c, from, min, max, to);
         return 0;
     }
     int32_t inside = net_state_new(c->net), end = net_state_new(c->net);
     net_byte_range(c->net, from, '"', '"', inside);
     net_byte_range(c->net, end, '"', '"', to);
-    return emit_constrained(c, pattern, known, min, max, inside, end);
+    return schema_emit_content(c, s, inside, end);
 }

@@ -142,7 +142,7 @@ static int read_grammar(const cJSON *value, const struct sampling_row *r, struct
         cJSON_Delete(inner);
         return rc;
     } else if (has_form(kind, value)) {
-        char *text = cJSON_PrintUnformatted(value);
+        char *text = json_print(value);
         rc = text ? grammar_text_new(&next, kind, text, strlen(text), err)
                   : err_set(err, E_NOMEM, "no memory for %s", r->name);
         free(text);

@@ -162,6 +162,43 @@ static void schemas(void **state) {
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"}}}",
          {"+{}", "+{\"a\":null}", "-{\"b\":1}"}},
         {"{\"properties\":{\"a\":false},\"additionalProperties\":false}", {"+{}", "-{\"a\":1}"}},
+        {"{\"properties\":{\"a\":{\"not\":{}},\"b\":{\"not\":false}}}",
+         {"+{}", "-{\"a\":1}", "+{\"b\":1}"}},
+        // what is beside `if` and `contains` asserts nothing without them
+        {"{\"type\":\"null\",\"then\":false,\"else\":false,\"maxContains\":0}", {"+null", "-1"}},
+        {"{\"propertyNames\":{\"type\":\"string\"},\"additionalProperties\":{\"type\":\"null\"}}",
+         {"+{}", "+{\"a\":null,\"\\n\":null}", "-{\"a\":1}", "-1"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"a\",\"b\",1]},"
+         "\"additionalProperties\":{"
+         "\"type\":\"null\"},\"required\":[\"a\"]}",
+         {"+{\"a\":null}", "+{\"a\":null,\"b\":null}", "-{\"b\":null}",
+          "-{\"a\":null,\"c\":null}"}},
+        {"{\"properties\":{\"ab\":true,\"abc\":true},\"additionalProperties\":true,"
+         "\"propertyNames\":{"
+         "\"$ref\":\"#/$defs/"
+         "name\"},\"$defs\":{\"name\":{\"pattern\":\"^a\",\"allOf\":[{\"maxLength\":2}]}}}",
+         {"+{}", "+{\"ab\":1}", "-{\"abc\":1}", "+{\"a\":1}", "-{\"b\":1}", "-{\"axx\":1}",
+          "+{\"a\\\"\":1}"}},
+        {"{\"propertyNames\":false}", {"+{}", "-{\"a\":1}"}},
+        // a listed name, and a required one, that match patterns
+        {"{\"properties\":{\"foo\":{\"type\":\"integer\"}},\"patternProperties\":{\"^f\":{"
+         "\"minimum\":3}},"
+         "\"required\":[\"fa\"],\"additionalProperties\":false}",
+         {"+{\"foo\":3,\"fa\":4.5}", "-{\"foo\":2,\"fa\":4}", "-{\"fa\":2}", "-{\"foo\":3}",
+          "+{\"fa\":3,\"fx\":9}", "-{\"fa\":3,\"fx\":1}"}},
+        {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":-20,\"maximum\":30}",
+         {"+21", "+-14", "+0", "-22", "-35", "--21", "-7.0"}},
+        {"{\"type\":\"number\",\"multipleOf\":0.05,\"minimum\":1}",
+         {"+1.25", "+1.5", "+7", "-1.26", "-0.05", "-1.255", "-1e2"}},
+        {"{\"multipleOf\":0.01}", {"+0.07", "+-3.1", "+12", "-0.005", "-1e1"}},
+        {"{\"enum\":[9007199254740992,0.1,1e21]}",
+         {"+9007199254740992", "-9.00719925474099e+15", "+0.1", "+1e+21"}},
+        {"{\"$defs\":{\"v\":{\"enum\":[{\"$anchor\":\"t\"}]},\"s\":{\"$anchor\":\"t\",\"type\":"
+         "\"null\"}},"
+         "\"$ref\":\"#t\"}",
+         {"+null", "-1"}},
+        {"{\"format\":\"duration\"}",
+         {"+\"P1Y2M3DT4H5M6S\"", "-\"P1Y2D\"", "-\"PT1H2S\"", "+\"P2W\"", "-\"P\"", "-\"PT\""}},
         {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}",
          {"+[]", "+[1]", "+[1,2, 3]", "+[ 1 ]", "-[\"a\"]", "-[1,]", "-[,1]", "-[1 2]"}},
         {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":2,\"maxItems\":3}",
@@ -217,11 +254,16 @@ static void schemas_that_are_refused(void **state) {
         int code;
         const char *word;
     } rows[] = {
-        {"{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{}}}}", E_UNSUPPORTED,
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"const\":1}}}}", E_UNSUPPORTED,
          "#/properties/a/not"},
+        {"{\"propertyNames\":{\"anyOf\":[{}]}}", E_UNSUPPORTED, "#/propertyNames"},
+        {"{\"propertyNames\":{\"maxLength\":1},\"required\":[\"ab\"]}", E_INVAL,
+         "no finite answer"},
+        {"{\"multipleOf\":0}", E_INVAL, "#/multipleOf"},
+        {"{\"multipleOf\":1e-9}", E_UNSUPPORTED, "#/multipleOf"},
+        {"{\"multipleOf\":20000}", E_INVAL, "#/multipleOf"},
         {"{\"if\":true}", E_UNSUPPORTED, "#/if"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", E_UNSUPPORTED, "#/uniqueItems"},
-        {"{\"type\":\"number\",\"multipleOf\":0.1}", E_UNSUPPORTED, "#/multipleOf"},
         {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", E_UNSUPPORTED, "look-ahead"},
         {"{\"type\":\"string\",\"pattern\":\"(a\"}", E_INVAL, "#/pattern"},
         {"{\"type\":\"text\"}", E_INVAL, "#/type"},

@@ -1,0 +1,236 @@
+// See schema_keys.h.
+#include "engine/grammar/schema_keys.h"
+#include "engine/grammar/chars.h"
+#include "engine/grammar/regex.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_MAX_DEPTH = 8 };
+
+static const cJSON never = {.type = cJSON_False};
+
+// --- parts ---------------------------------------------------------------------------------------
+
+static struct net *new_part(struct schema_keys *k) {
+    struct net *n = &k->parts[k->n++];
+    net_init(n);
+    n->root = net_rule_new(n, NULL, 0);
+    return n;
+}
+
+static int check_room(const struct schema_keys *k, struct schema_compiler *c, const char *key) {
+    if (k->n < PRODUCT_MAX_PARTS - 1) return 0; // the names need one
+    return schema_refuse(c, E_UNSUPPORTED, key, "too many of them");
+}
+
+static int finish_part(struct net *n, struct schema_compiler *c, const char *key) {
+    struct err why = {0};
+    int rc = net_finish(n, NULL, &why);
+    return rc < 0 ? schema_refuse(c, rc, key, why.text) : 0;
+}
+
+static int emit_any_text(struct net *n, struct schema_compiler *c) {
+    static struct char_range everything = {0, CHAR_MAX_CODE};
+    const struct char_set set = {.ranges = &everything, .n = 1};
+    net_init(n);
+    n->root = net_rule_new(n, NULL, 0);
+    if (net_failed(n)) return finish_part(n, c, NULL);
+    int32_t loop = net_state_new(n);
+    net_empty(n, n->rules[n->root].start, loop);
+    chars_emit(n, loop, &set, CHARS_JSON, loop);
+    net_empty(n, loop, n->rules[n->root].end);
+    return finish_part(n, c, NULL);
+}
+
+// --- propertyNames -------------------------------------------------------------------------------
+
+// Strings among the values of enum, or the const.
+static int add_listed(struct schema_keys *k, struct schema_compiler *c, const cJSON *s) {
+    const cJSON *one = schema_get(s, "const"), *list = schema_get(s, "enum"), *v;
+    TRY(check_room(k, c, "propertyNames"));
+    struct net *n = new_part(k);
+    bool any = false;
+    if (net_failed(n)) return finish_part(n, c, "propertyNames");
+    int32_t start = n->rules[n->root].start, end = n->rules[n->root].end;
+    for (v = one ? one : list->child; v; v = one ? NULL : v->next) {
+        if (!cJSON_IsString(v)) continue;
+        chars_emit_text(n, start, v->valuestring, strlen(v->valuestring), CHARS_JSON, end);
+        any = true;
+    }
+    k->n_limits++;
+    if (!any) k->none = true;
+    if (!any) net_byte_range(n, start, 0, 0, end); // a byte that no text has
+    return finish_part(n, c, "propertyNames");
+}
+
+static int add_content(struct schema_keys *k, struct schema_compiler *c, const cJSON *s) {
+    TRY(check_room(k, c, "propertyNames"));
+    struct schema_compiler aside = schema_aside(c, &k->parts[k->n++]);
+    struct net *n = aside.net;
+    k->n_limits++;
+    if (!net_failed(n))
+        TRY(schema_emit_content(&aside, s, n->rules[n->root].start, n->rules[n->root].end));
+    return finish_part(n, c, "propertyNames");
+}
+
+static bool is_asserted(const char *key) {
+    static const char *const keys[] = {"anyOf", "oneOf", "not", "if", "$dynamicRef"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], key) == 0) return true;
+    return false;
+}
+
+static bool allows_strings(const cJSON *type) {
+    const cJSON *item;
+    if (!type || cJSON_IsString(type)) return !type || strcmp(type->valuestring, "string") == 0;
+    cJSON_ArrayForEach(item, type) if (cJSON_IsString(item) && allows_strings(item)) return true;
+    return false;
+}
+
+static int read_names(struct schema_keys *k, struct schema_compiler *c, const cJSON *s, int depth) {
+    const cJSON *ref = schema_get(s, "$ref"), *v;
+    if (!s || cJSON_IsTrue(s)) return 0;
+    if (cJSON_IsFalse(s) || !allows_strings(schema_get(s, "type"))) k->none = true;
+    if (k->none) return 0;
+    if (!cJSON_IsObject(s)) return schema_refuse(c, E_INVAL, "propertyNames", "it is no schema");
+    cJSON_ArrayForEach(
+        v, s) if (is_asserted(v->string) ||
+                  depth == NAMES_MAX_DEPTH) return schema_refuse(c, E_UNSUPPORTED, "propertyNames",
+                                                                 "only the keywords of a string, "
+                                                                 "enum, const, allOf and $ref are "
+                                                                 "supported in it");
+    if (cJSON_IsString(ref)) {
+        const cJSON *at;
+        TRY(schema_resolve(c, ref->valuestring, &at));
+        TRY(read_names(k, c, at, depth + 1));
+    }
+    cJSON_ArrayForEach(v, schema_get(s, "allOf")) TRY(read_names(k, c, v, depth + 1));
+    if (schema_get(s, "const") || cJSON_IsArray(schema_get(s, "enum"))) TRY(add_listed(k, c, s));
+    bool content = schema_get(s, "pattern") || schema_get(s, "format") ||
+                   schema_get(s, "minLength") || schema_get(s, "maxLength");
+    return content ? add_content(k, c, s) : 0;
+}
+
+// --- patterns ------------------------------------------------------------------------------------
+
+static int add_pattern(struct schema_keys *k, struct schema_compiler *c, const char *pattern) {
+    struct regex *r;
+    struct err why = {0};
+    TRY(check_room(k, c, "patternProperties"));
+    int rc = regex_parse(&r, pattern, strlen(pattern), true, &why);
+    if (rc < 0) return schema_refuse(c, rc, "patternProperties", why.text);
+    struct net *n = new_part(k);
+    if (!net_failed(n))
+        regex_emit(r, n, n->rules[n->root].start, CHARS_JSON, n->rules[n->root].end);
+    regex_free(r);
+    return finish_part(n, c, "patternProperties");
+}
+
+int schema_keys_read(struct schema_keys *k, struct schema_compiler *c, const cJSON *schema) {
+    const cJSON *p;
+    k->patterns = schema_get(schema, "patternProperties");
+    if (k->patterns && !cJSON_IsObject(k->patterns))
+        return schema_refuse(c, E_INVAL, "patternProperties", "it must be an object");
+    k->n = 1; // any text and the names are written where keys are emitted
+    TRY(read_names(k, c, schema_get(schema, "propertyNames"), 0));
+    k->n++;
+    cJSON_ArrayForEach(p, k->patterns) TRY(add_pattern(k, c, p->string));
+    return 0;
+}
+
+void schema_keys_release(struct schema_keys *k) {
+    for (int i = 0; i < k->n; i++) net_release(&k->parts[i]);
+}
+
+// --- listed names --------------------------------------------------------------------------------
+
+// The name as it is inside of a key's quotes; NULL: no memory.
+static char *written(const char *name) {
+    cJSON *v = cJSON_CreateString(name);
+    char *text = v ? cJSON_PrintUnformatted(v) : NULL;
+    size_t len = text ? strlen(text) : 0;
+    cJSON_Delete(v);
+    if (!text) return NULL;
+    memmove(text, text + 1, len - 2);
+    text[len - 2] = 0;
+    return text;
+}
+
+static int add_schema(struct schema_compiler *c, const cJSON *more, const cJSON **schema) {
+    cJSON *merged;
+    if (!*schema) {
+        *schema = more;
+        return 0;
+    }
+    TRY(schema_merge(c, *schema, more, &merged));
+    TRY(schema_own(c, merged));
+    *schema = merged;
+    return 0;
+}
+
+static int value_of(struct schema_keys *k, struct schema_compiler *c, const char *text,
+                    const cJSON **schema) {
+    const cJSON *p;
+    int i = 1, is;
+    for (; i <= k->n_limits; i++) {
+        TRY(is = schema_matches(&k->parts[i], text, c->err));
+        if (is == 0) *schema = &never;
+        if (is == 0) return 0;
+    }
+    cJSON_ArrayForEach(p, k->patterns) {
+        TRY(is = schema_matches(&k->parts[++i], text, c->err));
+        if (is == 1) TRY(add_schema(c, p, schema));
+    }
+    return 0;
+}
+
+int schema_keys_value(struct schema_keys *k, struct schema_compiler *c, const char *name,
+                      const cJSON **schema) {
+    if (k->none) *schema = &never;
+    if (k->none || k->n == 2) return 0; // nothing is asserted
+    char *text = written(name);
+    if (!text) return schema_refuse(c, E_NOMEM, NULL, "no memory");
+    int rc = value_of(k, c, text, schema);
+    free(text);
+    return rc;
+}
+
+// --- other names ---------------------------------------------------------------------------------
+
+static void add_names(struct net *n, const char *const *names, int n_names) {
+    net_init(n);
+    n->root = net_rule_new(n, NULL, 0);
+    if (net_failed(n)) return;
+    int32_t start = n->rules[n->root].start, end = n->rules[n->root].end;
+    if (n_names == 0) net_byte_range(n, start, 0, 0, end); // a byte that no text has
+    for (int i = 0; i < n_names; i++)
+        chars_emit_text(n, start, names[i], strlen(names[i]), CHARS_JSON, end);
+}
+
+static int32_t key_target(void *ctx, uint32_t matched) {
+    struct schema_keys *k = ctx;
+    uint32_t needed = (2u << k->n_limits) - 1, names = needed + 1;
+    uint32_t patterns = matched >> (k->n_limits + 2);
+    if ((matched & needed) != needed || matched & names) return -1;
+    if (patterns & (patterns - 1)) { // two at once
+        k->ambiguous = true;
+        return -1;
+    }
+    int i = 0;
+    while (patterns >> i > 1) i++;
+    return k->targets[patterns ? i + 1 : 0];
+}
+
+int schema_keys_emit(struct schema_keys *k, struct schema_compiler *c, const char *const *names,
+                     int n_names, int32_t from) {
+    struct err why = {0};
+    struct net *listed = &k->parts[k->n_limits + 1];
+    TRY(emit_any_text(&k->parts[0], c));
+    add_names(listed, names, n_names);
+    TRY(finish_part(listed, c, "properties"));
+    int rc = product_emit(c->net, from, k->parts, k->n, k->n_limits + 1, key_target, k, &why);
+    if (rc < 0) return schema_refuse(c, rc, "patternProperties", why.text);
+    if (!k->ambiguous) return 0;
+    return schema_refuse(c, E_UNSUPPORTED, "patternProperties",
+                         "patterns that match the same name are not supported");
+}
