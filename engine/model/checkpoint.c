@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
+#include "engine/model/synth_tensors.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ struct checkpoint {
     char **file_names;          // (n_files), without the folder
     size_t n_files;
     struct ft_checkpoint *ft;      // instead of files
+    struct synth_tensors *random;  // likewise
+    struct model_config config;    // of random
     const struct tensor **tensors; // (n), sorted by name
     size_t n;
 };
@@ -119,12 +122,14 @@ static int build_table(struct checkpoint *c, struct err *err) {
     size_t n = 0;
     for (size_t i = 0; i < c->n_files; i++) n += safetensors_count(c->files[i]);
     if (c->ft) n = ft_checkpoint_count(c->ft);
+    if (c->random) n = c->random->n;
     c->tensors = calloc(n + 1, sizeof *c->tensors);
     if (!c->tensors) return err_set(err, E_NOMEM, "%s: no memory for %zu tensors", c->dir, n);
     for (size_t i = 0; i < c->n_files; i++)
         for (size_t k = 0; k < safetensors_count(c->files[i]); k++)
             c->tensors[c->n++] = safetensors_at(c->files[i], k);
     for (size_t i = 0; c->ft && i < n; i++) c->tensors[c->n++] = ft_checkpoint_at(c->ft, i);
+    for (size_t i = 0; c->random && i < n; i++) c->tensors[c->n++] = &c->random->tensors[i];
     qsort(c->tensors, c->n, sizeof *c->tensors, compare_tensors);
     for (size_t i = 1; i < c->n; i++)
         if (strcmp(c->tensors[i - 1]->name, c->tensors[i]->name) == 0)
@@ -189,6 +194,27 @@ done:
     return rc;
 }
 
+// --- random weights that nobody has written ---
+
+static int open_random(struct checkpoint *c, struct err *err) {
+    static const struct json_limits limits = {1 << 16, 2, 16};
+    char path[PATH_MAX];
+    struct err why = {0};
+    snprintf(path, sizeof path, "%s/" SYNTH_RECIPE_NAME, c->dir); // it exists, so it fits
+    cJSON *root = json_parse_file(path, &limits, &why);
+    if (!root) return err_set(err, why.code, "%s", why.text);
+    const cJSON *seed = cJSON_GetObjectItemCaseSensitive(root, "seed");
+    double value = cJSON_IsNumber(seed) ? seed->valuedouble : -1;
+    cJSON_Delete(root);
+    if (!(value >= 0 && value <= 9e15))
+        return err_set(err, E_FORMAT, "%s: seed is not an integer from 0 to 9e15", path);
+    snprintf(path, sizeof path, "%s/config.json", c->dir);
+    TRY(model_config_load_file(&c->config, path, err));
+    c->random = calloc(1, sizeof *c->random);
+    if (!c->random) return err_set(err, E_NOMEM, "no memory to open %s", c->dir);
+    return synth_tensors_list(c->random, &c->config, c->config.dtype, (uint64_t)value, err);
+}
+
 // --- public ---
 
 int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *err) {
@@ -208,6 +234,8 @@ int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *
         TRY_GOTO(fail, add_file(c, SINGLE_NAME, false, err));
     else if (file_exists(model_dir, INDEX_NAME))
         TRY_GOTO(fail, open_index(c, err));
+    else if (file_exists(model_dir, SYNTH_RECIPE_NAME))
+        TRY_GOTO(fail, open_random(c, err));
     else
         TRY_GOTO(fail, no_weights(model_dir, err));
     TRY_GOTO(fail, build_table(c, err));
@@ -225,6 +253,8 @@ void checkpoint_close(struct checkpoint *c) {
         free(c->file_names[i]);
     }
     ft_checkpoint_close(c->ft);
+    if (c->random) synth_tensors_free(c->random);
+    free(c->random);
     free(c->files);
     free(c->file_names);
     free(c->tensors);
@@ -283,6 +313,7 @@ void checkpoint_forget(const struct checkpoint *c, const struct tensor *t) {
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err) {
     if (c->ft) return ft_checkpoint_read(c->ft, t, offset, out, n, err);
+    if (c->random) return synth_tensors_read(c->random, t, offset, out, n), 0;
     const struct safetensors *f = file_of(c, t);
     if (!f) return err_set(err, E_INTERNAL, "the tensor '%s' is not of this checkpoint", t->name);
     return safetensors_read(f, t, offset, out, n, err);

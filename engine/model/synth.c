@@ -1,19 +1,13 @@
 // Random checkpoints: the shape's tensors are listed, dealt out to shards, and written as they are
 // drawn. See synth.h.
-//
-// Scales: matrices have deviation 1 / sqrt(inputs), those that write into the residual stream less
-// by sqrt(2 layers), so that the stream stays near one however deep the model. A tied embedding
-// has 1 / sqrt(width), because it is the head as well; else logits would grow with the width.
 #include "engine/model/synth.h"
 #include "base/json.h"
-#include "engine/model/families.h"
-#include "engine/model/safetensors.h"
 #include "engine/model/synth_shapes.h"
+#include "engine/model/synth_tensors.h"
 #include "engine/model/synth_values.h"
 #include "engine/model/text_files.h"
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -30,130 +24,28 @@ struct plan {
     const struct synth_options *options;
     struct model_config config;
     struct buf config_json;
-    const struct family_tensors *names;
     enum dtype dtype;
-    struct tensor *tensors; // (n); names are owned
-    float *means, *deviations;
+    struct synth_tensors all;
     int *shards; // of each tensor, rising
-    size_t n, cap;
     int n_shards;
-    int64_t total, done;
+    int64_t done;
     void *block; // (BLOCK_BYTES)
 };
-
-// --- which tensors ---
-
-static int add_tensor(struct plan *p, int32_t layer, const char *stem, const char *suffix,
-                      int64_t rows, int64_t cols, float mean, float deviation, struct err *err) {
-    char name[TENSOR_NAME_MAX];
-    if (p->n == p->cap) {
-        size_t cap = p->cap ? 2 * p->cap : 256;
-        struct tensor *t = realloc(p->tensors, cap * sizeof *t);
-        if (t) p->tensors = t;
-        float *m = realloc(p->means, cap * sizeof *m);
-        if (m) p->means = m;
-        float *d = realloc(p->deviations, cap * sizeof *d);
-        if (d) p->deviations = d;
-        if (!t || !m || !d) return err_set(err, E_NOMEM, "no memory for %zu tensors", cap);
-        p->cap = cap;
-    }
-    struct tensor *t = &p->tensors[p->n];
-    *t = (struct tensor){.dtype = p->dtype, .n_dims = cols ? 2 : 1, .shape = {rows, cols}};
-    t->bytes = (size_t)(rows * (cols ? cols : 1)) * dtype_size(p->dtype);
-    t->name = strdup(family_tensor_name(name, p->names, layer, stem, suffix));
-    if (!t->name) return err_set(err, E_NOMEM, "no memory for a tensor's name");
-    p->means[p->n] = mean;
-    p->deviations[p->n] = deviation;
-    p->total += (int64_t)t->bytes;
-    p->n++;
-    return 0;
-}
-
-// In the layers of some families a matrix is stored the other way round.
-static int add_matrix(struct plan *p, int32_t layer, const char *stem, int64_t rows, int64_t cols,
-                      bool bias, float damping, struct err *err) {
-    float deviation = damping / sqrtf((float)cols);
-    bool turned = layer >= 0 && p->names->conv1d;
-    TRY(add_tensor(p, layer, stem, "weight", turned ? cols : rows, turned ? rows : cols, 0,
-                   deviation, err));
-    return bias ? add_tensor(p, layer, stem, "bias", rows, 0, 0, 0.1f * damping, err) : 0;
-}
-
-static int add_head_norm(struct plan *p, int32_t layer, const char *stem, struct err *err) {
-    return add_tensor(p, layer, stem, "weight", p->config.head_dim, 0, 1, 0.05f, err);
-}
-
-static int add_norm(struct plan *p, int32_t layer, const char *stem, struct err *err) {
-    TRY(add_tensor(p, layer, stem, "weight", p->config.width, 0, 1, 0.05f, err));
-    if (!p->config.norm_bias) return 0;
-    return add_tensor(p, layer, stem, "bias", p->config.width, 0, 0, 0.05f, err);
-}
-
-static int add_qkv(struct plan *p, int32_t layer, int64_t q, int64_t kv, struct err *err) {
-    const struct model_config *c = &p->config;
-    const struct family_tensors *t = p->names;
-    if (t->qkv) return add_matrix(p, layer, t->qkv, q + 2 * kv, c->width, c->qkv_bias, 1, err);
-    TRY(add_matrix(p, layer, t->q, q, c->width, c->qkv_bias, 1, err));
-    TRY(add_matrix(p, layer, t->k, kv, c->width, c->qkv_bias, 1, err));
-    return add_matrix(p, layer, t->v, kv, c->width, c->qkv_bias, 1, err);
-}
-
-static int add_layer(struct plan *p, int32_t layer, struct err *err) {
-    const struct model_config *c = &p->config;
-    const struct family_tensors *t = p->names;
-    int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
-    float damping = 1 / sqrtf(2 * (float)c->n_layers);
-    TRY(add_norm(p, layer, t->attn_norm, err));
-    TRY(add_qkv(p, layer, q, kv, err));
-    if (c->qk_norm) TRY(add_head_norm(p, layer, t->q_norm, err));
-    if (c->qk_norm) TRY(add_head_norm(p, layer, t->k_norm, err));
-    TRY(add_matrix(p, layer, t->o, c->width, q, c->o_bias, damping, err));
-    if (!c->shared_norm) TRY(add_norm(p, layer, t->ffn_norm, err));
-    if (c->gated) TRY(add_matrix(p, layer, t->gate, c->ffn_width, c->width, c->ffn_bias, 1, err));
-    TRY(add_matrix(p, layer, t->up, c->ffn_width, c->width, c->ffn_bias, 1, err));
-    return add_matrix(p, layer, t->down, c->width, c->ffn_width, c->ffn_bias, damping, err);
-}
-
-// Between the embedding and the first layer, and between the last one and the head.
-static int add_ends(struct plan *p, float embed, struct err *err) {
-    const struct model_config *c = &p->config;
-    const struct family_tensors *t = p->names;
-    int64_t rows = (int64_t)c->max_positions + c->position_offset;
-    if (c->positions == POSITION_LEARNED)
-        TRY(add_tensor(p, -1, t->positions, "weight", rows, c->width, 0, embed, err));
-    if (c->embed_norm) TRY(add_norm(p, -1, t->embed_norm, err));
-    if (c->final_norm) TRY(add_norm(p, -1, t->final_norm, err));
-    if (c->embed_width == c->width) return 0;
-    TRY(add_matrix(p, -1, t->embed_in, c->width, c->embed_width, false, 1, err));
-    return add_matrix(p, -1, t->embed_out, c->embed_width, c->width, false, 1, err);
-}
-
-static int list_tensors(struct plan *p, struct err *err) {
-    const struct model_config *c = &p->config;
-    float embed = c->tied_head ? 1 / sqrtf((float)c->embed_width) : 1;
-    TRY(add_tensor(p, -1, p->names->embed, "weight", c->vocab_size, c->embed_width, 0, embed, err));
-    for (int32_t i = 0; i < c->n_layers; i++) TRY(add_layer(p, i, err));
-    TRY(add_ends(p, embed, err));
-    if (!c->tied_head)
-        TRY(add_matrix(p, -1, p->names->head, c->vocab_size, c->embed_width, false, 1, err));
-    if (!c->head_bias) return 0;
-    return add_tensor(p, -1, p->names->head, "bias", c->vocab_size, 0, 0, 0.1f, err);
-}
 
 // A shard takes tensors until the next one would make it too large.
 static int deal_shards(struct plan *p, struct err *err) {
     int64_t filled = 0;
-    p->shards = calloc(p->n, sizeof *p->shards);
+    p->shards = calloc(p->all.n, sizeof *p->shards);
     p->block = malloc(BLOCK_BYTES);
     if (!p->shards || !p->block) return err_set(err, E_NOMEM, "no memory for the list of shards");
     p->n_shards = 1;
-    for (size_t i = 0; i < p->n; i++) {
-        if (filled > 0 && filled + (int64_t)p->tensors[i].bytes > SYNTH_SHARD_BYTES) {
+    for (size_t i = 0; i < p->all.n; i++) {
+        if (filled > 0 && filled + (int64_t)p->all.tensors[i].bytes > SYNTH_SHARD_BYTES) {
             p->n_shards++;
             filled = 0;
         }
         p->shards[i] = p->n_shards - 1;
-        filled += (int64_t)p->tensors[i].bytes;
+        filled += (int64_t)p->all.tensors[i].bytes;
     }
     return p->n_shards <= MAX_SHARDS ? 0 : err_set(err, E_LIMIT, "%d shards", p->n_shards);
 }
@@ -226,8 +118,7 @@ static int write_config(struct plan *p, struct err *err) {
     TRY(write_text(dir, "config.json", &p->config_json, err));
     TRY(path_in(path, dir, "config.json", err));
     TRY(model_config_load_file(&p->config, path, err));
-    p->names = family_find(p->config.family)->tensors;
-    return 0;
+    return synth_tensors_list(&p->all, &p->config, p->dtype, p->options->seed, err);
 }
 
 static int write_generation_config(const struct plan *p, struct err *err) {
@@ -248,7 +139,7 @@ static int write_generation_config(const struct plan *p, struct err *err) {
 
 static int make_folder(const char *dir, struct err *err) {
     static const char *const taken[] = {"config.json", "model.safetensors",
-                                        "model.safetensors.index.json"};
+                                        "model.safetensors.index.json", SYNTH_RECIPE_NAME};
     char path[PATH_MAX];
     if (mkdir(dir, 0777) < 0 && errno != EEXIST) return err_errno(err, "cannot create %s", dir);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
@@ -264,10 +155,10 @@ static int check_space(const struct plan *p, struct err *err) {
     if (statvfs(p->options->out_dir, &s) < 0)
         return err_errno(err, "cannot examine %s", p->options->out_dir);
     uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
-    if (room >= (uint64_t)p->total) return 0;
+    if (room >= (uint64_t)p->all.total) return 0;
     return err_set(err, E_FULL, "%s has room for %llu MiB; the checkpoint takes %lld",
                    p->options->out_dir, (unsigned long long)(room >> 20),
-                   (long long)(p->total >> 20) + 1);
+                   (long long)(p->all.total >> 20) + 1);
 }
 
 static int copy_tokenizer(const char *from, const char *to, struct err *err) {
@@ -288,16 +179,18 @@ static void shard_name(const struct plan *p, int shard, char out[64]) {
 }
 
 static int write_tensor(struct plan *p, struct safetensors_writer *w, size_t i, struct err *err) {
-    const struct tensor *t = &p->tensors[i];
+    const struct tensor *t = &p->all.tensors[i];
     struct synth_values v;
     size_t size = dtype_size(t->dtype), n = t->bytes / size, each = BLOCK_BYTES / size;
-    synth_values_init(&v, p->options->seed, t->name, t->dtype, p->means[i], p->deviations[i]);
+    synth_values_init(&v, p->options->seed, t->name, t->dtype, p->all.means[i],
+                      p->all.deviations[i]);
     for (size_t first = 0; first < n; first += each) {
         size_t take = n - first < each ? n - first : each;
         synth_values_fill(&v, p->block, first, take);
         TRY(safetensors_write(w, p->block, take * size, err));
         p->done += (int64_t)(take * size);
-        if (p->options->progress) p->options->progress(p->options->progress_ctx, p->done, p->total);
+        if (p->options->progress)
+            p->options->progress(p->options->progress_ctx, p->done, p->all.total);
     }
     return 0;
 }
@@ -306,10 +199,10 @@ static int write_shard(struct plan *p, int shard, size_t *next, struct err *err)
     char name[64], path[PATH_MAX];
     struct safetensors_writer *w = NULL;
     size_t first = *next, last = first;
-    while (last < p->n && p->shards[last] == shard) last++;
+    while (last < p->all.n && p->shards[last] == shard) last++;
     shard_name(p, shard, name);
     TRY(path_in(path, p->options->out_dir, name, err));
-    TRY(safetensors_create(&w, path, p->tensors + first, last - first, err));
+    TRY(safetensors_create(&w, path, p->all.tensors + first, last - first, err));
     for (size_t i = first; i < last; i++) {
         int rc = write_tensor(p, w, i, err);
         if (rc == 0) continue;
@@ -328,12 +221,12 @@ static int write_index(const struct plan *p, struct err *err) {
     json_writer_init(&w, &text);
     json_open(&w, NULL, '{');
     json_open(&w, "metadata", '{');
-    json_put_int(&w, "total_size", p->total);
+    json_put_int(&w, "total_size", p->all.total);
     json_close(&w, '}');
     json_open(&w, "weight_map", '{');
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->all.n; i++) {
         shard_name(p, p->shards[i], name);
-        json_put_string(&w, p->tensors[i].name, name);
+        json_put_string(&w, p->all.tensors[i].name, name);
     }
     json_close(&w, '}');
     json_close(&w, '}');
@@ -344,32 +237,46 @@ static int write_index(const struct plan *p, struct err *err) {
 
 static int write_weights(struct plan *p, struct err *err) {
     size_t next = 0;
+    TRY(deal_shards(p, err));
     TRY(check_space(p, err));
     for (int shard = 0; shard < p->n_shards; shard++) TRY(write_shard(p, shard, &next, err));
     return p->n_shards > 1 ? write_index(p, err) : 0;
 }
 
+// Loaders make the values themselves (checkpoint.c).
+static int write_recipe(const struct plan *p, struct err *err) {
+    struct buf text;
+    buf_init(&text, 64);
+    buf_addf(&text, "{\"seed\":%llu}\n", (unsigned long long)p->options->seed);
+    int rc = write_text(p->options->out_dir, SYNTH_RECIPE_NAME, &text, err);
+    buf_release(&text);
+    return rc;
+}
+
+void synth_remove(const char *out_dir) {
+    char path[PATH_MAX];
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "model.safetensors.index.json", SYNTH_RECIPE_NAME};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (path_in(path, out_dir, names[i], NULL) == 0) unlink(path);
+}
+
 // Removes an incomplete checkpoint, which a reader could take for a complete one.
 static void remove_files(const struct plan *p) {
     char name[64], path[PATH_MAX];
-    static const char *const others[] = {"config.json", "generation_config.json",
-                                         "model.safetensors.index.json"};
     for (int shard = 0; shard < p->n_shards; shard++) {
         shard_name(p, shard, name);
         if (path_in(path, p->options->out_dir, name, NULL) == 0) unlink(path);
     }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (path_in(path, p->options->out_dir, others[i], NULL) == 0) unlink(path);
+    synth_remove(p->options->out_dir);
 }
 
 static int write_all(struct plan *p, struct err *err) {
     TRY(write_config(p, err));
-    TRY(list_tensors(p, err));
-    TRY(deal_shards(p, err));
     TRY(write_generation_config(p, err));
     if (p->options->tokenizer_from)
         TRY(copy_tokenizer(p->options->tokenizer_from, p->options->out_dir, err));
-    return write_weights(p, err);
+    return p->options->no_weights ? write_recipe(p, err) : write_weights(p, err);
 }
 
 int synth_write(const struct synth_options *o, struct err *err) {
@@ -383,10 +290,7 @@ int synth_write(const struct synth_options *o, struct err *err) {
         rc = write_all(&p, err);
         if (rc < 0) remove_files(&p);
     }
-    for (size_t i = 0; i < p.n; i++) free((char *)p.tensors[i].name);
-    free(p.tensors);
-    free(p.means);
-    free(p.deviations);
+    synth_tensors_free(&p.all);
     free(p.shards);
     free(p.block);
     buf_release(&p.config_json);

@@ -1,6 +1,7 @@
 // Random checkpoints of any shape, for benchmarks and tests without the real weights.
 #pragma once
 #include "base/err.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 // Writes out_dir/config.json, generation_config.json and model.safetensors (sharded past 4 GiB). Norms
@@ -14,8 +15,12 @@ struct synth_options {
     const char *tokenizer_from; // a folder whose tokenizer files are copied, or NULL
     const char *dtype;          // NULL: the shape's own; "bf16", "f16", "f32"
     uint64_t seed;
+    // Writes random.json instead of the weights: who loads the folder makes the same values, in memory.
+    bool no_weights;
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
 };
 int synth_write(const struct synth_options *o, struct err *err);
+void synth_remove(
+    const char *out_dir);      // removes the files of a folder without weights; the folder stays
 const char *synth_names(void); // comma separated, for --help

@@ -325,6 +325,22 @@ test('bench --json: rates, bytes, the ceiling', async () => {
     assert.equal((await run(['bench', '--model', fixture('llama'), '--parts', parts])).code, 2, parts);
 });
 
+test('bench --like: a shape of which nothing is written, on several ranks too', async (t) => {
+  const dir = temporaryFolder(t), model = path.join(dir, 'm');
+  assert.equal((await run(['synth', '--like', 'tiny', '--no-weights', '--out', model])).code, 0);
+  assert.deepEqual(readdirSync(model).sort(), ['config.json', 'generation_config.json', 'random.json']);
+  const small = ['--device', 'cpu', '--repeat', '1', '--prompt-tokens', '64', '--decode-tokens', '4', '--sequences', '2', '--json'];
+  const bench = async (...args) => JSON.parse((await run(['bench', '--like', 'tiny', ...small, ...args], { env: { TMPDIR: dir } })).stdout);
+  const one = await bench();
+  assert.equal(one.model, 'tiny');
+  assert.ok(one.decode_tokens_per_second > 0 && one.prefill_tokens_per_second > 0);
+  const two = await run(['bench', '--like', 'tiny', ...small, '--tensor-parallel', '2'], { env: { TMPDIR: dir } });
+  if (!/built without MPI/.test(two.stderr)) assert.ok(JSON.parse(two.stdout).weight_bytes > one.weight_bytes); // tables on both
+  assert.deepEqual(readdirSync(dir).filter((name) => name.startsWith('parley-bench')), []);
+  assert.match((await run(['bench', '--like', 'huge'])).stderr, /no shape is called 'huge'/);
+  assert.equal((await run(['bench', '--like', 'tiny', '--model', model])).code, 2);
+});
+
 test('bench --deterministic: what it costs, where it costs something', async () => {
   const report = await json(['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--decode-tokens', '4', '--parts', 'decode', '--deterministic']);
   assert.ok(report.decode_tokens_per_second > 0);

@@ -116,13 +116,13 @@ static void shapes_are_those_of_the_models(void **state) {
         const char *name;
         int64_t n_params;
     } known[] = {
-        {"llama-1b", 1235814400},      {"llama-3b", 3212749824},  {"llama-8b", 8030261248},
-        {"mistral-7b", 7248023552},    {"qwen2-0.5b", 494032768}, {"qwen2-7b", 7615616512},
-        {"qwen3-0.6b", 596049920},     {"qwen3-8b", 8190735360},  {"demo", 14162304},
-        {"gpt2", 124439808},           {"gpt2-xl", 1557611200},   {"gpt-j-6b", 6050882784},
-        {"gpt-neox-20b", 20554567680}, {"bloom-560m", 559214592}, {"bloom-7b1", 7069016064},
-        {"opt-125m", 125239296},       {"opt-350m", 331196416},   {"opt-6.7b", 6658473984},
-        {"xglm-564m", 564463616},
+        {"llama-1b", 1235814400},      {"llama-3b", 3212749824},   {"llama-8b", 8030261248},
+        {"mistral-7b", 7248023552},    {"qwen2-0.5b", 494032768},  {"qwen2-7b", 7615616512},
+        {"qwen3-0.6b", 596049920},     {"qwen3-8b", 8190735360},   {"demo", 14162304},
+        {"gpt2", 124439808},           {"gpt2-xl", 1557611200},    {"gpt-j-6b", 6050882784},
+        {"gpt-neox-20b", 20554567680}, {"bloom-560m", 559214592},  {"bloom-7b1", 7069016064},
+        {"opt-125m", 125239296},       {"opt-350m", 331196416},    {"opt-6.7b", 6658473984},
+        {"xglm-564m", 564463616},      {"llama-70b", 70553706496},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         struct tmp_dir d;
@@ -135,16 +135,13 @@ static void shapes_are_those_of_the_models(void **state) {
         buf_init(&p.config_json, 100000);
         assert_int_equal(read_named(&p, &err), 0);
         assert_int_equal(write_config(&p, &err), 0);
-        assert_int_equal(list_tensors(&p, &err), 0);
         assert_int_equal(deal_shards(&p, &err), 0);
         assert_int_equal(model_config_n_params(&p.config), known[i].n_params);
-        assert_int_equal(p.total, 2 * known[i].n_params);
+        assert_int_equal(p.all.total, 2 * known[i].n_params);
         assert_int_equal(p.config.sliding_window, 0);
-        assert_true(p.n_shards >= p.total / shard_bytes && p.n_shards <= p.total / shard_bytes + 2);
-        for (size_t t = 0; t < p.n; t++) free((char *)p.tensors[t].name);
-        free(p.tensors);
-        free(p.means);
-        free(p.deviations);
+        assert_true(p.n_shards >= p.all.total / shard_bytes &&
+                    p.n_shards <= p.all.total / shard_bytes * 8 / 7 + 2);
+        synth_tensors_free(&p.all);
         free(p.shards);
         free(p.block);
         buf_release(&p.config_json);
@@ -282,6 +279,62 @@ static void blocks_join(void **state) {
     }
 }
 
+// A folder without weights stands for the written one: the same bytes from any offset, the same model.
+static void values_need_no_file(void **state) {
+    static const struct {
+        size_t offset, n;
+    } reads[] = {{0, 0}, {0, 1}, {3, 5}, {8, 8}, {7, 9001}, {8190, 4}};
+    struct tmp_dir written, recipe;
+    struct err err = {0};
+    char bytes[16384];
+    tmp_dir_open(&written);
+    tmp_dir_open(&recipe);
+    write_ok(&(struct synth_options){.like = "tiny", .out_dir = written.path, .seed = 7});
+    write_ok(&(struct synth_options){
+        .like = "tiny", .out_dir = recipe.path, .seed = 7, .no_weights = true});
+    struct checkpoint *x = open_ok(written.path), *y = open_ok(recipe.path);
+    assert_int_equal(checkpoint_count(x), checkpoint_count(y));
+    for (size_t i = 0; i < checkpoint_count(x); i++) {
+        const struct tensor *t = checkpoint_at(x, i), *u = checkpoint_at(y, i);
+        assert_string_equal(t->name, u->name);
+        assert_int_equal(t->bytes, u->bytes);
+        assert_null(u->data);
+        char *all = malloc(u->bytes);
+        assert_int_equal(checkpoint_read(y, u, 0, all, u->bytes, &err), 0);
+        assert_memory_equal(all, t->data, t->bytes);
+        free(all);
+        for (size_t k = 0; k < sizeof reads / sizeof *reads; k++) {
+            if (reads[k].offset + reads[k].n > u->bytes) continue;
+            assert_int_equal(checkpoint_read(y, u, reads[k].offset, bytes, reads[k].n, &err), 0);
+            assert_memory_equal(bytes, (const char *)t->data + reads[k].offset, reads[k].n);
+        }
+    }
+    checkpoint_close(x);
+    checkpoint_close(y);
+    struct fake_backend f = fake_backend(), g = fake_backend();
+    struct model *m = NULL, *n = NULL;
+    assert_int_equal(model_load(&m, written.path, &f.be, &split_single, 0, NULL, NULL, &err), 0);
+    assert_int_equal(model_load(&n, recipe.path, &g.be, &split_single, 0, NULL, NULL, &err), 0);
+    assert_string_equal(m->fingerprint, n->fingerprint);
+    model_free(m);
+    model_free(n);
+    // It is a model that is not overwritten; synth_remove leaves the folder alone.
+    assert_int_equal(
+        synth_write(&(struct synth_options){.like = "tiny", .out_dir = recipe.path}, &err),
+        E_EXISTS);
+    static const char *const bad[] = {"", "[]", "{}", "{\"seed\":-1}", "{\"seed\":\"1\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tmp_write(&recipe, "random.json", bad[i], strlen(bad[i]));
+        assert_true(checkpoint_open(&x, recipe.path, &err) < 0);
+        assert_non_null(strstr(err.text, "random.json"));
+    }
+    synth_remove(recipe.path);
+    assert_int_equal(rmdir(recipe.path), 0);
+    assert_int_equal(mkdir(recipe.path, 0700), 0);
+    tmp_dir_close(&written);
+    tmp_dir_close(&recipe);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(tiny_loads_and_looks_right, setup),
@@ -292,6 +345,7 @@ int main(void) {
         cmocka_unit_test_setup(says_what_is_wrong_and_leaves_nothing, setup),
         cmocka_unit_test_setup(reports_progress, setup),
         cmocka_unit_test_setup(blocks_join, setup),
+        cmocka_unit_test_setup(values_need_no_file, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

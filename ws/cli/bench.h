@@ -7,7 +7,7 @@ struct bench_settings {
     struct model_settings model;
     int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
     int64_t later_turn, turns, turn_tokens, first_turn, arrivals, arrival_ms;
-    char *parts;
+    char *parts, *like;
     bool json;
 };
 

@@ -3,6 +3,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "engine/engine_internal.h"
+#include "engine/model/synth.h"
 #include "ws/cli/bench.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,6 +15,9 @@ enum { MAX_REPEAT = 1000, MAX_TOGETHER = 1024, WARM_TOKENS = 8 };
 
 #define SETTINGS struct bench_settings
 static const struct config_key keys[] = {
+    TEXT("bench", like, "", "SHAPE",
+         "Measure a random model of this shape (`parley synth --help` lists them) in place of "
+         "--model; its values are made in memory and never written."),
     INT("bench", prompt_tokens, 1, 1e7, "512", "Prompt tokens in the prefill part."),
     INT("bench", context_tokens, 1, 1e7, "16", "Tokens in each session before the decode part."),
     INT("bench", decode_tokens, 2, 1e7, "128", "Tokens to generate in the decode part."),
@@ -453,6 +457,38 @@ static int measure_extras(struct bench *b, struct extras *x) {
     return s->turns ? bench_long_session(b, &x->session) : 0;
 }
 
+// --- a model that exists in memory alone ---------------------------------------------------------
+
+struct random_model { // "": none
+    char parent[PATH_MAX], dir[PATH_MAX + 64];
+};
+
+static int make_random(struct random_model *r, struct bench_settings *s, struct err *err) {
+    const char *temporary = getenv("TMPDIR");
+    if (s->model.model[0]) return cli_usage(err, "give --model or --like, not both");
+    snprintf(r->parent, sizeof r->parent, "%s/parley-bench-XXXXXX",
+             temporary && *temporary ? temporary : "/tmp");
+    if (!mkdtemp(r->parent)) {
+        int rc = err_errno(err, "cannot create %s", r->parent);
+        r->parent[0] = '\0';
+        return rc;
+    }
+    snprintf(r->dir, sizeof r->dir, "%s/%.60s", r->parent, s->like); // the last part is its name
+    TRY(synth_write(
+        &(struct synth_options){.like = s->like, .out_dir = r->dir, .seed = 1, .no_weights = true},
+        err));
+    free(s->model.model);
+    s->model.model = strdup(r->dir);
+    return s->model.model ? 0 : err_set(err, E_NOMEM, "no memory for a path");
+}
+
+static void remove_random(struct random_model *r) {
+    if (!r->parent[0]) return;
+    synth_remove(r->dir);
+    rmdir(r->dir);
+    rmdir(r->parent);
+}
+
 static int bench(void *settings, char **words, struct err *err) {
     struct bench_settings *s = settings;
     struct bench b = {.settings = s, .err = err};
@@ -460,12 +496,14 @@ static int bench(void *settings, char **words, struct err *err) {
     struct extras extras = {0};
     double ceiling;
     int rc;
-    if (!s->model.model[0]) return cli_usage(err, CLI_NO_MODEL);
+    struct random_model random = {0};
+    if (!s->model.model[0] && !s->like[0]) return cli_usage(err, CLI_NO_MODEL);
     if (s->turns && !s->model.memory_len)
         return cli_usage(err, "--turns measures a session beyond its window: it needs "
                               "--memory-len");
     const unsigned parts = parts_of(s->parts);
     if (!parts) return cli_usage(err, "--parts takes a list of prefill, decode and together");
+    if (s->like[0]) TRY_GOTO(out, make_random(&random, s, err));
     if (s->model.deterministic && strcmp(s->model.device, "cpu") != 0)
         TRY_GOTO(out, measure_plain(&b, s, parts, &extras));
     const int64_t arriving = s->arrivals ? 16 : 0; // prompts that find a place beside the sessions
@@ -480,13 +518,14 @@ static int bench(void *settings, char **words, struct err *err) {
     rc = report(s, engine_info(b.engine), results, ceiling, &extras, err);
 out:
     engine_close(b.engine);
+    remove_random(&random);
     return rc;
 }
 
 const struct cli_command command_bench = {
     .name = "bench",
     .summary = "measure prefill and decode against the machine's memory bandwidth",
-    .usage = "bench --model DIR [--json] [OPTIONS]",
+    .usage = "bench (--model DIR | --like SHAPE) [--json] [OPTIONS]",
     .about = "Measures prefill, decode, and decode of several sessions together; medians of "
              "--repeat runs.",
     CLI_SETTINGS(keys),

@@ -6,6 +6,7 @@
 struct settings {
     char *like, *config, *out, *tokenizer_from, *dtype;
     int64_t seed;
+    bool weights;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
@@ -15,6 +16,9 @@ static const struct config_key keys[] = {
     TEXT("", tokenizer_from, "", "DIR", "Copy the tokenizer of this folder."),
     TEXT("", dtype, "", "DTYPE", "Number format: bf16, f16 or f32; empty keeps the shape's own."),
     INT("", seed, 0, 9e15, "1", "Same seed, same bytes."),
+    BOOL("", weights, "on",
+         "Write the weights. Without them the folder is small, and every command that loads it "
+         "makes the same values in memory."),
 };
 
 // The list of shapes in lines of at most 80 columns.
@@ -47,6 +51,7 @@ static int run(void *settings, char **words, struct err *err) {
                               .tokenizer_from = s->tokenizer_from[0] ? s->tokenizer_from : NULL,
                               .dtype = s->dtype[0] ? s->dtype : NULL,
                               .seed = (uint64_t)s->seed,
+                              .no_weights = !s->weights,
                               .progress = cli_progress,
                               .progress_ctx = "writing"};
     return synth_write(&o, err);

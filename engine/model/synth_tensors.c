@@ -1,0 +1,142 @@
+// Which tensors a random model has, and their values. See synth_tensors.h.
+//
+// Scales: matrices have deviation 1 / sqrt(inputs), those that write into the residual stream less
+// by sqrt(2 layers), so that the stream stays near one however deep the model. A tied embedding
+// has 1 / sqrt(width), because it is the head as well; else logits would grow with the width.
+#include "engine/model/synth_tensors.h"
+#include "engine/model/synth_values.h"
+#include <math.h>
+#include <stdlib.h>
+
+static int add_tensor(struct synth_tensors *p, int32_t layer, const char *stem, const char *suffix,
+                      int64_t rows, int64_t cols, float mean, float deviation, struct err *err) {
+    char name[TENSOR_NAME_MAX];
+    if (p->n == p->cap) {
+        size_t cap = p->cap ? 2 * p->cap : 256;
+        struct tensor *t = realloc(p->tensors, cap * sizeof *t);
+        if (t) p->tensors = t;
+        float *m = realloc(p->means, cap * sizeof *m);
+        if (m) p->means = m;
+        float *d = realloc(p->deviations, cap * sizeof *d);
+        if (d) p->deviations = d;
+        if (!t || !m || !d) return err_set(err, E_NOMEM, "no memory for %zu tensors", cap);
+        p->cap = cap;
+    }
+    struct tensor *t = &p->tensors[p->n];
+    *t = (struct tensor){.dtype = p->dtype, .n_dims = cols ? 2 : 1, .shape = {rows, cols}};
+    t->bytes = (size_t)(rows * (cols ? cols : 1)) * dtype_size(p->dtype);
+    t->name = strdup(family_tensor_name(name, p->names, layer, stem, suffix));
+    if (!t->name) return err_set(err, E_NOMEM, "no memory for a tensor's name");
+    p->means[p->n] = mean;
+    p->deviations[p->n] = deviation;
+    p->total += (int64_t)t->bytes;
+    p->n++;
+    return 0;
+}
+
+// In the layers of some families a matrix is stored the other way round.
+static int add_matrix(struct synth_tensors *p, int32_t layer, const char *stem, int64_t rows,
+                      int64_t cols, bool bias, float damping, struct err *err) {
+    float deviation = damping / sqrtf((float)cols);
+    bool turned = layer >= 0 && p->names->conv1d;
+    TRY(add_tensor(p, layer, stem, "weight", turned ? cols : rows, turned ? rows : cols, 0,
+                   deviation, err));
+    return bias ? add_tensor(p, layer, stem, "bias", rows, 0, 0, 0.1f * damping, err) : 0;
+}
+
+static int add_head_norm(struct synth_tensors *p, int32_t layer, const char *stem,
+                         struct err *err) {
+    return add_tensor(p, layer, stem, "weight", p->config->head_dim, 0, 1, 0.05f, err);
+}
+
+static int add_norm(struct synth_tensors *p, int32_t layer, const char *stem, struct err *err) {
+    TRY(add_tensor(p, layer, stem, "weight", p->config->width, 0, 1, 0.05f, err));
+    if (!p->config->norm_bias) return 0;
+    return add_tensor(p, layer, stem, "bias", p->config->width, 0, 0, 0.05f, err);
+}
+
+static int add_qkv(struct synth_tensors *p, int32_t layer, int64_t q, int64_t kv, struct err *err) {
+    const struct model_config *c = p->config;
+    const struct family_tensors *t = p->names;
+    if (t->qkv) return add_matrix(p, layer, t->qkv, q + 2 * kv, c->width, c->qkv_bias, 1, err);
+    TRY(add_matrix(p, layer, t->q, q, c->width, c->qkv_bias, 1, err));
+    TRY(add_matrix(p, layer, t->k, kv, c->width, c->qkv_bias, 1, err));
+    return add_matrix(p, layer, t->v, kv, c->width, c->qkv_bias, 1, err);
+}
+
+static int add_layer(struct synth_tensors *p, int32_t layer, struct err *err) {
+    const struct model_config *c = p->config;
+    const struct family_tensors *t = p->names;
+    int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
+    float damping = 1 / sqrtf(2 * (float)c->n_layers);
+    TRY(add_norm(p, layer, t->attn_norm, err));
+    TRY(add_qkv(p, layer, q, kv, err));
+    if (c->qk_norm) TRY(add_head_norm(p, layer, t->q_norm, err));
+    if (c->qk_norm) TRY(add_head_norm(p, layer, t->k_norm, err));
+    TRY(add_matrix(p, layer, t->o, c->width, q, c->o_bias, damping, err));
+    if (!c->shared_norm) TRY(add_norm(p, layer, t->ffn_norm, err));
+    if (c->gated) TRY(add_matrix(p, layer, t->gate, c->ffn_width, c->width, c->ffn_bias, 1, err));
+    TRY(add_matrix(p, layer, t->up, c->ffn_width, c->width, c->ffn_bias, 1, err));
+    return add_matrix(p, layer, t->down, c->width, c->ffn_width, c->ffn_bias, damping, err);
+}
+
+// Between the embedding and the first layer, and between the last one and the head.
+static int add_ends(struct synth_tensors *p, float embed, struct err *err) {
+    const struct model_config *c = p->config;
+    const struct family_tensors *t = p->names;
+    int64_t rows = (int64_t)c->max_positions + c->position_offset;
+    if (c->positions == POSITION_LEARNED)
+        TRY(add_tensor(p, -1, t->positions, "weight", rows, c->width, 0, embed, err));
+    if (c->embed_norm) TRY(add_norm(p, -1, t->embed_norm, err));
+    if (c->final_norm) TRY(add_norm(p, -1, t->final_norm, err));
+    if (c->embed_width == c->width) return 0;
+    TRY(add_matrix(p, -1, t->embed_in, c->width, c->embed_width, false, 1, err));
+    return add_matrix(p, -1, t->embed_out, c->embed_width, c->width, false, 1, err);
+}
+
+static int list_all(struct synth_tensors *p, struct err *err) {
+    const struct model_config *c = p->config;
+    float embed = c->tied_head ? 1 / sqrtf((float)c->embed_width) : 1;
+    TRY(add_tensor(p, -1, p->names->embed, "weight", c->vocab_size, c->embed_width, 0, embed, err));
+    for (int32_t i = 0; i < c->n_layers; i++) TRY(add_layer(p, i, err));
+    TRY(add_ends(p, embed, err));
+    if (!c->tied_head)
+        TRY(add_matrix(p, -1, p->names->head, c->vocab_size, c->embed_width, false, 1, err));
+    if (!c->head_bias) return 0;
+    return add_tensor(p, -1, p->names->head, "bias", c->vocab_size, 0, 0, 0.1f, err);
+}
+
+int synth_tensors_list(struct synth_tensors *p, const struct model_config *c, enum dtype dtype,
+                       uint64_t seed, struct err *err) {
+    *p = (struct synth_tensors){
+        .config = c, .names = family_find(c->family)->tensors, .dtype = dtype, .seed = seed};
+    return list_all(p, err);
+}
+
+void synth_tensors_free(struct synth_tensors *p) {
+    for (size_t i = 0; i < p->n; i++) free((char *)p->tensors[i].name);
+    free(p->tensors);
+    free(p->means);
+    free(p->deviations);
+    *p = (struct synth_tensors){0};
+}
+
+void synth_tensors_read(const struct synth_tensors *p, const struct tensor *t, size_t offset,
+                        void *out, size_t n) {
+    enum { BLOCK = 4096 }; // values
+    const size_t i = (size_t)(t - p->tensors), size = dtype_size(t->dtype), whole = 4 * size;
+    union {
+        float f32[BLOCK];
+        uint16_t half[BLOCK];
+    } block;
+    struct synth_values v;
+    synth_values_init(&v, p->seed, t->name, t->dtype, p->means[i], p->deviations[i]);
+    for (size_t skip = offset % whole, at = offset - skip; n > 0; skip = 0) {
+        size_t take = BLOCK * size - skip < n ? BLOCK * size - skip : n;
+        synth_values_fill(&v, &block, at / size, (skip + take + whole - 1) / whole * 4);
+        memcpy(out, (const char *)&block + skip, take);
+        out = (char *)out + take;
+        at += skip + take;
+        n -= take;
+    }
+}
