@@ -32,9 +32,8 @@ enum {
     NAP_US = 50,            // within a step
     IDLE_AFTER_US = 200000, // an idle rank naps longer
     IDLE_NAP_US = 1000,
-    LOOK_US = 50000, // between looks at the peers
-    EXCHANGE_FACTOR =
-        10, // while ranks start and models load, they wait so much longer for each other
+    LOOK_US = 50000,      // between looks at the peers
+    EXCHANGE_FACTOR = 10, // while ranks start and models load: they wait so much longer
     SCRATCH_BYTES = 4 << 20,
 };
 
@@ -492,7 +491,7 @@ int comm_open(struct comm **out, const struct comm_options *o, struct err *err) 
          variable("OMPI_COMM_WORLD_SIZE", variable("SLURM_STEP_NUM_TASKS", 1)) == 1))
         return 0;
     pthread_mutex_lock(&process.lock);
-    deadline_begin(&d, o->timeout_us * EXCHANGE_FACTOR); // it starts processes
+    deadline_begin(&d, o->timeout_us * EXCHANGE_FACTOR);
     int rc = open_ranks(&c, o, err);
     deadline_end(&d);
     pthread_mutex_unlock(&process.lock);

@@ -465,7 +465,6 @@ struct random_model { // "": none
 
 static int make_random(struct random_model *r, struct bench_settings *s, struct err *err) {
     const char *temporary = getenv("TMPDIR");
-    if (s->model.model[0]) return cli_usage(err, "give --model or --like, not both");
     snprintf(r->parent, sizeof r->parent, "%s/parley-bench-XXXXXX",
              temporary && *temporary ? temporary : "/tmp");
     if (!mkdtemp(r->parent)) {
@@ -498,6 +497,7 @@ static int bench(void *settings, char **words, struct err *err) {
     int rc;
     struct random_model random = {0};
     if (!s->model.model[0] && !s->like[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (s->model.model[0] && s->like[0]) return cli_usage(err, "give --model or --like, not both");
     if (s->turns && !s->model.memory_len)
         return cli_usage(err, "--turns measures a session beyond its window: it needs "
                               "--memory-len");
