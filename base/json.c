@@ -258,6 +258,15 @@ cJSON *json_parse_file(const char *path, const struct json_limits *limits, struc
 
 // --- getters ---
 
+cJSON *json_member(const cJSON *obj, const char *key) {
+    cJSON *v = cJSON_GetObjectItemCaseSensitive(obj, key);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+const char *json_string(const cJSON *obj, const char *key) {
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(obj, key));
+}
+
 // JSON_PRESENT with *item, JSON_ABSENT, or E_INVAL if obj is not an object.
 static int find(const cJSON *obj, const char *key, const cJSON **item, struct err *err) {
     *item = NULL;

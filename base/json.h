@@ -21,6 +21,10 @@ extern const struct json_limits json_limits_message, json_limits_file;
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err);
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err);
 
+// A member of an object. NULL: none, or null; obj may be anything, NULL too. Borrowed, as its text.
+cJSON *json_member(const cJSON *obj, const char *key);
+const char *json_string(const cJSON *obj, const char *key); // NULL: no string
+
 // Getters. JSON_ABSENT (0): no such key, or null; *out is unchanged, so it may hold the default.
 // JSON_PRESENT (1): *out is set. Negative: wrong type or out of range, *err names the key.
 enum { JSON_ABSENT = 0, JSON_PRESENT = 1 };

@@ -80,11 +80,11 @@ bool followers_push(struct followers *fs) {
 
 static void on_answer(void *ctx, uint64_t client, const struct session_answer *a) {
     struct follower *f = find(ctx, client);
-    if (f) f->ops->on_answer(f, a);
+    if (f && f->ops->on_answer) f->ops->on_answer(f, a);
 }
 static void on_ready(void *ctx, uint64_t client, struct session *s) {
     struct follower *f = find(ctx, client);
-    if (f) f->ops->on_ready(f, s);
+    if (f && f->ops->on_ready) f->ops->on_ready(f, s);
 }
 static void on_progress(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done,
                         int64_t total) {
@@ -102,7 +102,7 @@ static void on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn
 }
 static void on_gone(void *ctx, uint64_t client, struct session *s) {
     struct follower *f = find(ctx, client);
-    if (f) f->ops->on_gone(f, s);
+    if (f && f->ops->on_gone) f->ops->on_gone(f, s);
 }
 static void on_changed(void *ctx, int64_t key, const char *owner, const char *id, bool removed) {
     struct followers *fs = ctx;

@@ -21,8 +21,8 @@ struct follower_ops {
                        bool removed);
     void (*push)(struct follower *f);                  // after follower_push_later
     void (*later)(struct follower *f, int64_t now_us); // after service_later
-    bool (*drained)(const struct follower *f);         // nothing waits to be sent
-    void (*end)(struct follower *f);                   // the server shuts down: close
+    bool (*drained)(const struct follower *f); // nothing waits to be sent; NULL: nothing ever does
+    void (*end)(struct follower *f);           // the server shuts down: close
 };
 
 struct follower {

@@ -68,10 +68,10 @@ static const struct websocket_protocol *const websockets[] = {&connection_protoc
 // --- the end ---
 
 static void end_drained(struct follower *f, int64_t now_us) {
-    if (f->ops->drained(f)) f->ops->end(f);
+    if (f->ops->end && (!f->ops->drained || f->ops->drained(f))) f->ops->end(f);
 }
 static void end_any(struct follower *f, int64_t now_us) {
-    f->ops->end(f);
+    if (f->ops->end) f->ops->end(f);
 }
 
 // The end in order: turns finish, their last words are sent, connections close, the loop stops.

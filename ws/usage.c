@@ -47,6 +47,5 @@ void usage_handle(void *service, struct http *h) {
     usage_put_owners(&w, service, p->as.owner, p->as.admin);
     json_close(&w, '}');
     buf_addc(&out, '\n');
-    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
-    buf_release(&out);
+    http_reply_json(h, 200, &out);
 }

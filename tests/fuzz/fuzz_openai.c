@@ -22,15 +22,14 @@ int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool
     for (size_t i = 0; i < n; i++) buf_addf(out, "%d ", ids[i]);
     return 0;
 }
-void http_reply_buf(struct http *h, int status, const char *type, const char *extra,
-                    struct buf *body) {
+void http_reply_json(struct http *h, int status, struct buf *body) {
     abort();
 }
 
 // --- what holds ---
 
 // false: refused.
-static bool check_failure(const struct openai_failure *f) {
+static bool check_failure(const struct completion_failure *f) {
     struct buf out;
     struct err err = {0};
     if (f->status == 0) return true;
@@ -56,7 +55,7 @@ static void check_completions(const struct completions_request *r) {
     FUZZ_CHECK(!(r->echo && r->logprobs) && r->sampling.params.max_tokens > 0);
     FUZZ_CHECK(sampling_params_check(&r->sampling.params, VOCAB, &err) == 0);
     for (size_t i = 0; i < r->n_prompts; i++) {
-        const struct completions_prompt *p = &r->prompts[i];
+        const struct openai_prompt *p = &r->prompts[i];
         if (p->ids) check_ids(p->ids, p->n_ids);
         FUZZ_CHECK(p->ids || p->len > 0);
         FUZZ_CHECK(p->text ? strlen(p->text) == p->len : p->ids && !r->echo);

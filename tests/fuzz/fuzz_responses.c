@@ -6,11 +6,11 @@
 #include "ws/openai/responses_items.h"
 
 static char *messages_of(const cJSON *items, bool *taken) {
-    struct responses_fault f = {0};
+    struct completion_failure f = {0};
     cJSON *messages = cJSON_CreateArray();
     const cJSON *m;
     int rc = responses_items_read(messages, items, "input", &f);
-    FUZZ_CHECK((rc < 0) == (f.code != NULL) && (rc < 0) == (f.message[0] != '\0'));
+    FUZZ_CHECK((rc < 0) == (f.status != 0) && (rc < 0) == (f.message[0] != '\0'));
     *taken = rc == 0;
     if (rc == 0)
         cJSON_ArrayForEach(m, messages)

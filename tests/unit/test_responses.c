@@ -78,7 +78,7 @@ static cJSON *parse(const char *text) {
 }
 
 static void check_messages(const char *input, const char *expected) {
-    struct responses_fault f = {0};
+    struct completion_failure f = {0};
     cJSON *json = parse(input), *messages = cJSON_CreateArray();
     assert_int_equal(responses_items_read(messages, json, "input", &f), 0);
     char *text = cJSON_PrintUnformatted(messages);
@@ -141,7 +141,7 @@ static void a_wrong_item_is_named(void **state) {
          "invalid_value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct responses_fault f = {0};
+        struct completion_failure f = {0};
         cJSON *json = parse(cases[i].input), *messages = cJSON_CreateArray();
         assert_int_equal(responses_items_read(messages, json, "input", &f), E_INVAL);
         assert_string_equal(f.param, cases[i].param);

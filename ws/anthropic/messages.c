@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define ANSWER_MAX_BYTES (64 << 20) // of a whole answer
-#define PING_US 15000000            // proxies cut what is silent for a minute
 
 struct decoded {                        // a request that was read, and checked against its model
     struct completion_request *request; // NULL: refused
@@ -29,7 +28,6 @@ struct exchange {
     struct message_writer writer;
     char request_id[REQUEST_ID_MAX], session[SESSION_ID_MAX + 1];
     bool streaming;
-    int64_t written_us;
 };
 
 // --- reading, on a worker ---
@@ -143,8 +141,7 @@ static void fail(struct exchange *x, const struct completion_failure *f) {
     buf_init(&out, 8192);
     message_write_stream_error(&out, anthropic_status(f->status, f->code), f->code,
                                anthropic_sentence(f->code, f->message, sentence), x->request_id);
-    http_stream_write(x->http, buf_z(&out), out.len);
-    buf_release(&out);
+    http_stream_buf(x->http, &out);
     end_stream(x);
 }
 
@@ -169,9 +166,9 @@ static void reply_whole(struct exchange *x) {
 // --- events ---
 
 static void on_room(void *ctx);
-static void on_tick(void *ctx, int64_t now_us);
-static const struct http_waiter waiter = {
-    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+static const struct http_waiter waiter = {.client_gone = on_client_gone,
+                                          .writable = on_room,
+                                          .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"};
 
 // With the first event, so that what is refused before has its HTTP status.
 static void begin_stream(struct exchange *x) {
@@ -179,7 +176,7 @@ static void begin_stream(struct exchange *x) {
     if (!x->decoded->stream || x->streaming) return;
     x->streaming = true;
     buf_init(&extra, 2048);
-    buf_addz(&extra, "cache-control: no-cache\r\nx-accel-buffering: no\r\n");
+    buf_addz(&extra, HTTP_EVENTS_HEADERS);
     put_headers(x, &extra);
     http_stream(x->http, "text/event-stream; charset=utf-8", buf_z(&extra), &waiter, x);
     buf_release(&extra);
@@ -190,8 +187,7 @@ static void stream_event(struct exchange *x, const struct completion_event *e) {
     buf_init(&out, ANSWER_MAX_BYTES);
     message_write_event(&x->writer, e, &out);
     if (x->streaming && out.len) {
-        http_stream_write(x->http, buf_z(&out), out.len);
-        x->written_us = net_now_us();
+        http_stream_buf(x->http, &out);
         service_count_token(x->service, e->drawn_us);
     }
     buf_release(&out);
@@ -233,17 +229,6 @@ static void on_room(void *ctx) {
 
 static void on_ready(void *user, struct completion *c) {
     push(user);
-}
-
-static void on_tick(void *ctx, int64_t now_us) {
-    struct exchange *x = ctx;
-    struct buf out;
-    if (!x->streaming || now_us - x->written_us < PING_US) return;
-    x->written_us = now_us;
-    buf_init(&out, 256);
-    message_write_ping(&out);
-    http_stream_write(x->http, buf_z(&out), out.len);
-    buf_release(&out);
 }
 
 // --- the beginning ---
@@ -293,20 +278,13 @@ void anthropic_messages_handle(void *user, struct http *h) {
 
 void anthropic_count_handle(void *user, struct http *h) {
     const struct decoded *d = http_decoded(h);
-    char request_id[REQUEST_ID_MAX];
-    struct buf out, extra;
+    struct buf out;
     if (!d->request) {
         http_reply_error(h, d->failure.status, d->failure.code, d->failure.message,
                          d->failure.retry_after_ms);
         return;
     }
-    anthropic_request_id(request_id);
     buf_init(&out, 256);
-    buf_init(&extra, 2048);
-    buf_addz(&extra, "cache-control: no-store\r\n");
-    anthropic_put_headers(&extra, h, request_id);
     message_write_count(&out, d->n_tokens);
-    http_reply_buf(h, 200, "application/json", buf_z(&extra), &out);
-    buf_release(&out);
-    buf_release(&extra);
+    anthropic_reply(h, &out);
 }

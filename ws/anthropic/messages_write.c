@@ -151,12 +151,6 @@ static void write_end(const struct message_writer *m, struct buf *out) {
     end_event(&w);
 }
 
-void message_write_ping(struct buf *out) {
-    struct json_writer w;
-    begin_event(out, &w, "ping");
-    end_event(&w);
-}
-
 // --- blocks, in both forms ---
 
 // The open block of a whole message is an unfinished piece of JSON text, up to where its text grows.

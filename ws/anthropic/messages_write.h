@@ -38,7 +38,6 @@ void message_writer_release(struct message_writer *w);
 void message_write_event(struct message_writer *w, const struct completion_event *e,
                          struct buf *out);
 void message_write_whole(struct message_writer *w, struct buf *out);
-void message_write_ping(struct buf *out);
 
 // status as it is sent (anthropic_status).
 void message_write_error(struct buf *out, int status, const char *code, const char *message,

@@ -24,17 +24,6 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
     json_close(w, '}');
 }
 
-static void reply(struct http *h, struct buf *out) {
-    char request_id[REQUEST_ID_MAX];
-    struct buf extra;
-    anthropic_request_id(request_id);
-    buf_init(&extra, 2048);
-    buf_addz(&extra, "cache-control: no-store\r\n");
-    anthropic_put_headers(&extra, h, request_id);
-    http_reply_buf(h, 200, "application/json", buf_z(&extra), out);
-    buf_release(&extra);
-}
-
 // All on one page, whatever limit says: a server has a few.
 void anthropic_models_handle(void *user, struct http *h) {
     struct service *s = user;
@@ -51,8 +40,7 @@ void anthropic_models_handle(void *user, struct http *h) {
     json_put_string(&w, "first_id", models ? models->name : NULL);
     json_put_string(&w, "last_id", last ? last->name : NULL);
     json_close(&w, '}');
-    reply(h, &out);
-    buf_release(&out);
+    anthropic_reply(h, &out);
 }
 
 void anthropic_model_handle(void *user, struct http *h) {
@@ -68,6 +56,5 @@ void anthropic_model_handle(void *user, struct http *h) {
     json_writer_init(&w, &out);
     put_model(&w, m);
     placement_drop(m);
-    reply(h, &out);
-    buf_release(&out);
+    anthropic_reply(h, &out);
 }

@@ -39,6 +39,18 @@ void anthropic_put_headers(struct buf *extra, const struct http *h, const char *
     put_rate(extra, o, OWNER_TOKENS, "tokens");
 }
 
+void anthropic_reply(struct http *h, struct buf *body) {
+    char request_id[REQUEST_ID_MAX];
+    struct buf extra;
+    anthropic_request_id(request_id);
+    buf_init(&extra, 2048);
+    buf_addz(&extra, "cache-control: no-store\r\n");
+    anthropic_put_headers(&extra, h, request_id);
+    http_reply_buf(h, 200, "application/json", buf_z(&extra), body);
+    buf_release(&extra);
+    buf_release(body);
+}
+
 int anthropic_status(int status, const char *code) {
     if (status == 503)
         return strcmp(code, "overloaded") == 0 || strcmp(code, "shutting_down") == 0 ? 529 : 500;

@@ -335,8 +335,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         push_later(c);
         return;
     }
-    if (!c->failure.status) c->failure.retry_after_ms = a->retry_after_ms;
-    set_failure(c, a->code, a->message);
+    completion_failure_take(&c->failure, a);
     push_later(c);
 }
 

@@ -68,9 +68,10 @@ void completion_request_free(struct completion_request *r); // with all it owns;
 
 // Why a request is refused, or an answer breaks off. Plain data.
 struct completion_failure {
-    int status;     // HTTP: 400, 404, 409, 413, 429, 500, 503; 0: none
-    char code[48];  // one of the codes below, independent of the protocol
-    char param[64]; // the member of completion_request at fault ("tools" ...); "": none
+    int status;    // HTTP: 400, 404, 409, 413, 429, 500, 503; 0: none
+    char code[48]; // one of the codes below, independent of the protocol
+    // The member at fault: of completion_request ("tools" ...), or of the protocol's own; "": none
+    char param[96];
     char message[512];
     int64_t retry_after_ms; // 0: none
 };
@@ -78,6 +79,9 @@ struct completion_failure {
 // session_busy 409, session_closed 409, rate_limited 429, limit_reached 429 (waiting does not help), overloaded 503,
 // shutting_down 503, store_failed 503, error 500. Sets *f from a code of the session service:
 void completion_failure_set(struct completion_failure *f, const char *code, const char *message);
+// The service's ANSWER_ERROR. A failure that is set already is the cause, and stays.
+void completion_failure_take(struct completion_failure *f, const struct session_answer *a);
+int completion_no_memory(struct completion_failure *f); // overloaded. E_NOMEM
 
 // Checks and normalises messages and tools, and finds the tool syntax. Called once, on the worker's thread
 // that read the request. false: refused, *f says why.

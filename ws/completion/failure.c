@@ -37,6 +37,12 @@ void completion_failure_set(struct completion_failure *f, const char *code, cons
     }
 }
 
+void completion_failure_take(struct completion_failure *f, const struct session_answer *a) {
+    if (f->status) return;
+    completion_failure_set(f, a->code, a->message);
+    f->retry_after_ms = a->retry_after_ms;
+}
+
 int completion_refuse(struct completion_failure *f, const char *code, const char *param,
                       const char *fmt, ...) {
     char message[512];

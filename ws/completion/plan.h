@@ -36,7 +36,6 @@ void completion_plan_free(struct completion_plan *p); // NULL is fine
 // E_* with *f set.
 int completion_refuse(struct completion_failure *f, const char *code, const char *param,
                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-int completion_no_memory(struct completion_failure *f);
 // messages.c: checks the messages and tools, and puts them into one form.
 int completion_normalise(struct completion_request *r, struct completion_failure *f);
 // forced_call.c: if tool_choice forces a call, sets the answer's format to that of a call. E_INVAL: the

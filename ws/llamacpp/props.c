@@ -39,11 +39,6 @@ void llamacpp_write_error(struct buf *out, int status, const char *code, const c
     json_close(&w, '}');
 }
 
-static void reply(struct http *h, int status, struct buf *body) {
-    http_reply_buf(h, status, "application/json", "cache-control: no-store\r\n", body);
-    buf_release(body);
-}
-
 void llamacpp_health(void *user, struct http *h) {
     struct buf out;
     buf_init(&out, 1024);
@@ -52,7 +47,7 @@ void llamacpp_health(void *user, struct http *h) {
         buf_addz(&out, "{\"status\":\"ok\"}");
     else
         llamacpp_write_error(&out, 503, "unavailable", "the server takes no turns: see /readyz");
-    reply(h, ready ? 200 : 503, &out);
+    http_reply_json(h, ready ? 200 : 503, &out);
 }
 
 // --- /props ---
@@ -105,5 +100,5 @@ void llamacpp_props(void *user, struct http *h) {
     json_put_string(&w, "build_info", "parley " PARLEY_VERSION);
     json_close(&w, '}');
     placement_drop(m);
-    reply(h, 200, &out);
+    http_reply_json(h, 200, &out);
 }

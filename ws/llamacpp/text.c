@@ -226,5 +226,5 @@ void llamacpp_text_release(void *decoded) {
 
 void llamacpp_text_handle(void *user, struct http *h) {
     struct text_reply *r = http_decoded(h);
-    http_reply_buf(h, r->status, "application/json", "cache-control: no-store\r\n", &r->body);
+    http_reply_json(h, r->status, &r->body);
 }

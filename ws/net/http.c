@@ -22,6 +22,7 @@
 #define BODY_US 10000000 // and a second more for each of these:
 #define BODY_BYTES_PER_SECOND 4096
 #define LINGER_US 2000000
+#define PING_US 15000000
 
 // --- the end ---
 
@@ -517,7 +518,7 @@ void http_tick(struct http *h, int64_t now_us) {
         http_close(h);
     } else if (h->deadline_us && now_us > h->deadline_us) {
         time_out(h);
-    } else if ((h->state == STREAMING || h->state == WAITING) && h->waiter->tick) {
-        h->waiter->tick(h->waiter_ctx, now_us);
+    } else if (h->state == STREAMING && h->waiter->ping && now_us - h->streamed_us >= PING_US) {
+        http_stream_write(h, h->waiter->ping, strlen(h->waiter->ping));
     }
 }

@@ -53,9 +53,13 @@ struct http_route {
 
 struct http_waiter { // called while a reply is under way
     void (*client_gone)(void *ctx);
-    void (*writable)(void *ctx);             // a stream has room again
-    void (*tick)(void *ctx, int64_t now_us); // about every second; NULL: not wanted
+    void (*writable)(void *ctx); // a stream has room again
+    // What a stream sends when it has said nothing for 15 seconds, since proxies cut what is silent for a
+    // minute; NULL: nothing
+    const char *ping;
 };
+#define HTTP_EVENTS_PING ": ping\n\n" // a comment, in a stream of events
+#define HTTP_EVENTS_HEADERS "cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 
 void http_open(struct peer *p, int fd); // takes both; frees p with the socket
 void http_tick(struct http *h, int64_t now_us);
@@ -79,6 +83,8 @@ void http_reply(struct http *h, int status, const char *type, const char *extra,
                 size_t len, bool owned);
 void http_reply_buf(struct http *h, int status, const char *type, const char *extra,
                     struct buf *body); // takes body's bytes
+void http_reply_json(struct http *h, int status,
+                     struct buf *body); // takes body, which no cache stores
 void http_reply_error(struct http *h, int status, const char *code, const char *message,
                       int64_t retry_after_ms /* 0: none */);
 
@@ -87,4 +93,5 @@ void http_stream(struct http *h, const char *type, const char *extra, const stru
                  void *ctx);
 bool http_stream_has_room(const struct http *h);
 void http_stream_write(struct http *h, const void *bytes, size_t len);
+void http_stream_buf(struct http *h, struct buf *b); // writes b, and releases it
 void http_stream_end(struct http *h);

@@ -114,6 +114,11 @@ void http_reply_buf(struct http *h, int status, const char *type, const char *ex
         http_reply_error(h, 500, "internal", "no memory for the answer", 0);
 }
 
+void http_reply_json(struct http *h, int status, struct buf *body) {
+    http_reply_buf(h, status, "application/json", "cache-control: no-store\r\n", body);
+    buf_release(body);
+}
+
 // The methods of every route with h's path, as an Allow header.
 static void write_allow(struct http *h, struct buf *out) {
     unsigned methods = 0;
@@ -185,6 +190,7 @@ void http_stream(struct http *h, const char *type, const char *extra, const stru
     begin_reply(h, &(struct http_reply_head){
                        .status = 200, .type = type, .extra = extra, .chunked = h->chunked});
     wait_in(h, STREAMING, w, ctx);
+    h->streamed_us = net_now_us();
 }
 
 bool http_stream_has_room(const struct http *h) {
@@ -196,6 +202,7 @@ bool http_stream_has_room(const struct http *h) {
 void http_stream_write(struct http *h, const void *bytes, size_t len) {
     bool idle = http_unsent(h) == 0;
     if (len == 0) return; // a chunk of none would end the reply
+    h->streamed_us = net_now_us();
     if (h->chunked) buf_addf(&h->out, "%zx\r\n", len);
     buf_add(&h->out, bytes, len);
     if (h->chunked) buf_addz(&h->out, "\r\n");
@@ -204,6 +211,11 @@ void http_stream_write(struct http *h, const void *bytes, size_t len) {
         if (http_flush(h) < 0) h->deadline_us = net_now_us();
         http_watch(h);
     }
+}
+
+void http_stream_buf(struct http *h, struct buf *b) {
+    http_stream_write(h, buf_z(b), b->len);
+    buf_release(b);
 }
 
 void http_stream_end(struct http *h) {

@@ -58,7 +58,8 @@ struct http {
     size_t n_bytes, n_sent;
     const struct http_waiter *waiter;
     void *waiter_ctx;
-    int64_t blocked_us; // since when the socket takes nothing; 0: it does
+    int64_t blocked_us;  // since when the socket takes nothing; 0: it does
+    int64_t streamed_us; // when the stream was last written to
     bool closes, chunked, starved;
 };
 

@@ -1,16 +1,18 @@
 // See body.h.
 #include "ws/openai/body.h"
 #include "ws/service.h"
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes, struct openai_failure *f) {
+cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes,
+                        struct completion_failure *f) {
     struct json_limits limits = json_limits_message;
     struct err err = {0};
     limits.max_bytes = max_bytes;
     cJSON *json = json_parse(body, len, &limits, &err);
     if (cJSON_IsObject(json)) return json;
     if (json)
-        openai_fail(f, 400, "invalid_json", NULL, "the body must be an object");
+        openai_fail(f, 400, "invalid_value", NULL, "the body must be an object");
     else if (err.code == E_NOMEM)
         openai_no_memory(f);
     else
@@ -20,13 +22,73 @@ cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes, struct o
 }
 
 const struct served_model *openai_body_model(const struct service *s, const cJSON *body,
-                                             struct openai_failure *f) {
-    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(body, "model"));
-    const struct served_model *m = name ? service_hold_model(s, name) : NULL;
-    if (m) return m;
-    if (name)
-        openai_fail_model(f, name);
-    else
-        openai_bad(f, "model", "is missing");
-    return NULL;
+                                             struct completion_failure *f) {
+    const cJSON *v = json_member(body, "model");
+    if (!v) openai_bad(f, "model", "is missing");
+    if (v && !cJSON_IsString(v)) openai_bad(f, "model", "must be a string");
+    if (f->status) return NULL;
+    const struct served_model *m = service_hold_model(s, v->valuestring);
+    if (!m) openai_fail_model(f, v->valuestring);
+    return m;
+}
+
+// --- prompts ---
+
+struct turn_input openai_prompt_input(const struct openai_prompt *p) {
+    if (p->ids) return (struct turn_input){.kind = INPUT_IDS, .ids = p->ids, .n_ids = p->n_ids};
+    return (struct turn_input){.kind = INPUT_TEXT, .text = p->text, .text_len = p->len};
+}
+
+static int read_text(struct openai_prompt *p, const cJSON *v, const char *name,
+                     struct completion_failure *f) {
+    p->text = strdup(v->valuestring);
+    if (!p->text) return openai_no_memory(f);
+    p->len = strlen(p->text);
+    return p->len ? 0 : openai_bad(f, name, "must not be empty");
+}
+
+static int read_ids(struct openai_prompt *p, const cJSON *v, const char *name, int32_t n_vocab,
+                    struct completion_failure *f) {
+    struct err err = {0};
+    int rc = json_copy_ids(v, name, &p->ids, &p->n_ids, &err);
+    if (rc == E_NOMEM) return openai_no_memory(f);
+    if (rc < 0) return openai_fail(f, 400, "invalid_value", name, err.text);
+    if (p->n_ids == 0) return openai_bad(f, name, "must not be empty");
+    for (size_t i = 0; i < p->n_ids; i++)
+        if (p->ids[i] >= n_vocab) return openai_bad(f, name, "has an id outside of the vocabulary");
+    return 0;
+}
+
+static int read_prompt(struct openai_prompt *p, const cJSON *v, const char *name, int32_t n_vocab,
+                       struct completion_failure *f) {
+    if (cJSON_IsString(v)) return read_text(p, v, name, f);
+    if (cJSON_IsArray(v)) return read_ids(p, v, name, n_vocab, f);
+    return openai_bad(f, name,
+                      "must be a string, token ids, or an array of strings or of arrays of ids");
+}
+
+// An array of numbers is one prompt; of anything else, one prompt each.
+int openai_prompts_read(struct openai_prompt **out, size_t *n, const cJSON *body, const char *name,
+                        int32_t n_vocab, size_t max, const char *too_many,
+                        struct completion_failure *f) {
+    const cJSON *v = json_member(body, name), *item;
+    bool many = cJSON_IsArray(v) && v->child && !cJSON_IsNumber(v->child);
+    size_t n_items = many ? (size_t)cJSON_GetArraySize(v) : 1;
+    if (!v) return openai_bad(f, name, "is missing");
+    if (n_items > max) return openai_bad(f, name, too_many);
+    *out = calloc(n_items, sizeof **out);
+    if (!*out) return openai_no_memory(f);
+    *n = n_items;
+    if (!many) return read_prompt(*out, v, name, n_vocab, f);
+    struct openai_prompt *p = *out;
+    cJSON_ArrayForEach(item, v) TRY(read_prompt(p++, item, name, n_vocab, f));
+    return 0;
+}
+
+void openai_prompts_free(struct openai_prompt *prompts, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        free(prompts[i].text);
+        free(prompts[i].ids);
+    }
+    free(prompts);
 }

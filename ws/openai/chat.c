@@ -11,7 +11,6 @@
 
 #define WHOLE_MAX_BYTES ((size_t)256 << 20)
 #define CHUNK_MAX_BYTES ((size_t)64 << 20)
-#define PING_US 15000000 // proxies cut what is silent for a minute
 #define HEADERS_BYTES 256
 
 struct chat {
@@ -21,7 +20,7 @@ struct chat {
     const struct served_model *served; // the request's
     bool stream, include_usage, streaming;
     char id[COMPLETION_ID_MAX], session[SESSION_ID_MAX + 1];
-    int64_t created_s, written_us;
+    int64_t created_s;
     struct chat_answer *answers; // (n) of a completion that is not streamed
     size_t n;
 };
@@ -39,26 +38,13 @@ static void on_client_gone(void *ctx) {
     chat_free(ctx);
 }
 
-static void stream_tx(struct chat *c, struct buf *out) {
-    http_stream_write(c->http, buf_z(out), out->len);
-    c->written_us = net_now_us();
-    buf_release(out);
-}
-
 static void fail(struct chat *c, const struct completion_failure *failure) {
-    struct openai_failure f = {0};
-    struct buf out;
-    openai_fail_completion(&f, failure);
-    if (!c->streaming) {
+    struct completion_failure f = *failure;
+    chat_name_param(&f);
+    if (c->streaming)
+        openai_stream_failure(c->http, &f);
+    else
         http_reply_error(c->http, f.status, f.code, f.message, f.retry_after_ms);
-    } else {
-        buf_init(&out, 8192);
-        buf_addz(&out, "data: ");
-        openai_write_failure(&out, &f);
-        buf_addz(&out, "\n\n");
-        stream_tx(c, &out);
-        http_stream_end(c->http);
-    }
     chat_free(c);
 }
 
@@ -73,9 +59,8 @@ static struct chat_head head_of(const struct chat *c) {
 }
 
 static void on_room(void *ctx);
-static void on_tick(void *ctx, int64_t now_us);
 static const struct http_waiter waiter = {
-    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+    .client_gone = on_client_gone, .writable = on_room, .ping = HTTP_EVENTS_PING};
 
 static void begin(struct chat *c, const struct completion_event *ev) {
     char headers[HEADERS_BYTES];
@@ -85,14 +70,12 @@ static void begin(struct chat *c, const struct completion_event *ev) {
     snprintf(c->session, sizeof c->session, "%s", ev->session);
     completion_id(c->id, "chatcmpl-", ev->session, ev->turn);
     if (!c->stream) return;
-    snprintf(headers, sizeof headers,
-             "cache-control: no-cache\r\nx-accel-buffering: no\r\nx-session-id: %s\r\n",
-             c->session);
+    snprintf(headers, sizeof headers, HTTP_EVENTS_HEADERS "x-session-id: %s\r\n", c->session);
     c->streaming = true;
     http_stream(c->http, "text/event-stream", headers, &waiter, c);
     buf_init(&out, CHUNK_MAX_BYTES);
     for (size_t i = 0; i < c->n; i++) chat_write_role(&out, &head, (int32_t)i);
-    stream_tx(c, &out);
+    http_stream_buf(c->http, &out);
 }
 
 // false: c is gone.
@@ -110,7 +93,7 @@ static bool take_part(struct chat *c, const struct completion_event *ev) {
     }
     buf_init(&out, CHUNK_MAX_BYTES);
     chat_write_event(&out, &head, ev);
-    if (out.len) stream_tx(c, &out);
+    http_stream_buf(c->http, &out);
     service_count_token(c->service, ev->drawn_us);
     return true;
 }
@@ -123,7 +106,7 @@ static void finish(struct chat *c, const struct completion_event *ev) {
     buf_init(&out, WHOLE_MAX_BYTES);
     if (c->stream) {
         chat_write_end(&out, &head, &ev->usage);
-        stream_tx(c, &out);
+        http_stream_buf(c->http, &out);
         http_stream_end(c->http);
     } else {
         chat_write_whole(&out, &head, c->answers, c->n, &ev->usage);
@@ -160,13 +143,6 @@ static void take_events(void *user, struct completion *completion) {
 static void on_room(void *ctx) {
     struct chat *c = ctx;
     take_events(c, c->completion);
-}
-
-static void on_tick(void *ctx, int64_t now_us) {
-    struct chat *c = ctx;
-    if (!c->streaming || now_us - c->written_us < PING_US) return;
-    c->written_us = now_us;
-    http_stream_write(c->http, ": ping\n\n", 8);
 }
 
 // --- the beginning ---
@@ -218,10 +194,4 @@ void *openai_chat_decode(void *user, const struct http_payload *p) {
 
 void openai_chat_release(void *decoded) {
     chat_request_free(decoded);
-}
-
-void openai_write_error(struct buf *out, int status, const char *code, const char *message) {
-    struct openai_failure f = {0};
-    openai_fail(&f, status, openai_code(status, code), NULL, message);
-    openai_write_failure(out, &f);
 }

@@ -1,13 +1,9 @@
 // Reading chat completions. See chat_request.h.
 #include "ws/openai/chat_request.h"
+#include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
-
-static cJSON *member(const struct chat_request *r, const char *key) {
-    cJSON *v = cJSON_GetObjectItemCaseSensitive(r->json, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
 
 static int bad(struct chat_request *r, const char *param, const char *what) {
     return openai_bad(&r->failure, param, what);
@@ -19,34 +15,27 @@ static int no_memory(struct chat_request *r) {
 
 // Moves a member from the body to the request.
 static cJSON *take(struct chat_request *r, const char *key) {
-    return member(r, key) ? cJSON_DetachItemFromObjectCaseSensitive(r->json, key) : NULL;
+    return json_member(r->json, key) ? cJSON_DetachItemFromObjectCaseSensitive(r->json, key) : NULL;
 }
 
 // --- flags, model ---
 
 static int read_bool(struct chat_request *r, const char *key, bool *out) {
-    const cJSON *v = member(r, key);
+    const cJSON *v = json_member(r->json, key);
     if (v && !cJSON_IsBool(v)) return bad(r, key, "must be true or false");
     if (v) *out = cJSON_IsTrue(v);
     return 0;
 }
 
 static int read_flags(struct chat_request *r) {
-    const cJSON *options = member(r, "stream_options");
+    const cJSON *options = json_member(r->json, "stream_options");
     bool parallel = true;
     TRY(read_bool(r, "stream", &r->stream));
     if (options && !cJSON_IsObject(options)) return bad(r, "stream_options", "must be an object");
-    r->include_usage = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(options, "include_usage"));
+    r->include_usage = cJSON_IsTrue(json_member(options, "include_usage"));
     TRY(read_bool(r, "parallel_tool_calls", &parallel));
     r->request->no_parallel_tool_calls = !parallel;
     return 0;
-}
-
-static int find_model(struct chat_request *r, const struct service *s) {
-    const char *name = cJSON_GetStringValue(member(r, "model"));
-    if (!name) return bad(r, "model", "is missing");
-    r->request->served = service_hold_model(s, name);
-    return r->request->served ? 0 : openai_fail_model(&r->failure, name);
 }
 
 // --- sampling ---
@@ -90,10 +79,9 @@ static int read_sampling(struct chat_request *r) {
 // --- tools, thinking ---
 
 static int read_tool_choice(struct chat_request *r) {
-    const cJSON *v = member(r, "tool_choice");
+    const cJSON *v = json_member(r->json, "tool_choice");
     const char *word = cJSON_GetStringValue(v);
-    const cJSON *function = cJSON_GetObjectItemCaseSensitive(v, "function");
-    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function, "name"));
+    const char *name = json_string(json_member(v, "function"), "name");
     static const char *const words[] = {"auto", "none", "required"};
     if (!v) return 0;
     for (int i = 0; word && i < 3; i++)
@@ -132,39 +120,34 @@ static int read_budget(struct chat_request *r, const char *param, const cJSON *v
     return 0;
 }
 
-static const cJSON *within(const cJSON *object, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
 static void read_switch(struct chat_request *r, const cJSON *on) {
     if (cJSON_IsBool(on)) r->request->thinking = cJSON_IsTrue(on) ? THINKING_ON : THINKING_OFF;
 }
 
 // {"effort":"low","max_tokens":2000,"enabled":true}, as OpenRouter's
 static int read_reasoning(struct chat_request *r) {
-    const cJSON *v = member(r, "reasoning");
+    const cJSON *v = json_member(r->json, "reasoning");
     if (v && !cJSON_IsObject(v)) return bad(r, "reasoning", "must be an object");
-    read_switch(r, within(v, "enabled"));
-    TRY(read_effort(r, "reasoning.effort", within(v, "effort")));
-    return read_budget(r, "reasoning.max_tokens", within(v, "max_tokens"));
+    read_switch(r, json_member(v, "enabled"));
+    TRY(read_effort(r, "reasoning.effort", json_member(v, "effort")));
+    return read_budget(r, "reasoning.max_tokens", json_member(v, "max_tokens"));
 }
 
 // {"type":"enabled","budget_tokens":2000}, as in chat completions of GLM, Kimi and DeepSeek
 static int read_thinking_object(struct chat_request *r) {
-    const cJSON *v = member(r, "thinking");
-    const char *type = cJSON_GetStringValue(within(v, "type"));
+    const cJSON *v = json_member(r->json, "thinking");
+    const char *type = json_string(v, "type");
     if (!cJSON_IsObject(v)) return 0;
     if (type && strcmp(type, "enabled") == 0) r->request->thinking = THINKING_ON;
     if (type && strcmp(type, "disabled") == 0) r->request->thinking = THINKING_OFF;
-    return read_budget(r, "thinking.budget_tokens", within(v, "budget_tokens"));
+    return read_budget(r, "thinking.budget_tokens", json_member(v, "budget_tokens"));
 }
 
 // Beside the names that are rows of sampling parameters (engine/sampling/rows.c), llama.cpp's.
 static int read_budgets(struct chat_request *r) {
     static const char *const names[] = {"reasoning_budget", "thinking_budget_tokens"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        TRY(read_budget(r, names[i], member(r, names[i])));
+        TRY(read_budget(r, names[i], json_member(r->json, names[i])));
     return 0;
 }
 
@@ -175,16 +158,16 @@ static int read_thinking(struct chat_request *r) {
     TRY(read_reasoning(r));
     TRY(read_thinking_object(r));
     TRY(read_budgets(r));
-    TRY(read_effort(r, "reasoning_effort", member(r, "reasoning_effort")));
-    read_switch(r, member(r, "enable_thinking"));
+    TRY(read_effort(r, "reasoning_effort", json_member(r->json, "reasoning_effort")));
+    read_switch(r, json_member(r->json, "enable_thinking"));
     return 0;
 }
 
 // {"type":"content","content":"..." or [{"type":"text","text":"..."}]}
 static int read_prediction(struct chat_request *r) {
-    const cJSON *v = member(r, "prediction"), *part;
-    const cJSON *content = cJSON_GetObjectItemCaseSensitive(v, "content");
-    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(v, "type"));
+    const cJSON *v = json_member(r->json, "prediction"), *part;
+    const cJSON *content = json_member(v, "content");
+    const char *type = json_string(v, "type");
     size_t len = 0;
     if (!v) return 0;
     if (!type || strcmp(type, "content") != 0)
@@ -192,7 +175,7 @@ static int read_prediction(struct chat_request *r) {
     if (!cJSON_IsString(content) && !cJSON_IsArray(content))
         return bad(r, "prediction", "must have a content: a string or text parts");
     cJSON_ArrayForEach(part, content) {
-        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(part, "text"));
+        const char *text = json_string(part, "text");
         if (!text) return bad(r, "prediction", "can have text parts only");
         len += strlen(text);
     }
@@ -203,8 +186,7 @@ static int read_prediction(struct chat_request *r) {
     char *at = r->request->prediction = malloc(len + 1);
     if (!at) return no_memory(r);
     *at = '\0';
-    cJSON_ArrayForEach(part, content) at =
-        stpcpy(at, cJSON_GetObjectItemCaseSensitive(part, "text")->valuestring);
+    cJSON_ArrayForEach(part, content) at = stpcpy(at, json_string(part, "text"));
     return 0;
 }
 
@@ -213,25 +195,26 @@ static int refuse_unserved(struct chat_request *r) {
     static const char *const keys[] = {"audio", "functions", "function_call", "web_search_options"};
     const cJSON *modality;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (member(r, keys[i])) return bad(r, keys[i], "is not served here");
-    cJSON_ArrayForEach(modality, member(r, "modalities")) {
+        if (json_member(r->json, keys[i])) return bad(r, keys[i], "is not served here");
+    cJSON_ArrayForEach(modality, json_member(r->json, "modalities")) {
         if (!cJSON_IsString(modality) || strcmp(modality->valuestring, "text") != 0)
             return bad(r, "modalities", "can be text only here");
     }
     return 0;
 }
 
-static int check(struct chat_request *r) {
-    struct completion_failure f;
-    if (completion_check(r->request, &f)) return 0;
-    openai_fail_completion(&r->failure, &f);
-    return E_INVAL;
+void chat_name_param(struct completion_failure *f) {
+    static const char *const names[][2] = {
+        {"format", "response_format"}, {"thinking", "reasoning_effort"}, {NULL, NULL}};
+    openai_name_param(f, names);
+    if (strcmp(f->code, "context_length_exceeded") == 0) strcpy(f->param, "messages");
 }
 
 static int read_all(struct chat_request *r, const struct service *s) {
     if (!r->request) return no_memory(r);
     TRY(read_flags(r));
-    TRY(find_model(r, s));
+    r->request->served = openai_body_model(s, r->json, &r->failure);
+    if (!r->request->served) return E_INVAL;
     TRY(refuse_unserved(r));
     TRY(read_sampling(r));
     TRY(read_tool_choice(r));
@@ -240,24 +223,18 @@ static int read_all(struct chat_request *r, const struct service *s) {
     r->request->messages = take(r, "messages");
     r->request->tools = take(r, "tools");
     r->request->format = take(r, "response_format");
-    return check(r);
+    if (completion_check(r->request, &r->failure)) return 0;
+    chat_name_param(&r->failure);
+    return E_INVAL;
 }
 
 struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
                                        size_t max_bytes) {
-    struct json_limits limits = json_limits_message;
     struct chat_request *r = calloc(1, sizeof(*r));
-    struct err err = {0};
     if (!r) return NULL;
     r->request = completion_request_new();
-    limits.max_bytes = max_bytes;
-    r->json = json_parse(body, len, &limits, &err);
-    if (!r->json && err.code == E_NOMEM)
-        no_memory(r);
-    else if (!r->json)
-        openai_fail(&r->failure, 400, "invalid_json", NULL, err.text);
-    else
-        read_all(r, s);
+    r->json = openai_body_read(body, len, max_bytes, &r->failure);
+    if (r->json) read_all(r, s);
     cJSON_Delete(r->json); // here: two hundred thousand values take milliseconds
     r->json = NULL;
     return r;

@@ -5,7 +5,7 @@
 
 struct chat_request {
     bool stream, include_usage;
-    struct openai_failure failure;      // status 0: it is served
+    struct completion_failure failure;  // status 0: it is served
     struct completion_request *request; // completion_start takes it
     size_t n;                           // answers
     cJSON *json;                        // while it is read
@@ -15,3 +15,5 @@ struct chat_request {
 struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
                                        size_t max_bytes);
 void chat_request_free(struct chat_request *r); // NULL is fine
+// Of a failure of its completion: the member at fault as the request names it.
+void chat_name_param(struct completion_failure *f);

@@ -20,7 +20,6 @@
 #define ANSWER_MAX_BYTES (64 << 20) // of a whole answer
 #define CANCEL_AFTER_MS 1
 #define LANE_COMPLETIONS ((uint64_t)11 << 59)
-#define PING_US 15000000 // proxies cut what is silent for a minute
 
 struct choice {
     char id[24 + RANDOM_ID_LEN];     // of its session
@@ -37,7 +36,7 @@ struct completions {
     struct service *service;
     struct http *http;
     struct completions_request *request;
-    int64_t created_s, written_us;
+    int64_t created_s;
     struct choice *choices; // (n_choices) those of the first prompt, of the second ...
     size_t n_choices, n_ended;
     struct completions_usage usage;
@@ -46,7 +45,7 @@ struct completions {
     bool written; // it has filled `out`
     struct work work;
     struct buf out;
-    struct openai_failure failure;
+    struct completion_failure failure;
 };
 
 // --- the end ---
@@ -74,25 +73,12 @@ static void on_client_gone(void *ctx) {
     if (!c->working) completions_free(c);
 }
 
-static void stream_tx(struct completions *c, struct buf *out) {
-    http_stream_write(c->http, buf_z(out), out->len);
-    c->written_us = net_now_us();
-    buf_release(out);
-}
-
 static void reply_failure(struct completions *c) {
-    const struct openai_failure *f = &c->failure;
-    struct buf out;
-    if (!c->streaming) {
+    const struct completion_failure *f = &c->failure;
+    if (c->streaming)
+        openai_stream_failure(c->http, f);
+    else
         http_reply_error(c->http, f->status, f->code, f->message, f->retry_after_ms);
-    } else {
-        buf_init(&out, 8192);
-        buf_addz(&out, "data: ");
-        openai_write_failure(&out, f);
-        buf_addz(&out, "\n\n");
-        stream_tx(c, &out);
-        http_stream_end(c->http);
-    }
     completions_free(c);
 }
 
@@ -129,22 +115,20 @@ static void write_chunk(struct completions *c, struct choice *ch) {
     struct buf out;
     buf_init(&out, ANSWER_MAX_BYTES);
     completions_write_chunk(&out, &head, &part);
-    stream_tx(c, &out);
+    http_stream_buf(c->http, &out);
     buf_reset(&ch->text);
     completions_logprobs_clear(&ch->log);
 }
 
 static void on_room(void *ctx);
-static void on_tick(void *ctx, int64_t now_us);
 static const struct http_waiter waiter = {
-    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+    .client_gone = on_client_gone, .writable = on_room, .ping = HTTP_EVENTS_PING};
 
 // Streamed: the head, and the prompt of each choice where it is wanted.
 static void begin_stream(struct completions *c) {
     if (!c->request->stream || c->streaming) return;
     c->streaming = true;
-    http_stream(c->http, "text/event-stream",
-                "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, c);
+    http_stream(c->http, "text/event-stream", HTTP_EVENTS_HEADERS, &waiter, c);
     bool prompts_first = c->request->echo && !c->request->scores;
     for (size_t i = 0; i < c->n_choices && prompts_first; i++) write_chunk(c, &c->choices[i]);
 }
@@ -154,7 +138,7 @@ static void finish_stream(struct completions *c) {
     struct buf out;
     buf_init(&out, 8192);
     completions_write_last(&out, &head, &c->usage);
-    stream_tx(c, &out);
+    http_stream_buf(c->http, &out);
     http_stream_end(c->http);
 }
 
@@ -171,16 +155,11 @@ static void write_whole(struct completions *c, struct buf *out) {
     completions_write_end(&w, &c->usage);
 }
 
-static void reply_buf(struct completions *c, struct buf *out) {
-    http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", out);
-}
-
 static void reply_whole(struct completions *c) {
     struct buf out;
     buf_init(&out, ANSWER_MAX_BYTES);
     write_whole(c, &out);
-    reply_buf(c, &out);
-    buf_release(&out);
+    http_reply_json(c->http, 200, &out);
 }
 
 // --- with the log-probabilities of prompts ---
@@ -191,7 +170,7 @@ static void write_scored(struct work *work) {
         (struct completions *)((char *)work - offsetof(struct completions, work));
     const struct completions_request *q = c->request;
     for (size_t i = 0; i < c->n_choices; i += q->n) {
-        const struct completions_prompt *p = &q->prompts[i / q->n];
+        const struct openai_prompt *p = &q->prompts[i / q->n];
         struct choice *ch = &c->choices[i];
         completions_logprobs_add_prompt(&ch->prompt_log, q->served->engine, ch->scores, p->text,
                                         p->len);
@@ -235,13 +214,13 @@ static void begin_scored(struct completions *c) {
 
 static void reply_scored(struct completions *c) {
     if (!c->streaming) {
-        reply_buf(c, &c->out);
+        http_reply_json(c->http, 200, &c->out);
     } else if (c->out.error) {
         openai_no_memory(&c->failure);
         reply_failure(c);
         return;
     } else {
-        http_stream_write(c->http, buf_z(&c->out), c->out.len);
+        http_stream_buf(c->http, &c->out);
         http_stream_end(c->http);
     }
     completions_free(c);
@@ -365,13 +344,6 @@ static void on_room(void *ctx) {
     push(ctx);
 }
 
-static void on_tick(void *ctx, int64_t now_us) {
-    struct completions *c = ctx;
-    if (!c->streaming || now_us - c->written_us < PING_US) return;
-    c->written_us = now_us;
-    http_stream_write(c->http, ": ping\n\n", 8);
-}
-
 // --- as a follower ---
 
 static void push_later(struct completions *c) {
@@ -382,7 +354,7 @@ static void push_later(struct completions *c) {
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct completions *c = (struct completions *)f;
     if (a->kind != ANSWER_ERROR) return;
-    openai_fail_session(&c->failure, a);
+    completion_failure_take(&c->failure, a);
     push_later(c);
 }
 
@@ -445,7 +417,7 @@ static struct request request_for(struct completions *c, enum request_kind kind,
 static void submit(struct completions *c, const char *owner, struct choice *ch) {
     struct sessions *ss = c->service->sessions;
     const struct completions_request *q = c->request;
-    const struct completions_prompt *p = &q->prompts[(size_t)(ch - c->choices) / q->n];
+    const struct openai_prompt *p = &q->prompts[(size_t)(ch - c->choices) / q->n];
     struct request r = request_for(c, REQUEST_OPEN, owner, ch);
     r.model = q->served->name;
     r.cancel_after_ms = CANCEL_AFTER_MS;
@@ -453,8 +425,7 @@ static void submit(struct completions *c, const char *owner, struct choice *ch) 
     if (c->failure.status) return;
     r = request_for(c, REQUEST_START, owner, ch);
     r.turn = TURN_HEAD;
-    r.input = p->ids ? (struct turn_input){.kind = INPUT_IDS, .ids = p->ids, .n_ids = p->n_ids}
-                     : (struct turn_input){.kind = INPUT_TEXT, .text = p->text, .text_len = p->len};
+    r.input = openai_prompt_input(p);
     r.sampling = &q->sampling;
     r.scores_input = has_scores(c, ch);
     sessions_submit(ss, &r);
@@ -486,7 +457,7 @@ static int make_choices(struct completions *c) {
     random_id(id);
     for (size_t i = 0; i < c->n_choices; i++) {
         struct choice *ch = &c->choices[i];
-        const struct completions_prompt *p = &q->prompts[i / q->n];
+        const struct openai_prompt *p = &q->prompts[i / q->n];
         if (i == 0)
             snprintf(ch->id, sizeof ch->id, "cmpl-%s", id);
         else

@@ -1,6 +1,5 @@
 // See completions_request.h.
 #include "ws/openai/completions_request.h"
-#include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,21 +7,8 @@
 
 #define TEXT_MAX_BYTES (64 << 20)
 
-static const cJSON *member(const cJSON *json, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
-// --- the prompt ---
-
-static int read_text(struct completions_request *r, const cJSON *v, struct completions_prompt *p) {
-    p->text = strdup(v->valuestring);
-    if (!p->text) return openai_no_memory(&r->failure);
-    p->len = strlen(p->text);
-    return p->len ? 0 : openai_bad(&r->failure, "prompt", "must not be empty");
-}
-
-static int text_of_ids(struct completions_request *r, struct completions_prompt *p) {
+// What `echo` repeats.
+static int add_text(struct completions_request *r, struct openai_prompt *p) {
     struct buf text;
     struct err err = {0};
     buf_init(&text, TEXT_MAX_BYTES);
@@ -35,38 +21,12 @@ static int text_of_ids(struct completions_request *r, struct completions_prompt 
     return openai_fail(&r->failure, 400, "invalid_value", "prompt", err.text);
 }
 
-static int read_ids(struct completions_request *r, const cJSON *v, struct completions_prompt *p) {
-    struct err err = {0};
-    int rc = json_copy_ids(v, "prompt", &p->ids, &p->n_ids, &err);
-    if (rc == E_NOMEM) return openai_no_memory(&r->failure);
-    if (rc < 0) return openai_fail(&r->failure, 400, "invalid_value", "prompt", err.text);
-    if (p->n_ids == 0) return openai_bad(&r->failure, "prompt", "must not be empty");
-    for (size_t i = 0; i < p->n_ids; i++)
-        if (p->ids[i] >= r->served->info->n_vocab)
-            return openai_bad(&r->failure, "prompt", "has an id outside of the vocabulary");
-    return r->echo ? text_of_ids(r, p) : 0;
-}
-
-static int read_prompt(struct completions_request *r, const cJSON *v,
-                       struct completions_prompt *p) {
-    if (cJSON_IsString(v)) return read_text(r, v, p);
-    if (cJSON_IsArray(v)) return read_ids(r, v, p);
-    return openai_bad(&r->failure, "prompt",
-                      "must be a string, token ids, or an array of strings or of arrays of ids");
-}
-
-// An array of numbers is one prompt; of anything else, one prompt each.
 static int read_prompts(struct completions_request *r, const cJSON *json) {
-    const cJSON *v = member(json, "prompt"), *item;
-    bool many = cJSON_IsArray(v) && v->child && !cJSON_IsNumber(v->child);
-    size_t n = many ? (size_t)cJSON_GetArraySize(v) : 1;
-    if (!v) return openai_bad(&r->failure, "prompt", "is missing");
-    if (n * r->n > COMPLETIONS_CHOICES_MAX)
-        return openai_bad(&r->failure, "prompt", "times n is more than 128 choices");
-    r->prompts = calloc(n, sizeof *r->prompts);
-    if (!r->prompts) return openai_no_memory(&r->failure);
-    if (!many) return read_prompt(r, v, &r->prompts[r->n_prompts++]);
-    cJSON_ArrayForEach(item, v) TRY(read_prompt(r, item, &r->prompts[r->n_prompts++]));
+    TRY(openai_prompts_read(&r->prompts, &r->n_prompts, json, "prompt", r->served->info->n_vocab,
+                            COMPLETIONS_CHOICES_MAX / r->n, "times n is more than 128 choices",
+                            &r->failure));
+    for (size_t i = 0; r->echo && i < r->n_prompts; i++)
+        if (r->prompts[i].ids) TRY(add_text(r, &r->prompts[i]));
     return 0;
 }
 
@@ -86,7 +46,7 @@ static int read_bool(struct completions_request *r, const cJSON *json, const cha
 }
 
 static int read_form(struct completions_request *r, const cJSON *json) {
-    const cJSON *suffix = member(json, "suffix");
+    const cJSON *suffix = json_member(json, "suffix");
     int64_t n = 1, best_of = -1;
     TRY(read_bool(r, json, "stream", &r->stream));
     TRY(read_bool(r, json, "echo", &r->echo));
@@ -97,7 +57,8 @@ static int read_form(struct completions_request *r, const cJSON *json) {
     if (suffix && !(cJSON_IsString(suffix) && !*suffix->valuestring))
         return openai_bad(&r->failure, "suffix", "is not served here");
     r->n = (size_t)n;
-    r->include_usage = cJSON_IsTrue(member(member(json, "stream_options"), "include_usage"));
+    r->include_usage =
+        cJSON_IsTrue(json_member(json_member(json, "stream_options"), "include_usage"));
     return 0;
 }
 
@@ -169,11 +130,7 @@ struct completions_request *completions_request_read(const struct service *s, co
 
 void completions_request_free(struct completions_request *r) {
     if (!r) return;
-    for (size_t i = 0; i < r->n_prompts; i++) {
-        free(r->prompts[i].text);
-        free(r->prompts[i].ids);
-    }
-    free(r->prompts);
+    openai_prompts_free(r->prompts, r->n_prompts);
     turn_sampling_release(&r->sampling);
     placement_drop(r->served);
     free(r);

@@ -1,26 +1,17 @@
 // The body of POST /v1/completions: read, checked, and turned into the inputs of turns. Any thread.
 #pragma once
-#include "ws/openai/failure.h"
-
-struct service;
+#include "ws/openai/body.h"
 
 #define COMPLETIONS_CHOICES_MAX 128 // prompts times n
 #define COMPLETIONS_MAX_TOKENS 16   // where the request names none, as OpenAI's
 
-struct completions_prompt {
-    char *text; // (len) what `echo` repeats: the prompt, of ids their text; NULL: not wanted
-    size_t len;
-    int32_t *ids; // (n_ids) NULL: the text is the prompt
-    size_t n_ids;
-};
-
 struct completions_request {
-    struct openai_failure failure; // status 0: it can be served
+    struct completion_failure failure; // status 0: it can be served
     bool stream, include_usage, echo, logprobs;
     bool scores;  // the log-probabilities of the prompt's tokens are wanted: echo and logprobs
     bool nothing; // max_tokens 0: the prompt is computed, and no token of an answer is shown
-    struct completions_prompt *prompts; // (n_prompts)
-    size_t n_prompts, n;                // n: choices of each prompt
+    struct openai_prompt *prompts; // (n_prompts) with `echo`, ids have their text too
+    size_t n_prompts, n;           // n: choices of each prompt
     struct turn_sampling sampling;
     const struct served_model *served; // held; NULL: refused
 };

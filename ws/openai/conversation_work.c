@@ -25,12 +25,12 @@ static void read_items(struct conversation_body *b, const cJSON *items) {
     cJSON *messages = cJSON_CreateArray();
     if (!items || cJSON_IsNull(items)) return;
     if (!cJSON_IsArray(items) || cJSON_GetArraySize(items) > ITEMS_AT_ONCE) {
-        responses_bad(&b->fault, "items", "must be an array of at most 20 items");
+        openai_bad(&b->failure, "items", "must be an array of at most 20 items");
     } else if (!messages) {
-        responses_no_memory(&b->fault);
-    } else if (responses_items_read(messages, items, "items", &b->fault) == 0) {
+        openai_no_memory(&b->failure);
+    } else if (responses_items_read(messages, items, "items", &b->failure) == 0) {
         b->items = responses_items_normal(items);
-        if (!b->items) responses_no_memory(&b->fault);
+        if (!b->items) openai_no_memory(&b->failure);
     }
     cJSON_Delete(messages);
 }
@@ -44,7 +44,7 @@ struct conversation_body *conversation_body_read(const struct service *s, const 
                  : openai_body_read(body, len, (size_t)s->config->max_message_bytes, &b->failure);
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(json, "metadata");
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(json, "model");
-    if (json && responses_metadata_check(metadata, &b->fault) == 0)
+    if (json && responses_metadata_check(metadata, &b->failure) == 0)
         read_items(b, cJSON_GetObjectItemCaseSensitive(json, "items"));
     if (cJSON_IsObject(metadata)) b->metadata = cJSON_Duplicate(metadata, true);
     if (cJSON_IsString(model)) b->model = strdup(model->valuestring);
@@ -54,29 +54,17 @@ struct conversation_body *conversation_body_read(const struct service *s, const 
 
 // --- refusals ---------------------------------------------------------------
 
-void conversation_refuse(struct conversation_work *c, int status, const char *code,
-                         const char *message) {
-    if (c->refusal.status) return;
-    snprintf(c->message, sizeof c->message, "%s", message);
-    c->refusal = (struct responses_refusal){.status = status, .code = code, .message = c->message};
-}
-
-void conversation_refuse_memory(struct conversation_work *c) {
-    conversation_refuse(c, 503, "overloaded", "the server is out of memory");
-    c->refusal.retry_after_ms = 1000;
-}
-
 void conversation_refuse_missing(struct conversation_work *c) {
     char id[RESPONSES_ID_MAX], message[256];
     responses_id_conversation(id, c->session);
     snprintf(message, sizeof message, "Conversation with id '%s' not found.", id);
-    conversation_refuse(c, 404, "conversation_not_found", message);
+    openai_fail(&c->failure, 404, "conversation_not_found", NULL, message);
 }
 
 static void refuse_item(struct conversation_work *c) {
     char message[256];
     snprintf(message, sizeof message, "Item with id '%s' not found.", c->item);
-    conversation_refuse(c, 404, "item_not_found", message);
+    openai_fail(&c->failure, 404, "item_not_found", NULL, message);
 }
 
 // --- the worker's part -----------------------------------------------------
@@ -100,7 +88,7 @@ static void write_deleted(struct conversation_work *c) {
 }
 
 static const char *id_of(const cJSON *item) {
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "id"));
+    return json_string(item, "id");
 }
 
 static void write_list(struct conversation_work *c) {
@@ -126,10 +114,10 @@ static void write_list(struct conversation_work *c) {
 
 static void make_note(struct conversation_work *c) {
     c->new_note = cJSON_PrintUnformatted(c->note);
-    if (!c->new_note) conversation_refuse_memory(c);
+    if (!c->new_note) openai_no_memory(&c->failure);
     if (c->new_note && strlen(c->new_note) > SESSION_NOTE_BYTES)
-        conversation_refuse(
-            c, 400, "limit_reached",
+        openai_fail(
+            &c->failure, 400, "limit_reached", NULL,
             "What is added to a conversation, and its metadata, may be 256 KiB: longer items come "
             "with a response.");
 }
@@ -140,7 +128,7 @@ static void add_items(struct conversation_work *c) {
     cJSON *all = cJSON_CreateArray();
     if (!all || conversation_add(c->note, c->body->items, c->found.n_turns, &first) < 0 ||
         conversation_chunk(c->note, c->session, c->found.n_turns, NULL, all) < 0)
-        conversation_refuse_memory(c);
+        openai_no_memory(&c->failure);
     while (cJSON_GetArraySize(all) > n) cJSON_DeleteItemFromArray(all, 0);
     c->items = all;
     c->page.limit = n;
@@ -161,7 +149,7 @@ static void find_item(struct conversation_work *c) {
         if (!text) c->out.error = E_NOMEM;
         cJSON_free(text);
     } else if (conversation_remove(c->note, c->item) < 0) {
-        conversation_refuse_memory(c);
+        openai_no_memory(&c->failure);
     } else {
         write_conversation(c);
         make_note(c);
@@ -191,7 +179,7 @@ static void take_chunk(struct conversation_work *c, const struct service *s) {
     if (rc == 0) rc = conversation_chunk(c->note, c->session, c->chunk, r, found);
     if (rc == E_NOTFOUND) // its input is too long to be on record
         rc = conversation_chunk(c->note, c->session, c->chunk, NULL, found);
-    if (rc < 0) conversation_refuse_memory(c);
+    if (rc < 0) openai_no_memory(&c->failure);
     if (rc == 0) take_page(c, found);
     cJSON_Delete(found);
 }
@@ -201,7 +189,7 @@ static bool begin_items(struct conversation_work *c) {
     const char *from = c->item[0] ? c->item : c->page.after;
     struct responses_id id;
     c->items = cJSON_CreateArray();
-    if (!c->items) conversation_refuse_memory(c);
+    if (!c->items) openai_no_memory(&c->failure);
     c->past_after = c->item[0] || !c->page.after[0];
     c->chunk = c->page.ascending ? 0 : c->found.n_turns;
     if (!from[0]) return true;
@@ -209,10 +197,9 @@ static bool begin_items(struct conversation_work *c) {
     c->chunk = ours ? conversation_chunk_of(c->note, &id, from) : -1;
     if (c->chunk >= 0 && c->chunk <= c->found.n_turns) return true;
     if (c->item[0]) refuse_item(c);
-    if (!c->item[0]) {
-        conversation_refuse(c, 400, "invalid_value", "after names no item of this conversation");
-        c->refusal.param = "after";
-    }
+    if (!c->item[0])
+        openai_fail(&c->failure, 400, "invalid_value", "after",
+                    "after names no item of this conversation");
     return false;
 }
 
@@ -221,7 +208,7 @@ static void go_on_items(struct conversation_work *c, const struct service *s) {
     bool enough = c->asked != ITEMS_LIST || cJSON_GetArraySize(c->items) > c->page.limit;
     c->next_chunk = c->page.ascending ? c->chunk + 1 : c->chunk - 1;
     if (c->next_chunk > c->found.n_turns || enough) c->next_chunk = -1;
-    if (c->next_chunk >= 0 || c->refusal.status) return;
+    if (c->next_chunk >= 0 || c->failure.status) return;
     if (c->asked == ITEMS_LIST)
         write_list(c);
     else
@@ -234,7 +221,7 @@ static void make_conversation(struct conversation_work *c) {
     c->note = conversation_new(b->metadata, clock_wall_us(&clock_system) / 1000);
     b->metadata = NULL;
     if (!c->note || (b->items && conversation_add(c->note, b->items, 0, &first) < 0)) {
-        conversation_refuse_memory(c);
+        openai_no_memory(&c->failure);
         return;
     }
     write_conversation(c);
@@ -243,7 +230,7 @@ static void make_conversation(struct conversation_work *c) {
 
 static void change_metadata(struct conversation_work *c) {
     if (c->body->metadata && conversation_set_metadata(c->note, c->body->metadata) < 0)
-        conversation_refuse_memory(c);
+        openai_no_memory(&c->failure);
     write_conversation(c);
     make_note(c);
 }

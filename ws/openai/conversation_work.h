@@ -18,9 +18,8 @@ enum conversation_asked {
 };
 
 struct conversation_body { // decoded
-    struct openai_failure failure;
-    struct responses_fault fault; // of a member
-    cJSON *metadata, *items;      // items in their normal form; NULL: none
+    struct completion_failure failure;
+    cJSON *metadata, *items; // items in their normal form; NULL: none
     char *model;
 };
 // NULL: no memory.
@@ -38,22 +37,17 @@ struct conversation_work {
     struct responses_record record; // of the chunk's turn
     bool has_record;
     // What the step makes
-    cJSON *note;                      // NULL: not read yet
-    cJSON *items;                     // found so far, in the order of the page
-    int64_t chunk;                    // (conversation.h) whose turn `record` is
-    int64_t next_chunk;               // needed by another step; -1: none
-    bool past_after;                  // what follows page.after has begun
-    char *new_note;                   // to be stored; NULL: nothing is
-    struct buf out;                   // the reply
-    struct responses_refusal refusal; // status 0: none. Its message is the one below
-    char message[512];
+    cJSON *note;                       // NULL: not read yet
+    cJSON *items;                      // found so far, in the order of the page
+    int64_t chunk;                     // (conversation.h) whose turn `record` is
+    int64_t next_chunk;                // needed by another step; -1: none
+    bool past_after;                   // what follows page.after has begun
+    char *new_note;                    // to be stored; NULL: nothing is
+    struct buf out;                    // the reply
+    struct completion_failure failure; // status 0: none
 };
 void conversation_work_release(struct conversation_work *c);
 void conversation_work_reset(struct conversation_work *c); // back to before the first step
 void conversation_work_step(struct conversation_work *c, const struct service *s);
 
-// The first refusal stays.
-void conversation_refuse(struct conversation_work *c, int status, const char *code,
-                         const char *message);
-void conversation_refuse_memory(struct conversation_work *c);
 void conversation_refuse_missing(struct conversation_work *c); // the conversation

@@ -64,17 +64,17 @@ static void on_client_gone(void *ctx) {
 static const struct http_waiter waiter = {.client_gone = on_client_gone};
 
 static void end_refused(struct conversations *c) {
-    responses_http_refuse(c->http, &c->k.refusal);
+    openai_reply_failure(c->http, &c->k.failure);
     destroy(c);
 }
 
 static void reply(struct conversations *c) {
-    if (c->k.out.error) conversation_refuse_memory(&c->k);
-    if (c->k.refusal.status) {
+    if (c->k.out.error) openai_no_memory(&c->k.failure);
+    if (c->k.failure.status) {
         end_refused(c);
         return;
     }
-    http_reply_buf(c->http, 200, "application/json", "cache-control: no-store\r\n", &c->k.out);
+    http_reply_json(c->http, 200, &c->k.out);
     destroy(c);
 }
 
@@ -102,25 +102,17 @@ static void begin_work(struct conversations *c) {
     c->step = WORKING;
     if (workers_submit(c->service->net->workers, &c->work) == 0) return;
     c->step = FINDING;
-    conversation_refuse(&c->k, 503, "overloaded", "too many requests are being read");
+    openai_fail(&c->k.failure, 503, "overloaded", NULL, "too many requests are being read");
     wake(c);
 }
 
 // --- what it needs ---------------------------------------------------------
 
 static void take_failure(struct conversations *c, const struct completion_failure *f) {
-    if (f->status == 404) {
-        conversation_refuse_missing(&c->k);
-        return;
-    }
-    conversation_refuse(&c->k, f->status,
-                        strcmp(f->code, "invalid") == 0 ? "invalid_value" : "server_error",
-                        f->message);
-    if (f->status == 503) c->k.refusal.code = "overloaded";
-    if (f->status == 409) c->k.refusal.code = "conversation_locked";
-    if (f->status == 429) c->k.refusal.code = "rate_limit_exceeded";
-    if (strcmp(f->code, "limit_reached") == 0) c->k.refusal.code = "insufficient_quota";
-    c->k.refusal.retry_after_ms = f->retry_after_ms;
+    if (f->status == 404) conversation_refuse_missing(&c->k);
+    if (c->k.failure.status) return;
+    c->k.failure = *f;
+    if (f->status == 409) strcpy(c->k.failure.code, "conversation_locked");
 }
 
 static void on_found(void *ctx, struct responses_session *s, const struct completion_failure *f) {
@@ -139,7 +131,7 @@ static void find(struct conversations *c) {
     c->step = FINDING;
     c->lookup = responses_lookup_session(c->service, c->owner, c->k.session, on_found, c);
     if (c->lookup) return;
-    conversation_refuse_memory(&c->k);
+    openai_no_memory(&c->k.failure);
     wake(c);
 }
 
@@ -168,7 +160,7 @@ static void look_chunk(struct conversations *c) {
     }
     c->lookup = responses_lookup_start(c->service, c->owner, c->k.session, c->k.chunk, on_turn, c);
     if (c->lookup) return;
-    conversation_refuse_memory(&c->k);
+    openai_no_memory(&c->k.failure);
     end_refused(c);
 }
 
@@ -205,7 +197,7 @@ static void push(struct follower *f) {
     struct conversations *c = (struct conversations *)f;
     bool changes = c->k.new_note || c->k.asked == DELETE;
     if (!c->http || c->step == WORKING) return;
-    if (c->k.refusal.status)
+    if (c->k.failure.status)
         end_refused(c);
     else if (c->step == FINDING && !c->lookup)
         begin_again(c); // the note had changed
@@ -223,12 +215,9 @@ static void on_error(struct conversations *c, const struct session_answer *a) {
         c->step = FINDING;
         return;
     }
-    completion_failure_set(&f, a->code, a->message);
-    f.retry_after_ms = a->retry_after_ms;
-    if (c->k.asked == CREATE && strcmp(a->code, "invalid") == 0 && c->k.body->model) {
-        conversation_refuse(&c->k, 404, "model_not_found", a->message);
-        c->k.refusal.param = "model";
-    }
+    completion_failure_take(&f, a);
+    if (c->k.asked == CREATE && strcmp(a->code, "invalid") == 0 && c->k.body->model)
+        openai_fail(&c->k.failure, 404, "model_not_found", "model", a->message);
     take_failure(c, &f);
 }
 
@@ -252,24 +241,15 @@ static void on_ready(struct follower *f, struct session *s) {
     wake(c);
 }
 
-static void on_gone(struct follower *f, struct session *s) {}
-static bool is_drained(const struct follower *f) {
-    return true;
-}
-
 static void on_end(struct follower *f) {
     struct conversations *c = (struct conversations *)f;
     if (!c->http || c->step == WORKING) return;
-    conversation_refuse(&c->k, 503, "shutting_down", "the server is shutting down");
+    openai_fail(&c->k.failure, 503, "shutting_down", NULL, "the server is shutting down");
     end_refused(c);
 }
 
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_gone = on_gone,
-                                                 .push = push,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
+static const struct follower_ops follower_ops = {
+    .on_answer = on_answer, .on_ready = on_ready, .push = push, .end = on_end};
 
 // --- the request -----------------------------------------------------------
 
@@ -299,32 +279,23 @@ static bool read_path(struct conversations *c, const struct http *h) {
     return true;
 }
 
-// false: refused.
-static bool body_is_good(struct conversations *c, struct http *h) {
+// What keeps the request from being served; status 0: nothing.
+static struct completion_failure judge(struct conversations *c, const struct http *h, bool known) {
+    struct completion_failure f = {0};
     const struct conversation_body *b = c->k.body;
-    bool lacks = (c->k.asked == ITEMS_CREATE && b && !b->items) ||
-                 (c->k.asked == UPDATE && b && !b->metadata);
-    if (!b) return true;
-    if (b->failure.status) {
-        openai_reply_failure(h, &b->failure);
-        return false;
-    }
-    c->k.refusal = (struct responses_refusal){.status = b->fault.no_memory ? 503 : 400,
-                                              .code = b->fault.code,
-                                              .message = b->fault.message,
-                                              .param = b->fault.param[0] ? b->fault.param : NULL};
-    if (!b->fault.code && lacks) {
-        c->k.refusal.code = "invalid_value";
-        c->k.refusal.param = c->k.asked == UPDATE ? "metadata" : "items";
-        c->k.refusal.message =
-            c->k.asked == UPDATE ? "metadata must be an object" : "items must be an array";
-    }
-    if (!c->k.refusal.code) {
-        c->k.refusal.status = 0;
-        return true;
-    }
-    responses_http_refuse(h, &c->k.refusal);
-    return false;
+    const char *param = NULL;
+    if (!known)
+        openai_fail(&f, 404, "conversation_not_found", NULL, "There is no such conversation.");
+    else if (c->k.asked == ITEMS_LIST && (param = responses_page_read(&c->k.page, h)))
+        openai_fail(&f, 400, "invalid_value", param,
+                    "This parameter has a value that is not served.");
+    else if (b && b->failure.status)
+        f = b->failure;
+    else if (b && c->k.asked == ITEMS_CREATE && !b->items)
+        openai_bad(&f, "items", "must be an array");
+    else if (b && c->k.asked == UPDATE && !b->metadata)
+        openai_bad(&f, "metadata", "must be an object");
+    return f;
 }
 
 static struct conversations *conversations_new(struct service *s, struct http *h) {
@@ -341,30 +312,23 @@ static struct conversations *conversations_new(struct service *s, struct http *h
 
 void openai_conversations_handle(void *user, struct http *h) {
     struct conversations *c = conversations_new(user, h);
-    const char *param = NULL;
     if (!c) {
         http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
         return;
     }
     bool known = read_path(c, h);
     if (http_verb(h) == HTTP_POST) c->k.body = http_take_decoded(h);
-    if (!known) {
-        conversation_refuse(&c->k, 404, "conversation_not_found", "There is no such conversation.");
-        responses_http_refuse(h, &c->k.refusal);
-    } else if (c->k.asked == ITEMS_LIST && (param = responses_page_read(&c->k.page, h))) {
-        conversation_refuse(&c->k, 400, "invalid_value",
-                            "This parameter has a value that is not served.");
-        c->k.refusal.param = param;
-        responses_http_refuse(h, &c->k.refusal);
-    } else if (body_is_good(c, h)) {
-        http_wait(h, &waiter, c);
-        if (c->k.asked == CREATE) {
-            sessions_draw_id(c->service->sessions, c->k.session);
-            begin_work(c);
-        } else {
-            find(c);
-        }
+    struct completion_failure f = judge(c, h, known);
+    if (f.status) {
+        openai_reply_failure(h, &f);
+        destroy(c);
         return;
     }
-    destroy(c);
+    http_wait(h, &waiter, c);
+    if (c->k.asked == CREATE) {
+        sessions_draw_id(c->service->sessions, c->k.session);
+        begin_work(c);
+    } else {
+        find(c);
+    }
 }

@@ -35,7 +35,7 @@ struct embeddings {
     struct embedded *inputs; // (request->n_inputs)
     size_t n_started, n_ended, bytes;
     int64_t n_tokens;
-    struct openai_failure failure;
+    struct completion_failure failure;
 };
 
 // --- sessions ---
@@ -60,7 +60,6 @@ static void delete_session(struct embeddings *e, size_t i) {
 }
 
 static void start(struct embeddings *e, size_t i) {
-    const struct embeddings_input *in = &e->request->inputs[i];
     struct sessions *ss = e->service->sessions;
     char id[SESSION_ID_MAX + 1];
     struct request r = request_for(e, REQUEST_OPEN, i, id);
@@ -74,9 +73,7 @@ static void start(struct embeddings *e, size_t i) {
     r = request_for(e, REQUEST_START, i, id);
     r.turn = TURN_HEAD;
     r.sampling = &e->request->sampling;
-    r.input = in->ids ? (struct turn_input){.kind = INPUT_IDS, .ids = in->ids, .n_ids = in->n_ids}
-                      : (struct turn_input){
-                            .kind = INPUT_TEXT, .text = in->text, .text_len = strlen(in->text)};
+    r.input = openai_prompt_input(&e->request->inputs[i]);
     sessions_submit(ss, &r);
 }
 
@@ -108,7 +105,7 @@ static void on_client_gone(void *ctx) {
 }
 
 static void reply_failure(struct embeddings *e) {
-    const struct openai_failure *f = &e->failure;
+    const struct completion_failure *f = &e->failure;
     http_reply_error(e->http, f->status, f->code, f->message, f->retry_after_ms);
     embeddings_free(e);
 }
@@ -130,8 +127,7 @@ static void reply(struct embeddings *e) {
     json_put_int(&w, "total_tokens", e->n_tokens);
     json_close(&w, '}');
     json_close(&w, '}');
-    http_reply_buf(e->http, 200, "application/json", "cache-control: no-store\r\n", &out);
-    buf_release(&out);
+    http_reply_json(e->http, 200, &out);
     embeddings_free(e);
 }
 
@@ -234,7 +230,7 @@ static void push_later(struct embeddings *e) {
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct embeddings *e = (struct embeddings *)f;
     if (a->kind != ANSWER_ERROR) return;
-    openai_fail_session(&e->failure, a);
+    completion_failure_take(&e->failure, a);
     push_later(e);
 }
 

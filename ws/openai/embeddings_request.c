@@ -1,58 +1,12 @@
 // See embeddings_request.h.
 #include "ws/openai/embeddings_request.h"
-#include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const cJSON *member(const cJSON *json, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
-// --- inputs ---
-
-static int read_ids(struct embeddings_request *r, const cJSON *v, struct embeddings_input *in) {
-    struct err err = {0};
-    int rc = json_copy_ids(v, "input", &in->ids, &in->n_ids, &err);
-    if (rc == E_NOMEM) return openai_no_memory(&r->failure);
-    if (rc < 0) return openai_fail(&r->failure, 400, "invalid_value", "input", err.text);
-    if (in->n_ids == 0) return openai_bad(&r->failure, "input", "must not be empty");
-    for (size_t i = 0; i < in->n_ids; i++)
-        if (in->ids[i] >= r->served->info->n_vocab)
-            return openai_bad(&r->failure, "input", "has an id outside of the vocabulary");
-    return 0;
-}
-
-static int read_input(struct embeddings_request *r, const cJSON *v, struct embeddings_input *in) {
-    if (cJSON_IsArray(v)) return read_ids(r, v, in);
-    if (!cJSON_IsString(v))
-        return openai_bad(&r->failure, "input",
-                          "must be a string, token ids, or an array of strings or arrays of ids");
-    if (!*v->valuestring) return openai_bad(&r->failure, "input", "must not be empty");
-    in->text = strdup(v->valuestring);
-    return in->text ? 0 : openai_no_memory(&r->failure);
-}
-
-// An array of numbers is one input; of anything else, one input each.
-static int read_inputs(struct embeddings_request *r, const cJSON *json) {
-    const cJSON *v = member(json, "input"), *item;
-    bool many = cJSON_IsArray(v) && v->child && !cJSON_IsNumber(v->child);
-    size_t n = many ? (size_t)cJSON_GetArraySize(v) : 1;
-    if (!v) return openai_bad(&r->failure, "input", "is missing");
-    if (n > EMBEDDINGS_INPUTS_MAX) return openai_bad(&r->failure, "input", "has more than 2048");
-    r->inputs = calloc(n, sizeof *r->inputs);
-    if (!r->inputs) return openai_no_memory(&r->failure);
-    if (!many) return read_input(r, v, &r->inputs[r->n_inputs++]);
-    cJSON_ArrayForEach(item, v) TRY(read_input(r, item, &r->inputs[r->n_inputs++]));
-    return 0;
-}
-
-// --- the form ---
-
 static int read_format(struct embeddings_request *r, const cJSON *json) {
-    const cJSON *v = member(json, "encoding_format");
+    const cJSON *v = json_member(json, "encoding_format");
     const char *format = v ? cJSON_GetStringValue(v) : "float";
     r->base64 = format && strcmp(format, "base64") == 0;
     if (r->base64 || (format && strcmp(format, "float") == 0)) return 0;
@@ -74,7 +28,7 @@ static int read_pooling(struct embeddings_request *r, const cJSON *json) {
         "{\"context_embedding\":true,\"context_pooling\":2,\"max_tokens\":1,\"temperature\":0}";
     static const char mean[] =
         "{\"context_embedding\":true,\"context_pooling\":1,\"max_tokens\":1,\"temperature\":0}";
-    const cJSON *v = member(json, "pooling");
+    const cJSON *v = json_member(json, "pooling");
     const char *pooling = v ? cJSON_GetStringValue(v) : "mean";
     bool last = pooling && strcmp(pooling, "last") == 0;
     struct err err = {0};
@@ -91,7 +45,8 @@ static int read_all(struct embeddings_request *r, const struct service *s, const
     TRY(read_format(r, json));
     TRY(read_dimensions(r, json));
     TRY(read_pooling(r, json));
-    return read_inputs(r, json);
+    return openai_prompts_read(&r->inputs, &r->n_inputs, json, "input", r->served->info->n_vocab,
+                               EMBEDDINGS_INPUTS_MAX, "has more than 2048", &r->failure);
 }
 
 struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
@@ -106,11 +61,7 @@ struct embeddings_request *embeddings_request_read(const struct service *s, cons
 
 void embeddings_request_free(struct embeddings_request *r) {
     if (!r) return;
-    for (size_t i = 0; i < r->n_inputs; i++) {
-        free(r->inputs[i].text);
-        free(r->inputs[i].ids);
-    }
-    free(r->inputs);
+    openai_prompts_free(r->inputs, r->n_inputs);
     turn_sampling_release(&r->sampling);
     placement_drop(r->served);
     free(r);

@@ -1,18 +1,12 @@
 // The body of POST /v1/embeddings: read and checked. Any thread.
 #pragma once
-#include "ws/openai/failure.h"
-
-struct service;
+#include "ws/openai/body.h"
 
 #define EMBEDDINGS_INPUTS_MAX 2048
 
 struct embeddings_request {
-    struct openai_failure failure; // status 0: it can be served
-    struct embeddings_input {
-        char *text; // NULL: the ids are the input
-        int32_t *ids;
-        size_t n_ids;
-    } * inputs; // (n_inputs)
+    struct completion_failure failure; // status 0: it can be served
+    struct openai_prompt *inputs;      // (n_inputs)
     size_t n_inputs;
     bool base64;        // little-endian floats, instead of numbers
     int32_t dimensions; // 1 .. the model's width

@@ -16,11 +16,6 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
     json_close(w, '}');
 }
 
-static void reply(struct http *h, struct buf *out) {
-    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", out);
-    buf_release(out);
-}
-
 void openai_models_handle(void *user, struct http *h) {
     struct service *s = user;
     struct buf out;
@@ -34,14 +29,14 @@ void openai_models_handle(void *user, struct http *h) {
     for (; m; m = m->next) put_model(&w, m);
     json_close(&w, ']');
     json_close(&w, '}');
-    reply(h, &out);
+    http_reply_json(h, 200, &out);
 }
 
 void openai_model_handle(void *user, struct http *h) {
     struct service *s = user;
     const char *name = http_path(h) + strlen("/v1/models/");
     const struct served_model *m = service_hold_model(s, name);
-    struct openai_failure f = {.status = 0};
+    struct completion_failure f = {.status = 0};
     struct json_writer w;
     struct buf out;
     if (!m) {
@@ -53,5 +48,5 @@ void openai_model_handle(void *user, struct http *h) {
     json_writer_init(&w, &out);
     put_model(&w, m);
     placement_drop(m);
-    reply(h, &out);
+    http_reply_json(h, 200, &out);
 }

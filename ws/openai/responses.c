@@ -5,9 +5,9 @@
 #include "ws/openai/responses_run.h"
 #include "ws/service.h"
 #include <stdlib.h>
+#include <string.h>
 
 #define REPLY_MAX_BYTES ((size_t)256 << 20)
-#define PING_US 15000000 // proxies cut what is silent for a minute
 
 struct posted {
     struct http *http;
@@ -15,18 +15,9 @@ struct posted {
     struct responses_run *run;
     bool streaming;  // its head has been sent
     bool background; // its turn goes on without it
-    int64_t written_us;
 };
 
 // --- replies ---------------------------------------------------------------
-
-void responses_http_refuse(struct http *h, const struct responses_refusal *r) {
-    struct openai_failure f = {
-        .status = r->status, .param = r->param, .retry_after_ms = r->retry_after_ms};
-    snprintf(f.code, sizeof f.code, "%s", openai_code(r->status, r->code));
-    snprintf(f.message, sizeof f.message, "%s", r->message);
-    openai_reply_failure(h, &f);
-}
 
 void responses_http_reply(struct http *h, const struct responses_output *o) {
     struct buf out;
@@ -35,7 +26,7 @@ void responses_http_reply(struct http *h, const struct responses_output *o) {
     if (out.error)
         http_reply_error(h, 503, "overloaded", "no memory for the reply", 1000);
     else
-        http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
+        http_reply_json(h, 200, &out);
     buf_release(&out);
 }
 
@@ -45,8 +36,7 @@ void responses_http_event(struct http *h, const char *type, const struct buf *js
     buf_addf(&out, "event: %s\ndata: ", type);
     buf_add(&out, json->data, json->len);
     buf_addz(&out, "\n\n");
-    http_stream_write(h, buf_z(&out), out.len);
-    buf_release(&out);
+    http_stream_buf(h, &out);
 }
 
 // --- one that is under way -------------------------------------------------
@@ -65,15 +55,8 @@ static void on_room(void *ctx) {
     responses_run_pump(p->run);
 }
 
-static void on_tick(void *ctx, int64_t now_us) {
-    struct posted *p = ctx;
-    if (!p->streaming || now_us - p->written_us < PING_US) return;
-    p->written_us = now_us;
-    http_stream_write(p->http, ": ping\n\n", 8);
-}
-
 static const struct http_waiter waiter = {
-    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+    .client_gone = on_client_gone, .writable = on_room, .ping = HTTP_EVENTS_PING};
 
 static bool has_room(void *ctx) {
     const struct posted *p = ctx;
@@ -82,12 +65,9 @@ static bool has_room(void *ctx) {
 
 static void send_event(void *ctx, const char *type, const struct buf *json) {
     struct posted *p = ctx;
-    if (!p->streaming)
-        http_stream(p->http, "text/event-stream",
-                    "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, p);
+    if (!p->streaming) http_stream(p->http, "text/event-stream", HTTP_EVENTS_HEADERS, &waiter, p);
     p->streaming = true;
     responses_http_event(p->http, type, json);
-    p->written_us = net_now_us();
 }
 
 static bool on_sent(void *ctx, int64_t drawn_us) {
@@ -106,15 +86,14 @@ static bool on_taken(void *ctx, int64_t drawn_us) {
     return false;
 }
 
-static void on_refused(void *ctx, const struct responses_refusal *r) {
+static void on_refused(void *ctx, const struct completion_failure *f) {
     struct posted *p = ctx;
     struct buf out;
     if (!p->streaming) {
-        responses_http_refuse(p->http, r);
+        openai_reply_failure(p->http, f);
     } else {
         buf_init(&out, 16384);
-        responses_write_stream_error(&out, responses_run_output(p->run)->sequence, r->code,
-                                     r->message, r->param);
+        responses_write_stream_error(&out, responses_run_output(p->run)->sequence, f);
         responses_http_event(p->http, "error", &out);
         buf_release(&out);
         http_stream_end(p->http);
@@ -141,20 +120,13 @@ static const struct responses_sink whole = {
 
 // --- the request -----------------------------------------------------------
 
-static bool refused_early(struct http *h, const struct responses_request *r) {
-    const struct responses_fault *f = &r->fault;
-    struct responses_refusal refusal = {.status = r->status,
-                                        .code = f->code,
-                                        .message = f->message,
-                                        .param = f->param[0] ? f->param : NULL};
-    if (r->status) responses_http_refuse(h, &refusal);
-    return r->status != 0;
-}
-
 void openai_responses_handle(void *user, struct http *h) {
     struct service *s = user;
     const struct responses_request *r = http_decoded(h);
-    if (refused_early(h, r)) return;
+    if (r->failure.status) {
+        openai_reply_failure(h, &r->failure);
+        return;
+    }
     struct posted *p = calloc(1, sizeof *p);
     struct responses_request *taken = http_take_decoded(h);
     if (p) {
@@ -191,7 +163,6 @@ struct counted {
 // The whole of it is a worker's: rendering and tokenizing too.
 void *openai_responses_count_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    struct completion_failure failure = {0};
     struct counted *c = calloc(1, sizeof *c);
     struct responses_request *r = NULL;
     if (c)
@@ -201,22 +172,15 @@ void *openai_responses_count_decode(void *user, const struct http_payload *p) {
         free(c);
         return NULL;
     }
-    if (!r->status && (r->continues || r->conversation[0])) {
-        r->status = 400;
-        responses_bad(&r->fault, r->continues ? "previous_response_id" : "conversation",
-                      "is not counted here: send the conversation as input");
-    }
-    if (!r->status && r->references) {
-        r->status = 400;
-        responses_bad(
-            &r->fault, "input",
-            "is not counted here with items that it names by their ids: send them in full");
-    }
-    if (!r->status && responses_request_check(r, NULL) == 0 &&
-        completion_count(r->completion, &c->n_tokens, &failure) < 0) {
-        r->status = failure.status;
-        responses_bad(&r->fault, "input", failure.message);
-    }
+    if (r->continues || r->conversation[0])
+        openai_bad(&r->failure, r->continues ? "previous_response_id" : "conversation",
+                   "is not counted here: send the conversation as input");
+    if (r->references)
+        openai_bad(&r->failure, "input",
+                   "is not counted here with items that it names by their ids: send them in full");
+    if (!r->failure.status && responses_request_check(r, NULL) == 0)
+        if (completion_count(r->completion, &c->n_tokens, &r->failure) < 0)
+            strcpy(r->failure.param, "input");
     return c;
 }
 
@@ -230,13 +194,15 @@ void openai_responses_count_handle(void *user, struct http *h) {
     const struct counted *c = http_decoded(h);
     struct json_writer w;
     struct buf out;
-    if (refused_early(h, c->request)) return;
+    if (c->request->failure.status) {
+        openai_reply_failure(h, &c->request->failure);
+        return;
+    }
     buf_init(&out, 256);
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
     json_put_string(&w, "object", "response.input_tokens");
     json_put_int(&w, "input_tokens", c->n_tokens);
     json_close(&w, '}');
-    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
-    buf_release(&out);
+    http_reply_json(h, 200, &out);
 }

@@ -7,7 +7,7 @@
 //     GET    /v1/responses/{id}/input_items    responses_stored.c
 // The same over a WebSocket: responses_socket.c.
 #pragma once
-#include "ws/net/http.h"
+#include "ws/openai/openai.h"
 #include "ws/openai/responses_id.h"
 
 struct responses_page { // of items
@@ -19,7 +19,6 @@ struct responses_page { // of items
 const char *responses_page_read(struct responses_page *page, const struct http *h);
 
 struct responses_output;
-struct responses_refusal;
 
 void *openai_responses_decode(void *user, const struct http_payload *p);
 void openai_responses_release(void *decoded);
@@ -30,31 +29,13 @@ void openai_responses_count_handle(void *user, struct http *h);
 void openai_responses_stored_handle(void *user, struct http *h);
 
 // --- for the files of this API ---
-void responses_http_refuse(struct http *h, const struct responses_refusal *r);
 void responses_http_reply(struct http *h, const struct responses_output *o);
 // One event of a stream.
 void responses_http_event(struct http *h, const char *type, const struct buf *json);
 
 #define OPENAI_RESPONSES_ROUTES                                                                    \
-    {.path = "/v1/responses",                                                                      \
-     .methods = HTTP_METHOD(HTTP_POST),                                                            \
-     .guarded = true,                                                                              \
-     .max_body = HTTP_BODY_AS_MESSAGES,                                                            \
-     .handle = openai_responses_handle,                                                            \
-     .decode = openai_responses_decode,                                                            \
-     .release = openai_responses_release,                                                          \
-     .write_error = openai_write_error,                                                            \
-     .put_headers = openai_put_headers},                                                           \
-        {.path = "/v1/responses/input_tokens",                                                     \
-         .methods = HTTP_METHOD(HTTP_POST),                                                        \
-         .guarded = true,                                                                          \
-         .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
-         .handle = openai_responses_count_handle,                                                  \
-         .decode = openai_responses_count_decode,                                                  \
-         .release = openai_responses_count_release,                                                \
-         .write_error = openai_write_error,                                                        \
-         .put_headers = openai_put_headers},                                                       \
-    {                                                                                              \
+    OPENAI_POST_ROUTE("/v1/responses", openai_responses),                                          \
+        OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count), {                 \
         .path = "/v1/responses/*",                                                                 \
         .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),      \
         .guarded = true, .max_body = 1024, .handle = openai_responses_stored_handle,               \

@@ -8,29 +8,6 @@
 #define METADATA_KEY_MAX 64
 #define METADATA_VALUE_MAX 512
 
-int responses_bad(struct responses_fault *f, const char *param, const char *message) {
-    f->code = "invalid_value";
-    snprintf(f->param, sizeof f->param, "%s", param);
-    snprintf(f->message, sizeof f->message, "%.90s %s", param, message);
-    return E_INVAL;
-}
-
-int responses_no_memory(struct responses_fault *f) {
-    f->no_memory = true;
-    f->code = "overloaded";
-    snprintf(f->message, sizeof f->message, "the server is out of memory");
-    return E_NOMEM;
-}
-
-static const cJSON *member(const cJSON *o, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
-static const char *string_member(const cJSON *o, const char *key) {
-    return cJSON_GetStringValue(member(o, key));
-}
-
 static bool is_any(const char *word, const char *const *list) {
     for (; word && *list; list++)
         if (strcmp(word, *list) == 0) return true;
@@ -39,17 +16,21 @@ static bool is_any(const char *word, const char *const *list) {
 
 // --- texts -----------------------------------------------------------------
 
-struct place { // of what is read, for faults
+struct place { // of what is read, for failures
     const char *name;
     int item;
-    struct responses_fault *f;
+    struct completion_failure *f;
 };
 
-static int bad_member(const struct place *at, const char *member_name, const char *message) {
+static int refuse_member(const struct place *at, const char *code, const char *member,
+                         const char *message) {
     char param[96];
-    snprintf(param, sizeof param, "%.32s[%d]%s%s", at->name, at->item, *member_name ? "." : "",
-             member_name);
-    return responses_bad(at->f, param, message);
+    snprintf(param, sizeof param, "%.32s[%d]%s%s", at->name, at->item, *member ? "." : "", member);
+    return openai_refuse(at->f, code, param, message);
+}
+
+static int bad_member(const struct place *at, const char *member, const char *message) {
+    return refuse_member(at, "invalid_value", member, message);
 }
 
 static int unserved_part(const struct place *at, const char *key, int part, const char *type) {
@@ -57,9 +38,7 @@ static int unserved_part(const struct place *at, const char *key, int part, cons
     snprintf(where, sizeof where, "%.20s[%d]", key, part);
     snprintf(message, sizeof message, "is of the type %.40s, which this server does not serve",
              type ? type : "(none)");
-    bad_member(at, where, message);
-    if (type) at->f->code = "unsupported";
-    return E_INVAL;
+    return refuse_member(at, type ? "unsupported" : "invalid_value", where, message);
 }
 
 // Text parts, joined. types: those that are taken; a refusal's words are text as well.
@@ -68,10 +47,10 @@ static int join_parts(const struct place *at, const char *key, const cJSON *part
     const cJSON *part;
     int i = 0;
     cJSON_ArrayForEach(part, parts) {
-        const char *type = string_member(part, "type");
-        const char *text = string_member(part, "text");
+        const char *type = json_string(part, "type");
+        const char *text = json_string(part, "text");
         if (!is_any(type, types)) return unserved_part(at, key, i, type);
-        if (!text) text = string_member(part, "refusal");
+        if (!text) text = json_string(part, "refusal");
         if (!text) return unserved_part(at, key, i, NULL);
         buf_addz(out, text);
         i++;
@@ -88,7 +67,7 @@ static cJSON *read_text(const struct place *at, const char *key, const cJSON *va
     cJSON *out = NULL;
     if (cJSON_IsString(value)) {
         out = cJSON_CreateString(value->valuestring);
-        *rc = out ? 0 : responses_no_memory(at->f);
+        *rc = out ? 0 : openai_no_memory(at->f);
         return out;
     }
     if (!cJSON_IsArray(value)) {
@@ -99,7 +78,7 @@ static cJSON *read_text(const struct place *at, const char *key, const cJSON *va
     *rc = join_parts(at, key, value, text_types, &text);
     if (*rc == 0 && !text.error) out = cJSON_CreateString(buf_z(&text));
     buf_release(&text);
-    if (*rc == 0 && !out) *rc = responses_no_memory(at->f);
+    if (*rc == 0 && !out) *rc = openai_no_memory(at->f);
     return out;
 }
 
@@ -115,21 +94,21 @@ static cJSON *add_message(cJSON *messages, const char *role) {
 
 static int read_message(cJSON *messages, const cJSON *item, const struct place *at) {
     static const char *const roles[] = {"user", "assistant", "system", "developer", NULL};
-    const char *role = string_member(item, "role");
+    const char *role = json_string(item, "role");
     int rc;
     if (!is_any(role, roles))
         return bad_member(at, "role", "must be user, assistant, system or developer");
-    cJSON *text = read_text(at, "content", member(item, "content"), &rc);
+    cJSON *text = read_text(at, "content", json_member(item, "content"), &rc);
     if (!text) return rc;
     cJSON *m = add_message(messages, strcmp(role, "developer") == 0 ? "system" : role);
     if (m && cJSON_AddItemToObject(m, "content", text)) return 0;
     cJSON_Delete(text);
-    return responses_no_memory(at->f);
+    return openai_no_memory(at->f);
 }
 
 static int read_call(cJSON *messages, const cJSON *item, const struct place *at) {
-    const char *id = string_member(item, "call_id"), *name = string_member(item, "name");
-    const char *arguments = string_member(item, "arguments");
+    const char *id = json_string(item, "call_id"), *name = json_string(item, "name");
+    const char *arguments = json_string(item, "arguments");
     char full[RESPONSES_TOOL_NAME_MAX];
     if (!id) return bad_member(at, "call_id", "must be a string");
     if (!name) return bad_member(at, "name", "must be a string");
@@ -138,45 +117,45 @@ static int read_call(cJSON *messages, const cJSON *item, const struct place *at)
     cJSON *calls =
         m && cJSON_AddNullToObject(m, "content") ? cJSON_AddArrayToObject(m, "tool_calls") : NULL;
     cJSON *call = calls ? cJSON_CreateObject() : NULL;
-    if (!call || !cJSON_AddItemToArray(calls, call)) return responses_no_memory(at->f);
+    if (!call || !cJSON_AddItemToArray(calls, call)) return openai_no_memory(at->f);
     cJSON *function =
         cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", "function")
             ? cJSON_AddObjectToObject(call, "function")
             : NULL;
-    responses_tool_name(full, string_member(item, "namespace"), name);
+    responses_tool_name(full, json_string(item, "namespace"), name);
     if (function && cJSON_AddStringToObject(function, "name", full) &&
         cJSON_AddStringToObject(function, "arguments", arguments))
         return 0;
-    return responses_no_memory(at->f);
+    return openai_no_memory(at->f);
 }
 
 static int read_call_output(cJSON *messages, const cJSON *item, const struct place *at) {
-    const char *id = string_member(item, "call_id");
+    const char *id = json_string(item, "call_id");
     int rc;
     if (!id) return bad_member(at, "call_id", "must be a string");
-    cJSON *text = read_text(at, "output", member(item, "output"), &rc);
+    cJSON *text = read_text(at, "output", json_member(item, "output"), &rc);
     if (!text) return rc;
     cJSON *m = add_message(messages, "tool");
     if (m && cJSON_AddStringToObject(m, "tool_call_id", id) &&
         cJSON_AddItemToObject(m, "content", text))
         return 0;
     cJSON_Delete(text);
-    return responses_no_memory(at->f);
+    return openai_no_memory(at->f);
 }
 
 // What the model thought, where the item has it. One with nothing but a summary says nothing to the
 // model.
 static int read_reasoning(cJSON *messages, const cJSON *item, const struct place *at) {
-    const cJSON *content = member(item, "content");
+    const cJSON *content = json_member(item, "content");
     int rc;
     if (cJSON_GetArraySize(content) == 0) return 0;
     cJSON *text = read_text(at, "content", content, &rc);
     if (!text) return rc;
     cJSON *m = add_message(messages, "assistant");
     if (m && cJSON_AddItemToObject(m, "reasoning_content", text))
-        return cJSON_AddNullToObject(m, "content") ? 0 : responses_no_memory(at->f);
+        return cJSON_AddNullToObject(m, "content") ? 0 : openai_no_memory(at->f);
     cJSON_Delete(text);
-    return responses_no_memory(at->f);
+    return openai_no_memory(at->f);
 }
 
 // --- items -----------------------------------------------------------------
@@ -192,13 +171,13 @@ static const struct item_kind {
 };
 
 static const char *type_of(const cJSON *item) {
-    const char *type = string_member(item, "type");
-    return type || !member(item, "role") ? type : "message"; // its short form
+    const char *type = json_string(item, "type");
+    return type || !json_member(item, "role") ? type : "message"; // its short form
 }
 
 bool responses_item_is_reference(const cJSON *item) {
     const char *type = type_of(item);
-    return type ? strcmp(type, "item_reference") == 0 : cJSON_IsString(member(item, "id"));
+    return type ? strcmp(type, "item_reference") == 0 : cJSON_IsString(json_member(item, "id"));
 }
 
 static int read_item(cJSON *messages, const cJSON *item, const struct place *at) {
@@ -209,24 +188,21 @@ static int read_item(cJSON *messages, const cJSON *item, const struct place *at)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(type, kinds[i].type) == 0) return kinds[i].read(messages, item, at);
     snprintf(message, sizeof message, "is %.40s, which this server does not serve", type);
-    bad_member(at, "type", message);
-    at->f->code = "unsupported";
-    return E_INVAL;
+    return refuse_member(at, "unsupported", "type", message);
 }
 
 int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
-                         struct responses_fault *f) {
+                         struct completion_failure *f) {
     struct place at = {name, 0, f};
     const cJSON *item;
     if (cJSON_IsString(input)) {
         cJSON *m = add_message(messages, "user");
-        return m && cJSON_AddStringToObject(m, "content", input->valuestring)
-                   ? 0
-                   : responses_no_memory(f);
+        return m && cJSON_AddStringToObject(m, "content", input->valuestring) ? 0
+                                                                              : openai_no_memory(f);
     }
-    if (!cJSON_IsArray(input)) return responses_bad(f, name, "must be a string or an array");
+    if (!cJSON_IsArray(input)) return openai_bad(f, name, "must be a string or an array");
     if (cJSON_GetArraySize(input) > RESPONSES_ITEMS_MAX)
-        return responses_bad(f, name, "has more than 8192 items");
+        return openai_bad(f, name, "has more than 8192 items");
     cJSON_ArrayForEach(item, input) {
         TRY(read_item(messages, item, &at));
         at.item++;
@@ -262,9 +238,9 @@ static cJSON *user_item(const char *text) {
 
 // A message's content in parts.
 static bool expand_content(cJSON *item) {
-    const cJSON *content = member(item, "content");
+    const cJSON *content = json_member(item, "content");
     if (!cJSON_IsString(content)) return true;
-    const char *role = string_member(item, "role");
+    const char *role = json_string(item, "role");
     bool said = role && strcmp(role, "assistant") == 0;
     cJSON *parts = cJSON_CreateArray();
     if (parts && add_text_part(parts, said ? "output_text" : "input_text", content->valuestring) &&
@@ -326,23 +302,28 @@ void responses_item_put(struct json_writer *w, const cJSON *item, const char *id
 
 // --- tools -----------------------------------------------------------------
 
-// A tool, or (in_namespace) one of a namespace's; where it stands is the beginning of a fault's param.
+// A tool, or (in_namespace) one of a namespace's; where it stands is the beginning of a failure's param.
 struct tool_place {
     char where[40];
     const char *in_namespace; // NULL: none
-    struct responses_fault *f;
+    struct completion_failure *f;
 };
 
-static int bad_tool(const struct tool_place *at, const char *key, const char *message) {
+static int refuse_tool(const struct tool_place *at, const char *code, const char *key,
+                       const char *message) {
     char param[64];
     snprintf(param, sizeof param, "%s.%s", at->where, key);
-    return responses_bad(at->f, param, message);
+    return openai_refuse(at->f, code, param, message);
+}
+
+static int bad_tool(const struct tool_place *at, const char *key, const char *message) {
+    return refuse_tool(at, "invalid_value", key, message);
 }
 
 static int read_function(cJSON *out, const cJSON *tool, const struct tool_place *at) {
-    const char *name = string_member(tool, "name");
-    const char *description = string_member(tool, "description");
-    const cJSON *parameters = member(tool, "parameters");
+    const char *name = json_string(tool, "name");
+    const char *description = json_string(tool, "description");
+    const cJSON *parameters = json_member(tool, "parameters");
     char full[RESPONSES_TOOL_NAME_MAX];
     if (!name || !*name) return bad_tool(at, "name", "must be a string");
     if (strchr(name, '.') || strlen(name) > TOOL_WORD_MAX)
@@ -351,7 +332,7 @@ static int read_function(cJSON *out, const cJSON *tool, const struct tool_place 
         return bad_tool(at, "parameters", "must be an object");
     responses_tool_name(full, at->in_namespace, name);
     cJSON *one = cJSON_CreateObject();
-    if (!one || !cJSON_AddItemToArray(out, one)) return responses_no_memory(at->f);
+    if (!one || !cJSON_AddItemToArray(out, one)) return openai_no_memory(at->f);
     cJSON *function = cJSON_AddStringToObject(one, "type", "function")
                           ? cJSON_AddObjectToObject(one, "function")
                           : NULL;
@@ -360,14 +341,14 @@ static int read_function(cJSON *out, const cJSON *tool, const struct tool_place 
     cJSON *copy = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
     if (done && copy && cJSON_AddItemToObject(function, "parameters", copy)) return 0;
     cJSON_Delete(copy);
-    return responses_no_memory(at->f);
+    return openai_no_memory(at->f);
 }
 
 static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at);
 
 static int read_namespace(cJSON *out, const cJSON *tool, const struct tool_place *at) {
-    const char *name = string_member(tool, "name");
-    const cJSON *tools = member(tool, "tools"), *one;
+    const char *name = json_string(tool, "name");
+    const cJSON *tools = json_member(tool, "tools"), *one;
     int i = 0;
     if (!name || !*name || strchr(name, '.') || strlen(name) > TOOL_WORD_MAX)
         return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
@@ -383,29 +364,27 @@ static int read_namespace(cJSON *out, const cJSON *tool, const struct tool_place
 // A search that must not reach the web has nothing to search here, so the model is not told of it.
 static bool finds_nothing(const cJSON *tool, const char *type) {
     return strncmp(type, "web_search", 10) == 0 &&
-           cJSON_IsFalse(member(tool, "external_web_access"));
+           cJSON_IsFalse(json_member(tool, "external_web_access"));
 }
 
 static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at) {
-    const char *type = string_member(tool, "type");
+    const char *type = json_string(tool, "type");
     char message[128];
     if (!type) return bad_tool(at, "type", "must be function");
     if (strcmp(type, "function") == 0) return read_function(out, tool, at);
     if (strcmp(type, "namespace") == 0 && !at->in_namespace) return read_namespace(out, tool, at);
     if (finds_nothing(tool, type)) return 0;
     snprintf(message, sizeof message, "is %.48s, and only function tools are served", type);
-    bad_tool(at, "type", message);
-    at->f->code = "unsupported";
-    return E_INVAL;
+    return refuse_tool(at, "unsupported", "type", message);
 }
 
-int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f) {
+int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_failure *f) {
     const cJSON *tool;
     int i = 0;
     if (!tools || cJSON_IsNull(tools)) return 0;
-    if (!cJSON_IsArray(tools)) return responses_bad(f, "tools", "must be an array");
+    if (!cJSON_IsArray(tools)) return openai_bad(f, "tools", "must be an array");
     cJSON *list = cJSON_CreateArray();
-    if (!list) return responses_no_memory(f);
+    if (!list) return openai_no_memory(f);
     cJSON_ArrayForEach(tool, tools) {
         struct tool_place at = {.f = f};
         snprintf(at.where, sizeof at.where, "tools[%d]", i++);
@@ -430,16 +409,16 @@ void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_names
         snprintf(out, RESPONSES_TOOL_NAME_MAX, "%s", name);
 }
 
-int responses_metadata_check(const cJSON *metadata, struct responses_fault *f) {
+int responses_metadata_check(const cJSON *metadata, struct completion_failure *f) {
     const cJSON *pair;
     if (!metadata || cJSON_IsNull(metadata)) return 0;
     if (!cJSON_IsObject(metadata) || cJSON_GetArraySize(metadata) > METADATA_MAX)
-        return responses_bad(f, "metadata", "must be an object of at most 16 strings");
+        return openai_bad(f, "metadata", "must be an object of at most 16 strings");
     cJSON_ArrayForEach(pair, metadata) {
         if (!cJSON_IsString(pair) || strlen(pair->string) > METADATA_KEY_MAX ||
             strlen(pair->valuestring) > METADATA_VALUE_MAX)
-            return responses_bad(f, "metadata",
-                                 "must have keys of 64 and strings of 512 characters at most");
+            return openai_bad(f, "metadata",
+                              "must have keys of 64 and strings of 512 characters at most");
     }
     return 0;
 }

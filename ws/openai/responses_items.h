@@ -1,22 +1,14 @@
 // Items of the Responses API, as clients send them, and the messages of a conversation (the neutral
 // form of ws/completion/completion.h) that they mean. Pure functions, any thread.
 #pragma once
-#include "base/err.h"
-#include "base/json.h"
+#include "ws/openai/failure.h"
 
 #define RESPONSES_ITEMS_MAX 8192 // of an input
 
-struct responses_fault { // which member is at fault, and why; code NULL: none is
-    const char *code;
-    char param[96];
-    char message[256];
-    bool no_memory;
-};
-
 // Appends the items' messages to `messages`. input: a string (a user's message) or an array. name: of the
-// member that holds the items, for the fault. 0 or E_INVAL, E_NOMEM, with *f set.
+// member that holds the items, for the failure. 0 or E_INVAL, E_NOMEM, with *f set.
 int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
-                         struct responses_fault *f);
+                         struct completion_failure *f);
 // {"type":"item_reference","id"} (the type may be missing): responses_references.h puts the item there.
 bool responses_item_is_reference(const cJSON *item);
 // A copy of the input as an array of items in their full form, each with its type and without an id:
@@ -25,17 +17,14 @@ cJSON *responses_items_normal(const cJSON *input);
 // Writes an item as clients see it: as it was recorded, with an id and a status.
 void responses_item_put(struct json_writer *w, const cJSON *item, const char *id);
 // Metadata as OpenAI takes it: at most 16 strings. E_INVAL with *f set.
-int responses_metadata_check(const cJSON *metadata, struct responses_fault *f);
+int responses_metadata_check(const cJSON *metadata, struct completion_failure *f);
 // Tools, {"type":"function","name",...}, as templates take them: {"type":"function","function":{...}}.
 // Those of a {"type":"namespace","name","tools"} are named NAMESPACE.NAME for the model. *out stays NULL
 // where there are none; else the caller's. A fault leaves none.
-int responses_tools_read(cJSON **out, const cJSON *tools, struct responses_fault *f);
+int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_failure *f);
 
 // The name that the model knows a function by; in_namespace NULL: it has none. A function's own name has
 // no '.', so the first one ends the namespace.
 #define RESPONSES_TOOL_NAME_MAX 136
 void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
                          const char *name);
-
-int responses_bad(struct responses_fault *f, const char *param, const char *message);
-int responses_no_memory(struct responses_fault *f);

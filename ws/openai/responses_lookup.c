@@ -54,15 +54,14 @@ static void take_session(struct responses_lookup *l, const struct session_record
                                             .model = record_strdup(r->model, &failed),
                                             .n_turns = r->n_turns,
                                             .created_ms = r->created_ms};
-    if (failed) completion_failure_set(&l->failure, "overloaded", "the server is out of memory");
+    if (failed) completion_no_memory(&l->failure);
 }
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct responses_lookup *l = (struct responses_lookup *)f;
     if (l->answered) return;
     if (a->kind == ANSWER_TURN && a->detail) {
-        if (responses_record_copy(&l->record, a) < 0)
-            completion_failure_set(&l->failure, "overloaded", "the server is out of memory");
+        if (responses_record_copy(&l->record, a) < 0) completion_no_memory(&l->failure);
     } else if (a->kind == ANSWER_STATE) {
         take_session(l, &a->session.rec);
     } else if (a->kind == ANSWER_TURN || a->kind == ANSWER_ERROR) {
@@ -76,12 +75,6 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     push_later(l);
 }
 
-static void on_ready(struct follower *f, struct session *s) {}
-static void on_gone(struct follower *f, struct session *s) {}
-static bool is_drained(const struct follower *f) {
-    return true;
-}
-
 static void on_end(struct follower *f) {
     struct responses_lookup *l = (struct responses_lookup *)f;
     completion_failure_set(&l->failure, "shutting_down", "the server is shutting down");
@@ -89,12 +82,8 @@ static void on_end(struct follower *f) {
     push(f);
 }
 
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_gone = on_gone,
-                                                 .push = push,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
+static const struct follower_ops follower_ops = {
+    .on_answer = on_answer, .push = push, .end = on_end};
 
 static struct responses_lookup *lookup_new(struct service *s, void *ctx) {
     struct responses_lookup *l = calloc(1, sizeof *l);

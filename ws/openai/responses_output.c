@@ -8,6 +8,7 @@
 #include "ws/openai/responses_output.h"
 #include "base/array.h"
 #include "base/clock.h"
+#include "ws/openai/failure.h"
 #include "ws/openai/logprobs.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -396,15 +397,15 @@ void responses_output_take(struct responses_output *o, const struct completion_e
     }
 }
 
-void responses_write_stream_error(struct buf *out, int64_t sequence, const char *code,
-                                  const char *message, const char *param) {
+void responses_write_stream_error(struct buf *out, int64_t sequence,
+                                  const struct completion_failure *f) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_open(&w, NULL, '{');
     json_put_string(&w, "type", "error");
-    json_put_string(&w, "code", code);
-    json_put_string(&w, "message", message);
-    json_put_string(&w, "param", param && *param ? param : NULL);
+    json_put_string(&w, "code", openai_code(f->status, f->code));
+    json_put_string(&w, "message", f->message);
+    json_put_string(&w, "param", f->param[0] ? f->param : NULL);
     json_put_int(&w, "sequence_number", sequence);
     json_close(&w, '}');
 }

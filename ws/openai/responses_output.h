@@ -64,5 +64,5 @@ void responses_output_write(const struct responses_output *o, struct buf *out);
 void responses_output_write_items(const struct responses_output *o, struct json_writer *w);
 
 // {"type":"error",...} of a stream, with its number.
-void responses_write_stream_error(struct buf *out, int64_t sequence, const char *code,
-                                  const char *message, const char *param);
+void responses_write_stream_error(struct buf *out, int64_t sequence,
+                                  const struct completion_failure *f);

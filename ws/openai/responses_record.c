@@ -79,11 +79,6 @@ void responses_session_release(struct responses_session *s) {
 
 // --- the note --------------------------------------------------------------
 
-static const cJSON *member(const cJSON *o, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
 static cJSON *parse(const char *text) {
     struct err err = {0};
     return text ? json_parse(text, strlen(text), &json_limits_file, &err) : NULL;
@@ -112,29 +107,29 @@ static char *plain_echo(const struct responses_record *r) {
 
 int responses_record_read(struct responses_record *r, const struct service *s) {
     cJSON *request = parse(r->request);
-    r->note = parse(cJSON_GetStringValue(member(request, "note")));
+    r->note = parse(cJSON_GetStringValue(json_member(request, "note")));
     cJSON_Delete(request);
-    const cJSON *echo = member(r->note, "echo");
+    const cJSON *echo = json_member(r->note, "echo");
     r->echo = echo ? print_members(echo) : plain_echo(r);
-    const char *model = cJSON_GetStringValue(member(echo, "model"));
+    const char *model = cJSON_GetStringValue(json_member(echo, "model"));
     if (model) r->served = service_hold_model(s, model);
     return r->echo ? 0 : E_NOMEM;
 }
 
 bool responses_record_thinks(const struct responses_record *r) {
-    return cJSON_IsTrue(member(r->note, "thinks"));
+    return cJSON_IsTrue(json_member(r->note, "thinks"));
 }
 
 const cJSON *responses_record_input(const struct responses_record *r) {
-    return member(r->note, "input");
+    return json_member(r->note, "input");
 }
 
 const char *responses_record_previous(const struct responses_record *r) {
-    return cJSON_GetStringValue(member(member(r->note, "echo"), "previous_response_id"));
+    return cJSON_GetStringValue(json_member(json_member(r->note, "echo"), "previous_response_id"));
 }
 
 bool responses_record_in_conversation(const struct responses_record *r) {
-    return cJSON_IsObject(member(member(r->note, "echo"), "conversation"));
+    return cJSON_IsObject(json_member(json_member(r->note, "echo"), "conversation"));
 }
 
 // The note is written with its prefix and revision first; inside a string of the request each quote has a
@@ -283,11 +278,11 @@ static void play_end(const struct responses_record *r, struct responses_output *
 
 // As a completion has them; NULL: calls were not looked for.
 static cJSON *tools_of(const struct responses_record *r) {
-    struct responses_fault fault = {0};
-    const cJSON *echo = member(r->note, "echo"), *choice = member(echo, "tool_choice");
+    struct completion_failure failure = {0};
+    const cJSON *echo = json_member(r->note, "echo"), *choice = json_member(echo, "tool_choice");
     cJSON *tools = NULL;
     if (!cJSON_IsString(choice) || strcmp(choice->valuestring, "none") != 0)
-        responses_tools_read(&tools, member(echo, "tools"), &fault);
+        responses_tools_read(&tools, json_member(echo, "tools"), &failure);
     return tools;
 }
 
@@ -317,7 +312,7 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
     out->silent = responses_record_is_warm_up(r);
     responses_output_begin(out, r->session, r->turn);
     answer_parser_init(&parser, syntax, tools, responses_record_thinks(r));
-    parser.single = cJSON_IsFalse(member(member(r->note, "echo"), "parallel_tool_calls"));
+    parser.single = cJSON_IsFalse(json_member(json_member(r->note, "echo"), "parallel_tool_calls"));
     out->usage.reasoning_tokens = play_tokens(r, &parser, out);
     if (parser.failed) out->failed = true;
     answer_parser_release(&parser);
@@ -330,7 +325,7 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
 
 void responses_record_put_input(const struct responses_record *r, struct json_writer *w,
                                 const cJSON *item, int64_t index) {
-    const char *type = cJSON_GetStringValue(member(item, "type"));
+    const char *type = cJSON_GetStringValue(json_member(item, "type"));
     char id[RESPONSES_ID_MAX];
     responses_id_item(id, responses_id_prefix(type), r->session, r->turn, index, true);
     responses_item_put(w, item, id);
@@ -376,15 +371,15 @@ cJSON *responses_record_known_items(const struct responses_record *r) {
 }
 
 int responses_record_messages(const struct responses_record *r, cJSON *messages) {
-    struct responses_fault fault = {0};
+    struct completion_failure failure = {0};
     const cJSON *input = responses_record_input(r);
     cJSON *plain = !r->note && r->input_text ? cJSON_CreateString(r->input_text) : NULL;
     if (!input) input = plain;
-    int rc = input ? responses_items_read(messages, input, "input", &fault) : E_NOTFOUND;
+    int rc = input ? responses_items_read(messages, input, "input", &failure) : E_NOTFOUND;
     cJSON_Delete(plain);
     if (rc < 0) return rc;
     cJSON *items = items_of(r, NULL);
-    rc = items ? responses_items_read(messages, items, "output", &fault) : E_NOMEM;
+    rc = items ? responses_items_read(messages, items, "output", &failure) : E_NOMEM;
     cJSON_Delete(items);
     return rc;
 }

@@ -35,9 +35,7 @@ struct responses_references {
 // --- reading ---------------------------------------------------------------
 
 static const char *reference_of(const cJSON *item) {
-    return responses_item_is_reference(item)
-               ? cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "id"))
-               : NULL;
+    return responses_item_is_reference(item) ? json_string(item, "id") : NULL;
 }
 
 bool responses_references_in(const cJSON *input) {
@@ -48,14 +46,13 @@ bool responses_references_in(const cJSON *input) {
 }
 
 // In OpenAI's words, which clients look for.
-static int missing(struct responses_fault *f, const char *id) {
-    f->code = "item_not_found";
-    snprintf(f->param, sizeof f->param, "input");
-    snprintf(f->message, sizeof f->message,
+static int missing(struct completion_failure *f, const char *id) {
+    char text[256];
+    snprintf(text, sizeof text,
              "Item with id '%.64s' not found. Items are not persisted when `store` is set to "
              "false. Try again with `store` set to true, or remove this item from your input.",
              id);
-    return E_NOTFOUND;
+    return openai_fail(f, 404, "item_not_found", "input", text);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -74,12 +71,12 @@ static void sort_once(struct responses_references *refs) {
 }
 
 static int read_reference(struct responses_references *refs, const cJSON *item, int at,
-                          struct responses_fault *f) {
+                          struct completion_failure *f) {
     const char *id = reference_of(item);
     struct responses_id place;
     char param[48];
     snprintf(param, sizeof param, "input[%d].id", at);
-    if (!id) return responses_bad(f, param, "must be a string");
+    if (!id) return openai_bad(f, param, "must be a string");
     if (!responses_id_parse_item(id, &place)) return missing(f, id);
     place.index = -1;
     if (!place.added) refs->sources[refs->n++].id = place;
@@ -94,32 +91,31 @@ static int by_text(const void *a, const void *b) {
 }
 
 // One item that is named many times would make a short request a long conversation.
-static int refuse_twice(struct responses_references *refs, struct responses_fault *f) {
+static int refuse_twice(struct responses_references *refs, struct completion_failure *f) {
+    char text[256];
     qsort(refs->ids, refs->n_ids, sizeof *refs->ids, by_text);
     for (size_t i = 1; i < refs->n_ids; i++) {
         if (strcmp(refs->ids[i - 1], refs->ids[i]) != 0) continue;
-        f->code = "invalid_value";
-        snprintf(f->param, sizeof f->param, "input");
-        snprintf(f->message, sizeof f->message,
+        snprintf(text, sizeof text,
                  "Duplicate item found with id '%.64s'. Remove duplicate items from your input and "
                  "try again.",
                  refs->ids[i]);
-        return E_INVAL;
+        return openai_fail(f, 400, "invalid_value", "input", text);
     }
     return 0;
 }
 
 static int read_all(struct responses_references *refs, const cJSON *input,
-                    struct responses_fault *f) {
+                    struct completion_failure *f) {
     const cJSON *item;
     size_t n = 0;
     int at = 0;
     cJSON_ArrayForEach(item, input) n += responses_item_is_reference(item);
     if (n > RESPONSES_ITEMS_MAX)
-        return responses_bad(f, "input", "names more than 8192 items by their ids");
+        return openai_bad(f, "input", "names more than 8192 items by their ids");
     refs->sources = calloc(2 * n, sizeof *refs->sources);
     refs->ids = calloc(n, sizeof *refs->ids);
-    if (!refs->sources || !refs->ids) return responses_no_memory(f);
+    if (!refs->sources || !refs->ids) return openai_no_memory(f);
     cJSON_ArrayForEach(item, input) {
         if (responses_item_is_reference(item)) TRY(read_reference(refs, item, at, f));
         at++;
@@ -130,9 +126,9 @@ static int read_all(struct responses_references *refs, const cJSON *input,
 }
 
 int responses_references_read(struct responses_references **out, const cJSON *input,
-                              struct responses_fault *f) {
+                              struct completion_failure *f) {
     struct responses_references *refs = calloc(1, sizeof *refs);
-    int rc = refs ? read_all(refs, input, f) : responses_no_memory(f);
+    int rc = refs ? read_all(refs, input, f) : openai_no_memory(f);
     if (rc < 0) {
         responses_references_free(refs);
         return rc;
@@ -253,7 +249,7 @@ static int read_turn(struct source *src, const struct service *s) {
 static const cJSON *find_item(const cJSON *items, const char *id) {
     const cJSON *item;
     cJSON_ArrayForEach(item, items) {
-        const char *its = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "id"));
+        const char *its = json_string(item, "id");
         if (its && strcmp(its, id) == 0) return item;
     }
     return NULL;
@@ -282,7 +278,7 @@ static int resolve(struct responses_references *refs, const struct service *s, c
 }
 
 int responses_references_resolve(struct responses_references *refs, const struct service *s,
-                                 cJSON *items, struct responses_fault *f) {
+                                 cJSON *items, struct completion_failure *f) {
     cJSON *item = items->child, *next;
     for (; item; item = next) {
         const char *id = reference_of(item);
@@ -290,7 +286,7 @@ int responses_references_resolve(struct responses_references *refs, const struct
         next = item->next;
         if (!id) continue;
         int rc = resolve(refs, s, id, &found);
-        if (rc < 0) return rc == E_NOTFOUND ? missing(f, id) : responses_no_memory(f);
+        if (rc < 0) return rc == E_NOTFOUND ? missing(f, id) : openai_no_memory(f);
         cJSON_ReplaceItemViaPointer(items, item, found);
     }
     return 0;

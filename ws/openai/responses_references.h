@@ -11,21 +11,20 @@ struct service;
 struct responses_references;
 
 bool responses_references_in(const cJSON *input); // it has any
-// Of an input that has references. Any thread. With *f set: E_NOTFOUND, an id that is no item's; E_INVAL, one
-// that comes twice; E_NOMEM.
+// Of an input that has references. Any thread. E_* with *f set: an id that is no item's (404), one that comes
+// twice, no memory.
 int responses_references_read(struct responses_references **out, const cJSON *input,
-                              struct responses_fault *f);
+                              struct completion_failure *f);
 void responses_references_free(struct responses_references *refs); // ends its look-up; NULL is fine
 
 // Reads their turns and sessions, one after the other. done() is called once, from the loop, with what
 // went wrong (status 0: nothing). An item that is not there is found missing later. Net thread.
-struct completion_failure;
 typedef void (*responses_references_fn)(void *ctx, const struct completion_failure *f);
 // owner: borrowed until then. E_NOMEM: it has not begun.
 int responses_references_look(struct responses_references *refs, struct service *s,
                               const char *owner, responses_references_fn done, void *ctx);
 
-// Puts the items in place of their references. Any thread, behind done(). E_NOTFOUND: an item is not
-// stored; E_NOMEM. With *f set.
+// Puts the items in place of their references. Any thread, behind done(). E_* with *f set: an item that is
+// not stored (404), no memory.
 int responses_references_resolve(struct responses_references *refs, const struct service *s,
-                                 cJSON *items, struct responses_fault *f);
+                                 cJSON *items, struct completion_failure *f);

@@ -2,6 +2,7 @@
 #include "ws/openai/responses_request.h"
 #include "base/clock.h"
 #include "base/xxh64.h"
+#include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,55 +18,26 @@ struct reading {
     bool logprobs; // asked for
 };
 
-static int refuse(struct reading *d, int status, const char *code, const char *param,
-                  const char *message) {
-    struct responses_fault *f = &d->r->fault;
-    d->r->status = status;
-    if (param) responses_bad(f, param, message);
-    if (!param) snprintf(f->message, sizeof f->message, "%.250s", message);
-    f->code = code;
-    return E_INVAL;
+static int bad(struct reading *d, const char *param, const char *what) {
+    return openai_bad(&d->r->failure, param, what);
 }
 
-static int bad(struct reading *d, const char *param, const char *message) {
-    return refuse(d, 400, "invalid_value", param, message);
-}
-
-static int unserved(struct reading *d, const char *param, const char *message) {
-    return refuse(d, 400, "unsupported", param, message);
+static int unserved(struct reading *d, const char *param, const char *what) {
+    return openai_refuse(&d->r->failure, "unsupported", param, what);
 }
 
 static int no_memory(struct reading *d) {
-    d->r->status = 503;
-    return responses_no_memory(&d->r->fault);
-}
-
-static int status_of(int rc) {
-    return rc == E_NOMEM ? 503 : rc == E_NOTFOUND ? 404 : 400;
-}
-
-static int of_fault(struct reading *d, int rc) {
-    if (rc < 0) d->r->status = status_of(rc);
-    return rc;
-}
-
-static const cJSON *member(const cJSON *o, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
-static const char *string_member(const cJSON *o, const char *key) {
-    return cJSON_GetStringValue(member(o, key));
+    return openai_no_memory(&d->r->failure);
 }
 
 static int read_bool(struct reading *d, const char *key, bool fallback, bool *out) {
-    const cJSON *v = member(d->json, key);
+    const cJSON *v = json_member(d->json, key);
     *out = v ? cJSON_IsTrue(v) : fallback;
     return !v || cJSON_IsBool(v) ? 0 : bad(d, key, "must be true or false");
 }
 
 static int copy_string(struct reading *d, const char *key, char **out) {
-    const cJSON *v = member(d->json, key);
+    const cJSON *v = json_member(d->json, key);
     if (!v) return 0;
     if (!cJSON_IsString(v)) return bad(d, key, "must be a string");
     *out = strdup(v->valuestring);
@@ -89,10 +61,10 @@ static const struct unserved {
 };
 
 static int refuse_unserved(struct reading *d) {
-    const char *tier = string_member(d->json, "service_tier");
+    const char *tier = json_string(d->json, "service_tier");
     for (size_t i = 0; i < sizeof unserved_members / sizeof *unserved_members; i++) {
         const struct unserved *u = &unserved_members[i];
-        const cJSON *v = member(d->json, u->name);
+        const cJSON *v = json_member(d->json, u->name);
         if (!v || (tier && v->valuestring == tier && strcmp(tier, "auto") == 0)) continue;
         char *text = cJSON_PrintUnformatted(v);
         if (!text) return no_memory(d);
@@ -101,9 +73,9 @@ static int refuse_unserved(struct reading *d) {
         if (!taken) return unserved(d, u->name, u->why);
     }
     if (d->kind != RESPONSES_SOCKET) return 0;
-    if (member(d->json, "background") && !cJSON_IsFalse(member(d->json, "background")))
+    if (json_member(d->json, "background") && !cJSON_IsFalse(json_member(d->json, "background")))
         return unserved(d, "background", "is not served on a WebSocket");
-    if (member(d->json, "stream"))
+    if (json_member(d->json, "stream"))
         return unserved(d, "stream", "has no place here: a WebSocket always streams");
     return 0;
 }
@@ -115,7 +87,7 @@ static int read_include(struct reading *d) {
         "web_search_call.results",       "web_search_call.action.sources",
         "message.input_image.image_url", "computer_call_output.output.image_url",
         "code_interpreter_call.outputs", NULL};
-    const cJSON *list = member(d->json, "include"), *v;
+    const cJSON *list = json_member(d->json, "include"), *v;
     if (list && !cJSON_IsArray(list)) return bad(d, "include", "must be an array");
     cJSON_ArrayForEach(v, list) {
         const char *const *known = idle;
@@ -147,11 +119,11 @@ static int read_logprobs(struct reading *d) {
 
 static int read_tools(struct reading *d) {
     struct completion_request *c = d->r->completion;
-    return of_fault(d, responses_tools_read(&c->tools, member(d->json, "tools"), &d->r->fault));
+    return responses_tools_read(&c->tools, json_member(d->json, "tools"), &d->r->failure);
 }
 
 static int read_tool_choice(struct reading *d) {
-    const cJSON *v = member(d->json, "tool_choice");
+    const cJSON *v = json_member(d->json, "tool_choice");
     struct completion_request *c = d->r->completion;
     static const char *const words[] = {"auto", "none", "required"};
     static const enum tool_choice meanings[] = {TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED};
@@ -164,12 +136,12 @@ static int read_tool_choice(struct reading *d) {
             return 0;
         }
     if (!v) return 0;
-    const char *type = string_member(v, "type"), *name = string_member(v, "name");
+    const char *type = json_string(v, "type"), *name = json_string(v, "name");
     if (!type || strcmp(type, "function") != 0 || !name)
         return unserved(d, "tool_choice",
                         "must be auto, none, required or {\"type\":\"function\",\"name\"}");
     char full[RESPONSES_TOOL_NAME_MAX];
-    responses_tool_name(full, string_member(v, "namespace"), name);
+    responses_tool_name(full, json_string(v, "namespace"), name);
     c->tool_choice = TOOLS_NAMED;
     c->tool_name = strdup(full);
     return c->tool_name ? 0 : no_memory(d);
@@ -179,14 +151,16 @@ static int read_tool_choice(struct reading *d) {
 
 static int read_sampling(struct reading *d) {
     struct completion_request *c = d->r->completion;
-    const cJSON *max = member(d->json, "max_output_tokens");
+    const cJSON *max = json_member(d->json, "max_output_tokens");
     struct err err = {0};
     int32_t n_vocab = c->served->info->n_vocab;
     c->sampling = malloc(sizeof *c->sampling);
     if (!c->sampling) return no_memory(d);
     turn_sampling_init(c->sampling);
     if (sampling_json_read_openai(c->sampling, d->json, n_vocab, &err) < 0)
-        return err.code == E_NOMEM ? no_memory(d) : refuse(d, 400, "invalid_value", NULL, err.text);
+        return err.code == E_NOMEM
+                   ? no_memory(d)
+                   : openai_fail(&d->r->failure, 400, "invalid_value", NULL, err.text);
     if (!d->r->generate) { // one token, which is not shown
         c->sampling->params.max_tokens = 1;
         c->sampling->params.n = 1;
@@ -202,9 +176,9 @@ static int read_sampling(struct reading *d) {
 }
 
 static int read_reasoning(struct reading *d) {
-    const cJSON *v = member(d->json, "reasoning");
+    const cJSON *v = json_member(d->json, "reasoning");
     static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-    const char *effort = string_member(v, "effort"), *summary = string_member(v, "summary");
+    const char *effort = json_string(v, "effort"), *summary = json_string(v, "summary");
     if (v && !cJSON_IsObject(v)) return bad(d, "reasoning", "must be an object");
     if (summary && strcmp(summary, "auto") != 0)
         return unserved(d, "reasoning.summary",
@@ -220,8 +194,8 @@ static int read_reasoning(struct reading *d) {
 
 // text.format as chat completions' response_format: json_schema has its members one level deeper.
 static int read_format(struct reading *d) {
-    const cJSON *text = member(d->json, "text"), *format = member(text, "format"), *v;
-    const char *type = string_member(format, "type"), *verbosity = string_member(text, "verbosity");
+    const cJSON *text = json_member(d->json, "text"), *format = json_member(text, "format"), *v;
+    const char *type = json_string(format, "type"), *verbosity = json_string(text, "verbosity");
     if (text && !cJSON_IsObject(text)) return bad(d, "text", "must be an object");
     if (verbosity && strcmp(verbosity, "medium") != 0)
         return unserved(d, "text.verbosity", "must be medium");
@@ -236,57 +210,37 @@ static int read_format(struct reading *d) {
         cJSON *copy = strcmp(v->string, "type") == 0 ? NULL : cJSON_Duplicate(v, true);
         if (copy) cJSON_AddItemToObject(schema, v->string, copy);
     }
-    return member(schema, "schema") ? 0 : bad(d, "text.format.schema", "must be an object");
-}
-
-static int read_metadata(struct reading *d) {
-    return of_fault(d, responses_metadata_check(member(d->json, "metadata"), &d->r->fault));
+    return json_member(schema, "schema") ? 0 : bad(d, "text.format.schema", "must be an object");
 }
 
 // --- the conversation ------------------------------------------------------
 
-static int previous_missing(struct reading *d, const char *id) {
-    char message[200];
-    snprintf(message, sizeof message, "Previous response with id '%.100s' not found.", id);
-    refuse(d, 400, "previous_response_not_found", NULL, message);
-    snprintf(d->r->fault.param, sizeof d->r->fault.param, "previous_response_id");
-    return E_INVAL;
-}
-
 static int read_previous(struct reading *d) {
-    const cJSON *v = member(d->json, "previous_response_id");
+    const cJSON *v = json_member(d->json, "previous_response_id");
     struct responses_request *r = d->r;
     if (v && !cJSON_IsString(v)) return bad(d, "previous_response_id", "must be a string");
     if (v && !responses_id_parse(v->valuestring, &r->previous))
-        return previous_missing(d, v->valuestring);
+        return responses_no_previous(&r->failure, v->valuestring);
     r->continues = v != NULL;
     return 0;
 }
 
-static int conversation_missing(struct reading *d, const char *id) {
-    char message[200];
-    snprintf(message, sizeof message, "Conversation with id '%.100s' not found.", id);
-    refuse(d, 404, "conversation_not_found", NULL, message);
-    snprintf(d->r->fault.param, sizeof d->r->fault.param, "conversation");
-    return E_INVAL;
-}
-
 static int read_conversation(struct reading *d) {
-    const cJSON *v = member(d->json, "conversation");
-    const char *id = cJSON_IsObject(v) ? string_member(v, "id") : cJSON_GetStringValue(v);
+    const cJSON *v = json_member(d->json, "conversation");
+    const char *id = cJSON_IsObject(v) ? json_string(v, "id") : cJSON_GetStringValue(v);
     if (!v) return 0;
     if (!id) return bad(d, "conversation", "must be an id or {\"id\"}");
     if (d->r->continues)
         return bad(d, "conversation", "does not go together with previous_response_id");
     if (!d->r->store) return bad(d, "conversation", "needs a response that is stored");
-    return responses_id_parse_conversation(id, d->r->conversation) ? 0
-                                                                   : conversation_missing(d, id);
+    if (responses_id_parse_conversation(id, d->r->conversation)) return 0;
+    return responses_no_conversation(&d->r->failure, id);
 }
 
 static int read_stream_id(struct reading *d) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-    const cJSON *v = d->kind == RESPONSES_SOCKET ? member(d->json, "stream_id") : NULL;
+    const cJSON *v = d->kind == RESPONSES_SOCKET ? json_member(d->json, "stream_id") : NULL;
     if (!v) return 0;
     const char *id = cJSON_GetStringValue(v);
     size_t n = id ? strlen(id) : 0;
@@ -298,21 +252,21 @@ static int read_stream_id(struct reading *d) {
 
 static int take_input(struct responses_request *r, const cJSON *input) {
     r->completion->messages = cJSON_CreateArray();
-    if (!r->completion->messages) return responses_no_memory(&r->fault);
-    TRY(responses_items_read(r->completion->messages, input, "input", &r->fault));
+    if (!r->completion->messages) return openai_no_memory(&r->failure);
+    TRY(responses_items_read(r->completion->messages, input, "input", &r->failure));
     cJSON *items = responses_items_normal(input);
     r->input = items ? cJSON_PrintUnformatted(items) : NULL;
     cJSON_Delete(items);
-    return r->input ? 0 : responses_no_memory(&r->fault);
+    return r->input ? 0 : openai_no_memory(&r->failure);
 }
 
 static int read_input(struct reading *d) {
     struct responses_request *r = d->r;
-    const cJSON *input = member(d->json, "input");
+    const cJSON *input = json_member(d->json, "input");
     bool empty = !input || (cJSON_IsArray(input) && !cJSON_GetArraySize(input));
     if (empty) return bad(d, "input", "is missing");
-    if (!responses_references_in(input)) return of_fault(d, take_input(r, input));
-    TRY(of_fault(d, responses_references_read(&r->references, input, &r->fault)));
+    if (!responses_references_in(input)) return take_input(r, input);
+    TRY(responses_references_read(&r->references, input, &r->failure));
     r->unresolved = cJSON_DetachItemFromObjectCaseSensitive(d->json, "input");
     return 0;
 }
@@ -332,7 +286,7 @@ static uint64_t hash_prefix(const struct reading *d) {
 // A member as it was sent, or what stands for it.
 static void put_echo(struct buf *out, const struct reading *d, const char *key,
                      const char *fallback) {
-    const cJSON *v = member(d->json, key);
+    const cJSON *v = json_member(d->json, key);
     char *text = v ? cJSON_PrintUnformatted(v) : NULL;
     buf_addf(out, "%s\"%s\":", out->len ? "," : "", key);
     buf_addz(out, text ? text : fallback);
@@ -341,7 +295,7 @@ static void put_echo(struct buf *out, const struct reading *d, const char *key,
 }
 
 static void put_number(struct buf *out, const struct reading *d, const char *key) {
-    const cJSON *v = member(d->json, key);
+    const cJSON *v = json_member(d->json, key);
     put_echo(out, d, key, v ? "null" : "1.0");
 }
 
@@ -393,19 +347,16 @@ static int make_echo(struct reading *d) {
 
 // --- all of it -------------------------------------------------------------
 
-static int find_model(struct reading *d) {
-    const cJSON *v = member(d->json, "model");
-    char message[200];
-    if (v && !cJSON_IsString(v)) return bad(d, "model", "must be a string");
-    if (!v) return bad(d, "model", "is missing");
-    d->r->completion->served = service_hold_model(d->service, v->valuestring);
-    if (d->r->completion->served) return 0;
-    snprintf(message, sizeof message,
-             "The model '%.64s' does not exist; GET /v1/models lists those of this server.",
-             v->valuestring);
-    refuse(d, 404, "model_not_found", NULL, message);
-    snprintf(d->r->fault.param, sizeof d->r->fault.param, "model");
-    return E_INVAL;
+int responses_no_previous(struct completion_failure *f, const char *id) {
+    char text[200];
+    snprintf(text, sizeof text, "Previous response with id '%.100s' not found.", id);
+    return openai_fail(f, 400, "previous_response_not_found", "previous_response_id", text);
+}
+
+int responses_no_conversation(struct completion_failure *f, const char *id) {
+    char text[200];
+    snprintf(text, sizeof text, "Conversation with id '%.100s' not found.", id);
+    return openai_fail(f, 404, "conversation_not_found", "conversation", text);
 }
 
 static int read_flags(struct reading *d) {
@@ -422,14 +373,13 @@ static int read_flags(struct reading *d) {
 }
 
 static int read_all(struct reading *d) {
-    if (!cJSON_IsObject(d->json))
-        return refuse(d, 400, "invalid_value", NULL, "the body must be an object");
     TRY(read_stream_id(d)); // first: it is in the answer to any other fault
-    const char *type = string_member(d->json, "type");
+    const char *type = json_string(d->json, "type");
     if (d->kind == RESPONSES_SOCKET && (!type || strcmp(type, "response.create") != 0))
         return unserved(d, "type", "must be response.create");
     TRY(read_flags(d));
-    TRY(find_model(d));
+    d->r->completion->served = openai_body_model(d->service, d->json, &d->r->failure);
+    if (!d->r->completion->served) return E_INVAL;
     TRY(refuse_unserved(d));
     TRY(read_include(d));
     TRY(read_previous(d));
@@ -439,7 +389,7 @@ static int read_all(struct reading *d) {
     TRY(read_tool_choice(d));
     TRY(read_reasoning(d));
     TRY(read_format(d));
-    TRY(read_metadata(d));
+    TRY(responses_metadata_check(json_member(d->json, "metadata"), &d->r->failure));
     TRY(read_sampling(d));
     TRY(read_logprobs(d));
     TRY(read_input(d));
@@ -450,24 +400,16 @@ static int read_all(struct reading *d) {
 struct responses_request *responses_request_read(const struct service *s, const char *body,
                                                  size_t len, size_t max_bytes,
                                                  enum responses_body kind) {
-    struct json_limits limits = json_limits_message;
     struct responses_request *r = calloc(1, sizeof *r);
     struct reading d = {.r = r, .service = s, .kind = kind};
-    struct err err = {0};
     if (!r) return NULL;
     r->completion = completion_request_new();
     if (!r->completion) {
         free(r);
         return NULL;
     }
-    limits.max_bytes = max_bytes;
-    d.json = json_parse(body, len, &limits, &err);
-    if (!d.json && err.code == E_NOMEM)
-        no_memory(&d);
-    else if (!d.json)
-        refuse(&d, 400, "invalid_json", NULL, err.text);
-    else
-        read_all(&d);
+    d.json = openai_body_read(body, len, max_bytes, &r->failure);
+    if (d.json) read_all(&d);
     cJSON_Delete(d.json);
     return r;
 }
@@ -486,27 +428,8 @@ void responses_request_free(struct responses_request *r) {
 // --- before it starts ------------------------------------------------------
 
 int responses_request_resolve(struct responses_request *r, const struct service *s) {
-    int rc = responses_references_resolve(r->references, s, r->unresolved, &r->fault);
-    if (rc == 0) rc = take_input(r, r->unresolved);
-    if (rc < 0) r->status = status_of(rc);
-    return rc;
-}
-
-static int check_failed(struct responses_request *r, const struct completion_failure *f) {
-    // Neutral names of members, and this protocol's.
-    static const char *const names[][2] = {
-        {"messages", "input"}, {"format", "text.format"}, {"thinking", "reasoning.effort"}};
-    const char *param = f->param;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(param, names[i][0]) == 0) param = names[i][1];
-    r->status = f->status;
-    r->fault.code = "invalid_value";
-    if (strcmp(f->code, "unsupported") == 0) r->fault.code = "unsupported";
-    if (strcmp(f->code, "context_length_exceeded") == 0) r->fault.code = "context_length_exceeded";
-    if (strcmp(f->code, "overloaded") == 0) r->fault.code = "overloaded";
-    snprintf(r->fault.param, sizeof r->fault.param, "%s", param);
-    snprintf(r->fault.message, sizeof r->fault.message, "%.250s", f->message);
-    return E_INVAL;
+    TRY(responses_references_resolve(r->references, s, r->unresolved, &r->failure));
+    return take_input(r, r->unresolved);
 }
 
 static bool add_instructions(cJSON *messages, const char *text) {
@@ -526,7 +449,10 @@ static void join(cJSON *list, cJSON *more) {
 
 int responses_request_check(struct responses_request *r, cJSON *history) {
     struct completion_request *c = r->completion;
-    struct completion_failure failure = {0};
+    static const char *const names[][2] = {{"messages", "input"},
+                                           {"format", "text.format"},
+                                           {"thinking", "reasoning.effort"},
+                                           {NULL, NULL}};
     bool exact = c->previous_session != NULL; // what precedes is in the session
     r->checked = true;
     if (history) {
@@ -536,11 +462,10 @@ int responses_request_check(struct responses_request *r, cJSON *history) {
     }
     bool instructed = exact || !r->instructions || !*r->instructions ||
                       add_instructions(c->messages, r->instructions);
-    if (!c->messages || !instructed) {
-        r->status = 503;
-        return responses_no_memory(&r->fault);
-    }
-    return completion_check(c, &failure) ? 0 : check_failed(r, &failure);
+    if (!c->messages || !instructed) return openai_no_memory(&r->failure);
+    if (completion_check(c, &r->failure)) return 0;
+    openai_name_param(&r->failure, names);
+    return E_INVAL;
 }
 
 char *responses_request_note(const struct responses_request *r) {

@@ -13,8 +13,7 @@ struct service;
 enum responses_body { RESPONSES_HTTP, RESPONSES_SOCKET, RESPONSES_COUNT /* input_tokens */ };
 
 struct responses_request {
-    int status; // 0, or the HTTP status that refuses it, for fault
-    struct responses_fault fault;
+    struct completion_failure failure; // status 0: it is served
     bool stream, store, background;
     bool generate; // false: a warm-up, which computes the prompt
     bool extends;  // its turn may join the previous response's session
@@ -37,18 +36,21 @@ struct responses_request {
     char *instructions;                    // NULL: none
 };
 
-// Never fails but for memory (NULL): a request that is refused says so in status.
+// Never fails but for memory (NULL): a request that is refused says so in failure.
 struct responses_request *responses_request_read(const struct service *s, const char *body,
                                                  size_t len, size_t max_bytes,
                                                  enum responses_body kind);
 void responses_request_free(struct responses_request *r); // NULL is fine
+// Failures in OpenAI's words, which clients look for. E_INVAL.
+int responses_no_previous(struct completion_failure *f, const char *id);
+int responses_no_conversation(struct completion_failure *f, const char *id);
 
 // Of a request with references, behind their look-up: puts the items into the input, and reads it. Once, on a
-// worker, before responses_request_check. 0 or E_* with status and fault set.
+// worker, before responses_request_check. 0 or E_* with failure set.
 int responses_request_resolve(struct responses_request *r, const struct service *s);
 // The completion's messages, once it is known what precedes the input: instructions, then `history` (an
 // array that this call takes; NULL: the session has it, or there is none), then the input; and
-// completion_check. Called once, on a worker. 0 or E_* with status and fault set.
+// completion_check. Called once, on a worker. 0 or E_* with failure set.
 int responses_request_check(struct responses_request *r, cJSON *history);
 // What is recorded with the turn, of which the response is made again (responses_record.h): a JSON
 // object. An input that does not fit REQUEST_NOTE_BYTES is left out. NULL: no memory, or the rest is

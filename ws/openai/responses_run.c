@@ -79,70 +79,45 @@ static void wake(struct responses_run *run) {
 
 // --- the end ---------------------------------------------------------------
 
-// This API's names of neutral codes.
-static const char *const codes[][2] = {
-    {"invalid", "invalid_value"},
-    {"rate_limited", "rate_limit_exceeded"},
-    {"limit_reached", "insufficient_quota"},
-    {"session_busy", "response_in_progress"},
-    {"session_closed", "conversation_closed"},
-    {"error", "server_error"},
-};
-
 static void refuse(struct responses_run *run) {
-    const struct completion_failure *f = &run->failure;
-    struct responses_refusal r = {.status = f->status,
-                                  .code = f->code,
-                                  .message = f->message,
-                                  .param = f->param[0] ? f->param : NULL,
-                                  .retry_after_ms = f->retry_after_ms};
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (strcmp(f->code, codes[i][0]) == 0) r.code = codes[i][1];
+    struct completion_failure *f = &run->failure;
+    if (strcmp(f->code, "session_busy") == 0) strcpy(f->code, "response_in_progress");
+    if (strcmp(f->code, "session_closed") == 0) strcpy(f->code, "conversation_closed");
     if (f->status == 409 && run->request && run->request->conversation[0]) {
-        r.code = "conversation_locked";
-        r.message = "Another response is under way in this conversation.";
-        r.param = "conversation";
+        *f = (struct completion_failure){.retry_after_ms = f->retry_after_ms};
+        openai_fail(f, 409, "conversation_locked", "conversation",
+                    "Another response is under way in this conversation.");
     }
     run->state = ENDED;
-    run->sink->refused(run->ctx, &r);
+    run->sink->refused(run->ctx, f);
 }
 
-static void refuse_fault(struct responses_run *run) {
-    const struct responses_request *q = run->request;
-    const struct responses_fault *f = &q->fault;
-    struct responses_refusal r = {.status = q->status,
-                                  .code = f->code,
-                                  .message = f->message,
-                                  .param = f->param[0] ? f->param : NULL,
-                                  .retry_after_ms = q->status == 503 ? 1000 : 0};
-    run->state = ENDED;
-    run->sink->refused(run->ctx, &r);
+static void refuse_no_memory(struct responses_run *run) {
+    openai_no_memory(&run->failure);
+    refuse(run);
 }
 
 static void refuse_previous(struct responses_run *run, const struct completion_failure *f) {
-    run->failure = *f;
-    snprintf(run->failure.param, sizeof run->failure.param, "previous_response_id");
+    const struct responses_id *previous = &run->request->previous;
+    char id[RESPONSES_ID_MAX];
+    responses_id_response(id, previous->session, previous->turn);
     if (f->status == 404) {
-        char id[RESPONSES_ID_MAX];
-        const struct responses_id *p = &run->request->previous;
-        responses_id_response(id, p->session, p->turn);
-        run->failure.status = 400;
-        snprintf(run->failure.code, sizeof run->failure.code, "previous_response_not_found");
-        snprintf(run->failure.message, sizeof run->failure.message,
-                 "Previous response with id '%s' not found.", id);
+        responses_no_previous(&run->failure, id);
+    } else {
+        run->failure = *f;
+        strcpy(run->failure.param, "previous_response_id");
     }
     refuse(run);
 }
 
 static void refuse_conversation(struct responses_run *run, const struct completion_failure *f) {
-    run->failure = *f;
-    snprintf(run->failure.param, sizeof run->failure.param, "conversation");
+    char id[RESPONSES_ID_MAX];
+    responses_id_conversation(id, run->request->conversation);
     if (f->status == 404) {
-        char id[RESPONSES_ID_MAX];
-        responses_id_conversation(id, run->request->conversation);
-        snprintf(run->failure.code, sizeof run->failure.code, "conversation_not_found");
-        snprintf(run->failure.message, sizeof run->failure.message,
-                 "Conversation with id '%s' not found.", id);
+        responses_no_conversation(&run->failure, id);
+    } else {
+        run->failure = *f;
+        strcpy(run->failure.param, "conversation");
     }
     refuse(run);
 }
@@ -171,8 +146,7 @@ void responses_run_pump(struct responses_run *run) {
     if (run->failure.status) {
         refuse(run);
     } else if (run->output.failed) {
-        completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
-        refuse(run);
+        refuse_no_memory(run);
     } else if (run->output.status != RESPONSES_IN_PROGRESS) {
         run->state = ENDED;
         run->sink->ended(run->ctx);
@@ -199,16 +173,14 @@ static void start_completion(struct responses_run *run) {
         run->state = RUNNING;
         return;
     }
-    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
-    run->failure.retry_after_ms = 1000;
-    refuse(run);
+    refuse_no_memory(run);
 }
 
 // --- checking --------------------------------------------------------------
 
 // The messages of all items of the conversation.
 static int conversation_messages(struct responses_run *run, cJSON *messages) {
-    struct responses_fault fault = {0};
+    struct completion_failure failure = {0};
     cJSON *c = conversation_read(run->conversation.note), *items = cJSON_CreateArray();
     size_t left = run->n_past;
     int rc = c && items ? 0 : E_NOMEM;
@@ -219,7 +191,7 @@ static int conversation_messages(struct responses_run *run, cJSON *messages) {
         if (r && !responses_record_in_conversation(r)) r = NULL;
         if (rc == 0) rc = conversation_chunk(c, run->request->conversation, turn, r, items);
     }
-    if (rc == 0) rc = responses_items_read(messages, items, "conversation", &fault);
+    if (rc == 0) rc = responses_items_read(messages, items, "conversation", &failure);
     cJSON_Delete(items);
     cJSON_Delete(c);
     return rc;
@@ -249,13 +221,12 @@ static void check(struct work *work) {
         return;
     }
     cJSON_Delete(history);
-    q->status = 503;
-    responses_no_memory(&q->fault);
-    if (rc == E_NOMEM) return;
-    q->status = 400;
-    responses_bad(&q->fault, q->conversation[0] ? "conversation" : "previous_response_id",
-                  "leads to an input that is too long to be on record: it cannot go on with other "
-                  "instructions or tools");
+    if (rc == E_NOMEM)
+        openai_no_memory(&q->failure);
+    else
+        openai_bad(&q->failure, q->conversation[0] ? "conversation" : "previous_response_id",
+                   "leads to an input that is too long to be on record: it cannot go on with other "
+                   "instructions or tools");
 }
 
 static void checked(struct work *work) {
@@ -289,10 +260,9 @@ static void take_past(struct responses_run *run, struct responses_record *r) {
     const char *previous = responses_record_previous(r);
     if (responses_record_in_conversation(r)) {
         responses_record_release(r);
-        completion_failure_set(&run->failure, "invalid",
-                               "The previous response was given in a conversation: with other "
-                               "instructions or tools, name that conversation instead.");
-        snprintf(run->failure.param, sizeof run->failure.param, "previous_response_id");
+        openai_fail(&run->failure, 400, "invalid_value", "previous_response_id",
+                    "The previous response was given in a conversation: with other "
+                    "instructions or tools, name that conversation instead.");
         refuse(run);
         return;
     }
@@ -324,7 +294,7 @@ static bool goes_on(struct responses_run *run, const struct responses_record *r)
 
 static void looked_up(void *ctx, struct responses_record *r, const struct completion_failure *f) {
     struct responses_run *run = ctx;
-    struct completion_failure busy;
+    struct completion_failure busy = {0};
     run->lookup = NULL;
     if (f->status) {
         refuse_previous(run, f);
@@ -338,8 +308,7 @@ static void looked_up(void *ctx, struct responses_record *r, const struct comple
     } else if (responses_record_read(r, run->service) < 0 ||
                ARRAY_RESERVE(run->past, run->cap_past, run->n_past + 1) < 0) {
         responses_record_release(r);
-        completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
-        refuse(run);
+        refuse_no_memory(run);
     } else {
         take_past(run, r);
     }
@@ -349,7 +318,7 @@ static void look(struct responses_run *run, const struct responses_id *id) {
     run->lookup =
         responses_lookup_start(run->service, run->owner, id->session, id->turn, looked_up, run);
     if (run->lookup) return;
-    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    openai_no_memory(&run->failure);
     wake(run);
 }
 
@@ -383,7 +352,7 @@ static void looked_back(void *ctx, struct responses_record *r, const struct comp
     } else if (run->n_past >= PAST_MAX) {
         completion_failure_set(&why, "invalid", "conversation has more than 4096 turns");
     } else if (ARRAY_RESERVE(run->past, run->cap_past, run->n_past + 1) < 0) {
-        completion_failure_set(&why, "overloaded", "the server is out of memory");
+        openai_no_memory(&why);
     } else {
         run->past[run->n_past++] = *r;
     }
@@ -408,8 +377,7 @@ static void look_back(struct responses_run *run, int64_t turn) {
         begin_check(run);
         return;
     }
-    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
-    refuse(run);
+    refuse_no_memory(run);
 }
 
 static void conversation_found(void *ctx, struct responses_session *s,
@@ -427,8 +395,7 @@ static void conversation_found(void *ctx, struct responses_session *s,
         char message[160];
         snprintf(message, sizeof message, "The conversation is one of the model '%.64s'.",
                  s->model);
-        completion_failure_set(&run->failure, "invalid", message);
-        snprintf(run->failure.param, sizeof run->failure.param, "model");
+        openai_fail(&run->failure, 400, "invalid_value", "model", message);
         refuse(run);
     } else {
         look_back(run, s->n_turns - 1);
@@ -439,7 +406,7 @@ static void look_for_conversation(struct responses_run *run) {
     run->lookup = responses_lookup_session(run->service, run->owner, run->request->conversation,
                                            conversation_found, run);
     if (run->lookup) return;
-    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    openai_no_memory(&run->failure);
     wake(run);
 }
 
@@ -468,7 +435,7 @@ static void look_for_references(struct responses_run *run) {
     if (responses_references_look(run->request->references, run->service, run->owner,
                                   references_known, run) == 0)
         return;
-    completion_failure_set(&run->failure, "overloaded", "the server is out of memory");
+    openai_no_memory(&run->failure);
     wake(run);
 }
 
@@ -478,8 +445,9 @@ static void look_for_references(struct responses_run *run) {
 static void push(struct follower *f) {
     struct responses_run *run = (struct responses_run *)f;
     if (run->state == CHECKED) {
-        if (run->request->status)
-            refuse_fault(run);
+        run->failure = run->request->failure;
+        if (run->failure.status)
+            refuse(run);
         else
             start_completion(run);
     } else if (run->state == LOOKING && !run->lookup) {
@@ -490,22 +458,8 @@ static void push(struct follower *f) {
     }
 }
 
-static void on_answer(struct follower *f, const struct session_answer *a) {}
-static void on_ready(struct follower *f, struct session *s) {}
-static void on_gone(struct follower *f, struct session *s) {}
-static bool is_drained(const struct follower *f) {
-    return true;
-}
-
-// The completion and the lookup are told for themselves.
-static void on_end(struct follower *f) {}
-
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_gone = on_gone,
-                                                 .push = push,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
+static const struct follower_ops follower_ops = {
+    .push = push}; // the completion and the lookup hear the rest
 
 // --- starting --------------------------------------------------------------
 

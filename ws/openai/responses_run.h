@@ -7,12 +7,6 @@
 #include "ws/openai/responses_record.h"
 #include "ws/openai/responses_request.h"
 
-struct responses_refusal { // borrowed during the call
-    int status;
-    const char *code, *message, *param /* NULL: none */;
-    int64_t retry_after_ms; // 0: none
-};
-
 // What its owner does with it. Calls come from the loop, never from inside responses_run_*.
 struct responses_sink {
     bool (*room)(void *ctx);                                            // it takes more events
@@ -20,13 +14,13 @@ struct responses_sink {
     // A round of events is complete. false: the owner has freed the run.
     bool (*sent)(void *ctx, int64_t drawn_us);
     // Exactly one of these comes at last; the owner then calls responses_run_free().
-    void (*refused)(void *ctx, const struct responses_refusal *r); // before its first event
+    void (*refused)(void *ctx, const struct completion_failure *f); // before its first event
     void (*ended)(void *ctx);
 };
 
 struct responses_run;
 
-// Takes the request, whose status is 0. NULL: no memory; the request is the caller's.
+// Takes the request, which has no failure. NULL: no memory; the request is the caller's.
 struct responses_run *responses_run_start(struct service *s, const char *owner,
                                           struct responses_request *r,
                                           const struct responses_sink *sink, void *ctx);

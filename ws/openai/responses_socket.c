@@ -210,23 +210,27 @@ static void write_more(struct socket *so) {
     websocket_want_write(so->peer);
 }
 
-static void send_error(struct socket *so, const char *stream_id,
-                       const struct responses_refusal *r) {
-    struct openai_failure f = {.status = r->status, .param = r->param};
+static void send_failure(struct socket *so, const char *stream_id,
+                         const struct completion_failure *f) {
     struct buf out, error;
-    snprintf(f.code, sizeof f.code, "%s", openai_code(r->status, r->code));
-    snprintf(f.message, sizeof f.message, "%s", r->message);
     buf_init(&error, ERROR_MAX_BYTES);
-    openai_write_failure(&error, &f); // {"error":{...}}
+    openai_write_failure(&error, f); // {"error":{...}}
     buf_init(&out, ERROR_MAX_BYTES);
-    buf_addf(&out, "{\"type\":\"error\",\"status\":%d,", r->status);
+    buf_addf(&out, "{\"type\":\"error\",\"status\":%d,", f->status);
     if (*stream_id) buf_addf(&out, "\"stream_id\":\"%s\",", stream_id); // letters, digits, _ . -
-    if (r->retry_after_ms) buf_addf(&out, "\"retry_after_ms\":%lld,", (long long)r->retry_after_ms);
+    if (f->retry_after_ms) buf_addf(&out, "\"retry_after_ms\":%lld,", (long long)f->retry_after_ms);
     buf_addz(&out, buf_z(&error) + 1);
     queue(so, &out);
     metric_add(so->service->metrics.errors_out, 1);
     buf_release(&error);
     buf_release(&out);
+}
+
+static void send_error(struct socket *so, const char *stream_id, int status, const char *code,
+                       const char *message, int64_t retry_after_ms) {
+    struct completion_failure f = {.retry_after_ms = retry_after_ms};
+    openai_fail(&f, status, code, NULL, message);
+    send_failure(so, stream_id, &f);
 }
 
 // --- responses -------------------------------------------------------------
@@ -251,11 +255,11 @@ static void on_done(struct flight *fl) {
     wake(fl->socket);
 }
 
-static void on_refused(void *ctx, const struct responses_refusal *r) {
+static void on_refused(void *ctx, const struct completion_failure *f) {
     struct flight *fl = ctx;
-    send_error(fl->socket, fl->stream_id, r);
+    send_failure(fl->socket, fl->stream_id, f);
     on_done(fl);
-    if (strcmp(r->code, "shutting_down") == 0)
+    if (strcmp(f->code, "shutting_down") == 0)
         end(fl->socket, CLOSE_RESTART, "the server is shutting down");
 }
 
@@ -285,31 +289,16 @@ static bool lane_is_free(const struct flight *fl) {
     return true;
 }
 
-static void refuse_fault(struct socket *so, const struct responses_request *r) {
-    const struct responses_fault *f = &r->fault;
-    send_error(so, r->stream_id,
-               &(struct responses_refusal){.status = r->status,
-                                           .code = f->code,
-                                           .message = f->message,
-                                           .param = f->param[0] ? f->param : NULL});
-}
-
-static void too_many(struct socket *so, const char *stream_id) {
-    send_error(so, stream_id,
-               &(struct responses_refusal){.status = 429,
-                                           .code = "websocket_stream_limit_reached",
-                                           .message = "16 responses are under way already"});
-}
-
 // Takes r.
 static void take_request(struct socket *so, struct responses_request *r) {
     struct flight *fl = NULL;
     if (!r) {
         end(so, CLOSE_OVERLOAD, "the server is out of memory");
-    } else if (r->status) {
-        refuse_fault(so, r);
+    } else if (r->failure.status) {
+        send_failure(so, r->stream_id, &r->failure);
     } else if (so->n_flights >= IN_FLIGHT_MAX) {
-        too_many(so, r->stream_id);
+        send_error(so, r->stream_id, 429, "websocket_stream_limit_reached",
+                   "16 responses are under way already", 0);
     } else if (!(fl = calloc(1, sizeof *fl))) {
         end(so, CLOSE_OVERLOAD, "the server is out of memory");
     }
@@ -378,24 +367,20 @@ static void read_elsewhere(struct socket *so) {
 
 // A client that goes on in spite of as many refusals as its burst is cut off.
 static bool within_rate(struct socket *so, double cost) {
-    struct responses_refusal r = {
-        .status = 429, .code = "rate_limited", .message = "too many messages"};
-    if (!rate_take(&so->rate, &so->limit, cost, net_now_us())) {
+    struct http_refusal r = REFUSE(429, "rate_limited", "too many messages");
+    if (rate_take(&so->rate, &so->limit, cost, net_now_us()))
+        r = peer_take_request(so->peer, cost);
+    else
         r.retry_after_ms = rate_promise_ms(&so->rate, &so->limit, cost);
-    } else {
-        struct http_refusal owner = peer_take_request(so->peer, cost);
-        if (!owner.status) {
-            so->n_refused = 0;
-            return true;
-        }
-        r = (struct responses_refusal){owner.status, owner.code, owner.message, NULL,
-                                       owner.retry_after_ms};
+    if (!r.status) {
+        so->n_refused = 0;
+        return true;
     }
     metric_add(so->service->metrics.rate_limited, 1);
     if (++so->n_refused > (int64_t)so->limit.burst)
         end(so, CLOSE_RATE, "too many messages");
     else
-        send_error(so, "", &r);
+        send_error(so, "", r.status, r.code, r.message, r.retry_after_ms);
     return false;
 }
 
@@ -484,9 +469,7 @@ static void on_no_hello(void *ws) {}
 
 static void on_lost_token(void *ws) {
     struct socket *so = ws;
-    send_error(so, "",
-               &(struct responses_refusal){
-                   .status = 401, .code = "unauthorized", .message = "the token was removed"});
+    send_error(so, "", 401, "unauthorized", "the token was removed", 0);
     end(so, CLOSE_TOKEN, "the token was removed");
 }
 
@@ -504,10 +487,6 @@ static void on_tick(void *ws, int64_t now_us) {
 
 // --- as a follower ---------------------------------------------------------
 
-static void on_answer(struct follower *f, const struct session_answer *a) {}
-static void on_ready(struct follower *f, struct session *s) {}
-static void on_gone(struct follower *f, struct session *s) {}
-
 static bool is_drained(const struct follower *f) {
     const struct socket *so = (const struct socket *)f;
     return !so->out && !so->flights;
@@ -517,12 +496,8 @@ static void on_end(struct follower *f) {
     end((struct socket *)f, CLOSE_RESTART, "the server is shutting down");
 }
 
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_gone = on_gone,
-                                                 .push = push,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
+static const struct follower_ops follower_ops = {
+    .push = push, .drained = is_drained, .end = on_end};
 
 // --- life ------------------------------------------------------------------
 

@@ -11,7 +11,6 @@
 
 #define LANE_STORED ((uint64_t)7 << 60)
 #define REPLY_MAX_BYTES ((size_t)256 << 20)
-#define PING_US 15000000
 #define PAGE_DEFAULT 20
 #define PAGE_MAX 100
 
@@ -36,10 +35,8 @@ struct stored {
     enum stage stage;
     bool whole;     // deleting: its session goes, which has nothing else
     bool streaming; // the stream's head has been sent
-    int64_t written_us;
     struct buf out; // the reply's body, or the stream's events
     size_t sent;
-    int status; // of the reply
     struct completion_failure failure;
 };
 
@@ -69,18 +66,15 @@ static void wake(struct stored *st) {
 
 // --- replies ---------------------------------------------------------------
 
-static void refuse(struct stored *st, const struct completion_failure *f) {
-    char message[200];
-    bool missing = f->status == 404;
+static void refuse(struct stored *st, const struct completion_failure *failure) {
+    struct completion_failure f = *failure;
     char id[RESPONSES_ID_MAX];
-    responses_id_response(id, st->id.session, st->id.turn);
-    snprintf(message, sizeof message, "Response with id '%s' not found.", id);
-    responses_http_refuse(
-        st->http, &(struct responses_refusal){.status = f->status,
-                                              .code = missing ? "response_not_found" : f->code,
-                                              .message = missing ? message : f->message,
-                                              .param = f->param[0] ? f->param : NULL,
-                                              .retry_after_ms = f->retry_after_ms});
+    if (f.status == 404) {
+        responses_id_response(id, st->id.session, st->id.turn);
+        strcpy(f.code, "response_not_found");
+        snprintf(f.message, sizeof f.message, "Response with id '%s' not found.", id);
+    }
+    openai_reply_failure(st->http, &f);
     destroy(st);
 }
 
@@ -95,7 +89,7 @@ static void reply(struct stored *st) {
         fail(st, "overloaded", "the server is out of memory");
         return;
     }
-    http_reply_buf(st->http, 200, "application/json", "cache-control: no-store\r\n", &st->out);
+    http_reply_json(st->http, 200, &st->out);
     destroy(st);
 }
 
@@ -106,7 +100,6 @@ static void send_stream(struct stored *st) {
             st->out.len - st->sent < HTTP_ROOM_BYTES ? st->out.len - st->sent : HTTP_ROOM_BYTES;
         http_stream_write(st->http, st->out.data + st->sent, n);
         st->sent += n;
-        st->written_us = net_now_us();
     }
     if (st->sent < st->out.len) return;
     http_stream_end(st->http);
@@ -121,20 +114,12 @@ static void on_room(void *ctx) {
         send_stream(st);
 }
 
-static void on_tick(void *ctx, int64_t now_us) {
-    struct stored *st = ctx;
-    if (!st->streaming || now_us - st->written_us < PING_US) return;
-    st->written_us = now_us;
-    http_stream_write(st->http, ": ping\n\n", 8);
-}
-
 static const struct http_waiter waiter = {
-    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+    .client_gone = on_client_gone, .writable = on_room, .ping = HTTP_EVENTS_PING};
 
 static void begin_stream(struct stored *st) {
     if (!st->streaming)
-        http_stream(st->http, "text/event-stream",
-                    "cache-control: no-cache\r\nx-accel-buffering: no\r\n", &waiter, st);
+        http_stream(st->http, "text/event-stream", HTTP_EVENTS_HEADERS, &waiter, st);
     st->streaming = true;
 }
 
@@ -229,15 +214,14 @@ static void send_event(void *ctx, const char *type, const struct buf *json) {
     struct stored *st = ctx;
     begin_stream(st);
     responses_http_event(st->http, type, json);
-    st->written_us = net_now_us();
 }
 
-static void on_refused(void *ctx, const struct responses_refusal *r) {
+static void on_refused(void *ctx, const struct completion_failure *f) {
     struct stored *st = ctx;
     if (st->streaming)
         http_stream_end(st->http);
     else
-        responses_http_refuse(st->http, r);
+        openai_reply_failure(st->http, f);
     destroy(st);
 }
 
@@ -336,11 +320,9 @@ static void push(struct follower *f) {
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct stored *st = (struct stored *)f;
     if (a->kind == ANSWER_ERROR) {
-        bool followed = st->stage == DELETING && strcmp(a->code, "unsupported") == 0;
-        completion_failure_set(&st->failure, a->code,
-                               followed ? "Other responses continue this one: delete them first."
-                                        : a->message);
-        st->failure.retry_after_ms = a->retry_after_ms;
+        completion_failure_take(&st->failure, a);
+        if (st->stage == DELETING && strcmp(a->code, "unsupported") == 0)
+            strcpy(st->failure.message, "Other responses continue this one: delete them first.");
     } else if (a->kind == ANSWER_STATE && st->stage == MEASURING) {
         st->stage = MEASURED;
         st->whole = a->session.rec.n_turns == 1 && !a->session.rec.note;
@@ -353,24 +335,14 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     wake(st);
 }
 
-static void on_ready(struct follower *f, struct session *s) {}
-static void on_gone(struct follower *f, struct session *s) {}
-static bool is_drained(const struct follower *f) {
-    return true;
-}
-
 static void on_end(struct follower *f) {
     struct stored *st = (struct stored *)f;
     if (!st->http || st->stage == READING || st->stage == FOLLOWS || st->stage == STREAMS) return;
     fail(st, "shutting_down", "the server is shutting down");
 }
 
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_gone = on_gone,
-                                                 .push = push,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
+static const struct follower_ops follower_ops = {
+    .on_answer = on_answer, .push = push, .end = on_end};
 
 // --- the request -----------------------------------------------------------
 
@@ -454,13 +426,6 @@ static struct stored *stored_new(struct service *s, struct http *h) {
     return NULL;
 }
 
-static void refuse_now(struct http *h, int status, const char *code, const char *message,
-                       const char *param) {
-    responses_http_refuse(h,
-                          &(struct responses_refusal){
-                              .status = status, .code = code, .message = message, .param = param});
-}
-
 void openai_responses_stored_handle(void *user, struct http *h) {
     struct service *s = user;
     struct stored *st = stored_new(s, h);
@@ -468,18 +433,20 @@ void openai_responses_stored_handle(void *user, struct http *h) {
         http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
         return;
     }
+    struct completion_failure f = {0};
     const char *param = NULL;
-    if (!read_path(st, h)) {
-        refuse_now(h, 404, "response_not_found", "There is no such response.", NULL);
-    } else if ((param = read_query(st, h))) {
-        refuse_now(h, 400, "invalid_value", "This parameter has a value that is not served.",
-                   param);
-    } else {
+    if (!read_path(st, h))
+        openai_fail(&f, 404, "response_not_found", NULL, "There is no such response.");
+    else if ((param = read_query(st, h)))
+        openai_fail(&f, 400, "invalid_value", param,
+                    "This parameter has a value that is not served.");
+    if (!f.status) {
         http_wait(h, &waiter, st);
         st->lookup =
             responses_lookup_start(s, st->owner, st->id.session, st->id.turn, looked_up, st);
         if (!st->lookup) fail(st, "overloaded", "the server is out of memory");
         return;
     }
+    openai_reply_failure(h, &f);
     destroy(st);
 }

@@ -40,8 +40,7 @@ static void begin(struct json_writer *w, struct buf *out) {
 
 static void finish(struct http *h, struct json_writer *w) {
     json_close(w, '}');
-    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", w->buf);
-    buf_release(w->buf);
+    http_reply_json(h, 200, w->buf);
 }
 
 // --- models ---

@@ -1,8 +1,9 @@
-// Headers of every reply: a number for reports of errors, and what the client may still do, by which OpenAI's
-// SDKs and agents pace themselves. See openai.h.
+// Errors, and the headers of all replies: a number for reports of errors, and what the client may still do, by
+// which OpenAI's SDKs and agents pace themselves. See openai.h, failure.h.
 #include "base/random_id.h"
 #include "sessions/owners.h"
 #include "ws/net/peer.h"
+#include "ws/openai/failure.h"
 #include "ws/openai/openai.h"
 
 // A time in their form: 250ms, 1.5s, 2m30s.
@@ -36,4 +37,27 @@ void openai_put_headers(const struct http *h, struct buf *out) {
     if (!o) return; // no token came
     put_rate(out, o, OWNER_REQUESTS, "requests");
     put_rate(out, o, OWNER_TOKENS, "tokens");
+}
+
+void openai_write_error(struct buf *out, int status, const char *code, const char *message) {
+    struct completion_failure f = {0};
+    openai_fail(&f, status, code, NULL, message);
+    openai_write_failure(out, &f);
+}
+
+void openai_reply_failure(struct http *h, const struct completion_failure *f) {
+    struct buf out;
+    buf_init(&out, 8192);
+    openai_write_failure(&out, f);
+    http_reply_json(h, f->status, &out);
+}
+
+void openai_stream_failure(struct http *h, const struct completion_failure *f) {
+    struct buf out;
+    buf_init(&out, 8192);
+    buf_addz(&out, "data: ");
+    openai_write_failure(&out, f);
+    buf_addz(&out, "\n\n");
+    http_stream_buf(h, &out);
+    http_stream_end(h);
 }
