@@ -8,12 +8,12 @@
 #include "sessions/event_log.h"
 #include "sessions/evict.h"
 #include "sessions/life.h"
+#include "sessions/title.h"
 #include "sessions/turn.h"
 
 struct owner;
 struct request;
 
-#define SESSION_AUTO_TITLE_BYTES 60
 #define SESSION_DRAWN 16 // the last tokens of a running turn whose time is known
 
 // How far a client has another answer of a running turn (samples.c).

@@ -1,6 +1,7 @@
 // Automatic titles. See title.h.
 #include "sessions/title.h"
 #include "base/utf8.h"
+#include "sessions/session.h"
 #include <stdlib.h>
 #include <string.h>
 

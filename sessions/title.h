@@ -1,6 +1,13 @@
 // Automatic titles: the first words of a conversation, unless its user has given it a title.
 #pragma once
-#include "sessions/session.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SESSION_AUTO_TITLE_BYTES 60
+
+struct pending;
+struct session;
 
 // The title that a message makes: at most cap bytes with the NUL, whole characters, one line.
 void title_from(const char *text, size_t len, char *out, size_t cap);

@@ -182,3 +182,28 @@ test('requests of one name run side by side: forks of its session, found again b
   assert.ok(cached(behind) > 0); // in the session, or in a fork while the long turn runs
   stream.controller.abort();
 });
+
+test('a client that brings its history: people see the words with their roles, without marks of the template', async (t) => {
+  const { openai, parley } = await start(t);
+  const tools = [{ type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: { city: { type: 'string' } } } } }];
+  const call = { role: 'assistant', content: null, tool_calls: [{ id: 'c1', type: 'function', function: { name: 'weather', arguments: '{"city":"Oslo"}' } }] };
+  const result = { role: 'tool', tool_call_id: 'c1', content: 'snow' };
+  const seen = async (body) => {
+    const answer = await openai.chat.completions.create({ ...ask, ...body });
+    const { session, turns } = await parley.request({ type: 'session.get', session: sessionOf(answer.id) });
+    return { answer, session, turns };
+  };
+  const talk = [{ role: 'system', content: 'You are brief.' }, user('My name is Bob.'), { role: 'assistant', content: 'Hello Bob!' }, user('What is my name?')];
+  const first = await seen({ messages: talk });
+  assert.equal(first.session.title, 'My name is Bob.');
+  assert.equal(first.session.system, 'You are brief.');
+  assert.deepEqual(first.turns.map((turn) => turn.input.content), ['User: My name is Bob.\n\nAssistant: Hello Bob!\n\nUser: What is my name?']);
+  const next = await seen({ messages: [...talk, first.answer.choices[0].message, user('And mine?')] });
+  assert.equal(next.session.id, first.session.id);
+  assert.equal(next.turns[1].input.content, 'And mine?');
+  const tooled = await seen({ messages: [user('Oslo?'), call, result], tools });
+  assert.equal(tooled.session.title, 'Oslo?');
+  assert.equal(tooled.turns[0].input.content, 'User: Oslo?\n\nAssistant: calls weather {"city":"Oslo"}\n\nTool: snow');
+  const more = await seen({ messages: [user('Oslo?'), call, result, tooled.answer.choices[0].message, call, result], tools });
+  assert.equal(more.turns.at(-1).input.content.split('\n\n').at(-1), 'Tool: snow');
+});

@@ -64,7 +64,7 @@ async function prepare(run, source, from, title, system) {
   } else {
     const { model, sampling, session_len, memory_len, sink_len, prompt } = source;
     if (prompt && !prompt.task)
-      throw new Error('The table of virtual tokens of this conversation came with it: only a copy of it can have the table.');
+      throw new Error('Another system prompt needs a new session, and the prompt table of this one exists only here.');
     const shape = {
       ...{ model, sampling, session_len, memory_len, sink_len },
       ...(system ? { system } : {}),

@@ -1,6 +1,7 @@
 // See completion.h. A completion goes through its states once: its prompt is made by a worker, its turn
 // is started in a session, and the session's events become the answer's parts (speech.h).
 #include "base/workers.h"
+#include "sessions/title.h"
 #include "ws/completion/plan.h"
 #include "ws/completion/speech.h"
 #include "ws/service.h"
@@ -229,12 +230,14 @@ static void match(struct completion *c) {
 
 static void open_session(struct completion *c) {
     struct request r = request_of(c, REQUEST_OPEN, c->session);
+    char title[SESSION_AUTO_TITLE_BYTES];
     if (c->request->session)
         strcpy(c->session, c->request->session);
     else
         sessions_draw_id(c->service->sessions, c->session);
     r.model = c->request->served->name;
     r.system = system_of(c->request);
+    r.title = completion_title(c->request, title, sizeof title) ? title : NULL;
     r.temporary = c->request->temporary;
     r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
     sessions_submit(c->service->sessions, &r);

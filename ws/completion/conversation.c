@@ -285,19 +285,3 @@ struct told *completion_told_behind(struct completion_request *r) {
     cJSON_Delete(messages);
     return told;
 }
-
-// One question, perhaps behind the system's words, is shown as its own; all else as the model is shown it.
-char *completion_words(const struct completion_request *r, int from, int to, const char *text,
-                       size_t len) {
-    const cJSON *first = cJSON_GetArrayItem(r->messages, from);
-    if (is_role(first, "system") && from == 0) first = first->next, from++;
-    if (from + 1 == to && is_role(first, "user") && string_of(first, "content")[0])
-        return strdup(string_of(first, "content"));
-    return strndup(text, len);
-}
-
-char *completion_shown(const struct completion_request *r) {
-    const struct completion_plan *p = r->plan;
-    return completion_words(r, p->n_old, cJSON_GetArraySize(r->messages), p->text + p->from,
-                            p->len - p->from);
-}

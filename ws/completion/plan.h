@@ -55,8 +55,10 @@ int completion_continue(struct completion_request *r, const struct store_told *f
 struct told *completion_told(const struct completion_request *r);
 // The same for a turn after previous_turn. NULL: no memory, or that turn has none.
 struct told *completion_told_behind(struct completion_request *r);
-// The text that clients see as the turn's input; free it. NULL: no memory.
+// shown.c: the text that clients see as the turn's input; free it. NULL: no memory.
 char *completion_shown(const struct completion_request *r);
+// The title of a session that begins with several messages: its user's first words. False: none is needed.
+bool completion_title(const struct completion_request *r, char *out, size_t cap);
 // Renders the conversation, and replaces an earlier rendering.
 int completion_render(struct completion_request *r, struct completion_failure *f);
 // Renders other messages; frees *out first.
@@ -69,7 +71,8 @@ int completion_encode(const struct completion_request *r, size_t from, size_t to
 // plan's given_answer. Turns after it need not store the earlier conversation again.
 int completion_give(struct completion_request *r, const struct stored_match *known,
                     const cJSON *shown, struct completion_failure *f);
-// The text that clients see of the messages [from, to); free it. NULL: no memory.
+// shown.c: the text that clients see of the messages [from, to), which the model reads as `text`; free it.
+// NULL: no memory.
 char *completion_words(const struct completion_request *r, int from, int to, const char *text,
                        size_t len);
 // The rendering without volatile text, to find the conversation.

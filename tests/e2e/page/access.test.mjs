@@ -42,6 +42,10 @@ for (const colorScheme of ['light', 'dark']) {
     await check(page, 'chat');
     await page.hover('.item.current');
     await check(page, 'chat, hovered');
+    await page.fill('#search', 'capitals');
+    await page.waitForSelector('.item.current .item-found mark');
+    await check(page, 'words found');
+    await page.press('#search', 'Escape');
     for (const tab of ['session', 'new', 'page']) {
       if (tab === 'session') await page.click('.header [aria-label^="Settings"]');
       else await page.click(`#tab-${tab}`);

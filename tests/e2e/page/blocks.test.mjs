@@ -57,8 +57,8 @@ test('the parts are the same wherever the text is cut', () => {
   assert.equal(proseOf('Plain <think> text. '), 'Plain <think> text. ');
 });
 
-const shown = (page) =>
-  page.locator('.turn').last().locator('.prose').evaluate((prose) =>
+const shown = (page, at = -1) =>
+  page.locator('.turn').nth(at).locator('.prose').evaluate((prose) =>
     [...prose.children].map((e) => (e.matches('details') ? [e.querySelector('summary span').textContent, e.open] : e.textContent.trim())),
   );
 
@@ -96,4 +96,21 @@ test('thinking and calls stream into collapsed blocks with their time and tokens
   await page.reload();
   await page.waitForSelector('.turn:last-child .block');
   assert.deepEqual(await shown(page), [['Thought', false], 'I will ask.', ['Called weather', false]]);
+});
+
+test('an answer that is a call in plain JSON is a collapsed call; other JSON stays text', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const others = ['{"name": "Bob", "age": 3}', '{"name": "Bob", "arguments": "none"}', `See ${CALL}`];
+  const fake = await FakeSession.route(page, [['Forced', ` ${CALL}\n`], ['Llama', '{"name": "weather", "parameters": {}}'], ...others.map((text) => ['Other', text])]);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.turn:last-child .prose');
+  assert.deepEqual(await shown(page, 0), [['Called weather', false]]);
+  assert.deepEqual(await shown(page, 1), [['Called weather', false]]);
+  for (const [i, text] of others.entries()) assert.deepEqual(await shown(page, i + 2), [text]);
+  // It streams as text, and is a call as soon as it is whole.
+  fake.begin('Again');
+  for (const piece of [CALL.slice(0, 20), CALL.slice(20)]) fake.delta(piece);
+  await page.waitForSelector('.turn:last-child .prose p');
+  fake.done();
+  await page.waitForFunction(() => document.querySelector('.turn:last-child .block summary span')?.textContent === 'Called weather');
 });

@@ -33,6 +33,9 @@ test('it follows the server while it is shown', async (t) => {
   await page.waitForFunction(() => /^[1-9]/.test(document.querySelector('.plot-legend b').textContent));
   assert.match(await rate(), /^[\d.]+\/s$/);
   assert.equal(await figure('Sessions in memory', 'idle'), '1');
+  const residents = page.locator('.tile:has-text("Sessions over time") .plot-legend');
+  await until('a session in the plot', async () => /idle 1\b/.test(await residents.innerText()));
+  assert.equal(await page.locator('.item.current').count(), 0, 'no session is shown');
   const points = await page.locator('.plot-line.plot-0').first().getAttribute('points');
   assert.ok(points.split(' ').length >= 2, points);
   // Another session, and it is not asked any more; the address leads back.

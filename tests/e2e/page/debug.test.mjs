@@ -278,7 +278,7 @@ test('the time in which other owners had its place has a part of its own', async
   await settled(page, 1);
   await lookInto(page);
   await page.click('#tab-run');
-  assert.match(await page.getAttribute('.timing-bar', 'aria-label'), /^20.* ms: waited 1.* ms, read 2.*, wrote 5.*, paused for others 12.* ms$/);
+  assert.match(await page.getAttribute('.timing-bar', 'aria-label'), /^20.* ms: queue 1.* ms, prompt 2.*, generation 5.*, paused for other owners 12.* ms$/);
   const widths = await page.locator('.timing-bar span').evaluateAll((all) => all.map((piece) => piece.getBoundingClientRect().width));
   assert.ok(Math.abs(widths[3] / widths.reduce((a, b) => a + b) - 12 / 20) < 0.05, String(widths));
 });

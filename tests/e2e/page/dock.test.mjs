@@ -27,6 +27,10 @@ test('wide: the inspector stands beside the conversation, which goes on', async 
   assert.ok(panel.x >= main.x + main.width - 1, 'nothing is covered');
   assert.ok(main.width >= 500);
   assert.equal(await page.locator('dialog[open]').count(), 0);
+  await page.click('#tab-what-if');
+  const border = (selector) => page.locator(selector).evaluate((e) => getComputedStyle(e).border);
+  assert.equal(await border('#what-if-system'), await border('#field-temperature'), 'a field like the others');
+  await page.click('#tab-answer');
   await page.fill('#message', 'What is my name?');
   await page.press('#message', 'Enter');
   await settled(page, 2);

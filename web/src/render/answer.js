@@ -29,6 +29,17 @@ function readCall(text) {
   }
 }
 
+/** Whether a whole answer is nothing but a call, in plain JSON: Llama's form, and that of a call that is forced. @param {string} text */
+function isBareCall(text) {
+  try {
+    const { name, arguments: given, parameters, ...more } = JSON.parse(text);
+    const values = given ?? parameters;
+    return typeof name === 'string' && !!values && typeof values === 'object' && !Array.isArray(values) && Object.keys(more).length === 0;
+  } catch {
+    return false;
+  }
+}
+
 class Block {
   /** @param {Kind} kind @param {number} tokens of the answer when it began; -1: it did not grow on the page */
   constructor(kind, tokens) {
@@ -99,7 +110,7 @@ export class AnswerView {
       begin: (kind) => this.#begin(kind),
       add: (text) => this.blocks.at(-1)?.add(text),
       end: () => this.#end(),
-      wasThinking: () => this.#wasThinking(),
+      wasThinking: () => this.#turnsInto('think'),
     });
     /** @type {Cost} */
     this.cost = { tokens: 0, characters: 0, ms: 0 };
@@ -119,10 +130,11 @@ export class AnswerView {
     block.draw(false, this.cost);
   }
 
-  #wasThinking() {
+  /** The last block was no prose. @param {Kind} kind */
+  #turnsInto(kind) {
     const prose = this.blocks.pop();
     prose?.element.remove();
-    this.#begin('think');
+    this.#begin(kind);
     const block = /** @type {Block} */ (this.blocks.at(-1));
     if (!prose) return;
     block.tokens = prose.tokens;
@@ -140,6 +152,8 @@ export class AnswerView {
     this.cost = cost;
     this.live ||= !over && cost.tokens < NEW;
     this.parts.push(text, over);
+    const last = this.blocks.at(-1);
+    if (over && last?.kind === 'prose' && /^\s*\{/.test(last.text) && isBareCall(last.text)) this.#turnsInto('call');
     this.tokens = cost.tokens;
     this.blocks.at(-1)?.draw(over, cost);
   }

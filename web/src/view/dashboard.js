@@ -24,6 +24,7 @@ function size(bytes) {
 const tokens = plot('Tokens per second', ['generated', 'prompt'], perSecond, 1);
 const first = plot('Time to first token, last minute', ['median', '95%'], seconds, 0.01);
 const queue = plot('Requests', ['running', 'waiting'], count, 1);
+const residents = plot('Sessions over time', ['active', 'idle', 'parked'], count, 1);
 const cache = plot('Cache in use', ['device', 'host'], percent, 0.01);
 
 /** A tile with a table of names and figures. @param {string} title @param {string} empty */
@@ -62,7 +63,7 @@ export const dashboard = h(
   h(
     'div',
     { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures' },
-    ...[tokens, first, queue, cache, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
+    ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
   ),
 );
 
@@ -110,6 +111,10 @@ function draw(samples, why) {
   const gauges = (/** @type {string} */ name, value = total) => samples.map((sample) => value(sample, name));
   queue.draw([gauges('parley_engine_requests_running'), gauges('parley_engine_requests_waiting')], SPAN);
   cache.draw([gauges('parley_engine_kv_cache_usage_ratio', mean), gauges('parley_engine_host_cache_usage_ratio', mean)], SPAN);
+  residents.draw(
+    ['active', 'idle', 'parked'].map((phase) => samples.map((sample) => total(sample, 'parley_sessions_resident', { state: phase }))),
+    SPAN,
+  );
   sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [name, count(n)]));
   evictions.draw(
     counted(now, [
@@ -126,13 +131,13 @@ function draw(samples, why) {
   instances.draw(now.instances.map((one) => instanceRow(samples.at(-2), now, one)));
   const { models, server: program } = state.connection;
   server.draw([
-    ['Up for', seconds(total(now, 'parley_uptime_seconds'))],
+    ['Uptime', seconds(total(now, 'parley_uptime_seconds'))],
     ...(program ? [/** @type {[string, string]} */ (['Program', `${program.name} ${program.version}`])] : []),
     ...models.map((m) => /** @type {[string, string]} */ ([m.name, `${parameters(m.n_params)} parameters, ${m.backend}`])),
     ['Connections', `${count(total(now, 'parley_connections'))}, ${count(total(now, 'parley_websockets'))} of them WebSockets`],
     ['Device cache', size(total(now, 'parley_engine_kv_cache_bytes'))],
     ['Snapshots', `${count(total(now, 'parley_engine_snapshots'))}, ${size(total(now, 'parley_engine_snapshot_bytes'))}`],
-    ['Refused for lack of room', count(total(now, 'parley_refused_total'))],
+    ['Connections refused', count(total(now, 'parley_refused_total'))],
     ['Database errors', count(total(now, 'parley_store_errors_total'))],
   ]);
 }

@@ -163,7 +163,7 @@ function answerPanel(session, record, chosen, again) {
       ),
       tokenView(tokens.map((token) => ({ ...token, logprob: NaN })), { label: 'Tokens in the answer', position: record.log_first }).element,
     ];
-  if (!tokens.length) return [h('p', { class: 'panel-text' }, 'There is no token in this answer.')];
+  if (!tokens.length) return [h('p', { class: 'panel-text' }, 'This answer has no tokens.')];
   // An equal replay has the alternatives that were not recorded.
   const found = replayOf(session, record.turn.turn)?.found;
   const view = tokenView(tokens, {
@@ -219,12 +219,12 @@ export const factsList = (rows) =>
 /** @param {Record_} record */
 function timingBar({ turn }) {
   const t = turn.timings;
-  if (!t) return h('p', { class: 'panel-text' }, 'The turn is not over, or ended before it ran.');
+  if (!t) return h('p', { class: 'panel-text' }, 'This turn is still running, or ended before it ran.');
   const parts = /** @type {Array<[string, string, number]>} */ ([
-    ['queue', 'Waited', t.queue_ms],
-    ['prefill', 'Read', t.prefill_ms],
-    ['decode', 'Wrote', t.decode_ms],
-    ['paused', 'Paused for others', t.paused_ms],
+    ['queue', 'Queue', t.queue_ms],
+    ['prefill', 'Prompt', t.prefill_ms],
+    ['decode', 'Generation', t.decode_ms],
+    ['paused', 'Paused for other owners', t.paused_ms],
   ]).filter(([name, , ms]) => ms > 0 || name !== 'paused');
   const total = parts.reduce((sum, [, , ms]) => sum + ms, 0);
   const words = parts.map(([, word, ms]) => `${word.toLowerCase()} ${duration(ms)}`).join(', ');
@@ -295,7 +295,7 @@ function runPanel(record) {
     h('h3', null, 'Sampling'),
     factsList([
       ['seed', turn.seed ? copied(turn.seed, 'the seed') : ''],
-      ...Object.entries(turn.sampling ?? {}).map(
+      ...Object.entries(turn.sampling ?? {}).filter(([key]) => key !== 'seed').map(
         ([key, value]) =>
           /** @type {[string, Node]} */ ([
             key,

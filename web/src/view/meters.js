@@ -19,7 +19,7 @@ const button = h(
     class: 'context',
     'aria-expanded': 'false',
     'aria-controls': 'context-details',
-    title: 'How full the session is',
+    title: 'Context used',
     onclick: () => show(details.hidden),
   },
   h('span', { class: 'context-bar', 'aria-hidden': 'true' }, fill),

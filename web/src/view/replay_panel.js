@@ -65,7 +65,7 @@ export function replayPanel(session, record) {
 
 /** @param {Replayed} found @returns {string} */
 function ending(found) {
-  if (found.cut_short) return ' On record it was ended from outside; up to there they are compared.';
+  if (found.cut_short) return ' The recorded answer was stopped; the comparison ends there.';
   if (found.ended_alike === false && found.finish_reason)
     return ` Different finish reasons: ${found.finish_reason.recorded} recorded, ${found.finish_reason.replayed} now.`;
   return '';
@@ -114,7 +114,7 @@ function verdict(session, found, record) {
         { class: 'panel-text' },
         'This server replays with its current settings. ',
         h('code', null, `parley replay ${session} --turn ${record.turn.turn}`),
-        ' computes in the number format that is on record.',
+        ' uses the recorded number format.',
       ),
     );
   if (divergence) parts.push(sides(divergence, found, record));

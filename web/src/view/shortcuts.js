@@ -112,7 +112,7 @@ export function openShortcuts() {
           ),
         ),
       ),
-      h('label', { class: 'check' }, on, h('span', null, 'Use the shortcuts with several keys')),
+      h('label', { class: 'check' }, on, h('span', null, 'Keyboard shortcuts (Esc and Enter always work)')),
     ],
   });
 }

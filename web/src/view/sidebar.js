@@ -76,8 +76,9 @@ class Item {
     setText(this.status, [branched, news].filter(Boolean).map((word) => `, ${word}`).join(''));
     this.fork.toggleAttribute('hidden', !from);
     setAttribute(this.menu, 'aria-label', `Menu of ${titleOf(session)}`);
-    setAttribute(this.link, 'aria-current', state.current === this.id ? 'page' : null);
-    this.element.classList.toggle('current', state.current === this.id);
+    const current = state.current === this.id && state.view !== 'server';
+    setAttribute(this.link, 'aria-current', current ? 'page' : null);
+    this.element.classList.toggle('current', current);
   }
 
   // Where a search has found its words: the text around them, and the address of the turn.

@@ -92,7 +92,7 @@ export function whatIfPanel(session, record, close) {
           action('Stop', () => stopWhatIf(run)),
         ]
       : [
-          run.message || 'Done. The copy is deleted when you close this window.',
+          run.message || 'Done. The copy is deleted when you close the inspector.',
           run.pairs.length > 0 &&
             action('Keep as a session', () => {
               run.kept = true;
