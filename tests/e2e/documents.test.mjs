@@ -1,11 +1,11 @@
 // The documents: their links and the paths in "I want to change X" exist, the protocol's examples are those of its
-// schema, and the README's program runs.
+// schema, and the READMEs' programs run.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { root, Server, temporaryFolder } from './harness.mjs';
+import { root, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { complaint, schema } from './schema.mjs';
 
 const SKIPPED = new Set(['node_modules', 'build', '.git', 'shared']);
@@ -91,15 +91,37 @@ test('the README fits two minutes', () => {
   assert.ok(read(path.join(root, 'README.md')).split('\n').length <= 151);
 });
 
-test("the README's program holds a conversation", async (t) => {
-  const server = await Server.start(t);
-  const [, program] = /```js\n(.*?)```/s.exec(read(path.join(root, 'README.md')));
-  const folder = temporaryFolder(t), file = path.join(folder, 'example.mjs');
-  writeFileSync(file, program.replace("from 'ws'", `from '${path.join(root, 'tests/e2e/node_modules/ws/wrapper.mjs')}'`)
-    .replace('127.0.0.1:8080', `127.0.0.1:${server.port}`));
+/** What a program of a document says; it must end well. */
+async function runProgram(t, server, program) {
+  const file = path.join(temporaryFolder(t), 'example.mjs');
+  const packages = { ws: 'ws/wrapper.mjs', '@anthropic-ai/sdk': '@anthropic-ai/sdk/index.mjs', openai: 'openai-6/index.mjs', 'openai/resources/responses/ws': 'openai-6/resources/responses/ws.mjs' };
+  const resolved = program.replace(/from '([^']+)'/g, (_, name) => `from '${path.join(root, 'tests/e2e/node_modules', packages[name])}'`);
+  writeFileSync(file, resolved.replaceAll('127.0.0.1:8080', `127.0.0.1:${server.port}`));
   const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] });
   let said = '';
   child.stdout.on('data', (bytes) => { said += bytes; });
-  assert.equal(await new Promise((resolve) => child.once('close', resolve)), 0);
-  assert.match(said, /Zora/);
+  assert.equal(await new Promise((resolve) => child.once('close', resolve)), 0, program);
+  return said;
+}
+const programs = (name) => [...read(path.join(root, name)).matchAll(/```js\n(.*?)```/gs)].map(([, program]) => program);
+
+test("the README's program holds a conversation", async (t) => {
+  const server = await Server.start(t);
+  assert.match(await runProgram(t, server, programs('README.md')[0]), /Zora/);
+});
+
+test("the programs and commands of the protocols' READMEs run as they stand", async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  // What each of them says at its end: tokens that were not computed again, or the conversation's items.
+  const ends = { 'ws/openai/README.md': [/ [1-9]\d*\n$/, / [1-9]\d*\n$/, /\S/, /role: 'assistant'/], 'ws/anthropic/README.md': [/ [1-9]\d*\n$/] };
+  for (const [name, expected] of Object.entries(ends)) {
+    assert.equal(programs(name).length, expected.length, name);
+    for (const [i, program] of programs(name).entries())
+      await t.test(`${name}, ${i + 1}`, async () => assert.match(await runProgram(t, server, program), expected[i]));
+  }
+  for (const name of ['ws/openai/README.md', 'ws/llamacpp/README.md'])
+    for (const [, address, body] of read(path.join(root, name)).matchAll(/^curl (?:-s )?localhost:8080(\S+) -d '([^']+)'/gm)) {
+      const reply = await fetch(server.url + address, { method: 'POST', body });
+      assert.equal(reply.status, 200, `${address}: ${await reply.text()}`);
+    }
 });
