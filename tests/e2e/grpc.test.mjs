@@ -246,8 +246,15 @@ test('health, metadata, configuration, statistics, names; unknown methods', { sk
     client.stub.makeUnaryRequest(address, (v) => v, (v) => v, bytes, new grpc.Metadata(), {}, (error, answer) => (error ? reject(error) : resolve(answer)));
   });
   assert.deepEqual([...await raw('/grpc.health.v1.Health/Check', Buffer.alloc(0))], [8, 1]); // SERVING
-  for (const address of ['/inference.GRPCInferenceService/TraceSetting', '/inference.GRPCInferenceService/RepositoryModelLoad', '/a.B/C'])
-    await assert.rejects(raw(address, Buffer.alloc(0)), { code: grpc.status.UNIMPLEMENTED });
+  const service = '/inference.GRPCInferenceService/';
+  for (const [method, code] of [[`${service}TraceSetting`, 'UNAVAILABLE'], [`${service}LogSettings`, 'UNAVAILABLE'], [`${service}RepositoryModelLoad`, 'UNAVAILABLE'],
+    [`${service}RepositoryModelUnload`, 'UNAVAILABLE'], [`${service}SystemSharedMemoryRegister`, 'UNIMPLEMENTED'],
+    [`${service}CudaSharedMemoryRegister`, 'UNIMPLEMENTED'], ['/a.B/C', 'UNIMPLEMENTED']])
+    await assert.rejects(raw(method, Buffer.alloc(0)), { code: grpc.status[code] }, method);
+  for (const memory of ['System', 'Cuda']) {
+    for (const verb of ['Status', 'Unregister']) assert.deepEqual(await raw(`${service}${memory}SharedMemory${verb}`, Buffer.alloc(0)), Buffer.alloc(0));
+    await assert.rejects(raw(`${service}${memory}SharedMemoryStatus`, Buffer.from('\n\x01a')), { code: grpc.status.NOT_FOUND });
+  }
 });
 
 test('tokens, owners and limits are those of HTTP', { skip }, async (t) => {

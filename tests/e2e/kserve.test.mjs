@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -301,7 +302,37 @@ test('text: ensemble, generate, generate_stream; health, metadata, statistics', 
   assert.equal((await get('/v2/models/nosuch')).status, 404);
   assert.equal((await get('/v2/models/nosuch/ready')).status, 400);
   assert.equal((await get('/v2/models/ensemble/versions/2')).status, 404);
-  assert.equal((await get('/v2/nothing')).status, 404);
+
+  await t.test("what Triton's clients ask for beside inferences: every answer has Triton's form", async () => {
+    const { host, hostname, port } = new URL(server.url);
+    const ask = async (method, url, body = '') => { // as Triton's Python client: a POST without a body has no length either
+      const length = body ? `Content-Length: ${Buffer.byteLength(body)}\r\n` : '';
+      const socket = connect(Number(port), hostname);
+      socket.write(`${method} ${url} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n${length}\r\n${body}`);
+      const [head, json] = Buffer.concat(await socket.toArray()).toString().split('\r\n\r\n');
+      return { status: Number(head.split(' ')[1]), json: json ? JSON.parse(json) : null };
+    };
+    const models = ['fastertransformer', 'ensemble', 'preprocessing', 'postprocessing', name];
+    for (const body of ['', '{"ready":true}'])
+      assert.deepEqual(await ask('POST', '/v2/repository/index', body), { status: 200, json: models.map((model) => ({ name: model, version: '1', state: 'READY' })) });
+    const { json: { model_stats: all } } = await ask('GET', '/v2/models/stats');
+    assert.deepEqual(all.map((model) => model.name), models);
+    for (const memory of ['systemsharedmemory', 'cudasharedmemory']) {
+      assert.deepEqual(await ask('GET', `/v2/${memory}/status`), { status: 200, json: [] });
+      for (const url of [`/v2/${memory}/unregister`, `/v2/${memory}/region/a/unregister`]) assert.deepEqual(await ask('POST', url), { status: 200, json: null });
+    }
+    for (const [method, url, body, status] of [
+      ['POST', `/v2/repository/models/${name}/load`, '{}', 503], ['POST', `/v2/repository/models/${name}/unload`, '', 503],
+      ['GET', '/v2/trace/setting', '', 503], ['POST', '/v2/trace/setting', '{}', 503], ['GET', `/v2/models/${name}/trace/setting`, '', 503],
+      ['POST', `/v2/models/${name}/trace/setting`, '{}', 503], ['GET', '/v2/logging', '', 503], ['POST', '/v2/logging', '{}', 503],
+      ['POST', '/v2/systemsharedmemory/region/a/register', '{"key":"/a","offset":0,"byte_size":16}', 501],
+      ['GET', '/v2/cudasharedmemory/region/a/status', '', 404], ['GET', '/v2/systemsharedmemory/unregister', '', 405],
+      ['GET', '/v2/repository/index', '', 405], ['POST', '/v2/health/live', '', 405], ['GET', '/v2/nothing', '', 404], ['POST', '/v2/nothing', '{}', 404],
+      ['POST', `/v2/models/${name}/infer`, '', 411]]) {
+      const answer = await ask(method, url, body);
+      assert.deepEqual([answer.status, typeof answer.json.error], [status, 'string'], `${method} ${url}`);
+    }
+  });
 
   await t.test('bad input is named', async () => {
     const one = inputsOf([[1]], 1);

@@ -66,7 +66,6 @@ static void heads_that_readers_disagree_on(void **state) {
          "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
          400},
         {"POST / HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n", 400},
-        {"POST / HTTP/1.1\r\n" HOST "\r\n", 411},
         {"GET / HTTP/1.1\r\n" HOST "X: a\r\n folded\r\n\r\n", 400},
         {"GET / HTTP/1.1\r\n folded: x\r\n" HOST "\r\n", 400},
         {"GET / HTTP/1.1\r\n" HOST "X: a\001b\r\n\r\n", 400},
@@ -188,6 +187,24 @@ static void the_query_is_read(void **state) {
     assert_false(http_query_get(h.query, "stream", out, sizeof out));
 }
 
+static void a_body_without_a_length_is_none(void **state) {
+    static const struct {
+        const char *text;
+        bool lacks;
+    } rows[] = {{"POST / HTTP/1.1\r\n" HOST "\r\n", true},
+                {"PATCH / HTTP/1.1\r\n" HOST "\r\n", true},
+                {"POST / HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", false},
+                {"POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n", false},
+                {"DELETE / HTTP/1.1\r\n" HOST "\r\n", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct http_head h;
+        char text[128];
+        strcpy(text, rows[i].text);
+        assert_int_equal(http_head_parse(&h, text, strlen(text)).status, 0);
+        assert_int_equal(h.lacks_length, rows[i].lacks);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_is_parsed),
@@ -197,6 +214,7 @@ int main(void) {
         cmocka_unit_test(the_end_of_a_head_is_found),
         cmocka_unit_test(any_bytes),
         cmocka_unit_test(the_query_is_read),
+        cmocka_unit_test(a_body_without_a_length_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,13 @@
 #include "ws/kserve/code.h"
 #include <string.h>
 
-// As Triton answers: INVALID_ARG, NOT_FOUND, UNAVAILABLE, CANCELLED, INTERNAL. Triton has no limits of
+// As Triton answers: INVALID_ARG, NOT_FOUND, UNAVAILABLE, CANCELLED, UNSUPPORTED, INTERNAL. Triton has no limits of
 // owners; RESOURCE_EXHAUSTED is gRPC's word for them.
 const struct kserve_status kserve_statuses[KSERVE_CODES] = {
-    [KSERVE_OK] = {200, 0},        [KSERVE_INVALID] = {400, 3},      [KSERVE_NOT_FOUND] = {404, 5},
-    [KSERVE_LIMITED] = {429, 8},   [KSERVE_UNAVAILABLE] = {503, 14}, [KSERVE_CANCELLED] = {400, 1},
-    [KSERVE_INTERNAL] = {500, 13},
+    [KSERVE_OK] = {200, 0},           [KSERVE_INVALID] = {400, 3},
+    [KSERVE_NOT_FOUND] = {404, 5},    [KSERVE_LIMITED] = {429, 8},
+    [KSERVE_UNAVAILABLE] = {503, 14}, [KSERVE_CANCELLED] = {400, 1},
+    [KSERVE_UNSUPPORTED] = {501, 12}, [KSERVE_INTERNAL] = {500, 13},
 };
 
 enum kserve_code kserve_code_of_err(const struct err *err) {

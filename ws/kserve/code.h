@@ -9,6 +9,7 @@ enum kserve_code {
     KSERVE_LIMITED,     // a limit of its owner
     KSERVE_UNAVAILABLE, // the server is full, shuts down, or has no memory: try later
     KSERVE_CANCELLED,   // the client is gone
+    KSERVE_UNSUPPORTED, // an extension that Parley lacks
     KSERVE_INTERNAL,
     KSERVE_CODES
 };

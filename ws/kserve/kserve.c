@@ -8,6 +8,16 @@ const char *const kserve_extensions[] = {
     "sequence", "sequence(string_id)", "binary_tensor_data", "parameters", "generate", "statistics",
     NULL};
 
+const struct kserve_absence kserve_absences[KSERVE_LACKING] = {
+    [LACKS_LOADING] = {KSERVE_UNAVAILABLE,
+                       "explicit model load / unload is not allowed over this protocol: use "
+                       "`parley instances`"},
+    [LACKS_TRACING] = {KSERVE_UNAVAILABLE, "the server does not support tracing"},
+    [LACKS_LOGGING] = {KSERVE_UNAVAILABLE, "the server does not support dynamic logging"},
+    [LACKS_REGIONS] = {KSERVE_UNSUPPORTED,
+                       "the server does not support shared memory: send tensors in the request"},
+};
+
 int kserve_open(struct kserve **out) {
     *out = calloc(1, sizeof **out);
     return *out ? 0 : E_NOMEM;

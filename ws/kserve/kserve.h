@@ -26,6 +26,14 @@ void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t
 
 extern const char *const kserve_extensions[]; // of server metadata; ends with NULL
 
+// Triton's extensions that Parley lacks. Clients get the code that a Triton without them answers.
+enum kserve_lacking { LACKS_LOADING, LACKS_TRACING, LACKS_LOGGING, LACKS_REGIONS, KSERVE_LACKING };
+struct kserve_absence {
+    enum kserve_code code;
+    const char *message;
+};
+extern const struct kserve_absence kserve_absences[KSERVE_LACKING];
+
 // The model that a client calls `name`; version NULL or "": the newest. false: there is none. Any
 // thread.
 bool kserve_find_model(const struct service *s, const char *name, const char *version,

@@ -234,6 +234,8 @@ static bool has_body(const struct http *h) {
 static struct http_refusal judge_route(struct http *h) {
     bool known;
     const struct http_route *r = find_route(h, &known);
+    if (h->head.lacks_length && !(r && r->body_optional))
+        return REFUSE(411, "bad_message", "Content-Length is missing");
     if (!r && !known) return REFUSE(404, "not_found", "there is nothing at this address");
     if (!r) return REFUSE(405, "unsupported", "this method is not served here");
     if (r->guarded) {
@@ -287,7 +289,8 @@ static void begin_request(struct http *h) {
         struct http_refusal r = judge_route(h);
         if (r.status) {
             // A refusal whose body has not been read closes the connection; another one need not.
-            if (has_body(h) || h->head.method == HTTP_POST) h->closes = true;
+            if (has_body(h) || h->head.lacks_length || h->head.method == HTTP_POST)
+                h->closes = true;
             http_reply_error(h, r.status, r.code, r.message, r.retry_after_ms);
             return;
         }

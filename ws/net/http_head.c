@@ -187,8 +187,7 @@ static struct http_refusal judge_framing(struct http_head *h) {
     h->framing = *coding ? HTTP_CHUNKED : *length ? HTTP_LENGTH : HTTP_NO_BODY;
     h->content_length = *length ? strtoll(length, NULL, 10) : 0;
     bool takes_body = h->method == HTTP_POST || h->method == HTTP_PUT || h->method == HTTP_PATCH;
-    if (takes_body && h->framing == HTTP_NO_BODY)
-        return REFUSE(411, "bad_message", "Content-Length is missing");
+    h->lacks_length = takes_body && h->framing == HTTP_NO_BODY;
     return OK;
 }
 

@@ -60,6 +60,7 @@ struct http_head {
     enum http_framing framing;
     int64_t content_length; // HTTP_LENGTH
     bool http10, keep_alive, expects_continue, zipped;
+    bool lacks_length; // a POST, PUT or PATCH that does not say how long its body is: it has none
 };
 
 // A refusal; status 0: none. Every refusal of a head closes the connection.

@@ -294,6 +294,46 @@ static void handle_index(struct rpc *r, void *decoded) {
     release_named(decoded);
 }
 
+// --- extensions that Parley lacks ---
+
+static void refuse_absent(struct rpc *r, void *decoded, enum kserve_lacking what) {
+    rpc_fail(r, kserve_absences[what].code, kserve_absences[what].message, 0);
+    release_named(decoded);
+}
+
+static void handle_load(struct rpc *r, void *decoded) {
+    refuse_absent(r, decoded, LACKS_LOADING);
+}
+
+static void handle_trace(struct rpc *r, void *decoded) {
+    refuse_absent(r, decoded, LACKS_TRACING);
+}
+
+static void handle_log(struct rpc *r, void *decoded) {
+    refuse_absent(r, decoded, LACKS_LOGGING);
+}
+
+static void handle_register(struct rpc *r, void *decoded) {
+    refuse_absent(r, decoded, LACKS_REGIONS);
+}
+
+// No region is ever registered: unregistering has nothing to do, and a list is empty.
+static void handle_unregister(struct rpc *r, void *decoded) {
+    Inference__ServerLiveRequest nothing = INFERENCE__SERVER_LIVE_REQUEST__INIT;
+    reply(r, &nothing);
+    release_named(decoded);
+}
+
+static void handle_regions(struct rpc *r, void *decoded) {
+    const named *asked = decoded;
+    if (!asked->name || !*asked->name) {
+        handle_unregister(r, decoded);
+        return;
+    }
+    rpc_fail(r, KSERVE_NOT_FOUND, "Unable to find shared memory region", 0);
+    release_named(decoded);
+}
+
 // --- the table ---
 
 static void nothing(struct rpc *r) {}
@@ -329,6 +369,16 @@ static const struct rpc_method methods[] = {
     SMALL(KSERVE, "ModelConfig", true, handle_config),
     SMALL(KSERVE, "ModelStatistics", true, handle_statistics),
     SMALL(KSERVE, "RepositoryIndex", true, handle_index),
+    SMALL(KSERVE, "RepositoryModelLoad", true, handle_load),
+    SMALL(KSERVE, "RepositoryModelUnload", true, handle_load),
+    SMALL(KSERVE, "TraceSetting", true, handle_trace),
+    SMALL(KSERVE, "LogSettings", true, handle_log),
+    SMALL(KSERVE, "SystemSharedMemoryStatus", true, handle_regions),
+    SMALL(KSERVE, "SystemSharedMemoryRegister", true, handle_register),
+    SMALL(KSERVE, "SystemSharedMemoryUnregister", true, handle_unregister),
+    SMALL(KSERVE, "CudaSharedMemoryStatus", true, handle_regions),
+    SMALL(KSERVE, "CudaSharedMemoryRegister", true, handle_register),
+    SMALL(KSERVE, "CudaSharedMemoryUnregister", true, handle_unregister),
     SMALL("/grpc.health.v1.Health/", "Check", false, handle_check),
 };
 

@@ -1,4 +1,5 @@
-// Health, metadata, configuration and statistics, and the way to inferences. See routes.h.
+// Health, metadata, configuration and statistics, the way to inferences, and the answers for what
+// clients of Triton ask for beside these. See routes.h.
 #include "ws/kserve/http/routes.h"
 #include "ws/health.h"
 #include "ws/kserve/http/exchange.h"
@@ -20,6 +21,7 @@ enum verb {
     VERB_READY,
     VERB_CONFIG,
     VERB_STATS,
+    VERB_TRACE,
     VERB_INFER,
     VERB_GENERATE,
     VERB_GENERATE_STREAM,
@@ -45,10 +47,13 @@ static void finish(struct http *h, struct json_writer *w) {
 
 // --- models ---
 
-static const char *const verbs[] = {
-    [VERB_READY] = "/ready",       [VERB_CONFIG] = "/config",
-    [VERB_STATS] = "/stats",       [VERB_INFER] = "/infer",
-    [VERB_GENERATE] = "/generate", [VERB_GENERATE_STREAM] = "/generate_stream"};
+static const char *const verbs[] = {[VERB_READY] = "/ready",
+                                    [VERB_CONFIG] = "/config",
+                                    [VERB_STATS] = "/stats",
+                                    [VERB_TRACE] = "/trace/setting",
+                                    [VERB_INFER] = "/infer",
+                                    [VERB_GENERATE] = "/generate",
+                                    [VERB_GENERATE_STREAM] = "/generate_stream"};
 
 static struct target target_of(const struct service *s, const char *path) {
     struct target t = {.verb = VERB_NONE};
@@ -137,11 +142,11 @@ static void put_duration(struct json_writer *w, const char *key, int64_t n, int6
     json_close(w, '}');
 }
 
-static void put_stats(struct json_writer *w, const struct service *s, const struct target *t) {
-    const struct kserve_stats *k = &s->kserve->stats[t->model];
-    json_open(w, "model_stats", '[');
+static void put_stats(struct json_writer *w, const struct service *s, const char *name,
+                      enum infer_model model) {
+    const struct kserve_stats *k = &s->kserve->stats[model];
     json_open(w, NULL, '{');
-    json_put_string(w, "name", t->name);
+    json_put_string(w, "name", name);
     json_put_string(w, "version", "1");
     json_put_int(w, "last_inference", k->last_ms);
     json_put_int(w, "inference_count", k->n_done);
@@ -157,6 +162,16 @@ static void put_stats(struct json_writer *w, const struct service *s, const stru
     json_open(w, "batch_stats", '[');
     json_close(w, ']');
     json_close(w, '}');
+}
+
+// name NULL: of all models.
+static void put_model_stats(struct json_writer *w, const struct service *s, const char *name,
+                            enum infer_model model) {
+    const char *each;
+    json_open(w, "model_stats", '[');
+    if (name) put_stats(w, s, name, model);
+    for (size_t i = 0; !name && (each = kserve_model_name(s, i)); i++)
+        if (kserve_find_model(s, each, NULL, &model)) put_stats(w, s, each, model);
     json_close(w, ']');
 }
 
@@ -182,6 +197,10 @@ void kserve_server(void *user, struct http *h) {
     finish(h, &w);
 }
 
+static void refuse_absent(struct http *h, enum kserve_lacking what) {
+    kserve_reply_error(h, kserve_absences[what].code, kserve_absences[what].message);
+}
+
 static bool refuse_target(struct http *h, const struct target *t) {
     char text[160];
     if (t->verb == VERB_NONE) {
@@ -189,8 +208,10 @@ static bool refuse_target(struct http *h, const struct target *t) {
     } else if (!t->known) {
         snprintf(text, sizeof text, "Request for unknown model: '%s' is not found", t->name);
         kserve_reply_error(h, KSERVE_NOT_FOUND, text);
+    } else if (t->verb == VERB_TRACE) {
+        refuse_absent(h, LACKS_TRACING);
     }
-    return t->verb == VERB_NONE || !t->known;
+    return t->verb == VERB_NONE || !t->known || t->verb == VERB_TRACE;
 }
 
 void kserve_model(void *user, struct http *h) {
@@ -202,16 +223,81 @@ void kserve_model(void *user, struct http *h) {
         http_reply(h, t.known && health_is_ready(s) ? 200 : 400, "text/plain", "", "", 0, false);
         return;
     }
-    if (refuse_target(h, &t)) return;
+    bool all = strcmp(http_path(h), "/v2/models/stats") == 0;
+    if (!all && refuse_target(h, &t)) return;
     if (t.verb >= VERB_INFER) {
         kserve_reply_status(h, 405, "this address takes POST");
         return;
     }
     begin(&w, &out);
-    if (t.verb == VERB_METADATA) put_metadata(&w, &t);
+    if (all || t.verb == VERB_STATS) put_model_stats(&w, s, all ? NULL : t.name, t.model);
+    if (!all && t.verb == VERB_METADATA) put_metadata(&w, &t);
     if (t.verb == VERB_CONFIG) put_config(&w, s, &t);
-    if (t.verb == VERB_STATS) put_stats(&w, s, &t);
     finish(h, &w);
+}
+
+// --- Triton's other addresses ---
+
+static void reply_list(struct http *h, const struct service *models) {
+    struct buf out;
+    struct json_writer w;
+    const char *name;
+    buf_init(&out, METADATA_MAX_BYTES);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '[');
+    for (size_t i = 0; models && (name = kserve_model_name(models, i)); i++) {
+        json_open(&w, NULL, '{');
+        json_put_string(&w, "name", name);
+        json_put_string(&w, "version", "1");
+        json_put_string(&w, "state", "READY");
+        json_close(&w, '}');
+    }
+    json_close(&w, ']');
+    http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);
+    buf_release(&out);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+// No region is ever registered, so the list is empty and there is nothing to unregister: clients
+// begin with that, and end with it.
+static void answer_regions(struct http *h, const char *path) {
+    if (ends_with(path, "/register"))
+        refuse_absent(h, LACKS_REGIONS);
+    else if (ends_with(path, "/unregister"))
+        http_reply(h, 200, "application/json", "", "", 0, false);
+    else if (strcmp(path, "/status") == 0)
+        reply_list(h, NULL);
+    else
+        kserve_reply_error(h, KSERVE_NOT_FOUND, "Unable to find shared memory region");
+}
+
+void kserve_other(void *user, struct http *h) {
+    const char *path = http_path(h) + strlen("/v2/");
+    bool posted = http_verb(h) == HTTP_POST, index = strcmp(path, "repository/index") == 0,
+         loads = strncmp(path, "repository/models/", 18) == 0 &&
+                 (ends_with(path, "/load") || ends_with(path, "/unload"));
+    size_t regions = strncmp(path, "systemsharedmemory/", 19) == 0 ? 19
+                     : strncmp(path, "cudasharedmemory/", 17) == 0 ? 17
+                                                                   : 0;
+    if (strncmp(path, "health/", 7) == 0 || (!posted && (index || loads)) ||
+        (regions && posted != ends_with(path, "register")))
+        kserve_reply_status(h, 405, "this method is not served here");
+    else if (index)
+        reply_list(h, user);
+    else if (loads)
+        refuse_absent(h, LACKS_LOADING);
+    else if (strcmp(path, "trace/setting") == 0)
+        refuse_absent(h, LACKS_TRACING);
+    else if (strcmp(path, "logging") == 0)
+        refuse_absent(h, LACKS_LOGGING);
+    else if (regions)
+        answer_regions(h, path + regions - 1);
+    else
+        kserve_reply_error(h, KSERVE_NOT_FOUND, "there is no such address");
 }
 
 // --- inferences ---

@@ -6,6 +6,7 @@ void kserve_live(void *user, struct http *h);
 void kserve_ready(void *user, struct http *h);
 void kserve_server(void *user, struct http *h);
 void kserve_model(void *user, struct http *h);
+void kserve_other(void *user, struct http *h); // what else is under /v2/
 void *kserve_decode(void *user, const struct http_payload *p);
 void kserve_release(void *decoded);
 void kserve_infer(void *user, struct http *h);
@@ -18,8 +19,17 @@ void kserve_infer(void *user, struct http *h);
 #define KSERVE_ROUTES                                                                              \
     KSERVE_GET("/v2/health/live", false, kserve_live),                                             \
         KSERVE_GET("/v2/health/ready", false, kserve_ready),                                       \
-        KSERVE_GET("/v2", true, kserve_server), KSERVE_GET("/v2/models/*", true, kserve_model), {  \
-        .path = "/v2/models/*", .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                \
-        .max_body = HTTP_BODY_AS_MESSAGES, .handle = kserve_infer, .decode = kserve_decode,        \
-        .release = kserve_release, .write_error = kserve_write_error                               \
+        KSERVE_GET("/v2", true, kserve_server), KSERVE_GET("/v2/models/*", true, kserve_model),    \
+        {.path = "/v2/models/*",                                                                   \
+         .methods = HTTP_METHOD(HTTP_POST),                                                        \
+         .guarded = true,                                                                          \
+         .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
+         .handle = kserve_infer,                                                                   \
+         .decode = kserve_decode,                                                                  \
+         .release = kserve_release,                                                                \
+         .write_error = kserve_write_error},                                                       \
+    {                                                                                              \
+        .path = "/v2/*", .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_POST),                \
+        .guarded = true, .max_body = 1 << 20, .body_optional = true, .handle = kserve_other,       \
+        .write_error = kserve_write_error                                                          \
     }
