@@ -10,7 +10,7 @@ static int check_log(const struct engine *e, const struct engine_turn *t, struct
         return err_set(err, E_INVAL, "n_input %lld, n_drawn %lld: in a log of %lld tokens",
                        (long long)t->n_input, (long long)t->n_drawn, (long long)t->n_ids);
     if (t->n_drawn > 0 && (t->score_only || branches_wanted(&t->sampling) > 1))
-        return err_set(err, E_INVAL, "n_drawn: only a turn with one answer goes on");
+        return err_set(err, E_INVAL, "n_drawn: only a turn with one answer can continue");
     // Length first: it bounds the loop below.
     int64_t room = t->session_len - t->n_ids;
     if (room < 0 || (room == 0 && !t->score_only)) {

@@ -52,7 +52,7 @@ void deliver_ready(struct session *s) {
     int64_t limit = session_tellable(s);
     struct attachment *a;
     if (ss->closing) return;
-again: // the callback may attach and detach whom it likes
+again: // the callback may attach and detach clients
     DL_FOREACH(s->attachments, a) {
         if (!a->waiting || (a->cursor >= limit && !samples_wait(s, a))) continue;
         a->waiting = false;

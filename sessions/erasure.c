@@ -36,8 +36,7 @@ static void put_blank(const struct turn_record *r, struct turn_record *out) {
         .kind = INPUT_IDS,
         .log_first = -1,
         .sampling = (char *)"{}",
-        .branch =
-            r->seq_first == 1 ? (char *)"{}" : NULL, // no event speaks of it (archive/check.c)
+        .branch = r->seq_first == 1 ? (char *)"{}" : NULL, // no event names it (archive/check.c)
         .finish_reason = "cancelled",
         .error_message = (char *)"the turn was deleted",
         .instance = (char *)"",

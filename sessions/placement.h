@@ -10,7 +10,7 @@
 //   3. has the smallest share of its places taken.
 // If the queue of that instance is full, the next best one takes the turn.
 //
-// Net thread only, but for placement_hold: other threads hold a model while they use its engine for
+// Net thread only, except placement_hold: other threads hold a model while they use its engine for
 // texts, and no instance of a held model is removed.
 #pragma once
 #include "engine/engine.h"

@@ -126,7 +126,7 @@ void rerun_bound(struct sampling_params *p, const struct stored_turn *t);
 int rerun_spec(const struct replay_window *w, const struct sampling_params *p, const int32_t *log,
                size_t n_log, int64_t n_input, struct engine_turn *out, struct err *err);
 
-// Whether a turn's recorded `instance` names what record_instance() gives now, but for the number
+// Whether a turn's recorded `instance` names what record_instance() gives now, except the number
 // of threads. A record of the backend alone is compared with that.
 enum { REPLAY_DEVICE = 1, REPLAY_SETTINGS = 2 };
 int replay_instance_differs(const char *recorded, const char *now); // in which of them; 0: in none

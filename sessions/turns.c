@@ -416,7 +416,7 @@ void turns_prepared(struct session *s, struct preparation *p) {
 
 // --- ends --------------------------------------------------------------------
 
-// What its client is told of the answer. Without memory for it, the conversation is computed again.
+// Sets the turn's `told` and `shown`. Without memory for them, the conversation is computed again.
 static void note_told(const struct session *s, struct turn *t) {
     char *told, *shown;
     const struct served_model *m = t->told && t->n_out > 0 ? residence_model(s) : NULL;

@@ -2,7 +2,7 @@
 //
 // Each is a turn of its own beside the answered one: the same parent, input and settings, with its own
 // answer. So clients list them as siblings and move the head to them like to any other version, and
-// forks, exports, searches and replays find them without code of their own. No event speaks of them;
+// forks, exports, searches and replays find them without code of their own. No event names them;
 // their `branch` says which answer of the search or the draw each is.
 //
 // They are added with the end of their turn, in one commit. While a request that would be taken back by

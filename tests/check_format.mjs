@@ -18,7 +18,7 @@ const HOME = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
 const FOLDERS = ['base', 'kernels', 'kvcache', 'engine', 'sessions', 'ws', 'web', 'tests', 'configs'];
 const MOST_LINES = 600;
 const CLANG_FORMAT = 'clang-format-14'; // another version formats otherwise
-// Places whose faults are being mended.
+// Places whose faults are being fixed.
 const TOLERATED = [];
 
 function filesOf(top) {

@@ -255,7 +255,7 @@ static int bind_path(struct control *ctl, struct err *err) {
     TRY(clear_path(ctl->path, &at, err));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return err_errno(err, "control_socket");
-    mode_t mask = umask(0177); // nobody else may connect between bind and chmod
+    mode_t mask = umask(0177); // no other user may connect between bind and chmod
     int rc = bind(fd, (const struct sockaddr *)&at, sizeof at);
     int why = errno;
     umask(mask);
@@ -283,7 +283,7 @@ int control_open(struct control **out, struct hosting *h, struct service *s, str
     if (fd < 0) {
         free(ctl);
         if (strcmp(s->config->control_socket, "auto") != 0) return err_set(err, fd, "%s", why.text);
-        char quoted[1200]; // nobody has asked for one: the server does without
+        char quoted[1200]; // no setting asks for one: the server runs without
         log_warn("server.no_control_socket", "error=%s",
                  log_quote(quoted, sizeof quoted, why.text));
         return 0;

@@ -49,7 +49,7 @@ void followers_each(struct followers *fs, void (*fn)(struct follower *f, int64_t
 
 // Makes followers_push call push(). false: no memory.
 bool follower_push_later(struct followers *fs, struct follower *f);
-// Calls push() of those that are due, after sessions_poll and before the loop waits. Stops after a
-// millisecond; if fs->n_fresh is not 0 then, the caller calls it again before the loop waits. False: none
+// Calls push() of the followers that are due, after sessions_poll and before the loop waits. It stops after
+// a millisecond; if fs->n_fresh is then not 0, the caller calls it again before the loop waits. False: none
 // was due.
 bool followers_push(struct followers *fs);

@@ -1,5 +1,5 @@
-// What probes and operators ask: is it alive, does it take work, what does it count, how is it set
-// up. Routes of http.h; user is the struct service.
+// The routes for probes and operators: whether the server lives, whether it takes work, its metrics and its
+// settings (http.h). user is the struct service.
 #pragma once
 #include "ws/net/http.h"
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-// Tells a service manager how the server is: the datagrams of sd_notify(3), for systemd's
+// Reports the server's state to a service manager: the datagrams of sd_notify(3), for systemd's
 // Type=notify and WatchdogSec. Without NOTIFY_SOCKET in the environment nothing is sent.
 #pragma once
 #include <stdbool.h>

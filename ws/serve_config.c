@@ -36,8 +36,8 @@ static const struct config_key keys[] = {
          "name. Behind a token may stand admin and limits of its owner, such as "
          "requests_per_minute=600 (see [owners] and configs/tokens.example). Reloaded on SIGHUP."),
     CHOICE("server", on_token_removed, SERVE_TOKEN_REMOVED, "cancel",
-           "When a reload removes a token, its connections close at once. This says what becomes "
-           "of the turns of an owner without a token: cancel, or finish."),
+           "When a reload removes a token, its connections close at once. If its owner has no "
+           "other token, the owner's turns are cancelled, or finish."),
     TEXT("server", tls_cert, "", "FILE",
          "PEM certificate chain; with tls_key the server accepts https and wss only. Reloaded on "
          "SIGHUP."),
@@ -116,8 +116,8 @@ static const struct config_key keys[] = {
     INT("engine", max_sequences, 1, 4096, "16",
         "Turns that run at the same time; more wait in the queue."),
     INT("engine", max_queued_turns, 0, 65536, "256",
-        "Turns that may wait in the queue; more are rejected as overloaded, but for owners that "
-        "have few in it."),
+        "Turns that may wait in the queue; more are rejected as overloaded, except those of owners "
+        "with few turns in it."),
 
     INT("sessions", max_sequence_idle_microseconds, 1000, 1e15, "60000000",
         "Idle time after a turn until the session's cache leaves the KV cache. It is parked in "

@@ -79,8 +79,8 @@ static void drain(struct server *srv) {
     struct service *s = &srv->service;
     int64_t now = net_now_us();
     if (s->state == SERVICE_DRAINING) {
-        // A turn that has ended is told of when its record is committed, a little later. A request
-        // that waits for another one of its sequence has no turn yet.
+        // Clients get the end of a turn when its record is committed, a little later. A request that
+        // waits for another one of its sequence has no turn yet.
         bool settled = sessions_settled(s->sessions) && s->kserve->n_infers == 0;
         if (!settled && now < srv->drain_until_us) return;
         log_info("server.closing", "turns_cut=%d clients=%zu", sessions_n_running(s->sessions),

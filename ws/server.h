@@ -13,11 +13,10 @@ struct service *server_service(struct server *s);
 int server_listen(struct server *s, struct sessions *sessions, struct err *err);
 const char *server_url(const struct server *s, char *out, size_t cap);
 int server_grpc_port(const struct server *s); // 0: none
-// Serves until SIGTERM or SIGINT has been obeyed. 0 after a drain, E_CANCELLED after a second
-// signal, E_DEVICE where the engine's device failed: all clients have been sent away then, as in a
-// drain.
+// Serves until SIGTERM or SIGINT. 0 after a drain, E_CANCELLED after a second signal, E_DEVICE if the
+// engine's device failed; all connections were then closed, as in a drain.
 int server_run(struct server *s);
-// Closes every socket and ends the workers. The session service and the engine are closed after it:
-// they hear of every client that went, and may still ring.
+// Closes every socket and ends the workers. Close the session service and the engine after it: they must
+// get the end of every client, and may still ring the bell.
 void server_stop(struct server *s);
 void server_close(struct server *s); // frees; nothing rings any more

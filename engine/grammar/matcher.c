@@ -100,8 +100,8 @@ int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits
     pthread_mutex_unlock(&g->lock);
     const char *name = grammar_kind_name(grammar_text_kind(g->text));
     if (why == E_LIMIT)
-        return err_set(err, E_LIMIT, "%s is too ambiguous: the answer goes on in too many ways",
-                       name);
+        return err_set(err, E_LIMIT,
+                       "%s is too ambiguous: the answer can continue in too many ways", name);
     if (rc == E_INVAL) return err_set(err, rc, "the answer does not match %s any more", name);
     return rc < 0 ? err_set(err, rc, "no memory for the tokens that %s allows", name) : 0;
 }

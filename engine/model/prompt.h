@@ -10,7 +10,7 @@
 //                  past_key_values, and FasterTransformer (add_fusedQKV_bias_transpose_kernel).
 //
 // Virtual tokens take positions in the window like other tokens: a sink_len of at least their number
-// keeps them in sight for good.
+// always keeps them in sight.
 //
 // Immutable and counted: any thread may hold one. The hash of its contents is its identity; a cache is
 // used again only under the same hash (sequence_shape.prompt).

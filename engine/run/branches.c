@@ -51,7 +51,7 @@ int64_t branches_reserve(const struct engine_turn *t, int32_t chunk_tokens, int3
 struct stop_texts {
     const struct engine_turn *spec;
     const struct tokenizer *tokenizer;
-    int32_t n_tail; // tokens that a string can end in: each has a byte, but for a few special ones
+    int32_t n_tail; // tokens that a string can end in: each has a byte, except a few special ones
     struct detokenizer detokenizer;
     struct buf text;
 };

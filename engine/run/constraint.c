@@ -102,7 +102,7 @@ static void set(uint64_t *bits, struct thinking_ids ids, bool is_allowed) {
     }
 }
 
-// Thinking is free text, but for tokens that go on behind the closing mark.
+// Thinking is free text, except tokens that continue behind the closing mark.
 static void allow_thinking(const struct constraint *c, uint64_t *bits, size_t n_bytes) {
     const struct thinking *t = &c->thinking;
     memset(bits, 0xff, n_bytes);

@@ -32,8 +32,8 @@ void context_init(struct context_outputs *c, const struct engine_turn *t);
 int context_reserve(struct context_outputs *c, const struct engine_turn *t, int32_t width,
                     struct err *err);
 
-// With how many of the log's n tokens cached ones may be looked up. The cache serves at most all but the
-// last of these.
+// How many of the log's n tokens the turn may look up in the cache, which serves at most all but the last
+// of these.
 int64_t context_usable(const struct context_outputs *c, const struct engine_turn *t, int64_t n);
 // At the turn's end. The embedding and the scores pass to the caller; NULL: none, or not complete.
 bool context_has_logprob(const struct context_outputs *c, int64_t n_ids);

@@ -22,7 +22,7 @@ struct ngrams { // the pairs of one array of ids
 };
 
 struct drafts {
-    int32_t most;    // tokens in a step
+    int32_t most;    // drafts in a step
     int32_t expects; // how many to draft after the shortest match, adapted to the last step
     struct ngrams log;
     struct ngrams text; // of the expected answer

@@ -45,10 +45,10 @@ struct live_turn {
 
 // Takes spec->ids. NULL: out of memory; spec is unchanged. Owner's thread.
 struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us);
-void live_turn_free(struct live_turn *t);            // and its log, unless that was taken
+void live_turn_free(struct live_turn *t);            // with its log, unless that was taken
 bool live_turn_has_drawn(const struct live_turn *t); // a token, of any branch
 
-// What became of the turn's time, as of now. They add up to it, but for the time behind the last token.
+// The parts of the turn's time up to now. Together they are all of it, except the time after the last token.
 struct turn_times {
     int64_t queue_us, prefill_us,
         decode_us;     // without pauses; decode: from the first token drawn to the last

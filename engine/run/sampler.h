@@ -77,16 +77,16 @@ int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct
 
 void sampler_unconstrain(struct sampler *s);
 
-// After these: watches the model's thinking in the answer behind log (n_log). The closing mark is drawn once
-// params->thinking_budget tokens were drawn inside; and a grammar holds behind the thinking only, which
-// ends while the answer has room. marks: borrowed. goes_on: thinking_begin's.
+// After these two: watches the model's thinking in the answer behind log (n_log). The closing mark is forced
+// after params->thinking_budget tokens of thinking. A grammar applies only behind the thinking, which ends
+// while the answer still has room. marks: borrowed. goes_on: thinking_begin's.
 void sampler_watch_thinking(struct sampler *s, const struct thinking_marks *marks,
                             const int32_t *log, int64_t n_log, bool goes_on);
 // The token is now in the log. id, from sampler_draw or a replayed record, is in [0, n_vocab).
 void sampler_accept(struct sampler *s, int32_t id);
 // Whether the log now ends with one of the token sequences of params->stop.
 bool sampler_at_stop(const struct sampler *s);
-// Whether it would, with this token behind it.
+// Whether it would end with one after this token.
 bool sampler_stops_with(const struct sampler *s, int32_t id);
 // `to`, of the same vocabulary, continues from's history. E_NOMEM: only if `from` is constrained and `to`
 // was not before.

@@ -76,7 +76,7 @@ const struct sampling_row sampling_rows[] = {
     {"deadline_ms", NULL, SAMPLING_MS, AT(deadline_us), 0, 86400000, false, 0, 1, 0,
      "Deadline (ms)", "none", "The turn stops after this many milliseconds; 0 means no limit."},
     {"n", NULL, SAMPLING_INT, AT(n), 1, BEAMS_MAX, false, 1, 1, SAMPLING_COMMAND | SAMPLING_FORM,
-     "Answers", NULL, "Draw this many independent answers; the first goes on as the session's."},
+     "Answers", NULL, "Draw this many independent answers; the session continues with the first."},
     {"beam_width", NULL, SAMPLING_INT, AT(beam_width), 1, BEAMS_MAX, false, 1, 1,
      SAMPLING_COMMAND | SAMPLING_FORM, "Beams", NULL,
      "Beam search over this many beams instead of drawing; the best becomes the answer; 1 means "

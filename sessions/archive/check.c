@@ -16,12 +16,12 @@ static int add_event(struct stored_session *s, struct event_record e, struct err
     return 0;
 }
 
-// A turn that came with a fork has the opening's number, and no event speaks of it.
+// A turn that came with a fork has the opening's number, and no event names it.
 static bool is_inherited(const struct stored_session *s, const struct turn_record *r) {
     return s->rec.forked_from && r->seq_first == 1;
 }
 
-// Another answer of a turn (versions.c): no event speaks of it either.
+// Another answer of a turn (versions.c): no event names it either.
 static bool is_version(const struct turn_record *r) {
     return r->branch && r->seq_first == 1;
 }

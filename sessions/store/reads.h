@@ -1,7 +1,7 @@
 // Reads on a thread and a connection of their own, so that no commit waits for one.
 //
 // Each owner has a queue; the thread serves the queues in turn. A read starts when the writes that
-// were sent before it are committed. Calls are the sender's thread's but for reads_written.
+// were sent before it are committed. Only the sender's thread calls, except reads_written.
 #pragma once
 #include "sessions/store/db.h"
 

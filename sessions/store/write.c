@@ -15,8 +15,8 @@ static const char SQL_WORDS_ADD[] =
 static const char SQL_WORDS_SET[] =
     "UPDATE search SET words = (SELECT owner_tag(owner) FROM sessions WHERE key = ?1) || ?3 "
     "WHERE rowid = (SELECT key FROM turns WHERE session = ?1 AND turn = ?2)";
-// One turn of a path into another session, where it is turn :turn behind the one before it. No
-// event speaks of it there, and it has no request id.
+// Copies one turn of a path into another session, as turn :turn behind the one before it. No event
+// names it there, and it has no request id.
 static const char SQL_FORK_TURN[] =
     "INSERT INTO turns ({turns:names}) SELECT {turns:copies} FROM turns WHERE "
     "session = :from AND turn = :from_turn AND finish_reason IS NOT NULL";

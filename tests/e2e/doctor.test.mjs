@@ -1,4 +1,4 @@
-// `parley doctor` names what is wrong with settings and machine, each with what mends it, and changes nothing.
+// `parley doctor` names what is wrong with settings and machine, each with what fixes it, and changes nothing.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ async function doctor(args, options = {}) {
   assert.equal(report.faults, level('fault').length);
   assert.equal(report.advice, level('advice').length);
   assert.equal(result.code, report.faults ? 1 : 0);
-  for (const { level: l, mend, subject } of report.findings) assert.equal(l === 'ok', mend === undefined, subject);
+  for (const { level: l, fix, subject } of report.findings) assert.equal(l === 'ok', fix === undefined, subject);
   return (subject, wanted) => {
     const found = report.findings.find((f) => f.subject === subject && (!wanted || f.level === wanted));
     assert.ok(found, `${subject} ${wanted ?? ''}: ${JSON.stringify(report.findings)}`);
@@ -62,7 +62,7 @@ test('a port in use, and the port and database of a server that runs', async (t)
   const other = createServer().listen(port, '127.0.0.1');
   await new Promise((resolve) => other.once('listening', resolve));
   const fault = (await doctor([...settings(folder), '--port', String(port)]))('port', 'fault');
-  assert.match(fault.mend, new RegExp(String(port)));
+  assert.match(fault.fix, new RegExp(String(port)));
   other.close();
   const server = await Server.start(t);
   const find = await doctor(['--model', demo, '--db', server.db, '--port', String(server.port)]);
@@ -91,7 +91,7 @@ test('databases: of another program, of a newer Parley, not writable, without a 
   writeFileSync(file('open.db'), header);
   chmodSync(file('open.db'), 0o644);
   const advice = (await doctor([...settings(folder), '--db', file('open.db')]))('database', 'advice');
-  assert.match(advice.mend, /^chmod 600 /);
+  assert.match(advice.fix, /^chmod 600 /);
 });
 
 test('certificates and tokens', async (t) => {
@@ -103,7 +103,7 @@ test('certificates and tokens', async (t) => {
   make(365);
   assert.match((await doctor(tls))('tls', 'ok').text, /36\d more days/);
   make(5);
-  assert.match((await doctor(tls))('tls', 'advice').mend, /renew/);
+  assert.match((await doctor(tls))('tls', 'advice').fix, /renew/);
   writeFileSync(file('tokens'), 'short\n', { mode: 0o600 });
   const tokens = settings(folder, '--token-file', file('tokens'));
   const fault = (await doctor(tokens))('tokens', 'fault');
@@ -117,14 +117,14 @@ test('certificates and tokens', async (t) => {
 test('limits of this process: descriptors, threads, memory', async (t) => {
   const folder = temporaryFolder(t);
   const find = await doctor([...settings(folder), '--threads', '64'], { wrap: ['prlimit', '--nofile=512:512'] });
-  assert.match(find('descriptors', 'advice').mend, /LimitNOFILE=4352/);
+  assert.match(find('descriptors', 'advice').fix, /LimitNOFILE=4352/);
   find('processors', 'advice');
   const huge = await doctor([...settings(folder), '--kv-cache-bytes', '4000GiB']);
-  assert.match(huge('memory', 'fault').mend, /kv_cache_bytes/);
+  assert.match(huge('memory', 'fault').fix, /kv_cache_bytes/);
 });
 
 test('devices that are not there', async (t) => {
   const folder = temporaryFolder(t);
-  assert.ok((await doctor([...settings(folder), '--device', 'cuda:7'], { env: { CUDA_VISIBLE_DEVICES: '' } }))('gpu', 'fault').mend);
-  assert.match((await doctor([...settings(folder), '--isa', 'pentium']))('cpu', 'fault').mend, /isa/);
+  assert.ok((await doctor([...settings(folder), '--device', 'cuda:7'], { env: { CUDA_VISIBLE_DEVICES: '' } }))('gpu', 'fault').fix);
+  assert.match((await doctor([...settings(folder), '--isa', 'pentium']))('cpu', 'fault').fix, /isa/);
 });

@@ -55,7 +55,7 @@ function inputOf({ content, text, continue: goesOn }) {
 async function prepare(run, source, from, title, system) {
   const { turns } = await fetchWhole(source.id);
   const at = turns.findIndex((/** @type {Turn} */ turn) => turn.turn === from);
-  if (at < 0) throw new Error('This turn is not in the version of the conversation that is shown.');
+  if (at < 0) throw new Error('This turn is not in the version of the conversation shown here.');
   const fits = (/** @type {any} */ frame) => frame.type === 'session.opened' && frame.session.id === run.session;
   const chat = addChat(run.session, true);
   if (system === undefined) {

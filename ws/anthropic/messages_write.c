@@ -333,7 +333,7 @@ static const char *error_type(int status) {
     }
 }
 
-// Their clients send the conversation whole where they are told that the server keeps no thread.
+// Anthropic's clients send the conversation whole after this error: the server keeps no thread.
 static void put_details(struct json_writer *w, const char *code) {
     if (strcmp(code, MESSAGES_NO_THREADS) != 0) return;
     json_open(w, "details", '{');

@@ -2,7 +2,7 @@
 // form. Pure: text only.
 //
 // Both forms are written from the same neutral events. A message is a list of content blocks:
-// thinking, text and tool_use, each of which begins, grows and ends; a stream says so by events, a
+// thinking, text and tool_use, each of which begins, grows and ends. A stream reports this by events; a
 // whole message has the same blocks as an array. At most one block is open at a time.
 #pragma once
 #include "base/buf.h"

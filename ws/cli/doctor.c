@@ -12,8 +12,8 @@ static const struct {
               [FINDING_ADVICE] = {"advice", "advice"},
               [FINDING_FAULT] = {"FAULT", "fault"}};
 
-void finding_add(struct findings *f, enum finding_level level, const char *subject,
-                 const char *mend, const char *fmt, ...) {
+void finding_add(struct findings *f, enum finding_level level, const char *subject, const char *fix,
+                 const char *fmt, ...) {
     va_list args;
     if (ARRAY_RESERVE(f->rows, f->cap, f->n + 1) < 0) {
         f->no_memory = true;
@@ -24,7 +24,7 @@ void finding_add(struct findings *f, enum finding_level level, const char *subje
     va_start(args, fmt);
     vsnprintf(row->text, sizeof row->text, fmt, args);
     va_end(args);
-    if (mend) snprintf(row->mend, sizeof row->mend, "%s", mend);
+    if (fix) snprintf(row->fix, sizeof row->fix, "%s", fix);
 }
 
 size_t findings_count(const struct findings *f, enum finding_level level) {
@@ -38,7 +38,7 @@ void findings_print(const struct findings *f) {
         const struct finding *row = &f->rows[i];
         printf("%-7s %-*s %s\n", levels[row->level].shown, SUBJECT_COLUMNS, row->subject,
                row->text);
-        if (row->mend[0]) printf("%*s to mend it: %s\n", SUBJECT_COLUMNS + 8, "", row->mend);
+        if (row->fix[0]) printf("%*s to fix it: %s\n", SUBJECT_COLUMNS + 8, "", row->fix);
     }
     size_t faults = findings_count(f, FINDING_FAULT), advice = findings_count(f, FINDING_ADVICE);
     if (faults == 0 && advice == 0)
@@ -58,7 +58,7 @@ void findings_put_json(const struct findings *f, struct json_writer *w) {
         json_put_string(w, "level", levels[row->level].name);
         json_put_string(w, "subject", row->subject);
         json_put_string(w, "text", row->text);
-        if (row->mend[0]) json_put_string(w, "mend", row->mend);
+        if (row->fix[0]) json_put_string(w, "fix", row->fix);
         json_close(w, '}');
     }
     json_close(w, ']');

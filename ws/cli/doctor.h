@@ -1,4 +1,4 @@
-// What `parley doctor` finds: one line each, and for what is wrong the command that mends it.
+// The findings of `parley doctor`: a line each, and for a fault the command that fixes it.
 #pragma once
 #include "base/buf.h"
 #include "base/json.h"
@@ -14,7 +14,7 @@ struct finding {
     enum finding_level level;
     const char *subject; // a literal: "model", "port"
     char text[400];      // a sentence without its point
-    char mend[300];      // a command or a setting; "" for FINDING_OK
+    char fix[300];       // a command or a setting; "" for FINDING_OK
 };
 
 struct findings {
@@ -24,9 +24,9 @@ struct findings {
     long server_pid; // the server that has the database open, once that was checked; 0: none
 };
 
-// mend NULL: none. Both are cut to the row's size.
-void finding_add(struct findings *f, enum finding_level level, const char *subject,
-                 const char *mend, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+// fix NULL: none. Both are cut to the row's size.
+void finding_add(struct findings *f, enum finding_level level, const char *subject, const char *fix,
+                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 size_t findings_count(const struct findings *f, enum finding_level level);
 void findings_print(const struct findings *f);
 void findings_put_json(const struct findings *f, struct json_writer *w);

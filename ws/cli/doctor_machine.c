@@ -24,7 +24,7 @@ void doctor_read_line(const char *path, char *out, int bytes) {
 void doctor_check_descriptors(struct findings *f, const struct serve_config *c) {
     static const char subject[] = "descriptors";
     struct rlimit r;
-    char mend[160];
+    char fix[160];
     long long want = (long long)net_descriptors(c);
     if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
     if (r.rlim_max == RLIM_INFINITY || (long long)r.rlim_max >= want) {
@@ -32,11 +32,11 @@ void doctor_check_descriptors(struct findings *f, const struct serve_config *c) 
                     (long long)c->max_connections);
         return;
     }
-    snprintf(mend, sizeof mend,
+    snprintf(fix, sizeof fix,
              "LimitNOFILE=%lld in the systemd unit, or `ulimit -n %lld` as root, or fewer "
              "max_connections",
              want, want);
-    finding_add(f, FINDING_ADVICE, subject, mend,
+    finding_add(f, FINDING_ADVICE, subject, fix,
                 "%lld may be open, and %lld connections take %lld: the last ones are refused",
                 (long long)r.rlim_max, (long long)c->max_connections, want);
 }
@@ -109,6 +109,5 @@ void doctor_check_huge_pages(struct findings *f, const struct serve_config *c) {
                     "they are off: weights on the CPU are read more slowly");
     else
         finding_add(f, FINDING_OK, subject, NULL, "%s",
-                    state[0] ? "they are given to whoever asks"
-                             : "this kernel has none to turn on");
+                    state[0] ? "programs get them on request" : "this kernel has none to turn on");
 }

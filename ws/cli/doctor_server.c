@@ -45,10 +45,10 @@ static void check_disk(struct findings *f, const char *folder) {
 // A file with secrets that other users of the machine can read.
 static void check_mode(struct findings *f, const char *subject, const char *path) {
     struct stat st;
-    char mend[PATH_MAX + 32];
+    char fix[PATH_MAX + 32];
     if (stat(path, &st) < 0 || !(st.st_mode & 077)) return;
-    snprintf(mend, sizeof mend, "chmod 600 '%s'", path);
-    finding_add(f, FINDING_ADVICE, subject, mend, "%s can be read by other users of this machine",
+    snprintf(fix, sizeof fix, "chmod 600 '%s'", path);
+    finding_add(f, FINDING_ADVICE, subject, fix, "%s can be read by other users of this machine",
                 path);
 }
 
@@ -133,7 +133,7 @@ void doctor_check_snapshots(struct findings *f, const struct serve_config *c) {
 static void check_port(struct findings *f, const struct serve_config *c, const char *subject,
                        int64_t port) {
     struct err err = {0};
-    char mend[128];
+    char fix[128];
     if (port == 0) {
         finding_add(f, FINDING_OK, subject, NULL, "the kernel chooses a free one");
         return;
@@ -147,8 +147,8 @@ static void check_port(struct findings *f, const struct serve_config *c, const c
                     "server runs",
                     (long long)port, c->host);
     } else {
-        snprintf(mend, sizeof mend, "ss -ltnp 'sport = :%lld' shows the program", (long long)port);
-        finding_add(f, FINDING_FAULT, subject, rc == E_BUSY ? mend : "set host and port", "%s",
+        snprintf(fix, sizeof fix, "ss -ltnp 'sport = :%lld' shows the program", (long long)port);
+        finding_add(f, FINDING_FAULT, subject, rc == E_BUSY ? fix : "set host and port", "%s",
                     err.text);
     }
 }
@@ -200,8 +200,9 @@ void doctor_check_tokens(struct findings *f, const struct serve_config *c) {
     struct auth *auth = NULL;
     struct err err = {0};
     if (!*c->token_file) {
-        finding_add(f, FINDING_OK, subject, NULL,
-                    "none: whoever reaches the port is let in, which only this machine does");
+        finding_add(
+            f, FINDING_OK, subject, NULL,
+            "none: every program of this machine is let in, and no other machine reaches the port");
         return;
     }
     struct metrics *metrics = metrics_new();

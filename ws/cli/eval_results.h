@@ -1,6 +1,6 @@
-// An evaluation's results, one line of JSON for each item, in a file that a later run of the same
-// evaluation goes on with. The first line says what was evaluated. A line that a killed run left
-// unfinished is removed.
+// An evaluation's results, one line of JSON for each item, in a file. A later run of the same evaluation
+// continues the file. The first line names the evaluation. A line that a killed run left unfinished is
+// removed.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 struct eval_result {
     bool done;
-    double logprob; // of what is scored; not of SQuAD
+    double logprob; // of the scored tokens; not of SQuAD
     bool correct;   // lambada: all tokens are the likeliest; squad: exact
     double f1;      // squad: 0 .. 1
     char *answer;   // squad, owned

@@ -1,5 +1,5 @@
 // parley doctor: what would keep a server with these settings from starting, or make it slow on this
-// machine, and the command that mends it.
+// machine, and the command that fixes it.
 #include "base/memory.h"
 #include "engine/device.h"
 #include "engine/model/inspect.h"
@@ -240,7 +240,7 @@ const struct cli_command command_doctor = {
     .usage = "doctor [--config FILE] [OPTIONS OF serve] [--json]",
     .about = "Looks at what `parley serve` with the same options would use: model, database, disk, "
              "port,\ncertificate, tokens, memory, processors, GPU, limits. Says what is wrong and "
-             "the command that\nmends it. Changes nothing; a server may run meanwhile. Exit status "
+             "the command that\nfixes it. Changes nothing; a server may run meanwhile. Exit status "
              "1: the server would not start.",
     CLI_SETTINGS(own_keys),
     .serve = run,

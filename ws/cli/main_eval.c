@@ -19,7 +19,7 @@ struct settings {
 static const struct config_key keys[] = {
     TEXT("eval", data, "", "FILE", "Items: JSON lines or a text; of squad also SQuAD's own file."),
     TEXT("eval", results, "", "FILE",
-         "Results for each item. A second run of the same evaluation goes on with them. If not "
+         "Results for each item. A second run of the same evaluation continues them. If not "
          "given: DATA.TASK-MODEL.jsonl."),
     TEXT("eval", prompt_task, "", "NAME|DIR",
          "A task of --prompt-tasks or of the checkpoint, or a folder of prompt learning, whose "
@@ -328,7 +328,7 @@ const struct cli_command command_eval = {
         "  lambada     the last word of each text: accuracy, and perplexity by word\n"
         "  squad       greedy answers to questions about a text: exact match and F1, in percent\n"
         "  perplexity  the next token of a text, in pieces of --session-len tokens (default 1024)\n"
-        "Results are kept for each item: a run that was stopped goes on when it is started again.",
+        "Results are kept for each item: to continue a run that was stopped, start it again.",
     CLI_SETTINGS(keys),
     .compute = {CLI_COMPUTE_EXACT},
     .max_words = 1,

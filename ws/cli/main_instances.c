@@ -148,12 +148,12 @@ const struct cli_command command_instances = {
     .about =
         "list    list the instances: their states, models, turns and sessions\n"
         "load    start another instance, of the server's model or of another one (--model)\n"
-        "drain   give an instance no more turns: those that it has end, and the caches of its\n"
-        "        sessions go to other instances of the model as they are\n"
+        "drain   give an instance no more turns; its turns end, and the caches of its sessions\n"
+        "        move to other instances of the model without being computed again\n"
         "unload  drain, then close the instance and free its memory; the instance without a\n"
         "        name is called -\n\n"
-        "What is loaded so is gone after a restart of the server: write a section [instance NAME]\n"
-        "for one that stays.",
+        "A restart of the server forgets loaded instances. For an instance that stays, write a\n"
+        "section [instance NAME] into the ini file.",
     CLI_SETTINGS(keys),
     .max_words = 2,
     .word = action_name,

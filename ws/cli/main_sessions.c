@@ -394,9 +394,9 @@ const struct cli_command command_sessions = {
         "import  import an exported session from a file or from - (standard input) for --owner, "
         "or\n"
         "        with --keep-owner; a server that runs on the database can open it\n"
-        "move    move all sessions (or one, or those of --owner) to another database, as they are; "
+        "move    move all sessions (or one, or those of --owner) unchanged to another database; "
         "not\n"
-        "        while a server runs on --db. Interrupted, the same command finishes it\n"
+        "        while a server runs on --db. After an interruption the same command finishes it\n"
         "rm      delete one session permanently (not while a server runs on the database)\n"
         "backup  copy the database; a server may run on it\n"
         "doctor  find damage, repair it (--repair), export readable sessions (--output)",

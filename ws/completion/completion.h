@@ -36,7 +36,7 @@ struct completion_request {
     char *tool_name;             // NAMED
     bool no_parallel_tool_calls; // calls after the first one are dropped
     enum thinking thinking;
-    int32_t thinking_budget; // tokens of thinking; -1: none but the sampling's
+    int32_t thinking_budget; // tokens of thinking; -1: the sampling's
     // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1
     struct turn_sampling *sampling;
     // The session's name (completion_session_name), opened if there is none. NULL: the session whose

@@ -104,7 +104,7 @@ static int add_thought(cJSON *messages, const struct plan_bound *b, const char *
     return cJSON_AddStringToObject(answer, "reasoning_content", thought) ? 1 : E_NOMEM;
 }
 
-// The thinking that an answer was told with, unless its client sends it back.
+// Puts the thinking of an answer back into its message, unless the client sent it.
 static int restore_thought(struct completion_request *r, const struct plan_bound *b,
                            const cJSON *shown) {
     const char *thought = string_of(shown, "thought");

@@ -108,7 +108,7 @@ void speech_delta(struct speech *s, const struct session_event *ev) {
     if (thought) s->n_reasoning += (int64_t)ev->n_ids;
     s->n_tokens_told += (int64_t)ev->n_ids;
     add_tail(s, ev);
-    // A token without text (an end token that is ignored, a part of a character) reaches nobody by itself.
+    // A token without text (an end token that is ignored, a part of a character) is not sent by itself.
     if (!s->drawn_us && ev->text_len > 0) s->drawn_us = ev->drawn_us;
     answer_parser_feed(&s->parser, ev->text, ev->text_len);
 }

@@ -1,4 +1,4 @@
-// What tools for llama.cpp's server ask beside chatting: /tokenize, /detokenize, /apply-template, /props,
+// The addresses of llama.cpp's server that its tools use beside chatting: /tokenize, /detokenize, /apply-template, /props,
 // /health. In its forms, errors too: {"error":{"code","message","type"}}. user is the struct service.
 #pragma once
 #include "ws/net/http.h"

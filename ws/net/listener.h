@@ -1,6 +1,6 @@
-// The listening socket, made by ourselves: libwebsockets 4.1.6 binds every interface when it is
-// told 127.0.0.1, and has no limits at accept. It lives on the server's own loop; what it accepts
-// is handed on. Net thread only.
+// The listening socket. It is our own, because libwebsockets 4.1.6 binds every interface where 127.0.0.1 is
+// asked for, and has no limits at accept. It lives on the server's loop and hands accepted sockets on. Net
+// thread only.
 #pragma once
 #include "base/err.h"
 #include <sys/socket.h>
@@ -18,6 +18,6 @@ int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int 
 // Whether the address could be listened on now; nothing stays open.
 int listener_check(const char *host, int port, struct err *err);
 int listener_start(struct listener *l, struct err *err);
-int listener_port(const struct listener *l); // what was bound: with port 0 the kernel's choice
+int listener_port(const struct listener *l); // the bound port; for port 0 the kernel's choice
 // Stops listening at once; the memory goes when the loop has closed the handles.
 void listener_close(struct listener *l);

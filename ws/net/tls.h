@@ -1,4 +1,4 @@
-// Certificate and key: an SSL_CTX made of two PEM files, with a sentence where they do not serve.
+// Certificate and key: an SSL_CTX made of two PEM files; an error says what is wrong with them.
 // Net thread only.
 #pragma once
 #include "base/err.h"
@@ -6,7 +6,7 @@
 struct ssl_ctx_st;
 struct ssl_st;
 
-// TLS 1.2 and 1.3. Offers HTTP/1.1 only, but to a connection of tls_want_http2().
+// TLS 1.2 and 1.3. Offers HTTP/1.1 only, except on connections after tls_want_http2().
 int tls_open(struct ssl_ctx_st **out, const char *cert, const char *key, struct err *err);
 // Connections from now on see the new certificate. On an error the old pair stays.
 int tls_load(struct ssl_ctx_st *ctx, const char *cert, const char *key, struct err *err);

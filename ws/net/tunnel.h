@@ -1,7 +1,7 @@
-// TLS ends here: a tunnel carries bytes between a client's TLS socket and a local socket pair whose
-// other end the rest of the server uses as if the client were there in plain text. So HTTP, the mask
-// gate and libwebsockets have one kind of socket to care for. A full side stops the other one: a
-// tunnel holds two records, never more. Net thread only.
+// TLS ends here: a tunnel carries bytes between a client's TLS socket and a local socket pair. The rest of
+// the server uses the other end of the pair as a client's plain socket, so HTTP, the mask gate and
+// libwebsockets know one kind of socket. While one side is full, nothing is read from the other: a tunnel
+// holds at most two records. Net thread only.
 #pragma once
 #include "ws/net/net.h"
 

@@ -11,7 +11,7 @@ struct chat_request {
     cJSON *json;                        // while it is read
 };
 
-// Never fails but for memory (NULL): a request that is refused says so in failure.
+// NULL only without memory: for a refused request, failure says why.
 struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
                                        size_t max_bytes);
 void chat_request_free(struct chat_request *r); // NULL is fine

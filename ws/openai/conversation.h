@@ -1,5 +1,5 @@
-// A conversation of OpenAI's API as data. It is a session: what responses said in it are the session's
-// turns, and what was added, deleted or noted beside them is the session's note (sessions/request.h), JSON:
+// A conversation of OpenAI's API as data. It is a session. Its responses are the session's turns. Items that
+// were added or deleted, and the metadata, are the session's note (sessions/request.h), JSON:
 //     {"conversation":1,"revision":R,"created_ms":T,"next":N,"metadata":{},
 //      "items":[{"n":0,"before":TURN,"item":{...}}],"deleted":["msg_..."]}
 // An added item stands before the turn that was the next one when it was added. `revision` changes with the
@@ -19,15 +19,15 @@ int64_t conversation_note_revision(const char *note);
 // E_NOMEM.
 int conversation_add(cJSON *c, const cJSON *items, int64_t n_turns, int64_t *first);
 int conversation_set_metadata(cJSON *c, const cJSON *metadata); // E_NOMEM
-// The item, which is there, is one no longer. E_NOMEM.
+// Removes an item that the conversation has. E_NOMEM.
 int conversation_remove(cJSON *c, const char *id);
-// Which chunk has the item: the number of its turn, or of the turn that it stands before. -1: it was deleted,
-// or never added.
+// The chunk that has the item: the number of its turn, or of the turn that it stands before. -1: it was
+// deleted, or never added.
 int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, const char *text);
 // An item that was added, borrowed. NULL: there is none, or it was deleted.
 const cJSON *conversation_added_item(const cJSON *c, int64_t index);
-// Appends to items, with their ids, what was added before turn `chunk`, and what that turn said (NULL: nothing
-// in this conversation), in order, without what was deleted. E_NOMEM; E_NOTFOUND: the turn's input is not on
+// Appends a chunk to `items`, in order, with ids and without deleted items: the items added before turn
+// `chunk`, then those of that turn (NULL: it is not of this conversation). E_NOMEM; E_NOTFOUND: the turn's input is not on
 // record.
 int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
                        const struct responses_record *turn, cJSON *items);

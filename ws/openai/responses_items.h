@@ -1,5 +1,5 @@
-// Items of the Responses API, as clients send them, and the messages of a conversation (the neutral
-// form of ws/completion/completion.h) that they mean. Pure functions, any thread.
+// Items of the Responses API, and the messages of a conversation (ws/completion/completion.h) that they
+// stand for. Pure functions, any thread.
 #pragma once
 #include "ws/openai/failure.h"
 

@@ -1,6 +1,6 @@
-// The output of one response: a completion's events become items, and the events that tell of them.
+// The output of one response: turns a completion's events into items, and into the events that report them.
 // Pure data and text: no socket, no session. The same events give the same items, ids and numbers, so a
-// stream is made again from a session's record (GET ?stream=true).
+// stream can be repeated from a session's record (GET ?stream=true).
 // One thread at a time.
 #pragma once
 #include "base/buf.h"

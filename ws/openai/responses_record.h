@@ -57,7 +57,7 @@ void responses_record_put_input(const struct responses_record *r, struct json_wr
 int responses_record_items(const struct responses_record *r, cJSON *items);
 // A new array of those that are on record. NULL: no memory.
 cJSON *responses_record_known_items(const struct responses_record *r);
-// The conversation that it was given in: its session is the record's. false: in none.
+// Whether it was given in a conversation; that conversation's session is the record's.
 bool responses_record_in_conversation(const struct responses_record *r);
 bool responses_record_is_warm_up(const struct responses_record *r); // without parsing the note
 // Its response before this one; NULL: it was the first.
@@ -67,7 +67,7 @@ const char *responses_record_previous(const struct responses_record *r);
 struct completion_request *responses_record_completion(struct responses_record *r);
 bool responses_record_thinks(
     const struct responses_record *r); // its answer begins inside the thinking
-// Whether the note says so, without parsing it. true where there is no note.
+// Whether the note has this prefix, without parsing it. True if there is no note.
 bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix);
 // The same of one in a conversation, as of this revision (conversation.h); false where there is no note.
 bool responses_record_has_revision(const struct responses_record *r, uint64_t prefix,

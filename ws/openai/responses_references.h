@@ -1,13 +1,13 @@
-// Items of an input that are named by their id, {"type":"item_reference","id":"msg_..."}: a client that
-// stores its responses sends these instead of the items. They are found among the owner's stored
-// responses (input and output) and conversations, and put in place of the references.
+// References to items by id, {"type":"item_reference","id":"msg_..."}: a client that stores its responses
+// sends these instead of the items. The items are looked up among the owner's stored responses (input and
+// output) and conversations, and replace the references.
 #pragma once
 #include "ws/openai/responses_id.h"
 #include "ws/openai/responses_items.h"
 
 struct service;
 
-// What the references of one request lead to: turns, and sessions for their conversations.
+// The references of one request: the turns that they name, and the sessions of their conversations.
 struct responses_references;
 
 bool responses_references_in(const cJSON *input); // it has any

@@ -28,7 +28,7 @@ struct responses_request {
     uint64_t prefix;
     char *echo;  // members that every response object repeats, JSON without its braces
     char *input; // the input's items, a JSON array
-    // Of an input that names items by their ids: it is read when they are known. NULL: of any other.
+    // The ids of items in the input, which is read once the items are known. NULL: it has no such ids.
     struct responses_references *references;
     cJSON *unresolved;
     bool checked;                          // completion_check has been called
@@ -52,7 +52,6 @@ int responses_request_resolve(struct responses_request *r, const struct service 
 // array that this call takes; NULL: the session has it, or there is none), then the input; and
 // completion_check. Called once, on a worker. 0 or E_* with failure set.
 int responses_request_check(struct responses_request *r, cJSON *history);
-// What is recorded with the turn, of which the response is made again (responses_record.h): a JSON
-// object. An input that does not fit REQUEST_NOTE_BYTES is left out. NULL: no memory, or the rest is
+// The turn's note, from which the response is made again (responses_record.h): a JSON object. An input that does not fit REQUEST_NOTE_BYTES is left out. NULL: no memory, or the rest is
 // too long.
 char *responses_request_note(const struct responses_request *r);

@@ -1,6 +1,6 @@
-// One response under way, whoever asked for it: over HTTP (responses.c) or on a WebSocket
-// (responses_socket.c). What it continues is looked up, its conversation made by a worker, its
-// completion started; then the completion's events become the response's.
+// One response under way, over HTTP (responses.c) or on a WebSocket (responses_socket.c). A run looks up the
+// response or conversation that it continues, lets a worker build the conversation, starts the completion,
+// and turns the completion's events into the response's.
 // Net thread only.
 #pragma once
 #include "ws/follower.h"

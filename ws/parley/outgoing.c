@@ -329,7 +329,7 @@ static void store_answer(struct outgoing *o, const struct session_answer *a, str
     for (size_t i = o->n_ready; a->session_id && a->kind != ANSWER_ATTACHED && i-- > 0;) {
         if (strcmp(session_id(o->ready[i]), a->session_id) != 0) continue;
         pull_events(o, o->ready[i]);
-        // Detached: we do not hear of its end.
+        // Detached: no callback reports its end.
         if (a->kind == ANSWER_DETACHED && i < o->n_ready) drop_ready(o, i);
     }
     if (o->close_code)

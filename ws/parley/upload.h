@@ -15,7 +15,7 @@ struct upload { // zeroed: empty
     int64_t since_us;
 };
 
-// Adds a piece that begins at byte `at`; 0 begins anew. E_INVAL: another piece is missing. E_LIMIT:
+// Adds a piece that begins at byte `at`; 0 begins again. E_INVAL: another piece is missing. E_LIMIT:
 // the archive is too long. E_BUSY: other uploads fill the memory. A failure drops all of it.
 int upload_add(struct upload *u, size_t *total, int64_t at, const char *piece, size_t len,
                int64_t now_us, struct err *err);

@@ -325,7 +325,7 @@ async function goToTarget(chat) {
     const earlier = chat.more && target < (chat.turns[0]?.turn ?? 0);
     if (turnOf(chat, target) || (earlier && (await loadOlder()))) return; // it is drawn soon
     setChat(chat, { target: null });
-    toast('This message is not in the version of the conversation that is shown.');
+    toast('This message is not in the version of the conversation shown here.');
     return;
   }
   setChat(chat, { target: null });

@@ -1,5 +1,5 @@
 // Inferences over gRPC: ModelInfer, and the requests of a ModelStreamInfer, which run beside each other.
-// Net thread only, but for decoding.
+// Net thread only, except decoding.
 #pragma once
 #include "ws/kserve/grpc/rpc.h"
 

@@ -4,7 +4,7 @@
 
 struct service;
 
-// Never fails but for memory (NULL): a request that is refused says so in its code. Outputs are wanted in
+// NULL only without memory: a refused request has a code. Outputs are wanted in
 // raw form, unless the parameter binary_data_output says otherwise.
 struct infer_request *infer_message_read(const struct service *s, enum infer_form form,
                                          const void *bytes, size_t len);

@@ -1,6 +1,6 @@
 // One call of gRPC: its messages in, its messages out, its end. Messages are read one at a time, when
 // they are asked for, and written one at a time, so that a slow client costs a cursor and not memory.
-// Net thread only, but for decode().
+// Net thread only, except decode().
 //
 // The end is exactly one of: the status that the method sends (rpc_reply, rpc_end, rpc_fail), or gone(),
 // when the client has cancelled the call or has vanished.

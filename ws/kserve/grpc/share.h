@@ -1,11 +1,10 @@
-// An owner's share of the memory in which gRPC receives messages, which all connections have in common.
-// gRPC takes what a call's client sends once its message has been asked for; of a call that waits, some
-// 64 KiB. So few of an owner's calls are received at once, the others wait for these, and calls beyond
-// are refused. A stream may begin a message at any time, so where tokens tell owners apart, each may
+// An owner's share of the memory in which gRPC receives messages; all connections have it in common. gRPC
+// receives a call's whole message once the server asks for it, and some 64 KiB of a call that waits. So
+// only a few calls of an owner are received at once; others wait for these, and further ones are refused. A stream may begin a message at any time, so where tokens tell owners apart, each may
 // have as many streams as leave the others half of the memory.
 //
-// A message that claims to be longer than max_message_bytes is refused by gRPC once it has come, or when
-// the memory is full, whoever sends it.
+// gRPC refuses a message that claims to be longer than max_message_bytes once it has come, or when the
+// memory is full.
 //
 // Net thread only.
 #pragma once

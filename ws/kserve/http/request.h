@@ -12,5 +12,5 @@ struct kserve_source {
     size_t len, max_bytes;
 };
 
-// Never fails but for memory (NULL): a request that is refused says so in its code.
+// NULL only without memory: a refused request has a code.
 struct infer_request *kserve_request_read(const struct kserve_source *source);
