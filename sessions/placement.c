@@ -404,8 +404,9 @@ size_t placement_choose(const struct placement *p, const struct placement_turn *
     size_t n = 0;
     *prefix = 0;
     DL_FOREACH(p->instances, i) {
-        if (i->model != t->model || !instance_takes_turns(i) || n == cap) continue;
-        size_t at = n++;
+        if (i->model != t->model || !instance_takes_turns(i)) continue;
+        if (n == cap && !is_better(i, out[n - 1])) continue;
+        size_t at = n < cap ? n++ : n - 1;
         for (; at > 0 && is_better(i, out[at - 1]); at--) out[at] = out[at - 1];
         out[at] = i;
     }
@@ -418,6 +419,13 @@ size_t placement_choose(const struct placement *p, const struct placement_turn *
     for (size_t k = 0; k < n; k++) {
         if (!has_file(out[k], t)) continue;
         to_front(out, k);
+        return n;
+    }
+    if (n < cap) return n;
+    DL_FOREACH(p->instances, i) { // it may be with one that has more turns than all of these
+        if (i->model != t->model || !instance_takes_turns(i) || !has_file(i, t)) continue;
+        out[n - 1] = i;
+        to_front(out, n - 1);
         break;
     }
     return n;

@@ -151,8 +151,8 @@ struct placement_turn {
     const int32_t *ids; // (n_ids) its log
     size_t n_ids;
 };
-// The instances that can take it, best first; returns their number, at most cap. *prefix: for
-// placement_note.
+// The instances that can take it, best first; returns their number, at most cap: of more, the best ones.
+// *prefix: for placement_note.
 size_t placement_choose(const struct placement *p, const struct placement_turn *t,
                         struct instance **out, size_t cap, uint64_t *prefix);
 void placement_note(struct placement *p, uint64_t prefix, struct instance *i); // it went there

@@ -414,6 +414,35 @@ static void a_snapshot_draws_its_session(void **state) {
     fx_teardown();
 }
 
+// Of more instances than a choice lists, the least loaded ones are listed, and the one with the snapshot.
+static void many_instances_are_all_considered(void **state) {
+    enum { MANY = 300, LISTED = 64 };
+    static struct instance many[MANY];
+    struct instance *list[LISTED];
+    struct placement p = {0};
+    struct served_model m = {.info = &fake.info};
+    struct placement_turn t = {.model = &m, .lasting = "file"};
+    uint64_t prefix;
+    setup_pair();
+    for (int k = 0; k < MANY; k++) {
+        many[k] = (struct instance){
+            .engine = A, .info = &fake.info, .model = &m, .max_sequences = 8, .n_turns = MANY - k};
+        DL_APPEND(p.instances, &many[k]);
+    }
+    assert_int_equal(placement_choose(&p, &t, list, LISTED, &prefix), LISTED);
+    for (int k = 0; k < LISTED; k++) assert_ptr_equal(list[k], &many[MANY - 1 - k]);
+    fake_use(B);
+    fake.files[0] = "file";
+    many[7].engine = B;
+    assert_int_equal(placement_choose(&p, &t, list, LISTED, &prefix), LISTED);
+    assert_ptr_equal(list[0], &many[7]);
+    assert_ptr_equal(list[1], &many[MANY - 1]);
+    many[7].state = INSTANCE_DRAINING;
+    assert_int_equal(placement_choose(&p, &t, list, LISTED, &prefix), LISTED);
+    assert_ptr_equal(list[0], &many[MANY - 1]);
+    fx_teardown();
+}
+
 static void a_fork_is_born_beside_its_cache(void **state) {
     setup_pair();
     fx_open_session(1, "s");
@@ -481,6 +510,7 @@ int main(void) {
         cmocka_unit_test(states_of_an_instance),
         cmocka_unit_test(a_lost_device_gives_way),
         cmocka_unit_test(a_snapshot_draws_its_session),
+        cmocka_unit_test(many_instances_are_all_considered),
         cmocka_unit_test(a_fork_is_born_beside_its_cache),
         cmocka_unit_test(a_restart_places_sessions),
     };
