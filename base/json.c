@@ -367,7 +367,7 @@ int json_copy_ids(const cJSON *array, const char *key, int32_t **out, size_t *n,
         double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v)
             return err_set(err, cJSON_IsNumber(item) ? E_LIMIT : E_INVAL,
-                           "'%s' must hold token ids; number %zu is none", key, *n);
+                           "'%s' must hold token ids; the value at index %zu is not one", key, *n);
         (*out)[(*n)++] = (int32_t)v;
     }
     return 0;

@@ -52,7 +52,7 @@ struct memory_advice memory_advice(void) {
     struct memory_advice a = {""};
     long long left = memory_left() >> 20, fits = left - (SPARE_BYTES >> 20);
     if (fits > 0)
-        snprintf(a.text, sizeof a.text, "; %lldMiB would fit", fits);
+        snprintf(a.text, sizeof a.text, "; %lld MiB would fit", fits);
     else
         snprintf(a.text, sizeof a.text, "; only %lld MiB of memory are left", left);
     return a;

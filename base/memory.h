@@ -8,7 +8,7 @@
 // (ulimit -v) leaves where that is less. 0: unknown.
 int64_t memory_left(void);
 int64_t memory_resident(void); // bytes of this process in memory. 0: unknown
-// For the end of an error about a size that is too large: "; 312MiB would fit", which leaves room
+// For the end of an error about a size that is too large: "; 312 MiB would fit", which leaves room
 // for threads and sessions, or how little is left.
 struct memory_advice {
     char text[64];

@@ -115,7 +115,7 @@ int budget_cache_too_large(const struct budget *b, int64_t asked, struct err *er
     return err_set(
         err, E_NOMEM,
         "kv_cache_bytes: %s do not fit %s: %s are free of %s beside the weights (%s), and "
-        "the work of %d turns and chunks of %d tokens takes %s; at most %lldMiB would fit",
+        "the work of %d turns and chunks of %d tokens takes %s; at most %lld MiB would fit",
         size_of(asked).text, b->device, size_of(b->left).text, size_of(b->total).text,
         size_of(b->weights).text, b->max_sequences, b->prefill_chunk_tokens,
         size_of(b->work + RESERVE).text, (long long)(most >> 20));

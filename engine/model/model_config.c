@@ -10,6 +10,8 @@
 #include "engine/model/ft_folder.h"
 #include "engine/model/quantization.h"
 #include "engine/model/rope.h"
+#include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -336,6 +338,15 @@ static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct
     return err_set(err, E_LIMIT, "the path %.300s... is too long", dir);
 }
 
+// Neither a Hugging Face folder nor FasterTransformer's.
+static int no_model(const char *dir, struct err *err) {
+    DIR *folder = opendir(dir);
+    if (!folder) return err_errno(err, "model folder %s", dir);
+    closedir(folder);
+    return err_set(err, E_NOTFOUND,
+                   "%s is no model folder: it has neither config.json nor N-gpu/config.ini", dir);
+}
+
 // config.json or config.ini, then generation_config.json beside it, whose token ids win.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err) {
     char config[PATH_MAX], generation[PATH_MAX], ft_dir[PATH_MAX];
@@ -343,6 +354,7 @@ int model_config_load(struct model_config *c, const char *model_dir, struct err 
     TRY(ft_folder_find(ft_dir, model_dir, &is_ft, err));
     TRY(path_in(config, model_dir, "config.json", err));
     TRY(path_in(generation, is_ft ? ft_dir : model_dir, "generation_config.json", err));
+    if (!is_ft && access(config, F_OK) < 0 && errno != EACCES) return no_model(model_dir, err);
     TRY(is_ft ? ft_model_config_load(c, ft_dir, err) : read_file(c, config, read_config, err));
     return access(generation, F_OK) == 0 ? read_file(c, generation, read_generation, err) : 0;
 }

@@ -27,7 +27,8 @@ int archive_export(const struct stored_session *s, struct buf *out);
 // come after the first piece are left out. E_NOTFOUND: the session was deleted meanwhile.
 struct store_cursor;
 struct store_cursor *archive_export_begin(const char *owner, const char *id); // NULL: no memory
-// The same as a line of a new file (0600). E_EXISTS when there is one; a failure leaves no file.
+// The same as a line of a new file (0600): written to PATH.part, then renamed. E_EXISTS when PATH exists; a
+// failure leaves no file.
 int archive_export_file(const struct stored_session *s, const char *path, struct err *err);
 #define ARCHIVE_FORMAT "parley.session"
 #define ARCHIVE_FORMAT_VERSION                                                                     \

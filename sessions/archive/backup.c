@@ -92,7 +92,7 @@ static int sync_folder_of(const char *path, struct err *err) {
 }
 
 // Fails when the name is taken.
-static int name_it(const char *part, const char *to, struct err *err) {
+int backup_name(const char *part, const char *to, struct err *err) {
     TRY(sync_path(part, 0, err));
     int rc = renameat2(AT_FDCWD, part, AT_FDCWD, to, RENAME_NOREPLACE);
     if (rc < 0 && errno == EINVAL) rc = rename(part, to); // a file system without RENAME_NOREPLACE
@@ -130,7 +130,7 @@ int backup_database(const char *from, const char *to, backup_progress progress, 
     TRY(store_db_open_reader(&source, from, err));
     TRY_GOTO(close, make_part(part, err));
     rc = copy_into(&source, part, progress, ctx, err);
-    if (rc == 0) rc = name_it(part, to, err);
+    if (rc == 0) rc = backup_name(part, to, err);
     remove_part(part);
 close:
     store_db_close(&source, false);

@@ -10,3 +10,5 @@ typedef void (*backup_progress)(void *ctx, int64_t done, int64_t total); // page
 // ends. E_EXISTS when `to` exists. A failure leaves no file.
 int backup_database(const char *from, const char *to, backup_progress progress, void *ctx,
                     struct err *err);
+// Syncs the finished file `part` and renames it to `to`; E_EXISTS when that exists.
+int backup_name(const char *part, const char *to, struct err *err);

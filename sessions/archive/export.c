@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "sessions/archive/archive.h"
+#include "sessions/archive/backup.h"
 #include "sessions/store/columns.h"
 #include "sessions/store/db.h"
 #include "sessions/store/tail.h"
@@ -386,12 +387,21 @@ static int write_line(int fd, const struct buf *text, const char *path, struct e
 
 int archive_export_file(const struct stored_session *s, const char *path, struct err *err) {
     struct buf text;
+    char part[4096];
     buf_init(&text, EXPORT_BYTES);
     int rc = archive_export(s, &text);
     if (rc < 0) err_set(err, rc, "session %s is too large to export", s->rec.id);
-    int fd = rc < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (rc == 0 && fd < 0) rc = err_errno(err, "%s", path);
-    if (rc == 0 && (rc = write_line(fd, &text, path, err)) < 0) unlink(path);
+    if (rc == 0 && access(path, F_OK) == 0)
+        rc = err_set(err, E_EXISTS, "%s: there is such a file already", path);
+    if (rc == 0 && snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
+        rc = err_set(err, E_LIMIT, "the export's path is too long");
+    int fd = rc < 0 ? -1 : open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (rc == 0 && fd < 0) rc = err_errno(err, "%s", part);
+    if (fd >= 0) {
+        rc = write_line(fd, &text, part, err);
+        if (rc == 0) rc = backup_name(part, path, err);
+        if (rc < 0) unlink(part);
+    }
     buf_release(&text);
     return rc;
 }

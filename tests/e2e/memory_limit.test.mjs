@@ -26,7 +26,7 @@ test('what does not start names the setting and a size that would fit; with it t
       if (!server.status) break;
       line = server.log.trim().split('\n').at(-1);
       assert.deepEqual(server.status, { code: 1, signal: null }, `${mib} MiB: ${line}`);
-      const [, named, fits] = /lower (\w+); (?:(\d+)MiB would fit|only \d+ MiB of memory are left)$/.exec(line) ?? [];
+      const [, named, fits] = /lower (\w+); (?:(\d+) MiB would fit|only \d+ MiB of memory are left)$/.exec(line) ?? [];
       setting = named;
       if (setting) args.push(`--${setting.replaceAll('_', '-')}`, fits ? `${fits}MiB` : '0');
       else assert.match(line, /^parley: .*(memory|thread)/, `${mib} MiB`);

@@ -121,7 +121,7 @@ static void a_cache_too_large_says_how_large_it_may_be(void **state) {
     SAYS(said(budget_cache_too_large(&b, 300 * GIB, &err), &err),
          "kv_cache_bytes: 300.0 GiB do not fit cuda: a GPU, bf16: 124.0 GiB are free of 140.0 GiB "
          "beside the weights (15.0 GiB), and the work of 16 turns and chunks of 2048 tokens takes "
-         "1.0 GiB; at most 125952MiB would fit");
+         "1.0 GiB; at most 125952 MiB would fit");
     b.left = GIB + 100 * MIB; // less than one window: the sentence names no size
     SAYS(said(budget_cache_too_large(&b, 300 * GIB, &err), &err), "no room for the cache");
 }

@@ -271,8 +271,8 @@ static void what_can_be_read_is_taken_out(void **state) {
         buf_release(&text);
     }
     struct doctor_options o = {.folder = folder}; // an existing file is not overwritten
-    assert_int_equal(doctor_examine(fx.path, &o, &r, &err), E_IO);
-    assert_non_null(strstr(err.text, ".json: File exists"));
+    assert_int_equal(doctor_examine(fx.path, &o, &r, &err), E_EXISTS);
+    assert_non_null(strstr(err.text, ".json: there is such a file already"));
     doctor_report_release(&r);
     sql("DELETE FROM sessions WHERE key = 2");
     teardown();

@@ -430,7 +430,7 @@ static void lists_of_token_ids(void **state) {
         assert_non_null(array);
         assert_int_equal(json_copy_ids(array, "ids", &ids, &n, &e), rows[i].rc);
         assert_int_equal(n, rows[i].n);
-        snprintf(place, sizeof place, "number %zu is none", n);
+        snprintf(place, sizeof place, "index %zu is not one", n);
         if (rows[i].rc < 0) assert_non_null(strstr(e.text, place));
         if (rows[i].n == 3) assert_int_equal(ids[2], INT32_MAX);
         free(ids);

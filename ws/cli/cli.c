@@ -74,6 +74,11 @@ int cli_usage(struct err *err, const char *fmt, ...) {
     return CLI_USAGE;
 }
 
+int cli_unknown_action(const char *word, const char *known, struct err *err) {
+    if (!word) return cli_usage(err, "the action is missing: %s", known);
+    return cli_usage(err, "unknown action '%.60s': %s", word, known);
+}
+
 int cli_fail_usage(const char *command, const struct err *err) {
     fprintf(stderr, "parley %s: %s\nTry `parley %s --help`.\n", command, err->text, command);
     return CLI_USAGE;
@@ -89,6 +94,9 @@ int cli_fail(const struct err *err) {
 int cli_engine_open(struct engine **out, const struct model_settings *m, int n_sequences,
                     struct err *err) {
     if (!m->model[0]) return err_set(err, E_INVAL, CLI_NO_MODEL);
+    if (m->memory_len && m->sink_len >= m->memory_len)
+        return err_set(err, E_INVAL, "sink_len (%lld) must be less than memory_len (%lld)",
+                       (long long)m->sink_len, (long long)m->memory_len);
     struct engine_options o;
     log_set_level(LOG_WARN); // stderr of a command is for people; only the server logs events
     // The cache is sized for full windows; without memory_len that is the whole session.
@@ -178,7 +186,8 @@ int cli_parse_ids(const char *text, struct token_list *out, struct err *err) {
         char *end;
         errno = 0;
         long v = strtol(p, &end, 10);
-        if (end == p || errno || v < 0 || v > INT32_MAX || (*end && *end != ','))
+        if (end == p || errno || v < 0 || v > INT32_MAX || (*end && *end != ',') ||
+            (*end && !end[1]))
             return err_set(err, E_INVAL, "--ids takes token ids separated by commas, not '%.40s'",
                            p);
         if (token_list_push(out, (int32_t)v) < 0)

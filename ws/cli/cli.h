@@ -45,6 +45,8 @@ int cli_word(const struct cli_command *c,
     .keys = rows, .n_keys = sizeof rows / sizeof *rows, .settings_bytes = sizeof(SETTINGS)
 // `return cli_usage(err, "--ids and --prompt exclude each other");`
 int cli_usage(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// CLI_USAGE; word may be NULL.
+int cli_unknown_action(const char *word, const char *known, struct err *err);
 int cli_version(bool json); // prints it; an exit status
 // Whether patterns run as machine code: PCRE2 has a JIT, and the system allows memory that is written,
 // then executed.

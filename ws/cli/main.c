@@ -4,6 +4,7 @@
 #include "engine/engine_process.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/documents.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +53,15 @@ static int finish(int status) {
     return status == CLI_OK ? CLI_FAILED : status;
 }
 
+// A file opened under the number of a closed standard stream would be taken for that stream. What
+// stands in for one fails to read and to write, as the closed one would.
+static void hold_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int main(int argc, char **argv) {
+    hold_standard_streams();
     signal(SIGPIPE, SIG_IGN); // write() reports a closed pipe instead
     if (argc < 2) {
         help(stderr);
@@ -60,7 +69,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         help(stdout);
-        return CLI_OK;
+        return finish(CLI_OK);
     }
     if (!strcmp(argv[1], "--version")) {
         if (argc == 2 || (argc == 3 && !strcmp(argv[2], "--json")))

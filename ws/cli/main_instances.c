@@ -57,8 +57,10 @@ static int connect_to(const char *path, int *fd, struct err *err) {
     *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (*fd >= 0 && connect(*fd, (const struct sockaddr *)&at, sizeof at) == 0) return 0;
     bool none = errno == ENOENT || errno == ECONNREFUSED;
-    int rc = none ? err_set(err, E_NOTFOUND, "no server listens at %s", path)
-                  : err_errno(err, "%s", path);
+    int rc =
+        none ? err_set(err, E_NOTFOUND,
+                       "no server listens at %s; --db names the database of a running server", path)
+             : err_errno(err, "%s", path);
     if (*fd >= 0) close(*fd);
     return rc;
 }
@@ -119,7 +121,8 @@ static int run(void *settings, char **words, struct err *err) {
     struct json_writer w;
     struct buf text;
     int fd = -1;
-    if (!words[0]) return cli_usage(err, "the action is missing: list, load, drain or unload");
+    if (cli_word(&command_instances, words[0]) < 0)
+        return cli_unknown_action(words[0], "list, load, drain or unload", err);
     if (strcmp(words[0], "list") != 0 && !words[1])
         return cli_usage(err, "%s takes the name of an instance", words[0]);
     buf_init(&text, ANSWER_BYTES);

@@ -8,8 +8,10 @@
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include "ws/parley/protocol.h"
+#include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct settings {
     char *db, *to, *query, *forked_from, *owner, *output;
@@ -34,7 +36,7 @@ static const struct config_key keys[] = {
     BOOL("", keep_owner, "off",
          "import: the owner in the file, which anyone can have written, owns the session."),
     TEXT("", output, "", "PATH",
-         "backup: file to create. doctor: folder to export every readable session to."),
+         "export, backup: file to create. doctor: folder to export every readable session to."),
     BOOL("", repair, "off", "doctor: repair faults (not while a server runs on the database)."),
 };
 
@@ -191,6 +193,11 @@ static int export(const struct settings *s, struct archive *a, const char *id, s
     struct stored_session *stored;
     struct buf out;
     TRY(archive_load(a, owner_of(s), id, &stored, err));
+    if (s->output[0]) {
+        int written = archive_export_file(stored, s->output, err);
+        stored_session_free(stored);
+        return written;
+    }
     buf_init(&out, (size_t)1 << 31);
     int rc = archive_export(stored, &out);
     if (rc < 0)
@@ -256,7 +263,7 @@ static int import(const struct settings *s, struct archive *a, const char *path,
 }
 
 static int backup(const struct settings *s, struct archive *a, const char *id, struct err *err) {
-    if (!s->output[0]) return err_set(err, E_INVAL, "--output is missing: the file to create");
+    if (!s->output[0]) return cli_usage(err, "--output is missing: the file to create");
     return backup_database(s->db, s->output, cli_progress, "copying", err);
 }
 
@@ -333,7 +340,7 @@ static void say_left(void *ctx, const struct session_record *row, const char *wh
 static int move(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct archive_move o = {.owner = owner_of(s), .id = id, .left = say_left};
     struct archive_moved moved;
-    if (!s->to[0]) return err_set(err, E_INVAL, "--to is missing: the other database");
+    if (!s->to[0]) return cli_usage(err, "--to is missing: the other database");
     TRY(archive_move(s->db, s->to, &o, &moved, err));
     if (s->json)
         printf("{\"moved\":%lld,\"left\":%lld}\n", (long long)moved.n_moved,
@@ -371,14 +378,18 @@ static int run(void *settings, char **words, struct err *err) {
     const int i = cli_word(&command_sessions, words[0]);
     struct archive *a = NULL;
     if (i < 0)
-        return cli_usage(err,
-                         "the action is missing: list, show, export, import, move, rm, backup or "
-                         "doctor");
+        return cli_unknown_action(words[0],
+                                  "list, show, export, import, move, rm, backup or doctor", err);
     const struct action *x = &actions[i];
     if (x->takes && !words[1]) return cli_usage(err, "%s takes %s", x->name, x->takes);
-    if (x->reads) TRY(archive_open(&a, s->db, err));
-    int rc = x->run(s, a, words[1], err);
+    if (!s->db[0]) return cli_usage(err, "--db is empty: the server's database file");
+    int rc = x->reads ? archive_open(&a, s->db, err) : 0;
+    if (rc == 0) rc = x->run(s, a, words[1], err);
     if (a) archive_close(a);
+    if (rc < 0 && access(s->db, F_OK) < 0 && errno == ENOENT && strstr(err->text, s->db)) {
+        struct err reason = *err;
+        err_set(err, rc, "%.300s. --db FILE names the server's database", reason.text);
+    }
     return rc;
 }
 
@@ -390,7 +401,8 @@ const struct cli_command command_sessions = {
     .about =
         "list    list all sessions, newest first\n"
         "show    show one session's turns\n"
-        "export  print one session's complete record as JSON\n"
+        "export  print one session's complete record as JSON, or write it to a new file "
+        "(--output)\n"
         "import  import an exported session from a file or from - (standard input) for --owner, "
         "or\n"
         "        with --keep-owner; a server that runs on the database can open it\n"

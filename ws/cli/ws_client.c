@@ -111,6 +111,14 @@ static void *serve(void *arg) {
     return NULL;
 }
 
+static int fail_connect(const struct ws_client *c, const char *url, struct err *err) {
+    return err_set(
+        err, E_IO,
+        "cannot connect to %s%s%s. Does a server run there? `parley serve` starts one and "
+        "prints its address; --url takes it as ws://HOST:PORT/ws",
+        url, c->reason[0] ? ": " : "", c->reason);
+}
+
 static int connect_to(struct ws_client *c, const char *url, struct err *err) {
     char *copy = strdup(url), path[512];
     const char *scheme, *host, *rest;
@@ -136,8 +144,7 @@ static int connect_to(struct ws_client *c, const char *url, struct err *err) {
     char host_header[300];
     snprintf(host_header, sizeof host_header, "%s:%d", host, port);
     info.host = host_header;
-    if (!lws_client_connect_via_info(&info) && c->status != GONE)
-        rc = err_set(err, E_IO, "cannot connect to %s", url);
+    if (!lws_client_connect_via_info(&info) && c->status != GONE) rc = fail_connect(c, url, err);
 out:
     free(copy);
     return rc;
@@ -187,9 +194,9 @@ int ws_client_open(struct ws_client **out, const char *url, const char *token, s
         *out = c;
         return 0;
     }
-    err_set(err, E_IO, "cannot connect to %s%s%s", url, c->reason[0] ? ": " : "", c->reason);
+    rc = fail_connect(c, url, err);
     ws_client_close(c);
-    return err->code;
+    return rc;
 
 fail:
     release(c);

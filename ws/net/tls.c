@@ -4,14 +4,19 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define FILE_MAX (1 << 20)
 
-static int fail(struct err *err, const char *path) {
+static int fail(struct err *err, const char *path, const char *what) {
     unsigned long code = ERR_peek_last_error();
     const char *reason = ERR_reason_error_string(code);
-    err_set(err, E_FORMAT, "%s: %s", path, reason ? reason : "OpenSSL cannot use it");
+    bool no_pem = ERR_GET_LIB(code) == ERR_LIB_PEM || ERR_GET_REASON(code) == ERR_R_PEM_LIB;
+    if (no_pem)
+        err_set(err, E_FORMAT, "%s has no %s in PEM format", path, what);
+    else
+        err_set(err, E_FORMAT, "%s: %s", path, reason ? reason : "OpenSSL cannot use it");
     ERR_clear_error();
     return err->code;
 }
@@ -29,9 +34,11 @@ static int use(SSL_CTX *ctx, const char *cert, const char *key, struct err *err)
     TRY(check_file(cert, err));
     TRY(check_file(key, err));
     ERR_clear_error();
-    if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1) return fail(err, cert);
-    if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1) return fail(err, key);
-    if (SSL_CTX_check_private_key(ctx) != 1) return fail(err, key);
+    if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1) return fail(err, cert, "certificate");
+    if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1)
+        return fail(err, key, "private key");
+    if (SSL_CTX_check_private_key(ctx) != 1)
+        return fail(err, key, "private key of the certificate");
     return 0;
 }
 

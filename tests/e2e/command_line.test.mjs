@@ -1,0 +1,82 @@
+// The command line as a stranger uses it: wrong actions, missing files, closed streams, files that exist already.
+// Each message says what is wrong and what to do; nothing is overwritten and nothing half-written stays.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { Server, temporaryFolder } from './harness.mjs';
+import { good, json, run } from './run.mjs';
+
+const demo = 'configs/demo-model';
+
+async function fails(args, code, pattern, options) {
+  const result = await run(args, options);
+  assert.equal(result.code, code, `${args.join(' ')}: ${result.stderr}`);
+  assert.match(result.stderr, pattern, args.join(' '));
+  assert.ok(result.stderr.trimEnd().split('\n').length <= 2, result.stderr);
+}
+
+test('a model folder that is none: missing, a file, empty', async (t) => {
+  const folder = temporaryFolder(t);
+  for (const command of [['inspect'], ['generate', '--prompt', 'hi', '--model'], ['serve', '--db', ':memory:', '--port', '0', '--model']]) {
+    await fails([...command, '/nonexistent/model'], 1, /model folder \/nonexistent\/model: No such file or directory/);
+    await fails([...command, 'README.md'], 1, /model folder README\.md: Not a directory/);
+    await fails([...command, folder], 1, /is no model folder: it has neither config\.json nor N-gpu\/config\.ini/);
+  }
+});
+
+test('an action that does not exist, an option that is missing: exit status 2', async () => {
+  await fails(['sessions', 'frob'], 2, /unknown action 'frob': list, show, export/);
+  await fails(['sessions'], 2, /the action is missing: list, show, export/);
+  await fails(['instances', 'frob', 'x'], 2, /unknown action 'frob': list, load/);
+  await fails(['sessions', 'backup', '--db', 'x.db'], 2, /--output is missing/);
+  await fails(['sessions', 'move', '--db', 'x.db'], 2, /--to is missing/);
+  await fails(['sessions', 'list', '--db', ''], 2, /--db is empty/);
+  await fails(['score', '--model', demo, '--ids', '1,2,'], 1, /--ids takes token ids separated by commas/);
+  await fails(['generate', '--model', demo, '--prompt', 'hi', '--memory-len', '2', '--sink-len', '5'], 1,
+    /sink_len \(5\) must be less than memory_len \(2\)/);
+});
+
+test('a database or a server that is not there: the option that names it', async (t) => {
+  const db = path.join(temporaryFolder(t), 'none.db');
+  for (const action of ['list', 'show x', 'doctor', 'rm x'])
+    await fails(['sessions', ...action.split(' '), '--db', db], 1, /none\.db: No such file or directory\. --db FILE names/);
+  await fails(['instances', 'list', '--db', db], 1, /no server listens at .*none\.db\.control; --db names/);
+  await fails(['chat', '--url', 'ws://127.0.0.1:1/ws'], 1, /cannot connect to ws:\/\/127\.0\.0\.1:1\/ws.*`parley serve` starts one/, { input: 'hi\n' });
+  assert.deepEqual(readdirSync(path.dirname(db)), []);
+});
+
+test('a certificate that is none', async (t) => {
+  const file = path.join(temporaryFolder(t), 'cert');
+  writeFileSync(file, 'not a certificate\n');
+  await fails(['serve', '--model', demo, '--db', ':memory:', '--port', '0', '--tls-cert', file, '--tls-key', file], 1,
+    /cert has no certificate in PEM format/);
+});
+
+test('help and results on a stream that is full or closed: exit status 1; files stay whole', async (t) => {
+  const shell = (redirection) => ['sh', '-c', `exec "$@" ${redirection}`, 'sh'];
+  for (const redirection of ['> /dev/full', '>&-'])
+    for (const args of [['--help'], ['--version'], ['tokenize', '--help']])
+      await fails(args, 1, /^parley: cannot write standard output$/m, { wrap: shell(redirection) });
+  // A file that is opened under the number of a closed stream would get what goes to that stream.
+  const file = path.join(temporaryFolder(t), 'logits'), expected = `${file}-2`;
+  const score = (to) => ['score', '--model', demo, '--ids', '1,2,3', '--logits', to];
+  await good(score(expected));
+  assert.equal((await run(score(file), { wrap: shell('<&- >&- 2>&-') })).code, 1);
+  assert.deepEqual(readFileSync(file), readFileSync(expected));
+});
+
+test('sessions export --output: a new file, whole or not there', async (t) => {
+  const folder = temporaryFolder(t), db = path.join(folder, 'a.db'), file = path.join(folder, 'session.json');
+  const server = await Server.start(t, { model: demo, db });
+  await good(['chat', '--url', `ws://127.0.0.1:${server.port}/ws`], { input: 'My name is Zora.\n' });
+  const { id } = (await json(['sessions', 'list', '--db', db, '--json'])).sessions[0];
+  assert.equal(await good(['sessions', 'export', id, '--db', db, '--output', file]), '');
+  assert.equal(readFileSync(file, 'utf8'), await good(['sessions', 'export', id, '--db', db]));
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  await fails(['sessions', 'export', id, '--db', db, '--output', file], 1, /session\.json: there is such a file already/);
+  // No room: RLIMIT_FSIZE stands in for a full disk.
+  const other = path.join(folder, 'other.json');
+  await fails(['sessions', 'export', id, '--db', db, '--output', other], 1, /other\.json/, { wrap: ['sh', '-c', 'trap "" XFSZ; exec prlimit --fsize=100 "$@"', 'sh'] });
+  assert.ok(!existsSync(other) && !existsSync(`${other}.part`));
+});
