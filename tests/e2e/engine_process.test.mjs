@@ -99,6 +99,53 @@ test('kill -9 under load: the turns wait and go on, no token is lost or doubled'
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
+// What a client of each HTTP protocol asks, streamed where the protocol streams, and the text in one message of the answer.
+const messages = [{ role: 'user', content: 'What is 17 plus 25?' }];
+const asked = { model: 'demo-model', max_tokens: 24, temperature: 0, stream: true };
+const protocols = [
+  ['/v1/chat/completions', { ...asked, messages }, (m) => m.choices?.[0]?.delta?.content],
+  ['/v1/completions', { ...asked, prompt: 'One, two, three' }, (m) => m.choices?.[0]?.text],
+  ['/v1/responses', { model: 'demo-model', max_output_tokens: 24, temperature: 0, stream: true, input: 'What is 17 plus 25?' },
+    (m) => m.type === 'response.output_text.delta' && m.delta],
+  ['/v1/messages', { ...asked, messages }, (m) => m.delta?.text],
+  ['/v2/models/demo-model/generate', { text_input: 'One, two, three', max_tokens: 24, temperature: 0 }, (m) => m.text_output],
+];
+
+async function answerOf(server, [address, body, textIn]) {
+  const response = await fetch(`${server.url}${address}`, { method: 'POST', body: JSON.stringify(body),
+    headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' } });
+  const text = await response.text();
+  assert.equal(response.status, 200, `${address}: ${text}`);
+  assert.doesNotMatch(text, /"error":\{|event: error/, address);
+  const all = body.stream ? text.split('\n').filter((line) => /^data: \{/.test(line)).map((line) => line.slice(6)) : [text];
+  return all.map((line) => textIn(JSON.parse(line)) || '').join('');
+}
+
+test('kill -9 under every protocol: an answer comes whole, once and without an error', async (t) => {
+  const server = await serve(t);
+  const quiet = await Promise.all(protocols.map((protocol) => answerOf(server, protocol)));
+  for (const [i, text] of quiet.entries()) assert.ok(text.length > 4, protocols[i][0]);
+  const n_answers = protocols.map(() => 0);
+  let stopped = false;
+  const all = Promise.all(protocols.map(async (protocol, i) => {
+    while (!stopped) {
+      assert.equal(await answerOf(server, protocol), quiet[i], protocol[0]);
+      n_answers[i]++;
+    }
+  }));
+  const failed = all.then(() => null, (error) => { stopped = true; return error; });
+  for (let k = 1; k <= 3 && !stopped; k++) {
+    const before = [...n_answers];
+    await until('an answer of each protocol', () => stopped || n_answers.every((n, i) => n > before[i]));
+    process.kill(last(server), 'SIGKILL');
+    await until('another process', () => processes(server).length > k);
+  }
+  stopped = true;
+  assert.equal(await failed, null);
+  assert.ok(await server.metric('parley_sessions_moved_turns_total{reason="lost"}') > 0);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+});
+
 test('kill -9 while nothing runs: the next turn is answered', async (t) => {
   const server = await serve(t);
   const talk = await talkers(await server.connect(), 1);
