@@ -73,6 +73,7 @@ test('where tokens are in use it is an administrator’s', async (t) => {
     await page.click('.token-dialog button[type=submit]');
     await connected(page);
     await page.waitForSelector(`.dashboard ${shown}`);
+    assert.equal(await page.isVisible('.tiles'), shown === '.tile dd');
     await page.close();
   }
 });

@@ -28,14 +28,24 @@ const DOCUMENTS = {
 
 test('code in an answer from right to left reads from left to right', async (t) => {
   const page = await newPage(t, await newContext(t));
-  await FakeSession.route(page, [['say', 'مرحبا\n\n```c\nreturn a;\n```']]);
+  await FakeSession.route(page, [['say', 'مرحبا\n\n`b;` ثم\n\n```c\nreturn a;\n```']]);
   await page.goto(`${server.url}/#s=fake`);
   await settled(page, 1);
   const code = page.locator('.code');
-  for (const element of [code, code.locator('.code-head'), code.locator('pre')]) {
+  for (const element of [code, code.locator('.code-head'), code.locator('pre'), page.locator('p code')]) {
     const style = await element.evaluate((e) => [getComputedStyle(e).direction, getComputedStyle(e).textAlign]);
     assert.deepEqual([style[0], ['left', 'start'].includes(style[1])], ['ltr', true]);
   }
+  // The semicolon stands to the right of the name.
+  const [name, end] = await page.locator('p code').evaluate(({ firstChild }) =>
+    [0, 1].map((at) => {
+      const range = document.createRange();
+      range.setStart(firstChild, at);
+      range.setEnd(firstChild, at + 1);
+      return range.getBoundingClientRect().left;
+    }),
+  );
+  assert.ok(name < end, `${name}, ${end}`);
   const paragraph = await page.locator('.prose').evaluate((e) => getComputedStyle(e).direction);
   assert.equal(paragraph, 'rtl');
 });

@@ -56,16 +56,12 @@ const instances = table('Instances');
 const server = table('Server');
 const problem = h('p', { class: 'banner', role: 'status', hidden: true });
 
-export const dashboard = h(
-  'section',
-  { class: 'dashboard', 'aria-label': 'Server', hidden: true },
-  problem,
-  h(
-    'div',
-    { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures' },
-    ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
-  ),
+const tiles = h(
+  'div',
+  { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures', hidden: true },
+  ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
 );
+export const dashboard = h('section', { class: 'dashboard', 'aria-label': 'Server', hidden: true }, problem, tiles);
 
 /** @param {Sample[]} samples @param {(before: Sample, now: Sample) => number} value */
 const between = (samples, value) => samples.slice(1).map((now, i) => value(samples[i], now));
@@ -101,6 +97,7 @@ function draw(samples, why) {
   problem.hidden = !why;
   setText(problem, why);
   const now = samples.at(-1);
+  tiles.hidden = !now; // without figures they would say that there is nothing
   if (!now) return;
   const rates = (/** @type {string} */ name) => between(samples, (a, b) => ratePerSecond(a, b, name));
   tokens.draw([rates('parley_engine_generated_tokens_total'), rates('parley_engine_prompt_tokens_total')], SPAN);
