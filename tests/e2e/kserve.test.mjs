@@ -138,6 +138,12 @@ test('tensors as JSON and as bytes give the ids of parley generate', async (t) =
     assert.deepEqual(outputs[0].data.slice(3), generate(rows[0], 6, ['--temperature', '0.9', '--top-k', '40', '--seed', seed]).ids);
   });
 
+  await t.test("a seed in the types that FasterTransformer's tools send", async () => {
+    const draw = (type) => infer(server, inputsOf(rows, 6, [column('runtime_top_k', 'UINT32', [8, 8]), column('random_seed', type, [7, 7])]));
+    const { ids } = await draw('UINT64');
+    for (const type of ['INT32', 'UINT32', 'INT64']) assert.deepEqual((await draw(type)).ids, ids, type);
+    await refused(server, { inputs: inputsOf(rows, 6, [column('random_seed', 'FP32', [7, 7])]) }, 400, /random_seed.*expects 'UINT64'/);
+  });
   await t.test('nothing is kept of requests without a sequence', async () => {
     const client = await server.connect();
     await until('the sessions to be deleted', async () => (await client.request({ type: 'session.list' })).sessions.length === 0);
@@ -341,6 +347,9 @@ test('text: ensemble, generate, generate_stream; health, metadata, statistics', 
       [{ inputs: [...one, tensor('nosuch', 'FP32', [1], [1])] }, /^unexpected inference input 'nosuch' for model 'fastertransformer'$/],
       [{ inputs: one.map((i) => ({ ...i, datatype: 'INT32' })) }, /data-type is 'INT32', but model 'fastertransformer' expects 'UINT32'/],
       [{ inputs: one, outputs: [{ name: 'nosuch' }] }, /unexpected inference output 'nosuch'/],
+      [{ inputs: one, outputs: [{ name: 'output_ids', parameters: { shared_memory_region: 'a', shared_memory_byte_size: 8 } }] }, /'output_ids': shared memory is not served/],
+      [{ inputs: one, outputs: [{ name: 'output_ids', parameters: { classification: 2 } }] }, /'output_ids': classification is not served/],
+      [{ inputs: [{ ...one[0], data: undefined, parameters: { shared_memory_region: 'a', shared_memory_byte_size: 4 } }, ...one.slice(1)] }, /'input_ids': shared memory is not served/],
       [{ inputs: [...one, one[0]] }, /given twice/],
       [{ inputs: [{ ...one[0], shape: [1, 1, 3] }, ...one.slice(1)] }, /its shape needs 3/],
       [{ inputs: [{ ...one[0], shape: [9223372036854775807] }, ...one.slice(1)] }, /dimension/],

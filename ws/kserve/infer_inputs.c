@@ -221,6 +221,15 @@ static const struct infer_input *find_input(const char *name, enum infer_model m
     return NULL;
 }
 
+// FasterTransformer's tools send some inputs in other types than their configurations name.
+static bool takes_type(const struct infer_field *f, enum tensor_type type) {
+    if (f->type == type) return true;
+    if (strcmp(f->name, REQUEST_PROMPT_EMBEDDING) == 0)
+        return type == TENSOR_FP32 || type == TENSOR_BF16;
+    return strcmp(f->name, "random_seed") == 0 &&
+           (type == TENSOR_INT32 || type == TENSOR_UINT32 || type == TENSOR_INT64);
+}
+
 int infer_inputs_check(const struct infer_request *r, const struct tensors *all, struct err *err) {
     for (size_t i = 0; i < all->n; i++) {
         const struct tensor *t = &all->list[i];
@@ -228,9 +237,7 @@ int infer_inputs_check(const struct infer_request *r, const struct tensors *all,
         if (!f)
             return err_set(err, E_INVAL, "unexpected inference input '%s' for model '%s'", t->name,
                            r->name);
-        bool is_table = strcmp(t->name, REQUEST_PROMPT_EMBEDDING) == 0;
-        if (f->field.type != t->type &&
-            !(is_table && (t->type == TENSOR_FP32 || t->type == TENSOR_BF16)))
+        if (!takes_type(&f->field, t->type))
             return err_set(
                 err, E_INVAL, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
                 t->name, tensor_type_name(t->type), r->name, tensor_type_name(f->field.type));

@@ -157,6 +157,13 @@ int tensors_init(struct tensors *t, size_t n, struct err *err) {
     return t->list ? 0 : no_memory(err);
 }
 
+int tensor_check_parameter(const char *name, const char *key, struct err *err) {
+    bool shared = strncmp(key, "shared_memory", 13) == 0;
+    if (!shared && strcmp(key, "classification") != 0) return 0;
+    return err_set(err, E_INVAL, "'%s': %s is not served here", name ? name : "",
+                   shared ? "shared memory" : "classification");
+}
+
 int tensors_add(struct tensors *t, const char *name, const char *datatype, struct tensor **out,
                 struct err *err) {
     int type = type_find(datatype);

@@ -55,6 +55,8 @@ void tensors_release(struct tensors *t);
 int tensors_add(struct tensors *t, const char *name, const char *datatype, struct tensor **out,
                 struct err *err);
 const struct tensor *tensors_find(const struct tensors *t, const char *name); // NULL: not given
+// Refuses the parameters of an input or output that ask for shared memory or for classes.
+int tensor_check_parameter(const char *name, const char *key, struct err *err);
 
 int tensor_add_dim(struct tensor *t, double dim, struct err *err); // a double has every valid one
 // Allocates the elements. n_possible: how many the message can hold, so that a small message cannot make

@@ -66,7 +66,7 @@ static int read_wanted(const struct infer_request *r, const request_message *m,
         const Inference__ModelInferRequest__InferRequestedOutputTensor *o = m->outputs[i];
         TRY(message_check_text("an output's name", o->name, err));
         for (size_t p = 0; p < o->n_parameters; p++)
-            TRY(tensor_message_refuse(o->name, o->parameters[p]->key, err));
+            TRY(tensor_check_parameter(o->name, o->parameters[p]->key, err));
         wanted[i] = (struct infer_wanted){o->name, r->binary != 0};
     }
     return 0;

@@ -77,19 +77,12 @@ static int read_contents(struct tensor *t, const contents_message *m, struct err
 
 // --- inputs ---
 
-int tensor_message_refuse(const char *name, const char *key, struct err *err) {
-    bool shared = strncmp(key, "shared_memory", 13) == 0;
-    if (!shared && strcmp(key, "classification") != 0) return 0;
-    return err_set(err, E_INVAL, "'%s': %s is not served here", name,
-                   shared ? "shared memory" : "classification");
-}
-
 static int read_input(struct tensors *all, const input_message *m, const ProtobufCBinaryData *raw,
                       struct err *err) {
     struct tensor *t;
     TRY(message_check_text("an input's name", m->name, err));
     for (size_t i = 0; i < m->n_parameters; i++)
-        TRY(tensor_message_refuse(m->name, m->parameters[i]->key, err));
+        TRY(tensor_check_parameter(m->name, m->parameters[i]->key, err));
     TRY(tensors_add(all, m->name, m->datatype, &t, err));
     for (size_t i = 0; i < m->n_shape; i++) TRY(tensor_add_dim(t, (double)m->shape[i], err));
     if (!raw) return read_contents(t, m->contents, err);

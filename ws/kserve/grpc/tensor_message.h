@@ -7,5 +7,3 @@ struct Inference__ModelInferRequest;
 // Names and texts are borrowed from the message. E_INVAL, E_NOMEM; *err names the input.
 int tensors_of_message(struct tensors *all, const struct Inference__ModelInferRequest *m,
                        struct err *err);
-// A parameter of an input or output that asks for what is not served: E_INVAL.
-int tensor_message_refuse(const char *name, const char *key, struct err *err);

@@ -78,8 +78,10 @@ static int read_wanted(const struct reading *g, struct infer_wanted *wanted, siz
         struct infer_wanted *w = &wanted[(*n)++];
         w->name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "name"));
         w->binary = all_binary;
-        TRY(json_get_bool(cJSON_GetObjectItemCaseSensitive(item, "parameters"), "binary_data",
-                          &w->binary, err));
+        const cJSON *of_output = cJSON_GetObjectItemCaseSensitive(item, "parameters"), *p;
+        cJSON_ArrayForEach(p, of_output) if (p->string)
+            TRY(tensor_check_parameter(w->name, p->string, err));
+        TRY(json_get_bool(of_output, "binary_data", &w->binary, err));
     }
     return 0;
 }

@@ -94,8 +94,11 @@ static int read_input(struct tensors *all, const cJSON *input, const char *text,
     TRY(read_shape(t, input, err));
     int rc = json_get_object(input, "parameters", &parameters, err);
     TRY(rc);
-    if (rc == JSON_PRESENT)
+    if (rc == JSON_PRESENT) {
+        const cJSON *p;
+        cJSON_ArrayForEach(p, parameters) TRY(tensor_check_parameter(name, p->string, err));
         TRY(json_get_int(parameters, "binary_data_size", 0, INT32_MAX, &size, err));
+    }
     if (size < 0) return read_data(t, data, text, err);
     if (data) return err_set(err, E_INVAL, "input '%s' has data and binary_data_size", name);
     if ((size_t)size > *left)
