@@ -1,9 +1,9 @@
 // A thread pool with ordered lanes. See workers.h.
 //
-// A lane exists while it has jobs. It is in the list of ready lanes when it has a job to begin and
-// none that runs; a worker takes the first lane, runs its first job, and puts the lane at the end.
-// The number of lanes is bounded by the number of jobs, so all of them are allocated when the pool
-// is opened.
+// A lane exists while it has jobs. It is ready when it has a job to begin and none that runs. The list
+// of ready lanes has the first one of each group; the others wait behind it. A worker takes the first
+// lane of the list, puts the one behind it at the end, and runs the lane's first job. The number of
+// lanes is bounded by the number of jobs, so all of them are allocated when the pool is opened.
 #include "base/workers.h"
 #include "base/err.h"
 #include "base/thread_priority.h"
@@ -11,11 +11,13 @@
 #include <stdlib.h>
 
 struct lane {
-    uint64_t id;
+    uint64_t id, group;
     struct work *first, **last; // not begun
     struct work *running;
-    size_t n_jobs;             // not begun, running, or done() not called
-    struct lane *next_ready;   // in the list of ready lanes
+    size_t n_jobs;                      // not begun, running, or done() not called
+    struct lane *next_ready;            // in the list of ready lanes
+    struct lane *behind, **last_behind; // ready lanes of the group, behind the one in the list
+    struct lane *next_behind;
     struct lane *next_in_hash; // in its bucket, or in the list of unused lanes
 };
 
@@ -44,12 +46,12 @@ static struct lane **lane_place(struct workers *w, uint64_t id) {
     return at;
 }
 
-static struct lane *lane_take(struct workers *w, uint64_t id) {
+static struct lane *lane_take(struct workers *w, uint64_t id, uint64_t group) {
     struct lane **at = lane_place(w, id);
     if (*at) return *at;
     struct lane *l = w->unused;
     w->unused = l->next_in_hash;
-    *l = (struct lane){.id = id};
+    *l = (struct lane){.id = id, .group = group};
     l->last = &l->first;
     return *at = l;
 }
@@ -62,10 +64,25 @@ static void lane_drop_job(struct workers *w, uint64_t id) {
     w->unused = l;
 }
 
-static void lane_ready(struct workers *w, struct lane *l) {
+// Puts the lane at the end of the list, and behind it those that waited behind `before`.
+static void list_lane(struct workers *w, struct lane *l, const struct lane *before) {
+    l->behind = before ? before->behind->next_behind : NULL;
+    l->last_behind = l->behind ? before->last_behind : &l->behind;
     l->next_ready = NULL;
     *w->last_ready = l;
     w->last_ready = &l->next_ready;
+}
+
+static void lane_ready(struct workers *w, struct lane *l) {
+    struct lane *head = w->first_ready;
+    while (head && head->group != l->group) head = head->next_ready;
+    if (head) {
+        l->next_behind = NULL;
+        *head->last_behind = l;
+        head->last_behind = &l->next_behind;
+    } else {
+        list_lane(w, l, NULL);
+    }
     pthread_cond_signal(&w->ready);
 }
 
@@ -77,6 +94,7 @@ static struct lane *next_lane(struct workers *w) {
     if (!l) return NULL;
     w->first_ready = l->next_ready;
     if (!w->first_ready) w->last_ready = &w->first_ready;
+    if (l->behind) list_lane(w, l->behind, l);
     return l;
 }
 
@@ -196,7 +214,7 @@ int workers_submit(struct workers *w, struct work *job) {
     pthread_mutex_lock(&w->mutex);
     if (w->closing) rc = E_CLOSED;
     if (!w->closing && w->n_jobs < w->capacity) {
-        struct lane *l = lane_take(w, job->lane);
+        struct lane *l = lane_take(w, job->lane, job->group);
         bool idle = !l->running && !l->first;
         *l->last = job;
         l->last = &job->next;

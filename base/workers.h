@@ -5,7 +5,8 @@
 // One thread, the owner, submits jobs and takes their results; it never waits. A job belongs to a
 // lane, a number that the owner chooses (a connection, a session). Jobs of one lane run one after
 // another in the order of submission, and their results come back in that order. Lanes take turns,
-// one job each, so that a lane with many jobs does not delay a lane with one.
+// one job each, so that a lane with many jobs does not delay a lane with one. Lanes belong to groups
+// (owners), which take turns in the same way: many lanes of one owner do not delay another owner.
 //
 // The owner must not touch a job between workers_submit and its done(): the worker owns it. A job
 // therefore carries copies of what it reads, or borrows what is constant for that long.
@@ -17,9 +18,10 @@
 struct err;
 struct workers;
 
-// Embedded in the caller's own struct. The caller sets lane, run and done, and owns the memory
+// Embedded in the caller's own struct. The caller sets group, lane, run and done, and owns the memory
 // again from done() on.
 struct work {
+    uint64_t group; // the same for all jobs of a lane
     uint64_t lane;
     void (*run)(struct work *job);  // on a worker's thread; not called when cancelled before
     void (*done)(struct work *job); // on the owner's thread, from workers_poll or workers_close

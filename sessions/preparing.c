@@ -82,9 +82,10 @@ static void done(struct work *work) {
 }
 
 // Takes p.
-static int submit(struct preparation *p, uint64_t lane, struct err *err) {
+static int submit(struct preparation *p, const char *owner, uint64_t lane, struct err *err) {
     struct sessions *ss = p->ss;
-    p->work = (struct work){.lane = lane, .run = run, .done = done};
+    const struct owner *o = owners_get(ss->owners, owner);
+    p->work = (struct work){.group = o ? o->number : 0, .lane = lane, .run = run, .done = done};
     p->rc = err_set(&p->err, E_CLOSED, "the server is shutting down"); // if it is not run
     if (workers_submit(ss->o.workers, &p->work) == 0) {
         DL_APPEND(ss->outstanding, p);
@@ -144,7 +145,7 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
         err_set(err, E_NOMEM, "the server is out of memory");
         return NULL;
     }
-    return submit(p, LANE_SESSION | (uint64_t)s->rec.key, err) < 0 ? NULL : p;
+    return submit(p, s->rec.owner, LANE_SESSION | (uint64_t)s->rec.key, err) < 0 ? NULL : p;
 }
 
 int preparing_request(struct session *s, const struct request *r, int64_t parent,
@@ -165,10 +166,11 @@ int preparing_request(struct session *s, const struct request *r, int64_t parent
     return 0;
 }
 
-int preparing_turn(struct session *s, struct turn *t, struct err *err) {
+int preparing_turn(struct session *s, struct turn *t, const struct grammar_text *grammar,
+                   struct err *err) {
     const struct turn_record *r = &t->rec;
     struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
-    struct preparation *p = prepare_input(s, &in, r->parent, r->turn, NULL, err);
+    struct preparation *p = prepare_input(s, &in, r->parent, r->turn, grammar, err);
     if (!p) return err->code;
     t->preparation = p;
     t->state = TURN_PREPARING;
@@ -184,7 +186,7 @@ int preparing_import(struct sessions *ss, const struct request *r, struct err *e
         preparing_free(p);
         return err_set(err, E_NOMEM, "the server is out of memory");
     }
-    if (ss->o.workers) return submit(p, LANE_IMPORT | r->client, err);
+    if (ss->o.workers) return submit(p, r->owner, LANE_IMPORT | r->client, err);
     make(p);
     end(p);
     return 0;

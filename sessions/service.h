@@ -403,7 +403,8 @@ const struct grammar_text *preparing_grammar(struct session *s, const struct tur
 // E_BUSY: the workers' queue is full.
 int preparing_request(struct session *s, const struct request *r, int64_t parent,
                       const struct grammar_text *grammar, struct err *err);
-int preparing_turn(struct session *s, struct turn *t, struct err *err); // PREPARING now
+int preparing_turn(struct session *s, struct turn *t, const struct grammar_text *grammar,
+                   struct err *err); // PREPARING now
 int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
 void preparing_forget(struct preparation *p); // drops its result
 void preparing_free(struct preparation *p);   // one that is done

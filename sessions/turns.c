@@ -486,7 +486,9 @@ void turns_cancel(struct session *s, int64_t turn) {
 static int start_queued(struct session *s, struct turn *t, struct err *err) {
     const struct turn_record *r = &t->rec;
     struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
-    if (preparing_wanted(s, &in, r->parent, &t->input)) return preparing_turn(s, t, err);
+    const struct grammar_text *grammar = preparing_grammar(s, t->sampling); // may have been dropped
+    if (grammar || preparing_wanted(s, &in, r->parent, &t->input))
+        return preparing_turn(s, t, grammar, err);
     TRY(start(s, t, err));
     s->n_queued--;
     s->marks |= MARK_WATCHERS;

@@ -179,6 +179,11 @@ void service_start(struct service *s, struct sessions *sessions) {
     reclaim_start(&s->reclaim);
 }
 
+uint64_t service_group(struct service *s, const char *owner) {
+    const struct owner *o = owner ? owners_get(&s->net->owners, owner) : NULL;
+    return o ? o->number : 0;
+}
+
 void service_stop(struct service *s) {
     uv_prepare_stop(&s->prepare);
     uv_idle_stop(&s->awake);

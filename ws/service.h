@@ -52,8 +52,10 @@ void service_start(struct service *s, struct sessions *sessions);
 // The model of that name; name NULL: the default one. Returns NULL if there is none. The caller holds it,
 // and may use its engine for texts, until placement_drop. Any thread.
 const struct served_model *service_hold_model(const struct service *s, const char *name);
-void service_stop(struct service *s);    // polls no more
-void service_release(struct service *s); // when the loop has closed its handles
+uint64_t service_group(struct service *s,
+                       const char *owner); // of the owner's jobs (base/workers.h)
+void service_stop(struct service *s);      // polls no more
+void service_release(struct service *s);   // when the loop has closed its handles
 
 void service_poll_soon(struct service *s); // after any sessions_* call: timers may have changed
 void service_later(struct service *s, int64_t ms); // calls later() of every follower after ms

@@ -64,6 +64,10 @@ static void run(struct work *w) {
     __atomic_fetch_sub(&running[w->lane], 1, __ATOMIC_SEQ_CST);
 }
 
+static void run_anywhere(struct work *w) {
+    ((struct job *)w)->ran_as = __atomic_fetch_add(&n_begun, 1, __ATOMIC_SEQ_CST);
+}
+
 static void done(struct work *w) {
     done_jobs[n_done++] = (struct job *)w;
 }
@@ -122,6 +126,37 @@ static void a_long_lane_does_not_delay_a_short_one(void **state) {
     gate_set(true);
     poll_until(52);
     assert_int_equal(one.ran_as, 2); // behind `first` and one job of the long lane
+    workers_close(pool);
+}
+
+static void many_lanes_of_a_group_do_not_delay_another_one(void **state) {
+    static struct job first, many[50][2], others[3];
+    setup(1, 128, NULL, NULL);
+    job_init(&first, 0, 0, true);
+    workers_submit(pool, &first.work);
+    gate_wait_for(1);
+    for (int i = 0; i < 50; i++) {
+        for (int k = 0; k < 2; k++) {
+            job_init(&many[i][k], 100 + (uint64_t)i, i, false);
+            many[i][k].work.group = 1;
+            many[i][k].work.run = run_anywhere;
+            workers_submit(pool, &many[i][k].work);
+        }
+    }
+    for (int i = 0; i < 3; i++) { // two lanes of a second group, one of a third
+        job_init(&others[i], 1 + (uint64_t)i, i, false);
+        others[i].work.group = i < 2 ? 2 : 3;
+        workers_submit(pool, &others[i].work);
+    }
+    gate_set(true);
+    poll_until(104);
+    assert_int_equal(others[0].ran_as, 2);
+    assert_int_equal(others[2].ran_as, 3);
+    assert_int_equal(others[1].ran_as, 5);
+    for (int i = 0; i < 50; i++) {
+        assert_true(many[i][0].ran_as < many[i][1].ran_as);
+        if (i > 0) assert_true(many[i - 1][0].ran_as < many[i][0].ran_as); // lanes in turn
+    }
     workers_close(pool);
 }
 
@@ -223,6 +258,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lane_keeps_its_order),
         cmocka_unit_test(a_long_lane_does_not_delay_a_short_one),
+        cmocka_unit_test(many_lanes_of_a_group_do_not_delay_another_one),
         cmocka_unit_test(a_cancelled_lane_does_not_run),
         cmocka_unit_test(a_full_pool_is_an_answer),
         cmocka_unit_test(done_may_submit),

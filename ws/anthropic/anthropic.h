@@ -1,6 +1,7 @@
 // Anthropic's HTTP interface: POST /v1/messages, POST /v1/messages/count_tokens, and GET /v1/models in
 // its form for requests with the header anthropic-version. user is the struct service.
 #pragma once
+#include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
 void *anthropic_messages_decode(void *user, const struct http_payload *p);
@@ -21,6 +22,7 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
      .max_body = HTTP_BODY_AS_MESSAGES,                                                            \
      .handle = anthropic_messages_handle,                                                          \
      .decode = anthropic_messages_decode,                                                          \
+     .is_costly = completion_is_costly,                                                            \
      .release = anthropic_messages_release,                                                        \
      .shape_error = anthropic_shape_error},                                                        \
         {.path = "/v1/messages/count_tokens",                                                      \
@@ -29,6 +31,7 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
          .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
          .handle = anthropic_count_handle,                                                         \
          .decode = anthropic_count_decode,                                                         \
+         .is_costly = completion_is_costly,                                                        \
          .release = anthropic_messages_release,                                                    \
          .shape_error = anthropic_shape_error},                                                    \
         {.path = "/v1/models",                                                                     \

@@ -181,8 +181,10 @@ static void made(struct work *work) {
 
 static void work(struct completion *c) {
     const struct completion_plan *p = c->request->plan;
-    c->work =
-        (struct work){.lane = LANE_COMPLETION | c->follower.client, .run = make, .done = made};
+    c->work = (struct work){.group = service_group(c->service, c->owner),
+                            .lane = LANE_COMPLETION | c->follower.client,
+                            .run = make,
+                            .done = made};
     if (p->rendering && p->len <= INLINE_BYTES && c->state == MAKING) {
         make(&c->work);
         push_later(c);

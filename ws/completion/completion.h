@@ -86,6 +86,9 @@ int completion_no_memory(struct completion_failure *f); // overloaded. E_NOMEM
 // Checks and normalises messages and tools, and finds the tool syntax. Called once, on the worker's thread
 // that read the request. false: refused, *f says why.
 bool completion_check(struct completion_request *r, struct completion_failure *f);
+// Whether the JSON text of a request may have a grammar, whose compilation takes up to a second. Then
+// completion_check must not be called on the net thread.
+bool completion_is_costly(const char *json, size_t len);
 
 enum completion_event_kind {
     COMPLETION_STARTED,        // session, turn, prompt_tokens, cached_tokens

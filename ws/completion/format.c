@@ -54,6 +54,16 @@ static int take_schema(struct completion_request *r, struct completion_failure *
     return set_schema(r, schema, f);
 }
 
+// Parts of all keys that lead to a grammar: response_format, structured_outputs, json_schema, guided_json,
+// tool_choice, parallel_tool_calls. Or an escaped character, since it may be one of a key.
+bool completion_is_costly(const char *json, size_t len) {
+    static const char *const signs[] = {"format",  "schema", "outputs",  "guided", "regex",
+                                        "grammar", "choice", "parallel", "\\u00"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (memmem(json, len, signs[i], strlen(signs[i]))) return true;
+    return false;
+}
+
 int completion_take_format(struct completion_request *r, struct completion_failure *f) {
     struct err err = {0};
     const char *type = cJSON_GetStringValue(member(r->format, "type"));

@@ -1,6 +1,7 @@
 // The addresses of llama.cpp's server that its tools use beside chatting: /tokenize, /detokenize, /apply-template, /props,
 // /health. In its forms, errors too: {"error":{"code","message","type"}}. user is the struct service.
 #pragma once
+#include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
 void llamacpp_health(void *user, struct http *h);
@@ -15,8 +16,8 @@ void llamacpp_write_error(struct buf *out, int status, const char *code, const c
     {                                                                                              \
         .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
         .max_body = HTTP_BODY_AS_MESSAGES, .handle = llamacpp_text_handle,                         \
-        .decode = llamacpp_text_decode, .release = llamacpp_text_release,                          \
-        .write_error = llamacpp_write_error                                                        \
+        .decode = llamacpp_text_decode, .is_costly = completion_is_costly,                         \
+        .release = llamacpp_text_release, .write_error = llamacpp_write_error                      \
     }
 #define LLAMACPP_ROUTES                                                                            \
     {.path = "/health", .methods = HTTP_METHOD(HTTP_GET), .handle = llamacpp_health},              \

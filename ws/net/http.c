@@ -158,7 +158,10 @@ static void begin_decoding(struct http *h) {
         http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
         return;
     }
-    *d = (struct decoding){.work = {.lane = h->peer->number, .run = decode, .done = decoded},
+    *d = (struct decoding){.work = {.group = peer_group(h->peer),
+                                    .lane = h->peer->number,
+                                    .run = decode,
+                                    .done = decoded},
                            .h = h,
                            .route = h->route,
                            .user = h->net->user,
@@ -166,7 +169,8 @@ static void begin_decoding(struct http *h) {
                            .zipped = h->head.zipped};
     memcpy(d->path, h->head.path, sizeof(d->path));
     snprintf(d->json_length, sizeof(d->json_length), "%s", h->head.header[HEADER_JSON_LENGTH]);
-    bool inlined = d->data.len <= INLINE_BYTES && !d->zipped;
+    bool inlined = d->data.len <= INLINE_BYTES && !d->zipped &&
+                   !(h->route->is_costly && h->route->is_costly(buf_z(&d->data), d->data.len));
     buf_init(&h->body.data, 0);
     h->decoding = d;
     h->state = DECODING;

@@ -42,6 +42,8 @@ struct http_route {
     // For routes with a body: makes what handle() finds in http_decoded. A long body is decoded on a
     // worker's thread, so this function may read only its arguments. Returns NULL without memory.
     void *(*decode)(void *user, const struct http_payload *p);
+    // Whether a short body is a worker's too; NULL: none is.
+    bool (*is_costly)(const char *body, size_t len);
     void (*release)(void *decoded);
     // Writes this route's form of an error; NULL: {"error":{"code","message"}}.
     void (*write_error)(struct buf *out, int status, const char *code, const char *message);

@@ -42,7 +42,7 @@ struct net {
     struct owners owners;
     struct lockout lockout;
     struct err refusal;      // the last refusal by a limit, whose sentence names the limit
-    struct workers *workers; // lanes are peers' numbers
+    struct workers *workers; // lanes are peers' numbers, groups those of owners
     struct net_metrics metrics;
     uv_loop_t loop;
     uv_timer_t tick;  // deadlines
@@ -99,6 +99,11 @@ struct peer {
     unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
     bool wants_write;
 };
+
+// The group of the peer's jobs (workers.h): its owner.
+static inline uint64_t peer_group(const struct peer *p) {
+    return p->as.owner ? p->as.owner->number : 0;
+}
 
 int64_t net_descriptors(const struct serve_config *c); // file descriptors for all connections
 // Opens loop, tokens, certificates and the port's address: whatever can fail before a model is loaded.

@@ -203,8 +203,10 @@ static void scored_written(struct work *work) {
 
 static void begin_scored(struct completions *c) {
     buf_init(&c->out, ANSWER_MAX_BYTES);
-    c->work = (struct work){
-        .lane = LANE_COMPLETIONS | c->follower.client, .run = write_scored, .done = scored_written};
+    c->work = (struct work){.group = service_group(c->service, http_owner(c->http)),
+                            .lane = LANE_COMPLETIONS | c->follower.client,
+                            .run = write_scored,
+                            .done = scored_written};
     c->working = true;
     if (workers_submit(c->service->net->workers, &c->work) == 0) return;
     c->working = false;

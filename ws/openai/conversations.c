@@ -97,8 +97,10 @@ static void work_done(struct work *work) {
 }
 
 static void begin_work(struct conversations *c) {
-    c->work = (struct work){
-        .lane = LANE_CONVERSATIONS | c->follower.client, .run = work_run, .done = work_done};
+    c->work = (struct work){.group = service_group(c->service, c->owner),
+                            .lane = LANE_CONVERSATIONS | c->follower.client,
+                            .run = work_run,
+                            .done = work_done};
     c->step = WORKING;
     if (workers_submit(c->service->net->workers, &c->work) == 0) return;
     c->step = FINDING;

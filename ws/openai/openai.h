@@ -1,5 +1,6 @@
 // OpenAI's HTTP interface. user is the struct service.
 #pragma once
+#include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
 void *openai_chat_decode(void *user, const struct http_payload *p);
@@ -21,8 +22,8 @@ void openai_put_headers(const struct http *h, struct buf *out);
     {                                                                                              \
         .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
         .max_body = HTTP_BODY_AS_MESSAGES, .handle = name##_handle, .decode = name##_decode,       \
-        .release = name##_release, .write_error = openai_write_error,                              \
-        .put_headers = openai_put_headers                                                          \
+        .is_costly = completion_is_costly, .release = name##_release,                              \
+        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
     }
 #define OPENAI_ROUTES                                                                              \
     {.path = "/v1/models",                                                                         \

@@ -241,8 +241,10 @@ static void checked(struct work *work) {
 }
 
 static void begin_check(struct responses_run *run) {
-    run->work =
-        (struct work){.lane = LANE_RESPONSES | run->follower.client, .run = check, .done = checked};
+    run->work = (struct work){.group = service_group(run->service, run->owner),
+                              .lane = LANE_RESPONSES | run->follower.client,
+                              .run = check,
+                              .done = checked};
     run->state = CHECKING;
     if (workers_submit(run->service->net->workers, &run->work) == 0) return;
     run->state = LOOKING;

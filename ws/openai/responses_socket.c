@@ -349,10 +349,12 @@ static void read_elsewhere(struct socket *so) {
         end(so, CLOSE_OVERLOAD, "the server is out of memory");
         return;
     }
-    *d = (struct reading){
-        .work = {.lane = so->peer->number, .run = run_reading, .done = done_reading},
-        .socket = so,
-        .service = so->service};
+    *d = (struct reading){.work = {.group = peer_group(so->peer),
+                                   .lane = so->peer->number,
+                                   .run = run_reading,
+                                   .done = done_reading},
+                          .socket = so,
+                          .service = so->service};
     d->text = buf_take(&so->rx, &d->len);
     so->reading = d;
     if (workers_submit(so->service->net->workers, &d->work) == 0) {
@@ -396,7 +398,7 @@ static void on_control_frame(void *ws) {
 static void take_message(struct socket *so) {
     metric_add(so->service->metrics.messages_in, 1);
     if (!within_rate(so, 1 + (double)(so->rx.len / NET_RATE_BYTES))) return;
-    if (so->rx.len > INLINE_BYTES)
+    if (so->rx.len > INLINE_BYTES || completion_is_costly(buf_z(&so->rx), so->rx.len))
         read_elsewhere(so);
     else
         take_request(so, decode(so->service, buf_z(&so->rx), so->rx.len));

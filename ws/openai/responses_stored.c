@@ -195,8 +195,10 @@ static void work_done(struct work *work) {
 }
 
 static void begin_work(struct stored *st) {
-    st->work = (struct work){
-        .lane = LANE_STORED | st->follower.client, .run = work_run, .done = work_done};
+    st->work = (struct work){.group = service_group(st->service, st->owner),
+                             .lane = LANE_STORED | st->follower.client,
+                             .run = work_run,
+                             .done = work_done};
     st->stage = READING;
     if (workers_submit(st->service->net->workers, &st->work) == 0) return;
     st->stage = LOOKING;

@@ -212,7 +212,10 @@ static void decode_elsewhere(struct connection *c, const struct json_limits *lim
         outgoing_end(&c->out, CLOSE_INTERNAL, "no memory");
         return;
     }
-    d->work = (struct work){.lane = c->peer->number, .run = run_decode, .done = done_decode};
+    d->work = (struct work){.group = peer_group(c->peer),
+                            .lane = c->peer->number,
+                            .run = run_decode,
+                            .done = done_decode};
     d->c = c;
     d->limits = *limits;
     d->n_vocab = n_vocab(c);

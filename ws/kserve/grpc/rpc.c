@@ -238,7 +238,10 @@ static void decode(struct rpc *r, grpc_slice bytes, bool packed) {
         refuse_no_memory(r);
         return;
     }
-    *g = (struct rpc_reading){.work = {.lane = r->lane, .run = run_decode, .done = decoded},
+    *g = (struct rpc_reading){.work = {.group = r->as.owner ? r->as.owner->number : 0,
+                                       .lane = r->lane,
+                                       .run = run_decode,
+                                       .done = decoded},
                               .rpc = r,
                               .method = r->method,
                               .service = r->service,

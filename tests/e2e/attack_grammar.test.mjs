@@ -1,0 +1,74 @@
+// Grammars of one owner that take long to compile are a worker's, however short the request is: the thread that serves
+// all connections does not compile.
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+import WebSocket from 'ws';
+import { Server, scale, unlimited } from './harness.mjs';
+
+/** Seconds of processor time of the server's threads: the first one serves the network, others of its name are its workers. */
+function processorTime(server) {
+  const folder = `/proc/${server.process.pid}/task`;
+  const spent = { net: 0, workers: 0 };
+  for (const thread of readdirSync(folder)) {
+    const stat = readFileSync(`${folder}/${thread}/stat`, 'utf8');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const seconds = (Number(fields[11]) + Number(fields[12])) / 100;
+    if (Number(thread) === server.process.pid) spent.net = seconds;
+    else if (stat.includes('(parley)')) spent.workers += seconds;
+  }
+  return spent;
+}
+
+let made = 0;
+const costly = () => `${'(a|a?)+'.repeat(50)}b{${scale < 1 ? 10000 : 100000}}c{${++made}}`; // another one each time
+const messages = [{ role: 'user', content: 'Hello' }];
+
+/** Short requests with a costly grammar; each gives the text of its refusal: the answer has no room. */
+const ways = {
+  'chat completions, regex': (server) => server.post('/v1/chat/completions', { messages, structured_outputs: { regex: costly() } }),
+  'chat completions, an escaped key': (server) => server.post('/v1/chat/completions',
+    JSON.stringify({ model: 'demo-model', messages, max_tokens: 4, regex: costly() }).replace('"regex"', '"\\u0072egex"')),
+  'chat completions, json_schema': (server) => server.post('/v1/chat/completions',
+    { messages, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'string', pattern: `^${costly()}$` } } } }),
+  completions: (server) => server.post('/v1/completions', { prompt: 'Hello', structured_outputs: { regex: costly() } }),
+  responses: (server) => server.post('/v1/responses',
+    { input: 'Hello', max_tokens: undefined, text: { format: { type: 'json_schema', name: 'x', schema: { type: 'string', pattern: `^${costly()}$` } } } }),
+  messages: (server) => server.post('/v1/messages', { messages, tool_choice: { type: 'tool', name: 'f' },
+    tools: [{ name: 'f', input_schema: { type: 'object', properties: { x: { type: 'string', pattern: `^${costly()}$` } }, required: ['x'] } }] }),
+  'responses over a WebSocket': (server) => new Promise((resolve, reject) => {
+    const socket = new WebSocket(`${server.url.replace('http', 'ws')}/v1/responses`);
+    socket.on('open', () => socket.send(JSON.stringify({ type: 'response.create', model: 'demo-model', input: 'Hello',
+      text: { format: { type: 'json_schema', name: 'x', schema: { type: 'string', pattern: `^${costly()}$` } } } })));
+    socket.on('message', (data) => {
+      resolve(String(data));
+      socket.close();
+    });
+    socket.on('error', reject);
+  }),
+  'parley.v1': async (server) => {
+    const client = await server.connect();
+    const session = await client.open();
+    const answer = await client.ask({ type: 'turn.start', session, input: { content: 'Hello' }, sampling: { regex: costly(), max_tokens: 4 } });
+    return JSON.stringify(answer);
+  },
+};
+
+test('the network thread compiles no grammar', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  server.post = async (target, body) => {
+    const text = typeof body === 'string' ? body : JSON.stringify({ model: 'demo-model', max_tokens: 4, ...body });
+    const answer = await fetch(`${server.url}${target}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: text });
+    return answer.text();
+  };
+  await server.post('/v1/chat/completions', { messages, structured_outputs: { regex: 'a' } });
+  for (const [name, ask] of Object.entries(ways)) {
+    const before = processorTime(server);
+    const said = [];
+    for (let i = 0; i < 3; i++) said.push(await ask(server));
+    const after = processorTime(server);
+    const net = after.net - before.net, workers = after.workers - before.workers;
+    t.diagnostic(`${name}: net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s, ${said[0].slice(0, 200)}`);
+    assert.ok(workers > 2 * net, `${name}: net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s: ${said[0]}`);
+  }
+});
