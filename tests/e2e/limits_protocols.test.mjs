@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
+import WebSocket from 'ws';
 import { absent, column, connect, grpc, inputsOf, requestOf } from './grpc.mjs';
 import { Server, freePort, temporaryFolder, unlimited, until } from './harness.mjs';
 
@@ -28,6 +29,26 @@ const post = (server, target, body) => fetch(`${server.url}${target}`, { method:
   headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json', connection: 'close' } });
 const chat = (server, fields) => post(server, '/v1/chat/completions', { model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2, ...fields });
 const messages = (server, fields) => post(server, '/v1/messages', { model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2, ...fields });
+const responses = (server, fields) => post(server, '/v1/responses', { model: 'demo-model', input: 'Hello', max_output_tokens: 16, ...fields });
+/** The first message to a response over a WebSocket, or the refusal of the connection, as post gives an answer. */
+const responsesSocket = (server) => new Promise((resolve, reject) => {
+  const socket = new WebSocket(`${server.url.replace('http', 'ws')}/v1/responses`, { headers: { Authorization: `Bearer ${ALICE}` } });
+  const answer = (status, headers, body) => {
+    resolve({ status, headers: new Headers(headers), json: async () => body });
+    socket.terminate();
+  };
+  socket.on('error', reject);
+  socket.on('unexpected-response', (request, response) => {
+    let text = '';
+    response.on('data', (piece) => { text += piece; });
+    response.on('end', () => answer(response.statusCode, response.headers, JSON.parse(text)));
+  });
+  socket.on('open', () => socket.send(JSON.stringify({ type: 'response.create', model: 'demo-model', input: 'Hello', max_output_tokens: 16 })));
+  socket.on('message', (data) => {
+    const { status, headers, error } = JSON.parse(String(data));
+    answer(status, headers, { error });
+  });
+});
 const infer = (server, length = 2, parameters = {}) => post(server, '/v2/models/fastertransformer/infer', { parameters, inputs: [
   { name: 'input_ids', datatype: 'UINT32', shape: [1, 3], data: [5, 6, 7] },
   { name: 'input_lengths', datatype: 'UINT32', shape: [1, 1], data: [3] },
@@ -44,6 +65,13 @@ const protocols = {
   },
   ...Object.fromEntries(Object.entries({
     OpenAI: (server) => chat(server), 'OpenAI, streamed': (server) => chat(server, { stream: true }),
+    'OpenAI completions': (server) => post(server, '/v1/completions', { model: 'demo-model', prompt: 'Hello', max_tokens: 2 }),
+    'OpenAI embeddings': (server) => post(server, '/v1/embeddings', { model: 'demo-model', input: 'Hello' }),
+    'OpenAI responses': (server) => responses(server), 'OpenAI responses, streamed': (server) => responses(server, { stream: true }),
+    'OpenAI responses, background': (server) => responses(server, { background: true }),
+    'OpenAI responses, WebSocket': (server) => responsesSocket(server),
+    'OpenAI conversations': (server) => post(server, '/v1/conversations', {}),
+    "llama.cpp's /tokenize": (server) => post(server, '/tokenize', { content: 'Hello' }),
     Anthropic: (server) => messages(server), 'Anthropic, streamed': (server) => messages(server, { stream: true }),
     KServe: (server) => infer(server), 'a KServe sequence': (server) => infer(server, 2, { sequence_id: 7, sequence_start: true }),
   }).map(([name, ask]) => [name, async (server) => {
