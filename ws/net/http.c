@@ -263,6 +263,8 @@ static void upgrade(struct http *h) {
     if (!r.status && h->in.len > 0)
         r = REFUSE(400, "bad_message", "a frame came before the handshake");
     if (r.status) {
+        bool known;
+        (void)find_route(h, &known); // for the form of the error
         http_refuse(h, r);
         return;
     }

@@ -136,6 +136,12 @@ static void write_allow(struct http *h, struct buf *out) {
     buf_addz(out, methods ? "\r\n" : "");
 }
 
+void http_add_retry(struct buf *out, int64_t ms) {
+    if (ms > 0)
+        buf_addf(out, "retry-after: %lld\r\nretry-after-ms: %lld\r\n",
+                 (long long)((ms + 999) / 1000), (long long)ms);
+}
+
 void http_reply_error(struct http *h, int status, const char *code, const char *message,
                       int64_t retry_after_ms) {
     struct http_error e = {status, code, message, retry_after_ms};
@@ -154,9 +160,7 @@ void http_reply_error(struct http *h, int status, const char *code, const char *
     if (status == 405) write_allow(h, &extra);
     if (status == 401) buf_addz(&extra, "www-authenticate: Bearer\r\n");
     if (status == 426) buf_addz(&extra, "sec-websocket-version: 13\r\nupgrade: websocket\r\n");
-    if (retry_after_ms > 0)
-        buf_addf(&extra, "retry-after: %lld\r\nretry-after-ms: %lld\r\n",
-                 (long long)((retry_after_ms + 999) / 1000), (long long)retry_after_ms);
+    http_add_retry(&extra, retry_after_ms);
     size_t len = 0;
     char *bytes = buf_take(&body, &len);
     http_reply(h, status, "application/json", buf_z(&extra), bytes ? bytes : "", len,

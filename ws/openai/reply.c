@@ -46,10 +46,14 @@ void openai_write_error(struct buf *out, int status, const char *code, const cha
 }
 
 void openai_reply_failure(struct http *h, const struct completion_failure *f) {
-    struct buf out;
+    struct buf out, extra;
     buf_init(&out, 8192);
+    buf_init(&extra, 256);
     openai_write_failure(&out, f);
-    http_reply_json(h, f->status, &out);
+    buf_addz(&extra, "cache-control: no-store\r\n");
+    http_add_retry(&extra, f->retry_after_ms);
+    http_reply_buf(h, f->status, "application/json", buf_z(&extra), &out);
+    buf_release(&extra);
 }
 
 void openai_stream_failure(struct http *h, const struct completion_failure *f) {
