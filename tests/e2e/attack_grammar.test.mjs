@@ -9,13 +9,14 @@ import { Server, scale, unlimited } from './harness.mjs';
 /** Seconds of processor time of the server's threads: the first one serves the network, others of its name are its workers. */
 function processorTime(server) {
   const folder = `/proc/${server.process.pid}/task`;
+  const name = readFileSync(`/proc/${server.process.pid}/comm`, 'utf8').trim();
   const spent = { net: 0, workers: 0 };
   for (const thread of readdirSync(folder)) {
     const stat = readFileSync(`${folder}/${thread}/stat`, 'utf8');
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const seconds = (Number(fields[11]) + Number(fields[12])) / 100;
     if (Number(thread) === server.process.pid) spent.net = seconds;
-    else if (stat.includes('(parley)')) spent.workers += seconds;
+    else if (stat.includes(`(${name})`)) spent.workers += seconds;
   }
   return spent;
 }

@@ -87,7 +87,7 @@ void http_reply(struct http *h, int status, const char *type, const char *extra,
 void http_reply_buf(struct http *h, int status, const char *type, const char *extra,
                     struct buf *body); // takes body's bytes
 void http_reply_json(struct http *h, int status,
-                     struct buf *body); // takes body, which no cache stores
+                     struct buf *body);           // takes body, which no cache stores
 void http_add_retry(struct buf *out, int64_t ms); // the header lines of a time; none for 0
 void http_reply_error(struct http *h, int status, const char *code, const char *message,
                       int64_t retry_after_ms /* 0: none */);
