@@ -315,7 +315,9 @@ test('text: ensemble, generate, generate_stream; health, metadata, statistics', 
       const length = body ? `Content-Length: ${Buffer.byteLength(body)}\r\n` : '';
       const socket = connect(Number(port), hostname);
       socket.write(`${method} ${url} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n${length}\r\n${body}`);
-      const [head, json] = Buffer.concat(await socket.toArray()).toString().split('\r\n\r\n');
+      const parts = [];
+      for await (const part of socket) parts.push(part);
+      const [head, json] = Buffer.concat(parts).toString().split('\r\n\r\n');
       return { status: Number(head.split(' ')[1]), json: json ? JSON.parse(json) : null };
     };
     const models = ['fastertransformer', 'ensemble', 'preprocessing', 'postprocessing', name];
