@@ -35,10 +35,6 @@ static const char *path_of(const struct reading *rd, char out[64]) {
 #define REFUSE_BLOCK(rd, fmt, ...)                                                                 \
     messages_refuse((rd)->r, "%s" fmt, path_of(rd, (char[64]){0}), __VA_ARGS__)
 
-static const char *string_of(const cJSON *object, const char *key) {
-    return cJSON_GetStringValue(messages_member(object, key));
-}
-
 // --- texts ---
 
 // What is read of content that has other things than text in it.
@@ -66,7 +62,7 @@ static bool read_text(struct reading *rd, const cJSON *content, const char *path
         return messages_refuse(rd->r, "%s: must be a string or an array of blocks", path);
     cJSON_ArrayForEach(part, content) {
         char at[80];
-        const char *type = string_of(part, "type"), *text = string_of(part, "text");
+        const char *type = json_string(part, "type"), *text = json_string(part, "text");
         snprintf(at, sizeof at, "%s.%d", path, i++);
         if (!type || strcmp(type, "text") != 0) return refuse_type(rd, at, type);
         if (!text) return messages_refuse(rd->r, "%s.text: Field required", at);
@@ -115,29 +111,29 @@ static bool add_text(struct reading *rd, const char *text, const char *between) 
 
 static const cJSON *find_call(const struct reading *rd, const char *id) {
     const cJSON *call;
-    cJSON_ArrayForEach(call, rd->calls) if (strcmp(string_of(call, "id"), id) == 0) return call;
+    cJSON_ArrayForEach(call, rd->calls) if (strcmp(json_string(call, "id"), id) == 0) return call;
     return NULL;
 }
 
 static bool was_answered(const struct reading *rd, const char *id) {
     const cJSON *m = rd->r->messages->child ? rd->r->messages->child->prev : NULL; // the last one
     for (int i = 0; i < rd->n_answered; i++, m = m->prev) {
-        while (strcmp(string_of(m, "role"), "tool") != 0) m = m->prev;
-        if (strcmp(string_of(m, "tool_call_id"), id) == 0) return true;
+        while (strcmp(json_string(m, "role"), "tool") != 0) m = m->prev;
+        if (strcmp(json_string(m, "tool_call_id"), id) == 0) return true;
     }
     return false;
 }
 
 static bool add_result(struct reading *rd, const cJSON *block, const cJSON *call) {
-    const char *id = string_of(call, "id"),
-               *name = string_of(messages_member(call, "function"), "name");
+    const char *id = json_string(call, "id"),
+               *name = json_string(json_member(call, "function"), "name");
     char path[64], content[80];
     struct buf text;
     snprintf(content, sizeof content, "%s.content", path_of(rd, path));
     buf_init(&text, SIZE_MAX / 2);
     // No template has a place for is_error, and the model should know.
-    if (cJSON_IsTrue(messages_member(block, "is_error"))) buf_addz(&text, "Error: ");
-    bool ok = read_text(rd, messages_member(block, "content"), content, &text);
+    if (cJSON_IsTrue(json_member(block, "is_error"))) buf_addz(&text, "Error: ");
+    bool ok = read_text(rd, json_member(block, "content"), content, &text);
     if (ok && text.error) ok = messages_no_memory(rd->r);
     cJSON *m = ok ? add_message(rd, "tool", buf_z(&text)) : NULL;
     buf_release(&text);
@@ -149,7 +145,7 @@ static bool add_result(struct reading *rd, const cJSON *block, const cJSON *call
 }
 
 static bool read_result(struct reading *rd, const cJSON *block) {
-    const char *id = string_of(block, "tool_use_id");
+    const char *id = json_string(block, "tool_use_id");
     if (!id) return REFUSE_BLOCK(rd, ".%s: Field required", "tool_use_id");
     const cJSON *call = find_call(rd, id);
     if (!call)
@@ -165,8 +161,8 @@ static bool read_result(struct reading *rd, const cJSON *block) {
 }
 
 static bool read_user_block(struct reading *rd, const cJSON *block) {
-    const char *type = string_of(block, "type");
-    if (type && strcmp(type, "text") == 0) return add_text(rd, string_of(block, "text"), "\n");
+    const char *type = json_string(block, "type");
+    if (type && strcmp(type, "text") == 0) return add_text(rd, json_string(block, "text"), "\n");
     if (type && strcmp(type, "tool_result") == 0) return read_result(rd, block);
     return refuse_type(rd, path_of(rd, (char[64]){0}), type);
 }
@@ -175,14 +171,14 @@ static bool read_user_block(struct reading *rd, const cJSON *block) {
 static bool end_calls(struct reading *rd) {
     const cJSON *call;
     if (rd->n_answered < rd->n_calls) {
-        cJSON_ArrayForEach(call, rd->calls) if (!was_answered(rd, string_of(call, "id"))) break;
+        cJSON_ArrayForEach(call, rd->calls) if (!was_answered(rd, json_string(call, "id"))) break;
         return messages_refuse(rd->r,
                                "messages.%d: `tool_use` ids were found without `tool_result` "
                                "blocks immediately after: "
                                "%.128s. Each `tool_use` block must have a corresponding "
                                "`tool_result` block in the next "
                                "message.",
-                               rd->message, string_of(call, "id"));
+                               rd->message, json_string(call, "id"));
     }
     rd->calls = NULL;
     rd->n_calls = rd->n_answered = 0;
@@ -207,7 +203,7 @@ static bool read_user(struct reading *rd, const cJSON *content) {
 // --- what the assistant said ---
 
 static bool read_thinking(struct reading *rd, const cJSON *block) {
-    const char *text = string_of(block, "thinking"), *signature = string_of(block, "signature");
+    const char *text = json_string(block, "thinking"), *signature = json_string(block, "signature");
     if (!text) return REFUSE_BLOCK(rd, ".%s: Field required", "thinking");
     if (!signature) return REFUSE_BLOCK(rd, ".%s: Field required", "signature");
     if (!thinking_seal_check(signature, text, strlen(text), rd->key))
@@ -238,8 +234,8 @@ static bool add_call(struct reading *rd, cJSON *message, const char *id, const c
 }
 
 static bool read_call(struct reading *rd, const cJSON *block, cJSON *message) {
-    const char *id = string_of(block, "id"), *name = string_of(block, "name");
-    const cJSON *input = messages_member(block, "input");
+    const char *id = json_string(block, "id"), *name = json_string(block, "name");
+    const cJSON *input = json_member(block, "input");
     if (!id || !*id) return REFUSE_BLOCK(rd, ".%s: Field required", "id");
     if (!name || !*name) return REFUSE_BLOCK(rd, ".%s: Field required", "name");
     if (!cJSON_IsObject(input)) return REFUSE_BLOCK(rd, ".%s: must be an object", "input");
@@ -250,14 +246,14 @@ static bool read_call(struct reading *rd, const cJSON *block, cJSON *message) {
 }
 
 static bool read_assistant_block(struct reading *rd, const cJSON *block, cJSON *message) {
-    const char *type = string_of(block, "type");
+    const char *type = json_string(block, "type");
     if (!type) return refuse_type(rd, path_of(rd, (char[64]){0}), type);
-    if (strcmp(type, "text") == 0) return add_text(rd, string_of(block, "text"), "");
+    if (strcmp(type, "text") == 0) return add_text(rd, json_string(block, "text"), "");
     if (strcmp(type, "thinking") == 0) return read_thinking(rd, block);
     if (strcmp(type, "tool_use") == 0) return read_call(rd, block, message);
     // Another server's, which it alone can read: no model here sees anything of it.
     if (strcmp(type, "redacted_thinking") == 0)
-        return string_of(block, "data") || REFUSE_BLOCK(rd, ".%s: Field required", "data");
+        return json_string(block, "data") || REFUSE_BLOCK(rd, ".%s: Field required", "data");
     return refuse_type(rd, path_of(rd, (char[64]){0}), type);
 }
 
@@ -308,8 +304,8 @@ static bool read_system(struct reading *rd, const cJSON *content, const char *pa
 }
 
 static bool read_message(struct reading *rd, const cJSON *message) {
-    const char *role = string_of(message, "role");
-    const cJSON *content = messages_member(message, "content");
+    const char *role = json_string(message, "role");
+    const cJSON *content = json_member(message, "content");
     char path[64];
     rd->block = -1;
     if (role && strcmp(role, "user") == 0) return read_user(rd, content);
@@ -327,7 +323,7 @@ static bool read_messages(struct reading *rd, const cJSON *list) {
         return messages_refuse(rd->r, "messages: at least one message is required");
     cJSON_ArrayForEach(message, list) {
         if (!read_message(rd, message)) return false;
-        role = string_of(message, "role");
+        role = json_string(message, "role");
         rd->message++;
     }
     rd->message--;
@@ -343,8 +339,8 @@ bool messages_read_conversation(struct messages_request *r, const cJSON *body,
     buf_init(&rd.text, SIZE_MAX / 2);
     buf_init(&rd.thinking, SIZE_MAX / 2);
     r->messages = cJSON_CreateArray();
-    bool ok = r->messages ? read_system(&rd, messages_member(body, "system"), "system") &&
-                                read_messages(&rd, messages_member(body, "messages"))
+    bool ok = r->messages ? read_system(&rd, json_member(body, "system"), "system") &&
+                                read_messages(&rd, json_member(body, "messages"))
                           : messages_no_memory(r);
     buf_release(&rd.text);
     buf_release(&rd.thinking);

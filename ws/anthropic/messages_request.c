@@ -23,27 +23,22 @@ bool messages_no_memory(struct messages_request *r) {
     return false;
 }
 
-const cJSON *messages_member(const cJSON *object, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
 static bool is_type(const cJSON *object, const char *type) {
-    const char *s = cJSON_GetStringValue(messages_member(object, "type"));
+    const char *s = cJSON_GetStringValue(json_member(object, "type"));
     return s && strcmp(s, type) == 0;
 }
 
 // --- sampling ---
 
 static bool copy_number(struct messages_request *r, const cJSON *body, const char *key, cJSON *to) {
-    const cJSON *v = messages_member(body, key);
+    const cJSON *v = json_member(body, key);
     if (!v) return true;
     if (!cJSON_IsNumber(v)) return messages_refuse(r, "%s: must be a number", key);
     return cJSON_AddNumberToObject(to, key, v->valuedouble) || messages_no_memory(r);
 }
 
 static bool copy_stop(struct messages_request *r, const cJSON *body, cJSON *to) {
-    const cJSON *list = messages_member(body, "stop_sequences"), *s;
+    const cJSON *list = json_member(body, "stop_sequences"), *s;
     int i = 0;
     if (!list) return true;
     if (!cJSON_IsArray(list))
@@ -62,8 +57,8 @@ static bool copy_stop(struct messages_request *r, const cJSON *body, cJSON *to) 
 // Under the names of the engine's rows, which check the ranges.
 static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *rows) {
     static const char *const numbers[] = {"max_tokens", "temperature", "top_p", "top_k"};
-    const cJSON *max_tokens = messages_member(body, "max_tokens");
-    const cJSON *seed = messages_member(body, "seed"); // not Anthropic's: answers can be repeated
+    const cJSON *max_tokens = json_member(body, "max_tokens");
+    const cJSON *seed = json_member(body, "seed"); // not Anthropic's: answers can be repeated
     struct err err = {0};
     for (int i = 0; i < 4; i++)
         if (!copy_number(r, body, numbers[i], rows)) return false;
@@ -89,7 +84,7 @@ static bool read_sampling(struct messages_request *r, const cJSON *body) {
 // --- thinking ---
 
 static bool read_budget(struct messages_request *r, const cJSON *thinking) {
-    const cJSON *v = messages_member(thinking, "budget_tokens");
+    const cJSON *v = json_member(thinking, "budget_tokens");
     double n = cJSON_IsNumber(v) ? v->valuedouble : 0;
     if (!(n >= 1 && n <= INT32_MAX) || n != (int32_t)n)
         return messages_refuse(r, "thinking.enabled.budget_tokens: must be an integer from 1");
@@ -103,8 +98,8 @@ static bool read_budget(struct messages_request *r, const cJSON *thinking) {
 
 // Without the field the model is not to think, as Anthropic's do not.
 static bool read_thinking(struct messages_request *r, const cJSON *body) {
-    const cJSON *thinking = messages_member(body, "thinking");
-    const char *display = cJSON_GetStringValue(messages_member(thinking, "display"));
+    const cJSON *thinking = json_member(body, "thinking");
+    const char *display = cJSON_GetStringValue(json_member(thinking, "display"));
     r->thinking = THINKING_OFF;
     if (!thinking || is_type(thinking, "disabled")) return true;
     r->thinking = THINKING_ON;
@@ -119,7 +114,7 @@ static bool read_thinking(struct messages_request *r, const cJSON *body) {
 // --- the answer's form ---
 
 static bool read_format(struct messages_request *r, const cJSON *format, const char *path) {
-    const cJSON *schema = messages_member(format, "schema");
+    const cJSON *schema = json_member(format, "schema");
     if (!format) return true;
     if (!is_type(format, "json_schema") || !cJSON_IsObject(schema))
         return messages_refuse(r, "%s: must be {\"type\":\"json_schema\",\"schema\":{...}}", path);
@@ -152,10 +147,10 @@ static bool read_effort(struct messages_request *r, const cJSON *effort) {
 
 // To keep all thinking is what happens anyway, and what coding agents ask for.
 static bool keeps_everything(const cJSON *context_management) {
-    const cJSON *edits = messages_member(context_management, "edits"), *edit;
+    const cJSON *edits = json_member(context_management, "edits"), *edit;
     cJSON_ArrayForEach(edit, edits) {
-        const char *type = cJSON_GetStringValue(messages_member(edit, "type"));
-        const char *keep = cJSON_GetStringValue(messages_member(edit, "keep"));
+        const char *type = cJSON_GetStringValue(json_member(edit, "type"));
+        const char *keep = cJSON_GetStringValue(json_member(edit, "keep"));
         if (!type || strncmp(type, "clear_thinking_", 15) != 0 || !keep || strcmp(keep, "all") != 0)
             return false;
     }
@@ -172,14 +167,13 @@ static bool refuse_thread(struct messages_request *r) {
 }
 
 static bool refuse_unserved(struct messages_request *r, const cJSON *body) {
-    const cJSON *metadata = messages_member(body, "metadata");
-    const cJSON *user = messages_member(metadata, "user_id");
-    if (messages_member(body, "thread")) return refuse_thread(r);
-    if (messages_member(body, "container"))
-        return messages_refuse(r, "container: is not served here");
-    if (cJSON_GetArraySize(messages_member(body, "mcp_servers")) > 0)
+    const cJSON *metadata = json_member(body, "metadata");
+    const cJSON *user = json_member(metadata, "user_id");
+    if (json_member(body, "thread")) return refuse_thread(r);
+    if (json_member(body, "container")) return messages_refuse(r, "container: is not served here");
+    if (cJSON_GetArraySize(json_member(body, "mcp_servers")) > 0)
         return messages_refuse(r, "mcp_servers: are not served here; connect the client to them");
-    if (!keeps_everything(messages_member(body, "context_management")))
+    if (!keeps_everything(json_member(body, "context_management")))
         return messages_refuse(r, "context_management: is not served here");
     if (metadata && (!cJSON_IsObject(metadata) || (user && !cJSON_IsString(user))))
         return messages_refuse(r, "metadata: must be an object whose user_id is a string");
@@ -187,7 +181,7 @@ static bool refuse_unserved(struct messages_request *r, const cJSON *body) {
 }
 
 static bool read_flags(struct messages_request *r, const cJSON *body) {
-    const cJSON *model = messages_member(body, "model"), *stream = messages_member(body, "stream");
+    const cJSON *model = json_member(body, "model"), *stream = json_member(body, "stream");
     if (!cJSON_IsObject(body)) return messages_refuse(r, "the body must be a JSON object");
     if (!model) return messages_refuse(r, "model: Field required");
     if (!cJSON_IsString(model) || !*model->valuestring)
@@ -206,12 +200,12 @@ static bool check_forced_call(struct messages_request *r) {
 
 static bool read_all(struct messages_request *r, enum messages_purpose purpose, const cJSON *body,
                      const uint64_t key[2]) {
-    const cJSON *config = messages_member(body, "output_config");
+    const cJSON *config = json_member(body, "output_config");
     return read_flags(r, body) && refuse_unserved(r, body) &&
            (purpose == MESSAGES_COUNT || read_sampling(r, body)) && read_thinking(r, body) &&
-           read_effort(r, messages_member(config, "effort")) &&
-           read_format(r, messages_member(config, "format"), "output_config.format") &&
-           (r->format || read_format(r, messages_member(body, "output_format"), "output_format")) &&
+           read_effort(r, json_member(config, "effort")) &&
+           read_format(r, json_member(config, "format"), "output_config.format") &&
+           (r->format || read_format(r, json_member(body, "output_format"), "output_format")) &&
            messages_read_tools(r, body) && check_forced_call(r) &&
            messages_read_conversation(r, body, key);
 }

@@ -34,8 +34,6 @@ void messages_request_release(struct messages_request *r);
 bool messages_refuse(struct messages_request *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 bool messages_no_memory(struct messages_request *r);
-// The member; NULL: absent, or null.
-const cJSON *messages_member(const cJSON *object, const char *key);
 // conversation.c: system and messages into r->messages.
 bool messages_read_conversation(struct messages_request *r, const cJSON *body,
                                 const uint64_t key[2]);

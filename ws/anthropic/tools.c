@@ -9,7 +9,7 @@
 
 // Names in the neutral form, for comparisons.
 static const char *name_of(const cJSON *tool) {
-    return cJSON_GetStringValue(messages_member(messages_member(tool, "function"), "name"));
+    return cJSON_GetStringValue(json_member(json_member(tool, "function"), "name"));
 }
 
 static const cJSON *find_tool(const cJSON *tools, const char *name) {
@@ -20,9 +20,9 @@ static const cJSON *find_tool(const cJSON *tools, const char *name) {
 
 // Only the client's own tools: others are run by Anthropic, or are known to its models alone.
 static bool check_tool(struct messages_request *r, const cJSON *tool, int i) {
-    const char *type = cJSON_GetStringValue(messages_member(tool, "type"));
-    const char *name = cJSON_GetStringValue(messages_member(tool, "name"));
-    const cJSON *description = messages_member(tool, "description");
+    const char *type = cJSON_GetStringValue(json_member(tool, "type"));
+    const char *name = cJSON_GetStringValue(json_member(tool, "name"));
+    const cJSON *description = json_member(tool, "description");
     if (!cJSON_IsObject(tool)) return messages_refuse(r, "tools.%d: must be an object", i);
     if (type && strcmp(type, "custom") != 0)
         return messages_refuse(
@@ -34,14 +34,14 @@ static bool check_tool(struct messages_request *r, const cJSON *tool, int i) {
         return messages_refuse(r, "tools.%d.name: two tools are called '%s'", i, name);
     if (description && !cJSON_IsString(description))
         return messages_refuse(r, "tools.%d.description: must be a string", i);
-    if (!cJSON_IsObject(messages_member(tool, "input_schema")))
+    if (!cJSON_IsObject(json_member(tool, "input_schema")))
         return messages_refuse(r, "tools.%d.input_schema: must be a JSON Schema of an object", i);
     return true;
 }
 
 static bool add_tool(struct messages_request *r, const cJSON *tool) {
-    const cJSON *description = messages_member(tool, "description");
-    cJSON *schema = cJSON_Duplicate(messages_member(tool, "input_schema"), true);
+    const cJSON *description = json_member(tool, "description");
+    cJSON *schema = cJSON_Duplicate(json_member(tool, "input_schema"), true);
     cJSON *one = cJSON_CreateObject();
     if (!schema || !one || !cJSON_AddItemToArray(r->tools, one)) {
         cJSON_Delete(schema);
@@ -52,14 +52,14 @@ static bool add_tool(struct messages_request *r, const cJSON *tool) {
                           ? cJSON_AddObjectToObject(one, "function")
                           : NULL;
     bool ok = function &&
-              cJSON_AddStringToObject(function, "name", messages_member(tool, "name")->valuestring);
+              cJSON_AddStringToObject(function, "name", json_member(tool, "name")->valuestring);
     if (ok && description)
         ok = cJSON_AddStringToObject(function, "description", description->valuestring);
     if (!ok || !cJSON_AddItemToObject(function, "parameters", schema)) {
         cJSON_Delete(schema);
         return messages_no_memory(r);
     }
-    if (!cJSON_IsTrue(messages_member(tool, "strict"))) return true;
+    if (!cJSON_IsTrue(json_member(tool, "strict"))) return true;
     return cJSON_AddTrueToObject(function, "strict") || messages_no_memory(r);
 }
 
@@ -80,7 +80,7 @@ static bool read_list(struct messages_request *r, const cJSON *list) {
 // --- tool_choice ---
 
 static bool name_one(struct messages_request *r, const cJSON *choice) {
-    const char *name = cJSON_GetStringValue(messages_member(choice, "name"));
+    const char *name = cJSON_GetStringValue(json_member(choice, "name"));
     if (!name) return messages_refuse(r, "tool_choice.tool.name: Field required");
     if (!find_tool(r->tools, name))
         return messages_refuse(r, "tool_choice.tool.name: tools has no '%.128s'", name);
@@ -94,8 +94,8 @@ static bool read_choice(struct messages_request *r, const cJSON *choice) {
         enum tool_choice choice;
     } types[] = {
         {"auto", TOOLS_AUTO}, {"any", TOOLS_REQUIRED}, {"tool", TOOLS_NAMED}, {"none", TOOLS_NONE}};
-    const char *type = cJSON_GetStringValue(messages_member(choice, "type"));
-    const cJSON *single = messages_member(choice, "disable_parallel_tool_use");
+    const char *type = cJSON_GetStringValue(json_member(choice, "type"));
+    const cJSON *single = json_member(choice, "disable_parallel_tool_use");
     int i = 0;
     if (!choice) return true;
     while (i < 4 && !(type && strcmp(type, types[i].type) == 0)) i++;
@@ -110,6 +110,6 @@ static bool read_choice(struct messages_request *r, const cJSON *choice) {
 }
 
 bool messages_read_tools(struct messages_request *r, const cJSON *body) {
-    return read_list(r, messages_member(body, "tools")) &&
-           read_choice(r, messages_member(body, "tool_choice"));
+    return read_list(r, json_member(body, "tools")) &&
+           read_choice(r, json_member(body, "tool_choice"));
 }

@@ -128,8 +128,8 @@ static void push_later(struct completion *c) {
 
 static const char *system_of(const struct completion_request *r) {
     const cJSON *first = r->messages->child;
-    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(first, "role"));
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(first, "content"));
+    const char *role = json_string(first, "role");
+    const char *text = json_string(first, "content");
     bool is_system = role && strcmp(role, "system") == 0 && text && text[0];
     return is_system && strlen(text) <= SESSION_SYSTEM_BYTES ? text : NULL;
 }

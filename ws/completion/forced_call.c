@@ -11,7 +11,7 @@ static const cJSON *function_of(const cJSON *tool) {
 }
 
 static const char *name_of(const cJSON *tool) {
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function_of(tool), "name"));
+    return json_string(function_of(tool), "name");
 }
 
 // A tool's schema is no longer the root that its references count from. As deep as json_parse allows.

@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cJSON *member(const cJSON *o, const char *key) {
-    return cJSON_IsObject(o) ? cJSON_GetObjectItemCaseSensitive(o, key) : NULL;
-}
-
 static int refuse_err(struct completion_failure *f, const char *param, const struct err *err) {
     if (err->code == E_NOMEM) return completion_no_memory(f);
     return completion_refuse(f, err->code == E_UNSUPPORTED ? "unsupported" : "invalid", param, "%s",
@@ -17,14 +13,14 @@ static int refuse_err(struct completion_failure *f, const char *param, const str
 // json_schema without a schema: any object, as json_object.
 static int read_schema(const struct completion_request *r, struct completion_failure *f,
                        cJSON **out) {
-    const char *type = cJSON_GetStringValue(member(r->format, "type"));
-    const cJSON *schema = member(member(r->format, "json_schema"), "schema");
+    const char *type = json_string(r->format, "type");
+    const cJSON *schema = json_member(json_member(r->format, "json_schema"), "schema");
     if (!type || (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0))
         return completion_refuse(f, "invalid", "format",
                                  "the type of the answer's form must be text, json_object or "
                                  "json_schema");
     // llama.cpp's json_object may bring a schema of its own.
-    if (strcmp(type, "json_object") == 0) schema = member(r->format, "schema");
+    if (strcmp(type, "json_object") == 0) schema = json_member(r->format, "schema");
     if (!schema && strcmp(type, "json_schema") == 0)
         return completion_refuse(f, "invalid", "format", "json_schema.schema is missing");
     *out = schema ? cJSON_Duplicate(schema, true) : cJSON_Parse("{\"type\":\"object\"}");
@@ -66,7 +62,7 @@ bool completion_is_costly(const char *json, size_t len) {
 
 int completion_take_format(struct completion_request *r, struct completion_failure *f) {
     struct err err = {0};
-    const char *type = cJSON_GetStringValue(member(r->format, "type"));
+    const char *type = json_string(r->format, "type");
     bool formed = r->format && !cJSON_IsNull(r->format) && !(type && strcmp(type, "text") == 0);
     if (formed) TRY(take_schema(r, f));
     const struct grammar_text *grammar = r->sampling ? r->sampling->params.grammar : NULL;

@@ -7,14 +7,6 @@
 #define TOOLS_MAX 128
 #define TOOL_NAME_MAX 128 // as Anthropic has it; OpenAI's own are of 64
 
-static const cJSON *member(const cJSON *object, const char *key) {
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
-static const char *string_of(const cJSON *object, const char *key) {
-    return cJSON_GetStringValue(member(object, key));
-}
-
 // Takes v. Replaces the member, or adds it.
 static int set(cJSON *object, const char *key, cJSON *v) {
     if (!v) return E_NOMEM;
@@ -34,8 +26,8 @@ static int join_parts(cJSON *message, const cJSON *parts, struct completion_fail
     struct buf text;
     buf_init(&text, SIZE_MAX / 2);
     cJSON_ArrayForEach(part, parts) {
-        const char *type = string_of(part, "type"), *words = string_of(part, "text");
-        if (type && strcmp(type, "refusal") == 0) words = string_of(part, "refusal");
+        const char *type = json_string(part, "type"), *words = json_string(part, "text");
+        if (type && strcmp(type, "refusal") == 0) words = json_string(part, "refusal");
         if (!words) {
             buf_release(&text);
             return completion_refuse(f, "unsupported", "messages",
@@ -50,11 +42,10 @@ static int join_parts(cJSON *message, const cJSON *parts, struct completion_fail
 }
 
 static int read_content(cJSON *message, bool may_lack, struct completion_failure *f) {
-    const cJSON *content = member(message, "content");
+    const cJSON *content = json_member(message, "content");
     if (cJSON_IsString(content)) return 0;
     if (cJSON_IsArray(content)) return join_parts(message, content, f);
-    bool none = !content || cJSON_IsNull(content);
-    if (!none || !may_lack)
+    if (content || !may_lack)
         return completion_refuse(f, "invalid", "messages", "messages need a content of text");
     return set(message, "content", cJSON_CreateString("")) < 0 ? completion_no_memory(f) : 0;
 }
@@ -64,9 +55,9 @@ static int read_content(cJSON *message, bool may_lack, struct completion_failure
 // Templates print arguments as JSON values.
 static int read_call(cJSON *call, struct completion_failure *f) {
     cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
-    const cJSON *arguments = member(function, "arguments");
+    const cJSON *arguments = json_member(function, "arguments");
     const char *text = cJSON_GetStringValue(arguments);
-    if (!string_of(function, "name"))
+    if (!json_string(function, "name"))
         return completion_refuse(f, "invalid", "messages",
                                  "tool_calls need {\"function\":{\"name\",\"arguments\"}}");
     if (cJSON_IsObject(arguments)) return 0;
@@ -95,7 +86,7 @@ static int read_calls(cJSON *message, struct completion_failure *f) {
 
 static int read_message(cJSON *message, struct completion_failure *f) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    const char *role = string_of(message, "role");
+    const char *role = json_string(message, "role");
     bool known = false;
     if (role && strcmp(role, "developer") == 0) { // its newer name
         if (set(message, "role", cJSON_CreateString("system")) < 0) return completion_no_memory(f);
@@ -114,7 +105,7 @@ static int read_message(cJSON *message, struct completion_failure *f) {
 }
 
 static int append_text(cJSON *to, const cJSON *from, const char *key) {
-    const char *a = string_of(to, key), *b = string_of(from, key);
+    const char *a = json_string(to, key), *b = json_string(from, key);
     struct buf text;
     if (!b || !b[0]) return 0;
     buf_init(&text, SIZE_MAX / 2);
@@ -137,7 +128,7 @@ static int join(cJSON *to, cJSON *from) {
 }
 
 static bool is_answer(const cJSON *message) {
-    const char *role = string_of(message, "role");
+    const char *role = json_string(message, "role");
     return role && strcmp(role, "assistant") == 0;
 }
 
@@ -169,8 +160,8 @@ static int read_tools(struct completion_request *r, struct completion_failure *f
     if (n > TOOLS_MAX)
         return completion_refuse(f, "invalid", "tools", "tools may be at most %d", TOOLS_MAX);
     cJSON_ArrayForEach(tool, r->tools) {
-        const char *type = string_of(tool, "type");
-        const char *name = string_of(member(tool, "function"), "name");
+        const char *type = json_string(tool, "type");
+        const char *name = json_string(json_member(tool, "function"), "name");
         if (!type || strcmp(type, "function") != 0)
             return completion_refuse(f, "unsupported", "tools",
                                      "tools of type '%.40s' are not served here, only functions",

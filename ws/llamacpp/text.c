@@ -23,11 +23,6 @@ struct text_call {
     struct err *err;
 };
 
-static const cJSON *member(const struct text_call *c, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(c->json, key);
-    return cJSON_IsNull(v) ? NULL : v;
-}
-
 // --- /tokenize ---
 
 // Their form of a piece: its text, or its bytes where they are no text.
@@ -157,7 +152,7 @@ static bool is_given(const cJSON *v) {
 
 static int check_served(const struct text_call *c, const struct text_route *r) {
     for (const char *const *key = r->unserved; *key; key++)
-        if (is_given(member(c, *key)))
+        if (is_given(json_member(c->json, *key)))
             return err_set(c->err, E_INVAL, "'%s' is not served here", *key);
     return 0;
 }

@@ -6,18 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cJSON *member(const cJSON *c, const char *key) {
-    return cJSON_GetObjectItemCaseSensitive(c, key);
-}
-
 static int64_t number(const cJSON *c, const char *key) {
-    const cJSON *v = member(c, key);
+    const cJSON *v = json_member(c, key);
     return cJSON_IsNumber(v) ? (int64_t)v->valuedouble : 0;
 }
 
 cJSON *conversation_read(const char *note) {
     cJSON *c = note ? json_parse(note, strlen(note), &json_limits_file, NULL) : NULL;
-    if (cJSON_IsObject(c) && member(c, "conversation")) return c;
+    if (cJSON_IsObject(c) && json_member(c, "conversation")) return c;
     cJSON_Delete(c);
     return NULL;
 }
@@ -88,7 +84,7 @@ int conversation_set_metadata(cJSON *c, const cJSON *metadata) {
 static const cJSON *find_added(const cJSON *c, int64_t n, int *at) {
     const cJSON *entry;
     *at = 0;
-    cJSON_ArrayForEach(entry, member(c, "items")) {
+    cJSON_ArrayForEach(entry, json_member(c, "items")) {
         if (number(entry, "n") == n) return entry;
         ++*at;
     }
@@ -115,7 +111,7 @@ int conversation_remove(cJSON *c, const char *id) {
 
 static bool is_deleted(const cJSON *c, const char *id) {
     const cJSON *v;
-    cJSON_ArrayForEach(v, member(c, "deleted")) {
+    cJSON_ArrayForEach(v, json_member(c, "deleted")) {
         if (cJSON_IsString(v) && strcmp(v->valuestring, id) == 0) return true;
     }
     return false;
@@ -130,15 +126,15 @@ int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, con
 
 const cJSON *conversation_added_item(const cJSON *c, int64_t index) {
     int at;
-    return member(find_added(c, index, &at), "item");
+    return json_member(find_added(c, index, &at), "item");
 }
 
 static int put_added(const cJSON *c, const char *session, int64_t chunk, struct json_writer *w) {
     const cJSON *entry;
     char id[RESPONSES_ID_MAX];
-    cJSON_ArrayForEach(entry, member(c, "items")) {
-        const cJSON *item = member(entry, "item");
-        const char *type = cJSON_GetStringValue(member(item, "type"));
+    cJSON_ArrayForEach(entry, json_member(c, "items")) {
+        const cJSON *item = json_member(entry, "item");
+        const char *type = json_string(item, "type");
         if (number(entry, "before") != chunk) continue;
         responses_id_added(id, responses_id_prefix(type), session, number(entry, "n"));
         responses_item_put(w, item, id);
@@ -165,7 +161,7 @@ int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
     cJSON *found = added_items(c, session, chunk), *item;
     int rc = !found ? E_NOMEM : turn ? responses_record_items(turn, found) : 0;
     while (rc == 0 && (item = cJSON_DetachItemFromArray(found, 0))) {
-        const char *id = cJSON_GetStringValue(member(item, "id"));
+        const char *id = json_string(item, "id");
         if (id && is_deleted(c, id))
             cJSON_Delete(item);
         else
@@ -176,7 +172,7 @@ int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
 }
 
 void conversation_put(const cJSON *c, const char *session, struct json_writer *w) {
-    char id[RESPONSES_ID_MAX], *metadata = cJSON_PrintUnformatted(member(c, "metadata"));
+    char id[RESPONSES_ID_MAX], *metadata = cJSON_PrintUnformatted(json_member(c, "metadata"));
     responses_id_conversation(id, session);
     json_open(w, NULL, '{');
     json_put_string(w, "id", id);
