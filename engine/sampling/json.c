@@ -296,6 +296,26 @@ int sampling_json_read_openai(struct turn_sampling *s, const cJSON *request, int
     return rc < 0 ? rc : read_structured(s, request, n_vocab, err);
 }
 
+static bool is_refused(const cJSON *request, const struct sampling_row *row, const char *name,
+                       int32_t n_vocab) {
+    struct turn_sampling alone;
+    struct err why;
+    turn_sampling_init(&alone);
+    bool refused = name && read_row(request, row, name, &alone.params, n_vocab, &why) < 0;
+    turn_sampling_release(&alone);
+    return refused;
+}
+
+const char *sampling_json_refused(const cJSON *request, int32_t n_vocab) {
+    for (int i = 0; i < n_sampling_rows; i++) {
+        const struct sampling_row *row = &sampling_rows[i];
+        if (!(row->places & SAMPLING_OPENAI)) continue;
+        if (is_refused(request, row, row->name, n_vocab)) return row->name;
+        if (is_refused(request, row, row->alias, n_vocab)) return row->alias;
+    }
+    return NULL;
+}
+
 int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
                         struct err *err) {
     if (!json) return 0;

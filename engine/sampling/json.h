@@ -16,6 +16,8 @@ int sampling_json_read(struct turn_sampling *s, const struct cJSON *object, int3
 // The same from an OpenAI request: the rows of SAMPLING_OPENAI, also under their aliases.
 int sampling_json_read_openai(struct turn_sampling *s, const struct cJSON *request, int32_t n_vocab,
                               struct err *err);
+// The member that it refused; NULL: it is none alone.
+const char *sampling_json_refused(const struct cJSON *request, int32_t n_vocab);
 // The same from text; NULL changes nothing.
 int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
                         struct err *err);

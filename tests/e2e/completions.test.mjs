@@ -212,7 +212,7 @@ test('prompts of the demo model are continued', async (t) => {
       n: [0, 129, 1.5, 'two'], logprobs: [true, -1, 21, 'all'], max_tokens: [-1, 1e12, 'all'], stream: ['yes'], echo: [1], best_of: [0],
       logit_bias: [{ x: 1 }, { 0: 101 }, []],
     })) for (const value of values) await refused({ [key]: value }, 400, 'invalid_value', key);
-    await refused({ temperature: -1 }, 400, 'invalid_value', null);
+    await refused({ temperature: -1 }, 400, 'invalid_value', 'temperature');
     await refused({ prompt: Array(65).fill('a'), n: 2 }, 400, 'invalid_value', 'prompt');
     for (const body of ['', '[]', '{', '{"prompt":"a","prompt":"b"}', '5', '{"model":"demo-model","prompt":"\\u0000"}', '['.repeat(100000)]) {
       const answer = await fetch(`${server.url}/v1/completions`, { method: 'POST', body });

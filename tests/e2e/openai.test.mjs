@@ -116,7 +116,7 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   });
   await t.test('what does not fit says so', async () => {
     await assert.rejects(openai.chat.completions.create({ ...ask, messages: user('word '.repeat(100000)) }),
-      (e) => e.status === 400 && e.code === 'context_length_exceeded' && e.type === 'invalid_request_error');
+      (e) => e.status === 400 && e.code === 'context_length_exceeded' && e.param === 'messages' && e.type === 'invalid_request_error');
   });
 });
 
@@ -137,9 +137,9 @@ test('errors have OpenAI\'s form', async (t) => {
   await refused({ messages: [{ role: 'function', content: 'x' }] }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'assistant', tool_calls: [{}] }] }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'unsupported', 'messages');
-  await refused({ temperature: -1 }, 400, 'invalid_value', null);
-  await refused({ top_p: 'x' }, 400, 'invalid_value', null);
-  await refused({ stop: Array(65).fill('a') }, 400, 'invalid_value', null);
+  await refused({ temperature: -1 }, 400, 'invalid_value', 'temperature');
+  await refused({ top_p: 'x' }, 400, 'invalid_value', 'top_p');
+  await refused({ stop: Array(65).fill('a') }, 400, 'invalid_value', 'stop');
   await refused({ stream: 'yes' }, 400, 'invalid_value', 'stream');
   await refused({ n: 1000 }, 400, 'invalid_value', 'n');
   await refused({ logprobs: 1 }, 400, 'invalid_value', 'logprobs');

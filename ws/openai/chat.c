@@ -44,7 +44,7 @@ static void fail(struct chat *c, const struct completion_failure *failure) {
     if (c->streaming)
         openai_stream_failure(c->http, &f);
     else
-        http_reply_error(c->http, f.status, f.code, f.message, f.retry_after_ms);
+        openai_reply_failure(c->http, &f);
     chat_free(c);
 }
 

@@ -73,7 +73,9 @@ static int read_sampling(struct chat_request *r) {
         return bad(r, "top_logprobs", "needs logprobs");
     r->n = sampling->params.n > 1 ? (size_t)sampling->params.n : 1;
     rc = sampling_json_read_openai(sampling, r->json, r->request->served->info->n_vocab, &err);
-    return rc < 0 ? openai_fail(&r->failure, 400, "invalid_value", NULL, err.text) : 0;
+    if (rc == 0) return 0;
+    const char *param = sampling_json_refused(r->json, r->request->served->info->n_vocab);
+    return openai_fail(&r->failure, 400, "invalid_value", param, err.text);
 }
 
 // --- tools, thinking ---

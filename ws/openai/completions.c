@@ -78,7 +78,7 @@ static void reply_failure(struct completions *c) {
     if (c->streaming)
         openai_stream_failure(c->http, f);
     else
-        http_reply_error(c->http, f->status, f->code, f->message, f->retry_after_ms);
+        openai_reply_failure(c->http, f);
     completions_free(c);
 }
 

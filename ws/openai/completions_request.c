@@ -107,7 +107,9 @@ static int read_sampling(struct completions_request *r, cJSON *json) {
     cJSON_Delete(own);
     TRY(rc);
     rc = sampling_json_read_openai(&r->sampling, json, r->served->info->n_vocab, &err);
-    return rc < 0 ? openai_fail(&r->failure, 400, "invalid_value", NULL, err.text) : 0;
+    if (rc == 0) return 0;
+    const char *param = sampling_json_refused(json, r->served->info->n_vocab);
+    return openai_fail(&r->failure, 400, "invalid_value", param, err.text);
 }
 
 static int read_all(struct completions_request *r, const struct service *s, cJSON *json) {
