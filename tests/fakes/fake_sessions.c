@@ -596,8 +596,3 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     out->n_ids = n;
     return 1;
 }
-
-// Without the sessions behind the real one, whose names this file has.
-void title_from(const char *text, size_t len, char *out, size_t cap) {
-    snprintf(out, cap, "%.*s", (int)len, text);
-}
