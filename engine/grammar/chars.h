@@ -16,21 +16,21 @@ void char_set_release(struct char_set *s);
 int char_set_add(struct char_set *s, uint32_t lo, uint32_t hi); // E_NOMEM
 int char_set_add_all(struct char_set *s, const struct char_set *more);
 void char_set_order(struct char_set *s);     // after adding: sorts, joins, leaves surrogates out
-int char_set_complement(struct char_set *s); // of an ordered one; ordered
+int char_set_complement(struct char_set *s); // of an ordered set; the result is ordered
 bool char_set_has(const struct char_set *s, uint32_t c);
 
-// How texts are written. CHARS_JSON: a quote, a backslash and control characters in their shortest escape
-// and all others as they are, so that each character has one form.
+// How texts are written. CHARS_JSON: a quote, a backslash and control characters as their shortest escapes,
+// and all others unescaped, so that each character has one form.
 enum chars_form { CHARS_UTF8, CHARS_JSON };
 
-// One character of the set. An empty set: nothing leads to `to`.
+// Emits one character of the set. With an empty set, no text leads to `to`.
 void chars_emit(struct net *n, int32_t from, const struct char_set *s, enum chars_form form,
                 int32_t to);
 void chars_emit_one(struct net *n, int32_t from, uint32_t c, enum chars_form form, int32_t to);
-// A UTF-8 text, character by character.
+// Emits a UTF-8 text, character by character.
 void chars_emit_text(struct net *n, int32_t from, const char *text, size_t len,
                      enum chars_form form, int32_t to);
 
-// The next character of a text (len > 0); its bytes in *n. Bytes that are not UTF-8 give UINT32_MAX.
+// The first character of a text (len > 0); *n is its length in bytes. UINT32_MAX: not UTF-8.
 uint32_t chars_next(const char *s, size_t len, size_t *n);
 size_t chars_count(const char *s, size_t len);

@@ -1,4 +1,4 @@
-// A list of texts, of which the answer is one: a trie, so that texts that begin alike are followed once.
+// The answer is one of a list of texts. The network is a trie, so that texts with a common prefix share its states.
 #include "engine/grammar/choice.h"
 #include "base/json.h"
 #include "engine/grammar/notations.h"

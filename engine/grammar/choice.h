@@ -2,5 +2,5 @@
 #pragma once
 #include "engine/grammar/net.h"
 
-// texts (n_texts) are sorted; none is empty unless it is the only way through.
+// Sorts texts (n_texts) in place and emits them. An empty text must be the only one.
 void choice_emit(struct net *n, const char **texts, size_t n_texts, int32_t from, int32_t to);

@@ -1,8 +1,8 @@
 // llama.cpp's GBNF: rules `name ::= alternatives`, texts, classes, groups, repetitions, comments. The
 // language is described in grammars/README.md of that project.
 //
-// One pass, recursive descent, straight into the network. A rule exists from its first mention; whether it
-// was defined is checked at the end.
+// One recursive-descent pass emits the network directly. A rule's first mention creates it; the end of the pass
+// checks that every rule is defined.
 #include "engine/grammar/chars.h"
 #include "engine/grammar/notations.h"
 #include <stdlib.h>

@@ -18,5 +18,5 @@ struct grammar {
     struct machine machine;
 };
 
-// Makes room if the machine has grown too large. Under the lock.
+// Collects the machine if it has grown too large. The caller holds the lock.
 void grammar_tidy(struct grammar *g);

@@ -1,10 +1,10 @@
-// The compiled grammars of an engine: found by their text, shared by turns, the least recently used dropped
-// when they take too much memory. Compiling takes from microseconds to about a second (a bound of states
-// and of work), so it is done on a worker's thread (grammars_get), and turns that follow find the result.
+// The compiled grammars of an engine. Turns find them by their text and share them. When they take too much
+// memory, the least recently used are dropped. Compiling takes from microseconds to about a second (states and
+// work are bounded), so a worker's thread does it (grammars_get), and later turns find the result.
 //
 //   text.h --grammars_get--> struct grammar: net (constant) + machine and masks (grow, under its lock)
 //                                 ^
-//          sampler --> struct grammar_matcher: where one answer stands
+//          sampler --> struct grammar_matcher: the position of one answer
 //
 // Any thread.
 #pragma once
@@ -15,23 +15,23 @@
 struct grammars;
 struct grammar;
 
-// bytes is called during the first grammars_get; ctx stays valid.
+// The first grammars_get calls `bytes` for every token; ctx must stay valid.
 int grammars_new(struct grammars **out, int32_t n_vocab, token_bytes_fn bytes, void *ctx,
                  struct err *err);
-void grammars_free(struct grammars *g); // no grammar of it is held any more; NULL is allowed
+void grammars_free(struct grammars *g); // all its grammars are released; NULL is allowed
 
-// Finds or compiles: *out is held. E_INVAL: the text is no grammar, with a place in it; E_UNSUPPORTED: it
-// uses what is not supported, by its path; E_NOMEM; E_LIMIT: it is too costly to follow.
+// Finds or compiles a grammar; the caller holds a reference to *out. E_INVAL: malformed text, with the place;
+// E_UNSUPPORTED: an unsupported feature, with its path; E_NOMEM; E_LIMIT: its masks cost too much.
 int grammars_get(struct grammars *g, const struct grammar_text *text, struct grammar **out,
                  struct err *err);
 bool grammars_has(struct grammars *g,
-                  const struct grammar_text *text); // grammars_get would be quick
+                  const struct grammar_text *text); // true: grammars_get will not compile
 struct grammar *grammar_hold(struct grammar *g);    // NULL gives NULL
 void grammar_free(struct grammar *g);               // NULL is allowed
-// The fewest tokens of an answer, its end not counted.
+// The number of tokens in the shortest answer, without the token that ends it.
 int32_t grammar_least_tokens(const struct grammar *g);
 
-// Only the notations, without a vocabulary: what the tests and the fuzzers use too.
+// Compiles a text without a vocabulary. The tests and the fuzzers use it too.
 struct net;
 int grammar_compile(struct net *net, enum grammar_kind kind, const char *text, size_t len,
                     const bool *writes, struct err *err);

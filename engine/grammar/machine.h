@@ -1,16 +1,16 @@
-// A network as a deterministic automaton over bytes, made as far as it is walked.
+// A network as a deterministic automaton over bytes, built lazily.
 //
-// A configuration is where a text may stand: a set of (state, stack) pairs, where a stack is the places
-// that calls return to. Stacks are interned as linked nodes that share their tails, configurations as
-// sorted sets, so that equal ones are one number and a step is one look into a table:
+// A configuration is the set of all (state, stack) pairs that a text may lead to; a stack holds the places that
+// calls return to. Stacks are interned as linked nodes that share their tails. Configurations are interned as
+// sorted sets. So equal configurations have the same number, and a step is one table look-up:
 //
 //   row[config][class of the byte] -> config, MACHINE_DEAD, or not known yet (closure() finds it)
 //
-// Empty edges, calls and returns are followed when a configuration is made; it keeps only pairs whose
-// state takes a byte. Left recursion is refused before (net_finish), so this ends.
+// Making a configuration follows empty edges, calls and returns; the configuration keeps only pairs whose
+// state takes a byte. This ends, because net_finish refuses left recursion.
 //
-// Memory grows with the texts walked. Roots are numbers that live outside; machine_collect keeps these
-// and forgets all others. A machine is used by one thread at a time (its owner locks).
+// Memory grows with the texts walked. Roots are configurations that users of the machine hold; machine_collect
+// keeps these and frees all others. One thread at a time uses a machine (its owner locks).
 #pragma once
 #include "engine/grammar/net.h"
 
@@ -23,7 +23,7 @@ struct machine_pair {
     int32_t state, stack;
 };
 struct machine_stack {
-    int32_t state, below; // where the call returns to; -1: the root's own end
+    int32_t state, below; // state: where the call returns to; -1: the end of the root rule
     int32_t least;        // bytes from `state` to the end of the whole text
     int32_t next;         // in its bucket
 };
@@ -34,10 +34,10 @@ struct machine_config {
     int32_t least; // bytes to an end
     int32_t *row;  // (n_classes), or NULL
     int32_t next;  // in its bucket
-    // Where every harmless character leads (token_trie.h), or DEAD; UNKNOWN: not looked at.
+    // The configuration that every harmless character leads to (token_trie.h), or DEAD; UNKNOWN: not computed.
     int32_t uniform;
-    // The class of characters that it was looked at with (plain.h), and where all of them lead; negative: they
-    // lead nowhere, or apart. PLAIN_UNKNOWN, PLAIN_NONE.
+    // The class of characters (plain.h), PLAIN_UNKNOWN or PLAIN_NONE; and the configuration that all of its
+    // characters lead to, negative if they lead to none or to several.
     int8_t plain;
     int32_t plain_to;
     int32_t cost;      // tokens to an end; -1: not counted yet
@@ -46,7 +46,7 @@ struct machine_config {
 
 enum { PLAIN_UNKNOWN = -1, PLAIN_NONE = -2, MACHINE_PLAIN = 6 };
 
-// A number of a configuration that machine_collect keeps up to date.
+// A held configuration; machine_collect renumbers it.
 struct machine_root {
     int32_t config;
     struct machine_root *prev, *next;
@@ -81,13 +81,14 @@ int machine_init(struct machine *m, const struct net *net, struct err *err); // 
 void machine_release(struct machine *m); // a zeroed one is allowed
 
 int32_t machine_start(struct machine *m); // the configuration before the first byte
-// MACHINE_DEAD: no text goes on so, or it goes on in more ways than MACHINE_MAX_PAIRS, or m->error.
+// MACHINE_DEAD: no text continues with this byte, or it continues in more than MACHINE_MAX_PAIRS ways, or
+// m->error is set.
 int32_t machine_step(struct machine *m, int32_t config, uint8_t byte);
-// The bytes of a shortest end from here, into out (most): how many they are. -1: more than most, or
-// memory is out.
+// Writes the bytes of a shortest completion into out (most) and returns their number. -1: more than most, or
+// out of memory.
 int32_t machine_shortest(struct machine *m, int32_t config, uint8_t *out, int32_t most);
 
 void machine_hold(struct machine *m, struct machine_root *r, int32_t config);
 void machine_drop(struct machine *m, struct machine_root *r);
-// Forgets everything but the roots. E_NOMEM: then the roots are dead.
+// Frees all configurations but the roots. After E_NOMEM the roots are MACHINE_DEAD.
 int machine_collect(struct machine *m);

@@ -1,31 +1,31 @@
 // Which tokens may follow a configuration: one bit for each token of the vocabulary.
 //
-// A mask without a limit holds wherever enough tokens are left to close the text after any of its tokens
-// (most_least); it is kept with its configuration. Near the end of what a turn may draw the mask is made
-// for the tokens that are left, and freed after its use.
+// A mask without a limit is valid while enough tokens are left to complete the text after any of its tokens
+// (most_least); it is cached with its configuration. Near the end of a turn's max_tokens, a mask is made for the
+// tokens left, and freed after use.
 #pragma once
 #include "engine/grammar/machine.h"
 #include "engine/grammar/token_trie.h"
 
 struct mask {
-    uint64_t serial;    // of this process: no two masks have one
-    int32_t most_least; // the most bytes to an end after one of its tokens
+    uint64_t serial;    // unique in this process
+    int32_t most_least; // the largest `least` (bytes to an end) after one of its tokens
     uint64_t bits[];    // (n_words)
 };
 
 void mask_free(struct mask *m); // NULL is allowed
 
-// The kept mask of a configuration, made if it is not there yet. NULL: no memory.
+// The cached mask of a configuration; makes it on first use. NULL: the machine's memory or work is used up.
 const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config);
-// Makes the tables of the classes of characters (plain.h) that answers meet, which would take a step some milliseconds
-// each: follows the texts from config on, the shortest first, for a bounded time.
+// Makes the tables of the character classes (plain.h) that answers may meet; making one during a step would delay
+// it by some milliseconds. Follows the texts from config on, the shortest first, for a bounded time.
 void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config);
-// The tokens after which the text can be closed with `left` further tokens, an end of answer not counted.
-// bits (n_words) is written. False: no memory.
+// Writes into bits (n_words) the tokens after which `left` further tokens can complete the text; the token that
+// ends the answer does not count. False: as NULL above.
 bool mask_within(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,
                  uint64_t *bits);
 
-// The fewest tokens that a shortest end takes; INT32_MAX: no memory, or it cannot be written.
+// The fewest tokens that write a shortest completion; INT32_MAX: no memory, or the vocabulary cannot write it.
 int32_t mask_cost(struct machine *m, const struct token_trie *v, int32_t config);
-// The tokens of that end (n), which the caller frees. NULL: as INT32_MAX above.
+// The tokens of that completion (n), which the caller frees. NULL: as INT32_MAX above.
 int32_t *mask_plan(struct machine *m, const struct token_trie *v, int32_t config, int32_t *n);

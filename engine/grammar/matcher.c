@@ -1,9 +1,9 @@
 // See matcher.h.
 //
-// While tokens are plenty, a kept mask serves. When closing after some token of it might take more than is
-// left, a mask is made for what is left, and a plan: the tokens of a cheapest end. The plan's next token is
-// allowed whatever the mask says, because a shorter end in bytes may take more tokens, and then the count
-// alone would not always leave a token.
+// While enough tokens are left, the cached mask of the configuration is used. When completing the answer after
+// one of its tokens might take more tokens than are left, the matcher makes a mask for the tokens left and a
+// plan: the tokens of a cheapest completion. The plan's next token is always allowed, because a completion that
+// is shorter in bytes may take more tokens, so the mask alone might allow none.
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/grammar_internal.h"
 #include <stdlib.h>

@@ -1,12 +1,12 @@
-// A network of rules over bytes: what every notation is compiled to. A rule is a graph of states with one
-// start and one end; an edge takes a byte of a range, takes nothing, or calls a rule and goes on behind it.
+// A network of rules over bytes; every notation compiles to one. A rule is a graph of states with one start and
+// one end. An edge takes a byte of a range, takes nothing, or calls a rule and continues after it.
 //
 //   value  ::=  (s0) --call object--> (end)          object ::= (s1) --'{'--> (s2) --call members--> ...
 //               (s0) --call string--> (end)
 //
 // A builder emits between two states that the caller names, so that alternatives, options and loops are
-// edges and need no operators of their own. Failures (memory, too many states) are sticky: emit on, and
-// look at net_finish. One thread while it is built; then constant.
+// edges and need no operators of their own. Failures (memory, too many states) are sticky: the caller need not
+// check before net_finish. One thread builds it; then it is constant.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum { NET_MAX_STATES = 200000, NET_MAX_EDGES = 600000, NET_MAX_RULES = 50000 };
-#define NET_NEVER (1 << 30) // `least` of a state from which no end can be reached
+#define NET_NEVER (1 << 30) // `least` of a state that leads to no end
 
 enum net_edge_kind { NET_BYTES, NET_EMPTY, NET_CALL };
 
@@ -27,7 +27,8 @@ struct net_state {
     int32_t first; // edge; -1: none
     int32_t least; // bytes from here to the end of its rule
     bool end;      // of its rule
-    // An end without edges, also behind empty ones: a call that returns here needs no place.
+    // An end without edges, or a state that reaches only such an end, by empty edges. A call that returns here
+    // pushes nothing on the stack.
     bool pops;
 };
 struct net_rule {
@@ -42,7 +43,7 @@ struct net {
     int32_t n_states, n_edges, n_rules;
     int32_t cap_states, cap_edges, cap_rules;
     int32_t root;            // set by the notation
-    uint8_t byte_class[256]; // bytes that no edge tells apart are one class
+    uint8_t byte_class[256]; // bytes that no edge distinguishes are one class
     uint8_t class_byte[256]; // (n_classes) one byte of each
     int32_t n_classes;
     int64_t bytes;          // memory
@@ -59,13 +60,13 @@ void net_byte_range(struct net *n, int32_t from, uint8_t lo, uint8_t hi, int32_t
 void net_empty(struct net *n, int32_t from, int32_t to);
 void net_call(struct net *n, int32_t from, int32_t rule, int32_t to);
 void net_text(struct net *n, int32_t from, const char *text, size_t len, int32_t to);
-// Between min and max times what `rule` matches; max -1: no bound.
+// `rule`, min to max times; max -1: no bound.
 void net_repeat(struct net *n, int32_t from, int32_t rule, int64_t min, int64_t max, int32_t to);
-// A notation's own failure; the first one stays.
+// Reports a notation's own failure; the first one stays.
 void net_fail(struct net *n, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool net_failed(const struct net *n);
 
-// The network is complete: cuts edges of bytes that cannot be written (writes (256); NULL: all can),
-// finds the least bytes to each end, cuts edges from which no end can be reached, makes the classes of
-// bytes. E_INVAL: nothing matches, or a rule is left-recursive; E_NOMEM.
+// Completes the network: cuts edges of bytes that the vocabulary cannot write (writes (256); NULL: it can write
+// all), finds the fewest bytes to each end, cuts edges that lead to no end, makes the classes of bytes. E_INVAL:
+// no text matches, or a rule is left-recursive; E_NOMEM.
 int net_finish(struct net *n, const bool *writes, struct err *err);

@@ -1,6 +1,6 @@
 // The notations: each compiles a text to a network, which net_finish completes. Pure functions of the
-// text, any thread. E_INVAL: the text is malformed; E_UNSUPPORTED: it uses what is not supported; E_NOMEM.
-// *err says where. What the network itself refuses (too large) may also show in net_finish alone.
+// text, any thread. E_INVAL: malformed text; E_UNSUPPORTED: an unsupported feature; E_NOMEM. *err names the
+// place. The network's own errors (too large) may be reported only by net_finish.
 #pragma once
 #include "engine/grammar/net.h"
 

@@ -6,8 +6,8 @@
 
 struct regex;
 
-// search: as JSON Schema's pattern: what ^ and $ do not fix may have any text around it. Else the whole
-// text matches.
+// search: as in JSON Schema's pattern, any text may surround the match unless ^ and $ anchor it. Otherwise the
+// whole text must match.
 int regex_parse(struct regex **out, const char *text, size_t len, bool search, struct err *err);
 void regex_free(struct regex *r); // NULL is allowed
 void regex_emit(const struct regex *r, struct net *n, int32_t from, enum chars_form form,

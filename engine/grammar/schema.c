@@ -1,4 +1,4 @@
-// JSON Schema (2020-12, and what earlier drafts write otherwise) as a network. See schema.h.
+// JSON Schema (2020-12, and the different spellings of earlier drafts) as a network. See schema.h.
 //
 // Keywords fall in three groups: compiled ones, assertions that are not supported (refused by their path),
 // and everything else, which asserts nothing (annotations, unknown words).

@@ -1,5 +1,5 @@
-// Schemas that hold at once (allOf, keywords beside $ref and anyOf) become one. For oneOf it is shown that no
-// value fits two of its schemas.
+// Merges schemas that must hold together (allOf, keywords beside $ref and anyOf). For oneOf, proves that no value
+// matches two of its schemas.
 #include "engine/grammar/schema.h"
 #include <stdlib.h>
 #include <string.h>

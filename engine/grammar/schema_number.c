@@ -1,5 +1,5 @@
-// Numbers of a JSON schema. Texts have at most 15 digits before the point, so that they are read back as
-// what they say, and no exponent where a range is given.
+// Numbers of a JSON schema. A text has at most 15 digits before the point, so that a reader's double is exact, and
+// no exponent where the schema gives a range.
 #include "engine/grammar/product.h"
 #include "engine/grammar/schema.h"
 #include <math.h>

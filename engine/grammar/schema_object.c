@@ -1,8 +1,8 @@
 // Objects and arrays of a JSON schema.
 //
-// Properties are written in the schema's order, those that it requires without describing them behind
-// these, further ones last. A member is a rule; a state knows how many members came before, as far as
-// commas, minProperties and maxProperties need it.
+// Properties are written in the schema's order, then required ones that `properties` does not list, then all
+// others. A member is a rule. A state knows how many members came before, as far as commas, minProperties and
+// maxProperties need the number.
 #include "engine/grammar/chars.h"
 #include "engine/grammar/schema_keys.h"
 #include <stdio.h>

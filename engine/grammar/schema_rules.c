@@ -1,4 +1,4 @@
-// What the parts of the compiler of JSON Schema share: rules of schemas, references, refusals. See schema.h.
+// Functions that the parts of the JSON Schema compiler share: rules of schemas, references, errors. See schema.h.
 #include "engine/grammar/machine.h"
 #include "engine/grammar/schema.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Strings of a JSON schema. Without a pattern or a format any escape may be written; with one each
-// character has one form (CHARS_JSON). Several constraints at once are followed as a product.
+// Strings of a JSON schema. Without a pattern or a format any escape may be written; with one, each character has
+// one form (CHARS_JSON). Several constraints together become a product (product.h).
 #include "engine/grammar/chars.h"
 #include "engine/grammar/product.h"
 #include "engine/grammar/regex.h"

@@ -1,5 +1,5 @@
-// What an answer must match, as a client gave it: a kind and its text. Immutable and counted: it is part
-// of the sampling parameters, and lives as long as a request, a turn or a session holds it. Any thread.
+// A client's grammar: a kind and its text. Immutable and reference-counted: it is part of the sampling
+// parameters, and lives while a request, a turn or a session holds it. Any thread.
 #pragma once
 #include "base/err.h"
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 enum grammar_kind {
     GRAMMAR_JSON_SCHEMA, // the answer is a JSON text that the schema accepts
-    GRAMMAR_GBNF,        // llama.cpp's notation; the answer is a `root`
+    GRAMMAR_GBNF,        // llama.cpp's notation; the answer matches the rule `root`
     GRAMMAR_REGEX,       // the whole answer matches
     GRAMMAR_CHOICE,      // the answer is one of a JSON list of strings
     GRAMMAR_KINDS
@@ -17,7 +17,7 @@ enum grammar_kind {
 
 struct grammar_text;
 
-// Holds one reference. E_INVAL: the text is empty, too long or has a NUL byte; E_NOMEM.
+// The caller holds one reference. E_INVAL: the text is empty, too long or has a NUL byte; E_NOMEM.
 int grammar_text_new(const struct grammar_text **out, enum grammar_kind kind, const char *text,
                      size_t len, struct err *err);
 const struct grammar_text *grammar_text_hold(const struct grammar_text *t); // NULL gives NULL
@@ -27,4 +27,4 @@ enum grammar_kind grammar_text_kind(const struct grammar_text *t);
 const char *grammar_text_string(const struct grammar_text *t, size_t *len); // NUL-terminated
 const char *grammar_text_hash(
     const struct grammar_text *t);                     // 32 hexadecimal digits of kind and text
-const char *grammar_kind_name(enum grammar_kind kind); // "json_schema", ... the parameter
+const char *grammar_kind_name(enum grammar_kind kind); // the parameter: "json_schema", ...

@@ -1,16 +1,16 @@
-// A vocabulary as a trie over bytes, for masks: which tokens may follow is found by one walk in preorder
-// that leaves out what hangs below a dead byte. Built once for a model; then constant, any thread.
+// A vocabulary as a trie over bytes, for masks. One walk in preorder finds the tokens that may follow; it skips the
+// subtree below a dead byte. Built once for a model; then constant, any thread.
 //
-// Tokens of harmless text are most of a vocabulary: whole UTF-8 characters without a quote, a backslash or
-// a control character. Inside a JSON string all of them lead to the same place, so they are not walked:
-// harmless[k] is the mask of those with exactly k characters, and `rest` is a trie of the others.
+// Most tokens of a vocabulary are harmless: whole UTF-8 characters without a quote, a backslash or a control
+// character. Inside a JSON string all of them lead to the same configuration, so the walk skips them:
+// harmless[k] is the mask of those with exactly k characters, and `rest` is a trie of the other tokens.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HARMLESS_CHARS = 32 }; // harmless tokens have at most so many characters
+enum { HARMLESS_CHARS = 32 }; // longer tokens are in `rest`
 
 struct trie_node {
     int32_t after;  // the next node that is not below this one
@@ -32,7 +32,7 @@ struct token_trie {
     uint64_t *harmless;     // (HARMLESS_CHARS + 1, n_words): row k: those of exactly k characters
     uint64_t *any_harmless; // (HARMLESS_CHARS + 1, n_words): row k: those of 1 to k characters
     bool writes[256];       // the byte alone is a token: a text of such bytes can always be written
-    const uint8_t **bytes;  // (n) of each token, the tokenizer's; NULL: it stands for no text
+    const uint8_t **bytes;  // (n) of each token, borrowed; NULL: it stands for no text
     int32_t *len;           // (n)
 };
 

@@ -1,5 +1,5 @@
 // Parts of a value in a chat template: attributes, elements, slices of strings and lists. A missing
-// part is undefined, with the sentence that Jinja would raise when it is used.
+// part is an undefined value with Jinja's error message, which using the value raises.
 #include "engine/jinja/eval.h"
 #include "engine/text/char_class.h"
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-// Memory of one chat template, or of one rendering: allocated piece by piece, freed all at once,
-// and capped, so that a hostile template cannot exhaust the machine.
+// The memory of one chat template or of one rendering: allocated in pieces, freed together, and
+// capped, so that a hostile template cannot exhaust the machine.
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-// Operators between two values of a chat template, as Python has them.
+// Python's binary operators on the values of a chat template.
 #include "engine/jinja/eval.h"
 #include <math.h>
 #include <string.h>

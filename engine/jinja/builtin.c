@@ -1,4 +1,4 @@
-// How the built-in functions, filters, tests and methods of chat templates get their arguments.
+// Binds and checks the arguments of built-in functions, filters, tests and methods.
 #include "engine/jinja/run.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
-// Letters whose capitals are several characters (Unicode's SpecialCasing.txt, without conditions),
-// and digits that are no decimal digits (superscripts, circled ones: Numeric_Type=Digit). Both are
-// facts of Unicode that utf8proc does not report.
+// Letters whose capitals are several characters (the unconditional rules of Unicode's
+// SpecialCasing.txt), and digits that are not decimal digits (superscripts, circled ones:
+// Numeric_Type=Digit). utf8proc reports neither.
 #include "engine/jinja/case_tables.h"
 
 const struct jinja_capital jinja_capitals[] = {

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct jinja_capital { // 0 behind the last character
+struct jinja_capital { // upper and title end with 0 if they are shorter
     uint32_t letter;
     uint16_t upper[3], title[3];
 };

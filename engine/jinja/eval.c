@@ -1,6 +1,6 @@
 // Statements of chat templates: see eval.h. Scopes are Jinja's: a loop's body, a macro, a call or
-// filter block, a block that is set, and `with` have a scope, a condition has none. An assignment
-// goes to the innermost scope, and a loop's body gets a new one in each round.
+// filter block, a set block and `with` have a scope; a condition has none. An assignment goes to the
+// innermost scope, and a loop's body gets a new scope in each iteration.
 #include "engine/jinja/eval.h"
 #include <string.h>
 

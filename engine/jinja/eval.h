@@ -13,12 +13,13 @@ int jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jinja_val
 // Binds a macro's parameters and returns its body's output.
 int jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c,
                      struct jinja_value *out);
-// Calls a macro, function or method with evaluated arguments. caller: of a call block, or NULL.
+// Calls a macro, function or method with evaluated arguments. caller: the body of a call block, or
+// NULL.
 int jinja_call_value(struct jinja_run *r, const struct jinja_value *callee,
                      const struct jinja_call *c, const struct jinja_value *caller,
                      struct jinja_value *out);
 int jinja_eval_args(struct jinja_run *r, const struct jinja_node *args, struct jinja_call *out);
-// Applies a filter's node to a value; its own operand is ignored.
+// Applies a chain of filters to a value, which takes the place of the chain's missing operand.
 int jinja_apply(struct jinja_run *r, const struct jinja_node *filters, const struct jinja_value *v,
                 struct jinja_value *out);
 int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,

@@ -1,6 +1,6 @@
 // The filter from_json (also fromjson): Python's json.loads. The arguments of a tool call come as JSON text;
-// newer templates read them to list their names and values. A parser of its own, because every byte of a
-// string keeps its origin: what a user wrote inside the JSON is still known as the user's.
+// newer templates parse it to list the names and values. This needs a parser of its own, because every byte of a
+// string keeps its origin: a user's text inside the JSON stays marked as the user's.
 #include "engine/jinja/run.h"
 #include "engine/text/char_class.h"
 #include <errno.h>

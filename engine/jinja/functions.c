@@ -1,5 +1,5 @@
-// Functions that chat templates find by name: Jinja's range, dict and namespace, and the two that
-// Hugging Face transformers adds, raise_exception and strftime_now.
+// The global functions of chat templates: Jinja's range, dict and namespace, and the two that Hugging
+// Face transformers adds, raise_exception and strftime_now.
 #include "engine/jinja/run.h"
 #include <string.h>
 

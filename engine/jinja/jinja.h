@@ -1,21 +1,22 @@
-// Chat templates in Jinja, as published with models: a parsed template, and its renderings, in
-// which time, memory, depth and output are bounded for any template. The environment is that of
+// Chat templates in Jinja, as published with models: a parsed template and its renderings. Time,
+// memory, depth and output of a rendering are bounded for any template. The environment is that of
 // Hugging Face transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks, tojson
-// without ASCII escapes, raise_exception, strftime_now; no autoescape). Unsupported parts are
-// refused by line and name: include, import, extends, block, do, recursive loops, unpacking with *.
+// without ASCII escapes, raise_exception, strftime_now; no autoescape). Unsupported parts are errors
+// that name line and construct: include, import, extends, block, do, recursive loops, unpacking
+// with *.
 #pragma once
 #include "base/err.h"
 #include "engine/jinja/run.h"
 
 struct jinja_template;
 
-// Copies text, which is valid UTF-8. E_FORMAT, E_UNSUPPORTED, E_LIMIT with "line N: ...".
+// Copies text, which must be valid UTF-8. E_FORMAT, E_UNSUPPORTED, E_LIMIT with "line N: ...".
 int jinja_open(struct jinja_template **out, const char *text, size_t len, struct err *err);
 void jinja_close(struct jinja_template *t);
 
-// One rendering, on one thread: begin, set names (whose values lie in r->arena), render, end.
-// n_input: bytes of the values that will be set; memory is bounded in proportion. Call end on
-// failure too. A function may be replaced; strftime_now's clock is r->now.
+// One rendering, on one thread: begin, set names (whose values are in r->arena), render, end.
+// n_input: bytes of the values that will be set; the memory bound grows with it. Call end on
+// failure too. jinja_set may replace a built-in function. strftime_now shows r->now.
 int jinja_begin(struct jinja_run *r, size_t n_input, const struct tm *now, struct err *err);
 void jinja_end(struct jinja_run *r);
 int jinja_set(struct jinja_run *r, const char *name, struct jinja_value v);

@@ -1,5 +1,5 @@
-// See lex.h. The rules of white space are those of Jinja's own lexer: a `-` takes away all of
-// it on its side, a `+` keeps it where trim_blocks or lstrip_blocks would not.
+// See lex.h. The rules of white space are those of Jinja's own lexer: a `-` in a tag removes all of
+// it on that side; a `+` keeps it where trim_blocks or lstrip_blocks would remove it.
 #include "engine/jinja/lex.h"
 #include "engine/text/char_class.h"
 #include <stdlib.h>

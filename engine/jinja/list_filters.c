@@ -1,5 +1,5 @@
-// Filters of chat templates on lists, dicts and strings. Filters that are lazy in Jinja compute all
-// items at once here.
+// Filters of chat templates on lists, dicts and strings. Filters that are lazy in Jinja are eager
+// here.
 #include "engine/jinja/eval.h"
 #include <string.h>
 

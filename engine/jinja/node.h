@@ -24,7 +24,7 @@ enum jinja_node_kind {
     JINJA_N_OPERAND, // op a
     JINJA_N_ATTR,    // a.name
     JINJA_N_ITEM,    // a[b]
-    JINJA_N_SLICE,   // of JINJA_N_ITEM: a:b:c, each may be NULL
+    JINJA_N_SLICE,   // the b of a JINJA_N_ITEM: a:b:c, each may be NULL
     JINJA_N_CALL,    // a(b: JINJA_N_ARGs)
     JINJA_N_ARG,     // name=a, or a
     JINJA_N_FILTER,  // a|builtin(b); a is NULL in a filter block
@@ -32,12 +32,12 @@ enum jinja_node_kind {
     // statements
     JINJA_N_PRINT,     // a: expressions
     JINJA_N_IF,        // if a: b, otherwise c (statements)
-    JINJA_N_FOR,       // for a in b: c, else d; `filter` says which items
+    JINJA_N_FOR,       // for a in b if `filter`: c, else d
     JINJA_N_SET,       // a = b
-    JINJA_N_SET_BLOCK, // a = what c prints, through b (filters) if there are any
-    JINJA_N_MACRO,     // name(a: JINJA_N_ARGs, a NULL value: no default): c
+    JINJA_N_SET_BLOCK, // a = the output of c, filtered by b if there are filters
+    JINJA_N_MACRO,     // name(a: JINJA_N_ARGs; an ARG without a value has no default): c
     JINJA_N_CALLER,    // call block: b is the call, a the parameters, c the body
-    JINJA_N_APPLY,     // filter block: b around what c prints
+    JINJA_N_APPLY,     // filter block: the output of c, filtered by b
     JINJA_N_WITH,      // a: JINJA_N_SETs, then c
     JINJA_N_BREAK,
     JINJA_N_CONTINUE

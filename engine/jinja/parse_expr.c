@@ -1,5 +1,5 @@
 // Expressions of chat templates, by the precedence of Jinja's own parser: condition, or, and, not,
-// comparison, + -, ~, * / // %, **, sign, then filters and tests behind a value.
+// comparison, + -, ~, * / // %, **, sign, then the filters and tests after a value.
 #include "engine/jinja/parser.h"
 #include "engine/jinja/run.h"
 #include <errno.h>

@@ -8,7 +8,7 @@
 struct jinja_parser {
     const struct jinja_token *at;
     struct jinja_arena *arena;
-    int depth, n_loops, n_macros; // around this place: break and continue need a loop
+    int depth, n_loops, n_macros; // nesting at this place: break and continue need a loop
     struct err *err;
 };
 int jinja_parser_fail(struct jinja_parser *p, int code, const char *fmt, ...)
@@ -20,6 +20,6 @@ int jinja_parser_want(struct jinja_parser *p, const char *name_or_operator);
 int jinja_parser_name(struct jinja_parser *p, struct jinja_string *out);
 // Goes one level deeper; the caller decrements p->depth afterwards.
 int jinja_parser_enter(struct jinja_parser *p);
-// An expression; a tuple without parentheses where `tuple`; `cond`: with "a if b else c".
+// Parses an expression. tuple: also a tuple without parentheses. cond: also "a if b else c".
 int jinja_parse_expr(struct jinja_parser *p, bool tuple, bool cond, struct jinja_node **out);
 int jinja_parse_filters(struct jinja_parser *p, struct jinja_node **inout, bool first_is_named);

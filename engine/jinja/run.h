@@ -1,5 +1,5 @@
-// The state of one rendering of a chat template: its bounds, its names, and the calls of built-in
-// functions, filters, tests and methods. Internal to this folder; others include jinja.h.
+// The state of one rendering of a chat template: its bounds and its names; and the calls of built-in
+// functions, filters, tests and methods. Internal to this folder; other folders include jinja.h.
 #pragma once
 #include "base/err.h"
 #include "engine/jinja/text.h"
@@ -20,20 +20,21 @@ struct jinja_run {
     struct jinja_arena arena;
     struct jinja_scope root;   // the caller's names and the built-in functions
     struct jinja_scope *scope; // the innermost
-    struct jinja_text *out;    // where output goes: the text, or the buffer of a macro or block
+    struct jinja_text *out;    // receives output: the whole text, or the buffer of a macro or block
     size_t output_max;
     int64_t steps_left;
     int depth;                // nesting of expressions, statements and macros
-    int line;                 // of the current node, for sentences
-    struct tm now;            // what strftime_now shows
+    int line;                 // of the current node, for error messages
+    struct tm now;            // the time that strftime_now shows
     struct err *err, own_err; // err: the caller's, or own_err
 };
 
-// Steps bound the time: one for each node, name and element read, one for 64 bytes of text.
+// Spends n of the steps that bound the time: one for each node, name and element read, one for 64
+// bytes of text.
 int jinja_spend(struct jinja_run *r, size_t n);
 // Goes one level deeper; the caller decrements r->depth afterwards.
 int jinja_enter(struct jinja_run *r, int line);
-// Sets the error to "line N: " and the sentence.
+// Sets the error to "line N: " and the message.
 int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 #define JINJA_QUOTED(string) (int)((string).len < 100 ? (string).len : 100), (string).s
@@ -51,9 +52,9 @@ struct jinja_call {
     size_t n;
 };
 enum { JINJA_MAX_PARAMS = 6 };
-// a: the parameters in the order of the table's row, JINJA_ABSENT where not given; a[0] of filters,
-// tests and methods is what they are applied to. c: the call as written, for those that take any
-// arguments.
+// a: the values of the row's parameters, in order, JINJA_ABSENT if not given; for filters, tests and
+// methods, a[0] is the value that they are applied to. c: the call as written, for functions that
+// take any arguments.
 typedef int (*jinja_fn)(struct jinja_run *r, const struct jinja_value *a,
                         const struct jinja_call *c, struct jinja_value *out);
 struct jinja_builtin {
@@ -63,7 +64,7 @@ struct jinja_builtin {
     size_t n_required;
 };
 
-// The tables; a name of NULL ends one. Find: NULL where there is none.
+// The tables, each ended by a NULL name. The find functions return NULL if there is no such row.
 extern const struct jinja_builtin jinja_filters[], jinja_list_filters[], jinja_tests[],
     jinja_functions[], jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[],
     jinja_loop_methods[];
@@ -88,8 +89,8 @@ int jinja_get_slice(struct jinja_run *r, const struct jinja_value *v,
 int jinja_undefined(struct jinja_run *r, struct jinja_value *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// An argument of the kind that a function needs, or an error that names the kind; the default if
-// absent.
+// Converts an argument to the kind that a function needs, or fails with an error that names the
+// kind. An absent argument gives the default.
 int jinja_want_string(struct jinja_run *r, const struct jinja_value *v, struct jinja_string *out);
 int jinja_want_int(struct jinja_run *r, const struct jinja_value *v, int64_t absent, int64_t *out);
 enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_CAPITALIZE, JINJA_TITLE, JINJA_TITLE_FILTER };
@@ -97,7 +98,7 @@ int jinja_cased(struct jinja_run *r, struct jinja_string s, enum jinja_case how,
                 struct jinja_value *out);
 bool jinja_is_alpha(uint32_t c); // Python's str.isalpha, str.isalnum of one character
 bool jinja_is_alnum(uint32_t c);
-// The line at *at without its end, which *at steps over; false behind the last.
+// The line at *at, without its line end; *at moves to the next line. False after the last line.
 bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *line);
 // strip(chars): *chars may be absent or none.
 int jinja_strip(struct jinja_run *r, struct jinja_string s, const struct jinja_value *chars,
@@ -109,7 +110,7 @@ int jinja_to_json(struct jinja_run *r, const struct jinja_value *a, const struct
                   struct jinja_value *out); // the filter tojson
 int jinja_from_json(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,
                     struct jinja_value *out); // the filter from_json
-// The head of a built-in.
+// Declares the function of a built-in.
 #define JINJA_FN(name)                                                                             \
     static int name(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,  \
                     struct jinja_value *out)

@@ -1,4 +1,4 @@
-// Names and their values in scopes inside one another. See run.h.
+// Names and their values in nested scopes. See run.h.
 #include "engine/jinja/run.h"
 
 int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out) {

@@ -1,4 +1,4 @@
-// Tests of chat templates: the names that may follow `is`, and that select and reject take.
+// Tests of chat templates: the names that may follow `is`, and the arguments of select and reject.
 #include "engine/jinja/eval.h"
 #include "engine/text/char_class.h"
 #include <utf8proc.h>

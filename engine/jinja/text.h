@@ -1,12 +1,12 @@
-// Strings of a chat template: a builder that carries the origin of every byte along, and the ways
-// in which strings are cut, searched and compared. Positions are bytes unless a name says chars.
+// Strings of a chat template: a builder that keeps the origin of every byte, and functions that cut,
+// search and compare strings. Positions are bytes unless a name says chars.
 #pragma once
 #include "engine/jinja/value.h"
 
 struct jinja_text {
-    struct jinja_arena *arena; // its error is the builder's: many adds, one check
+    struct jinja_arena *arena; // keeps the builder's error, so one check after many adds suffices
     char *s;
-    uint8_t *origin; // NULL until a byte with an origin comes
+    uint8_t *origin; // NULL until a byte with an origin is added
     size_t len, cap;
 };
 
@@ -24,9 +24,10 @@ bool jinja_string_is(struct jinja_string s, const char *zstring);
 bool jinja_string_equal(struct jinja_string a, struct jinja_string b);
 int jinja_string_order(struct jinja_string a, struct jinja_string b);
 struct jinja_string jinja_string_sub(struct jinja_string s, size_t from, size_t to);
-// The first place of needle at or after `from`; SIZE_MAX: none.
+// The position of the first needle at or after `from`; SIZE_MAX: none.
 size_t jinja_string_find(struct jinja_string s, struct jinja_string needle, size_t from);
-// Takes the product of both lengths at worst: spend jinja_search_cost first.
+// The position of the last needle. The worst case takes the product of both lengths: spend
+// jinja_search_cost first.
 size_t jinja_string_find_last(struct jinja_string s, struct jinja_string needle);
 static inline size_t jinja_search_cost(struct jinja_string s, struct jinja_string needle) {
     return s.len / 64 * (1 + needle.len / 64);
@@ -37,6 +38,6 @@ size_t jinja_string_n_chars(struct jinja_string s);
 size_t jinja_string_offset(struct jinja_string s, size_t chars); // at most s.len
 uint8_t jinja_string_origin(struct jinja_string s, size_t at);
 bool jinja_is_space(uint32_t c); // Python's str.isspace: U+001C to U+001F too
-// Without the white space, or the characters of *chars, at its ends.
+// Removes white space, or the characters of *chars, from the front and from the back if set.
 struct jinja_string jinja_string_strip(struct jinja_string s, const struct jinja_string *chars,
                                        bool front, bool back);

@@ -1,4 +1,4 @@
-// See value.h. How values compare is Python's; print.c shows them.
+// See value.h. Comparisons follow Python; print.c prints values.
 #include "engine/jinja/run.h"
 #include "engine/text/char_class.h"
 #include <math.h>

@@ -1,13 +1,13 @@
 // The values of a chat template: Python's, as far as templates use them. Strings record the origin
 // of each byte, so that a user's text can be recognised after the template has trimmed, cut and
-// joined it. Everything lies in the arena of one rendering. Values never change after they were
-// made (except namespaces), so parts can be shared.
+// joined it. All values are in the arena of one rendering. Values are immutable, except namespaces,
+// so parts can be shared.
 #pragma once
 #include "engine/jinja/arena.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-// Lists and dicts nest no deeper: bounds the recursion through values.
+// The deepest nesting of lists and dicts; bounds the recursion through values.
 enum { JINJA_MAX_NESTING = 64 };
 
 struct jinja_run;
@@ -15,7 +15,7 @@ struct jinja_scope;
 struct jinja_node;
 struct jinja_value;
 
-// origin: one byte for each byte of s: 0 for the template's own text, otherwise the caller's mark;
+// origin has a byte for each byte of s: 0 for the template's own text, otherwise the caller's mark.
 // NULL: all 0.
 struct jinja_string {
     const char *s; // UTF-8, not terminated
@@ -35,7 +35,7 @@ enum jinja_kind {
     JINJA_TUPLE,
     JINJA_DICT,
     JINJA_NAMESPACE,
-    JINJA_LOOP, // as a namespace
+    JINJA_LOOP, // has attributes like a namespace
     JINJA_MACRO,
     JINJA_METHOD,
     JINJA_FUNCTION
@@ -53,7 +53,7 @@ enum jinja_list_is {
 struct jinja_list {
     struct jinja_value *items;
     size_t len, cap;
-    int depth; // of lists and dicts inside: bounded, since printing and comparing recurse
+    int depth; // nesting of the lists and dicts inside: bounded, since printing and comparing recurse
     enum jinja_list_is is;
     bool used; // an exhausted generator
 };
@@ -72,12 +72,12 @@ struct jinja_builtin; // run.h
 
 struct jinja_value {
     enum jinja_kind kind;
-    bool markup; // a result of `safe` or `escape`: Jinja escapes strings that are added to it
+    bool markup; // a result of `safe` or `escape`: Jinja escapes a string that is added to it
     union {
         bool b;
         int64_t i;
         double f;
-        struct jinja_string s; // of JINJA_UNDEFINED: the sentence that names the missing thing
+        struct jinja_string s; // of JINJA_UNDEFINED: the message that names the missing value
         struct jinja_list *list;
         struct jinja_dict *dict;
         struct jinja_macro *macro;
@@ -128,22 +128,22 @@ int jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value
                    struct jinja_value v);
 int jinja_dict_setz(struct jinja_run *r, struct jinja_dict *d, const char *key,
                     struct jinja_value v);
-// *out = NULL where there is none.
+// *out = NULL if the key is missing.
 int jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d, const struct jinja_value *key,
                    const struct jinja_value **out);
 
 int jinja_equal(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,
                 bool *out);
-// *out < 0, 0, > 0. E_INVAL if Python has no order; op ("<") is for the sentence.
+// *out < 0, 0, > 0. E_INVAL if Python does not order such values; op ("<") is for the message.
 int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,
                 const char *op, int *out);
-// item in container.
+// *out: `item in container`.
 int jinja_contains(struct jinja_run *r, const struct jinja_value *container,
                    const struct jinja_value *item, bool *out);
 // The items of a loop: those of a list or tuple, a dict's keys, a string's characters.
-// E_UNSUPPORTED for a generator that was iterated before: what is left depends on that loop.
+// E_UNSUPPORTED for a generator that was iterated before: its remaining items depend on that loop.
 int jinja_items(struct jinja_run *r, const struct jinja_value *v, struct jinja_list **out);
-// str(v); with quotes and escapes where repr is set.
+// str(v), or repr(v), which has quotes and escapes.
 struct jinja_text;
 int jinja_print(struct jinja_run *r, const struct jinja_value *v, bool repr, struct jinja_text *to);
 int jinja_to_string(struct jinja_run *r, const struct jinja_value *v, struct jinja_string *out);

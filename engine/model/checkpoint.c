@@ -1,8 +1,8 @@
 // The tensors of a folder, whether in one file or in the shards of an index. See checkpoint.h.
 //
-// The index is untrusted: a shard is a plain name in the folder, and a symbolic link of that name must
-// not lead out of the folder. The one exception is Hugging Face's download cache, whose folders
-// REPO/snapshots/REVISION hold only links to REPO/blobs.
+// The index is untrusted: a shard is a plain file name, and a symbolic link of that name must stay
+// inside the folder. Exception: Hugging Face's download cache, whose folders REPO/snapshots/REVISION
+// hold only links to REPO/blobs.
 #include "engine/model/checkpoint.h"
 #include "base/json.h"
 #include "engine/model/ft_checkpoint.h"

@@ -1,8 +1,9 @@
-// All tensors of a model folder. Hugging Face's: model.safetensors, or the shards that
-// model.safetensors.index.json lists; each shard must lie in the folder and hold the tensors that the
-// index says. FasterTransformer's (ft_checkpoint.h), and a folder of `parley synth --no-weights`
-// (synth_tensors.h), whose values are made as they are read: tensor.data is NULL, only checkpoint_read
-// works.
+// All tensors of a model folder, which is one of:
+//   Hugging Face's         model.safetensors, or the shards that model.safetensors.index.json lists; each
+//                          shard must be in the folder and hold the tensors that the index names
+//   FasterTransformer's    ft_checkpoint.h
+//   `parley synth --no-weights`: each read makes the values (synth_tensors.h)
+// In the last two, tensor.data is NULL, and only checkpoint_read returns values.
 #pragma once
 #include "engine/model/safetensors.h"
 
@@ -18,8 +19,8 @@ size_t checkpoint_count(const struct checkpoint *c);
 const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i);
 // The index i for which checkpoint_at(c, i) is t.
 size_t checkpoint_index(const struct checkpoint *c, const struct tensor *t);
-// Each does what safetensors.h says, on the file that contains t; check_unchanged, on all files.
-// populate: not where tensor.data is NULL.
+// Like the functions of safetensors.h, on the file that contains t; check_unchanged, on all files.
+// populate needs a tensor with data (not NULL).
 void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err);

@@ -1,7 +1,7 @@
 // One row for each family. See families.h.
 //
-// The defaults of missing keys are those of each family's configuration class in transformers (v4.57,
-// v5), because the weights were trained with them.
+// The default of a missing key is that of the family's configuration class in transformers (v4.57, v5),
+// because the weights were trained with it.
 #include "engine/model/families.h"
 #include "base/json.h"
 #include "engine/model/ft_layout.h"

@@ -10,28 +10,28 @@ struct family_alias {
 };
 
 // The keys of config.json for the shape. All but the first three may be NULL if the family has no
-// such key. Then the switch keeps base's value, and the feed-forward is four times the width.
+// such key: then the switch has the value in `base`, and the feed-forward is four times the width.
 struct family_keys {
     const char *n_layers, *width, *n_heads, *n_kv_heads, *head_dim, *ffn_width, *max_positions;
     const char *norm_eps, *activation;
     bool ffn_width_optional; // absent or null: four times the width
-    // Rotary positions. rotary_dim: the key of the rotated width; the family has no other parameters.
-    // NULL: rope_read reads them, and rotary_part is the share of a head that is rotated where the
-    // file does not say (0: whole heads, and the file may not say otherwise).
+    // Rotary positions. rotary_dim: the key of the rotated width, if that is the only parameter. NULL:
+    // rope_read reads the parameters, and rotary_part is the default of the rotated part of a head (0:
+    // the family always rotates whole heads).
     const char *rotary_dim;
     double rotary_part;
     const struct family_alias *aliases; // ends with a NULL; may be NULL
 };
 
-// Names without ".weight" and ".bias". Those of a layer follow "LAYERS.NUMBER.".
+// Names of tensors without ".weight" and ".bias". Those of a layer follow "LAYERS.NUMBER.".
 struct family_tensors {
     const char *embed, *final_norm, *head, *layers;
     const char *positions, *embed_norm, *embed_in, *embed_out;
     const char *attn_norm, *ffn_norm;
     const char *q, *k, *v, *q_norm, *k_norm, *o;
     const char *qkv;  // q, k and v in one tensor; then q, k and v are NULL
-    bool qkv_by_head; // its rows: q, k, v of the first head, then of the second ...; false: all of
-                      // q, all of k, all of v
+    bool qkv_by_head; // its rows: q, k, v of the first head, then of the second ...; false: all
+                      // rows of q, then of k, then of v
     bool conv1d;      // the layers' matrices are stored (inputs, outputs)
     const char *gate, *up, *down;
 };
@@ -43,16 +43,16 @@ struct family {
     // The switches of every model of the family, and the defaults of the class in transformers for
     // numbers that config.json may omit (norm_eps; head_dim, where 0 means width / n_heads).
     const struct model_config *base;
-    bool kv_heads_required; // otherwise, if the number is missing, one for each query head
+    bool kv_heads_required; // false: the default is one for each query head
     // Reads the switches that config.json decides; shape and activation are already read. The
-    // sentence in err names the key; the caller adds the file's name. NULL if there are none.
+    // message in err names the key; the caller adds the file's name. NULL: no such switches.
     int (*read)(struct model_config *c, const cJSON *json, struct err *err);
 };
 
 const struct family *family_find(const char *model_type); // NULL if unknown
 // The names of a model's tensors in its folder, of Hugging Face or of FasterTransformer.
 const struct family_tensors *family_tensors_of(const struct model_config *c);
-// "llama, mistral, ...", for the sentence that refuses another family. Returns out.
+// "llama, mistral, ...", for the error message of an unknown family. Returns out.
 #define FAMILY_NAMES_MAX 256
 char *family_names(char out[FAMILY_NAMES_MAX]);
 

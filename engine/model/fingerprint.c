@@ -1,4 +1,4 @@
-// SHA-256, cut to 128 bits, over switches and sampled weights. See fingerprint.h.
+// SHA-256 of switches and sampled weights, truncated to 128 bits. See fingerprint.h.
 #include "engine/model/fingerprint.h"
 #include <openssl/evp.h>
 #include <stdio.h>

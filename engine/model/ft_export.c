@@ -1,5 +1,5 @@
-// See ft_export.h. Refuses switches that config.ini cannot express, finds every tensor, adds up the
-// bytes, and only then makes a folder. It is written under another name and renamed.
+// See ft_export.h. Refuses switches that config.ini cannot express, finds every tensor, sums the
+// bytes, and only then creates a folder. Writes it under another name and renames it.
 #include "engine/model/ft_export.h"
 #include "base/buf.h"
 #include "base/json.h"

@@ -1,5 +1,5 @@
 // The files of a FasterTransformer folder: their paths, their state when they were examined, and
-// the struct that ft_checkpoint.c fills and ft_read.c reads. Only these two include it.
+// the struct that ft_checkpoint.c fills and ft_read.c reads. Internal to these files.
 #pragma once
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_layout.h"
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct ft_file { // as it was when it was examined
+struct ft_file { // its state when it was examined
     dev_t dev;
     ino_t ino;
     off_t size;
@@ -43,6 +43,6 @@ int ft_files_add(struct ft_files *f, const char *path, int64_t *size, struct err
 int ft_files_check(const struct ft_files *f, size_t file, const char *path, struct err *err);
 // Opens a file and checks it as ft_files_check does; returns the descriptor or an error.
 int ft_files_open(const struct ft_files *f, size_t file, const char *path, struct err *err);
-// How many values of each line (struct ft_array) one file holds.
+// The number of values of each line (struct ft_array) in one file.
 int64_t ft_files_piece(const struct ft_files *f, const struct ft_array *a);
 void ft_files_release(struct ft_files *f);

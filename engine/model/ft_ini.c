@@ -1,5 +1,5 @@
-// See ft_ini.h. Lines are cut by our own reader and given to inih one by one (base/config_ini.c
-// says why); the reader sees the section headings too, which inih does not report.
+// See ft_ini.h. Our own reader cuts the lines and passes them to inih one by one (base/config_ini.c
+// says why). The reader also finds the section headings, which inih does not report.
 #include "engine/model/ft_ini.h"
 #include <ctype.h>
 #include <errno.h>

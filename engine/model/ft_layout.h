@@ -1,10 +1,9 @@
 // The files of a FasterTransformer checkpoint and their layout, for loading and for export.
 //
-// Matrices are stored (inputs, outputs), row-major, without any header. Arrays that tensor-parallel
-// ranks share are divided along the outputs (q, k, v and the up projection), or along the inputs
-// (the projections back into the stream), which for (inputs, outputs) means contiguous pieces. q, k
-// and v are one matrix (inputs, 3, width): each rank has its own heads of q, of k and of v. All
-// other arrays are one file for all ranks.
+// Matrices are stored (inputs, outputs), row-major, without any header. Tensor-parallel ranks divide
+// q, k, v and the up projection along the outputs. They divide the projections back into the residual
+// stream along the inputs; such a piece is contiguous. q, k and v are one matrix (inputs, 3, width):
+// each rank has its own heads of q, of k and of v. Each other array is one file for all ranks.
 #pragma once
 #include "engine/model/families.h"
 
@@ -32,9 +31,9 @@ struct ft_array {
     char name[FT_NAME_MAX]; // of the tensor: "model.layers.0.attention.dense.weight"
     int n_dims;
     int64_t shape[2];
-    // Its values as (lines, width); each rank has the same columns of every line.
+    // The array as (lines, width); a rank has the same columns of every line.
     int64_t lines, width;
-    bool split; // over ranks; else one file
+    bool split; // a file for each rank; else one file
 };
 
 // Tensor names for the loader.

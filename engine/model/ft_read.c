@@ -1,9 +1,8 @@
-// Reading of a FasterTransformer checkpoint: bytes of a merged tensor from the files of its ranks.
-// See ft_checkpoint.h.
+// Reads bytes of a merged tensor from the files of its FasterTransformer ranks. See ft_checkpoint.h.
 //
-// A merged tensor is a number of lines, and each rank's file has the same columns of every line.
-// Few bytes are fetched piece by piece; many lines rank by rank, through a block of memory, because
-// pieces are short (a line of a rank's q is some kilobytes) and calls are not free.
+// A merged tensor is a number of lines, and a rank's file has the same columns of every line. A piece
+// (a rank's part of a line) is short, often some kilobytes, and each read call has a cost. So a few
+// bytes are read piece by piece, but many lines are read rank by rank through a block of memory.
 #include "engine/model/ft_files.h"
 #include <errno.h>
 #include <stdlib.h>

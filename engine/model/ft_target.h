@@ -13,7 +13,7 @@ struct ft_target {
     const volatile sig_atomic_t *stop; // or NULL
 };
 
-// One array from an open source.
+// Writes one array from an open source.
 int ft_target_array(struct ft_target *t, const struct ft_source *s, const struct ft_array *a,
                     struct err *err);
 int ft_target_file(const struct ft_target *t, const char *name, const void *bytes, size_t n,

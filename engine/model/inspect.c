@@ -1,4 +1,4 @@
-// See inspect.h. Enumerations get the words that config files and issues use.
+// See inspect.h. Enumerations are printed with the words that config files use.
 #include "engine/model/inspect.h"
 #include "base/json.h"
 #include "engine/model/checkpoint.h"

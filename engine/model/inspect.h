@@ -1,12 +1,11 @@
-// Describes a model folder and its memory needs from headers alone: reads no weight and opens no
-// device.
+// Describes a model folder and its memory needs. Reads only headers, no weights, and opens no device.
 #pragma once
 #include "base/err.h"
 
 struct json_writer;
 
-// Writes into a JSON object that the caller has open: family, the switches in which families
-// differ, sizes, token ids, sampling suggestions, tensors (number, bytes, by dtype), bytes of cache
-// for a token, bytes of the weights in 8 bits, memory for some numbers of sessions, the tokenizer
-// and chat template files, the fingerprint. On failure the writer's buffer does not change.
+// Writes members into the JSON object that the caller has open: family, the switches in which families
+// differ, sizes, token ids, sampling suggestions, tensors (number, bytes, by dtype), cache bytes for a
+// token, bytes of the weights in 8 bits, memory for some numbers of sessions, the tokenizer and chat
+// template files, the fingerprint. On failure the writer's buffer does not change.
 int model_inspect(const char *dir, struct json_writer *w, struct err *err);

@@ -1,5 +1,5 @@
-// Loads tensors of a checkpoint onto a backend. A first pass over the model finds and checks their
-// parts; a second one reads, converts and packs them. model.c decides what the parts are.
+// Loads tensors of a checkpoint onto a backend. model.c walks the model twice and names the parts: the
+// first walk finds and checks their tensors; the second one reads, converts and packs them.
 #pragma once
 #include "engine/model/checkpoint.h"
 #include "engine/model/families.h"
@@ -9,11 +9,11 @@
 #define LOADER_MAX_PARTS 3 // of a stacked matrix: q, k, v
 
 struct loader {
-    struct model *m; // whose weight_bytes grow
+    struct model *m; // receives the weights; its weight_bytes grow
     const struct family_tensors *names;
     struct checkpoint *cp;
     bool packing;               // this is the second walk
-    enum weight_format weights; // the format of multiplied matrices
+    enum weight_format weights; // the format of the matrices that linear multiplies by
     uint8_t *roles;             // (tensors of the checkpoint) enum tensor_role; first walk
     size_t *order;              // (tensors of the checkpoint) or NULL: the tensors found, in order
     size_t n_found;
@@ -24,22 +24,22 @@ struct loader {
     void *ctx;
 };
 
-// The first walk finds and checks the tensors and adds their bytes to total. The second reads and packs
-// them. A matrix that is stored in the backend's layout (weight_map) is used where it is mapped, so
-// the checkpoint stays open (model.files). w or out NULL: the tensor belongs to another rank and is
-// only checked. The error names the tensor.
+// In the first walk, these functions find and check the tensors and add their bytes to total. In the
+// second walk they read and pack them. A matrix that is stored in the backend's layout (weight_map)
+// stays in the mapped file, so the checkpoint stays open (model.files). w or out NULL: the tensor belongs
+// to another rank and is only checked. The error names the tensor.
 //
-// A matrix of n stacked parts: the tensors "STEM.weight" and, with 8 bits, their scales
-// "STEM.weight_scale", or the name that the configuration gives them.
+// Loads a matrix of n stacked parts: the tensors "STEM.weight" and, with 8 bits, their scales
+// "STEM.weight_scale" (or the name that the configuration gives them).
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err);
-// n concatenated vectors, f32 on the device: the tensors "STEM.suffix". The parts may be those of
-// their matrix.
+// Loads n concatenated vectors as f32: the tensors "STEM.suffix". The parts may be those of their
+// matrix.
 int loader_vector(struct loader *l, float **out, int32_t layer, const struct part *parts, int n,
                   const char *suffix, struct err *err);
-// A matrix "STEM.weight" that is looked up, not multiplied: f32 on the device, row-major.
+// Loads a matrix "STEM.weight" that is looked up, not multiplied, as f32, row-major.
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err);
-// Values that are not in a tensor.
+// Copies values that are not in a tensor to the device.
 int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err);
 void loader_step(struct loader *l, size_t bytes); // adds to done and reports
 void loader_unstage(struct loader *l);            // frees the staging area

@@ -1,8 +1,8 @@
 // Loading: folder -> checkpoint -> this rank's weights on the backend. See model.h and README.md.
 //
-// The model's tensors are walked twice by the same code. The first walk finds and checks every
-// tensor of the whole model and adds up this rank's bytes, so that a checkpoint without its last
-// layer is refused at once and not after ten minutes of reading; the second reads and packs.
+// The same code walks the model's tensors twice. The first walk finds and checks every tensor of the
+// whole model and sums this rank's bytes, so that a checkpoint without its last layer is refused at
+// once and not after ten minutes of reading. The second walk reads and packs.
 #include "engine/model/model.h"
 #include "base/log.h"
 #include "engine/model/fingerprint.h"

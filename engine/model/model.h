@@ -40,26 +40,26 @@ struct model {
     float *inv_freq, *alibi_slopes; // device copies
     struct layer_weights *layers;   // (n_layers)
     size_t weight_bytes;
-    struct checkpoint *files; // what n_mapped weights lie in; NULL if none does
+    struct checkpoint *files; // the mapped files of n_mapped weights; NULL if none is mapped
     int32_t n_mapped;
-    char fingerprint[33]; // fingerprint.h: equal models, equal text
+    char fingerprint[33]; // equal for equal models (fingerprint.h)
 };
 
 // progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's
 // presence, shape and dtype is checked before the first byte is read. Tensors are read into one
 // staging area (not through the mapping, so that a truncated file is E_CORRUPT, not a signal) and
 // packed; then the area is freed, so that memory holds the weights once. On the CPU, matrices that
-// `parley quantize` stored in panels are used where they are mapped; README.md explains the
-// consequences. A rank reads only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong shape
-// (E_FORMAT), no memory (E_NOMEM, with need). weights: the format of the matrices that linear
-// multiplies by. Matrices stored in 8 bits keep their format, and are refused if the other 8-bit
-// format is requested.
+// `parley quantize` stored in panels stay in the mapped file; README.md explains the consequences. A
+// rank reads only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong
+// shape (E_FORMAT), no memory (E_NOMEM, with the bytes needed). weights: the format of the matrices
+// that linear multiplies by. Matrices stored in 8 bits keep their format; requesting the other 8-bit
+// format is an error.
 int model_load(struct model **out, const char *model_dir, struct backend *be,
                const struct split *split, enum weight_format weights,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
                struct err *err);
 void model_free(struct model *m);
-// The part of weight_bytes that a step of one row reads: without the look-up tables.
+// The part of weight_bytes that a step of one row reads: all but the look-up tables.
 size_t model_bytes_read(const struct model *m);
 
 // The roles of a checkpoint's tensors in a model.
@@ -69,8 +69,8 @@ enum tensor_role {
     TENSOR_MATRIX, // linear multiplies by it; stored (outputs, inputs)
     TENSOR_TRANSPOSED, // the same, stored (inputs, outputs)
 };
-// roles: (checkpoint_count(cp)). order: of the same size, or NULL; receives the indices of the used
-// tensors in the model's order, in which the parts of a stacked matrix are adjacent. Checks every
-// tensor as model_load does and reads none.
+// Finds the role of every tensor. roles: (checkpoint_count(cp)). order: of the same size, or NULL;
+// receives the indices of the used tensors in the model's order, in which the parts of a stacked matrix
+// are adjacent. Checks every tensor as model_load does and reads none.
 int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,
                        size_t *order, struct err *err);

@@ -1,8 +1,8 @@
 // config.json and generation_config.json into struct model_config. See model_config.h.
 //
-// families.c has the differences between families; this file has the rest: the shape with its ranges,
-// the refusals, the token ids. Inner functions name the wrong key, the outermost one adds the file's
-// name.
+// families.c has the differences between families. This file has the rest: the shape with its ranges,
+// unsupported values, the token ids. In an error, inner functions name the wrong key, and the outermost
+// one adds the file's name.
 #include "engine/model/model_config.h"
 #include "base/json.h"
 #include "engine/model/families.h"

@@ -1,6 +1,6 @@
-// Every switch in which decoder families differ, in one plain struct. A family is a row in
-// families.c with the rules that set the switches from config.json and the names of its tensors;
-// forward reads only this struct.
+// Every switch in which decoder families differ, in one plain struct. A family is a row in families.c:
+// the names of its tensors, and the rules that set the switches from config.json. forward reads only
+// this struct.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -12,8 +12,8 @@
 #define MODEL_MAX_EOS 8
 #define FINGERPRINT_LEN 32 // lower-case hexadecimal digits (fingerprint.h)
 #define MODEL_MAX_ROT 512
-// Beyond any model, and small enough that their products stay far from overflow:
-// rows * width * layers is at most 2^(26 + 20 + 12).
+// Larger than in any model, and small enough that products do not overflow: rows * width * layers is
+// at most 2^(26 + 20 + 12).
 #define MODEL_MAX_WIDTH (1 << 20)
 #define MODEL_MAX_LAYERS 4096
 #define MODEL_MAX_HEADS 65536
@@ -22,9 +22,9 @@
 #define MODEL_MAX_QKV_ROWS (1 << 26)
 #define MODEL_MAX_VOCAB (1 << 26)
 // Keys that `parley quantize` writes into config.json (quantization.h). For int8,
-// quantization_config holds quant_method, the layout of matrices (without the key: rows of I8, as
-// in earlier versions) and two fingerprints. For fp8 the fingerprints are beside it, since other
-// programs read a quantization_config of that method.
+// quantization_config holds quant_method, the layout of matrices (a missing key means rows of I8, as
+// in earlier versions) and two fingerprints. For fp8 the fingerprints are beside it, under
+// MODEL_FP8_KEY, since other programs read a quantization_config of that method.
 #define MODEL_INT8_METHOD "parley_int8"
 #define MODEL_INT8_LAYOUT "panels16x4"
 #define MODEL_INT8_LAYOUT_VERSION 1
@@ -41,18 +41,18 @@ enum norm_placement { NORM_PRE, NORM_POST }; // before or after each sub-layer's
 enum position_kind { POSITION_LEARNED, POSITION_SINUSOIDAL, POSITION_ROTARY, POSITION_ALIBI };
 
 struct model_config {
-    char family[32]; // model_type: "llama", "qwen3" ...; of config.ini, the section: "gpt", "gptj"
+    char family[32]; // model_type: "llama", "qwen3" ...; for config.ini the section: "gpt", "gptj"
     enum model_format format;
     enum dtype dtype; // of the stored weights, as the config says (tensors may differ)
     bool int8;        // matrices as 8-bit integers with a scale for each output (kernels/int8.h)
     bool int8_panels; // such matrices are stored in panels (kernels/int8.h)
     bool fp8;         // matrices as e4m3 numbers with scales (kernels/fp8.h)
-    // Of stored e4m3 matrices: the scales' tensors are "STEM.fp8_scale", with one scale for each
-    // fp8_block_k x fp8_block_k weights; 0: for each output or the whole tensor.
+    // For stored e4m3 matrices: the suffix of the scales' tensors ("STEM.SUFFIX"), with one scale for
+    // each block of fp8_block_k x fp8_block_k weights; 0: one for each output or for the whole tensor.
     const char *fp8_scale;
     int32_t fp8_block_k;
-    // As `parley quantize` recorded them: the fingerprint that its source has when it is loaded in 8
-    // bits, and the folder's own. "" for other folders.
+    // Recorded by `parley quantize`: the fingerprint of its source loaded in 8 bits, and the folder's
+    // own fingerprint. "" for other folders.
     char quantized_of[FINGERPRINT_LEN + 1], quantized_own[FINGERPRINT_LEN + 1];
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
@@ -85,7 +85,7 @@ struct model_config {
     int32_t embed_width;
     bool tied_head;
     float attention_scale; // on q.k
-    bool scale_by_layer;   // layer n (from 0) divides it by n + 1 (a variant of GPT-2)
+    bool scale_by_layer;   // layer n (from 0) divides attention_scale by n + 1 (a variant of GPT-2)
 
     int32_t sliding_window;       // 0 for none
     int32_t first_windowed_layer; // layers below attend to everything (Qwen2's max_window_layers)

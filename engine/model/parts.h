@@ -1,5 +1,5 @@
-// Maps a matrix of the model to the tensors of a checkpoint: which rows of which tensor, transposed
-// or not. The loader reads this rank's part of it; export reads all.
+// Maps a matrix of the model to rows of a checkpoint's tensors, transposed or not. The loader reads
+// this rank's rows; export reads all.
 #pragma once
 #include "engine/dist/split.h"
 #include "engine/model/checkpoint.h"
@@ -13,34 +13,34 @@ struct part {
     // A tensor that holds several parts (q, k and v): the part's row r is the tensor's row
     // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
     int32_t first, group, stride;
-    bool transposed; // stored as (n_cols, n_rows); then the slice lies within one group
-    bool looked_up;  // an embedding that is not the head: its rows are looked up, never multiplied
+    bool transposed; // stored as (n_cols, n_rows); then the slice is within one group
+    bool looked_up;  // an embedding that is not the head: looked up, never multiplied
 };
 
 struct range range_whole(int32_t n);
-// All of a separate tensor, stored (rows, cols).
+// A whole tensor, stored (rows, cols).
 struct part part_whole(const char *stem, int32_t n_rows, int32_t n_cols);
-// A slice of a layer's matrix that is a tensor of its own.
+// A slice of a layer's matrix that has a tensor of its own.
 struct part part_of_layer(const struct family_tensors *names, const char *stem, int32_t n_rows,
                           int32_t n_cols, struct range rows, struct range cols);
 // The rank's rows of q, k and v, whether they are three tensors or one.
 void parts_qkv(const struct model_config *c, const struct family_tensors *names,
                const struct split *split, struct part parts[3]);
-// The tensor's row that is the part's row r.
+// The number in the tensor of the part's row r.
 int32_t part_tensor_row(const struct part *p, int32_t r);
 // Whether a matrix is stored in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16,
-// 4), whether or not the folder's other matrices are transposed.
+// 4). Panels are never transposed, even if the folder's other matrices are.
 bool part_is_panels(const struct tensor *t);
 // Whether a matrix is stored in 8 bits, with a tensor of scales beside it.
 bool part_is_8bit(const struct tensor *t);
 // Finds the part's tensor "STEM.suffix" and checks that it has the part's shape and a dtype for
-// weights. With c->int8 a matrix may also be I8, or in panels if they are stored so; with c->fp8,
+// weights. With c->int8 a matrix may also be I8, or in panels with c->int8_panels; with c->fp8,
 // F8_E4M3.
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
               int32_t layer, const char *suffix, const struct model_config *c,
               const struct tensor **out, struct err *err);
-// The scales of a matrix of dtype `of`. I8: one for each of the tensor's rows. F8_E4M3: c says which:
-// one for each block, one for each row, (rows) or (rows, 1), or one for the tensor, () or (1).
+// Finds the scales of a matrix of dtype `of`. I8: one for each of the tensor's rows. F8_E4M3, as c
+// says: one for each block; one for each row, (rows) or (rows, 1); or one for the tensor, () or (1).
 int part_find_scales(const struct part *p, const struct checkpoint *cp,
                      const struct family_tensors *names, int32_t layer, enum dtype of,
                      const struct model_config *c, const struct tensor **out, struct err *err);

@@ -1,5 +1,5 @@
-// Slopes and sinusoids. See positions.h. Both repeat transformers' arithmetic: tensors are F32, a
-// scalar is a double rounded to F32 when it meets one.
+// Slopes and sinusoids. See positions.h. Both repeat transformers' arithmetic: tensors are F32, and a
+// scalar is a double that is rounded to F32 when it is combined with a tensor.
 #include "engine/model/positions.h"
 #include <math.h>
 

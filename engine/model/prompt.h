@@ -1,19 +1,20 @@
-// A prompt table: what prompt learning trained for a task. Its rows are virtual tokens, which stand in
-// a log under ids of their own, PROMPT_ID_FIRST + row:
+// A prompt table: the result of prompt learning for a task. Its rows are virtual tokens, which have ids of
+// their own in a log, PROMPT_ID_FIRST + row:
 //
-//   PROMPT_ROWS    each row is an embedding, used where a token's row of the embedding table would be
-//                  (soft prompts, p-tuning); the rows may stand anywhere in the log. As transformers'
-//                  inputs_embeds: not scaled, but projected, normed and given a position like others.
-//   PROMPT_PREFIX  each row is a key and a value for every layer; all rows stand at the log's
-//                  beginning, in order. They enter the cache as they are, without norm or rotation,
-//                  and the tokens after them have positions from n_rows on. So do transformers'
-//                  past_key_values, and FasterTransformer (add_fusedQKV_bias_transpose_kernel).
+//   PROMPT_ROWS    each row is an embedding, used in place of a row of the embedding table (soft
+//                  prompts, p-tuning). The rows may be anywhere in the log. As with transformers'
+//                  inputs_embeds, they are not scaled, but projected, normed and given a position like
+//                  other embeddings.
+//   PROMPT_PREFIX  each row is a key and a value for every layer. All rows are at the log's beginning,
+//                  in order. They enter the cache without norm or rotation, and the tokens after them
+//                  have positions from n_rows on. This equals transformers' past_key_values and
+//                  FasterTransformer (add_fusedQKV_bias_transpose_kernel).
 //
-// Virtual tokens take positions in the window like other tokens: a sink_len of at least their number
-// always keeps them in sight.
+// Virtual tokens take positions in the window like other tokens. A sink_len of at least their number
+// keeps them in the window always.
 //
-// Immutable and counted: any thread may hold one. The hash of its contents is its identity; a cache is
-// used again only under the same hash (sequence_shape.prompt).
+// Immutable and reference-counted: any thread may hold one. The hash of its contents is its identity; a
+// cache is reused only with the same hash (sequence_shape.prompt).
 #pragma once
 #include "base/siphash.h"
 #include "engine/model/model_config.h"
@@ -32,23 +33,23 @@ struct prompt {
     int32_t n_rows;
     int64_t width;       // values of a row
     float *data;         // (n_rows, embed_width) or (n_rows, n_layers, 2, n_kv_heads, head_dim)
-    struct hash128 hash; // SHA-256 of all of the above, cut; never 0
+    struct hash128 hash; // SHA-256 of all of the above, truncated; never 0
     char digits[PROMPT_HASH_DIGITS + 1];
     _Atomic int32_t n_holders;
 };
 
 // Values of a row that this model needs.
 int64_t prompt_width(const struct model_config *c, enum prompt_kind kind);
-// Copies data (n_rows, width). Whether a model can use it, engine_turn_submit checks. E_INVAL: the
-// number of rows or their width, or a value that is not finite; E_NOMEM.
+// Copies data (n_rows, width). engine_turn_submit checks whether the model can use the table. E_INVAL:
+// a wrong number of rows, a wrong width, or a value that is not finite; E_NOMEM.
 int prompt_new(struct prompt **out, enum prompt_kind kind, int64_t n_rows, int64_t width,
                const float *data, struct err *err);
 // Reads a folder of Hugging Face's PEFT: adapter_config.json with a peft_type of PROMPT_TUNING, P_TUNING
 // or PREFIX_TUNING, and adapter_model.safetensors. The error names the file and what is wrong in it.
 int prompt_load(struct prompt **out, const struct model_config *c, const char *dir,
                 struct err *err);
-struct prompt *prompt_hold(const struct prompt *p); // one more holder; NULL is allowed
-void prompt_free(struct prompt *p);                 // one holder less; NULL is allowed
+struct prompt *prompt_hold(const struct prompt *p); // takes a reference; NULL is allowed
+void prompt_free(struct prompt *p);                 // drops a reference; NULL is allowed
 
 static inline bool prompt_is_virtual(int32_t id) {
     return id >= PROMPT_ID_FIRST;
@@ -59,20 +60,20 @@ static inline size_t prompt_bytes(const struct prompt *p) { // of data
 static inline const float *prompt_row(const struct prompt *p, int32_t id) {
     return p->data + (int64_t)(id - PROMPT_ID_FIRST) * p->width;
 }
-// Whether the token at this place may have this id, a virtual one.
+// Whether the virtual token `id` may be at this position of a log.
 bool prompt_allows(const struct prompt *p, int64_t position, int32_t id);
-// How many of the log's first tokens are keys and values; 0 without a prefix.
+// The number of the log's first tokens that are rows of a prefix; 0 without a prefix.
 static inline int32_t prompt_n_prefix(const struct prompt *p) {
     return p && p->kind == PROMPT_PREFIX ? p->n_rows : 0;
 }
 
-// A table that was loaded under a task's name.
+// A table with the name of its task.
 struct prompt_task {
     char name[PROMPT_NAME_MAX + 1];
     const struct prompt *prompt;
 };
 bool prompt_name_valid(const char *name); // 1 to PROMPT_NAME_MAX of A-Z a-z 0-9 _ - . and space
-// Of n tasks: the one of this name, the table with this hash (its digits); NULL: none.
+// Find among n tasks the one with this name, or the table with this hash (its digits); NULL: none.
 const struct prompt_task *prompt_task_find(const struct prompt_task *list, size_t n,
                                            const char *name);
 const struct prompt *prompt_task_table(const struct prompt_task *list, size_t n,

@@ -1,4 +1,4 @@
-// The method by which a folder was quantised. See quantization.h.
+// Reads a folder's quantisation method. See quantization.h.
 #include "engine/model/quantization.h"
 #include "kernels/fp8.h"
 #include <stdio.h>

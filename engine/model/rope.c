@@ -1,9 +1,9 @@
 // Rotary frequencies. See rope.h.
 //
-// The arithmetic repeats transformers' modeling_rope_utils.py operation by operation: tensors there
-// are F32, Python's scalars are doubles rounded to F32 when they meet a tensor, and SCALAR / TENSOR
-// is the tensor's reciprocal times the scalar. A last-bit difference here would turn into an
-// angle's difference at position 100,000.
+// The arithmetic repeats transformers' modeling_rope_utils.py operation by operation. There, tensors
+// are F32; Python's scalars are doubles, rounded to F32 when they are combined with a tensor; and
+// SCALAR / TENSOR is the tensor's reciprocal times the scalar. A difference in the last bit of a
+// frequency would become a visible difference of the angle at position 100,000.
 #include "engine/model/rope.h"
 #include "base/json.h"
 #include <math.h>

@@ -1,8 +1,8 @@
 // Reading .safetensors: u64 header length, JSON header, data. See safetensors.h.
 //
-// The header is untrusted. It is read whole, capped (cJSON takes some 40 times the text in the worst
-// case) and parsed, and each tensor's dtype, shape and range are checked against each other. Sorted by
-// their start, the ranges must then tile the data exactly. Only after that is the file mapped.
+// The header is untrusted. Its size is capped, because cJSON needs some 40 times the text in the worst
+// case. It is read whole and parsed, and each tensor's dtype, shape and range are checked against each
+// other. The ranges, sorted by their start, must tile the data exactly. Only then is the file mapped.
 #include "engine/model/safetensors.h"
 #include "base/json.h"
 #include "base/parallel.h"

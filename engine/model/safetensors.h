@@ -1,11 +1,11 @@
-// One .safetensors file, mapped read-only, with every field of its header checked before anything
-// is used: sizes, known dtypes, shapes whose bytes equal their range, ranges in order without hole
-// or overlap, nothing past the end, no duplicate names. A hostile file costs bounded time and
-// memory, and the error names its fault.
+// One .safetensors file, mapped read-only. Opening checks every field of the header: sizes, known
+// dtypes, shapes whose bytes equal their range, ranges in order without hole or overlap, nothing past
+// the end, no duplicate names. A hostile file costs bounded time and memory, and the error names its
+// fault.
 //
 // If a mapped file is truncated, an access to the lost pages kills the process (SIGBUS).
 // tensor.data is therefore for tests and tools; a server reads with safetensors_read, which returns
-// an error. The only exception are matrices that are used in place (README.md).
+// an error. Exception: matrices that are used in the mapped file (README.md).
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -16,7 +16,7 @@
 
 struct tensor { // plain data, borrowed from its file
     const char *name;
-    const void *data; // row-major, in the mapping; aligned only as far as the file is
+    const void *data; // row-major, in the mapping; may be unaligned, as in the file
     size_t bytes;
     enum dtype dtype;
     int n_dims;
@@ -32,7 +32,7 @@ const struct tensor *safetensors_at(const struct safetensors *f, size_t i); // i
 // NULL if absent
 const struct tensor *safetensors_find(const struct safetensors *f, const char *name);
 const char *safetensors_metadata(const struct safetensors *f, const char *key); // NULL if absent
-// The kernel may drop the mapping's pages of t; the next access reads the file again.
+// Lets the kernel drop the mapping's pages of t; the next access reads the file again.
 void safetensors_forget(const struct safetensors *f, const struct tensor *t);
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.
 int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out,
@@ -41,11 +41,12 @@ int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t
 // that later accesses do not wait. E_CORRUPT if the file has become shorter.
 int safetensors_populate(const struct safetensors *f, const struct tensor *t, size_t offset,
                          size_t n, struct err *err);
-// E_CORRUPT if size or time of change differ from those at open: the data read may be mixed.
+// E_CORRUPT if size or modification time differ from those at open: the data that was read may be a
+// mix of two versions.
 int safetensors_check_unchanged(const struct safetensors *f, struct err *err);
 
-// Writing, streamed: declare every tensor, then write their bytes in order. The bytes go to
-// PATH.partial, which is renamed to PATH when it is finished: a file named PATH is always complete.
+// A streaming writer: declare every tensor, then write their bytes in order. The bytes go to
+// PATH.partial, which safetensors_finish renames to PATH: a file named PATH is always complete.
 struct safetensors_writer;
 int safetensors_create(struct safetensors_writer **out, const char *path,
                        const struct tensor *tensors, size_t n,

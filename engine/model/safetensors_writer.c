@@ -1,5 +1,5 @@
-// Writing .safetensors as a stream: header first, then the tensors' bytes in the order declared.
-// The header is padded with blanks, so that data begins at a multiple of 64 in the file. See
+// Writes .safetensors as a stream: the header, then the tensors' bytes in the order of their
+// declaration. Blanks pad the header, so that data begins at a multiple of 64 in the file. See
 // safetensors.h.
 #include "base/buf.h"
 #include "base/json.h"

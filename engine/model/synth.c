@@ -1,5 +1,5 @@
-// Random checkpoints: the shape's tensors are listed, dealt out to shards, and written as they are
-// drawn. See synth.h.
+// Random checkpoints: lists the shape's tensors, assigns them to shards, and writes their values while
+// drawing them. See synth.h.
 #include "engine/model/synth.h"
 #include "base/json.h"
 #include "engine/model/synth_shapes.h"

@@ -1,8 +1,8 @@
 // Which tensors a random model has, and their values. See synth_tensors.h.
 //
-// Scales: matrices have deviation 1 / sqrt(inputs), those that write into the residual stream less
-// by sqrt(2 layers), so that the stream stays near one however deep the model. A tied embedding
-// has 1 / sqrt(width), because it is the head as well; else logits would grow with the width.
+// Scales: matrices have the deviation 1 / sqrt(inputs). For those that write into the residual stream it
+// is divided by sqrt(2 layers), so that the stream stays near one at any depth. A tied embedding has
+// 1 / sqrt(width), because it is the head too; otherwise logits would grow with the width.
 #include "engine/model/synth_tensors.h"
 #include "engine/model/synth_values.h"
 #include <math.h>

@@ -1,5 +1,5 @@
-// The tensors of a random model: what `parley synth` writes, and what a folder without weights stands
-// for (checkpoint.h).
+// The tensors of a random model: `parley synth` writes them, and a folder without weights stands for them
+// (checkpoint.h).
 #pragma once
 #include "engine/model/families.h"
 #include "engine/model/model_config.h"
@@ -19,10 +19,10 @@ struct synth_tensors {
     int64_t total; // bytes
 };
 
-// All tensors that a loader expects of this configuration. A failed list is freed too.
+// Lists all tensors that a loader expects of this configuration. Free the list after a failure too.
 int synth_tensors_list(struct synth_tensors *p, const struct model_config *c, enum dtype dtype,
                        uint64_t seed, struct err *err);
 void synth_tensors_free(struct synth_tensors *p);
-// Bytes [offset, offset + n) of one of them: the same as those of a written checkpoint. Any thread.
+// Makes bytes [offset, offset + n) of a tensor, equal to those of a written checkpoint. Any thread.
 void synth_tensors_read(const struct synth_tensors *p, const struct tensor *t, size_t offset,
                         void *out, size_t n);

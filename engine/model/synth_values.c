@@ -1,4 +1,4 @@
-// Philox draws to table look-ups. See synth_values.h.
+// Converts Philox draws to values by table look-ups. See synth_values.h.
 #include "engine/model/synth_values.h"
 #include "base/philox.h"
 #include <math.h>

@@ -3,9 +3,9 @@
 #include "base/dtype.h"
 #include <stddef.h>
 
-// Each value is one of 1,021, picked by the sum of four random bytes: close to normal out to 3.4
-// standard deviations, and no arithmetic for each value but that sum. The values come from a table
-// made once for each tensor, already in its dtype.
+// The sum of four random bytes picks each value from a table of 1,021, made once for each tensor in its
+// dtype. So the sum is the only arithmetic for a value. The distribution is close to normal out to 3.4
+// standard deviations.
 struct synth_values {
     uint64_t key; // of the generator: seed and tensor
     enum dtype dtype;
@@ -15,7 +15,7 @@ struct synth_values {
     } table;
 };
 
-// dtype: f32, f16 or bf16. Same seed and name: the same values, whatever the order of tensors.
+// dtype: f32, f16 or bf16. The same seed and name give the same values, in any order of tensors.
 void synth_values_init(struct synth_values *v, uint64_t seed, const char *tensor_name,
                        enum dtype dtype, float mean, float deviation);
 // Writes values [first, first + n) of the tensor; first is a multiple of 4.

@@ -1,8 +1,8 @@
 // The formats in which a model's matrices are loaded.
 #pragma once
 
-// Unchanged, or 8 bits with scales: integers (kernels/int8.h) or e4m3 numbers (kernels/fp8.h).
-// Matrices that are already stored in 8 bits stay unchanged; requesting the other format is an
-// error.
+// WEIGHTS_OWN: unchanged. Else 8 bits with scales: integers (kernels/int8.h) or e4m3 numbers
+// (kernels/fp8.h). Matrices that are already stored in 8 bits stay unchanged; requesting the other
+// 8-bit format is an error.
 enum weight_format { WEIGHTS_OWN, WEIGHTS_INT8, WEIGHTS_FP8 };
 #define WEIGHT_FORMATS "model|int8|fp8" // their names, in that order

@@ -1,8 +1,8 @@
 // How one turn samples: plain data, copied by value, part of the turn's record.
 //
 // Order of operations: repetition, presence and frequency penalties and logit bias; bad words;
-// minimum length; grammar (engine/grammar); temperature; top-k; top-p (which may decay); min-p; draw (DESIGN: "Sampling"). Reported
-// log-probabilities are the model's own, before all of this.
+// minimum length; grammar (engine/grammar); temperature; top-k; top-p (which may decay); min-p;
+// draw. Reported log-probabilities are the model's own, before all of these.
 //
 // Names, ranges, defaults and help of the fields are the rows of engine/sampling/rows.c.
 #pragma once
@@ -21,8 +21,8 @@
 #define SAMPLING_MAX_TOP_LOGPROBS 20
 #define SAMPLING_MAX_DRAFTS 64 // tokens of a step
 
-// How an input's hidden states become one: their sum before the final norm, as FasterTransformer's; their mean
-// after it; the last one after it.
+// How an input's hidden states become one: their sum before the final norm, as in FasterTransformer; their mean
+// after the final norm; the last one after the final norm.
 enum context_pooling { POOLING_SUM, POOLING_MEAN, POOLING_LAST };
 
 struct logit_bias {
@@ -30,11 +30,11 @@ struct logit_bias {
     float bias; // added to the logit: -100 .. 100, or -INFINITY to forbid the token
 };
 
-// Words as texts and as token sequences, each kind packed: an entry begins where the one before it
+// Words as texts and as token sequences. Each kind is packed: an entry begins where the previous one
 // ends.
 struct sampling_words {
     int32_t n_texts, n_lists;
-    uint16_t text_ends[SAMPLING_MAX_WORDS]; // (n_texts) behind the NUL
+    uint16_t text_ends[SAMPLING_MAX_WORDS]; // (n_texts) after the NUL
     uint16_t list_ends[SAMPLING_MAX_WORDS]; // (n_lists)
     char texts[SAMPLING_TEXTS_BYTES];
     int32_t ids[SAMPLING_LISTS_TOKENS];
@@ -53,8 +53,8 @@ struct sampling_params {
     int32_t top_k;     // 0: off; 1: greedy
     float top_p;       // above 0; 1: off
     // Factual nucleus sampling (Lee et al. 2022, arXiv 2206.04624), as in FasterTransformer: after
-    // each token of the answer top_p becomes max(top_p * top_p_decay, top_p_min), and its first
-    // value again after the token top_p_reset_ids (-1: none).
+    // each token of the answer, top_p becomes max(top_p * top_p_decay, top_p_min). The token
+    // top_p_reset_ids (-1: none) resets top_p to its first value.
     float top_p_decay; // 1: off
     float top_p_min;
     int32_t top_p_reset_ids;
@@ -66,14 +66,14 @@ struct sampling_params {
     uint64_t seed;           // has_seed false: the session draws a seed and records it here
     bool has_seed;
     int32_t max_tokens; // 0: until eos or session_len
-    int32_t min_tokens; // eos is not drawn before
+    int32_t min_tokens; // no eos is drawn before the answer has so many tokens
     bool ignore_eos;
-    int32_t start_id;        // -1: none; else the token that a log without tokens begins with
-    int32_t end_id;          // -1: the model's; else the one token that ends the answer
+    int32_t start_id;        // the first token of an empty log; -1: none
+    int32_t end_id;          // the only token that ends the answer; -1: the model's eos ids
     bool logprobs;           // clients get the log-probabilities; the engine computes them anyway
     int32_t top_logprobs;    // alternatives reported with each token
-    bool context_logprob;    // the turn's end has the log-probability of its input
-    bool context_embedding;  // and its hidden states (engine/run/context.h), pooled so:
+    bool context_logprob;    // the turn's end reports the log-probability of its input
+    bool context_embedding;  // and the input's hidden states (engine/run/context.h), pooled by
     int32_t context_pooling; // enum context_pooling
     int64_t deadline_us;     // from the turn's start; 0: none
     // The turn's branches (engine.h): n independent samples, or a search of beam_width beams
@@ -83,19 +83,19 @@ struct sampling_params {
     bool early_stopping;
     // Tokens drafted for a step (engine/run/drafts.h); 0: none. The answer is the same.
     int32_t draft_tokens;
-    // The model's thinking is closed once it has so many tokens (engine/run/thinking.h); -1: no limit
+    // The most tokens of the model's thinking (engine/run/thinking.h); -1: no limit
     int32_t thinking_budget;
     int32_t n_bias;
     struct logit_bias bias[SAMPLING_MAX_BIAS];
-    // The answer ends where its text has a text, which is cut out, or where the log ends with a
-    // token sequence (also one that began in the input), which stays.
+    // The answer ends when its text contains one of the texts, which is cut out, or when the log ends
+    // with one of the token sequences, which stays. A sequence may begin in the input.
     struct sampling_words stop;
-    // No answer contains these token sequences. A text stands for its tokens in the midst of a
-    // text, with and without a space before it.
+    // No answer contains these token sequences. A text stands for two of them: its tokens inside a
+    // longer text, with and without a space before it.
     struct sampling_words bad_words;
-    // What the answer must match; NULL: anything. Held by the struct turn_sampling that it was read
-    // into or laid over (turn_sampling_release), by a request's copy and by a turn of the engine. A
-    // plain copy of the struct borrows it.
+    // The grammar of the answer; NULL: none. The struct turn_sampling that reads or overlays it holds
+    // a reference (turn_sampling_release drops it), and so do a request's copy and a turn of the
+    // engine. A plain copy of this struct borrows it.
     const struct grammar_text *grammar;
 };
 
@@ -104,7 +104,7 @@ void sampling_params_init(struct sampling_params *p); // the defaults of the row
 // the parameter's name and range.
 int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, struct err *err);
 
-// Parameters, and which of them were given: one layer (the server's, a session's or a turn's).
+// Parameters and the set of given ones: one layer (the server's, a session's or a turn's).
 // About 10 KiB: too large for small stacks.
 struct turn_sampling {
     struct sampling_params params;
@@ -112,9 +112,10 @@ struct turn_sampling {
 };
 #define SAMPLING_EVERY_KEY UINT64_MAX
 
-void turn_sampling_init(struct turn_sampling *s);    // the defaults, nothing given; holds nothing
-void turn_sampling_release(struct turn_sampling *s); // drops what it holds; may be read again
+void turn_sampling_init(struct turn_sampling *s);    // the defaults, none given; no grammar
+void turn_sampling_release(struct turn_sampling *s); // drops the grammar; *s may be used again
 void turn_sampling_free(struct turn_sampling *s);    // releases and free()s; NULL is allowed
-// Copies every parameter that `over` gives into *base and marks it as given there. A list replaces
-// the whole list below it; a grammar of any kind the one below it, and gets a hold of its own.
+// Copies every parameter that is given in `over` into *base and marks it as given there. A list
+// replaces the whole list of *base. A grammar replaces one of any kind, and *base holds a reference
+// to it.
 void turn_sampling_overlay(struct turn_sampling *base, const struct turn_sampling *over);

@@ -1,4 +1,4 @@
-// The table of sampling parameters. Everything that names a parameter walks these rows: the JSON of
+// The table of sampling parameters. All code that names parameters walks these rows: the JSON of
 // wire, store and archive, range checks, the ini file, the options of commands, the hello message
 // with the page's form. A new parameter is a field of struct sampling_params and a row.
 #pragma once
@@ -10,10 +10,10 @@ enum sampling_type {
     SAMPLING_INT,     // int32_t
     SAMPLING_BOOL,    // bool
     SAMPLING_SEED,    // uint64_t, and has_seed; a string in JSON
-    SAMPLING_MS,      // int64_t in microseconds, written in milliseconds
+    SAMPLING_MS,      // int64_t in microseconds; milliseconds in JSON and text
     SAMPLING_BIASES,  // bias
     SAMPLING_WORDS,   // struct sampling_words
-    SAMPLING_GRAMMAR, // grammar: the rows of all kinds share the field (grammar_kind_name)
+    SAMPLING_GRAMMAR, // grammar: a row for each grammar_kind, all with the same field
 };
 
 // Where a parameter can be set, apart from parley.v1, which takes every row.
@@ -35,16 +35,17 @@ struct sampling_row {
     double fallback, step; // default; what one click in a form changes
     unsigned places;       // SAMPLING_SERVER | ...
     const char *label;     // in a form
-    const char *zero;      // the meaning of the value 0, or none, in a form; NULL: nothing special
-    const char *help;      // one or two sentences
+    const char *zero; // in a form, the meaning of 0 or of an absent value; NULL: no special one
+    const char *help; // one or two sentences
 };
 
 extern const struct sampling_row sampling_rows[];
 extern const int n_sampling_rows; // at most 64: turn_sampling.set has a bit for each
 
-// Its option of a command, before underscores become dashes: the name, unless that is FasterTransformer's.
+// The row's command-line option, before underscores become dashes: its name, except where the name is
+// FasterTransformer's.
 const char *sampling_row_option(const struct sampling_row *row);
 const struct sampling_row *sampling_row_find(const char *name);      // NULL: no such parameter
 enum grammar_kind sampling_row_kind(const struct sampling_row *row); // of a SAMPLING_GRAMMAR
-uint64_t sampling_rows_in(unsigned place); // their bits in turn_sampling.set
-uint64_t sampling_rows_of(enum sampling_type type);
+uint64_t sampling_rows_in(unsigned place); // the bits in turn_sampling.set of all rows of a place
+uint64_t sampling_rows_of(enum sampling_type type); // of all rows of a type

@@ -1,6 +1,6 @@
-// Finds added tokens in text: the leftmost, of those the longest (Aho-Corasick's leftmost-longest,
-// as Hugging Face uses it). A trie is walked from each byte that can begin a token; a token's length
-// is capped, and so is a walk.
+// Finds added tokens in text: the leftmost, and of several there the longest (Aho-Corasick's
+// leftmost-longest, as in Hugging Face). The search walks a trie from each byte that can begin a
+// token; a token's length is capped, so a walk is too.
 #pragma once
 #include "engine/text/tokenizer.h"
 
@@ -9,13 +9,13 @@
 struct added_token {
     int32_t id;
     bool special;
-    bool single_word;    // not where a word character touches it
+    bool single_word;    // found only where no word character touches it
     bool lstrip, rstrip; // also matches the white space before it, after it
-    bool blank;          // white space only: it is no markup, so it is also found in plain text
+    bool blank;          // white space only: not markup, so it is also found in plain text
 };
 struct added_node {
     int32_t child, sibling; // or -1
-    int32_t token;          // that ends here, or -1
+    int32_t token;          // the token that ends here, or -1
     unsigned char byte;
 };
 struct added_tokens {
@@ -27,9 +27,9 @@ struct added_tokens {
 };
 struct added_match {
     size_t from, to;
-    const struct added_token *token; // NULL: plain words up to `to`
+    const struct added_token *token; // NULL: words without a token
 };
-// One pass over a text returns its pieces in order, words and tokens, none of them empty.
+// One pass over a text. It returns the pieces in order, words and tokens, none of them empty.
 struct added_scan {
     const struct added_tokens *tokens;
     const char *text;
@@ -38,7 +38,7 @@ struct added_scan {
     size_t n_plain;
     bool no_special;
     size_t done;               // where the next piece begins
-    struct added_match queued; // a token that was found after words which must be returned first
+    struct added_match queued; // a token found behind words that must be returned first
 };
 
 void added_tokens_init(struct added_tokens *a);

@@ -1,6 +1,6 @@
-// Byte-pair encoding. Short words scan for the lowest rank again after each merge: at up to 32
-// symbols that beats any queue. Long ones keep the pairs in a heap, so that a word of n bytes costs
-// n log n and not n * n.
+// Byte-pair encoding. Short words are scanned for the lowest rank again after each merge: at up to
+// 32 symbols a scan beats any queue. Long words keep their pairs in a heap, so that a word of n bytes
+// costs n log n and not n * n.
 #include "engine/text/bpe.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-// Byte-pair encoding of one word: start from its symbols, join the neighbouring pair with the
-// lowest rank (the leftmost where several are equal) until no pair has one. Sennrich et al. 2016;
-// over bytes, Radford et al. 2019. The first symbols are bytes here, characters in bpe_chars.h and
-// SentencePiece's in bpe_pieces.h.
+// Byte-pair encoding of one word: start from its symbols, and merge the neighbouring pair with the
+// lowest rank (of equal ones, the leftmost) until no pair has a rank. Sennrich et al. 2016; over
+// bytes, Radford et al. 2019. The first symbols are bytes here, characters in bpe_chars.h and
+// SentencePiece's symbols in bpe_pieces.h.
 #pragma once
 #include "engine/text/token_list.h"
 #include "engine/text/vocab.h"
@@ -18,9 +18,9 @@ struct bpe {
     size_t mask;
     uint64_t seed;
     uint32_t n_merges;
-    // Words that are a single token: all of the vocabulary under ignore_merges, otherwise those
-    // whose merges end in that token. Most words of a text are in this table, so a look-up replaces
-    // merging.
+    // Words that are a single token: with ignore_merges the whole vocabulary, otherwise the words
+    // whose merges end in that token. Most words of a text are in this table, and a look-up costs
+    // less than merging.
     struct string_table words;
 };
 // Memory for long words, reused for the words of one call. Zero it before the first use.
@@ -31,9 +31,9 @@ struct bpe_scratch {
     size_t n_heap, cap_heap;
     int32_t *first; // a word's symbols before merging
     size_t cap_first;
-    struct token_list joined;  // the symbols after merging, where they are not ids yet
+    struct token_list joined;  // the symbols after merging, if they are not ids yet
     struct cached_word *cache; // [WORD_CACHE_SIZE] or NULL
-    // [n_ids] the pair last seen that would make each symbol. NULL: not recorded
+    // [n_ids] for each symbol the last pair seen that would merge into it. NULL: not recorded
     struct merge_halves *halves;
 };
 #define NO_HALF (-1)
@@ -54,14 +54,15 @@ int32_t *bpe_first_symbols(struct bpe_scratch *s, size_t n);
 // symbols. E_NOMEM.
 int bpe_merge(const struct bpe *b, int32_t *symbols, size_t n, struct bpe_scratch *s,
               struct token_list *out);
-// From now on merging records the two parts of each symbol in s->halves. E_NOMEM.
+// From now on, merging records the two halves of each symbol in s->halves. E_NOMEM.
 int bpe_scratch_keep_halves(struct bpe_scratch *s, int32_t n_ids);
-// Caches the results of words for a text of this length; does nothing if the text is short or
-// memory is out.
+// Starts caching the results of words for a text of this length. Does nothing if the text is short
+// or memory is out.
 void bpe_scratch_keep_words(struct bpe_scratch *s, size_t text_len);
 void bpe_scratch_release(struct bpe_scratch *s);
 
-// Words as bytes. After the last merge: E_UNSUPPORTED when a byte of UTF-8 has no token.
+// Byte-level BPE. bpe_finish: call it after the last merge. E_UNSUPPORTED when a byte of UTF-8 has
+// no token.
 int bpe_finish(struct bpe *b, const struct vocab *v, bool ignore_merges, struct err *err);
 int bpe_encode(const struct bpe *b, const struct vocab *v, const char *word, size_t len,
                struct bpe_scratch *s,

@@ -1,6 +1,5 @@
-// See bpe_chars.h. Texts without a pre-tokeniser, as Llama's, are one word: where the vocabulary
-// allows it they are cut at spaces, so that most of the text is short words and the heap is for the
-// rest.
+// See bpe_chars.h. Without a pre-tokeniser, as in Llama, a text is one word. Where the vocabulary
+// allows it, such a text is cut at spaces, so that most of its words are short and need no heap.
 #include "engine/text/bpe_chars.h"
 #include "engine/text/char_class.h"
 #include <stdio.h>

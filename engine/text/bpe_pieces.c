@@ -1,7 +1,9 @@
-// See bpe_pieces.h. A word's first symbols are its characters, and user-defined symbols as a whole.
-// Symbols are ids of pieces; characters that are none are written as numbers from n_ids on where
-// some piece begins or ends with them, else below zero, where nothing joins: user-defined symbols
-// as -2 - id, others as STRANGE + code point.
+// See bpe_pieces.h. A word's first symbols are its characters and whole user-defined symbols. A
+// symbol is a number:
+//   id of a piece          the character is a piece
+//   n_ids and above        the character is not a piece, but part of one
+//   STRANGE + code point   any other character; negative, so it never merges
+//   -2 - id                a user-defined symbol; negative, so it never merges
 #include "engine/text/bpe_pieces.h"
 #include "engine/text/bpe_chars.h"
 #include "engine/text/char_class.h"

@@ -1,6 +1,6 @@
 // Byte-pair encoding as in SentencePiece: two neighbours merge if together they spell a piece, the
-// best score first. SentencePiece publishes no list of merges: it is built here from every way to
-// cut a piece in two.
+// best score first. SentencePiece's files have no list of merges: this module builds it from every
+// way to cut a piece in two.
 #pragma once
 #include "engine/text/bpe.h"
 #include "engine/text/pieces.h"
@@ -8,7 +8,7 @@
 struct bpe_pieces {
     struct bpe bpe;
     int32_t ascii[128]; // first symbol of each character
-    // characters that are not a piece but part of one: symbols from n_ids on
+    // characters that are part of a piece but not a piece themselves: symbols from n_ids on
     struct string_table strange;
     uint32_t *strange_chars; // [n_strange] their code points
     int32_t n_strange;

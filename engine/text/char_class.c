@@ -1,4 +1,4 @@
-// See char_class.h. Categories come from utf8proc (Unicode 15); ASCII never asks it.
+// See char_class.h. Categories come from utf8proc (Unicode 15); ASCII needs no look-up there.
 #include "engine/text/char_class.h"
 #include <string.h>
 #include <utf8proc.h>

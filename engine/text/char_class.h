@@ -14,9 +14,9 @@ static inline size_t char_utf8_len(const char *s) {
     unsigned char c = (unsigned char)*s;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
-// The first occurrence of a character (or a few bytes) in text, or NULL: memmem for short needles
-// that stops at the match, under every sanitizer too.
+// The first occurrence of a character (or a few bytes) in text, or NULL: memmem for short needles.
+// It stops at the match, under every sanitizer too.
 const char *char_find(const char *text, size_t len, const char *needle, size_t needle_len);
 uint32_t char_decode(const char *s);
-// The character that ends at end; there must be one. *start is where it begins.
+// The character before end; there must be one. *start: its first byte.
 uint32_t char_decode_back(const char *end, const char **start);

@@ -1,5 +1,5 @@
-// See charsmap.h. A unit: bits 0-7 label, 8 "has a value", 9 the offset's scale, 10-30 the offset;
-// a value's unit has bit 31 and the value below it.
+// See charsmap.h. The bits of a unit: 0-7 label, 8 "has a value", 9 the offset's scale, 10-30 the
+// offset. The unit of a value has bit 31 set; bits 0-30 are the value.
 #include "engine/text/charsmap.h"
 #include "base/utf8.h"
 #include <stdlib.h>

@@ -17,7 +17,7 @@ struct charsmap {
 };
 
 // Copies the table and checks every transition and value that a text can reach, so that look-ups
-// need no checks. Replacements are whole characters. E_FORMAT, E_NOMEM.
+// need no checks. Replacements must be whole characters. E_FORMAT, E_NOMEM.
 int charsmap_init(struct charsmap *c, const char *blob, size_t len, struct err *err);
 void charsmap_release(struct charsmap *c);
 // The replacement for the shortest or the longest key that text begins with, and the key's length;

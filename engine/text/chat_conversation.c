@@ -1,5 +1,5 @@
-// Whole conversations, with tools, calls, results and thinking, through the model's own template. All
-// strings of the client carry their message's origin, those of its tools ORIGIN_EARLIER. See
+// Renders whole conversations, with tools, calls, results and thinking, by the model's own template.
+// The client's strings have the origin of their message, strings of its tools ORIGIN_EARLIER. See
 // chat_template.h.
 #include "base/json.h"
 #include "base/utf8.h"

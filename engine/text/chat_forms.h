@@ -1,5 +1,5 @@
-// Our own chat templates, chosen by name: the fallback for a model folder without one, and a choice
-// for the user.
+// Our own chat templates. A user chooses one by name, for a model folder without a template or
+// instead of its template.
 #pragma once
 #include <stddef.h>
 

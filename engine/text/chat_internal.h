@@ -1,11 +1,11 @@
-// What the files behind chat_template.h share.
+// Shared by the files that implement chat_template.h.
 #pragma once
 #include "engine/jinja/jinja.h"
 #include "engine/text/chat_template.h"
 
 #define TEXT_MAX_BYTES (64u << 20)
 
-// Origins of bytes; a new message's is ORIGIN_NEW and its number, round and round.
+// Origins of bytes. A new message has ORIGIN_NEW plus its number, modulo the numbers left.
 enum { ORIGIN_EARLIER = 1, ORIGIN_MARK = 2, ORIGIN_NEW = 3, N_ORIGINS = 256 };
 static inline uint8_t origin_of_message(size_t i) {
     return (uint8_t)(ORIGIN_NEW + i % (N_ORIGINS - ORIGIN_NEW));
@@ -21,12 +21,12 @@ struct chat_template {
     struct chat_syntax syntax;
 };
 
-// The clock and names that every rendering has.
+// Begins a rendering: the clock, then the names that every rendering has.
 int chat_begin(const struct chat_template *c, size_t n_input, struct jinja_run *run,
                struct err *err);
 int chat_set_names(const struct chat_template *c, struct jinja_run *run,
                    struct jinja_value messages, struct jinja_value tools,
                    bool add_generation_prompt);
-// Encodes the text from `from` on; bytes with an origin are plain unless forge.
+// Encodes the text from `from` on. Bytes with an origin are plain spans, unless forge is set.
 int chat_encode(const struct chat_template *c, struct jinja_string text, size_t from, bool forge,
                 struct token_list *ids, struct err *err);

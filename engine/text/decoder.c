@@ -1,5 +1,5 @@
-// See decoder.h. Hugging Face tokenizers' decoders are the reference, and SentencePiece's for its
-// own files.
+// See decoder.h. The references are Hugging Face tokenizers' decoders, and SentencePiece's decoder
+// for its own files.
 #include "engine/text/decoder.h"
 #include "base/utf8.h"
 #include "engine/text/decoder_steps.h"

@@ -10,7 +10,7 @@ int decode_replace(struct buf *out, const char *s, size_t len, const char *what,
 int decode_replace_pattern(const struct decode_step *step, const char *s, size_t len,
                            struct buf *out);
 int decode_byte_level(struct buf *out, const char *text, size_t len);
-// Adds one token's text to s->made, and a space in front where the step puts one.
+// Adds one token's text to s->made, after a space if the step puts one.
 int decode_word_piece(const struct decode_step *step, struct decode_state *s, const char *text,
                       size_t len);
 // Removes the spaces that tokenizers of English words put around punctuation.

@@ -1,4 +1,4 @@
-// See detokenizer.h: decoder.h does the work, for whole texts too.
+// See detokenizer.h. The decoder (decoder.h) does the work, as it does for whole texts.
 #include "engine/text/detokenizer.h"
 #include "base/utf8.h"
 #include "engine/text/tokenizer_file.h"

@@ -1,8 +1,8 @@
-// Token ids to text as they are sampled: feed() returns only complete UTF-8 characters and holds
-// undecided text back; flush() at the end of a turn returns the rest, with U+FFFD for bytes that
-// never became a character. For any ids, the concatenation of feed()s and flush() equals
-// tokenizer_decode(skip_special = true); after detokenizer_start_after, the part of it after the
-// text of the earlier ids.
+// Converts token ids to text while they are sampled. feed() returns only complete UTF-8 characters
+// and holds undecided text back. flush() at the end of a turn returns the rest, with U+FFFD for bytes
+// that never became a character. For any ids, the texts of all feed()s and of flush() concatenate to
+// tokenizer_decode(skip_special = true); after detokenizer_start_after, to the part of it that
+// follows the text of the earlier ids.
 #pragma once
 #include "engine/text/decoder.h"
 #include "engine/text/tokenizer.h"
@@ -11,15 +11,16 @@
 struct detokenizer {
     const struct tokenizer *tokenizer;
     struct decoding decoding;
-    struct buf before; // the part of the earlier text that the decoder still holds; from `given` on
+    // the part of the earlier text that the decoder still holds back, from `given` on
+    struct buf before;
     size_t given;
 };
 
-// Also for a new turn: memory is reused
+// Starts a text. A further start reuses the memory
 void detokenizer_start(struct detokenizer *d, const struct tokenizer *t);
-// Starts inside a text, after ids: the space before the first word is kept, which a tokenizer
-// removes at the start of a text, and a character that ids leave unfinished can be finished. Reads
-// the last few ids; ids outside the vocabulary stand for nothing. E_NOMEM.
+// Starts inside a text, after ids. The space before the first word is kept (a decoder may remove it at
+// the start of a text), and the next tokens can complete a character that ids leave unfinished. Reads
+// only the last few ids and ignores ids outside the vocabulary. E_NOMEM.
 int detokenizer_start_after(struct detokenizer *d, const struct tokenizer *t, const int32_t *ids,
                             size_t n);
 int detokenizer_feed(struct detokenizer *d, int32_t id, struct buf *out);

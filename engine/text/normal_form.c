@@ -1,7 +1,7 @@
-// Unicode's normalisation forms over utf8proc's tables. ASCII is its own normal form and no mark's
-// second half, so text is copied up to the last ASCII character before a stretch without any, and
-// only that stretch goes through the tables. Linear in the text: one of nothing but combining
-// marks, which makes utf8proc's own reordering quadratic, is sorted here.
+// Unicode's normalisation forms over utf8proc's tables. An ASCII character is its own normal form and
+// never combines with the character before it. So ASCII text is copied, up to the last ASCII character
+// before a run of others, and only such a run goes through the tables. Linear in the text: combining
+// marks are sorted here, because utf8proc's own reordering is quadratic in a run of them.
 #include "engine/text/normal_form.h"
 #include "engine/text/char_class.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// The normaliser's steps that look at one character at a time. Rust's `char` and its crates are the
-// reference, as Hugging Face's tokenizers use them.
+// The normaliser's steps that look at one character at a time. The reference is Rust's `char` and the
+// crates that Hugging Face tokenizers uses.
 #include "engine/text/byte_alphabet.h"
 #include "engine/text/char_class.h"
 #include "engine/text/normalizer.h"

@@ -1,8 +1,8 @@
-// The normaliser's steps that go by SentencePiece's table of rules. There are two readings of it.
-// SentencePiece takes the longest rule at each place. Hugging Face's tokenizers goes by extended
-// grapheme clusters: the shortest rule at the start of a cluster of at most five bytes replaces all of
-// it; in a longer one each code point is looked up separately. Both are repeated exactly, because
-// vocabularies were trained with them.
+// The normaliser's steps that use SentencePiece's table of rules. Two programs read it differently.
+// SentencePiece applies the longest rule at each position. Hugging Face tokenizers works on extended
+// grapheme clusters: in a cluster of at most five bytes, the shortest rule at its start replaces the
+// whole cluster; in a longer one, each code point is looked up separately. This file repeats both
+// exactly, because vocabularies were trained with them.
 #include "engine/text/char_class.h"
 #include "engine/text/normalizer.h"
 #include <string.h>

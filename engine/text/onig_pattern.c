@@ -1,14 +1,14 @@
-// Oniguruma (Ruby syntax) to PCRE2, character by character. Where the two read the same characters
+// Translates Oniguruma (Ruby syntax) to PCRE2, character by character. The two read these
 // differently:
-//   \s        PCRE2 counts U+180E as a space, Oniguruma (Unicode's White_Space) does not: written
-//   out \w        Oniguruma: Alphabetic, Mark, Nd, Pc; PCRE2: letters, numbers, underscore: written
-//   out [a[bc]]   a union in Oniguruma, a literal [ in PCRE2: flattened (BLOOM's pattern has one)
-//   \h \v \x  hex digit, U+000B, bytes in Oniguruma; other things in PCRE2: refused or rewritten
+//   \s        PCRE2 counts U+180E as a space, Oniguruma (Unicode's White_Space) does not: spelled out
+//   \w        Oniguruma: Alphabetic, Mark, Nd, Pc; PCRE2: letters, numbers, underscore: spelled out
+//   [a[bc]]   a union in Oniguruma, a literal [ in PCRE2: flattened (BLOOM's pattern has one)
+//   \h \v \x  hex digit, U+000B, bytes in Oniguruma; not in PCRE2: refused or rewritten
 //   \p{Han}   a script in Oniguruma, script extensions in PCRE2: \p{sc:Han}
 //   {,n}      a quantifier in Ruby, literal text in PCRE2: {0,n}
 //   ^ $       always match at line borders in Ruby: hence MULTILINE
-// Back references and the like, which can backtrack without bound, are refused with everything else
-// unknown.
+// Back references and similar constructs can backtrack without bound; they are refused, as is any
+// unknown construct.
 #include "engine/text/onig_pattern.h"
 #include <ctype.h>
 #include <stdbool.h>

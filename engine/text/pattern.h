@@ -1,6 +1,6 @@
-// A pattern of a tokenizer's file, a fixed string or a regular expression in Oniguruma's dialect,
-// and finding its matches in order. The pattern is read-only after building; a call's memory is a
-// matcher.
+// A pattern of a tokenizer's file (a fixed string or a regular expression in Oniguruma's dialect) and
+// the search for its matches in order. A pattern is read-only after building; each call has a matcher
+// of its own.
 #pragma once
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/err.h"
@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 struct pattern {
-    char *literal; // or
+    char *literal; // the fixed string; NULL: code is set instead
     size_t literal_len;
     pcre2_code *code;
     bool jit;
@@ -26,23 +26,23 @@ struct matcher {
 int pattern_literal(struct pattern *p, const char *string, struct err *err);
 // E_UNSUPPORTED names the construct
 int pattern_regex(struct pattern *p, const char *oniguruma, struct err *err);
-// Our own, in PCRE2's dialect
+// A pattern of our own, in PCRE2's dialect
 int pattern_pcre2(struct pattern *p, const char *regex, struct err *err);
 int pattern_unicode_scripts(struct pattern *p, struct err *err); // see unicode_scripts.c
 void pattern_release(struct pattern *p);
 
-// text_len bounds the later texts. It limits how far a regular expression may backtrack and how
-// long all matches together may take: half a second and 10 us a byte, a hundredth of the usual
-// speed.
+// text_len: the most bytes of the texts that follow. It limits how far a regular expression may
+// backtrack, and how long all matches together may take: half a second plus 10 us a byte, a hundredth
+// of the usual speed.
 int matcher_init(struct matcher *m, const struct pattern *p, size_t text_len, struct err *err);
 void matcher_release(struct matcher *m);
-// The first match that begins at or after start: 1 with [*from, *to), 0 for none, E_LIMIT if it
-// backtracks too far or matches have taken too long.
+// Finds the first match that begins at or after start: 1 with [*from, *to), 0 for none. E_LIMIT: the
+// match backtracks too far, or all matches together took too long.
 int matcher_find(struct matcher *m, const char *text, size_t len, size_t start, size_t *from,
                  size_t *to, struct err *err);
 
-// All matches of one text in order, as Hugging Face iterates them: an empty match directly after
-// the last one is skipped.
+// All matches of one text in order. As in Hugging Face, an empty match directly after the previous
+// match is skipped.
 struct match_walk {
     struct matcher *matcher;
     const char *text;

@@ -17,25 +17,25 @@ enum piece_kind { // as sentencepiece_model.proto numbers them
 
 struct pieces {
     float *scores;        // [n_ids]
-    unsigned char *kinds; // [n_ids], 0 for ids that are no piece
+    unsigned char *kinds; // [n_ids], 0 for an id without a piece
     int32_t unk_id;
     bool byte_fallback;
-    int32_t byte_ids[256]; // under byte_fallback
+    int32_t byte_ids[256]; // set if byte_fallback
     struct user_symbols symbols;
     bool has_unused;
 };
 
-// A word to encode, with the plain spans of the piece of text that it is part of.
+// A word to encode, with the plain spans of the text that it is part of.
 struct piece_word {
     const char *text;
     size_t len;
-    size_t offset; // of text in the text that the spans refer to
+    size_t offset; // of the word in the text that the spans refer to
     const struct text_span *plain;
     size_t n_plain;
 };
 
 void pieces_release(struct pieces *p);
-// Appends the replacement for text that the vocabulary lacks: its bytes, or the unknown piece, once
-// for a run. *in_run: whether the last id appended was the unknown piece.
+// Appends the replacement for text that the vocabulary lacks: its byte pieces, or one unknown piece for
+// a run of such texts. *in_run: whether the last id appended was the unknown piece.
 int pieces_push_unknown(const struct pieces *p, const char *text, size_t len, bool *in_run,
                         struct token_list *out);

@@ -1,6 +1,6 @@
-// Cuts text into the words that the model's vocabulary then encodes one by one: a chain of steps,
-// each of which cuts every piece of the step before. Read-only after building; a pre_run is a
-// call's memory.
+// Cuts text into words, which the tokenizer's model then encodes one by one. Each step of a chain cuts
+// every piece that the previous step made. Read-only after building; each call has a pre_run of its
+// own.
 #pragma once
 #include "base/buf.h"
 #include "engine/text/pattern.h"
@@ -16,9 +16,10 @@ enum pre_kind {
     PRE_WORDS,       // cuts into runs of word characters and runs of others; white space is dropped
     PRE_FIXED_LENGTH, // cuts into pieces of n characters
     PRE_PREFIX_SPACE, // cuts nothing; adds a space before a piece that does not begin with one
-    // spaces become the pattern, one may be added in front, and a piece begins at each
+    // replaces spaces by the symbol in `pattern`, may add one in front (pre_prepend), and if `split`
+    // begins a piece at each
     PRE_METASPACE,
-    PRE_BYTE_ALPHABET // cuts nothing: each byte as a character of byte_alphabet.h
+    PRE_BYTE_ALPHABET // cuts nothing; writes each byte as a character of byte_alphabet.h
 };
 // How a match and the text between matches become pieces (Hugging Face's SplitDelimiterBehavior).
 enum pre_behavior { PRE_ISOLATED, PRE_REMOVED, PRE_WITH_PREVIOUS, PRE_WITH_NEXT, PRE_CONTIGUOUS };
@@ -48,7 +49,7 @@ int pre_tokenizer_add(struct pre_tokenizer *p, enum pre_kind kind, const char *p
 struct pre_step *pre_tokenizer_add_step(struct pre_tokenizer *p, enum pre_kind kind,
                                         struct err *err);
 void pre_tokenizer_release(struct pre_tokenizer *p);
-bool pre_tokenizer_puts_space(const struct pre_tokenizer *p); // in front of a text
+bool pre_tokenizer_puts_space(const struct pre_tokenizer *p); // before a text
 
 // Takes one word; a negative code ends the run and becomes its result.
 typedef int (*pre_word_fn)(void *ctx, const char *word, size_t len);
@@ -60,11 +61,11 @@ struct pre_run {
     struct err *err;
     bool bare; // set before a run: no prefix before its first piece
     struct matcher matchers[PRE_MAX_STEPS];
-    struct buf changed[PRE_MAX_STEPS]; // a piece as a step has rewritten it
+    struct buf changed[PRE_MAX_STEPS]; // for each step, the piece that it has rewritten
 };
-// text_len bounds the run's texts; it limits how far a pattern may backtrack.
+// text_len: the most bytes of the run's texts; it limits how far a pattern may backtrack.
 int pre_run_init(struct pre_run *r, const struct pre_tokenizer *p, size_t text_len,
                  pre_word_fn word, void *ctx, struct err *err);
 void pre_run_release(struct pre_run *r);
-// Valid UTF-8. at_start: it begins where the user's text begins.
+// text must be valid UTF-8. at_start: it begins where the user's text begins.
 int pre_run(struct pre_run *r, const char *text, size_t len, bool at_start);

@@ -1,6 +1,6 @@
-// See sentencepiece_file.h. The wire format: a message is a row of fields, each a varint (number <<
-// 3 | type) and a value: type 0 a varint, 1 eight bytes, 2 a length and that many bytes, 5 four
-// bytes. Field numbers are sentencepiece_model.proto's.
+// See sentencepiece_file.h. The wire format: a message is a sequence of fields. A field is a varint
+// (number << 3 | type) and a value; the value of type 0 is a varint, of 1 eight bytes, of 2 a length
+// and that many bytes, of 5 four bytes. Field numbers are those of sentencepiece_model.proto.
 #include "engine/text/sentencepiece_file.h"
 #include "base/utf8.h"
 #include <math.h>

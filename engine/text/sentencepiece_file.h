@@ -1,5 +1,5 @@
-// A SentencePiece model file (.model): a protocol buffer message, read without that library. Only
-// the fields that encoding and decoding need are kept; strings are borrowed from the file's bytes.
+// A SentencePiece model file (.model): a protocol buffer message, read without the protobuf library.
+// Keeps only the fields that encoding and decoding need. Strings are borrowed from the file's bytes.
 #pragma once
 #include "base/err.h"
 #include "engine/text/pieces.h"
@@ -24,7 +24,7 @@ struct sentencepiece_file {
     bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
 };
 
-// E_FORMAT names the wrong byte or field, E_UNSUPPORTED the feature that Parley lacks. E_NOMEM.
+// E_FORMAT names the wrong byte or field; E_UNSUPPORTED names the feature that Parley lacks; E_NOMEM.
 int sentencepiece_file_read(struct sentencepiece_file *f, const char *bytes, size_t len,
                             struct err *err);
 void sentencepiece_file_release(struct sentencepiece_file *f);

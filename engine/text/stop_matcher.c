@@ -1,6 +1,6 @@
 // See stop_matcher.h. A stop string matches at the byte that completes it, however the text was cut
-// into pieces; of several completed by the same byte the longest counts. Without a match, the longest
-// end of the text that begins a stop string is held back.
+// into pieces. If one byte completes several, the longest one matches. Without a match, the longest
+// suffix of the text that begins a stop string is held back.
 #include "engine/text/stop_matcher.h"
 #include "base/err.h"
 #include "base/utf8.h"

@@ -1,6 +1,6 @@
-// A flat hash table from byte strings to ids: open addressing, linear probing, at most half full.
-// It copies no strings: they are in the caller's arena, which may move, so entries hold offsets and
-// calls pass the arena.
+// A flat hash table from byte strings to ids: open addressing, linear probing, at most half full. The
+// strings stay in the caller's arena. Since the arena may move, entries hold offsets, and each call
+// passes the arena.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -18,8 +18,8 @@ struct string_table {
 
 int string_table_init(struct string_table *t, size_t n_expected); // E_NOMEM, E_IO (no randomness)
 void string_table_release(struct string_table *t);
-// Adds arena[offset, offset + len) as id >= 0; *existing becomes -1. If the string is already in
-// the table, nothing changes and *existing is its id. E_NOMEM.
+// Adds arena[offset, offset + len) as id >= 0, and sets *existing to -1. If the table has the string
+// already, it does not change, and *existing is the string's id. E_NOMEM.
 int string_table_add(struct string_table *t, const char *arena, uint32_t offset, uint32_t len,
                      int32_t id, int32_t *existing);
 int32_t string_table_find(const struct string_table *t, const char *arena, const char *s,
@@ -27,7 +27,7 @@ int32_t string_table_find(const struct string_table *t, const char *arena, const
 
 // 64 random bits for a hash's seed, from the operating system.
 int hash_seed(uint64_t *seed);
-// The 128-bit product folded, after wyhash.
+// Folds the 128-bit product to 64 bits, after wyhash.
 static inline uint64_t hash_mix(uint64_t a, uint64_t b) {
     __uint128_t product = (__uint128_t)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);

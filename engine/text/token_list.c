@@ -1,4 +1,4 @@
-// A growable list of token ids: doubles, so that a push is amortised O(1).
+// A growable list of token ids. The capacity doubles, so that a push is amortised O(1).
 #include "engine/text/token_list.h"
 #include "base/err.h"
 #include <stdlib.h>

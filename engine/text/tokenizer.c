@@ -1,6 +1,6 @@
-// Text to ids and back. The order of things is Hugging Face's: added tokens are found in the raw
-// text; the text between them is normalised, searched for the added tokens that match after
-// normalising, and cut into words, which are encoded one by one. See README.md.
+// Text to ids and back. The order is Hugging Face's: find added tokens in the raw text; normalise the
+// text between them; find there the added tokens that match after normalising; cut the rest into
+// words; encode each word. See README.md.
 #include "engine/text/tokenizer.h"
 #include "base/json.h"
 #include "base/utf8.h"

@@ -17,26 +17,26 @@ struct tokenizer;
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json if present. E_NOTFOUND: no
 // tokenizer; E_UNSUPPORTED names the unknown part; E_FORMAT.
 int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err);
-// The same from memory: the text of a tokenizer.json; the bytes of a SentencePiece model alone,
-// which finds no special tokens in text, as in SentencePiece.
+// The same from memory: the text of a tokenizer.json, or the bytes of a SentencePiece model. The model
+// alone finds no special tokens in text, as in SentencePiece.
 int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err);
 int tokenizer_open_model(struct tokenizer **out, const char *bytes, size_t len, struct err *err);
 void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t); // highest id + 1, added tokens included
 
-// Bytes of the text in which added tokens are not searched for, so that a user's text cannot forge
-// them. Exception: runs of white space that are added tokens (GPT-NeoX) are found everywhere, since
-// they are words and forge nothing.
+// A plain span: bytes of the text in which the tokenizer finds no added tokens, so that a user's text
+// cannot forge them. Exception: runs of white space that are added tokens (GPT-NeoX) are found
+// everywhere, since they are words and forge nothing.
 struct text_span {
     size_t from, to; // [from, to)
 };
 struct encode_options {
-    bool no_special; // search for no added special tokens at all
-    // continues an earlier text: nothing that only a text's start gets (a space) is added
+    bool no_special; // finds no added special tokens
+    // The text continues an earlier one: gets no prefix (a space) that only the start of a text gets.
     bool continues;
-    // Follows text that is already encoded: nothing is added before the first word, and a space
-    // before it is encoded as inside a text. Not with plain spans.
+    // The text follows text that is already encoded: gets no prefix, and a space before its first word
+    // is encoded as inside a text. Not with plain spans.
     bool in_midst;
     const struct text_span *plain; // ascending, disjoint
     size_t n_plain;
@@ -45,22 +45,22 @@ struct encode_options {
 // bos or eos.
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
                      const struct encode_options *opt, struct token_list *out, struct err *err);
-// Appends the text of ids, decoded by the tokenizer's own decoder; keeps special tokens unless
+// Decodes ids with the tokenizer's own decoder and appends the text; keeps special tokens unless
 // skip_special. Bytes that are not UTF-8 become U+FFFD. E_INVAL names an id outside the vocabulary.
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                      struct buf *out, struct err *err);
 
-// The bytes that a token stands for in running text (not always whole UTF-8), borrowed. NULL for an
-// id outside the vocabulary.
+// The bytes that a token stands for inside a text (not always whole UTF-8), borrowed. NULL for an id
+// outside the vocabulary.
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len);
-// The longest token in bytes, so that a text of n bytes has at least n / longest tokens. 0: there is
-// no such bound, because a normaliser, a pre-tokeniser or an added token takes bytes away, or one
-// unknown token stands for many.
+// The length of the longest token in bytes: a text of n bytes has at least n / longest tokens. 0: no
+// such bound holds, because a normaliser, a pre-tokeniser or an added token removes bytes, or one
+// unknown token stands for many bytes.
 size_t tokenizer_longest_token(const struct tokenizer *t);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 // An added or vocabulary token's id, or -1
 int32_t tokenizer_find(const struct tokenizer *t, const char *content);
-// The strings in tokenizer_config.json, for templates; "" if absent.
+// bos_token and eos_token for templates; "" if absent.
 const char *tokenizer_bos(const struct tokenizer *t);
 const char *tokenizer_eos(const struct tokenizer *t);
 // "byte-level BPE, 4,096 tokens": for `parley inspect`. Owned by the tokenizer.

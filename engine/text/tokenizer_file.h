@@ -21,11 +21,11 @@ enum tokenizer_kind {
 struct tokenizer {
     enum tokenizer_kind kind;
     struct vocab vocab;
-    struct added_tokens added;            // found in the unchanged text
-    struct normalizer normalizer;         // then each piece between them is normalised,
-    struct added_tokens added_normalized; // searched for these,
-    struct pre_tokenizer pre;             // cut into words,
-    struct bpe bpe;                       // and encoded by the model that kind names
+    struct added_tokens added;            // 1. found in the unchanged text
+    struct normalizer normalizer;         // 2. normalises each piece between them
+    struct added_tokens added_normalized; // 3. found in the normalised piece
+    struct pre_tokenizer pre;             // 4. cuts the rest into words
+    struct bpe bpe;                       // 5. encodes a word, or the model that kind names does
     struct bpe_chars chars;
     struct unigram unigram;
     struct pieces pieces; // of SentencePiece
@@ -42,10 +42,10 @@ int tokenizer_read_json(struct tokenizer *t, const struct cJSON *root, struct er
 struct model_options { // settings from the files beside a SentencePiece model
     // a list like tokenizer.json's added_tokens; NULL: only the model's own
     const struct cJSON *added;
-    // contents of further special tokens, in the order of the ids of new ones
+    // contents of further special tokens; new ones get ids in this order
     const char *const *special;
     size_t n_special;
-    bool known;             // such files exist: control pieces are special tokens, found in text
+    bool known;             // the files exist: control pieces are special tokens, found in text
     bool prefix_first_only; // "legacy": false
     bool no_prefix;         // "add_prefix_space": false
     bool xglm;              // ids as XGLMTokenizer numbers them
@@ -57,7 +57,8 @@ int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,
 
 #define TOKENIZER_MAX_NESTING 8
 
-// NULL and null have no steps. *byte_level: the last step is ByteLevel, so words are bytes.
+// Each reads one part of the JSON; without it (NULL, or JSON's null) the part has no steps.
+// *byte_level: the last step is ByteLevel, so words are bytes.
 int tokenizer_read_pre(struct pre_tokenizer *p, const struct cJSON *json, bool *byte_level,
                        struct err *err);
 int tokenizer_read_normalizer(struct normalizer *n, const struct cJSON *json, struct err *err);
@@ -68,15 +69,15 @@ int tokenizer_token_id(const struct cJSON *item, int32_t *id, const char *conten
 int tokenizer_read_unigram(struct tokenizer *t, const struct cJSON *model,
                            const struct cJSON *added, struct err *err);
 
-// E_UNSUPPORTED for a key of obj that is not among the known ones (ends with NULL).
+// E_UNSUPPORTED if obj has a key that is not in known, a list that ends with NULL.
 int tokenizer_known_keys(const struct cJSON *obj, const char *where, const char *const *known,
                          struct err *err);
 int tokenizer_type_of(const struct cJSON *json, const char *where, const char **type,
                       struct err *err);
-// {"Regex": ...} or {"String": ...} under "pattern": one of the two is set.
+// Reads "pattern": {"Regex": ...} or {"String": ...}. Sets one of *regex and *string.
 int tokenizer_read_pattern(const struct cJSON *json, const char *where, const char **regex,
                            const char **string, struct err *err);
-bool tokenizer_is_character(const char *s); // exactly one
+bool tokenizer_is_character(const char *s); // s is exactly one character
 struct tokenizer_metaspace {
     const char *replacement;
     enum pre_prepend prepend;

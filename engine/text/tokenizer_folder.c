@@ -1,7 +1,7 @@
 // Finds a model folder's tokenizer and reads the files beside it: tokenizer_config.json,
-// special_tokens_map.json, added_tokens.json. A tokenizer.json stands for itself; a SentencePiece
-// model and GPT-2's two files need them, because there the special tokens are. The names that these
-// files have in FasterTransformer's model repositories are read too.
+// special_tokens_map.json, added_tokens.json. A tokenizer.json is complete without them. A
+// SentencePiece model and GPT-2's two files need them for the special tokens. The names that the
+// tokenizer's files have in FasterTransformer's model repositories are found too.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
 #include <limits.h>

@@ -1,6 +1,6 @@
-// Reads a tokenizer.json (Hugging Face tokenizers' own format): its model, its added tokens, and
-// the parts that tokenizer_pre.c, tokenizer_normalizer.c and tokenizer_decoder.c read. Every value
-// that would change a result and is not handled is refused by its name.
+// Reads a tokenizer.json (the format of Hugging Face tokenizers): its model, its added tokens, and the
+// parts that tokenizer_pre.c, tokenizer_normalizer.c and tokenizer_decoder.c read. A value that is
+// not supported and would change a result is refused by name.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
 #include <stdlib.h>

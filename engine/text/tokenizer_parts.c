@@ -1,4 +1,4 @@
-// Shared by the readers of a tokenizer.json's parts.
+// Functions that the readers of a tokenizer.json's parts share.
 #include "base/json.h"
 #include "engine/text/char_class.h"
 #include "engine/text/tokenizer_file.h"

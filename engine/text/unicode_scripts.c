@@ -1,6 +1,6 @@
-// A pattern that matches the pieces that Hugging Face's UnicodeScripts leaves: runs of characters
-// of one script, in which spaces and characters of no script belong to what stands before them.
-// Hiragana and Katakana count as Han. PCRE2 knows the scripts of Unicode 14.
+// A pattern that matches the pieces that Hugging Face's UnicodeScripts makes: runs of characters of
+// one script. Spaces and characters without a script belong to the run before them. Hiragana and
+// Katakana count as Han. PCRE2 knows the scripts of Unicode 14.
 #include "base/buf.h"
 #include "engine/text/pattern.h"
 

@@ -1,7 +1,7 @@
 // See unigram.h. The search keeps one node for each byte since the last position that every path
-// passes through. There the best path is final: its pieces are emitted and the nodes reused. Most
-// texts have such a position at each word; a text without one costs 16 bytes of memory for each of its
-// own. Time for a byte is bounded by the longest piece.
+// passes through. At such a position the best path is final: its pieces are emitted and the nodes
+// reused. Most texts have such a position at each word. A text without one costs 16 bytes of memory
+// for each of its bytes. The longest piece bounds the time for a byte.
 #include "engine/text/unigram.h"
 #include "engine/text/bpe_chars.h"
 #include "engine/text/char_class.h"

@@ -1,5 +1,5 @@
-// The tokens of a model: id to content (as the tokenizer's file spells it) and to the bytes that it
-// stands for, and content back to id. Ids may have holes.
+// The tokens of a model. Maps an id to its content (as the tokenizer's file spells it) and to the bytes
+// that it stands for, and a content to its id. Ids may have holes.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -29,13 +29,13 @@ struct vocab {
 
 int vocab_init(struct vocab *v, int32_t n_ids, size_t n_expected, struct err *err);
 void vocab_release(struct vocab *v);
-// Adds content as id, or adds flags to the token that already has this id. E_FORMAT if the id has
-// another content or the content another id.
+// Adds content as id, or adds flags if they are already a token. E_FORMAT: the id has another content,
+// or the content another id.
 int vocab_add(struct vocab *v, const char *content, int32_t id, unsigned flags, struct err *err);
-// Sets the bytes of token id, in place of those that its content spells in the byte alphabet.
+// Replaces the bytes of token id, at first those that its content spells in the byte alphabet.
 int vocab_set_bytes(struct vocab *v, int32_t id, const char *bytes, size_t len, struct err *err);
 int32_t vocab_find(const struct vocab *v, const char *content, size_t len); // or -1
-// Of the model's own, or -1
+// Finds only tokens of the model's own vocabulary; or -1
 int32_t vocab_find_model(const struct vocab *v, const char *content, size_t len);
 // NULL for a hole or an id out of range.
 const struct token *vocab_token(const struct vocab *v, int64_t id);

@@ -1,6 +1,6 @@
-// Caches the ids of short words within one call: most words of a text recur, and one access to warm
-// memory costs less than a search in the vocabulary or merging. Direct-mapped: a word replaces another
-// one of the same slot, so the cache does not grow and no text makes it slow.
+// Caches the ids of short words within one call. Most words of a text recur, and one access to warm
+// memory costs less than a search in the vocabulary or merging. Direct-mapped: a word replaces the
+// word in its slot, so the cache does not grow and no text makes it slow.
 #pragma once
 #include "engine/text/string_table.h"
 #include "engine/text/token_list.h"
@@ -9,14 +9,14 @@
 
 #define CACHED_WORD_MAX_BYTES 16
 #define CACHED_WORD_MAX_IDS 5
-#define WORD_CACHE_SIZE 8192 // of 40 bytes: stays in the second level of the processor's caches
-#define WORD_CACHE_MIN_TEXT 32768 // bytes of a text that is worth clearing one
+#define WORD_CACHE_SIZE 8192      // slots of 40 bytes: they fit in the L2 cache
+#define WORD_CACHE_MIN_TEXT 32768 // shorter texts are not worth clearing a cache
 
 struct cached_word {
-    // The first and the last eight bytes, which may overlap; of a word of up to eight bytes
-    // word_load's result, and 0.
+    // The first and the last eight bytes, which may overlap. For a word of up to eight bytes: head is
+    // word_load's result, tail is 0.
     uint64_t head, tail;
-    uint8_t len, n; // bytes, 0: nothing here; ids
+    uint8_t len, n; // number of bytes (0: the slot is free); number of ids
     int32_t ids[CACHED_WORD_MAX_IDS];
 };
 
