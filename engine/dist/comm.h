@@ -1,14 +1,14 @@
 // Communication between the ranks of an instance, as a table: `none` for one rank, `mpi` for several.
-// forward calls these where several ranks must agree and never depends on the number of ranks. Plans
-// go over MPI; activations do where they are in host memory, and a GPU has ways of its own
-// (comm_link, kernels/cuda/ranks.h).
+// The forward pass calls these operations where ranks must agree, so it is the same for any number of
+// ranks. Plans travel over MPI, and so do activations in host memory. GPUs exchange activations in other
+// ways (comm_link, kernels/cuda/ranks.h).
 //
-// One rank leads: rank 0. It schedules, draws tokens and tells the others each step's plan (lead.h);
-// they run it (rank.h). It belongs to the last pipeline stage, where logits come out; README.md has
-// the numbering.
+// Rank 0 leads. It schedules, draws tokens and sends each step's plan to the others (lead.h), which run
+// it (rank.h). It belongs to the last pipeline stage, which computes the logits; README.md has the
+// numbering.
 //
-// No call waits for ever: a peer that has died, or that stays silent for the time limit, is E_DEVICE.
-// The first such failure breaks the comm for good (`why` says what happened) and later calls fail at
+// No call waits for ever: it returns E_DEVICE when a peer has died or stays silent for the time limit.
+// The first such failure breaks the comm for good (`why` says what happened), and later calls fail at
 // once.
 //
 // One thread at a time: the one that opens, then the engine's.
@@ -25,13 +25,14 @@ struct comm;
 struct comm_ops {
     const char *name;
     // x (n), of the backend's activation dtype, becomes the sum over the tensor-parallel ranks of
-    // this stage, added in rank order, on every rank.
+    // this stage, added in rank order. Every rank gets it.
     int (*all_reduce)(struct comm *c, struct backend *be, void *x, int64_t n);
     // Logits: each rank's (n_rows, part_width), the columns that split_even gives it, become
     // (n_rows, width) f32 on the stage's first rank. On the other ranks, out is not written.
     int (*gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,
                        int32_t n_rows, int32_t part_width, int32_t width);
-    // Activations x (n) to and from the rank of another stage with the same part of each layer.
+    // Sends and receives activations x (n): to and from the rank of stage pp_rank that has the same part
+    // of each layer.
     int (*send)(struct comm *c, struct backend *be, const void *x, int64_t n, int32_t pp_rank);
     int (*recv)(struct comm *c, struct backend *be, void *x, int64_t n, int32_t pp_rank);
     // The leader's bytes reach all ranks. An idle wait may last for ever while the leader lives.
@@ -48,7 +49,7 @@ struct comm {
     int32_t rank, n_ranks;
     int32_t n_sharing;      // ranks on the same processors as this one, itself included
     int32_t place, n_local; // this rank among those of its machine, and their number
-    struct backend *linked; // whose device reaches the other ranks' by itself; NULL: none
+    struct backend *linked; // its device reaches those of the other ranks itself; NULL: none does
     struct err why;         // the failure that broke it; code 0: none
 };
 
@@ -58,25 +59,25 @@ struct comm_options {
     int32_t tp_size, pp_size;
     int64_t timeout_us; // how long a peer may stay silent while others wait for it
 };
-// The leader's: joins the ranks that mpirun or srun has started, all of this process's job, or starts
+// For the leader. Under mpirun or srun it joins all ranks of this process's job. Otherwise it starts
 // tp_size * pp_size - 1 processes of this program, with the argument `rank`, on this machine. Started
-// ranks outlive close: they wait for the next engine of as many, and end with this process. With one rank it checks that the
-// process was started alone and gives comm_none(). E_INVAL: the job's size is not tp_size * pp_size.
-// E_UNSUPPORTED: built without MPI. E_BUSY: another comm uses the ranks of the job.
+// ranks outlive close: they wait for the next engine with as many ranks, and end with this process. With
+// one rank it checks that the process was started alone, and gives comm_none(). E_INVAL: the job's size
+// is not tp_size * pp_size. E_UNSUPPORTED: built without MPI. E_BUSY: another comm uses the job's ranks.
 int comm_open(struct comm **out, const struct comm_options *o, struct err *err);
 // The MPI library, "Open MPI v4.1.4"; NULL: built without MPI. Any thread, also before comm_open; valid for good.
 const char *comm_mpi_version(void);
 // Whether mpirun or srun has started this process as another rank than the first.
 bool comm_is_follower(void);
-bool comm_is_launched(void); // or at all
-// Another rank's: waits for the leader, for at most startup_us (then the process ends with a sentence
-// and status 1, because MPI cannot be interrupted). c->split is set by comm_split once it is known.
+bool comm_is_launched(void); // as any rank
+// For the other ranks: waits for the leader, for at most startup_us. Then the process ends with a sentence
+// and status 1, because MPI cannot be interrupted. comm_split sets c->split later.
 int comm_follow(struct comm **out, int64_t startup_us, struct err *err);
-// Divides the ranks into stages and their ranks. Every rank calls it with the same sizes and limit.
+// Divides the ranks into stages. Every rank calls it with the same sizes and limit.
 int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
                struct err *err);
-// Connects the device with those of the other ranks, if it has memory of its own. All ranks call it, once
-// the caches have their memory. close ends the connection: before any rank closes its backend.
+// Connects the device with those of the other ranks, if it has memory of its own. All ranks call it after
+// the caches have been allocated. close ends the connection, so call it before any rank closes its backend.
 int comm_link(struct comm *c, struct backend *be, struct err *err);
-// Of a rank: which part of the model it computes.
+// Which part of the model a rank computes.
 struct split comm_split_of(int32_t rank, int32_t tp_size, int32_t pp_size);

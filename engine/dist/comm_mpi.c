@@ -1,8 +1,8 @@
 // The table for ranks on CPUs, over MPI (written for Open MPI 4.1). See comm.h.
 //
-// Open MPI's own waits never end when a peer dies, and they occupy a core. So each operation is one
-// that does not block, tested in a loop that gives the core away, naps when it has lasted, looks
-// whether the peers of this machine live, and ends at the time limit.
+// Open MPI's own waits never end when a peer dies, and they occupy a core. So every operation is
+// non-blocking, and a loop tests it. The loop yields the core, later sleeps between tests, checks that
+// the peers of this machine live, and ends at the time limit.
 #include "engine/dist/comm.h"
 
 #if PARLEY_MPI

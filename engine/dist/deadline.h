@@ -1,5 +1,5 @@
-// A time limit for calls that MPI does not let us interrupt: a thread ends the process with a sentence and
-// status 1 once it is past.
+// A time limit for MPI calls, which cannot be interrupted: when it is past, a thread ends the process with a
+// sentence and status 1.
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,4 +13,4 @@ struct deadline {
     bool is_met, watched;
 };
 void deadline_begin(struct deadline *d, int64_t us);
-void deadline_end(struct deadline *d); // met
+void deadline_end(struct deadline *d); // the call returned in time

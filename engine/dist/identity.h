@@ -1,13 +1,13 @@
-// What ranks tell each other of themselves, so that they can watch those of their machine.
+// The facts about themselves that ranks exchange, so that they can watch the ranks of their own machine.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
 struct identity {
     char host[72];     // with its pid namespace
-    uint64_t cpus;     // hash of the processors that it may use
-    int32_t pid, pad_; // no byte is undefined: it is sent
+    uint64_t cpus;     // hash of the processors that the rank may use
+    int32_t pid, pad_; // pad_: the struct is sent, so no byte may be undefined
 };
-// The file of the program that runs, also where it was replaced meanwhile: ranks are of its build.
+// The file of the running program, even if it was replaced meanwhile: ranks must have the same build.
 void identity_program(char *path, size_t cap);
-void identity_take(struct identity *me); // this process's
+void identity_take(struct identity *me); // of this process

@@ -1,13 +1,13 @@
-// The leader's side of an instance of several ranks: opens them, and tells them what every step does.
-// With one rank each call returns at once.
+// The leader's side of an instance of several ranks: opens them and sends them every step. With one rank
+// each call returns at once.
 //
-//   lead_open    starts or joins the ranks; they begin to load the model
-//   lead_loaded  waits until all have loaded it: the same model, by the same build
-//   lead_size    gives the cache its size on every rank; then they wait for steps
-//   lead_step .. before the leader's device does the same
+//   lead_open    starts or joins the ranks, which begin to load the model
+//   lead_loaded  waits until all have loaded the same model with the same build
+//   lead_size    sets the size of the cache on every rank; then the ranks wait for steps
+//   lead_step .. sends the ranks an operation, before the leader's device does the same
 //
-// Opened and closed by the engine's owner; all else on the engine's thread. A failure of a call is
-// E_DEVICE, and lead_why says which rank is gone.
+// The engine's owner opens and closes it; the engine's thread makes all other calls. A call that fails
+// returns E_DEVICE, and lead_why says which rank is gone.
 #pragma once
 #include "engine/dist/comm.h"
 #include "engine/dist/plan.h"
@@ -17,9 +17,9 @@
 struct lead {
     struct comm *comm;
     struct plan *plan; // the message that is sent; NULL with one rank
-    char *payload;     // of a plan that is larger
+    char *payload;     // of a plan too large for `plan`
     size_t payload_bytes;
-    char *host; // memory of the leader's parked blocks: their numbers are the same on all ranks
+    char *host; // memory of the leader's parked blocks, which have the same numbers on all ranks
     size_t host_block_bytes;
     int64_t weight_bytes, weight_bytes_read; // of all ranks; after lead_loaded
 };
@@ -33,19 +33,19 @@ void lead_close(struct lead *l); // a zeroed or closed one is allowed
 static inline bool lead_is_alone(const struct lead *l) {
     return !l || !l->plan;
 }
-// Threads of one rank, where `asked` is 0: the ranks share the processors that all of them may use.
+// Threads of one rank: `asked`, or, if that is 0, its share of the processors that the ranks have in common.
 int lead_threads(const struct comm *c, int asked);
 
 // What a rank has loaded, for its report.
 void lead_describe(struct rank_report *r, const struct model *m);
-// mine: the leader's own report, of what it has loaded or why it could not. E_*: the first rank's
-// that failed, with its number and machine.
+// mine: the leader's own report of what it has loaded, or why it could not. E_*: the error of the first
+// rank that failed, with its number and machine.
 int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err);
-// rows, logits: as forward_init's. n_host_blocks: as many parked blocks as the leader has.
-// Also connects the ranks' devices, with the leader's backend `be`.
+// max_rows, max_logits: as for forward_init. n_host_blocks: how many parked blocks the leader has. Also
+// connects the ranks' devices with that of the leader's backend `be`.
 int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, int32_t max_rows,
               int32_t max_logits, int32_t n_host_blocks, struct err *err);
-void lead_host(struct lead *l, void *memory, size_t block_bytes); // once it exists
+void lead_host(struct lead *l, void *memory, size_t block_bytes); // of the parked blocks
 
 // virtual_width: floats of each of the batch's virtual rows.
 int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,

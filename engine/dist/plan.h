@@ -1,9 +1,9 @@
-// What the leader tells the other ranks, as messages: a head of a fixed size, which carries a small
-// payload with it, and a second message for a larger one. Ranks of one build alone talk to each other,
-// so structs are sent as they are.
+// The messages of the leader to the other ranks. Each has a head of a fixed size, which also carries a
+// small payload; a larger payload is a second message. All ranks have the same build, so structs are sent
+// as they are in memory.
 //
-// A plan says all that a rank's device has to do, in order. So ranks never read a clock, choose, or
-// keep a list of sequences.
+// A plan names everything that a rank's device must do, in order. So ranks read no clock, decide nothing
+// and keep no list of sequences.
 #pragma once
 #include "base/build_id.h"
 #include "base/err.h"
@@ -14,8 +14,8 @@
 
 enum plan_kind {
     PLAN_END,    // the process ends; all other bytes are 0
-    PLAN_OPEN,   // payload: struct plan_open; each rank answers with a struct rank_report, twice:
-                 // who it is, then what it has loaded
+    PLAN_OPEN,   // payload: struct plan_open; each rank answers with two structs rank_report: its
+                 // build and machine, then what it has loaded
     PLAN_SIZE,   // payload: struct plan_size; answered with a struct rank_report
     PLAN_STEP,   // payload: the batch; flag: one layer only
     PLAN_PREFIX, // payload: the batch
@@ -33,12 +33,12 @@ struct plan {
     int32_t first, n, flag;
     // Of a batch.
     int32_t n_rows, n_seqs, n_logits, n_map, n_virtual, virtual_width;
-    // Bytes: up to PLAN_INLINE_BYTES of them in here, else all in a second message.
+    // Bytes of the payload: in `payload` if they fit, otherwise in a second message.
     int64_t n_payload;
     _Alignas(8) char payload[PLAN_INLINE_BYTES];
 };
 
-struct plan_open { // engine_options, as far as ranks need it
+struct plan_open { // the engine_options that ranks need
     char build[BUILD_ID_DIGITS + 1];
     int32_t tp_size, pp_size, n_threads;
     int64_t timeout_us;

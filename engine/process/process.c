@@ -1,7 +1,8 @@
 // The server's side of an engine process. See process.h.
 //
-// One thread supervises it for all its lives: it alone starts it, because the kernel ends a process with the
-// thread that started it (PR_SET_PDEATHSIG). A second thread, for each life, receives.
+// One thread supervises the process across all restarts. Only this thread starts it, because the kernel kills
+// a process when the thread that started it ends (PR_SET_PDEATHSIG). Each start has a second thread, which
+// receives.
 #include "engine/process/process.h"
 #include "base/clock.h"
 #include "base/err.h"

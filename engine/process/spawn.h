@@ -3,10 +3,10 @@
 #include "base/err.h"
 #include <sys/types.h>
 
-// Descriptors from here on are no target of the child's.
+// The child's own descriptors lie below this one, so duplicating them cannot overwrite one from here on.
 enum { SPAWN_HIGH_FD = 10 };
 
-// Starts `program engine` with the descriptors WIRE_SOCKET, whose other end is *fd (close it), and
-// WIRE_MEMORY, which is `memory` (at least SPAWN_HIGH_FD). On failure *pid is 0, and *fd -1 or open. The kernel
-// ends the process with the thread that calls this.
+// Starts `program engine` with two descriptors: WIRE_SOCKET, whose other end is *fd, and WIRE_MEMORY, a
+// duplicate of `memory` (at least SPAWN_HIGH_FD). The caller closes *fd. On failure *pid is 0, and *fd is -1 or
+// open. The kernel kills the process when the thread that calls this ends.
 int spawn_process(const char *program, int memory, pid_t *pid, int *fd, struct err *err);

@@ -1,15 +1,15 @@
-// What a server and an engine process tell each other: messages on a stream socket, one after another.
+// The messages between a server and an engine process, one after another on a stream socket.
 //
 //   server                                     engine process
 //     OPEN      engine_options ---------------->  loads the model
 //               <-- PROGRESS, MEASURING, then OPENED (struct wire_report) or REFUSED (struct err)
-//     COMMAND   one of the queue's ------------>  the same queue, there
-//               <------------- EVENTS, METRICS    what the engine's thread emits
+//     COMMAND   one from the queue ------------>  the process's own queue
+//               <------------- EVENTS, METRICS    from the engine's thread
 //               <---------------------- ENDED     after COMMAND_STOP; then the process ends
 //
-// Both ends are one build of one program, so structs go as they are in memory, with their pointers as signs of
-// what follows. A message is its head and parts; a part is its length and its bytes. Load and heartbeat
-// (struct instance_load) are in memory that both share, and need no message.
+// Both ends are one build of one program, so structs are sent as they are in memory. A pointer in them only
+// shows whether a part with its contents follows. A message is a head and parts; a part is its length and its
+// bytes. Load and heartbeat (struct instance_load) are in shared memory and need no message.
 #pragma once
 #include "base/buf.h"
 #include "engine/engine.h"
@@ -40,8 +40,8 @@ void wire_put(struct buf *b, const void *bytes, size_t n);
 void wire_put_text(struct buf *b, const char *text); // NULL stays NULL
 // Ends the message. E_NOMEM, E_LIMIT.
 int wire_end(struct buf *b);
-// Writes all, and waits for room. idle is called about five times a second meanwhile, and ends the wait
-// where it returns false; NULL: none. E_CLOSED: the other end is gone.
+// Writes all bytes, and waits for room. Meanwhile it calls idle about five times a second; false ends the
+// wait. idle NULL: it waits without. E_CLOSED: the other end is gone.
 int wire_send(int fd, const char *bytes, size_t n, bool (*idle)(void *ctx), void *ctx);
 
 // --- reading ---
@@ -53,7 +53,7 @@ struct wire_reader {
 };
 struct wire_message {
     enum wire_kind kind;
-    const char *at, *end; // the parts that are left; as long as the next wire_receive
+    const char *at, *end; // the parts not taken yet; valid until the next wire_receive
     bool bad;             // a part was missing, or had another size
 };
 void wire_reader_init(struct wire_reader *r, int fd);
@@ -70,7 +70,7 @@ void *wire_take_copy(struct wire_message *m, size_t each,
 
 // --- what goes over it ---
 
-// What an engine process tells of its engine, where the server's side cannot know it.
+// Facts about the engine that only the engine process knows.
 struct wire_report {
     struct engine_info info; // without its pointers
     struct kv_snapshot_maker maker;
@@ -82,24 +82,24 @@ struct wire_report {
 void wire_put_options(struct buf *b, const struct engine_options *o);
 bool wire_take_options(struct wire_message *m, struct engine_options *o); // strings borrowed from m
 
-// *c as it goes into the queue of commands.
+// Appends *c, a command as the queue holds it.
 void wire_put_command(struct buf *b, const struct command *c);
-// What the turn of a command needs beside its parts: made by the engine process (engine_process.c).
+// The plain data of a command's turn. The engine process makes the turn from it (engine_process.c).
 struct wire_turn {
-    struct engine_turn spec; // its pointers are those of the parts, or signs
+    struct engine_turn spec; // its pointers point to parts, or only show that one follows
     int32_t reserve, places;
     enum engine_priority priority;
     int64_t submitted_us, deadline_us;
     struct sequence_names names;
 };
 struct wire_command {
-    struct command command; // turn: a sign; cache: taken
+    struct command command; // turn: only shows that there is one; cache: the caller's
     struct wire_turn turn;
 };
-// E_INVAL, E_NOMEM. The turn's ids are the caller's; so are its grammar and its prompt, of which it has a hold.
+// E_INVAL, E_NOMEM. The caller owns the turn's ids, and a reference to its grammar and to its prompt.
 int wire_take_command(struct wire_message *m, struct wire_command *out);
 
-// Several events; frees what they own. width: of a context embedding.
+// Appends several events, and frees what they own. width: of a context embedding.
 void wire_put_events(struct buf *b, struct engine_event *events, size_t n, int32_t width);
 size_t wire_n_events(struct wire_message *m);
 int wire_take_event(struct wire_message *m, int32_t width,

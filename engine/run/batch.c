@@ -1,4 +1,4 @@
-// One step's rows, packed: no padding, each sequence's tokens in a row.
+// One step's rows, packed: no padding, and the tokens of a sequence are adjacent.
 #include "engine/run/batch.h"
 
 #include <assert.h>

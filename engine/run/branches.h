@@ -9,8 +9,8 @@
 //             the tokens in which all running and ended beams agree; the best beam's other tokens follow at
 //             the end. One more ring keeps the cache of the best ended beam, which may become the session's.
 //
-// While the turn is paused only the tokens of its branches are kept. Its log is then resumed like any
-// other, shared again, and the branches' own tokens are computed once more (the same bits).
+// A pause keeps only the tokens of the branches. After it, the log's cache is resumed like any other and
+// shared again, and the branches' own tokens are computed once more (the same bits).
 //
 // Engine thread only, except branches_new and freeing an event's branches.
 #pragma once
@@ -31,7 +31,7 @@ struct branch_sample {
 };
 
 struct branches {
-    struct engine_branches result; // first member: the turn's last event lends it
+    struct engine_branches result; // first member: the turn's last event points to it
     int32_t n, cap;                // branches; most tokens of each
     bool beams;
     bool begun;                    // the samplers have the log's history
@@ -46,7 +46,7 @@ struct branches {
     uint32_t *text_ends;           // where each of its tokens' texts ends
 };
 
-// How many branches such a turn has; 1: it is an ordinary turn.
+// How many branches a turn with these parameters has; 1: an ordinary turn.
 int32_t branches_wanted(const struct sampling_params *p);
 // E_INVAL, E_UNSUPPORTED: parameters that exclude each other.
 int branches_check(const struct engine_turn *t, int32_t n_eos, struct err *err);
@@ -77,14 +77,14 @@ const int32_t *branch_ids(const struct branches *b, int32_t branch, int32_t *n);
 // The first ring has computed the log: the others share it.
 void branches_fork(struct live_turn *t);
 
-// Adds a sample's drawn token, which is not in the turn's log yet. True: it was the last one allowed.
+// Adds a sample's drawn token, which is not in the turn's log yet. True: the sample has no room for more.
 bool branch_take(struct branches *b, int32_t branch, const struct sampled *s);
 void branch_end(struct live_turn *t, int32_t branch,
                 enum engine_finish finish); // gives its ring back
 
 // After every running beam was ranked: makes the next step's beams, with their rings and samplers.
 void branches_advance(struct live_turn *t);
-// How many tokens after the turn's input all beams share; at most one less than a running beam has.
+// How many tokens after the turn's input all beams share; at most all but the last of a running beam's.
 int32_t branches_agreed(const struct branches *b, int32_t from);
 
 // At the turn's end: makes result, best first (samples: in their order), and gives the sequence the

@@ -8,9 +8,9 @@
 //              none): the sum of the last layer's outputs, before the final norm (POOLING_SUM); or
 //              after it their mean (POOLING_MEAN), or that of the last token (POOLING_LAST)
 //
-// All are taken on the host, position by position, so chunks and pauses change no bit. A position
-// that is already in the cache (shared with another session, or of a turn that is regenerated) has
-// neither logits nor a hidden state: the turn takes only what lies before its input from the cache.
+// The host computes all of them position by position, so chunks and pauses change no bit. A position
+// that the cache already has (shared with another session, or of a turn that is regenerated) gives
+// neither logits nor a hidden state. So the turn uses the cache only for positions before its input.
 //
 // Engine thread only, except context_init and context_reserve.
 #pragma once
@@ -32,21 +32,22 @@ void context_init(struct context_outputs *c, const struct engine_turn *t);
 int context_reserve(struct context_outputs *c, const struct engine_turn *t, int32_t width,
                     struct err *err);
 
-// How many of the log's n tokens the turn may look up in the cache, which serves at most all but the last
-// of these.
+// How many of the log's n tokens the turn may look up in the cache. The cache serves at most all of these
+// but the last one.
 int64_t context_usable(const struct context_outputs *c, const struct engine_turn *t, int64_t n);
 // At the turn's end. The embedding and the scores pass to the caller; NULL: none, or not complete.
 bool context_has_logprob(const struct context_outputs *c, int64_t n_ids);
 double *context_take_embedding(struct context_outputs *c, int64_t n_ids);
 struct engine_scores *context_take_scores(struct context_outputs *c, int64_t n_ids);
 
-// Whether it still needs rows that no draw needs. n_ids: length of the turn's log at its start.
+// Whether the outputs still need rows that no draw needs. n_ids: length of the turn's log at its start.
 bool context_waits(const struct context_outputs *c, int64_t n_ids);
 bool context_takes_logits(const struct context_outputs *c, const struct engine_turn *t,
                           int64_t position);
 bool context_takes_hidden(const struct context_outputs *c, const struct engine_turn *t,
                           int64_t position);
-// Add the position that was asked for above. logits (n_vocab): E_INTERNAL if they are broken. hidden
+// Add the position for which a function above returned true. logits (n_vocab): E_INTERNAL if they are
+// broken. hidden
 // (width): before the final norm for POOLING_SUM, after it otherwise.
 int context_add_logits(struct context_outputs *c, const struct engine_turn *t, const float *logits,
                        int32_t n_vocab, struct err *err);

@@ -1,15 +1,15 @@
-// Drafts in a step. A turn's drafts have rows behind that of its last token:
+// Drafts in a step. A turn's drafts have rows after the row of its last token:
 //
 //   log  ... a b     rows     b   d1  d2  d3     drafts d1, d2, d3; in the array behind the log
 //                    drawn    t1  t2  -   -      t1 = d1, and t2 is not d2: d2 and d3 are rejected
 //   log  ... a b t1 t2
 //
 // Each token is drawn from its row's logits as in a step of its own. A draw depends on the logits, the log and
-// the position alone; so t1 and t2 are what two steps would have drawn, at every temperature.
+// the position alone, so two separate steps would draw the same t1 and t2, at every temperature.
 //
 // The step writes keys and values of all rows. A draft's row is committed when the next token is drawn from it
-// (kv_ring_commit), because only then may the blocks go that the window has passed by it. At the end of the step
-// the blocks of the rejected drafts are given back (kv_ring_unextend).
+// (kv_ring_commit), because only then may the ring free blocks that the window has passed. At the end of the
+// step, the blocks of the rejected drafts are given back (kv_ring_unextend).
 #include "engine/run/instance.h"
 
 void instance_find_drafts(struct instance *in) {

@@ -1,6 +1,6 @@
 // See drafts.h.
 //
-// How many tokens are drafted depends on the length of the match and on what became of the last drafts. A
+// The number of drafts depends on the length of the match and on how many of the last drafts were accepted. A
 // match of two tokens often misleads, and each rejected draft costs a row of the step; in copied text,
 // matches are long and nearly all drafts are right.
 #include "engine/run/drafts.h"

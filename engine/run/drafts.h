@@ -23,12 +23,12 @@ struct ngrams { // the pairs of one array of ids
 
 struct drafts {
     int32_t most;    // drafts in a step
-    int32_t expects; // how many to draft after the shortest match, adapted to the last step
+    int32_t expects; // how many to draft after the shortest match; each step adapts it
     struct ngrams log;
     struct ngrams text; // of the expected answer
     int32_t *text_ids;  // (n_text) the last tokens of the log before the answer, then the text
     int32_t n_text;
-    int64_t n_drafted, n_accepted; // since the start
+    int64_t n_drafted, n_accepted; // in all steps
 };
 
 // most: 1 or more. cap: the log's maximum length. log (n_log): the log before the answer.

@@ -1,10 +1,10 @@
-// Draws of several turns at once, from one step's logits, on all compute threads. Each result is
-// sampler_draw's, whatever is drawn beside it.
+// Draws for several turns at once, from one step's logits, on all compute threads. Each result is that
+// of a sampler_draw alone.
 //
-// Few turns draw together and their events are pushed together: one after another, at 28 us each, they
-// would take a fifth of a small model's step on one core. Many turns draw one by one: the owner's
-// core delivers each event meanwhile, which takes longer than a draw, so drawing ahead would only
-// deliver later.
+// Few turns draw together, and their events are pushed together: on one core, at 28 us each, the draws
+// would take a fifth of a small model's step. Many turns draw one by one, because the owner's core
+// delivers each event meanwhile. That takes longer than a draw, so drawing ahead would only delay the
+// events.
 //
 // Engine thread only. Nothing allocates after _init.
 #pragma once

@@ -1,5 +1,5 @@
-// Fills in and pushes the events of turns; text is cut into pieces between characters. Engine thread
-// only.
+// Fills in and pushes the events of turns. Long text is cut into pieces between characters. Engine
+// thread only.
 #pragma once
 #include "engine/events.h"
 #include "engine/run/live_turn.h"
@@ -11,7 +11,7 @@ void emit_progress(struct emitter *e, const struct live_turn *t, int64_t n_done,
 // text may be longer than an event holds: continuations follow.
 void emit_token(struct emitter *e, const struct live_turn *t, int32_t branch,
                 const struct sampled *s, const char *text, size_t len);
-// Text of a branch without a token, as continuations; none if it is empty.
+// Emits text of a branch without a token, as continuations. Emits nothing if the text is empty.
 void emit_text(struct emitter *e, const struct live_turn *t, int32_t branch, const char *text,
                size_t len);
 // why: with FINISH_ERROR, its code and sentence; otherwise ignored.

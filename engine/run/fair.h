@@ -6,22 +6,23 @@
 // the fewest; among these, to the one for which the least has been computed (`used`, in units of one
 // prompt token); among these, to the turn that came first.
 //
-// When too few places are free, an owner gives up those of a turn
-//   - to an owner that has no more places afterwards, with its new turn, than the giver keeps. The move
-//     makes the places more equal, so it is never made back;
-//   - to an owner without a place for which FAIR_QUANTUM less has been computed. So more owners than
-//     places take turns of a quantum each, and a turn that needs all places gets them.
+// When too few places are free, an owner gives up the places of one of its turns
+//   - to an owner that afterwards, with its new turn, has no more places than the giver keeps. This
+//     makes the places more equal, so no later move reverses it;
+//   - to an owner without a place for which at least FAIR_QUANTUM less has been computed. So if there
+//     are more owners than places, each gets a quantum at a time, and a turn that needs all places gets
+//     them.
 // One owner alone never gives a place up.
 //
-// `used` counts from the smallest `used` of the owners with turns (`clock`, which only grows):
+// The clock is the smallest `used` of the owners with turns. It only grows, and `used` is bound to it:
 //   - a new or returning owner starts at most one quantum before the clock. So it gets a place at once,
-//     unless other newcomers hold all places, but cannot save up more than a quantum by being away;
-//   - an owner that comes back soon keeps what it used, so leaving gains nothing;
-//   - an owner is at most FAIR_DEBT ahead of the clock. What it computed while it was alone does not
+//     unless other newcomers hold all places, but an absence saves up no more than a quantum;
+//   - an owner that comes back soon keeps its `used`, so leaving gains nothing;
+//   - an owner is at most FAIR_DEBT ahead of the clock. So what it computed while it was alone does not
 //     keep it waiting for long when others come.
 //
-// Failure cases: the table is full of owners with turns: cannot happen, it has room for as many owners
-// as there may be turns. Turns without an owner (0) are one owner's together.
+// The table cannot be full of owners with turns, because it has room for as many owners as there may be
+// turns. Turns without an owner (0) together count as one owner's.
 //
 // Engine thread only. Nothing allocates after init.
 #pragma once

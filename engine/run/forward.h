@@ -1,11 +1,11 @@
-// The model's forward pass, written once over the op table: each family is a struct model_config,
-// each device a struct backend_ops, and several ranks are `split` (already in the model's sizes)
-// and the calls of `comm`.
+// The model's forward pass, written once over the op table. A struct model_config describes a model
+// family, a struct backend_ops a device. On one of several ranks, the model's sizes are those of the
+// rank's part, and the pass calls `comm` where ranks must agree.
 //
 //   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows
 //                   -> head of the first max_logits of them
-//   forward_logits: reads logits; the head for the others, max_logits at a time (a vocabulary
-//                   is wide)
+//   forward_logits: reads logits; computes the head for the other rows, max_logits at a time,
+//                   because a vocabulary is wide
 //
 // So a step of one token each is forward_run alone, and a device may record it and launch it again
 // (kernels/backend.h, STEP_REPLAYED).
@@ -25,7 +25,7 @@ struct forward {
     const struct model *model;
     struct backend *backend;
     struct comm *comm;
-    struct lead *lead; // tells the other ranks each step; NULL on those and with one rank
+    struct lead *lead; // sends the other ranks each step; NULL on these, and with one rank
     const struct kv_store *kv;
     int32_t max_rows, max_logits;
     size_t bytes;    // of the workspace
@@ -65,8 +65,9 @@ int forward_prefix(struct forward *f, const struct batch *b);
 // Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits, first a multiple of
 // max_logits. Calls are in ascending order of first. *logits is valid until the next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
-// Draws that change their row's logits, after forward_run and before forward_draws (kernels/backend.h:
-// draw_adjust, draw_adjusted), on a device that has them. OP_DECLINED: the host draws this row.
+// Draws that change their row's logits, on a device that supports it (kernels/backend.h: draw_adjust,
+// draw_adjusted). Call them after forward_run and before forward_draws. OP_DECLINED: the host draws this
+// row.
 int forward_draw_adjust(struct forward *f, const struct batch_adjusted *a);
 int forward_draw_adjusted(struct forward *f);
 // The results of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).

@@ -36,11 +36,11 @@ struct command {
     enum command_kind kind;
     uint64_t sequence, turn_id;
     struct live_turn *turn; // SUBMIT, PREPARE: passes to the instance
-    uint64_t from;          // FORK: `sequence` begins with its first n_tokens
+    uint64_t from;          // FORK: `sequence` begins with the first n_tokens of this one
     int64_t n_tokens;
     struct packed_cache *cache; // IMPORT: passes to the instance
     struct hash128 name;        // FORGET: of the snapshot
-    struct snapshot_job *job;   // SNAPSHOT: one of the folder's threads has finished it
+    struct snapshot_job *job;   // SNAPSHOT: a thread of the snapshot folder has finished it
 };
 
 struct instance_load { // written by the engine's thread, read by any
@@ -51,7 +51,7 @@ struct instance_load { // written by the engine's thread, read by any
     _Atomic int64_t snapshot_bytes;
     _Atomic int64_t steps, step_us_ewma, heartbeat_us;
     _Atomic bool device_lost;
-    _Atomic int32_t drawing_on; // the core on which tokens are being drawn; -1: none are
+    _Atomic int32_t drawing_on; // the core that is drawing tokens; -1: none
 };
 
 // A token that is in its turn's log and has not been emitted yet (emit_later.c).
@@ -134,8 +134,8 @@ int instance_init(struct instance *in, const struct model *model, const struct t
                   struct err *err);
 void instance_release(struct instance *in);
 
-// One round: commands (waits up to timeout_us for the first if no turn runs), deadlines, admission,
-// one step, and the caches that move. False: after COMMAND_STOP, every turn has ended.
+// One round: commands (waits up to timeout_us for the first if no turn runs), deadlines, admission, one
+// step, and copies of caches. False: COMMAND_STOP came, and every turn has ended.
 bool instance_round(struct instance *in, int64_t timeout_us);
 
 // --- turns.c: how turns begin and end ------------------------------------------------------------
@@ -160,34 +160,35 @@ int instance_take_blocks(struct instance *in, struct kv_ring *ring, int32_t n);
 
 // --- branch_step.c: turns with branches ----------------------------------------------------------
 
-// Adds the turn's rows to the batch; n_tokens: its share. TURN_WAITS: none this time. Negative: it ends.
+// Adds the turn's rows to the batch; n_tokens: its share. TURN_WAITS: adds none in this step. Negative:
+// the turn ends.
 int instance_branch_rows(struct instance *in, struct live_turn *t, int32_t n_tokens);
 // Whether the logits of this position draw the branch's next token.
 bool instance_branch_draws(const struct live_turn *t, int32_t branch, int64_t position);
-// The draws of one row's logits: of the first row, those of all samples.
+// How many draws use one row's logits: all samples draw their first token from the same row.
 int32_t instance_branch_jobs(const struct live_turn *t);
 void instance_branch_job(struct instance *in, int32_t seq, int32_t job, const float *logits);
-// A sample's token. Negative: the turn ends with an error.
+// Adds a sample's drawn token. Negative: the turn ends with an error.
 int instance_branch_accept(struct instance *in, struct live_turn *t, int32_t branch,
                            const struct sampled *s, int64_t time_us);
 bool instance_branches_over(const struct live_turn *t);
-// The step's logits have been used: the next step's beams. Negative: the turn ends with an error.
+// Makes the next step's beams, once all beams of this step are ranked. Negative: the turn ends with an error.
 int instance_branches_advance(struct instance *in, struct live_turn *t);
-// The turn ends, while it has its slot: emits the rest of its answer, and makes the result.
+// Called when the turn ends and still has its slot: emits the rest of its answer, and makes the result.
 int instance_branches_settle(struct instance *in, struct live_turn *t, enum engine_finish finish,
                              bool ran);
 
 // --- draft_step.c: drafts in a step ---------------------------------------------------------------
 
-// Before the plan: looks for drafts of each decoding turn, and puts them behind its log.
+// Called before the plan: finds drafts for each decoding turn, and writes them after its log.
 void instance_find_drafts(struct instance *in);
-// Whether the row's logits are those of the turn's next token: the drafts before it were drawn.
+// Whether the turn's next token is drawn from this row: all drafts before the row were accepted.
 bool instance_is_next(const struct instance *in, const struct live_turn *t, int32_t row);
-// The turn's next token is drawn from this position: the draft at it stays in the cache.
+// Called when the turn's next token is drawn from this position: commits the draft there to the cache.
 void instance_keep_draft(struct live_turn *t, int64_t position);
-// This token has been drawn, and is not in the log yet.
+// Compares a drawn token, which is not in the log yet, with the draft in its place.
 void instance_compare_draft(struct live_turn *t, int32_t id);
-// The step's draws are over: the cache forgets the drafts that were not drawn.
+// Called after the step's draws: removes the rejected drafts from the cache.
 void instance_settle_drafts(struct instance *in, struct live_turn *t);
 
 // --- step.c --------------------------------------------------------------------------------------

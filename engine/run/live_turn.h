@@ -20,11 +20,11 @@ struct live_turn {
     const struct thinking_marks *thinking;
     int64_t n_log, cap_log; // spec.n_ids stays the length before the first drawn token
     struct sequence *sequence;
-    struct turn_slot *slot;                              // while it runs
-    int64_t submitted_us, started_us, first_us, last_us; // 0: not yet
-    int64_t paused_since_us;                             // 0: it is not paused
-    int64_t paused_us; // of the pauses that are over; and as it was at first_us and at last_us
-    int64_t first_paused_us, last_paused_us;
+    struct turn_slot *slot;                               // while it runs
+    int64_t submitted_us, started_us, first_us, last_us;  // 0: not yet
+    int64_t paused_since_us;                              // 0: it is not paused
+    int64_t paused_us;                                    // sum of the pauses that are over
+    int64_t first_paused_us, last_paused_us;              // paused_us at first_us and at last_us
     int64_t deadline_us;                                  // monotonic; INT64_MAX for none
     int64_t n_cached, n_shared, n_prefilled, n_generated; // n_shared: as in struct engine_event
     int64_t n_given;    // of n_generated, drawn on another engine (engine_turn.n_drawn)
@@ -48,7 +48,7 @@ struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us);
 void live_turn_free(struct live_turn *t);            // with its log, unless that was taken
 bool live_turn_has_drawn(const struct live_turn *t); // a token, of any branch
 
-// The parts of the turn's time up to now. Together they are all of it, except the time after the last token.
+// The parts of the turn's time up to now. Their sum is the whole time, except what follows the last token.
 struct turn_times {
     int64_t queue_us, prefill_us,
         decode_us;     // without pauses; decode: from the first token drawn to the last
@@ -57,16 +57,16 @@ struct turn_times {
 struct turn_times live_turn_times(const struct live_turn *t, int64_t now_us);
 void live_turn_drew(struct live_turn *t, int64_t time_us);   // a token
 void live_turn_paused(struct live_turn *t, int64_t now_us);  // it has no place
-void live_turn_goes_on(struct live_turn *t, int64_t now_us); // it has one, and its cache
+void live_turn_goes_on(struct live_turn *t, int64_t now_us); // it has a place again, and its cache
 
 // The longest log that this turn can reach.
 int64_t live_turn_max_log(const struct engine_turn *spec);
-// The most tokens of its answer, by which an answer under a grammar is closed.
+// The most tokens of its answer. An answer under a grammar ends within them.
 int64_t live_turn_planned(const struct engine_turn *spec);
 
-// Allocates room for all tokens that the turn may draw, and prepares the slot. A turn that was paused
-// goes on from the state that its slot had: the tokens drawn so far pass through the slot again, by way
-// of scratch and out. E_NOMEM, or the error of sampler_begin.
+// Allocates room for all tokens that the turn may draw, and prepares the slot. For a turn that was
+// paused, it restores the state of the slot by passing the tokens drawn so far through it again; scratch
+// and out are its work buffers. E_NOMEM, or the error of sampler_begin.
 int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
                     const int32_t *eos_ids, int32_t n_eos, struct buf *scratch, struct buf *out,
                     struct err *err);

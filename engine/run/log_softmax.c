@@ -1,9 +1,9 @@
 // Log-softmax in two passes: the maximum, then the sum of exponentials.
 //
-// Order of the sum: ids in runs of SUM_RUN; within a run 16 lanes, lane i taking ids i, i + 16,
-// ...; the lanes of a run are added pairwise, runs one by one to a double. Floats inside a run keep
-// the pass vectorisable, doubles between runs keep a vocabulary of 150,000 as exact as one of
-// 1,000.
+// Order of the sum: ids are cut into runs of SUM_RUN. Within a run there are 16 lanes; lane i takes ids
+// i, i + 16, ... The lanes of a run are added pairwise, and the runs one by one to a double. Floats
+// inside a run let the compiler vectorise the pass; doubles between runs make a vocabulary of 150,000 as
+// exact as one of 1,000.
 #include "engine/run/log_softmax.h"
 #include "engine/run/lanes.h"
 

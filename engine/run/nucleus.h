@@ -1,6 +1,6 @@
-// The tokens in descending order of probability (equal logits: ascending id), sorted only where a
-// question needs it. Every filter of a turn keeps a prefix of that order, and the draw is a place in
-// it.
+// The tokens in descending order of probability (equal logits: ascending id), sorted only where a filter
+// or the draw needs it. Every filter of a turn keeps a prefix of that order, and the draw selects one
+// place in it.
 //
 // The range from the best logit down is cut into SAMPLER_BUCKETS equal slices. One pass over the
 // vocabulary notes each token's bucket and each bucket's count and mass (sum of weights e^((logit -
@@ -37,9 +37,9 @@ struct nucleus {
 void nucleus_init(struct nucleus *nu, struct sampler_work *w, const float *logits, int32_t n_vocab,
                   float max, float temperature);
 void nucleus_keep_count(struct nucleus *nu, int32_t k); // the k best, k >= 1
-// The fewest best that hold p of the kept mass, p > 0
+// The fewest best tokens that hold p of the kept mass, p > 0
 void nucleus_keep_mass(struct nucleus *nu, float p);
-// Those at least p times as probable as the best, p <= 1
+// The tokens at least p times as probable as the best one, p <= 1
 void nucleus_keep_ratio(struct nucleus *nu, float p);
 
 // The first token whose cumulative probability, among the kept tokens, exceeds u; 0 <= u < 1.

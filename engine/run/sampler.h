@@ -10,7 +10,7 @@
 //                               v            v
 //   logits (n_vocab) ----> sampler_draw ----> struct sampled ----> sampler_accept(id)
 //
-// Threads: a sampler or a work is used by one thread at a time; different ones may be used at once.
+// Threads: one thread at a time uses a sampler or a work; different threads may use different ones.
 // Nothing allocates after _init.
 #pragma once
 #include "base/err.h"
@@ -32,8 +32,8 @@ struct sampler_work {
     int32_t *members;  // (n_vocab) ids of one bucket, sorted
     double *mass;      // (SAMPLER_BUCKETS) sum of the weights in each bucket
     int32_t *count;    // (SAMPLER_BUCKETS)
-    uint64_t *allowed; // ((n_vocab + 63) / 64) what may be drawn
-    struct batch_penalty *penalties; // (n_vocab) for a device, and biases likewise
+    uint64_t *allowed; // ((n_vocab + 63) / 64) a bit for each token that may be drawn
+    struct batch_penalty *penalties; // (n_vocab) for a device; biases likewise
     struct batch_bias biases[SAMPLING_MAX_BIAS];
 };
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err); // E_NOMEM
@@ -48,11 +48,11 @@ struct sampler {
     uint32_t branch;
     int64_t n_generated; // accepted since sampler_begin
     struct constraint constraint;
-    // Only touched by turns that use a penalty, so that the others cost no resident memory.
+    // Only turns that use a penalty touch these, so that other turns cost no resident memory.
     uint32_t *marks; // (n_vocab) top bit: occurs in the log; the rest: times generated in this turn
     int32_t *seen;   // (n_seen) the distinct ids whose mark is set
     int32_t n_seen;
-    bool biases_distinct; // no two of the parameters' have one id
+    bool biases_distinct; // the parameters' biases have distinct ids
     float decayed_top_p;  // in force for the next draw; 0: params->top_p
     int32_t n_tail;       // the log's last tokens, for bad and stop words of several tokens
     int32_t tail[SAMPLING_WORD_TOKENS];
@@ -71,33 +71,35 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
                   const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
                   struct err *err);
 
-// After sampler_begin: the answer matches g, which the sampler holds until the next begin or unconstrain, and has at most
-// `most` tokens with its end. E_NOMEM.
+// Call after sampler_begin. The answer then matches g and has at most `most` tokens, its end included.
+// The sampler holds g until the next sampler_begin or sampler_unconstrain. E_NOMEM.
 int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct err *err);
 
 void sampler_unconstrain(struct sampler *s);
 
-// After these two: watches the model's thinking in the answer behind log (n_log). The closing mark is forced
-// after params->thinking_budget tokens of thinking. A grammar applies only behind the thinking, which ends
-// while the answer still has room. marks: borrowed. goes_on: thinking_begin's.
+// Call after sampler_begin and sampler_constrain. Watches the model's thinking in the answer that follows
+// log (n_log), and forces the closing mark after params->thinking_budget tokens of thinking. A grammar
+// applies only after the thinking, which ends while the answer still has room for its grammar. marks:
+// borrowed. goes_on: as for thinking_begin.
 void sampler_watch_thinking(struct sampler *s, const struct thinking_marks *marks,
                             const int32_t *log, int64_t n_log, bool goes_on);
-// The token is now in the log. id, from sampler_draw or a replayed record, is in [0, n_vocab).
+// Records that the log now ends with id, a token in [0, n_vocab) from sampler_draw or a replayed record.
 void sampler_accept(struct sampler *s, int32_t id);
 // Whether the log now ends with one of the token sequences of params->stop.
 bool sampler_at_stop(const struct sampler *s);
-// Whether it would end with one after this token.
+// Whether the log would end with one after this token.
 bool sampler_stops_with(const struct sampler *s, int32_t id);
-// `to`, of the same vocabulary, continues from's history. E_NOMEM: only if `from` is constrained and `to`
-// was not before.
+// Copies the history of `from` to `to`, which has the same vocabulary. E_NOMEM: only if `from` has a
+// grammar that `to` does not have.
 int sampler_copy(struct sampler *to, const struct sampler *from, struct err *err);
 
 // --- one draw ------------------------------------------------------------------------------------
 
 struct sampled {
     int32_t id;
-    float logprob;          // of id: the model's own, log-softmax of the logits as given
-    int32_t n_alternatives; // params->top_logprobs, or as many tokens as have a probability above 0
+    float logprob; // of id: the model's own, log-softmax of the logits as given
+    // params->top_logprobs; fewer if fewer tokens have a probability above 0
+    int32_t n_alternatives;
     // the model's own best, best first
     struct engine_alternative alternatives[SAMPLING_MAX_TOP_LOGPROBS];
 };
@@ -108,7 +110,7 @@ struct sampled {
 // leave, in descending order of probability, lower ids first among equals. ignore_eos: eos tokens
 // are ordinary tokens (min_tokens does not hold them back), and the caller does not stop at them.
 // E_INTERNAL: a logit is NaN or +inf, or all are -inf (a broken model); E_INVAL: the parameters
-// leave no token; E_LIMIT, E_NOMEM: of the grammar (matcher.h).
+// leave no token; E_LIMIT, E_NOMEM: from the grammar (matcher.h).
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err);
 
@@ -116,16 +118,16 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
 // than the row's logits (history, bias, bans, alternatives). ahead: tokens before the position that are not accepted
 // yet, because they are drafts.
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position, int32_t ahead);
-// Whether the draw needs only the row's logits and changes of them that a device can make.
+// Whether the draw needs only the row's logits and changes to them that a device can make.
 bool sampler_is_adjustment(const struct sampler *s);
-// That draw with its changes, as sampler_draw makes them. out's arrays are w's, until its next use;
-// out->row is the caller's. The grammar's errors, as sampler_draw's.
+// Describes that draw and the changes that sampler_draw makes to the logits. out's arrays belong to w and
+// stay valid until its next use; the caller sets out->row. Errors of the grammar as in sampler_draw.
 int sampler_adjustment(const struct sampler *s, struct sampler_work *w, int64_t position,
                        struct batch_adjusted *out, struct err *err);
 
-// The n most likely tokens for beam search, best first, lower ids first among equals: out (n) gets id,
-// own and logprob (after penalties, bias, bans and minimum length; temperature, top-k, top-p and min-p
-// do not count). Returns how many there are; the errors of sampler_draw.
+// The n most likely tokens for beam search, best first, lower ids first among equals. Sets id, own and
+// logprob in out (n). Penalties, bias, bans and minimum length change logprob; temperature, top-k, top-p
+// and min-p do not. Returns how many tokens there are, or an error of sampler_draw.
 int sampler_rank(struct sampler *s, struct sampler_work *w, const float *logits, int32_t n,
                  struct beam_candidate *out, struct err *err);
 

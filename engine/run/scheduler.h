@@ -5,15 +5,15 @@
 //                        ^                                          |
 //                        '---------------- pause -------------------'
 //
-// A turn is admitted when the most blocks that it can need fit beside the most that running turns can
-// need. Blocks of idle sequences and of paused turns do not count, since they can be evicted at any
-// time. So an admitted turn always finds its blocks, and the turn that comes next fits once all others
-// have ended: there is no deadlock. No turn overtakes the one that comes next, so small turns do not
-// keep a large one waiting for ever.
+// Each turn reserves the most blocks that it can need. A turn is admitted when its reservation fits
+// beside those of the running turns. Blocks of idle sequences and of paused turns do not count, since
+// they can be evicted at any time. So an admitted turn always finds its blocks. There is no deadlock,
+// because the next turn fits once all others have ended. No turn overtakes the next one, so small turns
+// do not keep a large one waiting for ever.
 //
-// fair.h says which turn comes next and whether another owner's running turn is paused for it. A turn
-// of idle priority is admitted only when no interactive turn waits, is paused when an interactive one
-// needs its place or its blocks, and computes little beside interactive turns.
+// fair.h chooses the next turn, and decides whether another owner's running turn is paused for it. A
+// turn of idle priority is admitted only when no interactive turn waits. It is paused when an interactive
+// turn needs its place or its blocks, and computes little beside interactive turns.
 //
 // Engine thread only. Nothing allocates after init.
 #pragma once
@@ -23,8 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// WAIT: admitted, but takes no part in steps yet, because its cache is being resumed. PAUSED: was
-// admitted, and waits for a place again.
+// WAIT: admitted, but takes no part in steps until its cache has been resumed. PAUSED: was admitted, lost
+// its place, and waits for one again.
 enum sched_state { SCHED_OUT, SCHED_QUEUED, SCHED_PAUSED, SCHED_WAIT, SCHED_PREFILL, SCHED_DECODE };
 
 struct sched_turn {        // embedded in struct live_turn
@@ -34,14 +34,14 @@ struct sched_turn {        // embedded in struct live_turn
     enum engine_priority priority;
     bool never_paused;
     int32_t reserve; // the most blocks that it can need
-    int32_t places;  // of max_running; 0 is 1. More for a turn with branches
-    int32_t n_rows;  // DECODE: tokens of a step, one for each running branch; 0 is 1
-    // DECODE: further tokens of the next step, which check drafts; it may get fewer.
+    int32_t places;  // of max_running; 0 means 1. More for a turn with branches
+    int32_t n_rows;  // DECODE: tokens of a step, one for each running branch; 0 means 1
+    // DECODE: drafts that the next step is to check, a token each. The plan may give it fewer.
     int32_t n_drafts;
     int64_t n_todo; // PREFILL: tokens still to be computed; set on admission
-    // Of a turn that was paused: tokens of the log that are computed again because the cache went, and
-    // one more. They are not charged. Until they are done, turns of its priority do not pause it again,
-    // or it might never get beyond them.
+    // After a pause: how many tokens of the log are computed again because the cache was evicted, plus
+    // one. They are not charged. Until they are computed, turns of the same priority do not pause this
+    // turn again; otherwise it might never get past them.
     int64_t n_again;
 };
 
@@ -57,7 +57,7 @@ struct scheduler {
     struct fair fair[ENGINE_N_PRIORITIES]; // by priority
     struct sched_turn **running;           // (max_running) in the order of admission
     int32_t cursor; // index into running of the turn that prefills first in the next step
-    // Beside interactive turns: the idle turn that comes first, and the tokens it may have by now.
+    // Beside interactive turns: the idle turn that comes first, and how many tokens it has saved up.
     int32_t idle_cursor, idle_saved;
 };
 
@@ -68,20 +68,21 @@ int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens,
 void sched_release(struct scheduler *s);
 
 void sched_enqueue(struct scheduler *s, struct sched_turn *t, uint64_t owner);
-// Admits the turn that comes next, if it fits: it is in PREFILL then, and the caller sets n_todo.
-// NULL: it does not fit, or none waits.
+// Admits the next turn if it fits, and puts it into PREFILL; the caller sets n_todo. NULL: it does not
+// fit, or none waits.
 struct sched_turn *sched_admit(struct scheduler *s);
-// The running turn that is to be paused for the turn that comes next and does not fit. NULL: none.
+// If the next turn does not fit: the running turn that must be paused for it. NULL: none.
 struct sched_turn *sched_victim(struct scheduler *s);
 void sched_pause(struct scheduler *s, struct sched_turn *t);
 // Removes a waiting or running turn with its reservation.
 void sched_leave(struct scheduler *s, struct sched_turn *t);
 int32_t sched_n_waiting(const struct scheduler *s); // queued and paused turns
-// Plans the next step into share (max_running): every decoding turn with one token for each of its branches and, in a step
-// without prompts, with its drafts; then prefilling turns. Their owners share the budget in equal parts,
-// and so do the turns of each owner; others get
-// what short prompts leave over. Returns how many turns take part. Changes only the cursors.
+// Plans the next step into share (max_running) and returns how many turns take part. Every decoding turn
+// gets one token for each of its branches and, in a step without prompts, its drafts. Prefilling turns
+// share the budget of prompt tokens: each owner gets an equal part, and so does each turn of an owner.
+// What short prompts leave over goes to the other prompts. Changes only the cursors.
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);
-// The tokens of a share have been computed: charges the owner. A draft costs as much as a prompt's token.
+// Called when a step has computed a share: charges its tokens to the owner. sched_checked charges drafts,
+// each like a prompt token.
 void sched_computed(struct sched_turn *t, int32_t n_tokens);
 void sched_checked(struct sched_turn *t, int32_t n_drafts);

@@ -1,8 +1,8 @@
-// One inference: a turn for each row of its batch, followed until all have ended. Rows without a
-// sequence are sessions of their own, deleted at the end; those of a sequence stay. When one row of a
-// sequence fails, the others are rewound, so that either all rows have the turn or none.
+// One inference: a turn for each row of its batch, followed until all turns have ended. Each row runs in a
+// session. Without a sequence these sessions are deleted at the end; the sessions of a sequence stay. When
+// one row of a sequence fails, the others are rewound, so that either all rows have the turn or none.
 //
-// Independent of the transport, which brings struct infer_client_ops. Net thread only.
+// Independent of the transport, which implements struct infer_client_ops. Net thread only.
 #pragma once
 #include "ws/follower.h"
 #include "ws/kserve/infer_request.h"
@@ -29,10 +29,10 @@ enum row_state {
 struct infer_turn {
     enum row_state state;
     char session_id[SESSION_ID_MAX + 1];
-    struct session *session; // has events for us; NULL: has none
+    struct session *session; // sends us events; NULL: sends none
     int64_t before;          // the head that the turn follows
     int64_t n_before;        // tokens of the log before its input
-    int32_t *ids;            // (n_ids) the whole log; complete at ROW_ENDED, grows with FORM_PIECES
+    int32_t *ids; // (n_ids) the whole log; complete at ROW_ENDED; with FORM_PIECES it grows
     size_t n_ids, cap_ids;
     float *logprobs; // (n_logprobs) of the generated tokens, if asked for
     size_t n_logprobs, cap_logprobs;
@@ -51,8 +51,8 @@ enum infer_state {
 };
 
 struct infer_client_ops {
-    // FORM_STREAM, FORM_PIECES: whether the transport takes a piece now. If not, it calls infer_go_on()
-    // later.
+    // FORM_STREAM, FORM_PIECES: whether the transport has room for a piece. If not, the transport calls
+    // infer_go_on() later.
     bool (*has_room)(void *ctx);
     // FORM_TEXT, FORM_STREAM: a piece of the answer's text, drawn at drawn_us (0: not counted).
     void (*text)(void *ctx, struct infer *i, const char *text, size_t len, int64_t drawn_us);
@@ -71,7 +71,7 @@ struct infer {
     struct sequence *sequence; // NULL: none
     struct infer *next;        // in the sequence's queue
     enum infer_state state;
-    bool accepted;   // before the server drained, which waits for its answer
+    bool accepted;   // before the drain began; the drain waits for its answer
     char cursor[64]; // INFER_FINDING: the list's next page; "": the first
     char *owner;
     struct infer_turn *turns; // (request->n_rows)
@@ -84,7 +84,7 @@ struct infer {
     char message[512];
 };
 
-// Takes r, also on failure (NULL: no memory). Nothing is called before infer_begin().
+// Takes r, also on failure (NULL: no memory). Calls none of the ops before infer_begin().
 struct infer *infer_new(struct service *s, const char *owner, struct infer_request *r,
                         const struct infer_client_ops *ops, void *ctx);
 void infer_begin(struct infer *i);       // may reply at once

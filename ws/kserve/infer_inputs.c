@@ -1,5 +1,4 @@
-// The inputs that are served, a row each, and the functions that check and take their values. See
-// infer_inputs.h.
+// The table of inputs, and the functions that check and read their values. See infer_inputs.h.
 #include "ws/kserve/infer_inputs.h"
 #include "ws/kserve/word_lists.h"
 #include <math.h>

@@ -1,5 +1,5 @@
-// The inputs of all models. Each is one row of a table, which says how metadata describes the input and
-// how it is read. Any thread.
+// The inputs of all models. Each is one row of a table, which describes the input for the metadata and names
+// the function that reads it. Any thread.
 #pragma once
 #include "ws/kserve/infer_request.h"
 
@@ -13,7 +13,7 @@ struct infer_reading {
 
 // Input i; NULL after the last one.
 const struct infer_field *infer_input(size_t i);
-// Every input is one of the model's and has its type, and none is missing. E_INVAL.
+// Checks that the model has every given input, that the types match, and that none is missing. E_INVAL.
 int infer_inputs_check(const struct infer_request *r, const struct tensors *all, struct err *err);
 // Reads the inputs of r->model into r->rows, which exist. E_INVAL names the input.
 int infer_inputs_read(struct infer_reading *g, const struct tensors *all, struct err *err);

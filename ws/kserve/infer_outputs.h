@@ -1,9 +1,10 @@
-// The outputs of all models. Each is one row of a table, which says how metadata describes the output, its
-// shape, and how a batch's row is filled in from its turn. The table: any thread; turns: net thread.
+// The outputs of all models. Each is one row of a table, which describes the output for the metadata, gives
+// its shape, and names the function that fills in a row of the batch from its turn. The table: any thread;
+// turns: net thread.
 #pragma once
 #include "ws/kserve/infer.h"
 
-#define INFER_TEXT_BYTES (64 << 20) // of a whole text
+#define INFER_TEXT_BYTES (64 << 20) // the longest text
 
 enum infer_width { // the last dimension
     WIDTH_NONE,    // there is none: one element for each row
@@ -11,7 +12,7 @@ enum infer_width { // the last dimension
     WIDTH_ANSWER,  // the longest request_output_len
     WIDTH_HIDDEN,  // engine_info.width
 };
-enum infer_made_when { // if the client names no output
+enum infer_made_when { // when the output is sent if the client names none
     MADE_ALWAYS,
     MADE_WITH_LOG_PROBS,  // with is_return_log_probs
     MADE_WITH_EMBEDDINGS, // with is_return_context_embeddings
@@ -31,6 +32,6 @@ extern const struct infer_output_row infer_outputs[INFER_OUTPUTS];
 int infer_output_find(const char *name,
                       enum infer_model model); // -1: the model has none; NULL is fine
 
-// All outputs that i->request asks for, from what its turns have so far. E_NOMEM, or an error of decoding
-// the text.
+// Makes all outputs that i->request asks for, from the tokens that its turns have so far. E_NOMEM, or an
+// error while decoding the text.
 int infer_outputs_make(const struct infer *i, struct tensors_out *out, struct err *err);

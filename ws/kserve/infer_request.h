@@ -33,7 +33,7 @@ enum infer_output {
     OUTPUT_DECODED, // of postprocessing
     INFER_OUTPUTS
 };
-// What metadata says of an input or output. Shapes without the batch dimension; -1: any.
+// An input or output as the metadata describes it. Shapes have no batch dimension; -1: any.
 struct infer_field {
     const char *name;
     enum tensor_type type;
@@ -46,7 +46,7 @@ struct infer_field {
 struct infer_row { // of the batch: one turn
     int32_t *ids;  // (n_ids) the new input
     size_t n_ids;
-    // Instead of ids, for a later turn of a sequence: the text, whose ids depend on the log. NULL: none.
+    // For a later turn of a sequence: the text instead of ids, which depend on the log. NULL: none.
     char *text;
     size_t n_virtual;        // how many of ids are virtual tokens
     struct prompt *prompt;   // owned: the session's table; NULL: none
@@ -59,14 +59,14 @@ struct infer_request {
     struct err err;
     enum infer_form form;
     enum infer_model model;
-    char name[INFER_NAME_MAX + 1];     // the model's, as the client calls it
-    const struct served_model *served; // whose engine it is for; held until it is freed
+    char name[INFER_NAME_MAX + 1];     // of the model, as the client calls it
+    const struct served_model *served; // whose engine it is for; held until the request is freed
     char *id;                          // NULL: none
     // The sequence's id: digits, or '"' and the string, so that 42 and "42" differ. "": none.
     char sequence[SEQUENCE_NAME_MAX + 2];
     bool start, end;
-    bool empty_final; // FORM_PIECES: the last answer has no outputs, so that no token waits for it
-    int64_t timeout_us;               // 0: none
+    bool empty_final;   // FORM_PIECES: a last answer without outputs, so that no token waits for it
+    int64_t timeout_us; // 0: none
     int64_t session_len, memory_len;  // 0: not given
     struct infer_row *rows;           // (n_rows)
     size_t n_rows, width, max_output; // the longest input_ids and request_output_len
@@ -78,9 +78,9 @@ struct infer_request {
     struct tensors_out answer;
 };
 
-// A transport reads a request in these steps; any of the last three may refuse it (E_INVAL, E_NOMEM).
-// NULL: E_NOMEM, and the hold is the caller's.
-// Takes the caller's hold of *served.
+// A transport reads a request with these functions, in this order: new, set, then tensors or text. Any but
+// the first may refuse it (E_INVAL, E_NOMEM).
+// infer_request_new takes the caller's hold of *served. NULL: E_NOMEM, and the caller keeps the hold.
 struct infer_request *infer_request_new(enum infer_form form, enum infer_model model,
                                         const char *name, const struct served_model *served);
 void infer_request_free(struct infer_request *r); // NULL is fine
@@ -92,7 +92,7 @@ struct infer_value { // of a parameter
     const char *text; // (len)
     size_t len;
 };
-// Unknown names are ignored, as Triton does.
+// Ignores unknown names, as Triton does.
 int infer_request_set(struct infer_request *r, const char *name, const struct infer_value *v,
                       struct err *err);
 const char *infer_parameter(size_t i); // the i-th known name; NULL after the last one
@@ -104,5 +104,6 @@ struct infer_wanted {
 // The inputs, and the outputs that are wanted (none named: all). Tensors are borrowed for the call.
 int infer_request_tensors(struct infer_request *r, const struct tensors *inputs,
                           const struct infer_wanted *outputs, size_t n_outputs, struct err *err);
-// A request of one text: a row with the server's sampling parameters. After infer_request_set().
+// Makes a request of one text: one row with the server's sampling parameters. Call after
+// infer_request_set().
 int infer_request_text(struct infer_request *r, const char *text, struct err *err);

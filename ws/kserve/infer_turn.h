@@ -11,10 +11,10 @@ int infer_turn_log(const struct infer *i, struct infer_turn *t, size_t n_ids); /
 int infer_turn_context(const struct infer *i, struct infer_turn *t,
                        const char *json); // NULL is fine
 
-// At its end: the beams after the best one.
+// At the turn's end: stores the beams after the best one.
 int infer_turn_beams(const struct infer *i, struct infer_turn *t, const struct turn_view *v);
 void infer_turn_release(struct infer_turn *t);
 
-// FORM_PIECES: how many tokens of every row can be sent now. The last one belongs to the final answer,
-// unless that is empty.
+// FORM_PIECES: how many tokens of every row can be sent now. The last token belongs to the final answer,
+// unless the final answer is empty.
 size_t infer_steps(const struct infer *i);

@@ -1,4 +1,4 @@
-// The state of KServe v2 between requests, and its models, for HTTP and gRPC: the models of
+// The state of KServe v2 between requests, and its models, for HTTP and gRPC. The models are those of
 // FasterTransformer's Triton backend, whose clients work unchanged (README.md). Net thread only, except
 // kserve_find_model.
 #pragma once
@@ -13,7 +13,7 @@ struct kserve_stats { // of a model
 
 struct kserve {
     struct sequences sequences;
-    int n_infers;                            // under way and accepted before the server drained
+    int n_infers; // running inferences that were accepted before the drain
     struct kserve_stats stats[INFER_MODELS]; // by enum infer_model
 };
 
@@ -26,7 +26,7 @@ void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t
 
 extern const char *const kserve_extensions[]; // of server metadata; ends with NULL
 
-// Triton's extensions that Parley lacks. Clients get the code that a Triton without them answers.
+// Triton's extensions that Parley lacks. Clients get the same code as from a Triton without them.
 enum kserve_lacking { LACKS_LOADING, LACKS_TRACING, LACKS_LOGGING, LACKS_REGIONS, KSERVE_LACKING };
 struct kserve_absence {
     enum kserve_code code;

@@ -5,6 +5,6 @@
 
 struct serve_config;
 
-// Reads the settings that the repository has into *c. What has no meaning here is logged, each once.
-// Errors name file, line and field.
+// Reads the settings of the repository into *c. Logs each setting that has no meaning here, once. Errors name
+// file, line and field.
 int model_repository_apply(const char *dir, struct serve_config *c, struct err *err);

@@ -1,5 +1,5 @@
 // Protocol buffers in text form, as far as config.pbtxt needs it: fields with scalars, messages and
-// lists. No schema: a field is a name and what stands behind it.
+// lists. No schema: a field is a name with a scalar or a message.
 #pragma once
 #include "base/err.h"
 #include <stddef.h>

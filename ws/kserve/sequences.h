@@ -2,7 +2,7 @@
 // session, so sequences are stored, appear in the page, can be replayed, and outlive evictions and
 // restarts (infer.c finds their sessions again).
 //
-// The table has the sequences in use. One exchange of a sequence runs at a time; others wait in order.
+// The table holds the sequences in use. One inference of a sequence runs at a time; others wait in order.
 // Net thread only.
 #pragma once
 #include "base/hash.h"
@@ -16,10 +16,10 @@ struct infer;
 struct sequence {
     UT_hash_handle hh;
     char *key;                        // owner, a line feed, the id as infer_request has it
-    char session[SESSION_ID_MAX + 1]; // of row 0; "": not started, or to be found
+    char session[SESSION_ID_MAX + 1]; // of row 0; "": not started, or not found yet
     size_t n_rows;
     struct infer *running;           // NULL: it is idle
-    struct infer *waiting, **w_last; // the next exchanges, in order
+    struct infer *waiting, **w_last; // the next inferences, in order
     int64_t used_us;                 // when it became idle
 };
 

@@ -58,13 +58,13 @@ const struct tensor *tensors_find(const struct tensors *t, const char *name); //
 // Refuses the parameters of an input or output that ask for shared memory or for classes.
 int tensor_check_parameter(const char *name, const char *key, struct err *err);
 
-int tensor_add_dim(struct tensor *t, double dim, struct err *err); // a double has every valid one
+int tensor_add_dim(struct tensor *t, double dim, struct err *err); // a double holds every valid one
 // Allocates the elements. n_possible: how many the message can hold, so that a small message cannot make
 // the server allocate much.
 int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err);
-// All elements in raw form; allocates. Texts are borrowed.
+// Sets all elements from their raw form; allocates. Texts are borrowed.
 int tensor_set_raw(struct tensor *t, const char *bytes, size_t len, struct err *err);
-// Element i. A number must be one of the type; FP16 and BF16 come in raw form only.
+// Set element i. The type must be able to hold the number; FP16 and BF16 come in raw form only.
 int tensor_set_number(struct tensor *t, size_t i, double v, struct err *err);
 int tensor_set_integer(struct tensor *t, size_t i, uint64_t magnitude, bool negative,
                        struct err *err);
@@ -74,7 +74,7 @@ int tensor_set_text(struct tensor *t, size_t i, const char *bytes, size_t len, s
 double tensor_number(const struct tensor *t, size_t i);
 uint64_t tensor_u64(const struct tensor *t, size_t i); // of integer types; negative ones wrap
 
-// An output, and its memory. One of ints (integers and BOOL), floats (FP32) and texts (BYTES) is set.
+// An output, which owns its memory. One of ints (integers and BOOL), floats (FP32) and texts (BYTES) is set.
 struct tensor_out {
     const char *name;
     enum tensor_type type; // BOOL, UINT32, INT32, FP32 or BYTES
@@ -93,7 +93,7 @@ struct tensors_out {
 
 void tensor_out_add_dim(struct tensor_out *t, int64_t dim);
 size_t tensor_out_count(const struct tensor_out *t); // elements, of its shape
-// Zeroed memory for the elements of its shape. E_NOMEM without a sentence.
+// Allocates zeroed memory for the elements of its shape. E_NOMEM without a sentence.
 int tensor_out_allocate(struct tensor_out *t);
 void tensor_out_release(struct tensor_out *t);
 void tensor_out_raw(const struct tensor_out *t, struct buf *raw); // appends; errors stay in raw

@@ -2,7 +2,7 @@
 #pragma once
 #include "ws/kserve/infer_request.h"
 
-// Makes r->answer from the inputs, which were checked against the table of inputs.
+// Makes r->answer from the inputs, which infer_inputs_check has accepted.
 int text_model_run(struct infer_request *r, const struct engine *e, const struct tensors *in,
                    struct err *err);
 // Appends the text of ids, without special tokens and without ids that the tokenizer does not have (a

@@ -1,6 +1,6 @@
-// Bad words and stop words of a row, as FasterTransformer's tensors list them: ids with offsets
-// ([rows, 2, n], or [2, n] for all rows: ids one after another, below them where each item ends, padded
-// with -1), or text separated by commas. Any thread. E_INVAL with a sentence that names the input.
+// Bad words and stop words of a row, as FasterTransformer's tensors list them. Ids come as [rows, 2, n], or
+// [2, n] for all rows: the first line has the ids of all items, the second where each item ends, padded with
+// -1. Text is separated by commas. Any thread. E_INVAL with a sentence that names the input.
 #pragma once
 #include "sessions/sessions.h"
 #include "ws/kserve/tensor.h"
@@ -9,14 +9,14 @@ struct word_reading {
     const struct tensor *tensor;
     const struct engine *engine;
     size_t row, n_rows;
-    struct sampling_params *params; // takes them
+    struct sampling_params *params; // gets the words
 };
 int word_lists_bad_ids(const struct word_reading *r, struct err *err);
 int word_lists_stop_ids(const struct word_reading *r, struct err *err);
 int word_lists_bad_text(const struct word_reading *r, struct err *err);
 int word_lists_stop_text(const struct word_reading *r, struct err *err);
 
-// Calls add() with each word that is not empty. A backslash takes the next character as it is.
+// Calls add() with each word that is not empty. A backslash makes the next character literal.
 int word_lists_split(const char *text, size_t len,
                      int (*add)(void *ctx, const char *word, size_t len, struct err *err),
                      void *ctx, struct err *err);

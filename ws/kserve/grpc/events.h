@@ -1,11 +1,11 @@
-// gRPC's completion queue as events of the net thread: a thread waits for the queue, puts what has
-// completed on a list and rings the loop's bell; everything else happens on the net thread.
+// Brings the events of gRPC's completion queue to the net thread: a thread of its own waits for the queue,
+// appends completed operations to a list and rings the loop's bell. All else happens on the net thread.
 #pragma once
 #include "ws/net/bell.h"
 #include <grpc/grpc.h>
 #include <pthread.h>
 
-// What gRPC is given as a tag; part of the object that waits. One at a time is under way.
+// The tag of an operation; part of the object that waits for it. It serves one operation at a time.
 struct event {
     void (*done)(struct event *e, bool ok); // net thread; ok: the operation succeeded
     bool ok;
@@ -22,7 +22,7 @@ struct events {
 };
 
 int events_open(struct events *v, uv_loop_t *loop, struct err *err);
-// Calls done() of what has completed. With wait: waits for one, if none has.
+// Calls done() of each completed operation. With wait: waits for one if none has completed.
 void events_take(struct events *v, bool wait);
-void events_stop(struct events *v); // nothing is under way any more: ends the queue and the thread
+void events_stop(struct events *v); // once no operation is pending: ends the queue and the thread
 void events_release(struct events *v); // when the loop has closed its handles

@@ -1,7 +1,7 @@
 // Inferences over gRPC. See exchange.h.
 //
-// A stream sends one message at a time. What comes meanwhile waits: pieces in their sessions (has_room),
-// last answers in a queue, which is as long as requests may run.
+// A stream sends one message at a time. Meanwhile pieces wait in their sessions (has_room), and last answers in
+// a queue with a place for each request that may run.
 #include "ws/kserve/grpc/exchange.h"
 #include "ws/kserve/grpc/caller.h"
 #include "ws/kserve/grpc/reply.h"

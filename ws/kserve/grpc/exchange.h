@@ -1,4 +1,4 @@
-// Inferences over gRPC: ModelInfer, and the requests of a ModelStreamInfer, which run beside each other.
+// Inferences over gRPC: ModelInfer, and the requests of a ModelStreamInfer, which run concurrently.
 // Net thread only, except decoding.
 #pragma once
 #include "ws/kserve/grpc/rpc.h"

@@ -1,5 +1,5 @@
-// The methods that are served, a row each, and the small ones among them: health, metadata,
-// configuration, statistics. Net thread only.
+// The table of methods, and the handlers of the small ones: health, metadata, configuration, statistics. Net
+// thread only.
 #pragma once
 #include "ws/kserve/grpc/rpc.h"
 

@@ -1,9 +1,9 @@
-// One call of gRPC: its messages in, its messages out, its end. Messages are read one at a time, when
-// they are asked for, and written one at a time, so that a slow client costs a cursor and not memory.
+// One call of gRPC: its messages in, its messages out, its end. It reads one message at a time, on request,
+// and writes one at a time, so that a slow client costs a cursor and not memory.
 // Net thread only, except decode().
 //
-// The end is exactly one of: the status that the method sends (rpc_reply, rpc_end, rpc_fail), or gone(),
-// when the client has cancelled the call or has vanished.
+// A call ends exactly once: with the status that the method sends (rpc_reply, rpc_end, rpc_fail), or with
+// gone(), when the client has cancelled the call or has vanished.
 #pragma once
 #include "base/buf.h"
 #include "base/workers.h"
@@ -18,17 +18,17 @@ struct service;
 
 struct rpc_method {
     const char *path; // "/inference.GRPCInferenceService/ModelInfer"
-    bool guarded;     // where tokens are in use, one is needed
+    bool guarded;     // needs a token if the server uses tokens
     bool streams;     // both ways
-    // A message; what handle() gets. A long one is decoded on a worker's thread, so it reads nothing but
-    // its arguments. NULL: no memory.
+    // Decodes a message for handle(). A worker decodes long ones, so it reads nothing but its arguments.
+    // NULL: no memory.
     void *(*decode)(const struct service *s, const void *bytes, size_t len);
     void (*release)(void *decoded);
-    void (*handle)(struct rpc *r, void *decoded); // decoded is its own
+    void (*handle)(struct rpc *r, void *decoded); // takes decoded
     // Of streams. NULL in others.
     void (*ended)(struct rpc *r);    // the client sends no more messages
-    void (*writable)(struct rpc *r); // what was sent has left; it may send again
-    void (*closing)(struct rpc *r);  // the server ends
+    void (*writable)(struct rpc *r); // the last message has been sent; it may send again
+    void (*closing)(struct rpc *r);  // the server is closing
     void (*gone)(struct rpc *r);
 };
 
@@ -38,8 +38,8 @@ struct rpc_reading { // a message on its way through a worker
     const struct rpc_method *method;
     const struct service *service;
     grpc_slice bytes;
-    bool packed;         // gzip or deflate
-    struct buf unpacked; // then its bytes
+    bool packed;         // compressed with gzip or deflate
+    struct buf unpacked; // its bytes, if packed
     int rc;              // of unpacking: E_LIMIT, E_FORMAT, E_NOMEM
     void *decoded;
 };
@@ -47,9 +47,9 @@ struct rpc_reading { // a message on its way through a worker
 struct rpc {
     struct rpc_server *server;
     struct rpc *prev, *next;         // of the server's list
-    void (*received)(struct rpc *r); // the server's: its message is there, or never will be
-    void (*freed)(struct rpc *r);    // the last of it
-    struct share *share;             // its owner's (share.h), where it waits or counts
+    void (*received)(struct rpc *r); // the server's: its message has come, or will never come
+    void (*freed)(struct rpc *r);    // the server's: about to be freed
+    struct share *share;             // its owner's (share.h), in which it waits or counts
     struct rpc *share_prev, *share_next;
     enum {
         RPC_SHARE_NONE,
@@ -59,11 +59,11 @@ struct rpc {
     } share_state;
     struct service *service;
     struct guest_port *port;
-    const struct rpc_method *method; // NULL: there is no such one
+    const struct rpc_method *method; // NULL: unknown method
     grpc_call *call;
-    struct auth_token as; // whose call it is
+    struct auth_token as; // the caller's
     void *ctx;            // the method's
-    uint64_t lane;        // of the workers
+    uint64_t lane;        // of the workers: keeps its messages in order
     struct event read, sent, closed;
     grpc_byte_buffer *message, *out;
     struct rpc_reading *reading;
@@ -71,7 +71,7 @@ struct rpc {
     int cancelled;      // set by gRPC
     int n_pending;      // events under way
     int64_t read_us,
-        out_us; // since when a message or the client's room is waited for; 0: it is not
+        out_us; // since when it waits for a message, or for room at the client; 0: it does not
     enum {
         RPC_OPEN,
         RPC_ENDING, // the status is on its way
@@ -86,8 +86,8 @@ struct rpc_refusal {
     int64_t retry_after_ms; // 0: it is not known
 };
 
-// Watches it; rpc_next() reads its first message. It frees itself when it is over, after
-// freed(). False: it is over.
+// Starts the call; rpc_next() then reads its first message. The call frees itself after its end, after
+// freed(). False: it has ended already.
 bool rpc_start(struct rpc *r);
 void rpc_cancel(struct rpc *r, int status, const char *message); // gone() follows
 

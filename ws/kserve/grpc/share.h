@@ -1,17 +1,17 @@
-// An owner's share of the memory in which gRPC receives messages; all connections have it in common. gRPC
-// receives a call's whole message once the server asks for it, and some 64 KiB of a call that waits. So
-// only a few calls of an owner are received at once; others wait for these, and further ones are refused. A stream may begin a message at any time, so where tokens tell owners apart, each may
-// have as many streams as leave the others half of the memory.
+// An owner's share of the memory in which gRPC receives messages. All connections share that memory. gRPC
+// receives a call's whole message once the server asks for it, and some 64 KiB of a call that waits. So the
+// server receives only a few calls of an owner at once; others wait, and further ones are refused. A stream may
+// begin a message at any time. So if tokens tell owners apart, the number of an owner's streams is limited such
+// that the others have half of the memory.
 //
-// gRPC refuses a message that claims to be longer than max_message_bytes once it has come, or when the
-// memory is full.
+// gRPC refuses a message that is longer than max_message_bytes once it has come, or when the memory is full.
 //
 // Net thread only.
 #pragma once
 #include "ws/kserve/grpc/rpc.h"
 
 #define SHARE_RECEIVED 4         // calls of an owner at once
-#define SHARE_WAITING 512        // and those that wait
+#define SHARE_WAITING 512        // calls of an owner that wait
 #define SHARE_STREAMS 64         // of an owner
 #define SHARE_MEMORY (48u << 20) // of all, and
 #define SHARE_MESSAGES 64        // of the longest messages
@@ -21,8 +21,8 @@ struct shares { // zeroed: empty
 };
 void shares_release(struct shares *all);
 
-// A call that was admitted: its message is received now or later, or it is refused. Status 0: share_leave
-// follows.
+// Enters an admitted call: its message is received now or later, or the call is refused. Status 0: the caller
+// calls share_leave later.
 struct rpc_refusal share_enter(struct shares *all, struct rpc *r);
-void share_received(struct rpc *r); // its message is there; ignored of a stream
-void share_leave(struct rpc *r);    // it is freed. Ignored unless it entered
+void share_received(struct rpc *r); // its message has come; no effect on a stream
+void share_leave(struct rpc *r);    // called when it is freed; no effect unless it entered

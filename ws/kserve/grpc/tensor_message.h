@@ -1,4 +1,4 @@
-// The inputs of a ModelInferRequest: typed contents, or raw ones. Any thread.
+// Reads the inputs of a ModelInferRequest, with typed or raw contents. Any thread.
 #pragma once
 #include "ws/kserve/tensor.h"
 

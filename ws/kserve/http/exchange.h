@@ -3,5 +3,5 @@
 #include "ws/kserve/infer.h"
 #include "ws/net/http.h"
 
-// Takes r, which was not refused. h is answered, perhaps later.
+// Takes r, which was not refused. Answers h, now or later.
 void exchange_start(struct service *s, struct http *h, struct infer_request *r);

@@ -8,15 +8,15 @@
 
 // The beginning of an answer's object.
 void kserve_reply_head(const struct infer_request *r, struct json_writer *w);
-// Outputs as a body: JSON of *json_len bytes, then those wanted in raw form. Any thread. false: no
-// memory.
+// Writes the outputs as a body: JSON of *json_len bytes, then the outputs wanted in raw form. Any thread.
+// false: no memory.
 bool kserve_encode_outputs(const struct infer_request *r, const struct tensors_out *outputs,
                            struct buf *body, size_t *json_len);
 // Sends such a body; takes the bytes.
 void kserve_reply_body(struct http *h, struct buf *body, size_t json_len);
 void kserve_write_error(struct buf *out, int status, const char *code, const char *message);
 void kserve_reply_error(struct http *h, enum kserve_code code, const char *message);
-// With the time after which it will be served; 0: without.
+// retry_after_ms: when the client may try again; 0: unknown.
 void kserve_reply_refusal(struct http *h, enum kserve_code code, const char *message,
                           int64_t retry_after_ms);
-void kserve_reply_status(struct http *h, int status, const char *message); // of HTTP's own
+void kserve_reply_status(struct http *h, int status, const char *message); // HTTP's own errors

@@ -1,4 +1,4 @@
-// Requests of KServe over HTTP, from their bodies. Any thread.
+// Reads KServe's requests from the bodies of HTTP requests. Any thread.
 #pragma once
 #include "ws/kserve/infer_request.h"
 
@@ -7,10 +7,10 @@ struct kserve_source {
     enum infer_form form;
     enum infer_model model;
     const char *name;
-    const struct served_model *served; // its hold is the request's, unless that is NULL
+    const struct served_model *served; // the request takes its hold, unless reading returns NULL
     const char *body, *header_len; // header_len: Inference-Header-Content-Length, "": all is JSON
     size_t len, max_bytes;
 };
 
-// NULL only without memory: a refused request has a code.
+// NULL only if memory is out; a refused request has a code.
 struct infer_request *kserve_request_read(const struct kserve_source *source);

@@ -1,5 +1,5 @@
-// Health, metadata, configuration and statistics, the way to inferences, and the answers for what
-// clients of Triton ask for beside these. See routes.h.
+// Health, metadata, configuration and statistics, the start of inferences, and answers to Triton's other
+// requests. See routes.h.
 #include "ws/kserve/http/routes.h"
 #include "ws/health.h"
 #include "ws/kserve/http/exchange.h"

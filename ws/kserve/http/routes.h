@@ -1,4 +1,4 @@
-// KServe v2 over HTTP: its routes, for server.c's table. user is the struct service.
+// The routes of KServe v2 over HTTP, for the table in server.c. user is the struct service.
 #pragma once
 #include "ws/kserve/http/reply.h"
 
@@ -6,7 +6,7 @@ void kserve_live(void *user, struct http *h);
 void kserve_ready(void *user, struct http *h);
 void kserve_server(void *user, struct http *h);
 void kserve_model(void *user, struct http *h);
-void kserve_other(void *user, struct http *h); // what else is under /v2/
+void kserve_other(void *user, struct http *h); // every other path under /v2/
 void *kserve_decode(void *user, const struct http_payload *p);
 void kserve_release(void *decoded);
 void kserve_infer(void *user, struct http *h);
