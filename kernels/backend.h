@@ -21,8 +21,8 @@
 struct backend;
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
-// A stored (out, in) matrix has row_stride = in, col_stride = 1; a Conv1D's (in, out) the other way
-// round.
+// A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
+// row_stride = 1, col_stride = out.
 struct tensor_view {
     const void *data;
     enum dtype dtype;
@@ -139,14 +139,14 @@ struct qkv_args { // what happens to q, k and v before attention
 // How a device with its own memory reaches those of the other ranks of its instance (engine/dist).
 struct rank_links {
     int32_t rank, n_ranks;
-    // The ranks that compute the same layers, first_tp .. first_tp + tp_size - 1, and this one's place
-    // among them; the ranks with the same part of the layers before and after, -1: none.
+    // Ranks first_tp .. first_tp + tp_size - 1 compute the same layers; tp_rank is this one's place among
+    // them. before, after: the ranks with the same part of the layers before and after; -1: none.
     int32_t first_tp, tp_rank, tp_size;
     int32_t before, after;
     // Each rank's `each` bytes reach all ranks, in rank order. All ranks make the same calls.
     int (*exchange)(void *ctx, const void *mine, void *all, size_t each);
-    // While the host waits for the device: 0, or E_DEVICE where a rank has ended or waited_us is past
-    // the limit. Then the device's own waits for other ranks are ended too.
+    // The host calls it while it waits for the device. It returns 0, or E_DEVICE if a rank has ended or
+    // waited_us is past the limit. Then the device's own waits for other ranks are ended too.
     int (*check)(void *ctx, int64_t waited_us);
     void *ctx;
 };
@@ -176,9 +176,9 @@ struct backend_ops {
     // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and
     // converts them to `linear`'s layout. All parts share dtype and cols. The views may be unmapped
     // afterwards. dtype is F32, F16, BF16 or, for weights of 8 bits with scales, I8 or F8_E4M3:
-    // linear then sums x[k] times the stored numbers and multiplies by scales[r]; x is not quantised,
-    // but for backend_cuda_options.fp8_activations
-    // (kernels/int8.h, kernels/fp8.h). All parts have the same block_k.
+    // linear then sums x[k] times the stored numbers and multiplies by scales[r]; x is not quantised
+    // except with backend_cuda_options.fp8_activations (kernels/int8.h, kernels/fp8.h). All parts have
+    // the same block_k.
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
     // The same for I8 whose rows, all parts stacked, lie at `panels` in the layout of
@@ -212,13 +212,13 @@ struct backend_ops {
     // returned 1. *load and its arrays must not move until step_end. NULL: no copy runs beside a
     // step, and no batch has a load.
     int (*kv_layer_wait)(struct backend *be, int32_t layer);
-    // The contents of these n free blocks are of no use any more: their memory goes back to the
-    // system until they are written again. NULL: the cache's memory stays with the process.
+    // Gives the memory of these n free blocks back to the system until they are written again; their
+    // contents are lost. NULL: the process keeps the cache's memory.
     void (*kv_blocks_unused)(struct backend *be, const struct kv_store *kv, const int32_t *blocks,
                              int32_t n);
-    // Debug builds (PARLEY_DEBUG_KV): when a block becomes free, its bytes become NaNs, and on the
-    // CPU AddressSanitizer reports any access; when it is taken again, access is allowed. It takes
-    // effect between the ops enqueued before and after the call.
+    // Debug builds (PARLEY_DEBUG_KV): when a block becomes free, this fills it with NaNs, and on the
+    // CPU AddressSanitizer then reports any access. When the block is taken again, access is allowed.
+    // The call takes effect between the ops enqueued before and after it.
     void (*kv_block_guard)(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 
     // --- one step --------------------------------------------------------------------------------
@@ -294,10 +294,11 @@ struct backend_ops {
     int (*draw)(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                 int32_t vocab);
     int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
-    // A row that `draw` leaves out (DRAW_NONE) because its draw changes the logits: draw_adjust takes a
-    // copy of the changes, while the device computes the step; draw_adjusted then draws all such rows of
-    // the step, and draws_read has their tokens too. Between step_launch and draws_read. OP_DECLINED: no
-    // room for this row's changes; the host draws it. NULL, NULL: the host draws all such rows.
+    // `draw` leaves out a row whose draw changes the logits (DRAW_NONE). draw_adjust copies the changes
+    // of such a row while the device computes the step; draw_adjusted then draws all such rows of the
+    // step, and draws_read returns their tokens too. Call both between step_launch and draws_read.
+    // OP_DECLINED: no room for this row's changes; the host draws it. Both NULL: the host draws all such
+    // rows.
     int (*draw_adjust)(struct backend *be, const struct batch_adjusted *a, int32_t vocab);
     int (*draw_adjusted)(struct backend *be, const float *logits, int32_t vocab);
 

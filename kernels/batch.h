@@ -21,7 +21,7 @@ struct batch_draw {
     float temperature, top_p, min_p, u; // SAMPLE only
 };
 // A draw that changes its row's logits first (kernels/backend.h, draw_adjust), in this order: penalties
-// on tokens of the log, biases, then what may not be drawn.
+// on tokens of the log, biases, then the mask of allowed tokens.
 struct batch_penalty {
     int32_t id;
     uint32_t count; // how often this turn has generated it
@@ -40,11 +40,11 @@ struct batch_adjusted {
     int32_t n_penalties;
     const struct batch_bias *biases; // (n_biases) added in this order
     int32_t n_biases;
-    bool biases_distinct;    // no two of them have one id
-    const uint64_t *allowed; // ((vocab + 63) / 64) a bit for each token; NULL: all are
-    // Rows with the same number have the same bits; 0: these are the row's alone.
+    bool biases_distinct;    // their ids are distinct
+    const uint64_t *allowed; // ((vocab + 63) / 64) a bit for each token; NULL: all may be drawn
+    // Rows with the same serial have equal masks; 0: no other row shares this mask.
     uint64_t allowed_serial;
-    const int32_t *ends; // (n_ends) allowed beside those
+    const int32_t *ends; // (n_ends) ids that are allowed as well
     int32_t n_ends;
 };
 struct batch_drawn {
@@ -62,7 +62,7 @@ struct kv_load {
     int32_t n;
 };
 
-// A row whose embedding is not of the model's table.
+// A row whose embedding does not come from the model's table.
 struct batch_virtual {
     int32_t row;
     const float *embedding; // (embed_width) host memory

@@ -1,8 +1,9 @@
 // Weights as e4m3 numbers (base/dtype.h) with scales: W[r][k] = scale * e4m3. Activations are not
-// quantised, but on a GPU with fp8_activations (kernels/cuda/linear_fp8.c). DTYPE_F8_E4M3 views come in two kinds (struct tensor_view):
+// quantised, except on a GPU with fp8_activations (kernels/cuda/linear_fp8.c). DTYPE_F8_E4M3 views come in
+// two kinds (struct tensor_view):
 //
-//   one scale for each output   what Parley makes itself, and folders with a scale for each channel
-//                               or one for the whole tensor
+//   one scale for each output   weights that Parley quantises itself, and folders with a scale for
+//                               each channel or one for the whole tensor
 //   one for each block of 128   columns of an output: folders whose scales belong to blocks of
 //                               128 x 128 weights, as DeepSeek's and Qwen3's. Each row stores the
 //                               scale of its block, so a view may take any rows.

@@ -1,4 +1,4 @@
-// y += x. Three floats moved for each addition, from cache.
+// y += x. Moves three floats for each addition, within the cache.
 #include "kernels/cpu/cpu.h"
 
 struct add_job {

@@ -83,7 +83,7 @@ struct cpu_kernels {
     // row: from split_row
     void (*linear_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
     size_t (*linear_row_bytes)(const struct weight *w);
-    // 8-bit weights: as the pair above, x in integers. All sets give the same bits.
+    // For 8-bit weights: like the pair above, with x as integers. All sets give the same bits.
     void (*int8_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
     void (*int8_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
     void (*rope_rows)(enum rope_style style, float *qk, int32_t n, int64_t stride, int32_t n_heads,
@@ -92,7 +92,8 @@ struct cpu_kernels {
                    const float *k, const float *v);
     void (*attention_tile)(const struct attention_task *t, const struct attention_tile *tile,
                            void *scratch);
-    // The part of a tile's softmax that lies in positions [begin, end), one split; and its end.
+    // attention_split computes the part of a tile's softmax in positions [begin, end), which is one split;
+    // attention_merge adds it to the total; attention_finish writes the tile's output.
     void (*attention_split)(const struct attention_task *t, const struct attention_tile *tile,
                             int64_t begin, int64_t end, struct attention_state *s, void *scratch);
     void (*attention_merge)(struct attention_state *total, const struct attention_state *s,
@@ -111,7 +112,7 @@ extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 
 struct cpu_backend {
     struct backend base;               // first: a struct backend * is a struct cpu_backend *
-    struct cpu_kernels table;          // the set's, as refined by AMX
+    struct cpu_kernels table;          // of the set, as changed for AMX
     const struct cpu_kernels *kernels; // = &table
     struct threads *threads;
     // One buffer for each worker and one for all, grown when a weight or a cache is made, never in
@@ -120,8 +121,8 @@ struct cpu_backend {
         void *data;
         size_t bytes;
     } scratch[THREADS_MAX], shared;
-    // Bytes of bf16 weights that may still be PANEL_BF16 where bf16_layout is PANEL_BF12, and the
-    // largest of them (weight.c, "packed or not"). Set when the backend is opened.
+    // If bf16_layout is PANEL_BF12: how many bytes of bf16 weights may still be PANEL_BF16, and the
+    // largest such weight (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
     bool bf16_products; // x of `linear` is rounded to bf16
     bool fuses;         // bf16_linear_item is its linear: few rows can be fused (feed_forward.c)
@@ -150,9 +151,9 @@ void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
 
 // --- x of a few rows
 
-// Each worker prepares x for itself. If one core prepared it for all, it would write cache lines that
-// the others still hold from the last call, and they would fetch them back one by one. The result is
-// the same either way.
+// Each worker prepares x for itself. If one core prepared x for all, it would write cache lines that the
+// other cores still hold from the last call, and these would fetch the lines back one by one. The result
+// is the same either way.
 struct own_job {
     const struct norm_args *norm; // applied to x first; or NULL
     uint64_t number;

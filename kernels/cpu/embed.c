@@ -1,6 +1,5 @@
-// Token and position embeddings. The token table is the packed weight that the head uses when they
-// are tied: a row of it is one lane of a panel, read with a stride; as many cache lines as K / 2,
-// once for each token.
+// Token and position embeddings. The token table is a packed weight, the head's if they are tied: a row of
+// it is one lane of a panel, read with a stride, which touches K / 2 cache lines for each token.
 #include "kernels/cpu/cpu.h"
 
 struct embed_job {

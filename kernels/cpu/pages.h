@@ -6,7 +6,8 @@
 // Zeroed, 2 MiB aligned and in whole huge pages from half of one up; NULL when memory is out.
 void *cpu_pages_alloc(size_t bytes);
 void cpu_pages_free(void *p, size_t bytes);
-// The whole 4 KiB pages in this part of an allocation are zeroed, and resident when they are next used.
+// Gives the whole 4 KiB pages in this part of an allocation back to the system. They read as zeros, and become
+// resident again at their next use.
 void cpu_pages_give_back(void *p, size_t bytes);
 
 // Allocations with about the same lifetime (a model's weights) share huge pages: they lie one after

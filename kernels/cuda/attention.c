@@ -1,6 +1,7 @@
-// Attention of one step. Decode rows (the only row of their sequence) go to the decode kernel, the
-// other rows go in tiles to the kernel of sm_90a, or to the prefill kernel for shapes that it does
-// not cover, and shapes that none of these covers go to the simple kernel. With `deterministic`, one kernel takes both kinds of rows, or the simple kernel does.
+// Attention of one step. Decode rows (the only row of their sequence) go to the decode kernel. The other
+// rows go in tiles to the kernel of sm_90a, or to the prefill kernel for shapes that the former does not
+// cover. The simple kernel takes the shapes that none of these covers. With `deterministic`, one kernel
+// takes both kinds of rows; again the simple kernel takes the shapes that this one does not cover.
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/attention_hopper.h"

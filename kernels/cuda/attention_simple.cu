@@ -2,7 +2,7 @@
 // Keys are walked in ascending order in runs of 128 that begin at absolute multiples of 128, with
 // an online softmax (Milakov and Gimelshein 2018) from run to run; a key that the row does not see
 // adds nothing. So the bits depend on the row's position, window, query and cache alone. Keys of 8
-// bits are multiplied as they are, their scale comes to the score; values' to the probability.
+// bits are multiplied unscaled. Their scale is applied to the score, that of values to the probability.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_8bit.cuh"
 

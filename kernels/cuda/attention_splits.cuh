@@ -1,8 +1,8 @@
 // The end of an item of fused attention (attention_fresh.cu): the warps' parts become the item's, and
 // the splits' parts become the row's output. A step of one session waits for this end, so a thread
-// loads four neighbouring values at a time, and those of several splits together. The loop over the
-// keys has fewer registers for it, and attention_decode.cu, whose time is in that loop, keeps a
-// simpler end (attention_item.cuh).
+// loads four neighbouring values at a time, and those of several splits together. This takes registers from
+// the loop over the keys. attention_decode.cu spends its time in that loop, so it keeps a simpler end
+// (attention_item.cuh).
 #pragma once
 #include "kernels/cuda/attention_rows.cuh"
 

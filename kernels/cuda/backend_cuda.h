@@ -45,7 +45,7 @@ struct cuda_backend {
     // The distinct shapes of the weights, each with one weight to measure on.
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
-    bool weights_8bit; // some are
+    bool weights_8bit; // some weights have 8 bits
     // Copies of blocks to host memory and back (kv_copies.c), created with the cache; one batch of
     // blocks at a time. A load that runs beside a step is copied in groups of layers, and the step
     // waits for each group before its layers; any other batch is one group.
@@ -156,8 +156,8 @@ int cuda_kv_layer_wait(struct backend *be, int32_t layer);
 int cuda_kv_copies_init(struct cuda_backend *cuda, struct err *err);
 void cuda_kv_copies_finish(struct cuda_backend *cuda);  // waits for running copies
 void cuda_kv_copies_release(struct cuda_backend *cuda); // no effect before init
-// begin starts the step's load; called after step_begin's copy and before the step's ops. end: called
-// after every step.
+// begin starts the step's load; call it after step_begin's copy and before the step's ops. Call end after
+// every step.
 int cuda_kv_load_begin(struct cuda_backend *cuda, const struct kv_load *load);
 void cuda_kv_load_end(struct cuda_backend *cuda);
 void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);

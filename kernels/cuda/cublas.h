@@ -25,19 +25,20 @@ struct cublas {
     char path[512];            // of the file; "" for none
 };
 
-// Whether a product of 8 bits for n rows goes unscaled into F32 (linear_fp8.c).
+// Whether an 8-bit product of n rows is computed without scales, in F32 (linear_fp8.c).
 bool cuda_fp8_unscaled(const struct cuda_linear *a, int32_t n);
 
-// 0, also where the library is missing (the log says so); E_NOMEM, E_DEVICE.
+// Returns 0 even if the library is missing (the log says so); E_NOMEM, E_DEVICE.
 int cublas_open(struct cublas *b, const char *gpu_name, struct err *err);
 void cublas_close(struct cublas *b); // no effect on a zeroed one
 // Measures the algorithms that the file lacks for these weights and up to l->max_rows rows, reports
 // progress to l->progress, and writes the file.
 int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes,
                 const struct step_limits *l, cudaStream_t stream, struct err *err);
-// Widens 8-bit weights to x's dtype in pieces that stay in L2. This rounds each weight times its
-// scale to that dtype, which the narrow kernel does not. CUDA_UNSUPPORTED: no library, or no algorithm for this product.
+// Multiplies; widens 8-bit weights to x's dtype first, in pieces that stay in L2. This rounds each weight
+// times its scale to that dtype; the narrow kernel does not. CUDA_UNSUPPORTED: no library, or no algorithm
+// for this product.
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream);
-// The product alone, without bias, of e4m3 by e4m3 (a->x_8bit): with both scales, or, if y_f32, with
-// none. CUDA_UNSUPPORTED: nothing has been launched.
+// The product of e4m3 by e4m3 (a->x_8bit) without bias, times both scales; if y_f32, without scales.
+// CUDA_UNSUPPORTED: nothing has been launched.
 int cublas_linear_fp8(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream);

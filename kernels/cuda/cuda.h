@@ -84,8 +84,9 @@ struct cuda_linear {
     int32_t block_k;    // 0, or FP8_BLOCK: scale[k / block_k][row] belongs to column k (F8_E4M3)
     bool y_f32;         // y is F32: logits
     bool add;           // y += , read in y's dtype, added in F32, rounded once
-    // x is e4m3, from cuda_quantize (cuBLASLt only; w_dtype is e4m3 too, y as without). x_scale: (n),
-    // with blocks (blocks, n). NULL: the products of the numbers alone, without scale either.
+    // x is e4m3, from cuda_quantize. cuBLASLt only; w_dtype is e4m3 too, and y is as for any other x.
+    // x_scale: (n), with blocks (blocks, n). NULL: y gets the products of the stored numbers, without
+    // the scales of x and W.
     bool x_8bit;
     const float *x_scale;
     // --- fused, all optional; zero: none
@@ -209,8 +210,8 @@ int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t st
 size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab);
 int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream);
-// The same for rows whose draws change their logits (struct batch_adjusted); penalties, biases and allowed
-// are device memory. rows (n), also device memory. work: cuda_draw_adjusted_work_bytes. vocab is at most
+// The same for rows whose draws change their logits (struct batch_adjusted). rows (n) and their penalties,
+// biases and allowed are device memory. work: cuda_draw_adjusted_work_bytes. vocab is at most
 // CUDA_ADJUSTED_VOCAB.
 enum { CUDA_ADJUSTED_ROWS = 64, CUDA_ADJUSTED_VOCAB = 384 * 1024 };
 struct cuda_adjusted {

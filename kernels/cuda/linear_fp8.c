@@ -6,7 +6,7 @@
 //                              library's only kernel with a scale for each row does not divide K, so
 //                              64 rows of Llama-8B took 123 microseconds a layer with it, 78 without
 //   more rows, and blocks      the library scales; with blocks it takes multiples of four rows, and
-//                              gemv.cu multiplies the one to three others in 16 bits
+//                              gemv.cu multiplies the one to three remaining rows in 16 bits
 //
 // A step of few rows is bound by reading W, which is as fast with x in 16 bits.
 #include "kernels/cuda/backend_cuda.h"

@@ -1,5 +1,6 @@
-// Both ends of a product of 8 bits (linear_fp8.c): x as e4m3 with scales, and the scales, bias and
-// activation of sums in F32. Bound by bytes: 3 for each number of x, 4 and y's for each sum.
+// Both ends of a product of 8 bits (linear_fp8.c): converts x to e4m3 with scales before it, and applies
+// scales, bias and activation to F32 sums after it. Bound by bytes: 3 for each number of x; for each sum 4
+// and those of y.
 #include "kernels/cuda/linear_finish.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/fp8.h"

@@ -7,10 +7,10 @@
 //     of 128 bytes of k, into a ring in shared memory, and runs ahead into the next tile while the
 //     last one is written.
 //   - Blocks come in pairs (a cluster) that take the same rows of W and neighbouring rows of x:
-//     each fetches half of W's tile for both, since L2 does not deliver a tile each to all
-//     multiprocessors at the tensor cores' pace.
-//   - Where the matrix is cut into parts of K (linear_parts.cuh), each part's sum starts from
-//     nothing and is added to those before: twice the registers, so 128 rows of x; uncut, 256.
+//     each fetches half of W's tile for both, because L2 cannot deliver a whole tile to every
+//     multiprocessor as fast as the tensor cores consume it.
+//   - If the matrix is cut into parts of K (linear_parts.cuh), each part's sum starts from zero and is
+//     added to those before. This takes twice the registers, so tiles have 128 rows of x; uncut, 256.
 //   - Results leave through shared memory, 32 rows of x at a time, so that y is written by whole
 //     sectors.
 #include "kernels/cuda/linear_parts.cuh"

@@ -5,11 +5,11 @@
 //                         a[2]: row g, k 2t+8 and 2t+9     a[3]: row g + 8, the same k
 //     B (16 k, 8 columns) b[0]: k 2t and 2t+1, column g    b[1]: k 2t+8 and 2t+9, column g
 //     C (16 rows, 8)      c[0], c[1]: row g, columns 2t and 2t+1      c[2], c[3]: row g + 8
-// A sum does not mind the order of k, as long as A and B agree: a lane that holds 8 k in a row (16
+// The order of k does not matter, as long as A and B agree: a lane that holds 8 k in a row (16
 // bytes) of A's row g and of B's column g may call the first four of them k 2t, 2t+1, 2t+8, 2t+9 of
 // one product and the last four those of the next. So fragments are loaded straight from row-major
-// memory, 16 bytes a lane. Rows do not touch each other: a row's sum is the same bits whatever the
-// other rows hold.
+// memory, 16 bytes a lane. Rows are independent: a row's sum has the same bits whatever the other rows
+// hold.
 #pragma once
 #include "kernels/cuda/device.cuh"
 

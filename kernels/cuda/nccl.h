@@ -1,8 +1,8 @@
 // Sums and copies between GPUs by NCCL, for messages too large for peers.h and for GPUs that cannot
 // reach each other's memory. The library is loaded when ranks are opened.
 //
-// Its communicators do not block the host. A call that has not taken effect yet is polled, with
-// struct rank_links' check, so a peer that has ended ends the wait and the communicator is aborted.
+// Its communicators do not block the host. The host polls a call until it takes effect, and runs struct
+// rank_links' check between polls. So when a peer has ended, the wait ends and the communicator is aborted.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -22,15 +22,15 @@ struct nccl_group { // some ranks
 // The library's version, 22809 for 2.28.9; 0: it is not found, or the build had no nccl.h.
 int nccl_version(void);
 int nccl_make_id(char id[NCCL_ID_BYTES], struct err *err);
-// Every rank of the group calls it with the id that one of them has made. l must outlive the group.
+// Every rank of the group calls it with the id that one of them has made. *l must outlive the group.
 int nccl_join(struct nccl_group *g, const char id[NCCL_ID_BYTES], int32_t n, int32_t me,
               const struct rank_links *l, struct err *err);
-// After all work has ended, and all graphs of it are destroyed.
+// Call after all work has ended and all graphs that contain it are destroyed.
 void nccl_leave(struct nccl_group *g);
 // Ends the kernels that wait for other ranks. It does not wait for the library, which may never return
 // where a rank is gone.
 void nccl_abort(struct nccl_group *g);
-bool nccl_failed(const struct nccl_group *g); // asynchronously
+bool nccl_failed(const struct nccl_group *g); // an operation has failed asynchronously
 
 // Each enqueues its work; E_DEVICE after logging the error.
 int nccl_sum(struct nccl_group *g, void *x, enum dtype dtype, int64_t n, cudaStream_t stream);

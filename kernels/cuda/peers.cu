@@ -1,6 +1,6 @@
-// See peers.h. Bytes moved by a rank of n: its data twice (data and epochs) to each of the others. The
-// time is that of one store to a peer and of the poll that sees it, some 2 microseconds over NVLink,
-// until the bytes count.
+// See peers.h. Each of n ranks sends its data twice (data and epochs) to each of the others. A small
+// exchange takes one store to a peer and the poll that sees it, some 2 microseconds over NVLink; a large
+// one is bound by its bytes.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/peers.h"

@@ -7,8 +7,8 @@
 //
 //     { 4 bytes, epoch, 4 bytes, epoch }
 //
-// so that data and the sign that it is there are one store: neither a fence nor a flag is needed. The
-// epoch counts the exchanges of a block of threads; even and odd ones use different halves.
+// so one store carries the data and the proof that it has arrived: neither a fence nor a flag is needed.
+// The epoch counts the exchanges of a block of threads; even and odd ones use different halves.
 //
 // Why two halves suffice: a rank that writes in epoch e + 1 has the others' vectors of e, so their
 // kernels of e had begun, so their kernels of e - 1, which read the same half, had ended. This needs

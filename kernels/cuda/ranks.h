@@ -1,5 +1,5 @@
-// A GPU among those of the other ranks of its instance: by peer memory (peers.h) for small messages
-// and where a rank's sums must have one order, by NCCL for large ones.
+// Communication of a GPU with those of the other ranks of its instance: by peer memory (peers.h) for small
+// messages and where sums must have one order, by NCCL for large messages.
 //
 //   | | small (256 KiB) | large |
 //   |---|---|---|
@@ -9,9 +9,9 @@
 //
 // `deterministic` over NCCL alone gathers all parts and adds them in rank order.
 //
-// A kernel that waits for a rank that is gone would wait for ever, and the host for the kernel. So the
-// host polls (cuda_wait), asks struct rank_links' check between, and abandons the ranks when that
-// fails: then all such kernels end, and every later call is E_DEVICE.
+// A kernel that waits for a rank that is gone would wait for ever, and so would the host that waits for the
+// kernel. So the host polls (cuda_wait) and calls struct rank_links' check between polls. When the check
+// fails, the host abandons the ranks: all such kernels end, and every later call returns E_DEVICE.
 #pragma once
 #include "kernels/backend.h"
 #include <cuda_runtime_api.h>
@@ -28,7 +28,7 @@ int cuda_gather_rows(struct backend *be, void *out, const void *part, int32_t n_
 int cuda_send(struct backend *be, const void *x, int64_t n);
 int cuda_recv(struct backend *be, void *x, int64_t n);
 
-// Until the stream is empty, or until the event. E_DEVICE after logging the error, or after ranks
+// Wait until the stream is empty, or until the event. E_DEVICE after logging the error, or if the ranks
 // were abandoned.
 int cuda_wait(struct cuda_backend *cuda, const char *what);
 int cuda_wait_event(struct cuda_backend *cuda, cudaEvent_t event, const char *what);
