@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include <sys/types.h>
 
-// The child's own descriptors lie below this one, so duplicating them cannot overwrite one from here on.
+// The child's descriptors (WIRE_*) have lower numbers, so setting them up overwrites none from here on.
 enum { SPAWN_HIGH_FD = 10 };
 
 // Starts `program engine` with two descriptors: WIRE_SOCKET, whose other end is *fd, and WIRE_MEMORY, a

@@ -64,7 +64,7 @@ int branches_begin(struct live_turn *t, const struct tokenizer *tokenizer, struc
 // The turn is paused: cuts its first ring to the tokens that the log has.
 void branches_pause(struct live_turn *t);
 
-// How many tokens the log has in which all branches agree.
+// How many tokens of the log all branches share.
 int64_t branches_base(const struct live_turn *t);
 bool branches_have_drawn(const struct branches *b);
 // Tokens to be computed before the next draw, if n_cached of the log are in the cache.
@@ -74,7 +74,7 @@ bool branch_runs(const struct branches *b, int32_t branch);
 struct kv_ring *branch_ring(const struct live_turn *t, int32_t branch);
 // The tokens that the branch has generated after the turn's input.
 const int32_t *branch_ids(const struct branches *b, int32_t branch, int32_t *n);
-// The first ring has computed the log: the others share it.
+// Call when the first ring has computed the log: the other rings then share it.
 void branches_fork(struct live_turn *t);
 
 // Adds a sample's drawn token, which is not in the turn's log yet. True: the sample has no room for more.
@@ -87,8 +87,8 @@ void branches_advance(struct live_turn *t);
 // How many tokens after the turn's input all beams share; at most all but the last of a running beam's.
 int32_t branches_agreed(const struct branches *b, int32_t from);
 
-// At the turn's end: makes result, best first (samples: in their order), and gives the sequence the
-// winner's ring if the rings are in use. finish: for branches that still run.
+// Call at the turn's end: makes result, best first (samples: in their order), and gives the winner's ring
+// to the sequence. ran: the rings are in use. finish: for branches that still run.
 void branches_settle(struct live_turn *t, enum engine_finish finish, bool ran);
 enum engine_finish branches_finish(const struct branches *b); // the winner's, once all are over
 // Fills in the texts of result, using a slot whose own text is no longer needed.

@@ -2,7 +2,7 @@
 // is_return_context_embeddings):
 //
 //   logprob    the sum of the log-probabilities of the input's tokens, each given all of the log before
-//              it; the log's first token, virtual tokens and the first token behind a prefix have none
+//              it; the log's first token, virtual tokens and the first token after a prefix have none
 //   scores     these log-probabilities one by one, with alternatives (engine_turn.scores_input)
 //   embedding  the hidden states of the input's tokens, virtual ones included (those of a prefix have
 //              none): the sum of the last layer's outputs, before the final norm (POOLING_SUM); or
@@ -47,8 +47,7 @@ bool context_takes_logits(const struct context_outputs *c, const struct engine_t
 bool context_takes_hidden(const struct context_outputs *c, const struct engine_turn *t,
                           int64_t position);
 // Add the position for which a function above returned true. logits (n_vocab): E_INTERNAL if they are
-// broken. hidden
-// (width): before the final norm for POOLING_SUM, after it otherwise.
+// broken. hidden (width): before the final norm for POOLING_SUM, after it otherwise.
 int context_add_logits(struct context_outputs *c, const struct engine_turn *t, const float *logits,
                        int32_t n_vocab, struct err *err);
 void context_add_hidden(struct context_outputs *c, const float *hidden);

@@ -2,9 +2,9 @@
 // owner gives one up. Pure policy over counts, without model, cache and clock.
 //
 // An owner's turns are first in, first out; a paused turn waits in front of them. A turn takes one
-// place, and one with branches as many as a step has rows of it. The next places go to the owner with
-// the fewest; among these, to the one for which the least has been computed (`used`, in units of one
-// prompt token); among these, to the turn that came first.
+// place, a turn with branches as many places as it has rows in a step. The next places go to the owner
+// with the fewest places; among equals, to the owner with the least computed (`used`, in units of one
+// prompt token); among equals again, to the turn that came first.
 //
 // When too few places are free, an owner gives up the places of one of its turns
 //   - to an owner that afterwards, with its new turn, has no more places than the giver keeps. This
@@ -14,7 +14,7 @@
 //     them.
 // One owner alone never gives a place up.
 //
-// The clock is the smallest `used` of the owners with turns. It only grows, and `used` is bound to it:
+// The clock is the smallest `used` of the owners with turns. It only grows, and it bounds every `used`:
 //   - a new or returning owner starts at most one quantum before the clock. So it gets a place at once,
 //     unless other newcomers hold all places, but an absence saves up no more than a quantum;
 //   - an owner that comes back soon keeps its `used`, so leaving gains nothing;
@@ -43,7 +43,7 @@ struct fair_owner {
 
 struct fair_turn { // embedded in struct sched_turn
     struct fair_owner *owner;
-    int32_t places;                // set before fair_enqueue; 0 is 1
+    int32_t places;                // set before fair_enqueue; 0 means 1
     uint64_t ticket;               // in the order of arrival
     struct fair_turn *prev, *next; // while it waits
 };

@@ -36,7 +36,7 @@ struct sched_turn {        // embedded in struct live_turn
     int32_t reserve; // the most blocks that it can need
     int32_t places;  // of max_running; 0 means 1. More for a turn with branches
     int32_t n_rows;  // DECODE: tokens of a step, one for each running branch; 0 means 1
-    // DECODE: drafts that the next step is to check, a token each. The plan may give it fewer.
+    // DECODE: drafts for the next step to check, a token each. The plan may leave some out.
     int32_t n_drafts;
     int64_t n_todo; // PREFILL: tokens still to be computed; set on admission
     // After a pause: how many tokens of the log are computed again because the cache was evicted, plus
@@ -82,7 +82,7 @@ int32_t sched_n_waiting(const struct scheduler *s); // queued and paused turns
 // share the budget of prompt tokens: each owner gets an equal part, and so does each turn of an owner.
 // What short prompts leave over goes to the other prompts. Changes only the cursors.
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);
-// Called when a step has computed a share: charges its tokens to the owner. sched_checked charges drafts,
+// Call when a step has computed a share: charges its tokens to the owner. sched_checked charges the drafts,
 // each like a prompt token.
 void sched_computed(struct sched_turn *t, int32_t n_tokens);
 void sched_checked(struct sched_turn *t, int32_t n_drafts);
