@@ -1,13 +1,13 @@
-// The CUDA kernels that decide the speed, alone: each compared with double precision on the CPU
-// (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits in
-// any company), then timed beside this card's read ceiling, measured in the same run.
+// The CUDA kernels that decide the speed, one by one: each is compared with double precision on the CPU
+// (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits beside any
+// other rows), then timed beside this card's read ceiling, measured in the same run.
 //
 //     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step] [seams]"
 //
-// Without any: all.
+// Without arguments it runs all.
 //
-// Exit 1 when a comparison fails. Times: graphs of many launches over buffers larger than L2
-// together, the median of several replays.
+// Exits with 1 when a comparison fails. A time is the median of several replays of a graph, whose many
+// launches run over buffers that together are larger than L2.
 #include "tests/bench/cuda_attention.cuh"
 #include "tests/bench/cuda_linear.cuh"
 

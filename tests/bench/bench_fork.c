@@ -1,10 +1,9 @@
 // Microseconds for a fork of a full session: `make bench-fork`. Medians over many.
 //
 // engine: configs/demo-model (or ARGS="DIR") with its longest session in the cache, through
-// engine_sequence_fork and the engine's round that carries it out: blocks, log, events and all.
+// engine_sequence_fork and the engine's round that executes it, with blocks, log and events.
 // ring: 8,192 tokens in the shape of Llama-1B (128 blocks of 64 tokens, 4 MiB each in F32). The
-// fork alone; and what the first word behind it costs the one that says it: a copy of the last
-// block, where that is not full.
+// fork alone, and the cost of the first word after it: a copy of the last block, unless that is full.
 #include "engine/engine_internal.h"
 #include "kernels/backend.h"
 #include <stdio.h>

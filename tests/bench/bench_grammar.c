@@ -1,5 +1,5 @@
-// Microseconds for the mask of one token, under a grammar, over a vocabulary of 128k tokens: an answer is
-// walked token by token, each drawn uniformly from its mask. "cold": the grammar meets every configuration
+// Microseconds for the mask of one token under a grammar, over a vocabulary of 128k tokens. The bench follows an
+// answer token by token, each drawn uniformly from its mask. "cold": the grammar meets every configuration
 // for the first time, as in the first turn with it; "warm": the same answers again, as in later turns.
 //
 // usage: bench_grammar [DIR]   the tokenizer of a model folder; else synthetic tokens of such lengths and kinds

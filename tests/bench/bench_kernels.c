@@ -1,4 +1,4 @@
-// What the CPU's kernels reach on this machine, against its measured ceilings.
+// Measures the CPU's kernels on this machine against its measured ceilings.
 //
 //   bench_kernels [--threads N] [--isa NAME] [--compute f32|bf16] [--model demo|1b] [--seconds S]
 //                 [--context N]
@@ -8,7 +8,7 @@
 // Prints the ceilings (reading memory, multiplying), then for a model's shape with random weights:
 // each matrix of a layer for several numbers of rows (GB/s of the weights as they were given,
 // GFLOP/s), and whole steps put together from the ops as the forward pass does it, in tokens per
-// second. --weights all: instead of that, steps with bf16 in 16 bits, with 8 bits and, where the
+// second. With --weights all it measures only steps instead: with bf16 in 16 bits, with 8 bits and, where the
 // set packs, with bf16 in 12 bits, in turns of --seconds each, five times.
 #include "engine/model/weight_format.h"
 #include "kernels/cpu/cpu.h"

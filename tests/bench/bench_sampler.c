@@ -1,7 +1,6 @@
-// Microseconds for one draw, by vocabulary and parameters: Logits are of two kinds: "flat" (normal,
+// Microseconds for one draw, by vocabulary and parameters. Logits are of two kinds: "flat" (normal,
 // spread 1: many thousand tokens share the probability) and "peaked" (spread 4, as a trained
-// model's). For each line the median over many draws is printed, so that a busy machine disturbs
-// little.
+// model's). Each line is the median over many draws, which a busy machine changes little.
 #include "base/philox.h"
 #include "engine/run/sampler.h"
 #include <math.h>

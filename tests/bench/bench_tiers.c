@@ -1,6 +1,6 @@
-// What parking buys: how long a cache takes to come back from host memory and
-// from a file, beside computing it, and how a server with four times more
-// sessions than its cache holds does with host memory and without.
+// Measures what parking gains: the time to bring a cache back from host memory
+// and from a file, beside computing it, and the speed of a server with four
+// times more sessions than its cache holds, with host memory and without.
 //
 //   make bench-tiers ARGS="MODEL [TOKENS [SESSIONS [TURNS]]]"
 #include "base/log.h"

@@ -1,6 +1,5 @@
 // Tokenizer speed: MB/s of encoding on one core, and of decoding, for a model folder. English text
-// is this repository's own documentation, repeated; the other texts are what a tokenizer can choke
-// on.
+// is this repository's own documentation, repeated; the other texts are hard for a tokenizer.
 //   make bench-tokenizer [ARGS="DIR [FILE]"]
 #include "engine/text/tokenizer.h"
 #include <stdio.h>

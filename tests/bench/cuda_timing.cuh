@@ -1,5 +1,5 @@
-// What the GPU's kernels are measured with: random data, comparisons that count, the median time of
-// a graph's replays, and the rate at which this card reads at all.
+// Tools to measure the GPU's kernels: random data, comparisons that count failures, the median time of a
+// graph's replays, and this card's read ceiling.
 #pragma once
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.cuh"

@@ -1,5 +1,5 @@
-// What the fuzz targets share: a scratch folder in memory for parsers that read files, and what
-// holds of every parser whatever it is fed.
+// Shared by the fuzz targets: a scratch folder in memory for parsers that read files, and the checks that
+// hold for every parser and every input.
 #pragma once
 #include "base/err.h"
 #include <stdint.h>

@@ -1,6 +1,5 @@
 // Bodies of Anthropic's POST /v1/messages. An accepted one is a conversation in neutral form, whose last
-// message is not the assistant's, and in which results follow their calls; a refused one has its
-// sentence.
+// message is not the assistant's, and in which results follow their calls; a refusal has a sentence.
 #include "tests/fuzz/fuzz.h"
 #include "ws/anthropic/messages_request.h"
 

@@ -1,4 +1,4 @@
-// config.json, and behind a NUL generation_config.json. An accepted configuration is consistent.
+// config.json, then after a NUL generation_config.json. An accepted configuration is consistent.
 #include "tests/fuzz/model_config_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,5 +1,5 @@
-// The filter from_json over any text that a client may have sent: it ends within its steps and memory. What
-// it reads it reads again from its own tojson, and every character of the text keeps its origin.
+// The filter from_json over any text that a client may send: it ends within its steps and memory. It reads
+// the same value again from what tojson writes of it, and every character of the text keeps its origin.
 #include "base/utf8.h"
 #include "engine/jinja/jinja.h"
 #include "tests/fuzz/fuzz.h"

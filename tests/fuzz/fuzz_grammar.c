@@ -1,5 +1,5 @@
-// Grammars: a byte that names the notation, then the text. What compiles is walked: a shortest end is one, and
-// no step leads to where no end can be reached.
+// Grammars: a byte that names the notation, then the text. If it compiles, the target follows it: the machine
+// accepts its shortest ending, and no step leads to a state without an ending.
 #include "engine/grammar/grammars.h"
 #include "engine/grammar/machine.h"
 #include "tests/fuzz/fuzz.h"

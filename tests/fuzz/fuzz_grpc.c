@@ -1,5 +1,5 @@
-// A ModelInferRequest of gRPC. Memory is bounded by the message's length; what is accepted can be read to
-// its last element.
+// A ModelInferRequest of gRPC. The message's length bounds the memory; accepted tensors can be read to their
+// last element.
 #include "tests/fuzz/tensor_check.h"
 #include "ws/kserve/grpc/inference.pb-c.h"
 #include "ws/kserve/grpc/message.h"

@@ -1,5 +1,5 @@
-// A whole inference request: a byte that says which model and whether in a sequence, then tensors as in
-// fuzz_kserve. What is accepted makes turns that an engine can take: ids of its vocabulary, or rows of a
+// A whole inference request: a byte that chooses the model and a sequence or none, then tensors as in
+// fuzz_kserve. An accepted request makes turns that an engine can run: ids of its vocabulary, or rows of a
 // finite table of virtual tokens; beams that fit; words within their bounds.
 #include "tests/fuzz/tensor_check.h"
 #include "ws/kserve/http/tensor_json.h"

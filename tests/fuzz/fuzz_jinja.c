@@ -1,6 +1,6 @@
-// Chat templates: whatever is parsed is run, over a conversation whose texts are marked. Steps are
-// few here, so that work which costs time and no steps shows as a timeout, and memory is what a
-// short conversation may take.
+// Chat templates: each template that parses runs over a conversation whose texts are marked. The limit of
+// steps is low, so that work which takes time but no steps becomes a timeout. The limit of memory is that of
+// a short conversation.
 #include "base/utf8.h"
 #include "engine/jinja/jinja.h"
 #include "tests/fuzz/fuzz.h"

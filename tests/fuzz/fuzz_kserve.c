@@ -1,5 +1,5 @@
-// The inputs of a KServe request: JSON, behind a NUL the binary tensors. What is accepted can be read to
-// its last element.
+// The inputs of a KServe request: JSON, then after a NUL the binary tensors. Accepted tensors can be read to
+// their last element.
 #include "tests/fuzz/tensor_check.h"
 #include "ws/kserve/http/tensor_json.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-// Messages of clients. An accepted one can be released; a refused one has a code of the wire.
+// Messages of clients. An accepted one can be released; a refusal has one of the protocol's codes.
 #include "tests/fuzz/fuzz.h"
 #include "ws/parley/protocol.h"
 

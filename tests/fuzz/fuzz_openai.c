@@ -1,5 +1,5 @@
-// Bodies of POST /v1/completions and, behind a NUL, of POST /v1/embeddings. An accepted one has inputs that
-// can be read and numbers within their ranges; a refused one has its status, code and sentence.
+// Bodies of POST /v1/completions and, after a NUL, of POST /v1/embeddings. An accepted body has inputs that
+// can be read and numbers within their ranges; a refusal has a status, a code and a sentence.
 #include "tests/fuzz/fuzz.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/embeddings_request.h"

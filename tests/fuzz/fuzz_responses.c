@@ -1,5 +1,5 @@
-// The input of a response: items, and behind a NUL an id. Items that are taken are messages with a role,
-// and so is their recorded form, with the same messages. An id that is taken is written the same.
+// The input of a response: items, then after a NUL an id. Accepted items are messages with a role, and their
+// recorded form has the same messages. An accepted id is written the same.
 #include "base/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "ws/openai/responses_id.h"

@@ -1,4 +1,4 @@
-// Headers of .safetensors files. What is accepted can be read from its first byte to its last.
+// Headers of .safetensors files. Accepted tensors can be read from their first byte to their last.
 #include "engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-// tokenizer.json, and behind a NUL a text.
+// tokenizer.json, then after a NUL a text.
 #include "tests/fuzz/tokenizer_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

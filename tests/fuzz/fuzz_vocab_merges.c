@@ -1,4 +1,4 @@
-// vocab.json, merges.txt and tokenizer_config.json, a NUL between them.
+// vocab.json, merges.txt and tokenizer_config.json, separated by NULs.
 #include "tests/fuzz/tokenizer_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

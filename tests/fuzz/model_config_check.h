@@ -1,4 +1,4 @@
-// What holds of every model_config that a reader accepts, whatever it was read from.
+// Checks that hold for every model_config that a reader accepts, from any source.
 #pragma once
 #include "engine/model/model_config.h"
 #include "tests/fuzz/fuzz.h"

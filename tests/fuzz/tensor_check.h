@@ -1,4 +1,4 @@
-// What holds for every tensor that a decoder of KServe accepts: it can be read to its last element.
+// Checks every tensor that a decoder of KServe accepts: it can be read to its last element.
 #pragma once
 #include "tests/fuzz/fuzz.h"
 #include "ws/kserve/tensor.h"

@@ -1,4 +1,4 @@
-// What holds of every tokenizer that a reader accepts: it encodes any text into ids of its own, and
+// Checks every tokenizer that a reader accepts: it encodes any text into ids of its own, and
 // decodes them to valid UTF-8.
 #pragma once
 #include "base/utf8.h"

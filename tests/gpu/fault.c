@@ -1,11 +1,11 @@
-// A GPU that fails while a server runs, for LD_PRELOAD. Once the file named by CUDA_FAULT_FILE is
-// there, CUDA_FAULT says how:
-// - refuse (default): the driver's launches, copies and waits fail without being made;
-// - trap: a kernel that traps is launched (function trap of the code in CUDA_FAULT_CODE), so that
-//   the context is lost for good, as after a fault in a kernel of one's own.
+// Makes a GPU fail while a server runs, by LD_PRELOAD. Once the file named by CUDA_FAULT_FILE exists,
+// CUDA_FAULT says how:
+// - refuse (default): the driver's launches, copies and waits fail without being executed;
+// - trap: launches a kernel that traps (function trap of the code in CUDA_FAULT_CODE), so that the
+//   context is lost for good, as after a fault in one of our kernels.
 //
-// The CUDA runtime is part of the program and has no symbols to put something over, so the driver's
-// door is watched: the runtime asks dlsym() for cuGetProcAddress, and that for everything else.
+// The CUDA runtime is linked into the program and has no symbols to override. So this library wraps the
+// way to the driver: the runtime asks dlsym() for cuGetProcAddress, and gets all else from that.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

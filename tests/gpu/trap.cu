@@ -1,4 +1,4 @@
-// What a device is lost by: fault.c launches it where a test asks for a fault that stays.
+// A kernel that loses the device's context: fault.c launches it when a test asks for a permanent fault.
 extern "C" __global__ void trap() {
     asm volatile("trap;");
 }
