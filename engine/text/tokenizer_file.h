@@ -65,9 +65,6 @@ int tokenizer_read_normalizer(struct normalizer *n, const struct cJSON *json, st
 int tokenizer_read_decoder(struct decoder *d, const struct cJSON *json, struct err *err);
 int tokenizer_read_added(struct tokenizer *t, const struct cJSON *list, struct err *err);
 int tokenizer_token_id(const struct cJSON *item, int32_t *id, const char *content, struct err *err);
-// Reads the Unigram model; the rest of the vocabulary is read as for BPE.
-int tokenizer_read_unigram(struct tokenizer *t, const struct cJSON *model,
-                           const struct cJSON *added, struct err *err);
 
 // E_UNSUPPORTED if obj has a key that is not in known, a list that ends with NULL.
 int tokenizer_known_keys(const struct cJSON *obj, const char *where, const char *const *known,

@@ -44,7 +44,8 @@ test('requests: all sockets and protocols of an owner share one rate, and the ti
   assert.ok(refused.every(({ answer }) => answer.code === 'rate_limited' && answer.message === 'your limit is 240 requests a minute'));
   assert.ok((await ask([bob], 30, { type: 'ping' })).every(({ answer }) => answer.type === 'pong'), 'the other owner is served');
   const page = await get(server, '/v1/usage', ALICE);
-  assert.equal(page.status, 429);
+  // On a busy machine so much time has passed that the next one is due.
+  assert.ok(page.status === 429 || (page.status === 200 && Date.now() - begun > 250), `status ${page.status}`);
   assert.equal(Number(page.headers.get('retry-after')), Math.ceil(Number(page.headers.get('retry-after-ms')) / 1000));
   // They got different times, and each is served when its own has passed.
   const ten = refused.slice(0, 10);
