@@ -260,7 +260,7 @@ test('what is not served is refused by name', async (t) => {
   await bad({ top_logprobs: 'x' }, 400, 'invalid_value', 'top_logprobs');
   await bad({ service_tier: 'flex' }, 400, 'unsupported', 'service_tier');
   await bad({ max_output_tokens: 0 }, 400, 'invalid_value', 'max_output_tokens');
-  await bad({ temperature: -1 }, 400, 'invalid_value', null);
+  await bad({ temperature: -1 }, 400, 'invalid_value', 'temperature');
   await bad({ metadata: { a: 1 } }, 400, 'invalid_value', 'metadata');
   await bad({ store: 'no' }, 400, 'invalid_value', 'store');
   await bad({ background: true, store: false }, 400, 'invalid_value', 'background');
