@@ -44,14 +44,15 @@ test('requests: all sockets and protocols of an owner share one rate, and the ti
   assert.ok(refused.every(({ answer }) => answer.code === 'rate_limited' && answer.message === 'your limit is 240 requests a minute'));
   assert.ok((await ask([bob], 30, { type: 'ping' })).every(({ answer }) => answer.type === 'pong'), 'the other owner is served');
   const page = await get(server, '/v1/usage', ALICE);
-  // On a busy machine so much time has passed that the next one is due.
-  assert.ok(page.status === 429 || (page.status === 200 && Date.now() - begun > 250), `status ${page.status}`);
+  // On a busy machine so much time has passed that the next request is due. Then this one took the place of a refused one.
+  const late = page.status === 200 && Date.now() - begun > 250;
+  assert.ok(page.status === 429 || late, `status ${page.status}`);
   assert.equal(Number(page.headers.get('retry-after')), Math.ceil(Number(page.headers.get('retry-after-ms')) / 1000));
   // They got different times, and each is served when its own has passed.
   const ten = refused.slice(0, 10);
   assert.equal(new Set(ten.map(({ answer }) => answer.retry_after_ms)).size, 10);
   await Promise.all(ten.map(async ({ client, answer }) => {
-    await sleep(answer.retry_after_ms);
+    await sleep(answer.retry_after_ms + (late ? 250 : 0));
     assert.equal((await client.ask({ type: 'ping' })).type, 'pong', `after ${answer.retry_after_ms} ms`);
   }));
   await sleep(Number(page.headers.get('retry-after-ms')));
