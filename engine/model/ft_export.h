@@ -18,8 +18,8 @@ struct ft_export_options {
     const char *dtype; // "fp32", "fp16", "bf16"; NULL: the source's; fp32 if the source has several
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
-    const volatile sig_atomic_t
-        *stop; // if set, E_CANCELLED, and all files are removed; may be NULL
+    // If set, the export ends with E_CANCELLED and removes all files; may be NULL.
+    const volatile sig_atomic_t *stop;
 };
 // written: receives the path of the folder, for a message.
 int ft_export(const struct ft_export_options *o, char written[PATH_MAX], struct err *err);
