@@ -194,7 +194,7 @@ done:
     return rc;
 }
 
-// --- random weights that nobody has written ---
+// --- random weights that are in no file ---
 
 static int open_random(struct checkpoint *c, struct err *err) {
     static const struct json_limits limits = {1 << 16, 2, 16};
