@@ -153,7 +153,7 @@ ranks() { # ranks TP PP NAME ...: golden tests whose engines have TP x PP ranks
     shift 2
     for name; do
         enter compute cmocka "golden/$name-$label" "$logs/golden-$name-$label.log" \
-            env $with timeout "${TEST_TIMEOUT:-1200}" "$build/tests/golden/test_$name"
+            env $with timeout "${TEST_TIMEOUT:-600}" "$build/tests/golden/test_$name"
     done
 }
 gpu_here() { [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; }

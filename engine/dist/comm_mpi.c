@@ -2,7 +2,8 @@
 //
 // Open MPI's own waits never end when a peer dies, and they occupy a core. So every operation is
 // non-blocking, and a loop tests it. The loop yields the core, later sleeps between tests, checks that
-// the peers of this machine live, and ends at the time limit.
+// the peers of this machine live, and ends at the time limit. Where other programs want the cores, a
+// yield gives away whole time slices, many for each layer, so the loop then sleeps from the start.
 #include "engine/dist/comm.h"
 
 #if PARLEY_MPI
@@ -27,9 +28,10 @@
 #include <unistd.h>
 
 enum {
-    SPINS = 200,            // tests before the clock is read at all
     NAP_AFTER_US = 2000,    // then it naps between tests
     NAP_US = 50,            // within a step
+    SLICE_US = 500,         // a yield this long ran another program: the cores are crowded
+    CROWDED_US = 200000,    // how long they are then taken to be
     IDLE_AFTER_US = 200000, // an idle rank naps longer
     IDLE_NAP_US = 1000,
     LOOK_US = 50000,      // between looks at the peers
@@ -48,6 +50,7 @@ struct mpi_comm {
     int *counts, *starts;   // (n_ranks + 1) of gather_rows
     char *scratch;
     size_t scratch_bytes;
+    int64_t crowded_until_us;
 };
 
 // MPI's state is the process's, and so is this. Guarded by the lock; `broken` is only ever set.
@@ -102,23 +105,38 @@ struct waiting {
     int64_t began, looked;
 };
 
+static void nap(int64_t us) {
+    nanosleep(&(struct timespec){0, us * 1000}, NULL);
+}
+
+// Yields; naps instead where a yield took long a moment ago.
+static void give_way(struct mpi_comm *c, int64_t now) {
+    if (now < c->crowded_until_us) {
+        nap(NAP_US);
+        return;
+    }
+    sched_yield();
+    const int64_t back = clock_mono_us(&clock_system);
+    if (back - now >= SLICE_US) c->crowded_until_us = back + CROWDED_US;
+}
+
 // Between the looks i = 0, 1, ... for what is awaited.
 static int wait_on(void *ctx, int64_t i) {
     struct waiting *w = ctx;
-    sched_yield();
-    if (i < SPINS) return 0;
-    int64_t now = clock_mono_us(&clock_system);
-    if (i == SPINS) w->began = w->looked = now;
-    int64_t waited = now - w->began;
+    const int64_t now = clock_mono_us(&clock_system);
+    if (i == 0) w->began = w->looked = now;
+    const int64_t waited = now - w->began;
     if (now - w->looked >= LOOK_US) {
         w->looked = now;
         TRY(look(w->c));
     }
     if (w->limit_us > 0 && waited > w->limit_us)
         return broke(w->c, "a rank has not answered for %.3g s", (double)w->limit_us * 1e-6);
-    if (waited < NAP_AFTER_US) return 0;
-    bool idle = w->limit_us == 0 && waited > IDLE_AFTER_US;
-    return nanosleep(&(struct timespec){0, (idle ? IDLE_NAP_US : NAP_US) * 1000}, NULL), 0;
+    if (waited < NAP_AFTER_US)
+        give_way(w->c, now);
+    else
+        nap(w->limit_us == 0 && waited > IDLE_AFTER_US ? IDLE_NAP_US : NAP_US);
+    return 0;
 }
 
 static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us) {
