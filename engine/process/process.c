@@ -30,6 +30,13 @@ enum {
 #define BACKOFF_S 60.0
 
 enum state { STARTING, SERVES, LOST, READY, ENDED };
+// Of one start of the process, as its receiver sees it.
+enum life {
+    ALIVE,
+    LEAVING, // it has sent ENDED: its last message
+    LEFT,    // its socket has closed after that
+    DIED,    // its socket has closed before that
+};
 
 struct process {
     // Constant once it serves.
@@ -56,8 +63,8 @@ struct process {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    enum state state;    // under the lock, as all up to here
-    bool serve, give_up; // process_serve; process_stop or process_join were called
+    enum state state; // under the lock, as all up to here; `events` is set by process_serve
+    bool give_up;     // process_stop or process_join was called
     int open_rc;
     struct err open_err;
     atomic_llong restarts;
@@ -71,16 +78,28 @@ struct process {
     struct buf out;
     double *numbers; // (n_numbers) the metrics of this life so far
     size_t n_numbers;
-    bool stopping;
-    int64_t stop_until_us, began_us;
-    int64_t seen_heartbeat_us,
-        unchanged_us;  // how long it has been the same, by our own clock's ticks
-    atomic_bool gone;  // the receiver has ended
-    atomic_bool ended; // ENDED has come
+    int64_t stop_until_us; // COMMAND_STOP came: the process may live until then; 0: it has not come
+    int64_t began_us;
+    int64_t seen_heartbeat_us;
+    int64_t unchanged_us; // how long the heartbeat has been the same, by our own clock's ticks
+    atomic_int life;      // enum life
 };
 
 static int64_t now_us(void) {
     return clock_mono_us(&clock_system);
+}
+
+static bool said_goodbye(const struct process *p) {
+    int life = atomic_load(&p->life);
+    return life == LEAVING || life == LEFT;
+}
+
+static bool is_gone(const struct process *p) {
+    return atomic_load(&p->life) >= LEFT;
+}
+
+static bool is_stopping(const struct process *p) {
+    return p->stop_until_us > 0;
 }
 
 static void set_state(struct process *p, enum state s) {
@@ -99,7 +118,7 @@ static void bury(struct process *p) {
         kill(p->pid, SIGKILL);
         while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) continue;
     }
-    if (p->pid > 0 && !p->ended)
+    if (p->pid > 0 && !said_goodbye(p))
         log_error("engine.process_ended", "instance=%s pid=%d signal=%d status=%d", p->name, p->pid,
                   WIFSIGNALED(status) ? WTERMSIG(status) : 0,
                   WIFEXITED(status) ? WEXITSTATUS(status) : 0);
@@ -191,8 +210,7 @@ static int await_opened(struct process *p, bool first, struct err *err) {
 
 static int start(struct process *p, bool first, struct err *err) {
     const struct buf *open = first ? &p->open_first : &p->open_again;
-    atomic_store(&p->gone, false);
-    atomic_store(&p->ended, false);
+    atomic_store(&p->life, ALIVE);
     p->began_us = now_us();
     int rc = spawn_process(p->program, p->memory, &p->pid, &p->fd, err);
     wire_reader_init(&p->reader, p->fd);
@@ -203,7 +221,7 @@ static int start(struct process *p, bool first, struct err *err) {
         log_info("engine.process", "instance=%s pid=%d load_ms=%lld", p->name, p->pid,
                  (long long)(now_us() - p->began_us) / 1000);
     if (rc < 0) {
-        p->ended = true; // its own words say why
+        atomic_store(&p->life, LEFT); // *err says why: bury() need not log it
         bury(p);
     }
     return rc;
@@ -251,9 +269,9 @@ static void *receive(void *arg) {
     while (rc == 0 && wire_receive(&p->reader, &m, -1) == 1) {
         if (m.kind == WIRE_EVENTS) rc = take_events(p, &m);
         if (m.kind == WIRE_METRICS) grow_metrics(p, &m);
-        if (m.kind == WIRE_ENDED) atomic_store(&p->ended, true);
+        if (m.kind == WIRE_ENDED) atomic_store(&p->life, LEAVING);
     }
-    atomic_store(&p->gone, true);
+    atomic_store(&p->life, said_goodbye(p) ? LEFT : DIED);
     const struct command bell = {.kind = COMMAND_BELL};
     (void)queue_try_push(p->commands, &bell); // a full queue wakes it too
     return NULL;
@@ -277,11 +295,11 @@ static int64_t limit_us(const struct process *p) {
 static bool watch(void *ctx) {
     struct process *p = ctx;
     int64_t beat = atomic_load_explicit(&p->load->heartbeat_us, memory_order_relaxed);
-    if (atomic_load(&p->gone)) return false;
-    if (p->stopping && now_us() > p->stop_until_us) return false;
+    if (is_gone(p)) return false;
+    if (is_stopping(p) && now_us() > p->stop_until_us) return false;
     p->unchanged_us = beat == p->seen_heartbeat_us ? p->unchanged_us + WATCH_US : 0;
     p->seen_heartbeat_us = beat;
-    if (p->stopping || p->unchanged_us <= limit_us(p)) return true;
+    if (is_stopping(p) || p->unchanged_us <= limit_us(p)) return true;
     log_error("engine.process_hangs", "instance=%s pid=%d silent_s=%.1f", p->name, p->pid,
               (double)p->unchanged_us * 1e-6);
     return false;
@@ -299,11 +317,6 @@ static int send_command(struct process *p, struct command *c) {
     return rc;
 }
 
-static void note_stop(struct process *p) {
-    p->stopping = true;
-    p->stop_until_us = now_us() + STOP_US;
-}
-
 // Sends commands until the process has ended or hangs.
 static void serve(struct process *p, bool again) {
     struct command c;
@@ -314,18 +327,18 @@ static void serve(struct process *p, bool again) {
     for (bool goes_on = true; goes_on;) {
         bool got = queue_pop(p->commands, &c, WATCH_US) == 1;
         if (got && c.kind == COMMAND_TAKEN_UP) taken_up = true;
-        if (got && c.kind == COMMAND_STOP) note_stop(p);
+        if (got && c.kind == COMMAND_STOP) p->stop_until_us = now_us() + STOP_US;
         bool is_own = got && (c.kind == COMMAND_BELL || c.kind == COMMAND_TAKEN_UP);
         bool keeps = c.kind == COMMAND_STOP || c.kind == COMMAND_FORGET || c.kind == COMMAND_SAVE;
         if (got && !is_own && (taken_up || keeps)) goes_on = send_command(p, &c) == 0;
         if (got) free_command(&c);
-        if (atomic_load(&p->gone)) goes_on = false;
+        if (is_gone(p)) goes_on = false;
         if (goes_on && now_us() - looked_us >= WATCH_US) {
             looked_us = now_us();
             goes_on = watch(p);
         }
     }
-    if (p->pid > 0 && !atomic_load(&p->gone)) kill(p->pid, SIGKILL); // the receiver reads its end
+    if (p->pid > 0 && !is_gone(p)) kill(p->pid, SIGKILL); // the receiver reads its end
     pthread_join(p->receiver, NULL);
 }
 
@@ -350,10 +363,10 @@ static void keep_forgets(struct process *p, const struct command *c, struct buf 
 static void pause_for(struct process *p, int64_t us, struct buf *kept) {
     struct command c;
     int64_t until = now_us() + us;
-    while (!p->stopping && now_us() < until) {
+    while (!is_stopping(p) && now_us() < until) {
         int64_t left = until - now_us();
         if (queue_pop(p->commands, &c, left < WATCH_US ? left : WATCH_US) != 1) continue;
-        if (c.kind == COMMAND_STOP) note_stop(p);
+        if (c.kind == COMMAND_STOP) p->stop_until_us = now_us() + STOP_US;
         keep_forgets(p, &c, kept);
         free_command(&c);
     }
@@ -373,13 +386,13 @@ static bool start_again(struct process *p, int *n_short) {
     struct buf kept;
     bool up = false;
     buf_init(&kept, 1 << 24);
-    while (!up && !p->stopping && !gives_up(p)) {
+    while (!up && !is_stopping(p) && !gives_up(p)) {
         struct err err = {0};
         int64_t wait = BACKOFF_FIRST_US;
         for (int i = 0; i < *n_short && wait < p->backoff_us; i++) wait *= 2;
         pause_for(p, wait < p->backoff_us ? wait : p->backoff_us, &kept);
         ++*n_short;
-        if (p->stopping) break;
+        if (is_stopping(p)) break;
         up = start(p, false, &err) == 0;
         // Between these two it may have ended again: then its next loss is noted by serve().
         if (!up && err.code != E_CLOSED)
@@ -408,13 +421,13 @@ static void *supervise(void *arg) {
     pthread_mutex_lock(&p->lock);
     p->state = p->open_rc == 0 ? SERVES : ENDED;
     pthread_cond_broadcast(&p->changed);
-    while (!p->serve && !p->give_up) pthread_cond_wait(&p->changed, &p->lock);
-    bool up = p->serve && p->open_rc == 0;
+    while (!p->events && !p->give_up) pthread_cond_wait(&p->changed, &p->lock);
+    bool up = p->events && p->open_rc == 0;
     pthread_mutex_unlock(&p->lock);
     for (bool again = false; up; again = true) {
         serve(p, again);
         bury(p);
-        if (p->stopping) break;
+        if (is_stopping(p)) break;
         if (now_us() - p->began_us > LASTS_US) n_short = 0;
         lose(p);
         up = start_again(p, &n_short);
@@ -534,7 +547,6 @@ int process_serve(struct process *p, struct queue *commands, struct queue *event
     p->commands = commands;
     p->events = events;
     p->metrics = m;
-    p->serve = true;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     return 0;

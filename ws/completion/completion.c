@@ -1,5 +1,5 @@
-// See completion.h. A completion goes through its states once: its prompt is made by a worker, its turn
-// is started in a session, and the session's events become the answer's parts (speech.h).
+// See completion.h. A completion goes through its states once: a worker makes its prompt, a session runs
+// its turn, and the session's events become the answer's parts (speech.h).
 #include "base/workers.h"
 #include "sessions/title.h"
 #include "ws/completion/plan.h"
@@ -15,13 +15,19 @@
 #define LANE_COMPLETION ((uint64_t)5 << 61)
 #define CANCEL_AFTER_MS 1 // of a session that is a completion's own
 
+// In this order, but not each passes through MATCHING and FORKING.
 enum state {
-    MATCHING, // a session is looked for
-    MAKING,   // the prompt's ids
-    STARTING, // the turn is asked for
-    RUNNING,  // it has been accepted
-    ENDED,    // its end has been taken, or it failed
+    MATCHING, // the service looks for a session that has the conversation
+    MAKING,   // a worker has the request and makes the prompt's ids
+    MADE,     // the ids are there, or the failure is
+    STARTING, // the service has the turn, but has not accepted it yet
+    FORKING,  // the session was busy: the next push starts the turn in a fork of it
+    RUNNING,  // the service has accepted the turn
+    ENDED,    // the turn's last event was taken, or it failed
 };
+enum origin { FOUND, OPENED, FORKED }; // of the session
+// What completion_next has given: START_EVENT is STARTED, END_EVENT is DONE or FAILED.
+enum reported { NO_EVENT, START_EVENT, END_EVENT };
 
 struct completion {
     struct follower follower; // first: its callbacks cast
@@ -31,15 +37,10 @@ struct completion {
     void *user;
     char *owner;
     enum state state;
-    bool working;             // a worker has the request
-    bool released;            // freed when nothing is under way
-    bool opened;              // the session is new
-    bool recalled;            // the worker has put the earlier conversation in front
-    bool forks;               // the session was busy: a copy of its path is another one
-    bool again;               // it starts once more
+    enum origin origin;
+    enum reported reported;
+    bool released;            // by its owner: freed when nothing is under way
     struct store_told *found; // turns of an earlier conversation; NULL: none
-    bool told;                // STARTED
-    bool done;                // DONE or FAILED was taken
     struct work work;
     int32_t *ids; // (n_ids) new ones of the prompt
     size_t n_ids;
@@ -83,7 +84,7 @@ static void destroy(struct completion *c) {
         r.turn = c->turn;
         sessions_submit(s->sessions, &r);
     }
-    if (c->request->forget && c->opened) {
+    if (c->request->forget && c->origin != FOUND) {
         request_init(&r, REQUEST_CLOSE);
         r.owner = c->owner;
         r.session = c->session;
@@ -108,9 +109,9 @@ void completion_release(struct completion *c) {
     if (!c) return;
     c->released = true;
     c->ready = NULL;
-    // What was asked for is to be cancelled, and has no number yet.
+    // The turn is to be cancelled, and has no number yet.
     bool waits = c->state == STARTING && c->service->state != SERVICE_CLOSING;
-    if (!c->working && !waits) destroy(c);
+    if (c->state != MAKING && !waits) destroy(c);
 }
 
 static void set_failure(struct completion *c, const char *code, const char *message) {
@@ -156,8 +157,8 @@ static int make_matched(struct completion *c) {
     TRY(completion_continue(r, c->found, &c->failure));
     TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     const struct store_told *found = c->found;
-    c->opened = !found || (!found->found && !found->exists);
-    if (found && !c->opened)
+    c->origin = !found || (!found->found && !found->exists) ? OPENED : FOUND;
+    if (found && c->origin == FOUND)
         snprintf(c->session, sizeof c->session, "%s", found->found ? found->found : r->session);
     c->kept = completion_told(r);
     return c->kept ? 0 : completion_no_memory(&c->failure);
@@ -172,7 +173,7 @@ static void make(struct work *work) {
 
 static void made(struct work *work) {
     struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
-    c->working = false;
+    c->state = MADE;
     if (c->released)
         destroy(c);
     else
@@ -185,14 +186,14 @@ static void work(struct completion *c) {
                             .lane = LANE_COMPLETION | c->follower.client,
                             .run = make,
                             .done = made};
-    if (p->rendering && p->len <= INLINE_BYTES && c->state == MAKING) {
+    c->state = MAKING;
+    if (p->rendering && p->len <= INLINE_BYTES) {
         make(&c->work);
-        push_later(c);
+        made(&c->work);
         return;
     }
-    c->working = true;
     if (workers_submit(c->service->net->workers, &c->work) == 0) return;
-    c->working = false;
+    c->state = MADE;
     completion_refuse(&c->failure, "overloaded", "",
                       "the server has too many long messages to read");
     push_later(c);
@@ -252,7 +253,7 @@ static void attach(struct completion *c, int64_t after) {
     sessions_submit(c->service->sessions, &r);
 }
 
-// Its path as a session of its own: another turn runs in this one.
+// Another turn runs in the session: copies its path into one that nothing else uses.
 static void fork_session(struct completion *c) {
     char source[SESSION_ID_MAX + 1];
     memcpy(source, c->session, sizeof source);
@@ -263,13 +264,13 @@ static void fork_session(struct completion *c) {
     r.turn = c->request->plan->parent;
     r.new_session = c->session;
     r.temporary = c->request->temporary;
-    c->opened = true;
+    c->origin = FORKED;
     sessions_submit(c->service->sessions, &r);
 }
 
 static void start_turn(struct completion *c) {
     struct request r = request_of(c, REQUEST_START, c->session);
-    r.turn = c->opened ? TURN_HEAD : c->request->plan->parent;
+    r.turn = c->origin != FOUND ? TURN_HEAD : c->request->plan->parent;
     r.input = (struct turn_input){.kind = INPUT_CONTENT,
                                   .text = c->shown,
                                   .text_len = strlen(c->shown),
@@ -285,12 +286,13 @@ static void start_turn(struct completion *c) {
 }
 
 static void begin(struct completion *c) {
+    bool forks = c->state == FORKING;
     c->state = STARTING;
     release_speeches(c); // whether the prompt opens the thinking is known now
     init_speeches(c, c->request->plan->thinks);
-    if (c->forks)
-        fork_session(c); // also of nothing of it: then it is found by the name of this one
-    else if (c->opened)
+    if (forks)
+        fork_session(c); // even if it copies no turn: a search for the busy session's id finds it
+    else if (c->origin == OPENED)
         open_session(c);
     else
         attach(c, -1);
@@ -303,20 +305,20 @@ static void begin(struct completion *c) {
 // Outside of sessions_* calls.
 static void push(struct follower *f) {
     struct completion *c = of_follower(f);
-    bool idle = !c->working && !c->failure.status && !c->released;
-    if (idle && c->state == MATCHING && c->found)
-        c->state = MAKING, work(c);
-    else if (idle && ((c->state == MAKING && c->shown) || (c->state == STARTING && c->again)))
-        c->again = false, begin(c);
-    if (c->state == STARTING && c->failure.status) c->state = ENDED;
-    if (c->released && !c->working && c->state != STARTING) {
+    bool goes_on = !c->failure.status && !c->released;
+    if (goes_on && c->state == MATCHING && c->found)
+        work(c);
+    else if (goes_on && (c->state == MADE || c->state == FORKING))
+        begin(c);
+    if ((c->state == STARTING || c->state == FORKING) && c->failure.status) c->state = ENDED;
+    if (c->released && c->state != MAKING && c->state != STARTING) {
         destroy(c);
         return;
     }
     if (c->ready && (c->live || c->failure.status)) c->ready(c->user, c);
 }
 
-// The session cannot take the turn now, or is gone by now.
+// The session cannot take the turn now, or has been closed since it was found.
 static bool is_busy(const char *code) {
     return strcmp(code, "session_busy") == 0 || strcmp(code, "session_closed") == 0;
 }
@@ -334,9 +336,9 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         push_later(c);
     }
     if (a->kind != ANSWER_ERROR) return;
-    bool may_fork = !c->forks && !c->opened && !c->request->stays;
-    if (c->state == STARTING && may_fork && is_busy(a->code)) {
-        c->forks = c->again = true;
+    bool may_fork = c->state == STARTING && c->origin == FOUND && !c->request->stays;
+    if (may_fork && is_busy(a->code)) {
+        c->state = FORKING;
         push_later(c);
         return;
     }
@@ -353,15 +355,20 @@ static void on_ready(struct follower *f, struct session *s) {
 static void on_progress(struct follower *f, struct session *s, int64_t turn, int64_t done,
                         int64_t total) {
     struct completion *c = of_follower(f);
-    if (c->told || c->state != RUNNING || turn != c->turn) return;
+    if (c->reported != NO_EVENT || c->state != RUNNING || turn != c->turn) return;
     c->live = s; // it has begun
     push_later(c);
+}
+
+// The service knows of the turn, and the session's events are followed.
+static bool has_session(const struct completion *c) {
+    return c->state == STARTING || c->state == FORKING || c->state == RUNNING;
 }
 
 static void on_gone(struct follower *f, struct session *s) {
     struct completion *c = of_follower(f);
     c->live = NULL;
-    if (c->state == STARTING || c->state == RUNNING) c->state = ENDED;
+    if (has_session(c)) c->state = ENDED;
     completion_failure_set(&c->failure, "error", "the completion's session was deleted");
     push_later(c);
 }
@@ -373,7 +380,7 @@ static bool is_drained(const struct follower *f) {
 static void on_end(struct follower *f) {
     struct completion *c = of_follower(f);
     set_failure(c, "shutting_down", "the server is shutting down");
-    if (c->released && !c->working)
+    if (c->released && c->state != MAKING)
         destroy(c);
     else if (c->ready)
         c->ready(c->user, c);
@@ -391,10 +398,10 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
 
 // 1: the engine has begun the turn: what of its prompt was cached is known.
 static int tell_started(struct completion *c, struct completion_event *out) {
-    if (c->told || c->state != RUNNING || !c->live) return 0;
+    if (c->reported != NO_EVENT || c->state != RUNNING || !c->live) return 0;
     if (!session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens))
         return 0;
-    c->told = true;
+    c->reported = START_EVENT;
     out->kind = COMPLETION_STARTED;
     out->usage = c->usage;
     return 1;
@@ -467,7 +474,7 @@ static bool have_ended(const struct completion *c) {
 }
 
 static int tell_end(struct completion *c, struct completion_event *out) {
-    c->done = true;
+    c->reported = END_EVENT;
     out->kind = c->failure.status ? COMPLETION_FAILED : COMPLETION_DONE;
     out->failure = c->failure.status ? &c->failure : NULL;
     for (int32_t i = 0; i < c->n_answers; i++)
@@ -478,18 +485,18 @@ static int tell_end(struct completion *c, struct completion_event *out) {
 
 int completion_next(struct completion *c, struct completion_event *out) {
     *out = (struct completion_event){.session = c->session, .turn = c->turn};
-    while (!c->done) {
+    while (c->reported != END_EVENT) {
         if (c->failure.status) return tell_end(c, out);
         if (tell_started(c, out)) return 1;
-        if (c->told || c->state == ENDED) {
+        if (c->reported == START_EVENT || c->state == ENDED) {
             int rc = tell_speech(c, out);
             if (rc < 0) completion_no_memory(&c->failure);
             if (rc < 0) continue;
             if (rc > 0) return 1;
         }
         if (c->state == ENDED && have_ended(c)) return tell_end(c, out);
-        // Also before the turn is accepted: who leaves events is not called again.
-        if ((c->state != STARTING && c->state != RUNNING) || !take_event(c)) return 0;
+        // Also before the turn is accepted: a follower that leaves events is not called again.
+        if (!has_session(c) || !take_event(c)) return 0;
     }
     return 0;
 }
@@ -506,7 +513,7 @@ static struct completion *completion_new(struct service *s, const char *owner,
                              .ready = ready,
                              .user = user,
                              .turn = TURN_NONE,
-                             .state = MAKING,
+                             .state = MADE,
                              .owner = strdup(owner)};
     c->n_answers = r->sampling && r->sampling->params.n > 1 ? r->sampling->params.n : 1;
     c->speeches = calloc((size_t)c->n_answers, sizeof *c->speeches);
