@@ -244,6 +244,17 @@ test('a reader that is too slow is cut off', async (t) => {
   await other.until('an end', () => other.ends().length === 1);
 });
 
+test('what cannot be read ends the socket, after an error where there is something to say', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--max-message-bytes', '64KiB'] });
+  const long = await Socket.open(t, server);
+  long.create({ input: 'x'.repeat(70_000) });
+  assert.equal(await long.closed, 1009);
+  assert.deepEqual(long.errors().map((e) => e.status), [413]);
+  const binary = await Socket.open(t, server);
+  binary.socket.send(Buffer.from('{}'));
+  assert.equal(await binary.closed, 1003);
+});
+
 test('tokens', async (t) => {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, 'alice:alice-token-0123456789\nbob:bob-token-0123456789ab\n');

@@ -1,6 +1,6 @@
 // The queue of messages on their way out.
 #include "base/err.h"
-#include "ws/parley/outbox.h"
+#include "ws/outbox.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

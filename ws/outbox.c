@@ -1,5 +1,5 @@
 // A queue of messages. See outbox.h.
-#include "ws/parley/outbox.h"
+#include "ws/outbox.h"
 #include "base/err.h"
 #include <stdlib.h>
 #include <string.h>
