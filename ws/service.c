@@ -17,6 +17,53 @@ void service_poll_soon(struct service *s) {
     s->dirty = true;
 }
 
+// --- for followers ---
+
+struct request service_request(const struct follower *f, enum request_kind kind, const char *owner,
+                               const char *session) {
+    struct request r;
+    request_init(&r, kind);
+    r.client = f->client;
+    r.owner = owner;
+    r.session = session;
+    return r;
+}
+
+void service_submit(struct service *s, const struct request *r) {
+    sessions_submit(s->sessions, r);
+    service_poll_soon(s);
+}
+
+void service_delete_session(struct service *s, const char *owner, const char *session) {
+    struct request r;
+    request_init(&r, REQUEST_CLOSE);
+    r.owner = owner;
+    r.session = session;
+    r.delete_it = true;
+    service_submit(s, &r);
+}
+
+int service_work(struct service *s, const struct follower *f, const char *owner, uint64_t lane,
+                 struct work *w) {
+    const struct owner *o = owners_get(&s->net->owners, owner);
+    w->group = o ? o->number : 0;
+    w->lane = lane | f->client;
+    return workers_submit(s->net->workers, w);
+}
+
+void service_push(struct service *s, struct follower *f) {
+    follower_push_later(&s->followers, f);
+    service_poll_soon(s);
+}
+
+void service_drop_follower(struct service *s, struct follower *f) {
+    sessions_client_gone(s->sessions, f->client);
+    service_poll_soon(s);
+    followers_remove(&s->followers, f);
+}
+
+// --- polling ---
+
 static bool poll_is_due(const struct service *s) {
     return s->dirty || (s->sessions && sessions_touched(s->sessions));
 }
@@ -177,11 +224,6 @@ void service_start(struct service *s, struct sessions *sessions) {
     s->dirty = true;
     uv_prepare_start(&s->prepare, on_prepare);
     reclaim_start(&s->reclaim);
-}
-
-uint64_t service_group(struct service *s, const char *owner) {
-    const struct owner *o = owner ? owners_get(&s->net->owners, owner) : NULL;
-    return o ? o->number : 0;
 }
 
 void service_stop(struct service *s) {

@@ -3,6 +3,7 @@
 // `user`. Net thread only, except service_wake and service_hold_model.
 #pragma once
 #include "base/json.h"
+#include "base/workers.h"
 #include "ws/follower.h"
 #include "ws/net/net.h"
 #include "ws/reclaim.h"
@@ -52,12 +53,21 @@ void service_start(struct service *s, struct sessions *sessions);
 // The model of that name; name NULL: the default one. Returns NULL if there is none. The caller holds it,
 // and may use its engine for texts, until placement_drop. Any thread.
 const struct served_model *service_hold_model(const struct service *s, const char *name);
-uint64_t service_group(struct service *s,
-                       const char *owner); // of the owner's jobs (base/workers.h)
-void service_stop(struct service *s);      // polls no more
-void service_release(struct service *s);   // when the loop has closed its handles
+void service_stop(struct service *s);    // polls no more
+void service_release(struct service *s); // when the loop has closed its handles
 
 void service_poll_soon(struct service *s); // after any sessions_* call: timers may have changed
+// A request of f, for service_submit. The strings are borrowed.
+struct request service_request(const struct follower *f, enum request_kind kind, const char *owner,
+                               const char *session);
+void service_submit(struct service *s, const struct request *r); // and polls soon
+void service_delete_session(struct service *s, const char *owner, const char *session);
+// Calls w's run() on a worker's thread, then done(). lane: a number of the kind of work, whose low bits are free for
+// f's number. E_FULL: too many wait.
+int service_work(struct service *s, const struct follower *f, const char *owner, uint64_t lane,
+                 struct work *w);
+void service_push(struct service *s, struct follower *f); // f's push() follows, from the loop
+void service_drop_follower(struct service *s, struct follower *f); // f gets no more calls
 void service_later(struct service *s, int64_t ms); // calls later() of every follower after ms
 // A delta was written whose first token was drawn at drawn_us (0: not counted).
 void service_count_token(struct service *s, int64_t drawn_us);

@@ -74,26 +74,18 @@ static void init_speeches(struct completion *c, bool thinks) {
 
 // --- the end ---
 
+static void cancel_turn(struct completion *c) {
+    struct request r = service_request(&c->follower, REQUEST_CANCEL, c->owner, c->session);
+    r.client = CLIENT_GONE;
+    r.turn = c->turn;
+    service_submit(c->service, &r);
+}
+
 static void destroy(struct completion *c) {
     struct service *s = c->service;
-    struct request r;
-    if (c->state == RUNNING && !c->request->outlives) {
-        request_init(&r, REQUEST_CANCEL);
-        r.owner = c->owner;
-        r.session = c->session;
-        r.turn = c->turn;
-        sessions_submit(s->sessions, &r);
-    }
-    if (c->request->forget && c->origin != FOUND) {
-        request_init(&r, REQUEST_CLOSE);
-        r.owner = c->owner;
-        r.session = c->session;
-        r.delete_it = true;
-        sessions_submit(s->sessions, &r);
-    }
-    sessions_client_gone(s->sessions, c->follower.client);
-    service_poll_soon(s);
-    followers_remove(&s->followers, &c->follower);
+    if (c->state == RUNNING && !c->request->outlives) cancel_turn(c);
+    if (c->request->forget && c->origin != FOUND) service_delete_session(s, c->owner, c->session);
+    service_drop_follower(s, &c->follower);
     completion_request_free(c->request);
     release_speeches(c);
     free(c->speeches);
@@ -182,38 +174,29 @@ static void made(struct work *work) {
 
 static void work(struct completion *c) {
     const struct completion_plan *p = c->request->plan;
-    c->work = (struct work){.group = service_group(c->service, c->owner),
-                            .lane = LANE_COMPLETION | c->follower.client,
-                            .run = make,
-                            .done = made};
+    c->work = (struct work){.run = make, .done = made};
     c->state = MAKING;
     if (p->rendering && p->len <= INLINE_BYTES) {
         make(&c->work);
         made(&c->work);
         return;
     }
-    if (workers_submit(c->service->net->workers, &c->work) == 0) return;
+    if (service_work(c->service, &c->follower, c->owner, LANE_COMPLETION, &c->work) == 0) return;
     c->state = MADE;
     completion_refuse(&c->failure, "overloaded", "",
                       "the server has too many long messages to read");
     push_later(c);
 }
 
-static struct request request_of(const struct completion *c, enum request_kind kind,
-                                 const char *session) {
-    struct request r;
-    request_init(&r, kind);
-    r.client = c->follower.client;
-    r.owner = c->owner;
-    r.session = session;
-    return r;
+static struct request request_of(const struct completion *c, enum request_kind kind) {
+    return service_request(&c->follower, kind, c->owner, c->session);
 }
 
 // The sessions whose conversation this one may continue.
 static void match(struct completion *c) {
     const struct completion_request *q = c->request;
     const struct completion_plan *p = q->plan;
-    struct request r = request_of(c, REQUEST_MATCH, q->session);
+    struct request r = service_request(&c->follower, REQUEST_MATCH, c->owner, q->session);
     const char **digests = malloc((p->n_bounds + 1) * sizeof *digests);
     if (!digests) {
         completion_no_memory(&c->failure);
@@ -226,13 +209,12 @@ static void match(struct completion *c) {
     r.n_digests = p->n_bounds;
     r.turn = TURN_NONE;
     c->state = MATCHING;
-    sessions_submit(c->service->sessions, &r);
-    service_poll_soon(c->service);
+    service_submit(c->service, &r);
     free(digests);
 }
 
 static void open_session(struct completion *c) {
-    struct request r = request_of(c, REQUEST_OPEN, c->session);
+    struct request r = request_of(c, REQUEST_OPEN);
     char title[SESSION_AUTO_TITLE_BYTES];
     if (c->request->session)
         strcpy(c->session, c->request->session);
@@ -248,7 +230,7 @@ static void open_session(struct completion *c) {
 
 // The session is known: its events from here on are followed.
 static void attach(struct completion *c, int64_t after) {
-    struct request r = request_of(c, REQUEST_ATTACH, c->session);
+    struct request r = request_of(c, REQUEST_ATTACH);
     r.after = after;
     sessions_submit(c->service->sessions, &r);
 }
@@ -257,7 +239,7 @@ static void attach(struct completion *c, int64_t after) {
 static void fork_session(struct completion *c) {
     char source[SESSION_ID_MAX + 1];
     memcpy(source, c->session, sizeof source);
-    struct request r = request_of(c, REQUEST_FORK, source);
+    struct request r = service_request(&c->follower, REQUEST_FORK, c->owner, source);
     sessions_client_gone(c->service->sessions, c->follower.client); // no events of that one
     c->live = NULL;
     sessions_draw_id(c->service->sessions, c->session);
@@ -269,7 +251,7 @@ static void fork_session(struct completion *c) {
 }
 
 static void start_turn(struct completion *c) {
-    struct request r = request_of(c, REQUEST_START, c->session);
+    struct request r = request_of(c, REQUEST_START);
     r.turn = c->origin != FOUND ? TURN_HEAD : c->request->plan->parent;
     r.input = (struct turn_input){.kind = INPUT_CONTENT,
                                   .text = c->shown,
@@ -554,16 +536,10 @@ struct completion *completion_follow(struct service *s, const char *owner,
 }
 
 void completion_cancel(struct completion *c) {
-    struct request r;
-    if (c->state != RUNNING) {
+    if (c->state == RUNNING) {
+        cancel_turn(c);
+    } else {
         set_failure(c, "error", "the completion was cancelled before it began");
         push_later(c);
-        return;
     }
-    request_init(&r, REQUEST_CANCEL);
-    r.owner = c->owner;
-    r.session = c->session;
-    r.turn = c->turn;
-    sessions_submit(c->service->sessions, &r);
-    service_poll_soon(c->service);
 }

@@ -31,25 +31,16 @@ static bool is_fresh(const struct infer *i) {
 // --- requests to the session service ---
 
 static struct request request_for(const struct infer *i, enum request_kind kind, const char *id) {
-    struct request r;
-    request_init(&r, kind);
-    r.client = i->follower.client;
-    r.owner = i->owner;
-    r.session = id;
+    struct request r = service_request(&i->follower, kind, i->owner, id);
     r.accepted = i->accepted;
     return r;
-}
-
-static void submit(struct infer *i, const struct request *r) {
-    sessions_submit(i->service->sessions, r);
-    service_poll_soon(i->service);
 }
 
 static void close_session(struct infer *i, const char *id, bool delete_it) {
     struct request r = request_for(i, REQUEST_CLOSE, id);
     r.client = CLIENT_GONE;
     r.delete_it = delete_it;
-    submit(i, &r);
+    service_submit(i->service, &r);
 }
 
 static void start_turn(struct infer *i, size_t row) {
@@ -59,7 +50,7 @@ static void start_turn(struct infer *i, size_t row) {
     r.input = infer_turn_input(input);
     r.sampling = &input->sampling;
     i->turns[row].state = ROW_STARTED;
-    submit(i, &r);
+    service_submit(i->service, &r);
 }
 
 // --- the end ---
@@ -67,9 +58,7 @@ static void start_turn(struct infer *i, size_t row) {
 static void infer_free(struct infer *i) {
     struct service *s = i->service;
     s->kserve->n_infers -= i->accepted;
-    sessions_client_gone(s->sessions, i->follower.client);
-    service_poll_soon(s);
-    followers_remove(&s->followers, &i->follower);
+    service_drop_follower(s, &i->follower);
     for (size_t row = 0; i->turns && row < i->request->n_rows; row++)
         infer_turn_release(&i->turns[row]);
     free(i->turns);
@@ -129,7 +118,7 @@ static void undo_row(struct infer *i, struct infer_turn *t) {
     struct request r = request_for(i, REQUEST_REWIND, t->session_id);
     r.turn = t->before;
     t->state = ROW_MOVING;
-    submit(i, &r);
+    service_submit(i->service, &r);
 }
 
 static void begin_undo(struct infer *i) {
@@ -138,7 +127,7 @@ static void begin_undo(struct infer *i) {
         if (i->turns[row].state != ROW_STARTED) continue;
         struct request r = request_for(i, REQUEST_CANCEL, i->turns[row].session_id);
         r.turn = TURN_HEAD;
-        submit(i, &r);
+        service_submit(i->service, &r);
     }
 }
 
@@ -229,7 +218,7 @@ static void open_fresh(struct infer *i) {
         }
         t->state = ROW_OPEN;
         t->before = TURN_NONE;
-        submit(i, &r);
+        service_submit(i->service, &r);
     }
     if (!i->code) start_turns(i);
 }
@@ -248,7 +237,7 @@ static void attach(struct infer *i) {
         sequence_row_id(q->session, row, i->turns[row].session_id);
         struct request r = request_for(i, REQUEST_ATTACH, i->turns[row].session_id);
         r.after = -1;
-        submit(i, &r);
+        service_submit(i->service, &r);
     }
 }
 
@@ -260,7 +249,7 @@ static void find(struct infer *i) {
     r.limit = FIND_PAGE;
     r.cursor = i->cursor[0] ? i->cursor : NULL;
     i->state = INFER_FINDING;
-    submit(i, &r);
+    service_submit(i->service, &r);
 }
 
 // Its turn in the sequence has come, or it is in none.

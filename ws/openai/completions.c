@@ -51,10 +51,7 @@ struct completions {
 // --- the end ---
 
 static void completions_free(struct completions *c) {
-    struct service *s = c->service;
-    sessions_client_gone(s->sessions, c->follower.client);
-    service_poll_soon(s);
-    followers_remove(&s->followers, &c->follower);
+    service_drop_follower(c->service, &c->follower);
     for (size_t i = 0; i < c->n_choices; i++) {
         buf_release(&c->choices[i].text);
         completions_logprobs_release(&c->choices[i].log);
@@ -203,12 +200,11 @@ static void scored_written(struct work *work) {
 
 static void begin_scored(struct completions *c) {
     buf_init(&c->out, ANSWER_MAX_BYTES);
-    c->work = (struct work){.group = service_group(c->service, http_owner(c->http)),
-                            .lane = LANE_COMPLETIONS | c->follower.client,
-                            .run = write_scored,
-                            .done = scored_written};
+    c->work = (struct work){.run = write_scored, .done = scored_written};
     c->working = true;
-    if (workers_submit(c->service->net->workers, &c->work) == 0) return;
+    if (service_work(c->service, &c->follower, http_owner(c->http), LANE_COMPLETIONS, &c->work) ==
+        0)
+        return;
     c->working = false;
     openai_fail(&c->failure, 503, "overloaded", NULL, "too many requests are being written");
     push_later(c);
@@ -406,26 +402,16 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
 
 // --- the beginning ---
 
-static struct request request_for(struct completions *c, enum request_kind kind, const char *owner,
-                                  const struct choice *ch) {
-    struct request r;
-    request_init(&r, kind);
-    r.client = c->follower.client;
-    r.owner = owner;
-    r.session = ch->id;
-    return r;
-}
-
 static void submit(struct completions *c, const char *owner, struct choice *ch) {
     struct sessions *ss = c->service->sessions;
     const struct completions_request *q = c->request;
     const struct openai_prompt *p = &q->prompts[(size_t)(ch - c->choices) / q->n];
-    struct request r = request_for(c, REQUEST_OPEN, owner, ch);
+    struct request r = service_request(&c->follower, REQUEST_OPEN, owner, ch->id);
     r.model = q->served->name;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     sessions_submit(ss, &r);
     if (c->failure.status) return;
-    r = request_for(c, REQUEST_START, owner, ch);
+    r = service_request(&c->follower, REQUEST_START, owner, ch->id);
     r.turn = TURN_HEAD;
     r.input = openai_prompt_input(p);
     r.sampling = &q->sampling;

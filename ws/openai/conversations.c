@@ -30,11 +30,6 @@ struct conversations {
     struct conversation_work k;
 };
 
-static void wake(struct conversations *c) {
-    follower_push_later(&c->service->followers, &c->follower);
-    service_poll_soon(c->service);
-}
-
 void *openai_conversations_decode(void *user, const struct http_payload *p) {
     return conversation_body_read(user, p->body, p->len);
 }
@@ -46,9 +41,7 @@ void openai_conversations_release(void *decoded) {
 // --- replies ---------------------------------------------------------------
 
 static void destroy(struct conversations *c) {
-    sessions_client_gone(c->service->sessions, c->follower.client);
-    service_poll_soon(c->service);
-    followers_remove(&c->service->followers, &c->follower);
+    service_drop_follower(c->service, &c->follower);
     responses_lookup_drop(c->lookup);
     conversation_work_release(&c->k);
     free(c->owner);
@@ -93,19 +86,16 @@ static void work_done(struct work *work) {
     if (!c->http)
         destroy(c);
     else
-        wake(c);
+        service_push(c->service, &c->follower);
 }
 
 static void begin_work(struct conversations *c) {
-    c->work = (struct work){.group = service_group(c->service, c->owner),
-                            .lane = LANE_CONVERSATIONS | c->follower.client,
-                            .run = work_run,
-                            .done = work_done};
+    c->work = (struct work){.run = work_run, .done = work_done};
     c->step = WORKING;
-    if (workers_submit(c->service->net->workers, &c->work) == 0) return;
+    if (service_work(c->service, &c->follower, c->owner, LANE_CONVERSATIONS, &c->work) == 0) return;
     c->step = FINDING;
     openai_fail(&c->k.failure, 503, "overloaded", NULL, "too many requests are being read");
-    wake(c);
+    service_push(c->service, &c->follower);
 }
 
 // --- what it needs ---------------------------------------------------------
@@ -134,7 +124,7 @@ static void find(struct conversations *c) {
     c->lookup = responses_lookup_session(c->service, c->owner, c->k.session, on_found, c);
     if (c->lookup) return;
     openai_no_memory(&c->k.failure);
-    wake(c);
+    service_push(c->service, &c->follower);
 }
 
 // A turn that is not there (it was deleted) has said nothing.
@@ -174,18 +164,13 @@ static void store(struct conversations *c) {
                                               [DELETE] = REQUEST_CLOSE,
                                               [ITEMS_CREATE] = REQUEST_UPDATE,
                                               [ITEM_DELETE] = REQUEST_UPDATE};
-    struct request r;
-    request_init(&r, kinds[c->k.asked]);
-    r.client = c->follower.client;
-    r.owner = c->owner;
-    r.session = c->k.session;
+    struct request r = service_request(&c->follower, kinds[c->k.asked], c->owner, c->k.session);
     r.delete_it = true;
     r.note = c->k.new_note;
     r.old_note = c->k.found.note;
     if (c->k.asked == CREATE) r.model = c->k.body->model;
     c->step = STORING;
-    sessions_submit(c->service->sessions, &r);
-    service_poll_soon(c->service);
+    service_submit(c->service, &r);
 }
 
 static void begin_again(struct conversations *c) {
@@ -232,7 +217,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         c->step = STORED;
     else
         return;
-    wake(c);
+    service_push(c->service, &c->follower);
 }
 
 // A session that was opened: its first event answers.
@@ -240,7 +225,7 @@ static void on_ready(struct follower *f, struct session *s) {
     struct conversations *c = (struct conversations *)f;
     if (c->step != STORING || c->k.asked != CREATE) return;
     c->step = STORED;
-    wake(c);
+    service_push(c->service, &c->follower);
 }
 
 static void on_end(struct follower *f) {

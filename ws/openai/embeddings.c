@@ -42,21 +42,14 @@ struct embeddings {
 
 static struct request request_for(const struct embeddings *e, enum request_kind kind, size_t i,
                                   char id[SESSION_ID_MAX + 1]) {
-    struct request r;
     snprintf(id, SESSION_ID_MAX + 1, "embd-%s-%zu", e->id, i);
-    request_init(&r, kind);
-    r.client = e->follower.client;
-    r.owner = e->owner;
-    r.session = id;
-    return r;
+    return service_request(&e->follower, kind, e->owner, id);
 }
 
 static void delete_session(struct embeddings *e, size_t i) {
     char id[SESSION_ID_MAX + 1];
-    struct request r = request_for(e, REQUEST_CLOSE, i, id);
-    r.client = CLIENT_GONE;
-    r.delete_it = true;
-    sessions_submit(e->service->sessions, &r);
+    snprintf(id, sizeof id, "embd-%s-%zu", e->id, i);
+    service_delete_session(e->service, e->owner, id);
 }
 
 static void start(struct embeddings *e, size_t i) {
@@ -87,12 +80,9 @@ static void start_some(struct embeddings *e) {
 // --- the end ---
 
 static void embeddings_free(struct embeddings *e) {
-    struct service *s = e->service;
-    sessions_client_gone(s->sessions, e->follower.client);
+    service_drop_follower(e->service, &e->follower);
     for (size_t i = 0; e->inputs && i < e->n_started; i++)
         if (e->inputs[i].state == INPUT_STARTED) delete_session(e, i);
-    service_poll_soon(s);
-    followers_remove(&s->followers, &e->follower);
     for (size_t i = 0; e->inputs && i < e->request->n_inputs; i++) free(e->inputs[i].json);
     free(e->inputs);
     free(e->owner);

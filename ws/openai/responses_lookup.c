@@ -17,9 +17,7 @@ struct responses_lookup {
 
 void responses_lookup_drop(struct responses_lookup *l) {
     if (!l) return;
-    sessions_client_gone(l->service->sessions, l->follower.client);
-    service_poll_soon(l->service);
-    followers_remove(&l->service->followers, &l->follower);
+    service_drop_follower(l->service, &l->follower);
     responses_record_release(&l->record);
     responses_session_release(&l->session);
     free(l);
@@ -96,15 +94,10 @@ static struct responses_lookup *lookup_new(struct service *s, void *ctx) {
 
 static void ask(struct responses_lookup *l, enum request_kind kind, const char *owner,
                 const char *session, int64_t turn) {
-    struct request r;
-    request_init(&r, kind);
-    r.client = l->follower.client;
-    r.owner = owner;
-    r.session = session;
+    struct request r = service_request(&l->follower, kind, owner, session);
     r.turn = turn;
     r.last = 1; // of a session's turns
-    sessions_submit(l->service->sessions, &r);
-    service_poll_soon(l->service);
+    service_submit(l->service, &r);
 }
 
 struct responses_lookup *responses_lookup_start(struct service *s, const char *owner,

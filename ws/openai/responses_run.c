@@ -71,12 +71,6 @@ void responses_run_free(struct responses_run *run) {
     destroy(run);
 }
 
-// push() follows, from the loop.
-static void wake(struct responses_run *run) {
-    follower_push_later(&run->service->followers, &run->follower);
-    service_poll_soon(run->service);
-}
-
 // --- the end ---------------------------------------------------------------
 
 static void refuse(struct responses_run *run) {
@@ -237,16 +231,14 @@ static void checked(struct work *work) {
     if (run->abandoned)
         destroy(run);
     else
-        wake(run);
+        service_push(run->service, &run->follower);
 }
 
 static void begin_check(struct responses_run *run) {
-    run->work = (struct work){.group = service_group(run->service, run->owner),
-                              .lane = LANE_RESPONSES | run->follower.client,
-                              .run = check,
-                              .done = checked};
+    run->work = (struct work){.run = check, .done = checked};
     run->state = CHECKING;
-    if (workers_submit(run->service->net->workers, &run->work) == 0) return;
+    if (service_work(run->service, &run->follower, run->owner, LANE_RESPONSES, &run->work) == 0)
+        return;
     run->state = LOOKING;
     completion_failure_set(&run->failure, "overloaded", "too many requests are being read");
     run->failure.retry_after_ms = 1000;
@@ -321,7 +313,7 @@ static void look(struct responses_run *run, const struct responses_id *id) {
         responses_lookup_start(run->service, run->owner, id->session, id->turn, looked_up, run);
     if (run->lookup) return;
     openai_no_memory(&run->failure);
-    wake(run);
+    service_push(run->service, &run->follower);
 }
 
 // --- the conversation ------------------------------------------------------
@@ -409,7 +401,7 @@ static void look_for_conversation(struct responses_run *run) {
                                            conversation_found, run);
     if (run->lookup) return;
     openai_no_memory(&run->failure);
-    wake(run);
+    service_push(run->service, &run->follower);
 }
 
 // --- where it begins -------------------------------------------------------
@@ -438,7 +430,7 @@ static void look_for_references(struct responses_run *run) {
                                   references_known, run) == 0)
         return;
     openai_no_memory(&run->failure);
-    wake(run);
+    service_push(run->service, &run->follower);
 }
 
 // --- as a follower ---------------------------------------------------------
@@ -491,7 +483,7 @@ struct responses_run *responses_run_start(struct service *s, const char *owner,
     if (r->references)
         look_for_references(run);
     else if (!look_for_past(run))
-        wake(run);
+        service_push(run->service, &run->follower);
     return run;
 }
 

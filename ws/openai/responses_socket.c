@@ -42,8 +42,7 @@ struct responses_socket {
 };
 
 static void wake(struct responses_socket *so) {
-    follower_push_later(&so->service->followers, &so->socket.follower);
-    service_poll_soon(so->service);
+    service_push(so->service, &so->socket.follower);
 }
 
 // --- sessions that are not stored ---------------------------------------------------------------
@@ -55,14 +54,7 @@ static bool is_local(const struct responses_socket *so, const char *session) {
 }
 
 static void delete_session(struct responses_socket *so, const char *session) {
-    struct request r;
-    request_init(&r, REQUEST_CLOSE);
-    r.client = CLIENT_GONE;
-    r.owner = so->peer->as.owner->name;
-    r.session = session;
-    r.delete_it = true;
-    sessions_submit(so->service->sessions, &r);
-    service_poll_soon(so->service);
+    service_delete_session(so->service, so->peer->as.owner->name, session);
 }
 
 // A response that is not stored can be gone on from while its socket lives.

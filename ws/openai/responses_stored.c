@@ -41,9 +41,7 @@ struct stored {
 };
 
 static void destroy(struct stored *st) {
-    sessions_client_gone(st->service->sessions, st->follower.client);
-    service_poll_soon(st->service);
-    followers_remove(&st->service->followers, &st->follower);
+    service_drop_follower(st->service, &st->follower);
     responses_lookup_drop(st->lookup);
     responses_run_free(st->run);
     responses_record_release(&st->record);
@@ -56,12 +54,6 @@ static void on_client_gone(void *ctx) {
     struct stored *st = ctx;
     st->http = NULL;
     if (st->stage != READING) destroy(st);
-}
-
-// push() follows, from the loop.
-static void wake(struct stored *st) {
-    follower_push_later(&st->service->followers, &st->follower);
-    service_poll_soon(st->service);
 }
 
 // --- replies ---------------------------------------------------------------
@@ -191,16 +183,13 @@ static void work_done(struct work *work) {
     if (!st->http)
         destroy(st);
     else
-        wake(st);
+        service_push(st->service, &st->follower);
 }
 
 static void begin_work(struct stored *st) {
-    st->work = (struct work){.group = service_group(st->service, st->owner),
-                             .lane = LANE_STORED | st->follower.client,
-                             .run = work_run,
-                             .done = work_done};
+    st->work = (struct work){.run = work_run, .done = work_done};
     st->stage = READING;
-    if (workers_submit(st->service->net->workers, &st->work) == 0) return;
+    if (service_work(st->service, &st->follower, st->owner, LANE_STORED, &st->work) == 0) return;
     st->stage = LOOKING;
     fail(st, "overloaded", "too many requests are being read");
 }
@@ -263,16 +252,11 @@ static void follow(struct stored *st) {
 // --- deleting --------------------------------------------------------------
 
 static void submit(struct stored *st, enum request_kind kind) {
-    struct request r;
-    request_init(&r, kind);
-    r.client = st->follower.client;
-    r.owner = st->owner;
-    r.session = st->id.session;
+    struct request r = service_request(&st->follower, kind, st->owner, st->id.session);
     r.delete_it = r.leaf = true;
     r.turn = st->id.turn;
     r.last = 1;
-    sessions_submit(st->service->sessions, &r);
-    service_poll_soon(st->service);
+    service_submit(st->service, &r);
 }
 
 static void write_deleted(struct stored *st) {
@@ -334,7 +318,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     } else {
         return;
     }
-    wake(st);
+    service_push(st->service, &st->follower);
 }
 
 static void on_end(struct follower *f) {
