@@ -51,7 +51,7 @@ static int take_token(struct answer *a, const struct engine_event *e) {
     return 0;
 }
 
-// Another answer than the turn's own comes whole with its end.
+// A further answer of the turn (a sample, a beam) comes whole, with its end.
 static int take_branch(struct answer *a, const struct engine_event *e) {
     const struct engine_branches *all = e->branches;
     if (!all || a->branch >= all->n) return E_NOTFOUND;

@@ -1,11 +1,11 @@
-// See answer_parser.h. A marker that is not complete yet, and white space that may stand before one,
-// are held back. A call's object is read up to its arguments at once, and again when more has come:
-// that part is short. From there on its bytes are passed on as they come.
+// See answer_parser.h. The parser holds back an incomplete marker, and white space that may stand before
+// one. It reads a call's object up to the arguments in one go, and from the start again when more text has
+// come: that part is short. The bytes of the arguments are passed on as they come.
 #include "sessions/answer_parser.h"
 #include "sessions/call_syntax.h"
 #include <string.h>
 
-#define HELD_MAX 16384 // of a call before its arguments; then it is no call
+#define HELD_MAX 16384 // bytes of a call before its arguments; a longer text is no call
 #define ANSWER_BYTES ((size_t)64 << 20)
 #define STEP_ON 2
 
@@ -71,7 +71,7 @@ static void enter(struct answer_parser *p, enum answer_state state) {
 
 // --- thinking ---
 
-// 1: the answer may still begin with the marker, which has not come as a whole.
+// 1: the answer may begin with the marker, but only a part of it has come.
 static int begin(struct answer_parser *p) {
     struct span rest = rest_of(p);
     size_t white = span_space(rest);
@@ -90,7 +90,7 @@ static int begin(struct answer_parser *p) {
     return 0;
 }
 
-// White space at both ends of the thinking is the template's.
+// The template adds the white space at both ends of the thinking; it is dropped.
 static int think(struct answer_parser *p, struct answer_piece *out) {
     const char *close = p->syntax.think_close;
     if (p->fresh) skip_space(p);
@@ -143,8 +143,8 @@ static size_t find_marker(const struct answer_parser *p, struct span rest, size_
     return first;
 }
 
-// A part that is a call's object, without a marker: the syntax of some models, and in those of others what a
-// forced call is (ws/completion/forced_call.c) and what smaller models forget. It names one of the tools.
+// A call's object without a marker, which names one of the tools. Some models write calls so; forced calls
+// (ws/completion/forced_call.c) are so with every model; and small models forget the marker.
 static bool guesses(const struct answer_parser *p) {
     return p->tools;
 }
@@ -184,7 +184,7 @@ static int speak(struct answer_parser *p, struct answer_piece *out) {
 
 // --- calls ---
 
-// It is no call: what looked like one is text, from its marker on.
+// It is no call: from the marker on, it is text.
 static int no_call(struct answer_parser *p, struct answer_piece *out) {
     struct span rest = rest_of(p);
     size_t n = rest.len;
@@ -270,7 +270,7 @@ static int xml_call(struct answer_parser *p, size_t from, struct answer_piece *o
     return begin_call(p, out);
 }
 
-// Behind the marker, which is still there: what is no call is text with it.
+// The rest begins with the marker, because both are text if this is no call.
 static int call(struct answer_parser *p, struct answer_piece *out) {
     struct span rest = rest_of(p);
     size_t at = 0;
@@ -289,7 +289,7 @@ static int call(struct answer_parser *p, struct answer_piece *out) {
     return rc;
 }
 
-// The value as it comes, up to its end.
+// Passes the value on as it comes, up to its end.
 static int arguments(struct answer_parser *p, struct answer_piece *out) {
     struct span rest = rest_of(p);
     size_t n = 0;
@@ -318,7 +318,7 @@ static int arguments(struct answer_parser *p, struct answer_piece *out) {
     return done || p->ended ? STEP_ON : 0;
 }
 
-// Further members of the call's object say nothing that is passed on.
+// Further members of the call's object are dropped.
 static int members(struct answer_parser *p) {
     size_t end = call_object_end(rest_of(p));
     if (end == SIZE_MAX && !p->ended) return 0;
@@ -353,7 +353,7 @@ static int parameters(struct answer_parser *p, struct answer_piece *out) {
     return give(p, PIECE_TOOL_ARGUMENTS, buf_z(&p->out), p->out.len, out);
 }
 
-// Behind a call: its closing mark, the next one, or text.
+// After a call: its closing mark, the next call, or text.
 static int between(struct answer_parser *p) {
     static const char close[] = "</tool_call>";
     skip_space(p);

@@ -80,7 +80,7 @@ const char *job_code(const struct store_job *job) {
 }
 
 void answer_job_failed(struct sessions *ss, const struct store_job *job) {
-    // The same sentence as for a missing session: another owner's must not show.
+    // The same sentence as for a missing session: an owner must not learn that another one's exists.
     const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
     struct asker to = {.client = job->client, .request_id = job->request_id, .session = job->id};
     answer_error(ss, &to, job_code(job), job->rc, message);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-// Where it is already. What brought it there may not be committed: then with that.
+// The head is there already. If the move that brought it there is not committed yet, the answer waits for it.
 static int answer_in_place(struct session *s, struct pending *p) {
     p->repeated = true;
     p->seq = event_log_seq(&s->events);
@@ -48,7 +48,7 @@ int branch_regenerate(struct session *s, const struct request *r) {
     again.turn = t->rec.parent;
     again.sampling = sampling;
     again.queue = false;
-    // Ids that were rendered from a client's conversation cannot be made from the text shown.
+    // Ids rendered from a client's conversation are copied: the text shown would give other ids.
     bool given = t->rec.kind == INPUT_IDS || t->rec.shown;
     again.input = (struct turn_input){.kind = t->rec.kind,
                                       .text = t->rec.input_text,

@@ -55,7 +55,7 @@ bool span_is_name(char c) {
 
 // --- JSON that may be cut ---
 
-// Where a string that begins at `at` ends; SIZE_MAX: it has not come as a whole.
+// The end of the string that begins at `at`; SIZE_MAX: its end has not come yet.
 static size_t string_end(struct span t, size_t at) {
     for (size_t i = at + 1; i < t.len; i++) {
         if (t.s[i] == '\\')
@@ -66,7 +66,7 @@ static size_t string_end(struct span t, size_t at) {
     return SIZE_MAX;
 }
 
-// The same of any value. A number or a word ends before what follows it.
+// The end of any value. A number or a word ends where the next character cannot belong to it.
 static size_t value_end(struct span t, size_t at) {
     int depth = 0;
     if (at >= t.len) return SIZE_MAX;

@@ -1,7 +1,7 @@
 // Attached clients and authors of turns. See service.h.
 //
-// A session may ask for its turns to be cancelled some time after its last client is lost. That
-// clock starts when a connection ends and leaves neither an attached client nor an author, and stops
+// A session may ask for its turns to be cancelled some time after its last client is lost. The clock
+// starts when a connection ends and the session has no attached client and no author left. It stops
 // when a client attaches or starts a turn. A client that detaches is not lost.
 #include "base/err.h"
 #include "sessions/service.h"

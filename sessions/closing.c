@@ -14,7 +14,7 @@ int closing_start(struct session *s, const struct request *r) {
     enum session_life to = r->delete_it || s->life == LIFE_DROPPING ? LIFE_DROPPING : LIFE_CLOSING;
     if (s->rec.closed_ms && !r->delete_it)
         return refuse(ss, r, "session_closed", "the session is closed already");
-    if (ss->store_error[0]) // before its turn is ended for nothing
+    if (ss->store_error[0]) // the close would fail, but its turn would have been cancelled
         return refuse(ss, r, "store_failed", "%s", ss->store_error);
     if (!save_pending(s, PENDING_CLOSE, r, INT64_MAX)) return E_NOMEM;
     if (s->life != to) life_set(&s->life, to);
@@ -116,7 +116,7 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
                                .request_id = job->request_id,
                                .session_id = job->id,
                                .deleted = true};
-    if (job->rc < 0) { // of an old one: the next look finds it again
+    if (job->rc < 0) { // if expire.c asked: its next list has the session again
         struct asker to = {
             .client = job->client, .request_id = job->request_id, .session = job->id};
         answer_fail(ss, &to, job->rc == E_NOTFOUND ? "session_not_found" : "store_failed", "%s",

@@ -1,4 +1,4 @@
-// What is on record, shown. See debug.h, service.h.
+// Shows what is on record. See debug.h, service.h.
 //
 // A turn goes out in pieces (streams.c). The store reads the turn again for each piece, so a client
 // that stops reading holds no memory.
@@ -14,7 +14,7 @@ static bool ended(const struct session *s, const struct turn *t) {
     return t->state == TURN_DONE && t->rec.seq_last <= session_tellable(s);
 }
 
-// True: it has been refused before anything is read.
+// True: the request was refused, before anything is read.
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     const struct turn *t = session_turn(s, r->turn);
@@ -60,7 +60,7 @@ int debug_replay(struct session *s, const struct request *r) {
 
 // --- turns -------------------------------------------------------------------
 
-// Of a turn that had not ended when its first piece was sent, each further one shows it as it was then.
+// A turn that had not ended when its first piece was sent: further pieces show it as it was then.
 static void cut_back(struct store_job *job, struct stored_turn *t) {
     if (!job->goes_on) job->n_tokens = t->rec.finish_reason[0] ? -1 : (int64_t)t->tokens.n;
     if (job->n_tokens < 0) return;
@@ -80,7 +80,7 @@ static void check_read(struct store_job *job) {
         job->rc = err_set(&job->err, E_CORRUPT, "the record of this turn contradicts itself");
 }
 
-// Behind the first piece an error ends the answer.
+// After the first piece, an error ends the answer.
 void debug_turn_read(struct sessions *ss, struct store_job *job) {
     const struct session *s = service_find_key(ss, job->key);
     struct turn_detail detail;

@@ -1,11 +1,11 @@
 // Recorded turns run again on the server's engine. See debug.h, rerun.h, service.h.
 //
-// A replay owns copies of all it needs, so its session may leave memory meanwhile. The log that its
-// turn stands on is the session's as far as that is on the path in use; the rest is read from the
-// record, a few turns at a time, of which only the ids stay: memory holds the log and the one turn,
-// however long the session is. It runs at idle priority, behind all turns. Its engine sequence is its own: numbers with the highest bit,
-// which no session's has. It ends when it has been answered or cancelled, when its client leaves,
-// when its session is deleted, or with the service.
+// A replay owns copies of all it needs, so its session may leave memory meanwhile. It copies the log
+// before its turn from the session, as far as the turn's path is the path in use. The rest is read from
+// the record, a few turns at a time, and only their ids are kept: memory holds the log and the one turn,
+// however long the session is. A replay runs at idle priority, after all turns, in an engine sequence of
+// its own, whose number has the highest bit set. It ends when it is answered or cancelled, when its
+// client leaves, when its session is deleted, or when the service ends.
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/debug.h"
@@ -25,13 +25,14 @@ struct replaying {
     struct owner *owner;
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
-    bool told;    // ANSWER_REPLAYING has been said
-    // its client has gone or was answered: the engine's last event, or the store's answer, ends it
+    bool told;    // ANSWER_REPLAYING was sent
+    // Its client has left or has its answer: the engine's last event, or the store's answer, ends it.
     bool stopped;
-    int64_t key;   // of its session
-    int64_t *path; // (n_path) the turns to be read, the one that is run last; n_read have been
+    int64_t key; // of its session
+    int64_t
+        *path; // (n_path) turns to read, of which n_read are read; the last one is the one to run
     size_t n_path, n_read;
-    struct session_record shape; // of its session: the window alone
+    struct session_record shape; // of its session; only the window's fields are set
     struct prompt *prompt;       // its session's table
     struct stored_turn stored;
     struct replay_log log;
@@ -97,7 +98,7 @@ static void free_found(struct sessions *ss, struct stream *st) {
     release(ss, (struct replaying *)st);
 }
 
-// Its answer goes out in pieces: it is no replay any more.
+// Its answer goes out in pieces: from here on it is a stream, not a replay.
 static void finish(struct sessions *ss, struct replaying *p) {
     char session[SESSION_ID_MAX + 1];
     struct request r = {.client = p->client, .session = strcpy(session, p->session)};
@@ -132,7 +133,7 @@ static int submit(struct sessions *ss, struct replaying *p, struct engine_turn *
     return 0;
 }
 
-// Asks the engine for what comes next, or ends it.
+// Gives the engine the next part, or ends the replay.
 static void advance(struct sessions *ss, struct replaying *p) {
     struct engine_turn t;
     struct err err = {0};
@@ -232,7 +233,7 @@ int replays_start(struct session *s, const struct request *r) {
     return 0;
 }
 
-// Of the turns before it the ids, of the last one all.
+// Keeps the ids of the turns before the last one, and all of the last one.
 static int take_record(struct replaying *p, struct store_job *job) {
     struct stored_session *got = job->loaded;
     int rc = job->rc;
@@ -303,7 +304,7 @@ bool replays_has(const struct sessions *ss, uint64_t client) {
 #define ANY_CLIENT CLIENT_GONE
 #define ANY_SESSION (-1)
 
-// Of this client and this session. code NULL: without an answer.
+// Ends the replays of this client and this session. code NULL: without an answer.
 static void stop(struct sessions *ss, uint64_t client, int64_t key, const char *code,
                  const char *message) {
     struct replaying *p;

@@ -1,7 +1,7 @@
 // Events and answers on their way to clients. See service.h.
 //
-// Events are not queued for a client: it has a cursor, and what follows the cursor is read out of
-// the session when the client has room for it. A client that took everything is called once when
+// Events are not queued for a client: it has a cursor, and the events after the cursor are read from
+// the session when the client has room for them. A client that took everything is called once when
 // there is more.
 #include "sessions/service.h"
 #include <string.h>
@@ -12,7 +12,7 @@
 #define DELTA_TOKENS 1024
 #define DELTA_TOKENS_ALTERNATIVES 64
 
-// As an answer of its own, where no event says it.
+// Answers a request that no event answers.
 static void answer(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
     struct session_answer a = {.kind = p->kind == PENDING_OPEN     ? ANSWER_OPENED
@@ -61,7 +61,7 @@ again: // the callback may attach and detach clients
     }
 }
 
-// Without it a client could not tell a full disk from a slow model.
+// Tells clients that the disk is the cause: a full disk looks like a slow model otherwise.
 void deliver_stalled(struct session *s, const char *reason) {
     struct sessions *ss = s->service;
     struct attachment *a, *next;
@@ -74,7 +74,7 @@ void deliver_stalled(struct session *s, const char *reason) {
 
 // --- what commits bring ------------------------------------------------------
 
-// An event answers one request of a client: two closes that end in one event need an answer more.
+// An event answers one request of a client. The second of two closes that one event ends needs an answer too.
 static bool told_already(const struct session *s, const struct pending *p) {
     struct pending *t;
     DL_FOREACH(s->told, t) {
@@ -117,7 +117,7 @@ static int64_t join_tokens(const struct turn *t, int64_t first, int64_t max, siz
     return n;
 }
 
-// When a token that this client has waited for was drawn; 0: long ago, or before it came.
+// When the token was drawn, if this client was waiting for it; 0: it was not.
 static int64_t drawn_at(const struct session *s, const struct turn *t, int64_t token,
                         const struct attachment *a) {
     if (t->rec.turn != s->drawn_turn || token + SESSION_DRAWN < (int64_t)t->n_out) return 0;
@@ -216,7 +216,7 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     if (samples_next(s, a, e ? &e->rec : NULL, max_text, out)) return 1;
     if (!e) {
         a->waiting = true;
-        // It has all there will ever be, or all there is: the session may leave memory.
+        // The client has all events: the session may leave memory.
         bool idle = s->life == LIFE_LIVE && !s->lru_prev && !session_is_busy(s);
         if (s->life == LIFE_GONE || idle) service_touch(s);
         return 0;

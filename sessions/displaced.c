@@ -7,9 +7,9 @@
 //                                        '--> ends: it was cancelled, or it is poisoned
 //
 // A turn that ran when its instance failed is a suspect: its input may be the cause. Suspects go on one
-// after another, each alone until it has drawn one token more, so that the next failure shows which one it
-// is. A turn whose second instance fails before that is poisoned: it ends with an error. A turn that
-// makes progress between two failures never is, however often instances are killed under it.
+// after another. Each runs alone until it has drawn one more token, so that the next failure shows which
+// one is the cause. A turn whose second instance fails before that is poisoned: it ends with an error. A
+// turn that makes progress between two failures is never poisoned, however often its instances fail.
 //
 // A turn with several answers (samples, beams) keeps their state in its engine alone: it runs again from
 // its start, and what clients have of it is dropped when it comes again.
@@ -26,7 +26,7 @@
 
 static const char *const reasons[] = {[DISPLACED_LOST] = "lost", [DISPLACED_DRAINED] = "drained"};
 
-// An instance of its model serves, or will again.
+// True: an instance of its model serves, or will serve again.
 static bool has_future(const struct session *s) {
     const struct instance *i;
     DL_FOREACH(s->service->placement.instances, i) {

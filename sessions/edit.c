@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// True when it has been answered: it cannot be made whatever the words are.
+// True: refused, because this turn cannot be edited, whatever the words are.
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
@@ -36,7 +36,7 @@ static bool refused(struct session *s, const struct request *r) {
     return true;
 }
 
-// The words' ids, or none where a worker makes them first or the request has been answered.
+// The words' ids. None: a worker makes them first, or the request was refused.
 static bool words_made(struct session *s, const struct request *r, struct input_ids *out) {
     struct preparation *made = s->preparation;
     struct err err = {0};
@@ -45,7 +45,7 @@ static bool words_made(struct session *s, const struct request *r, struct input_
         return false;
     }
     if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
-    // Behind the edited turn: like its own answer the words follow a log that is not empty.
+    // The words follow the same log as the turn's own answer, and that is not empty.
     struct input_source source = input_source_of(s, &r->input, r->turn);
     if (err.code == 0 && made && input_suits(&made->made, &source)) {
         *out = made->made;
@@ -144,7 +144,7 @@ static struct turn *edited(const struct session *s, const struct turn *t, const 
     return v;
 }
 
-// Puts it into the tree and moves the head there, or nothing happens.
+// Puts the turn into the tree and moves the head to it, or changes nothing.
 static int add(struct session *s, struct turn *v, struct pending *p) {
     v->rec.turn = (int64_t)s->n_turns;
     TRY(session_push_turn(s, v));

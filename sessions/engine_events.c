@@ -1,5 +1,4 @@
-// What the engine says about a session: its turn's tokens and end, and where its cache is. See
-// service.h.
+// The engine's events of a session: its turn's tokens and end, and where its cache is. See service.h.
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -176,8 +175,8 @@ static void note_host(struct session *s, bool parked) {
     if (s->cache != PLACE_DEVICE) s->cache = parked ? PLACE_HOST : PLACE_NONE;
 }
 
-// The cache went to host memory, or from wherever it was. What a hint had brought back goes without
-// an event.
+// The cache went to host memory, or is gone. A cache that a hint had brought back goes without an
+// event.
 static void on_left(struct session *s, const struct engine_event *e) {
     struct sessions *ss = s->service;
     bool parked = e->kind == ENGINE_PARKED;

@@ -2,8 +2,8 @@
 // newest max_sessions. Off by default. See service.h.
 //
 // Once a minute the store lists them, some at a time, oldest first. One in memory is removed like a
-// session that a client closes, but never while it has a client or a turn; one on the disk alone by
-// a job, unless a request reads it meanwhile. The log has each id and why.
+// session that a client closes, but never while it has a client or a turn. One that is only on the disk
+// is removed by a job, unless a request reads it meanwhile. The log has each id and the reason.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"

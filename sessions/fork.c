@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The turn to fork at, or TURN_HEAD when the request has been answered. Ended means that its end
-// may be told: then its rows are on the disk, where they are copied.
+// The turn to fork at, or TURN_HEAD: the request was refused. A turn has ended when clients may see its
+// end: then its rows are on the disk, where they are copied.
 static int64_t fork_turn(struct session *s, const struct request *r) {
     int64_t told = session_tellable(s), turn = r->turn;
     const struct turn *t = session_turn(s, turn);
@@ -47,7 +47,7 @@ static int copy_record(struct session *to, const struct session *from, const str
             record_strdup(i ? from->origins[i - 1] : from->lasting, &failed);
     rec->forked_turn = turn;
     to->prompt = prompt_hold(from->prompt);
-    free(rec->note); // what a protocol keeps is about that session
+    free(rec->note); // a protocol's note is about the other session
     rec->note = record_strdup(r->temporary ? RECORD_TEMPORARY : NULL, &failed);
     if (r->title) {
         free(rec->title);
@@ -60,7 +60,7 @@ static int copy_record(struct session *to, const struct session *from, const str
     return failed ? E_NOMEM : 0;
 }
 
-// As a slim one: its words are on the disk, behind the first save.
+// A slim turn: its words are on the disk after the first save.
 static int copy_turn(struct session *to, const struct turn *from) {
     struct turn *t = turn_new();
     if (!t) return E_NOMEM;

@@ -34,7 +34,7 @@ int handle_detach(struct session *s, const struct request *r) {
     return 0;
 }
 
-// The siblings of all turns of a page, and which of them say the same: one list behind the other.
+// The siblings of all turns of a page, one list after another, and which of them have the same input.
 struct page_siblings {
     int64_t *list;
     int32_t *inputs;
@@ -58,8 +58,8 @@ static int list_siblings(const struct session *s, const struct session_page *pag
     return 0;
 }
 
-// Of the newest turns as many as make an answer of PAGE_BYTES, and one at least: it is encoded on the
-// net thread.
+// As many of the newest turns as fit into PAGE_BYTES, and at least one: the net thread encodes the
+// answer.
 static void shorten(struct session_page *page, struct turn_view *views) {
     size_t first = page->n, bytes = 0;
     while (first > 0 && bytes < PAGE_BYTES) {
@@ -114,7 +114,7 @@ static bool note_refused(const struct session *s, const struct request *r) {
     return true;
 }
 
-// Swaps the new settings in; the old ones go into the pending request, for taking back.
+// Swaps the new settings in; the pending request keeps the old ones, in case its commit fails.
 int handle_update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
@@ -174,7 +174,7 @@ int handle_cancel(struct session *s, const struct request *r) {
     return 0;
 }
 
-// Of a session in memory only: reading one from disk is more than a hint is worth.
+// Only for a session in memory: reading one from disk costs more than a hint is worth.
 void handle_typing(struct sessions *ss, const struct request *r) {
     struct session *s = service_find(ss, r->owner, r->session);
     if (!s || !session_is_known(s)) return;

@@ -1,9 +1,9 @@
 // Older turns: their words are read from the disk when a request needs them. See service.h.
 //
 // A session keeps the words, log-probabilities and settings of its last HISTORY_TURNS turns, and of
-// those that a client has yet to be told of. Of the ones before it keeps a slim row: where their
-// tokens and events lie. A request that needs more waits, and with it what comes behind it for this
-// session, until the store has read those turns; what it brought goes again when it is settled.
+// turns whose events a client has not taken yet. Of older turns it keeps a slim row: where their tokens
+// and events lie. A request that needs more waits until the store has read those turns, and so do later
+// requests for this session. When the session is settled, these turns become slim again.
 #include "base/err.h"
 #include "sessions/service.h"
 #include "sessions/title.h"
@@ -16,7 +16,7 @@ void history_trim(struct session *s) {
     size_t limit = s->n_turns > HISTORY_TURNS ? s->n_turns - HISTORY_TURNS : 0;
     int64_t told = INT64_MAX; // every client has taken the events up to here
     const struct attachment *a;
-    if (s->preparing) return; // it comes back for what was read for it
+    if (s->preparing) return; // that request runs again, and needs the turns that were read for it
     if (limit > (size_t)s->dirty_from) limit = (size_t)s->dirty_from;
     if (s->full_from >= limit) return;
     DL_FOREACH(s->attachments, a) {
@@ -54,7 +54,7 @@ static size_t missing_since(const struct session *s, int64_t after, int64_t *lis
     return n;
 }
 
-// The ids of the path that is moved to, or copied.
+// The turns whose ids a move of the head, or a fork, needs.
 static int missing_of_path(const struct session *s, int64_t turn, bool leaf, int64_t *list,
                            size_t *n) {
     if (turn >= (int64_t)s->n_turns || turn < 0) return 0; // the empty log, or none at all
@@ -71,7 +71,7 @@ static size_t missing_of_outline(const struct session *s, const struct request *
     return n_slim;
 }
 
-// The turns that the request needs and memory has not, into list (room for all there are, and one).
+// Lists the turns that the request needs and that are not in memory (list: room for all turns, and one).
 static int missing(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
     bool busy = session_has_turn(s); // then the head will not be moved
     const struct turn *t = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
@@ -132,7 +132,7 @@ int history_need(struct session *s, const struct request *r) {
     return HISTORY_WAITS;
 }
 
-// What came takes the slim ones' places.
+// The turns that were read take the places of the slim ones.
 int history_fill(struct session *s, const struct stored_session *got) {
     for (size_t i = 0; i < got->n_turns; i++) {
         struct turn *old = session_turn(s, got->turns[i].rec.turn);

@@ -1,5 +1,5 @@
-// A turn's input: from what a request brings to the ids that continue the log, and what keeps it
-// from doing so. See service.h.
+// A turn's input: makes the ids that continue the log from a request, or says why it cannot. See
+// service.h.
 #include "base/err.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
@@ -114,7 +114,7 @@ int input_put_virtual(const struct session *s, struct turn *t) {
     return 0;
 }
 
-// Where a prefix's virtual tokens may stand the engine knows.
+// The engine checks where a prefix's virtual tokens may stand.
 static int check_ids(const struct session *s, const struct turn_input *in, struct err *err) {
     const struct engine_info *info = residence_model(s)->info;
     if (in->n_ids == 0)

@@ -1,4 +1,4 @@
-// Limits of owners: what is refused, and which turns wait for a place. See service.h, owners.h.
+// Limits of owners: refuses requests, and lets turns wait for a place. See service.h, owners.h.
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
@@ -72,7 +72,7 @@ bool limits_refuse_turn(struct sessions *ss, const struct request *r) {
 
 // --- places of turns ---------------------------------------------------------
 
-// The first that waits is settled: it starts its turn, or leaves the list.
+// Settles the first session that waits: it starts its turn, or leaves the list.
 static void next_waiting(struct owner *o) {
     if (o->waiting) service_touch(o->waiting);
 }

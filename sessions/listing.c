@@ -1,4 +1,4 @@
-// Lists and searches: rows of the database, shown as they are in memory where they are. See
+// Lists and searches: rows of the database; a session in memory is shown as it is there. See
 // service.h.
 #include "base/err.h"
 #include "sessions/answers.h"

@@ -1,5 +1,5 @@
-// Turns by what stateless clients know of them: a read of the store, whose answer is the protocol's to
-// use. See told.h.
+// Finds turns by what stateless clients know of them. The store reads; the protocol uses the answer. See
+// told.h.
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"

@@ -1,10 +1,10 @@
-// An instance is drained: it takes no turns, those that it has end or go on elsewhere (displaced.c), and
-// the caches of its sessions go to other instances of the model as they are, a few at a time. Or it is
-// lost, and all that it had is gone. See service.h.
+// Draining an instance, and losing one. An instance that drains takes no turns. Those that it has end
+// there or go on elsewhere (displaced.c), and the caches of its sessions go to other instances of the
+// model, a few at a time. When an instance is lost, all that it had is gone. See service.h.
 //
-// A session whose cache travels lives where the cache comes from, then, when that one has given it
-// away, where it goes. If a turn comes meanwhile, it goes to another instance like any other, which
-// computes the log again where the cache has not arrived; what comes too late is freed.
+// A session whose cache travels lives on the instance that the cache leaves, then, when that one has
+// given it away, on the one that gets it. A turn that comes meanwhile goes to another instance like any
+// other turn; if the cache has not arrived there, the log is computed again, and a late cache is freed.
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -14,9 +14,9 @@
 #define TRAVEL_AT_ONCE 4 // caches of one instance outside of any engine, which bounds their memory
 #define TARGETS 8
 
-// The cache is in host memory now, or gone. Of a session whose turn goes on, its end says so.
+// The cache is in host memory now, or gone. While a turn goes on, its end will say where the cache is.
 static void arrived(struct session *s, bool parked, const char *why) {
-    bool known = parked && !s->evicting; // that it is parked
+    bool known = parked && !s->evicting; // clients know that it is parked
     s->evicting = NULL;
     s->cached_tokens = 0;
     s->cache = parked ? PLACE_HOST : PLACE_NONE;
@@ -30,7 +30,8 @@ static bool travels_from(const struct session *s, const struct instance *i) {
     return s->instance == i && s->cache == PLACE_TRAVELS;
 }
 
-// Its cache leaves the engine. One that no event has reported yet (a fork's, a hint's) is given up.
+// Takes the session's cache out of the engine. A cache that no event has reported yet (a fork's, a hint's)
+// is dropped.
 static void send_away(struct session *s) {
     struct sessions *ss = s->service;
     if (s->cache == PLACE_NONE) {
@@ -56,14 +57,13 @@ static int64_t places_elsewhere(struct sessions *ss, const struct instance *i) {
     return n;
 }
 
-// Turns with several answers end where they are: they would begin again.
+// Turns with several answers end where they are: elsewhere they would begin again.
 static bool can_yield(const struct turn *t) {
     const struct sampling_params *p = &t->sampling->params;
     return !t->cancelled && p->n == 1 && p->beam_width == 1;
 }
 
-// Running turns are given back where another instance has a free place; the others run on here until
-// one has.
+// A running turn is given back when another instance has a free place; until then it runs on here.
 static void yield_some(struct sessions *ss, struct instance *i) {
     struct session *s;
     int64_t n = places_elsewhere(ss, i);
@@ -101,7 +101,7 @@ static bool drain_some(struct instance *i, bool has_other) {
 
 // --- lost instances --------------------------------------------------------------------------
 
-// All that is idle there is gone with the device.
+// Idle caches there are gone with the device.
 static void lose_idle(struct instance *i) {
     struct session *s, *next;
     DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
@@ -168,7 +168,7 @@ void moving_go_on(struct sessions *ss) {
     }
 }
 
-// The cache goes to the best instance that takes it. False: none does.
+// Gives the cache to the best instance that takes it. False: none does.
 static bool hand_over(struct session *s, struct packed_cache *cache) {
     struct instance *list[TARGETS];
     size_t n = residence_others(s, list, TARGETS);

@@ -183,14 +183,14 @@ int64_t owner_rate_left(const struct owner *o, enum owner_limit which, int64_t n
     bool tokens = which == OWNER_TOKENS;
     struct rate_limit l =
         limit_of_rate(tokens ? o->limits.tokens_per_minute : o->limits.requests_per_minute);
-    struct rate r = tokens ? o->tokens : o->requests; // a copy: to look changes nothing
+    struct rate r = tokens ? o->tokens : o->requests; // a copy: asking takes nothing
     rate_charge(&r, &l, 0, now_us);
     *full_ms = (int64_t)((l.burst - r.tokens) * 1000 / l.per_second);
     return r.tokens > 0 ? (int64_t)r.tokens : 0;
 }
 
 #define TURNOVER_US 1000000 // measured over
-#define TURNOVER_MIN 0.1    // a second: the longest time told is ten seconds
+#define TURNOVER_MIN 0.1    // a second: so the longest retry-after is ten seconds
 #define CROWD_FIRST_MS 1000 // before anything was measured
 
 void owner_session_left(struct owner *o, int64_t now_us) {

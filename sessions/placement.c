@@ -356,8 +356,8 @@ bool placement_has_snapshot(const struct placement *p, const char *lasting) {
 
 // --- the choice ------------------------------------------------------------------------------
 
-// Of the first block of a log and its owner: only whole blocks are shared, and only within a group.
-// 0: the log is shorter.
+// A hash of the log's first block and its owner: only whole blocks are shared, and only within a group.
+// 0: the log is shorter than a block.
 static uint64_t prefix_of(const struct placement_turn *t) {
     size_t n = (size_t)t->model->info->block_tokens;
     if (n == 0 || t->n_ids <= n) return 0;
@@ -372,7 +372,7 @@ static bool has_file(const struct instance *i, const struct placement_turn *t) {
     return false;
 }
 
-// Less is better. Beyond full places every turn waits, so the share keeps growing.
+// Less is better. The share grows beyond 1, because turns beyond the places wait.
 static double load_of(const struct instance *i) {
     return (double)i->n_turns / i->max_sequences;
 }

@@ -1,9 +1,9 @@
 // The table of a session's virtual tokens (engine/model/prompt.h). See service.h.
 //
-// A session has one table, chosen when it is opened, for good: an id in its log has one meaning, and
-// no turn can read a cache that another table made. The record names the task and the hash of the
-// table. A table that a client brought has no task; its content is stored with the session and counts
-// of its owner's stored_bytes.
+// A session has one table, chosen when it is opened and never changed: an id in its log has one
+// meaning, and no turn can read a cache that another table made. The record names the task and the hash
+// of the table. A table from a client has no task; it is stored with the session and counts among its
+// owner's stored_bytes.
 #include "base/err.h"
 #include "sessions/service.h"
 #include <stdio.h>

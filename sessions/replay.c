@@ -152,7 +152,7 @@ int replay_one(struct replay *r, size_t turn, bool probe, struct replay_turn *ou
 
 // --- what if -----------------------------------------------------------------
 
-// On the wire a key that is not known is ignored. Here it would be an experiment that was not made.
+// On the wire an unknown key is ignored. Here the user would believe in an experiment that was not made.
 static int check_keys(const char *changes, struct err *err) {
     cJSON *o = json_parse(changes, strlen(changes), &json_limits_message, err);
     int rc = o ? 0 : E_INVAL;
@@ -222,7 +222,7 @@ static bool chat_begun(const struct replay *r, size_t place) {
     return false;
 }
 
-// Behind the log as it is now.
+// Continues the log as it is now.
 static int render(struct replay *r, size_t place, struct input_ids *out, struct err *err) {
     const struct turn_record *t = on_path(r, place);
     bool first = t->kind == INPUT_CONTENT && !chat_begun(r, place);
@@ -319,7 +319,7 @@ int replay_next(struct replay *r, struct replay_pair *out, struct err *err) {
     if (out_of_means(rc)) return rc;
     pair_up(r, &r->stored->turns[r->path[place]], out);
     if (rc < 0) {
-        r->ended = true; // what follows would have nothing to stand on
+        r->ended = true; // later turns have no log to continue
         snprintf(r->why, sizeof r->why, "%.*s", REPLAY_WHY_MAX - 1, err->text);
         out->failed = r->why;
     }

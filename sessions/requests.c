@@ -1,7 +1,7 @@
 // The door of all requests: finding the session of each, and waiting for the store. See service.h.
 //
-// A session that is not in memory is read first. Requests for it wait in the order in which they
-// came, and so do those that come while it is opened, deleted, or reads older turns.
+// A session that is not in memory is read first. Requests for it wait in the order in which they came,
+// and so do requests for a session that is being opened or deleted, or whose older turns are being read.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
@@ -24,7 +24,7 @@ static int defer(struct session *s, const struct request *r) {
     return 0;
 }
 
-// What only lets go of something is never refused.
+// A request that only gives something up is never refused.
 static bool lets_go(const struct request *r) {
     return r->kind == REQUEST_CLOSE || r->kind == REQUEST_DETACH || r->kind == REQUEST_CANCEL;
 }
@@ -68,18 +68,18 @@ static int run(struct session *s, const struct request *r) {
     return rc;
 }
 
-// Runs it, or lets it wait for what one before it began.
+// Runs the request, or lets it wait for one before it.
 static int run_or_defer(struct session *s, const struct request *r) {
     if (s->life == LIFE_UNLOADED) return load(s->service, s, r);
     return session_must_wait(s) ? defer(s, r) : run(s, r);
 }
 
-// Handlers leave this refusal to their callers.
+// Handlers only return E_NOMEM: this refuses for them.
 static void settle_memory(struct sessions *ss, const struct request *r, int rc) {
     if (rc == E_NOMEM) refuse_memory(ss, r);
 }
 
-// A request that ends the one that a worker prepares: the worker need not be waited for.
+// The request ends the one that a worker prepares, so it need not wait for the worker.
 static bool aborts(const struct session *s, const struct request *r) {
     bool ends = r->kind == REQUEST_CLOSE ||
                 (r->kind == REQUEST_CANCEL && !r->replay && r->turn == TURN_HEAD);
@@ -88,7 +88,7 @@ static bool aborts(const struct session *s, const struct request *r) {
 
 static void run_deferred(struct session *s);
 
-// The request whose input was made, or is not wanted any more, and those behind it.
+// Runs the request whose input was made or is no longer wanted, then those after it.
 static void run_prepared(struct session *s, bool aborted) {
     struct preparation *p = s->preparation;
     struct request *r = s->preparing;
@@ -208,7 +208,7 @@ void requests_deleted(struct sessions *ss, struct store_job *job) {
         run_deferred(s);
 }
 
-// It stays for its clients where the next attempt may do better.
+// An entry with clients stays, if the next attempt to read it may succeed.
 static void not_loaded(struct session *s, int rc) {
     if (s->attachments && rc != E_NOTFOUND) {
         session_strip(s);

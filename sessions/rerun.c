@@ -231,7 +231,7 @@ void rerun_begin(struct rerun *r, const struct stored_turn *t, const int32_t *lo
                                     .token = {.index = -1}};
     snprintf(r->found.recorded_finish, sizeof r->found.recorded_finish, "%s", t->rec.finish_reason);
     answer_reset(&r->answer);
-    // What a search had as its best when it was cut short follows from where that was.
+    // The best beam of a search that was cut short depends on where it was cut.
     // An answer that a client wrote was not sampled.
     if (turn_was_edited(&t->rec) || ((t->tokens.n == 0 || t->rec.branch) && r->found.cut_short)) {
         r->found.verdict = REPLAY_EMPTY;

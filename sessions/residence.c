@@ -48,14 +48,13 @@ static size_t candidates(const struct session *s, const struct engine_turn *t,
     return placement_choose(&s->service->placement, &wanted, out, CANDIDATES, prefix);
 }
 
-// Its queue is as long as its places are many.
+// As many turns wait as it has places.
 static bool is_hot(const struct instance *i) {
     return i->n_turns >= 2 * (int64_t)i->max_sequences;
 }
 
-// Whether the home of a session without a turn is the place for its next one. A home whose queue is
-// long gives the session to an instance with a free place: computing its log again takes less time
-// than waiting.
+// Whether a session's next turn runs at its home. If the home's queue is long, an instance with a free
+// place gets the session: computing the log again takes less time than waiting.
 static bool is_home(const struct session *s, const struct instance *best) {
     const struct instance *home = s->instance;
     if (!home || !instance_takes_turns(home)) return false;
@@ -105,7 +104,7 @@ static int submit_to(struct session *s, struct instance *i, struct engine_turn *
                      struct err *err) {
     t->origin_id = origin_of(s, i);
     int rc = engine_turn_submit(i->engine, t, err);
-    if (rc == E_DEVICE) i->failed = true; // moving.c sees to it
+    if (rc == E_DEVICE) i->failed = true; // moving.c handles it
     TRY(rc);
     if (s->instance && s->instance != i) residence_move_out(s);
     residence_enter(s, i);

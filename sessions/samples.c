@@ -1,10 +1,10 @@
 // The other answers of a running turn (sampling n), told to clients as they are drawn. See service.h.
 //
-// They are no events: the session's log of events has the answer's tokens alone, and what a crash
-// leaves is the log. So they have no numbers and are not saved. A turn that runs keeps them in memory,
+// Samples are not events: the session's event log has only the tokens of the answer, and only the log
+// survives a crash. So samples have no numbers and are not saved. A running turn keeps them in memory,
 // and an attached client has a cursor in each of them, as it has one in the events. It takes them
-// between the turn's start and its end. The end brings the same answers as versions (versions.c),
-// which every later client finds.
+// between the turn's start and its end. The end adds the same answers as versions (versions.c), which
+// every later client finds.
 #include "base/array.h"
 #include "base/err.h"
 #include "sessions/service.h"
@@ -39,7 +39,7 @@ static int grow(struct sample *x, size_t n_alt) {
     return 0;
 }
 
-// What a turn that runs again from its start repeats is skipped: its draws are the same.
+// A turn that runs again from its start repeats tokens, which are skipped: its draws are the same.
 static int take_text(struct sample *x, const struct engine_event *e) {
     size_t known = x->text.len > x->text_came ? x->text.len - x->text_came : 0;
     if (known > e->text_len) known = e->text_len;
@@ -85,13 +85,13 @@ static int64_t started_seq(const struct session *s, int64_t turn) {
     return INT64_MAX;
 }
 
-// The client has the turn's end, or came behind it: it finds the samples as versions.
+// The client has the turn's end, or attached after it: it finds the samples as versions.
 static bool is_over(const struct turn *t, const struct attachment *a) {
     if (t->state != TURN_DONE) return false;
     return a->cursor >= t->rec.seq_last || a->since_seq >= t->rec.seq_last;
 }
 
-// The turn whose samples are this client's, between its start and its end; NULL: none.
+// The turn whose samples this client takes: it has the turn's start, but not its end. NULL: none.
 static const struct turn *sampled_turn(const struct session *s, const struct attachment *a) {
     if (s->sampled_from == TURN_NONE) return NULL;
     for (size_t i = s->n_turns; i-- > (size_t)s->sampled_from;) {
@@ -115,7 +115,7 @@ static bool has_more(const struct sample *x, const struct sample_cursor *c) {
     return c->n_ids < x->n || c->text < x->text.len;
 }
 
-// The sample that the client has the least of; -1: it has all there is.
+// The sample of which the client has the fewest tokens; -1: it has all tokens.
 static int32_t find_next(const struct turn *t, const struct sample_cursor *c) {
     int32_t next = -1;
     for (int32_t i = 0; i < t->n_samples; i++)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of a model that is not served nothing is known: its ids are checked when it is.
+// Nothing is known of a model that is not served: ids are checked when it is.
 static int32_t vocab_of(const struct served_model *m) {
     return m ? m->info->n_vocab : INT32_MAX;
 }

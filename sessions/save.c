@@ -1,9 +1,9 @@
 // What memory has and the disk has not. See service.h.
 //
-// A save is the difference between a session and the database, taken when nothing else of it is on
-// its way; what happens meanwhile is the next save's. When one is refused nothing of it is on disk:
-// its requests are undone and answered store_failed. Facts (tokens, ends of turns, evictions) stay in
-// memory and in the next save, which comes later and later, or at once with a request.
+// A save is the difference between a session and the database. A session has one save under way at a
+// time; changes meanwhile go into the next one. When a save is refused, nothing of it is on disk: its
+// requests are undone and answered store_failed. Facts (tokens, ends of turns, evictions) stay in memory
+// and go into the next save. That comes after an ever longer pause, or at once with a request.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
@@ -16,7 +16,7 @@
 
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US 5000000
-#define NO_TAIL_US 20000 // deltas that wait for their commit, for the tail takes none
+#define NO_TAIL_US 20000 // between commits of deltas, while the tail cannot be written
 
 void save_now(struct session *s) {
     s->save_due_us = INT64_MIN; // whatever the clock says
@@ -29,7 +29,7 @@ void save_tokens(struct session *s) {
     int64_t us = ss->o.commit_interval_us;
     if (ss->tail_error[0] && us > NO_TAIL_US) us = NO_TAIL_US;
     if (ss->o.durable == DURABLE_POWER) {
-        save_now(s); // what comes while a save is under way is in the next one
+        save_now(s); // changes that come while a save is under way go into the next one
         return;
     }
     if (!s->save_due_us) s->save_due_us = service_now(ss) + us + 1;
@@ -101,8 +101,8 @@ static int fill_events(const struct session *s, struct session_save *save) {
     return 0;
 }
 
-// A commit of nothing but tokens needs no more of the session than its number and where its events
-// are: it is made several times a second for each running turn.
+// A commit of tokens alone, made several times a second for each running turn: of the session it needs
+// only its number and how far its events are.
 static int fill_session(const struct session *s, struct session_save *save) {
     const struct session_record *r = &s->rec;
     save->session_changed = save->n_events > 0 || s->version != s->saved_version;
@@ -230,7 +230,7 @@ static void saved(struct session *s, const struct session_save *save) {
 static void undo_turn(struct session *s, struct pending *p) {
     struct turn *t = session_turn(s, p->turn);
     if (s->engine_turn && t->number == s->engine_turn)
-        residence_cancel(s, t->number); // Its end will find no turn: no matter.
+        residence_cancel(s, t->number); // its end will find no turn, and be ignored
     residence_wait_end(s);
     if (t->state != TURN_DONE)
         limits_turn_ends(s, t);
@@ -306,20 +306,20 @@ static void undo(struct session *s, struct pending *p) {
     }
 }
 
-// The newest first: each finds the session as it had left it.
+// Undoes the newest request first: each undo finds the session as its request had left it.
 static void take_back(struct session *s, const struct store_job *job) {
     struct pending *answers = NULL, *p, *before;
     // utlist: the head's prev is the last.
     for (p = s->pending ? s->pending->prev : NULL; p; p = before) {
         before = p == s->pending ? NULL : p->prev;
-        // A close that still waits for its turn's end.
+        // A close that waits for its turn's end was not in the save.
         if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX) continue;
         DL_DELETE(s->pending, p);
         undo(s, p);
         DL_PREPEND(answers, p);
     }
     const char *code = job->rc == E_EXISTS     ? "session_exists"
-                       : job->rc == E_NOTFOUND ? "session_not_found" // what it was to be a copy of
+                       : job->rc == E_NOTFOUND ? "session_not_found" // the session to copy
                                                : "store_failed";
     while ((p = answers)) {
         DL_DELETE(answers, p);

@@ -18,7 +18,8 @@ int64_t service_now_ms(const struct sessions *ss) {
     return clock_wall_us(ss->clock) / 1000;
 }
 
-// Another owner's session of the same id is another name, and takes no longer to miss.
+// Another owner's session of the same id has another key, so that looking for it takes as long as for one
+// that does not exist.
 struct session *service_find(struct sessions *ss, const char *owner, const char *id) {
     struct hash128 name = session_name(ss->name_key, owner, id);
     struct session *s;
@@ -76,7 +77,7 @@ void service_gone(struct session *s) {
     service_touch(s);
 }
 
-// Also where no event has reported a cache: a fork begins with one.
+// Also when no event has reported a cache: a fork begins with one.
 void service_forget_cache(struct session *s) {
     struct instance *i;
     if (s->life == LIFE_DELETING && session_is_temporary(s))
@@ -103,7 +104,7 @@ struct store_job *service_job(enum store_job_kind kind, const struct request *r,
 
 void service_touch(struct session *s) {
     struct sessions *ss = s->service;
-    if (s->touched_prev || ss->closing) return; // at the end nothing is settled any more
+    if (s->touched_prev || ss->closing) return; // nothing is settled while the service closes
     DL_APPEND2(ss->touched, s, touched_prev, touched_next);
 }
 
@@ -145,7 +146,7 @@ void service_store_failed(struct sessions *ss, const struct err *err) {
     ss->probe_us = service_now(ss) + PROBE_US;
 }
 
-// A refused save is tried again ever more rarely; now its clients need not wait for that.
+// The pauses between attempts of a refused save grow; now it is tried at once, for its clients.
 void service_store_works(struct sessions *ss) {
     struct session *s;
     if (!ss->store_error[0]) return;

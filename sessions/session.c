@@ -19,7 +19,7 @@ void session_lasting_name(const char *owner, const char *id, char out[SESSION_LA
              (unsigned long long)name.lo);
 }
 
-// What is not zero in a session without turns.
+// The fields that are not zero in a session without turns.
 static void set_out(struct session *s) {
     s->running = -1;
     s->sampled_from = TURN_NONE;

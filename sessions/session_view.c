@@ -97,11 +97,11 @@ int session_sibling_inputs(const struct session *s, const int64_t *list, size_t 
     if (!said) return E_NOMEM;
     for (size_t i = 0; i < n; i++) said[i] = (struct said){s->turns[list[i]]->said, i};
     qsort(said, n, sizeof *said, by_input);
-    for (size_t i = 0, first = 0; i < n; i++) { // first the place of the first one of each
+    for (size_t i = 0, first = 0; i < n; i++) { // first, the place of the first one with each input
         if (said[i].input != said[first].input) first = i;
         inputs[said[i].at] = (int32_t)said[first].at;
     }
-    for (size_t i = 0; i < n; i++) // and in the list's order, their numbers
+    for (size_t i = 0; i < n; i++) // then their numbers, in the order of the list
         inputs[i] = inputs[i] == (int32_t)i ? next++ : inputs[inputs[i]];
     free(said);
     return 0;
@@ -113,7 +113,7 @@ int session_below(const struct session *s, int64_t head, int64_t limit) {
     return s->n_turns > 0 && c->n > 0 && s->turns[c->first]->rec.seq_first <= limit;
 }
 
-// Length of the log of a path as far as it may be told.
+// Length of a path's log, as far as clients may see it.
 static int64_t visible_tokens(const struct session *s, int64_t head, int64_t limit) {
     for (const struct turn *t; (t = session_turn(s, head)); head = t->rec.parent) {
         if (t->rec.log_first < 0) continue;

@@ -132,8 +132,8 @@ static int64_t run_timers(struct sessions *ss) {
     return next;
 }
 
-// A turn that was submitted while the device failed may have reached an engine that had ended: no event
-// of it comes.
+// A turn that was submitted while the device failed may have reached an engine that had ended. Then no
+// event of it comes.
 static void end_lost_turns(struct sessions *ss, struct instance *i) {
     struct session *s, *next;
     if (service_now(ss) - i->lost_us < LOST_WAIT_US) return;
@@ -153,7 +153,7 @@ static void take_engine_events(struct sessions *ss) {
     struct engine_event e;
     struct instance *i;
     DL_FOREACH(ss->placement.instances, i) {
-        // A lost one may be on its way to be opened again, by another thread.
+        // Another thread may be opening a lost instance again.
         bool polls = i->state != INSTANCE_LOST || i->n_turns > 0;
         while (polls && engine_poll(i->engine, &e) == 1) {
             if (e.kind == ENGINE_DONE) {
@@ -376,7 +376,7 @@ free:
     return rc;
 }
 
-// Whatever is not on disk yet goes there, with a few attempts; what cannot is named.
+// Saves all that is not on disk yet, in a few attempts, and logs what it cannot save.
 static void save_everything(struct sessions *ss) {
     int64_t deadline = clock_mono_us(&clock_system) + CLOSE_WAIT_US;
     for (int attempt = 0; attempt < CLOSE_ATTEMPTS; attempt++) {
@@ -421,7 +421,7 @@ void sessions_close(struct sessions *ss) {
     struct client *c, *next_client;
     HASH_ITER(hh, ss->clients, c, next_client) {
         c->n_deferred = 0;
-        streams_client_gone(ss, c->number); // with nothing left it is freed
+        streams_client_gone(ss, c->number); // frees a client that has nothing else
     }
     store_close(ss->store);
     tail_writer_close(ss, all_saved); // what could not be saved is taken from it at the next start

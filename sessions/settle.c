@@ -1,8 +1,8 @@
 // Settling: saving, delivering, starting queued turns and leaving memory. See service.h.
 //
 // Handlers change sessions and touch them. When the outermost call is about to return, each touched
-// session is settled, once. So no handler needs to know what its change makes possible, and none
-// frees a session that its caller still holds: only settling does.
+// session is settled once. So a handler need not know what its change makes possible, and it never
+// frees a session that its caller still holds: only settling frees.
 #include "base/metrics.h"
 #include "sessions/service.h"
 #include <malloc.h>
@@ -32,7 +32,7 @@ static void show_state(struct session *s, int state) {
 
 // --- leaving memory ----------------------------------------------------------
 
-// Its clients have all there is, and know it.
+// Every client has all events, and waits for more.
 static bool is_told(const struct session *s) {
     const struct attachment *a;
     DL_FOREACH(s->attachments, a) {
@@ -76,7 +76,7 @@ void service_used(struct session *s) {
     service_touch(s);
 }
 
-// Out of the metrics, and of all lists but those of its clients and of touched sessions.
+// Removes it from the metrics, and from all lists except those of its clients and of touched sessions.
 static void unlist(struct session *s) {
     show_state(s, -1);
     residence_leave(s);
@@ -104,8 +104,8 @@ void service_destroy(struct session *s) {
     session_free(s);
 }
 
-// A session that clients follow stays as `unloaded`: its name and their cursors. The next request
-// loads it.
+// Of a session that clients follow, an entry stays (UNLOADED): its name and their cursors. The next
+// request loads it.
 static void leave_memory(struct session *s) {
     if (!s->attachments) {
         service_destroy(s);
@@ -118,7 +118,7 @@ static void leave_memory(struct session *s) {
     life_set(&s->life, LIFE_UNLOADED);
 }
 
-// One that rests; with a cache it gives that up before.
+// Unloads a session that rests. One with a cache gives up the cache first.
 static void unload(struct session *s) {
     struct sessions *ss = s->service;
     if (s->cache == PLACE_NONE && !s->touched_prev)
@@ -143,8 +143,8 @@ static void unload_owner(struct sessions *ss, struct owner *o) {
     }
 }
 
-// Sessions beyond the limit, and half of all when memory ran out, leave it: the ones used longest
-// ago first; one with a cache gives that up before.
+// Sessions beyond the limit leave memory, and half of all when memory ran out: the least recently used
+// first. A session with a cache gives up the cache first.
 static void unload_excess(struct sessions *ss) {
     int64_t excess = ss->n_lru - ss->o.max_resident_sessions, half = (ss->n_lru + 1) / 2;
     bool memory_short = ss->memory_short;
@@ -162,7 +162,7 @@ static void unload_excess(struct sessions *ss) {
 
 // --- one session -------------------------------------------------------------
 
-// Its clients take the last event, then it goes.
+// Its clients take the last event, then the session is freed.
 static void settle_gone(struct session *s) {
     struct sessions *ss = s->service;
     int64_t last = event_log_seq(&s->events);
@@ -178,7 +178,7 @@ static void settle_gone(struct session *s) {
     if (!s->attachments && s->save != SAVE_SENT && !s->touched_prev) service_destroy(s);
 }
 
-// Its last client is lost for as long as the session allows: its turns are cancelled.
+// The session's time without a client is over: its turns are cancelled.
 static void settle_lost(struct session *s) {
     if (!session_has_turn(s)) clients_forget_author(s);
     if (!clients_lost_is_due(s)) return;

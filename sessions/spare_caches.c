@@ -1,7 +1,7 @@
-// Caches of temporary sessions that are gone. Stateless clients that ask for nothing to be stored send
-// the whole conversation again each time; what was computed of it stays on the device for as long as an
-// idle session's cache does, and their owner's next session shares its blocks (engine_turn.share_group).
-// Tokens and keys alone stay, in memory: no text, nothing on disk.
+// Caches of temporary sessions that are gone. A stateless client that wants nothing stored sends the whole
+// conversation again each time. Its cache stays on the device for as long as an idle session's cache does,
+// and its owner's next session shares the blocks (engine_turn.share_group). Only tokens and keys stay, in
+// memory: no text, nothing on disk.
 #include "sessions/evict.h"
 #include "sessions/service.h"
 #include <stdlib.h>

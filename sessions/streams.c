@@ -1,8 +1,8 @@
 // Answers that go out in pieces: lists, exports, recorded turns and replays. See service.h.
 //
-// A piece is made when the client has room for it: the store reads it, or it is
-// written from memory. A client is sent one such answer at a time, in the order it asked; the others
-// wait, and the store has not seen their jobs.
+// A piece is made when the client has room for it: the store reads it, or it is written from memory. A
+// client gets one such answer at a time, in the order of its requests; the jobs of the others do not go
+// to the store before that.
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"

@@ -1,8 +1,8 @@
 // Tokens enter the tail before clients see them, and leave it when the database has them. See
 // service.h, tail.h.
 //
-// Where the tail cannot be written (a full disk), deltas wait for their commit: later, never
-// unsafe.
+// While the tail cannot be written (a full disk), deltas wait for their commit: clients get them later,
+// but never before they are safe.
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/service.h"
@@ -22,7 +22,7 @@ void tail_writer_close(struct sessions *ss, bool all_saved) {
     ss->tail = NULL;
 }
 
-// What becomes of writes to it; one of nothing says nothing about the disk.
+// Notes the result of a write. A write of no bytes says nothing about the disk.
 static void say(struct sessions *ss, int rc, const struct err *err, bool wrote) {
     if (rc < 0) {
         if (!ss->tail_error[0]) log_error("tail.failed", "error=\"%s\"", err->text);
@@ -58,7 +58,7 @@ static size_t n_safe_or_saved(const struct turn *t) {
     return t->n_safe > t->n_saved ? t->n_safe : t->n_saved;
 }
 
-// A turn that has ended meanwhile counts too: its last deltas may be told before its end is saved.
+// A turn that has ended meanwhile counts too: clients may get its last deltas before its end is saved.
 static int put_tokens(struct sessions *ss, const struct session *s) {
     for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
         const struct turn *t = s->turns[i];

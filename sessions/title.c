@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The first turn with words on the path. Slim turns have lost theirs: what lies above one may have
-// been first, so the answer is not known.
+// The first turn with words on the path. Slim turns have lost theirs: with one on the path, the first
+// turn with words is not known.
 bool title_of(const struct session *s, int64_t turn, char out[SESSION_AUTO_TITLE_BYTES]) {
     const struct turn_record *first = NULL;
     for (const struct turn *t; (t = session_turn(s, turn)); turn = t->rec.parent)

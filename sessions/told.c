@@ -41,7 +41,7 @@ static int by_key(const void *a, const void *b) {
 
 static int add_value(struct buf *out, const cJSON *v);
 
-// The order of keys is the client's library's.
+// The order of keys depends on the client's library.
 static int add_object(struct buf *out, const cJSON *v) {
     int n = cJSON_GetArraySize(v), i = 0;
     const cJSON *item, **sorted = malloc(((size_t)n + 1) * sizeof *sorted);

@@ -25,7 +25,7 @@ int transfer_export(struct sessions *ss, const struct request *r) {
     return E_NOMEM;
 }
 
-// Behind the first piece an error ends the answer.
+// After the first piece, an error ends the answer.
 void transfer_exported(struct sessions *ss, const struct store_job *job) {
     if (job->rc < 0 && !job->goes_on) {
         answer_job_failed(ss, job);

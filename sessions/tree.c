@@ -93,7 +93,7 @@ int64_t tree_fork_point(const struct session *s, int64_t turn, size_t *n_log) {
     return turn;
 }
 
-// From `from` up to, but without, `above`: into a log that has room for them.
+// Writes the tokens of the turns from `from` up to `above`, without it, into a log that has room.
 static void copy_ids(const struct session *s, int64_t from, int64_t above, int32_t *log) {
     while (from != above) {
         const struct turn *t = session_turn(s, from);

@@ -81,7 +81,7 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     return 0;
 }
 
-// Equal where and only where kind and words (of raw ids, the ids) are: for showing, so 64 bits do.
+// Equal if and only if kind and words (of raw ids, the ids) are equal. It is only shown: 64 bits suffice.
 void turn_note_input(struct turn *t) {
     const struct turn_record *r = &t->rec;
     const uint64_t key[2] = {0x73616964, (uint64_t)r->kind};

@@ -92,7 +92,7 @@ int turns_go_on(struct session *s, struct turn *t, struct err *err) {
     return 0;
 }
 
-#define PREPARE_AGAIN_US 5000000 // bounds what a client can cause by typing
+#define PREPARE_AGAIN_US 5000000 // bounds the work that a client causes by typing
 
 void turns_hint(struct session *s) {
     struct sessions *ss = s->service;
@@ -109,14 +109,14 @@ void turns_hint(struct session *s) {
         residence_prepare(s, &e);
 }
 
-// The ids that the turn adds to the log: raw ones are its record's already.
+// The ids that the turn adds to the log; the record has raw ones already.
 static const int32_t *new_ids(const struct turn *t, size_t *n) {
     bool raw = t->rec.kind == INPUT_IDS;
     *n = raw ? t->rec.n_input_ids : t->input.n;
     return raw ? t->rec.input_ids : t->input.ids;
 }
 
-// The turn enters the log and the engine, or nothing happens.
+// Puts the turn into the log and the engine, or changes nothing.
 static int start(struct session *s, struct turn *t, struct err *err) {
     struct sessions *ss = s->service;
     size_t n;
@@ -229,7 +229,7 @@ no_memory:
 
 // --- requests ----------------------------------------------------------------
 
-// True when it has been answered: the turn cannot be taken whatever its input is.
+// True: refused, because the turn cannot be taken, whatever its input is.
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     bool busy = session_is_busy(s);
@@ -265,7 +265,7 @@ static int enqueue(struct session *s, struct turn *t, struct err *err) {
     return 0;
 }
 
-// Its input is made when its time comes; a fault that shows now is refused now.
+// The input is made when the turn starts; faults that show now are refused now.
 static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     size_t n;
     TRY(input_check_continue(s, t, err));
@@ -292,13 +292,13 @@ static int answer_again(struct session *s, const struct request *r, const struct
     }
     p->turn = t->rec.turn;
     p->repeated = true;
-    if (!t->on_disk) return 0; // with the first one's verdict
+    if (!t->on_disk) return 0; // the turn's commit answers both requests
     DL_DELETE(s->pending, p);
     deliver_committed(s, p);
     return 0;
 }
 
-// Moves the head, puts the turn behind it and starts it, or lets it wait; or nothing happens.
+// Moves the head, adds the turn after it, and starts it or lets it wait; or changes nothing.
 static int begin(struct session *s, struct turn *t, int64_t after, struct pending *p,
                  struct err *err) {
     bool aborted = s->preparation && s->preparation->aborted;
@@ -317,13 +317,13 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
     return rc;
 }
 
-// True when the request has been answered, or waits for a worker to make its input.
+// True: the request was refused, or waits for a worker to make its input.
 static bool prepared(struct session *s, const struct request *r, int64_t parent) {
     struct preparation *made = s->preparation;
     struct err err = {0};
     if (made && made->aborted) return false;
     if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
-    // Of a turn that will be queued, this is the room it takes, whatever the log ends with now.
+    // A turn that will be queued takes this much room, whatever the log ends with now.
     bool suits = made && session_is_busy(s);
     const struct grammar_text *grammar = made ? NULL : preparing_grammar(s, r->sampling);
     if (err.code == 0 && !suits &&
@@ -389,7 +389,7 @@ int turns_start(struct session *s, const struct request *given) {
     }
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
-    (void)note_author(s, r); // which it is already
+    (void)note_author(s, r); // cannot fail: it is an author already
     if (t->rec.parent == TURN_NONE || !s->rec.title[0]) title_follow(s, p);
     ss->n_active++;
     owner_use(s->owner, OWNER_OUTSTANDING_JOBS, 1);
@@ -416,7 +416,8 @@ void turns_prepared(struct session *s, struct preparation *p) {
 
 // --- ends --------------------------------------------------------------------
 
-// Sets the turn's `told` and `shown`. Without memory for them, the conversation is computed again.
+// Sets the turn's `told` and `shown`. Without memory for them, the conversation's next turn is computed
+// from its start.
 static void note_told(const struct session *s, struct turn *t) {
     char *told, *shown;
     const struct served_model *m = t->told && t->n_out > 0 ? residence_model(s) : NULL;

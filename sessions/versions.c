@@ -5,8 +5,8 @@
 // forks, exports, searches and replays find them without code of their own. No event names them;
 // their `branch` says which answer of the search or the draw each is.
 //
-// They are added with the end of their turn, in one commit. While a request that would be taken back by
-// a failing commit made a newer turn, they wait.
+// They are added with the end of their turn, in one commit. They wait while a newer turn is not committed,
+// because a failing commit would take that turn back.
 #include "base/array.h"
 #include "base/err.h"
 #include "base/json.h"

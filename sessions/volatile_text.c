@@ -17,7 +17,7 @@ struct volatile_text {
 
 // --- the setting ---
 
-// What may stand for nothing would remove nothing, or is a slip.
+// A pattern that matches the empty text removes nothing, or is a mistake.
 static int check_matches_something(const pcre2_code *code, const char *shown, struct err *err) {
     uint32_t empty = 0;
     pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
@@ -135,7 +135,7 @@ static int find(struct finder *f, const pcre2_code *code, const char *text, size
     if (rc < 0) return E_LIMIT;
     *begin = pcre2_get_ovector_pointer(f->data)[0];
     *end = pcre2_get_ovector_pointer(f->data)[1];
-    return *begin >= from && *end > *begin ? 1 : 0; // \K may turn them round
+    return *begin >= from && *end > *begin ? 1 : 0; // \K may put the end before the begin
 }
 
 // 1: *out is the text without its matches; 0: there are none, or the pattern reached its limits.

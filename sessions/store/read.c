@@ -220,7 +220,7 @@ static int read_note(struct store_db *db, int64_t key, struct session_record *ou
     return rc;
 }
 
-// Of damaged data the turns can still be read; the next one is refused.
+// Turns of a damaged session can be read; a new turn is refused.
 static int make_prompt(struct stored_session *stored, struct err *err) {
     struct err why = {0};
     if (!stored->rec.prompt_data) return 0;
@@ -340,7 +340,7 @@ static int prepare_list(struct store_db *db, const struct store_list *l, sqlite3
     return 0;
 }
 
-// To what follows the first n rows.
+// Moves the cursor after the first n rows.
 static void set_cursor(struct store_list *l, int64_t updated_ms, size_t n) {
     snprintf(l->next, sizeof l->next, "%" PRId64 "-%" PRId64, updated_ms, l->keys[n - 1]);
 }

@@ -1,10 +1,9 @@
 // Searches, in slices. See db.h.
 //
-// A search of fourteen words over 26,000 sessions takes 140 ms, in which no other owner's list
-// would be read. So it is a job of many turns: a slice looks up at most SLICE_ROWS rows of one word,
-// and the reader serves other owners before the next slice. Kept in between are the sessions that
-// have all words before, and those found so far that have this one. Each slice sees the database
-// as it is then.
+// A search of fourteen words over 26,000 sessions takes 140 ms, in which other owners' lists would
+// wait. So a search runs in slices: a slice looks up at most SLICE_ROWS rows of one word, and the reader
+// serves other owners before the next slice. Between slices, the search keeps the sessions that have all
+// earlier words, and those found so far that have this one. Each slice sees the database as it is then.
 //
 // A prefix, which the last word is, cannot be cut: FTS5 collects all of its rows first.
 #include "base/err.h"
@@ -102,8 +101,8 @@ static size_t end_of_session(const struct found *f, size_t at) {
     return end;
 }
 
-// A session that has this word and all before: the rows that have both, or where no row does, those that
-// had most before. Written over all->hits, of which it takes no more than are there.
+// A session that has this word and all before: keeps the rows that have both or, if no row has, those that
+// had most of the words. Writes over all->hits, never more rows than it has read there.
 static size_t join_session(struct hit *out, const struct hit *before, size_t n_before,
                            const struct hit *here, size_t n_here) {
     size_t n = 0, k = 0;
@@ -148,8 +147,8 @@ static void end_word(struct store_search *s) {
 
 // --- one slice ---------------------------------------------------------------
 
-// A session has the word where one of its rows in the owner's part of the index has (words.c). Tools
-// that list all owners' sessions look in each part, in one slice.
+// A session has the word if one of its rows in the owner's part of the index has it (words.c). Tools that
+// list all owners' sessions look in each part, in one slice.
 static int prepare_word(struct store_db *db, const struct store_list *l, bool cut,
                         sqlite3_stmt **out, struct err *err) {
     const struct store_search *s = l->search;

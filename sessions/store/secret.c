@@ -23,7 +23,7 @@ int store_read_secret(struct store_db *db, uint64_t out[2], struct err *err) {
         TRY(store_db_int(db, "SELECT value FROM state WHERE name = 'secret_0'", &halves[0], err));
         TRY(store_db_int(db, "SELECT value FROM state WHERE name = 'secret_1'", &halves[1], err));
     } else if (store_db_transaction(db, keep, halves, &why) < 0) {
-        // A full disk stops no start. What is signed until the next one is not known after it.
+        // A full disk must not stop a start. Signatures of this run are then invalid after the next start.
         log_warn("store.secret", "error=%s", log_quote(quoted, sizeof quoted, why.text));
     }
     for (int i = 0; i < 2; i++) out[i] = (uint64_t)halves[i];

@@ -25,7 +25,7 @@
 #define HOLD_WAL_FRAMES 8192  // and from this one on reads are held for it
 #define HOLD_US 5000          // between two attempts
 
-// What a turn waits for does not wait behind lists and exports, and these not behind searches.
+// Reads that a turn waits for do not wait for lists and exports, and these do not wait for searches.
 enum { READ_SESSIONS, READ_LISTS, READ_SEARCHES, N_READERS };
 
 struct store {
@@ -196,8 +196,8 @@ static void hold_reads(struct store *st, bool hold) {
 
 // SQLite begins the log anew when all of it is in the database and no read uses it. Reads that come
 // without a pause would let it grow without a bound. So now and then they are held until one attempt
-// was made without them: lists first, for as long as one takes, then those that turns wait for,
-// which are short. Another process may be what reads, so they do not wait for success.
+// was made without them: lists first, for as long as one takes, then the reads that turns wait for,
+// which are short. They do not wait for success, because another process may be reading.
 //
 // A commit waits for the checkpoint before it: of 16 MiB that took 20 to 130 ms, of 4 MiB 5 to 30.
 static void tend_log(struct store *st) {

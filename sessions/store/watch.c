@@ -5,7 +5,7 @@
 // a quiet server at each check for imported sessions.
 //
 // The index of the log (-shm) is mapped: where it was cut short, the next access is SIGBUS. Between
-// transactions it can be made long again. The new part is zeros, which SQLite finds wanting and
+// transactions it can be made long again. The new part is zeros, which SQLite finds invalid and
 // rebuilds from the log. In the middle of a transaction the process ends, as with kill -9, and
 // loses nothing that was confirmed.
 #include "base/err.h"

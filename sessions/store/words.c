@@ -1,7 +1,7 @@
 // The index of words, an owner at a time.
 //
-// A search must cost what the searcher's own rows cost, and a word that only others use must cost
-// what a word costs that is not there. So each owner has terms of its own: the tokenizer "owned"
+// A search must take as long as the searcher's own rows take, and a word that only others use must take
+// as long as a word that does not occur. So each owner has terms of its own: the tokenizer "owned"
 // is FTS5's unicode61 with the owner's tag before every term. The index is sorted by term: an
 // owner's terms lie together, also under a prefix, and on disk a page has their common start once.
 //

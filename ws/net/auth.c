@@ -16,7 +16,7 @@
 
 #define FILE_MAX (1 << 20)
 
-// A line as it was read. Owners are made and get their limits when the whole file is right.
+// A line as it was read. Owners are created and get their limits only when the whole file is valid.
 struct line {
     unsigned char digest[SHA256_DIGEST_LENGTH];
     char name[AUTH_NAME_MAX + 1];
@@ -240,7 +240,8 @@ bool auth_needs_token(const struct auth *a) {
 
 static const struct auth_token *find(const struct auth *a, const unsigned char *digest) {
     const struct auth_token *found = NULL;
-    for (size_t i = 0; i < a->n_tokens; i++) // all of them: the time tells nothing
+    for (size_t i = 0; i < a->n_tokens;
+         i++) // all of them, so that the time does not depend on the token
         if (CRYPTO_memcmp(a->tokens[i].digest, digest, sizeof(a->tokens[i].digest)) == 0)
             found = &a->tokens[i];
     return found;
@@ -340,13 +341,13 @@ static bool is_address(const char *name, size_t len) {
 bool auth_host_allowed(const char *host, const char *allowed_hosts) {
     size_t len = host_name_len(host);
     if (len == 0) return false;
-    // A rebinding page reaches us under its own name, never under a number.
+    // A rebinding page reaches the server under the page's host name, never under an address.
     if (is_address(host, len)) return true;
     if (len == 9 && strncasecmp(host, "localhost", 9) == 0) return true;
     return in_list(allowed_hosts, host, len) || in_list(allowed_hosts, host, strlen(host));
 }
 
-// The host:port of a browser's Origin has no default port; neither has its Host header.
+// A browser leaves out the default port in Origin and in Host.
 bool auth_origin_allowed(const char *origin, const char *host, bool tls,
                          const char *allowed_origins) {
     if (in_list(allowed_origins, origin, strlen(origin))) return true;

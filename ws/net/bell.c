@@ -8,7 +8,7 @@ void bell_ring(void *bell) {
     struct bell *b = bell;
     if (__atomic_exchange_n(&b->ringing, true, __ATOMIC_SEQ_CST)) return;
     uint64_t one = 1;
-    // Cannot be full: one ring at a time.
+    // Cannot be full: there is one ring at a time.
     ssize_t n = write(b->fd, &one, sizeof one);
     (void)n;
 }

@@ -1,5 +1,5 @@
-// Looking at first frames through an epoll descriptor of its own: libwebsockets owns the socket's
-// place on the loop. Edge-triggered, so that half a frame's head wakes it once. See gate.h.
+// Watches for first frames with an epoll descriptor of its own, because libwebsockets owns the socket's
+// place on the loop. Edge-triggered, so that half of a frame's head wakes it once. See gate.h.
 #include "ws/net/gate.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void look(struct gate *g, const struct gate_entry *e) {
     g->passed(e->owner, n < 2 || head[1] & 0x80);
 }
 
-// One event at a time: an entry may go while another one is handled.
+// One event at a time: handling one entry may remove another one.
 static void on_readable(uv_poll_t *handle, int status, int events) {
     struct gate *g = handle->data;
     struct epoll_event ready;

@@ -60,7 +60,8 @@ static int keep(struct guest_port *g, struct guest *c) {
     size_t n = (size_t)c->fd + 1;
     if (ARRAY_RESERVE(g->by_fd, g->cap_fds, n) < 0) return E_NOMEM;
     while (g->n_fds < n) g->by_fd[g->n_fds++] = NULL;
-    if (g->by_fd[c->fd]) forget(g->by_fd[c->fd]); // the number is used again: that one has ended
+    if (g->by_fd[c->fd])
+        forget(g->by_fd[c->fd]); // the number is used again: the older socket has ended
     g->by_fd[c->fd] = c;
     return 0;
 }

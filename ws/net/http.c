@@ -16,7 +16,7 @@
 #define READ_BYTES 16384
 #define READS_PER_EVENT 4
 #define OUT_MAX_BYTES (32 << 20)
-#define INLINE_BYTES 4096 // a body beyond is decoded on a worker
+#define INLINE_BYTES 4096 // a longer body is decoded on a worker
 #define HEAD_US 10000000
 #define KEEPALIVE_US 30000000
 #define BODY_US 10000000 // and a second more for each of these:
@@ -51,7 +51,7 @@ static void forget_request(struct http *h) {
     if (h->out.cap > KEEP_BYTES) buf_release(&h->out);
 }
 
-// Lets go of the socket, which is closed or given to another owner.
+// Stops using the socket, which is closed or given to another owner.
 static void dispose(struct http *h) {
     const struct http_waiter *w = h->state == WAITING || h->state == STREAMING ? h->waiter : NULL;
     h->state = CLOSED;
@@ -126,7 +126,7 @@ static void decode(struct work *work) {
 
 static void process(struct http *h);
 
-// The body as the route wants it; or why it cannot be had.
+// The body as the route wants it, or the refusal.
 static void take_decoded(struct http *h, struct decoding *d) {
     h->decoding = NULL;
     h->decoded = d->decoded;
@@ -294,7 +294,7 @@ static void begin_request(struct http *h) {
     } else if (within_rate(h)) {
         struct http_refusal r = judge_route(h);
         if (r.status) {
-            // A refusal whose body has not been read closes the connection; another one need not.
+            // A refusal before the body is read closes the connection; another refusal need not.
             if (has_body(h) || h->head.lacks_length || h->head.method == HTTP_POST)
                 h->closes = true;
             http_reply_error(h, r.status, r.code, r.message, r.retry_after_ms);
@@ -364,7 +364,7 @@ static bool take_body(struct http *h) {
     return true;
 }
 
-// The reply is with the kernel. false: nothing more is to be done now.
+// The kernel has the whole reply. false: the connection does nothing more now.
 static bool end_exchange(struct http *h) {
     bool closes = h->closes;
     forget_request(h);

@@ -13,8 +13,8 @@ const char *http_method_name(enum http_method m) {
     return m < HTTP_UNKNOWN ? methods[m] : "";
 }
 
-// Headers that the server reads. One that is listed by commas (list) may come several times in RFC
-// 9110; none of these needs to, and the first would hide the others.
+// Headers that the server reads. RFC 9110 lets a header that is a list (list) come several times. None of
+// these needs to, and the first would hide the others.
 static const struct {
     const char *name;
     size_t max; // bytes of its value
@@ -143,7 +143,7 @@ static struct http_refusal parse_request_line(struct http_head *h, char *line) {
 
 // --- header lines ---
 
-// seen: a bit for each header that came before, also one with an empty value.
+// seen: a bit for each earlier header, also for one with an empty value.
 static struct http_refusal parse_header(struct http_head *h, char *line, uint32_t *seen) {
     char *colon = line;
     while (is_token_char((unsigned char)*colon)) colon++;
@@ -217,7 +217,7 @@ struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len)
     line = next_line(&text, end);
     if (!line) return BAD("the head is empty");
     struct http_refusal r = parse_request_line(h, line);
-    // A refusal of a header line says more than one of the method: it is about framing.
+    // A bad header line is reported before a bad method: it is about framing.
     while ((line = next_line(&text, end)) && *line) {
         if (++n_lines > HTTP_HEAD_LINES)
             return REFUSE(431, "too_large", "there are too many headers");

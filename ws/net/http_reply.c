@@ -3,9 +3,8 @@
 #include "base/json.h"
 #include "ws/version.h"
 
-// Nothing from elsewhere, no inline script or style, no frame around us; images from other hosts
-// would carry chat text away in their addresses. Trusted Types hold the page's one sanitiser to its
-// promise.
+// Nothing from other hosts, no inline script or style, no frame around the page. Addresses of images on
+// other hosts would leak chat text. Trusted Types make sure that all HTML passes the page's one sanitiser.
 #define SECURITY_HEADERS                                                                           \
     "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; "           \
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "                 \
@@ -15,7 +14,7 @@
     "cross-origin-opener-policy: same-origin\r\n"                                                  \
     "cross-origin-resource-policy: same-origin\r\n"
 
-// A browser that came over TLS once comes without it never again, for a year.
+// A browser that came over TLS once uses TLS for a year.
 #define TLS_HEADER "strict-transport-security: max-age=31536000\r\n"
 
 static const struct {

@@ -1,5 +1,5 @@
-// The sending side of a connection's HTTP: replies, streams, and the events that the loop watches
-// for. See http_state.h.
+// The sending side of a connection's HTTP: replies, streams, and which events the loop watches for. See
+// http_state.h.
 #include "ws/net/http_reply.h"
 #include "ws/net/http_state.h"
 #include <assert.h>
@@ -14,7 +14,7 @@ void http_set_deadline(struct http *h, int64_t us) {
     h->deadline_us = us ? net_now_us() + us : 0;
 }
 
-// An idle stream costs nothing: the loop watches only for the client's end.
+// An idle stream takes no processor time: the loop watches only for the client's end.
 void http_watch(struct http *h) {
     int events = UV_DISCONNECT;
     if (h->state == CLOSED) return;
@@ -205,13 +205,13 @@ bool http_stream_has_room(const struct http *h) {
 
 void http_stream_write(struct http *h, const void *bytes, size_t len) {
     bool idle = http_unsent(h) == 0;
-    if (len == 0) return; // a chunk of none would end the reply
+    if (len == 0) return; // an empty chunk would end the reply
     h->streamed_us = net_now_us();
     if (h->chunked) buf_addf(&h->out, "%zx\r\n", len);
     buf_add(&h->out, bytes, len);
     if (h->chunked) buf_addz(&h->out, "\r\n");
     if (!h->processing && idle) {
-        // A broken socket is closed by its own event: not here, in the midst of a handler.
+        // A broken socket is closed by its own event, not here, where a handler is running.
         if (http_flush(h) < 0) h->deadline_us = net_now_us();
         http_watch(h);
     }

@@ -29,7 +29,7 @@
 
 // --- connections ---
 
-// Said in plain text where that can be read, and as far as the socket takes it at once.
+// Refuses a connection without TLS in plain text, as far as the socket takes it at once.
 static void turn_away(struct net *n, int fd, const char *limit) {
     char text[256];
     int len = lws_snprintf(
@@ -98,7 +98,7 @@ static void on_tick(uv_timer_t *handle) {
 
 // --- metrics ---
 
-// Processor time, not time: what others do on a busy machine is not this thread's work.
+// Processor time, not wall time: on a busy machine, waiting for a core is not this thread's work.
 static void on_round(uv_check_t *handle) {
     struct net *n = handle->data;
     struct timespec t;
@@ -233,7 +233,8 @@ int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
 const char *net_url(const struct net *n, char *out, size_t cap) {
     const char *host = n->config->host;
     bool v6 = strchr(host, ':') != NULL;
-    if (strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1"; // "any address" is none to go to
+    if (strcmp(host, "0.0.0.0") == 0)
+        host = "127.0.0.1"; // a client cannot connect to "any address"
     if (strcmp(host, "::") == 0) host = "::1";
     lws_snprintf(out, cap, "%s://%s%s%s:%d", n->ssl ? "https" : "http", v6 ? "[" : "", host,
                  v6 ? "]" : "", listener_port(n->listener));

@@ -57,7 +57,7 @@ int tls_open(struct ssl_ctx_st **out, const char *cert, const char *key, struct 
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx) return err_set(err, E_NOMEM, "no memory for TLS");
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
-    // Of TLS 1.2 forward secrecy and AEAD only. TLS 1.3 has nothing else.
+    // In TLS 1.2 only forward secrecy and AEAD, as TLS 1.3 has them always.
     SSL_CTX_set_cipher_list(ctx, "ECDHE+AESGCM:ECDHE+CHACHA20:!PSK");
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
@@ -73,7 +73,7 @@ int tls_open(struct ssl_ctx_st **out, const char *cert, const char *key, struct 
 
 int tls_load(struct ssl_ctx_st *ctx, const char *cert, const char *key, struct err *err) {
     struct ssl_ctx_st *trial;
-    TRY(tls_open(&trial, cert, key, err)); // a half-changed pair would refuse everybody
+    TRY(tls_open(&trial, cert, key, err)); // a half-changed pair would refuse all clients
     SSL_CTX_free(trial);
     return use(ctx, cert, key, err);
 }

@@ -20,7 +20,7 @@ struct lane {             // bytes on their way in one direction
     unsigned char *bytes; // (RECORD_BYTES), while some wait; NULL otherwise
     size_t len, sent;
     bool ended;  // no more will come
-    bool closed; // and that was passed on
+    bool closed; // the end was passed on
 };
 
 struct tunnel {
@@ -125,7 +125,7 @@ static void release_idle(struct lane *l) {
     l->bytes = NULL;
 }
 
-// An end passes on behind the last byte. false: both have passed, the tunnel is done.
+// Passes an end on after the last byte. false: both ends have passed, the tunnel is done.
 static bool pass_ends(struct tunnel *t) {
     if (t->in.ended && t->in.len == 0 && !t->in.closed) {
         t->in.closed = true;
@@ -223,7 +223,7 @@ static int open_pair(int pair[2]) {
     return 0;
 }
 
-// Two descriptors that are new and ours: it does not fail.
+// Cannot fail: both descriptors are new and ours.
 static void init_handles(struct tunnel *t) {
     uv_loop_t *loop = &t->net->loop;
     uv_timer_init(loop, &t->handshake);

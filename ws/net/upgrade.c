@@ -40,7 +40,7 @@ static struct http_refusal judge_token(struct peer *p, const struct http_head *h
     if (auth_needs_token(p->net->auth) && !bearer)
         return p->protocol->guarded
                    ? REFUSE(401, "unauthorized", "this address needs a bearer token")
-                   : REFUSE(0, NULL, NULL); // it comes in hello
+                   : REFUSE(0, NULL, NULL); // the token comes in hello
     struct http_refusal r = peer_authorise(p, bearer ? bearer : "", bearer ? len : 0);
     return r.status ? r : peer_take_request(p, 1);
 }

@@ -57,7 +57,7 @@ void websocket_pause(struct peer *p, enum websocket_pause reason, bool on) {
 
 void websocket_kill(struct peer *p) {
     lws_set_timeout(p->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
-    lws_cancel_service(p->net->context); // its timers are looked at when it is rung only
+    lws_cancel_service(p->net->context); // wakes libwebsockets, which would not look at its timers
 }
 
 // --- the gate ---
@@ -79,8 +79,8 @@ static void close_gate(struct peer *p) {
 
 // --- without a token ---
 
-// Counts ticks, not time: if this thread did not run for a while, the hello may lie unread in the socket, and one tick
-// comes for all that were missed.
+// Counts ticks, not time: if this thread did not run for a while, the hello may wait unread in the socket. Then one
+// tick comes for all missed ones.
 static void on_hello_timer(uv_timer_t *handle) {
     struct net *n = handle->data;
     double timeout_ticks = n->config->hello_timeout * 1e3 / HELLO_TICK_MS;
@@ -129,7 +129,7 @@ static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t le
     return p->protocol->receive(p->websocket, &piece);
 }
 
-// libwebsockets answers a ping by itself, and calls for more to write when the pong is out.
+// libwebsockets answers a ping by itself, and makes this callback when the pong is sent.
 static int writable(struct peer *p) {
     if (!p->wants_write) {
         p->protocol->control_frame(p->websocket);
@@ -168,12 +168,12 @@ static struct peer *take_adopted(struct net *n) {
     return p;
 }
 
-// Without a sub-protocol libwebsockets takes the first of its list: on_http's.
+// Without a sub-protocol, libwebsockets takes the first protocol of its list, which is on_http's.
 static bool is_nameless(const struct peer *p) {
     return p && p->protocol && !p->protocol->name;
 }
 
-// What is no WebSocket yet, or no longer, or one without a sub-protocol.
+// Sockets that are not WebSockets yet or any more, and WebSockets without a sub-protocol.
 static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                    size_t len) {
     struct peer *p = lws_get_opaque_user_data(wsi);
@@ -189,7 +189,7 @@ static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user
         closed(p);
         if (p) peer_free(p);
         return 0;
-    // Only our own head comes here, and it asks for a sub-protocol that is served, or for none.
+    // Only the head from websocket_adopt comes here. It asks for a sub-protocol that is served, or for none.
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
         return is_nameless(p) ? 0 : -1;
     case LWS_CALLBACK_ESTABLISHED:
@@ -207,7 +207,7 @@ static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user
 
 // --- life ---
 
-// Its messages are for people who work on it: most "errors" are a client's bad frame.
+// Logged as debug: most "errors" of libwebsockets are a client's bad frame.
 static void on_lws_log(int level, const char *line) {
     size_t len = strcspn(line, "\n");
     char text[512], quoted[1024];
@@ -286,6 +286,6 @@ void websocket_adopt(struct peer *p, int fd, const char *key) {
                            name ? name : "", name ? "\r\n" : "");
     n->adopting = p;
     lws_adopt_socket_vhost_readbuf(n->vhost, fd, head, (size_t)len);
-    // Where it fails it closes fd; a peer that it came to know is freed by WSI_DESTROY.
+    // On failure it closes fd. If it has taken the peer, WSI_DESTROY frees it.
     if (take_adopted(n)) peer_free(p);
 }

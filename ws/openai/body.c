@@ -67,7 +67,7 @@ static int read_prompt(struct openai_prompt *p, const cJSON *v, const char *name
                       "must be a string, token ids, or an array of strings or of arrays of ids");
 }
 
-// An array of numbers is one prompt; of anything else, one prompt each.
+// An array of numbers is one prompt; in any other array each element is a prompt.
 int openai_prompts_read(struct openai_prompt **out, size_t *n, const cJSON *body, const char *name,
                         int32_t n_vocab, size_t max, const char *too_many,
                         struct completion_failure *f) {

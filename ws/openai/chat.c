@@ -118,7 +118,7 @@ static void finish(struct chat *c, const struct completion_event *ev) {
     chat_free(c);
 }
 
-// As far as the client's socket has room: the rest stays in the session, behind its cursor.
+// Sends as far as the client's socket has room: the rest stays in the session, after the cursor.
 static void take_events(void *user, struct completion *completion) {
     struct chat *c = user;
     struct completion_event ev;

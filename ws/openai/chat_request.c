@@ -40,7 +40,7 @@ static int read_flags(struct chat_request *r) {
 
 // --- sampling ---
 
-// Members that mean here what parley.v1 calls them. Others of its parameters are not OpenAI's, and
+// Members with the name and meaning of a parameter of parley.v1. Its other parameters are not OpenAI's;
 // programs that serve many models send some of them.
 static const char *const own_keys[] = {
     "n",     "logprobs",           "top_logprobs", "logit_bias", "top_k",
@@ -192,7 +192,7 @@ static int read_prediction(struct chat_request *r) {
     return 0;
 }
 
-// What would change the answer, and is not served: better refused than ignored.
+// Refuses members that would change the answer and are not served, because ignoring them would mislead.
 static int refuse_unserved(struct chat_request *r) {
     static const char *const keys[] = {"audio", "functions", "function_call", "web_search_options"};
     const cJSON *modality;
@@ -237,7 +237,7 @@ struct chat_request *chat_request_read(const struct service *s, const char *body
     r->request = completion_request_new();
     r->json = openai_body_read(body, len, max_bytes, &r->failure);
     if (r->json) read_all(r, s);
-    cJSON_Delete(r->json); // here: two hundred thousand values take milliseconds
+    cJSON_Delete(r->json); // on this worker: freeing two hundred thousand values takes milliseconds
     r->json = NULL;
     return r;
 }

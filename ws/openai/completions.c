@@ -105,7 +105,7 @@ static struct completions_choice part_of(struct completions *c, struct choice *c
                                        .finish_reason = ch->finish};
 }
 
-// What a choice has so far, as a chunk.
+// Sends what a choice has so far as a chunk.
 static void write_chunk(struct completions *c, struct choice *ch) {
     struct completions_head head = head_of(c);
     struct completions_choice part = part_of(c, ch);
@@ -161,7 +161,7 @@ static void reply_whole(struct completions *c) {
 
 // --- with the log-probabilities of prompts ---
 
-// On a worker: all that is to be written.
+// On a worker: writes the whole reply.
 static void write_scored(struct work *work) {
     struct completions *c =
         (struct completions *)((char *)work - offsetof(struct completions, work));
@@ -238,7 +238,7 @@ static void take_tokens(struct completions *c, struct choice *ch, const struct s
     for (size_t i = 0; ev->logprobs && i < ev->n_ids; i++) {
         const struct engine_alternative *a =
             ev->alternatives ? ev->alternatives + i * (size_t)ev->n_alternatives : NULL;
-        // Harnesses that score a prompt count on one more token behind it.
+        // Harnesses that score a prompt expect one more token after it.
         if (is_eos(m->info, ev->ids[i]) && !c->request->scores) continue;
         completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
                                  a ? ev->n_alternatives : 0);
@@ -255,7 +255,7 @@ static void take_delta(struct completions *c, struct choice *ch, const struct se
     service_count_token(c->service, ev->drawn_us);
 }
 
-// Prompt tokens count once for all choices of a prompt, as those were sent.
+// A prompt's tokens count once, not for each of its choices: the client sent it once.
 static void count(struct completions *c, const struct choice *ch, const struct turn_numbers *n) {
     if ((size_t)(ch - c->choices) % c->request->n == 0) {
         c->usage.prompt_tokens += n->input_tokens;
@@ -308,7 +308,7 @@ static void take_event(struct completions *c, struct choice *ch, const struct se
     }
 }
 
-// As far as the client's socket has room: the rest stays in the sessions, behind their cursors.
+// Sends as far as the client's socket has room: the rest stays in the sessions, after the cursors.
 static void push(struct follower *f) {
     struct completions *c = (struct completions *)f;
     struct session_event ev;
@@ -388,7 +388,7 @@ static bool is_drained(const struct follower *f) {
 
 static void on_end(struct follower *f) {
     struct completions *c = (struct completions *)f;
-    if (c->working) return; // it is about to be written
+    if (c->working) return; // the reply is sent when the worker is done
     openai_fail(&c->failure, 503, "shutting_down", NULL, "the server is shutting down");
     reply_failure(c);
 }

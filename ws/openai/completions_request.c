@@ -7,7 +7,7 @@
 
 #define TEXT_MAX_BYTES (64 << 20)
 
-// What `echo` repeats.
+// The text that `echo` repeats.
 static int add_text(struct completions_request *r, struct openai_prompt *p) {
     struct buf text;
     struct err err = {0};
@@ -62,7 +62,7 @@ static int read_form(struct completions_request *r, const cJSON *json) {
     return 0;
 }
 
-// Their `logprobs` is a number: of alternatives.
+// `logprobs` of completions is the number of alternatives.
 static int read_logprobs(struct completions_request *r, const cJSON *json, cJSON *own) {
     int64_t n = -1;
     TRY(read_int(r, json, "logprobs", 0, SAMPLING_MAX_TOP_LOGPROBS, &n));
@@ -84,7 +84,7 @@ static int read_max_tokens(struct completions_request *r, const cJSON *json, cJS
     return openai_no_memory(&r->failure);
 }
 
-// own: the members that mean something else here than in chat completions, in the engine's words.
+// Puts the members whose meaning differs from chat completions into `own`, under the engine's names.
 static int read_own(struct completions_request *r, cJSON *json, cJSON *own) {
     static const char *const keys[] = {"n", "logprobs", "top_logprobs", "max_tokens"};
     struct err err = {0};

@@ -63,7 +63,7 @@ static size_t count_token_chars(const struct engine *e, int32_t id) {
     return s ? count_chars(s, len) : 0;
 }
 
-// The token itself is among them in any case.
+// The token itself is always among them.
 static void put_tops(struct buf *out, const struct engine *e, int32_t id, float logprob,
                      const struct engine_alternative *alternatives, int32_t n) {
     bool drawn = false;
@@ -97,7 +97,7 @@ void completions_logprobs_add(struct completions_logprobs *l, const struct engin
     l->n_chars += count_token_chars(e, id);
 }
 
-// A token that nothing precedes.
+// The first token: no tokens precede it, so it has no log-probability.
 static void add_null(struct completions_logprobs *l, const struct engine *e, int32_t id) {
     const char *comma = l->n++ > 0 ? "," : "";
     buf_addz(&l->tokens, comma);
@@ -107,8 +107,8 @@ static void add_null(struct completions_logprobs *l, const struct engine *e, int
     buf_addf(&l->offsets, "%s%zu", comma, l->n_chars);
 }
 
-// How much of the text this token is. Tokenizers put a space before a text's first word, and tokens that have
-// no text before the text.
+// How much of the text this token covers. Tokenizers put a space before the first word, and tokens without text
+// before that.
 static size_t token_share(const char *bytes, size_t n, const char *text, size_t len) {
     size_t space = n > 0 && len > 0 && bytes[0] == ' ' && text[0] != ' ';
     if (n - space > len || memcmp(bytes + space, text, n - space) != 0) return 0;

@@ -91,7 +91,7 @@ static const cJSON *find_added(const cJSON *c, int64_t n, int *at) {
     return NULL;
 }
 
-// What was added goes; what a turn said is hidden.
+// Removes an added item; hides an item of a turn.
 int conversation_remove(cJSON *c, const char *id) {
     struct responses_id parsed;
     int at;

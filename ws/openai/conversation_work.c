@@ -156,7 +156,7 @@ static void find_item(struct conversation_work *c) {
     }
 }
 
-// What a page takes of a chunk, in its direction, from behind page.after.
+// Puts a chunk's items after page.after into the page, in the page's direction.
 static void take_page(struct conversation_work *c, cJSON *found) {
     cJSON *item;
     bool up = c->page.ascending;
@@ -184,7 +184,7 @@ static void take_chunk(struct conversation_work *c, const struct service *s) {
     cJSON_Delete(found);
 }
 
-// Where the items that are asked for begin. false: they do not.
+// Finds where the page begins. false: there is no such item.
 static bool begin_items(struct conversation_work *c) {
     const char *from = c->item[0] ? c->item : c->page.after;
     struct responses_id id;

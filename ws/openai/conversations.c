@@ -1,10 +1,10 @@
-// See conversations.h. The steps of a request, of which most need some only:
+// See conversations.h. The steps of a request; most requests need only some:
 //
-//     FINDING    the session, with its note
-//     WORKING    a worker reads the note, and makes the reply or the changed note of it. Where it needs what a
-//                turn said (a chunk, conversation.h), that is looked up, and it goes on
-//     STORING    the session's service opens, changes or deletes it. Where the note has changed meanwhile, the
-//                request begins again
+//     FINDING    looks up the session with its note
+//     WORKING    a worker reads the note, and makes the reply or the changed note. If it needs a turn's items
+//                (a chunk, conversation.h), the turn is looked up, and the worker goes on
+//     STORING    the session service opens, changes or deletes the session. If the note has changed meanwhile,
+//                the request begins again
 //     STORED     the reply is sent
 #include "ws/openai/conversations.h"
 #include "base/workers.h"
@@ -127,7 +127,7 @@ static void find(struct conversations *c) {
     service_push(c->service, &c->follower);
 }
 
-// A turn that is not there (it was deleted) has said nothing.
+// A turn that was deleted has no items.
 static void on_turn(void *ctx, struct responses_record *r, const struct completion_failure *f) {
     struct conversations *c = ctx;
     c->lookup = NULL;
@@ -146,7 +146,7 @@ static void look_chunk(struct conversations *c) {
     c->step = FINDING;
     responses_record_release(&c->k.record);
     c->k.has_record = false;
-    if (c->k.chunk == c->k.found.n_turns) { // behind the last turn
+    if (c->k.chunk == c->k.found.n_turns) { // after the last turn
         begin_work(c);
         return;
     }
@@ -220,7 +220,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     service_push(c->service, &c->follower);
 }
 
-// A session that was opened: its first event answers.
+// A session was opened: its first event is the answer.
 static void on_ready(struct follower *f, struct session *s) {
     struct conversations *c = (struct conversations *)f;
     if (c->step != STORING || c->k.asked != CREATE) return;
@@ -240,7 +240,7 @@ static const struct follower_ops follower_ops = {
 
 // --- the request -----------------------------------------------------------
 
-// [/ID[/items[/ITEM]]] behind /v1/conversations. false: there is no such address.
+// Reads [/ID[/items[/ITEM]]] after /v1/conversations. false: there is no such address.
 static bool read_path(struct conversations *c, const struct http *h) {
     static const enum conversation_asked of_item[] = {ITEM_RETRIEVE, ITEM_DELETE};
     const char *path = http_path(h) + strlen("/v1/conversations"), *slash;
@@ -266,7 +266,7 @@ static bool read_path(struct conversations *c, const struct http *h) {
     return true;
 }
 
-// What keeps the request from being served; status 0: nothing.
+// Why the request cannot be served; status 0: it can.
 static struct completion_failure judge(struct conversations *c, const struct http *h, bool known) {
     struct completion_failure f = {0};
     const struct conversation_body *b = c->k.body;

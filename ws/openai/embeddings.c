@@ -123,7 +123,8 @@ static void reply(struct embeddings *e) {
 
 // --- embeddings ---
 
-// Of the turn's context, cut and brought to length 1. NULL: no memory, or the turn has none.
+// Reads the embedding from the turn's context, cuts it and scales it to length 1. NULL: no memory, or the
+// context has none.
 static float *read_vector(const char *context, int32_t n) {
     cJSON *json = context ? cJSON_Parse(context) : NULL;
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(json, "embedding");
@@ -224,7 +225,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     push_later(e);
 }
 
-// The input that a session is for: the number at its id's end.
+// The session's input, whose number is at the end of the session's id.
 static struct embedded *input_of(struct embeddings *e, const struct session *s) {
     size_t i = strtoul(session_id(s) + strlen("embd-") + RANDOM_ID_LEN + 1, NULL, 10);
     return i < e->n_started && e->inputs[i].state == INPUT_STARTED ? &e->inputs[i] : NULL;
@@ -238,7 +239,7 @@ static void on_ready(struct follower *f, struct session *s) {
     push_later(e);
 }
 
-// One that has ended was deleted here.
+// The session of an input that has ended was deleted by embeddings.c itself.
 static void on_gone(struct follower *f, struct session *s) {
     struct embeddings *e = (struct embeddings *)f;
     struct embedded *in = input_of(e, s);

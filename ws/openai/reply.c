@@ -1,12 +1,12 @@
-// Errors, and the headers of all replies: a number for reports of errors, and what the client may still do, by
-// which OpenAI's SDKs and agents pace themselves. See openai.h, failure.h.
+// Errors, and the headers of all replies: an id for error reports, and the remaining rates, by which OpenAI's SDKs
+// and agents pace themselves. See openai.h, failure.h.
 #include "base/random_id.h"
 #include "sessions/owners.h"
 #include "ws/net/peer.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/openai.h"
 
-// A time in their form: 250ms, 1.5s, 2m30s.
+// A time in OpenAI's form: 250ms, 1.5s, 2m30s.
 static void put_time(struct buf *out, int64_t ms) {
     if (ms < 1000)
         buf_addf(out, "%lldms", (long long)ms);

@@ -14,7 +14,7 @@ struct posted {
     struct service *service;
     struct responses_run *run;
     bool streaming;  // its head has been sent
-    bool background; // its turn goes on without it
+    bool background; // its turn goes on without the client
 };
 
 // --- replies ---------------------------------------------------------------
@@ -76,7 +76,7 @@ static bool on_sent(void *ctx, int64_t drawn_us) {
     return true;
 }
 
-// One that goes on without its client is shown as soon as it has an id.
+// A background response is sent as soon as it has an id.
 static bool on_taken(void *ctx, int64_t drawn_us) {
     struct posted *p = ctx;
     const struct responses_output *o = responses_run_output(p->run);
@@ -160,7 +160,7 @@ struct counted {
     int64_t n_tokens;
 };
 
-// The whole of it is a worker's: rendering and tokenizing too.
+// A worker does all of it, with rendering and tokenizing.
 void *openai_responses_count_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
     struct counted *c = calloc(1, sizeof *c);

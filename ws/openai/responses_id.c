@@ -34,8 +34,8 @@ const char *responses_id_prefix(const char *type) {
     return "msg";
 }
 
-// The number behind the last hyphen of text[0..*len), which it cuts off, and the letter before it (i, c, or
-// 0). -1: there is none.
+// The number after the last hyphen of text[0..*len), and the letter before it (i, c, or 0); cuts both off.
+// -1: there is none.
 static int64_t cut_number(const char *text, size_t *len, char *mark) {
     size_t from = *len, first;
     int64_t value = 0;

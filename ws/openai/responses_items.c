@@ -41,7 +41,7 @@ static int unserved_part(const struct place *at, const char *key, int part, cons
     return refuse_member(at, type ? "unsupported" : "invalid_value", where, message);
 }
 
-// Text parts, joined. types: those that are taken; a refusal's words are text as well.
+// Text parts, joined. types: the accepted ones; the words of a refusal are text as well.
 static int join_parts(const struct place *at, const char *key, const cJSON *parts,
                       const char *const *types, struct buf *out) {
     const cJSON *part;
@@ -143,8 +143,7 @@ static int read_call_output(cJSON *messages, const cJSON *item, const struct pla
     return openai_no_memory(at->f);
 }
 
-// What the model thought, where the item has it. One with nothing but a summary says nothing to the
-// model.
+// Adds the item's thinking, if it has any. An item with only a summary adds nothing for the model.
 static int read_reasoning(cJSON *messages, const cJSON *item, const struct place *at) {
     const cJSON *content = json_member(item, "content");
     int rc;
@@ -302,7 +301,7 @@ void responses_item_put(struct json_writer *w, const cJSON *item, const char *id
 
 // --- tools -----------------------------------------------------------------
 
-// A tool, or (in_namespace) one of a namespace's; where it stands is the beginning of a failure's param.
+// A tool, or (in_namespace) a tool of a namespace. A failure's param begins with its place.
 struct tool_place {
     char where[40];
     const char *in_namespace; // NULL: none
@@ -361,7 +360,7 @@ static int read_namespace(cJSON *out, const cJSON *tool, const struct tool_place
     return 0;
 }
 
-// A search that must not reach the web has nothing to search here, so the model is not told of it.
+// A search that must not reach the web has nothing to search here, so the tool is left out.
 static bool finds_nothing(const cJSON *tool, const char *type) {
     return strncmp(type, "web_search", 10) == 0 &&
            cJSON_IsFalse(json_member(tool, "external_web_access"));

@@ -63,7 +63,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     } else if (a->kind == ANSWER_STATE) {
         take_session(l, &a->session.rec);
     } else if (a->kind == ANSWER_TURN || a->kind == ANSWER_ERROR) {
-        // An unknown turn of a known session is as unknown.
+        // An unknown turn of a known session gets the same failure.
         bool unknown = a->code && strcmp(a->code, "invalid") == 0;
         completion_failure_set(&l->failure, unknown ? "not_found" : a->code, a->message);
         l->failure.retry_after_ms = a->retry_after_ms;

@@ -77,7 +77,7 @@ static void put_call_name(struct json_writer *w, const char *name) {
     if (dot) json_put_text(w, "namespace", name, (size_t)(dot - name));
 }
 
-// whole: with what it says so far; else as it is when it is new.
+// whole: with its content so far; else as a new item, without content.
 static void put_item(const struct responses_output *o, struct json_writer *w, const char *key,
                      size_t index, bool whole) {
     const struct responses_item *item = &o->items[index];
@@ -223,7 +223,7 @@ static void emit_part(struct responses_output *o, const char *type, bool whole) 
     end_event(o, &w, type);
 }
 
-// A piece of an item's text, or (whole) all of it. Its tokens are the item's from `tokens` on.
+// Writes a piece of an item's text, or (whole) all of it, with the item's tokens from `tokens` on.
 static void emit_text(struct responses_output *o, const char *text, size_t len, size_t tokens,
                       bool whole) {
     static const char *const deltas[] = {"response.reasoning_text.delta",
@@ -287,8 +287,8 @@ static bool begins_with(const char *text, size_t len, const struct completion_to
     return n > 0 && memcmp(t->bytes + at, text, n) == 0;
 }
 
-// Appends the event's tokens to the message that is open. Those that end the thinking or a call come
-// with the first words behind it, and are no part of them. Returns where the new elements begin.
+// Appends the event's tokens to the open message. The tokens that end the thinking or a call come with the
+// first words after it, and do not belong to these words. Returns where the new elements begin.
 static size_t add_tokens(struct responses_output *o, const struct completion_event *e, bool first) {
     struct responses_item *item = &o->items[o->n_items - 1];
     const struct completion_token *tokens = e->tokens;
@@ -299,7 +299,7 @@ static size_t add_tokens(struct responses_output *o, const struct completion_eve
     w.comma = from > 0;
     openai_put_logprobs(&w, tokens, n);
     if (item->logprobs.error) o->failed = true;
-    return from > 0 && item->logprobs.len > from ? from + 1 : from; // behind the comma
+    return from > 0 && item->logprobs.len > from ? from + 1 : from; // after the comma
 }
 
 static void add_words(struct responses_output *o, const struct completion_event *e) {
@@ -344,7 +344,7 @@ static void end(struct responses_output *o, enum responses_status status) {
 }
 
 static void fail(struct responses_output *o, const struct completion_failure *f) {
-    // Names of their closed set, where there is one.
+    // OpenAI's code, if its closed set has one for this.
     const char *code = strcmp(f->code, "rate_limited") == 0 || strcmp(f->code, "limit_reached") == 0
                            ? "rate_limit_exceeded"
                            : "server_error";

@@ -94,7 +94,7 @@ static char *print_members(const cJSON *object) {
     return text;
 }
 
-// What stands for an echo where a turn has none: it came through another protocol.
+// Stands in for the echo of a turn that came through another protocol.
 static char *plain_echo(const struct responses_record *r) {
     char text[256];
     snprintf(text, sizeof text,
@@ -132,7 +132,7 @@ bool responses_record_in_conversation(const struct responses_record *r) {
     return cJSON_IsObject(json_member(json_member(r->note, "echo"), "conversation"));
 }
 
-// The note is written with its prefix and revision first; inside a string of the request each quote has a
+// A note begins with its prefix and revision. It is a string in the request, so each of its quotes has a
 // backslash before it.
 static const char note_begin[] = "\"note\":\"{\\\"prefix\\\":\\\"";
 #define PREFIX_DIGITS 16
@@ -229,7 +229,7 @@ static void take_pieces(struct answer_parser *p, struct played_tokens *tokens,
     }
 }
 
-// Token by token, as the live stream has it: the same words in the same events.
+// Plays the record token by token, so that the same words are in the same events as in the live stream.
 static int64_t play_tokens(const struct responses_record *r, struct answer_parser *p,
                            struct responses_output *out) {
     struct played_tokens tokens = {0};
@@ -276,7 +276,7 @@ static void play_end(const struct responses_record *r, struct responses_output *
     responses_output_take(out, &e);
 }
 
-// As a completion has them; NULL: calls were not looked for.
+// The tools in a completion's form; NULL: the answer was not searched for calls.
 static cJSON *tools_of(const struct responses_record *r) {
     struct completion_failure failure = {0};
     const cJSON *echo = json_member(r->note, "echo"), *choice = json_member(echo, "tool_choice");

@@ -90,7 +90,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// One item that is named many times would make a short request a long conversation.
+// Bounds the total: naming one item many times would make a short request a long conversation.
 static int refuse_twice(struct responses_references *refs, struct completion_failure *f) {
     char text[256];
     qsort(refs->ids, refs->n_ids, sizeof *refs->ids, by_text);
@@ -195,7 +195,7 @@ static void start_lookup(struct responses_references *refs) {
                                      refs);
 }
 
-// Behind the source that it looked at.
+// Goes on after the source that it looked at.
 static void look_on(struct responses_references *refs, const struct completion_failure *f) {
     struct completion_failure why = *f;
     if (why.status == 404) why = (struct completion_failure){0};
@@ -262,7 +262,7 @@ static int resolve(struct responses_references *refs, const struct service *s, c
     if (!responses_id_parse_item(id, &place)) return E_NOTFOUND;
     const cJSON *conversation = conversation_of(refs, place.session), *item = NULL;
     int64_t chunk = conversation ? conversation_chunk_of(conversation, &place, id) : place.turn;
-    if (chunk < 0) return E_NOTFOUND; // deleted from it
+    if (chunk < 0) return E_NOTFOUND; // deleted from the conversation
     if (place.added) {
         if (!conversation) return E_NOTFOUND;
         item = conversation_added_item(conversation, place.index);

@@ -46,7 +46,7 @@ static int copy_string(struct reading *d, const char *key, char **out) {
 
 // --- what is not served ----------------------------------------------------
 
-// Known members that would change the answer, or what becomes of it. Unknown ones are ignored.
+// Known members that would change the answer or how it is stored. Unknown ones are ignored.
 static const struct unserved {
     const char *name;
     const char *taken; // the value that asks for nothing, as JSON; NULL: none but null
@@ -80,7 +80,8 @@ static int refuse_unserved(struct reading *d) {
     return 0;
 }
 
-// Values of `include` that ask for what this server never has, or always gives, and log-probabilities.
+// Values of `include`: those that ask for something that this server never has or always gives, and
+// log-probabilities.
 static int read_include(struct reading *d) {
     static const char *const idle[] = {
         "reasoning.encrypted_content",   "file_search_call.results",
@@ -101,7 +102,7 @@ static int read_include(struct reading *d) {
     return 0;
 }
 
-// top_logprobs says how many alternatives each token has; that tokens are shown at all, include says.
+// top_logprobs is the number of alternatives of each token; `include` says whether tokens are shown at all.
 static int read_logprobs(struct reading *d) {
     const struct completion_request *c = d->r->completion;
     int64_t n = 0;
@@ -283,7 +284,7 @@ static uint64_t hash_prefix(const struct reading *d) {
 
 // --- the echo --------------------------------------------------------------
 
-// A member as it was sent, or what stands for it.
+// A member as it was sent, or its default.
 static void put_echo(struct buf *out, const struct reading *d, const char *key,
                      const char *fallback) {
     const cJSON *v = json_member(d->json, key);
@@ -373,7 +374,7 @@ static int read_flags(struct reading *d) {
 }
 
 static int read_all(struct reading *d) {
-    TRY(read_stream_id(d)); // first: it is in the answer to any other fault
+    TRY(read_stream_id(d)); // first: the answer to any other fault contains it
     const char *type = json_string(d->json, "type");
     if (d->kind == RESPONSES_SOCKET && (!type || strcmp(type, "response.create") != 0))
         return unserved(d, "type", "must be response.create");
@@ -453,7 +454,7 @@ int responses_request_check(struct responses_request *r, cJSON *history) {
                                            {"format", "text.format"},
                                            {"thinking", "reasoning.effort"},
                                            {NULL, NULL}};
-    bool exact = c->previous_session != NULL; // what precedes is in the session
+    bool exact = c->previous_session != NULL; // the earlier conversation is in the session
     r->checked = true;
     if (history) {
         join(history, c->messages);

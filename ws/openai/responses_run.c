@@ -1,11 +1,11 @@
 // See responses_run.h. The states of a run:
 //
-//     LOOKING     the turns that its input's references lead to are read, then those that it continues, newest
-//                 first
+//     LOOKING     reads the turns that the input's references name, then those that the response continues,
+//                 newest first
 //     CHECKING    a worker makes the conversation (responses_request_check)
-//     CHECKED     it has, and the loop takes over
+//     CHECKED     the worker is done
 //     RUNNING     the completion's events become the response's
-//     ENDED       its owner has been told
+//     ENDED       the owner has the end
 #include "ws/openai/responses_run.h"
 #include "base/array.h"
 #include "base/workers.h"
@@ -67,7 +67,7 @@ static void destroy(struct responses_run *run) {
 void responses_run_free(struct responses_run *run) {
     if (!run) return;
     run->abandoned = true;
-    if (run->state == CHECKING) return; // the worker's
+    if (run->state == CHECKING) return; // the worker has it: freed afterwards
     destroy(run);
 }
 
@@ -157,7 +157,7 @@ static void start_completion(struct responses_run *run) {
     c->note = responses_request_note(q);
     c->forget = q->forget;
     c->outlives = q->background;
-    c->alone = !q->store && !c->session; // nothing of it stays in a session that does
+    c->alone = !q->store && !c->session; // it must leave nothing in a session that is stored
     c->temporary = !q->store;
     c->stays = q->conversation[0];
     c->steady = true;
@@ -278,11 +278,11 @@ static bool continue_behind(struct responses_run *run, const struct responses_re
     return c->previous_session != NULL;
 }
 
-// Its cache goes on as it is, if what begins the model's input is the same.
+// Its cache can be continued if the beginning of the model's input is the same.
 static bool goes_on(struct responses_run *run, const struct responses_record *r) {
     struct responses_request *q = run->request;
     if (run->n_past > 0 || !q->extends) return false;
-    if (responses_record_is_warm_up(r)) return false; // there is no answer to go on behind
+    if (responses_record_is_warm_up(r)) return false; // it has no answer to continue
     return responses_record_has_prefix(r, q->prefix) && continue_behind(run, r);
 }
 
@@ -318,8 +318,8 @@ static void look(struct responses_run *run, const struct responses_id *id) {
 
 // --- the conversation ------------------------------------------------------
 
-// Turns of the session are read from the newest one back, and the first one may be all that is needed: it has seen
-// all items, and its cache goes on. Else the conversation is made again, and found in its session by its words
+// Turns of the session are read from the newest one back. The newest one may suffice: it has seen all items, and its
+// cache is continued. Otherwise the conversation is rebuilt, and found in its session by its words
 // (ws/completion/README.md).
 static void look_back(struct responses_run *run, int64_t turn);
 
@@ -406,7 +406,7 @@ static void look_for_conversation(struct responses_run *run) {
 
 // --- where it begins -------------------------------------------------------
 
-// What it continues, if it says so. false: nothing is to be looked up.
+// Looks up what the request continues. false: it continues nothing.
 static bool look_for_past(struct responses_run *run) {
     const struct responses_request *q = run->request;
     if (q->continues)
@@ -453,7 +453,7 @@ static void push(struct follower *f) {
 }
 
 static const struct follower_ops follower_ops = {
-    .push = push}; // the completion and the lookup hear the rest
+    .push = push}; // the completion and the lookup get the other calls
 
 // --- starting --------------------------------------------------------------
 

@@ -57,7 +57,7 @@ static void delete_session(struct responses_socket *so, const char *session) {
     service_delete_session(so->service, so->peer->as.owner->name, session);
 }
 
-// A response that is not stored can be gone on from while its socket lives.
+// A response that is not stored can be continued while its socket lives.
 static void note_local(struct flight *fl) {
     struct responses_socket *so = fl->socket;
     const char *session = fl->run ? responses_run_output(fl->run)->session : "";

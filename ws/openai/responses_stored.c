@@ -1,5 +1,5 @@
-// GET, DELETE and cancel of a response, and its input items. See responses.h. All begin with a look at
-// the turn's record; a long one is played by a worker.
+// GET, DELETE and cancel of a response, and its input items. See responses.h. All begin by looking up the
+// turn's record, which a worker replays.
 #include "base/workers.h"
 #include "ws/openai/responses.h"
 #include "ws/openai/responses_run.h"
@@ -14,8 +14,8 @@
 #define PAGE_DEFAULT 20
 #define PAGE_MAX 100
 
-// LOOKING up the record, which a worker READS, and then replies, STREAMS what is written, or FOLLOWS a turn that
-// runs. Deleting: it MEASURES the session, and DELETES it where it has nothing else; else the turn alone.
+// LOOKING up the record, READING it on a worker; then it replies, STREAMS the events, or FOLLOWS a running turn.
+// Deleting: MEASURING the session, DELETING it if it has nothing else; else only the turn.
 enum stage { LOOKING, READING, READ, STREAMS, FOLLOWS, MEASURING, MEASURED, DELETING, DELETED };
 enum asked { ASKED_GET, ASKED_STREAM, ASKED_DELETE, ASKED_CANCEL, ASKED_ITEMS };
 
@@ -85,7 +85,7 @@ static void reply(struct stored *st) {
     destroy(st);
 }
 
-// As far as the socket has room.
+// Sends as far as the socket has room.
 static void send_stream(struct stored *st) {
     while (st->sent < st->out.len && http_stream_has_room(st->http)) {
         size_t n =
@@ -284,7 +284,7 @@ static void show(struct stored *st) {
         begin_stream(st);
         send_stream(st);
     } else {
-        reply(st); // a cancel that comes too late: how it ended
+        reply(st); // a late cancel is answered with how the turn ended
     }
 }
 
@@ -368,7 +368,7 @@ const char *responses_page_read(struct responses_page *page, const struct http *
     return NULL;
 }
 
-// What the address asks for. NULL, or the parameter at fault.
+// Reads what the address asks for. Returns NULL, or the parameter at fault.
 static const char *read_query(struct stored *st, const struct http *h) {
     char value[RESPONSES_ID_MAX];
     st->after = -1;
@@ -383,7 +383,7 @@ static const char *read_query(struct stored *st, const struct http *h) {
     return responses_page_read(&st->page, h);
 }
 
-// /v1/responses/ID[/cancel | /input_items]. false: there is no such address, or its id is none.
+// Reads /v1/responses/ID[/cancel | /input_items]. false: there is no such address, or the id is invalid.
 static bool read_path(struct stored *st, const struct http *h) {
     const char *path = http_path(h) + strlen("/v1/responses/"), *slash = strchr(path, '/');
     char id[RESPONSES_ID_MAX];

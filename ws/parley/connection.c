@@ -54,7 +54,7 @@ static void refuse_client(struct connection *c, const struct http_refusal *r,
 
 static void handle_hello(struct connection *c, const struct message *m) {
     struct http_refusal r = REFUSE(401, "unauthorized", "a token is needed");
-    if (owner_of(c)) return; // it was not needed, and ours has been said
+    if (owner_of(c)) return; // not needed: the server's hello was sent when the socket opened
     if (m->token) r = peer_authorise(c->peer, m->token, strlen(m->token));
     if (r.status)
         refuse_client(c, &r, m->request.request_id);
@@ -62,7 +62,7 @@ static void handle_hello(struct connection *c, const struct message *m) {
         send_hello(c, m->request.request_id);
 }
 
-// False: it was a piece of an archive, and is answered.
+// False: m was a piece of an archive, and is answered.
 static bool import_is_whole(struct connection *c, struct message *m) {
     struct request *r = &m->request;
     struct err err = {0};
@@ -148,7 +148,7 @@ static void run_decode(struct work *work) {
                            &d->err);
 }
 
-// Two hundred thousand values take milliseconds to free.
+// On a worker too: freeing two hundred thousand values takes milliseconds.
 static void run_release(struct work *work) {
     struct decoding *d = (struct decoding *)work;
     message_release(&d->message);

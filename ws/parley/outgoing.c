@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of one joined delta: a slow reader gets few long ones, and none is huge.
+// Most bytes of one joined delta: a slow reader gets a few long deltas, but no huge one.
 #define EVENT_TEXT_BYTES 4096
-// Unsent answers beyond which nothing more is read from the client.
+// With more unsent bytes of answers, nothing more is read from the client.
 #define PAUSE_OUTBOX_BYTES ((size_t)256 << 10)
-// As many while all connections together, or those of its owner, have more than these.
+// The same, while all connections together, or those of its owner, have more than the next two.
 #define PAUSE_SCARCE_BYTES ((size_t)32 << 10)
 #define WAITING_BYTES ((size_t)64 << 20)
 #define OWNER_WAITING_BYTES ((size_t)16 << 20)
@@ -30,7 +30,7 @@ static void count_waiting(struct outgoing *o) {
     o->counted = bytes;
 }
 
-// All its owner's connections together, or all there are, have too much.
+// The budget that is exceeded: the server's, the owner's, or at most the connection's own.
 static enum budget budget_of(const struct outgoing *o) {
     if (o->socket.service->waiting_bytes > WAITING_BYTES) return BUDGET_SERVER;
     bool much = o->counted_for && o->counted_for->waiting_bytes > OWNER_WAITING_BYTES;
@@ -101,7 +101,7 @@ static void drop_ready(struct outgoing *o, size_t i) {
     memmove(o->ready + i, o->ready + i + 1, (--o->n_ready - i) * sizeof(*o->ready));
 }
 
-// Encodes the next event of s into tx. false: none may be told yet.
+// Encodes the next event of s into tx. false: there is none that this client may get yet.
 static bool next_event(struct outgoing *o, struct session *s, struct session_event *ev) {
     if (session_next_event(s, o->socket.follower.client, EVENT_TEXT_BYTES, ev) != 1) return false;
     protocol_write_event(outgoing_tx(o), &o->socket.service->gaps, ev, session_id(s),
@@ -124,7 +124,7 @@ static int send_event(struct outgoing *o) {
     return 0;
 }
 
-// One session.changed, of what the session is now.
+// One session.changed, with the session's present state.
 static int send_changed(struct outgoing *o) {
     struct session_view view;
     struct change c;
@@ -204,7 +204,7 @@ void outgoing_ended(struct socket *s) {
 
 // --- from the session service ---
 
-// Events of s that may be told go into the outbox, joined, as far as it has room.
+// Puts the events of s that this client may get into the outbox, joined, as far as it has room.
 static void pull_events(struct outgoing *o, struct session *s) {
     struct session_event ev;
     while (!o->socket.close_code && o->socket.outbox.bytes < PAUSE_OUTBOX_BYTES &&
@@ -229,7 +229,7 @@ static void take_piece(struct outgoing *o, const struct session_answer *a) {
         socket_no_memory(&o->socket);
 }
 
-// What of `held` goes behind the events of the answer's session.
+// Puts `held` into the outbox, after the events of the answer's session.
 static void store_answer(struct outgoing *o, const struct session_answer *a, struct outbox *held) {
     for (size_t i = o->n_ready; a->session_id && a->kind != ANSWER_ATTACHED && i-- > 0;) {
         if (strcmp(session_id(o->ready[i]), a->session_id) != 0) continue;
@@ -243,9 +243,9 @@ static void store_answer(struct outgoing *o, const struct session_answer *a, str
         outbox_append(&o->socket.outbox, held);
 }
 
-// An answer about a session does not overtake the events that came before it; but for
-// session.attached: what its client has yet to get is what comes behind `after`, and so behind the
-// answer. It is encoded first: what it points to may not outlive another call on its session.
+// An answer about a session does not overtake earlier events of that session. session.attached does: the
+// client's next events are those after `after`, and so after the answer. The answer is encoded first: what
+// it points to may not outlive another call on its session.
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct outgoing *o = (struct outgoing *)f;
     struct outbox held = {0};
@@ -305,7 +305,7 @@ static void on_moved(struct follower *f, struct session *s, int64_t turn, const 
     outgoing_queue(o);
 }
 
-// The service's last events of s go out, the pointer to it goes.
+// Sends the last events of s and removes the pointer to it.
 static void on_gone(struct follower *f, struct session *s) {
     struct outgoing *o = (struct outgoing *)f;
     pull_events(o, s);

@@ -1,5 +1,5 @@
-// Decoding: one JSON text to one struct message. This file checks each value's type and range. What
-// only the session service knows (owners, room, models) the service checks.
+// Decoding: one JSON text to one struct message. This file checks each value's type and range. The
+// session service checks what only it knows: owners, room, models.
 #include "ws/parley/protocol.h"
 #include "sessions/store/record.h"
 #include <stdlib.h>

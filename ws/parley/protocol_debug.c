@@ -1,12 +1,12 @@
-// Encoding what a debugger asks for: a turn as it is on record, a session's events, a turn run
-// again. See protocol.h, sessions/debug.h.
+// Encoding for a debugger: a turn as it is on record, a session's events, a replayed turn. See protocol.h,
+// sessions/debug.h.
 #include "base/utf8.h"
 #include "sessions/debug.h"
 #include "ws/parley/protocol.h"
 #include <math.h>
 #include <string.h>
 
-// A token's bytes may be part of a character: what is no UTF-8 becomes U+FFFD.
+// A token's bytes may be part of a character: invalid UTF-8 becomes U+FFFD.
 static void put_text(struct json_writer *w, const char *key, int32_t id,
                      const struct engine *engine) {
     size_t len = 0;

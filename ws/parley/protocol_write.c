@@ -33,7 +33,7 @@ void protocol_put_forked_from(struct json_writer *w, const char *session, int64_
 
 // --- objects ---
 
-// What is said of the system prompt, which never changes and may be long: in lists its beginning.
+// The system prompt never changes and may be long, so lists have only its beginning.
 enum system_form { SYSTEM_WHOLE, SYSTEM_START, SYSTEM_NONE };
 #define SYSTEM_START_BYTES 256
 
@@ -147,7 +147,7 @@ static void put_error(struct json_writer *w, const char *code, const char *messa
     json_close(w, '}');
 }
 
-// usage, timings, cache, error: what is known when a turn is done.
+// Members that are known when a turn is done: usage, timings, cache, error.
 static void put_result(struct json_writer *w, const struct turn_view *t, const char *refused) {
     const struct turn_numbers *n = &t->numbers;
     json_open(w, "usage", '{');
@@ -423,8 +423,8 @@ static void put_newest_turns(struct json_writer *w, const struct session_answer 
     json_put_bool(w, "more", a->more || first > 0);
 }
 
-// Their sizes are known only by writing them: where they do not fit, the older half is left out, and
-// so on.
+// The sizes of turns are known only by writing them: while they do not fit, the older half is left out
+// and the rest is written again.
 static void put_state(struct json_writer *w, const struct session_answer *a) {
     struct json_writer start = *w;
     size_t len = w->buf->len, n_gaps = w->gaps ? w->gaps->n : 0;
@@ -515,8 +515,7 @@ static const struct {
     [ANSWER_IMPORTED] = {"session.imported", NAMES_NOTHING, put_session},
 };
 
-// From a->position on, and as much as makes a piece. A record that can be read no further ends with
-// an error.
+// Writes one piece, from a->position on. A record whose rest cannot be read ends with an error.
 static void put_parts(struct json_writer *w, const struct protocol_part *parts,
                       const struct session_answer *a, const struct engine *engine) {
     struct answer_position *at = a->position;
