@@ -344,7 +344,7 @@ static void end(struct responses_output *o, enum responses_status status) {
 }
 
 static void fail(struct responses_output *o, const struct completion_failure *f) {
-    // OpenAI's code, if its closed set has one for this.
+    // A code of the closed set of OpenAI.
     const char *code = strcmp(f->code, "rate_limited") == 0 || strcmp(f->code, "limit_reached") == 0
                            ? "rate_limit_exceeded"
                            : "server_error";
