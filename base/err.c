@@ -56,7 +56,8 @@ int err_errno(struct err *err, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return err_set(err, code, "%s: %s", text, strerror_r(e, words, sizeof words));
+    return err_set(err, code, "%s: %s%s", text, strerror_r(e, words, sizeof words),
+                   e == EMFILE ? "; raise the limit with `ulimit -n 1024`" : "");
 }
 
 const char *err_name(int code) {

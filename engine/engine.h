@@ -463,7 +463,6 @@ int engine_grammar_prepare(const struct engine *e, const struct grammar_text *te
                            struct err *err);
 bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text);
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
-// The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);
 
 // --- conversations (any thread) ------------------------------------------------------------------
@@ -482,6 +481,9 @@ struct engine_syntax {
     const char *think_open, *think_close; // NULL: it does not think
 };
 struct engine_syntax engine_syntax(const struct engine *e);
+// Whether an answer behind the log (n) begins inside the model's thinking: the template opened it at the
+// end of the prompt, or the answer that goes on (goes_on, as in engine_turn) had not closed it.
+bool engine_begins_thinking(const struct engine *e, const int32_t *log, int64_t n, bool goes_on);
 
 // A conversation through the model's template: messages, tools (NULL: none) and further variables
 // (NULL: none) as JSON in the form that templates take. Text of the client never yields a special

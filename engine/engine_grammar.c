@@ -43,10 +43,9 @@ static int take_thinking(const struct engine *e, struct live_turn *t, struct err
                    "thinking_budget: the tokenizer cannot write the end of the model's thinking");
 }
 
-// The answer begins inside of the thinking.
-static bool opens_thinking(const struct live_turn *t) {
+bool engine_begins_thinking(const struct engine *e, const int32_t *log, int64_t n, bool goes_on) {
     struct thinking now = {0};
-    if (t->thinking) thinking_begin(&now, t->thinking, t->spec.ids, t->spec.n_ids, t->spec.goes_on);
+    if (e->thinking) thinking_begin(&now, e->thinking, log, n, goes_on);
     return now.state == THINKING_OPEN;
 }
 
@@ -61,7 +60,7 @@ int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err 
     TRY(engine_grammar_get(e, p->grammar, &t->grammar, err));
     int64_t most = live_turn_planned(&t->spec);
     int64_t least = (int64_t)grammar_least_tokens(t->grammar) + 1;
-    bool thinks = opens_thinking(t);
+    bool thinks = engine_begins_thinking(e, t->spec.ids, t->spec.n_ids, t->spec.goes_on);
     if (thinks) least += t->thinking->longest_close;
     if (most >= least) return 0;
     return err_set(err, E_INVAL,

@@ -119,7 +119,8 @@ static struct turn *edited(const struct session *s, const struct turn *t, const 
     if (!v) return NULL;
     rec.request_id = (char *)r->request_id;
     rec.branch = rec.context = rec.error_message = NULL;
-    rec.told = NULL; // no client has got these words
+    rec.told = NULL;      // no client has got these words
+    rec.thinking = false; // a user wrote an answer
     rec.error_code[0] = '\0';
     rec.instance = rec.build = none; // nothing computed it
     rec.logprobs = false;

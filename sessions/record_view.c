@@ -16,6 +16,7 @@ void record_turn_view(const struct turn_record *r, bool done, struct turn_view *
                   .n_ids = r->n_input_ids},
         .numbers = r->numbers,
         .seed = r->seed,
+        .thinking = r->thinking,
         .sampling = r->sampling,
         .created_ms = r->created_ms,
         .seq_first = r->seq_first,

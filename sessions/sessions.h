@@ -95,6 +95,7 @@ struct turn_view {
     const char *finish_reason; // NULL while it runs
     struct turn_numbers numbers;
     uint64_t seed;
+    bool thinking;        // the answer begins inside the model's thinking
     const char *sampling; // JSON object text: every value in force
     const char *context;  // JSON object text: the context outputs; NULL: none
     const char *branch;   // JSON object text: which of several answers it is; NULL: it had one

@@ -138,6 +138,8 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     t->rec.n_input = (int64_t)n;
     t->rec.log_first = (int64_t)s->n_log;
     s->n_log += n;
+    t->rec.thinking = engine_begins_thinking(residence_model(s)->engine, s->log, (int64_t)s->n_log,
+                                             t->rec.kind != INPUT_CONTENT);
     t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
     t->state = TURN_RUNNING;
     owner_use(s->owner, OWNER_RUNNING_TURNS, 1);

@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STEP_PAGES 1024
@@ -102,11 +104,39 @@ int backup_name(const char *part, const char *to, struct err *err) {
     return sync_folder_of(to, err);
 }
 
-static int make_part(const char *part, struct err *err) {
-    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return err_errno(err, "%s", part);
-    close(fd);
+static bool is_named(int fd, const char *path) {
+    struct stat of_fd, of_path;
+    return fstat(fd, &of_fd) == 0 && lstat(path, &of_path) == 0 && of_fd.st_dev == of_path.st_dev &&
+           of_fd.st_ino == of_path.st_ino;
+}
+
+// A writer keeps the lock until it has renamed or removed the file, so a file that can be locked and
+// still has its name is stale.
+static int claim_part(int fd, const char *part, struct err *err) {
+    struct stat st;
+    if (fstat(fd, &st) < 0) return err_errno(err, "%s", part);
+    if (!S_ISREG(st.st_mode)) return err_set(err, E_EXISTS, "%s: this is no regular file", part);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK
+                   ? err_set(err, E_BUSY, "%s: another command is writing this file", part)
+                   : err_errno(err, "%s", part);
+    if (!is_named(fd, part)) return 1;
+    if (fchmod(fd, 0600) < 0 || ftruncate(fd, 0) < 0) return err_errno(err, "%s", part);
     return 0;
+}
+
+#define PART_ATTEMPTS 10 // each means that another command finished at this moment
+
+int backup_part(const char *part, struct err *err) {
+    for (int i = 0; i < PART_ATTEMPTS; i++) {
+        int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (fd < 0) return err_errno(err, "%s", part);
+        int rc = claim_part(fd, part, err);
+        if (rc == 0) return fd;
+        close(fd);
+        if (rc < 0) return rc;
+    }
+    return err_set(err, E_BUSY, "%s: other commands are writing this file", part);
 }
 
 static void remove_part(const char *part) {
@@ -128,10 +158,12 @@ int backup_database(const char *from, const char *to, backup_progress progress, 
     if (snprintf(part, sizeof part, "%s.part", to) >= (int)sizeof part)
         return err_set(err, E_LIMIT, "the copy's path is too long");
     TRY(store_db_open_reader(&source, from, err));
-    TRY_GOTO(close, make_part(part, err));
+    int fd = rc = backup_part(part, err);
+    if (rc < 0) goto close;
     rc = copy_into(&source, part, progress, ctx, err);
     if (rc == 0) rc = backup_name(part, to, err);
-    remove_part(part);
+    if (rc < 0) remove_part(part);
+    close(fd);
 close:
     store_db_close(&source, false);
     return rc;

@@ -10,5 +10,8 @@ typedef void (*backup_progress)(void *ctx, int64_t done, int64_t total); // page
 // ends. E_EXISTS when `to` exists. A failure leaves no file.
 int backup_database(const char *from, const char *to, backup_progress progress, void *ctx,
                     struct err *err);
+// Creates the empty file `part` (0600) and locks it; the lock lasts until the returned descriptor is closed. A
+// stale file that an interrupted command left is reused. E_BUSY: another command is writing it.
+int backup_part(const char *part, struct err *err);
 // Syncs the finished file `part` and renames it to `to`; E_EXISTS when that exists.
 int backup_name(const char *part, const char *to, struct err *err);

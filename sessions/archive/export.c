@@ -163,6 +163,7 @@ static bool is_left_out(const struct column *c, const void *record) {
     if (!(c->flags & COLUMN_SPARSE)) return false;
     if (c->type == COLUMN_INT) return *(const int64_t *)column_field(c, record) == 0;
     if (c->type == COLUMN_INT32) return *(const int32_t *)column_field(c, record) == 0;
+    if (c->type == COLUMN_BOOL) return !*(const bool *)column_field(c, record);
     return c->type >= COLUMN_TEXT && !column_pointer(c, record);
 }
 
@@ -373,10 +374,12 @@ struct store_cursor *archive_export_begin(const char *owner, const char *id) {
 #define EXPORT_BYTES ((size_t)1 << 31)
 
 static int write_line(int fd, const struct buf *text, const char *path, struct err *err) {
-    FILE *f = fdopen(fd, "w");
+    int own = dup(fd); // fd keeps the lock
+    FILE *f = own < 0 ? NULL : fdopen(own, "w");
     if (!f) {
-        close(fd);
-        return err_set(err, E_NOMEM, "no memory to write %s", path);
+        int rc = err_errno(err, "%s", path);
+        if (own >= 0) close(own);
+        return rc;
     }
     fwrite(text->data, 1, text->len, f);
     putc('\n', f);
@@ -395,12 +398,14 @@ int archive_export_file(const struct stored_session *s, const char *path, struct
         rc = err_set(err, E_EXISTS, "%s: there is such a file already", path);
     if (rc == 0 && snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         rc = err_set(err, E_LIMIT, "the export's path is too long");
-    int fd = rc < 0 ? -1 : open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (rc == 0 && fd < 0) rc = err_errno(err, "%s", part);
-    if (fd >= 0) {
+    int fd = rc < 0 ? rc : backup_part(part, err);
+    if (fd < 0) {
+        rc = fd;
+    } else {
         rc = write_line(fd, &text, part, err);
         if (rc == 0) rc = backup_name(part, path, err);
         if (rc < 0) unlink(part);
+        close(fd);
     }
     buf_release(&text);
     return rc;

@@ -127,6 +127,7 @@ static const struct column turns[] = {
     C(branch, "TEXT", OBJECT, 8, .flags = NULLABLE | SPARSE),
     C(told, "TEXT", TEXT, 9, .flags = NULLABLE | SPARSE, .min = 32, .max = 32),
     C(shown, "TEXT", OBJECT, 9, .flags = NULLABLE | SPARSE),
+    C(thinking, "INTEGER", BOOL, 10, .flags = SPARSE), // null of older turns: not known
     F(log_tokens, numbers.log_tokens, NUMBER, INT, 1),
     F(kept_tokens, numbers.kept_tokens, NUMBER, INT, 1),
     F(computed_tokens, numbers.computed_tokens, NUMBER, INT, 1),

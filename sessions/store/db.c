@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "sessions/store/columns.h"
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,6 +32,10 @@ int store_db_error(struct store_db *db, struct err *err) {
     const char *text = db->sql ? sqlite3_errmsg(db->sql) : "out of memory";
     if ((rc & 0xff) == SQLITE_CORRUPT)
         return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, text);
+    if ((rc & 0xff) == SQLITE_CANTOPEN && db->sql && sqlite3_system_errno(db->sql) == EMFILE) {
+        errno = EMFILE;
+        return err_errno(err, "%s", db->path);
+    }
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
         if (failures[i].sqlite == (rc & 0xff))
             return err_set(err, failures[i].code, "%s: %s", db->path,

@@ -70,6 +70,7 @@ struct turn_record {
     // about the text that the log shows the model. NULL: no such client started it, or it has not ended.
     char *told, *shown;
     uint64_t seed;
+    bool thinking;                         // the answer begins inside the model's thinking
     bool logprobs;                         // clients asked for them (they are recorded in any case)
     int32_t n_alternatives;                // recorded with each token
     char finish_reason[FINISH_REASON_MAX]; // "" until it ends

@@ -1,6 +1,8 @@
 // The command line as a stranger uses it: wrong actions, missing files, closed streams, files that exist already.
 // Each message says what is wrong and what to do; nothing is overwritten and nothing half-written stays.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
@@ -32,9 +34,44 @@ test('an action that does not exist, an option that is missing: exit status 2', 
   await fails(['sessions', 'backup', '--db', 'x.db'], 2, /--output is missing/);
   await fails(['sessions', 'move', '--db', 'x.db'], 2, /--to is missing/);
   await fails(['sessions', 'list', '--db', ''], 2, /--db is empty/);
+  await fails(['synth', '--like', 'tiny'], 2, /--output is missing/);
   await fails(['score', '--model', demo, '--ids', '1,2,'], 1, /--ids takes token ids separated by commas/);
   await fails(['generate', '--model', demo, '--prompt', 'hi', '--memory-len', '2', '--sink-len', '5'], 1,
     /sink_len \(5\) must be less than memory_len \(2\)/);
+});
+
+test('an option or a word that the action does not take is refused by name', async () => {
+  for (const [words, refused] of [
+    ['rm x --query zora', '--query'], ['rm x --repair', '--repair'], ['backup --output copy.db --owner me', '--owner'], ['list --to other.db', '--to'],
+    ['show x --limit 3', '--limit'], ['doctor --owner me', '--owner'], ['move --to other.db --forked-from x', '--forked-from'], ['export x --new-id', '--new-id'],
+    ['list zora', "'zora'"], ['backup zora --output copy.db', "'zora'"],
+  ])
+    await fails(['sessions', ...words.split(' '), '--db', 'x.db'], 2, new RegExp(`^parley sessions: ${words.split(' ')[0]} does not take ${refused}$`, 'm'));
+});
+
+test('serve finds a database that it cannot use before it loads the model', async (t) => {
+  const folder = temporaryFolder(t);
+  const server = await Server.start(t);
+  const notADatabase = path.join(folder, 'text.db');
+  writeFileSync(notADatabase, 'no database, but longer than a hundred bytes '.repeat(9));
+  for (const [db, why] of [[server.db, /in use by another Parley \(process \d+\)/], [notADatabase, /not an SQLite database/]]) {
+    const { code, stderr } = await run(['serve', '--model', demo, '--db', db, '--port', '0']);
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, why);
+    assert.doesNotMatch(stderr, /event=engine\.open/);
+  }
+});
+
+test('standard input that is closed or does not block, too few descriptors: what to do', async (t) => {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  await fails(['tokenize', '--model', demo], 1, /standard input is closed; give the text with/, { wrap: ['sh', '-c', 'exec "$@" <&-', 'sh'] });
+  await fails(['serve', '--model', demo, '--db', db, '--port', '0'], 1, /at most 20 files may be open.*ulimit -n 1024/, { wrap: ['prlimit', '--nofile=20:20'] });
+  // A pipe that the other side has made non-blocking: the text comes later.
+  const [node, script] = [process.execPath, `const { spawn } = require('child_process');
+    const child = spawn(process.argv[1], process.argv.slice(2), { stdio: ['pipe', 'inherit', 'inherit'] });
+    setTimeout(() => child.stdin.end('later'), 300);
+    child.on('exit', (code) => process.exit(code));`];
+  assert.match(await good(['tokenize', '--model', demo], { wrap: [node, '-e', script] }), /^\d+/);
 });
 
 test('a database or a server that is not there: the option that names it', async (t) => {
@@ -77,6 +114,18 @@ test('sessions export --output: a new file, whole or not there', async (t) => {
   await fails(['sessions', 'export', id, '--db', db, '--output', file], 1, /session\.json: there is such a file already/);
   // No room: RLIMIT_FSIZE stands in for a full disk.
   const other = path.join(folder, 'other.json');
+  // A command that was killed left a stale file; another one that runs is left alone.
+  const stale = path.join(path.dirname(file), 'stale.json'), part = `${stale}.part`;
+  writeFileSync(part, '{"half');
+  const writer = spawn('flock', [part, 'sh', '-c', 'echo held; read line'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  await once(writer.stdout, 'data');
+  await fails(['sessions', 'export', id, '--db', db, '--output', stale], 1, /stale\.json\.part: another command is writing this file/);
+  assert.equal(readFileSync(part, 'utf8'), '{"half');
+  writer.stdin.end();
+  await once(writer, 'exit');
+  assert.equal(await good(['sessions', 'export', id, '--db', db, '--output', stale]), '');
+  assert.equal(readFileSync(stale, 'utf8'), readFileSync(file, 'utf8'));
+  assert.ok(!existsSync(part));
   await fails(['sessions', 'export', id, '--db', db, '--output', other], 1, /other\.json/, { wrap: ['sh', '-c', 'trap "" XFSZ; exec prlimit --fsize=100 "$@"', 'sh'] });
   assert.ok(!existsSync(other) && !existsSync(`${other}.part`));
 });

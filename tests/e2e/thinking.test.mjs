@@ -92,6 +92,38 @@ test('replays, a fork, an evicted cache and kill -9 in the midst of thinking', a
   }
 });
 
+test('turns say that their answer begins inside the thinking: live, on record, continued, copied, after a restart', async (t) => {
+  const { file, server: first } = await start(t);
+  let server = first, client = await server.connect();
+  const id = await client.open({ sampling: free });
+  const said = async (input, sampling) => {
+    const { accepted: { turn } } = await client.turn(id, input, { sampling });
+    return client.frames.find((frame) => frame.type === 'turn.started' && frame.turn === turn).thinking;
+  };
+  const recorded = async (session) => (await client.request({ type: 'session.get', session })).turns.map(({ thinking }) => thinking);
+  assert.equal(await said('Think.', { max_tokens: 8, seed: '1' }), true);
+  // Cut off in its thinking, it goes on there; behind the closing mark it does not.
+  assert.equal(await said({ continue: true }, { max_tokens: 20, thinking_budget: 0 }), true);
+  assert.equal(await said({ continue: true }, { max_tokens: 4 }), undefined);
+  assert.deepEqual(await recorded(id), [true, true, undefined]);
+  assert.equal((await client.request({ type: 'turn.get', session: id, turn: 0 })).turn.thinking, true);
+  const fork = (await client.request({ type: 'session.fork', session: id })).session.id;
+  assert.deepEqual(await recorded(fork), [true, true, undefined]);
+  const saved = path.join(path.dirname(file), 'session.json');
+  writeFileSync(saved, execFileSync(parley, ['sessions', 'export', id, '--db', server.db]));
+  await server.stop('SIGKILL');
+  server = await Server.start(t, { args: [...unlimited, '--chat-template', file] });
+  execFileSync(parley, ['sessions', 'import', saved, '--keep-owner', '--db', server.db]);
+  client = await server.connect();
+  assert.deepEqual(await recorded(id), [true, true, undefined]);
+  await server.stop();
+  // A template that leaves the opening to the model.
+  client = await (await start(t, true)).server.connect();
+  const plain = await client.open({ sampling: { max_tokens: 4 } });
+  await client.turn(plain, 'Hello.');
+  assert.deepEqual(await recorded(plain), [undefined]);
+});
+
 test('a grammar holds behind the thinking: every answer is valid at temperature 2, whatever max_tokens is', async (t) => {
   const { server } = await start(t);
   const client = await server.connect();

@@ -443,6 +443,10 @@ bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *
 struct engine_syntax engine_syntax(const struct engine *e) {
     return (struct engine_syntax){0};
 }
+
+bool engine_begins_thinking(const struct engine *e, const int32_t *log, int64_t n, bool goes_on) {
+    return false;
+}
 const char *engine_rendering_text(const struct chat_rendering *r, size_t *len) {
     *len = 0;
     return "";

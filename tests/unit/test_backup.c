@@ -4,6 +4,7 @@
 #include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <pthread.h>
+#include <sys/stat.h>
 
 static char copy[300];
 
@@ -173,8 +174,37 @@ static void what_cannot_be_copied_is_named_and_leaves_nothing(void **state) {
     teardown();
 }
 
+static void a_stale_part_is_reused_and_one_in_use_is_not_touched(void **state) {
+    struct err err = {0};
+    char part[320];
+    setup();
+    snprintf(part, sizeof part, "%s.part", copy);
+    int fd = backup_part(part, &err);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "half", 4), 4);
+    // Its writer is at work.
+    assert_int_equal(backup_database(fx.path, copy, NULL, NULL, &err), E_BUSY);
+    assert_non_null(strstr(err.text, "another command is writing this file"));
+    struct stat st;
+    assert_int_equal(stat(part, &st), 0);
+    assert_int_equal(st.st_size, 4);
+    close(fd); // its writer was killed
+    if (backup_database(fx.path, copy, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
+    assert_false(part_is_left());
+    unlink(copy);
+    // No link to another file is followed, and no folder is taken for a stale file.
+    assert_int_equal(symlink(fx.path, part), 0);
+    assert_true(backup_database(fx.path, copy, NULL, NULL, &err) < 0);
+    assert_int_equal(unlink(part), 0);
+    assert_int_equal(mkdir(part, 0700), 0);
+    assert_true(backup_database(fx.path, copy, NULL, NULL, &err) < 0);
+    assert_int_equal(rmdir(part), 0);
+    teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stale_part_is_reused_and_one_in_use_is_not_touched),
         cmocka_unit_test(a_copy_beside_a_server_has_all_that_was_committed),
         cmocka_unit_test(a_turn_that_ran_is_interrupted_in_the_copy),
         cmocka_unit_test(a_busy_writer_neither_starves_nor_tears_it),

@@ -21,7 +21,7 @@ export function toMarkdown(frame) {
   if (session.system) parts.push(`**System**\n\n${session.system}`);
   if (frame.more) parts.push('*Earlier turns are left out.*');
   for (const turn of exchangesOf(turns).map(joined)) {
-    parts.push(`## You\n\n${said(turn.input)}`, `## Assistant\n\n${turn.text}`);
+    parts.push(`## You\n\n${said(turn.input)}`, `## Assistant\n\n${turn.thinking ? '<think>' : ''}${turn.text}`);
     if (turn.state === 'done' && turn.finish_reason !== 'eos')
       parts.push(`*(finish reason: ${turn.finish_reason})*`);
   }

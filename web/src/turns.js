@@ -3,7 +3,7 @@
 
 /**
  * @typedef {{turn: number, parent?: number | null, siblings?: number[], inputs?: number[], state: 'queued' | 'running' | 'done',
- *   input: Input, text: string, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
+ *   input: Input, text: string, thinking?: boolean, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
  *   sampling?: Record<string, any>, seed?: string,
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, paused_ms: number, tokens_per_second: number},
@@ -11,7 +11,7 @@
  *   error?: {code: string, message: string}, branch?: {edited?: number, sent_back?: boolean},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
- *   inputs: equal numbers for equal inputs.
+ *   inputs: equal numbers for equal inputs. thinking: its text begins inside the model's thinking.
  * @typedef {{content?: string, text?: string, n_ids?: number, continue?: true}} Input
  * @typedef {{startedAt: number, samples: Array<[number, number]>}} Live
  *   samples: [time, tokens] pairs of the last seconds, for the live rate.
@@ -39,6 +39,7 @@ export function startTurn(turn, frame) {
   turn.state = 'running';
   turn.input = frame.input;
   turn.parent = frame.parent;
+  turn.thinking = frame.thinking;
   turn.n_input = frame.n_input ?? 0;
   turn.seed = frame.seed;
   turn.sampling = frame.sampling;
@@ -124,6 +125,7 @@ export function joined(exchange) {
     siblings: first.siblings,
     inputs: first.inputs,
     input: first.input,
+    thinking: first.thinking,
     created_ms: first.created_ms,
     text: exchange.map((turn) => turn.text).join(''),
     n_output: sum(exchange, (turn) => turn.n_output),

@@ -5,6 +5,8 @@
 #include "ws/cli/terminal.h"
 #include "ws/serve_config.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,11 +173,30 @@ void cli_greedy(struct sampling_params *p, int64_t max_tokens) {
     p->max_tokens = (int32_t)max_tokens;
 }
 
+// What main() opened in its place is only written. A library may have opened a descriptor of its own there
+// before main(): that one is closed by exec, which no inherited descriptor is.
+static bool stdin_is_closed(void) {
+    int own = fcntl(STDIN_FILENO, F_GETFD), mode = fcntl(STDIN_FILENO, F_GETFL);
+    return own < 0 || own & FD_CLOEXEC || (mode & O_ACCMODE) == O_WRONLY;
+}
+
+// Whoever started the program may have left the stream non-blocking.
+static ssize_t read_stdin(char *chunk, size_t size) {
+    struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
+    ssize_t n;
+    while ((n = read(STDIN_FILENO, chunk, size)) < 0 && (errno == EAGAIN || errno == EINTR))
+        if (errno == EAGAIN) poll(&ready, 1, -1);
+    return n;
+}
+
 int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err) {
     buf_init(out, max_bytes);
     char chunk[65536];
     ssize_t n;
-    while ((n = read(STDIN_FILENO, chunk, sizeof chunk)) > 0)
+    if (stdin_is_closed())
+        return err_set(err, E_IO,
+                       "standard input is closed; give the text with `< FILE` or through a pipe");
+    while ((n = read_stdin(chunk, sizeof chunk)) > 0)
         if (buf_add(out, chunk, (size_t)n) < 0)
             return err_set(err, out->error, "standard input exceeds %zu MiB", max_bytes >> 20);
     return n < 0 ? err_errno(err, "reading standard input") : 0;

@@ -26,7 +26,7 @@ static const struct config_key keys[] = {
     TEXT("", query, "", "WORDS", "list: only sessions that contain all of these words."),
     TEXT("", forked_from, "", "SESSION", "list: only copies of this session."),
     INT("", limit, 0, 1e9, "0", "list: maximum number of sessions; 0 means all."),
-    BOOL("", json, "off", "list, show, import, doctor: print JSON."),
+    BOOL("", json, "off", "list, show, import, move, doctor: print JSON."),
     BOOL("", new_id, "off", "import: use a new id if the session's own id exists."),
     TEXT("", owner, "", "NAME",
          "import: who owns the session from now on (the name of a token, or local). list, move: "
@@ -356,18 +356,41 @@ static int move(const struct settings *s, struct archive *a, const char *id, str
 static const struct action {
     const char *name;
     int (*run)(const struct settings *s, struct archive *a, const char *id, struct err *err);
-    const char *takes; // its word; NULL: none
-    bool reads;        // gets an open archive; the others open the database themselves
+    const char *takes;   // its word; NULL: none
+    bool reads;          // gets an open archive; the others open the database themselves
+    const char *options; // beside --db, each between spaces
 } actions[] = {
-    {"list", list, NULL, true},
-    {"show", show, "a session's id", true},
-    {"export", export, "a session's id", true},
-    {"import", import, "a file", false},
-    {"move", move, NULL, false},
-    {"rm", rm, "a session's id", false},
-    {"backup", backup, NULL, false},
-    {"doctor", doctor, NULL, false},
+    {"list", list, NULL, true, " owner query forked_from limit json "},
+    {"show", show, "a session's id", true, " owner json "},
+    {"export", export, "a session's id", true, " owner output json "},
+    {"import", import, "a file", false, " owner keep_owner new_id json "},
+    {"move", move, NULL, false, " to owner json "},
+    {"rm", rm, "a session's id", false, " owner "},
+    {"backup", backup, NULL, false, " output "},
+    {"doctor", doctor, NULL, false, " output repair json "},
 };
+
+static bool is_given(const struct settings *s, const struct config_key *key) {
+    const char *at = (const char *)s + key->offset;
+    if (key->type == CONFIG_BOOL) return *(const bool *)at;
+    if (key->type == CONFIG_INT) return *(const int64_t *)at != 0;
+    return (*(char *const *)at)[0] != '\0';
+}
+
+// An option that means nothing to the action may have been meant to limit it.
+static int check_options(const struct action *x, const struct settings *s, struct err *err) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char option[32];
+        snprintf(option, sizeof option, " %s ", keys[i].name);
+        if (!strcmp(option, " db ") || !is_given(s, &keys[i]) || strstr(x->options, option))
+            continue;
+        for (char *c = option; *c; c++)
+            if (*c == '_') *c = '-';
+        option[strlen(option) - 1] = '\0';
+        return cli_usage(err, "%s does not take --%s", x->name, option + 1);
+    }
+    return 0;
+}
 
 static const char *action_name(int i) {
     return i < (int)(sizeof actions / sizeof *actions) ? actions[i].name : NULL;
@@ -382,6 +405,9 @@ static int run(void *settings, char **words, struct err *err) {
                                   "list, show, export, import, move, rm, backup or doctor", err);
     const struct action *x = &actions[i];
     if (x->takes && !words[1]) return cli_usage(err, "%s takes %s", x->name, x->takes);
+    if (!x->takes && words[1] && x->run != move)
+        return cli_usage(err, "%s does not take '%.60s'", x->name, words[1]);
+    if (check_options(x, s, err) != 0) return CLI_USAGE;
     if (!s->db[0]) return cli_usage(err, "--db is empty: the server's database file");
     int rc = x->reads ? archive_open(&a, s->db, err) : 0;
     if (rc == 0) rc = x->run(s, a, words[1], err);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct settings {
-    char *like, *config, *out, *tokenizer_from, *dtype;
+    char *like, *config, *output, *out, *tokenizer_from, *dtype;
     int64_t seed;
     bool weights;
 };
@@ -12,7 +12,8 @@ struct settings {
 static const struct config_key keys[] = {
     TEXT("", like, "", "NAME", "Name of a shape (see above)."),
     TEXT("", config, "", "FILE", "config.json with the shape."),
-    TEXT("", out, "", "DIR", "Folder to write (required)."),
+    TEXT("", output, "", "DIR", "Folder to write (required)."),
+    TEXT("", out, "", "DIR", "The old name of --output."),
     TEXT("", tokenizer_from, "", "DIR", "Copy the tokenizer of this folder."),
     TEXT("", dtype, "", "DTYPE", "Number format: bf16, f16 or f32; empty keeps the shape's own."),
     INT("", seed, 0, 9e15, "1", "Same seed, same bytes."),
@@ -42,12 +43,13 @@ static void describe(struct buf *out) {
 
 static int run(void *settings, char **words, struct err *err) {
     const struct settings *s = settings;
-    if (!s->out[0]) return cli_usage(err, "--out is missing: the folder to write");
+    if (!s->output[0] && !s->out[0]) return cli_usage(err, CLI_NO_OUTPUT);
+    if (s->output[0] && s->out[0]) return cli_usage(err, "--out is the old name of --output");
     if (!s->like[0] == !s->config[0])
         return cli_usage(err, "give exactly one of --like and --config");
     struct synth_options o = {.like = s->like[0] ? s->like : NULL,
                               .config_path = s->config[0] ? s->config : NULL,
-                              .out_dir = s->out,
+                              .out_dir = s->output[0] ? s->output : s->out,
                               .tokenizer_from = s->tokenizer_from[0] ? s->tokenizer_from : NULL,
                               .dtype = s->dtype[0] ? s->dtype : NULL,
                               .seed = (uint64_t)s->seed,
@@ -60,7 +62,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_synth = {
     .name = "synth",
     .summary = "write a random checkpoint of any shape",
-    .usage = "synth (--like NAME | --config FILE) --out DIR",
+    .usage = "synth (--like NAME | --config FILE) --output DIR",
     .describe = describe,
     CLI_SETTINGS(keys),
     .run = run,

@@ -22,6 +22,7 @@
 // cursor, not as megabytes of socket buffer.
 #define NOTSENT_BYTES 32768
 #define RESERVED_FDS 256 // database, model, pipes
+#define FEWEST_FDS 32    // with less the server could not even open its files
 #define WORKERS_MAX 4
 #define JOBS_MAX 4096
 #define TICK_MS 1000
@@ -154,10 +155,15 @@ int64_t net_descriptors(const struct serve_config *c) {
 
 // libwebsockets makes tables as long as the descriptor limit, which may be a billion in a
 // container.
-static void limit_fds(const struct serve_config *c) {
+static int limit_fds(const struct serve_config *c, struct err *err) {
     struct rlimit r;
     rlim_t want = (rlim_t)net_descriptors(c);
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return 0;
+    if (r.rlim_max < FEWEST_FDS)
+        return err_set(err, E_LIMIT,
+                       "at most %llu files may be open, the server needs %d and one for each "
+                       "connection: raise the limit with `ulimit -n 1024` or systemd's LimitNOFILE",
+                       (unsigned long long)r.rlim_max, FEWEST_FDS);
     if (r.rlim_max != RLIM_INFINITY && want > r.rlim_max) {
         log_warn("server.fd_limit", "wanted=%llu allowed=%llu", (unsigned long long)want,
                  (unsigned long long)r.rlim_max);
@@ -165,6 +171,7 @@ static void limit_fds(const struct serve_config *c) {
     }
     r.rlim_cur = want;
     setrlimit(RLIMIT_NOFILE, &r);
+    return 0;
 }
 
 static void on_workers(void *ctx) {
@@ -179,6 +186,7 @@ static int n_threads(void) {
 
 int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
              struct err *err) {
+    TRY(limit_fds(config, err));
     struct net *n = calloc(1, sizeof(*n));
     if (!n) return err_set(err, E_NOMEM, "no memory for the network");
     int rc = uv_loop_init(&n->loop);
@@ -191,7 +199,6 @@ int net_open(struct net **out, const struct serve_config *config, struct metrics
     n->request_limit =
         (struct rate_limit){(double)config->messages_per_second * REQUESTS_PER_MESSAGE,
                             (double)serve_config_burst(config) * REQUESTS_PER_MESSAGE};
-    limit_fds(config);
     uv_timer_init(&n->loop, &n->tick);
     uv_timer_init(&n->loop, &n->hello);
     uv_check_init(&n->loop, &n->round);

@@ -192,6 +192,7 @@ void protocol_put_turn_begin(struct json_writer *w, const struct turn_view *t) {
 }
 
 void protocol_put_turn_end(struct json_writer *w, const struct turn_view *t) {
+    if (t->thinking) json_put_bool(w, "thinking", true);
     json_put_string(w, "finish_reason", t->finish_reason);
     json_put_int(w, "n_input", t->numbers.input_tokens);
     json_put_int(w, "n_output", t->numbers.output_tokens);
@@ -336,6 +337,7 @@ void protocol_write_moved(struct buf *out, const char *session, int64_t turn, co
 
 static void put_started(struct json_writer *w, const struct turn_view *t) {
     protocol_put_input(w, &t->input);
+    if (t->thinking) json_put_bool(w, "thinking", true);
     json_put_int(w, "n_input", t->numbers.input_tokens);
     json_put_u64_string(w, "seed", t->seed);
     put_object(w, "sampling", t->sampling);

@@ -7,8 +7,8 @@ import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
 
-/** The parts of a text that comes in these pieces, as [kind, text, ended]. */
-function partsOf(pieces) {
+/** The parts of a text that comes in these pieces, as [kind, text, ended]. inThought: the prompt opened the thinking. */
+function partsOf(pieces, inThought = false) {
   const parts = [];
   const splitter = new AnswerParts({
     begin: (kind) => parts.push([kind, '', false]),
@@ -19,6 +19,7 @@ function partsOf(pieces) {
       parts.push(['think', prose?.[1] ?? '', false]);
     },
   });
+  splitter.inThought = inThought;
   pieces.forEach((piece, i) => splitter.push(piece, i === pieces.length - 1));
   return parts;
 }
@@ -46,15 +47,26 @@ const TEXTS = [
   ['what only begins like a mark', '<thin ice', [['prose', '<thin ice', false]]],
 ];
 
+// The server says that the prompt began the thinking.
+const IN_THOUGHT = [
+  ['closed', 'Hm.\nWell.</think>\n\nYes.', [['think', 'Hm.\nWell.', true], ['prose', 'Yes.', false]]],
+  ['closed in another way', 'Hm.[/THINK]Yes.', [['think', 'Hm.', true], ['prose', 'Yes.', false]]],
+  ['closed at once', '</think>\n\nYes.', [['think', '', true], ['prose', 'Yes.', false]]],
+  ['cut off', 'Hm.\n```\nWell', [['think', 'Hm.\n```\nWell', false]]],
+  ['a call behind it', `Hm.</think><tool_call>${CALL}</tool_call>`, [['think', 'Hm.', true], ['call', CALL, true]]],
+];
+
 test('the parts are the same wherever the text is cut', () => {
-  for (const [name, text, wanted] of TEXTS) {
-    assert.deepEqual(partsOf([text]), wanted, name);
-    assert.deepEqual(partsOf([...text, '']), wanted, `${name}, one character at a time`);
-    for (let at = 1; at < text.length; at++)
-      assert.deepEqual(partsOf([text.slice(0, at), text.slice(at)]), wanted, `${name}, cut at ${at}`);
-  }
-  assert.equal(proseOf(THOUGHT), 'It is **four**.');
-  assert.equal(proseOf('Plain <think> text. '), 'Plain <think> text. ');
+  for (const [list, inThought] of [[TEXTS, false], [IN_THOUGHT, true]])
+    for (const [name, text, wanted] of list) {
+      assert.deepEqual(partsOf([text], inThought), wanted, name);
+      assert.deepEqual(partsOf([...text, ''], inThought), wanted, `${name}, one character at a time`);
+      for (let at = 1; at < text.length; at++)
+        assert.deepEqual(partsOf([text.slice(0, at), text.slice(at)], inThought), wanted, `${name}, cut at ${at}`);
+    }
+  assert.equal(proseOf({ text: THOUGHT }), 'It is **four**.');
+  assert.equal(proseOf({ text: 'Plain <think> text. ' }), 'Plain <think> text. ');
+  assert.equal(proseOf({ text: 'Hm.</think>Yes.', thinking: true }), 'Yes.');
 });
 
 const shown = (page, at = -1) =>
@@ -113,4 +125,38 @@ test('an answer that is a call in plain JSON is a collapsed call; other JSON sta
   await page.waitForSelector('.turn:last-child .prose p');
   fake.done();
   await page.waitForFunction(() => document.querySelector('.turn:last-child .block summary span')?.textContent === 'Called weather');
+});
+
+test('thinking that the prompt began is a block from its first token, after a reload in its midst, and where it was cut off', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page, [
+    ['Done', 'Hm.</think>\n\nYes.', { thinking: true }],
+    ['Cut off', 'Hm, *well*', { thinking: true, finish_reason: 'length' }],
+    ['Goes on', ' and so.</think>\n\nNo.', { thinking: true, input: { continue: true } }],
+  ]);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.turn .block');
+  assert.deepEqual(await shown(page, 0), [['Thought', false], 'Yes.']);
+  assert.deepEqual(await shown(page, 1), [['Thought', false], 'No.']);
+
+  fake.begin('And now?', { thinking: true });
+  fake.delta('It');
+  await page.waitForSelector('.turn:last-child .block:has-text("Thinking…")');
+  assert.deepEqual(await shown(page), [['Thinking…', false]]);
+  fake.turns[fake.turn][2].state = 'running';
+  for (const key of ['finish_reason', 'usage', 'timings', 'cache']) fake.turns[fake.turn][2][key] = key === 'finish_reason' ? null : undefined;
+  await page.reload();
+  await page.waitForSelector('.turn:last-child .block:has-text("Thinking…")');
+  assert.deepEqual(await shown(page), [['Thinking…', false]]);
+  fake.delta(' is so.</th');
+  fake.delta('ink>\n\nFour');
+  await page.waitForSelector('.turn:last-child .prose p:has-text("Four")');
+  assert.deepEqual(await shown(page), [['Thought', false], 'Four']);
+  fake.done();
+
+  fake.begin('Again', { thinking: true });
+  fake.delta('On and on');
+  fake.done('cancelled');
+  await page.waitForSelector('.turn:last-child .block:has-text("Thought, not finished")');
+  assert.deepEqual(await shown(page), [['Thought, not finished', false]]);
 });

@@ -154,9 +154,10 @@ export class FakeSession {
     }
   }
 
-  begin(said) {
+  /** more: keys of turn.started that the turn object has too */
+  begin(said, more = {}) {
     this.turn = this.turns.length;
-    this.turns.push([said, '']);
+    this.turns.push([said, '', more]);
     this.event({
       type: 'turn.started',
       turn: this.turn,
@@ -165,6 +166,7 @@ export class FakeSession {
       seed: '1',
       sampling: {},
       created_ms: Date.now(),
+      ...more,
     });
   }
   progress(done, total) {

@@ -147,8 +147,10 @@ export class AnswerView {
    * @param {string} text what is new
    * @param {boolean} over the answer has ended
    * @param {Cost} cost
+   * @param {boolean} [thinking] the answer begins inside the model's thinking
    */
-  draw(text, over, cost) {
+  draw(text, over, cost, thinking = false) {
+    if (!this.blocks.length) this.parts.inThought = thinking;
     this.cost = cost;
     this.live ||= !over && cost.tokens < NEW;
     this.parts.push(text, over);

@@ -3,13 +3,14 @@
 //
 // Marks count only where models put them: at the start of the answer or right behind another block; that of a call also
 // at the start of a line, outside of a code fence, and Mistral's anywhere in one. A template may have begun the thinking
-// in the prompt: then the answer has only its </think>, and what came before it was thinking. A mark can arrive in
-// pieces, so a possible start of one is held back until more text comes.
+// in the prompt, which the server tells (inThought). Turns of older servers have only the closing </think>: the text
+// before it was thinking. A mark can arrive in pieces, so a possible start of one is held back until more text comes.
 
 /** @typedef {'prose' | 'think' | 'call'} Kind */
 /** @typedef {{begin: (kind: Kind) => void, add: (text: string) => void, end: () => void, wasThinking: () => void}} Sink */
 
 const THOUGHT = '</think>';
+const THOUGHT_ENDS = [THOUGHT, '[/THINK]'];
 const MISTRAL = '[TOOL_CALLS]'; // ends where another one begins
 /** What begins a block, its kind, and what ends it. @type {Array<[string, Kind, string[]]>} */
 const MARKS = [
@@ -40,6 +41,7 @@ export class AnswerParts {
     this.rest = ''; // not passed on yet
     this.line = ''; // the start of the current line of prose
     this.fence = '';
+    this.inThought = false; // the prompt has begun the thinking
     this.bare = true; // a </think> without a beginning may come
     /** @type {string[] | null} */
     this.ends = null; // of the block; null: prose that ends with the answer or at a mark
@@ -72,6 +74,10 @@ export class AnswerParts {
 
   /** @param {boolean} over */
   #start(over) {
+    if (this.inThought) {
+      this.inThought = false;
+      return this.#begin('think', this.rest, THOUGHT_ENDS);
+    }
     const text = this.rest.trimStart();
     const header = HEADER.exec(text);
     if (header) return this.#beginChannel(header, text.slice(header[0].length));
@@ -162,13 +168,16 @@ export class AnswerParts {
   }
 }
 
-/** The answer without what the model wrote for itself or for tools; all of it where there is nothing else. @param {string} text */
-export function proseOf(text) {
+/**
+ * The answer without what the model wrote for itself or for tools; all of it where there is nothing else.
+ * @param {{text: string, thinking?: boolean}} turn
+ */
+export function proseOf({ text, thinking = false }) {
   let prose = '';
   let other = false;
   /** @type {Kind} */
   let kind = 'prose';
-  new AnswerParts({
+  const parts = new AnswerParts({
     begin(begun) {
       kind = begun;
       if (kind !== 'prose') other = true;
@@ -180,6 +189,8 @@ export function proseOf(text) {
       other = true;
       kind = 'think';
     },
-  }).push(text, true);
+  });
+  parts.inThought = thinking;
+  parts.push(text, true);
   return other && prose.trim() ? prose.trim() : text;
 }

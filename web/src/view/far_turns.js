@@ -35,11 +35,11 @@ export class FarTurn {
   update(exchange) {
     this.exchange = exchange;
     this.turn = joined(exchange);
-    const { input, text } = this.turn;
+    const { input } = this.turn;
     const said = input.content ?? input.text ?? '';
     if (said !== this.said) this.user.replaceChildren(h('div', { class: 'said' }, bubble(said)));
     this.said = said;
-    setText(this.prose, proseOf(text));
+    setText(this.prose, proseOf(this.turn));
   }
 
   /** @param {Place} place @param {number} position from 0 */

@@ -386,7 +386,7 @@ function act(button, view) {
       copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
       break;
     case 'copy-answer':
-      copyFrom(button, proseOf(view.turn.text));
+      copyFrom(button, proseOf(view.turn));
       break;
     case 'copy-message':
       copyFrom(button, first.input.content ?? first.input.text ?? '');

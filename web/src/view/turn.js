@@ -108,11 +108,8 @@ export class TurnView {
     const over = turn.state === 'done';
     if (turn.text.length === this.fed && (!over || this.finished)) return;
     if (this.finished) this.answer.reopen();
-    this.answer.draw(turn.text.slice(this.fed), over, {
-      tokens: turn.n_output,
-      characters: turn.text.length,
-      ms: turn.timings?.decode_ms ?? 0,
-    });
+    const cost = { tokens: turn.n_output, characters: turn.text.length, ms: turn.timings?.decode_ms ?? 0 };
+    this.answer.draw(turn.text.slice(this.fed), over, cost, turn.thinking);
     this.fed = turn.text.length;
     this.finished = over;
   }
