@@ -79,10 +79,6 @@ static int options_check(const struct engine_options *o, struct err *err) {
     TRY(check_range("kv_cache_bytes", o->kv_cache_bytes, 0, INT64_MAX, err));
     TRY(check_range("tensor_parallel", o->tensor_parallel, 0, MAX_RANKS, err));
     TRY(check_range("pipeline_parallel", o->pipeline_parallel, 0, MAX_RANKS, err));
-    if (n_ranks(o) > 1 && o->snapshot_dir)
-        return err_set(err, E_UNSUPPORTED,
-                       "snapshot_dir: an instance of several ranks writes no snapshots; leave it "
-                       "empty");
     TRY(check_range("snapshot_bytes", o->snapshot_bytes, 0, INT64_MAX, err));
     TRY(check_range("host_cache_bytes", o->host_cache_bytes, 0, INT64_MAX, err));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
@@ -313,12 +309,14 @@ const struct engine_info *engine_info(const struct engine *e) {
 // --- opening -------------------------------------------------------------------------------------
 
 // Everything that a cache's bytes depend on beside the log and the window. The number of threads
-// changes no bit.
+// changes no bit. How the ranks divide the model is first: a long name of a device is cut off.
 static void describe_maker(const struct engine *e, const struct instance_options *io,
                            struct kv_snapshot_maker *m) {
     const struct backend *be = e->backend;
     char build[BUILD_ID_DIGITS + 1];
     build_id(build);
+    const struct lead *lead = &e->lead;
+    char ranks[32] = "";
     const char *threads = be->ops->mem_info ? NULL : strrchr(be->description, ',');
     int n = threads ? (int)(threads - be->description) : (int)strlen(be->description);
     *m = (struct kv_snapshot_maker){.n_layers = e->model->n_layers,
@@ -326,8 +324,13 @@ static void describe_maker(const struct engine *e, const struct instance_options
                                     .head_dim = e->model->config.head_dim,
                                     .block_tokens = io->block_tokens,
                                     .block_bytes = (uint64_t)e->info.block_bytes};
+    if (!lead_is_alone(lead)) {
+        snprintf(ranks, sizeof ranks, "tp %d pp %d, ", lead->comm->split.tp_size,
+                 lead->comm->split.pp_size);
+        m->block_bytes = lead->whole_bytes;
+    }
     snprintf(m->model, sizeof m->model, "%s %s", e->info.fingerprint, e->info.weight_dtype);
-    snprintf(m->backend, sizeof m->backend, "%s: %.*s", be->ops->name, n, be->description);
+    snprintf(m->backend, sizeof m->backend, "%s%s: %.*s", ranks, be->ops->name, n, be->description);
     snprintf(m->build, sizeof m->build, "%s", build);
     snprintf(m->dtype, sizeof m->dtype, "%s", engine_kv_dtype_name(io->kv_dtype));
     for (int32_t i = 0; e->tokenizer && i < tokenizer_n_tokens(e->tokenizer); i++) {
@@ -362,7 +365,8 @@ static int size_ranks(struct engine *e, const struct instance_options *io, struc
     const struct kv_store store = {.dtype = io->kv_dtype,
                                    .head_dim = e->model->config.head_dim,
                                    .block_tokens = io->block_tokens,
-                                   .n_blocks = io->n_blocks};
+                                   .n_blocks = io->n_blocks,
+                                   .block_bytes = (size_t)e->info.block_bytes};
     int64_t parked = io->host_cache_bytes / e->info.block_bytes;
     if (parked > INT32_MAX / 2) parked = INT32_MAX / 2;
     return lead_size(&e->lead, e->backend, &store, instance_max_rows(io), instance_max_logits(io),
@@ -387,8 +391,6 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     TRY(size_cache(e, o, &io, err));
     engine_describe_texts(e);
     fill_info(e, &io);
-    describe_maker(e, &io, &e->maker);
-    io.maker = e->maker;
     size_snapshots(e, o, &io);
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
     io.max_idle = (int32_t)idle;
@@ -407,6 +409,8 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,
                    err));
     TRY(size_ranks(e, &io, err));
+    describe_maker(e, &io, &e->maker);
+    io.maker = e->maker;
     TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
                       &e->events, clock, err));
     e->max_running = io.max_running;

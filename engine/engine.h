@@ -278,7 +278,7 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
 
 // Takes the cache of an idle sequence out of the engine, for another engine. ENGINE_EXPORTED follows with
 // the cache, which then is the owner's; or ENGINE_RELEASED if it cannot be exported: the engine has no
-// host_cache_bytes or several ranks, or memory is short. If a turn comes first, the turn finds the cache
+// host_cache_bytes, or memory is short. If a turn comes first, the turn finds the cache
 // and neither event follows. Ignored if unknown.
 void engine_sequence_export(struct engine *e, uint64_t sequence);
 // Gives a new sequence the cache that another engine exported, parked. On 0 it takes *cache, and

@@ -202,10 +202,10 @@ for suite in "$@"; do
     unit | ops) cmocka "$suite" ;;
     golden)
         cmocka golden
-        ranks 2 1 models invariants fork sharing tiers 8bit kv_dtype prompts
+        ranks 2 1 models invariants fork sharing tiers 8bit kv_dtype prompts snapshots travel
         ranks 4 1 models
-        ranks 2 2 models
-        ranks 1 2 models fork ft
+        ranks 2 2 models snapshots travel
+        ranks 1 2 models fork ft snapshots
         ;;
     cuda)
         jobs=1 # they share the GPU's memory

@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+enum { PIECE_BYTES = 4 << 20 };
+
 #ifdef PARLEY_DEBUG_KV
 static void guard_block(void *ctx, int32_t block, bool is_free) {
     struct caches *c = ctx;
@@ -19,8 +21,12 @@ int caches_init(struct caches *c, struct backend *backend, const struct kv_store
                 const struct cache_options *o, struct emitter *emit,
                 const struct engine_metrics *metrics, struct err *err) {
     int rc;
-    *c = (struct caches){
-        .opt = *o, .backend = backend, .emit = emit, .metrics = metrics, .store = *shape};
+    *c = (struct caches){.opt = *o,
+                         .backend = backend,
+                         .emit = emit,
+                         .metrics = metrics,
+                         .store = *shape,
+                         .piece_bytes = PIECE_BYTES};
     TRY_GOTO(fail, kv_pool_init(&c->pool, shape->n_blocks, err));
     TRY_GOTO(fail, backend->ops->kv_store_init(backend, &c->store, err));
 #ifdef PARLEY_DEBUG_KV
@@ -57,6 +63,7 @@ void caches_release(struct caches *c) {
 }
 
 void caches_job_done(struct caches *c, struct snapshot_job *j) {
+    if (cache_pieces_next(c, j)) return;
     snapshots_done(&c->snapshots, j);
     c->look_for_writes = true;
     if (j->task == SNAPSHOT_WRITE)

@@ -1,5 +1,5 @@
 // Calls among the files that move caches; engine/run includes caches.h only. Calls go down:
-//   hint fork travel -> load -> read evict resume -> park -> room -> write -> pack -> drop
+//   hint fork travel -> load -> read evict resume -> park -> room -> write -> pieces pack -> drop
 #pragma once
 #include "engine/cache/caches.h"
 
@@ -17,6 +17,13 @@ bool cache_wants_snapshot(struct caches *c, const struct sequence *s);
 int cache_write(struct caches *c, struct sequence *s);
 void cache_count_given_up(struct caches *c, const char *reason);
 void cache_written(struct caches *c, struct snapshot_job *j);
+
+// --- pieces.c
+
+// Before the job is handed over; a READ has its places (memory, host, n_wanted). E_NOMEM.
+int cache_pieces_begin(struct caches *c, struct snapshot_job *j);
+// The engine has the job back. True: it is under way again, with the next piece.
+bool cache_pieces_next(struct caches *c, struct snapshot_job *j);
 
 // --- room.c
 

@@ -48,7 +48,7 @@ void packed_cache_free(struct packed_cache *p) {
     free(p);
 }
 
-const char *packed_cache_block(const struct packed_cache *p, int64_t logical) {
+char *packed_cache_block(const struct packed_cache *p, int64_t logical) {
     const int64_t *at =
         bsearch(&logical, p->logical, (size_t)p->n_blocks, sizeof *p->logical, by_number);
     return at ? p->bytes + (size_t)(at - p->logical) * (size_t)p->maker.block_bytes : NULL;

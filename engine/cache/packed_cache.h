@@ -22,4 +22,4 @@ struct packed_cache *packed_cache_new(const struct sequence *s,
                                       const struct kv_snapshot_maker *maker);
 void packed_cache_free(struct packed_cache *p); // NULL is fine
 // The place of a block in `bytes`; NULL: it has no such block.
-const char *packed_cache_block(const struct packed_cache *p, int64_t logical);
+char *packed_cache_block(const struct packed_cache *p, int64_t logical);

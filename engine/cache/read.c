@@ -203,6 +203,7 @@ int cache_read_blocks(struct caches *c, struct resume *r) {
     s->image_group = s->group;
     s->image_prompt = s->prompt;
     s->image_version = ++c->last_version;
+    TRY(cache_pieces_begin(c, j));
     TRY(snapshots_read(&c->snapshots, j));
     cache_set(c, s, CACHE_READING);
     return 0;

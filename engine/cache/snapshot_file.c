@@ -33,9 +33,24 @@ void snapshot_file_name(struct hash128 name, char out[SNAPSHOT_NAME_BYTES]) {
              (unsigned long long)name.lo);
 }
 
+// Until the rename the file is only the writer's.
+static void temporary_name(const struct snapshot_job *j, char out[TEMPORARY_BYTES]) {
+    char name[SNAPSHOT_NAME_BYTES];
+    snapshot_file_name(j->name, name);
+    snprintf(out, TEMPORARY_BYTES, "%s.tmp", name);
+}
+
+static void remove_temporary(struct snapshot_job *j) {
+    char temporary[TEMPORARY_BYTES];
+    temporary_name(j, temporary);
+    unlinkat(j->dir_fd, temporary, 0);
+}
+
 void snapshot_job_free(struct snapshot_job *j) {
     if (!j) return;
     if (j->fd >= 0) close(j->fd);
+    if (j->fd >= 0 && j->task == SNAPSHOT_WRITE) remove_temporary(j);
+    free(j->piece);
     free(j->ids);
     free(j->blocks);
     free(j->memory);
@@ -78,54 +93,65 @@ static int read_all(int fd, void *data, size_t n, uint64_t at, struct err *err) 
 
 // --- writing
 
-static int write_blocks(struct snapshot_job *j, int fd, int64_t until_us) {
+static int write_blocks(struct snapshot_job *j) {
     const struct kv_snapshot_head *h = &j->head;
-    uint64_t at = kv_snapshot_data_at(h);
-    for (int32_t i = 0; i < h->n_blocks; i++, at += h->maker.block_bytes) {
+    const uint64_t bytes = h->maker.block_bytes, data = kv_snapshot_data_at(h);
+    for (; j->at < j->until; j->at++) {
+        const int32_t i = j->at;
         if (atomic_load(&j->stop))
             return err_set(&j->why, E_CANCELLED, "it is not wanted any more");
-        if (until_us && clock_mono_us(&clock_system) > until_us)
+        if (j->ends_us && clock_mono_us(&clock_system) > j->ends_us)
             return err_set(&j->why, E_TIMEOUT, "the disk is too slow");
-        j->blocks[i].sum = xxh64(j->memory[i], h->maker.block_bytes, j->blocks[i].logical);
-        TRY(write_all(fd, j->memory[i], h->maker.block_bytes, at, &j->why));
+        j->blocks[i].sum = xxh64(j->memory[i], bytes, j->blocks[i].logical);
+        TRY(write_all(j->fd, j->memory[i], bytes, data + (uint64_t)i * bytes, &j->why));
     }
     return 0;
 }
 
-static int write_front(struct snapshot_job *j, int fd) {
+static int write_front(struct snapshot_job *j) {
     size_t n = kv_snapshot_table_bytes(&j->head);
     unsigned char head[KV_SNAPSHOT_HEAD_BYTES], *table = malloc(n);
     if (!table) return err_set(&j->why, E_NOMEM, "no memory for its table");
     kv_snapshot_write_table(&j->head, j->ids, j->blocks, table);
     kv_snapshot_write_head(&j->head, head);
-    int rc = write_all(fd, table, n, sizeof head, &j->why);
-    if (rc == 0) rc = write_all(fd, head, sizeof head, 0, &j->why);
+    int rc = write_all(j->fd, table, n, sizeof head, &j->why);
+    if (rc == 0) rc = write_all(j->fd, head, sizeof head, 0, &j->why);
     free(table);
     return rc;
 }
 
-static int write_to(struct snapshot_job *j, int fd, int64_t until_us) {
-    TRY(write_blocks(j, fd, until_us));
-    TRY(write_front(j, fd));
-    if (fsync(fd) < 0) return err_errno(&j->why, "it cannot be synced");
-    return 0;
+// 1: the last block is written, and the file complete; 0: more pieces follow.
+static int write_some(struct snapshot_job *j) {
+    TRY(write_blocks(j));
+    if (j->at < j->head.n_blocks) return 0;
+    TRY(write_front(j));
+    if (fsync(j->fd) < 0) return err_errno(&j->why, "it cannot be synced");
+    return 1;
 }
 
 static int file_write(struct snapshot_job *j, int64_t began_us) {
     char name[SNAPSHOT_NAME_BYTES], temporary[TEMPORARY_BYTES];
     snapshot_file_name(j->name, name);
-    snprintf(temporary, sizeof temporary, "%s.tmp", name);
-    int fd =
-        openat(j->dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return err_errno(&j->why, "it cannot be made");
-    int rc = write_to(j, fd, j->most_us ? began_us + j->most_us : 0);
-    if (close(fd) < 0 && rc == 0) rc = err_errno(&j->why, "it cannot be closed");
-    if (rc == 0 && renameat(j->dir_fd, temporary, j->dir_fd, name) < 0)
+    temporary_name(j, temporary);
+    if (j->fd < 0) {
+        j->fd = openat(j->dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+                       0600);
+        j->ends_us = j->most_us ? began_us + j->most_us : 0;
+    }
+    if (j->fd < 0) return err_errno(&j->why, "it cannot be made");
+    int rc = write_some(j);
+    if (rc == 0) return 0;
+    if (close(j->fd) < 0 && rc > 0) rc = err_errno(&j->why, "it cannot be closed");
+    j->fd = -1;
+    if (rc > 0 && renameat(j->dir_fd, temporary, j->dir_fd, name) < 0)
         rc = err_errno(&j->why, "it cannot be renamed");
-    if (rc < 0) unlinkat(j->dir_fd, temporary, 0);
-    if (rc == 0) (void)fsync(j->dir_fd); // makes the rename last; else the old file may reappear
-    j->bytes = rc == 0 ? (int64_t)kv_snapshot_file_bytes(&j->head) : 0;
-    return rc;
+    if (rc < 0) {
+        remove_temporary(j);
+        return rc;
+    }
+    (void)fsync(j->dir_fd); // makes the rename last; else the old file may reappear
+    j->bytes = (int64_t)kv_snapshot_file_bytes(&j->head);
+    return 0;
 }
 
 // --- reading
@@ -196,20 +222,21 @@ static void blocks_read(void *ctx, int64_t first, int64_t n) {
     }
 }
 
+// Of one rank alone the blocks are read where they stay, and count as done at once.
 static int file_read(struct snapshot_job *j) {
     uint64_t data = kv_snapshot_data_at(&j->head), bytes = j->head.maker.block_bytes;
     int64_t ahead = bytes < READ_AHEAD_BYTES ? (int64_t)(READ_AHEAD_BYTES / bytes) : 1;
     int64_t least = (int64_t)(READ_LEAST_BYTES / bytes) + 1; // fewer blocks need no thread
     (void)posix_fadvise(j->fd, (off_t)data, 0, POSIX_FADV_SEQUENTIAL);
-    for (int32_t at = 0; at < j->n_wanted;) {
-        struct piece p = {.j = j, .first = at};
-        int64_t n = j->n_wanted - at < ahead ? j->n_wanted - at : ahead;
+    while (j->at < j->until) {
+        struct piece p = {.j = j, .first = j->at};
+        int64_t n = j->until - j->at < ahead ? j->until - j->at : ahead;
         int64_t part = (n + READ_THREADS - 1) / READ_THREADS;
         parallel_ranges(n, part > least ? part : least, blocks_read, &p);
         if (atomic_load(&p.rc) < 0) return atomic_load(&p.rc);
-        at += (int32_t)n;
+        j->at += (int32_t)n;
         j->bytes += n * (int64_t)bytes;
-        atomic_store_explicit(&j->n_done, at, memory_order_release);
+        if (!j->piece) atomic_store_explicit(&j->n_done, j->at, memory_order_release);
     }
     return 0;
 }
@@ -262,5 +289,10 @@ void snapshot_job_run(struct snapshot_job *j) {
         break;
     }
     j->reason = reason_of(j->rc);
-    j->took_us = clock_mono_us(&clock_system) - began;
+    j->took_us += clock_mono_us(&clock_system) - began;
+}
+
+void snapshot_job_fail(struct snapshot_job *j, int rc, const char *why) {
+    j->rc = err_set(&j->why, rc, "%s", why);
+    j->reason = reason_of(rc);
 }

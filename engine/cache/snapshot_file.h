@@ -1,6 +1,9 @@
 // Writing and reading one snapshot (kvcache/snapshot.h): the jobs of the folder's threads
 // (snapshots.h). A job belongs to the thread that works on it until the thread gives it back;
 // meanwhile the engine touches only n_done and stop.
+//
+// With several ranks a job goes back and forth: the thread moves a piece of the blocks, up to `until`,
+// and the engine brings the next one (pieces.c).
 #pragma once
 #include "base/siphash.h"
 #include "kvcache/snapshot.h"
@@ -20,9 +23,11 @@ struct snapshot_job {
     void **memory;   // WRITE: (head.n_blocks) the blocks' bytes; READ: (n_wanted) where they go
     int32_t *wanted; // READ: (n_wanted) indices of the file's blocks, ascending
     int32_t n_wanted;
-    int fd;                 // OPEN leaves it open for READ; -1
+    int fd;                 // OPEN leaves it open for READ; WRITE between two pieces; -1
+    int32_t at, until;      // WRITE, READ: of `memory`; the blocks [at, until) are next
     int64_t most_us;        // WRITE: given up after so long; 0: never
-    _Atomic int32_t n_done; // READ: blocks read and checked so far
+    int64_t ends_us;        // WRITE: when that will be
+    _Atomic int32_t n_done; // READ: blocks that are in host memory, read and checked
     _Atomic bool stop;      // the engine no longer needs the result
     // Result. reason: a word for logs and metrics.
     int rc;
@@ -34,12 +39,16 @@ struct snapshot_job {
     struct resume *resume; // OPEN, READ: NULL once the resume has ended
     int32_t *host;         // (n_host) host blocks that the job holds
     int32_t n_host;
+    char *piece;     // memory of one piece, with several ranks
     int64_t version; // WRITE: of the sequence's image
     bool forgotten;  // WRITE: the session is gone: the file is removed when it is written
 };
 
-void snapshot_job_free(struct snapshot_job *j); // closes its file; host blocks are the caller's
+// Closes its file, and removes that of a write that has not ended. Host blocks are the caller's.
+void snapshot_job_free(struct snapshot_job *j);
 void snapshot_job_run(struct snapshot_job *j);
+// Ends a job between two pieces.
+void snapshot_job_fail(struct snapshot_job *j, int rc, const char *why);
 
 #define SNAPSHOT_NAME_BYTES 40
 // The name of a session's snapshot: a hash of its lasting id, which a client may have chosen.

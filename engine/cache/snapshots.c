@@ -304,6 +304,11 @@ int snapshots_read(struct snapshots *f, struct snapshot_job *j) {
     return 0;
 }
 
+int snapshots_again(struct snapshots *f, struct snapshot_job *j) {
+    if (!f->running) return E_CANCELLED;
+    return queue_try_push(j->task == SNAPSHOT_WRITE ? &f->writes : &f->reads, &j);
+}
+
 static void written(struct snapshots *f, const struct snapshot_job *j) {
     struct snapshot_entry *old = find_name(f, j->name);
     f->pending -= (int64_t)kv_snapshot_file_bytes(&j->head);

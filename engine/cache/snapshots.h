@@ -66,5 +66,7 @@ void snapshots_forget(struct snapshots *f, struct hash128 name);
 // Begins the job and takes *j on 0. E_BUSY: too many under way; E_FULL: larger than the limit.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j);
 int snapshots_read(struct snapshots *f, struct snapshot_job *j); // OPEN, READ. E_BUSY
+// Goes on with a job that has another piece. E_CANCELLED: the threads end.
+int snapshots_again(struct snapshots *f, struct snapshot_job *j);
 // The engine has the job back: updates the entries and totals.
 void snapshots_done(struct snapshots *f, struct snapshot_job *j);

@@ -185,6 +185,22 @@ int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
     return rc;
 }
 
+// --- whole blocks --------------------------------------------------------------------------------
+
+size_t tiers_whole_bytes(const struct tiers *t) {
+    return lead_is_alone(t->lead) ? t->store->block_bytes : t->lead->whole_bytes;
+}
+
+int tiers_pack(struct tiers *t, const int32_t *host, int32_t n, void *const *whole) {
+    for (int32_t i = 0; i < n; i++) memcpy(whole[i], tiers_host(t, host[i]), t->store->block_bytes);
+    return lead_fetch(t->lead, host, n, whole);
+}
+
+int tiers_unpack(struct tiers *t, const int32_t *host, int32_t n, const void *const *whole) {
+    for (int32_t i = 0; i < n; i++) memcpy(tiers_host(t, host[i]), whole[i], t->store->block_bytes);
+    return lead_put(t->lead, host, n, whole);
+}
+
 enum { TRY_EXPENSIVE = 32 };
 
 bool tiers_read_is_slow(struct tiers *t, double bytes, int64_t tokens) {

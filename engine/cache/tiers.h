@@ -69,6 +69,12 @@ int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_
 // load. The time that the step waits for it is added to *waited_us.
 const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
                                            const int32_t *slots, int32_t n, int64_t *waited_us);
+// Host blocks as they travel to a file or to another engine: whole[i] (tiers_whole_bytes) has the parts
+// of all ranks. E_NOMEM, E_DEVICE: only with several ranks.
+size_t tiers_whole_bytes(const struct tiers *t);
+int tiers_pack(struct tiers *t, const int32_t *host, int32_t n, void *const *whole);
+int tiers_unpack(struct tiers *t, const int32_t *host, int32_t n, const void *const *whole);
+
 // Completes the batch under way. 1: done, or there was none; 0: not done yet (never with wait);
 // E_DEVICE.
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us);

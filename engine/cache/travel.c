@@ -2,18 +2,17 @@
 //
 // An export parks the cache first, in the background and in slices as ever; then its bytes are packed
 // (pack.c). An import takes host blocks and is parked from the start, so that its next turn brings it
-// to the device. Without host memory, or where ranks hold parts of it, a cache cannot travel: it is
-// released, and computed again elsewhere.
+// to the device. With several ranks their parts travel through the leader. Without host memory a cache
+// cannot travel: it is released, and computed again elsewhere.
 #include "engine/cache/movers.h"
 
 #include "base/log.h"
-#include "engine/dist/lead.h"
 #include <stdlib.h>
 #include <string.h>
 
 void cache_export(struct caches *c, struct sequence *s) {
     if (s->resume) resume_end(c, s, RESUME_STOPPED); // back to where it was
-    bool can = tiers_on(&c->tiers) && lead_is_alone(c->opt.lead);
+    bool can = tiers_on(&c->tiers);
     if (can && s->state == CACHE_PARKED) {
         cache_pack(c, s);
     } else if (can && cache_is_on_device(s->state)) {
@@ -35,15 +34,29 @@ static int take_host_blocks(struct caches *c, struct sequence *s, const struct p
     return rc;
 }
 
-static int copy_blocks(struct caches *c, const struct sequence *s, const struct packed_cache *p) {
-    for (int32_t i = 0; i < s->image.n_slots; i++) {
-        const struct kv_copy *copy = &s->image.copies[i];
-        if (copy->host < 0) continue;
-        const char *from = packed_cache_block(p, copy->logical);
-        if (!from) return E_NOTFOUND; // the window had moved on
-        memcpy(tiers_host(&c->tiers, copy->host), from, c->store.block_bytes);
+// host, from: room for the image's blocks.
+static int list_blocks(const struct kv_image *m, const struct packed_cache *p, int32_t *host,
+                       const void **from) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        if (m->copies[i].host < 0) continue;
+        host[n] = m->copies[i].host;
+        from[n] = packed_cache_block(p, m->copies[i].logical);
+        if (!from[n++]) return E_NOTFOUND; // the window had moved on
     }
     return 0;
+}
+
+static int copy_blocks(struct caches *c, const struct sequence *s, const struct packed_cache *p) {
+    const struct kv_image *m = &s->image;
+    int32_t *host = malloc((size_t)m->n_held * sizeof *host);
+    const void **from = malloc((size_t)m->n_held * sizeof *from);
+    int rc = host && from ? list_blocks(m, p, host, from) : E_NOMEM;
+    if (rc == 0) rc = tiers_unpack(&c->tiers, host, m->n_held, from);
+    if (rc == E_DEVICE) c->device_lost = true;
+    free(from);
+    free(host);
+    return rc;
 }
 
 static int import(struct caches *c, struct sequence *to, const struct packed_cache *p) {
@@ -55,8 +68,7 @@ static int import(struct caches *c, struct sequence *to, const struct packed_cac
                                          .block_tokens = c->store.block_tokens,
                                          .session_len = c->opt.max_session_len};
     struct err err;
-    if (!tiers_on(&c->tiers) || c->tiers.transit || !lead_is_alone(c->opt.lead))
-        return E_UNSUPPORTED;
+    if (!tiers_on(&c->tiers) || c->tiers.transit) return E_UNSUPPORTED;
     int32_t *ids = malloc((size_t)p->n_ids * sizeof *ids);
     if (!ids) return E_NOMEM;
     int rc = sequence_ready(to, &c->pool, &shape, &err); // its ring tells which blocks it needs

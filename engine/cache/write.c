@@ -30,7 +30,8 @@ bool cache_wants_snapshot(struct caches *c, const struct sequence *s) {
     if (!snapshots_on(&c->snapshots) || !s->names.id[0] || s->n_filed == NOT_WRITABLE) return false;
     return s->state == CACHE_PARKED && s->image.copies && s->n_image > 0 &&
            !has_current_snapshot(c, s) &&
-           !tiers_read_is_slow(&c->tiers, (double)s->image.n_held * (double)c->store.block_bytes,
+           !tiers_read_is_slow(&c->tiers,
+                               (double)s->image.n_held * (double)tiers_whole_bytes(&c->tiers),
                                s->n_image);
 }
 
@@ -107,6 +108,7 @@ int cache_write(struct caches *c, struct sequence *s) {
     struct snapshot_job *j = job_of(c, s);
     if (!j) return E_NOMEM;
     int rc = take_image(c, s, j);
+    if (rc == 0) rc = cache_pieces_begin(c, j);
     if (rc == 0) rc = snapshots_write(&c->snapshots, j);
     if (rc == 0) return 0;
     cache_give_host_blocks_back(c, j);

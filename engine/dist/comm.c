@@ -1,4 +1,4 @@
-// The table for one rank, and how ranks are numbered. See comm.h.
+// The table for one rank, how ranks are numbered, and what a build without MPI answers. See comm.h.
 #include "engine/dist/comm.h"
 #include "kernels/backend.h"
 #include <string.h>
@@ -26,6 +26,12 @@ static int none_exchange(struct comm *c, const void *mine, void *all, size_t eac
     memcpy(all, mine, each);
     return 0;
 }
+static int none_send_bytes(struct comm *c, const void *bytes, size_t n, int32_t to) {
+    return 0;
+}
+static int none_recv_bytes(struct comm *c, void *bytes, size_t n, int32_t from) {
+    return 0;
+}
 static int none_check(struct comm *c) {
     return 0;
 }
@@ -39,6 +45,8 @@ static const struct comm_ops none_ops = {
     .recv = none_recv,
     .broadcast = none_broadcast,
     .exchange = none_exchange,
+    .send_bytes = none_send_bytes,
+    .recv_bytes = none_recv_bytes,
     .check = none_check,
     .close = none_close,
 };
@@ -53,3 +61,35 @@ struct comm *comm_none(void) {
 struct split comm_split_of(int32_t rank, int32_t tp_size, int32_t pp_size) {
     return (struct split){rank % tp_size, tp_size, pp_size - 1 - rank / tp_size, pp_size};
 }
+
+// --- built without MPI ---------------------------------------------------------------------------
+
+#if !PARLEY_MPI
+
+const char *comm_mpi_version(void) {
+    return NULL;
+}
+bool comm_is_launched(void) {
+    return false;
+}
+bool comm_is_follower(void) {
+    return false;
+}
+int comm_open(struct comm **out, const struct comm_options *o, struct err *err) {
+    *out = comm_none();
+    if (o->tp_size * o->pp_size == 1) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "tensor_parallel and pipeline_parallel: this program was built without MPI; "
+                   "install libopenmpi-dev and openmpi-bin and build it again");
+}
+int comm_follow(struct comm **out, int64_t startup_us, struct err *err) {
+    return err_set(err, E_UNSUPPORTED, "this program was built without MPI");
+}
+int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
+               struct err *err) {
+    return 0;
+}
+int comm_link(struct comm *c, struct backend *be, struct err *err) {
+    return 0;
+}
+#endif

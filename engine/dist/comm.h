@@ -39,6 +39,9 @@ struct comm_ops {
     int (*broadcast)(struct comm *c, void *bytes, size_t n, bool idle);
     // Each rank's `each` bytes reach all ranks: all (n_ranks, each), in rank order.
     int (*exchange)(struct comm *c, const void *mine, void *all, size_t each);
+    // Bytes of host memory from one rank to another, which calls the other of the two with the same n.
+    int (*send_bytes)(struct comm *c, const void *bytes, size_t n, int32_t to);
+    int (*recv_bytes)(struct comm *c, void *bytes, size_t n, int32_t from);
     // E_DEVICE where a peer of this machine has ended. Does not wait.
     int (*check)(struct comm *c);
     void (*close)(struct comm *c); // after the leader has told the others to close, or a failure

@@ -37,6 +37,8 @@ enum {
     LOOK_US = 50000,      // between looks at the peers
     EXCHANGE_FACTOR = 10, // while ranks start and models load: they wait so much longer
     SCRATCH_BYTES = 4 << 20,
+    MESSAGE_BYTES = 1 << 30, // of one message: MPI counts in int
+    BYTES_TAG = 1,           // activations have tag 0
 };
 
 struct mpi_comm {
@@ -261,9 +263,31 @@ static int mpi_recv(struct comm *base, struct backend *be, void *x, int64_t n, i
 static int mpi_broadcast(struct comm *base, void *bytes, size_t n, bool idle) {
     struct mpi_comm *c = of(base);
     for (size_t at = 0, each; at < n; at += each) {
-        each = n - at < (1u << 30) ? n - at : 1u << 30;
+        each = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
         MPI_RUN(c, idle ? 0 : c->timeout_us,
                 MPI_Ibcast((char *)bytes + at, (int)each, MPI_BYTE, 0, c->world, &request_));
+    }
+    return 0;
+}
+
+static int mpi_send_bytes(struct comm *base, const void *bytes, size_t n, int32_t to) {
+    struct mpi_comm *c = of(base);
+    for (size_t at = 0, each; at < n; at += each) {
+        each = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
+        MPI_RUN(c, c->timeout_us,
+                MPI_Isend((const char *)bytes + at, (int)each, MPI_BYTE, to, BYTES_TAG, c->world,
+                          &request_));
+    }
+    return 0;
+}
+
+static int mpi_recv_bytes(struct comm *base, void *bytes, size_t n, int32_t from) {
+    struct mpi_comm *c = of(base);
+    for (size_t at = 0, each; at < n; at += each) {
+        each = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
+        MPI_RUN(c, c->timeout_us,
+                MPI_Irecv((char *)bytes + at, (int)each, MPI_BYTE, from, BYTES_TAG, c->world,
+                          &request_));
     }
     return 0;
 }
@@ -346,6 +370,8 @@ static const struct comm_ops mpi_ops = {
     .recv = mpi_recv,
     .broadcast = mpi_broadcast,
     .exchange = mpi_exchange,
+    .send_bytes = mpi_send_bytes,
+    .recv_bytes = mpi_recv_bytes,
     .check = mpi_check,
     .close = mpi_close,
 };
@@ -586,33 +612,4 @@ const char *comm_mpi_version(void) {
     return text;
 }
 
-#else
-#include <stdlib.h>
-
-const char *comm_mpi_version(void) {
-    return NULL;
-}
-bool comm_is_launched(void) {
-    return false;
-}
-bool comm_is_follower(void) {
-    return false;
-}
-int comm_open(struct comm **out, const struct comm_options *o, struct err *err) {
-    *out = comm_none();
-    if (o->tp_size * o->pp_size == 1) return 0;
-    return err_set(err, E_UNSUPPORTED,
-                   "tensor_parallel and pipeline_parallel: this program was built without MPI; "
-                   "install libopenmpi-dev and openmpi-bin and build it again");
-}
-int comm_follow(struct comm **out, int64_t startup_us, struct err *err) {
-    return err_set(err, E_UNSUPPORTED, "this program was built without MPI");
-}
-int comm_split(struct comm *c, int32_t tp_size, int32_t pp_size, int64_t timeout_us,
-               struct err *err) {
-    return 0;
-}
-int comm_link(struct comm *c, struct backend *be, struct err *err) {
-    return 0;
-}
 #endif

@@ -54,6 +54,15 @@ int lead_threads(const struct comm *c, int asked) {
     return n > c->n_sharing ? n / c->n_sharing : 1;
 }
 
+static void note(struct lead *l, const struct rank_report *a, int32_t rank, bool loaded) {
+    if (loaded) {
+        l->weight_bytes += a->weight_bytes;
+        l->weight_bytes_read += a->weight_bytes_read;
+    }
+    l->parts[rank] = (size_t)a->block_bytes;
+    l->whole_bytes = (rank > 0 ? l->whole_bytes : 0) + l->parts[rank];
+}
+
 // Every rank's report; the first failure is the result.
 static int collect(struct lead *l, const struct rank_report *mine, bool loaded, struct err *err) {
     const int32_t n = l->comm->n_ranks;
@@ -79,9 +88,7 @@ static int collect(struct lead *l, const struct rank_report *mine, bool loaded, 
                          "rank %d (%s) computes on \"%s\" and the leading rank on \"%s\": their "
                          "bits differ; choose one with isa and compute_dtype",
                          r, a->host, a->backend, mine->backend);
-        if (!loaded) continue;
-        l->weight_bytes += a->weight_bytes;
-        l->weight_bytes_read += a->weight_bytes_read;
+        note(l, a, r, loaded);
     }
     free(all);
     return rc;
@@ -94,7 +101,8 @@ int lead_open(struct lead *l, const struct lead_options *o, struct err *err) {
     TRY(comm_open(&l->comm, &o->comm, err));
     if (l->comm->n_ranks == 1) return 0;
     l->plan = calloc(1, sizeof *l->plan);
-    if (!l->plan) return err_set(err, E_NOMEM, "no memory for the ranks");
+    l->parts = calloc((size_t)l->comm->n_ranks, sizeof *l->parts);
+    if (!l->plan || !l->parts) return err_set(err, E_NOMEM, "no memory for the ranks");
     begin(l, PLAN_OPEN);
     struct plan_open *p = (struct plan_open *)(void *)payload(l, sizeof *p);
     if (!p) return failed(l, E_NOMEM, err);
@@ -137,7 +145,7 @@ int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, 
     *p = (struct plan_size){*store, max_rows, max_logits, n_host_blocks};
     int rc = send_plan(l);
     if (rc < 0) return failed(l, rc, err);
-    struct rank_report mine = {0};
+    struct rank_report mine = {.block_bytes = store->block_bytes};
     build_id(mine.build);
     (void)comm_link(l->comm, be, &mine.err);
     return collect(l, &mine, false, err);
@@ -156,6 +164,7 @@ void lead_close(struct lead *l) {
     if (l->comm) l->comm->ops->close(l->comm);
     free(l->plan);
     free(l->payload);
+    free(l->parts);
     *l = (struct lead){0};
 }
 
@@ -231,4 +240,36 @@ int lead_move(struct lead *l, enum plan_kind kind, const int32_t *blocks, void *
     for (int32_t i = 0; i < n; i++)
         at[n + i] = (int32_t)((size_t)((char *)host[i] - l->host) / l->host_block_bytes);
     return send_plan(l);
+}
+
+// --- parts of parked blocks ----------------------------------------------------------------------
+
+static int send_hosts(struct lead *l, enum plan_kind kind, const int32_t *host, int32_t n) {
+    begin(l, kind);
+    l->plan->n = n;
+    char *at = payload(l, (size_t)n * sizeof *host);
+    if (!at) return E_NOMEM;
+    memcpy(at, host, (size_t)n * sizeof *host);
+    return send_plan(l);
+}
+
+// Rank by rank, block by block, straight from and to where the bytes are: no buffer on either side.
+int lead_fetch(struct lead *l, const int32_t *host, int32_t n, void *const *whole) {
+    if (lead_is_alone(l)) return 0;
+    size_t at = l->parts[0];
+    TRY(send_hosts(l, PLAN_FETCH, host, n));
+    for (int32_t r = 1; r < l->comm->n_ranks; at += l->parts[r++])
+        for (int32_t i = 0; i < n; i++)
+            TRY(l->comm->ops->recv_bytes(l->comm, (char *)whole[i] + at, l->parts[r], r));
+    return 0;
+}
+
+int lead_put(struct lead *l, const int32_t *host, int32_t n, const void *const *whole) {
+    if (lead_is_alone(l)) return 0;
+    size_t at = l->parts[0];
+    TRY(send_hosts(l, PLAN_PUT, host, n));
+    for (int32_t r = 1; r < l->comm->n_ranks; at += l->parts[r++])
+        for (int32_t i = 0; i < n; i++)
+            TRY(l->comm->ops->send_bytes(l->comm, (const char *)whole[i] + at, l->parts[r], r));
+    return 0;
 }

@@ -21,6 +21,8 @@ struct lead {
     size_t payload_bytes;
     char *host; // memory of the leader's parked blocks, which have the same numbers on all ranks
     size_t host_block_bytes;
+    size_t *parts;      // (n_ranks) bytes of each rank's part of a block; NULL with one rank
+    size_t whole_bytes; // their sum
     int64_t weight_bytes, weight_bytes_read; // of all ranks; after lead_loaded
 };
 
@@ -41,7 +43,8 @@ void lead_describe(struct rank_report *r, const struct model *m);
 // mine: the leader's own report of what it has loaded, or why it could not. E_*: the error of the first
 // rank that failed, with its number and machine.
 int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err);
-// max_rows, max_logits: as for forward_init. n_host_blocks: how many parked blocks the leader has. Also
+// store: its shape, and the bytes of the leader's own blocks. max_rows, max_logits: as for
+// forward_init. n_host_blocks: how many parked blocks the leader has. Also
 // connects the ranks' devices with that of the leader's backend `be`.
 int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, int32_t max_rows,
               int32_t max_logits, int32_t n_host_blocks, struct err *err);
@@ -55,6 +58,11 @@ int lead_copy(struct lead *l, int32_t dst, int32_t src);
 // kind: PLAN_SAVE or PLAN_LOAD; n blocks of the device and of host memory.
 int lead_move(struct lead *l, enum plan_kind kind, const int32_t *blocks, void *const *host,
               int32_t n);
+// The parts that the other ranks have of n parked blocks, `host` being their numbers: fetched to or put
+// from memory of the leader. whole[i] (whole_bytes) is block i: the ranks' parts in rank order. The
+// leader's own part, at the front, is left to the caller.
+int lead_fetch(struct lead *l, const int32_t *host, int32_t n, void *const *whole);
+int lead_put(struct lead *l, const int32_t *host, int32_t n, const void *const *whole);
 int lead_check(struct lead *l); // between steps: E_DEVICE where a rank of this machine has ended
 // The sentence of the failure; NULL: none.
 const char *lead_why(const struct lead *l);

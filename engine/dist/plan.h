@@ -23,6 +23,8 @@ enum plan_kind {
     PLAN_COPY,   // block `first` becomes a copy of block n
     PLAN_SAVE,   // payload: n block numbers, then n host block numbers
     PLAN_LOAD,   // the same; the host's blocks are copied to the device's
+    PLAN_FETCH,  // payload: n host block numbers; each rank in turn sends the leader its parts
+    PLAN_PUT,    // the same; the leader sends each rank its parts
     PLAN_CLOSE,  // the engine closes; the rank waits for the next PLAN_OPEN
 };
 
@@ -56,4 +58,5 @@ struct rank_report {
     struct err err; // code 0: all is well
     char build[BUILD_ID_DIGITS + 1], host[64], fingerprint[40], backend[128];
     int64_t weight_bytes, weight_bytes_read;
+    uint64_t block_bytes; // of a cache block; answer to PLAN_SIZE
 };

@@ -96,7 +96,8 @@ static int open_model(struct rank *r) {
     return report(r, &mine);
 }
 
-static int size(struct rank *r, struct err *err) {
+static int size(struct rank *r, struct rank_report *mine) {
+    struct err *err = &mine->err;
     struct plan_size s;
     memcpy(&s, r->payload, sizeof s);
     const struct backend_ops *ops = r->backend->ops;
@@ -105,6 +106,7 @@ static int size(struct rank *r, struct err *err) {
     s.store.n_kv_heads = r->model->n_kv_heads;
     TRY(ops->kv_store_init(r->backend, &s.store, err));
     r->store = s.store;
+    mine->block_bytes = s.store.block_bytes;
     r->n_host_blocks = s.n_host_blocks;
     TRY(comm_link(r->comm, r->backend, err));
     const size_t bytes = (size_t)s.n_host_blocks * r->store.block_bytes;
@@ -173,18 +175,34 @@ static int step(struct rank *r) {
     return rc < 0 ? rc : done;
 }
 
+static char *host_block(const struct rank *r, int32_t number) {
+    return r->host + (size_t)number * r->store.block_bytes;
+}
+
 // Before the next plan a copy has ended: that may use the blocks on either side.
 static int move(struct rank *r) {
     const struct backend_ops *ops = r->backend->ops;
     const int32_t *blocks = (const int32_t *)(const void *)r->payload;
     const int32_t n = r->plan->n;
     for (int32_t i = 0; i < n; i++) {
-        void *host = r->host + (size_t)blocks[n + i] * r->store.block_bytes;
+        void *host = host_block(r, blocks[n + i]);
         struct kv_copied how = {0};
         TRY(r->plan->kind == PLAN_LOAD
                 ? ops->kv_blocks_load(r->backend, &r->store, blocks + i, &host, 1)
                 : ops->kv_blocks_save(r->backend, &r->store, &host, blocks + i, 1));
         if (ops->kv_copies_done) TRY(ops->kv_copies_done(r->backend, true, &how));
+    }
+    return 0;
+}
+
+// This rank's parts of parked blocks, to the leader or from it.
+static int travel(struct rank *r) {
+    const int32_t *blocks = (const int32_t *)(const void *)r->payload;
+    struct comm *c = r->comm;
+    for (int32_t i = 0; i < r->plan->n; i++) {
+        char *host = host_block(r, blocks[i]);
+        TRY(r->plan->kind == PLAN_FETCH ? c->ops->send_bytes(c, host, r->store.block_bytes, 0)
+                                        : c->ops->recv_bytes(c, host, r->store.block_bytes, 0));
     }
     return 0;
 }
@@ -197,7 +215,7 @@ static int run(struct rank *r) {
         return open_model(r);
     case PLAN_SIZE: {
         struct rank_report mine = {0};
-        (void)size(r, &mine.err);
+        (void)size(r, &mine);
         return report(r, &mine);
     }
     case PLAN_STEP:
@@ -211,6 +229,9 @@ static int run(struct rank *r) {
     case PLAN_SAVE:
     case PLAN_LOAD:
         return move(r);
+    case PLAN_FETCH:
+    case PLAN_PUT:
+        return travel(r);
     case PLAN_CLOSE:
         r->comm->ops->close(r->comm); // first: a device may still be in use by the others
         close_model(r);

@@ -34,6 +34,7 @@ static inline struct engine *open_one(const char *dir, bool files) {
     runner_snapshots = files ? folder.path : NULL;
     e = engine_for_weights(dir, int8, 16, 8, n_blocks * bytes);
     runner_snapshots = NULL;
+    e->instance.caches.piece_bytes = 3 * (size_t)bytes; // of several ranks: many pieces
     return e;
 }
 

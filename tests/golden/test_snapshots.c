@@ -318,6 +318,42 @@ static void test_one_at_a_time(void **state) {
     empty_folder();
 }
 
+// A snapshot has the parts of so many ranks: others compute, and write their own.
+static void divide(int tp, int pp) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", tp);
+    setenv("PARLEY_TEST_TP", text, 1);
+    snprintf(text, sizeof text, "%d", pp);
+    setenv("PARLEY_TEST_PP", text, 1);
+}
+
+static void test_another_division(void **state) {
+    static struct outcome o;
+    const int tp = test_ranks("PARLEY_TEST_TP"), pp = test_ranks("PARLEY_TEST_PP");
+    if (tp * pp == 1) skip();
+    log_set_level(LOG_OFF);
+    for (int i = 0; i < 4; i++) {
+        if (i % 2 == 0)
+            divide(tp, pp);
+        else
+            divide(tp == pp ? 1 : pp, tp == pp ? 1 : tp);
+        struct engine *e = open_one(*state, true);
+        assert_int_equal(engine_has_snapshot(e, "a"), i > 0);
+        turn_of(e, 1, "a", 80, &o);
+        assert_int_equal(o.source, CACHE_RECOMPUTED);
+        assert_int_equal(o.n_cached, 0);
+        assert_true(leave(e, 1, "a"));
+        turn_of(e, 1, "a", 90, &o);
+        assert_int_equal(o.source, CACHE_SNAPSHOT);
+        assert_int_equal(o.n_cached, 80);
+        assert_true(leave(e, 1, "a"));
+        engine_close(e);
+    }
+    log_set_level(LOG_ERROR);
+    divide(tp, pp);
+    empty_folder();
+}
+
 // --- hints ---------------------------------------------------------------------------------------
 
 static void prepare(struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
@@ -504,9 +540,19 @@ int main(void) {
         OF("qwen3", test_the_cheapest_way),
         OF("qwen3", test_forgotten),
         OF("qwen3", test_one_at_a_time),
+        OF("qwen3", test_another_division),
         OF("qwen3", test_a_hint_reads),
         OF("qwen3", test_a_hint_computes_nothing),
         OF("qwen3", test_a_hint_is_preempted),
     };
+    // Four ranks on few cores take a minute for all of it.
+    const struct CMUnitTest of_many_ranks[] = {
+        OF("llama", test_through_files),
+        OF("qwen3", test_through_restarts),
+        OF("qwen3", test_forks_and_shared_beginnings),
+        OF("qwen3", test_another_division),
+    };
+    if (test_ranks("PARLEY_TEST_TP") * test_ranks("PARLEY_TEST_PP") > 2)
+        return cmocka_run_group_tests(of_many_ranks, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static struct snapshot_job *job(enum snapshot_task task, char *memory) {
     return j;
 }
 
-static void write_file(void) {
+static struct snapshot_job *write_job(void) {
     struct snapshot_job *j = job(SNAPSHOT_WRITE, written);
     j->head = (struct kv_snapshot_head){.id = "one",
                                         .maker = {.n_layers = 1,
@@ -52,6 +52,12 @@ static void write_file(void) {
         fill(written + (size_t)i * BYTES, (uint64_t)i);
         j->blocks[i].logical = (uint64_t)i;
     }
+    return j;
+}
+
+static void write_file(void) {
+    struct snapshot_job *j = write_job();
+    j->until = BLOCKS;
     snapshot_job_run(j);
     if (j->rc < 0) fail_msg("%s", j->why.text);
     snapshot_job_free(j);
@@ -69,6 +75,7 @@ static struct snapshot_job *read_file(int step, bool stop) {
     snapshot_job_free(open);
     j->wanted = malloc(BLOCKS * sizeof *j->wanted);
     for (int i = 0; i < BLOCKS; i += step) j->wanted[j->n_wanted++] = i;
+    j->until = j->n_wanted;
     atomic_store(&j->stop, stop);
     memset(got, 0, (size_t)BLOCKS * BYTES);
     snapshot_job_run(j);
@@ -123,6 +130,50 @@ static void test_damage_is_noticed_where_it_is(void **state) {
     snapshot_job_free(j);
 }
 
+static bool exists(const char *ending) {
+    char name[SNAPSHOT_NAME_BYTES], path[SNAPSHOT_NAME_BYTES + 8];
+    snapshot_file_name(snapshot_name("one"), name);
+    snprintf(path, sizeof path, "%s%s", name, ending);
+    return faccessat(dir_fd, path, F_OK, 0) == 0;
+}
+
+static void remove_file(void) {
+    char name[SNAPSHOT_NAME_BYTES];
+    snapshot_file_name(snapshot_name("one"), name);
+    unlinkat(dir_fd, name, 0);
+}
+
+// The file has its name only after the last piece; a job that ends before leaves nothing.
+static void test_pieces(void **state) {
+    static const int pieces[] = {0, 1, 8, 8, 30, BLOCKS};
+    static char piece[BLOCKS * BYTES];
+    for (int cut = 0; cut < 2; cut++) {
+        struct snapshot_job *j = write_job();
+        remove_file();
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces - (size_t)cut; i++) {
+            assert_false(exists(""));
+            j->until = pieces[i];
+            for (int b = j->at; b < j->until; b++) {
+                j->memory[b] = piece + (size_t)(b - j->at) * BYTES;
+                memcpy(j->memory[b], written + (size_t)b * BYTES, BYTES);
+            }
+            snapshot_job_run(j);
+            assert_int_equal(j->rc, 0);
+            assert_int_equal(j->at, pieces[i]);
+        }
+        assert_int_equal(exists(""), !cut);
+        assert_int_equal(exists(".tmp"), cut);
+        if (cut) snapshot_job_fail(j, E_CANCELLED, "it ends");
+        snapshot_job_free(j);
+        assert_false(exists(".tmp"));
+        if (cut) continue;
+        j = read_file(1, false);
+        assert_int_equal(j->rc, 0);
+        assert_memory_equal(got, written, (size_t)BLOCKS * BYTES);
+        snapshot_job_free(j);
+    }
+}
+
 static void test_broken_off(void **state) {
     char name[SNAPSHOT_NAME_BYTES];
     write_file();
@@ -146,6 +197,7 @@ static void test_broken_off(void **state) {
     snapshot_job_free(open);
     j->wanted = malloc(BLOCKS * sizeof *j->wanted);
     for (int i = 0; i < BLOCKS; i++) j->wanted[j->n_wanted++] = i;
+    j->until = BLOCKS;
     snapshot_job_run(j);
     assert_int_equal(j->rc, E_CORRUPT);
     assert_int_equal(atomic_load(&j->n_done), 32); // of the piece before
@@ -175,6 +227,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_written_is_read),
         cmocka_unit_test(test_damage_is_noticed_where_it_is),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_broken_off),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
