@@ -361,3 +361,28 @@ test('a port that is in use is named before a model is loaded; parley doctor nam
   const finding = JSON.parse(doctor.stdout).findings.find((f) => JSON.stringify(f).includes('"grpc_port"'));
   assert.match(JSON.stringify(finding), /is in use/);
 });
+
+test('kill -9 of the engine process: streams and calls go on with the same tokens, each answer once', { skip }, async (t) => {
+  const server = await startServer(t, { model: path.join(root, 'configs/demo-model'),
+    args: ['--device', 'cpu', '--threads', '1', '--engine-process', 'on', '--engine-backoff', '0.2'] });
+  const processes = () => [...server.log.matchAll(/engine\.process instance=\S* pid=(\d+)/g)].map((match) => Number(match[1]));
+  const client = connect(t, server);
+  const length = 200;
+  const request = () => requestOf(inputsOf([rows[1]], length, [column('min_length', 'INT32', [length])]), {}, { model: 'demo-model' });
+  const want = idsOf(await client.call('ModelInfer', request()))[0];
+  assert.equal(want.length, rows[1].length + length);
+  for (let k = 1; k <= 2; k++) {
+    const stream = client.stream();
+    const call = client.call('ModelInfer', request());
+    stream.send(request());
+    await until('tokens of the stream', () => stream.answers.length > 4);
+    process.kill(processes().at(-1), 'SIGKILL');
+    await until('another process', () => processes().length > k);
+    const answers = await stream.end();
+    assert.deepEqual(answers.map(({ error_message: error }) => error).filter(Boolean), []);
+    assert.deepEqual(answers.map((answer) => idsOf(answer.infer_response)[0]), want.slice(rows[1].length).map((_, i) => want.slice(0, rows[1].length + i + 1)));
+    assert.deepEqual(idsOf(await call)[0], want);
+  }
+  assert.ok(await server.metric('parley_sessions_moved_turns_total{reason="lost"}') > 0);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+});
