@@ -16,7 +16,12 @@ struct grammar {
 
     pthread_mutex_t lock; // of all below
     struct machine machine;
+    // One mask at a time is made in slices. Any matcher that needs one goes on with it first.
+    struct grammar_matcher *maker; // NULL: none
+    struct mask_making making;
+    int32_t making_close; // as for grammar_matcher's is_ready
 };
 
-// Collects the machine if it has grown too large. The caller holds the lock.
+// Collects the machine if it has grown too large: not while a mask is being made, which would begin again. The
+// caller holds the lock.
 void grammar_tidy(struct grammar *g);

@@ -61,7 +61,8 @@ int32_t grammar_least_tokens(const struct grammar *g) {
 
 void grammar_tidy(struct grammar *g) {
     g->machine.work = 0;
-    if (g->machine.bytes > MACHINE_BYTES || g->machine.error < 0)
+    int64_t most = g->maker ? MACHINE_MOST_BYTES - MACHINE_BYTES : MACHINE_BYTES;
+    if (g->machine.bytes > most || g->machine.error < 0)
         (void)machine_collect(&g->machine); // a failure shows with the next step
     atomic_store(&g->bytes, g->machine.bytes + g->machine.plain_bytes + g->net.bytes);
 }

@@ -53,7 +53,7 @@ static void free_contents(struct machine *m) {
 }
 
 int machine_init(struct machine *m, const struct net *net, struct err *err) {
-    *m = (struct machine){.net = net};
+    *m = (struct machine){.net = net, .effort = MACHINE_FREE};
     m->reached = malloc(MACHINE_MAX_PAIRS * sizeof *m->reached);
     m->kept = malloc(MACHINE_MAX_PAIRS * sizeof *m->kept);
     m->reached_buckets = malloc(REACHED_BUCKETS * sizeof *m->reached_buckets);
@@ -273,6 +273,8 @@ static int32_t intern_config(struct machine *m) {
 static int32_t finish_set(struct machine *m) {
     bool good = close_set(m);
     m->work += m->n_reached;
+    m->reached_in_all += m->n_reached;
+    m->effort -= m->n_reached;
     if (m->error == 0 && (m->work > MACHINE_MOST_WORK || m->bytes > MACHINE_MOST_BYTES))
         m->error = E_LIMIT;
     return good && m->error == 0 ? intern_config(m) : MACHINE_DEAD;
@@ -296,11 +298,18 @@ static bool make_row(struct machine *m, struct machine_config *c) {
     return true;
 }
 
+bool machine_may_spend(struct machine *m) {
+    if (m->effort > 0) return true;
+    if (m->error == 0) m->error = MACHINE_SPENT;
+    return false;
+}
+
 int32_t machine_step(struct machine *m, int32_t config, uint8_t byte) {
     const struct net *net = m->net;
     struct machine_config *c = &m->configs[config];
     int32_t class = net->byte_class[byte];
     if (c->row && c->row[class] != MACHINE_UNKNOWN) return c->row[class];
+    if (!machine_may_spend(m)) return MACHINE_DEAD;
     if (!c->row && !make_row(m, c)) return MACHINE_DEAD;
     begin_set(m);
     bool good = true;
@@ -347,14 +356,16 @@ static int shortest_byte(const struct machine *m, const struct machine_config *c
 
 int32_t machine_shortest(struct machine *m, int32_t config, uint8_t *out, int32_t most) {
     int32_t n = 0;
-    while (m->configs[config].least > 0) {
+    int64_t looked_at = 0; // spent at the end: else a long text would never be complete
+    while (config >= 0 && m->configs[config].least > 0) {
         int byte = shortest_byte(m, &m->configs[config]);
-        if (n == most || byte > 255) return -1;
+        looked_at += m->configs[config].n;
+        if (n == most || byte > 255) break;
         out[n++] = (uint8_t)byte;
         config = machine_step(m, config, (uint8_t)byte);
-        if (config == MACHINE_DEAD) return -1;
     }
-    return n;
+    m->effort -= looked_at;
+    return config >= 0 && m->configs[config].least == 0 ? n : -1;
 }
 
 // --- roots ---------------------------------------------------------------------------------------
@@ -388,12 +399,12 @@ static void copy_stacks(struct machine *m, const struct machine *old, int32_t *m
     }
 }
 
-// The roots' configurations alone, in empty contents.
-static void copy_roots(struct machine *m, const struct machine *old, int32_t *moved) {
+// The roots' configurations alone, in empty contents, with their masks: the next draws need these.
+static void copy_roots(struct machine *m, struct machine *old, const int32_t *moved) {
     struct machine_root *r;
     DL_FOREACH(m->roots, r) {
         if (r->config < 0) continue;
-        const struct machine_config *c = &old->configs[r->config];
+        struct machine_config *c = &old->configs[r->config];
         r->config = MACHINE_DEAD;
         begin_set(m);
         m->accepts = c->accepts;
@@ -403,11 +414,16 @@ static void copy_roots(struct machine *m, const struct machine *old, int32_t *mo
             m->kept[m->n_kept++] = p;
         }
         if (m->error == 0) r->config = intern_config(m);
+        if (r->config < 0 || !c->mask) continue;
+        m->configs[r->config].mask = c->mask;
+        m->bytes += c->mask->bytes;
+        c->mask = NULL;
     }
 }
 
 int machine_collect(struct machine *m) {
     struct machine old = *m;
+    m->n_collected++;
     int32_t *moved = malloc(((size_t)m->n_stacks + 1) * sizeof *moved);
     for (int32_t i = 0; moved && i < m->n_stacks; i++) moved[i] = STACK_UNUSED;
     m->configs = NULL;

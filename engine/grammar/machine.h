@@ -11,6 +11,8 @@
 //
 // Memory grows with the texts walked. Roots are configurations that users of the machine hold; machine_collect
 // keeps these and frees all others. One thread at a time uses a machine (its owner locks).
+//
+// Transitions are kept, so work on a mask can stop when its effort is used up, and go on later (mask.h).
 #pragma once
 #include "engine/grammar/net.h"
 
@@ -18,6 +20,7 @@ enum { MACHINE_DEAD = -1, MACHINE_UNKNOWN = -2, MACHINE_MAX_PAIRS = 8192 };
 #define MACHINE_BYTES (32 << 20)       // above it, machine_collect is due
 #define MACHINE_MOST_BYTES (256 << 20) // above it, the machine fails
 #define MACHINE_MOST_WORK 3000000      // pairs that one mask may reach: some 50 ms
+#define MACHINE_FREE INT64_MAX         // effort without a bound
 
 struct machine_pair {
     int32_t state, stack;
@@ -45,6 +48,7 @@ struct machine_config {
 };
 
 enum { PLAIN_UNKNOWN = -1, PLAIN_NONE = -2, MACHINE_PLAIN = 6 };
+enum { MACHINE_SPENT = 1 }; // of machine.error
 
 // A held configuration; machine_collect renumbers it.
 struct machine_root {
@@ -73,14 +77,21 @@ struct machine {
     struct plain_class *plain[MACHINE_PLAIN]; // (n_plain)
     int n_plain;
     int64_t plain_bytes;
-    int64_t work; // pairs reached since the caller set it to 0
-    int error;    // E_NOMEM, or E_LIMIT (bytes, work): sticky until machine_collect
+    int64_t work;           // pairs reached since the caller set it to 0
+    int64_t reached_in_all; // pairs
+    // What may still be spent, in the time that a pair takes (some 16 ns); the caller sets it. At 0 no new
+    // transition is found, and error becomes MACHINE_SPENT. The caller resets both.
+    int64_t effort;
+    uint32_t n_collected; // calls of machine_collect
+    bool explored;        // all configurations have been found, so what is left to find is little
+    int error; // E_NOMEM, or E_LIMIT (bytes, work): sticky until machine_collect; or MACHINE_SPENT
 };
 
 int machine_init(struct machine *m, const struct net *net, struct err *err); // E_NOMEM
 void machine_release(struct machine *m); // a zeroed one is allowed
 
-int32_t machine_start(struct machine *m); // the configuration before the first byte
+int32_t machine_start(struct machine *m);  // the configuration before the first byte
+bool machine_may_spend(struct machine *m); // false: no effort is left, and m->error says so
 // MACHINE_DEAD: no text continues with this byte, or it continues in more than MACHINE_MAX_PAIRS ways, or
 // m->error is set.
 int32_t machine_step(struct machine *m, int32_t config, uint8_t byte);
@@ -90,5 +101,5 @@ int32_t machine_shortest(struct machine *m, int32_t config, uint8_t *out, int32_
 
 void machine_hold(struct machine *m, struct machine_root *r, int32_t config);
 void machine_drop(struct machine *m, struct machine_root *r);
-// Frees all configurations but the roots. After E_NOMEM the roots are MACHINE_DEAD.
+// Frees all configurations but the roots and their masks. After E_NOMEM the roots are MACHINE_DEAD.
 int machine_collect(struct machine *m);

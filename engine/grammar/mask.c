@@ -10,6 +10,10 @@ void mask_free(struct mask *m) {
     free(m);
 }
 
+// What steps of other loops take, in the time that a pair takes: NODES of a trie; the tokens that a text begins
+// with at one place.
+enum { NODES = 4, PREFIXES_EFFORT = 4 };
+
 // --- the cheapest end ----------------------------------------------------------------------------
 
 struct cut { // of a text into the fewest tokens
@@ -47,11 +51,13 @@ static void cut_end(struct machine *m, const struct token_trie *v, int32_t confi
         c->cost[c->at] = INT32_MAX;
         token_trie_prefixes(v, text + c->at, n - c->at, consider, c);
     }
+    m->effort -= (int64_t)n * PREFIXES_EFFORT;
 }
 
 int32_t mask_cost(struct machine *m, const struct token_trie *v, int32_t config) {
     struct cut c;
     if (m->configs[config].cost >= 0) return m->configs[config].cost;
+    if (!machine_may_spend(m)) return INT32_MAX;
     cut_end(m, v, config, &c);
     int32_t cost = c.cost ? c.cost[0] : INT32_MAX;
     free(c.cost);
@@ -102,15 +108,15 @@ static bool takes_harmless(struct machine *m, int32_t config) {
 struct walk {
     struct machine *m;
     const struct token_trie *v;
-    int32_t left;       // tokens to close with; -1: no limit
-    int32_t most_least; // so far
-    uint64_t *bits;
+    int32_t left; // tokens to close with; -1: no limit
+    struct mask_making *making;
+    uint64_t *bits; // of the mask that is being made
 };
 
 static bool allowed(struct walk *w, int32_t config) {
     if (w->left >= 0 && !closes(w->m, w->v, config, w->left)) return false;
     int32_t least = w->m->configs[config].least;
-    if (least > w->most_least) w->most_least = least;
+    if (least > w->making->mask->most_least) w->making->mask->most_least = least;
     return true;
 }
 
@@ -147,25 +153,30 @@ static bool add_harmless(struct walk *w, int32_t config) {
     return true;
 }
 
-static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config, int32_t *path) {
+// From the node on that it stopped at before.
+static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config) {
     struct machine *m = w->m;
     const uint8_t *classes = m->net->byte_class;
+    int32_t *path = w->making->path, i = w->making->at, before = i;
     path[0] = config;
-    for (int32_t i = 0; i < t->n;) {
+    while (i < t->n) {
         const struct trie_node *node = &t->nodes[i];
         const int32_t *row = m->configs[path[node->depth - 1]].row;
         int32_t to = row ? row[classes[node->byte]] : MACHINE_UNKNOWN;
         if (to == MACHINE_UNKNOWN) to = machine_step(m, path[node->depth - 1], node->byte);
+        bool takes = to != MACHINE_DEAD && node->token >= 0 && allowed(w, to);
+        if (m->error != 0) break;
         if (to == MACHINE_DEAD) {
             i = node->after;
             continue;
         }
         path[node->depth] = to;
-        if (node->token >= 0 && allowed(w, to))
-            for (int32_t id = node->token; id >= 0; id = w->v->same[id])
-                w->bits[id >> 6] |= (uint64_t)1 << (id & 63);
+        for (int32_t id = takes ? node->token : -1; id >= 0; id = w->v->same[id])
+            w->bits[id >> 6] |= (uint64_t)1 << (id & 63);
         i++;
     }
+    m->effort -= (i - before) / NODES;
+    w->making->at = i;
 }
 
 // Allows tokens by the chain of a class of characters. False: there is no such class, and nothing is allowed.
@@ -197,8 +208,10 @@ static bool add_plain(struct walk *w, int32_t config) {
             for (int32_t b = is_long ? 0 : t->bytes; b < w->v->len[t->id] && to >= 0; b++)
                 to = machine_step(w->m, to, w->v->bytes[t->id][b]);
             if (to >= 0 && allowed(w, to)) w->bits[t->id >> 6] |= (uint64_t)1 << (t->id & 63);
+            if (w->m->error != 0) return true;
         }
     }
+    w->m->effort -= p->first[PLAIN_GROUPS] / NODES;
     return true;
 }
 
@@ -209,35 +222,59 @@ static bool is_free_text(struct machine *m, int32_t config) {
     return to != MACHINE_DEAD && machine_step(m, config, '"') == to;
 }
 
-static bool make(struct walk *w, int32_t config) {
-    int32_t *path = malloc(((size_t)w->v->all.depth + 1) * sizeof *path);
-    if (!path) return false;
-    memset(w->bits, 0, (size_t)w->v->n_words * sizeof *w->bits);
+// Everything before the walk of the trie is short once its transitions are known, so each slice repeats it.
+static void make(struct walk *w, int32_t config) {
     bool free_text = is_free_text(w->m, config);
     bool settled = !free_text && add_harmless(w, config);
-    if (settled || !add_plain(w, config))
-        walk_trie(w, settled ? &w->v->rest : &w->v->all, config, path);
-    free(path);
-    return w->m->error == 0;
+    if (w->m->error == 0 && (settled || !add_plain(w, config)) && w->m->error == 0)
+        walk_trie(w, settled ? &w->v->rest : &w->v->all, config);
+}
+
+static bool begin_making(const struct token_trie *v, struct mask_making *k) {
+    size_t bytes = sizeof(struct mask) + (size_t)v->n_words * sizeof(uint64_t);
+    if (!k->mask) k->mask = calloc(1, bytes);
+    if (!k->path) k->path = malloc(((size_t)v->all.depth + 1) * sizeof *k->path);
+    if (k->mask) k->mask->bytes = (int32_t)bytes;
+    return k->mask && k->path;
+}
+
+void mask_making_release(struct mask_making *k) {
+    free(k->mask);
+    free(k->path);
+    *k = (struct mask_making){0};
 }
 
 static atomic_ullong n_made;
 
-const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config) {
-    if (m->configs[config].mask) return m->configs[config].mask;
-    size_t bytes = sizeof(struct mask) + (size_t)v->n_words * sizeof(uint64_t);
-    struct mask *mask = malloc(bytes);
-    if (!mask) return NULL;
-    struct walk w = {.m = m, .v = v, .left = -1, .bits = mask->bits};
-    if (!make(&w, config)) {
-        free(mask);
-        return NULL;
-    }
-    mask->most_least = w.most_least;
-    mask->serial = 1 + atomic_fetch_add(&n_made, 1);
+int mask_make(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,
+              struct mask_making *k) {
+    if (!begin_making(v, k)) return E_NOMEM;
+    struct walk w = {.m = m, .v = v, .left = left, .making = k, .bits = k->mask->bits};
+    if (k->collected != m->n_collected) k->at = 0; // the bits stay right
+    k->collected = m->n_collected;
+    m->work += k->work;
+    int64_t before = m->work - k->work;
+    make(&w, config);
+    k->work = m->work - before;
+    if (m->error != 0) return m->error;
+    k->mask->serial = 1 + atomic_fetch_add(&n_made, 1);
+    return 0;
+}
+
+void mask_keep(struct machine *m, int32_t config, struct mask *mask) {
     m->configs[config].mask = mask;
-    m->bytes += (int64_t)bytes;
-    return mask;
+    m->bytes += mask->bytes;
+}
+
+const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config) {
+    struct mask_making k = {0};
+    if (m->configs[config].mask) return m->configs[config].mask;
+    if (mask_make(m, v, config, -1, &k) == 0) {
+        mask_keep(m, config, k.mask);
+        k.mask = NULL;
+    }
+    mask_making_release(&k);
+    return m->configs[config].mask;
 }
 
 // Configurations that mask_prepare looks at, and pairs that it may reach for them: some 20 ms.
@@ -247,6 +284,8 @@ void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config)
     int32_t *found = malloc((PREPARED_CONFIGS + 1) * sizeof *found), n = 0, at[PLAIN_CHARS + 1];
     bool *seen = calloc(PREPARED_CONFIGS * 4, sizeof *seen);
     const struct plain_class *class;
+    bool all = true; // are known
+    int32_t done = 0;
     if (found && seen) found[n++] = config;
     for (int32_t i = 0; i < n && m->n_plain < MACHINE_PLAIN; i++) {
         if (m->error < 0 || m->work > PREPARED_WORK) break;
@@ -255,21 +294,25 @@ void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config)
             (void)plain_chain(m, v, found[i], &class, at);
         for (int c = 0; c < m->net->n_classes && n < PREPARED_CONFIGS; c++) {
             int32_t to = machine_step(m, found[i], m->net->class_byte[c]);
+            all = all && to < PREPARED_CONFIGS * 4;
             if (to < 0 || to >= PREPARED_CONFIGS * 4 || seen[to]) continue;
             seen[to] = true;
             found[n++] = to;
         }
+        done = i + 1;
     }
+    m->explored = all && done == n && n > 0 && n < PREPARED_CONFIGS && m->error == 0;
     free(found);
     free(seen);
 }
 
 bool mask_within(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,
                  uint64_t *bits) {
-    struct walk w = {.m = m, .v = v, .left = left < 0 ? 0 : left, .bits = bits};
-    if (left < 0) {
-        memset(bits, 0, (size_t)v->n_words * sizeof *bits);
-        return true;
-    }
-    return make(&w, config);
+    struct mask_making k = {0};
+    memset(bits, 0, (size_t)v->n_words * sizeof *bits);
+    if (left < 0) return true;
+    bool good = mask_make(m, v, config, left, &k) == 0;
+    if (good) memcpy(bits, k.mask->bits, (size_t)v->n_words * sizeof *bits);
+    mask_making_release(&k);
+    return good;
 }

@@ -10,10 +10,28 @@
 struct mask {
     uint64_t serial;    // unique in this process
     int32_t most_least; // the largest `least` (bytes to an end) after one of its tokens
+    int32_t bytes;      // of memory
     uint64_t bits[];    // (n_words)
 };
 
 void mask_free(struct mask *m); // NULL is allowed
+
+// A mask that is being made, as far as the machine's effort went. Zeroed: nothing is done yet.
+struct mask_making {
+    struct mask *mask;
+    int32_t *path; // (depth + 1) the configurations on the way to node `at` of the trie
+    int32_t at;
+    uint32_t collected; // machine.n_collected, which the path is valid for
+    int64_t work;       // pairs reached before
+};
+// Goes on with the mask of config, with `left` as for mask_within; -1: no limit. 0: k->mask is complete, and the
+// caller takes it; MACHINE_SPENT: call again; E_NOMEM, E_LIMIT. All calls for a making have the same arguments,
+// except that machine_collect may renumber config.
+int mask_make(struct machine *m, const struct token_trie *v, int32_t config, int32_t left,
+              struct mask_making *k);
+void mask_making_release(struct mask_making *k); // and zeroes it
+// Keeps a mask without a limit with its configuration.
+void mask_keep(struct machine *m, int32_t config, struct mask *mask);
 
 // The cached mask of a configuration; makes it on first use. NULL: the machine's memory or work is used up.
 const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config);

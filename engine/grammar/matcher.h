@@ -25,6 +25,10 @@ int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits
 // or it is not valid for `left`; call grammar_matcher_mask.
 const uint64_t *grammar_matcher_kept(struct grammar_matcher *m, int64_t left, bool *may_end,
                                      uint64_t *serial);
+// Makes what the next grammar_matcher_mask with this `left` needs, so that it only copies. Reduces *effort, in the
+// time that a pair of the machine takes (machine.h); 0: only looks. False: more is to be done. Work that fails is
+// done: grammar_matcher_mask then returns the error.
+bool grammar_matcher_prepare(struct grammar_matcher *m, int64_t left, int64_t *effort);
 bool grammar_matcher_lives(const struct grammar_matcher *m); // the answer matches so far
 void grammar_matcher_restart(struct grammar_matcher *m);     // goes back to the beginning
 // Advances by the answer's next token. Not called for the token that ends the answer.

@@ -133,6 +133,7 @@ static int find_class(struct machine *m, const struct token_trie *v, const struc
     if (!p) return -1; // a walk needs none
     m->plain[m->n_plain] = p;
     m->plain_bytes += p->size;
+    m->effort -= v->n; // some milliseconds for a large vocabulary
     return m->n_plain++;
 }
 
@@ -152,7 +153,7 @@ static bool choose_set(struct machine *m, int32_t config, struct plain_set *set,
         best = n;
         *to = next[b];
     }
-    if (best < LEAST_ASCII || m->error < 0) return false;
+    if (best < LEAST_ASCII || m->error != 0) return false;
     for (int b = 0; b < 128; b++)
         if (next[b] == *to) set->ascii[b >> 6] |= (uint64_t)1 << (b & 63);
     for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++) {
@@ -191,7 +192,7 @@ static int32_t follow_class(struct machine *m, int32_t config, int class) {
     if (c->plain == class) return c->plain_to;
     int32_t to = follow(m, config, &m->plain[class]->set);
     c = &m->configs[config]; // they may have moved
-    if (m->error < 0) return MIXED;
+    if (m->error != 0) return MIXED;
     c->plain = (int8_t) class;
     c->plain_to = to;
     return to;
@@ -203,7 +204,7 @@ static int class_of(struct machine *m, const struct token_trie *v, int32_t confi
     int32_t to, class = m->configs[config].plain;
     if (class == PLAIN_NONE || (class >= 0 && m->configs[config].plain_to >= 0)) return class;
     class = choose_set(m, config, &set, &to) ? find_class(m, v, &set) : -1;
-    if (m->error < 0) return PLAIN_NONE;
+    if (m->error != 0) return PLAIN_NONE;
     m->configs[config].plain = (int8_t)(class < 0 ? PLAIN_NONE : class);
     m->configs[config].plain_to = class < 0 ? MACHINE_DEAD : to;
     return m->configs[config].plain;

@@ -87,12 +87,12 @@ void instance_branch_job(struct instance *in, int32_t seq, int32_t job, const fl
     struct live_turn *t = in->in_step[seq];
     struct branches *b = t->branches;
     int32_t branch = in->in_branch[seq] + job;
+    struct sampler *s = branch_sampler(t, branch);
     if (b->beams) {
-        drawings_add_beam(&in->drawings, seq, branch, &b->samplers[branch], &b->search, logits);
+        drawings_add_beam(&in->drawings, seq, branch, s, &b->search, logits);
         return;
     }
-    struct turn_slot *slot = branch > 0 ? &b->samples[branch].slot : t->slot;
-    drawings_add(&in->drawings, seq, &slot->sampler, logits, t->spec.n_ids + b->samples[branch].n);
+    drawings_add(&in->drawings, seq, s, logits, t->spec.n_ids + b->samples[branch].n);
     in->drawings.of[in->drawings.n - 1].branch = branch;
 }
 

@@ -219,6 +219,12 @@ int32_t branches_n_running(const struct branches *b) {
     return n;
 }
 
+struct sampler *branch_sampler(const struct live_turn *t, int32_t branch) {
+    const struct branches *b = t->branches;
+    if (b->beams) return &b->samplers[branch];
+    return branch > 0 ? &b->samples[branch].slot.sampler : &t->slot->sampler;
+}
+
 struct kv_ring *branch_ring(const struct live_turn *t, int32_t branch) {
     return branch == 0 ? &t->sequence->ring : &t->sequence->branches[branch - 1];
 }

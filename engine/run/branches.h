@@ -71,6 +71,7 @@ bool branches_have_drawn(const struct branches *b);
 int64_t branches_uncomputed(const struct live_turn *t, int64_t n_cached);
 int32_t branches_n_running(const struct branches *b); // a step has a row of each
 bool branch_runs(const struct branches *b, int32_t branch);
+struct sampler *branch_sampler(const struct live_turn *t, int32_t branch);
 struct kv_ring *branch_ring(const struct live_turn *t, int32_t branch);
 // The tokens that the branch has generated after the turn's input.
 const int32_t *branch_ids(const struct branches *b, int32_t branch, int32_t *n);

@@ -118,6 +118,13 @@ static void allow_opening(const struct constraint *c, uint64_t *bits) {
     set(bits, thinking_openings(t->marks, t->matched), true);
 }
 
+bool constraint_prepare(const struct constraint *c, int64_t *effort) {
+    enum thinking_state state = c->thinking.state;
+    if (!c->matcher || c->thinking.forced.n > 0 || state == THINKING_OPEN) return true;
+    if (state == THINKING_MAY_BEGIN && !grammar_matcher_lives(c->matcher)) return true;
+    return grammar_matcher_prepare(c->matcher, c->left, effort);
+}
+
 const uint64_t *constraint_kept(const struct constraint *c, bool *may_end, uint64_t *serial) {
     enum thinking_state state = c->thinking.state;
     bool free = state == THINKING_UNWATCHED || state == THINKING_OVER;

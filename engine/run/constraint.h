@@ -36,6 +36,8 @@ bool constraint_may_force(const struct constraint *c, int32_t ahead);
 // Under a grammar: the cached mask of the tokens that may come next, borrowed (grammar_matcher_kept). NULL: no
 // such mask is cached; constraint_allow computes it.
 const uint64_t *constraint_kept(const struct constraint *c, bool *may_end, uint64_t *serial);
+// As grammar_matcher_prepare: makes what constraint_allow needs, as far as *effort goes. True: it is there.
+bool constraint_prepare(const struct constraint *c, int64_t *effort);
 // Under a grammar: writes the mask of the tokens that may come next (a bit for each of n_vocab), without the
 // tokens that end the answer. *may_end: the answer may end here. E_* of grammar_matcher_mask.
 int constraint_allow(const struct constraint *c, uint64_t *bits, int32_t n_vocab, bool *may_end,

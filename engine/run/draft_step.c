@@ -7,6 +7,9 @@
 // Each token is drawn from its row's logits as in a step of its own. A draw depends on the logits, the log and
 // the position alone, so two separate steps would draw the same t1 and t2, at every temperature.
 //
+// A draw that needs a new mask of a grammar is left to the next step, before which the mask is made (masks.c): the
+// drafts from there on count as rejected.
+//
 // The step writes keys and values of all rows. A draft's row is committed when the next token is drawn from it
 // (kv_ring_commit), because only then may the ring free blocks that the window has passed. At the end of the
 // step, the blocks of the rejected drafts are given back (kv_ring_unextend).
@@ -27,7 +30,9 @@ void instance_find_drafts(struct instance *in) {
 bool instance_is_next(const struct instance *in, const struct live_turn *t, int32_t row) {
     const struct batch *b = &in->batch.batch;
     int64_t position = b->positions[row];
-    return position == t->n_log - 1 && b->ids[row] == t->spec.ids[position];
+    if (position != t->n_log - 1 || b->ids[row] != t->spec.ids[position]) return false;
+    int64_t none = 0;
+    return t->sequence->ring.n_tokens > position || sampler_prepare(&t->slot->sampler, &none);
 }
 
 void instance_keep_draft(struct live_turn *t, int64_t position) {

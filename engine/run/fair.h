@@ -39,6 +39,9 @@ struct fair_owner {
     struct fair_turn *queue; // list of its waiting turns
     // Of the step being planned: its prompts, and how many tokens they may still get.
     int32_t n_prompts, prompt_tokens;
+    // Likewise: one of its turns needs a mask; what masks of its turns may still take (masks.c).
+    bool needs_masks;
+    int64_t mask_effort;
 };
 
 struct fair_turn { // embedded in struct sched_turn

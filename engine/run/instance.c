@@ -114,6 +114,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
         .next_deadline_us = INT64_MAX,
         .emit = {.queue = events, .clock = clock, .sink = opt->sink, .sink_ctx = opt->sink_ctx},
         .load = opt->load,
+        .mask_effort = MASK_EFFORT,
         .check = CHECK_EVERY_STEP,
     };
     int rc;

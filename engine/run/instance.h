@@ -14,6 +14,8 @@
 #include "engine/run/scheduler.h"
 #include <stdatomic.h>
 
+enum { MASK_EFFORT = 120000 }; // some 2 ms (grammar/machine.h)
+
 enum command_kind {
     COMMAND_SUBMIT,
     COMMAND_CANCEL,
@@ -113,6 +115,8 @@ struct instance {
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
     } asked;
+    int64_t mask_effort;      // of the masks made before a step (masks.c)
+    int32_t mask_cursor;      // index into the scheduler's running turns: who comes first
     bool cache_work;          // there is more to copy: the loop does not wait for commands
     int64_t next_deadline_us; // no turn's deadline is earlier
     struct buf scratch, text; // of one token at a time
@@ -178,6 +182,11 @@ int instance_branches_advance(struct instance *in, struct live_turn *t);
 int instance_branches_settle(struct instance *in, struct live_turn *t, enum engine_finish finish,
                              bool ran);
 
+// --- masks.c -------------------------------------------------------------------------------------
+
+// Called before the plan: makes masks that the next draws of turns need, and marks the turns that wait.
+void instance_prepare_masks(struct instance *in);
+
 // --- draft_step.c: drafts in a step ---------------------------------------------------------------
 
 // Called before the plan: finds drafts for each decoding turn, and writes them after its log.
@@ -193,7 +202,7 @@ void instance_settle_drafts(struct instance *in, struct live_turn *t);
 
 // --- step.c --------------------------------------------------------------------------------------
 
-bool instance_step(struct instance *in); // false: every running turn waits for blocks
+bool instance_step(struct instance *in); // false: every running turn waits for blocks or a mask
 
 // --- emit_later.c --------------------------------------------------------------------------------
 

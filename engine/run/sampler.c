@@ -89,6 +89,10 @@ void sampler_unconstrain(struct sampler *s) {
     constraint_release(&s->constraint);
 }
 
+bool sampler_prepare(const struct sampler *s, int64_t *effort) {
+    return constraint_prepare(&s->constraint, effort);
+}
+
 int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct err *err) {
     return constraint_grammar(&s->constraint, g, most, err);
 }

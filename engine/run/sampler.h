@@ -85,6 +85,9 @@ void sampler_watch_thinking(struct sampler *s, const struct thinking_marks *mark
                             const int32_t *log, int64_t n_log, bool goes_on);
 // Records that the log now ends with id, a token in [0, n_vocab) from sampler_draw or a replayed record.
 void sampler_accept(struct sampler *s, int32_t id);
+// Makes the mask that a grammar needs for the next draw, as far as *effort goes (grammar/matcher.h); 0: only
+// looks. True: the draw makes none, or one that takes little.
+bool sampler_prepare(const struct sampler *s, int64_t *effort);
 // Whether the log now ends with one of the token sequences of params->stop.
 bool sampler_at_stop(const struct sampler *s);
 // Whether the log would end with one after this token.

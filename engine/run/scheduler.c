@@ -155,8 +155,17 @@ static int32_t prefill_budget(const struct scheduler *s, int32_t n_decoding, int
     return beside < s->prefill_tokens ? (int32_t)beside : s->prefill_tokens;
 }
 
+// A turn that waits for a mask computes all of its prompt but the token whose logits it draws from.
+static int64_t todo_of(const struct sched_turn *t) {
+    return t->n_todo - t->needs_mask;
+}
+
 static bool prefills(const struct sched_turn *t, enum engine_priority priority) {
-    return t->state == SCHED_PREFILL && t->priority == priority;
+    return t->state == SCHED_PREFILL && t->priority == priority && todo_of(t) > 0;
+}
+
+static bool decodes(const struct sched_turn *t) {
+    return t->state == SCHED_DECODE && !t->needs_mask;
 }
 
 // Gives each owner of prompts its part of the budget. Returns the part.
@@ -185,7 +194,7 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share,
         struct fair_owner *o = t->fair.owner;
         if (!prefills(t, priority)) continue;
         int32_t part = at_least(of_owner / o->n_prompts, MIN_SHARE);
-        int32_t take = min3(min3(t->n_todo, part, budget), o->prompt_tokens, budget);
+        int32_t take = min3(min3(todo_of(t), part, budget), o->prompt_tokens, budget);
         if (take == 0) {
             if (next < 0) next = i;
             continue;
@@ -196,7 +205,7 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share,
         budget -= take;
     }
     for (int32_t k = 0; k < n && budget > 0; k++) { // tokens that short prompts do not need
-        int32_t more = min3(share[k].turn->n_todo - share[k].n_tokens, budget, budget);
+        int32_t more = min3(todo_of(share[k].turn) - share[k].n_tokens, budget, budget);
         share[k].n_tokens += more;
         budget -= more;
     }
@@ -220,8 +229,7 @@ static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
     int32_t n = 0, n_prefilling = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         struct sched_turn *t = s->running[i];
-        if (t->state == SCHED_DECODE && t->priority == priority)
-            share[n++] = (struct sched_share){t, rows_of(t)};
+        if (decodes(t) && t->priority == priority) share[n++] = (struct sched_share){t, rows_of(t)};
         n_prefilling += prefills(t, priority);
     }
     if (n_prefilling == 0) {
@@ -246,9 +254,9 @@ static int32_t plan_idle_beside(struct scheduler *s, struct sched_share *share, 
     for (int32_t k = 0; k < s->n_running; k++) {
         int32_t i = (start + k) % s->n_running;
         struct sched_turn *t = s->running[i];
-        if (t->priority != ENGINE_IDLE || t->state < SCHED_PREFILL) continue;
+        if (!prefills(t, ENGINE_IDLE) && (!decodes(t) || t->priority != ENGINE_IDLE)) continue;
         int32_t take =
-            t->state == SCHED_DECODE ? rows_of(t) : min3(t->n_todo, MIN_SHARE, MIN_SHARE);
+            t->state == SCHED_DECODE ? rows_of(t) : min3(todo_of(t), MIN_SHARE, MIN_SHARE);
         if (take > s->idle_saved || take > room) return n;
         share[n++] = (struct sched_share){t, take};
         s->idle_saved -= take;

@@ -1,4 +1,4 @@
-// One step: plan -> blocks -> batch -> forward -> draws -> events. engine/README.md has the table.
+// One step: masks -> plan -> blocks -> batch -> forward -> draws -> events. engine/README.md has the table.
 #include "engine/run/instance.h"
 
 #include "base/log.h"
@@ -79,6 +79,7 @@ static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) 
 }
 
 static void build(struct instance *in) {
+    instance_prepare_masks(in);
     instance_find_drafts(in);
     int32_t n = prefix_first(in, sched_plan(&in->sched, in->shares));
     batch_reset(&in->batch);

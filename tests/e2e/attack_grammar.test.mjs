@@ -1,10 +1,12 @@
-// Grammars of one owner that take long to compile are a worker's, however short the request is: the thread that serves
-// all connections does not compile.
+// Grammars of one owner that take long. Compiling them is a worker's, however short the request is: the thread that serves
+// all connections does not compile. Their masks are made in slices between the steps, in which others go on.
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
+import { chmodSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
 import WebSocket from 'ws';
-import { Server, scale, unlimited } from './harness.mjs';
+import { Follower } from './follower.mjs';
+import { Server, few, scale, temporaryFolder, unlimited, until } from './harness.mjs';
 
 /** Seconds of processor time of the server's threads: the first one serves the network, others of its name are its workers. */
 function processorTime(server) {
@@ -72,4 +74,28 @@ test('the network thread compiles no grammar', async (t) => {
     t.diagnostic(`${name}: net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s, ${said[0].slice(0, 200)}`);
     assert.ok(workers > 2 * net, `${name}: net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s: ${said[0]}`);
   }
+});
+
+test('masks that take long do not keep another owner waiting', async (t) => {
+  const tokens = { mallory: 'mallory-token-0123456789', bob: 'bob-token-0123456789' };
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, Object.entries(tokens).map(([name, token]) => `${name}:${token}\n`).join(''));
+  chmodSync(file, 0o600);
+  const server = await Server.start(t, { args: ['--token-file', file, ...unlimited, '--max-sequences', '8'] });
+  const mallory = await Follower.open(await server.connect({ token: tokens.mallory })), bob = await Follower.open(await server.connect({ token: tokens.bob }));
+  // Each token of the grammar's four answers needs a new mask of many slices.
+  const costs = { regex: '(.*[a-m].{0,300}[n-z]){2}', n: 4, max_tokens: 200, temperature: 1, seed: '1' };
+  const attack = await mallory.start('Tell me a story.', { sampling: costs });
+  await until('the first tokens of the attack', () => mallory.turns.get(attack)?.ids.length > 8);
+  const turn = await bob.start('Count to 9.', { sampling: { max_tokens: few(100), ignore_eos: true } });
+  await until("Bob's first token", () => bob.turns.get(turn)?.ids.length > 0);
+  const before = mallory.turns.get(attack).ids.length;
+  const { ids } = await bob.done(turn);
+  const beside = mallory.turns.get(attack).ids.length - before;
+  assert.ok(!mallory.turns.get(attack).done, 'the attack goes on');
+  await mallory.client.ask({ type: 'turn.cancel', session: mallory.session, turn: attack });
+  t.diagnostic(`${ids.length} tokens of Bob beside ${beside} of the attack`);
+  assert.equal(ids.length, few(100));
+  // If each step waited for the masks, both would draw the same number.
+  assert.ok(beside < ids.length / 2, `${beside} of the attack`);
 });

@@ -91,6 +91,26 @@ static const struct {
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}"},
 };
 
+// A machine of its own follows the same text, and makes each mask in slices of next to no effort.
+static void check_sliced(struct machine *m, const struct token_trie *v, int32_t config,
+                         int32_t left, const uint64_t *want) {
+    struct mask_making k = {0};
+    int rc;
+    m->work = 0;
+    do {
+        int64_t before = m->reached_in_all;
+        m->effort = 20;
+        rc = mask_make(m, v, config, left, &k);
+        m->effort = MACHINE_FREE;
+        assert_int_equal(m->error, rc);
+        if (rc == MACHINE_SPENT) m->error = 0;
+        assert_in_range(m->reached_in_all - before, 0, 20 + 200); // of these grammars' largest sets
+    } while (rc == MACHINE_SPENT);
+    assert_int_equal(rc, 0);
+    assert_memory_equal(k.mask->bits, want, WORDS * sizeof *want);
+    mask_making_release(&k);
+}
+
 static void test_masks(void **state) {
     struct err err = {0};
     struct token_trie *v;
@@ -100,27 +120,33 @@ static void test_masks(void **state) {
     int n_plain = 0;
     for (size_t g = 0; g < sizeof grammars / sizeof *grammars; g++) {
         struct net net;
-        struct machine m;
+        struct machine m, slow;
         const char *text = grammars[g].text;
         net_init(&net);
         if (grammar_compile(&net, grammars[g].kind, text, strlen(text), v->writes, &err) < 0)
             fail_msg("%s: %s", text, err.text);
         assert_int_equal(machine_init(&m, &net, &err), 0);
+        assert_int_equal(machine_init(&slow, &net, &err), 0);
         for (seed = 1; seed < 12; seed++) {
-            int32_t at = machine_start(&m), left = 40;
+            int32_t at = machine_start(&m), at_slow = machine_start(&slow), left = 40;
             for (int step = 0; step < 40 && at >= 0; step++, left--) {
                 const struct mask *mask = mask_of(&m, v, at);
                 assert_non_null(mask);
                 check(&m, v, at, mask->bits, -1, text);
+                check_sliced(&slow, v, at_slow, -1, mask->bits);
                 if (step % 5 == 0) {
                     assert_true(mask_within(&m, v, at, left / 4, within));
                     check(&m, v, at, within, left / 4, text);
+                    check_sliced(&slow, v, at_slow, left / 4, within);
                 }
                 int32_t id = -1, n = 0;
                 for (int32_t k = 0; k < N; k++)
                     if (mask->bits[k >> 6] >> (k & 63) & 1 && below((uint32_t)++n) == 0) id = k;
                 if (id < 0) break;
-                for (int32_t i = 0; i < v->len[id]; i++) at = machine_step(&m, at, v->bytes[id][i]);
+                for (int32_t i = 0; i < v->len[id]; i++) {
+                    at = machine_step(&m, at, v->bytes[id][i]);
+                    at_slow = machine_step(&slow, at_slow, v->bytes[id][i]);
+                }
                 m.work = 0;
                 if (step == 20) { // the classes stay
                     struct machine_root root;
@@ -133,6 +159,7 @@ static void test_masks(void **state) {
         }
         n_plain += m.n_plain;
         machine_release(&m);
+        machine_release(&slow);
         net_release(&net);
     }
     assert_true(n_plain > 8); // and the short way was taken

@@ -439,9 +439,35 @@ static void test_everything_ends(void **state) {
     sched_release(&s);
 }
 
+// It computes its prompt but the last token, and then sits out; others do not notice.
+static void test_a_turn_that_needs_a_mask_draws_nothing(void **state) {
+    struct sched_turn prompt, decoding, idle, other;
+    setup(8, 64, 10);
+    start_as(&prompt, 3, 1, ENGINE_INTERACTIVE);
+    start_decoding(&decoding, 2, ENGINE_INTERACTIVE);
+    start_decoding(&other, 3, ENGINE_INTERACTIVE);
+    start_decoding(&idle, 4, ENGINE_IDLE);
+    prompt.needs_mask = decoding.needs_mask = idle.needs_mask = true;
+    int32_t n = sched_plan(&s, share);
+    assert_int_equal(n, 2);
+    assert_int_equal(tokens_of(&prompt, n), 2);
+    assert_int_equal(tokens_of(&other, n), 1);
+    sched_computed(&prompt, 2);
+    assert_int_equal(prompt.state, SCHED_PREFILL);
+    assert_int_equal(sched_plan(&s, share), 1);
+    other.needs_mask = true;
+    assert_int_equal(sched_plan(&s, share), 0);
+    prompt.needs_mask = decoding.needs_mask = idle.needs_mask = other.needs_mask = false;
+    n = sched_plan(&s, share);
+    assert_int_equal(n, 4);
+    assert_int_equal(tokens_of(&prompt, n), 1);
+    sched_release(&s);
+}
+
 int main(void) {
     seed = 3;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_turn_that_needs_a_mask_draws_nothing),
         cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_turns_with_branches),
         cmocka_unit_test(test_admission_is_fifo_and_within_the_blocks),
