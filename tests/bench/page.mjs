@@ -27,19 +27,35 @@ async function open(context) {
   return page;
 }
 
-/** First contentful paint after the navigation began, and the longest task of the second after it. */
+const paintOf = (page) => page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN);
+
+/** The floor: a text file of the same server, which has neither script nor style. */
+async function emptyPaint(context) {
+  const page = await newPage(scope, context);
+  await page.goto(`${server.url}/licenses.txt`);
+  await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length > 0);
+  const paint = await paintOf(page);
+  await page.close();
+  return paint;
+}
+
+/**
+ * First contentful paint after the navigation began, and the longest task of the second after it. Each round measures an
+ * empty page too, in a context of the same kind, so that both see the same machine.
+ */
 async function firstPaint(rounds, warm) {
-  const paints = [], longest = [];
+  const empty = [], paints = [], longest = [];
   let context = await newContext(scope);
   for (let i = 0; i < rounds; i++) {
+    empty.push(await emptyPaint(warm ? context : await newContext(scope)));
     if (!warm) context = await newContext(scope);
     const page = await open(context);
-    paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    paints.push(await paintOf(page));
     await page.waitForTimeout(1000);
     longest.push(await page.evaluate(() => Math.max(...window.loading)));
     await page.close();
   }
-  return warm ? { paints: paints.slice(1), longest: longest.slice(1) } : { paints, longest };
+  return Object.fromEntries(Object.entries({ empty, paints, longest }).map(([name, all]) => [name, all.slice(warm ? 1 : 0)]));
 }
 
 /** Processor time of the page's thread so far, in ms: all tasks, and what of them is script, style and layout. */
@@ -93,7 +109,8 @@ async function scroll(page, step, times) {
 const server = await Server.start(scope);
 console.log(`${nTurns} turns, ${nSessions} sessions in the list`);
 for (const warm of [false, true]) {
-  const { paints, longest } = await firstPaint(6, warm);
+  const { empty, paints, longest } = await firstPaint(6, warm);
+  console.log(`first contentful paint, an empty page: median ${ms(median(empty))}, worst ${ms(Math.max(...empty))}`);
   console.log(`first contentful paint, ${warm ? 'loaded again' : 'loaded first'}: median ${ms(median(paints))}, worst ${ms(Math.max(...paints))}; longest task: median ${ms(median(longest))}, worst ${ms(Math.max(...longest))}`);
 }
 const page = await open(await newContext(scope));

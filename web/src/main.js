@@ -42,6 +42,9 @@ for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddres
 subscribe('connection', () => state.connection.phase === 'open' && planDeletions());
 
 applyLayout();
-showAddress();
-connect();
-if (matchMedia('(hover: hover)').matches) field.focus();
+// In a task of its own: running this script has taken one already.
+setTimeout(() => {
+  showAddress();
+  connect();
+  if (matchMedia('(hover: hover)').matches) field.focus();
+});

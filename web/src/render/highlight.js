@@ -22,7 +22,7 @@ import { sanitize } from './sanitize.js';
 
 const MAX_LENGTH = 50000; // longer code is shown without colours
 
-for (const [name, grammar] of Object.entries({
+const GRAMMARS = {
   bash,
   c,
   cpp,
@@ -40,8 +40,24 @@ for (const [name, grammar] of Object.entries({
   typescript,
   xml,
   yaml,
-}))
-  hljs.registerLanguage(name, grammar);
+};
+
+// These contain others.
+const WITH_OTHERS = new Set(['javascript', 'typescript', 'xml']);
+
+/**
+ * Registers a language when its first block of code comes: all of them take longer than a frame. Other names than those
+ * of GRAMMARS may be aliases, which a grammar tells only once it is registered.
+ * @param {string} language
+ */
+function isKnown(language) {
+  const name = language.toLowerCase();
+  if (hljs.getLanguage(name)) return true;
+  const alone = Object.hasOwn(GRAMMARS, name) && !WITH_OTHERS.has(name);
+  for (const [each, grammar] of Object.entries(GRAMMARS))
+    if ((!alone || each === name) && !hljs.getLanguage(each)) hljs.registerLanguage(each, grammar);
+  return !!hljs.getLanguage(name);
+}
 
 /** What stands above a block, for the names that are not their own best spelling. @type {Record<string, string>} */
 const LABELS = {
@@ -83,6 +99,6 @@ export const languageLabel = (language) => LABELS[language.toLowerCase()] ?? (la
  */
 export function highlight(code, language) {
   const text = code.textContent ?? '';
-  if (!language || !hljs.getLanguage(language) || text.length > MAX_LENGTH) return;
+  if (!language || text.length > MAX_LENGTH || !isKnown(language)) return;
   code.replaceChildren(sanitize(hljs.highlight(text, { language, ignoreIllegals: true }).value));
 }

@@ -17,6 +17,7 @@ import { openTree } from './tree.js';
 /** @typedef {import('../state.js').Session} Session */
 
 const SEARCH_MS = 150;
+const SLICE = 24; // new rows that one task draws: more would hold up the frame
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
 export const titleOf = (session) => session?.title || 'New session';
@@ -198,35 +199,57 @@ function itemOf(id) {
 }
 
 let groupNumber = 0;
+let next = 0; // the first of state.list.ids that has no row yet
+/** Draws the rows that are left. @type {any} */
+let rest = null;
+
+/** @param {string} name */
+function newGroup(name) {
+  const heading = h('h3', { id: `group-${groupNumber++ % 1000}` }, name);
+  groups.append(h('section', { class: 'group', 'data-name': name }, heading, h('ul', { 'aria-labelledby': heading.id })));
+}
+
+/** Adds rows below those drawn, up to a slice of new ones; the others follow in tasks of their own. */
+function addRows() {
+  const { ids, query } = state.list;
+  for (let fresh = 0; next < ids.length; next++) {
+    const session = state.sessions.get(ids[next]);
+    if (!session) continue;
+    if (!items.has(session.id) && fresh++ === SLICE) {
+      rest = setTimeout(drawRest, 0);
+      return;
+    }
+    const name = query ? 'Found' : dateGroup(session.updated_ms);
+    if (groups.lastElementChild?.getAttribute('data-name') !== name) newGroup(name);
+    groups.lastElementChild?.lastElementChild?.append(itemOf(session.id).element);
+  }
+}
+
+function drawRest() {
+  rest = null;
+  // The list is not redrawn while a row is renamed.
+  if (groups.querySelector('input')) {
+    rest = setTimeout(drawRest, 250);
+    return;
+  }
+  addRows();
+  drawTabStop();
+  if (!rest) fillList();
+}
+
 function drawList() {
   const { ids, query, phase } = state.list;
   for (const id of items.keys()) if (!state.sessions.has(id)) items.delete(id);
-  // The list is not redrawn while a row is renamed.
-  if (groups.querySelector('input')) return;
-  /** @type {Array<{name: string, ids: string[]}>} */
-  const wanted = [];
-  for (const id of ids) {
-    const session = state.sessions.get(id);
-    if (!session) continue;
-    const name = query ? 'Found' : dateGroup(session.updated_ms);
-    if (wanted.at(-1)?.name !== name) wanted.push({ name, ids: [] });
-    wanted.at(-1)?.ids.push(id);
-  }
+  if (groups.querySelector('input')) return; // as above
+  clearTimeout(rest);
+  rest = null;
   const focused =
     document.activeElement instanceof HTMLElement && groups.contains(document.activeElement)
       ? document.activeElement
       : null;
-  groups.replaceChildren(
-    ...wanted.map(({ name, ids: members }) => {
-      const heading = h('h3', { id: `group-${groupNumber++ % 1000}` }, name);
-      return h(
-        'section',
-        { class: 'group' },
-        heading,
-        h('ul', { 'aria-labelledby': heading.id }, ...members.map((id) => itemOf(id).element)),
-      );
-    }),
-  );
+  groups.replaceChildren();
+  next = 0;
+  addRows();
   focused?.focus();
   const empty = !ids.length;
   note.hidden = !empty;
@@ -268,19 +291,21 @@ subscribe('selection', () => {
 
 new IntersectionObserver(
   (entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) loadMore();
+    if (!rest && entries.some((entry) => entry.isIntersecting)) loadMore();
   },
   { root: list, rootMargin: '400px' },
 ).observe(sentinel);
 // If the page did not fill the list, the sentinel is still visible and the observer does not fire: check again.
-subscribe('list', () => {
+function fillList() {
   if (
+    !rest &&
     state.list.cursor &&
     state.list.phase === 'ready' &&
     sentinel.getBoundingClientRect().top < list.getBoundingClientRect().bottom + 400
   )
     loadMore();
-});
+}
+subscribe('list', fillList);
 
 // --- the search --------------------------------------------------------------------------------------------------
 
