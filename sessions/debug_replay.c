@@ -29,8 +29,8 @@ struct replaying {
     // Its client has left or has its answer: the engine's last event, or the store's answer, ends it.
     bool stopped;
     int64_t key; // of its session
-    int64_t
-        *path; // (n_path) turns to read, of which n_read are read; the last one is the one to run
+    // (n_path) the turns to read, of which n_read are read; the last one is the one to run
+    int64_t *path;
     size_t n_path, n_read;
     struct session_record shape; // of its session; only the window's fields are set
     struct prompt *prompt;       // its session's table
