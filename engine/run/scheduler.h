@@ -35,8 +35,8 @@ struct sched_turn {        // embedded in struct live_turn
     bool never_paused;
     int32_t reserve; // the most blocks that it can need
     int32_t places;  // of max_running; 0 means 1. More for a turn with branches
-    bool
-        needs_mask; // its next draw waits for a grammar's mask: it draws no token in the step (masks.c)
+    // Its next draw waits for a grammar's mask: it draws no token in the step (masks.c).
+    bool needs_mask;
     int32_t n_rows; // DECODE: tokens of a step, one for each running branch; 0 means 1
     // DECODE: drafts for the next step to check, a token each. The plan may leave some out.
     int32_t n_drafts;
