@@ -225,7 +225,7 @@ struct backend_ops {
 
     // Once, after the weights and the cache, before the first step; NULL: nothing to prepare.
     int (*step_reserve)(struct backend *be, const struct step_limits *l, struct err *err);
-    // Once before the ops of a step; a device copies what it needs of *b. b stays valid until
+    // Once before the ops of a step, or of a part of it; a device copies what it needs of *b. b stays valid until
     // step_end. Pass *run to the ops: it is b, or b padded to the width of a captured graph (then
     // n_rows = n_logits, and the host arrays still have b's length). STEP_REPLAYED: see above.
     int (*step_begin)(struct backend *be, const struct batch *b, const struct batch **run);

@@ -82,4 +82,7 @@ struct batch {
     const struct batch_virtual *virtuals; // (n_virtual)
     int32_t n_virtual;
     const struct kv_load *load; // or NULL: nothing has to be loaded
+    // The step is computed in parts (engine/run/parts.h), and this is one of them or their end. A device
+    // neither pads nor records it.
+    bool is_part;
 };

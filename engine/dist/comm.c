@@ -19,6 +19,9 @@ static int none_send(struct comm *c, struct backend *be, const void *x, int64_t 
 static int none_recv(struct comm *c, struct backend *be, void *x, int64_t n, int32_t pp_rank) {
     return 0;
 }
+static int none_sent(struct comm *c, bool wait) {
+    return 0;
+}
 static int none_broadcast(struct comm *c, void *bytes, size_t n, bool idle) {
     return 0;
 }
@@ -43,6 +46,7 @@ static const struct comm_ops none_ops = {
     .gather_rows = none_gather_rows,
     .send = none_send,
     .recv = none_recv,
+    .sent = none_sent,
     .broadcast = none_broadcast,
     .exchange = none_exchange,
     .send_bytes = none_send_bytes,

@@ -32,9 +32,12 @@ struct comm_ops {
     int (*gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,
                        int32_t n_rows, int32_t part_width, int32_t width);
     // Sends and receives activations x (n): to and from the rank of stage pp_rank that has the same part
-    // of each layer.
+    // of each layer. send returns before x has left: x must not change until `sent` has waited.
     int (*send)(struct comm *c, struct backend *be, const void *x, int64_t n, int32_t pp_rank);
     int (*recv)(struct comm *c, struct backend *be, void *x, int64_t n, int32_t pp_rank);
+    // Moves what has been sent on its way, and with `wait` returns when all of it has left. Call it now
+    // and then while computing: some networks move nothing in between.
+    int (*sent)(struct comm *c, bool wait);
     // The leader's bytes reach all ranks. An idle wait may last for ever while the leader lives.
     int (*broadcast)(struct comm *c, void *bytes, size_t n, bool idle);
     // Each rank's `each` bytes reach all ranks: all (n_ranks, each), in rank order.

@@ -39,6 +39,7 @@ enum {
     SCRATCH_BYTES = 4 << 20,
     MESSAGE_BYTES = 1 << 30, // of one message: MPI counts in int
     BYTES_TAG = 1,           // activations have tag 0
+    MOST_SENT = 16,          // messages on their way to the next stage
 };
 
 struct mpi_comm {
@@ -53,6 +54,8 @@ struct mpi_comm {
     char *scratch;
     size_t scratch_bytes;
     int64_t crowded_until_us;
+    MPI_Request sent[MOST_SENT];
+    int n_sent;
 };
 
 // MPI's state is the process's, and so is this. Guarded by the lock; `broken` is only ever set.
@@ -243,13 +246,27 @@ static int stage_peer(const struct comm *c, int32_t pp_rank) {
     return (c->split.pp_size - 1 - pp_rank) * c->split.tp_size + c->split.tp_rank;
 }
 
+static int mpi_sent(struct comm *base, bool wait) {
+    struct mpi_comm *c = of(base);
+    struct waiting w = {.c = c, .limit_us = c->timeout_us};
+    if (base->why.code < 0) return E_DEVICE;
+    for (int64_t i = 0; c->n_sent > 0; i++) {
+        int all = 0;
+        TRY(check(c, MPI_Testall(c->n_sent, c->sent, &all, MPI_STATUSES_IGNORE)));
+        if (all) c->n_sent = 0;
+        if (all || !wait) return 0;
+        TRY(wait_on(&w, i));
+    }
+    return 0;
+}
+
 static int mpi_send(struct comm *base, struct backend *be, const void *x, int64_t n,
                     int32_t pp_rank) {
     struct mpi_comm *c = of(base);
     if (base->linked) return be->ops->send(be, x, n);
-    MPI_RUN(c, c->timeout_us,
-            MPI_Isend(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world, &request_));
-    return 0;
+    TRY(mpi_sent(base, c->n_sent == MOST_SENT));
+    return check(c, MPI_Isend(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world,
+                              &c->sent[c->n_sent++]));
 }
 
 static int mpi_recv(struct comm *base, struct backend *be, void *x, int64_t n, int32_t pp_rank) {
@@ -368,6 +385,7 @@ static const struct comm_ops mpi_ops = {
     .gather_rows = mpi_gather_rows,
     .send = mpi_send,
     .recv = mpi_recv,
+    .sent = mpi_sent,
     .broadcast = mpi_broadcast,
     .exchange = mpi_exchange,
     .send_bytes = mpi_send_bytes,

@@ -187,11 +187,12 @@ static size_t batch_bytes(const struct plan *p) {
 }
 
 int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
-              int32_t virtual_width) {
+              int32_t n_parts, int32_t virtual_width) {
     if (lead_is_alone(l)) return 0;
     struct plan *p = l->plan;
     begin(l, kind);
     p->flag = one_layer;
+    p->n = n_parts;
     p->n_rows = b->n_rows;
     p->n_seqs = b->n_seqs;
     p->n_logits = b->n_logits;

@@ -50,9 +50,10 @@ int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, 
               int32_t max_logits, int32_t n_host_blocks, struct err *err);
 void lead_host(struct lead *l, void *memory, size_t block_bytes); // of the parked blocks
 
-// virtual_width: floats of each of the batch's virtual rows.
+// n_parts: how many parts the step is computed in (engine/run/parts.h). virtual_width: floats of each of
+// the batch's virtual rows.
 int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
-              int32_t virtual_width);
+              int32_t n_parts, int32_t virtual_width);
 int lead_logits(struct lead *l, int32_t first, int32_t n);
 int lead_copy(struct lead *l, int32_t dst, int32_t src);
 // kind: PLAN_SAVE or PLAN_LOAD; n blocks of the device and of host memory.

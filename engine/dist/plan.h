@@ -17,7 +17,7 @@ enum plan_kind {
     PLAN_OPEN,   // payload: struct plan_open; each rank answers with two structs rank_report: its
                  // build and machine, then what it has loaded
     PLAN_SIZE,   // payload: struct plan_size; answered with a struct rank_report
-    PLAN_STEP,   // payload: the batch; flag: one layer only
+    PLAN_STEP,   // payload: the batch; flag: one layer only; n: the number of its parts
     PLAN_PREFIX, // payload: the batch
     PLAN_LOGITS, // of the last step's wanted rows [first, first + n)
     PLAN_COPY,   // block `first` becomes a copy of block n

@@ -169,6 +169,7 @@ static struct batch take_batch(struct rank *r) {
 static int step(struct rank *r) {
     struct batch b = take_batch(r);
     r->forward.one_layer = r->plan->flag;
+    r->forward.n_parts = r->plan->n;
     int rc = r->plan->kind == PLAN_PREFIX ? forward_prefix(&r->forward, &b)
                                           : forward_run(&r->forward, &b);
     int done = forward_done(&r->forward);

@@ -104,6 +104,7 @@ int forward_init(struct forward *f, const struct model *m, struct comm *comm, st
     if (f->stage_width < m->config.embed_width) f->stage_width = m->config.embed_width;
     f->staged = calloc(FORWARD_STAGED_ROWS, (size_t)f->stage_width * sizeof(float));
     int rc = f->staged ? host_init(f, err) : err_set(err, E_NOMEM, "no memory for a step's rows");
+    if (rc == 0 && m->split.pp_size > 1) rc = parts_init(&f->parts, max_rows, err);
     if (rc == 0) rc = reserve_steps(f, progress, progress_ctx, err);
     if (rc < 0) forward_release(f);
     return rc;
@@ -111,6 +112,7 @@ int forward_init(struct forward *f, const struct model *m, struct comm *comm, st
 
 void forward_release(struct forward *f) {
     free(f->staged);
+    parts_release(&f->parts);
     if (f->arena) f->backend->ops->mem_free(f->backend, f->arena);
     if (f->backend && f->backend->ops->host_free)
         f->backend->ops->host_free(f->backend, f->host);
@@ -199,23 +201,24 @@ static int embed_virtual(struct forward *f, void *y, const struct batch *b) {
     return 0;
 }
 
-static int embed(struct forward *f, const struct batch *b) {
+// The rows' embeddings, or what the stage before made of them, into x (n_rows, width).
+static int embed(struct forward *f, const struct batch *b, void *x) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     if (m->split.pp_rank > 0) {
-        return f->comm->ops->recv(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,
+        return f->comm->ops->recv(f->comm, f->backend, x, (int64_t)b->n_rows * mc->width,
                                   m->split.pp_rank - 1);
     }
-    void *y = m->embed_in.data ? f->embedded : f->x;
+    void *y = m->embed_in.data ? f->embedded : x;
     TRY(ops->embed(f->backend, y, b, &m->embed, mc->embed_scale));
     if (b->n_virtual) TRY(embed_virtual(f, y, b));
-    if (m->embed_in.data) TRY(linear(f, LINEAR_STORE, f->x, y, b->n_rows, &m->embed_in, NULL));
+    if (m->embed_in.data) TRY(linear(f, LINEAR_STORE, x, y, b->n_rows, &m->embed_in, NULL));
     if (m->position_table) {
-        TRY(ops->embed_positions(f->backend, f->x, b, m->position_table, mc->width,
+        TRY(ops->embed_positions(f->backend, x, b, m->position_table, mc->width,
                                  mc->position_offset));
     }
-    if (mc->embed_norm) TRY(norm(f, &m->embed_norm, f->x, f->x, b->n_rows, mc->width));
+    if (mc->embed_norm) TRY(norm(f, &m->embed_norm, x, x, b->n_rows, mc->width));
     return 0;
 }
 
@@ -326,6 +329,7 @@ struct stream { // the present residual stream
     void *x;    // (n, width)
     int32_t n;
     const void *attended; // (n, n_heads * head_dim)
+    void *wanted; // (n_logits, width) where the wanted rows go; NULL: all are wanted, and they stay
 };
 
 // The input of a sub-layer after the norm `w`. With normed_residual the stream itself is normed, in
@@ -344,11 +348,11 @@ static int normed_stream(struct forward *f, const struct stream *s, const struct
 static int narrow(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct backend_ops *ops = f->backend->ops;
-    if (b->n_logits == b->n_rows) return 0;
+    if (!s->wanted) return 0;
     int32_t q_width = m->n_heads * m->config.head_dim;
-    TRY(ops->gather_logit_rows(f->backend, f->rows, f->x, b, m->config.width));
+    TRY(ops->gather_logit_rows(f->backend, s->wanted, s->x, b, m->config.width));
     TRY(ops->gather_logit_rows(f->backend, f->qkv, f->attended, b, q_width)); // qkv is free again
-    *s = (struct stream){.x = f->rows, .n = b->n_logits, .attended = f->qkv};
+    *s = (struct stream){.x = s->wanted, .n = b->n_logits, .attended = f->qkv};
     return 0;
 }
 
@@ -436,33 +440,71 @@ static int finish(struct forward *f, const struct batch *b, struct stream *s) {
     return ops->draw ? ops->draw(f->backend, f->logits, b, n, mc->vocab_size) : 0;
 }
 
-static int compute(struct forward *f, const struct batch *b) {
+static bool last_stage(const struct forward *f) {
+    return f->model->split.pp_rank == f->model->split.pp_size - 1;
+}
+
+// This stage's layers, for all rows of b; then its stream goes to the next stage.
+static int compute(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
-    bool last_rank = m->split.pp_rank == m->split.pp_size - 1;
     if (mc->positions == POSITION_ROTARY) {
         TRY(ops->rope_angles(f->backend, f->cos_sin, b, m->inv_freq, mc->rot_dim, mc->rope_scale));
     }
-    TRY(embed(f, b));
-    struct stream s = {.x = f->x, .n = b->n_rows};
+    TRY(embed(f, b, s->x));
     const int32_t n_layers = f->one_layer ? 1 : m->n_layers;
     for (int32_t i = 0; i < n_layers; i++) {
-        TRY(layer_run(f, b, i, last_rank && i == n_layers - 1, &s));
+        TRY(layer_run(f, b, i, last_stage(f) && i == n_layers - 1, s));
+        TRY(f->comm->ops->sent(f->comm, false)); // the part before is on its way
     }
-    if (last_rank) return finish(f, b, &s);
-    return f->comm->ops->send(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,
+    if (last_stage(f)) return 0;
+    return f->comm->ops->send(f->comm, f->backend, s->x, (int64_t)b->n_rows * mc->width,
                               m->split.pp_rank + 1);
 }
 
-int forward_run(struct forward *f, const struct batch *b) {
+static int run_whole(struct forward *f, const struct batch *b) {
     const struct backend_ops *ops = f->backend->ops;
     const struct batch *run = b;
-    TRY(lead_step(f->lead, PLAN_STEP, b, f->one_layer, f->model->config.embed_width));
     int rc = ops->step_begin(f->backend, b, &run);
     if (rc < 0 || rc == STEP_REPLAYED) return rc < 0 ? rc : 0;
-    TRY(compute(f, run));
+    struct stream s = {.x = f->x, .n = run->n_rows};
+    if (run->n_logits < run->n_rows) s.wanted = f->rows;
+    TRY(compute(f, run, &s));
+    if (last_stage(f)) TRY(finish(f, run, &s));
     return ops->step_launch(f->backend);
+}
+
+// The parts of a step one after the other, each through all layers of this stage; then the head and the
+// draws of all of them. A part's rows have the places in the stream that they have in the step.
+static int run_parts(struct forward *f, const struct batch *b) {
+    const struct backend_ops *ops = f->backend->ops;
+    const size_t row = (size_t)f->model->config.width * dtype_size(f->backend->act_dtype);
+    const bool all = b->n_logits == b->n_rows;
+    const struct batch *run;
+    parts_split(&f->parts, b, f->n_parts);
+    for (int32_t i = 0; i < f->parts.n; i++) {
+        const struct step_part *p = &f->parts.of[i];
+        struct stream s = {.x = (char *)f->x + (size_t)p->first_row * row, .n = p->batch.n_rows};
+        if (!all) s.wanted = (char *)f->rows + (size_t)p->first_logit * row;
+        TRY(ops->step_begin(f->backend, &p->batch, &run));
+        TRY(compute(f, run, &s));
+        TRY(ops->step_launch(f->backend));
+    }
+    if (!last_stage(f) || b->n_logits == 0) return 0;
+    struct stream s = {.x = all ? f->x : f->rows, .n = b->n_logits};
+    TRY(ops->step_begin(f->backend, &f->parts.end, &run));
+    TRY(finish(f, run, &s));
+    return ops->step_launch(f->backend);
+}
+
+int forward_run(struct forward *f, const struct batch *b) {
+    const struct split *split = &f->model->split;
+    bool whole = f->one_layer || b->n_virtual || b->load;
+    if (f->lead) f->n_parts = whole ? 1 : parts_count(f->backend, b->n_rows, split->pp_size);
+    TRY(lead_step(f->lead, PLAN_STEP, b, f->one_layer, f->n_parts, f->model->config.embed_width));
+    TRY(f->n_parts > 1 ? run_parts(f, b) : run_whole(f, b));
+    return f->comm->ops->sent(f->comm, true); // the next step overwrites the stream
 }
 
 // Floats of a prefix's row: keys and values of all layers and heads.
@@ -496,7 +538,7 @@ static int write_prefix(struct forward *f, const struct batch *b, int32_t layer)
 int forward_prefix(struct forward *f, const struct batch *b) {
     const struct backend_ops *ops = f->backend->ops;
     const struct batch *run = b;
-    TRY(lead_step(f->lead, PLAN_PREFIX, b, false, prefix_width(f->model)));
+    TRY(lead_step(f->lead, PLAN_PREFIX, b, false, 1, prefix_width(f->model)));
     TRY(ops->step_begin(f->backend, b, &run));
     for (int32_t i = 0; i < f->model->n_layers; i++) {
         if (b->load) TRY(ops->kv_layer_wait(f->backend, i));

@@ -10,6 +10,8 @@
 // So a step of one token each is forward_run alone, and a device may record it and launch it again
 // (kernels/backend.h, STEP_REPLAYED).
 //
+// With several pipeline stages a step of many rows is computed in parts (parts.h).
+//
 // Wanted rows are those whose logits are needed (struct batch's logit_rows).
 //
 // Engine thread only. All buffers are sized at init; a step allocates nothing.
@@ -17,6 +19,7 @@
 #include "engine/dist/comm.h"
 #include "engine/dist/lead.h"
 #include "engine/model/model.h"
+#include "engine/run/parts.h"
 #include "kernels/batch.h"
 
 enum { FORWARD_STAGED_ROWS = 64 };
@@ -45,7 +48,9 @@ struct forward {
     void *out;       // after forward_run: (n_logits, width), the head's input beyond the first rows
     void *staged;    // (FORWARD_STAGED_ROWS, stage_width) in act_dtype, host memory
     int64_t stage_width;
-    bool one_layer; // the step ends after the first layer (warm.c)
+    bool one_layer;  // the step ends after the first layer (warm.c)
+    int32_t n_parts; // of this step; the leader decides it, the others get it with the step
+    struct parts parts;
 };
 
 // Bytes of the workspace, before anything is allocated.

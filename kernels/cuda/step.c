@@ -235,8 +235,8 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     CUDA_TRY(cudaSetDevice(cuda->device)); // per thread, and this may be the thread's first call
     TRY(check_batch(s, b));
     TRY(make_room(cuda, b));
-    // A recorded step has no loads and no rows from the host.
-    int32_t width = b->load || b->n_virtual ? 0 : width_for(s, b);
+    // A recorded step is whole, and has no loads and no rows from the host.
+    int32_t width = b->load || b->n_virtual || b->is_part ? 0 : width_for(s, b);
     s->recording = NULL;
     s->max_position = position_bound(b);
     cuda_idle_step_begins(cuda);

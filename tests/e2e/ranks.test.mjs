@@ -18,7 +18,8 @@ const mpirun = async (n, ...args) => {
   return promisify(execFile)('mpirun', ['--oversubscribe', '-n', String(n), parley, ...args], { cwd: root, env, timeout: patience })
     .then(({ stdout, stderr }) => ({ code: 0, stdout, stderr }), (error) => error);
 };
-const generate = ['generate', '--model', llama, '--device', 'cpu', '--ids', '5,6,7,8,9,10', '--max-tokens', '24', '--temperature', '0', '--json'];
+const ids = Array.from({ length: 50 }, (_, i) => 5 + i).join(','); // enough rows for pipeline stages to split them
+const generate = ['generate', '--model', llama, '--device', 'cpu', '--ids', ids, '--max-tokens', '24', '--temperature', '0', '--json'];
 const sizes = (tp, pp = 1) => ['--tensor-parallel', String(tp), '--pipeline-parallel', String(pp)];
 /** What a process of one's own is, or null once it has ended (a zombie has). */
 const alive = (pid) => existsSync(`/proc/${pid}/stat`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));

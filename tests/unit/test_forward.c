@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,17 @@ static const char *buffer_name(const void *p) {
     if (p == f.activated) return "act";
     if (p == f.embedded) return "emb";
     if (p == f.logits) return "logits";
-    return p == f.part ? "part" : "?";
+    if (p == f.part) return "part";
+    // Rows of a part of the step, in a stream of 8 floats a row.
+    static char within[2][16];
+    static int at;
+    for (size_t i = 1; i < 4; i++) {
+        if (p != (float *)f.x + 8 * i && p != (float *)f.rows + 8 * i) continue;
+        char *name = within[at++ % 2];
+        snprintf(name, sizeof within[0], "%s[%zu]", p == (float *)f.x + 8 * i ? "x" : "rows", i);
+        return name;
+    }
+    return "?";
 }
 
 static const char *weight_name(const struct weight *w) {
@@ -152,11 +163,18 @@ static int fake_recv(struct comm *c, struct backend *be, void *x, int64_t n, int
     return buf_addf(&script, "recv:%d>%s ", pp_rank, buffer_name(x));
 }
 
+// Only the waits of a stage that sends are of interest.
+static int fake_sent(struct comm *c, bool wait) {
+    bool sends = model.split.pp_rank < model.split.pp_size - 1;
+    return wait && sends ? buf_addz(&script, "sent ") : 0;
+}
+
 static struct backend_ops ops;
 static const struct comm_ops comm_table = {.all_reduce = fake_reduce,
                                            .gather_rows = fake_gather_rows,
                                            .send = fake_send,
-                                           .recv = fake_recv};
+                                           .recv = fake_recv,
+                                           .sent = fake_sent};
 
 static int set_up(void **state) {
     static float norms[6];
@@ -443,7 +461,33 @@ static void test_middle_pipeline_rank(void **state) {
     model.split = (struct split){.tp_size = 1, .pp_rank = 1, .pp_size = 3};
     expect(0, "angles recv:0>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
               "n2:x>h*3 up:h>up*3 act "
-              "down:act>+x*3 reduce:x send:x>2 launch ");
+              "down:act>+x*3 reduce:x send:x>2 launch sent ");
+}
+
+// A step in parts: each has its rows' place in the stream; the head is for all of them.
+static void test_the_last_pipeline_rank_in_parts(void **state) {
+    static const int32_t positions[4] = {0}, wanted[] = {0, 3};
+    static const struct batch_seq seqs[] = {{.first_row = 0, .n_rows = 1},
+                                            {.first_row = 1, .n_rows = 3}};
+    struct batch b = {.n_rows = 4,
+                      .n_seqs = 2,
+                      .n_logits = 2,
+                      .positions = positions,
+                      .logit_rows = wanted,
+                      .seqs = seqs};
+    model.split = (struct split){.tp_size = 1, .pp_rank = 1, .pp_size = 2};
+    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
+    f.n_parts = 2;
+    assert_int_equal(forward_run(&f, &b), 0);
+    assert_string_equal(
+        buf_z(&script),
+        "angles recv:0>x n1:x>h*2 qkv:h>qkv*2 rope kv attend0/0>att gather:x>rows gather:att>qkv "
+        "o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 reduce:rows launch "
+        "angles recv:0>x[2] n1:x[2]>h*2 qkv:h>qkv*2 rope kv attend0/0>att gather:x[2]>rows[1] "
+        "gather:att>qkv o:qkv>+rows[1]*1 reduce:rows[1] n2:rows[1]>h*1 up:h>up*1 act "
+        "down:act>+rows[1]*1 reduce:rows[1] launch "
+        "nf:rows>h*2 head:h>logits*2 collect:logits>logits launch ");
+    forward_release(&f);
 }
 
 // A step that the device launched from a recording: only the ops that the recording lacks are
@@ -535,6 +579,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_normed_residual, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_second_tensor_parallel_rank, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_middle_pipeline_rank, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_last_pipeline_rank_in_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_replayed_step_asks_for_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_step_filled_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_ops_failure_is_the_steps, set_up, tear_down),

@@ -1,0 +1,69 @@
+// Two ranks that are processes of this test, over MPI: what a stage sends leaves it while it goes on, and is
+// received in order.
+#include "engine/dist/comm.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { FLOATS = 1 << 19, MESSAGES = 20 }; // each too large for a buffer of the MPI library
+
+static const int64_t limit_us = 60 * 1000 * 1000;
+
+static float value(int message, int i) {
+    return (float)(message * 1000 + i % 997);
+}
+
+// The first stage: sends all before the last stage has asked for any, says so, then waits.
+static int follow(void) {
+    struct comm *c = NULL;
+    struct err err = {0};
+    char mine = 1, all[2];
+    float *x = calloc((size_t)FLOATS * MESSAGES, sizeof *x);
+    int rc = x ? comm_follow(&c, limit_us, &err) : E_NOMEM;
+    if (rc == 0) rc = comm_split(c, 1, 2, limit_us, &err);
+    for (int m = 0; rc == 0 && m < MESSAGES; m++) {
+        float *of = x + (size_t)m * FLOATS;
+        for (int i = 0; i < FLOATS; i++) of[i] = value(m, i);
+        // More than sixteen wait for room, so half of them.
+        if (m == MESSAGES / 2) rc = c->ops->exchange(c, &mine, all, 1);
+        if (rc == 0) rc = c->ops->send(c, NULL, of, FLOATS, 1);
+        if (rc == 0) rc = c->ops->sent(c, false);
+    }
+    if (rc == 0) rc = c->ops->sent(c, true);
+    memset(x, 0, (size_t)FLOATS * MESSAGES * sizeof *x); // nothing reads it any more
+    if (rc == 0) rc = c->ops->exchange(c, &mine, all, 1);
+    free(x);
+    return rc < 0;
+}
+
+static void a_stage_goes_on_while_the_next_is_busy(void **state) {
+    struct comm *c = NULL;
+    struct err err = {0};
+    const struct comm_options o = {.tp_size = 1, .pp_size = 2, .timeout_us = limit_us};
+    char mine = 0, all[2];
+    float *x = calloc(FLOATS, sizeof *x);
+    assert_non_null(x);
+    assert_int_equal(comm_open(&c, &o, &err), 0);
+    assert_int_equal(comm_split(c, 1, 2, limit_us, &err), 0);
+    // The other rank has sent half of its messages, none of which was asked for.
+    assert_int_equal(c->ops->exchange(c, &mine, all, 1), 0);
+    for (int m = 0; m < MESSAGES; m++) {
+        assert_int_equal(c->ops->recv(c, NULL, x, FLOATS, 0), 0);
+        for (int i = 0; i < FLOATS; i += 101)
+            if (x[i] != value(m, i)) fail_msg("message %d differs at %d", m, i);
+    }
+    assert_int_equal(c->ops->exchange(c, &mine, all, 1), 0);
+    free(x);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_stage_goes_on_while_the_next_is_busy)};
+    if (argc > 1 && strcmp(argv[1], "rank") == 0) return follow();
+    if (!comm_mpi_version()) return 0; // built without MPI
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
