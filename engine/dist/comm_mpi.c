@@ -12,6 +12,7 @@
 #include "engine/dist/deadline.h"
 #include "engine/dist/host_sums.h"
 #include "engine/dist/identity.h"
+#include "engine/dist/mpi_process.h"
 #include "engine/dist/plan.h"
 #include "kernels/backend.h"
 #include <errno.h>
@@ -61,7 +62,6 @@ struct mpi_comm {
 // MPI's state is the process's, and so is this. Guarded by the lock; `broken` is only ever set.
 static struct {
     pthread_mutex_t lock;
-    bool up, asked, is_launched;
     bool is_started;      // by another parley
     struct mpi_comm *all; // every comm there has been; they live as long as the process
     _Atomic bool broken;
@@ -396,24 +396,6 @@ static const struct comm_ops mpi_ops = {
 
 // --- the process ---------------------------------------------------------------------------------
 
-static int variable(const char *name, int missing) {
-    const char *text = getenv(name);
-    return text && *text ? atoi(text) : missing;
-}
-
-// Asked once, before MPI starts: it sets such variables itself.
-bool comm_is_launched(void) {
-    if (process.asked) return process.is_launched;
-    process.asked = true;
-    process.is_launched = getenv("OMPI_COMM_WORLD_SIZE") ||
-                          (getenv("PMIX_RANK") && variable("SLURM_STEP_NUM_TASKS", 1) > 1);
-    return process.is_launched;
-}
-
-bool comm_is_follower(void) {
-    return comm_is_launched() && variable("OMPI_COMM_WORLD_RANK", variable("PMIX_RANK", 0)) > 0;
-}
-
 // At exit: the other ranks end with the leader. Started ranks and their leader end without
 // MPI_Finalize: Open MPI 4.1's sometimes never returns in a process that has started others.
 static void end_process(void) {
@@ -421,35 +403,6 @@ static void end_process(void) {
     for (struct mpi_comm *c = process.all; c && !process.broken; c = c->next)
         if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, false);
     if (!process.broken && comm_is_launched() && !process.is_started) MPI_Finalize();
-}
-
-// Of what the environment leaves open: ranks of one machine talk over its loopback alone, may be more
-// than its cores, and may run as root, as the command that starts them already does.
-static void set_defaults(void) {
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
-    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
-    setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
-    setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
-    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); // no remark that MPI_Finalize was left out
-    // A rank that is killed ends neither its leader nor the ranks of other instances.
-    setenv("OMPI_MCA_orte_enable_recovery", "1", 0);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-}
-
-static int start_locked(struct err *err) {
-    int provided = 0;
-    if (process.up) return 0;
-    if (!comm_is_launched()) set_defaults();
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
-        return err_set(err, E_DEVICE, "MPI does not start");
-    process.up = true;
-    atexit(end_process);
-    if (provided < MPI_THREAD_MULTIPLE)
-        return err_set(err, E_UNSUPPORTED, "this MPI was built without threads");
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    return 0;
 }
 
 // --- opening -------------------------------------------------------------------------------------
@@ -533,7 +486,7 @@ static int join_job(struct mpi_comm **out, const struct comm_options *o, struct 
 static int open_ranks(struct mpi_comm **out, const struct comm_options *o, struct err *err) {
     const int n = o->tp_size * o->pp_size;
     MPI_Comm world;
-    TRY(start_locked(err));
+    TRY(mpi_process_start(end_process, err));
     if (comm_is_launched()) return join_job(out, o, err);
     for (*out = process.all; *out; *out = (*out)->next) {
         if ((*out)->taken || (*out)->base.n_ranks != n || (*out)->base.why.code) continue;
@@ -548,9 +501,7 @@ int comm_open(struct comm **out, const struct comm_options *o, struct err *err) 
     struct deadline d;
     struct mpi_comm *c = NULL;
     *out = comm_none();
-    if (o->tp_size * o->pp_size == 1 &&
-        (!comm_is_launched() ||
-         variable("OMPI_COMM_WORLD_SIZE", variable("SLURM_STEP_NUM_TASKS", 1)) == 1))
+    if (o->tp_size * o->pp_size == 1 && (!comm_is_launched() || mpi_process_job_size() == 1))
         return 0;
     pthread_mutex_lock(&process.lock);
     deadline_begin(&d, o->timeout_us * EXCHANGE_FACTOR);
@@ -600,7 +551,7 @@ int comm_split(struct comm *base, int32_t tp_size, int32_t pp_size, int64_t time
 
 static int join_leader(struct mpi_comm **out, int64_t timeout_us, struct err *err) {
     MPI_Comm parent = MPI_COMM_NULL, world = MPI_COMM_NULL;
-    TRY(start_locked(err));
+    TRY(mpi_process_start(end_process, err));
     MPI_Comm_get_parent(&parent);
     if (parent != MPI_COMM_NULL) {
         process.is_started = true;

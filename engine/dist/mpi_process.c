@@ -1,0 +1,61 @@
+// See mpi_process.h.
+#include "engine/dist/comm.h"
+
+#if PARLEY_MPI
+#include "engine/dist/mpi_process.h"
+#include <mpi.h>
+#include <stdlib.h>
+
+static int variable(const char *name, int missing) {
+    const char *text = getenv(name);
+    return text && *text ? atoi(text) : missing;
+}
+
+// Asked once, before MPI starts: it sets such variables itself.
+bool comm_is_launched(void) {
+    static bool asked, is_launched;
+    if (asked) return is_launched;
+    asked = true;
+    is_launched = getenv("OMPI_COMM_WORLD_SIZE") ||
+                  (getenv("PMIX_RANK") && variable("SLURM_STEP_NUM_TASKS", 1) > 1);
+    return is_launched;
+}
+
+bool comm_is_follower(void) {
+    return comm_is_launched() && variable("OMPI_COMM_WORLD_RANK", variable("PMIX_RANK", 0)) > 0;
+}
+
+int mpi_process_job_size(void) {
+    return variable("OMPI_COMM_WORLD_SIZE", variable("SLURM_STEP_NUM_TASKS", 1));
+}
+
+// Of what the environment leaves open: ranks of one machine talk over its loopback alone, may be more
+// than its cores, and may run as root, as the command that starts them already does.
+static void set_defaults(void) {
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
+    setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); // no remark that MPI_Finalize was left out
+    // A rank that is killed ends neither its leader nor the ranks of other instances.
+    setenv("OMPI_MCA_orte_enable_recovery", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+}
+
+int mpi_process_start(void (*at_end)(void), struct err *err) {
+    static bool is_up;
+    int provided = 0;
+    if (is_up) return 0;
+    if (!comm_is_launched()) set_defaults();
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+        return err_set(err, E_DEVICE, "MPI does not start");
+    is_up = true;
+    atexit(at_end);
+    if (provided < MPI_THREAD_MULTIPLE)
+        return err_set(err, E_UNSUPPORTED, "this MPI was built without threads");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    return 0;
+}
+#endif
