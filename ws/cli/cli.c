@@ -180,7 +180,7 @@ static bool stdin_is_closed(void) {
     return own < 0 || own & FD_CLOEXEC || (mode & O_ACCMODE) == O_WRONLY;
 }
 
-// Whoever started the program may have left the stream non-blocking.
+// The program may have been started with a stream that another process made non-blocking.
 static ssize_t read_stdin(char *chunk, size_t size) {
     struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
     ssize_t n;
