@@ -224,15 +224,17 @@ for (const policy of ['cancel', 'finish'])
     const alice = await Promise.all([server.connect({ token: ALICE }), server.connect({ headers: { Authorization: `Bearer ${ALICE}` } })]);
     const bob = await server.connect({ token: BOB });
     const session = await alice[0].open();
-    await alice[0].start(session, 'Count.', { sampling: { max_tokens: 700, ignore_eos: true } });
-    const bobs = await bob.open();
-    const theirs = bob.turn(bobs, 'Count.', { sampling: { max_tokens: 200, ignore_eos: true } });
-    await alice[0].next((f) => f.type === 'turn.delta');
+    // What shall be cancelled is as long as a session holds, so that it has not ended when the removal comes.
+    const [length, streamedLength] = policy === 'cancel' ? [3900, 3900] : [700, 100];
     const stream = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST',
       headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ model: 'demo-model', stream: true, max_tokens: 100, messages: [{ role: 'user', content: 'Count.' }] }) });
+      body: JSON.stringify({ model: 'demo-model', stream: true, max_tokens: streamedLength, ignore_eos: true, messages: [{ role: 'user', content: 'Count.' }] }) });
     const streamed = stream.text().catch(() => 'cut off');
+    const bobs = await bob.open();
+    const theirs = bob.turn(bobs, 'Count.', { sampling: { max_tokens: 200, ignore_eos: true } });
     write(`bob:${BOB}\n`);
+    await alice[0].start(session, 'Count.', { sampling: { max_tokens: length, ignore_eos: true } });
+    await alice[0].next((f) => f.type === 'turn.delta');
     await reload(server);
     for (const client of alice) {
       assert.equal(await client.closed, 4003);

@@ -399,16 +399,22 @@ static void fx_restart(void) {
     fx_open();
 }
 
+static bool fx_quiet(void) {
+    bool further_piece = fx.going_on && !fx.wants_nothing;
+    return !further_piece && store_n_waiting(fx.ss->store) == 0 &&
+           fake.first_event >= fake.n_events;
+}
 // Runs everything that can happen without time passing or the engine stepping.
+// It ends after two quiet polls: what the first delivers may ask the store for more.
 static void fx_settle(void) {
-    do {
+    for (int n_quiet = 0; n_quiet < 2;) {
         sessions_poll(fx.ss);
         uint64_t client = fx.wants_nothing ? 0 : fx.going_on;
         if (client) fx.going_on = 0;
         if (client) sessions_continue(fx.ss, client);
+        n_quiet = fx_quiet() ? n_quiet + 1 : 0;
         if (store_n_waiting(fx.ss->store) > 0) usleep(50);
-    } while (store_n_waiting(fx.ss->store) > 0 || fake.first_event < fake.n_events);
-    sessions_poll(fx.ss);
+    }
 }
 static void fx_step(void) {
     fake_step();

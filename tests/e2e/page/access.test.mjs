@@ -130,7 +130,7 @@ for (const colorScheme of ['light', 'dark']) {
       document.querySelectorAll('.turn').forEach((turn) => turn.classList.add('seen')),
     );
     await check(page, 'everything');
-    fake.begin('Next');
+    await fake.begin('Next');
     fake.progress(10, 100);
     await page.waitForSelector('.waiting progress');
     await check(page, 'prefill');
@@ -180,7 +180,7 @@ test('a reader is told that an answer began and how it ended, not its tokens', a
         { childList: true, characterData: true, subtree: true },
       );
   });
-  fake.begin('Say three words');
+  await fake.begin('Say three words');
   await page.waitForFunction(() => window.heard.length === 1);
   for (const word of ['Three ', 'small ', 'words.']) {
     fake.delta(word);
@@ -196,7 +196,7 @@ test('reduced motion stops what moves', async (t) => {
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
   await page.waitForSelector('.log');
-  fake.begin('Hello');
+  await fake.begin('Hello');
   await page.waitForSelector('.dots');
   await page.waitForFunction(() =>
     document.getAnimations().every((animation) => animation.playState !== 'running'),

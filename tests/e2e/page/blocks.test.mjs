@@ -83,7 +83,7 @@ test('thinking and calls stream into collapsed blocks with their time and tokens
   assert.deepEqual(await shown(page), [['Thought', false], 'It is four.']);
   assert.match(await page.locator('.block-figures').innerText(), /^about .* · \d+ tokens$/);
 
-  fake.begin('What is the weather?');
+  await fake.begin('What is the weather?');
   for (const piece of ['<thi', 'nk>Where', ' is *Oslo*']) fake.delta(piece);
   await page.waitForSelector('.turn:last-child .block:has-text("Thinking…")');
   assert.equal(await page.locator('.turn:last-child .block > div').isVisible(), false);
@@ -120,7 +120,7 @@ test('an answer that is a call in plain JSON is a collapsed call; other JSON sta
   assert.deepEqual(await shown(page, 1), [['Called weather', false]]);
   for (const [i, text] of others.entries()) assert.deepEqual(await shown(page, i + 2), [text]);
   // It streams as text, and is a call as soon as it is whole.
-  fake.begin('Again');
+  await fake.begin('Again');
   for (const piece of [CALL.slice(0, 20), CALL.slice(20)]) fake.delta(piece);
   await page.waitForSelector('.turn:last-child .prose p');
   fake.done();
@@ -139,7 +139,7 @@ test('thinking that the prompt began is a block from its first token, after a re
   assert.deepEqual(await shown(page, 0), [['Thought', false], 'Yes.']);
   assert.deepEqual(await shown(page, 1), [['Thought', false], 'No.']);
 
-  fake.begin('And now?', { thinking: true });
+  await fake.begin('And now?', { thinking: true });
   fake.delta('It');
   await page.waitForSelector('.turn:last-child .block:has-text("Thinking…")');
   assert.deepEqual(await shown(page), [['Thinking…', false]]);
@@ -154,7 +154,7 @@ test('thinking that the prompt began is a block from its first token, after a re
   assert.deepEqual(await shown(page), [['Thought', false], 'Four']);
   fake.done();
 
-  fake.begin('Again', { thinking: true });
+  await fake.begin('Again', { thinking: true });
   fake.delta('On and on');
   fake.done('cancelled');
   await page.waitForSelector('.turn:last-child .block:has-text("Thought, not finished")');

@@ -231,7 +231,7 @@ test('why nothing comes, and when to come again, is said where one looks', async
   const problem = page.locator('.pending .problem span');
   await problem.waitFor();
   assert.equal(await problem.innerText(), 'Every place is taken. Try again in 2.4 s.');
-  fake.begin('Tell me more');
+  await fake.begin('Tell me more');
   fake.delta('Once');
   fake.send({ type: 'session.stalled', session: 'fake', message: 'chat.db: no space left for the database' });
   const stalled = page.locator('.stalled');

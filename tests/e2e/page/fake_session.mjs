@@ -33,6 +33,7 @@ export class FakeSession {
     fake.turns = turns;
     fake.more = session; // keys of the session object
     fake.seq = turns.length;
+    fake.read = new Promise((resolve) => (fake.tellRead = resolve)); // when the page has the session's state
     fake.others = []; // further sessions of the list
     await page.routeWebSocket(/\/ws$/, (socket) => {
       fake.socket = socket;
@@ -133,6 +134,7 @@ export class FakeSession {
           ...(before === undefined ? {} : { before }),
           more: first > 0,
         });
+        this.tellRead();
         break;
       }
       case 'turn.start':
@@ -154,8 +156,12 @@ export class FakeSession {
     }
   }
 
-  /** more: keys of turn.started that the turn object has too */
-  begin(said, more = {}) {
+  /**
+   * Waits until the page has read the session: a turn that begins before would reach it as one that is done.
+   * more: keys of turn.started that the turn object has too
+   */
+  async begin(said, more = {}) {
+    await this.read;
     this.turn = this.turns.length;
     this.turns.push([said, '', more]);
     this.event({

@@ -82,7 +82,7 @@ test('a text that streams ends as the same elements as when it was there before'
     await connected(page);
     await page.waitForSelector('.log');
     for (const text of Object.values(DOCUMENTS)) {
-      fake.begin('say');
+      await fake.begin('say');
       for (let at = 0; at < text.length; at += size) {
         fake.delta(text.slice(at, at + size));
         await page.evaluate(() => new Promise(requestAnimationFrame));
@@ -127,7 +127,7 @@ test('while it streams, closed blocks stay the same elements and an open fence g
     page.evaluate(
       () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))),
     );
-  fake.begin('say');
+  await fake.begin('say');
   fake.delta('First paragraph.\n\nSecond **par');
   await page.waitForSelector('.prose strong');
   await page.evaluate(() => {
@@ -166,7 +166,7 @@ test('1,000 tokens a second cost the same each, however long the answer already 
   await page.goto(`${server.url}/#s=fake`);
   await connected(page);
   await page.waitForSelector('.log');
-  fake.begin('Write a lot.');
+  await fake.begin('Write a lot.');
   // The page's own processor time: other programs may lengthen frames, which is no fault of the page.
   const devtools = await page.context().newCDPSession(page);
   await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
@@ -233,7 +233,7 @@ test('a transcript of 1,000 turns opens at its end and stays quick', async (t) =
     await page.keyboard.type('quick enough to type here');
     return Date.now() - typing;
   });
-  fake.begin('One more?');
+  await fake.begin('One more?');
   fake.delta('Yes.');
   fake.done();
   await settled(page, 1001);
@@ -246,7 +246,7 @@ test('an open block beyond 20 kB is shown plain until it closes', async (t) => {
   await page.goto(`${server.url}/#s=fake`);
   await connected(page);
   await page.waitForSelector('.log');
-  fake.begin('say');
+  await fake.begin('say');
   fake.delta('Before.\n\n```c\n');
   for (let i = 0; i < 3000; i++) fake.delta(`int x${i};\n`);
   await page.waitForFunction(() => document.querySelector('.prose .plain')?.textContent.includes('x2999'));
@@ -264,7 +264,7 @@ test('a long prompt shows how far it has been read', async (t) => {
   await page.goto(`${server.url}/#s=fake`);
   await connected(page);
   await page.waitForSelector('.log');
-  fake.begin('A long text');
+  await fake.begin('A long text');
   await page.waitForSelector('.waiting .dots');
   fake.progress(512, 2048);
   await page.waitForSelector('.waiting:has-text("Processing 512 of 2,048 tokens") progress');
@@ -282,7 +282,7 @@ test('events seen before change nothing, a missing one is noticed, held-back tex
   await page.goto(`${server.url}/#s=fake`);
   await connected(page);
   await page.waitForSelector('.log');
-  fake.begin('say');
+  await fake.begin('say');
   fake.delta('One ');
   fake.seq--;
   fake.send({
@@ -304,7 +304,7 @@ test('events seen before change nothing, a missing one is noticed, held-back tex
     () => document.querySelector('.prose')?.textContent.trim() === 'One two three four',
   );
   assert.equal(fake.reads, 2);
-  fake.begin('again');
+  await fake.begin('again');
   fake.delta('Ends wi');
   fake.done('stop', 'th this');
   await settled(page, 2);

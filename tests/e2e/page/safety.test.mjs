@@ -104,7 +104,7 @@ test('an answer that streams in pieces of any size', async (t) => {
   await connected(page);
   await page.waitForSelector('.log');
   for (const [i, text] of HOSTILE.entries()) {
-    fake.begin(`say ${i}`);
+    await fake.begin(`say ${i}`);
     for (let at = 0; at < text.length; at += 1 + (i % 7)) {
       fake.delta(text.slice(at, at + 1 + (i % 7)));
       if (at % 8 === 0) await page.evaluate(() => new Promise(requestAnimationFrame));
