@@ -56,7 +56,8 @@ static void entry_drop(struct snapshots *f, struct snapshot_entry *e) {
     free(e);
 }
 
-// By the writer thread; at once if the threads do not run yet or there is no memory for a job.
+// The writer thread removes the file; if it does not run yet, or there is no memory for a job, this function
+// does.
 static void file_remove(struct snapshots *f, struct hash128 name) {
     struct snapshot_job *j = f->running ? calloc(1, sizeof *j) : NULL;
     if (j) {
@@ -114,7 +115,7 @@ static void discard(struct snapshots *f, const char *file, const char *why) {
     unlinkat(f->dir_fd, file, 0);
 }
 
-// Lists the file, or removes it if it is of no use. Fails only with E_NOMEM.
+// Adds the file to the entries, or removes it if it is unusable. Fails only with E_NOMEM.
 static int scan_file(struct snapshots *f, const char *file) {
     struct kv_snapshot_head h;
     struct err err = {0};
@@ -191,7 +192,7 @@ int snapshots_open(struct snapshots *f, const char *dir, int64_t limit,
         .on = true, .dir_fd = -1, .lock_fd = -1, .limit = limit, .maker = *maker};
     TRY_GOTO(fail, take_folder(f, dir, err));
     TRY_GOTO(fail, scan(f, dir, err));
-    // Room for all jobs: for each file a removal and one more of its replacement, and the reads.
+    // Room for all jobs: for each file its removal and that of its replacement, and the reads.
     size_t room = 2 * SNAPSHOTS_MAX_FILES + SNAPSHOTS_MAX_READS;
     TRY_GOTO(fail, queue_init(&f->writes, sizeof(void *), room, NULL, NULL, err));
     TRY_GOTO(fail, queue_init(&f->reads, sizeof(void *), SNAPSHOTS_MAX_READS, NULL, NULL, err));
@@ -267,8 +268,7 @@ void snapshots_close(struct snapshots *f) {
 
 // --- jobs
 
-// The file that a new one replaces also counts until it is replaced. If both do not fit, the old file
-// is removed first.
+// A file counts until its replacement is complete. If both do not fit, the old file is removed first.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j) {
     int64_t bytes = (int64_t)kv_snapshot_file_bytes(&j->head);
     if (!f->running || f->n_writing >= SNAPSHOTS_MAX_WRITES) return E_BUSY;

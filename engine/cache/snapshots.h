@@ -52,7 +52,7 @@ int snapshots_open(struct snapshots *f, const char *dir, int64_t limit,
                    const struct kv_snapshot_maker *maker, struct err *err);
 int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot_job *j), void *ctx,
                     struct err *err);
-// Ends the threads: writes are broken off, reads are finished, all jobs come back.
+// Ends the threads: writes are aborted, reads are finished, and all jobs come back through done().
 void snapshots_stop(struct snapshots *f);
 void snapshots_close(struct snapshots *f);
 static inline bool snapshots_on(const struct snapshots *f) {
@@ -66,7 +66,7 @@ void snapshots_forget(struct snapshots *f, struct hash128 name);
 // Begins the job and takes *j on 0. E_BUSY: too many under way; E_FULL: larger than the limit.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j);
 int snapshots_read(struct snapshots *f, struct snapshot_job *j); // OPEN, READ. E_BUSY
-// Goes on with a job that has another piece. E_CANCELLED: the threads end.
+// Starts the next piece of a job. E_CANCELLED: the threads are ending.
 int snapshots_again(struct snapshots *f, struct snapshot_job *j);
-// The engine has the job back: updates the entries and totals.
+// Call when done() has returned the job to the engine: updates the entries and totals.
 void snapshots_done(struct snapshots *f, struct snapshot_job *j);

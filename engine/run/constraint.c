@@ -2,7 +2,7 @@
 #include "engine/run/constraint.h"
 #include <string.h>
 
-// Of an answer under a grammar, tokens that its thinking does not use up where there are many.
+// The thinking leaves this part of an answer's tokens to the text under a grammar, and at most so many.
 #define ANSWER_SHARE 4
 #define ANSWER_TOKENS 1024
 
@@ -53,7 +53,7 @@ void constraint_thinking(struct constraint *c, const struct thinking_marks *mark
 
 // --- tokens --------------------------------------------------------------------------------------
 
-// A grammar sees what is drawn outside of the thinking and its marks.
+// The grammar sees only tokens outside of the thinking and its marks.
 static void follow_grammar(struct constraint *c, enum thinking_state was, bool forced, int32_t id) {
     struct thinking *t = &c->thinking;
     if (was == THINKING_OPEN && t->state == THINKING_OVER && !forced)
@@ -102,15 +102,16 @@ static void set(uint64_t *bits, struct thinking_ids ids, bool is_allowed) {
     }
 }
 
-// Thinking is free text, except tokens that continue behind the closing mark.
+// Thinking is free text, except for tokens whose text goes on after the closing mark.
 static void allow_thinking(const struct constraint *c, uint64_t *bits, size_t n_bytes) {
     const struct thinking *t = &c->thinking;
     memset(bits, 0xff, n_bytes);
     set(bits, thinking_spills(t->marks, t->matched), false);
 }
 
-// The opening mark, beside what the grammar allows. One that has begun, where the grammar does not, always has
-// room: each of its tokens has a byte.
+// Adds the tokens of the opening mark to those that the grammar allows. If the answer has begun with a mark
+// that the grammar does not allow, the rest of it always fits: room was left for its bytes, and each token has
+// at least one.
 static void allow_opening(const struct constraint *c, uint64_t *bits) {
     const struct thinking *t = &c->thinking;
     bool room = c->left - c->keeps > t->marks->open.len - t->matched && c->budget != 0;

@@ -9,7 +9,7 @@
 struct constraint {
     struct grammar_matcher *matcher; // owned; NULL: no grammar
     struct grammar *grammar;         // the matcher's
-    int64_t most, left; // tokens of the answer, its end included: the limit; those left
+    int64_t most, left; // tokens of the answer, its end included: the limit; how many are left
     int64_t keeps;      // how many of `most` the thinking must leave
     struct thinking thinking;
     int32_t budget; // tokens of thinking; -1: no limit
@@ -28,15 +28,15 @@ int constraint_copy(struct constraint *to, const struct constraint *from, struct
 // Records the answer's next token. ends: it ends the answer.
 void constraint_accept(struct constraint *c, int32_t id, bool ends);
 
-bool constraint_holds(const struct constraint *c); // not every token may come next
-int32_t constraint_forced(
-    const struct constraint *c); // the next token, where there is no choice; else -1
-// Whether the token that follows `ahead` tokens not accepted yet may be forced.
+bool constraint_holds(const struct constraint *c); // some tokens may not come next
+// The next token if there is no choice, else -1.
+int32_t constraint_forced(const struct constraint *c);
+// Whether the token after `ahead` more tokens may be a forced one.
 bool constraint_may_force(const struct constraint *c, int32_t ahead);
 // Under a grammar: the cached mask of the tokens that may come next, borrowed (grammar_matcher_kept). NULL: no
 // such mask is cached; constraint_allow computes it.
 const uint64_t *constraint_kept(const struct constraint *c, bool *may_end, uint64_t *serial);
-// As grammar_matcher_prepare: makes what constraint_allow needs, as far as *effort goes. True: it is there.
+// Computes what constraint_allow needs, until *effort is spent (grammar_matcher_prepare). True: complete.
 bool constraint_prepare(const struct constraint *c, int64_t *effort);
 // Under a grammar: writes the mask of the tokens that may come next (a bit for each of n_vocab), without the
 // tokens that end the answer. *may_end: the answer may end here. E_* of grammar_matcher_mask.

@@ -288,7 +288,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
     if (!stepped) {
         instance_emit_pending(in);
-        in->asked.unclear = in->asked.n_rows > 0;
+        in->unwaited.unclear = in->unwaited.n_rows > 0;
     }
     in->cache_work = move_caches(in, stepped, began);
     caches_rest(&in->caches, clock_mono_us(in->emit.clock));

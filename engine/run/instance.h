@@ -110,13 +110,13 @@ struct instance {
     float *hidden;             // (width) of one row
     struct pending_token *pending; // (max_running) emitted while the device computes the next step
     int32_t n_pending;
-    bool is_prefix; // the step writes a prefix's keys and values to the cache (step.c)
-    struct asked {  // steps queued on the device that the host has not waited for (step.c)
+    bool is_prefix;   // the step writes a prefix's keys and values to the cache (step.c)
+    struct unwaited { // steps queued on the device that the host has not waited for (step.c)
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
-    } asked;
+    } unwaited;
     int64_t mask_effort;      // of the masks made before a step (masks.c)
-    int32_t mask_cursor;      // index into the scheduler's running turns: who comes first
+    int32_t mask_cursor;      // index into the scheduler's running turns: the first to get masks
     bool cache_work;          // there is more to copy: the loop does not wait for commands
     int64_t next_deadline_us; // no turn's deadline is earlier
     struct buf scratch, text; // of one token at a time

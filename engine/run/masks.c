@@ -1,6 +1,6 @@
 // Masks of grammars, before a step. A new mask may take 50 ms (grammar/machine.h), and all turns of a step wait for
-// its draws. So a step's draws find their masks made: before each step, masks are made for at most mask_effort, and
-// a turn whose mask is not complete takes no part in the step, or computes its prompt without the last token.
+// its draws. So masks are made before the step, for at most mask_effort. A turn whose mask is not complete takes no
+// part in the step, or computes its prompt without the last token.
 //
 //   each owner whose turns need masks    an equal part of the effort
 //   its turns                            from the cursor on, one mask after the other

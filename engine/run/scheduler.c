@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The smallest share of a prompt in a step: if there are many prompts, fewer of them share a step, and
-// the others come first in the next.
+// The smallest share of a prompt in a step. If there are too many prompts, some get no share and come first in
+// the next step.
 enum { MIN_SHARE = 16 };
 
-// Prompt tokens of a step that other sessions decode in. All of them wait for that step, so it must
-// be short; much shorter steps compute fewer prompt tokens in a second. Llama-8B on an H200, 64
+// Most prompt tokens of a step in which other sessions decode. Those wait for the step, so it must be
+// short; much shorter steps compute fewer prompt tokens in a second. Llama-8B on an H200, 64
 // sessions that decode while a prompt of 1,024 arrives every 50 ms: 17 ms between tokens at the
 // 99th percentile where 2,048 gives 35, and 17 % more tokens/s; with 256, prompts queue up.
 enum { BESIDE_TOKENS = 384 };
 
-// Beside interactive turns, idle turns compute this part of their tokens, and at least one in a step.
-// Alone they have a part of the budget for prompts, since an interactive turn that comes waits for the
-// step.
+// Beside interactive turns, idle turns compute one token for every IDLE_PART tokens of those, and at least one
+// in a step. Alone they get a part of the budget for prompts, because an interactive turn that arrives waits
+// for the step.
 enum { IDLE_PART = 8, IDLE_BUDGET_PART = 4 };
 
 // A drawn token costs as much time as this many prompt tokens: 5 with the demo model on two cores, 13
@@ -84,8 +84,8 @@ struct sched_turn *sched_admit(struct scheduler *s) {
     return t;
 }
 
-// The turn that was admitted last has computed least. A resume that is under way would be lost. owner
-// NULL: any.
+// The running turn that was admitted last, since it has computed least. A turn whose cache is being resumed is
+// taken only if there is no other: its resume would be lost. owner NULL: any.
 static struct sched_turn *last_running(const struct scheduler *s, enum engine_priority priority,
                                        const struct fair_owner *owner) {
     struct sched_turn *resuming = NULL;
@@ -214,7 +214,7 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share,
     return n;
 }
 
-// Beside prompts drafts are left out: such a step has work enough for the device.
+// Drafts are left out of steps with prompts, which have enough work for the device.
 static void plan_drafts(struct scheduler *s, struct sched_share *share, int32_t n) {
     int32_t left = s->prefill_tokens;
     for (int32_t k = 0; k < n; k++) {
@@ -241,8 +241,8 @@ static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
     return n + plan_prefill(s, share + n, priority, budget);
 }
 
-// Idle turns go one after another: a drawn token, or a piece of a prompt once as many tokens have been
-// saved up. So most steps beside a prompt remain steps of drawn tokens, which a GPU has captured.
+// Idle turns compute one after another: a drawn token each, or a piece of a prompt as soon as enough tokens
+// are saved up for it. So most steps still have drawn tokens only, for which a GPU has captured graphs.
 static int32_t plan_idle_beside(struct scheduler *s, struct sched_share *share, int32_t n_tokens) {
     int32_t n = 0, start = s->idle_cursor, part = at_least(n_tokens / IDLE_PART, 1);
     int32_t room = s->max_running + s->prefill_tokens - n_tokens; // the widest step
@@ -263,7 +263,7 @@ static int32_t plan_idle_beside(struct scheduler *s, struct sched_share *share, 
         room -= take;
         s->idle_cursor = i + 1;
     }
-    s->idle_saved = 0; // none waits for it
+    s->idle_saved = 0; // every idle turn had its part
     return n;
 }
 

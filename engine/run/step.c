@@ -36,8 +36,9 @@ static void plan_draws(struct instance *in) {
     if (any) b->draws = in->draws;
 }
 
-// Rows of a prefix take no part in a step of the model. If a turn's next tokens are such, the step is
-// that turn's alone: its share of it is moved to the front and cut. Returns how many shares are left.
+// The keys and values of a prefix are copied, not computed by the model. If a turn's next tokens are a
+// prefix, the step writes only these: the turn's share is moved to the front and cut. Returns how many shares
+// are left.
 static int32_t prefix_first(struct instance *in, int32_t n) {
     in->is_prefix = false;
     for (int32_t i = 0; i < n; i++) {
@@ -52,7 +53,7 @@ static int32_t prefix_first(struct instance *in, int32_t n) {
     return n;
 }
 
-// The turn has no rows, since its blocks are missing or not its own.
+// Ends a turn that gets no rows, because its blocks are missing or belong to another sequence.
 static void no_rows(struct instance *in, struct live_turn *t, const char *event, const char *why) {
     struct err err;
     err_set(&err, E_INTERNAL, "%s", why);
@@ -100,7 +101,7 @@ static void build(struct instance *in) {
 
 // --- draws ---------------------------------------------------------------------------------------
 
-// The turn has ended: the step's rows are no turn's any more.
+// The turn has ended: its rows of the step belong to no turn now.
 static void leave_step(struct instance *in, const struct live_turn *t) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++)
         if (in->in_step[i] == t) in->in_step[i] = NULL;
@@ -302,7 +303,7 @@ static int use_logits(struct instance *in) {
         TRY(forward_logits(&in->forward, first, n, &logits));
         for (int32_t i = 0; i < n; i++, logits += vocab) {
             int32_t seq = in->batch.logit_seqs[first + i];
-            // Whether this row counts depends on the token that the turn's row before it draws.
+            // Whether this row counts depends on the token drawn from the turn's previous row.
             if (in->drawings.n > 0 && in->drawings.of[in->drawings.n - 1].seq == seq) draw(in);
             struct live_turn *t = in->in_step[seq];
             if (!t || !reads_logits(in, first + i)) continue; // the turn may have ended
@@ -327,7 +328,8 @@ static int use_logits(struct instance *in) {
     return 0;
 }
 
-// Commits the step's tokens to the cache, also if a draw has failed; drafts once they are drawn.
+// Commits the step's tokens to the cache, whether their draws succeed or not; drafts are committed later,
+// when they are checked.
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
@@ -385,7 +387,7 @@ static void fail_step(struct instance *in, int rc) {
 // next one that has some, unless copies ran beside one of them, one failed, or there was a pause.
 static void note_prefill(struct instance *in, int64_t start, int64_t now, bool over, bool failed) {
     const struct batch *b = &in->batch.batch;
-    struct asked *a = &in->asked;
+    struct unwaited *a = &in->unwaited;
     if (a->n_rows == 0) a->began_us = start;
     a->n_rows += b->n_rows - in->n_draft_rows;
     a->n_seqs += b->n_seqs;
@@ -393,7 +395,7 @@ static void note_prefill(struct instance *in, int64_t start, int64_t now, bool o
     if (!over) return;
     if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts
         rate_note(&in->caches.tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
-    *a = (struct asked){0};
+    *a = (struct unwaited){0};
 }
 
 bool instance_step(struct instance *in) {

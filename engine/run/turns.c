@@ -5,7 +5,7 @@
 
 // --- slots ---------------------------------------------------------------------------------------
 
-// There is one for each turn that may run, and one more.
+// There is one for each turn that may run, and a spare one (flush_text).
 static int take_slot(struct instance *in, struct live_turn *t, struct err *err) {
     struct turn_slot *slot = in->slots;
     while (slot->taken) slot++;
@@ -33,8 +33,8 @@ static void count_end(struct instance *in, const struct live_turn *t, enum engin
     metric_observe(m->decode_time, (double)times.decode_us * 1e-6);
 }
 
-// DONE includes the time that the turn's first step waited for copies. A step that is not over is not
-// waited for; its time then counts for no turn.
+// The turn's DONE event includes how long its first step waited for copies. If that step still runs, its
+// waiting counts for no turn.
 static void end_waiting(struct instance *in, struct live_turn *t) {
     struct tiers *tiers = &in->caches.tiers;
     if (tiers->waited_us != &t->restore_us) return;
@@ -43,12 +43,12 @@ static void end_waiting(struct instance *in, struct live_turn *t) {
     tiers->waited_us = NULL;
 }
 
-// The turn goes on elsewhere, where its tokens make the text that is held back here again.
+// The turn goes on in another engine, which makes text of the same tokens: what is held back here is dropped.
 static bool goes_elsewhere(enum engine_finish finish, const struct err *why) {
     return finish == FINISH_YIELDED || (finish == FINISH_ERROR && why->code == E_DEVICE);
 }
 
-// Of a turn without a slot, because it is paused, the slot that is kept for this flushes the text.
+// A paused turn has no slot: it gets the spare one.
 static int flush_text(struct instance *in, struct live_turn *t, enum engine_finish finish,
                       bool ran) {
     struct err err = {0};
@@ -119,8 +119,8 @@ static void release(struct instance *in, struct sequence *s) {
         cache_drop(&in->caches, s, RELEASE_ASKED);
 }
 
-// The new sequence is then idle or parked, and may be evicted like any other. If nothing can be
-// shared, none is made.
+// The new sequence is idle or parked, and may be evicted like any other. If nothing can be shared, there is
+// no new sequence.
 static void fork_sequence(struct instance *in, const struct command *cmd) {
     struct caches *c = &in->caches;
     struct sequence *from = caches_find(c, cmd->from);
@@ -179,7 +179,7 @@ static void prepare(struct instance *in, struct live_turn *t) {
             t->spec.ids = NULL;
         }
     }
-    if (is_new && !begun) { // the owner's table has an entry for it
+    if (is_new && !begun) { // the server has noted a cache for it
         bool has_snapshot = snapshots_find(&c->snapshots, t->names.id);
         emit_released(&in->emit, t->spec.sequence, RELEASE_ASKED, 0, has_snapshot);
         if (s) cache_forget_if_empty(c, s);
@@ -282,7 +282,7 @@ static int begin(struct instance *in, struct live_turn *t, struct err *err) {
     return rc;
 }
 
-// A turn that was paused goes on. Where the cache went meanwhile, part of its log is computed again.
+// Continues a paused turn. If its cache was evicted meanwhile, part of its log is computed again.
 static void go_on(struct live_turn *t) {
     int64_t found = t->sequence->cached.n;
     if (t->branches && branches_have_drawn(t->branches)) {
@@ -322,15 +322,15 @@ static void admit(struct instance *in, struct live_turn *t) {
         t->started_us = clock_mono_us(in->emit.clock);
         metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
     }
-    // What a turn that has not begun waits for its cache is a part of its prefill.
+    // A turn's wait for its cache before it begins counts as prefill.
     if (!t->begun) live_turn_goes_on(t, clock_mono_us(in->emit.clock));
     int rc = begin(in, t, &err);
     if (t->sched.state != SCHED_WAIT) start(in, t);
     if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
 }
 
-// Between two steps: the turn waits like a queued one, and its cache is kept like an idle one. The
-// rest of its state is its log. False: no memory.
+// Between two steps: the turn waits like a queued one, and its cache is kept like an idle one. Everything else
+// follows from its log. False: no memory.
 static bool pause_turn(struct instance *in, struct live_turn *t) {
     struct sequence *s = t->sequence;
     bool ran = t->sched.state != SCHED_WAIT;
@@ -359,7 +359,7 @@ void instance_start_resumed(struct instance *in) {
         struct live_turn *t = (struct live_turn *)in->sched.running[i];
         const struct sequence *s = t->sequence;
         if (t->sched.state != SCHED_WAIT || cache_is_awaited(s->state)) continue;
-        // A resume on a hint may have begun before the turn.
+        // A hint may have begun the resume before the turn came.
         int64_t began = s->cached.resume_began_us;
         if (began < t->started_us) began = t->started_us;
         if (!t->begun) t->restore_us = clock_mono_us(in->emit.clock) - began;

@@ -296,11 +296,22 @@ static void tools(void **state) {
     expect_messages("\"tools\":[],\"messages\":[" USER "]",
                     "[{\"role\":\"user\",\"content\":\"hi\"}]");
     assert_null(got.tools);
+    for (int len = 128; len <= 129; len++) {
+        char members[512], name[130];
+        memset(name, 'n', sizeof name);
+        snprintf(members, sizeof members,
+                 "\"tools\":[{\"name\":\"%.*s\",\"input_schema\":{}}],\"messages\":[" USER "]", len,
+                 name);
+        if (len == 128)
+            expect_messages(members, "[{\"role\":\"user\",\"content\":\"hi\"}]");
+        else
+            expect_refused(members, "tools.0.name: must be 1 to 128");
+    }
     static const char *const refused[][2] = {
         {"\"tools\":7", "tools: must be an array"},
         {"\"tools\":[7]", "tools.0: must be an object"},
         {"\"tools\":[{\"name\":\"f\"}]", "tools.0.input_schema: must be a JSON Schema"},
-        {"\"tools\":[{\"name\":\"a b\",\"input_schema\":{}}]", "tools.0.name: must be 1 to 64"},
+        {"\"tools\":[{\"name\":\"a b\",\"input_schema\":{}}]", "tools.0.name: must be 1 to 128"},
         {"\"tools\":[" TOOL("f") "," TOOL("f") "]", "tools.1.name: two tools are called 'f'"},
         {"\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]",
          "tools.0.type: 'web_search_20250305' is not served here"},

@@ -44,7 +44,7 @@ static void test_faults(void **state) {
         const char *text, *says;
     } cases[] = {
         {"a: \"x", "f:1: a string does not end"},
-        {"a: 1\nb: \"\\q\"", "f:2: this escape is not known"},
+        {"a: 1\nb: \"\\q\"", "f:2: unknown escape in a string"},
         {"a:\n\n", "f:3: a value is missing"},
         {"a { b: 1", "f:1: the file ends inside a message"},
         {"a { b: 1 >", "f:1: a field's name is missing"},

@@ -61,13 +61,14 @@ static void test_integers_of_64_bits_are_exact(void **state) {
 
 static void test_numbers_beyond_their_type_are_refused(void **state) {
     expect_refused(INPUT("UINT64", "[1]", "[18446744073709551616]"),
-                   "input 'x': element 0 is no UINT64");
-    expect_refused(INPUT("UINT64", "[1]", "[-1]"), "input 'x': element 0 is no UINT64");
+                   "input 'x': element 0 is not a valid UINT64");
+    expect_refused(INPUT("UINT64", "[1]", "[-1]"), "input 'x': element 0 is not a valid UINT64");
     expect_refused(INPUT("INT64", "[1]", "[9223372036854775808]"),
-                   "input 'x': element 0 is no INT64");
-    expect_refused(INPUT("UINT32", "[2]", "[1,4294967296]"), "input 'x': element 1 is no UINT32");
-    expect_refused(INPUT("INT32", "[1]", "[0.5]"), "input 'x': element 0 is no INT32");
-    expect_refused(INPUT("FP32", "[1]", "[1e39]"), "input 'x': element 0 is no FP32");
+                   "input 'x': element 0 is not a valid INT64");
+    expect_refused(INPUT("UINT32", "[2]", "[1,4294967296]"),
+                   "input 'x': element 1 is not a valid UINT32");
+    expect_refused(INPUT("INT32", "[1]", "[0.5]"), "input 'x': element 0 is not a valid INT32");
+    expect_refused(INPUT("FP32", "[1]", "[1e39]"), "input 'x': element 0 is not a valid FP32");
     expect_refused(INPUT("BF16", "[1]", "[1]"),
                    "input 'x': BF16 data is accepted in binary form only");
     expect_refused(INPUT("BYTES", "[1]", "[1]"), "input 'x': element 0 is not a string");

@@ -1,5 +1,6 @@
 // Anthropic's HTTP interface: POST /v1/messages, POST /v1/messages/count_tokens, and GET /v1/models in
-// its form for requests with the header anthropic-version. user is the struct service.
+// its form for requests with the header anthropic-version. user is the struct service. Net thread; *_decode and
+// *_release on any thread.
 #pragma once
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
@@ -11,6 +12,7 @@ void *anthropic_count_decode(void *user, const struct http_payload *p);
 void anthropic_count_handle(void *user, struct http *h);
 void anthropic_models_handle(void *user, struct http *h);
 void anthropic_model_handle(void *user, struct http *h);
+// Gives the error of a refused request Anthropic's status, body and headers.
 void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *body,
                            struct buf *extra);
 

@@ -15,11 +15,11 @@
 struct reading {
     struct messages_request *r;
     const uint64_t *key;
-    int message, block; // where we are, for refusals; block -1: a content of text
+    int message, block; // the place that is read, for refusals; block -1: a content of text
     struct buf text;    // of the message so far
     bool has_text;
     struct buf thinking;
-    cJSON *calls; // of the answer before, results of which are awaited; borrowed. NULL: none
+    cJSON *calls; // the previous answer's, which wait for results; borrowed. NULL: none
     int n_calls, n_answered;
 };
 
@@ -37,7 +37,7 @@ static const char *path_of(const struct reading *rd, char out[64]) {
 
 // --- texts ---
 
-// What is read of content that has other things than text in it.
+// Refuses a block that is not text.
 static bool refuse_type(struct reading *rd, const char *path, const char *type) {
     static const char *const media[] = {"image", "document", "search_result", "container_upload"};
     if (!type) return messages_refuse(rd->r, "%s.type: Field required", path);
@@ -89,7 +89,7 @@ static cJSON *add_message(struct reading *rd, const char *role, const char *cont
     return NULL;
 }
 
-// The user's text so far, as a message.
+// Adds the user's text so far as a message.
 static bool flush_text(struct reading *rd) {
     bool ok = true;
     if (rd->text.error) return messages_no_memory(rd->r);
@@ -167,7 +167,7 @@ static bool read_user_block(struct reading *rd, const cJSON *block) {
     return refuse_type(rd, path_of(rd, (char[64]){0}), type);
 }
 
-// Every call has its result before the conversation goes on.
+// Checks that every call has its result.
 static bool end_calls(struct reading *rd) {
     const cJSON *call;
     if (rd->n_answered < rd->n_calls) {
@@ -251,7 +251,7 @@ static bool read_assistant_block(struct reading *rd, const cJSON *block, cJSON *
     if (strcmp(type, "text") == 0) return add_text(rd, json_string(block, "text"), "");
     if (strcmp(type, "thinking") == 0) return read_thinking(rd, block);
     if (strcmp(type, "tool_use") == 0) return read_call(rd, block, message);
-    // Another server's, which it alone can read: no model here sees anything of it.
+    // Only the server that made it can read it: it is left out.
     if (strcmp(type, "redacted_thinking") == 0)
         return json_string(block, "data") || REFUSE_BLOCK(rd, ".%s: Field required", "data");
     return refuse_type(rd, path_of(rd, (char[64]){0}), type);
@@ -271,7 +271,7 @@ static bool fill_assistant(struct reading *rd, cJSON *message, bool has_calls) {
     return ok || messages_no_memory(rd->r);
 }
 
-// An answer may be empty: a model that says nothing is quoted as it was.
+// An answer may be empty, because a model may say nothing.
 static bool read_assistant(struct reading *rd, const cJSON *content) {
     const cJSON *block;
     rd->block = -1;
@@ -294,7 +294,7 @@ static bool read_assistant(struct reading *rd, const cJSON *content) {
 
 // --- the whole ---
 
-// One that comes in the midst of the conversation; those of the API's own field come first.
+// A system message: the field `system`, or one within the conversation.
 static bool read_system(struct reading *rd, const cJSON *content, const char *path) {
     bool ok = read_text(rd, content, path, &rd->text);
     if (ok && rd->text.error) ok = messages_no_memory(rd->r);

@@ -170,7 +170,7 @@ static const struct http_waiter waiter = {.client_gone = on_client_gone,
                                           .writable = on_room,
                                           .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"};
 
-// With the first event, so that what is refused before has its HTTP status.
+// Begins the stream with the first event, so that an earlier refusal has its HTTP status.
 static void begin_stream(struct exchange *x) {
     struct buf extra;
     if (!x->decoded->stream || x->streaming) return;
@@ -216,7 +216,7 @@ static bool take_event(struct exchange *x, const struct completion_event *e) {
     return false;
 }
 
-// As far as the client's socket has room: the rest stays in the completion.
+// Sends as far as the client's socket has room: the rest stays in the completion.
 static void push(struct exchange *x) {
     struct completion_event e;
     while (!x->streaming || http_stream_has_room(x->http))

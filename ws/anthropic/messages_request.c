@@ -54,7 +54,7 @@ static bool copy_stop(struct messages_request *r, const cJSON *body, cJSON *to) 
     return stop || messages_no_memory(r);
 }
 
-// Under the names of the engine's rows, which check the ranges.
+// Puts the parameters under the names of the engine's rows, which check their ranges.
 static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *rows) {
     static const char *const numbers[] = {"max_tokens", "temperature", "top_p", "top_k"};
     const cJSON *max_tokens = json_member(body, "max_tokens");
@@ -96,7 +96,7 @@ static bool read_budget(struct messages_request *r, const cJSON *thinking) {
     return true;
 }
 
-// Without the field the model is not to think, as Anthropic's do not.
+// Without the field the model does not think, as in Anthropic's API.
 static bool read_thinking(struct messages_request *r, const cJSON *body) {
     const cJSON *thinking = json_member(body, "thinking");
     const char *display = cJSON_GetStringValue(json_member(thinking, "display"));
@@ -128,7 +128,7 @@ static bool read_format(struct messages_request *r, const cJSON *format, const c
     return ok || messages_no_memory(r);
 }
 
-// The effort goes to templates that know the word of OpenAI's models, which has three degrees.
+// Passes the effort to the template as reasoning_effort, as OpenAI's models take it, which has three degrees.
 static bool read_effort(struct messages_request *r, const cJSON *effort) {
     static const char *const words[] = {"low", "medium", "high", "xhigh", "max"};
     const char *word = cJSON_GetStringValue(effort);
@@ -145,7 +145,7 @@ static bool read_effort(struct messages_request *r, const cJSON *effort) {
 
 // --- all else ---
 
-// To keep all thinking is what happens anyway, and what coding agents ask for.
+// Coding agents ask to keep all thinking, which happens anyway.
 static bool keeps_everything(const cJSON *context_management) {
     const cJSON *edits = json_member(context_management, "edits"), *edit;
     cJSON_ArrayForEach(edit, edits) {
@@ -157,8 +157,7 @@ static bool keeps_everything(const cJSON *context_management) {
     return !edits || cJSON_IsArray(edits);
 }
 
-// What a thread gives its clients, sessions do without it: of a conversation that is sent whole, only what
-// is new is computed.
+// Clients do without threads: when a conversation is sent whole, only its new part is computed.
 static bool refuse_thread(struct messages_request *r) {
     messages_refuse(
         r, "thread: is not served here; send all messages, their session is found by them");
@@ -192,7 +191,7 @@ static bool read_flags(struct messages_request *r, const cJSON *body) {
     return r->model || messages_no_memory(r);
 }
 
-// As Anthropic's.
+// Anthropic refuses the combination too.
 static bool check_forced_call(struct messages_request *r) {
     if (r->thinking != THINKING_ON || r->choice < TOOLS_REQUIRED) return true;
     return messages_refuse(r, "thinking: may not be enabled when tool_choice forces tool use");

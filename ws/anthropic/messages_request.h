@@ -23,12 +23,12 @@ struct messages_request {
 };
 
 enum messages_purpose { MESSAGES_ANSWER, MESSAGES_COUNT };
-// key: of thinking's signatures (thinking_seal.h). *r is to be released in any case.
+// key: of thinking's signatures (thinking_seal.h). Release *r in any case.
 void messages_request_read(struct messages_request *r, enum messages_purpose purpose,
                            const char *body, size_t len, size_t max_bytes, const uint64_t key[2]);
 void messages_request_release(struct messages_request *r);
 
-// For the files that read its parts. Each returns false after a refusal.
+// For the files that read its parts. Each returns false after a refusal, which is in r->failure.
 
 // 400. The sentence begins with the path of the field.
 bool messages_refuse(struct messages_request *r, const char *fmt, ...)

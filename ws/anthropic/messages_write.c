@@ -43,7 +43,7 @@ static void put_stop(struct json_writer *w, const struct message_writer *m) {
     json_put_null(w, "container");
 }
 
-// Their input_tokens leave out what was read from a cache. Nothing is ever counted as written to one:
+// Anthropic's input_tokens leave out what was read from a cache. Nothing is ever counted as written to one:
 // every token computed is cached, and no request pays for that.
 static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     json_open(w, "usage", '{');

@@ -27,13 +27,13 @@ struct message_writer {
     char stop_sequence[SAMPLING_WORD_BYTES];
 };
 
-// The code of a refusal of `thread`, theirs too.
+// The code that refuses `thread`, the same as Anthropic's.
 #define MESSAGES_NO_THREADS "thread_unsupported_request"
 
 void message_writer_init(struct message_writer *w, size_t max_bytes);
 void message_writer_release(struct message_writer *w);
-// Takes an event of the answer 0; events that have no form here change nothing. Of a stream, what is to
-// be sent goes to out. After COMPLETION_DONE a stream is complete; a whole message is then written by
+// Takes an event of answer 0; events without a form here change nothing. In a stream, the text to send is appended
+// to out. After COMPLETION_DONE a stream is complete; a whole message is then written by
 // message_write_whole. Not for COMPLETION_FAILED.
 void message_write_event(struct message_writer *w, const struct completion_event *e,
                          struct buf *out);

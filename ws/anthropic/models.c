@@ -24,7 +24,7 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
     json_close(w, '}');
 }
 
-// All on one page, whatever limit says: a server has a few.
+// All models are on one page, whatever `limit` says: a server has few.
 void anthropic_models_handle(void *user, struct http *h) {
     struct service *s = user;
     struct buf out;

@@ -71,6 +71,6 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
     message_write_error(body, e->status, e->code, anthropic_sentence(e->code, e->message, sentence),
                         request_id);
     anthropic_put_headers(extra, h, request_id);
-    // Its clients would try again: a full account does not empty by waiting.
+    // Anthropic's clients would retry, and waiting does not help.
     if (strcmp(e->code, "limit_reached") == 0) buf_addz(extra, "x-should-retry: false\r\n");
 }

@@ -4,11 +4,11 @@
 
 #define REQUEST_ID_MAX 40
 void anthropic_request_id(char out[REQUEST_ID_MAX]);
-// Lines for a reply: request-id, and where its owner is limited anthropic-ratelimit-*.
+// Appends header lines: request-id, and anthropic-ratelimit-* if the owner has limits.
 void anthropic_put_headers(struct buf *extra, const struct http *h, const char *request_id);
-// 200 with these lines; takes body.
+// Replies 200 with these lines; takes body.
 void anthropic_reply(struct http *h, struct buf *body);
-// An error's status in this protocol, by the neutral code: 529 where the server is full.
+// An error's status in this protocol, by its HTTP status and its code (completion.h): 529 if the server is full.
 int anthropic_status(int status, const char *code);
 // The sentence as clients know it: they look for "prompt is too long". Points to message or to out.
 const char *anthropic_sentence(const char *code, const char *message, char out[600]);

@@ -22,5 +22,6 @@ void thinking_seal_finish(struct thinking_seal *s, const uint64_t key[2],
                           char out[THINKING_SIGNATURE_LEN + 1]);
 void thinking_seal_release(struct thinking_seal *s); // of one that is not finished
 
+// Whether the signature is that of this text. false also without memory.
 bool thinking_seal_check(const char *signature, const char *text, size_t len,
                          const uint64_t key[2]);

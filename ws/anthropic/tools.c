@@ -4,10 +4,10 @@
 #include <string.h>
 
 #define TOOLS_MAX 1024
-#define NAME_MAX_LEN 64 // ws/completion's
+#define NAME_MAX_LEN 128
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// Names in the neutral form, for comparisons.
+// The name of a tool in the neutral form.
 static const char *name_of(const cJSON *tool) {
     return cJSON_GetStringValue(json_member(json_member(tool, "function"), "name"));
 }
@@ -18,7 +18,7 @@ static const cJSON *find_tool(const cJSON *tools, const char *name) {
     return NULL;
 }
 
-// Only the client's own tools: others are run by Anthropic, or are known to its models alone.
+// Accepts only the client's own tools: others are run by Anthropic, or known only to its models.
 static bool check_tool(struct messages_request *r, const cJSON *tool, int i) {
     const char *type = cJSON_GetStringValue(json_member(tool, "type"));
     const char *name = cJSON_GetStringValue(json_member(tool, "name"));

@@ -20,7 +20,8 @@ static int force_call(struct completion_request *r, struct completion_failure *f
     return rc < 0 ? completion_refuse(f, "invalid", "tool_choice", "%s", err.text) : 0;
 }
 
-// A template may not know that thinking is off, or open it in every prompt: then it is closed at once.
+// A template may ignore enable_thinking, or open the thinking in every prompt: a budget of 0 then closes it at
+// once.
 static int take_budget(struct completion_request *r, struct completion_failure *f) {
     const struct sampling_row *row = sampling_row_find("thinking_budget");
     bool off = r->thinking == THINKING_OFF, given = r->thinking_budget >= 0;
@@ -41,8 +42,8 @@ static cJSON *template_args(const struct completion_request *r) {
     return args;
 }
 
-// Behind a turn whose conversation is in the session, the template is shown a question and an answer in
-// its place; what it writes behind them is new.
+// With previous_session the earlier conversation is in the session already. The template gets a question and an
+// answer in its place; the text that it writes after them is new.
 static const char previous_answer[] = "The-answer-before-this-one-7c1d40e9";
 
 static cJSON *message(const char *role, const char *content) {
@@ -70,7 +71,7 @@ static int find_new(struct completion_request *r, struct completion_failure *f) 
     const char *at = memmem(p->text, p->len, previous_answer, n);
     if (!at)
         return completion_refuse(f, "unsupported", "messages",
-                                 "the model's chat template does not go on behind an answer");
+                                 "the model's chat template leaves out earlier answers");
     p->from = (size_t)(at - p->text) + n;
     p->n_old = 2;
     return 0;

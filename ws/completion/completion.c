@@ -11,22 +11,22 @@
 #include <string.h>
 
 #define EVENT_TEXT_BYTES 4096 // of one joined delta
-#define INLINE_BYTES 4096     // of a rendered conversation; a longer one is a worker's
+#define INLINE_BYTES 4096     // of a rendered conversation; longer ones are encoded on a worker
 #define LANE_COMPLETION ((uint64_t)5 << 61)
-#define CANCEL_AFTER_MS 1 // of a session that is a completion's own
+#define CANCEL_AFTER_MS 1 // of a session that a completion opens, once the completion is released
 
-// In this order, but not each passes through MATCHING and FORKING.
+// In this order; only some completions pass through MATCHING and FORKING.
 enum state {
     MATCHING, // the service looks for a session that has the conversation
     MAKING,   // a worker has the request and makes the prompt's ids
-    MADE,     // the ids are there, or the failure is
+    MADE,     // the ids are ready, or the failure is set
     STARTING, // the service has the turn, but has not accepted it yet
     FORKING,  // the session was busy: the next push starts the turn in a fork of it
     RUNNING,  // the service has accepted the turn
     ENDED,    // the turn's last event was taken, or it failed
 };
 enum origin { FOUND, OPENED, FORKED }; // of the session
-// What completion_next has given: START_EVENT is STARTED, END_EVENT is DONE or FAILED.
+// The last of these events that completion_next has given. START_EVENT: STARTED; END_EVENT: DONE or FAILED.
 enum reported { NO_EVENT, START_EVENT, END_EVENT };
 
 struct completion {
@@ -39,18 +39,18 @@ struct completion {
     enum state state;
     enum origin origin;
     enum reported reported;
-    bool released;            // by its owner: freed when nothing is under way
-    struct store_told *found; // turns of an earlier conversation; NULL: none
+    bool released;            // completion_release was called: freed when nothing is under way
+    struct store_told *found; // stored turns of this conversation; NULL: not looked for
     struct work work;
     int32_t *ids; // (n_ids) new ones of the prompt
     size_t n_ids;
-    char *shown; // the input as it is shown
-    struct told *kept;
+    char *shown;       // the input as it is shown
+    struct told *told; // what finds the turn again
     char session[SESSION_ID_MAX + 1];
     int64_t turn;
-    struct session *live;       // while its events wait; NULL: none do
-    struct speech *speeches;    // (n_answers)
-    int32_t n_answers, telling; // telling: of which one the next event is asked for
+    struct session *live;           // while its events wait; NULL: none do
+    struct speech *speeches;        // (n_answers)
+    int32_t n_answers, next_answer; // next_answer: the one to ask for the next event
     struct completion_usage usage;
     struct completion_failure failure;
 };
@@ -59,7 +59,7 @@ static struct completion *of_follower(struct follower *f) {
     return (struct completion *)f;
 }
 
-// --- its answers ---
+// --- answers ---
 
 static void release_speeches(struct completion *c) {
     for (int32_t i = 0; c->speeches && i < c->n_answers; i++) speech_release(&c->speeches[i]);
@@ -90,7 +90,7 @@ static void destroy(struct completion *c) {
     release_speeches(c);
     free(c->speeches);
     store_told_free(c->found);
-    told_free(c->kept);
+    told_free(c->told);
     free(c->ids);
     free(c->shown);
     free(c->owner);
@@ -101,7 +101,7 @@ void completion_release(struct completion *c) {
     if (!c) return;
     c->released = true;
     c->ready = NULL;
-    // The turn is to be cancelled, and has no number yet.
+    // The turn cannot be cancelled before it has a number.
     bool waits = c->state == STARTING && c->service->state != SERVICE_CLOSING;
     if (c->state != MAKING && !waits) destroy(c);
 }
@@ -121,24 +121,23 @@ static void push_later(struct completion *c) {
 
 static const char *system_of(const struct completion_request *r) {
     const cJSON *first = r->messages->child;
-    const char *role = json_string(first, "role");
-    const char *text = json_string(first, "content");
-    bool is_system = role && strcmp(role, "system") == 0 && text && text[0];
+    const char *text = message_text(first, "content");
+    bool is_system = message_has_role(first, "system") && text[0];
     return is_system && strlen(text) <= SESSION_SYSTEM_BYTES ? text : NULL;
 }
 
-// The template ends the answer before with a token that its log may have already.
+// Drops the token by which the template ends the previous answer, if the log ends with it already.
 static void drop_seam(struct completion *c) {
     if (c->n_ids < 2 || c->ids[0] != c->request->previous_last_id) return;
     memmove(c->ids, c->ids + 1, --c->n_ids * sizeof *c->ids);
 }
 
-// Exactly behind a turn: the rendering's new part goes there.
+// The turn follows previous_turn: only the rendering's new part is encoded.
 static int make_exact(struct completion *c) {
     struct completion_request *r = c->request;
     TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     drop_seam(c);
-    c->kept = completion_told_behind(r);
+    c->told = completion_told_behind(r);
     r->plan->parent = r->previous_turn;
     snprintf(c->session, sizeof c->session, "%s", r->previous_session);
     return 0;
@@ -152,8 +151,8 @@ static int make_matched(struct completion *c) {
     c->origin = !found || (!found->found && !found->exists) ? OPENED : FOUND;
     if (found && c->origin == FOUND)
         snprintf(c->session, sizeof c->session, "%s", found->found ? found->found : r->session);
-    c->kept = completion_told(r);
-    return c->kept ? 0 : completion_no_memory(&c->failure);
+    c->told = completion_told(r);
+    return c->told ? 0 : completion_no_memory(&c->failure);
 }
 
 static void make(struct work *work) {
@@ -192,7 +191,7 @@ static struct request request_of(const struct completion *c, enum request_kind k
     return service_request(&c->follower, kind, c->owner, c->session);
 }
 
-// The sessions whose conversation this one may continue.
+// Looks for the sessions whose conversation this one may continue.
 static void match(struct completion *c) {
     const struct completion_request *q = c->request;
     const struct completion_plan *p = q->plan;
@@ -228,14 +227,14 @@ static void open_session(struct completion *c) {
     sessions_submit(c->service->sessions, &r);
 }
 
-// The session is known: its events from here on are followed.
+// Follows the session's events after number `after`; -1: those from now on.
 static void attach(struct completion *c, int64_t after) {
     struct request r = request_of(c, REQUEST_ATTACH);
     r.after = after;
     sessions_submit(c->service->sessions, &r);
 }
 
-// Another turn runs in the session: copies its path into one that nothing else uses.
+// Another turn runs in the session: copies its path into a session for this completion alone.
 static void fork_session(struct completion *c) {
     char source[SESSION_ID_MAX + 1];
     memcpy(source, c->session, sizeof source);
@@ -262,7 +261,7 @@ static void start_turn(struct completion *c) {
     r.expected = c->request->plan->expected.ids;
     r.n_expected = c->request->plan->expected.len;
     r.given = c->request->plan->given;
-    r.told = c->kept;
+    r.told = c->told;
     r.note = c->request->note;
     sessions_submit(c->service->sessions, &r);
 }
@@ -273,7 +272,8 @@ static void begin(struct completion *c) {
     release_speeches(c); // whether the prompt opens the thinking is known now
     init_speeches(c, c->request->plan->thinks);
     if (forks)
-        fork_session(c); // even if it copies no turn: a search for the busy session's id finds it
+        fork_session(
+            c); // even without a turn to copy: a search under the busy session's id finds the fork
     else if (c->origin == OPENED)
         open_session(c);
     else
@@ -284,7 +284,7 @@ static void begin(struct completion *c) {
 
 // --- as a follower ---
 
-// Outside of sessions_* calls.
+// Called outside of sessions_* calls.
 static void push(struct follower *f) {
     struct completion *c = of_follower(f);
     bool goes_on = !c->failure.status && !c->released;
@@ -378,8 +378,8 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
 
 // --- events ---
 
-// 1: the engine has begun the turn: what of its prompt was cached is known.
-static int tell_started(struct completion *c, struct completion_event *out) {
+// 1: the engine has begun the turn, so it is known how much of the prompt was cached.
+static int take_started(struct completion *c, struct completion_event *out) {
     if (c->reported != NO_EVENT || c->state != RUNNING || !c->live) return 0;
     if (!session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens))
         return 0;
@@ -396,26 +396,26 @@ static bool wants_tokens(const struct completion *c) {
     return wants;
 }
 
-// The further answers were told while the turn ran: what is new is how they ended.
+// The tokens of the further answers came while the turn ran; how they ended is known only now.
 static void end_others(struct completion *c, const char *finish) {
     for (int32_t i = 1; i < c->n_answers; i++) {
         struct speech *s = &c->speeches[i];
         struct turn_answer a = {.finish_reason = finish};
         bool stored = session_answer_of(c->live, c->turn, i, &a) == 0;
-        if (stored && (int64_t)a.n != s->n_tokens_told) completion_no_memory(&c->failure);
+        if (stored && (int64_t)a.n != s->n_tokens_in) completion_no_memory(&c->failure);
         speech_end(s, "", 0, a.finish_reason);
-        c->usage.completion_tokens += s->n_tokens_told;
+        c->usage.completion_tokens += s->n_tokens_in;
     }
 }
 
-// An event of the session. 1: it said something of our turn; 0: there is none.
+// Takes the session's next event. 0: there is none.
 static int take_event(struct completion *c) {
     struct session_event ev;
-    // 0: a token without text goes with the next one
+    // 0: a token at a time; one without text comes with the next
     size_t max_text = wants_tokens(c) ? 0 : EVENT_TEXT_BYTES;
     if (!c->live) return 0;
     if (session_next_event(c->live, c->follower.client, max_text, &ev) != 1) {
-        c->live = NULL; // on_ready comes
+        c->live = NULL; // until on_ready
         return 0;
     }
     if (ev.kind == EVENT_DELTA && ev.delta_turn == c->turn) speech_delta(&c->speeches[0], &ev);
@@ -439,12 +439,12 @@ static int take_event(struct completion *c) {
     return 1;
 }
 
-// What any of the answers has to tell, each in its turn. 1, 0 or E_NOMEM.
-static int tell_speech(struct completion *c, struct completion_event *out) {
+// The next event of the answers, which take turns. 1, 0 or E_NOMEM.
+static int take_speech(struct completion *c, struct completion_event *out) {
     for (int32_t i = 0; i < c->n_answers; i++) {
-        int rc = speech_next(&c->speeches[c->telling], out);
+        int rc = speech_next(&c->speeches[c->next_answer], out);
         if (rc != 0) return rc;
-        c->telling = (c->telling + 1) % c->n_answers;
+        c->next_answer = (c->next_answer + 1) % c->n_answers;
     }
     return 0;
 }
@@ -455,7 +455,7 @@ static bool have_ended(const struct completion *c) {
     return true;
 }
 
-static int tell_end(struct completion *c, struct completion_event *out) {
+static int take_end(struct completion *c, struct completion_event *out) {
     c->reported = END_EVENT;
     out->kind = c->failure.status ? COMPLETION_FAILED : COMPLETION_DONE;
     out->failure = c->failure.status ? &c->failure : NULL;
@@ -468,15 +468,15 @@ static int tell_end(struct completion *c, struct completion_event *out) {
 int completion_next(struct completion *c, struct completion_event *out) {
     *out = (struct completion_event){.session = c->session, .turn = c->turn};
     while (c->reported != END_EVENT) {
-        if (c->failure.status) return tell_end(c, out);
-        if (tell_started(c, out)) return 1;
+        if (c->failure.status) return take_end(c, out);
+        if (take_started(c, out)) return 1;
         if (c->reported == START_EVENT || c->state == ENDED) {
-            int rc = tell_speech(c, out);
+            int rc = take_speech(c, out);
             if (rc < 0) completion_no_memory(&c->failure);
             if (rc < 0) continue;
             if (rc > 0) return 1;
         }
-        if (c->state == ENDED && have_ended(c)) return tell_end(c, out);
+        if (c->state == ENDED && have_ended(c)) return take_end(c, out);
         // Also before the turn is accepted: a follower that leaves events is not called again.
         if (!has_session(c) || !take_event(c)) return 0;
     }

@@ -50,8 +50,8 @@ struct completion_request {
     char *prediction;
     // Recorded with the turn, for the protocol (struct request); NULL: nothing.
     char *note;
-    bool stays;    // if its session is busy: fails with session_busy, instead of running in a fork
-    bool alone;    // opens a new session, without a search for an earlier conversation
+    bool stays; // if its session is busy, it fails with session_busy instead of running in a fork
+    bool alone; // opens a new session, without a search for an earlier conversation
     bool outlives; // its turn continues when the completion is released
     // Every event ends at a token's end, however slow the reader is, so a repeated read gives the same
     // events.

@@ -1,5 +1,4 @@
-// The conversation of a request against those of sessions: what is known of it already. See plan.h,
-// sessions/told.h.
+// Finds out how much of a request's conversation the sessions already have. See plan.h, sessions/told.h.
 #include "base/array.h"
 #include "sessions/volatile_text.h"
 #include "ws/completion/plan.h"
@@ -9,20 +8,11 @@
 #define BOUNDS_MAX 2048
 #define CONTENT_BYTES ((size_t)64 << 20)
 
-static const char *string_of(const cJSON *object, const char *key) {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return s ? s : "";
-}
-
-static bool is_role(const cJSON *message, const char *role) {
-    return message && strcmp(string_of(message, "role"), role) == 0;
-}
-
 // --- volatile text ---
 
-// A message without what is volatile in it. 1: there was something; 0; E_NOMEM.
+// Removes volatile text from a message. 1: there was some; 0: there was none; E_NOMEM.
 static int strip(cJSON *message, const struct volatile_text *v) {
-    const char *content = string_of(message, "content");
+    const char *content = message_text(message, "content");
     struct buf out;
     buf_init(&out, CONTENT_BYTES);
     int rc = volatile_text_remove(v, content, strlen(content), &out);
@@ -44,7 +34,7 @@ static int make_plain(struct completion_request *r) {
     bool any = false;
     int rc = v && !plain ? E_NOMEM : 0;
     cJSON_ArrayForEach(message, plain) {
-        if (rc < 0 || is_role(message, "assistant")) continue;
+        if (rc < 0 || message_has_role(message, "assistant")) continue;
         rc = strip(message, v);
         any |= rc == 1;
     }
@@ -83,7 +73,8 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
     cJSON_ArrayForEach(message, plain_messages(r)) {
         n++;
         if (rc == 0) rc = told_add(&p->chain, message);
-        if (rc == 0 && is_role(message, "assistant") && message->next) rc = add_bound(p, n);
+        if (rc == 0 && message_has_role(message, "assistant") && message->next)
+            rc = add_bound(p, n);
     }
     for (size_t i = 0; i < p->n_bounds / 2; i++) {
         struct plan_bound swap = p->bounds[i];
@@ -94,12 +85,12 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
     return rc < 0 ? completion_no_memory(f) : 0;
 }
 
-// --- where it goes on ---
+// --- the turn to continue ---
 
-// 1: the message has got its thinking; 0: it has its own; E_NOMEM.
+// Adds the thinking to an answer's message. 1: added; 0: the message has its own; E_NOMEM.
 static int add_thought(cJSON *messages, const struct plan_bound *b, const char *thought) {
     cJSON *answer = cJSON_GetArrayItem(messages, b->n_messages - 1);
-    if (!answer || string_of(answer, "reasoning_content")[0]) return 0;
+    if (!answer || message_text(answer, "reasoning_content")[0]) return 0;
     cJSON_DeleteItemFromObjectCaseSensitive(answer, "reasoning_content");
     return cJSON_AddStringToObject(answer, "reasoning_content", thought) ? 1 : E_NOMEM;
 }
@@ -107,7 +98,7 @@ static int add_thought(cJSON *messages, const struct plan_bound *b, const char *
 // Puts the thinking of an answer back into its message, unless the client sent it.
 static int restore_thought(struct completion_request *r, const struct plan_bound *b,
                            const cJSON *shown) {
-    const char *thought = string_of(shown, "thought");
+    const char *thought = message_text(shown, "thought");
     if (!thought[0]) return 0;
     int rc = add_thought(r->messages, b, thought);
     if (rc == 1 && r->plan->plain) TRY(add_thought(r->plan->plain, b, thought));
@@ -121,8 +112,9 @@ static size_t place_of(const struct store_told *found, const char *told) {
     return i;
 }
 
-// Whether the i-th turn's log shows the model what the conversation says: *from is where it ends. A turn
-// that was started behind another one is known by what it adds (path: room for n_matches places).
+// Whether the log of the i-th turn found is the beginning of this conversation's rendering, which goes on at
+// *from. A turn that was started by previous_turn has only its own messages on record, so the turns before it are
+// checked first (path: room for n_matches places).
 static bool suits(const struct completion_plan *p, const struct store_told *found, cJSON **shown,
                   size_t i, size_t *path, size_t *from) {
     size_t n = 0;
@@ -138,7 +130,7 @@ static bool suits(const struct completion_plan *p, const struct store_told *foun
     return true;
 }
 
-// The deepest of the turns found that suits.
+// Chooses the deepest of the turns found that suit.
 static void find_parent(struct completion_plan *p, const struct store_told *found, cJSON **shown,
                         size_t *path) {
     p->parent = TURN_NONE;
@@ -154,7 +146,7 @@ static void find_parent(struct completion_plan *p, const struct store_told *foun
     p->from = 0;
 }
 
-// The first n messages of one conversation and the further ones of another. NULL: no memory.
+// The first n messages of one conversation, then the rest of another. NULL: no memory.
 static cJSON *splice(const cJSON *first, int n, const cJSON *further) {
     cJSON *both = cJSON_CreateArray();
     const cJSON *message;
@@ -170,9 +162,9 @@ static cJSON *splice(const cJSON *first, int n, const cJSON *further) {
     return both;
 }
 
-// The parent's log keeps the volatile text that came first; what is new keeps its own. So both stand
-// behind the same words: `from` is where the new ones begin in this rendering too. Of a template that
-// writes earlier messages otherwise when a later one changes, all is computed again.
+// Renders the old messages without volatile text, and the new ones with theirs. Up to `from` this must be the
+// plain rendering; then `from` is where the new messages begin here too. If the template writes earlier messages
+// in another form because of a later one, the whole conversation is computed again.
 static int render_behind(struct completion_request *r, struct completion_failure *f) {
     struct completion_plan *p = r->plan;
     struct chat_rendering *mixed = NULL;
@@ -242,7 +234,7 @@ int completion_continue(struct completion_request *r, const struct store_told *f
     return rc;
 }
 
-// --- what is stored and shown of it ---
+// --- what is stored ---
 
 struct told *completion_told(const struct completion_request *r) {
     const struct completion_plan *p = r->plan;
@@ -256,7 +248,8 @@ struct told *completion_told(const struct completion_request *r) {
     return told_new(&of);
 }
 
-// Where its text begins behind that of the turn before, which may have ended with the end-of-turn token.
+// Where the turn's own text begins: after the previous answer, and after the end-of-turn text if the previous
+// log ends with that token.
 static size_t text_behind(const struct completion_request *r,
                           const struct chat_rendering *rendering, size_t answer_end) {
     bool closed = r->previous_last_id == r->served->info->end_of_turn;
@@ -271,7 +264,7 @@ struct told *completion_told_behind(struct completion_request *r) {
         return NULL;
     const struct chat_rendering *rendering = completion_plain_rendering(p);
     const char *text = engine_rendering_text(rendering, &len);
-    // Up to the answer before, which stands for the past, both renderings are the same.
+    // Up to the stand-in for the previous answer (check.c), both renderings are the same.
     if (p->plain && (from > len || memcmp(text, p->text, from) != 0)) return NULL;
     from = text_behind(r, rendering, from);
     cJSON *messages = cJSON_Duplicate(plain_messages(r), true);

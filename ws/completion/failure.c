@@ -1,10 +1,10 @@
-// What keeps a completion from being served: one table of codes. See completion.h, plan.h.
+// Failures: one table of codes. See completion.h, plan.h.
 #include "ws/completion/plan.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-// The codes of clients and of the session service, with the neutral ones.
+// From the codes of the session service, and our own, to the neutral ones.
 static const struct code {
     const char *from, *code;
     int status;

@@ -1,6 +1,6 @@
-// A forced call: with tool_choice required or a name the answer, behind its thinking, is a call and nothing else, in plain
-// JSON, {"name":"..","arguments":{..}}, which answer_parser.h takes for a call in every model's syntax.
-// Its grammar is made of the tools' schemas and goes the way of the answer's form. See plan.h.
+// Forced calls (tool_choice "required", or a name): after its thinking, the answer is one call and nothing else, in
+// plain JSON, {"name":"..","arguments":{..}}, which answer_parser.h accepts as a call whatever the model's syntax
+// is. The tools' schemas become the answer's format, a json_schema. See plan.h.
 #include "ws/completion/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@ static const char *name_of(const cJSON *tool) {
     return json_string(function_of(tool), "name");
 }
 
-// A tool's schema is no longer the root that its references count from. As deep as json_parse allows.
+// References in a tool's schema begin at its root, which moves to `root`. The recursion is as deep as json_parse
+// allows.
 static bool move_references(cJSON *schema, const char *root) {
     cJSON *member, *ref = cJSON_GetObjectItemCaseSensitive(schema, "$ref");
     if (cJSON_IsString(ref) && ref->valuestring[0] == '#') {
@@ -75,7 +76,7 @@ int completion_force_call(struct completion_request *r, struct err *err) {
     bool formed = cJSON_IsString(form) && strcmp(form->valuestring, "text") != 0;
     if (r->tool_choice < TOOLS_REQUIRED) return 0;
     if (formed)
-        return err_set(err, E_INVAL, "a forced tool call leaves no room for the answer's form");
+        return err_set(err, E_INVAL, "a forced tool call and a response format exclude each other");
     cJSON_Delete(r->format);
     r->format = cJSON_CreateObject();
     cJSON_AddStringToObject(r->format, "type", "json_schema");

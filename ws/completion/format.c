@@ -50,8 +50,8 @@ static int take_schema(struct completion_request *r, struct completion_failure *
     return set_schema(r, schema, f);
 }
 
-// Parts of all keys that lead to a grammar: response_format, structured_outputs, json_schema, guided_json,
-// tool_choice, parallel_tool_calls. Or an escaped character, since it may be one of a key.
+// Looks for parts of all keys that lead to a grammar (response_format, structured_outputs, json_schema, guided_json,
+// tool_choice, parallel_tool_calls), and for escaped characters, which may be part of such a key.
 bool completion_is_costly(const char *json, size_t len) {
     static const char *const signs[] = {"format",  "schema", "outputs",  "guided", "regex",
                                         "grammar", "choice", "parallel", "\\u00"};

@@ -1,9 +1,9 @@
-// Answers that a client gives back and that the log shows the model otherwise. See plan.h.
+// Answers whose text in the prompt differs from the log. See plan.h.
 //
-// Templates remove the thinking of earlier answers, or write their calls in another form. The log of a
-// turn ends with the answer as it was sampled, so no later turn can go on behind it. If each began anew,
-// it would store the whole past: 150 turns would store 11,000. So the answer as the template writes it
-// becomes a turn of its own, a version of the sampled one, and the next turn goes on behind that.
+// Templates remove the thinking of earlier answers, or write their calls in another form. A turn's log ends with
+// the answer as it was sampled, so no later turn can continue that log. If each later turn started from an empty
+// log, each would store the whole conversation again: 150 turns would store 11,000. So the answer as the template
+// writes it becomes a turn of its own, a version of the sampled one, and the next turn continues from it.
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static cJSON *with_mark(const cJSON *messages, int k) {
     return NULL;
 }
 
-// Where the rendering has the k-th message's words: [*from, *to). 1; 0: it cannot be told.
+// Finds the k-th message's words in the rendering: [*from, *to). 1; 0: not found; or an error.
 static int find_words(const struct completion_request *r, const cJSON *messages,
                       const struct chat_rendering *rendering, int k, size_t *from, size_t *to,
                       struct completion_failure *f) {
@@ -47,13 +47,13 @@ static int find_words(const struct completion_request *r, const cJSON *messages,
     return rc;
 }
 
-// What it is found again by: places in the rendering without volatile text.
+// Records what a later request finds the answer by: its place in the rendering without volatile text.
 static int put_shown(const struct completion_request *r, struct given_answer *g, size_t from,
                      size_t to, const cJSON *shown) {
     size_t len;
     const char *text = engine_rendering_text(completion_plain_rendering(r->plan), &len);
-    const char *thought = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(shown, "thought"));
-    return told_given(text, from, text + from, to - from, thought ? thought : "", &g->shown);
+    return told_given(text, from, text + from, to - from, message_text(shown, "thought"),
+                      &g->shown);
 }
 
 static int fill(struct completion_request *r, struct given_answer *g, const struct plan_bound *b,

@@ -5,7 +5,16 @@
 
 #define MESSAGES_MAX 4096
 #define TOOLS_MAX 128
-#define TOOL_NAME_MAX 128 // as Anthropic has it; OpenAI's own are of 64
+#define TOOL_NAME_MAX 128 // Anthropic's limit; OpenAI's is 64
+
+const char *message_text(const cJSON *message, const char *key) {
+    const char *text = json_string(message, key);
+    return text ? text : "";
+}
+
+bool message_has_role(const cJSON *message, const char *role) {
+    return strcmp(message_text(message, "role"), role) == 0;
+}
 
 // Takes v. Replaces the member, or adds it.
 static int set(cJSON *object, const char *key, cJSON *v) {
@@ -63,7 +72,7 @@ static int read_call(cJSON *call, struct completion_failure *f) {
     if (cJSON_IsObject(arguments)) return 0;
     cJSON *value = text && text[0] ? json_parse(text, strlen(text), &json_limits_message, NULL)
                                    : cJSON_CreateObject();
-    if (text && text[0] && !cJSON_IsObject(value)) { // as the model said it, if it is no JSON
+    if (text && text[0] && !cJSON_IsObject(value)) { // not JSON: stays as the model wrote it
         cJSON_Delete(value);
         return 0;
     }
@@ -88,7 +97,7 @@ static int read_message(cJSON *message, struct completion_failure *f) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     const char *role = json_string(message, "role");
     bool known = false;
-    if (role && strcmp(role, "developer") == 0) { // its newer name
+    if (role && strcmp(role, "developer") == 0) { // OpenAI's newer name for system
         if (set(message, "role", cJSON_CreateString("system")) < 0) return completion_no_memory(f);
         role = "system";
     }
@@ -116,7 +125,7 @@ static int append_text(cJSON *to, const cJSON *from, const char *key) {
     return rc;
 }
 
-// The assistant's messages that follow each other are one answer.
+// Consecutive messages of the assistant are one answer.
 static int join(cJSON *to, cJSON *from) {
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(to, "tool_calls"), *call;
     cJSON *more = cJSON_GetObjectItemCaseSensitive(from, "tool_calls");
@@ -125,11 +134,6 @@ static int join(cJSON *to, cJSON *from) {
     if (more && !calls && !(calls = cJSON_AddArrayToObject(to, "tool_calls"))) return E_NOMEM;
     while (more && (call = cJSON_DetachItemFromArray(more, 0))) cJSON_AddItemToArray(calls, call);
     return 0;
-}
-
-static bool is_answer(const cJSON *message) {
-    const char *role = json_string(message, "role");
-    return role && strcmp(role, "assistant") == 0;
 }
 
 static int read_messages(cJSON *messages, struct completion_failure *f) {
@@ -141,7 +145,8 @@ static int read_messages(cJSON *messages, struct completion_failure *f) {
     for (cJSON *m = messages->child; m; m = next, i++) {
         next = m->next;
         TRY(read_message(m, f));
-        bool second = m != messages->child && is_answer(m) && is_answer(m->prev);
+        bool second = m != messages->child && message_has_role(m, "assistant") &&
+                      message_has_role(m->prev, "assistant");
         if (!second) continue;
         if (join(m->prev, m) < 0) return completion_no_memory(f);
         cJSON_Delete(cJSON_DetachItemViaPointer(messages, m));
@@ -153,12 +158,12 @@ static int read_messages(cJSON *messages, struct completion_failure *f) {
 
 static int read_tools(struct completion_request *r, struct completion_failure *f) {
     const cJSON *tool;
-    bool named = r->tool_choice != TOOLS_NAMED;
+    bool has_named = r->tool_choice != TOOLS_NAMED;
     int n = cJSON_GetArraySize(r->tools);
     if (r->tools && !cJSON_IsArray(r->tools))
         return completion_refuse(f, "invalid", "tools", "tools must be an array");
     if (n > TOOLS_MAX)
-        return completion_refuse(f, "invalid", "tools", "tools may be at most %d", TOOLS_MAX);
+        return completion_refuse(f, "invalid", "tools", "there may be at most %d tools", TOOLS_MAX);
     cJSON_ArrayForEach(tool, r->tools) {
         const char *type = json_string(tool, "type");
         const char *name = json_string(json_member(tool, "function"), "name");
@@ -169,11 +174,11 @@ static int read_tools(struct completion_request *r, struct completion_failure *f
         if (!name || !name[0] || strlen(name) > TOOL_NAME_MAX)
             return completion_refuse(f, "invalid", "tools",
                                      "tools need a function name of 1 to 128 characters");
-        if (!named && strcmp(name, r->tool_name ? r->tool_name : "") == 0) named = true;
+        has_named = has_named || strcmp(name, r->tool_name ? r->tool_name : "") == 0;
     }
     if (n == 0 && r->tool_choice >= TOOLS_REQUIRED)
         return completion_refuse(f, "invalid", "tool_choice", "tool_choice needs tools");
-    if (!named)
+    if (!has_named)
         return completion_refuse(f, "invalid", "tool_choice",
                                  "tool_choice names '%.64s', which is not among the tools",
                                  r->tool_name ? r->tool_name : "");

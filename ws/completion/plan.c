@@ -52,7 +52,7 @@ void completion_plan_free(struct completion_plan *p) {
     free(p);
 }
 
-// --- the model's part ---
+// --- rendering and encoding ---
 
 // Whether the text ends with the opening mark, so that the answer begins inside the thinking.
 static bool ends_thinking(const char *text, size_t len, const char *open) {
@@ -107,7 +107,7 @@ int completion_count(const struct completion_request *r, int64_t *n_tokens,
 
 // --- names ---
 
-// What is no session's id is a name of the client's own: a hash of it is one.
+// A name that is not a valid session id is replaced by its hash, which is one.
 void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
     static const enum http_header headers[] = {HEADER_SESSION_ID, HEADER_SESSION,
                                                HEADER_CLAUDE_SESSION, HEADER_DYNAMO_SESSION};

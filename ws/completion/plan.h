@@ -36,6 +36,9 @@ void completion_plan_free(struct completion_plan *p); // NULL is fine
 // E_* with *f set.
 int completion_refuse(struct completion_failure *f, const char *code, const char *param,
                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+// messages.c: a string in an object, such as a message; borrowed. "": there is none.
+const char *message_text(const cJSON *message, const char *key);
+bool message_has_role(const cJSON *message, const char *role); // NULL is fine
 // messages.c: checks the messages and tools, and puts them into one form.
 int completion_normalise(struct completion_request *r, struct completion_failure *f);
 // forced_call.c: if tool_choice forces a call, sets the answer's format to that of a call. E_INVAL: the
@@ -51,7 +54,7 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
 // into the messages.
 int completion_continue(struct completion_request *r, const struct store_told *found,
                         struct completion_failure *f);
-// The turn's `told`. NULL: no memory.
+// What finds the turn again (sessions/told.h). NULL: no memory.
 struct told *completion_told(const struct completion_request *r);
 // The same for a turn after previous_turn. NULL: no memory, or that turn has none.
 struct told *completion_told_behind(struct completion_request *r);

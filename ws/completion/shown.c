@@ -1,7 +1,7 @@
-// What people see of a request's messages: the input of its turn, and the title of a session that begins with several.
-// One question is shown as it is. Several messages (a client that brings its history, results of tools) are
-// shown one below the other with their roles. Neither has marks of the template: what exactly the model reads is the
-// turn's tokens. See plan.h.
+// What people see of a request's messages: the input of its turn, and the title of a session that begins with
+// several. One question is shown as it is. Several messages (a client that brings its history, results of tools)
+// are shown one below the other with their roles. Marks of the template are left out; the turn's tokens say what
+// exactly the model reads. See plan.h.
 #include "sessions/title.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
@@ -9,19 +9,10 @@
 
 #define SHOWN_BYTES ((size_t)64 << 20)
 
-static const char *string_of(const cJSON *object, const char *key) {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-    return s ? s : "";
-}
-
-static bool has_role(const cJSON *message, const char *role) {
-    return message && strcmp(string_of(message, "role"), role) == 0;
-}
-
 static const char *name_of_role(const cJSON *message) {
-    if (has_role(message, "system")) return "System";
-    if (has_role(message, "assistant")) return "Assistant";
-    return has_role(message, "tool") ? "Tool" : "User";
+    if (message_has_role(message, "system")) return "System";
+    if (message_has_role(message, "assistant")) return "Assistant";
+    return message_has_role(message, "tool") ? "Tool" : "User";
 }
 
 static void begin_line(struct buf *out, const char *role) {
@@ -35,13 +26,13 @@ static int add_call(struct buf *out, const cJSON *call) {
                                               : cJSON_PrintUnformatted(arguments);
     if (arguments && !printed) return E_NOMEM;
     begin_line(out, "Assistant");
-    buf_addf(out, "calls %s %s", string_of(function, "name"), printed ? printed : "");
+    buf_addf(out, "calls %s %s", message_text(function, "name"), printed ? printed : "");
     free(printed);
     return 0;
 }
 
 static int add_message(struct buf *out, const cJSON *message) {
-    const char *words = string_of(message, "content");
+    const char *words = message_text(message, "content");
     const cJSON *call;
     if (words[0]) {
         begin_line(out, name_of_role(message));
@@ -52,9 +43,9 @@ static int add_message(struct buf *out, const cJSON *message) {
     return 0;
 }
 
-// The session shows the system's words that a conversation begins with.
+// Skips a system message at the beginning, which the session itself shows.
 static const cJSON *skip_system(const cJSON *message, int *from) {
-    if (*from > 0 || !has_role(message, "system")) return message;
+    if (*from > 0 || !message_has_role(message, "system")) return message;
     ++*from;
     return message->next;
 }
@@ -64,8 +55,8 @@ char *completion_words(const struct completion_request *r, int from, int to, con
     const cJSON *message = skip_system(cJSON_GetArrayItem(r->messages, from), &from);
     struct buf out;
     int rc = 0;
-    if (from + 1 == to && has_role(message, "user") && string_of(message, "content")[0])
-        return strdup(string_of(message, "content"));
+    if (from + 1 == to && message_has_role(message, "user") && message_text(message, "content")[0])
+        return strdup(message_text(message, "content"));
     buf_init(&out, SHOWN_BYTES);
     for (; message && from < to && rc == 0; message = message->next, from++)
         rc = add_message(&out, message);
@@ -87,10 +78,10 @@ char *completion_shown(const struct completion_request *r) {
 bool completion_title(const struct completion_request *r, char *out, size_t cap) {
     int from = 0;
     const cJSON *message = skip_system(r->messages->child, &from);
-    if (!message || !message->next) return false; // the turn names its session
-    while (message && !(has_role(message, "user") && string_of(message, "content")[0]))
+    if (!message || !message->next) return false; // the turn gives the session its title
+    while (message && !(message_has_role(message, "user") && message_text(message, "content")[0]))
         message = message->next;
-    const char *words = string_of(message, "content");
+    const char *words = message_text(message, "content");
     title_from(words, strlen(words), out, cap);
     return out[0];
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TAIL_BYTES 4096
-#define TOKENS_MAX 4096 // that wait for the text they belong to
+#define TOKENS_MAX 4096 // that may wait for their text
 
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks) {
     bool calls = r->tool_choice != TOOLS_NONE;
@@ -26,7 +26,7 @@ static void drop_tokens(struct speech *s, size_t n) {
     if (n_alt)
         memmove(s->alternatives, s->alternatives + n * n_alt,
                 s->n_tokens * n_alt * sizeof *s->alternatives);
-    s->n_told = 0;
+    s->n_out = 0;
 }
 
 void speech_release(struct speech *s) {
@@ -87,7 +87,7 @@ static void put_tokens(struct speech *s, struct completion_event *out) {
         if (s->tokens[i].n_alternatives)
             s->tokens[i].alternatives = s->alternatives + i * (size_t)s->tokens[i].n_alternatives;
     out->tokens = s->n_tokens ? s->tokens : NULL;
-    out->n_tokens = s->n_told = s->n_tokens;
+    out->n_tokens = s->n_out = s->n_tokens;
 }
 
 // --- in ---
@@ -106,14 +106,14 @@ void speech_delta(struct speech *s, const struct session_event *ev) {
     bool thought = answer_parser_thinks(&s->parser);
     if (ev->logprobs && wants_logprobs(s) && add_tokens(s, ev) < 0) s->parser.failed = true;
     if (thought) s->n_reasoning += (int64_t)ev->n_ids;
-    s->n_tokens_told += (int64_t)ev->n_ids;
+    s->n_tokens_in += (int64_t)ev->n_ids;
     add_tail(s, ev);
     // A token without text (an end token that is ignored, a part of a character) is not sent by itself.
     if (!s->drawn_us && ev->text_len > 0) s->drawn_us = ev->drawn_us;
     answer_parser_feed(&s->parser, ev->text, ev->text_len);
 }
 
-// The stop sequence that comes first in the end of what was drawn.
+// The stop sequence that comes first in the last bytes of the answer.
 static const char *find_stop(const struct speech *s) {
     const struct sampling_words *stop = &s->request->sampling->params.stop;
     const char *found = NULL, *first = NULL;
@@ -141,7 +141,7 @@ void speech_end(struct speech *s, const char *text, size_t len, const char *fini
 
 // --- out ---
 
-// Mistral's templates take ids of nine letters and digits alone.
+// Mistral's templates accept only ids of nine letters and digits.
 static void draw_tool_id(struct speech *s) {
     char id[RANDOM_ID_LEN + 1];
     random_id(id);
@@ -151,8 +151,8 @@ static void draw_tool_id(struct speech *s) {
         snprintf(s->tool_id, sizeof s->tool_id, "call_%.24s", id);
 }
 
-static int tell_piece(struct speech *s, const struct answer_piece *piece,
-                      struct completion_event *out) {
+static int put_piece(struct speech *s, const struct answer_piece *piece,
+                     struct completion_event *out) {
     static const enum completion_event_kind kinds[] = {
         [PIECE_THINKING] = COMPLETION_THINKING,
         [PIECE_TEXT] = COMPLETION_TEXT,
@@ -176,10 +176,10 @@ static int tell_piece(struct speech *s, const struct answer_piece *piece,
 
 int speech_next(struct speech *s, struct completion_event *out) {
     struct answer_piece piece;
-    if (s->n_told) drop_tokens(s, s->n_told);
+    if (s->n_out) drop_tokens(s, s->n_out);
     int rc = answer_parser_next(&s->parser, &piece);
     if (rc < 0) return rc;
-    if (rc > 0) return tell_piece(s, &piece, out);
+    if (rc > 0) return put_piece(s, &piece, out);
     if (!s->closing || s->ended) return 0;
     s->ended = true;
     if (s->parser.n_tools > 0 && s->finish == COMPLETION_STOP) s->finish = COMPLETION_TOOL_CALLS;

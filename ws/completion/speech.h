@@ -15,17 +15,19 @@ struct speech {
     char tool_id[48];
     struct completion_token *tokens;       // (n_tokens) those of the last event and later ones
     struct completion_token *alternatives; // the same number for each token
-    size_t n_tokens, n_told;               // n_told: how many of them the last event had
+    size_t n_tokens, n_out;                // n_out: how many of them the last event had
     struct buf tail;                       // the last bytes of the answer as drawn
-    int64_t n_tokens_told;                 // tokens of all deltas
+    int64_t n_tokens_in;                   // tokens of all deltas
     int64_t n_reasoning, drawn_us;
 };
 
+// r is borrowed. thinks: the prompt ends inside the thinking.
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks);
 void speech_release(struct speech *s);
 // True: the caller asks the session for one token at a time.
 bool speech_wants_tokens(const struct speech *s);
-void speech_delta(struct speech *s, const struct session_event *ev);
+void speech_delta(struct speech *s, const struct session_event *ev); // EVENT_DELTA, EVENT_SAMPLE
+// The turn's end: its last text, and why it ended (turn_view.finish_reason).
 void speech_end(struct speech *s, const char *text, size_t len, const char *finish);
 // 1: *out, whose session and turn are the caller's; 0: none yet; E_NOMEM.
 int speech_next(struct speech *s, struct completion_event *out);

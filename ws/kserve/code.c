@@ -2,7 +2,7 @@
 #include "ws/kserve/code.h"
 #include <string.h>
 
-// As Triton answers: INVALID_ARG, NOT_FOUND, UNAVAILABLE, CANCELLED, UNSUPPORTED, INTERNAL. Triton has no limits of
+// The statuses of Triton: INVALID_ARG, NOT_FOUND, UNAVAILABLE, CANCELLED, UNSUPPORTED, INTERNAL. Triton has no limits of
 // owners; RESOURCE_EXHAUSTED is gRPC's word for them.
 const struct kserve_status kserve_statuses[KSERVE_CODES] = {
     [KSERVE_OK] = {200, 0},           [KSERVE_INVALID] = {400, 3},

@@ -9,7 +9,7 @@
 
 #define EVENT_TEXT_BYTES 4096
 #define FIND_PAGE 200
-#define CANCEL_AFTER_MS 1 // of a session that only this exchange knows
+#define CANCEL_AFTER_MS 1 // of a session without a sequence, once its client has gone
 
 static void fail(struct infer *i, enum kserve_code code, const char *message) {
     if (i->code) return; // the first is the cause
@@ -20,10 +20,10 @@ static void fail(struct infer *i, enum kserve_code code, const char *message) {
 static void push_later(struct infer *i) {
     if (!follower_push_later(&i->service->followers, &i->follower))
         fail(i, KSERVE_UNAVAILABLE,
-             "the server is out of memory"); // the next event takes it further
+             "the server is out of memory"); // the next event continues it
 }
 
-// New sessions, which nothing else knows yet.
+// Whether its sessions are new ones.
 static bool is_fresh(const struct infer *i) {
     return !i->sequence || i->request->start;
 }
@@ -139,7 +139,7 @@ static bool all_rows(const struct infer *i, enum row_state state) {
 
 // --- running ---
 
-static void tell_text(struct infer *i, const char *text, size_t len, int64_t drawn_us) {
+static void send_text(struct infer *i, const char *text, size_t len, int64_t drawn_us) {
     bool is_text = i->request->form == FORM_TEXT || i->request->form == FORM_STREAM;
     if (len && is_text && i->ops) i->ops->text(i->ctx, i, text, len, drawn_us);
 }
@@ -151,9 +151,9 @@ static bool has_room(const struct infer *i) {
 
 // --- an answer for each token ---
 
-// All rows go in step, as FasterTransformer's batch does: its clients count an answer for each. Beams
-// come all at once.
-static void tell_pieces(struct infer *i) {
+// All rows advance together, as in FasterTransformer's batch: its clients count one answer for each token.
+// Beams come in one answer.
+static void send_pieces(struct infer *i) {
     if (i->request->form != FORM_PIECES) return;
     while (!i->code && i->ops && i->step < infer_steps(i) && has_room(i)) {
         i->step = i->request->n_beams > 1 ? SIZE_MAX : i->step + 1;
@@ -162,11 +162,12 @@ static void tell_pieces(struct infer *i) {
     }
 }
 
-static bool has_told_pieces(const struct infer *i) {
+static bool has_sent_pieces(const struct infer *i) {
     return i->request->form != FORM_PIECES || !i->ops || i->step >= infer_steps(i);
 }
 
-// A text's answer ends where the session does.
+// Whether the session has room for all tokens. Requests of text are not checked: their answer ends where the
+// session is full.
 static bool fits(struct infer *i, int64_t session_len) {
     char text[128];
     if (i->request->form == FORM_TEXT || i->request->form == FORM_STREAM) return true;
@@ -204,7 +205,7 @@ static void open_fresh(struct infer *i) {
         r.model = q->served->name;
         r.session_len = q->session_len;
         r.memory_len = q->memory_len ? q->memory_len : q->session_len;
-        // As FasterTransformer's window, but it keeps the virtual tokens of a table.
+        // FasterTransformer's window has no sinks; here they keep the virtual tokens of a table.
         const struct infer_row *row_in = &q->rows[row];
         int64_t n_table = row_in->prompt ? row_in->prompt->n_rows : 0;
         r.sink_len = r.memory_len == 0 || n_table < r.memory_len ? n_table : 0;
@@ -252,7 +253,7 @@ static void find(struct infer *i) {
     service_submit(i->service, &r);
 }
 
-// Its turn in the sequence has come, or it is in none.
+// The exchange is the first of its sequence, or has no sequence.
 static void proceed(struct infer *i) {
     struct sequence *q = i->sequence;
     char id[SESSION_ID_MAX + 1];
@@ -263,7 +264,7 @@ static void proceed(struct infer *i) {
             find(i);
         return;
     }
-    if (q && q->session[0]) // it was never ended
+    if (q && q->session[0]) // START without an END before it
         for (size_t row = 0; row < q->n_rows; row++) {
             sequence_row_id(q->session, row, id);
             close_session(i, id, false);
@@ -289,7 +290,7 @@ static void step(struct infer *i) {
         if (is_fresh(i) || all_rows(i, ROW_UNDONE)) end(i);
         return;
     }
-    if (i->state == INFER_RUNNING && all_rows(i, ROW_ENDED) && has_told_pieces(i)) {
+    if (i->state == INFER_RUNNING && all_rows(i, ROW_ENDED) && has_sent_pieces(i)) {
         reply(i);
         end(i);
     }
@@ -297,7 +298,7 @@ static void step(struct infer *i) {
 
 // --- events ---
 
-// false: rc says that it cannot be taken.
+// false: rc is an error, which is recorded.
 static bool taken(struct infer *i, int rc) {
     if (rc == E_NOMEM) fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
     if (rc == E_BUSY) fail(i, KSERVE_UNAVAILABLE, "the session was changed meanwhile");
@@ -319,7 +320,7 @@ static void take_end(struct infer *i, struct infer_turn *t, const struct turn_vi
     }
     if (taken(i, infer_turn_log(i, t, (size_t)v->numbers.log_tokens)) &&
         taken(i, infer_turn_context(i, t, v->context)) && taken(i, infer_turn_beams(i, t, v)))
-        tell_text(i, v->text, v->text_len, 0);
+        send_text(i, v->text, v->text_len, 0);
 }
 
 static void take_event(struct infer *i, struct infer_turn *t, const struct session_event *ev) {
@@ -328,7 +329,7 @@ static void take_event(struct infer *i, struct infer_turn *t, const struct sessi
         if (t->state != ROW_STARTED) break;
         if (!taken(i, infer_turn_delta(i, t, ev))) break;
         if (ev->drawn_us) i->drawn_us = ev->drawn_us;
-        tell_text(i, ev->text, ev->text_len, ev->drawn_us);
+        send_text(i, ev->text, ev->text_len, ev->drawn_us);
         break;
     case EVENT_DONE:
         if (t->state == ROW_STARTED) take_end(i, t, &ev->turn);
@@ -350,10 +351,10 @@ static void push(struct follower *f) {
             if (session_next_event(t->session, f->client, EVENT_TEXT_BYTES, &ev) == 1)
                 take_event(i, t, &ev);
             else
-                t->session = NULL; // on_ready comes
+                t->session = NULL; // until on_ready
         }
     }
-    tell_pieces(i);
+    send_pieces(i);
     step(i);
 }
 
@@ -370,7 +371,7 @@ static void refuse_unstarted(struct infer *i) {
     fail(i, KSERVE_INVALID, text);
 }
 
-// The newest session of this sequence that was not closed, as one before a restart is.
+// Finds the newest session of the sequence, such as one from before a restart. A closed one is refused.
 static void take_list(struct infer *i, const struct session_answer *a) {
     struct sequence *q = i->sequence;
     char prefix[SESSION_ID_MAX + 1];
@@ -386,7 +387,7 @@ static void take_list(struct infer *i, const struct session_answer *a) {
         snprintf(q->session, sizeof q->session, "%s", v->rec.id);
         q->n_rows = n_rows;
     }
-    // Titles of other sequences have the same words: "Sequence 42" is looked for as far as 420 is.
+    // Other sequences match the search too ("Sequence 420" for 42), so all pages are read.
     snprintf(i->cursor, sizeof i->cursor, "%s", a->cursor ? a->cursor : "");
     if (q->session[0] || i->cursor[0])
         i->state = INFER_WAITING; // proceeds
@@ -414,7 +415,7 @@ static void take_refusal(struct infer *i, struct infer_turn *t, const struct ses
     }
 }
 
-// A continuing request may name its table again, which is then the one that the sequence has.
+// A later request may repeat the sequence's table, but not bring another one.
 static void check_table(struct infer *i, const struct infer_turn *t, const char *hash) {
     const struct prompt *p = i->request->rows[t - i->turns].prompt;
     if (p && (!hash || strcmp(hash, p->digits) != 0))
@@ -493,7 +494,7 @@ static void on_end(struct follower *f) {
     infer_free(i);
 }
 
-// A request that waits behind others of its sequence has an end to its patience.
+// A request that waits behind others of its sequence fails after its timeout.
 static void on_later(struct follower *f, int64_t now_us) {
     struct infer *i = (struct infer *)f;
     if (i->state != INFER_WAITING || !i->request->timeout_us || i->sequence->running == i) return;

@@ -29,8 +29,8 @@ enum row_state {
 struct infer_turn {
     enum row_state state;
     char session_id[SESSION_ID_MAX + 1];
-    struct session *session; // sends us events; NULL: sends none
-    int64_t before;          // the head that the turn follows
+    struct session *session; // has events for us; NULL: has none
+    int64_t before;          // the turn that it follows
     int64_t n_before;        // tokens of the log before its input
     int32_t *ids; // (n_ids) the whole log; complete at ROW_ENDED; with FORM_PIECES it grows
     size_t n_ids, cap_ids;
@@ -76,7 +76,7 @@ struct infer {
     char *owner;
     struct infer_turn *turns; // (request->n_rows)
     int64_t begun_us, started_us;
-    // FORM_PIECES: how many new tokens of each row the outputs have. SIZE_MAX: all
+    // FORM_PIECES: how many new tokens of each row are sent, or in the outputs. SIZE_MAX: all
     size_t step;
     int64_t drawn_us;       // of the newest token
     enum kserve_code code;  // KSERVE_OK, or why it failed

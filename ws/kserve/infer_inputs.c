@@ -11,7 +11,7 @@
 #define ENCODE (1u << MODEL_ENCODE)
 #define DECODE (1u << MODEL_DECODE)
 
-// Element of a row's; an input of one element is for all rows.
+// The index of a row's element; an input of one element is for all rows.
 static size_t element(const struct infer_reading *g, size_t row) {
     return g->tensor->n == 1 ? 0 : row;
 }
@@ -22,11 +22,11 @@ static int refuse_value(const struct infer_reading *g, const char *what, struct 
 
 #define SETTER(name)                                                                               \
     static int name(struct infer_reading *g, struct infer_row *row, double v, struct err *err)
-#define FINITE(low, high, what)                                                                    \
+#define IN_RANGE(low, high, what)                                                                  \
     if (!(v >= (low) && v <= (high))) return refuse_value(g, what, err)
 
 SETTER(set_output_len) {
-    FINITE(1, INT32_MAX, "must be from 1 to 2147483647");
+    IN_RANGE(1, INT32_MAX, "must be from 1 to 2147483647");
     row->sampling.params.max_tokens = (int32_t)v;
     if ((size_t)v > g->r->max_output) g->r->max_output = (size_t)v;
     return 0;
@@ -36,7 +36,7 @@ SETTER(set_top_k) {
     return 0;
 }
 SETTER(set_top_p) {
-    FINITE(0, INFINITY, "must not be negative");
+    IN_RANGE(0, INFINITY, "must not be negative");
     row->sampling.params.top_p = v > 1 ? 1 : (float)v;
     return 0;
 }
@@ -55,22 +55,22 @@ SETTER(set_top_p_reset_ids) {
     return 0;
 }
 SETTER(set_temperature) {
-    FINITE(0, 100, "must be from 0 to 100");
+    IN_RANGE(0, 100, "must be from 0 to 100");
     row->sampling.params.temperature = (float)v;
     return 0;
 }
 SETTER(set_repetition_penalty) {
-    FINITE(0.01, 100, "must be from 0.01 to 100");
+    IN_RANGE(0.01, 100, "must be from 0.01 to 100");
     row->sampling.params.repetition_penalty = (float)v;
     return 0;
 }
 SETTER(set_presence_penalty) {
-    FINITE(-100, 100, "must be from -100 to 100");
+    IN_RANGE(-100, 100, "must be from -100 to 100");
     row->sampling.params.presence_penalty = (float)v;
     return 0;
 }
 SETTER(set_min_length) {
-    FINITE(0, INT32_MAX, "must not be negative");
+    IN_RANGE(0, INT32_MAX, "must not be negative");
     row->sampling.params.min_tokens = (int32_t)v;
     return 0;
 }
@@ -95,7 +95,7 @@ SETTER(set_embeddings) {
     return 0;
 }
 SETTER(set_beam_width) { // one for all rows, as outputs have one shape
-    FINITE(1, BEAMS_MAX, "must be from 1 to 64");
+    IN_RANGE(1, BEAMS_MAX, "must be from 1 to 64");
     bool first = row == g->r->rows;
     if (!first && (size_t)v != g->r->n_beams)
         return refuse_value(g, "must be the same for all rows", err);
@@ -106,12 +106,12 @@ SETTER(set_beam_width) { // one for all rows, as outputs have one shape
     return 0;
 }
 SETTER(set_len_penalty) {
-    FINITE(-10, 10, "must be from -10 to 10");
+    IN_RANGE(-10, 10, "must be from -10 to 10");
     row->sampling.params.len_penalty = (float)v;
     return 0;
 }
 SETTER(set_diversity) {
-    FINITE(-100, 100, "must be from -100 to 100");
+    IN_RANGE(-100, 100, "must be from -100 to 100");
     row->sampling.params.beam_search_diversity_rate = (float)v;
     return 0;
 }
@@ -125,7 +125,7 @@ SETTER(set_start_id) {
     row->sampling.params.start_id = (int32_t)v;
     return 0;
 }
-SETTER(need_nothing) {
+SETTER(ignore) {
     return 0;
 }
 
@@ -155,7 +155,7 @@ static int read_stop_words(struct infer_reading *g, size_t row, struct err *err)
     return word_lists_stop_text(&w, err);
 }
 
-// set: called with each row's number. read: called for each row. Neither: read_rows() reads it.
+// set: called with each row's value. read: called for each row. Neither: another file reads it.
 static const struct infer_input {
     struct infer_field field;
     int (*set)(struct infer_reading *g, struct infer_row *row, double v, struct err *err);
@@ -203,8 +203,8 @@ static const struct infer_input {
     NUMBER("request_prompt_type", TENSOR_UINT32, BOTH, NULL),
     NUMBER("request_prompt_lengths", TENSOR_UINT32, BOTH, NULL),
     {{REQUEST_PROMPT_EMBEDDING, TENSOR_FP16, 2, {-1, -1}, true, BOTH}, NULL, NULL},
-    NUMBER("START", TENSOR_INT32, BOTH, need_nothing), // the request's parameters say it
-    NUMBER("END", TENSOR_INT32, BOTH, need_nothing),
+    NUMBER("START", TENSOR_INT32, BOTH, ignore), // the request's parameters have this effect
+    NUMBER("END", TENSOR_INT32, BOTH, ignore),
 #undef NUMBER
 };
 enum { N_INPUTS = sizeof inputs / sizeof *inputs };

@@ -18,7 +18,7 @@ struct shown {
     const int32_t *log, *answer; // (n_log), (n)
     const float *logprobs;       // (n_logprobs)
     size_t n_log, n, n_logprobs;
-    bool absent; // the search found fewer
+    bool absent; // the search found fewer beams
 };
 
 #define FILL(name)                                                                                 \
@@ -29,7 +29,7 @@ static size_t least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-// Until the end, every beam is what the beams agree in.
+// Before the end, every beam has the tokens that all beams share.
 static struct shown shown_of(const struct infer *i, size_t row, size_t beam) {
     const struct infer_turn *t = &i->turns[row];
     size_t before = least((size_t)t->n_before + i->request->rows[row].n_ids, t->n_ids);
@@ -117,7 +117,7 @@ FILL(fill_text) {
     return rc;
 }
 
-// Rows without fill() are those of text_models.c.
+// Outputs without fill() are made by text_models.c.
 const struct infer_output_row infer_outputs[INFER_OUTPUTS] = {
 #define ROW(name, type, n_dims, models, width, has_beams, fill)                                    \
     { {name, type, n_dims, {-1, -1}, false, models}, width, has_beams, fill, MADE_ALWAYS }
@@ -166,7 +166,7 @@ static size_t log_width(const struct infer *i) {
     return before + i->request->width + i->request->max_output;
 }
 
-// [rows, beams, width], [rows, beams], of text [rows * beams]; with the pseudo batch dimension in front.
+// [rows, beams, width] or [rows, beams]; text: [rows * beams]. With the pseudo batch dimension in front.
 static size_t set_shape(const struct infer *i, const struct infer_output_row *o,
                         struct tensor_out *t) {
     int64_t n_rows = (int64_t)i->request->n_rows, n_beams = (int64_t)i->request->n_beams;

@@ -29,8 +29,8 @@ struct infer_output_row {
     enum infer_made_when when;
 };
 extern const struct infer_output_row infer_outputs[INFER_OUTPUTS];
-int infer_output_find(const char *name,
-                      enum infer_model model); // -1: the model has none; NULL is fine
+// The output of this name, NULL included; -1: the model has none.
+int infer_output_find(const char *name, enum infer_model model);
 
 // Makes all outputs that i->request asks for, from the tokens that its turns have so far. E_NOMEM, or an
 // error while decoding the text.

@@ -47,7 +47,8 @@ static int refuse_value(const struct infer_reading *g, const char *what, struct 
     return err_set(err, E_INVAL, "input '%s' %s", g->tensor->name, what);
 }
 
-// input_ids is [rows, width], INPUT_0 [rows, 1]; FasterTransformer's interactive models put a 1 before.
+// input_ids is [rows, width], INPUT_0 [rows, 1]; FasterTransformer's interactive clients put a dimension of 1
+// in front.
 static int count_rows(struct infer_reading *g, const struct tensor *t, int n_dims,
                       struct err *err) {
     struct infer_request *r = g->r;
@@ -81,11 +82,11 @@ static int read_ids(struct infer_reading *g, const struct tensors *all, struct e
         if (n > (double)r->width)
             return err_set(err, E_INVAL, "input 'input_lengths' must be from 0 to %zu", r->width);
         struct infer_row *out = &r->rows[row];
-        out->ids = malloc(((size_t)n + 1) * sizeof *out->ids); // not empty: settle_empty()
+        out->ids = malloc(((size_t)n + 1) * sizeof *out->ids); // one more for settle_empty()
         if (!out->ids) return no_memory(err);
         for (out->n_ids = 0; out->n_ids < (size_t)n; out->n_ids++) {
             double id = tensor_number(ids, row * r->width + out->n_ids);
-            if (id >= PROMPT_ID_FIRST) // of smaller ones the row's table decides
+            if (id >= PROMPT_ID_FIRST) // prompt_inputs_read checks smaller ones
                 return err_set(err, E_INVAL, "input 'input_ids' has an id outside the vocabulary");
             out->ids[out->n_ids] = (int32_t)id;
         }
@@ -132,7 +133,7 @@ static unsigned outputs_made(enum infer_made_when when) {
     return made;
 }
 
-// Without a list: all of the model that nothing needs to ask for, and those that an input asks for.
+// Without a list: the model's outputs that need not be asked for, and those that an input asks for.
 static int read_outputs(const struct infer_reading *g, const struct infer_wanted *wanted, size_t n,
                         struct err *err) {
     struct infer_request *r = g->r;

@@ -78,8 +78,9 @@ struct infer_request {
     struct tensors_out answer;
 };
 
-// A transport reads a request with these functions, in this order: new, set, then tensors or text. Any but
-// the first may refuse it (E_INVAL, E_NOMEM).
+// A transport reads a request with these functions, in this order: new, set, then tensors or text. All but new
+// may refuse it (E_INVAL, E_NOMEM): the transport then sets r->code.
+//
 // infer_request_new takes the caller's hold of *served. NULL: E_NOMEM, and the caller keeps the hold.
 struct infer_request *infer_request_new(enum infer_form form, enum infer_model model,
                                         const char *name, const struct served_model *served);
@@ -101,7 +102,8 @@ struct infer_wanted {
     const char *name;
     bool binary;
 };
-// The inputs, and the outputs that are wanted (none named: all). Tensors are borrowed for the call.
+// Reads the inputs, and which outputs are wanted (none named: the usual ones). Tensors are borrowed for the
+// call.
 int infer_request_tensors(struct infer_request *r, const struct tensors *inputs,
                           const struct infer_wanted *outputs, size_t n_outputs, struct err *err);
 // Makes a request of one text: one row with the server's sampling parameters. Call after

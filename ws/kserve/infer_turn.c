@@ -41,7 +41,6 @@ int infer_turn_delta(const struct infer *i, struct infer_turn *t, const struct s
     return infer_turn_log(i, t, (t->n_ids ? t->n_ids : before) + ev->n_ids);
 }
 
-// The context outputs, from their JSON object.
 int infer_turn_context(const struct infer *i, struct infer_turn *t, const char *json) {
     const cJSON *item;
     int32_t n = 0, width = i->request->served->info->width;
@@ -113,7 +112,7 @@ static size_t n_drawn(const struct infer *i, size_t row) {
     return t->n_ids > before ? t->n_ids - before : 0;
 }
 
-// Its turn has ended, or is known to end with the last token that came.
+// Whether the row's turn has ended, or ends with its newest token.
 static bool is_last_token(const struct infer *i, size_t row) {
     const struct infer_turn *t = &i->turns[row];
     const struct sampling_params *p = &i->request->rows[row].sampling.params;
@@ -127,7 +126,7 @@ static bool is_last_token(const struct infer *i, size_t row) {
     return false;
 }
 
-// No beam is certain before the end: all of them are one piece, or the last answer.
+// Beams are final only at the end: they are one piece, or the last answer.
 static size_t beam_steps(const struct infer *i) {
     for (size_t row = 0; row < i->request->n_rows; row++)
         if (i->turns[row].state != ROW_ENDED) return 0;

@@ -3,13 +3,15 @@
 #pragma once
 #include "ws/kserve/infer.h"
 
-struct turn_input infer_turn_input(const struct infer_row *row); // borrowed from it
+// The row as a turn's input, which borrows from it.
+struct turn_input infer_turn_input(const struct infer_row *row);
 
-// Errors: E_NOMEM; E_BUSY where the log is not the one that the turn appends to.
+// Each takes one part of an event. E_NOMEM; E_BUSY: the session's log was changed by another client.
 int infer_turn_delta(const struct infer *i, struct infer_turn *t, const struct session_event *ev);
-int infer_turn_log(const struct infer *i, struct infer_turn *t, size_t n_ids); // at its end
-int infer_turn_context(const struct infer *i, struct infer_turn *t,
-                       const char *json); // NULL is fine
+// The session's log up to n_ids.
+int infer_turn_log(const struct infer *i, struct infer_turn *t, size_t n_ids);
+// The context outputs, from their JSON object; NULL is fine.
+int infer_turn_context(const struct infer *i, struct infer_turn *t, const char *json);
 
 // At the turn's end: stores the beams after the best one.
 int infer_turn_beams(const struct infer *i, struct infer_turn *t, const struct turn_view *v);

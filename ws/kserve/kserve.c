@@ -41,8 +41,8 @@ void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t
     s->infer_us += now - started_us;
 }
 
-// The names that FasterTransformer's clients use; the model's own name, and the one that
-// the settings give it, are for its ids.
+// The names that FasterTransformer's clients use, all for the default model. A served model's own name, and
+// its alias, mean MODEL_IDS.
 static const char *const names[INFER_MODELS] = {[MODEL_IDS] = "fastertransformer",
                                                 [MODEL_TEXT] = "ensemble",
                                                 [MODEL_ENCODE] = "preprocessing",

@@ -7,8 +7,9 @@
 
 struct service;
 
-struct kserve_stats { // of a model
-    int64_t n_done, n_failed, done_us, queue_us, infer_us, last_ms;
+struct kserve_stats { // of a model, since the start; times are sums over the n_done
+    int64_t n_done, n_failed, done_us, queue_us, infer_us;
+    int64_t last_ms; // wall clock: when the last one ended
 };
 
 struct kserve {
@@ -17,8 +18,8 @@ struct kserve {
     struct kserve_stats stats[INFER_MODELS]; // by enum infer_model
 };
 
-int kserve_open(struct kserve **out);
-void kserve_close(struct kserve *k); // after its exchanges have ended; NULL is fine
+int kserve_open(struct kserve **out); // E_NOMEM
+void kserve_close(struct kserve *k);  // after its exchanges have ended; NULL is fine
 
 // Counts an inference that has ended; it arrived at begun_us and computed from started_us on.
 void kserve_count(struct kserve *k, enum infer_model model, bool failed, int64_t begun_us,

@@ -47,7 +47,7 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-// A checkpoint inside of the repository: 1/N-gpu, or 1 itself.
+// Finds a checkpoint inside the repository: fastertransformer/1/N-gpu.
 static bool find_checkpoint(const struct repository *g, char out[PATH_BYTES]) {
     char version[PATH_BYTES];
     snprintf(version, sizeof version, "%.4000s/fastertransformer/1", g->dir);
@@ -67,11 +67,11 @@ static int set_checkpoint(const struct repository *g, const struct pbtxt *at) {
     char inside[PATH_BYTES];
     if (at->value && is_folder(at->value)) return set(g, at, "model", at->value);
     if (find_checkpoint(g, inside)) return set(g, at, "model", inside);
-    return err_set(g->err, E_NOTFOUND, "%s:%d: model_checkpoint_path '%s' is no folder here",
+    return err_set(g->err, E_NOTFOUND, "%s:%d: model_checkpoint_path '%s' is not a folder here",
                    g->path, at->line, at->value ? at->value : "");
 }
 
-// The tokenizer that the ensemble's preprocessing has, for a checkpoint without one.
+// The tokenizer of the ensemble's preprocessing, for a checkpoint without one.
 static int find_tokenizer(const struct repository *g, const struct pbtxt *at) {
     char beside[PATH_BYTES];
     snprintf(beside, sizeof beside, "%.4000s/preprocessing/1", g->dir);
@@ -90,7 +90,7 @@ static int set_dtype(const struct repository *g, const struct pbtxt *at) {
     const char *type = at->value ? at->value : "";
     if (strcmp(type, "fp32") == 0) return set(g, at, "compute_dtype", "f32");
     if (strcmp(type, "fp16") != 0 && strcmp(type, "bf16") != 0)
-        return refuse(g, at, "is not known: fp32, fp16 or bf16");
+        return refuse(g, at, "is unknown: fp32, fp16 or bf16");
     ignored("data_type", type, "compute_dtype stays auto: the checkpoint's own format");
     return 0;
 }
@@ -133,13 +133,13 @@ static int apply_parameter(const struct repository *g, const struct pbtxt *p) {
     named.name = key->value;
     for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
         if (strcmp(parameters[i].key, key->value) == 0) return parameters[i].apply(g, &named);
-    ignored(key->value, text->value, "has no meaning here");
+    ignored(key->value, text->value, "it has no meaning here");
     return 0;
 }
 
 // --- the file ---
 
-// Off unless it is said: Triton's default.
+// `decoupled` is off unless given, as in Triton.
 static int apply_policy(const struct repository *g, const struct pbtxt *root) {
     static const char *const on[] = {"true", "True", "t", "1"}, *const off[] = {"false", "False",
                                                                                 "f", "0"};
@@ -154,9 +154,9 @@ static int apply_policy(const struct repository *g, const struct pbtxt *root) {
     return set(g, root, "decoupled", "off");
 }
 
-// Other fields of the file, each once.
-static void tell_ignored(const struct pbtxt *root) {
-    // NULL: it is read, or says what is so here anyway.
+// Logs the other fields of the file, each once.
+static void log_others(const struct pbtxt *root) {
+    // why NULL: the field is read elsewhere, or true here anyway.
     static const struct {
         const char *name, *why;
     } fields[] = {{"name", NULL},
@@ -177,7 +177,7 @@ static void tell_ignored(const struct pbtxt *root) {
         if (pbtxt_find(root, p->name) != p) continue; // a later one of the same name
         while (i < N_FIELDS && strcmp(fields[i].name, p->name) != 0) i++;
         if (i == N_FIELDS || fields[i].why)
-            ignored(p->name, p->value, i < N_FIELDS ? fields[i].why : "has no meaning here");
+            ignored(p->name, p->value, i < N_FIELDS ? fields[i].why : "it has no meaning here");
     }
 }
 
@@ -196,7 +196,7 @@ static int apply_all(const struct repository *g, const struct pbtxt *root) {
     TRY(find_tokenizer(g, root));
     if (idle && idle->value) TRY(set(g, idle, "max_sequence_idle_microseconds", idle->value));
     TRY(apply_policy(g, root));
-    tell_ignored(root);
+    log_others(root);
     return 0;
 }
 

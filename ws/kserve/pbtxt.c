@@ -41,12 +41,12 @@ static bool is_word_char(char c) {
 static int add_escape(struct parser *g, struct buf *out) {
     static const char names[] = "nrt\\'\"", bytes[] = "\n\r\t\\'\"";
     const char *found = *g->p ? strchr(names, *g->p) : NULL;
-    if (!found) return bad(g, "this escape is not known");
+    if (!found) return bad(g, "unknown escape in a string");
     g->p++;
     return buf_addc(out, bytes[found - names]);
 }
 
-// Strings one after another are one.
+// Joins adjacent strings.
 static int take_string(struct parser *g, struct buf *out) {
     while (take(g, '"') || take(g, '\'')) {
         char quote = g->p[-1];
@@ -96,7 +96,7 @@ static struct pbtxt *node_new(const struct parser *g, const char *name, size_t l
 
 static int take_fields(struct parser *g, struct pbtxt *into, char end, int depth);
 
-// What stands behind a field's name: a message, or a scalar.
+// A field's value: a message, or a scalar.
 static int take_value(struct parser *g, struct pbtxt *n, int depth) {
     char close = take(g, '{') ? '}' : take(g, '<') ? '>' : '\0';
     if (!close) return take_scalar(g, &n->value);
@@ -112,7 +112,7 @@ static int take_field(struct parser *g, struct pbtxt ***last, int depth) {
     bool colon = take(g, ':'), list = take(g, '[');
     skip_space(g);
     if (!colon && !list && *g->p != '{' && *g->p != '<')
-        return bad(g, "a field needs ':' or '{' behind its name");
+        return bad(g, "a field needs ':' or '{' after its name");
     if (list && take(g, ']')) return 0;
     do {
         skip_space(g);

@@ -20,7 +20,7 @@ static int no_memory(struct err *err) {
     return err_set(err, E_NOMEM, "the server is out of memory");
 }
 
-// Of a tensor with a value for each row, or one for all.
+// A row's value in a tensor that has one for each row, or one for all.
 static double value_of(const struct tensor *t, size_t row) {
     return tensor_number(t, t->n == 1 ? 0 : row);
 }
@@ -121,7 +121,7 @@ static int translate(const struct prompt_reading *p, struct infer_row *row, bool
     return 0;
 }
 
-// The whole table in front of a first input that names none of its rows.
+// Puts the whole table in front of a first input that names none of its rows.
 static int put_in_front(const struct prompt_reading *p, struct infer_row *row) {
     size_t n = (size_t)row->prompt->n_rows;
     int32_t *ids = malloc((n + row->n_ids + 1) * sizeof *ids);

@@ -21,7 +21,7 @@ struct sequence *sequences_find(struct sequences *t, const char *owner, const ch
     return s;
 }
 
-// A sequence that was never ended costs its place here only: it is found in the store again.
+// A sequence that leaves the table is found in the store again.
 static void forget_oldest(struct sequences *t) {
     struct sequence *s, *next, *oldest = NULL;
     HASH_ITER(hh, t->by_key, s, next) {
@@ -67,7 +67,7 @@ void sequence_title(const char *id, char out[SESSION_TITLE_BYTES]) {
     snprintf(out, SESSION_TITLE_BYTES, "Sequence %s", *id == '"' ? id + 1 : id);
 }
 
-// Ids of clients can be longer than a session's, and have other characters.
+// A hash, because ids of clients can be longer than a session's, and have other characters.
 void sequence_prefix(const char *owner, const char *id, char out[SESSION_ID_MAX + 1]) {
     uint64_t hash = xxh64(id, strlen(id), xxh64(owner, strlen(owner), 0));
     snprintf(out, SESSION_ID_MAX + 1, "seq-%016llx-", (unsigned long long)hash);

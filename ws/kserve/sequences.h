@@ -19,7 +19,7 @@ struct sequence {
     char session[SESSION_ID_MAX + 1]; // of row 0; "": not started, or not found yet
     size_t n_rows;
     struct infer *running;           // NULL: it is idle
-    struct infer *waiting, **w_last; // the next inferences, in order
+    struct infer *waiting, **w_last; // the next inferences, in order; where to append
     int64_t used_us;                 // when it became idle
 };
 
@@ -28,16 +28,19 @@ struct sequences {
     size_t n;
 };
 
+// id: as in infer_request. NULL: the table does not have it.
 struct sequence *sequences_find(struct sequences *t, const char *owner, const char *id);
-struct sequence *sequences_add(struct sequences *t, const char *owner,
-                               const char *id);                 // NULL: E_NOMEM
+// Adds a sequence that is not in the table. The table owns it. NULL: E_NOMEM.
+struct sequence *sequences_add(struct sequences *t, const char *owner, const char *id);
 void sequences_remove(struct sequences *t, struct sequence *s); // frees it
 void sequences_release(struct sequences *t);
 
-// The sequence's name as people see it: "42", "a-name".
+// The title of the sequence's sessions: "Sequence 42", "Sequence a-name".
 void sequence_title(const char *id, char out[SESSION_TITLE_BYTES]);
 // Draws the id of a new sequence's first session. It begins with sequence_prefix().
 void sequence_draw(const char *owner, const char *id, size_t n_rows, char out[SESSION_ID_MAX + 1]);
 void sequence_prefix(const char *owner, const char *id, char out[SESSION_ID_MAX + 1]);
-size_t sequence_rows_of(const char *session); // 0: not a sequence's
+// The number of rows in the id of a sequence's first session; 0: another id.
+size_t sequence_rows_of(const char *session);
+// The id of the session of a row, by that of row 0.
 void sequence_row_id(const char *session, size_t row, char out[SESSION_ID_MAX + 1]);

@@ -95,12 +95,12 @@ static int no_memory(struct err *err) {
     return err_set(err, E_NOMEM, "the server is out of memory");
 }
 
-static int is_none(const struct tensor *t, size_t i, struct err *err) {
-    return err_set(err, E_INVAL, "input '%s': element %zu is no %s", t->name, i,
+static int refuse_element(const struct tensor *t, size_t i, struct err *err) {
+    return err_set(err, E_INVAL, "input '%s': element %zu is not a valid %s", t->name, i,
                    types[t->type].name);
 }
 
-static int is_raw_only(const struct tensor *t, struct err *err) {
+static int refuse_json(const struct tensor *t, struct err *err) {
     return err_set(err, E_INVAL, "input '%s': %s data is accepted in binary form only", t->name,
                    types[t->type].name);
 }
@@ -108,11 +108,11 @@ static int is_raw_only(const struct tensor *t, struct err *err) {
 int tensor_set_number(struct tensor *t, size_t i, double v, struct err *err) {
     size_t size = types[t->type].size;
     uint64_t bits;
-    if (t->type == TENSOR_FP16 || t->type == TENSOR_BF16) return is_raw_only(t, err);
-    if (t->type == TENSOR_BYTES) return is_none(t, i, err);
+    if (t->type == TENSOR_FP16 || t->type == TENSOR_BF16) return refuse_json(t, err);
+    if (t->type == TENSOR_BYTES) return refuse_element(t, i, err);
     if (!(v >= types[t->type].min && v <= types[t->type].max) ||
         (!types[t->type].is_float && v != floor(v)))
-        return is_none(t, i, err);
+        return refuse_element(t, i, err);
     if (t->type == TENSOR_FP32) {
         float f = (float)v;
         uint32_t f_bits;
@@ -136,13 +136,13 @@ int tensor_set_integer(struct tensor *t, size_t i, uint64_t magnitude, bool nega
     }
     uint64_t most =
         t->type == TENSOR_UINT64 ? (negative ? 0 : UINT64_MAX) : (uint64_t)INT64_MAX + negative;
-    if (magnitude > most) return is_none(t, i, err);
+    if (magnitude > most) return refuse_element(t, i, err);
     store(t->data + i * 8, negative ? -magnitude : magnitude, 8);
     return 0;
 }
 
 int tensor_set_text(struct tensor *t, size_t i, const char *bytes, size_t len, struct err *err) {
-    if (t->type != TENSOR_BYTES) return is_none(t, i, err);
+    if (t->type != TENSOR_BYTES) return refuse_element(t, i, err);
     t->texts[i] = (struct tensor_text){bytes, len};
     return 0;
 }
@@ -229,7 +229,7 @@ static int read_texts(struct tensor *t, const char *bytes, size_t len, struct er
         at += n;
     }
     if (at != len)
-        return err_set(err, E_INVAL, "input '%s' has %zu bytes behind its elements", t->name,
+        return err_set(err, E_INVAL, "input '%s' has %zu bytes after its elements", t->name,
                        len - at);
     return 0;
 }

@@ -29,7 +29,7 @@ static int begin(const struct running *g, enum infer_output what, struct tensor_
     return tensor_out_allocate(t) < 0 ? no_memory(err) : 0;
 }
 
-// The output is complete, and kept if it is wanted.
+// Adds the complete output to the answer if it is wanted.
 static int put(struct running *g, enum infer_output what, struct tensor_out *t, struct err *err) {
     int rc = g->r->outputs & 1u << what ? tensors_out_take(&g->r->answer, t) : 0;
     tensor_out_release(t);
@@ -197,7 +197,7 @@ static int postprocess(struct running *g, struct err *err) {
     const struct tensor *ids = tensors_find(g->in, "TOKENS_BATCH");
     size_t width = ids->n_dims ? (size_t)ids->shape[ids->n_dims - 1] : 0;
     size_t n_rows = width ? ids->n / width : 0;
-    if (n_rows < 1 || n_rows > INFER_BEAMS_MAX) // a row of each beam
+    if (n_rows < 1 || n_rows > INFER_BEAMS_MAX) // a row for each beam
         return err_set(err, E_INVAL, "input 'TOKENS_BATCH' must have from 1 to %d rows",
                        INFER_BEAMS_MAX);
     g->outer_dim = ids->n_dims > 3;

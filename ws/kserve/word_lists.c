@@ -2,7 +2,7 @@
 #include "ws/kserve/word_lists.h"
 #include <string.h>
 
-#define LIST_BYTES 65536 // of words in a text
+#define LIST_BYTES 65536 // of one word
 
 static int refuse_value(const struct word_reading *g, const char *what, struct err *err) {
     return err_set(err, E_INVAL, "input '%s' %s", g->tensor->name, what);

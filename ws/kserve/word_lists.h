@@ -5,7 +5,7 @@
 #include "sessions/sessions.h"
 #include "ws/kserve/tensor.h"
 
-struct word_reading {
+struct word_reading { // which row's words to read, and from what
     const struct tensor *tensor;
     const struct engine *engine;
     size_t row, n_rows;

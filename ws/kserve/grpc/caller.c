@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// gRPC's words for what HTTP's statuses say.
+// Maps HTTP's statuses to gRPC's.
 static struct rpc_refusal refusal_of(struct http_refusal h) {
     static const struct {
         int http, grpc;
@@ -20,8 +20,8 @@ static struct rpc_refusal refusal_of(struct http_refusal h) {
     return (struct rpc_refusal){status, h.message, h.retry_after_ms};
 }
 
-// The connection of a call; NULL: it has ended. gRPC names a connection that it was given "fd:12". The call
-// keeps the descriptor open.
+// The connection of a call; NULL: it has ended. The peer of a connection that we gave to gRPC is named "fd:12";
+// the call keeps the descriptor open.
 static struct peer *peer_of(const struct rpc *r) {
     char *name = grpc_call_get_peer(r->call);
     int fd = name && strncmp(name, "fd:", 3) == 0 ? atoi(name + 3) : -1;

@@ -21,6 +21,7 @@ struct events {
     struct event *first, **last; // completed, in order; mutex
 };
 
+// Starts the thread. On an error the caller still calls events_release. E_NOMEM, E_IO.
 int events_open(struct events *v, uv_loop_t *loop, struct err *err);
 // Calls done() of each completed operation. With wait: waits for one if none has completed.
 void events_take(struct events *v, bool wait);

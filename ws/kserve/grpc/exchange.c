@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#define STREAM_REQUESTS_MAX 16 // of a stream at once; it is read no further
+#define STREAM_REQUESTS_MAX 16 // that run at once; with more, nothing is read from the stream
 
 struct exchange {
     struct exchange *prev, *next; // stream->exchanges
@@ -28,12 +28,12 @@ struct answer { // that waits for room
 
 struct stream {
     struct rpc *rpc;
-    struct exchange *exchanges; // the one whose turn is next first
+    struct exchange *exchanges; // the first is the next to be asked for a piece
     struct answer *answers;
     size_t n_exchanges;
     bool reading;  // a message is on its way
     bool ended;    // no more requests come
-    bool admitted; // a request was
+    bool admitted; // its first request was, with the call
 };
 
 // --- decoding ---
@@ -76,7 +76,7 @@ void exchange_release(void *decoded) {
 
 // --- answers ---
 
-// The outputs as far as they have come. A failure is set in *error.
+// Makes a message of the tokens so far. false: *err says why.
 static bool make_outputs(const struct infer *i, enum reply_kind kind, struct buf *message,
                          struct err *err) {
     struct tensors_out outputs = {0};
@@ -210,7 +210,7 @@ static void put_error(struct stream *s, const char *id, const char *text) {
     buf_release(&message);
 }
 
-// Reads on where another request may run, and ends with the last one.
+// Reads the next request if it may run; ends the stream after the last one.
 static void go_on(struct stream *s) {
     struct rpc *r = s->rpc;
     bool idle = s->n_exchanges == 0 && !s->answers && !s->reading;
@@ -289,9 +289,9 @@ void stream_handle(struct rpc *r, void *decoded) {
         exchange_release(d);
         return;
     }
-    s->reading = true; // ends with go_on(), not before
+    s->reading = true; // no go_on() ends the stream before the one below
     if (s->admitted) no = caller_take(r, r->message_len);
-    s->admitted = true; // the first request with its call
+    s->admitted = true;
     if (no.status) {
         put_error(s, request->id, no.message);
     } else if (request->code) {
@@ -320,7 +320,7 @@ void stream_ended(struct rpc *r) {
     go_on(s);
 }
 
-// Exchanges take turns: the one that has sent is the last to be asked again.
+// Exchanges take turns: the one that is asked goes to the end of the list.
 void stream_writable(struct rpc *r) {
     struct stream *s = r->ctx;
     struct answer *a = s ? s->answers : NULL;
@@ -340,7 +340,7 @@ void stream_writable(struct rpc *r) {
     if (r->ctx) go_on(s);
 }
 
-// No request comes any more; the last answer ends it.
+// Takes no further request; the stream ends after its last answer.
 void stream_closing(struct rpc *r) {
     struct stream *s = stream_of(r);
     if (!s) return;

@@ -3,7 +3,7 @@
 #pragma once
 #include "ws/kserve/grpc/rpc.h"
 
-// Members of rpc_method.
+// Members of rpc_method (rpc.h).
 void *exchange_decode(const struct service *s, const void *bytes, size_t len);
 void exchange_release(void *decoded);
 void exchange_handle(struct rpc *r, void *decoded);

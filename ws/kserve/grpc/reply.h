@@ -10,10 +10,10 @@ enum reply_kind {
     REPLY_FINAL
 };
 
-// The outputs as a message; REPLY_FINAL may have none. false: no memory, or too long.
+// Appends the outputs as a message to out; REPLY_FINAL may have none. false: no memory, or too long.
 bool reply_outputs(const struct infer_request *r, enum reply_kind kind,
                    const struct tensors_out *outputs, struct buf *out);
 // The answer to a failed request of a stream. id may be NULL. false: no memory.
 bool reply_stream_error(const char *id, const char *message, struct buf *out);
-// google.rpc.Status with RetryInfo. 0 or a negative E_*.
+// google.rpc.Status (status: gRPC's) with RetryInfo. 0 or a negative E_*.
 int reply_retry_details(int status, const char *message, int64_t retry_after_ms, struct buf *out);

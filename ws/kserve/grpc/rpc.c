@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE_BYTES 4096 // a message beyond is decoded on a worker
-#define RETRY_MS 1000     // of what only a moment is missing for
+#define INLINE_BYTES 4096 // longer messages are decoded on a worker
+#define RETRY_MS 1000     // after a shortage that soon ends
 
 #define RPC_OF(event, member) ((struct rpc *)((char *)(event)-offsetof(struct rpc, member)))
 
@@ -25,7 +25,7 @@ static void free_if_over(struct rpc *r) {
     free(r);
 }
 
-// Nothing of it is under way in the method or in a worker any more.
+// Takes the call out of its worker. The caller lets the method go.
 static void over(struct rpc *r) {
     if (r->reading) {
         r->reading->rpc = NULL;
@@ -120,12 +120,12 @@ void rpc_send(struct rpc *r, struct buf *message) {
     send_ops(r, &b);
 }
 
-// The status ends the call: the method hears no more of it.
+// Ends the call with a status; the method gets no further calls.
 static void finish(struct rpc *r, struct buf *message, struct rpc_refusal refusal) {
     struct sending b;
     struct buf details, pushback;
     if (r->state != RPC_OPEN) return;
-    if (r->out_us) { // a message is on its way: there is no waiting for it
+    if (r->out_us) { // the last message is not sent yet, and the status cannot wait for it
         rpc_cancel(r, refusal.status, refusal.message);
         return;
     }
@@ -187,7 +187,7 @@ static void run_decode(struct work *work) {
     if (g->rc == 0) g->decoded = g->method->decode(g->service, bytes, len);
 }
 
-// What runs for the call already ends with gone().
+// If requests of the call already run, gone() ends them.
 static void refuse_message(struct rpc *r, int status, const char *message, int64_t retry_ms) {
     if (r->ctx)
         rpc_cancel(r, status, message);
@@ -230,7 +230,8 @@ static void decoded(struct work *work) {
     free(g);
 }
 
-// gRPC unpacks to any size, so it leaves that to us. A short message may become a long one.
+// gRPC does not unpack messages for us, because it would unpack to any size (server.c). A packed message may
+// become a long one, so a worker unpacks it.
 static void decode(struct rpc *r, grpc_slice bytes, bool packed) {
     struct rpc_reading *g = calloc(1, sizeof *g);
     if (!g) {

@@ -25,11 +25,12 @@ struct rpc_method {
     void *(*decode)(const struct service *s, const void *bytes, size_t len);
     void (*release)(void *decoded);
     void (*handle)(struct rpc *r, void *decoded); // takes decoded
-    // Of streams. NULL in others.
+    // Streams only; else NULL.
     void (*ended)(struct rpc *r);    // the client sends no more messages
     void (*writable)(struct rpc *r); // the last message has been sent; it may send again
     void (*closing)(struct rpc *r);  // the server is closing
-    void (*gone)(struct rpc *r);
+
+    void (*gone)(struct rpc *r); // see above; only if r->ctx is set
 };
 
 struct rpc_reading { // a message on its way through a worker
@@ -68,33 +69,34 @@ struct rpc {
     grpc_byte_buffer *message, *out;
     struct rpc_reading *reading;
     size_t message_len; // of the message that handle() is given
-    int cancelled;      // set by gRPC
+    int cancelled;      // set by gRPC: the client has cancelled the call
     int n_pending;      // events under way
-    int64_t read_us,
-        out_us; // since when it waits for a message, or for room at the client; 0: it does not
+    int64_t read_us;    // since when it waits for a message; 0: it does not
+    int64_t out_us;     // since when a message is being sent; 0: none is
     enum {
         RPC_OPEN,
         RPC_ENDING, // the status is on its way
         RPC_OVER    // it has ended, or the client is gone
     } state;
-    bool begun; // the initial metadata is sent
+    bool begun; // the initial metadata was sent
 };
 
 struct rpc_refusal {
     int status; // gRPC's; 0: none
     const char *message;
-    int64_t retry_after_ms; // 0: it is not known
+    int64_t retry_after_ms; // 0: unknown
 };
 
 // Starts the call; rpc_next() then reads its first message. The call frees itself after its end, after
 // freed(). False: it has ended already.
 bool rpc_start(struct rpc *r);
-void rpc_cancel(struct rpc *r, int status, const char *message); // gone() follows
+void rpc_cancel(struct rpc *r, int status, const char *message); // status: gRPC's; gone() follows
 
 void rpc_next(struct rpc *r); // reads the next message
 bool rpc_has_room(const struct rpc *r);
 void rpc_send(struct rpc *r, struct buf *message);  // a stream with room; takes the bytes
-void rpc_end(struct rpc *r);                        // of a stream, behind what is sent
+void rpc_end(struct rpc *r);                        // ends a stream that has room: status OK
 void rpc_reply(struct rpc *r, struct buf *message); // the only answer; takes the bytes
-void rpc_refuse(struct rpc *r, struct rpc_refusal refusal);
+void rpc_refuse(struct rpc *r,
+                struct rpc_refusal refusal); // ends the call with an error, as rpc_fail
 void rpc_fail(struct rpc *r, enum kserve_code code, const char *message, int64_t retry_after_ms);

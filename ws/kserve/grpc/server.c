@@ -17,7 +17,8 @@
 #define CALLS_MAX 4096  // of all connections
 #define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 lets its others wait
 #define TICK_MS 1000
-#define RECEIVE_US 10000000 // for a call's message, and a second more for each of these:
+// How long a call's message may take to arrive: this, and its longest size at this rate.
+#define RECEIVE_US 10000000
 #define RECEIVE_BYTES_PER_SECOND 4096
 
 struct accept { // a place for the next call
@@ -114,7 +115,7 @@ static void on_connection(void *ctx, int fd) {
     grpc_server_add_channel_from_fd(g->server, fd, g->credentials);
 }
 
-// What a client owes: to read what was sent, to send the message of its call.
+// Ends a call whose client reads too slowly, or does not send its message.
 static void check_call(struct rpc_server *g, struct rpc *r, int64_t now_us) {
     const struct serve_config *c = g->service->config;
     int64_t receive_us =
@@ -204,7 +205,7 @@ static grpc_arg number(const char *key, int64_t value) {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = capped};
 }
 
-// A compressed message could unpack to a thousand times its length: rpc.c does it, with a bound.
+// gRPC does not unpack messages: one could become a thousand times as long. rpc.c does, up to a limit.
 static void create_server(struct rpc_server *g) {
     const struct serve_config *c = g->service->config;
     grpc_resource_quota *memory = grpc_resource_quota_create("parley");
@@ -221,7 +222,8 @@ static void create_server(struct rpc_server *g) {
         number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                1 << GRPC_COMPRESS_NONE | 1 << GRPC_COMPRESS_DEFLATE | 1 << GRPC_COMPRESS_GZIP),
         number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        number(GRPC_ARG_HTTP2_BDP_PROBE, 0), // a call that waits (share.h) is sent a window at most
+        number(GRPC_ARG_HTTP2_BDP_PROBE,
+               0), // a call that waits (share.h) receives one window at most
     };
     grpc_channel_args all = {sizeof args / sizeof *args, args};
     g->server = grpc_server_create(&all, NULL);

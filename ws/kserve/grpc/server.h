@@ -8,9 +8,9 @@ struct rpc_server;
 
 // Binds config->grpc_port. *out is NULL if that is -1. E_UNSUPPORTED: this build has no gRPC.
 int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err);
-int rpc_server_start(struct rpc_server *g,
-                     struct err *err);           // once the engine and the sessions are open
-int rpc_server_port(const struct rpc_server *g); // 0: there is none. NULL is fine, below too
+// Call once the engine and the sessions are open. 0 or a negative E_*.
+int rpc_server_start(struct rpc_server *g, struct err *err);
+int rpc_server_port(const struct rpc_server *g); // 0: there is none. g may be NULL, here and below
 void rpc_server_reloaded(struct rpc_server *g);  // tokens were read again
 // Stops accepting connections and calls, and sends GOAWAY; streams end with their last answer.
 void rpc_server_drain(struct rpc_server *g);

@@ -30,7 +30,9 @@ static struct share *share_of(struct shares *all, const struct owner *owner) {
     if (!s) return NULL;
     s->owner = owner;
     HASH_ADD_PTR(all->by_owner, owner, s);
-    return s;
+    if (hash_added(&s->hh)) return s;
+    free(s);
+    return NULL;
 }
 
 static struct rpc_refusal refuse(const char *message) {
@@ -54,7 +56,9 @@ static void receive(struct share *s, struct rpc *r) {
 
 struct rpc_refusal share_enter(struct shares *all, struct rpc *r) {
     struct share *s = share_of(all, r->as.owner);
-    if (!s) return (struct rpc_refusal){GRPC_STATUS_UNAVAILABLE, "no memory", RETRY_MS};
+    if (!s)
+        return (struct rpc_refusal){GRPC_STATUS_UNAVAILABLE, "the server is out of memory",
+                                    RETRY_MS};
     r->share = s;
     if (r->method->streams) return enter_stream(s, r);
     if (s->n_received < SHARE_RECEIVED) {

@@ -10,11 +10,12 @@
 #pragma once
 #include "ws/kserve/grpc/rpc.h"
 
-#define SHARE_RECEIVED 4         // calls of an owner at once
-#define SHARE_WAITING 512        // calls of an owner that wait
-#define SHARE_STREAMS 64         // of an owner
-#define SHARE_MEMORY (48u << 20) // of all, and
-#define SHARE_MESSAGES 64        // of the longest messages
+#define SHARE_RECEIVED 4  // calls of an owner at once
+#define SHARE_WAITING 512 // calls of an owner that wait
+#define SHARE_STREAMS 64  // of an owner
+// Bytes for the messages of all owners: these, and those of so many of the longest messages.
+#define SHARE_MEMORY (48u << 20)
+#define SHARE_MESSAGES 64
 
 struct shares { // zeroed: empty
     struct share *by_owner;

@@ -10,8 +10,7 @@ typedef Inference__InferTensorContents contents_message;
 
 // --- typed contents ---
 
-// The member of the tensor's type: its elements one by one, and how many there are. Those of other types
-// stay empty.
+// The member that has a type's elements: how many there are, and how to read one. The other members are empty.
 struct contents {
     const contents_message *m;
     size_t n;

@@ -1,4 +1,4 @@
-// Replies of KServe over HTTP.
+// Replies of KServe over HTTP. Net thread, except where a function says otherwise.
 #pragma once
 #include "base/json.h"
 #include "ws/kserve/infer_request.h"
@@ -14,9 +14,10 @@ bool kserve_encode_outputs(const struct infer_request *r, const struct tensors_o
                            struct buf *body, size_t *json_len);
 // Sends such a body; takes the bytes.
 void kserve_reply_body(struct http *h, struct buf *body, size_t json_len);
+// Writes the body of an error, which has the message alone. Any thread.
 void kserve_write_error(struct buf *out, int status, const char *code, const char *message);
 void kserve_reply_error(struct http *h, enum kserve_code code, const char *message);
 // retry_after_ms: when the client may try again; 0: unknown.
 void kserve_reply_refusal(struct http *h, enum kserve_code code, const char *message,
                           int64_t retry_after_ms);
-void kserve_reply_status(struct http *h, int status, const char *message); // HTTP's own errors
+void kserve_reply_status(struct http *h, int status, const char *message); // status: HTTP's

@@ -108,8 +108,8 @@ static int read_text_parameters(const struct reading *g, const cJSON *json, stru
     return sampling_json_read(&g->r->rows->sampling, json, g->r->served->info->n_vocab, err);
 }
 
-// {"text_input":"...","parameters":{...}}: parameters have the names of parley.v1; other members of
-// the request are taken as parameters too.
+// {"text_input":"...","parameters":{...}}: parameters have the names of parley.v1, and may also be members of
+// the request itself.
 static int read_generate(const struct reading *g, struct err *err) {
     const char *text = NULL;
     const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(g->json, "parameters");

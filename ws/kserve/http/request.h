@@ -12,5 +12,5 @@ struct kserve_source {
     size_t len, max_bytes;
 };
 
-// NULL only if memory is out; a refused request has a code.
+// Reads source->body. NULL: no memory. A refused request has a code.
 struct infer_request *kserve_request_read(const struct kserve_source *source);

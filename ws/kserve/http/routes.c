@@ -15,7 +15,7 @@
 
 #define METADATA_MAX_BYTES (1 << 20)
 
-// What a path under /v2/models/ names.
+// What a path under /v2/models/ asks for.
 enum verb {
     VERB_METADATA,
     VERB_READY,
@@ -262,8 +262,8 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-// No region is ever registered, so the list is empty and there is nothing to unregister: clients
-// begin with that, and end with it.
+// No region is ever registered, so the list is empty and there is nothing to unregister. Clients unregister
+// all regions before and after their work.
 static void answer_regions(struct http *h, const char *path) {
     if (ends_with(path, "/register"))
         refuse_absent(h, LACKS_REGIONS);

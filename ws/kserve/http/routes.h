@@ -1,4 +1,5 @@
-// The routes of KServe v2 over HTTP, for the table in server.c. user is the struct service.
+// The routes of KServe v2 over HTTP, for the table in server.c. user is the struct service. Net thread;
+// kserve_decode and kserve_release on any thread.
 #pragma once
 #include "ws/kserve/http/reply.h"
 

@@ -5,7 +5,7 @@
 
 // --- reading ---
 
-// A 64-bit integer as it was written: a double would lose its last digits. false: it is none.
+// A 64-bit integer as it was written: a double would lose its last digits. false: not an integer.
 static bool parse_integer(const char *raw, uint64_t *magnitude, bool *negative) {
     *negative = *raw == '-';
     if (*negative) raw++;
@@ -124,7 +124,7 @@ int tensors_read(struct tensors *out, const cJSON *request, const char *text, co
         if (item) item = json_raw_next(item);
     }
     if (binary_len)
-        return err_set(err, E_INVAL, "the body has %zu bytes behind its last input", binary_len);
+        return err_set(err, E_INVAL, "the body has %zu bytes after its last input", binary_len);
     return 0;
 }
 
