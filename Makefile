@@ -3,8 +3,8 @@
 
 VARIANT ?= release
 PREFIX  ?= /usr/local
-# GPUs: CUDA=1 where nvcc and its headers are found and nobody says otherwise; sanitizers look at the host's side
-# alone. Where its headers and libraries are, nvcc knows best: on a PATH there may be a script that calls it.
+# GPUs: CUDA=1 if nvcc and its headers are found, unless it is set; builds with sanitizers are for the host alone.
+# nvcc says where its headers and libraries are, because the one on PATH may be a script that calls it.
 NVCC    ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_HOME := $(if $(NVCC),$(realpath $(shell $(NVCC) --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^\#$$ TOP=//p')))
 CUDA_INCLUDE := $(if $(CUDA_HOME),$(patsubst %/cuda_runtime_api.h,%,$(firstword $(wildcard \
@@ -61,9 +61,9 @@ $(B)/%_vnni512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512v
 $(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni \
                  -mamx-tile -mamx-bf16 -mamx-int8 -mfma -mf16c
 
-# A sanitizer's run of the arithmetic is most of what its tests wait for: half as long with -O2. Vectors of sums stay in
-# registers where nobody looks at the scopes they end with; they are in memory otherwise, and the program three times as
-# slow. The loops for AVX2 and AVX-512 are the text of kernels_portable.c, which UndefinedBehaviorSanitizer reads.
+# Under a sanitizer, tests mostly wait for the arithmetic, which takes half as long with -O2. With checks of scopes,
+# vectors of sums would be in memory instead of registers, and the program three times as slow. The loops for AVX2 and
+# AVX-512 are the text of kernels_portable.c, which UndefinedBehaviorSanitizer checks.
 $(B)/kernels/cpu/%.o: CFLAGS += $(if $(filter asan tsan,$(VARIANT)),-O2) \
                       $(if $(filter asan,$(VARIANT)),-fno-sanitize-address-use-after-scope)
 $(B)/kernels/cpu/kernels_avx2.o $(B)/kernels/cpu/kernels_avx512.o: \

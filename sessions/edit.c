@@ -244,15 +244,15 @@ no_memory:
 }
 
 int edit_given(struct session *s, const struct given_answer *g, int64_t parent, struct err *err) {
-    struct request nobody;
+    struct request none; // no client asked for it
     int64_t left = s->rec.session_len - 1 - tree_log_end(s, parent);
     if ((int64_t)(g->n_input + g->n_output) > left)
         return err_set(err, E_FULL,
                        "conversation too long: %zu tokens, %" PRId64 " left in this session",
                        g->n_input + g->n_output, left > 0 ? left : 0);
-    request_init(&nobody, REQUEST_EDIT);
+    request_init(&none, REQUEST_EDIT);
     struct turn *v = given_turn(s, g, parent);
-    struct pending *p = v ? save_pending(s, PENDING_EDIT, &nobody, 0) : NULL;
+    struct pending *p = v ? save_pending(s, PENDING_EDIT, &none, 0) : NULL;
     if (!p || add(s, v, p) < 0) {
         if (p) pending_drop(&s->pending, p);
         turn_free(v);

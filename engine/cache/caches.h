@@ -51,7 +51,7 @@ struct caches {
         int64_t blocks_soon; // blocks that they will need in their next steps
         int64_t step_us;     // mean duration of a step
     } load;
-    size_t piece_bytes; // of a snapshot of several ranks: running turns wait for so much (pieces.c)
+    size_t piece_bytes;   // a piece of a snapshot of several ranks (pieces.c)
     bool look_for_writes; // the set of caches to write may have changed
     bool saving_all;      // the engine stops: all caches are to be written
     bool park_pressed;    // a turn waits for blocks of the device

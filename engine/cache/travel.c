@@ -1,6 +1,7 @@
 // Caches that move from one engine to an equal one, as copies in host memory: nothing is computed again.
 //
-// An export first parks the cache, in the background and in slices; then its bytes are packed (pack.c). An import takes host blocks and is parked from the start, so that its next turn brings it
+// An export first parks the cache, in the background and in slices; then its bytes are packed
+// (pack.c). An import takes host blocks and is parked from the start, so that its next turn brings it
 // to the device. With several ranks, the parts travel through the leader. Without host memory a cache
 // cannot travel: it is released, and computed again elsewhere.
 #include "engine/cache/movers.h"

@@ -30,7 +30,7 @@ enum {
 #define BACKOFF_S 60.0
 
 enum state { STARTING, SERVES, LOST, READY, ENDED };
-// Of one start of the process, as its receiver sees it.
+// The life of one start of the process, as its receiver sees it.
 enum life {
     ALIVE,
     LEAVING, // it has sent ENDED: its last message

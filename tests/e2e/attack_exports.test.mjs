@@ -64,7 +64,7 @@ function isSame(answer, text) { // a message of assert.equal would have megabyte
 
 const exported = (db) => execFileSync(parley, ['sessions', 'export', 'long', '--db', db], { maxBuffer: 64 * MB, encoding: 'utf8' }).trimEnd();
 
-test('exports and lists that nobody reads cost no memory, and no other owner waits for them', async (t) => {
+test('exports and lists that are not read cost no memory, and no other owner waits for them', async (t) => {
   const { server, db } = await serverWithLongSession(t, 'alice');
   const text = exported(db);
   assert.ok(text.length > 2.5 * MB, `${text.length} bytes`);
@@ -225,7 +225,7 @@ async function serverWithLongTurn(t) {
   return { server, turn, n };
 }
 
-test('records of the longest turn that nobody reads cost no memory, and no other client waits for them', async (t) => {
+test('records of the longest turn that are not read cost no memory, and no other client waits for them', async (t) => {
   const { server, turn, n } = await serverWithLongTurn(t);
   const other = await server.connect();
   const [reader, deleted] = [await server.connect(), await server.connect()];
@@ -296,7 +296,7 @@ test('the answers that wait for an owner are bounded over all its connections', 
   await until('nothing to wait', async () => (await server.metric('parley_waiting_bytes')) === 0);
 });
 
-test('the answers that wait are bounded over all owners, and so are the changes that an owner is told', async (t) => {
+test('the answers that wait are bounded over all owners, and so are the changes that an owner is sent', async (t) => {
   const names = Array.from({ length: 6 }, (_, i) => `owner${i}`), per = Math.round(70 * scale) || 1;
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, names.map((name) => `${name}:${name}-token-0123456789 admin\n`).join(''));
@@ -326,7 +326,7 @@ test('the answers that wait are bounded over all owners, and so are the changes 
   const n = 100;
   await Promise.all(Array.from({ length: n }, (_, i) => watchers[i % 60].ask({ type: 'session.open', session: `w${i}`, title: 'new' })));
   await Promise.all(Array.from({ length: n }, (_, i) => watchers[i % 60].ask({ type: 'session.update', session: `w${i}`, title: 'last' })));
-  for (const client of watchers) // each is told in the end, of what is then
+  for (const client of watchers) // each gets the last state in the end
     await until('all last titles', () => new Set(client.frames.filter((f) => f.type === 'session.changed' && f.session.title === 'last').map((f) => f.session.id)).size === n);
   assert.ok((await over('owner_changes')) > 0);
 });

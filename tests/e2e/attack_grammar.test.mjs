@@ -1,5 +1,5 @@
-// Grammars of one owner that take long. Compiling them is a worker's, however short the request is: the thread that serves
-// all connections does not compile. Their masks are made in slices between the steps, in which others go on.
+// Grammars of one owner that take long. A worker compiles them, however short the request is, never the thread
+// that serves all connections. Their masks are made in slices between steps, so that other turns go on.
 import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -25,7 +25,7 @@ test('messages of a megabyte from all connections', (t) =>
 test('watchers of sessions with long prompts that are opened all the time', (t) =>
   harmless(t, 'watchers', { scale: 0.3, bounds: { first_token_ms: asan ? 4000 : 50, memory_mib: asan ? 500 : 64, stop_ms: 30000 } }));
 
-for (const [name, what, mib] of [['streams', 'KServe streams that nobody reads', 192],
+for (const [name, what, mib] of [['streams', 'KServe streams that are not read', 192],
   ['starts', 'KServe sequences that are started and never ended', 600], // the KV cache, 512 MiB, that idle sessions may use
   ['bombs', 'gzip bodies that are a thousand times as large unpacked', 64], ['slowloris', 'heads that come a byte a second', 32]])
   test(what, (t) =>

@@ -90,7 +90,7 @@ test(`${operations} operations in random order over ${connections} connections (
   const close = async (subject) => {
     subjects.splice(subjects.indexOf(subject), 1);
     const remove = random.below(2) === 1;
-    if (remove) { // afterwards nobody could read it
+    if (remove) { // afterwards it cannot be read
       await subject.follower.client.ask({ type: 'turn.cancel', session: subject.session });
       await until('its turns to end', async () => {
         const { turns } = await read(subject);

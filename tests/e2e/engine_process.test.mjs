@@ -23,7 +23,7 @@ const plain = (turn) => [transcript(turn).text, transcript(turn).ids, turn.done.
 const readyz = async (server) => (await fetch(`${server.url}/readyz`)).json();
 
 let expected = null;
-/** What every session is told in a server whose engine lives in its own process. */
+/** The events of all sessions, on a server whose engine is a process of its own. */
 async function alone(t) {
   if (expected) return expected;
   const quiet = await Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--engine-process', 'off'] });

@@ -55,7 +55,7 @@ test('requests: all sockets and protocols of an owner share one rate, and the ti
     await sleep(answer.retry_after_ms + (late ? 250 : 0));
     assert.equal((await client.ask({ type: 'ping' })).type, 'pong', `after ${answer.retry_after_ms} ms`);
   }));
-  // The waiting ones above may have taken what came meanwhile: then a later time is told, and is true in turn.
+  // The requests that wait above may have taken what became free: then the server names a later time, which must hold.
   let again = page;
   for (let i = 0; i < 5 && (i === 0 || again.status === 429); i++) {
     await sleep(Number(again.headers.get('retry-after-ms')));
@@ -224,7 +224,7 @@ for (const policy of ['cancel', 'finish'])
     const alice = await Promise.all([server.connect({ token: ALICE }), server.connect({ headers: { Authorization: `Bearer ${ALICE}` } })]);
     const bob = await server.connect({ token: BOB });
     const session = await alice[0].open();
-    // What shall be cancelled is as long as a session holds, so that it has not ended when the removal comes.
+    // The turn to cancel is as long as a session can be, so that it still runs when the token is removed.
     const [length, streamedLength] = policy === 'cancel' ? [3900, 3900] : [700, 100];
     const stream = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST',
       headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json' },

@@ -112,7 +112,7 @@ const calls = absent ? {} : Object.fromEntries(Object.entries({
 }]));
 const grpcStatus = { 429: grpc.status.RESOURCE_EXHAUSTED, 503: grpc.status.UNAVAILABLE };
 
-/** The code of parley.v1 -> [status, OpenAI's code, a time is told, Anthropic's status and type]. */
+/** The code of parley.v1 -> [status, OpenAI's code, whether retry-after is sent, Anthropic's status and type]. */
 const forms = {
   rate_limited: [429, 'rate_limit_exceeded', true, 429, 'rate_limit_error'],
   limit_reached: [429, 'insufficient_quota', false, 429, 'rate_limit_error'],

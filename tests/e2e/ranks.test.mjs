@@ -116,7 +116,7 @@ test('serve: a rank that stays silent is given up at rank_timeout', { skip }, as
 
 const talk = ['My name is Zora.', 'What is 2 plus 3?', 'What is my name?'];
 
-/** The talk with ranks that nothing disturbs. */
+/** The same conversation with ranks that nothing disturbs. */
 async function undisturbed(t) {
   const server = await serve(t);
   const session = await Follower.open(await server.connect(), { sampling: greedy });

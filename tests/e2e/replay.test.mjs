@@ -252,7 +252,7 @@ test('what if, where the first message was edited: it begins where the path in u
 });
 
 test('--export: one file that goes on elsewhere, with nothing secret in it', async (t) => {
-  // A server that has secrets: tokens, and folders that are nobody's business.
+  // A server that has secrets: tokens, and the names of private folders.
   const private_ = path.join(temporaryFolder(t), 'private-folder-of-zora');
   mkdirSync(private_);
   const tokenFile = path.join(private_, 'tokens');

@@ -244,7 +244,7 @@ test('a reader that is too slow is cut off', async (t) => {
   await other.until('an end', () => other.ends().length === 1);
 });
 
-test('what cannot be read ends the socket, after an error where there is something to say', async (t) => {
+test('a message that cannot be read ends the socket, after an error if there is one to send', async (t) => {
   const server = await Server.start(t, { args: [...unlimited, '--max-message-bytes', '64KiB'] });
   const long = await Socket.open(t, server);
   long.create({ input: 'x'.repeat(70_000) });

@@ -157,7 +157,7 @@ test('a rolling restart: each server hands its sessions to another process, and 
   over = true;
   assert.equal(await failed, null);
   const all = await Promise.all(talks);
-  // The same turns on a server that nobody disturbs.
+  // The same turns on a server that nothing disturbs.
   const quiet = await cluster.server('quiet');
   for (const [i, turns] of all.entries()) {
     const id = await turnThrough(quiet, chosen[i]);

@@ -102,7 +102,7 @@ test('turns say that their answer begins inside the thinking: live, on record, c
   };
   const recorded = async (session) => (await client.request({ type: 'session.get', session })).turns.map(({ thinking }) => thinking);
   assert.equal(await said('Think.', { max_tokens: 8, seed: '1' }), true);
-  // Cut off in its thinking, it goes on there; behind the closing mark it does not.
+  // An answer that was cut off in its thinking goes on inside it; one that was cut off after the closing mark does not.
   assert.equal(await said({ continue: true }, { max_tokens: 20, thinking_budget: 0 }), true);
   assert.equal(await said({ continue: true }, { max_tokens: 4 }), undefined);
   assert.deepEqual(await recorded(id), [true, true, undefined]);

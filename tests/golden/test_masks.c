@@ -164,7 +164,7 @@ static void check_kind(struct engine_turn (*make)(uint64_t)) {
         assert_true(rounds < MOST_ROUNDS);
         waited += bounded_round(&sliced, 1);
     }
-    assert_true(waited > DRAWN / 2); // or the masks were not dear
+    assert_true(waited > DRAWN / 2); // else the masks were cheap
     same(&sliced, &whole);
     while (!plain.done) bounded_round(NULL, 0);
     if (plain_alone.done) same(&plain, &plain_alone);

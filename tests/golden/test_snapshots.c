@@ -318,7 +318,7 @@ static void test_one_at_a_time(void **state) {
     empty_folder();
 }
 
-// A snapshot has the parts of so many ranks: others compute, and write their own.
+// A snapshot serves only as many ranks as wrote it: others compute, and write their own.
 static void divide(int tp, int pp) {
     char text[16];
     snprintf(text, sizeof text, "%d", tp);

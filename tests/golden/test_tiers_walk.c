@@ -150,7 +150,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
     struct engine *calm = tiered(dir, 16, 100, 0);
     if (copies == SLOW) slow_down(e);
     if (copies >= BESIDE) beside_down(e);
-    beside.took_us = 1; // little of anybody's step
+    beside.took_us = 1; // little of a step
     beside.one_in = copies == FAILING ? 60 : 0;
     struct engine_event ev;
     memset(players, 0, sizeof players);

@@ -169,7 +169,7 @@ static void what_cannot_travel(void **state) {
     ev = wait_for(none, 5, ENGINE_FORKED);
     assert_int_equal(ev.n_cached, 0);
     is_empty(none);
-    // Events and commands that nobody takes are freed with the engine.
+    // Events and commands that are never taken are freed with the engine.
     t = a_turn(a, 5, log, 150, 512);
     run_slowly(a, &t, &out);
     p = take(a, 5);

@@ -205,7 +205,7 @@ static void long_context(const char *isa, int32_t memory_len, int32_t sink_len, 
     check_world(&w[0]);
     world_step(&w[1], (int32_t[]){2000, 0});
     world_step(&w[1], (int32_t[]){590, 0});
-    world_step(&w[2], (int32_t[]){2581, 5}); // 19 left: 10, then one by one
+    world_step(&w[2], (int32_t[]){2581, 5}); // 19 more: 10, then one by one
     for (int i = 0; i < 10; i++) {
         world_step(&w[0], (int32_t[]){1, i == 7});
         world_step(&w[1], (int32_t[]){1, 0});
@@ -383,7 +383,7 @@ static void test_8bit_bytes_are_the_same_on_all_sets(void **state) {
             float *x = &qkv[r * 3 * HD + i];
             if (r % 8 == 1) *x *= 1e30f;
             if (r % 8 == 2) *x *= 1e-28f;
-            if (r % 8 == 3) *x *= 1e-35f; // below what has a scale: zero
+            if (r % 8 == 3) *x *= 1e-35f; // too small for a scale: zero
             if (r % 8 == 4) *x = 0;
             if (r % 8 == 5) *x = (float)(i % 255 - 127) / 2;
             if (r % 8 == 6) *x = ldexpf((float)(i % 17 - 8) / 8, -(i % 23));

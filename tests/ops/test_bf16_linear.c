@@ -134,7 +134,7 @@ static void odd_values(struct backend *be) {
     struct matrix m = make_matrix(DTYPE_BF16, ROWS, COLS, false, 1, NORMAL);
     struct weight w = make_weight(be, &m, true);
     float *x = op_floats(N * COLS), y[N * ROWS];
-    for (int i = 0; i < COLS; i++) { // just between two bf16 values: to the even one
+    for (int i = 0; i < COLS; i++) { // halfway between two bf16 values: rounded to the even one
         x[i] = 1 + (float)(2 * (i % 20) + 1) * 0x1p-8f;
         x[COLS + i] = i % 2 ? 2e-39f : 0;
         x[2 * COLS + i] = (i % 2 ? 1 : -1) * 1e37f;

@@ -78,7 +78,7 @@ static void world_step(struct world *o, const int32_t *rows) {
     twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, units * twin_unit(w->t) + 4e-6,
                  what);
     float *got = twin_down(w, gout, n_rows * out_width(s), w->t);
-    if (rc != OP_DECLINED) { // not bit for bit: long rows are shared out otherwise
+    if (rc != OP_DECLINED) { // not bit for bit: long rows are split in another way
         assert_int_equal(rc, 0);
         twin_compare(w, at_once, w->t, t.out, n_rows * out_width(s), 1.1,
                      2 * twin_unit(w->t) + 4e-6, "qkv_attention");
@@ -193,7 +193,7 @@ static void head_sizes(const struct twin *w) {
         s.memory_len = i % 3 ? 60 : 500, s.sink_len = 4, s.block_tokens = i % 2 ? 64 : 16;
         check_shape(w, s);
     }
-    struct shape many = plain(w); // more heads in a group than anybody's tile
+    struct shape many = plain(w); // more heads in a group than any kernel's tile
     many.n_heads = 61, many.n_kv_heads = 1, many.head_dim = 32, many.memory_len = 200;
     check_shape(w, many);
 }
@@ -239,7 +239,7 @@ static void equal_shares(const struct twin *w) {
         struct world o;
         s.kv_dtype = kept[i];
         world_init(&o, w, &s, lens, 4);
-        o.s.window = 1; // up to there the cache alone is wanted
+        o.s.window = 1; // until then only the cache matters
         for (bool more = true; more;) {
             int32_t rows[4];
             more = false;
@@ -313,7 +313,7 @@ static void finish(const struct twin *w) {
 enum { OWN_MOST = 33, OWN_TOKENS = 16, OWN_RING = 26, OWN_WHOLE = 128 };
 struct own {
     const struct twin *w;
-    int32_t rows, padded; // of a step, of its recording
+    int32_t rows, padded; // of a step; of its recording
     int32_t heads, kv_heads, dim, rot, qkv_width;
     float *x, *freq_up, *angles, *qw, *kw;
     struct batch_seq seqs[OWN_MOST];
@@ -358,8 +358,8 @@ static void own_step(struct own *o, const struct qkv_args *q) {
     }
     assert_int_equal(be->ops->step_end(be), 0);
     if (o->heads / o->kv_heads <= 8) {
-        // Of up to 8 rows, those that see few keys have one block in both kernels. Each kernel has
-        // its own way to share more keys out: a sum in another order, rounded to T.
+        // With up to 8 rows, a row that sees few keys has one block in both kernels. More keys are
+        // split in another way by each kernel: a sum in another order, rounded to T.
         for (int32_t r = 0; r < o->rows; r++) {
             const float *a = y[0] + r * width, *c = y[1] + r * width;
             if (o->rows <= 8 && o->batch.positions[r] < OWN_WHOLE) {
@@ -522,6 +522,6 @@ int main(void) {
         cmocka_unit_test(test_unmapped),
         cmocka_unit_test(test_eight_bits),
     };
-    cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while
+    cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test takes long
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void copies(const struct twin *w) {
     whole_blocks(w, &p);
     with_a_step(w, &p, LAYERS);
     with_a_step(w, &p, 3);
-    whole_blocks(w, &p); // nothing is left of that
+    whole_blocks(w, &p); // what failed has left nothing behind
     with_a_step(w, &p, LAYERS);
     place_close(w, &p);
     place_open(w, &p, 2, 1, 8, 5, 3); // fewer layers than groups

@@ -1,5 +1,5 @@
-// The table of facts about devices and kernels (kernels/cuda/devices.c), on two devices that are
-// played here: no GPU is needed.
+// The table of facts about devices and kernels (kernels/cuda/devices.c), on two fake devices: no GPU
+// is needed.
 #include <cuda_runtime_api.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -14,7 +14,7 @@ static void fill_row(float *x, int32_t vocab, int kind) {
         for (int32_t i = 0; i < vocab; i++) x[i] = floorf(x[i]);
     if (kind % 5 == 2)
         for (int32_t i = 0; i < vocab; i += 3) x[i] = -INFINITY;
-    if (kind % 5 == 3) // everything but one, and that one last
+    if (kind % 5 == 3) // only the last one is allowed
         for (int32_t i = 0; i + 1 < vocab; i++) x[i] = -INFINITY;
 }
 
@@ -76,7 +76,7 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
             op_same_bits(&drawn[i].logprob, &want.logprob, 1, "logprob");
         }
     }
-    assert_true(host_draws <= (vocab > 2048 ? N / 3 : 0)); // only where a bucket is too full
+    assert_true(host_draws <= (vocab > 2048 ? N / 3 : 0)); // only if a bucket is too full
     twin_free(w, g);
 }
 
@@ -125,7 +125,7 @@ static void draw_adjusted(const struct twin *w, struct host *h,
     assert_int_equal(ops->draw(w->gpu, g, run, N, vocab), 0);
     assert_int_equal(ops->step_launch(w->gpu), 0);
     for (int i = 0; i < N; i++) {
-        if (i == 5) continue; // a row of the host's among them
+        if (i == 5) continue; // one row is the host's
         struct batch_adjusted a;
         struct err err = {0};
         begin_adjusting(h, &params[i], vocab);
@@ -148,8 +148,7 @@ static void check_adjusted(const struct twin *w, struct host *h, const float *lo
     float *masked = malloc((size_t)vocab * sizeof *masked);
     for (int i = 0; i < N; i++) {
         adjusting_params(&params[i], i + round * 5, vocab);
-        if (i % 4 != 3)
-            continue; // a mask, as a grammar's, and nothing that a mask of its own would need
+        if (i % 4 != 3) continue; // the others also get a mask, as from a grammar
         sampling_params_init(&params[i]);
         params[i].temperature = i % 8 == 3 ? 0 : 0.8f;
         params[i].repetition_penalty = 1.2f;

@@ -160,7 +160,7 @@ static void check_product(const struct twin *w, const struct product *p, int32_t
     }
     assert_int_equal(rc, 0);
     for (int32_t i = 0; i < n; i += 1 + n / 40) {
-        const bool rounds = !p->block_k || i < n / 4 * 4; // with blocks, fours
+        const bool rounds = !p->block_k || i < n / 4 * 4; // with blocks, groups of four
         expected(p, x + (int64_t)i * p->cols, rounds, by_8, cut);
         expected(p, x + (int64_t)i * p->cols, false, exact, unused);
         for (int32_t r = 0; r < width; r++) {

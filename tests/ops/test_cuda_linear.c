@@ -265,7 +265,7 @@ static void numbers_8bit(const struct twin *w) {
         struct case_ deep = {64, 14336, 1, 1, false, false, DTYPE_F8_E4M3, block};
         for (; deep.n < 3; deep.n++) check_case(w, &deep, LINEAR_STORE_F32);
         struct case_ usual = {516, 4096, 1, 1, false, false, DTYPE_F8_E4M3, block};
-        check_case(w, &usual, LINEAR_ADD); // more stages than one
+        check_case(w, &usual, LINEAR_ADD); // more than one stage
     }
 }
 
@@ -433,6 +433,6 @@ int main(void) {
         cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_refused),
         cmocka_unit_test(test_not_finite),   cmocka_unit_test(test_normed),
     };
-    cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while
+    cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test takes long
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,8 +162,8 @@ static void test_what_it_leaves_to_the_ops(void **state) {
         if (be) be->ops->close(be);
         be = open_with(DTYPE_BF16, sets[i], 2);
         if (be) declines(be, &plain, 9, true);
-        if (be) declines(be, &plain, 2, false); // the matrices do not fit each other then
-        if (be) declines(be, &odd, 2, true);    // a tile would be two workers'
+        if (be) declines(be, &plain, 2, false); // matrices that do not fit each other
+        if (be) declines(be, &odd, 2, true);    // two workers would share a tile
         if (be && strcmp(sets[i], "amx") == 0) declines(be, &plain, 2, true);
         if (be) be->ops->close(be);
     }

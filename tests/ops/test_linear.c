@@ -137,7 +137,7 @@ static void budget(struct backend *be) {
         assert_int_equal(be->ops->weight_init(be, &w[i], m.views, 1, NULL), 0);
         assert_int_equal(w[i].layout, i < 16 ? PANEL_BF16 : PANEL_BF12);
     }
-    be->ops->weight_release(be, &w[17]); // packed: gives nothing back
+    be->ops->weight_release(be, &w[17]); // packed: returns nothing to the budget
     be->ops->weight_release(be, &w[3]);
     for (int i = 3; i < 18; i += 14) {
         assert_int_equal(be->ops->weight_init(be, &w[i], m.views, 1, NULL), 0);

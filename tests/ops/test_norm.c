@@ -26,7 +26,7 @@ static void norms(struct backend *be) {
             float *x = op_floats(n * width), *w = op_floats(width), *b = op_floats(width);
             float *y = malloc((size_t)(n * width) * sizeof *y),
                   *alone = malloc((size_t)width * sizeof *alone);
-            for (int32_t j = 0; j < n * width; j++) x[j] += 3; // a mean worth taking off
+            for (int32_t j = 0; j < n * width; j++) x[j] += 3; // a mean that is not zero
             for (int with_bias = 0; with_bias < 2; with_bias++) {
                 const float *bias = with_bias ? b : NULL;
                 be->ops->norm(be, (enum norm_kind)kind, y, x, n, width, w, bias, 1e-5f);

@@ -28,9 +28,8 @@ struct settings {
 
 static const struct config_key keys[] = {
     {"server", "host", CONFIG_STRING, offsetof(struct settings, host), 0, 0, "ADDRESS", "127.0.0.1",
-     "Address to listen on. Any but a loopback address needs a token, for whoever reaches the port "
-     "may "
-     "talk to the model.",
+     "Address to listen on. Any but a loopback address needs a token, for anyone who reaches the "
+     "port may talk to the model.",
      0},
     {"server", "port", CONFIG_INT, offsetof(struct settings, port), 1, 65535, NULL, "8080",
      "Port to listen on.", 0},
@@ -399,8 +398,8 @@ static void help_is_laid_out_for_80_columns(void **state) {
         written_by(help),
         "Server:\n"
         "  --host ADDRESS            Address to listen on. Any but a loopback address\n"
-        "                            needs a token, for whoever reaches the port may talk\n"
-        "                            to the model. (default 127.0.0.1)\n"
+        "                            needs a token, for anyone who reaches the port may\n"
+        "                            talk to the model. (default 127.0.0.1)\n"
         "  --port N                  Port to listen on. (from 1 to 65535; default 8080)\n"
         "  --access-token TEXT       What a client must know.\n"
         "  --any-number N            Without a range. (default -1)\n"

@@ -118,7 +118,7 @@ static void a_turn_with_branches_counts_its_places(void **state) {
     for (int32_t i = 0; i < f.n; i++) assert_int_equal(f.owners[i].n_held, 8);
 }
 
-// A turn that needs all places gets them, and the others get them back: nobody starves.
+// A turn that needs all places gets them, and the others get them back: no owner starves.
 static void a_turn_that_needs_all_places_takes_turns(void **state) {
     enum { PLACES = 8, STEPS = 40 * FAIR_QUANTUM };
     int64_t got[3] = {0};

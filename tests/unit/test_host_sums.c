@@ -1,4 +1,4 @@
-// Threads stand for ranks: every rank gets the sum in rank order, whoever is late.
+// Threads stand for ranks: every rank gets the sum in rank order, whichever is late.
 #include "base/err.h"
 #include "engine/dist/host_sums.h"
 #include <pthread.h>

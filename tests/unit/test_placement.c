@@ -327,7 +327,7 @@ static void what_is_drained_can_be_removed(void **state) {
     drain("");
     steps(3);
     assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), 0);
-    // Whoever holds the model keeps the engine that it names; all others get the next one's.
+    // A holder of the model keeps the engine that it names; later holders get the next one's.
     assert_ptr_equal(old, held);
     assert_ptr_equal(old->engine, A);
     assert_false(placement_is_unused(old));

@@ -118,7 +118,7 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
 
 static void broken_files_are_named(void **state) {
     static const char text[] =
-        "this is a text of more than sixteen bytes, and no database at all, whoever reads it\n";
+        "this is a text of more than sixteen bytes, and no database at all\n";
     char page[4096];
     fx_start_closed();
     fx_remove_files();

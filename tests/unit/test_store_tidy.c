@@ -1,5 +1,5 @@
 // What deletions leave behind: words in old segments of the index and pages of the log. They go
-// soon, in small steps that nobody waits for.
+// soon, in small steps that no request waits for.
 #include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 

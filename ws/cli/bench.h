@@ -18,6 +18,8 @@ struct bench {
     struct err *err;
 };
 
+// All of these return 0, or a negative code with *b->err set.
+
 // Submits a greedy turn of a new sequence, on n_ids random tokens, that samples n_draw; b->next is
 // its number.
 int bench_submit(struct bench *b, int64_t n_ids, int64_t n_draw);

@@ -3,12 +3,11 @@
 #include "ws/cli/bench.h"
 #include <stdlib.h>
 
-struct told { // the result of one turn
+struct timed { // the result of one turn
     int32_t *ids;
-    int64_t n;                    // drawn
-    int64_t first_us;             // when the caller got the first one
-    int64_t queue_us, prefill_us; // the engine's own times
-    int64_t decode_us;
+    int64_t n;                               // drawn
+    int64_t first_us;                        // when the caller got the first one
+    int64_t queue_us, prefill_us, decode_us; // the engine's own times
 };
 
 static int32_t *ids_new(const struct bench *b, int64_t n) {
@@ -49,8 +48,8 @@ static int check_finish(const struct engine_event *ev, struct err *err) {
 }
 
 // Runs a turn of sequence b->next to its end. t->ids receives the sampled tokens.
-static int say(struct bench *b, const int32_t *log, int64_t n_ids, int64_t n_input, int64_t n_draw,
-               struct told *t) {
+static int run_turn(struct bench *b, const int32_t *log, int64_t n_ids, int64_t n_input,
+                    int64_t n_draw, struct timed *t) {
     struct engine_event ev;
     TRY(submit(b, b->next, log, n_ids, n_input, n_draw));
     t->n = 0;
@@ -93,12 +92,12 @@ int bench_later_turn(struct bench *b, struct later_turn *out) {
     double *all = calloc((size_t)repeat * 2, sizeof *all);
     int rc = log && all ? 0 : E_NOMEM;
     for (int64_t i = -1; rc == 0 && i < repeat; i++) { // the first warms up
-        struct told t = {.ids = log + n_old}, later = {.ids = drawn};
+        struct timed t = {.ids = log + n_old}, later = {.ids = drawn};
         b->next++;
         fill(b, log, n);
-        TRY_GOTO(out, say(b, log, n_old, n_old, 1, &t));
+        TRY_GOTO(out, run_turn(b, log, n_old, n_old, 1, &t));
         int64_t began = clock_mono_us(&clock_system);
-        TRY_GOTO(out, say(b, log, n, s->later_turn, 1, &later));
+        TRY_GOTO(out, run_turn(b, log, n, s->later_turn, 1, &later));
         if (i >= 0) all[i] = (double)(later.first_us - began) / 1e3;
         if (i >= 0) all[repeat + i] = (double)(later.queue_us + later.prefill_us) / 1e3;
         engine_sequence_release(b->engine, b->next);
@@ -120,9 +119,9 @@ int bench_long_session(struct bench *b, struct long_session *out) {
     b->next++;
     for (int64_t i = 0; rc == 0 && i < turns; i++) {
         int64_t began_with = n;
-        struct told t = {.ids = log + n + turn_tokens};
+        struct timed t = {.ids = log + n + turn_tokens};
         fill(b, log + n, turn_tokens);
-        TRY_GOTO(out, say(b, log, n + turn_tokens, turn_tokens, turn_tokens, &t));
+        TRY_GOTO(out, run_turn(b, log, n + turn_tokens, turn_tokens, turn_tokens, &t));
         n += turn_tokens + t.n;
         double per_token = (double)t.decode_us / (double)(t.n - 1);
         double whole = (double)(t.queue_us + t.prefill_us + t.decode_us) / 1e3;
@@ -151,11 +150,11 @@ int bench_first_turns(struct bench *b, struct first_turns *out) {
     int32_t drawn[2], *log = ids_new(b, n);
     int rc = log ? 0 : E_NOMEM;
     for (int i = 0; rc == 0 && i < 2; i++) {
-        struct told t = {.ids = drawn};
+        struct timed t = {.ids = drawn};
         b->next++;
         fill(b, log, n);
         int64_t began = clock_mono_us(&clock_system);
-        rc = say(b, log, n, n, 2, &t);
+        rc = run_turn(b, log, n, n, 2, &t);
         *ms[i] = (double)(t.first_us - began) / 1e3;
         engine_sequence_release(b->engine, b->next);
     }

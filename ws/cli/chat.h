@@ -38,8 +38,8 @@ struct chat_peer_ops {
     // Streams the answer to print() and returns when it ends. E_CLOSED: the connection is lost for
     // good.
     int (*say)(struct chat_peer *p, struct chat_call *call, struct err *err);
-    // NULL if the peer stores no turns; then say takes messages only.
-    // Returns to before the last n messages
+    // Returns to before the last n messages. NULL, as fork, if the peer stores no turns; then say takes
+    // messages only.
     int (*back)(struct chat_peer *p, int64_t n, struct err *err);
     int (*fork)(struct chat_peer *p, struct err *err);  // continues in a copy of the session
     int (*renew)(struct chat_peer *p, struct err *err); // starts a new session
@@ -50,5 +50,6 @@ struct chat_peer {
     const struct chat_peer_ops *ops;
 };
 
+// The peer borrows the settings. The caller ends it with ops->close.
 int chat_server_open(struct chat_peer **out, const struct chat_settings *s, struct err *err);
 int chat_engine_open(struct chat_peer **out, const struct chat_settings *s, struct err *err);

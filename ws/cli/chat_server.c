@@ -19,7 +19,7 @@ struct server_peer {
     char description[512];
     int64_t seq; // last event seen
     int64_t session_len;
-    bool stalled;   // the user has seen the message
+    bool stalled;   // and the user was shown why
     struct buf out; // the frame being written
 };
 
@@ -51,7 +51,7 @@ static double number_of(const cJSON *frame, const char *key) {
 }
 
 // The server's error message, with the time to retry if it names one.
-static int fail_as_told(const cJSON *frame, struct err *err) {
+static int fail_with(const cJSON *frame, struct err *err) {
     double ms = number_of(frame, "retry_after_ms");
     if (ms <= 0) return err_set(err, E_DENIED, "%s", text_of(frame, "message"));
     return err_set(err, E_DENIED, "%s; retry in %.1f s", text_of(frame, "message"), ms / 1e3);
@@ -76,7 +76,7 @@ static int await(struct server_peer *p, const char *type, cJSON **frame, struct 
         if (rc < 0) return rc;
         if (!strcmp(text_of(*frame, "type"), type)) return 0;
         bool is_error = !strcmp(text_of(*frame, "type"), "error");
-        if (is_error) fail_as_told(*frame, err);
+        if (is_error) fail_with(*frame, err);
         cJSON_Delete(*frame);
         if (is_error) return E_DENIED;
     }
@@ -165,8 +165,8 @@ static void take_done(struct server_peer *p, const cJSON *frame, struct chat_sta
     snprintf(stats->cache, sizeof stats->cache, "%s", text_of(at(frame, "cache"), "source"));
 }
 
-// Prints it once; the server repeats it at each failed attempt.
-static void say_stalled(struct server_peer *p, const char *reason) {
+// Prints why, once: the server repeats it at each failed attempt.
+static void show_stalled(struct server_peer *p, const char *reason) {
     if (p->stalled) return;
     p->stalled = true;
     fputs("\nparley: the answer is paused, because the server cannot save it: ", stderr);
@@ -178,9 +178,9 @@ static int take_frame(struct server_peer *p, const cJSON *frame, struct chat_cal
                       struct err *err) {
     const char *type = text_of(frame, "type"), *text = text_of(frame, "text");
     int64_t seq = (int64_t)number_of(frame, "seq");
-    if (!strcmp(type, "error")) return fail_as_told(frame, err);
+    if (!strcmp(type, "error")) return fail_with(frame, err);
     if (strcmp(text_of(frame, "session"), p->session) || (seq && seq <= p->seq)) return 0;
-    if (!strcmp(type, "session.stalled")) say_stalled(p, text_of(frame, "message"));
+    if (!strcmp(type, "session.stalled")) show_stalled(p, text_of(frame, "message"));
     if (!seq) return 0;
     p->stalled = false;
     p->seq = seq;

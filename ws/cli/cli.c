@@ -55,7 +55,7 @@ int cli_main(const struct cli_command *c, int argc, char **argv) {
         else
             rc = parse(c, table, settings, argc, argv, words, &run, &err);
         if (run) rc = c->run(settings, words, &err);
-        config_release(cli_options(c), settings); // `documents` builds other tables meanwhile
+        config_release(cli_options(c), settings); // again: `documents` has built other tables
     }
     free(settings);
     if (rc == CLI_USAGE) return cli_fail_usage(c->name, &err);
@@ -128,7 +128,7 @@ int cli_push_virtual(const struct prompt *p, struct token_list *ids, struct err 
     return 0;
 }
 
-// The defaults follow the model.
+// The window of the options, else of the model.
 static void set_window(const struct model_settings *m, const struct engine *e,
                        struct engine_turn *turn) {
     const struct engine_info *info = engine_info(e);
@@ -136,7 +136,7 @@ static void set_window(const struct model_settings *m, const struct engine *e,
     int64_t memory = m->memory_len ? m->memory_len : turn->session_len;
     turn->memory_len = (int32_t)(memory < info->max_memory_len ? memory : info->max_memory_len);
     turn->sink_len = m->sink_len >= 0 ? (int32_t)m->sink_len : turn->memory_len > 4 ? 4 : 0;
-    // A task is to last: its virtual tokens stay in the window.
+    // Sinks keep a task's virtual tokens in the window.
     int32_t task = turn->prompt ? turn->prompt->n_rows : 0;
     if (m->sink_len < 0 && turn->sink_len < task)
         turn->sink_len = task < turn->memory_len ? task : turn->memory_len - 1;
@@ -173,14 +173,14 @@ void cli_greedy(struct sampling_params *p, int64_t max_tokens) {
     p->max_tokens = (int32_t)max_tokens;
 }
 
-// What main() opened in its place is only written. A library may have opened a descriptor of its own there
-// before main(): that one is closed by exec, which no inherited descriptor is.
+// main() replaces a closed standard input by a descriptor that is only written. Or a library has opened one of
+// its own there before main(), which exec would close; an inherited one stays open.
 static bool stdin_is_closed(void) {
     int own = fcntl(STDIN_FILENO, F_GETFD), mode = fcntl(STDIN_FILENO, F_GETFL);
     return own < 0 || own & FD_CLOEXEC || (mode & O_ACCMODE) == O_WRONLY;
 }
 
-// The program may have been started with a stream that another process made non-blocking.
+// Waits also if another process has made the stream non-blocking.
 static ssize_t read_stdin(char *chunk, size_t size) {
     struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
     ssize_t n;
@@ -249,7 +249,7 @@ int cli_json_end(struct cli_json *j, struct err *err) {
 }
 
 void cli_print_json(struct buf *b) {
-    fwrite(buf_z(b), 1, b->len, stdout); // of an empty one, data is NULL
+    fwrite(buf_z(b), 1, b->len, stdout); // data is NULL if it is empty
     putchar('\n');
     fflush(stdout);
     buf_release(b);

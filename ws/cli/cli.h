@@ -27,20 +27,21 @@ struct cli_command {
     // with other programs to f32.
     struct {
         const char *fallback, *help;
-    } compute;                  // {CLI_COMPUTE_...}
-    size_t sampling_offset;     // of a struct sampling_options in the settings; 0: it has none
-    int max_words;              // arguments that are no options, 2 at most
-    const char *(*word)(int i); // what the first of them may be, NULL: no more; NULL: anything
-    // words: NULL behind the last one. Returns CLI_OK, CLI_FAILED, cli_usage(), or a negative code
+    } compute;              // {CLI_COMPUTE_...}
+    size_t sampling_offset; // of a struct sampling_options in the settings; 0: it has none
+    int max_words;          // arguments that are not options, 2 at most
+    const char *(*word)(
+        int i); // the i-th value of the first of them; NULL: no more. NULL: any value
+    // words ends with NULL. Returns CLI_OK, CLI_FAILED, cli_usage(), or a negative code
     // with *err set.
     int (*run)(void *settings, char **words, struct err *err);
-    // Instead of run, where every setting of the server is an option too: the command's own settings
-    // begin with a struct serve_files (serve_options.h), and it takes no words.
+    // Instead of run, for a command that also takes every setting of the server as an option. Its own
+    // settings begin with a struct serve_files (serve_options.h), and it takes no words.
     int (*serve)(void *settings, struct serve_config *config, struct err *err);
 };
 int cli_main(const struct cli_command *c, int argc, char **argv); // the exit status
-int cli_word(const struct cli_command *c,
-             const char *word); // its place by c->word; -1: none, or NULL
+// The word's index in c->word; -1: not there, or NULL.
+int cli_word(const struct cli_command *c, const char *word);
 #define CLI_SETTINGS(rows)                                                                         \
     .keys = rows, .n_keys = sizeof rows / sizeof *rows, .settings_bytes = sizeof(SETTINGS)
 // `return cli_usage(err, "--ids and --prompt exclude each other");`
@@ -70,23 +71,26 @@ const struct config_table *cli_options(const struct cli_command *c);
 // Opens the model for n_sequences turns at once. Shows a progress bar if stderr is a terminal.
 int cli_engine_open(struct engine **out, const struct model_settings *m, int n_sequences,
                     struct err *err);
-// A task of --prompt-tasks or of the checkpoint by its name, else a folder; free it. "": NULL.
+// Finds a task of --prompt-tasks or of the checkpoint by its name, else loads a folder. "" gives NULL. The
+// caller calls prompt_free.
 int cli_prompt(const struct engine *e, const char *task, struct prompt **out, struct err *err);
-int cli_push_virtual(const struct prompt *p, struct token_list *ids,
-                     struct err *err); // all its rows
+// Appends the ids of all rows of the table; p may be NULL.
+int cli_push_virtual(const struct prompt *p, struct token_list *ids, struct err *err);
 // Submits a turn on a copy of ids, with the memory_len, sink_len and session_len of the options.
 int cli_submit(struct engine *e, const struct model_settings *m, struct engine_turn *turn,
                const int32_t *ids, int64_t n_ids, struct err *err);
-// The error of a turn that ended by one; else 0.
+// The error of a turn that ended with one; else 0.
 int cli_check_done(const struct engine_event *done, struct err *err);
 int cli_wait_done(struct engine *e, struct err *err); // skips all other events
 
 // Greedy sampling of exactly max_tokens tokens, for measurements.
 void cli_greedy(struct sampling_params *p, int64_t max_tokens);
 
-int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);       // all of it
-#define CLI_STDIN_BYTES ((size_t)64 << 20)                                    // of a text
-int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
+// Reads all of standard input. The caller releases *out, also after an error.
+int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);
+#define CLI_STDIN_BYTES ((size_t)64 << 20) // of a text
+// Appends ids: "1,2,3".
+int cli_parse_ids(const char *text, struct token_list *out, struct err *err);
 // A bar, if stderr is a terminal. ctx: its label, a string.
 void cli_progress(void *ctx, int64_t done, int64_t total);
 // Makes Ctrl-C and SIGTERM set the returned flag, so that a command stops in order and removes

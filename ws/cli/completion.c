@@ -17,7 +17,7 @@ static void put_names(FILE *out, const struct config_table *t) {
     }
 }
 
-// What compgen offers for an option's value.
+// How the shell completes an option's value.
 static void put_value(FILE *out, const char *command, const struct config_key *key) {
     const char *shown = key->choices ? key->choices : "";
     if (config_is_flag(key)) return;

@@ -13,7 +13,7 @@ enum finding_level {
 struct finding {
     enum finding_level level;
     const char *subject; // a literal: "model", "port"
-    char text[400];      // a sentence without its point
+    char text[400];      // a sentence without its full stop
     char fix[300];       // a command or a setting; "" for FINDING_OK
 };
 

@@ -52,7 +52,7 @@ static void check_mode(struct findings *f, const char *subject, const char *path
                 path);
 }
 
-static const char *mend_of_database(int code) {
+static const char *fix_for_database(int code) {
     switch (code) {
     case E_DENIED:
         return "give it to the user that runs Parley: chown, chmod u+rwx";
@@ -77,7 +77,7 @@ void doctor_check_database(struct findings *f, const struct serve_config *c) {
     int rc = store_look(&look, c->db, &err);
     f->server_pid = look.server_pid;
     if (rc < 0) {
-        finding_add(f, FINDING_FAULT, subject, mend_of_database(rc), "%s", err.text);
+        finding_add(f, FINDING_FAULT, subject, fix_for_database(rc), "%s", err.text);
         return;
     }
     if (look.schema > look.ours)
@@ -117,7 +117,7 @@ void doctor_check_snapshots(struct findings *f, const struct serve_config *c) {
     if ((exists && !S_ISDIR(st.st_mode)) || access(folder, W_OK | X_OK) < 0) {
         finding_add(f, FINDING_FAULT, subject, "set snapshot_dir to a folder that Parley may write",
                     "%s: %s", folder,
-                    exists && !S_ISDIR(st.st_mode) ? "is no folder" : strerror(errno));
+                    exists && !S_ISDIR(st.st_mode) ? "is not a folder" : strerror(errno));
         return;
     }
     int64_t left = disk_left(folder);

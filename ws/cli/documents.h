@@ -7,8 +7,8 @@ struct config_table;
 
 // Commands that --help lists, in its order; NULL: no more.
 const struct cli_command *cli_listed(int i);
-// Rows of the same name in several commands with one meaning: those of a model and of sampling.
-// compute_dtype is not among them, because its default depends on the command.
+// Whether an option has one meaning in all commands, as those of a model and of sampling do, and is described
+// once for all. compute_dtype does not: its default depends on the command.
 int documents_is_shared(const char *section, const char *name);
 
 void man_page(FILE *out);              // parley(1)

@@ -66,7 +66,7 @@ static int add_last_word(struct reading *r, const char *text, size_t len) {
     int64_t n, n_before;
     while (before > 0 && text[before - 1] != ' ') before--;
     if (before < 2 || before == len)
-        return err_set(r->err, E_FORMAT, "item %zu has no last word behind a space",
+        return err_set(r->err, E_FORMAT, "item %zu has no last word after a space",
                        r->items->n + 1);
     struct eval_item *item = add_item(r->items, r->err);
     if (!item) return E_NOMEM;
@@ -197,7 +197,7 @@ int eval_items_read(struct eval_items *items, enum eval_task task, const char *p
     if (rc == 0) {
         items->n_bytes = data.len;
         items->data_id = xxh64(data.data, data.len, 0);
-        // One object with "data" is SQuAD's own form; else each line is an item.
+        // An object with "data" is SQuAD's own form; otherwise each line is an item.
         cJSON *whole =
             task == EVAL_SQUAD ? json_parse(buf_z(&data), data.len, &json_limits_file, NULL) : NULL;
         if (whole && cJSON_GetObjectItemCaseSensitive(whole, "data"))

@@ -25,7 +25,8 @@ struct eval_items {
     size_t n_bytes;   // of the data file
     uint64_t data_id; // a hash of it
 };
-// max_tokens: of an item; piece_tokens: of a piece of a text. E_FORMAT names the line.
+// max_tokens: of an item; piece_tokens: of a piece of a text. E_FORMAT names the item. On an error nothing is to
+// be released.
 int eval_items_read(struct eval_items *items, enum eval_task task, const char *path,
                     const struct engine *e, int64_t max_tokens, int64_t piece_tokens,
                     struct err *err);

@@ -34,7 +34,7 @@ static bool take_line(struct eval_results *r, const char *line, size_t len) {
     return true;
 }
 
-// *valid: how much of the file is complete lines.
+// *valid: how many bytes of the file are complete lines.
 static int take_file(struct eval_results *r, const struct buf *old, const char *header,
                      size_t *valid, struct err *err) {
     const char *text = (const char *)old->data;

@@ -23,7 +23,7 @@ struct eval_results {
 // header: a JSON object. E_INVAL: the file has the results of another evaluation.
 int eval_results_open(struct eval_results *r, const char *path, const char *header, size_t n,
                       struct err *err);
-// Takes r's answer. An error of the file, as a full disk, is returned; the result is kept.
+// Takes result->answer. An error of the file, such as a full disk, is returned; the result is kept.
 int eval_results_add(struct eval_results *r, size_t item, const struct eval_result *result,
                      struct err *err);
 // Waits until the file is on the disk. *err is set only if nothing has failed before.

@@ -33,8 +33,8 @@ static void help(FILE *out) {
                  "failed, 2 wrong usage.\n");
 }
 
-// A process that mpirun or srun has started beside the first one: whatever the command line says, it
-// does what that one tells it.
+// Runs a process that mpirun or srun has started beside the first one: it takes orders from that one, whatever
+// its command line says.
 static int follow(void) {
     int status = rank_run();
     fflush(NULL);
@@ -53,8 +53,8 @@ static int finish(int status) {
     return status == CLI_OK ? CLI_FAILED : status;
 }
 
-// A file opened under the number of a closed standard stream would be taken for that stream. What
-// stands in for one fails to read and to write, as the closed one would.
+// Opens /dev/null for each closed standard stream, because a file that got its number would be taken for the
+// stream. Reading or writing the substitute fails, as with the closed stream.
 static void hold_standard_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);

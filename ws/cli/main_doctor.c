@@ -121,7 +121,7 @@ static bool machine_has_nvidia(void) {
     return found;
 }
 
-static const char *mend_of_gpu(const struct backend_cuda_look *gpu, bool there) {
+static const char *fix_for_gpu(const struct backend_cuda_look *gpu, bool there) {
     if (!device_cuda_archs()) return "build it where nvcc is found: make CUDA=1";
     if (!there && !gpu->driver) return "set device to cpu";
     if (!gpu->driver) return "install NVIDIA's driver, then `nvidia-smi` must show the GPU";
@@ -145,7 +145,7 @@ static void check_gpu(struct findings *f, const struct serve_config *c,
                     (long long)(gpu->left / MIB), (long long)(gpu->total / MIB), gpu->driver / 1000,
                     gpu->driver % 1000 / 10);
     } else if (asked || there) {
-        finding_add(f, asked ? FINDING_FAULT : FINDING_ADVICE, subject, mend_of_gpu(gpu, there),
+        finding_add(f, asked ? FINDING_FAULT : FINDING_ADVICE, subject, fix_for_gpu(gpu, there),
                     "%s%s", there ? "a GPU is there, but " : "",
                     gpu->problem[0] ? gpu->problem : "CUDA finds none");
     } else {

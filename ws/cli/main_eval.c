@@ -53,7 +53,7 @@ struct evaluation {
 
 // --- one item ---
 
-// Of each token that is scored: its log-probability, and whether it is the likeliest.
+// Scores a token: its log-probability, and whether it is the likeliest.
 static void score_position(void *ctx, int64_t position, const float *logits) {
     struct running *r = ctx;
     const struct eval_item *item = r->item;
@@ -210,7 +210,7 @@ static int print_outcome(const struct evaluation *v, struct err *err) {
 
 // --- begin and end ---
 
-// What a file of results is of: all that can change one.
+// The header of a file of results: everything that can change a result.
 static void put_header(const struct evaluation *v, int64_t piece, struct buf *out) {
     const struct model_settings *m = &v->s->model;
     const struct engine_info *info = engine_info(v->engine);
@@ -310,7 +310,7 @@ static int run(void *settings, char **words, struct err *err) {
     if (!s->data[0]) return cli_usage(err, "--data is missing: the file of items");
     int rc = cli_engine_open(&v.engine, &s->model, (int)s->batch, err);
     if (rc == 0) rc = evaluate(&v, err);
-    engine_close(v.engine); // ends the items that run, before what they write to goes
+    engine_close(v.engine); // before the memory that running items write to is freed
     int closed = eval_results_close(&v.results, err);
     for (int64_t i = 0; v.running && i < s->batch; i++) buf_release(&v.running[i].answer);
     free(v.running);

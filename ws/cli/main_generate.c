@@ -38,7 +38,7 @@ struct result {
     float *context_embedding; // (n_embedding)
     size_t n_embedding;
     int64_t n_drafted, n_accepted;
-    const struct engine_branches *branches; // lent by the turn's last event; NULL: one
+    const struct engine_branches *branches; // borrowed from the turn's last event; NULL: one answer
 };
 
 static int prompt_ids(const struct settings *s, const struct engine *e, int32_t start_id,
@@ -163,7 +163,7 @@ static int take_sampling(const struct settings *s, struct sampling_params *out, 
     return 0;
 }
 
-// A step has a row of each.
+// How many sequences a step computes.
 static int n_branches(const struct sampling_params *p) {
     return p->beam_width > p->n ? p->beam_width : p->n;
 }

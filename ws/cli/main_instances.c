@@ -77,7 +77,8 @@ static int exchange(int fd, struct buf *text, struct err *err) {
         ssize_t n = read(fd, piece, sizeof piece);
         if (n == 0) break;
         if (n < 0 && errno != EINTR) return err_errno(err, "the server does not answer");
-        if (n > 0 && buf_add(text, piece, (size_t)n) < 0) return E_NOMEM;
+        if (n > 0 && buf_add(text, piece, (size_t)n) < 0)
+            return err_set(err, E_NOMEM, "the server's answer is too long");
     }
     if (text->len > 0) return 0;
     return err_set(err, E_CLOSED, "the server ended before it answered");

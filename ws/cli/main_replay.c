@@ -83,8 +83,8 @@ static int check_model(const struct settings *s, const struct session_record *r,
         r->model, r->fingerprint, info->model_name, info->fingerprint);
 }
 
-// Runs the turns on an engine with the compute_dtype of the record. One session may have turns of
-// several.
+// Runs the turns on an engine with the compute_dtype of the record. The turns of one session may have been
+// recorded with several.
 struct runner {
     struct engine *engine;
     struct replay *replay;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-// Options of the command that are no settings of the server.
+// Options of the command that are not settings of the server.
 struct own {
     char *config, *model_repository; // struct serve_files
     bool print_config;

@@ -30,9 +30,8 @@ static const struct config_key keys[] = {
     BOOL("", new_id, "off", "import: use a new id if the session's own id exists."),
     TEXT("", owner, "", "NAME",
          "import: who owns the session from now on (the name of a token, or local). list, move: "
-         "only this "
-         "owner's sessions. show, export, rm: whose session, if several owners have one of this "
-         "id."),
+         "only this owner's sessions. show, export, rm: whose session, if several owners have one "
+         "of this id."),
     BOOL("", keep_owner, "off",
          "import: the owner in the file, which anyone can have written, owns the session."),
     TEXT("", output, "", "PATH",
@@ -132,7 +131,7 @@ static int show_copy(void *ctx, const struct session_record *copy) {
 }
 
 static bool is_on_path(const struct stored_session *s, int64_t turn) {
-    // A damaged record's parent may be any number: follow smaller ones only
+    // In a damaged record a parent may have any number, so only smaller ones are followed.
     int64_t at = s->rec.head;
     while (at > turn && at < (int64_t)s->n_turns && s->turns[at].rec.parent < at)
         at = s->turns[at].rec.parent;
@@ -209,7 +208,8 @@ static int export(const struct settings *s, struct archive *a, const char *id, s
     return rc;
 }
 
-static int say_imported(const struct settings *s, const struct session_record *r, struct err *err) {
+static int report_imported(const struct settings *s, const struct session_record *r,
+                           struct err *err) {
     struct session_view view;
     struct cli_json j;
     record_session_view(r, &view);
@@ -257,7 +257,7 @@ static int import(const struct settings *s, struct archive *a, const char *path,
         struct err reason = *err;
         err_set(err, rc, "%s; --new-id imports it under a new id", reason.text);
     }
-    if (rc == 0) rc = say_imported(s, &stored->rec, err);
+    if (rc == 0) rc = report_imported(s, &stored->rec, err);
     stored_session_free(stored);
     return rc;
 }
@@ -333,12 +333,12 @@ static int rm(const struct settings *s, struct archive *a, const char *id, struc
     return archive_remove(s->db, owner_of(s), id, err);
 }
 
-static void say_left(void *ctx, const struct session_record *row, const char *why) {
+static void report_left(void *ctx, const struct session_record *row, const char *why) {
     fprintf(stderr, "parley: session %s of owner %s stays: %s\n", row->id, row->owner, why);
 }
 
 static int move(const struct settings *s, struct archive *a, const char *id, struct err *err) {
-    struct archive_move o = {.owner = owner_of(s), .id = id, .left = say_left};
+    struct archive_move o = {.owner = owner_of(s), .id = id, .left = report_left};
     struct archive_moved moved;
     if (!s->to[0]) return cli_usage(err, "--to is missing: the other database");
     TRY(archive_move(s->db, s->to, &o, &moved, err));

@@ -31,7 +31,7 @@ enum { N_LINES = 13 };
 static void describe(struct line out[N_LINES], char id[BUILD_ID_DIGITS + 1], char pcre2[64],
                      char lws[64]) {
     const char *archs = device_cuda_archs();
-    // Behind a dash it says which commit it was built from, and nothing where that is not known.
+    // The commit of its source follows a dash; if it is unknown, nothing does.
     snprintf(lws, 64, "%s", lws_get_library_version());
     if (lws[0] && lws[strlen(lws) - 1] == '-') lws[strlen(lws) - 1] = '\0';
     build_id(id);

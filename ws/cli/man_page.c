@@ -24,7 +24,7 @@ static void put_char(FILE *out, char c) {
         fputc(c, out);
 }
 
-// At the start of a line '.' is a request.
+// At the start of a line '.' and '\'' would begin a request.
 static void put_word(FILE *out, const char *word, size_t len, bool starts_line, bool *bold) {
     if (starts_line && (word[0] == '.' || word[0] == '\'')) fputs("\\&", out);
     for (size_t i = 0; i < len; i++) {
@@ -42,7 +42,7 @@ static bool ends_sentence(const char *word, size_t len) {
     return len > 1 && strchr(".?!", word[len - 1]) && word[len - 2] != '.';
 }
 
-// Filled text: short lines, a sentence at the start of one. Words in backquotes are bold.
+// Writes text in short lines, each sentence on a new one. Words in backquotes are bold.
 static void put_text(FILE *out, const char *text) {
     size_t column = 0;
     bool bold = false;
@@ -65,7 +65,7 @@ static void put_text(FILE *out, const char *text) {
     fputc('\n', out);
 }
 
-// Lines as they are.
+// Writes lines unchanged.
 static void put_example(FILE *out, const char *text) {
     fputs(".EX\n", out);
     for (bool start = true; *text; text++) {

@@ -18,7 +18,7 @@ static const struct config_key own_keys[] = {
         "less."),
 };
 
-// One command runs in a process.
+// Static, because a process runs one command.
 static struct config_key rows[32 + MODEL_SETTINGS_MAX + SAMPLING_OPTIONS_MAX];
 
 static struct config_key of_command(const struct cli_command *c, struct config_key row) {

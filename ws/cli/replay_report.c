@@ -177,7 +177,8 @@ static void turn_json(struct replay_report *r, const struct stored_turn *stored,
     json_close(w, '}');
 }
 
-static void say_token(const struct replay_report *r, const char *label, int32_t id, float logprob) {
+static void print_token(const struct replay_report *r, const char *label, int32_t id,
+                        float logprob) {
     size_t len;
     fputs(label, stdout);
     if (id < 0) {
@@ -201,14 +202,14 @@ static void say_token(const struct replay_report *r, const char *label, int32_t 
     puts("\"");
 }
 
-static void say_top(const struct replay_report *r, const char *label,
-                    const struct engine_alternative *top, int32_t n) {
+static void print_top(const struct replay_report *r, const char *label,
+                      const struct engine_alternative *top, int32_t n) {
     for (int32_t i = 0; i < n; i++)
-        say_token(r, i ? "               " : label, top[i].id, top[i].logprob);
+        print_token(r, i ? "               " : label, top[i].id, top[i].logprob);
 }
 
-static void say_divergence(const struct replay_report *r, const struct stored_turn *t,
-                           const struct replay_divergence *d) {
+static void print_divergence(const struct replay_report *r, const struct stored_turn *t,
+                             const struct replay_divergence *d) {
     static const char *const words[] = {
         [REPLAY_TOKEN] = "different token",
         [REPLAY_LOGPROB] = "same token, different log-probability",
@@ -216,8 +217,8 @@ static void say_divergence(const struct replay_report *r, const struct stored_tu
     };
     printf("  token %" PRId64 " of the answer, position %" PRId64 " of the log: %s\n", d->index,
            d->position, words[d->kind]);
-    say_token(r, "    recorded   ", d->recorded.id, d->recorded.logprob);
-    say_token(r, "    now        ", d->now.id, d->now.logprob);
+    print_token(r, "    recorded   ", d->recorded.id, d->recorded.logprob);
+    print_token(r, "    now        ", d->now.id, d->now.logprob);
     if (d->kind == REPLAY_LOGPROB)
         printf("    bits       %08" PRIx32 " recorded, %08" PRIx32 " now\n",
                bits_of(d->recorded.logprob), bits_of(d->now.logprob));
@@ -225,12 +226,12 @@ static void say_divergence(const struct replay_report *r, const struct stored_tu
         printf("    log-probability of the recorded token now: %.7f\n", d->recorded_id_logprob);
     const struct engine_alternative *then = NULL;
     int32_t n_then = recorded_top(t, d, &then);
-    say_top(r, "    on record  ", then, n_then);
-    say_top(r, "    likeliest  ", d->top, d->n_top);
+    print_top(r, "    on record  ", then, n_then);
+    print_top(r, "    likeliest  ", d->top, d->n_top);
 }
 
 // Prints the recorded conditions that differ.
-static void say_differences(const struct replay_report *r, const struct turn_record *t) {
+static void print_differences(const struct replay_report *r, const struct turn_record *t) {
     const char *what[4] = {0};
     int n = 0, differs = replay_instance_differs(replay_or_unknown(t->instance), r->now.instance);
     if (strcmp(r->stored->rec.fingerprint, r->now.fingerprint)) what[n++] = "the model";
@@ -245,7 +246,7 @@ static void say_differences(const struct replay_report *r, const struct turn_rec
 }
 
 // Prints build and instance once for consecutive turns that share them.
-static void say_recorder(struct replay_report *r, const struct turn_record *t) {
+static void print_recorder(struct replay_report *r, const struct turn_record *t) {
     const char *build = replay_or_unknown(t->build), *instance = replay_or_unknown(t->instance);
     if (r->last && !strcmp(replay_or_unknown(r->last->build), build) &&
         !strcmp(replay_or_unknown(r->last->instance), instance))
@@ -259,7 +260,7 @@ static void say_recorder(struct replay_report *r, const struct turn_record *t) {
 static void turn_text(struct replay_report *r, const struct stored_turn *stored,
                       const struct replay_turn *f) {
     const struct turn_record *t = &stored->rec;
-    say_recorder(r, t);
+    print_recorder(r, t);
     printf("turn %" PRId64 ": %s", f->turn, replay_verdict_name(f->verdict));
     if (f->verdict == REPLAY_FAILED) {
         word(": ", f->why);
@@ -283,9 +284,9 @@ static void turn_text(struct replay_report *r, const struct stored_turn *stored,
         printf(", paused %.1f ms for others in the record", (double)t->numbers.paused_us / 1e3);
     putchar('\n');
     if (f->verdict != REPLAY_DIVERGED) return;
-    say_divergence(r, stored, &f->first);
-    if (f->token.index > f->first.index) say_divergence(r, stored, &f->token);
-    say_differences(r, t);
+    print_divergence(r, stored, &f->first);
+    if (f->token.index > f->first.index) print_divergence(r, stored, &f->token);
+    print_differences(r, t);
 }
 
 void replay_report_turn(struct replay_report *r, const struct stored_turn *t,

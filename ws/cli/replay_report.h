@@ -20,8 +20,9 @@ struct replay_report {
     const struct turn_record *last; // its build and instance were printed last
 };
 
+// The caller fills in json, engine, stored and now first.
 void replay_report_begin(struct replay_report *r);
-// Tells the report that another engine runs the next turns.
+// Another engine runs the next turns. e and instance are borrowed.
 void replay_report_now(struct replay_report *r, const struct engine *e, const char *instance);
 void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
                         const struct replay_turn *found);

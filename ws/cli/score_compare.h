@@ -19,8 +19,9 @@ struct score_comparison {
 };
 
 // Runs ids through both engines, in pieces of context_len tokens, each its own log. The engines own
-// the strings in *out.
+// the strings in *out. E_INVAL: their vocabularies differ; E_NOMEM; or an error of an engine.
 int score_compare(struct engine *reference, struct engine *compared, const struct model_settings *m,
                   const int32_t *ids, int64_t n_ids, int64_t context_len,
                   struct score_comparison *out, struct err *err);
+// Prints to stdout.
 int score_comparison_print(const struct score_comparison *c, bool json, struct err *err);

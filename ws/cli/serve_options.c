@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Reads the line into the command's own settings, and into *config unless it is NULL.
+// Parses the command line into the command's own settings, and into *config unless it is NULL.
 static int parse(const struct cli_command *c, const struct config_table *own_table, void *own,
                  int argc, char **argv, struct serve_config *config, bool *helped,
                  struct err *err) {
@@ -28,7 +28,7 @@ static const char *or_variable(const char *option, const char *variable) {
     return option[0] ? option : getenv(variable);
 }
 
-// The line is read twice: first for the files, which it overrides wherever they stand in it.
+// Parses the command line twice: first for the names of the files, because it overrides what is in them.
 static int read_all(const struct cli_command *c, const struct config_table *own_table,
                     struct serve_files *own, int argc, char **argv, struct serve_config *config,
                     bool *helped, struct err *err) {

@@ -156,7 +156,7 @@ static void release_frames(struct queue *q) {
     queue_release(q);
 }
 
-// Without its thread; what it has not got is zero.
+// Frees what c has so far; the thread does not run.
 static void release(struct ws_client *c) {
     if (c->context) lws_context_destroy(c->context);
     queue_release(&c->opened);

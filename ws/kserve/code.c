@@ -2,14 +2,18 @@
 #include "ws/kserve/code.h"
 #include <string.h>
 
-// The statuses of Triton: INVALID_ARG, NOT_FOUND, UNAVAILABLE, CANCELLED, UNSUPPORTED, INTERNAL. Triton has no limits of
-// owners; RESOURCE_EXHAUSTED is gRPC's word for them.
+// The statuses of Triton: INVALID_ARG, NOT_FOUND, UNAVAILABLE, CANCELLED, UNSUPPORTED, INTERNAL.
+// Triton has no limits of owners; RESOURCE_EXHAUSTED is gRPC's word for them.
 const struct kserve_status kserve_statuses[KSERVE_CODES] = {
     [KSERVE_OK] = {200, 0},           [KSERVE_INVALID] = {400, 3},
     [KSERVE_NOT_FOUND] = {404, 5},    [KSERVE_LIMITED] = {429, 8},
     [KSERVE_UNAVAILABLE] = {503, 14}, [KSERVE_CANCELLED] = {400, 1},
     [KSERVE_UNSUPPORTED] = {501, 12}, [KSERVE_INTERNAL] = {500, 13},
 };
+
+int kserve_no_memory(struct err *err) {
+    return err_set(err, E_NOMEM, "the server is out of memory");
+}
 
 enum kserve_code kserve_code_of_err(const struct err *err) {
     return err->code == E_NOMEM ? KSERVE_UNAVAILABLE : KSERVE_INVALID;

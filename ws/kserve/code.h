@@ -19,5 +19,7 @@ struct kserve_status {
 };
 extern const struct kserve_status kserve_statuses[KSERVE_CODES];
 
+int kserve_no_memory(struct err *err); // sets E_NOMEM, and returns it
+
 enum kserve_code kserve_code_of_err(const struct err *err);      // while reading a request
 enum kserve_code kserve_code_of_session(const char *error_code); // of the session service

@@ -16,14 +16,14 @@ static size_t element(const struct infer_reading *g, size_t row) {
     return g->tensor->n == 1 ? 0 : row;
 }
 
-static int refuse_value(const struct infer_reading *g, const char *what, struct err *err) {
+int infer_refuse_value(const struct infer_reading *g, const char *what, struct err *err) {
     return err_set(err, E_INVAL, "input '%s' %s", g->tensor->name, what);
 }
 
 #define SETTER(name)                                                                               \
     static int name(struct infer_reading *g, struct infer_row *row, double v, struct err *err)
 #define IN_RANGE(low, high, what)                                                                  \
-    if (!(v >= (low) && v <= (high))) return refuse_value(g, what, err)
+    if (!(v >= (low) && v <= (high))) return infer_refuse_value(g, what, err)
 
 SETTER(set_output_len) {
     IN_RANGE(1, INT32_MAX, "must be from 1 to 2147483647");
@@ -41,12 +41,12 @@ SETTER(set_top_p) {
     return 0;
 }
 SETTER(set_top_p_decay) {
-    if (!(v > 0 && v <= 1)) return refuse_value(g, "must be above 0 and at most 1", err);
+    if (!(v > 0 && v <= 1)) return infer_refuse_value(g, "must be above 0 and at most 1", err);
     row->sampling.params.top_p_decay = (float)v;
     return 0;
 }
 SETTER(set_top_p_min) {
-    if (!(v > 0 && v <= 1)) return refuse_value(g, "must be above 0 and at most 1", err);
+    if (!(v > 0 && v <= 1)) return infer_refuse_value(g, "must be above 0 and at most 1", err);
     row->sampling.params.top_p_min = (float)v;
     return 0;
 }
@@ -98,10 +98,10 @@ SETTER(set_beam_width) { // one for all rows, as outputs have one shape
     IN_RANGE(1, BEAMS_MAX, "must be from 1 to 64");
     bool first = row == g->r->rows;
     if (!first && (size_t)v != g->r->n_beams)
-        return refuse_value(g, "must be the same for all rows", err);
+        return infer_refuse_value(g, "must be the same for all rows", err);
     g->r->n_beams = (size_t)v;
     if (g->r->n_beams > 1 && g->r->n_beams * g->r->n_rows > INFER_BEAMS_MAX)
-        return refuse_value(g, "gives more than 1024 beams in all rows", err);
+        return infer_refuse_value(g, "gives more than 1024 beams in all rows", err);
     row->sampling.params.beam_width = (int32_t)v;
     return 0;
 }
@@ -121,7 +121,7 @@ SETTER(set_end_id) {
 }
 SETTER(set_start_id) {
     if (!(v < engine_info(g->engine)->n_vocab))
-        return refuse_value(g, "is not in the vocabulary", err);
+        return infer_refuse_value(g, "is not in the vocabulary", err);
     row->sampling.params.start_id = (int32_t)v;
     return 0;
 }
@@ -255,7 +255,7 @@ static int read_input(struct infer_reading *g, const struct infer_input *f, stru
     if (!f->set && !f->read) return 0;
     bool is_list = f->field.n_dims > 1;
     if (!is_list && g->tensor->n != 1 && g->tensor->n != r->n_rows)
-        return refuse_value(g, "must have one element, or one for each row", err);
+        return infer_refuse_value(g, "must have one element, or one for each row", err);
     for (size_t row = 0; row < r->n_rows; row++)
         TRY(f->set ? f->set(g, &r->rows[row], tensor_number(g->tensor, element(g, row)), err)
                    : f->read(g, row, err));

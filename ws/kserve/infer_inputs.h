@@ -11,6 +11,9 @@ struct infer_reading {
     bool return_log_probs, return_context_log_probs, return_embeddings;
 };
 
+// Refuses the input that is read: "input 'NAME' WHAT". E_INVAL.
+int infer_refuse_value(const struct infer_reading *g, const char *what, struct err *err);
+
 // Input i; NULL after the last one.
 const struct infer_field *infer_input(size_t i);
 // Checks that the model has every given input, that the types match, and that none is missing. E_INVAL.

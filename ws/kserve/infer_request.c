@@ -10,10 +10,6 @@
 
 // --- rows ---
 
-static int no_memory(struct err *err) {
-    return err_set(err, E_NOMEM, "the server is out of memory");
-}
-
 static void row_init(struct infer_row *row) {
     struct sampling_params *p = &row->sampling.params;
     turn_sampling_init(&row->sampling);
@@ -43,10 +39,6 @@ static int settle_empty(struct infer_request *r, struct infer_row *row, struct e
     return 0;
 }
 
-static int refuse_value(const struct infer_reading *g, const char *what, struct err *err) {
-    return err_set(err, E_INVAL, "input '%s' %s", g->tensor->name, what);
-}
-
 // input_ids is [rows, width], INPUT_0 [rows, 1]; FasterTransformer's interactive clients put a dimension of 1
 // in front.
 static int count_rows(struct infer_reading *g, const struct tensor *t, int n_dims,
@@ -56,12 +48,12 @@ static int count_rows(struct infer_reading *g, const struct tensor *t, int n_dim
     const int64_t *shape = t->shape + r->outer_dim;
     g->tensor = t;
     if (t->n_dims != n_dims + r->outer_dim || (r->outer_dim && t->shape[0] != 1))
-        return refuse_value(g, "must have the shape [rows, n] or [1, rows, n]", err);
+        return infer_refuse_value(g, "must have the shape [rows, n] or [1, rows, n]", err);
     if (shape[0] < 1 || shape[0] > INFER_ROWS_MAX)
         return err_set(err, E_INVAL, "input '%s' must have from 1 to %d rows", t->name,
                        INFER_ROWS_MAX);
     r->rows = calloc((size_t)shape[0], sizeof *r->rows);
-    if (!r->rows) return no_memory(err);
+    if (!r->rows) return kserve_no_memory(err);
     r->n_rows = (size_t)shape[0];
     r->width = (size_t)shape[1];
     for (size_t i = 0; i < r->n_rows; i++) row_init(&r->rows[i]);
@@ -75,7 +67,7 @@ static int read_ids(struct infer_reading *g, const struct tensors *all, struct e
     TRY(count_rows(g, ids, 2, err));
     if (lengths && lengths->n != r->n_rows) {
         g->tensor = lengths;
-        return refuse_value(g, "must have one element for each row", err);
+        return infer_refuse_value(g, "must have one element for each row", err);
     }
     for (size_t row = 0; row < r->n_rows; row++) {
         double n = lengths ? tensor_number(lengths, row) : (double)r->width;
@@ -83,7 +75,7 @@ static int read_ids(struct infer_reading *g, const struct tensors *all, struct e
             return err_set(err, E_INVAL, "input 'input_lengths' must be from 0 to %zu", r->width);
         struct infer_row *out = &r->rows[row];
         out->ids = malloc(((size_t)n + 1) * sizeof *out->ids); // one more for settle_empty()
-        if (!out->ids) return no_memory(err);
+        if (!out->ids) return kserve_no_memory(err);
         for (out->n_ids = 0; out->n_ids < (size_t)n; out->n_ids++) {
             double id = tensor_number(ids, row * r->width + out->n_ids);
             if (id >= PROMPT_ID_FIRST) // prompt_inputs_read checks smaller ones
@@ -99,7 +91,7 @@ static int read_texts(struct infer_reading *g, const struct tensors *all, struct
     const struct tensor *texts = tensors_find(all, "INPUT_0");
     struct token_list ids;
     TRY(count_rows(g, texts, 2, err));
-    if (r->width != 1) return refuse_value(g, "must have one text for each row", err);
+    if (r->width != 1) return infer_refuse_value(g, "must have one text for each row", err);
     for (size_t row = 0; row < r->n_rows; row++) {
         struct infer_row *out = &r->rows[row];
         token_list_init(&ids);
@@ -108,7 +100,7 @@ static int read_texts(struct infer_reading *g, const struct tensors *all, struct
         if (rc == 0) out->ids = token_list_take(&ids, &out->n_ids);
         token_list_release(&ids);
         TRY(rc);
-        if (out->n_ids == 0) return refuse_value(g, "has an empty text", err);
+        if (out->n_ids == 0) return infer_refuse_value(g, "has an empty text", err);
         if (out->n_ids > r->width) r->width = out->n_ids;
     }
     return 0;
@@ -236,12 +228,12 @@ int infer_request_set(struct infer_request *r, const char *name, const struct in
 int infer_request_text(struct infer_request *r, const char *text, struct err *err) {
     struct token_list ids;
     r->rows = calloc(1, sizeof *r->rows);
-    if (!r->rows) return no_memory(err);
+    if (!r->rows) return kserve_no_memory(err);
     r->n_rows = 1;
     turn_sampling_init(&r->rows->sampling);
     if (r->sequence[0] && !r->start) {
         r->rows->text = strdup(text);
-        return r->rows->text ? 0 : no_memory(err);
+        return r->rows->text ? 0 : kserve_no_memory(err);
     }
     token_list_init(&ids);
     int rc = engine_tokenize(r->served->engine, text, strlen(text), true, &ids, err);

@@ -16,10 +16,6 @@ struct prompt_reading {
     struct err *err;
 };
 
-static int no_memory(struct err *err) {
-    return err_set(err, E_NOMEM, "the server is out of memory");
-}
-
 // A row's value in a tensor that has one for each row, or one for all.
 static double value_of(const struct tensor *t, size_t row) {
     return tensor_number(t, t->n == 1 ? 0 : row);
@@ -76,11 +72,11 @@ static int own_table(const struct prompt_reading *p, size_t row, enum prompt_typ
                        (long long)shape[2], (long long)wants, type);
     size_t n = (size_t)length * (size_t)wants, first = row * (size_t)shape[1] * (size_t)wants;
     float *data = malloc(n * sizeof *data);
-    if (!data) return no_memory(p->err);
+    if (!data) return kserve_no_memory(p->err);
     for (size_t i = 0; i < n; i++) data[i] = (float)tensor_number(t, first + i);
     int rc = prompt_new(&p->r->rows[row].prompt, kind, (int64_t)length, wants, data, &why);
     free(data);
-    if (rc == E_NOMEM) return no_memory(p->err);
+    if (rc == E_NOMEM) return kserve_no_memory(p->err);
     return rc < 0 ? err_set(p->err, E_INVAL, "input '" EMBEDDING "', row %zu: %s", row, why.text)
                   : 0;
 }
@@ -125,7 +121,7 @@ static int translate(const struct prompt_reading *p, struct infer_row *row, bool
 static int put_in_front(const struct prompt_reading *p, struct infer_row *row) {
     size_t n = (size_t)row->prompt->n_rows;
     int32_t *ids = malloc((n + row->n_ids + 1) * sizeof *ids);
-    if (!ids) return no_memory(p->err);
+    if (!ids) return kserve_no_memory(p->err);
     for (size_t i = 0; i < n; i++) ids[i] = PROMPT_ID_FIRST + (int32_t)i;
     memcpy(ids + n, row->ids, row->n_ids * sizeof *ids);
     free(row->ids);

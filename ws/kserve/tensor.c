@@ -1,5 +1,6 @@
 // Elements of tensors and their raw form. See tensor.h.
 #include "ws/kserve/tensor.h"
+#include "ws/kserve/code.h"
 #include <endian.h>
 #include <limits.h>
 #include <math.h>
@@ -91,10 +92,6 @@ double tensor_number(const struct tensor *t, size_t i) {
     }
 }
 
-static int no_memory(struct err *err) {
-    return err_set(err, E_NOMEM, "the server is out of memory");
-}
-
 static int refuse_element(const struct tensor *t, size_t i, struct err *err) {
     return err_set(err, E_INVAL, "input '%s': element %zu is not a valid %s", t->name, i,
                    types[t->type].name);
@@ -154,7 +151,7 @@ int tensors_init(struct tensors *t, size_t n, struct err *err) {
     if (n > TENSOR_MAX_INPUTS)
         return err_set(err, E_INVAL, "there are more than %d inputs", TENSOR_MAX_INPUTS);
     t->list = calloc(n + 1, sizeof *t->list);
-    return t->list ? 0 : no_memory(err);
+    return t->list ? 0 : kserve_no_memory(err);
 }
 
 int tensor_check_parameter(const char *name, const char *key, struct err *err) {
@@ -212,7 +209,7 @@ int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err) {
         t->texts = calloc(t->n + 1, sizeof *t->texts);
     else
         t->data = malloc(t->n * types[t->type].size + 1);
-    return t->texts || t->data ? 0 : no_memory(err);
+    return t->texts || t->data ? 0 : kserve_no_memory(err);
 }
 
 static int read_texts(struct tensor *t, const char *bytes, size_t len, struct err *err) {

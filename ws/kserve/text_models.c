@@ -14,10 +14,6 @@ struct running {
     bool outer_dim;
 };
 
-static int no_memory(struct err *err) {
-    return err_set(err, E_NOMEM, "the server is out of memory");
-}
-
 // Memory for an output of this shape. Interactive clients put a dimension of 1 in front of every shape.
 static int begin(const struct running *g, enum infer_output what, struct tensor_out *t, int n_dims,
                  const int64_t *shape, struct err *err) {
@@ -26,14 +22,14 @@ static int begin(const struct running *g, enum infer_output what, struct tensor_
                              .binary = (g->r->binary & 1u << what) != 0};
     if (g->outer_dim && what != OUTPUT_OUTPUT_LEN) tensor_out_add_dim(t, 1);
     for (int i = 0; i < n_dims; i++) tensor_out_add_dim(t, shape[i]);
-    return tensor_out_allocate(t) < 0 ? no_memory(err) : 0;
+    return tensor_out_allocate(t) < 0 ? kserve_no_memory(err) : 0;
 }
 
 // Adds the complete output to the answer if it is wanted.
 static int put(struct running *g, enum infer_output what, struct tensor_out *t, struct err *err) {
     int rc = g->r->outputs & 1u << what ? tensors_out_take(&g->r->answer, t) : 0;
     tensor_out_release(t);
-    return rc < 0 ? no_memory(err) : 0;
+    return rc < 0 ? kserve_no_memory(err) : 0;
 }
 
 // Lists of different lengths, as rows of one width.
@@ -46,7 +42,7 @@ static int table_init(struct table *t, size_t n_rows, struct err *err) {
     t->lists = calloc(n_rows, sizeof *t->lists);
     t->n_rows = t->lists ? n_rows : 0;
     t->width = 1;
-    return t->lists ? 0 : no_memory(err);
+    return t->lists ? 0 : kserve_no_memory(err);
 }
 
 static void table_release(struct table *t) {
@@ -179,7 +175,7 @@ static int decode(struct running *g, const struct tensor *ids, size_t n_rows, st
                   struct err *err) {
     size_t width = (size_t)ids->shape[ids->n_dims - 1];
     int32_t *row_ids = malloc((width + 1) * sizeof *row_ids);
-    int rc = row_ids ? 0 : no_memory(err);
+    int rc = row_ids ? 0 : kserve_no_memory(err);
     for (size_t row = 0; rc == 0 && row < n_rows; row++) {
         for (size_t i = 0; i < width; i++) {
             uint64_t id = tensor_u64(ids, row * width + i);

@@ -2,7 +2,7 @@
 #include "ws/kserve/word_lists.h"
 #include <string.h>
 
-#define LIST_BYTES 65536 // of one word
+#define WORD_MAX_BYTES 65536
 
 static int refuse_value(const struct word_reading *g, const char *what, struct err *err) {
     return err_set(err, E_INVAL, "input '%s' %s", g->tensor->name, what);
@@ -80,7 +80,7 @@ int word_lists_split(const char *text, size_t len,
                      void *ctx, struct err *err) {
     struct buf word;
     int rc = 0;
-    buf_init(&word, LIST_BYTES);
+    buf_init(&word, WORD_MAX_BYTES);
     for (size_t i = 0; rc == 0 && i <= len; i++) {
         if (i == len || text[i] == ',') {
             if (word.len) rc = add(ctx, buf_z(&word), word.len, err);
@@ -90,7 +90,7 @@ int word_lists_split(const char *text, size_t len,
             buf_addc(&word, text[i]);
         }
     }
-    if (word.error) rc = err_set(err, word.error, "a list of words is too long");
+    if (word.error) rc = err_set(err, word.error, "a word in a list is too long");
     buf_release(&word);
     return rc;
 }

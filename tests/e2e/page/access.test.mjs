@@ -167,7 +167,7 @@ test('landmarks, names and the quiet log', async (t) => {
   assert.equal(await page.locator('.prose').getAttribute('dir'), 'auto');
 });
 
-test('a reader is told that an answer began and how it ended, not its tokens', async (t) => {
+test('a screen reader announces that an answer began and how it ended, not its tokens', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);

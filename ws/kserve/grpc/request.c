@@ -48,8 +48,7 @@ static int read_parameter(struct infer_request *r, const char *key,
 
 static int read_parameters(struct infer_request *r, const request_message *m, struct err *err) {
     TRY(message_check_text("id", m->id, err));
-    if (*m->id && !(r->id = strdup(m->id)))
-        return err_set(err, E_NOMEM, "the server is out of memory");
+    if (*m->id && !(r->id = strdup(m->id))) return kserve_no_memory(err);
     r->binary = UINT_MAX;
     for (size_t i = 0; i < m->n_parameters; i++)
         TRY(read_parameter(r, m->parameters[i]->key, m->parameters[i]->value, err));

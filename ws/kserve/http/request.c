@@ -43,7 +43,7 @@ static int read_parameters(const struct reading *g, struct err *err) {
     const char *id = NULL, *name;
     size_t len;
     TRY(json_get_string(g->json, "id", &id, err));
-    if (id && !(g->r->id = strdup(id))) return err_set(err, E_NOMEM, "the server is out of memory");
+    if (id && !(g->r->id = strdup(id))) return kserve_no_memory(err);
     int rc = json_get_object(g->json, "parameters", &parameters, err);
     if (rc != JSON_PRESENT) return rc;
     const char *text = json_raw_value(g->source->body, "parameters", &len);
