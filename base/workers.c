@@ -1,36 +1,48 @@
 // A thread pool with ordered lanes. See workers.h.
 //
-// A lane exists while it has jobs. It is ready when it has a job to begin and none that runs. The list
-// of ready lanes has the first one of each group; the others wait behind it. A worker takes the first
-// lane of the list, puts the one behind it at the end, and runs the lane's first job. The number of
-// lanes is bounded by the number of jobs, so all of them are allocated when the pool is opened.
+// A lane exists while it has jobs. It is ready when it has a job to begin and none that runs. A group exists while
+// it has lanes; those that are ready wait in it, in order. A worker takes the group whose turn it is, and runs the
+// first job of its first lane. Lanes and groups are no more than jobs, so all are allocated when the pool is opened.
+//
+// It is the turn of the group with the fewest jobs that run; among equals, of the one that has waited longest since a
+// job of it ended or, if none has, since it came. A group with a job that runs leaves the last free thread alone.
 #include "base/workers.h"
 #include "base/err.h"
 #include "base/thread_priority.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <utlist.h>
+
+struct group {
+    uint64_t id;
+    struct lane *first_ready, **last_ready;
+    int n_lanes, n_running;
+    uint64_t since;            // w->clock, when it came or a job of it ended
+    struct group *prev, *next; // among those with lanes; next: among unused ones
+};
 
 struct lane {
-    uint64_t id, group;
+    uint64_t id;
+    struct group *group;
     struct work *first, **last; // not begun
     struct work *running;
-    size_t n_jobs;                      // not begun, running, or done() not called
-    struct lane *next_ready;            // in the list of ready lanes
-    struct lane *behind, **last_behind; // ready lanes of the group, behind the one in the list
-    struct lane *next_behind;
+    size_t n_jobs;             // not begun, running, or done() not called
+    struct lane *next_ready;   // in its group
     struct lane *next_in_hash; // in its bucket, or in the list of unused lanes
 };
 
 struct workers {
     pthread_mutex_t mutex; // of everything below
     pthread_cond_t ready;
-    pthread_t *threads; // (n_threads)
-    int n_threads;
-    struct lane *lanes;    // (capacity)
-    struct lane **buckets; // (n_buckets)
+    pthread_t *threads; // (n_started)
+    int n_threads, n_started, n_running;
+    struct lane *lanes;       // (capacity)
+    struct lane **buckets;    // (n_buckets)
+    struct group *all_groups; // (capacity)
     size_t n_buckets, capacity, n_jobs;
     struct lane *unused;
-    struct lane *first_ready, **last_ready;
+    struct group *groups, *unused_groups;
+    uint64_t clock;
     struct work *first_done, **last_done;
     bool closing;
     void (*wake)(void *ctx);
@@ -46,13 +58,26 @@ static struct lane **lane_place(struct workers *w, uint64_t id) {
     return at;
 }
 
+static struct group *group_of(struct workers *w, uint64_t id) {
+    struct group *g;
+    LL_SEARCH_SCALAR(w->groups, g, id, id);
+    if (g) return g;
+    g = w->unused_groups;
+    LL_DELETE(w->unused_groups, g);
+    *g = (struct group){.id = id, .since = ++w->clock};
+    g->last_ready = &g->first_ready;
+    DL_APPEND(w->groups, g);
+    return g;
+}
+
 static struct lane *lane_take(struct workers *w, uint64_t id, uint64_t group) {
     struct lane **at = lane_place(w, id);
     if (*at) return *at;
     struct lane *l = w->unused;
     w->unused = l->next_in_hash;
-    *l = (struct lane){.id = id, .group = group};
+    *l = (struct lane){.id = id, .group = group_of(w, group)};
     l->last = &l->first;
+    l->group->n_lanes++;
     return *at = l;
 }
 
@@ -62,46 +87,53 @@ static void lane_drop_job(struct workers *w, uint64_t id) {
     *at = l->next_in_hash;
     l->next_in_hash = w->unused;
     w->unused = l;
-}
-
-// Puts the lane at the end of the list, and behind it those that waited behind `before`.
-static void list_lane(struct workers *w, struct lane *l, const struct lane *before) {
-    l->behind = before ? before->behind->next_behind : NULL;
-    l->last_behind = l->behind ? before->last_behind : &l->behind;
-    l->next_ready = NULL;
-    *w->last_ready = l;
-    w->last_ready = &l->next_ready;
+    if (--l->group->n_lanes > 0) return;
+    DL_DELETE(w->groups, l->group);
+    LL_PREPEND(w->unused_groups, l->group);
 }
 
 static void lane_ready(struct workers *w, struct lane *l) {
-    struct lane *head = w->first_ready;
-    while (head && head->group != l->group) head = head->next_ready;
-    if (head) {
-        l->next_behind = NULL;
-        *head->last_behind = l;
-        head->last_behind = &l->next_behind;
-    } else {
-        list_lane(w, l, NULL);
-    }
+    l->next_ready = NULL;
+    *l->group->last_ready = l;
+    l->group->last_ready = &l->next_ready;
     pthread_cond_signal(&w->ready);
 }
 
 // --- the workers' threads ---
 
+// Whether one of the group's jobs may begin.
+static bool is_next(const struct workers *w, const struct group *g) {
+    bool takes_last = w->n_running + 1 == w->n_threads && !w->closing;
+    return g->first_ready && !(takes_last && g->n_running > 0);
+}
+
 static struct lane *next_lane(struct workers *w) {
-    while (!w->first_ready && !w->closing) pthread_cond_wait(&w->ready, &w->mutex);
-    struct lane *l = w->first_ready;
-    if (!l) return NULL;
-    w->first_ready = l->next_ready;
-    if (!w->first_ready) w->last_ready = &w->first_ready;
-    if (l->behind) list_lane(w, l->behind, l);
+    struct group *next = NULL, *g;
+    DL_FOREACH(w->groups, g) {
+        if (!is_next(w, g)) continue;
+        bool before = !next || g->n_running < next->n_running ||
+                      (g->n_running == next->n_running && g->since < next->since);
+        if (before) next = g;
+    }
+    if (!next) return NULL;
+    struct lane *l = next->first_ready;
+    next->first_ready = l->next_ready;
+    if (!next->first_ready) next->last_ready = &next->first_ready;
     return l;
 }
 
-static struct work *lane_begin(struct lane *l) {
+static struct lane *wait_for_lane(struct workers *w) {
+    struct lane *l;
+    while (!(l = next_lane(w)) && !w->closing) pthread_cond_wait(&w->ready, &w->mutex);
+    return l;
+}
+
+static struct work *lane_begin(struct workers *w, struct lane *l) {
     struct work *job = l->first;
     l->first = job->next;
     if (!l->first) l->last = &l->first;
+    l->group->n_running++;
+    w->n_running++;
     return l->running = job;
 }
 
@@ -110,6 +142,9 @@ static bool lane_end(struct workers *w, struct lane *l) {
     struct work *job = l->running;
     bool wake = !w->first_done;
     l->running = NULL;
+    l->group->n_running--;
+    l->group->since = ++w->clock;
+    w->n_running--;
     job->next = NULL;
     *w->last_done = job;
     w->last_done = &job->next;
@@ -122,8 +157,8 @@ static void *work_on(void *ctx) {
     struct lane *l;
     thread_run_behind();
     pthread_mutex_lock(&w->mutex);
-    while ((l = next_lane(w))) {
-        struct work *job = lane_begin(l);
+    while ((l = wait_for_lane(w))) {
+        struct work *job = lane_begin(w, l);
         pthread_mutex_unlock(&w->mutex);
         if (!work_cancelled(job)) job->run(job);
         pthread_mutex_lock(&w->mutex);
@@ -138,15 +173,17 @@ static void *work_on(void *ctx) {
 
 // --- the owner's thread ---
 
-static int allocate(struct workers *w, int n_threads, struct err *err) {
+static int allocate(struct workers *w, struct err *err) {
     w->n_buckets = 1;
     while (w->n_buckets < w->capacity) w->n_buckets *= 2;
     w->lanes = calloc(w->capacity, sizeof *w->lanes);
     w->buckets = calloc(w->n_buckets, sizeof *w->buckets);
-    w->threads = calloc((size_t)n_threads, sizeof *w->threads);
-    if (!w->lanes || !w->buckets || !w->threads)
+    w->all_groups = calloc(w->capacity, sizeof *w->all_groups);
+    w->threads = calloc((size_t)w->n_threads, sizeof *w->threads);
+    if (!w->lanes || !w->buckets || !w->all_groups || !w->threads)
         return err_set(err, E_NOMEM, "no memory for %zu jobs of worker threads", w->capacity);
     for (size_t i = 0; i < w->capacity; i++) {
+        LL_PREPEND(w->unused_groups, &w->all_groups[i]);
         w->lanes[i].next_in_hash = w->unused;
         w->unused = &w->lanes[i];
     }
@@ -158,16 +195,16 @@ int workers_open(struct workers **out, int n_threads, size_t capacity, void (*wa
     struct workers *w = calloc(1, sizeof *w);
     int rc = 0;
     if (!w) return err_set(err, E_NOMEM, "no memory for worker threads");
-    *w = (struct workers){.capacity = capacity, .wake = wake, .wake_ctx = wake_ctx};
-    w->last_ready = &w->first_ready;
+    *w = (struct workers){
+        .n_threads = n_threads, .capacity = capacity, .wake = wake, .wake_ctx = wake_ctx};
     w->last_done = &w->first_done;
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->ready, NULL);
-    rc = allocate(w, n_threads, err);
-    for (; rc == 0 && w->n_threads < n_threads; w->n_threads++) {
-        int failed = pthread_create(&w->threads[w->n_threads], NULL, work_on, w);
+    rc = allocate(w, err);
+    for (; rc == 0 && w->n_started < n_threads; w->n_started++) {
+        int failed = pthread_create(&w->threads[w->n_started], NULL, work_on, w);
         if (failed) {
-            rc = err_set(err, E_IO, "cannot start worker thread %d of %d", w->n_threads + 1,
+            rc = err_set(err, E_IO, "cannot start worker thread %d of %d", w->n_started + 1,
                          n_threads);
             break;
         }
@@ -196,12 +233,12 @@ void workers_close(struct workers *w) {
     w->closing = true;
     pthread_cond_broadcast(&w->ready);
     pthread_mutex_unlock(&w->mutex);
-    for (int i = 0; i < w->n_threads; i++) pthread_join(w->threads[i], NULL);
-    w->n_threads = 0;
+    for (int i = 0; i < w->n_started; i++) pthread_join(w->threads[i], NULL);
     workers_poll(w);
     pthread_cond_destroy(&w->ready);
     pthread_mutex_destroy(&w->mutex);
     free(w->threads);
+    free(w->all_groups);
     free(w->buckets);
     free(w->lanes);
     free(w);

@@ -6,7 +6,9 @@
 // lane, a number that the owner chooses (a connection, a session). Jobs of one lane run one after
 // another in the order of submission, and their results come back in that order. Lanes take turns,
 // one job each, so that a lane with many jobs does not delay a lane with one. Lanes belong to groups
-// (owners), which take turns in the same way: many lanes of one owner do not delay another owner.
+// (owners). A free thread takes the group with the fewest running jobs, and the last free thread takes
+// only a group without any. So the jobs of one owner, however many and long, do not delay the first job
+// of another one; those of several owners delay it by one job at most.
 //
 // The owner must not touch a job between workers_submit and its done(): the worker owns it. A job
 // therefore carries copies of what it reads, or borrows what is constant for that long.
@@ -29,9 +31,10 @@ struct work {
     struct work *next;
 };
 
-// n_threads: at least 1. capacity: jobs that may be outstanding at once; their places are allocated
-// here, later calls allocate nothing. wake: called on a worker's thread when results wait and none
-// waited before; it should lead to workers_poll. Errors: E_NOMEM, or the system's for a thread.
+// n_threads: at least 1; with several, a group's jobs leave one free. capacity: jobs that may be
+// outstanding at once; their places are allocated here, later calls allocate nothing. wake: called on a
+// worker's thread when results wait and none waited before; it should lead to workers_poll. Errors:
+// E_NOMEM, or the system's for a thread.
 int workers_open(struct workers **out, int n_threads, size_t capacity, void (*wake)(void *ctx),
                  void *wake_ctx, struct err *err);
 // Cancels what has not begun, waits for what runs, and calls every done(). NULL is fine.

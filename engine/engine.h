@@ -456,12 +456,13 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
                        int32_t last_id, struct token_list *out, struct err *err);
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
-// Compiles what an answer must match, unless it is compiled already, so that a turn with it starts at once:
-// for a worker's thread, since it takes up to about a second. E_INVAL, E_UNSUPPORTED: *err says what the
-// text does wrong, and where; E_LIMIT: it is too large or too ambiguous; E_NOMEM.
-int engine_grammar_prepare(const struct engine *e, const struct grammar_text *text,
+// Compiles what an answer must match, unless it is compiled already for this owner (engine_turn.owner), so that a
+// turn with it starts at once: for a worker's thread, since it takes up to about a second. E_INVAL, E_UNSUPPORTED:
+// *err says what the text does wrong, and where; E_LIMIT: it is too large or too ambiguous; E_NOMEM.
+int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct grammar_text *text,
                            struct err *err);
-bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text);
+bool engine_grammar_is_ready(const struct engine *e, uint64_t owner,
+                             const struct grammar_text *text);
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);
 

@@ -1,25 +1,26 @@
 // The engine's grammars: see engine/grammar/README.md.
 #include "engine/engine_internal.h"
 
-int engine_grammar_get(const struct engine *e, const struct grammar_text *text,
-                       struct grammar **out, struct err *err) {
+static int get(const struct engine *e, uint64_t owner, const struct grammar_text *text,
+               struct grammar **out, struct err *err) {
     if (!e->tokenizer)
         return err_set(err, E_UNSUPPORTED,
                        "%s: the model has no tokenizer, so its tokens are no text",
                        grammar_kind_name(grammar_text_kind(text)));
-    return grammars_get(e->grammars, text, out, err);
+    return grammars_get(e->grammars, owner, text, out, err);
 }
 
-int engine_grammar_prepare(const struct engine *e, const struct grammar_text *text,
+int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct grammar_text *text,
                            struct err *err) {
     struct grammar *g;
-    TRY(engine_grammar_get(e, text, &g, err));
+    TRY(get(e, owner, text, &g, err));
     grammar_free(g);
     return 0;
 }
 
-bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text) {
-    return grammars_has(e->grammars, text);
+bool engine_grammar_is_ready(const struct engine *e, uint64_t owner,
+                             const struct grammar_text *text) {
+    return grammars_has(e->grammars, owner, text);
 }
 
 // A special token or one that ends answers stands for no text.
@@ -57,7 +58,7 @@ int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err 
     const char *name = grammar_kind_name(grammar_text_kind(p->grammar));
     if (e->n_eos == 0 && p->end_id < 0)
         return err_set(err, E_INVAL, "%s: the model has no token that ends an answer", name);
-    TRY(engine_grammar_get(e, p->grammar, &t->grammar, err));
+    TRY(get(e, t->spec.owner, p->grammar, &t->grammar, err));
     int64_t most = live_turn_planned(&t->spec);
     int64_t least = (int64_t)grammar_least_tokens(t->grammar) + 1;
     bool thinks = engine_begins_thinking(e, t->spec.ids, t->spec.n_ids, t->spec.goes_on);

@@ -113,9 +113,6 @@ int engine_turn_check(const struct engine *e, const struct engine_turn *t, struc
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
-// engine_grammar_prepare, with the result held.
-int engine_grammar_get(const struct engine *e, const struct grammar_text *text,
-                       struct grammar **out, struct err *err);
 // The turn's grammar, compiled before or now, and the model's thinking, as far as the turn needs them. E_INVAL also: no
 // answer fits the turn.
 int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err *err);

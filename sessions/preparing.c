@@ -25,7 +25,8 @@ static int read_import(struct preparation *p) {
 }
 
 static int make_input(struct preparation *p) {
-    if (p->grammar) TRY(engine_grammar_prepare(p->model->engine, p->grammar, &p->err));
+    if (p->grammar)
+        TRY(engine_grammar_prepare(p->model->engine, p->work.group, p->grammar, &p->err));
     if (!turn_input_has_text(p->source.kind)) return 0;
     return input_encode(p->model->engine, &p->source, &p->made, &p->err);
 }
@@ -116,7 +117,7 @@ bool preparing_wanted(const struct session *s, const struct turn_input *in, int6
 const struct grammar_text *preparing_grammar(struct session *s, const struct turn_sampling *given) {
     const struct served_model *m = residence_model(s);
     const struct grammar_text *t = m && s->service->o.workers ? layers_grammar(s, given) : NULL;
-    return t && !engine_grammar_is_ready(m->engine, t) ? t : NULL;
+    return t && !engine_grammar_is_ready(m->engine, s->owner->number, t) ? t : NULL;
 }
 
 static struct preparation *prepare_input(struct session *s, const struct turn_input *in,

@@ -11,8 +11,9 @@ struct grammar {
     const struct token_trie *vocab;  // the table's
     struct net net;
     int32_t least_tokens;
-    atomic_llong bytes;          // memory, as of the last use
-    struct grammar *prev, *next; // in the table, the least recently used first
+    int64_t fixed_bytes; // of all but the machine
+    atomic_llong bytes;  // memory, as of the last use
+    int32_t n_keepers; // owners for whom the table keeps it, each a holder; under the table's lock
 
     pthread_mutex_t lock; // of all below
     struct machine machine;

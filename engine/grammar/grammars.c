@@ -1,4 +1,5 @@
 // See grammars.h.
+#include "base/hash.h"
 #include "engine/grammar/grammar_internal.h"
 #include "engine/grammar/notations.h"
 #include <stdlib.h>
@@ -7,13 +8,31 @@
 
 #define GRAMMARS_BYTES ((int64_t)256 << 20)
 
+struct kept {                // a grammar that is kept for an owner
+    struct grammar *grammar; // held
+    int64_t bytes;           // when counted last
+    struct kept *prev,
+        *next; // of the owner, the least recently used first; or in the list of those dropped
+    UT_hash_handle hh; // of the owner, by the text's hash
+};
+
+struct keeper { // an owner for whom grammars are kept
+    uint64_t owner;
+    struct kept *kept, *by_hash;
+    int64_t bytes; // of all of them, when counted last
+    UT_hash_handle hh;
+};
+
 struct grammars {
-    pthread_mutex_t lock;
-    struct grammar *list;     // each held once
-    struct token_trie *vocab; // made with the first grammar
+    pthread_mutex_t lock; // of the keepers
+    struct keeper *keepers;
+    int64_t most_bytes;
     int32_t n_vocab;
     token_bytes_fn bytes;
     void *ctx;
+
+    pthread_mutex_t vocab_lock; // another one, since the net thread takes `lock` in grammars_has
+    struct token_trie *vocab;   // made with the first grammar
 };
 
 static int compile_notation(struct net *net, enum grammar_kind kind, const char *text, size_t len,
@@ -64,7 +83,7 @@ void grammar_tidy(struct grammar *g) {
     int64_t most = g->maker ? MACHINE_MOST_BYTES - MACHINE_BYTES : MACHINE_BYTES;
     if (g->machine.bytes > most || g->machine.error < 0)
         (void)machine_collect(&g->machine); // a failure shows with the next step
-    atomic_store(&g->bytes, g->machine.bytes + g->machine.plain_bytes + g->net.bytes);
+    atomic_store(&g->bytes, g->fixed_bytes + g->machine.bytes + g->machine.plain_bytes);
 }
 
 // What the first steps with the grammar would be slow without. It may fail: then they make it.
@@ -116,9 +135,139 @@ static int grammar_new(struct grammar **out, const struct grammar_text *text,
         grammar_free(g);
         return rc;
     }
+    g->fixed_bytes = (int64_t)(sizeof *g + len) + g->net.bytes;
     grammar_tidy(g);
     *out = g;
     return 0;
+}
+
+// --- keepers, under the lock ---------------------------------------------------------------------
+
+static bool equal(const struct grammar_text *a, const struct grammar_text *b) {
+    size_t n, m;
+    const char *s = grammar_text_string(a, &n), *t = grammar_text_string(b, &m);
+    return grammar_text_kind(a) == grammar_text_kind(b) && n == m && memcmp(s, t, n) == 0;
+}
+
+static struct keeper *keeper_of(const struct grammars *g, uint64_t owner) {
+    struct keeper *o;
+    HASH_FIND(hh, g->keepers, &owner, sizeof owner, o);
+    return o;
+}
+
+static struct kept *find_of(const struct keeper *o, const struct grammar_text *text) {
+    struct kept *k;
+    const char *hash = grammar_text_hash(text);
+    HASH_FIND(hh, o->by_hash, hash, strlen(hash), k);
+    return k && equal(k->grammar->text, text) ? k : NULL;
+}
+
+// The grammar that is kept for the owner, or NULL. It becomes the last one to be dropped.
+static struct grammar *find(const struct grammars *g, uint64_t owner,
+                            const struct grammar_text *text) {
+    struct keeper *o = keeper_of(g, owner);
+    struct kept *k = o ? find_of(o, text) : NULL;
+    if (!k) return NULL;
+    DL_DELETE(o->kept, k);
+    DL_APPEND(o->kept, k);
+    return k->grammar;
+}
+
+// An equal grammar that is kept for any owner, or NULL.
+static struct grammar *find_any(const struct grammars *g, const struct grammar_text *text) {
+    for (const struct keeper *o = g->keepers; o; o = o->hh.next) {
+        const struct kept *k = find_of(o, text);
+        if (k) return k->grammar;
+    }
+    return NULL;
+}
+
+static struct keeper *need_keeper(struct grammars *g, uint64_t owner) {
+    struct keeper *o = keeper_of(g, owner);
+    if (o || !(o = calloc(1, sizeof *o))) return o;
+    o->owner = owner;
+    HASH_ADD(hh, g->keepers, owner, sizeof o->owner, o);
+    if (hash_added(&o->hh)) return o;
+    free(o);
+    return NULL;
+}
+
+static void free_if_empty(struct grammars *g, struct keeper *o) {
+    if (o->kept) return;
+    HASH_DELETE(hh, g->keepers, o);
+    free(o);
+}
+
+static void drop(struct keeper *o, struct kept *k, struct kept **dropped) {
+    HASH_DELETE(hh, o->by_hash, k);
+    DL_DELETE(o->kept, k);
+    k->grammar->n_keepers--;
+    LL_PREPEND(*dropped, k);
+}
+
+static bool keep(struct grammars *g, uint64_t owner, struct grammar *made) {
+    const char *hash = grammar_text_hash(made->text);
+    struct keeper *o = need_keeper(g, owner);
+    struct kept *k = o ? calloc(1, sizeof *k) : NULL;
+    if (k) HASH_ADD_KEYPTR(hh, o->by_hash, hash, strlen(hash), k);
+    if (k && hash_added(&k->hh)) {
+        k->grammar = grammar_hold(made);
+        made->n_keepers++;
+        DL_APPEND(o->kept, k);
+        return true;
+    }
+    free(k);
+    if (o) free_if_empty(g, o);
+    return false;
+}
+
+// --- room, under the lock ------------------------------------------------------------------------
+
+// Counts each owner's grammars, and returns the memory of all: one that several owners use is there once.
+static int64_t count(struct grammars *g) {
+    int64_t bytes = 0;
+    for (struct keeper *o = g->keepers; o; o = o->hh.next) {
+        struct kept *k;
+        o->bytes = 0;
+        DL_FOREACH(o->kept, k) {
+            k->bytes = atomic_load(&k->grammar->bytes);
+            o->bytes += k->bytes;
+            bytes += k->bytes / k->grammar->n_keepers;
+        }
+    }
+    return bytes;
+}
+
+// The owner's least recently used grammar that no turn uses, or NULL.
+static struct kept *first_unused(const struct keeper *o) {
+    struct kept *k;
+    DL_FOREACH(o->kept, k) {
+        if (atomic_load(&k->grammar->n_holders) == k->grammar->n_keepers) return k;
+    }
+    return NULL;
+}
+
+// The owner that has most, beyond its share, and an unused grammar; or NULL.
+static struct keeper *greediest(const struct grammars *g) {
+    struct keeper *most = NULL;
+    int64_t share = g->most_bytes / (int64_t)HASH_COUNT(g->keepers);
+    for (struct keeper *o = g->keepers; o; o = o->hh.next) {
+        if (o->bytes <= share || (most && o->bytes <= most->bytes)) continue;
+        if (first_unused(o)) most = o;
+    }
+    return most;
+}
+
+static void make_room(struct grammars *g, struct kept **dropped) {
+    struct keeper *o;
+    int64_t bytes = count(g);
+    while (bytes > g->most_bytes && (o = greediest(g))) {
+        struct kept *k = first_unused(o);
+        if (k->grammar->n_keepers == 1) bytes -= k->bytes;
+        o->bytes -= k->bytes;
+        drop(o, k, dropped);
+        free_if_empty(g, o);
+    }
 }
 
 // --- the table -----------------------------------------------------------------------------------
@@ -128,6 +277,8 @@ int grammars_new(struct grammars **out, int32_t n_vocab, token_bytes_fn bytes, v
     struct grammars *g = calloc(1, sizeof *g);
     if (!g) return err_set(err, E_NOMEM, "no memory for grammars");
     pthread_mutex_init(&g->lock, NULL);
+    pthread_mutex_init(&g->vocab_lock, NULL);
+    g->most_bytes = GRAMMARS_BYTES;
     g->n_vocab = n_vocab;
     g->bytes = bytes;
     g->ctx = ctx;
@@ -135,80 +286,65 @@ int grammars_new(struct grammars **out, int32_t n_vocab, token_bytes_fn bytes, v
     return 0;
 }
 
+static void free_dropped(struct kept *dropped) {
+    struct kept *k, *next;
+    LL_FOREACH_SAFE(dropped, k, next) {
+        grammar_free(k->grammar);
+        free(k);
+    }
+}
+
 void grammars_free(struct grammars *g) {
-    struct grammar *each, *next;
+    struct keeper *o, *next;
+    struct kept *dropped = NULL;
     if (!g) return;
-    DL_FOREACH_SAFE(g->list, each, next) grammar_free(each);
+    HASH_ITER(hh, g->keepers, o, next) {
+        while (o->kept) drop(o, o->kept, &dropped);
+        free_if_empty(g, o);
+    }
+    free_dropped(dropped);
     token_trie_free(g->vocab);
+    pthread_mutex_destroy(&g->vocab_lock);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
-static bool equal(const struct grammar_text *a, const struct grammar_text *b) {
-    size_t n, m;
-    const char *s = grammar_text_string(a, &n), *t = grammar_text_string(b, &m);
-    return grammar_text_kind(a) == grammar_text_kind(b) && n == m && memcmp(s, t, n) == 0;
-}
-
-// Under the lock. The one found becomes the last to be dropped.
-static struct grammar *find(struct grammars *g, const struct grammar_text *text) {
-    struct grammar *each;
-    DL_FOREACH(g->list, each) {
-        if (!equal(each->text, text)) continue;
-        DL_DELETE(g->list, each);
-        DL_APPEND(g->list, each);
-        return each;
-    }
-    return NULL;
-}
-
-// Drops what no turn holds, the least recently used first, until the rest fits. Under the lock.
-static void make_room(struct grammars *g) {
-    int64_t bytes = 0;
-    struct grammar *each, *next;
-    DL_FOREACH(g->list, each) bytes += atomic_load(&each->bytes);
-    DL_FOREACH_SAFE(g->list, each, next) {
-        if (bytes <= GRAMMARS_BYTES) return;
-        if (atomic_load(&each->n_holders) > 1) continue;
-        bytes -= atomic_load(&each->bytes);
-        DL_DELETE(g->list, each);
-        grammar_free(each);
-    }
-}
-
 static int need_vocab(struct grammars *g, struct err *err) {
-    pthread_mutex_lock(&g->lock);
+    pthread_mutex_lock(&g->vocab_lock);
     int rc = g->vocab ? 0 : token_trie_new(&g->vocab, g->n_vocab, g->bytes, g->ctx, err);
-    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_unlock(&g->vocab_lock);
     return rc;
 }
 
-bool grammars_has(struct grammars *g, const struct grammar_text *text) {
+bool grammars_has(struct grammars *g, uint64_t owner, const struct grammar_text *text) {
     pthread_mutex_lock(&g->lock);
-    bool has = find(g, text);
+    bool has = find(g, owner, text);
     pthread_mutex_unlock(&g->lock);
     return has;
 }
 
-int grammars_get(struct grammars *g, const struct grammar_text *text, struct grammar **out,
-                 struct err *err) {
+int grammars_get(struct grammars *g, uint64_t owner, const struct grammar_text *text,
+                 struct grammar **out, struct err *err) {
     struct grammar *made = NULL;
+    struct kept *dropped = NULL;
     TRY(need_vocab(g, err));
     pthread_mutex_lock(&g->lock);
-    *out = grammar_hold(find(g, text));
+    *out = grammar_hold(find(g, owner, text));
     pthread_mutex_unlock(&g->lock);
     if (*out) return 0;
     TRY(grammar_new(&made, text, g->vocab, err)); // without the lock: others go on meanwhile
     pthread_mutex_lock(&g->lock);
-    struct grammar *other = find(g, text); // two threads compiled it at once
-    if (other) {
-        grammar_free(made);
-        made = other;
-    } else {
-        DL_APPEND(g->list, made);
-    }
-    *out = grammar_hold(made);
-    make_room(g);
+    bool kept = find(g, owner, text); // two threads compiled it at once
+    *out = grammar_hold(find_any(g, text));
+    if (!*out) *out = grammar_hold(made);
+    if (!kept) kept = keep(g, owner, *out);
+    make_room(g, &dropped);
     pthread_mutex_unlock(&g->lock);
-    return 0;
+    // What is not used is freed without the lock: it may take milliseconds.
+    free_dropped(dropped);
+    grammar_free(made);
+    if (kept) return 0;
+    grammar_free(*out);
+    *out = NULL;
+    return err_set(err, E_NOMEM, "no memory for %s", grammar_kind_name(grammar_text_kind(text)));
 }

@@ -192,7 +192,7 @@ int main(int argc, char **argv) {
         double start = now_us();
         if (grammar_text_new(&text, grammars[i].kind, grammars[i].text, strlen(grammars[i].text),
                              &err) < 0 ||
-            grammars_get(all, text, &g, &err) < 0) {
+            grammars_get(all, 0, text, &g, &err) < 0) {
             fprintf(stderr, "%s\n", err.text);
             return 1;
         }

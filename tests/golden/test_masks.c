@@ -16,7 +16,7 @@ static struct engine *e;
 static struct grammar *grammar_of(void) {
     struct grammar *g;
     struct err err;
-    assert_int_equal(grammars_get(e->grammars, dear, &g, &err), 0);
+    assert_int_equal(grammars_get(e->grammars, 1, dear, &g, &err), 0);
     return g;
 }
 

@@ -430,12 +430,13 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
     return 0;
 }
 
-int engine_grammar_prepare(const struct engine *e, const struct grammar_text *text,
+int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct grammar_text *text,
                            struct err *err) {
     return 0;
 }
 
-bool engine_grammar_is_ready(const struct engine *e, const struct grammar_text *text) {
+bool engine_grammar_is_ready(const struct engine *e, uint64_t owner,
+                             const struct grammar_text *text) {
     return true;
 }
 

@@ -68,6 +68,11 @@ static void run_anywhere(struct work *w) {
     ((struct job *)w)->ran_as = __atomic_fetch_add(&n_begun, 1, __ATOMIC_SEQ_CST);
 }
 
+static void run_at_gate(struct work *w) {
+    run_anywhere(w);
+    gate_pass();
+}
+
 static void done(struct work *w) {
     done_jobs[n_done++] = (struct job *)w;
 }
@@ -160,6 +165,45 @@ static void many_lanes_of_a_group_do_not_delay_another_one(void **state) {
     workers_close(pool);
 }
 
+// Though the other group came first, and has had jobs ready all the time.
+static void a_new_group_waits_for_one_job_at_most(void **state) {
+    static struct job many[50], other;
+    setup(1, 64, NULL, NULL);
+    for (int i = 0; i < 50; i++) {
+        job_init(&many[i], (uint64_t)(i % N_LANES), i, i == 0);
+        workers_submit(pool, &many[i].work);
+    }
+    gate_wait_for(1);
+    job_init(&other, N_LANES, 0, false);
+    other.work.group = 1;
+    workers_submit(pool, &other.work);
+    gate_set(true);
+    poll_until(51);
+    assert_int_equal(other.ran_as, 1);
+    workers_close(pool);
+}
+
+static void one_group_leaves_a_thread_free(void **state) {
+    static struct job many[50], others[2];
+    setup(3, 64, NULL, NULL);
+    for (int i = 0; i < 50; i++) {
+        job_init(&many[i], 10 + (uint64_t)i, i, true);
+        many[i].work.run = run_at_gate;
+        workers_submit(pool, &many[i].work);
+    }
+    gate_wait_for(2);
+    for (int i = 0; i < 2; i++) { // one after the other, while the gate is closed
+        job_init(&others[i], 1, i, false);
+        others[i].work.group = 1;
+        workers_submit(pool, &others[i].work);
+        poll_until(i + 1);
+        assert_int_equal(others[i].ran_as, 2 + i); // behind two of the many
+    }
+    gate_set(true);
+    poll_until(52);
+    workers_close(pool);
+}
+
 static void a_cancelled_lane_does_not_run(void **state) {
     static struct job running_job, waiting, other;
     setup(1, 8, NULL, NULL);
@@ -220,6 +264,7 @@ static void closing_answers_every_job(void **state) {
     setup(2, 32, NULL, NULL);
     for (int i = 0; i < 20; i++) {
         job_init(&jobs[i], (uint64_t)(i % 2), i, i < 2);
+        jobs[i].work.group = jobs[i].work.lane;
         workers_submit(pool, &jobs[i].work);
     }
     gate_wait_for(2);
@@ -259,6 +304,8 @@ int main(void) {
         cmocka_unit_test(a_lane_keeps_its_order),
         cmocka_unit_test(a_long_lane_does_not_delay_a_short_one),
         cmocka_unit_test(many_lanes_of_a_group_do_not_delay_another_one),
+        cmocka_unit_test(a_new_group_waits_for_one_job_at_most),
+        cmocka_unit_test(one_group_leaves_a_thread_free),
         cmocka_unit_test(a_cancelled_lane_does_not_run),
         cmocka_unit_test(a_full_pool_is_an_answer),
         cmocka_unit_test(done_may_submit),

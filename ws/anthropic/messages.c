@@ -50,7 +50,7 @@ static void fill_request(struct completion_request *to, struct messages_request 
 }
 
 static struct completion_request *make_request(struct messages_request *r, const struct service *s,
-                                               struct completion_failure *f) {
+                                               uint64_t owner, struct completion_failure *f) {
     const struct served_model *served = service_hold_model(s, r->model);
     struct completion_request *to = served ? completion_request_new() : NULL;
     if (!served) {
@@ -67,6 +67,7 @@ static struct completion_request *make_request(struct messages_request *r, const
         return NULL;
     }
     to->served = served;
+    to->owner = owner;
     fill_request(to, r);
     if (completion_check(to, f)) return to;
     completion_request_free(to);
@@ -84,7 +85,7 @@ static struct decoded *decode(const struct service *s, const struct http_payload
     d->failure = r.failure;
     d->stream = r.stream;
     d->max_tokens = r.sampling ? r.sampling->params.max_tokens : 0;
-    if (!r.failure.status) d->request = make_request(&r, s, &d->failure);
+    if (!r.failure.status) d->request = make_request(&r, s, p->owner, &d->failure);
     d->model = r.model;
     r.model = NULL;
     messages_request_release(&r);

@@ -120,7 +120,7 @@ static void decode(struct work *work) {
         buf_release(&d->data);
         d->data = plain;
     }
-    struct http_payload p = {d->path, d->json_length, buf_z(&d->data), d->data.len};
+    struct http_payload p = {d->path, d->json_length, buf_z(&d->data), d->data.len, d->work.group};
     if (d->rc == 0) d->decoded = d->route->decode(d->user, &p);
 }
 

@@ -21,6 +21,7 @@ struct http_payload { // the parts of a request that decode() reads
     const char *json_length; // Inference-Header-Content-Length, "" when absent
     const char *body;        // (len)
     size_t len;
+    uint64_t owner; // the number of the token's owner; 0: none
 };
 
 struct http_error {

@@ -181,7 +181,8 @@ static void on_workers(void *ctx) {
 
 static int n_threads(void) {
     int n = cgroup_processors() / 2;
-    return n < 1 ? 1 : n > WORKERS_MAX ? WORKERS_MAX : n;
+    n = n < 1 ? 1 : n > WORKERS_MAX ? WORKERS_MAX : n;
+    return n + 1; // one owner's jobs leave a thread free (workers.h)
 }
 
 int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,

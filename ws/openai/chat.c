@@ -189,7 +189,7 @@ void openai_chat_handle(void *user, struct http *h) {
 
 void *openai_chat_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    return chat_request_read(s, p->body, p->len, (size_t)s->config->max_message_bytes);
+    return chat_request_read(s, p);
 }
 
 void openai_chat_release(void *decoded) {

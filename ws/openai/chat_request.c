@@ -230,12 +230,12 @@ static int read_all(struct chat_request *r, const struct service *s) {
     return E_INVAL;
 }
 
-struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
-                                       size_t max_bytes) {
+struct chat_request *chat_request_read(const struct service *s, const struct http_payload *p) {
     struct chat_request *r = calloc(1, sizeof(*r));
     if (!r) return NULL;
     r->request = completion_request_new();
-    r->json = openai_body_read(body, len, max_bytes, &r->failure);
+    if (r->request) r->request->owner = p->owner;
+    r->json = openai_body_read(p->body, p->len, (size_t)s->config->max_message_bytes, &r->failure);
     if (r->json) read_all(r, s);
     cJSON_Delete(r->json); // on this worker: freeing two hundred thousand values takes milliseconds
     r->json = NULL;

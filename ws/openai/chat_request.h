@@ -12,8 +12,7 @@ struct chat_request {
 };
 
 // NULL only without memory: for a refused request, failure says why.
-struct chat_request *chat_request_read(const struct service *s, const char *body, size_t len,
-                                       size_t max_bytes);
+struct chat_request *chat_request_read(const struct service *s, const struct http_payload *p);
 void chat_request_free(struct chat_request *r); // NULL is fine
 // Of a failure of its completion: the member at fault as the request names it.
 void chat_name_param(struct completion_failure *f);

@@ -145,8 +145,7 @@ void openai_responses_handle(void *user, struct http *h) {
 
 void *openai_responses_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    return responses_request_read(s, p->body, p->len, (size_t)s->config->max_message_bytes,
-                                  RESPONSES_HTTP);
+    return responses_request_read(s, p, RESPONSES_HTTP);
 }
 
 void openai_responses_release(void *decoded) {
@@ -165,9 +164,7 @@ void *openai_responses_count_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
     struct counted *c = calloc(1, sizeof *c);
     struct responses_request *r = NULL;
-    if (c)
-        r = c->request = responses_request_read(
-            s, p->body, p->len, (size_t)s->config->max_message_bytes, RESPONSES_COUNT);
+    if (c) r = c->request = responses_request_read(s, p, RESPONSES_COUNT);
     if (!r) {
         free(c);
         return NULL;

@@ -398,8 +398,8 @@ static int read_all(struct reading *d) {
     return make_echo(d);
 }
 
-struct responses_request *responses_request_read(const struct service *s, const char *body,
-                                                 size_t len, size_t max_bytes,
+struct responses_request *responses_request_read(const struct service *s,
+                                                 const struct http_payload *p,
                                                  enum responses_body kind) {
     struct responses_request *r = calloc(1, sizeof *r);
     struct reading d = {.r = r, .service = s, .kind = kind};
@@ -409,7 +409,8 @@ struct responses_request *responses_request_read(const struct service *s, const 
         free(r);
         return NULL;
     }
-    d.json = openai_body_read(body, len, max_bytes, &r->failure);
+    r->completion->owner = p->owner;
+    d.json = openai_body_read(p->body, p->len, (size_t)s->config->max_message_bytes, &r->failure);
     if (d.json) read_all(&d);
     cJSON_Delete(d.json);
     return r;

@@ -2,6 +2,7 @@
 // what a completion needs. Any thread.
 #pragma once
 #include "ws/completion/completion.h"
+#include "ws/net/http.h"
 #include "ws/openai/responses_id.h"
 #include "ws/openai/responses_items.h"
 #include "ws/openai/responses_references.h"
@@ -37,8 +38,8 @@ struct responses_request {
 };
 
 // Never fails but for memory (NULL): a request that is refused says so in failure.
-struct responses_request *responses_request_read(const struct service *s, const char *body,
-                                                 size_t len, size_t max_bytes,
+struct responses_request *responses_request_read(const struct service *s,
+                                                 const struct http_payload *p,
                                                  enum responses_body kind);
 void responses_request_free(struct responses_request *r); // NULL is fine
 // Failures in OpenAI's words, which clients look for. E_INVAL.

@@ -191,14 +191,15 @@ static void take_request(struct responses_socket *so, struct responses_request *
 
 // --- messages that come ----------------------------------------------------
 
-static struct responses_request *decode(const struct service *s, const char *text, size_t len) {
-    return responses_request_read(s, text, len, (size_t)s->config->max_message_bytes,
-                                  RESPONSES_SOCKET);
+static struct responses_request *decode(const struct service *s, const char *text, size_t len,
+                                        uint64_t owner) {
+    struct http_payload p = {.body = text, .len = len, .owner = owner};
+    return responses_request_read(s, &p, RESPONSES_SOCKET);
 }
 
 static void run_reading(struct work *work) {
     struct reading *d = (struct reading *)work;
-    d->request = decode(d->service, d->work.text, d->work.len);
+    d->request = decode(d->service, d->work.text, d->work.len, d->work.work.group);
 }
 
 static void done_reading(struct work *work) {
@@ -231,7 +232,7 @@ static void on_message(struct socket *s) {
     if (s->rx.len > SOCKET_INLINE_BYTES || completion_is_costly(text, s->rx.len))
         read_elsewhere(so);
     else
-        take_request(so, decode(so->service, text, s->rx.len));
+        take_request(so, decode(so->service, text, s->rx.len, peer_group(s->peer)));
 }
 
 static void on_refuse(struct socket *s, const struct http_refusal *r) {
