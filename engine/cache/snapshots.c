@@ -59,7 +59,7 @@ static void entry_drop(struct snapshots *f, struct snapshot_entry *e) {
 // The writer thread removes the file; if it does not run yet, or there is no memory for a job, this function
 // does.
 static void file_remove(struct snapshots *f, struct hash128 name) {
-    struct snapshot_job *j = f->running ? calloc(1, sizeof *j) : NULL;
+    struct snapshot_job *j = f->state == SNAPSHOTS_RUNNING ? calloc(1, sizeof *j) : NULL;
     if (j) {
         *j = (struct snapshot_job){
             .task = SNAPSHOT_REMOVE, .dir_fd = f->dir_fd, .name = name, .fd = -1};
@@ -189,7 +189,7 @@ int snapshots_open(struct snapshots *f, const char *dir, int64_t limit,
                    const struct kv_snapshot_maker *maker, struct err *err) {
     int rc;
     *f = (struct snapshots){
-        .on = true, .dir_fd = -1, .lock_fd = -1, .limit = limit, .maker = *maker};
+        .state = SNAPSHOTS_OPEN, .dir_fd = -1, .lock_fd = -1, .limit = limit, .maker = *maker};
     TRY_GOTO(fail, take_folder(f, dir, err));
     TRY_GOTO(fail, scan(f, dir, err));
     // Room for all jobs: for each file its removal and that of its replacement, and the reads.
@@ -241,13 +241,13 @@ int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) return err_set(err, E_NOMEM, "no thread for snapshots: %s", strerror(rc));
-    f->running = true;
+    f->state = SNAPSHOTS_RUNNING;
     return 0;
 }
 
 void snapshots_stop(struct snapshots *f) {
-    if (!f->running) return;
-    f->running = false;
+    if (f->state != SNAPSHOTS_RUNNING) return;
+    f->state = SNAPSHOTS_OPEN;
     for (int32_t i = 0; i < f->n_writing; i++) atomic_store(&f->writing[i]->stop, true);
     queue_close(&f->writes);
     queue_close(&f->reads);
@@ -256,7 +256,7 @@ void snapshots_stop(struct snapshots *f) {
 }
 
 void snapshots_close(struct snapshots *f) {
-    if (!f->on) return;
+    if (!snapshots_on(f)) return;
     snapshots_stop(f);
     while (f->lru) entry_drop(f, f->lru);
     queue_release(&f->writes);
@@ -271,7 +271,7 @@ void snapshots_close(struct snapshots *f) {
 // A file counts until its replacement is complete. If both do not fit, the old file is removed first.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j) {
     int64_t bytes = (int64_t)kv_snapshot_file_bytes(&j->head);
-    if (!f->running || f->n_writing >= SNAPSHOTS_MAX_WRITES) return E_BUSY;
+    if (f->state != SNAPSHOTS_RUNNING || f->n_writing >= SNAPSHOTS_MAX_WRITES) return E_BUSY;
     if (being_written(f, j->name)) return E_BUSY;
     if (bytes > f->limit) return E_FULL;
     struct snapshot_entry *own = find_name(f, j->name), *e, *next;
@@ -292,7 +292,7 @@ int snapshots_write(struct snapshots *f, struct snapshot_job *j) {
 }
 
 int snapshots_read(struct snapshots *f, struct snapshot_job *j) {
-    if (!f->running || f->n_reading >= SNAPSHOTS_MAX_READS) return E_BUSY;
+    if (f->state != SNAPSHOTS_RUNNING || f->n_reading >= SNAPSHOTS_MAX_READS) return E_BUSY;
     struct snapshot_entry *e = find_name(f, j->name);
     if (e) {
         DL_DELETE(f->lru, e);
@@ -305,7 +305,7 @@ int snapshots_read(struct snapshots *f, struct snapshot_job *j) {
 }
 
 int snapshots_again(struct snapshots *f, struct snapshot_job *j) {
-    if (!f->running) return E_CANCELLED;
+    if (f->state != SNAPSHOTS_RUNNING) return E_CANCELLED;
     return queue_try_push(j->task == SNAPSHOT_WRITE ? &f->writes : &f->reads, &j);
 }
 

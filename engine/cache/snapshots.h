@@ -22,15 +22,17 @@ struct snapshot_entry {
 };
 
 struct snapshots {
-    bool on; // all zero: there is no folder
+    enum {
+        SNAPSHOTS_OFF, // there is no folder
+        SNAPSHOTS_OPEN,
+        SNAPSHOTS_RUNNING // with its threads
+    } state;
     int dir_fd, lock_fd;
-    int64_t limit, bytes,
-        pending; // in bytes: the most allowed; of all files; of those being written
+    int64_t limit, bytes, pending; // bytes: the most allowed; of all files; of those being written
     struct kv_snapshot_maker maker;
     struct snapshot_entry *by_name, *lru; // lru: the least recently used first
     struct queue writes, reads;           // of struct snapshot_job *
     pthread_t writer, reader;
-    bool running;
     int32_t n_writing, n_reading;
     struct snapshot_job *writing[4]; // (n_writing)
     // Called on one of the threads: gives a finished job back to the engine.
@@ -56,7 +58,7 @@ int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot
 void snapshots_stop(struct snapshots *f);
 void snapshots_close(struct snapshots *f);
 static inline bool snapshots_on(const struct snapshots *f) {
-    return f->on;
+    return f->state != SNAPSHOTS_OFF;
 }
 
 struct snapshot_entry *snapshots_find(struct snapshots *f, const char *id); // NULL: none

@@ -41,7 +41,7 @@ struct rpc_server {
     struct shares shares;
     struct rpc *rpcs;
     int n_rpcs;
-    bool draining, has_ended;
+    enum { SERVING, DRAINING, ENDED } state; // ENDED: gRPC has closed its connections
 };
 
 // --- calls ---
@@ -94,7 +94,7 @@ static void on_call(struct event *e, bool ok) {
     if (ok) take_call(a);
     grpc_call_details_destroy(&a->details);
     grpc_metadata_array_destroy(&a->metadata);
-    if (ok && !a->server->draining) next_call(a);
+    if (ok && a->server->state == SERVING) next_call(a);
 }
 
 static void next_call(struct accept *a) {
@@ -152,13 +152,13 @@ void rpc_server_reloaded(struct rpc_server *g) {
 
 static void on_ended(struct event *e, bool ok) {
     struct rpc_server *g = (struct rpc_server *)((char *)e - offsetof(struct rpc_server, ended));
-    g->has_ended = true;
+    g->state = ENDED;
 }
 
 void rpc_server_drain(struct rpc_server *g) {
     struct rpc *r, *next;
-    if (!g || g->draining) return;
-    g->draining = true;
+    if (!g || g->state != SERVING) return;
+    g->state = DRAINING;
     guest_port_stop_listening(g->port);
     g->ended.done = on_ended;
     grpc_server_shutdown_and_notify(g->server, g->events.queue, &g->ended);
@@ -175,7 +175,7 @@ void rpc_server_stop(struct rpc_server *g) {
     uv_timer_stop(&g->tick);
     rpc_server_drain(g);
     grpc_server_cancel_all_calls(g->server);
-    while (!g->has_ended || g->n_rpcs > 0) events_take(&g->events, true);
+    while (g->state != ENDED || g->n_rpcs > 0) events_take(&g->events, true);
     guest_port_close(g->port);
     g->port = NULL;
     grpc_server_destroy(g->server);
