@@ -17,7 +17,7 @@ static int fork_image(struct caches *c, struct sequence *to, const struct sequen
     struct err err;
     if (n > from->n_image) n = from->n_image;
     if (!from->image.copies || c->tiers.transit || from->state == CACHE_READING || n <= 0) return 0;
-    if (parks) { // a ring of this shape tells which blocks n positions need
+    if (parks) { // a ring of this shape: which blocks n positions need
         TRY(sequence_ready(to, &c->pool, &shape, &err));
         bool serves = kv_image_serves(&from->image, &to->ring, n);
         sequence_drop(to);

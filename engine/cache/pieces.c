@@ -1,9 +1,9 @@
 // The blocks of a snapshot on their way between a file and host memory, a piece at a time.
 //
-// Several ranks have their parts of a block in host memory of their own, and only the engine's thread
-// talks to them. So the folder's thread and the engine take turns with the job: to write, the engine
+// Each of several ranks has its part of a block in its own host memory, and only the engine's thread
+// talks to ranks. So the folder's thread and the engine take turns with the job: to write, the engine
 // fetches the parts of the next piece and the thread writes them; to read, the thread reads a piece and
-// the engine puts its parts to the ranks, from where they can be loaded. A block in the file has the
+// the engine sends its parts to the ranks, which can load them. A block in the file has the
 // parts of all ranks, so a snapshot is one file with one rank or many, and a job's memory is one piece.
 //
 // One rank's blocks are written from where they are parked and read there, all in one piece.

@@ -98,7 +98,7 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
 // Lets others of its group find the blocks that have become full. ids: the running turn's log. Called
 // after each step.
 void sequence_name(struct sequence *s, const int32_t *ids);
-// Makes the sequence's ring anew if it cannot serve this shape. E_NOMEM.
+// Replaces the sequence's ring if it cannot serve this shape. E_NOMEM.
 int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
                    struct err *err);
 void sequence_name_all(struct sequence *s, const int32_t *ids); // from the log's beginning

@@ -71,7 +71,8 @@ static int import(struct caches *c, struct sequence *to, const struct packed_cac
     if (!tiers_on(&c->tiers) || c->tiers.transit) return E_UNSUPPORTED;
     int32_t *ids = malloc((size_t)p->n_ids * sizeof *ids);
     if (!ids) return E_NOMEM;
-    int rc = sequence_ready(to, &c->pool, &shape, &err); // its ring tells which blocks it needs
+    int rc =
+        sequence_ready(to, &c->pool, &shape, &err); // which blocks it needs follows from its ring
     if (rc == 0) rc = take_host_blocks(c, to, p);
     if (rc == 0) rc = copy_blocks(c, to, p);
     sequence_drop(to);

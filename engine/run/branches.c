@@ -85,7 +85,7 @@ static int feed(struct stop_texts *x, int32_t id) {
                                                    : 0;
 }
 
-// Whether a stop string ends with id behind ids. False without memory: the answer goes on.
+// Whether a stop string ends with id after ids. False without memory: the answer goes on.
 static bool stop_texts_match(struct stop_texts *x, const int32_t *ids, int32_t n, int32_t id) {
     const struct sampling_words *w = &x->spec->sampling.stop;
     int32_t from = n > x->n_tail ? n - x->n_tail : 0;
@@ -478,7 +478,7 @@ int branches_texts(struct live_turn *t, struct turn_slot *slot, const struct tok
         if (!tokenizer) continue;
         TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, t->spec.n_ids, &err));
         int rc = 0;
-        for (int32_t k = 0; k < x->n; k++) { // behind a stop string comes no text
+        for (int32_t k = 0; k < x->n; k++) { // no text follows a stop string
             if (rc == 0) rc = turn_slot_text(slot, x->ids[k], scratch, &b->texts);
             b->text_ends[at + (size_t)k] = (uint32_t)(b->texts.len - from);
         }

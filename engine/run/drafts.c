@@ -48,7 +48,7 @@ static void ngrams_add(struct ngrams *g, const int32_t *ids, int64_t n) {
 
 struct match {
     int32_t len; // in tokens; below PAIR: none
-    int64_t end; // the place behind it
+    int64_t end; // the place after it
 };
 
 // The longest match of the log's last tokens; of equals the latest.

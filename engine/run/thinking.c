@@ -33,7 +33,7 @@ static bool is_mark(const struct thinking_mark *mark, const char *bytes, size_t 
     return len == (size_t)mark->len && memcmp(bytes, mark->text, len) == 0;
 }
 
-// Where the text begins that can hold marks: behind the last special token, so that no question is searched
+// Where the text begins that can hold marks: after the last special token, so that no question is searched
 // where the template separates it from the answer.
 static int64_t tail_of(const struct thinking_marks *m, const int32_t *log, int64_t n_log) {
     int64_t from = n_log;

@@ -13,7 +13,7 @@ struct turn_slot {
     struct stop_matcher stop;
 };
 
-// Begins the text of an answer behind the log's first n_before tokens. tokenizer NULL: it has none.
+// Begins the text of an answer after the log's first n_before tokens. tokenizer NULL: it has none.
 // E_INVAL, E_NOMEM.
 int turn_slot_begin_text(struct turn_slot *slot, const struct engine_turn *spec,
                          const struct tokenizer *tokenizer, int64_t n_before, struct err *err);

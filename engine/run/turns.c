@@ -43,7 +43,7 @@ static void end_waiting(struct instance *in, struct live_turn *t) {
     tiers->waited_us = NULL;
 }
 
-// The turn goes on in another engine, which makes text of the same tokens: what is held back here is dropped.
+// The turn goes on in another engine, which makes text of the same tokens: text held back here is dropped.
 static bool goes_elsewhere(enum engine_finish finish, const struct err *why) {
     return finish == FINISH_YIELDED || (finish == FINISH_ERROR && why->code == E_DEVICE);
 }

@@ -1,4 +1,4 @@
-// Reading requests: what is not conversation or tools. See messages_request.h.
+// Reads requests, except for conversation and tools. See messages_request.h.
 #include "ws/anthropic/messages_request.h"
 #include "ws/anthropic/messages_write.h"
 #include <stdarg.h>
@@ -143,7 +143,7 @@ static bool read_effort(struct messages_request *r, const cJSON *effort) {
            messages_no_memory(r);
 }
 
-// --- all else ---
+// --- the whole ---
 
 // Coding agents ask to keep all thinking, which happens anyway.
 static bool keeps_everything(const cJSON *context_management) {

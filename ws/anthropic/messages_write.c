@@ -169,8 +169,7 @@ static void begin_whole(struct message_writer *m, const struct completion_event 
     json_open(&w, m->open == MESSAGE_THINKING ? "thinking" : "text", '"');
 }
 
-// Arguments that the model did not finish are no JSON: the client gets their text, under a name that
-// says so.
+// Arguments that the model did not finish are not JSON: the client gets their text under the name INVALID_JSON.
 static void put_input(struct message_writer *m, struct json_writer *w) {
     const struct json_limits *limits = &json_limits_message;
     struct err err = {0};

@@ -251,7 +251,7 @@ void eval_normalize(const char *text, struct buf *out) {
         }
         if (!c) break;
     }
-    if (out->len > 0) out->len--; // the space behind the last word
+    if (out->len > 0) out->len--; // the space after the last word
     if (out->data) out->data[out->len] = '\0';
 }
 

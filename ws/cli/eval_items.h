@@ -1,7 +1,7 @@
 // The items of an evaluation, from its data file, and how each is judged.
 //
 //   lambada     JSON lines with "text", or a text a line: predict the last word, which follows the last
-//               space. Scored: the tokens of the text that come behind those of the text without it.
+//               space. Scored: the last k tokens, if the text has k more tokens than without that word.
 //   squad       the SQuAD file (versions 1.1 and 2.0), or JSON lines with "context", "question" and
 //               "answers" (a list of texts) or "answer": answer the question
 //   perplexity  any text, in pieces of at most piece_tokens: predict each token of a piece but its first
@@ -13,7 +13,7 @@ extern const char *const eval_task_names[N_EVAL_TASKS];
 
 struct eval_item {
     char *id;     // SQuAD's; NULL: none
-    int32_t *ids; // (n_ids) the prompt, or the text with what is scored at its end
+    int32_t *ids; // (n_ids) the prompt, or the text whose last n_scored tokens are scored
     int64_t n_ids, n_scored;
     char **answers; // (n_answers) SQuAD's
     size_t n_answers;

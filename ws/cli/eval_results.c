@@ -10,7 +10,7 @@
 
 #define FILE_BYTES ((size_t)1 << 30)
 
-// False: the line is no result of this evaluation.
+// False: the line is not a result of this evaluation.
 static bool take_line(struct eval_results *r, const char *line, size_t len) {
     struct eval_result result = {.done = true};
     int64_t item = -1;

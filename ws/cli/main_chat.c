@@ -61,7 +61,7 @@ static void describe(struct chat_peer *peer) {
     terminal_line(stdout, text, strlen(text));
 }
 
-// Runs a command that needs stored turns. False: the line is no such command.
+// Runs a command that needs stored turns. False: the line is another one.
 static bool branch(struct chat_peer *peer, const char *line) {
     struct err err = {0};
     char *end = NULL;

@@ -59,7 +59,7 @@ static void check_memory(struct findings *f, const struct serve_config *c, int64
     int64_t left = on_gpu ? gpu->left : memory_left(), cache = c->model.kv_cache_bytes;
     int64_t wanted = weights + cache + (on_gpu ? 0 : c->host_cache_bytes);
     const char *where = on_gpu ? "on the GPU" : "in memory";
-    if (f->server_pid || left == 0) return; // it has what it needs
+    if (f->server_pid || left == 0) return; // a running server has its memory already
     if (weights + cache > left)
         finding_add(f, FINDING_FAULT, subject,
                     cache ? "lower kv_cache_bytes, or set weight_dtype to int8"

@@ -44,7 +44,7 @@ static const struct config_key keys[] = {
 
 struct scoring {                       // written by the engine's thread, read after its last event
     struct safetensors_writer *writer; // NULL: compute only the sum
-    const int32_t *ids;                // (n_ids) behind n_virtual virtual tokens
+    const int32_t *ids;                // (n_ids) after n_virtual virtual tokens
     int64_t n_ids, n_virtual, n_vocab;
     double logprob_sum; // of ids[1..] each given what precedes it
     int rc;

@@ -13,7 +13,7 @@
 // Further members of a message are ignored. System messages may stand anywhere. completion_check joins
 // consecutive messages of the assistant, so protocols with items may add one for each item.
 //
-// Threads: completion_check and completion_count's work run on any thread, all else on the net thread.
+// Threads: completion_check and completion_count run on any thread, all other functions on the net thread.
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -63,7 +63,7 @@ struct completion_request {
     struct completion_plan *plan; // completion_check's
 };
 
-// On the heap. Numbers of turns are TURN_NONE, there is no thinking budget, all else is zero.
+// On the heap. previous_turn is TURN_NONE, thinking_budget -1; all other members are zero.
 struct completion_request *completion_request_new(void);    // NULL: no memory
 void completion_request_free(struct completion_request *r); // with all it owns; NULL is fine
 
@@ -103,7 +103,7 @@ enum completion_event_kind {
     COMPLETION_FAILED, // failure. The last event
 };
 enum completion_finish {
-    COMPLETION_STOP, // by itself
+    COMPLETION_STOP, // the model ended the answer
     COMPLETION_STOP_SEQUENCE,
     COMPLETION_LENGTH,
     COMPLETION_TOOL_CALLS,
@@ -183,7 +183,7 @@ void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *
                    int64_t turn);
 
 // The session that a request's headers name: x-session-id, session-id, x-claude-code-session-id,
-// x-dynamo-session-id, in this order. A name that is no valid session id (session_id_valid) becomes
-// a hash of it. "": none.
+// x-dynamo-session-id, in this order. A name that is not a valid session id (session_id_valid) is
+// replaced by its hash. "": none.
 struct http;
 void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]);

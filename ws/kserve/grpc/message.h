@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include <protobuf-c/protobuf-c.h>
 
-// Allocates at most in proportion to len, whatever the message contains. NULL: it is malformed, or there is no
+// Allocates at most 64 KiB and 32 bytes for each byte of the message. NULL: it is malformed, or there is no
 // memory. The caller frees it with message_free(); NULL is fine.
 void *message_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t len);
 void message_free(void *message);
