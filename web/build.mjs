@@ -1,5 +1,7 @@
-// Builds the page into a flat folder that the server embeds: index.html, app.js, app.css, boot.js, favicon.svg and
-// licenses.txt. The same sources and lock file give the same bytes.
+// Builds the page into a flat folder that the server embeds: index.html, app.js, app.css, boot.js, favicon.svg,
+// licenses.txt, and the chunks of the script that app.js imports, at its start or later (src/late.js). A chunk's name
+// contains a hash, so a page that is open while the server is updated never mixes two builds. The same sources and lock
+// file give the same bytes.
 // usage: node web/build.mjs OUT
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -33,10 +35,14 @@ function licences() {
 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
-await build({
+const script = await build({
   absWorkingDir: here,
   entryPoints: { app: 'src/main.js' },
-  outfile: path.resolve(out, 'app.js'),
+  outdir: path.resolve(out),
+  chunkNames: '[name]-[hash]',
+  splitting: true,
+  charset: 'utf8',
+  metafile: true,
   bundle: true,
   minify: true,
   format: 'esm',
@@ -54,9 +60,17 @@ await build({
   logLevel: 'warning',
 });
 writeFileSync(path.join(out, 'licenses.txt'), licences());
+for (const name of ['favicon.svg', 'boot.js']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
+
+/** The chunks that a file of the script needs at its start. @param {string} file @returns {string[]} */
+const needs = (file) =>
+  script.metafile.outputs[file].imports.filter(({ kind }) => kind === 'import-statement').flatMap((chunk) => [chunk.path, ...needs(chunk.path)]);
+const [app] = Object.entries(script.metafile.outputs).find(([, { entryPoint }]) => entryPoint === 'src/main.js');
+const later = (name) => `<link rel="later" href="${name}">`; // boot.js loads them
+const page = readFileSync(path.join(here, 'src/index.html'), 'utf8');
+const chunks = [...new Set(needs(app))].map((file) => `\n${later(path.basename(file))}`);
 // index.html last: make takes it as the sign that the page is whole.
-for (const name of ['favicon.svg', 'boot.js', 'index.html'])
-  copyFileSync(path.join(here, 'src', name), path.join(out, name));
+writeFileSync(path.join(out, 'index.html'), page.replace(later('app.js'), (link) => link + chunks.join('')));
 
 let total = 0;
 for (const name of readdirSync(out).sort()) {
@@ -64,7 +78,7 @@ for (const name of readdirSync(out).sort()) {
   const packed = gzipSync(bytes, { level: 9 }).length;
   total += packed;
   console.log(
-    `  ${name.padEnd(14)} ${String(bytes.length).padStart(7)} bytes, ${String(packed).padStart(6)} compressed`,
+    `  ${name.padEnd(22)} ${String(bytes.length).padStart(7)} bytes, ${String(packed).padStart(6)} compressed`,
   );
 }
-console.log(`  page           ${total} bytes compressed`);
+console.log(`  page                   ${total} bytes compressed`);

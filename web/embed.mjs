@@ -19,6 +19,8 @@ const TYPES = {
   '.txt': 'text/plain; charset=utf-8',
 };
 
+const IMMUTABLE = /-[A-Z0-9]{8}\.js$/; // a chunk of esbuild's
+
 const [folder, out] = process.argv.slice(2);
 const names = readdirSync(folder).filter((name) => !name.startsWith('.') && !name.endsWith('.map')).sort();
 if (!names.includes('index.html')) {
@@ -39,7 +41,7 @@ const rows = names.map((name, i) => {
   const lines = [];
   for (let at = 0; at < gz.length; at += 32) lines.push([...gz.subarray(at, at + 32)].join(','));
   arrays.push(`static const unsigned char gz_${i}[] = {\n${lines.join(',\n')}};\n`);
-  return `    {"/${name}", "${type}", "${hash}", gz_${i}, sizeof(gz_${i}), ${raw.length}},\n`;
+  return `    {"/${name}", "${type}", "${hash}", gz_${i}, sizeof(gz_${i}), ${raw.length}, ${IMMUTABLE.test(name)}},\n`;
 });
 writeFileSync(
   out,

@@ -11,6 +11,7 @@ struct page_asset {
     const char *hash; // of the plain bytes: the ETag
     const unsigned char *gz;
     size_t gz_len, raw_len;
+    bool immutable; // the name contains a hash of the content
 };
 extern const struct page_asset page_assets[]; // generated
 extern const size_t page_n_assets;

@@ -9,9 +9,10 @@ static void reply_asset(struct http *h, const struct page_asset *a) {
     const char *known = http_header(h, HEADER_IF_NONE_MATCH);
     bool gzip = page_accepts_gzip(http_header(h, HEADER_ACCEPT_ENCODING));
     page_etag(a, gzip, etag);
-    // no-cache: kept, but asked for again each time; a new build shows at the next reload.
-    snprintf(extra, sizeof(extra),
-             "etag: %s\r\ncache-control: no-cache\r\nvary: accept-encoding\r\n%s", etag,
+    // no-cache: kept, but asked for again each time; a new build shows at the next reload. A new
+    // build of an immutable file has another name.
+    snprintf(extra, sizeof(extra), "etag: %s\r\ncache-control: %s\r\nvary: accept-encoding\r\n%s",
+             etag, a->immutable ? "max-age=31536000, immutable" : "no-cache",
              gzip ? "content-encoding: gzip\r\n" : "");
     if (*known && page_etag_matches(known, etag))
         http_reply(h, 304, NULL, extra, NULL, 0, false);

@@ -13,8 +13,8 @@
 
 static unsigned char packed[256];
 const struct page_asset page_assets[] = {
-    {"/index.html", "text/html", "0123456789abcdef", packed, 0, 0},
-    {"/app.js", "text/javascript", "fedcba", packed, 0, 0},
+    {"/index.html", "text/html", "0123456789abcdef", packed, 0, 0, false},
+    {"/app.js", "text/javascript", "fedcba", packed, 0, 0, false},
 };
 const size_t page_n_assets = 2;
 
@@ -65,7 +65,7 @@ static void inflating(void **state) {
                   .avail_out = sizeof(packed)};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    struct page_asset a = {"/x", "", "", packed, z.total_out, sizeof(text) - 1};
+    struct page_asset a = {"/x", "", "", packed, z.total_out, sizeof(text) - 1, false};
     deflateEnd(&z);
     unsigned char *plain;
     assert_int_equal(page_inflate(&a, &plain), 0);

@@ -7,10 +7,14 @@ try {
 } catch {
   // No storage, or an invalid value in it: use the defaults.
 }
-// The page's script starts behind the first frame, which shows the frame of the page as index.html has it. A page that
-// is not drawn (a tab in the background) gets no frames, so a timer starts it too; the second import does nothing.
+// The page's script loads and starts behind the first frame, which shows the frame of the page as index.html has it:
+// loading and compiling it would hold up that frame. A page that is not drawn (a tab in the background) gets no frames,
+// so a timer starts it too; the second import does nothing.
 addEventListener('DOMContentLoaded', () => {
-  const start = () => import('./app.js');
+  const start = () => {
+    for (const link of document.querySelectorAll('link[rel=later]')) link.rel = 'modulepreload';
+    import('./app.js');
+  };
   requestAnimationFrame(() => setTimeout(start, 0));
   setTimeout(start, 250);
 });

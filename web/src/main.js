@@ -3,16 +3,16 @@
 import { connect, showAddress } from './actions.js';
 import { h, iconButton } from './dom.js';
 import { askImport } from './files.js';
+import { withPanels } from './late.js';
 import { subscribe, state } from './state.js';
 import { planDeletions } from './turn_deletion.js';
 import { announcer } from './view/announcer.js';
 import { composer } from './view/composer.js';
 import { banner, connectionState } from './view/connection.js';
-import { dashboard } from './view/dashboard.js';
 import { header } from './view/header.js';
 import { applyLayout, closeDrawer, toggleSessions } from './view/layout_state.js';
 import { field } from './view/message_field.js';
-import { openSettings } from './view/settings.js';
+import { serverView } from './view/server_view.js';
 import { openShortcuts } from './view/shortcuts.js';
 import { sidebar } from './view/sidebar.js';
 import { toasts } from './view/toasts.js';
@@ -24,10 +24,10 @@ app.replaceChildren(
     connectionState,
     iconButton('upload', 'Import a session from a file', { onclick: askImport }),
     iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
-    iconButton('gear', 'Settings', { onclick: () => openSettings('page') }),
+    iconButton('gear', 'Settings', { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
   ),
   h('div', { class: 'scrim', onclick: closeDrawer }),
-  h('main', null, header, dashboard, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
+  h('main', null, header, serverView, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
   announcer,
 );
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AnswerParts, proseOf } from '../../../web/src/render/answer_parts.js';
-import { newContext, newPage, sharedServer } from './browser.mjs';
+import { newContext, newPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -115,7 +115,7 @@ test('an answer that is a call in plain JSON is a collapsed call; other JSON sta
   const others = ['{"name": "Bob", "age": 3}', '{"name": "Bob", "arguments": "none"}', `See ${CALL}`];
   const fake = await FakeSession.route(page, [['Forced', ` ${CALL}\n`], ['Llama', '{"name": "weather", "parameters": {}}'], ...others.map((text) => ['Other', text])]);
   await page.goto(`${server.url}/#s=fake`);
-  await page.waitForSelector('.turn:last-child .prose');
+  await settled(page, 2 + others.length);
   assert.deepEqual(await shown(page, 0), [['Called weather', false]]);
   assert.deepEqual(await shown(page, 1), [['Called weather', false]]);
   for (const [i, text] of others.entries()) assert.deepEqual(await shown(page, i + 2), [text]);
@@ -135,7 +135,7 @@ test('thinking that the prompt began is a block from its first token, after a re
     ['Goes on', ' and so.</think>\n\nNo.', { thinking: true, input: { continue: true } }],
   ]);
   await page.goto(`${server.url}/#s=fake`);
-  await page.waitForSelector('.turn .block');
+  await settled(page, 2);
   assert.deepEqual(await shown(page, 0), [['Thought', false], 'Yes.']);
   assert.deepEqual(await shown(page, 1), [['Thought', false], 'No.']);
 

@@ -53,11 +53,18 @@ export async function newContext(t, options = {}) {
 export async function newPage(t, context, { expected = [] } = {}) {
   const page = await context.newPage();
   // By a timer: frames, the default, may stay away from a page that a busy machine does not draw. If they come, what
-  // has just changed is drawn, too: innerText needs that.
+  // has just changed is drawn, too: innerText needs that. And what is drawn task by task is whole: the turns that fill
+  // the screen, and the colours of code.
   const wait = page.waitForFunction.bind(page);
   page.waitForFunction = async (condition, arg, options) => {
     const value = await wait(condition, arg, { polling: 50, ...options });
-    await page.evaluate(() => new Promise((done) => [requestAnimationFrame(() => requestAnimationFrame(done)), setTimeout(done, 1000)]));
+    await page.evaluate(async () => {
+      const start = performance.now();
+      const frame = () => new Promise((done) => [requestAnimationFrame(done), setTimeout(done, 500)]);
+      await frame();
+      do await frame();
+      while (document.querySelector('.log[aria-busy], code.uncoloured') && performance.now() < start + 5000);
+    });
     return value;
   };
   page.complaints = [];

@@ -53,7 +53,7 @@ test('a suggestion starts a session; code is coloured and copied', async (t) => 
   await page.click('.suggestion:has-text("hello world")');
   await settled(page, 1);
   assert.equal(await page.locator('.code-language').innerText(), 'C');
-  assert.ok((await page.locator('.code .hljs-keyword').count()) > 0);
+  await page.waitForSelector('.code .hljs-keyword');
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
   await page.click('[data-action=copy-code]');
   await page.waitForSelector('[data-action=copy-code].done');

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { connected, newContext, newPage, sharedServer } from './browser.mjs';
 
 const MOST = 120000;
+const FIRST = 85000; // of those, what the first view takes
 const server = await sharedServer();
 
 /** Bytes of an answer's body before any decoding. */
@@ -21,25 +22,28 @@ const fetchRaw = (path, headers = {}) =>
       .on('error', reject);
   });
 
-test('all of the page is under 120 kB compressed', async (t) => {
+test('all of the page is under 120 kB compressed, and what the first view takes under 85 kB', async (t) => {
   const page = await newPage(t, await newContext(t));
-  const paths = new Set(['/licenses.txt']);
+  const paths = new Set();
   page.on('response', (response) => paths.add(new URL(response.url()).pathname));
   await page.goto(server.url);
   await connected(page);
+  await page.waitForFunction(() => ['panels', 'highlight'].every((part) => performance.getEntriesByType('resource').some(({ name }) => name.includes(`/${part}-`))));
   await page.request.get(`${server.url}/favicon.svg`);
   paths.add('/favicon.svg');
   assert.ok(paths.has('/app.js') && paths.has('/app.css') && paths.has('/boot.js'));
-  let total = 0;
+  let total = 0, first = 0;
   for (const path of paths) {
     const { bytes, answer } = await fetchRaw(path);
     assert.equal(answer.statusCode, 200, path);
     assert.equal(answer.headers['content-encoding'], 'gzip', path);
+    assert.equal(answer.headers['cache-control'], /-[A-Z0-9]{8}\.js$/.test(path) ? 'max-age=31536000, immutable' : 'no-cache', path);
     total += bytes;
+    if (!/\/(panels|highlight)-/.test(path)) first += bytes;
     // The second time nothing of it goes.
     const again = await fetchRaw(path, { 'if-none-match': answer.headers.etag });
     assert.deepEqual([again.answer.statusCode, again.bytes], [304, 0], path);
   }
-  t.diagnostic(`${paths.size} files, ${total} bytes`);
-  assert.ok(total < MOST, `${total} bytes`);
+  t.diagnostic(`${paths.size} files, ${total} bytes, ${first} of them for the first view`);
+  assert.ok(total < MOST && first < FIRST, `${total} bytes, ${first} for the first view`);
 });

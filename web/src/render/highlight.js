@@ -1,5 +1,5 @@
 // @ts-check
-// Colours for code: the core of highlight.js with the common languages.
+// Colours for code: the core of highlight.js with the common languages. Loads late (late.js).
 import hljs from 'highlight.js/lib/core';
 import bash from 'highlight.js/lib/languages/bash';
 import c from 'highlight.js/lib/languages/c';
@@ -18,7 +18,6 @@ import typescript from 'highlight.js/lib/languages/typescript';
 import xml from 'highlight.js/lib/languages/xml';
 import yaml from 'highlight.js/lib/languages/yaml';
 import css from './css_language.js';
-import { sanitize } from './sanitize.js';
 
 const MAX_LENGTH = 50000; // longer code is shown without colours
 
@@ -59,46 +58,13 @@ function isKnown(language) {
   return !!hljs.getLanguage(name);
 }
 
-/** What stands above a block, for the names that are not their own best spelling. @type {Record<string, string>} */
-const LABELS = {
-  bash: 'Shell',
-  sh: 'Shell',
-  c: 'C',
-  cpp: 'C++',
-  'c++': 'C++',
-  css: 'CSS',
-  diff: 'Diff',
-  go: 'Go',
-  ini: 'INI',
-  toml: 'TOML',
-  java: 'Java',
-  javascript: 'JavaScript',
-  js: 'JavaScript',
-  json: 'JSON',
-  makefile: 'Makefile',
-  python: 'Python',
-  py: 'Python',
-  rust: 'Rust',
-  rs: 'Rust',
-  sql: 'SQL',
-  typescript: 'TypeScript',
-  ts: 'TypeScript',
-  html: 'HTML',
-  xml: 'XML',
-  yaml: 'YAML',
-  yml: 'YAML',
-};
-
-/** @param {string} language as written after the fence */
-export const languageLabel = (language) => LABELS[language.toLowerCase()] ?? (language || 'Text');
-
 /**
- * Colours the code of one element if its language is known.
- * @param {HTMLElement} code
+ * Code with its colours, as markup.
+ * @param {string} text
  * @param {string} language
+ * @returns {string | null} null: the language is unknown, or the code too long
  */
-export function highlight(code, language) {
-  const text = code.textContent ?? '';
-  if (!language || text.length > MAX_LENGTH || !isKnown(language)) return;
-  code.replaceChildren(sanitize(hljs.highlight(text, { language, ignoreIllegals: true }).value));
+export function highlight(text, language) {
+  if (text.length > MAX_LENGTH || !isKnown(language)) return null;
+  return hljs.highlight(text, { language, ignoreIllegals: true }).value;
 }

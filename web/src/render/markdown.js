@@ -3,7 +3,8 @@
 // fetches nothing by itself.
 import { Marked } from 'marked';
 import { h, iconButton } from '../dom.js';
-import { highlight, languageLabel } from './highlight.js';
+import { loaded, onceLoaded, part } from '../late.js';
+import { languageLabel } from './language_label.js';
 import { sanitize } from './sanitize.js';
 
 /** @typedef {import('marked').Token} Token */
@@ -54,12 +55,41 @@ export function isClosed(token) {
   );
 }
 
+/** @type {Array<[HTMLElement, string]>} code whose colours wait for the grammars, and its language */
+const uncoloured = [];
+
+/** @param {HTMLElement} code @param {string} language @param {import('../late.js').Parts['highlight']} grammars */
+function colour(code, language, grammars) {
+  const markup = grammars.highlight(code.textContent ?? '', language);
+  if (markup !== null) code.replaceChildren(sanitize(markup));
+}
+
+/** Colours code, at once or when the grammars are loaded. @param {HTMLElement} code @param {string} language */
+function colourSoon(code, language) {
+  const grammars = loaded('highlight');
+  if (grammars) return colour(code, language, grammars);
+  code.classList.add('uncoloured');
+  uncoloured.push([code, language]);
+  part('highlight').catch(() => {}); // the next code or connection tries again
+}
+
+// One block per task.
+function colourNext() {
+  const grammars = loaded('highlight');
+  const [code, language] = uncoloured.shift() ?? [];
+  if (!code || !grammars) return;
+  code.classList.remove('uncoloured');
+  colour(code, language ?? '', grammars);
+  if (uncoloured.length) setTimeout(colourNext, 0);
+}
+onceLoaded('highlight', colourNext);
+
 /**
  * A block of code with its language above it and a button that copies it.
  * @param {HTMLElement} pre
- * @param {boolean} colour
+ * @param {boolean} whole it does not grow any more
  */
-function frameCode(pre, colour) {
+function frameCode(pre, whole) {
   const code = /** @type {HTMLElement} */ (pre.querySelector('code'));
   if (!code) return;
   const language = /(?:^|\s)language-(\S+)/.exec(code.className)?.[1] ?? '';
@@ -79,7 +109,7 @@ function frameCode(pre, colour) {
   pre.setAttribute('role', 'group');
   pre.setAttribute('aria-label', `Code, ${label}`);
   frame.append(pre);
-  if (colour) highlight(code, language);
+  if (whole && language) colourSoon(code, language);
 }
 
 /** @param {HTMLTableElement} table */
@@ -89,10 +119,10 @@ function frameTable(table) {
   frame.append(table);
 }
 
-/** Some blocks as elements. @param {Token[]} tokens @param {boolean} [colour] @returns {DocumentFragment} */
-export function renderBlocks(tokens, colour = tokens.every(isClosed)) {
+/** Some blocks as elements. @param {Token[]} tokens @param {boolean} [whole] @returns {DocumentFragment} */
+export function renderBlocks(tokens, whole = tokens.every(isClosed)) {
   const fragment = sanitize(marked.parser(/** @type {any} */ (tokens)));
-  for (const pre of fragment.querySelectorAll('pre')) frameCode(pre, colour);
+  for (const pre of fragment.querySelectorAll('pre')) frameCode(pre, whole);
   for (const table of fragment.querySelectorAll('table')) frameTable(table);
   return fragment;
 }

@@ -1,6 +1,6 @@
 // @ts-check
 // The only way from a model's text to elements: takes markup, returns a sanitised fragment, never a string.
-import DOMPurify from 'dompurify';
+import purify from 'dompurify';
 
 const TAGS = [
   'a',
@@ -31,8 +31,6 @@ const TAGS = [
 const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start'];
 // Classes of the renderers. Other classes could make an answer look like a part of the page.
 const CLASS = /^(?:task|language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
-
-const purify = DOMPurify(window);
 
 purify.addHook('uponSanitizeAttribute', (_node, data) => {
   if (data.attrName === 'class')

@@ -61,7 +61,7 @@ const tiles = h(
   { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures', hidden: true },
   ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
 );
-export const dashboard = h('section', { class: 'dashboard', 'aria-label': 'Server', hidden: true }, problem, tiles);
+export const figures = [problem, tiles];
 
 /** @param {Sample[]} samples @param {(before: Sample, now: Sample) => number} value */
 const between = (samples, value) => samples.slice(1).map((now, i) => value(samples[i], now));
@@ -151,8 +151,5 @@ function follow() {
   }
 }
 subscribe('connection', follow);
-subscribe('selection', () => {
-  dashboard.hidden = state.view !== 'server';
-  document.documentElement.dataset.view = state.view;
-  follow();
-});
+subscribe('selection', follow);
+follow();

@@ -2,8 +2,8 @@
 // The line above the conversation: title, model, actions.
 import { h, iconButton, setText } from '../dom.js';
 import { parameters } from '../format.js';
+import { withPanels } from '../late.js';
 import { currentSession, model, state, subscribe } from '../state.js';
-import { openSettings } from './settings.js';
 import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 
 const title = h('h1', { class: 'title', dir: 'auto' });
@@ -18,7 +18,7 @@ const menu = iconButton('more', 'Session menu', {
   },
 });
 const settings = iconButton('sliders', 'Settings of this session', {
-  onclick: () => openSettings(currentSession() ? 'session' : 'new'),
+  onclick: () => withPanels(({ openSettings }) => openSettings(currentSession() ? 'session' : 'new')),
 });
 
 export const header = h(

@@ -5,6 +5,7 @@ import { copyText } from '../clipboard.js';
 import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
+import { withPanels } from '../late.js';
 import { setFresh, state, subscribe } from '../state.js';
 import { isUnread } from '../unread.js';
 import { confirmDialog } from './dialog.js';
@@ -12,12 +13,11 @@ import { closeDrawer } from './layout_state.js';
 import { openMenu } from './menu.js';
 import { field } from './message_field.js';
 import { toast } from './toasts.js';
-import { openTree } from './tree.js';
 
 /** @typedef {import('../state.js').Session} Session */
 
 const SEARCH_MS = 150;
-const SLICE = 24; // new rows that one task draws: more would hold up the frame
+const SLICE = 12; // new rows that one task draws: more would hold up the frame
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
 export const titleOf = (session) => session?.title || 'New session';
@@ -173,7 +173,7 @@ async function copyLink(id) {
 export function sessionMenu(button, id, doRename) {
   openMenu(button, 'Session', [
     { icon: 'pencil', label: 'Rename', run: doRename },
-    ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: 'Show the tree', run: openTree })] : []),
+    ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: 'Show the tree', run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
     { icon: 'link', label: 'Copy link', run: () => copyLink(id) },
     { icon: 'download', label: 'Export as Markdown', run: () => exportSession(id, 'markdown') },
     { icon: 'download', label: 'Export as JSON', run: () => exportSession(id, 'json') },

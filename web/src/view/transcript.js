@@ -2,8 +2,9 @@
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
 import { linkTo, loadOlder } from '../actions.js';
 import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
-import { h, icon, setText } from '../dom.js';
+import { h, icon, setAttribute, setText } from '../dom.js';
 import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
+import { withPanels } from '../late.js';
 import { runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
 import { exchangesOf } from '../turns.js';
@@ -13,7 +14,6 @@ import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
 import { changes, FarTurn, Nearby } from './far_turns.js';
 import { markFound } from './found.js';
-import { inspect } from './inspector.js';
 import { field, touchScreen } from './message_field.js';
 import { drawNotice, notice } from './notice.js';
 import { toast } from './toasts.js';
@@ -21,9 +21,9 @@ import { drawPending } from './pending_view.js';
 import { TurnView } from './turn.js';
 
 const AT_END = 48; // distance that counts as the end
-const FIRST = 24; // turns drawn at first; older ones follow in slices
-const COMPLETE = 4; // of those, the ones that fill the screen
-const SLICE = 16;
+const FIRST = 24; // turns drawn at once when another path is shown; older ones follow in slices
+const COMPLETE = 4; // the latest turns, which fill the screen; when a session opens, each has a task of its own
+const SLICE = 16; // older turns, which one task draws as their text
 const NEAR_TOP = 600; // distance from the top at which earlier turns are loaded
 
 const list = h('div', { class: 'turns' });
@@ -160,14 +160,17 @@ function drawLater() {
 let place = { busy: false, branching: false, last: false, full: false };
 let lastPlace = { ...place, last: true };
 
-/** @param {import('../state.js').Chat} chat */
-function redraw(chat) {
+/**
+ * @param {import('../state.js').Chat} chat
+ * @param {boolean} replaces other turns of the session, where the reader is: those must have their places at once
+ */
+function redraw(chat, replaces) {
   for (const view of views.values()) removeView(view, chat);
   views = new Map();
   list.replaceChildren();
   epoch++;
   filling = false;
-  const exchanges = exchangesOf(chat.turns).slice(-FIRST);
+  const exchanges = exchangesOf(chat.turns).slice(replaces ? -FIRST : -1);
   exchanges.forEach((exchange, i) => addView(exchange, list, i < exchanges.length - COMPLETE));
   pinned = true;
   fillAbove(chat);
@@ -177,11 +180,13 @@ function redraw(chat) {
  * @param {import('../state.js').Turn[]} exchange
  * @param {Element} box
  * @param {boolean} far it is not on the screen
+ * @param {boolean} [above] before all others in the box
  */
-function addView(exchange, box, far) {
+function addView(exchange, box, far, above = false) {
   const view = far && !changes(exchange) ? new FarTurn(exchange, place) : new TurnView(exchange, place);
   views.set(view.number, view);
-  box.append(view.element);
+  if (above) box.prepend(view.element);
+  else box.append(view.element);
   if (view instanceof FarTurn) nearby.watch(view);
 }
 
@@ -218,18 +223,31 @@ function fillAbove(chat) {
     filling = end > 0;
     if (!filling) return;
     const bottom = distance();
-    // Each slice in a box of its own: out of sight it costs what one turn does.
-    const box = h('div', { class: 'slice' });
-    list.prepend(box);
-    for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end)) addView(exchange, box, true);
+    if (views.size < COMPLETE) {
+      addView(exchanges[end - 1], list, false, true);
+    } else {
+      // Each slice in a box of its own: out of sight it costs what one turn does.
+      const box = h('div', { class: 'slice' });
+      list.prepend(box);
+      for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end)) addView(exchange, box, true);
+    }
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
     drawPlaces(chat);
+    drawWindow(chat);
+    drawPending(chat, pendingList, viewAfter);
+    drawBusy(chat);
     goToTarget(chat);
     setTimeout(slice, 0);
   };
   filling = true;
   setTimeout(slice, 0);
+}
+
+/** Whether turns that fill the screen are still to be drawn. @param {import('../state.js').Chat | null} chat */
+function drawBusy(chat) {
+  const busy = filling && !!chat && views.size < Math.min(COMPLETE, exchangesOf(chat.turns).length);
+  setAttribute(log, 'aria-busy', busy ? 'true' : null);
 }
 
 /**
@@ -239,6 +257,7 @@ function fillAbove(chat) {
 function syncTurns(chat) {
   const exchanges = exchangesOf(chat.turns);
   const numbers = new Set(exchanges.map(([first]) => first.turn));
+  const replaces = views.size > 0;
   for (const [number, view] of views) {
     if (numbers.has(number)) continue;
     removeView(view, chat);
@@ -248,7 +267,7 @@ function syncTurns(chat) {
     views.delete(number);
   }
   if (!views.size) {
-    redraw(chat);
+    redraw(chat, replaces);
     return;
   }
   const first = Math.min(...views.keys());
@@ -298,9 +317,15 @@ function drawChat() {
   const chat = currentChat();
   log.hidden = drawNotice();
   if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) {
+    const replaces = !!chat && shown.id === chat.id && views.size > 0;
     shown = { id: chat?.id ?? null, generation: chat?.generation ?? -1 };
-    if (chat) redraw(chat);
-    else list.replaceChildren();
+    if (chat) {
+      redraw(chat, replaces);
+    } else {
+      epoch++;
+      filling = false;
+      list.replaceChildren();
+    }
   } else {
     syncTurns(chat);
   }
@@ -312,6 +337,7 @@ function drawChat() {
     drawWindow(chat);
   }
   if (drawPending(chat, pendingList, viewAfter)) pinned = true;
+  drawBusy(chat);
   keepEnd();
   if (chat) goToTarget(chat);
 }
@@ -415,7 +441,7 @@ function act(button, view) {
       branchOff(last);
       break;
     case 'inspect':
-      inspect(view.exchange.map((turn) => turn.turn));
+      withPanels(({ inspect }) => inspect(view.exchange.map((turn) => turn.turn)), true);
       break;
     case 'version':
       switchVersion(button, Number(button.dataset.to));
