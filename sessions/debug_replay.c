@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/debug.h"
+#include "sessions/preparing.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct replaying {
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
     bool told;    // ANSWER_REPLAYING was sent
-    // Its client has left or has its answer: the engine's last event, or the store's answer, ends it.
+    // Its client has left or has its answer: the engine's last event, or the answer of store or worker, ends it.
     bool stopped;
     int64_t key; // of its session
     // (n_path) the turns to read, of which n_read are read; the last one is the one to run
@@ -191,13 +192,29 @@ static int find_path(struct replaying *p, const struct session *s, int64_t turn)
     return replay_log_add(&p->log, s->log, n_log, &err);
 }
 
+// True: a worker compiles the turn's grammar first, or could not be asked, and the replay has ended.
+static bool prepare_grammar(struct sessions *ss, struct replaying *p) {
+    struct err err = {0};
+    struct turn_sampling *sampling = &p->rerun.sampling;
+    if (!ss->o.workers || p->rerun.stage != RERUN_ANSWER ||
+        rerun_sampling(&p->stored.rec, p->at->info->n_vocab, sampling, &err) < 0)
+        return false; // rerun_next says what is wrong with the parameters
+    const struct grammar_text *grammar = sampling->params.grammar;
+    if (!grammar || engine_grammar_is_ready(p->at->engine, p->owner->number, grammar)) return false;
+    int rc = preparing_replay(ss, p->sequence, p->key, p->owner->name, p->at->model, grammar, &err);
+    if (rc == 0) return true;
+    fail(ss, p, NULL, rc, err.text);
+    drop(ss, p);
+    return true;
+}
+
 static void begin(struct sessions *ss, struct replaying *p) {
     struct replay_window window;
     struct stored_session turns = {.rec = p->shape, .turns = &p->stored, .n_turns = 1};
     replay_window(&turns, false, &window); // the turn's log is the longest there is
     window.prompt = p->prompt;
     rerun_begin(&p->rerun, &p->stored, p->log.ids, &window, true);
-    advance(ss, p);
+    if (!prepare_grammar(ss, p)) advance(ss, p);
 }
 
 int replays_start(struct session *s, const struct request *r) {
@@ -251,11 +268,14 @@ static int take_record(struct replaying *p, struct store_job *job) {
     return 0;
 }
 
-void replays_read(struct sessions *ss, struct store_job *job) {
+static struct replaying *find(const struct sessions *ss, uint64_t sequence) {
     struct replaying *p;
-    DL_FOREACH(ss->replays, p) {
-        if (p->sequence == job->replay) break;
-    }
+    DL_SEARCH_SCALAR(ss->replays, p, sequence, sequence);
+    return p;
+}
+
+void replays_read(struct sessions *ss, struct store_job *job) {
+    struct replaying *p = find(ss, job->replay);
     if (!p) return;
     if (p->stopped) {
         drop(ss, p);
@@ -269,6 +289,19 @@ void replays_read(struct sessions *ss, struct store_job *job) {
         drop(ss, p);
     } else {
         begin(ss, p);
+    }
+}
+
+void replays_prepared(struct sessions *ss, const struct preparation *done) {
+    struct replaying *p = find(ss, done->replay);
+    if (!p) return;
+    if (p->stopped) {
+        drop(ss, p);
+    } else if (done->rc < 0) {
+        fail(ss, p, NULL, done->rc, done->err.text);
+        drop(ss, p);
+    } else {
+        advance(ss, p);
     }
 }
 

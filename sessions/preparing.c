@@ -27,7 +27,7 @@ static int read_import(struct preparation *p) {
 static int make_input(struct preparation *p) {
     if (p->grammar)
         TRY(engine_grammar_prepare(p->model->engine, p->work.group, p->grammar, &p->err));
-    if (!turn_input_has_text(p->source.kind)) return 0;
+    if (p->replay || !turn_input_has_text(p->source.kind)) return 0;
     return input_encode(p->model->engine, &p->source, &p->made, &p->err);
 }
 
@@ -176,6 +176,21 @@ int preparing_turn(struct session *s, struct turn *t, const struct grammar_text 
     t->preparation = p;
     t->state = TURN_PREPARING;
     return 0;
+}
+
+int preparing_replay(struct sessions *ss, uint64_t replay, int64_t key, const char *owner,
+                     const struct served_model *m, const struct grammar_text *grammar,
+                     struct err *err) {
+    struct preparation *p = preparation_new(ss, err);
+    if (!p) return err->code;
+    p->model = placement_hold(&ss->placement, m->name);
+    if (!p->model) {
+        preparing_free(p);
+        return err_set(err, E_BUSY, "the model is not served now");
+    }
+    p->replay = replay;
+    p->grammar = grammar_text_hold(grammar);
+    return submit(p, owner, LANE_SESSION | (uint64_t)key, err);
 }
 
 int preparing_import(struct sessions *ss, const struct request *r, struct err *err) {

@@ -3,6 +3,7 @@
 //
 //     START (long) -> preparing_request() ... worker ... requests_prepared() -> turns_start() again
 //     a queued turn whose time has come: TURN_PREPARING ... turns_prepared() -> it starts
+//     a replay under a new grammar: preparing_replay() ... replays_prepared() -> it starts
 //
 // While a request is prepared, later requests for its session wait, as they do behind a request that waits
 // for older turns. CANCEL and CLOSE do not wait for the worker: they abort the preparation, and the
@@ -17,6 +18,7 @@ struct preparation {
     const struct served_model *model; // held; NULL: of an import
     int64_t key;                      // of the session
     int64_t turn;                     // the queued one; TURN_NONE: the session's waiting request
+    uint64_t replay;                  // the replay's sequence; 0: it is for no replay
     struct request *import;           // IMPORT instead; owned
     int64_t now_ms;
     struct input_source source;         // its text and system are owned

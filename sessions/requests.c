@@ -269,6 +269,8 @@ void requests_prepared(struct sessions *ss) {
         DL_DELETE(ss->prepared, p);
         if (p->import)
             transfer_read(ss, p);
+        else if (p->replay)
+            replays_prepared(ss, p);
         else if (s && s->preparing && s->preparation == p)
             run_prepared(s, false);
         else if (s && p->turn != TURN_NONE)

@@ -406,6 +406,10 @@ int preparing_request(struct session *s, const struct request *r, int64_t parent
 int preparing_turn(struct session *s, struct turn *t, const struct grammar_text *grammar,
                    struct err *err); // PREPARING now
 int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
+// Compiles the grammar of a replay, a sequence of debug_replay.c, of the session with this key.
+int preparing_replay(struct sessions *ss, uint64_t replay, int64_t key, const char *owner,
+                     const struct served_model *m, const struct grammar_text *grammar,
+                     struct err *err);
 void preparing_forget(struct preparation *p); // drops its result
 void preparing_free(struct preparation *p);   // one that is done
 void preparing_close(struct sessions *ss);
@@ -452,6 +456,7 @@ int debug_events(struct session *s, const struct request *r);
 bool replays_has(const struct sessions *ss, uint64_t client);
 int replays_start(struct session *s, const struct request *r); // the turn was checked before
 void replays_read(struct sessions *ss, struct store_job *job); // a part of its path
+void replays_prepared(struct sessions *ss, const struct preparation *p);      // its grammar
 void replays_cancel(struct sessions *ss, uint64_t client, int64_t key);       // of this session
 bool replays_engine_event(struct sessions *ss, const struct engine_event *e); // true: it was theirs
 void replays_client_gone(struct sessions *ss, uint64_t client);

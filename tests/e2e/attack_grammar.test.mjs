@@ -77,6 +77,33 @@ test('the network thread compiles no grammar', async (t) => {
   }
 });
 
+test('nor that of a replay after a restart', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
+  let server = await Server.start(t, options);
+  const sessions = [];
+  for (let i = 0; i < 3; i++) {
+    const session = await Follower.open(await server.connect());
+    await session.say('Hello', { sampling: { regex: `${costly()}|[a-d]`, max_tokens: 4 } });
+    sessions.push(session.session);
+  }
+  await server.stop();
+  server = await Server.start(t, options);
+  const client = await server.connect();
+  const before = processorTime(server);
+  for (const session of sessions) {
+    const replayed = new Promise((resolve) => client.listeners.add((frame) => {
+      if (frame.session === session && frame.type !== 'turn.replaying') resolve(frame);
+    }));
+    client.send({ type: 'turn.replay', session, turn: 0, request_id: client.newId() });
+    const frame = await replayed;
+    assert.equal(frame.equal, true, JSON.stringify(frame));
+  }
+  const after = processorTime(server);
+  const net = after.net - before.net, workers = after.workers - before.workers;
+  t.diagnostic(`net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s`);
+  assert.ok(workers > net, `net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s`);
+});
+
 /** A server with two owners and no limits, and both tokens. */
 async function serveTwo(t, ...args) {
   const tokens = { mallory: 'mallory-token-0123456789', bob: 'bob-token-0123456789' };
