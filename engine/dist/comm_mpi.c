@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 enum {
-    NAP_AFTER_US = 2000,    // then it naps between tests
+    NAP_AFTER_US = 20000,   // longer than a GPU's step; then it naps between tests
     NAP_US = 50,            // within a step
     SLICE_US = 500,         // a yield this long ran another program: the cores are crowded
     CROWDED_US = 200000,    // how long they are then taken to be
@@ -453,14 +453,19 @@ static int make(struct mpi_comm **out, MPI_Comm world, int64_t timeout_us, struc
     return err->code;
 }
 
-// Processes of this program. A singleton's MPI starts them through a daemon of its own.
+// Processes of this program. A singleton's MPI starts them through a daemon of its own, which would bind one or two
+// processes to a core each, with all their threads.
 static int spawn(MPI_Comm *world, int n, struct err *err) {
     MPI_Comm inter;
     char self[PATH_MAX], word[] = "rank";
     char *argv[] = {word, NULL};
+    MPI_Info unbound;
     identity_program(self, sizeof self);
-    int rc =
-        MPI_Comm_spawn(self, argv, n, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
+    int rc = MPI_Info_create(&unbound);
+    if (rc == MPI_SUCCESS) rc = MPI_Info_set(unbound, "bind_to", "none");
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Comm_spawn(self, argv, n, unbound, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
+    if (rc == MPI_SUCCESS) rc = MPI_Info_free(&unbound);
     if (rc == MPI_SUCCESS) rc = MPI_Intercomm_merge(inter, 0, world);
     if (rc == MPI_SUCCESS) return 0;
     return err_set(err, E_DEVICE, "Open MPI cannot start %d ranks on this machine", n);

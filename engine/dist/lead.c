@@ -16,21 +16,45 @@ static void begin(struct lead *l, enum plan_kind kind) {
 
 // Room for the payload; E_NOMEM breaks nothing, since nothing has been sent.
 static char *payload(struct lead *l, size_t n) {
+    const int k = !l->sent;
     l->plan->n_payload = (int64_t)n;
     if (n <= PLAN_INLINE_BYTES) return l->plan->payload;
-    if (n > l->payload_bytes) {
-        char *more = realloc(l->payload, n + n / 2);
+    if (n > l->room[k]) {
+        char *more = realloc(l->payloads[k], n + n / 2);
         if (!more) return NULL;
-        l->payload = more;
-        l->payload_bytes = n + n / 2;
+        l->payloads[k] = more;
+        l->room[k] = n + n / 2;
     }
-    return l->payload;
+    return l->payloads[k];
+}
+
+// Sets n_changed, and the changes if they fit.
+static void compare(struct lead *l) {
+    struct plan *p = l->plan;
+    struct plan_change *out = (struct plan_change *)(void *)p->payload;
+    const char *now = l->payloads[!l->sent], *then = l->payloads[l->sent];
+    p->n_changed = -1;
+    if (p->n_payload != l->sent_bytes || p->n_payload % 4 != 0) return;
+    int64_t n = 0;
+    for (int64_t at = 0; at < p->n_payload; at += 4) {
+        struct plan_change c = {.at = (uint32_t)(at / 4)};
+        if (memcmp(now + at, then + at, 4) == 0) continue;
+        if (n == (int64_t)(PLAN_INLINE_BYTES / sizeof c)) return;
+        memcpy(&c.value, now + at, 4);
+        out[n++] = c;
+    }
+    p->n_changed = n;
 }
 
 static int send_plan(struct lead *l) {
-    TRY(broadcast(l, l->plan, sizeof *l->plan));
-    if (l->plan->n_payload <= PLAN_INLINE_BYTES) return 0;
-    return broadcast(l, l->payload, (size_t)l->plan->n_payload);
+    struct plan *p = l->plan;
+    const bool is_large = p->n_payload > PLAN_INLINE_BYTES;
+    if (is_large) compare(l);
+    TRY(broadcast(l, p, sizeof *p));
+    if (!is_large) return 0;
+    l->sent = !l->sent;
+    l->sent_bytes = p->n_payload;
+    return p->n_changed >= 0 ? 0 : broadcast(l, l->payloads[l->sent], (size_t)p->n_payload);
 }
 
 int lead_check(struct lead *l) {
@@ -163,7 +187,8 @@ void lead_close(struct lead *l) {
     }
     if (l->comm) l->comm->ops->close(l->comm);
     free(l->plan);
-    free(l->payload);
+    free(l->payloads[0]);
+    free(l->payloads[1]);
     free(l->parts);
     *l = (struct lead){0};
 }

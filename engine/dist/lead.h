@@ -17,8 +17,12 @@
 struct lead {
     struct comm *comm;
     struct plan *plan; // the message that is sent; NULL with one rank
-    char *payload;     // of a plan too large for `plan`
-    size_t payload_bytes;
+    // Payloads too large for `plan`: [sent] is the last one, which all ranks still have (sent_bytes; 0: none), and the
+    // other the one being made.
+    char *payloads[2];
+    size_t room[2];
+    int sent;
+    int64_t sent_bytes;
     char *host; // memory of the leader's parked blocks, which have the same numbers on all ranks
     size_t host_block_bytes;
     size_t *parts;      // (n_ranks) bytes of each rank's part of a block; NULL with one rank

@@ -36,6 +36,8 @@ static void set_defaults(void) {
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
+    // A step's plan for hundreds of sessions goes at once; a longer message waits for its receiver first.
+    setenv("OMPI_MCA_btl_vader_eager_limit", "32768", 0);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); // no remark that MPI_Finalize was left out
     // A rank that is killed ends neither its leader nor the ranks of other instances.
     setenv("OMPI_MCA_orte_enable_recovery", "1", 0);

@@ -35,9 +35,17 @@ struct plan {
     int32_t first, n, flag;
     // Of a batch.
     int32_t n_rows, n_seqs, n_logits, n_map, n_virtual, virtual_width;
-    // Bytes of the payload: in `payload` if they fit, otherwise in a second message.
-    int64_t n_payload;
+    // Bytes of the payload: in `payload` if they fit. Otherwise in a second message, or, where it is like the last such
+    // payload but for a few words, those are in `payload`: n_changed structs plan_change. -1: it is not.
+    int64_t n_payload, n_changed;
     _Alignas(8) char payload[PLAN_INLINE_BYTES];
+};
+
+// A step of many sessions that decode is like the one before but for its ids and positions, and a message
+// that fits `plan` reaches the ranks several times as soon as two.
+struct plan_change {
+    uint32_t at; // the word: its offset in the payload, divided by 4
+    uint32_t value;
 };
 
 struct plan_open { // the engine_options that ranks need

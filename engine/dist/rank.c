@@ -43,7 +43,11 @@ static int receive(struct rank *r) {
         r->large_bytes = n + n / 2;
     }
     r->payload = r->large;
-    return r->comm->ops->broadcast(r->comm, r->large, n, false);
+    if (r->plan->n_changed < 0) return r->comm->ops->broadcast(r->comm, r->large, n, false);
+    const struct plan_change *c = (const struct plan_change *)(const void *)r->plan->payload;
+    for (int64_t i = 0; i < r->plan->n_changed; i++)
+        memcpy(r->large + (size_t)c[i].at * 4, &c[i].value, 4);
+    return 0;
 }
 
 // --- opening -------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@
 // is divided by sqrt(2 layers), so that the stream stays near one at any depth. A tied embedding has
 // 1 / sqrt(width), because it is the head too; otherwise logits would grow with the width.
 #include "engine/model/synth_tensors.h"
+#include "base/cgroup.h"
 #include "engine/model/synth_values.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 static int add_tensor(struct synth_tensors *p, int32_t layer, const char *stem, const char *suffix,
@@ -121,22 +123,59 @@ void synth_tensors_free(struct synth_tensors *p) {
     *p = (struct synth_tensors){0};
 }
 
-void synth_tensors_read(const struct synth_tensors *p, const struct tensor *t, size_t offset,
-                        void *out, size_t n) {
+static void read_part(const struct synth_values *v, size_t size, size_t offset, char *out,
+                      size_t n) {
     enum { BLOCK = 4096 }; // values
-    const size_t i = (size_t)(t - p->tensors), size = dtype_size(t->dtype), whole = 4 * size;
+    const size_t whole = 4 * size;
     union {
         float f32[BLOCK];
         uint16_t half[BLOCK];
     } block;
-    struct synth_values v;
-    synth_values_init(&v, p->seed, t->name, t->dtype, p->means[i], p->deviations[i]);
     for (size_t skip = offset % whole, at = offset - skip; n > 0; skip = 0) {
         size_t take = BLOCK * size - skip < n ? BLOCK * size - skip : n;
-        synth_values_fill(&v, &block, at / size, (skip + take + whole - 1) / whole * 4);
+        synth_values_fill(v, &block, at / size, (skip + take + whole - 1) / whole * 4);
         memcpy(out, (const char *)&block + skip, take);
-        out = (char *)out + take;
+        out += take;
         at += skip + take;
         n -= take;
     }
+}
+
+struct reading { // a thread's part of a read
+    pthread_t thread;
+    const struct synth_values *v;
+    size_t size, offset, n;
+    char *out;
+};
+
+static void *read_own_part(void *ctx) {
+    struct reading *r = ctx;
+    read_part(r->v, r->size, r->offset, r->out, r->n);
+    return NULL;
+}
+
+void synth_tensors_read(const struct synth_tensors *p, const struct tensor *t, size_t offset,
+                        void *out, size_t n) {
+    enum { MOST_THREADS = 16, LEAST_BYTES = 1 << 20 }; // for a thread
+    const size_t i = (size_t)(t - p->tensors), size = dtype_size(t->dtype);
+    const size_t most = (size_t)cgroup_processors(), wanted = n / LEAST_BYTES;
+    struct reading parts[MOST_THREADS];
+    struct synth_values v;
+    synth_values_init(&v, p->seed, t->name, t->dtype, p->means[i], p->deviations[i]);
+    size_t n_threads = wanted < most ? wanted : most, n_begun = 0, at = 0;
+    if (n_threads > MOST_THREADS) n_threads = MOST_THREADS;
+    while (n_begun + 1 <
+           n_threads) { // the last part, and what finds no thread, is read by this one
+        struct reading *r = &parts[n_begun];
+        *r = (struct reading){.v = &v,
+                              .size = size,
+                              .offset = offset + at,
+                              .n = n / n_threads,
+                              .out = (char *)out + at};
+        if (pthread_create(&r->thread, NULL, read_own_part, r) != 0) break;
+        at += r->n;
+        n_begun++;
+    }
+    read_part(&v, size, offset + at, (char *)out + at, n - at);
+    for (size_t k = 0; k < n_begun; k++) pthread_join(parts[k].thread, NULL);
 }

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,9 @@ static int failed(struct nccl_group *g, ncclResult_t rc, const char *what) {
     return E_DEVICE;
 }
 
+// A call takes tens of microseconds to be enqueued, and a prefill has two for each layer.
+enum { NAP_AFTER_US = 5000 };
+
 // Until a call has taken effect.
 static int settle(struct nccl_group *g, ncclResult_t rc, const char *what) {
     const struct rank_links *l = g->links;
@@ -78,9 +82,12 @@ static int settle(struct nccl_group *g, ncclResult_t rc, const char *what) {
     ncclComm_t comm = g->comm;
     for (int64_t i = 0; rc == ncclInProgress || (rc == ncclSuccess && i == 0); i++) {
         if (api.ncclCommGetAsyncError(comm, &rc) != ncclSuccess) rc = ncclSystemError;
-        if (rc != ncclInProgress || i < 100) continue;
+        if (rc != ncclInProgress) continue;
+        const int64_t waited = clock_mono_us(&clock_system) - began;
+        sched_yield();
+        if (waited < NAP_AFTER_US) continue;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-        if (l->check(l->ctx, clock_mono_us(&clock_system) - began) == 0) continue;
+        if (l->check(l->ctx, waited) == 0) continue;
         nccl_abort(g);
         return E_DEVICE;
     }

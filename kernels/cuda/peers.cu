@@ -1,6 +1,5 @@
-// See peers.h. Each of n ranks sends its data twice (data and epochs) to each of the others. A small
-// exchange takes one store to a peer and the poll that sees it, some 2 microseconds over NVLink; a large
-// one is bound by its bytes.
+// See peers.h. The small way sends data twice (data and epochs), and takes one store to a peer and the poll that
+// sees it: some 2 microseconds over NVLink. The wide way takes two such trips and is bound by its bytes.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/peers.h"
@@ -82,6 +81,97 @@ __global__ void __launch_bounds__(PEERS_THREADS)
     end_epoch(c, epoch);
 }
 
+// --- the wide way --------------------------------------------------------------------------------
+
+__device__ __forceinline__ void raise(uint32_t *flag, uint32_t epoch) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(epoch) : "memory");
+}
+__device__ __forceinline__ void await(const uint32_t *flag, uint32_t epoch,
+                                      const uint32_t *abandoned) {
+    for (uint32_t polls = 1;; polls++) {
+        uint32_t v;
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(flag) : "memory");
+        if (v == epoch) return;
+        if (polls % POLLS == 0 && *(const volatile uint32_t *)abandoned) return;
+    }
+}
+
+__device__ __forceinline__ uint32_t *flag_of(char *wide, int32_t n, int32_t phase, int32_t rank) {
+    return (uint32_t *)(wide + (size_t)4 * PEERS_WIDE_BYTES) +
+           ((size_t)phase * (size_t)n + (size_t)rank) * PEERS_WIDE_BLOCKS + blockIdx.x;
+}
+
+// What this block has sent has arrived, and so has what the others' blocks of this index sent.
+__device__ __forceinline__ void meet(const peer_channel &c, int32_t phase, uint32_t epoch) {
+    const int32_t r = (int32_t)threadIdx.x;
+    __syncthreads();
+    if (r < c.n && r != c.me) {
+        raise(flag_of(c.wide[r], c.n, phase, c.me), epoch);
+        await(flag_of(c.wide[c.me], c.n, phase, r), epoch, c.abandoned);
+    }
+    __syncthreads();
+}
+
+template <typename T> union wide_vector { // 16 bytes of T
+    uint4 bits;
+    T of[16 / sizeof(T)];
+    __device__ wide_vector() : bits() {}
+};
+
+// Vectors of 16 bytes; n is a template's so that the parts' loads are in flight together.
+template <typename T, int N>
+__global__ void __launch_bounds__(PEERS_WIDE_THREADS)
+    peers_wide_kernel(const peer_channel c, uint4 *x, int32_t n_vectors) {
+    constexpr int32_t STRIDE = PEERS_WIDE_BLOCKS * PEERS_WIDE_THREADS;
+    constexpr int32_t ROOM = PEERS_WIDE_BYTES / 16 / N; // vectors of a part
+    pdl_trigger();
+    pdl_wait();
+    const uint32_t epoch = c.wide_epochs[blockIdx.x];
+    const size_t half = (size_t)(epoch & 1) * PEERS_WIDE_BYTES;
+    const int32_t first = (int32_t)(blockIdx.x * PEERS_WIDE_THREADS + threadIdx.x);
+    const int32_t part = (n_vectors + N - 1) / N;
+    auto length = [&](int32_t r) {
+        const int32_t rest = n_vectors - r * part;
+        return rest < part ? rest : part; // less than 0 for a part beyond the end
+    };
+    auto parts = [&](int32_t of) { return (uint4 *)(c.wide[of] + half); };
+    auto sums = [&](int32_t of) {
+        return (uint4 *)(c.wide[of] + 2 * (size_t)PEERS_WIDE_BYTES + half);
+    };
+#pragma unroll
+    for (int d = 1; d < N; d++) {
+        const int32_t to = (c.me + d) % N, end = length(to);
+        uint4 *slot = parts(to) + (size_t)c.me * ROOM;
+        for (int32_t i = first; i < end; i += STRIDE) slot[i] = x[to * part + i];
+    }
+    meet(c, 0, epoch);
+    const int32_t mine = length(c.me);
+    for (int32_t i = first; i < mine; i += STRIDE) {
+        wide_vector<T> v[N], s;
+#pragma unroll
+        for (int r = 0; r < N; r++)
+            v[r].bits = r == c.me ? x[c.me * part + i] : __ldcg(parts(c.me) + (size_t)r * ROOM + i);
+#pragma unroll
+        for (int k = 0; k < (int)(16 / sizeof(T)); k++) {
+            float sum = to_float(v[0].of[k]);
+#pragma unroll
+            for (int r = 1; r < N; r++) sum = __fadd_rn(sum, to_float(v[r].of[k]));
+            s.of[k] = from_float<T>(sum);
+        }
+        x[c.me * part + i] = s.bits;
+#pragma unroll
+        for (int d = 1; d < N; d++) sums((c.me + d) % N)[(size_t)c.me * ROOM + i] = s.bits;
+    }
+    meet(c, 1, epoch);
+#pragma unroll
+    for (int d = 1; d < N; d++) {
+        const int32_t from = (c.me + d) % N, end = length(from);
+        const uint4 *slot = sums(c.me) + (size_t)from * ROOM;
+        for (int32_t i = first; i < end; i += STRIDE) x[from * part + i] = __ldcg(slot + i);
+    }
+    if (threadIdx.x == 0) c.wide_epochs[blockIdx.x] = epoch + 1;
+}
+
 struct gathered {
     float *out;
     const float *part;
@@ -142,9 +232,33 @@ unsigned blocks_for(int64_t n_vectors) {
 
 } // namespace
 
+template <typename T>
+static void sum_wide(const struct peer_channel *c, char *x, int64_t bytes, cudaStream_t stream) {
+    void (*kernels[PEERS_MAX + 1])(const peer_channel, uint4 *,
+                                   int32_t) = {NULL,
+                                               NULL,
+                                               peers_wide_kernel<T, 2>,
+                                               peers_wide_kernel<T, 3>,
+                                               peers_wide_kernel<T, 4>,
+                                               peers_wide_kernel<T, 5>,
+                                               peers_wide_kernel<T, 6>,
+                                               peers_wide_kernel<T, 7>,
+                                               peers_wide_kernel<T, 8>};
+    for (int64_t at = 0; at < bytes; at += PEERS_WIDE_BYTES) {
+        const int64_t rest = bytes - at;
+        const int64_t n = rest < (int64_t)PEERS_WIDE_BYTES ? rest : (int64_t)PEERS_WIDE_BYTES;
+        pdl_launch(kernels[c->n], PEERS_WIDE_BLOCKS, PEERS_WIDE_THREADS, 0, stream, *c,
+                   (uint4 *)(x + at), (int32_t)(n / 16));
+    }
+}
+
 int peers_sum(const struct peer_channel *c, void *x, enum dtype dtype, int64_t n,
               cudaStream_t stream) {
     const int64_t bytes = n * (int64_t)dtype_size(dtype);
+    if (c->wide_epochs && (c->n - 1) * bytes > (int64_t)PEERS_PIECE_BYTES && bytes % 16 == 0) {
+        DISPATCH(dtype, sum_wide<T>(c, (char *)x, bytes, stream));
+        return cuda_launched("peers_sum");
+    }
     for (int64_t at = 0; at < bytes; at += PEERS_PIECE_BYTES) {
         const int32_t count = (int32_t)(piece(bytes - at) / 8);
         DISPATCH(dtype, pdl_launch(peers_sum_kernel<T>, blocks_for(count), PEERS_THREADS, 0, stream,

@@ -18,13 +18,15 @@ enum {
     LOOK_US = 50000,          // between looks at the other ranks; from then on polls nap
     DRAIN_US = 10000000,      // at most, for kernels whose ranks were abandoned
     SCRATCH_BYTES = 32 << 20, // of gathers over NCCL
+    EPOCHS = 3 * PEERS_BLOCKS + PEERS_WIDE_BLOCKS,
 };
 
 struct cuda_ranks {
     struct rank_links links;
     bool has_peers, has_nccl, lost;
-    char *memory;        // where other ranks write: of `stage`, then `before`, then `after`
-    uint32_t *epochs;    // (3, PEERS_BLOCKS)
+    // Where other ranks write: of `stage` (the small way, then the wide), of `before`, of `after`.
+    char *memory;
+    uint32_t *epochs;    // (3, PEERS_BLOCKS), then (PEERS_WIDE_BLOCKS)
     uint32_t *abandoned; // pinned
     struct peer_channel stage, before, after;
     struct nccl_group stage_group, world_group;
@@ -117,12 +119,13 @@ static int agree(struct cuda_ranks *r, int rc, const struct err *mine, struct er
 }
 
 static size_t pair_at(const struct rank_links *l, bool after) {
-    return peer_channel_bytes(l->tp_size) + (after ? peer_channel_bytes(2) : 0);
+    return peer_channel_bytes(l->tp_size) + peer_wide_bytes(l->tp_size) +
+           (after ? peer_channel_bytes(2) : 0);
 }
 
 static int reserve(struct cuda_backend *cuda, struct cuda_ranks *r, struct err *err) {
     const size_t bytes = pair_at(&r->links, true) + peer_channel_bytes(2);
-    const size_t epochs = 3 * PEERS_BLOCKS * sizeof *r->epochs;
+    const size_t epochs = EPOCHS * sizeof *r->epochs;
     TRY(cuda_alloc((void **)&r->memory, bytes, err));
     TRY(cuda_alloc((void **)&r->epochs, epochs, err));
     TRY(cuda_alloc((void **)&r->scratch, SCRATCH_BYTES, err));
@@ -134,7 +137,7 @@ static int reserve(struct cuda_backend *cuda, struct cuda_ranks *r, struct err *
     // Epochs begin at 1: zeroed memory holds none.
     uint32_t *ones = malloc(epochs);
     if (!ones) return err_set(err, E_NOMEM, "no memory for the ranks");
-    for (size_t i = 0; i < 3 * PEERS_BLOCKS; i++) ones[i] = 1;
+    for (size_t i = 0; i < EPOCHS; i++) ones[i] = 1;
     int rc = cuda_check(cudaMemset(r->memory, 0, bytes), "cudaMemset");
     if (rc == 0) rc = cuda_mem_write(&cuda->base, r->epochs, ones, epochs);
     if (rc == 0) rc = cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -211,10 +214,13 @@ static int map_peers(struct cuda_ranks *r, const struct card *cards, struct err 
     const struct rank_links *l = &r->links;
     r->stage = (struct peer_channel){
         .n = l->tp_size, .me = l->tp_rank, .epochs = r->epochs, .abandoned = r->abandoned};
+    r->stage.wide_epochs = r->epochs + 3 * PEERS_BLOCKS;
     r->stage.memory[l->tp_rank] = r->memory;
     for (int32_t i = 0; i < l->tp_size; i++)
         if (i != l->tp_rank)
             TRY(map(&r->stage.memory[i], &cards[l->first_tp + i], l->first_tp + i, 0, err));
+    for (int32_t i = 0; i < l->tp_size; i++)
+        r->stage.wide[i] = r->stage.memory[i] + peer_channel_bytes(l->tp_size);
     TRY(map_pair(r, &r->before, cards, l->before, false, err));
     return map_pair(r, &r->after, cards, l->after, true, err);
 }
@@ -354,8 +360,7 @@ int cuda_all_reduce(struct backend *be, void *x, int64_t n) {
     const int64_t bytes = n * (int64_t)dtype_size(be->act_dtype);
     TRY(ready(r));
     if (r->links.tp_size == 1 || n == 0) return 0;
-    const bool small = bytes <= PEERS_PIECE_BYTES || !r->has_nccl || cuda->deterministic;
-    if (r->has_peers && small && bytes % 8 == 0)
+    if (r->has_peers && bytes % 8 == 0)
         return peers_sum(&r->stage, x, be->act_dtype, n, cuda->stream);
     if (!r->has_nccl) return E_UNSUPPORTED; // rows of a width that no model has
     if (cuda->deterministic) return sum_in_order(cuda, x, n);

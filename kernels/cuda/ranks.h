@@ -1,13 +1,12 @@
-// Communication of a GPU with those of the other ranks of its instance: by peer memory (peers.h) for small
-// messages and where sums must have one order, by NCCL for large messages.
+// Communication of a GPU with those of the other ranks of its instance: by peer memory (peers.h) or by NCCL.
 //
-//   | | small (256 KiB) | large |
-//   |---|---|---|
-//   | GPUs of one machine that reach each other's memory | peers | NCCL; `deterministic`: peers |
-//   | other GPUs | NCCL | NCCL |
-//   | ranks that share a GPU, which NCCL refuses | peers | peers |
+//   | | sums | gathers up to 512 KiB | larger gathers, copies between stages |
+//   |---|---|---|---|
+//   | GPUs of one machine that reach each other's memory | peers | peers | NCCL |
+//   | other GPUs | NCCL | NCCL | NCCL |
+//   | ranks that share a GPU, which NCCL refuses | peers | peers | peers |
 //
-// `deterministic` over NCCL alone gathers all parts and adds them in rank order.
+// Sums over peers are in rank order. `deterministic` over NCCL gathers all parts and adds them in rank order.
 //
 // A kernel that waits for a rank that is gone would wait for ever, and so would the host that waits for the
 // kernel. So the host polls (cuda_wait) and calls struct rank_links' check between polls. When the check

@@ -68,6 +68,9 @@ test('sizes that do not fit are refused with a sentence', { skip }, async () => 
 
 test('serve: turns, a replay on as many ranks, and an end that leaves no process', { skip }, async (t) => {
   const server = await serve(t);
+  // Open MPI would bind one started process to one core, with all its threads.
+  const cores = (pid) => /^Cpus_allowed_list:\s*(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1];
+  for (const pid of ranksOf(server)) assert.equal(cores(pid), cores(server.process.pid));
   const client = await server.connect();
   const session = await client.open();
   await client.turn(session, 'My name is Zora.', { sampling: { max_tokens: 12 } });

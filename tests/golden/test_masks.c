@@ -141,14 +141,14 @@ static void run_whole(struct engine_turn (*make)(uint64_t)) {
     engine_close(e);
 }
 
-// One round. The other turn draws a token, if it decodes. Returns whether the turns with `dear` wait.
+// One round. The other turn draws a token, if it decodes (on a GPU its last round may give two). Returns whether the turns with `dear` wait.
 static bool bounded_round(struct outcome *o, uint64_t sequence) {
     int64_t before = pairs(), n = plain.n;
     bool draws = n > 0 && !plain.done;
     assert_true(engine_round(e));
     take(o, sequence);
     assert_in_range(pairs() - before, 0, EFFORT + BEYOND);
-    if (draws) assert_int_equal(plain.n, n + 1);
+    if (draws) assert_in_range(plain.n, n + 1, n + 2);
     return any_waits();
 }
 
