@@ -11,8 +11,8 @@
 struct kept {                // a grammar that is kept for an owner
     struct grammar *grammar; // held
     int64_t bytes;           // when counted last
-    struct kept *prev,
-        *next; // of the owner, the least recently used first; or in the list of those dropped
+    // Of the owner, the least recently used first; or in the list of those dropped.
+    struct kept *prev, *next;
     UT_hash_handle hh; // of the owner, by the text's hash
 };
 

@@ -1,11 +1,12 @@
 // Sums and gathers over the memory of other GPUs of this machine (CUDA IPC), by kernels that run
 // inside a recorded step. There are two ways.
 //
-// Small: each rank sends all of its data to every other.
-//
 // A channel is a group of ranks. Each has memory where the others write: two halves, in each a slot
-// for every rank. An exchange cuts its data into vectors of 8 bytes; thread i of every rank writes
-// vector i to the others and waits until theirs have arrived. A vector travels as
+// for every rank.
+//
+// The small way: each rank sends all of its data to every other. An exchange cuts it into vectors of
+// 8 bytes; thread i of every rank writes vector i to the others and waits until theirs have arrived. A
+// vector travels as
 //
 //     { 4 bytes, epoch, 4 bytes, epoch }
 //
@@ -17,10 +18,11 @@
 // every exchange to go both ways, also where only one rank wants the data. tests/unit/test_host_sums.c
 // tries the same rule with threads.
 //
-// Wide, for sums of more: each rank adds up one part of the data, so that it sends 2 / n of what the small way
-// would. Thread block b of each rank has the same places of every part: it sends the others' parts to them, waits for its
-// own part's, adds, sends the sum, and waits for the other sums. A flag for each rank and block says that data has
-// arrived, written behind it with release at system scope; all blocks count the same epoch. The halves are as above.
+// The wide way, for sums of more than PEERS_PIECE_BYTES / (n - 1): each rank adds up one part
+// of the data, so it sends an n-th of the bytes. Block b of every rank has the same places of each part. It
+// sends the others' parts to them, waits for theirs of its own, adds, sends the sum, and waits for the other
+// sums. A flag for each rank and block, written after the data with release at system scope, says that it has
+// arrived. All blocks count the same epoch, and the rule of the two halves holds as above.
 #pragma once
 #include "base/dtype.h"
 #include <cuda_runtime_api.h>
