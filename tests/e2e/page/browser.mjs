@@ -56,6 +56,7 @@ export async function newPage(t, context, { expected = [] } = {}) {
   // has just changed is drawn, too: innerText needs that. And what is drawn task by task is whole: the turns that fill
   // the screen, and the colours of code.
   const wait = page.waitForFunction.bind(page);
+  page.waitForNow = (condition, arg) => wait(condition, arg, { polling: 50 });
   page.waitForFunction = async (condition, arg, options) => {
     const value = await wait(condition, arg, { polling: 50, ...options });
     await page.evaluate(async () => {
@@ -158,9 +159,9 @@ export async function newSession(page) {
   await page.waitForSelector('.suggestion');
 }
 
-/** Waits until the answer that streams is at least as long. */
+/** Waits until the answer that streams is at least as long; not for its frames, since it may end meanwhile. */
 export const streamed = (page, characters) =>
-  page.waitForFunction((n) => {
+  page.waitForNow((n) => {
     const prose = document.querySelector('.turn[data-state=running] .prose');
     return (prose?.textContent.length ?? 0) >= n;
   }, characters);
