@@ -39,7 +39,7 @@ export function part(name) {
   return /** @type {Promise<any>} */ (coming[name]);
 }
 
-/** What waits for a part, whoever loads it. @param {keyof Parts} name @param {() => void} job */
+/** The job runs when the part is loaded, by any call. @param {keyof Parts} name @param {() => void} job */
 export const onceLoaded = (name, job) => (jobs[name] = job);
 
 /** Why a part did not load, for the user. */
