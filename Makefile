@@ -45,7 +45,7 @@ CFLAGS_release := -O3 -g
 CFLAGS_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=null,object-size,pointer-overflow \
                   -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DPARLEY_DEBUG_KV
 CFLAGS_tsan    := -O1 -g1 -fsanitize=thread -fno-omit-frame-pointer
-CFLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-missing-field-initializers
 # -ffp-contract=off: a fused multiply-add is written where it is meant, so that twins give the same bits.
 CFLAGS   := -std=gnu17 -I. -I$(B)/gen -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla \
             -Wmissing-prototypes -Wno-unused-parameter -ffp-contract=off -fno-math-errno -pthread \
@@ -209,7 +209,13 @@ lib: $(LIB)
 
 # Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
 FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(filter-out $(if $(filter 0,$(GRPC)),%/fuzz_grpc.c),$(wildcard tests/fuzz/fuzz_*.c))))
-FUZZED := $(filter $(addprefix $(B)/,base/% engine/grammar/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% ws/openai/body.o ws/openai/failure.o ws/openai/responses_id.o ws/openai/responses_items.o ws/openai/completions_request.o ws/openai/embeddings_request.o ws/anthropic/messages_request.o ws/anthropic/conversation.o ws/anthropic/tools.o ws/anthropic/thinking_seal.o ws/kserve/tensor.o ws/kserve/infer_request.o ws/kserve/infer_inputs.o ws/kserve/infer_outputs.o ws/kserve/prompt_inputs.o ws/kserve/word_lists.o ws/kserve/text_models.o ws/kserve/http/tensor_json.o ws/kserve/grpc/tensor_message.o ws/kserve/grpc/message.o gen/% sessions/%),$(OBJ))
+FUZZED_PARTS := base/% engine/grammar/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% \
+    engine/sampling/% engine/text/% engine/jinja/% kvcache/snapshot% sessions/% gen/% ws/parley/protocol% \
+    $(addprefix ws/openai/,body.o failure.o responses_id.o responses_items.o completions_request.o embeddings_request.o) \
+    $(addprefix ws/anthropic/,messages_request.o conversation.o tools.o thinking_seal.o) \
+    $(addprefix ws/kserve/,code.o tensor.o infer_request.o infer_inputs.o infer_outputs.o prompt_inputs.o word_lists.o \
+        text_models.o http/tensor_json.o grpc/tensor_message.o grpc/message.o)
+FUZZED := $(filter $(addprefix $(B)/,$(FUZZED_PARTS)),$(OBJ))
 # A source that has gone leaves the archive too: the list is written where it has changed.
 $(B)/libfuzzed.list: FORCE
 	@mkdir -p $(@D)

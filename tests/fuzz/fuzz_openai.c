@@ -3,6 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/embeddings_request.h"
+#include "ws/service.h"
 
 enum { VOCAB = 100, WIDTH = 8 };
 
