@@ -2,22 +2,24 @@
 
 usage: adjusted_gpu.py [SHAPE [SESSIONS ...]]   PARLEY names the program; SHAPE: as `parley synth --like`, or a config.json
 """
-import concurrent.futures
 import json
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'gpu'))
 from wire import MODEL, PARLEY, Client, Server  # noqa: E402
 
 TOKENS = int(os.environ.get('TOKENS', 256))
 ROUNDS = int(os.environ.get('ROUNDS', 3))
-PLAIN = {'temperature': 0.8, 'top_p': 0.95, 'max_tokens': TOKENS}
+PLAIN = {'temperature': 0.8, 'top_p': 0.95, 'max_tokens': 12000} # more than is counted
 STRINGS = {'type': 'array', 'items': {'type': 'object', 'properties': {'name': {'type': 'string'}, 'n': {'type': 'integer'}},
                                       'required': ['name', 'n']}, 'minItems': 300}
 FORMS = {
@@ -26,7 +28,7 @@ FORMS = {
     'repetition_penalty': {**PLAIN, 'ignore_eos': True, 'repetition_penalty': 1.1},
     'logit_bias': {**PLAIN, 'ignore_eos': True, 'logit_bias': {str(i): -1.5 for i in range(300, 600)}},
     'regex': {**PLAIN, 'regex': '[a-zA-Z ,.]+'},
-    'json_schema': {**PLAIN, 'max_tokens': 8000, 'json_schema': STRINGS},
+    'json_schema': {**PLAIN, 'json_schema': STRINGS},
 }
 
 
@@ -58,38 +60,35 @@ def tokenizer(folder, n=128256):
     shutil.copy(MODEL + '/chat_template.jinja', folder)
 
 
-def rate(ends):
-    """Tokens of all sessions per second, from the first delta of the last one to begin to the first end."""
-    begin = max(e['deltas'][0]['_at'] for e in ends)
-    over = min(e['deltas'][-1]['_at'] for e in ends)
-    if over <= begin: # the turns did not run together
-        begin, over = min(e['deltas'][0]['_at'] for e in ends), max(e['deltas'][-1]['_at'] for e in ends)
-    n = sum(len(d['ids']) for e in ends for d in e['deltas'] if begin < d['_at'] <= over)
-    return n / (over - begin)
+def count(server, name):
+    with urllib.request.urlopen('http://127.0.0.1:%d/metrics' % server.port, timeout=30) as answer:
+        return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r'[ {]', line))
 
 
 def measure(server, form, n):
+    """Tokens/s of n turns at once, by the server's own count. No client follows them: this one would be the bound."""
     client = Client(server)
-
-    def one(i):
-        sampling = {**FORMS[form], 'seed': str(i)}
-        session = client.open()
-        turn = client.start(session, 'Hello', sampling=sampling)
-        if form == 'json_schema': # an answer of its own length is cut off
-            n_drawn = [0]
-
-            def enough(m):
-                n_drawn[0] += len(m['ids']) if m['type'] == 'turn.delta' and m['session'] == session else 0
-                return n_drawn[0] >= TOKENS
-
-            client.wait(enough, 120)
-            client.ask({'type': 'turn.cancel', 'session': session})
-        return client.done(session, turn, 120)
-
-    with concurrent.futures.ThreadPoolExecutor(n) as pool:
-        ends = list(pool.map(one, range(n)))
+    sessions = [client.open() for _ in range(n)]
+    for i, session in enumerate(sessions):
+        client.start(session, 'Hello', sampling={**FORMS[form], 'seed': str(i)})
+        client.ask({'type': 'session.detach', 'session': session})
+    drawn = 'parley_engine_generated_tokens_total'
+    before = count(server, drawn)
+    while count(server, 'parley_engine_requests_running') < n or count(server, drawn) < before + n:
+        time.sleep(0.01)
+    begin, first = time.perf_counter(), count(server, drawn)
+    while (last := count(server, drawn)) < first + n * TOKENS:
+        time.sleep(0.01)
+    over = time.perf_counter()
+    if count(server, 'parley_engine_requests_running') < n:
+        raise RuntimeError('%s: a turn ended while its tokens were counted' % form)
+    for session in sessions:
+        client.ask({'type': 'session.attach', 'session': session})
+        client.ask({'type': 'turn.cancel', 'session': session})
+    while count(server, 'parley_engine_requests_running') > 0:
+        time.sleep(0.01)
     client.socket.close()
-    return rate(ends)
+    return (last - first) / (over - begin)
 
 
 def compare(server, shape, n):
