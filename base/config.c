@@ -377,9 +377,3 @@ void config_put_sections(const struct config_table *t, const void *settings,
         json_close(w, '}');
     }
 }
-
-void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w) {
-    json_open(w, NULL, '{');
-    config_put_sections(t, settings, w);
-    json_close(w, '}');
-}

@@ -68,11 +68,10 @@ void config_help(const struct config_table *t, FILE *out);
 // Writes an ini file for config_load: every key with its help as a comment and its value. A secret,
 // or a value that the format cannot represent, is replaced by a comment.
 void config_write_ini(const struct config_table *t, const void *settings, FILE *out);
-// Writes {"section":{"name":value,...},...}: sizes in bytes, a secret as {"set":true|false}.
+// Writes the members "section":{"name":value,...},... of an open object: sizes in bytes, a secret as
+// {"set":true|false}.
 struct json_writer;
-// The members of that object alone, where an object is open.
 void config_put_sections(const struct config_table *t, const void *settings, struct json_writer *w);
-void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w);
 
 // Appends the value in the form that config_set reads.
 int config_text(const struct config_key *key, const void *settings, struct buf *out);

@@ -1,7 +1,6 @@
 // Log: logfmt lines to stderr, one write() each. See log.h.
 #include "base/log.h"
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/utf8.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -22,15 +21,6 @@ void log_set_level(enum log_level level) {
 
 enum log_level log_level(void) {
     return (enum log_level)__atomic_load_n(&threshold, __ATOMIC_RELAXED);
-}
-
-int log_level_parse(const char *name, enum log_level *out) {
-    for (int i = LOG_DEBUG; i <= LOG_OFF; i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        *out = (enum log_level)i;
-        return 0;
-    }
-    return E_INVAL;
 }
 
 static size_t add_head(char *line, size_t cap, enum log_level level, const char *event) {

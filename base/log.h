@@ -8,8 +8,6 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_OFF };
 
 void log_set_level(enum log_level level);
 enum log_level log_level(void);
-// "debug" "info" "warn" "error" "off"; E_INVAL
-int log_level_parse(const char *name, enum log_level *out);
 
 // fmt makes the `key=value key=value` part; pass strings that may contain blanks through log_quote.
 // The macros take an event alone, or with a format and its arguments. errno is preserved.

@@ -66,12 +66,6 @@ int char_set_complement(struct char_set *s) {
     return rc;
 }
 
-bool char_set_has(const struct char_set *s, uint32_t c) {
-    for (int32_t i = 0; i < s->n; i++)
-        if (c >= s->ranges[i].lo && c <= s->ranges[i].hi) return true;
-    return false;
-}
-
 // --- UTF-8 ---------------------------------------------------------------------------------------
 
 static int encode(uint32_t c, uint8_t *out) {
@@ -205,10 +199,4 @@ uint32_t chars_next(const char *s, size_t len, size_t *n) {
     uint32_t c = first & (0x3fu >> (*n - 1));
     for (size_t i = 1; i < *n; i++) c = c << 6 | ((uint8_t)s[i] & 0x3f);
     return c;
-}
-
-size_t chars_count(const char *s, size_t len) {
-    size_t n = 0, taken;
-    for (size_t i = 0; i < len; i += taken, n++) chars_next(s + i, len - i, &taken);
-    return n;
 }

@@ -17,7 +17,6 @@ int char_set_add(struct char_set *s, uint32_t lo, uint32_t hi); // E_NOMEM
 int char_set_add_all(struct char_set *s, const struct char_set *more);
 void char_set_order(struct char_set *s);     // after adding: sorts, joins, leaves surrogates out
 int char_set_complement(struct char_set *s); // of an ordered set; the result is ordered
-bool char_set_has(const struct char_set *s, uint32_t c);
 
 // How texts are written. CHARS_JSON: a quote, a backslash and control characters as their shortest escapes,
 // and all others unescaped, so that each character has one form.
@@ -33,4 +32,3 @@ void chars_emit_text(struct net *n, int32_t from, const char *text, size_t len,
 
 // The first character of a text (len > 0); *n is its length in bytes. UINT32_MAX: not UTF-8.
 uint32_t chars_next(const char *s, size_t len, size_t *n);
-size_t chars_count(const char *s, size_t len);

@@ -40,7 +40,6 @@ int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key
 int schema_resolve(struct schema_compiler *c, const char *ref, const cJSON **out);
 
 void schema_space(struct schema_compiler *c, int32_t from, int32_t to); // optional white space
-void schema_any(struct schema_compiler *c, int32_t from, int32_t to);   // any JSON value
 
 int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
 // The characters between a string's quotes.

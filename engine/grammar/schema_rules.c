@@ -85,12 +85,6 @@ void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
     net_call(n, from, c->space, to);
 }
 
-void schema_any(struct schema_compiler *c, int32_t from, int32_t to) {
-    static const cJSON always = {.type = cJSON_True};
-    int rule = schema_rule_of(c, &always, NULL, -1);
-    if (rule >= 0) net_call(c->net, from, rule, to);
-}
-
 struct schema_compiler schema_aside(const struct schema_compiler *c, struct net *net) {
     struct schema_compiler aside = *c;
     net_init(net);

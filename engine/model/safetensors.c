@@ -28,8 +28,7 @@ struct safetensors {
     struct tensor *tensors;        // (n), in file order
     const struct tensor **by_name; // (n), sorted
     size_t n;
-    char *names;     // what tensors[].name point into
-    cJSON *metadata; // or NULL
+    char *names; // what tensors[].name point into
 };
 
 // --- one tensor of the header ---
@@ -221,8 +220,10 @@ static int check_tiling(const struct safetensors *f, struct err *err) {
 static int read_header(struct safetensors *f, cJSON *root, struct err *err) {
     if (!cJSON_IsObject(root))
         return err_set(err, E_FORMAT, "%s: the header is not a JSON object", f->path);
-    f->metadata = cJSON_DetachItemFromObjectCaseSensitive(root, "__metadata__");
-    if (f->metadata) TRY(check_metadata(f, f->metadata, err));
+    cJSON *metadata = cJSON_DetachItemFromObjectCaseSensitive(root, "__metadata__");
+    int rc = metadata ? check_metadata(f, metadata, err) : 0;
+    cJSON_Delete(metadata);
+    TRY(rc);
     TRY(copy_names(f, root, err));
     size_t i = 0;
     const cJSON *item;
@@ -364,7 +365,6 @@ void safetensors_close(struct safetensors *f) {
     if (!f) return;
     if (f->map) munmap(f->map, (size_t)f->at_open.st_size);
     if (f->fd >= 0) close(f->fd);
-    cJSON_Delete(f->metadata);
     free(f->by_name);
     free(f->tensors);
     free(f->names);
@@ -385,11 +385,6 @@ const struct tensor *safetensors_find(const struct safetensors *f, const char *n
     const struct tensor *p = &key;
     const struct tensor **hit = bsearch(&p, f->by_name, f->n, sizeof *f->by_name, compare_names);
     return hit ? *hit : NULL;
-}
-
-const char *safetensors_metadata(const struct safetensors *f, const char *key) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(f->metadata, key);
-    return item ? item->valuestring : NULL;
 }
 
 void safetensors_forget(const struct safetensors *f, const struct tensor *t) {

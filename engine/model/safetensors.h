@@ -31,7 +31,6 @@ size_t safetensors_count(const struct safetensors *f);
 const struct tensor *safetensors_at(const struct safetensors *f, size_t i); // in file order
 // NULL if absent
 const struct tensor *safetensors_find(const struct safetensors *f, const char *name);
-const char *safetensors_metadata(const struct safetensors *f, const char *key); // NULL if absent
 // Lets the kernel drop the mapping's pages of t; the next access reads the file again.
 void safetensors_forget(const struct safetensors *f, const struct tensor *t);
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.

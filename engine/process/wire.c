@@ -16,12 +16,6 @@ struct head {
     uint64_t n; // bytes behind it
 };
 
-const char *wire_kind_name(enum wire_kind k) {
-    static const char *const names[] = {"open",    "command", "progress", "measuring", "opened",
-                                        "refused", "events",  "metrics",  "ended"};
-    return k < WIRE_N_KINDS ? names[k] : "unknown";
-}
-
 // --- writing ---
 
 void wire_begin(struct buf *b, enum wire_kind kind) {

@@ -28,7 +28,6 @@ enum wire_kind {
     WIRE_ENDED,
     WIRE_N_KINDS
 };
-const char *wire_kind_name(enum wire_kind k);
 
 // The descriptors of an engine process: the socket, and the memory of its load.
 enum { WIRE_SOCKET = 3, WIRE_MEMORY = 4 };

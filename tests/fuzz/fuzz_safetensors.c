@@ -27,7 +27,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(strstr(err.text, "t.safetensors"));
         return 0;
     }
-    safetensors_metadata(f, "format");
     for (size_t i = 0; i < safetensors_count(f); i++) check_tensor(f, safetensors_at(f, i));
     safetensors_close(f);
     return 0;
