@@ -125,7 +125,7 @@ cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests
     label=${PARLEY_TEST_COMPUTE:+-$PARLEY_TEST_COMPUTE}
     for program in $(if [ $# = 0 ]; then ls "$build/tests/$folder"/test_*; else printf "$build/tests/$folder/test_%s\n" "$@"; fi); do
         case $program in *.o | *.d) continue ;; esac
-        enter compute cmocka "$folder/${program##*/}$label" "$logs/$folder-${program##*/}$label.log" timeout "${TEST_TIMEOUT:-600}" "$program"
+        enter compute cmocka "$folder/${program##*/}$label" "$logs/$folder-${program##*/}$label.log" timeout "${TEST_TIMEOUT:-1800}" "$program"
     done
     [ -z "$label${PARLEY_TEST_DETERMINISTIC:-}" ] || finish_all # while the variables are set
 }
@@ -153,7 +153,7 @@ ranks() { # ranks TP PP NAME ...: golden tests whose engines have TP x PP ranks
     shift 2
     for name; do
         enter compute cmocka "golden/$name-$label" "$logs/golden-$name-$label.log" \
-            env $with timeout "${TEST_TIMEOUT:-600}" "$build/tests/golden/test_$name"
+            env $with timeout "${TEST_TIMEOUT:-1800}" "$build/tests/golden/test_$name"
     done
 }
 gpu_here() { [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; }
