@@ -58,6 +58,7 @@ struct owner {
     struct rate changes; // of session.changed messages to all its watchers
     struct owner_turnover turnover;
     size_t waiting_bytes;    // of answers, on all its connections
+    size_t long_bytes;       // of its long requests (ws/net/long_body.h)
     struct session *waiting; // sessions whose turn waits for a place, in order (turns.c)
     UT_hash_handle hh;
 };

@@ -1,9 +1,11 @@
 // Tensors in JSON: 64-bit numbers as they were written, shapes, and what must be refused.
+#include "ws/kserve/http/number_data.h"
 #include "ws/kserve/http/tensor_json.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -97,6 +99,81 @@ static void test_shapes_bound_what_is_allocated(void **state) {
                    "input 'x': a dimension must be from 0 to 2147483647");
 }
 
+static struct read_result read_hollow(const char *text) {
+    struct read_result g = {.rc = 0};
+    char *hollow = number_data_hollow(text, strlen(text), 0);
+    assert_non_null(hollow);
+    assert_int_equal(strlen(hollow), strlen(text));
+    g.json = json_parse(hollow, strlen(text), &json_limits_message, &g.err);
+    free(hollow);
+    assert_non_null(g.json);
+    g.rc = tensors_read(&g.tensors, g.json, text, "", 0, &g.err);
+    return g;
+}
+
+// Every case above that json_parse accepts is read alike, whether the tree has the numbers or not.
+static void test_numbers_are_read_from_the_text(void **state) {
+    struct read_result g = read_hollow(INPUT("INT64", "[2,3]",
+                                             "[ [-9223372036854775808,9223372036854775807,-1e3],\n"
+                                             "[0, 12.0 ,-0]]"));
+    assert_int_equal(g.rc, 0);
+    assert_null(
+        cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(g.json, "inputs"), 0), "data")
+            ->child);
+    static const int64_t wants[] = {INT64_MIN, INT64_MAX, -1000, 0, 12, 0};
+    for (size_t i = 0; i < 6; i++)
+        assert_true((int64_t)tensor_u64(tensors_find(&g.tensors, "x"), i) == wants[i]);
+    release(&g);
+    g = read_hollow(
+        INPUT("FP32", "[4]", "[1.5,-2e-3,0.1,340282346638528859811704183484516925440]"));
+    assert_int_equal(g.rc, 0);
+    static const float floats[] = {1.5f, -2e-3f, 0.1f, 3.4028234663852886e38f};
+    for (size_t i = 0; i < 4; i++)
+        assert_true((float)tensor_number(tensors_find(&g.tensors, "x"), i) == floats[i]);
+    release(&g);
+    static const struct {
+        const char *text, *sentence;
+    } refused[] = {
+        {INPUT("UINT32", "[2]", "[1,4294967296]"), "input 'x': element 1 is not a valid UINT32"},
+        {INPUT("UINT64", "[1]", "[18446744073709551616]"),
+         "input 'x': element 0 is not a valid UINT64"},
+        {INPUT("FP32", "[1]", "[1e999]"), "input 'x': element 0 is not a valid FP32"},
+        {INPUT("UINT32", "[3]", "[1,2]"), "input 'x' has 2 elements, its shape needs 3"},
+        {INPUT("UINT32", "[1]", "[1,2]"), "input 'x' has more than the 1 elements of its shape"},
+        {INPUT("UINT32", "[2147483647]", "[1]"),
+         "input 'x' has fewer elements than the 2147483647 of its shape"},
+        {INPUT("BYTES", "[1]", "[1]"), "input 'x': element 0 is not a string"},
+        {INPUT("BF16", "[1]", "[1]"), "input 'x': BF16 data is accepted in binary form only"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        g = read_hollow(refused[i].text);
+        assert_int_equal(g.rc, E_INVAL);
+        assert_string_equal(g.err.text, refused[i].sentence);
+        release(&g);
+    }
+}
+
+// What is not an array of numbers in JSON's grammar stays, so that json_parse judges it.
+static void test_other_arrays_stay(void **state) {
+    static const char *const kept[] = {
+        "{\"data\":[1,2,]}",  "{\"data\":[01]}",         "{\"data\":[1 2]}", "{\"data\":[[1]",
+        "{\"data\":[,1]}",    "{\"data\":[1.]}",         "{\"data\":[-]}",   "{\"data\":[true]}",
+        "{\"data\":[\"1\"]}", "{\"datas\":[1,2]}",       "{\"data\":1}",     "{\"data\"",
+        "[\"data\",[1,2]]",   "{\"x\":\"\\\"data\":[1]", "{\"data\":[1}]}",  "{\"data\":[1e]}",
+    };
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        char *hollow = number_data_hollow(kept[i], strlen(kept[i]), 0);
+        assert_string_equal(hollow, kept[i]);
+        free(hollow);
+    }
+    char *hollow = number_data_hollow("{\"data\" : [1,2]}", 16, 0);
+    assert_string_equal(hollow, "{\"data\" : [   ]}");
+    free(hollow);
+    hollow = number_data_hollow("{\"data\":[1,2]}", 14, 6);
+    assert_string_equal(hollow, "{\"data\":[1,2]}"); // short
+    free(hollow);
+}
+
 static void test_raw_bytes_must_add_up(void **state) {
     static const char text[] =
         "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"UINT32\",\"shape\":[1],"
@@ -125,6 +202,8 @@ int main(void) {
         cmocka_unit_test(test_numbers_beyond_their_type_are_refused),
         cmocka_unit_test(test_names_written_with_escapes_are_read),
         cmocka_unit_test(test_shapes_bound_what_is_allocated),
+        cmocka_unit_test(test_numbers_are_read_from_the_text),
+        cmocka_unit_test(test_other_arrays_stay),
         cmocka_unit_test(test_raw_bytes_must_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

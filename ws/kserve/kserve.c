@@ -1,5 +1,6 @@
 // Models by name. See kserve.h.
 #include "ws/kserve/kserve.h"
+#include "sessions/placement.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,24 @@ const char *kserve_model_name(const struct service *s, size_t i) {
         if (m->alias && i-- == 0) return m->alias;
     }
     return NULL;
+}
+
+// A table of prefixes is the largest input: GPT-J's has 900 KB for each of its tokens.
+#define TABLE_TOKENS 32
+#define TABLE_ROWS 8
+#define DEFAULT_MOST_BYTES (256 << 20)
+
+size_t kserve_infer_bytes(const struct service *s) {
+    size_t message = (size_t)s->config->max_message_bytes, most = message;
+    const struct served_model *m = sessions_placement(s->sessions)->models;
+    for (; m && !s->config->max_infer_bytes; m = m->next) {
+        size_t width = (size_t)engine_prompt_width(m->engine, PROMPT_PREFIX);
+        size_t bytes = width * sizeof(float) * TABLE_TOKENS * TABLE_ROWS;
+        if (bytes > DEFAULT_MOST_BYTES) bytes = DEFAULT_MOST_BYTES;
+        if (bytes > most) most = bytes;
+    }
+    size_t set = (size_t)s->config->max_infer_bytes;
+    return set > most ? set : most;
 }
 
 static int name_index(const char *name) {

@@ -41,5 +41,7 @@ bool kserve_find_model(const struct service *s, const char *name, const char *ve
                        enum infer_model *out);
 // The i-th model's name, for lists; NULL after the last one. Net thread.
 const char *kserve_model_name(const struct service *s, size_t i);
+// How long an inference's request may be (max_infer_bytes).
+size_t kserve_infer_bytes(const struct service *s);
 // The name for service_hold_model: NULL, the default model, for FasterTransformer's names.
 const char *kserve_served_name(const char *name);

@@ -120,7 +120,7 @@ int tensor_set_number(struct tensor *t, size_t i, double v, struct err *err) {
     } else {
         bits = v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
     }
-    store(t->data + i * size, bits, size);
+    store(t->own + i * size, bits, size);
     return 0;
 }
 
@@ -134,7 +134,7 @@ int tensor_set_integer(struct tensor *t, size_t i, uint64_t magnitude, bool nega
     uint64_t most =
         t->type == TENSOR_UINT64 ? (negative ? 0 : UINT64_MAX) : (uint64_t)INT64_MAX + negative;
     if (magnitude > most) return refuse_element(t, i, err);
-    store(t->data + i * 8, negative ? -magnitude : magnitude, 8);
+    store(t->own + i * 8, negative ? -magnitude : magnitude, 8);
     return 0;
 }
 
@@ -174,7 +174,7 @@ int tensors_add(struct tensors *t, const char *name, const char *datatype, struc
 
 void tensors_release(struct tensors *t) {
     for (size_t i = 0; i < t->n; i++) {
-        free(t->list[i].data);
+        free(t->list[i].own);
         free(t->list[i].texts);
     }
     free(t->list);
@@ -208,7 +208,7 @@ int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err) {
     if (t->type == TENSOR_BYTES)
         t->texts = calloc(t->n + 1, sizeof *t->texts);
     else
-        t->data = malloc(t->n * types[t->type].size + 1);
+        t->data = t->own = malloc(t->n * types[t->type].size + 1);
     return t->texts || t->data ? 0 : kserve_no_memory(err);
 }
 
@@ -240,8 +240,7 @@ int tensor_set_raw(struct tensor *t, const char *bytes, size_t len, struct err *
     if (len != t->n * size)
         return err_set(err, E_INVAL, "input '%s' has %zu bytes of data, its shape needs %zu",
                        t->name, len, t->n * size);
-    TRY(tensor_allocate(t, len, err));
-    if (len) memcpy(t->data, bytes, len);
+    t->data = (const unsigned char *)bytes;
     return 0;
 }
 

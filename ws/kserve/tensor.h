@@ -29,15 +29,16 @@ const char *tensor_type_name(enum tensor_type t);
 #define TENSOR_MAX_DIMS 6
 #define TENSOR_MAX_INPUTS 64
 
-// An input. Owned by its struct tensors.
+// An input. Owned by its struct tensors; names, texts and numbers in raw form are borrowed from the request.
 struct tensor {
-    const char *name; // borrowed from the request
+    const char *name;
     enum tensor_type type;
     int n_dims;
     int64_t shape[TENSOR_MAX_DIMS];
-    size_t n;            // elements
-    unsigned char *data; // numbers: (n) little-endian; BYTES: NULL
-    struct tensor_text { // BYTES: (n), borrowed from the request
+    size_t n;                  // elements
+    const unsigned char *data; // numbers: (n) little-endian; BYTES: NULL
+    unsigned char *own;        // NULL, or data
+    struct tensor_text {       // BYTES: (n)
         const char *bytes;
         size_t len;
     } * texts;
@@ -62,7 +63,7 @@ int tensor_add_dim(struct tensor *t, double dim, struct err *err); // a double h
 // Allocates the elements. n_possible: how many the message can hold, so that a small message cannot make
 // the server allocate much.
 int tensor_allocate(struct tensor *t, size_t n_possible, struct err *err);
-// Sets all elements from their raw form; allocates. Texts are borrowed.
+// Sets all elements from their raw form, which is borrowed.
 int tensor_set_raw(struct tensor *t, const char *bytes, size_t len, struct err *err);
 // Set element i. The type must be able to hold the number; FP16 and BF16 come in raw form only.
 int tensor_set_number(struct tensor *t, size_t i, double v, struct err *err);

@@ -19,8 +19,8 @@
 #define INLINE_BYTES 4096 // a longer body is decoded on a worker
 #define HEAD_US 10000000
 #define KEEPALIVE_US 30000000
-#define BODY_US 10000000 // and a second more for each of these:
-#define BODY_BYTES_PER_SECOND 4096
+#define BODY_US 10000000            // and more for the bytes that come (long_body_patience_us)
+#define COUNT_AHEAD_BYTES (1 << 20) // of a body of unknown length
 #define LINGER_US 2000000
 #define PING_US 15000000
 
@@ -34,9 +34,12 @@ static void forget_request(struct http *h) {
     if (h->decoded && h->route->release) h->route->release(h->decoded);
     if (h->decoding) {
         h->decoding->h = NULL;
+        h->decoding->counted = h->counted;
+        h->counted = (struct long_body){0};
         workers_cancel(h->net->workers, h->peer->number);
     }
     http_body_release(&h->body);
+    long_body_release(&h->counted);
     free(h->head_text);
     free(h->owned);
     h->head_text = h->owned = NULL;
@@ -114,7 +117,7 @@ static void handle(struct http *h) {
 static void decode(struct work *work) {
     struct decoding *d = (struct decoding *)work;
     struct buf plain;
-    buf_init(&plain, d->data.max);
+    buf_init(&plain, d->unpacked_max);
     if (d->zipped) {
         d->rc = http_body_unzip(buf_z(&d->data), d->data.len, &plain);
         buf_release(&d->data);
@@ -139,6 +142,13 @@ static void take_decoded(struct http *h, struct decoding *d) {
         handle(h);
 }
 
+static void free_decoding(struct decoding *d) {
+    if (d->decoded && d->route->release) d->route->release(d->decoded);
+    long_body_release(&d->counted);
+    buf_release(&d->data);
+    free(d);
+}
+
 static void decoded(struct work *work) {
     struct decoding *d = (struct decoding *)work;
     struct http *h = d->h;
@@ -147,15 +157,39 @@ static void decoded(struct work *work) {
         take_decoded(h, d);
         process(h);
     }
-    if (d->decoded && d->route->release) d->route->release(d->decoded);
-    buf_release(&d->data);
-    free(d);
+    free_decoding(d);
+}
+
+static bool is_longer_than_messages(const struct http *h) {
+    return h->longest > (size_t)h->net->config->max_message_bytes;
+}
+
+// Counts a body of this length, if it is long.
+static struct http_refusal count_body(struct http *h, size_t bytes) {
+    struct owner *o = h->peer->as.owner;
+    if (!o || !is_longer_than_messages(h)) return REFUSE(0, NULL, NULL);
+    return long_body_count(&h->counted, h->net, o, bytes, h->longest);
+}
+
+// Zipped bodies are unpacked up to *max.
+static struct http_refusal judge_zipped(struct http *h, size_t *max) {
+    *max = h->longest;
+    if (!h->head.zipped || !is_longer_than_messages(h)) return REFUSE(0, NULL, NULL);
+    *max = long_body_unpacked(h->net, h->body.data.len, h->longest);
+    return count_body(h, *max);
 }
 
 static void begin_decoding(struct http *h) {
     struct decoding *d = calloc(1, sizeof(*d));
+    size_t unpacked_max = 0;
     if (!d) {
         http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+        return;
+    }
+    struct http_refusal r = judge_zipped(h, &unpacked_max);
+    if (r.status) {
+        free(d);
+        http_refuse(h, r);
         return;
     }
     *d = (struct decoding){.work = {.group = peer_group(h->peer),
@@ -166,7 +200,8 @@ static void begin_decoding(struct http *h) {
                            .route = h->route,
                            .user = h->net->user,
                            .data = h->body.data,
-                           .zipped = h->head.zipped};
+                           .zipped = h->head.zipped,
+                           .unpacked_max = unpacked_max};
     memcpy(d->path, h->head.path, sizeof(d->path));
     snprintf(d->json_length, sizeof(d->json_length), "%s", h->head.header[HEADER_JSON_LENGTH]);
     bool inlined = d->data.len <= INLINE_BYTES && !d->zipped &&
@@ -183,9 +218,7 @@ static void begin_decoding(struct http *h) {
         decode(&d->work);
         take_decoded(h, d);
     }
-    if (d->decoded && d->route->release) d->route->release(d->decoded);
-    buf_release(&d->data);
-    free(d);
+    free_decoding(d);
 }
 
 static bool matches(const char *pattern, const char *path) {
@@ -235,6 +268,17 @@ static bool has_body(const struct http *h) {
     return h->head.framing == HTTP_CHUNKED || h->head.content_length > 0;
 }
 
+static size_t longest_body(const struct http *h, const struct http_route *r) {
+    if (r->longest_body) return r->longest_body(h->net->user, h->head.path);
+    return r->max_body == HTTP_BODY_AS_MESSAGES ? (size_t)h->net->config->max_message_bytes
+                                                : r->max_body;
+}
+
+static struct http_refusal refuse_length(struct http *h) {
+    err_set(&h->net->refusal, E_LIMIT, "the body is too long: more than %zu bytes", h->longest);
+    return REFUSE(413, "too_large", h->net->refusal.text);
+}
+
 static struct http_refusal judge_route(struct http *h) {
     bool known;
     const struct http_route *r = find_route(h, &known);
@@ -248,11 +292,9 @@ static struct http_refusal judge_route(struct http *h) {
     }
     if (has_body(h) && r->max_body == 0)
         return REFUSE(413, "too_large", "no request here takes a body");
-    size_t max = r->max_body == HTTP_BODY_AS_MESSAGES ? (size_t)h->net->config->max_message_bytes
-                                                      : r->max_body;
-    if (http_body_begin(&h->body, &h->head, max) < 0)
-        return REFUSE(413, "too_large", "the body is too long");
-    return REFUSE(0, NULL, NULL);
+    h->longest = longest_body(h, r);
+    if (http_body_begin(&h->body, &h->head, h->longest) < 0) return refuse_length(h);
+    return count_body(h, h->head.framing == HTTP_LENGTH ? (size_t)h->head.content_length : 0);
 }
 
 static void upgrade(struct http *h) {
@@ -343,20 +385,23 @@ static bool take_body(struct http *h) {
     struct http_refusal r = REFUSE(0, NULL, NULL);
     buf_remove_front(&h->in, used);
     if (rc == E_FORMAT) r = REFUSE(400, "bad_message", "the chunks are malformed");
-    if (rc == E_LIMIT) r = REFUSE(413, "too_large", "the body is too long");
+    if (rc == E_LIMIT) r = refuse_length(h);
     if (rc == E_NOMEM) r = REFUSE(503, "overloaded", "no memory for the body");
+    size_t len = h->body.data.len;
+    if (!r.status && h->body.chunked && len > h->counted.bytes &&
+        len > (size_t)h->net->config->max_message_bytes)
+        r = count_body(h, len + COUNT_AHEAD_BYTES);
     if (r.status) {
         http_refuse(h, r);
         return true;
     }
     if (rc == 0) {
-        h->deadline_us += (int64_t)used * 1000000 / BODY_BYTES_PER_SECOND;
+        h->deadline_us += long_body_patience_us(h->net, len, used);
         return false;
     }
-    h->rate.tokens -= (double)(h->body.data.len / NET_COST_BYTES);
-    if (h->peer->as.owner)
-        owner_charge_requests(h->peer->as.owner, (double)(h->body.data.len / NET_RATE_BYTES),
-                              net_now_us());
+    double cost = long_body_cost(h->net, len);
+    h->rate.tokens -= cost * NET_COST_WRITE;
+    if (h->peer->as.owner) owner_charge_requests(h->peer->as.owner, cost, net_now_us());
     if (h->route->decode)
         begin_decoding(h);
     else

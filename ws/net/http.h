@@ -35,9 +35,11 @@ struct http_route {
     enum http_header only_with; // serves only requests with this header; 0 (Host): all
     // HTTP_METHOD(HTTP_GET) serves HEAD too. 0: nothing is here, which is a 404 in this row's form.
     unsigned methods;
-    bool guarded;       // needs a token if the server has a token file
-    bool admin;         // with guarded: an administrator's token
-    size_t max_body;    // 0: takes no body
+    bool guarded;    // needs a token if the server has a token file
+    bool admin;      // with guarded: an administrator's token
+    size_t max_body; // 0: takes no body
+    // Instead of max_body, where it depends on the path; NULL: it does not.
+    size_t (*longest_body)(void *user, const char *path);
     bool body_optional; // serves a POST without Content-Length, which has no body
     void (*handle)(void *user, struct http *h);
     // For routes with a body: makes what handle() finds in http_decoded. A long body is decoded on a

@@ -4,6 +4,7 @@
 #include "base/workers.h"
 #include "ws/net/http.h"
 #include "ws/net/http_body.h"
+#include "ws/net/long_body.h"
 #include "ws/net/peer.h"
 
 #define KEEP_BYTES 4096 // a larger buffer is freed when it is empty
@@ -15,7 +16,9 @@ struct decoding { // a body on its way through a worker
     void *user;
     char path[HTTP_PATH_BYTES], json_length[32]; // http_payload
     struct buf data;
+    struct long_body counted; // when the client is gone
     bool zipped;
+    size_t unpacked_max;
     int rc;
     void *decoded;
 };
@@ -47,6 +50,8 @@ struct http {
     const struct http_route *route; // NULL before it is known
     bool authorised;                // the peer's owner is this request's too
     struct http_body body;
+    size_t longest;           // how long the body may be
+    struct long_body counted; // if it is long
     struct decoding *decoding;
     void *decoded;
 

@@ -117,6 +117,10 @@ static double n_websockets(void *ctx) {
     return (double)((struct net *)ctx)->n_websockets;
 }
 
+static double long_bytes(void *ctx) {
+    return (double)((struct net *)ctx)->long_bytes;
+}
+
 static void register_metrics(struct net *n, struct metrics *m) {
     static const double round_bounds[] = {1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 0.1, 1};
     static const char refused[] = "Sockets refused at accept, by the limit they met";
@@ -124,6 +128,9 @@ static void register_metrics(struct net *n, struct metrics *m) {
     struct net_metrics *x = &n->metrics;
     metrics_gauge_fn(m, "parley_connections", "Open sockets", NULL, n_connections, n);
     metrics_gauge_fn(m, "parley_websockets", "Open WebSockets", NULL, n_websockets, n);
+    metrics_gauge_fn(m, "parley_long_request_bytes",
+                     "Requests longer than max_message_bytes, until they are answered", NULL,
+                     long_bytes, n);
     x->round = metrics_histogram(m, "parley_loop_round_seconds",
                                  "Processor time of one round of the network's loop", NULL,
                                  round_bounds, sizeof(round_bounds) / sizeof(round_bounds[0]));

@@ -22,11 +22,11 @@ struct tunnel;
 struct websocket_protocol;
 struct workers;
 
-#define NET_RATE_BYTES 65536 // a message or body counts once more for each of so many bytes
+#define NET_RATE_BYTES                                                                             \
+    65536 // a message or body counts once more for each of so many bytes (long_body.h)
 // Units of net.request_limit: a tenth of a WebSocket message.
 #define NET_COST_READ 1
 #define NET_COST_WRITE 10
-#define NET_COST_BYTES (NET_RATE_BYTES / 10) // bytes of a body that cost one unit
 #define NET_CHUNK_BYTES 32768 // most bytes of one write: libwebsockets copies what is not taken
 
 struct net_metrics {
@@ -70,8 +70,9 @@ struct net {
     lws_retry_bo_t retry;
     struct peer *adopting; // being handed to libwebsockets
     struct gate *gate;
-    struct buf tx; // LWS_PRE bytes, then what one write sends
-    bool closing;  // new WebSockets are refused
+    struct buf tx;     // LWS_PRE bytes, then what one write sends
+    size_t long_bytes; // of long requests (long_body.h)
+    bool closing;      // new WebSockets are refused
 };
 
 struct peer_guest {

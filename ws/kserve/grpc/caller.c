@@ -1,6 +1,7 @@
 // Tokens and rates of calls. See caller.h.
 #include "ws/kserve/grpc/caller.h"
 #include "ws/net/guest.h"
+#include "ws/net/long_body.h"
 #include "ws/net/peer.h"
 #include "ws/service.h"
 #include <grpc/support/alloc.h>
@@ -70,9 +71,8 @@ struct rpc_refusal caller_admit(struct rpc *r, const grpc_metadata_array *metada
 
 struct rpc_refusal caller_take(struct rpc *r, size_t len) {
     struct peer *p = peer_of(r);
-    double cost = NET_COST_WRITE + (double)(len / NET_COST_BYTES);
     if (!p) return (struct rpc_refusal){GRPC_STATUS_CANCELLED, "the connection has ended", 0};
-    struct rpc_refusal no = take_rate(r, p, cost);
+    struct rpc_refusal no = take_rate(r, p, NET_COST_WRITE * (1 + long_body_cost(p->net, len)));
     if (!no.status) no = refusal_of(peer_take_owner_request(p->net, r->as.owner, 1));
     return no;
 }

@@ -19,7 +19,13 @@ struct exchange {
     struct rpc *rpc;
     struct stream *stream; // NULL: of ModelInfer
     struct infer *infer;
+    struct long_body counted; // its message's
 };
+
+static void exchange_free(struct exchange *x) {
+    long_body_release(&x->counted);
+    free(x);
+}
 
 struct answer { // that waits for room
     struct answer *prev, *next;
@@ -101,7 +107,7 @@ static void on_reply(void *ctx, struct infer *i) {
     struct buf message = {0};
     struct err err = {0};
     r->ctx = NULL;
-    free(x);
+    exchange_free(x);
     if (i->code)
         rpc_fail(r, i->code, i->message, i->retry_after_ms);
     else if (make_outputs(i, REPLY_ONLY, &message, &err))
@@ -126,6 +132,8 @@ static struct exchange *exchange_new(struct rpc *r, struct infer_request *reques
         return NULL;
     }
     x->rpc = r;
+    x->counted = r->counted;
+    r->counted = (struct long_body){0};
     return x;
 }
 
@@ -159,7 +167,7 @@ void exchange_gone(struct rpc *r) {
     struct exchange *x = r->ctx;
     r->ctx = NULL;
     infer_client_gone(x->infer);
-    free(x);
+    exchange_free(x);
 }
 
 // --- ModelStreamInfer ---
@@ -244,7 +252,7 @@ static void on_stream_reply(void *ctx, struct infer *i) {
     struct err err = {0};
     DL_DELETE(s->exchanges, x);
     s->n_exchanges--;
-    free(x);
+    exchange_free(x);
     if (i->code)
         put_error(s, i->request->id, i->message);
     else if (make_outputs(i, REPLY_FINAL, &message, &err))
@@ -355,7 +363,7 @@ void stream_gone(struct rpc *r) {
     r->ctx = NULL;
     DL_FOREACH_SAFE(s->exchanges, x, next) {
         infer_client_gone(x->infer);
-        free(x);
+        exchange_free(x);
     }
     stream_free(s);
 }

@@ -204,10 +204,18 @@ static void refuse_packed(struct rpc *r, int rc) {
         refuse_no_memory(r);
     else if (rc == E_LIMIT)
         refuse_message(r, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                       "the message unpacks to more than max_message_bytes", 0);
+                       "the message unpacks to more than max_infer_bytes, or to much more than its "
+                       "packed length and max_message_bytes",
+                       0);
     else
         refuse_message(r, GRPC_STATUS_INVALID_ARGUMENT,
                        "the message is compressed, and is not valid gzip or deflate", 0);
+}
+
+static void free_reading(struct rpc_reading *g) {
+    long_body_release(&g->counted);
+    buf_release(&g->unpacked);
+    free(g);
 }
 
 static void decoded(struct work *work) {
@@ -216,6 +224,8 @@ static void decoded(struct work *work) {
     grpc_slice_unref(g->bytes);
     if (r) {
         r->reading = NULL;
+        r->counted = g->counted;
+        g->counted = (struct long_body){0};
         if (g->packed) r->message_len = g->unpacked.len;
         if (g->rc < 0)
             refuse_packed(r, g->rc);
@@ -226,8 +236,17 @@ static void decoded(struct work *work) {
     } else if (g->decoded) {
         g->method->release(g->decoded);
     }
-    buf_release(&g->unpacked);
-    free(g);
+    if (r) long_body_release(&r->counted);
+    free_reading(g);
+}
+
+// Counts a long message, and limits what a packed one may become.
+static struct http_refusal count_message(struct rpc *r, struct rpc_reading *g, size_t len) {
+    struct net *n = r->service->net;
+    size_t most = g->packed ? long_body_unpacked(n, len, r->longest) : len;
+    buf_init(&g->unpacked, most);
+    if (!r->as.owner) return REFUSE(0, NULL, NULL);
+    return long_body_count(&g->counted, n, r->as.owner, most, r->longest);
 }
 
 // gRPC does not unpack messages for us, because it would unpack to any size (server.c). A packed message may
@@ -248,7 +267,13 @@ static void decode(struct rpc *r, grpc_slice bytes, bool packed) {
                               .service = r->service,
                               .bytes = bytes,
                               .packed = packed};
-    buf_init(&g->unpacked, (size_t)r->service->config->max_message_bytes);
+    struct http_refusal no = count_message(r, g, GRPC_SLICE_LENGTH(bytes));
+    if (no.status) {
+        grpc_slice_unref(bytes);
+        free(g);
+        refuse_message(r, GRPC_STATUS_UNAVAILABLE, no.message, no.retry_after_ms);
+        return;
+    }
     r->reading = g;
     if (GRPC_SLICE_LENGTH(bytes) <= INLINE_BYTES && !packed) {
         run_decode(&g->work);
@@ -256,7 +281,7 @@ static void decode(struct rpc *r, grpc_slice bytes, bool packed) {
     } else if (workers_submit(r->service->net->workers, &g->work) < 0) {
         r->reading = NULL;
         grpc_slice_unref(bytes);
-        free(g);
+        free_reading(g);
         refuse_message(r, GRPC_STATUS_UNAVAILABLE, "too many requests are being read", RETRY_MS);
     }
 }

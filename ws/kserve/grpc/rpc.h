@@ -9,7 +9,7 @@
 #include "base/workers.h"
 #include "ws/kserve/code.h"
 #include "ws/kserve/grpc/events.h"
-#include "ws/net/auth.h"
+#include "ws/net/long_body.h"
 
 struct rpc;
 struct rpc_server;
@@ -39,9 +39,10 @@ struct rpc_reading { // a message on its way through a worker
     const struct rpc_method *method;
     const struct service *service;
     grpc_slice bytes;
-    bool packed;         // compressed with gzip or deflate
-    struct buf unpacked; // its bytes, if packed
-    int rc;              // of unpacking: E_LIMIT, E_FORMAT, E_NOMEM
+    struct long_body counted; // if the message is long
+    bool packed;              // compressed with gzip or deflate
+    struct buf unpacked;      // its bytes, if packed
+    int rc;                   // of unpacking: E_LIMIT, E_FORMAT, E_NOMEM
     void *decoded;
 };
 
@@ -60,6 +61,7 @@ struct rpc {
     } share_state;
     struct service *service;
     struct guest_port *port;
+    size_t longest;                  // message that it may send
     const struct rpc_method *method; // NULL: unknown method
     grpc_call *call;
     struct auth_token as; // the caller's
@@ -68,11 +70,13 @@ struct rpc {
     struct event read, sent, closed;
     grpc_byte_buffer *message, *out;
     struct rpc_reading *reading;
-    size_t message_len; // of the message that handle() is given
-    int cancelled;      // set by gRPC: the client has cancelled the call
-    int n_pending;      // events under way
-    int64_t read_us;    // since when it waits for a message; 0: it does not
-    int64_t out_us;     // since when a message is being sent; 0: none is
+    // Of the message that handle() is given. Counted until handle() returns, unless it takes the count.
+    size_t message_len;
+    struct long_body counted;
+    int cancelled;   // set by gRPC: the client has cancelled the call
+    int n_pending;   // events under way
+    int64_t read_us; // since when it waits for a message; 0: it does not
+    int64_t out_us;  // since when a message is being sent; 0: none is
     enum {
         RPC_OPEN,
         RPC_ENDING, // the status is on its way

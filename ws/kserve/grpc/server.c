@@ -4,6 +4,7 @@
 #include "ws/kserve/grpc/caller.h"
 #include "ws/kserve/grpc/methods.h"
 #include "ws/kserve/grpc/share.h"
+#include "ws/kserve/kserve.h"
 #include "ws/net/guest.h"
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
@@ -20,6 +21,7 @@
 // How long a call's message may take to arrive: this, and its longest size at this rate.
 #define RECEIVE_US 10000000
 #define RECEIVE_BYTES_PER_SECOND 4096
+#define RECEIVE_LONG_BYTES_PER_SECOND (256 << 10) // after max_message_bytes
 
 struct accept { // a place for the next call
     struct event event;
@@ -35,6 +37,7 @@ struct rpc_server {
     struct events events;
     grpc_server *server;
     grpc_server_credentials *credentials;
+    size_t longest; // message
     struct accept accepts[ACCEPTS];
     struct event ended;
     uv_timer_t tick;
@@ -57,7 +60,11 @@ static struct rpc *rpc_of(struct accept *a) {
     struct rpc_server *g = a->server;
     struct rpc *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    *r = (struct rpc){.server = g, .service = g->service, .port = g->port, .call = a->call};
+    *r = (struct rpc){.server = g,
+                      .service = g->service,
+                      .port = g->port,
+                      .call = a->call,
+                      .longest = g->longest};
     r->method = method_find((const char *)GRPC_SLICE_START_PTR(a->details.method),
                             GRPC_SLICE_LENGTH(a->details.method));
     r->lane = ++g->service->net->last_peer;
@@ -118,8 +125,10 @@ static void on_connection(void *ctx, int fd) {
 // Ends a call whose client reads too slowly, or does not send its message.
 static void check_call(struct rpc_server *g, struct rpc *r, int64_t now_us) {
     const struct serve_config *c = g->service->config;
-    int64_t receive_us =
-        RECEIVE_US + c->max_message_bytes * INT64_C(1000000) / RECEIVE_BYTES_PER_SECOND;
+    int64_t rest = (int64_t)g->longest - c->max_message_bytes;
+    int64_t receive_us = RECEIVE_US +
+                         c->max_message_bytes * INT64_C(1000000) / RECEIVE_BYTES_PER_SECOND +
+                         rest * INT64_C(1000000) / RECEIVE_LONG_BYTES_PER_SECOND;
     if (r->out_us && now_us - r->out_us > (int64_t)(c->slow_reader_timeout * 1e6)) {
         metric_add(g->service->metrics.slow_readers, 1);
         rpc_cancel(r, GRPC_STATUS_UNAVAILABLE, "the client reads too slowly");
@@ -160,6 +169,10 @@ void rpc_server_drain(struct rpc_server *g) {
     if (!g || g->state != SERVING) return;
     g->state = DRAINING;
     guest_port_stop_listening(g->port);
+    if (!g->server) { // it was never started
+        g->state = ENDED;
+        return;
+    }
     g->ended.done = on_ended;
     grpc_server_shutdown_and_notify(g->server, g->events.queue, &g->ended);
     DL_FOREACH_SAFE(g->rpcs, r, next)
@@ -174,19 +187,19 @@ void rpc_server_stop(struct rpc_server *g) {
     if (!g) return;
     uv_timer_stop(&g->tick);
     rpc_server_drain(g);
-    grpc_server_cancel_all_calls(g->server);
+    if (g->server) grpc_server_cancel_all_calls(g->server);
     while (g->state != ENDED || g->n_rpcs > 0) events_take(&g->events, true);
     guest_port_close(g->port);
     g->port = NULL;
-    grpc_server_destroy(g->server);
+    if (g->server) grpc_server_destroy(g->server);
     g->server = NULL;
     events_stop(&g->events);
 }
 
 void rpc_server_close(struct rpc_server *g) {
     if (!g) return;
-    if (g->server) rpc_server_stop(g); // it was never started
-    grpc_server_credentials_release(g->credentials);
+    if (g->port) rpc_server_stop(g); // it was never started
+    if (g->credentials) grpc_server_credentials_release(g->credentials);
     events_release(&g->events);
     grpc_shutdown_blocking();
     shares_release(&g->shares);
@@ -205,17 +218,25 @@ static grpc_arg number(const char *key, int64_t value) {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = capped};
 }
 
-// gRPC does not unpack messages: one could become a thousand times as long. rpc.c does, up to a limit.
+// When the models are known, since they limit messages. gRPC does not unpack messages: one could become a thousand
+// times as long. rpc.c does, up to a limit.
 static void create_server(struct rpc_server *g) {
     const struct serve_config *c = g->service->config;
     grpc_resource_quota *memory = grpc_resource_quota_create("parley");
-    grpc_resource_quota_resize(memory,
-                               SHARE_MEMORY + (size_t)c->max_message_bytes * SHARE_MESSAGES);
+    bool alone = !auth_needs_token(g->service->net->auth);
+    g->longest =
+        alone || c->max_infer_bytes ? kserve_infer_bytes(g->service) : (size_t)c->max_message_bytes;
+    size_t n_long = g->longest <= (size_t)c->max_message_bytes ? 0
+                    : alone                                    ? LONG_BODIES
+                                                               : SHARE_LONG_MESSAGES;
+    g->shares.long_messages = n_long > 0 && !alone;
+    grpc_resource_quota_resize(
+        memory, SHARE_MEMORY + (size_t)c->max_message_bytes * SHARE_MESSAGES + g->longest * n_long);
     grpc_arg args[] = {
         {.type = GRPC_ARG_POINTER,
          .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
          .value.pointer = {memory, grpc_resource_quota_arg_vtable()}},
-        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, c->max_message_bytes),
+        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int64_t)g->longest),
         number(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_MAX),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, (int64_t)(c->ping_interval * 1000)),
         number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, (int64_t)(c->ping_interval * 1000)),
@@ -230,6 +251,7 @@ static void create_server(struct rpc_server *g) {
     grpc_resource_quota_unref(memory);
     g->credentials = grpc_insecure_server_credentials_create(); // TLS ends before it (tunnel.h)
     grpc_server_register_completion_queue(g->server, g->events.queue, NULL);
+    grpc_server_start(g->server);
 }
 
 int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err) {
@@ -245,10 +267,8 @@ int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err)
     gpr_set_log_function(on_log);
     grpc_init();
     TRY_GOTO(no_events, events_open(&g->events, &n->loop, err));
-    create_server(g);
     uv_timer_init(&n->loop, &g->tick);
     g->tick.data = g;
-    grpc_server_start(g->server);
     for (int i = 0; i < ACCEPTS; i++) g->accepts[i].server = g;
     *out = g;
     return 0;
@@ -264,6 +284,7 @@ no_port:
 
 int rpc_server_start(struct rpc_server *g, struct err *err) {
     if (!g) return 0;
+    create_server(g);
     for (int i = 0; i < ACCEPTS; i++) next_call(&g->accepts[i]);
     uv_timer_start(&g->tick, on_tick, TICK_MS, TICK_MS);
     return guest_port_start(g->port, err);

@@ -8,7 +8,7 @@
 
 struct share {
     const struct owner *owner; // the key; NULL: of calls that need no token
-    int n_received, n_waiting, n_streams;
+    int n_received, received_max, n_waiting, n_streams;
     struct rpc *waiting;
     UT_hash_handle hh;
 };
@@ -29,6 +29,7 @@ static struct share *share_of(struct shares *all, const struct owner *owner) {
     s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->owner = owner;
+    s->received_max = all->long_messages ? SHARE_LONG_RECEIVED : SHARE_RECEIVED;
     HASH_ADD_PTR(all->by_owner, owner, s);
     if (hash_added(&s->hh)) return s;
     free(s);
@@ -39,9 +40,10 @@ static struct rpc_refusal refuse(const char *message) {
     return (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, message, RETRY_MS};
 }
 
-static struct rpc_refusal enter_stream(struct share *s, struct rpc *r) {
+static struct rpc_refusal enter_stream(const struct shares *all, struct share *s, struct rpc *r) {
     bool alone = !auth_needs_token(r->service->net->auth);
-    if (s->n_streams >= SHARE_STREAMS && !alone) return refuse("too many of your streams are open");
+    int most = all->long_messages ? SHARE_LONG_STREAMS : SHARE_STREAMS;
+    if (s->n_streams >= most && !alone) return refuse("too many of your streams are open");
     s->n_streams++;
     r->share_state = RPC_SHARE_STREAM;
     rpc_next(r);
@@ -60,8 +62,8 @@ struct rpc_refusal share_enter(struct shares *all, struct rpc *r) {
         return (struct rpc_refusal){GRPC_STATUS_UNAVAILABLE, "the server is out of memory",
                                     RETRY_MS};
     r->share = s;
-    if (r->method->streams) return enter_stream(s, r);
-    if (s->n_received < SHARE_RECEIVED) {
+    if (r->method->streams) return enter_stream(all, s, r);
+    if (s->n_received < s->received_max) {
         receive(s, r);
     } else if (s->n_waiting < SHARE_WAITING) {
         s->n_waiting++;
@@ -84,7 +86,7 @@ void share_received(struct rpc *r) {
     if (r->share_state != RPC_SHARE_RECEIVED) return;
     r->share_state = RPC_SHARE_NONE;
     s->n_received--;
-    while (s->waiting && s->n_received < SHARE_RECEIVED) {
+    while (s->waiting && s->n_received < s->received_max) {
         struct rpc *next = s->waiting;
         stop_waiting(s, next);
         receive(s, next);

@@ -2,6 +2,7 @@
 #include "ws/kserve/http/request.h"
 #include "base/json.h"
 #include "base/json_raw.h"
+#include "ws/kserve/http/number_data.h"
 #include "ws/kserve/http/tensor_json.h"
 #include <errno.h>
 #include <limits.h>
@@ -138,9 +139,12 @@ static int split_body(const struct kserve_source *source, size_t *json_len, stru
 
 static int read_all(struct reading *g, struct err *err) {
     struct json_limits limits = json_limits_message;
-    limits.max_bytes = g->source->max_bytes;
     TRY(split_body(g->source, &g->json_len, err));
-    cJSON *json = json_parse(g->source->body, g->json_len, &limits, err);
+    limits.max_bytes = g->json_len; // the route limits the body
+    char *text = number_data_hollow(g->source->body, g->json_len, NUMBER_DATA_LONG);
+    if (!text) return kserve_no_memory(err);
+    cJSON *json = json_parse(text, g->json_len, &limits, err);
+    free(text);
     if (!json) return err->code;
     g->json = json;
     int rc = cJSON_IsObject(json) ? read_parameters(g, err)

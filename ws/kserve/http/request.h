@@ -9,7 +9,7 @@ struct kserve_source {
     const char *name;
     const struct served_model *served; // the request takes its hold, unless reading returns NULL
     const char *body, *header_len; // header_len: Inference-Header-Content-Length, "": all is JSON
-    size_t len, max_bytes;
+    size_t len;
 };
 
 // Reads source->body. NULL: no memory. A refused request has a code.

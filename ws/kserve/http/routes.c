@@ -302,6 +302,13 @@ void kserve_other(void *user, struct http *h) {
 
 // --- inferences ---
 
+// Tensors may be long, texts are messages.
+size_t kserve_longest_body(void *user, const char *path) {
+    const struct service *s = user;
+    return ends_with(path, verbs[VERB_INFER]) ? kserve_infer_bytes(s)
+                                              : (size_t)s->config->max_message_bytes;
+}
+
 struct decoded {
     struct target target;
     struct infer_request *request; // NULL: no inference is asked for
@@ -329,8 +336,7 @@ void *kserve_decode(void *user, const struct http_payload *p) {
                                    .served = served,
                                    .body = p->body,
                                    .header_len = p->json_length,
-                                   .len = p->len,
-                                   .max_bytes = (size_t)s->config->max_message_bytes};
+                                   .len = p->len};
     d->request = kserve_request_read(&source);
     if (d->request && d->request->answered)
         d->fits = kserve_encode_outputs(d->request, &d->request->answer, &d->body, &d->json_len);

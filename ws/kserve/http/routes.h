@@ -11,6 +11,7 @@ void kserve_other(void *user, struct http *h); // every other path under /v2/
 void *kserve_decode(void *user, const struct http_payload *p);
 void kserve_release(void *decoded);
 void kserve_infer(void *user, struct http *h);
+size_t kserve_longest_body(void *user, const char *path); // of a POST to a model
 
 #define KSERVE_GET(route, is_guarded, handler)                                                     \
     {                                                                                              \
@@ -25,6 +26,7 @@ void kserve_infer(void *user, struct http *h);
          .methods = HTTP_METHOD(HTTP_POST),                                                        \
          .guarded = true,                                                                          \
          .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
+         .longest_body = kserve_longest_body,                                                      \
          .handle = kserve_infer,                                                                   \
          .decode = kserve_decode,                                                                  \
          .release = kserve_release,                                                                \

@@ -1,6 +1,7 @@
 // Reading and writing tensors over HTTP. See tensor_json.h.
 #include "ws/kserve/http/tensor_json.h"
 #include "base/json_raw.h"
+#include "ws/kserve/http/number_data.h"
 #include <string.h>
 
 // --- reading ---
@@ -58,11 +59,23 @@ static int read_array(struct tensor *t, const cJSON *array, const char *raw, siz
     return 0;
 }
 
+// An array that number_data_hollow has emptied in the tree. n_possible: a number takes two characters.
+static int read_hollow(struct tensor *t, const char *raw, size_t len, struct err *err) {
+    if (t->type == TENSOR_BYTES)
+        return err_set(err, E_INVAL, "input '%s': element 0 is not a string", t->name);
+    if (t->n > len / 2 + 1)
+        return err_set(err, E_INVAL, "input '%s' has fewer elements than the %zu of its shape",
+                       t->name, t->n);
+    return number_data_read(t, raw, err);
+}
+
 static int read_data(struct tensor *t, const cJSON *data, const char *input, struct err *err) {
     bool is_wide = t->type == TENSOR_UINT64 || t->type == TENSOR_INT64;
-    size_t n = 0, len;
-    const char *raw = is_wide && input ? json_raw_value(input, "data", &len) : NULL;
+    size_t n = 0, len = 0;
+    const char *raw = input ? json_raw_value(input, "data", &len) : NULL;
     if (!cJSON_IsArray(data)) return err_set(err, E_INVAL, "input '%s' has no data", t->name);
+    if (raw && !data->child && json_raw_first(raw)) return read_hollow(t, raw, len, err);
+    if (!is_wide) raw = NULL;
     TRY(tensor_allocate(t, json_limits_message.max_nodes, err));
     TRY(read_array(t, data, raw, &n, err));
     if (n < t->n)
