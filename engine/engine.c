@@ -503,8 +503,7 @@ static int open_model(struct engine *e, const struct engine_options *o, struct e
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err) {
     TRY(prompt_tasks_load(&e->tasks, e->config, o->model_dir,
                           o->prompt_tasks ? o->prompt_tasks : "", err));
-    TRY(open_text(e, o, err));
-    return grammars_new(&e->grammars, e->config->vocab_size, engine_text_of_token, e, err);
+    return open_text(e, o, err);
 }
 
 static int open_at(struct engine **out, const struct engine_options *o,
@@ -526,6 +525,7 @@ static int open_at(struct engine **out, const struct engine_options *o,
         sized.prefill_chunk_tokens =
             e->backend->ops->mem_info ? GPU_CHUNK_TOKENS : CPU_CHUNK_TOKENS;
     TRY_GOTO(fail, open_instance(e, &sized, at, clock, err));
+    TRY_GOTO(fail, engine_open_grammars(e, err));
     *out = e;
     return 0;
 fail:

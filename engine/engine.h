@@ -141,6 +141,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     const char *tokenizer;  // its description; NULL: the engine takes and gives token ids only
     const char *backend;    // "cpu: AVX-512, 2 threads"
     int32_t n_vocab, width; // width: of a hidden state
+    uint64_t vocabulary;    // equal for equal tokens; 0: no tokenizer
     const int32_t *eos_ids; // (n_eos) the ids that end an answer
     int32_t n_eos;
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
@@ -189,6 +190,9 @@ struct engine_turn {
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
     int64_t session_len;          // the log never grows beyond it
     struct sampling_params sampling;
+    // Of sampling.grammar (engine_grammar_prepare). Borrowed for engine_turn_submit, which compiles the grammar itself
+    // if this is NULL.
+    struct grammar *compiled;
     // For a rerun with a smaller max_tokens: the max_tokens that the turn had. A grammar closes its answer
     // in time for this one, so that the rerun allows the same tokens. 0: sampling.max_tokens.
     int32_t planned_tokens;
@@ -457,12 +461,17 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
 // Compiles what an answer must match, unless it is compiled already for this owner (engine_turn.owner), so that a
-// turn with it starts at once: for a worker's thread, since it takes up to about a second. E_INVAL, E_UNSUPPORTED:
-// *err says what the text does wrong, and where; E_LIMIT: it is too large or too ambiguous; E_NOMEM.
+// turn with it starts at once: for a worker's thread, since it takes up to about a second. The engines of a process
+// with the same vocabulary share what they compile. *out: for engine_turn.compiled; the caller holds it.
+// E_INVAL, E_UNSUPPORTED: *err says what the text does wrong, and where; E_LIMIT: it is too large or too
+// ambiguous; E_NOMEM.
+struct grammar;
 int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct grammar_text *text,
-                           struct err *err);
-bool engine_grammar_is_ready(const struct engine *e, uint64_t owner,
-                             const struct grammar_text *text);
+                           struct grammar **out, struct err *err);
+// The same if it is compiled already, else NULL. It takes microseconds.
+struct grammar *engine_grammar_find(const struct engine *e, uint64_t owner,
+                                    const struct grammar_text *text);
+void engine_grammar_release(struct grammar *g); // NULL is allowed; engines may be closed before
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);
 

@@ -10,17 +10,25 @@ static int get(const struct engine *e, uint64_t owner, const struct grammar_text
     return grammars_get(e->grammars, owner, text, out, err);
 }
 
-int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct grammar_text *text,
-                           struct err *err) {
-    struct grammar *g;
-    TRY(get(e, owner, text, &g, err));
-    grammar_free(g);
+int engine_open_grammars(struct engine *e, struct err *err) {
+    if (!e->tokenizer) return 0;
+    TRY(grammars_new(&e->grammars, e->config->vocab_size, engine_text_of_token, e, err));
+    e->info.vocabulary = grammars_vocabulary(e->grammars);
     return 0;
 }
 
-bool engine_grammar_is_ready(const struct engine *e, uint64_t owner,
-                             const struct grammar_text *text) {
-    return grammars_has(e->grammars, owner, text);
+int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct grammar_text *text,
+                           struct grammar **out, struct err *err) {
+    return get(e, owner, text, out, err);
+}
+
+struct grammar *engine_grammar_find(const struct engine *e, uint64_t owner,
+                                    const struct grammar_text *text) {
+    return e->grammars ? grammars_find(e->grammars, owner, text) : NULL;
+}
+
+void engine_grammar_release(struct grammar *g) {
+    grammar_free(g);
 }
 
 // A special token or one that ends answers stands for no text.
@@ -52,13 +60,18 @@ bool engine_begins_thinking(const struct engine *e, const int32_t *log, int64_t 
 
 int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err *err) {
     const struct sampling_params *p = &t->spec.sampling;
+    struct grammar *compiled = t->spec.compiled;
+    t->spec.compiled = NULL; // borrowed for this call
     if (t->spec.score_only) return 0;
     TRY(take_thinking(e, t, err));
     if (!p->grammar) return 0;
     const char *name = grammar_kind_name(grammar_text_kind(p->grammar));
     if (e->n_eos == 0 && p->end_id < 0)
         return err_set(err, E_INVAL, "%s: the model has no token that ends an answer", name);
-    TRY(get(e, t->spec.owner, p->grammar, &t->grammar, err));
+    if (compiled && e->grammars && grammars_fit(e->grammars, compiled, p->grammar))
+        t->grammar = grammar_hold(compiled);
+    else
+        TRY(get(e, t->spec.owner, p->grammar, &t->grammar, err));
     int64_t most = live_turn_planned(&t->spec);
     int64_t least = (int64_t)grammar_least_tokens(t->grammar) + 1;
     bool thinks = engine_begins_thinking(e, t->spec.ids, t->spec.n_ids, t->spec.goes_on);

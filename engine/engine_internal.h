@@ -62,7 +62,7 @@ struct engine {
     struct chat_template *chat;  // NULL: no chat turns
     struct prompt_tasks tasks;
     struct kv_snapshot_maker maker;  // of its caches' bytes
-    struct grammars *grammars;       // has a lock of its own
+    struct grammars *grammars;       // has a lock of its own; NULL: no tokenizer
     struct thinking_marks *thinking; // NULL: the model does not think
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
@@ -106,6 +106,7 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
 // engine_info says of texts.
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err);
 void engine_describe_texts(struct engine *e);
+int engine_open_grammars(struct engine *e, struct err *err); // after engine_describe_texts
 
 // Whether the turn can run here at all. E_INVAL, E_UNSUPPORTED, E_FULL: *err names the field.
 int engine_turn_check(const struct engine *e, const struct engine_turn *t, struct err *err);
@@ -113,7 +114,7 @@ int engine_turn_check(const struct engine *e, const struct engine_turn *t, struc
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
-// The turn's grammar, compiled before or now, and the model's thinking, as far as the turn needs them. E_INVAL also: no
+// The turn's grammar (engine_turn.compiled, else compiled before or now), and the model's thinking, as far as the turn needs them. E_INVAL also: no
 // answer fits the turn.
 int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err *err);
 // The bytes that a token adds to an answer under a grammar (token_bytes_fn); ctx: the engine.

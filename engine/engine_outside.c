@@ -50,6 +50,7 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
     TRY_GOTO(fail, process_open(&e->process, o, &r, err));
     take_report(e, &r);
     engine_describe_texts(e);
+    TRY_GOTO(fail, engine_open_grammars(e, err));
     // One more command than there: the supervisor's bell.
     TRY_GOTO(fail,
              queue_init(&e->commands, sizeof(struct command), r.n_commands + 2, NULL, NULL, err));

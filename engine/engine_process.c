@@ -105,6 +105,7 @@ static void *engine_main(void *arg) {
 static int make_turn(struct engine *e, struct wire_turn *w, struct live_turn **out,
                      struct err *err) {
     struct engine_turn *s = &w->spec;
+    s->compiled = NULL; // the server's
     struct live_turn *t = live_turn_new(s, w->submitted_us);
     prompt_free((struct prompt *)(size_t)s->prompt);
     grammar_text_free(s->sampling.grammar);

@@ -38,7 +38,8 @@ struct replaying {
     struct stored_turn stored;
     struct replay_log log;
     struct rerun rerun;
-    struct instance *at; // where it runs
+    struct grammar *compiled; // of the turn; held; NULL: none
+    struct instance *at;      // where it runs
     struct replaying *prev, *next;
 };
 
@@ -52,6 +53,7 @@ static void release(struct sessions *ss, struct replaying *p) {
     p->at->n_sessions--;
     owner_use(p->owner, OWNER_OUTSTANDING_JOBS, -1);
     rerun_release(&p->rerun);
+    engine_grammar_release(p->compiled);
     turn_record_release(&p->stored.rec);
     token_run_release(&p->stored.tokens);
     prompt_free(p->prompt);
@@ -119,6 +121,7 @@ static int submit(struct sessions *ss, struct replaying *p, struct engine_turn *
     t->turn = ss->next_turn;
     t->owner = p->owner->number;
     t->priority = ENGINE_IDLE;
+    t->compiled = t->sampling.grammar ? p->compiled : NULL;
     int rc = engine_turn_submit(p->at->engine, t, err);
     if (rc < 0) {
         free(t->ids);
@@ -200,7 +203,9 @@ static bool prepare_grammar(struct sessions *ss, struct replaying *p) {
         rerun_sampling(&p->stored.rec, p->at->info->n_vocab, sampling, &err) < 0)
         return false; // rerun_next says what is wrong with the parameters
     const struct grammar_text *grammar = sampling->params.grammar;
-    if (!grammar || engine_grammar_is_ready(p->at->engine, p->owner->number, grammar)) return false;
+    if (!grammar) return false;
+    p->compiled = engine_grammar_find(p->at->engine, p->owner->number, grammar);
+    if (p->compiled) return false;
     int rc = preparing_replay(ss, p->sequence, p->key, p->owner->name, p->at->model, grammar, &err);
     if (rc == 0) return true;
     fail(ss, p, NULL, rc, err.text);
@@ -292,7 +297,7 @@ void replays_read(struct sessions *ss, struct store_job *job) {
     }
 }
 
-void replays_prepared(struct sessions *ss, const struct preparation *done) {
+void replays_prepared(struct sessions *ss, struct preparation *done) {
     struct replaying *p = find(ss, done->replay);
     if (!p) return;
     if (p->stopped) {
@@ -301,6 +306,8 @@ void replays_prepared(struct sessions *ss, const struct preparation *done) {
         fail(ss, p, NULL, done->rc, done->err.text);
         drop(ss, p);
     } else {
+        p->compiled = done->compiled;
+        done->compiled = NULL;
         advance(ss, p);
     }
 }

@@ -63,7 +63,7 @@ static bool computes_alike(const struct engine_info *a, const struct engine_info
     size_t len = kind_len(a->backend);
     return len == kind_len(b->backend) && strncmp(a->backend, b->backend, len) == 0 &&
            same(a->weight_dtype, b->weight_dtype) && a->kv_dtype == b->kv_dtype &&
-           same(a->chat_template, b->chat_template);
+           a->vocabulary == b->vocabulary && same(a->chat_template, b->chat_template);
 }
 
 static int check_lengths(const struct instance_options *o, const struct engine_info *info,
@@ -117,8 +117,8 @@ static int check_instance(const struct placement *p, const struct instance_optio
         if (!computes_alike(i->info, info))
             return err_set(err, E_INVAL,
                            "instance '%s' would not compute '%s' as instance '%s' does: all "
-                           "instances of a model need the same kind of device, number formats and "
-                           "chat template",
+                           "instances of a model need the same kind of device, number formats, "
+                           "tokens and chat template",
                            o->name ? o->name : "", info->model_name, i->name);
     }
     return 0;

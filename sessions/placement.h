@@ -1,7 +1,7 @@
 // Which models a server has, which instances run them, and where a session's next turn goes.
 //
 // An instance is an engine with a name. All instances of one model compute alike (same weights,
-// number formats and chat template), so a turn has the same tokens on any of them. A session lives on
+// number formats, tokens and chat template), so a turn has the same tokens on any of them. A session lives on
 // one instance while that instance has its cache or a turn of it. A cold session's next turn goes to the
 // instance that
 //   1. has its snapshot, or that of the session it was forked from,

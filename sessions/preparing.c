@@ -26,7 +26,8 @@ static int read_import(struct preparation *p) {
 
 static int make_input(struct preparation *p) {
     if (p->grammar)
-        TRY(engine_grammar_prepare(p->model->engine, p->work.group, p->grammar, &p->err));
+        TRY(engine_grammar_prepare(p->model->engine, p->work.group, p->grammar, &p->compiled,
+                                   &p->err));
     if (p->replay || !turn_input_has_text(p->source.kind)) return 0;
     return input_encode(p->model->engine, &p->source, &p->made, &p->err);
 }
@@ -45,6 +46,7 @@ void preparing_free(struct preparation *p) {
     if (!p) return;
     input_ids_release(&p->made);
     grammar_text_free(p->grammar);
+    engine_grammar_release(p->compiled);
     stored_session_free(p->imported);
     request_free(p->import);
     free((char *)p->source.text);
@@ -114,10 +116,12 @@ bool preparing_wanted(const struct session *s, const struct turn_input *in, int6
     return !made || !input_suits(made, &source);
 }
 
-const struct grammar_text *preparing_grammar(struct session *s, const struct turn_sampling *given) {
+bool preparing_compiles(struct session *s, const struct turn_sampling *given,
+                        struct grammar **compiled) {
     const struct served_model *m = residence_model(s);
     const struct grammar_text *t = m && s->service->o.workers ? layers_grammar(s, given) : NULL;
-    return t && !engine_grammar_is_ready(m->engine, s->owner->number, t) ? t : NULL;
+    *compiled = t ? engine_grammar_find(m->engine, s->owner->number, t) : NULL;
+    return t && !*compiled;
 }
 
 static struct preparation *prepare_input(struct session *s, const struct turn_input *in,
@@ -167,11 +171,11 @@ int preparing_request(struct session *s, const struct request *r, int64_t parent
     return 0;
 }
 
-int preparing_turn(struct session *s, struct turn *t, const struct grammar_text *grammar,
-                   struct err *err) {
+int preparing_turn(struct session *s, struct turn *t, struct err *err) {
     const struct turn_record *r = &t->rec;
     struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
-    struct preparation *p = prepare_input(s, &in, r->parent, r->turn, grammar, err);
+    struct preparation *p =
+        prepare_input(s, &in, r->parent, r->turn, layers_grammar(s, t->sampling), err);
     if (!p) return err->code;
     t->preparation = p;
     t->state = TURN_PREPARING;

@@ -23,7 +23,8 @@ struct preparation {
     int64_t now_ms;
     struct input_source source;         // its text and system are owned
     struct input_ids made;              // from the source
-    const struct grammar_text *grammar; // to be compiled; held; NULL: none
+    const struct grammar_text *grammar; // held; NULL: none
+    struct grammar *compiled; // of it; held, so that it is not dropped before the turn starts
     struct stored_session *imported;
     bool ended, aborted; // run or not; the request need not be
     int rc;

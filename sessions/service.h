@@ -397,14 +397,15 @@ void engine_event_take(struct sessions *ss, struct instance *from, const struct 
 // Whether a worker must make the ids first: the input is long, and `made` (NULL: none) does not fit.
 bool preparing_wanted(const struct session *s, const struct turn_input *in, int64_t parent,
                       const struct input_ids *made);
-// The grammar of a turn with these values given, if a worker must compile it first; else NULL. Borrowed.
-const struct grammar_text *preparing_grammar(struct session *s, const struct turn_sampling *given);
-// The request, and later ones for its session, wait for a worker. grammar: to compile too; NULL: none.
+// Whether a worker must compile the grammar of a turn with these values given. If not, *compiled is its grammar, or NULL
+// if it has none or there are no workers; the caller holds it.
+bool preparing_compiles(struct session *s, const struct turn_sampling *given,
+                        struct grammar **compiled);
+// The request, and later ones for its session, wait for a worker. grammar: to find or compile; NULL: none.
 // E_BUSY: the workers' queue is full.
 int preparing_request(struct session *s, const struct request *r, int64_t parent,
                       const struct grammar_text *grammar, struct err *err);
-int preparing_turn(struct session *s, struct turn *t, const struct grammar_text *grammar,
-                   struct err *err); // PREPARING now
+int preparing_turn(struct session *s, struct turn *t, struct err *err); // PREPARING now
 int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
 // Compiles the grammar of a replay, a sequence of debug_replay.c, of the session with this key.
 int preparing_replay(struct sessions *ss, uint64_t replay, int64_t key, const char *owner,
@@ -454,9 +455,9 @@ int debug_events(struct session *s, const struct request *r);
 // debug_replay.c
 #define REPLAY_EDITED "a client wrote this answer: it was not sampled"
 bool replays_has(const struct sessions *ss, uint64_t client);
-int replays_start(struct session *s, const struct request *r); // the turn was checked before
-void replays_read(struct sessions *ss, struct store_job *job); // a part of its path
-void replays_prepared(struct sessions *ss, const struct preparation *p);      // its grammar
+int replays_start(struct session *s, const struct request *r);     // the turn was checked before
+void replays_read(struct sessions *ss, struct store_job *job);     // a part of its path
+void replays_prepared(struct sessions *ss, struct preparation *p); // its grammar
 void replays_cancel(struct sessions *ss, uint64_t client, int64_t key);       // of this session
 bool replays_engine_event(struct sessions *ss, const struct engine_event *e); // true: it was theirs
 void replays_client_gone(struct sessions *ss, uint64_t client);

@@ -36,11 +36,17 @@ void turn_free_samples(struct turn *t) {
     t->n_samples = 0;
 }
 
+void turn_drop_grammar(struct turn *t) {
+    engine_grammar_release(t->compiled);
+    t->compiled = NULL;
+}
+
 void turn_free(struct turn *t) {
     if (!t) return;
     turn_free_samples(t);
     turn_record_release(&t->rec);
     turn_sampling_free(t->sampling);
+    turn_drop_grammar(t);
     told_free(t->told);
     free(t->input.ids);
     free(t->expected);

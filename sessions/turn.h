@@ -33,6 +33,7 @@ struct turn {
     uint64_t number;                // the engine's turn number; 0 while it is not with the engine
     struct told *told;              // NULL once the turn has ended
     struct turn_sampling *sampling; // NULL once the turn has ended
+    struct grammar *compiled; // of its sampling, from its start to its end; NULL: none, or not yet
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
     const char *file_refused;          // why its snapshot was not used; EVENT_DONE reports it
@@ -84,6 +85,7 @@ struct turn {
 bool turn_waits(const struct turn *t); // for another turn, or for its input
 struct turn *turn_new(void);           // NULL: no memory
 void turn_free(struct turn *t);
+void turn_drop_grammar(struct turn *t); // `compiled`
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);

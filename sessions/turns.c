@@ -48,6 +48,7 @@ static int submit(struct session *s, struct turn *t, struct engine_turn *e, stru
     e->expected = t->expected;
     e->n_expected = (int32_t)t->n_expected;
     e->scores_input = t->scores_input;
+    e->compiled = t->compiled;
     int rc = prompts_find(s, &e->prompt, err);
     if (rc == 0) rc = residence_submit(s, e, err);
     if (rc < 0) {
@@ -260,6 +261,7 @@ static int enqueue(struct session *s, struct turn *t, struct err *err) {
         event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
     if (seq < 0) return err_set(err, E_NOMEM, "the server is out of memory");
     t->state = TURN_QUEUED;
+    turn_drop_grammar(t);
     t->rec.seq_first = seq;
     s->n_queued++;
     s->rec.updated_ms = service_now_ms(s->service);
@@ -319,21 +321,30 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
     return rc;
 }
 
-// True: the request was refused, or waits for a worker to make its input.
-static bool prepared(struct session *s, const struct request *r, int64_t parent) {
+// True: the request was refused, or waits for a worker to make its input. *compiled: the turn's grammar; the caller
+// holds it.
+static bool prepared(struct session *s, const struct request *r, int64_t parent,
+                     struct grammar **compiled) {
     struct preparation *made = s->preparation;
     struct err err = {0};
     if (made && made->aborted) return false;
     if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
     // A turn that will be queued takes this much room, whatever the log ends with now.
     bool suits = made && session_is_busy(s);
-    const struct grammar_text *grammar = made ? NULL : preparing_grammar(s, r->sampling);
-    if (err.code == 0 && !suits &&
-        (grammar || preparing_wanted(s, &r->input, parent, made ? &made->made : NULL))) {
-        if (preparing_request(s, r, parent, grammar, &err) == 0) return true;
-    }
+    bool compiles = !made && preparing_compiles(s, r->sampling, compiled);
+    bool waits = err.code == 0 && !suits &&
+                 (compiles || preparing_wanted(s, &r->input, parent, made ? &made->made : NULL)) &&
+                 preparing_request(s, r, parent, layers_grammar(s, r->sampling), &err) == 0;
     if (err.code < 0) refuse_err(s->service, r, &err);
-    return err.code < 0;
+    if (waits || err.code < 0) {
+        engine_grammar_release(*compiled);
+        return true;
+    }
+    if (made && !made->aborted) {
+        *compiled = made->compiled;
+        made->compiled = NULL;
+    }
+    return false;
 }
 
 // An empty list of ids begins an empty log with the start token, if there is one. Returns its id, or
@@ -370,9 +381,14 @@ int turns_start(struct session *s, const struct request *given) {
         whole.input.ids = &start_id;
         whole.input.n_ids = 1;
     }
-    if (prepared(s, r, moves ? r->turn : s->head)) return 0;
+    struct grammar *compiled = NULL;
+    if (prepared(s, r, moves ? r->turn : s->head, &compiled)) return 0;
     struct preparation *made = s->preparation;
     struct turn *t = make_turn(s, r, &err);
+    if (t)
+        t->compiled = compiled;
+    else
+        engine_grammar_release(compiled);
     if (t && made) t->input = made->made, made->made = (struct input_ids){0};
     if (t && input_is_given(&r->input) &&
         input_given(s, &r->input, moves ? r->turn : s->head, &t->input) < 0) {
@@ -414,6 +430,8 @@ void turns_prepared(struct session *s, struct preparation *p) {
     input_ids_release(&t->input); // made when it was queued
     t->input = p->made;
     p->made = (struct input_ids){0};
+    t->compiled = p->compiled;
+    p->compiled = NULL;
 }
 
 // --- ends --------------------------------------------------------------------
@@ -447,6 +465,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     t->number = 0;
     turn_sampling_free(t->sampling);
     t->sampling = NULL;
+    turn_drop_grammar(t);
     snprintf(r->finish_reason, sizeof r->finish_reason, "%s", reason);
     if (code) snprintf(r->error_code, sizeof r->error_code, "%s", code);
     if (message) r->error_message = record_strdup(message, &failed);
@@ -489,9 +508,9 @@ void turns_cancel(struct session *s, int64_t turn) {
 static int start_queued(struct session *s, struct turn *t, struct err *err) {
     const struct turn_record *r = &t->rec;
     struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
-    const struct grammar_text *grammar = preparing_grammar(s, t->sampling); // may have been dropped
-    if (grammar || preparing_wanted(s, &in, r->parent, &t->input))
-        return preparing_turn(s, t, grammar, err);
+    bool compiles = !t->compiled && preparing_compiles(s, t->sampling, &t->compiled);
+    if (compiles || preparing_wanted(s, &in, r->parent, &t->input))
+        return preparing_turn(s, t, err);
     TRY(start(s, t, err));
     s->n_queued--;
     s->marks |= MARK_WATCHERS;
@@ -508,6 +527,7 @@ void turns_start_next(struct session *s) {
     while (s->running < 0 && !s->engine_turn && !session_is_closing(s) &&
            (t = session_next_queued(s)) && t->state == TURN_QUEUED && limits_place(s)) {
         int rc = start_queued(s, t, &err);
+        if (t->state != TURN_RUNNING) turn_drop_grammar(t); // it may wait for long
         if (rc == E_BUSY) {
             s->retry_us = service_now(s->service) + QUEUE_RETRY_US;
             break;

@@ -8,7 +8,8 @@
 struct grammar {
     atomic_int n_holders;
     const struct grammar_text *text; // held
-    const struct token_trie *vocab;  // the table's
+    struct token_trie *vocab;        // held
+    uint64_t vocabulary;             // its hash
     struct net net;
     int32_t least_tokens;
     int64_t fixed_bytes; // of all but the machine

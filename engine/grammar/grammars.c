@@ -1,5 +1,6 @@
 // See grammars.h.
 #include "base/hash.h"
+#include "base/xxh64.h"
 #include "engine/grammar/grammar_internal.h"
 #include "engine/grammar/notations.h"
 #include <stdlib.h>
@@ -23,17 +24,29 @@ struct keeper { // an owner for whom grammars are kept
     UT_hash_handle hh;
 };
 
-struct grammars {
+struct table { // of a vocabulary
+    uint64_t vocabulary;
+    int32_t n_vocab, n_engines; // n_engines: under the lock of all tables
+    struct table *prev, *next;
+
     pthread_mutex_t lock; // of the keepers
     struct keeper *keepers;
     int64_t most_bytes;
-    int32_t n_vocab;
-    token_bytes_fn bytes;
-    void *ctx;
 
-    pthread_mutex_t vocab_lock; // another one, since the net thread takes `lock` in grammars_has
+    pthread_mutex_t vocab_lock; // another one, since the net thread takes `lock` in grammars_find
     struct token_trie *vocab;   // made with the first grammar
 };
+
+struct grammars {
+    struct table *table;
+    token_bytes_fn bytes;
+    void *ctx;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct table *list;
+} tables = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int compile_notation(struct net *net, enum grammar_kind kind, const char *text, size_t len,
                             struct err *err) {
@@ -70,6 +83,7 @@ void grammar_free(struct grammar *g) {
     grammar_text_free(g->text);
     machine_release(&g->machine);
     net_release(&g->net);
+    token_trie_free(g->vocab);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -115,7 +129,7 @@ static int measure(struct grammar *g, struct err *err) {
 }
 
 static int grammar_new(struct grammar **out, const struct grammar_text *text,
-                       const struct token_trie *vocab, struct err *err) {
+                       const struct table *of, struct err *err) {
     size_t len;
     const char *s = grammar_text_string(text, &len);
     const char *name = grammar_kind_name(grammar_text_kind(text));
@@ -124,10 +138,11 @@ static int grammar_new(struct grammar **out, const struct grammar_text *text,
     if (!g) return err_set(err, E_NOMEM, "no memory for %s", name);
     atomic_init(&g->n_holders, 1);
     g->text = grammar_text_hold(text);
-    g->vocab = vocab;
+    g->vocab = token_trie_hold(of->vocab);
+    g->vocabulary = of->vocabulary;
     pthread_mutex_init(&g->lock, NULL);
     net_init(&g->net);
-    int rc = grammar_compile(&g->net, grammar_text_kind(text), s, len, vocab->writes, &why);
+    int rc = grammar_compile(&g->net, grammar_text_kind(text), s, len, g->vocab->writes, &why);
     if (rc < 0) err_set(err, rc, "%s: %s", name, why.text);
     if (rc == 0) rc = machine_init(&g->machine, &g->net, err);
     if (rc == 0) rc = measure(g, err);
@@ -149,9 +164,9 @@ static bool equal(const struct grammar_text *a, const struct grammar_text *b) {
     return grammar_text_kind(a) == grammar_text_kind(b) && n == m && memcmp(s, t, n) == 0;
 }
 
-static struct keeper *keeper_of(const struct grammars *g, uint64_t owner) {
+static struct keeper *keeper_of(const struct table *t, uint64_t owner) {
     struct keeper *o;
-    HASH_FIND(hh, g->keepers, &owner, sizeof owner, o);
+    HASH_FIND(hh, t->keepers, &owner, sizeof owner, o);
     return o;
 }
 
@@ -163,9 +178,9 @@ static struct kept *find_of(const struct keeper *o, const struct grammar_text *t
 }
 
 // The grammar that is kept for the owner, or NULL. It becomes the last one to be dropped.
-static struct grammar *find(const struct grammars *g, uint64_t owner,
+static struct grammar *find(const struct table *t, uint64_t owner,
                             const struct grammar_text *text) {
-    struct keeper *o = keeper_of(g, owner);
+    struct keeper *o = keeper_of(t, owner);
     struct kept *k = o ? find_of(o, text) : NULL;
     if (!k) return NULL;
     DL_DELETE(o->kept, k);
@@ -174,27 +189,27 @@ static struct grammar *find(const struct grammars *g, uint64_t owner,
 }
 
 // An equal grammar that is kept for any owner, or NULL.
-static struct grammar *find_any(const struct grammars *g, const struct grammar_text *text) {
-    for (const struct keeper *o = g->keepers; o; o = o->hh.next) {
+static struct grammar *find_any(const struct table *t, const struct grammar_text *text) {
+    for (const struct keeper *o = t->keepers; o; o = o->hh.next) {
         const struct kept *k = find_of(o, text);
         if (k) return k->grammar;
     }
     return NULL;
 }
 
-static struct keeper *need_keeper(struct grammars *g, uint64_t owner) {
-    struct keeper *o = keeper_of(g, owner);
+static struct keeper *need_keeper(struct table *t, uint64_t owner) {
+    struct keeper *o = keeper_of(t, owner);
     if (o || !(o = calloc(1, sizeof *o))) return o;
     o->owner = owner;
-    HASH_ADD(hh, g->keepers, owner, sizeof o->owner, o);
+    HASH_ADD(hh, t->keepers, owner, sizeof o->owner, o);
     if (hash_added(&o->hh)) return o;
     free(o);
     return NULL;
 }
 
-static void free_if_empty(struct grammars *g, struct keeper *o) {
+static void free_if_empty(struct table *t, struct keeper *o) {
     if (o->kept) return;
-    HASH_DELETE(hh, g->keepers, o);
+    HASH_DELETE(hh, t->keepers, o);
     free(o);
 }
 
@@ -205,9 +220,9 @@ static void drop(struct keeper *o, struct kept *k, struct kept **dropped) {
     LL_PREPEND(*dropped, k);
 }
 
-static bool keep(struct grammars *g, uint64_t owner, struct grammar *made) {
+static bool keep(struct table *t, uint64_t owner, struct grammar *made) {
     const char *hash = grammar_text_hash(made->text);
-    struct keeper *o = need_keeper(g, owner);
+    struct keeper *o = need_keeper(t, owner);
     struct kept *k = o ? calloc(1, sizeof *k) : NULL;
     if (k) HASH_ADD_KEYPTR(hh, o->by_hash, hash, strlen(hash), k);
     if (k && hash_added(&k->hh)) {
@@ -217,16 +232,16 @@ static bool keep(struct grammars *g, uint64_t owner, struct grammar *made) {
         return true;
     }
     free(k);
-    if (o) free_if_empty(g, o);
+    if (o) free_if_empty(t, o);
     return false;
 }
 
 // --- room, under the lock ------------------------------------------------------------------------
 
 // Counts each owner's grammars, and returns the memory of all: one that several owners use is there once.
-static int64_t count(struct grammars *g) {
+static int64_t count(struct table *t) {
     int64_t bytes = 0;
-    for (struct keeper *o = g->keepers; o; o = o->hh.next) {
+    for (struct keeper *o = t->keepers; o; o = o->hh.next) {
         struct kept *k;
         o->bytes = 0;
         DL_FOREACH(o->kept, k) {
@@ -248,42 +263,57 @@ static struct kept *first_unused(const struct keeper *o) {
 }
 
 // The owner that has most, beyond its share, and an unused grammar; or NULL.
-static struct keeper *greediest(const struct grammars *g) {
+static struct keeper *greediest(const struct table *t) {
     struct keeper *most = NULL;
-    int64_t share = g->most_bytes / (int64_t)HASH_COUNT(g->keepers);
-    for (struct keeper *o = g->keepers; o; o = o->hh.next) {
+    int64_t share = t->most_bytes / (int64_t)HASH_COUNT(t->keepers);
+    for (struct keeper *o = t->keepers; o; o = o->hh.next) {
         if (o->bytes <= share || (most && o->bytes <= most->bytes)) continue;
         if (first_unused(o)) most = o;
     }
     return most;
 }
 
-static void make_room(struct grammars *g, struct kept **dropped) {
+static void make_room(struct table *t, struct kept **dropped) {
     struct keeper *o;
-    int64_t bytes = count(g);
-    while (bytes > g->most_bytes && (o = greediest(g))) {
+    int64_t bytes = count(t);
+    while (bytes > t->most_bytes && (o = greediest(t))) {
         struct kept *k = first_unused(o);
         if (k->grammar->n_keepers == 1) bytes -= k->bytes;
         o->bytes -= k->bytes;
         drop(o, k, dropped);
-        free_if_empty(g, o);
+        free_if_empty(t, o);
     }
 }
 
-// --- the table -----------------------------------------------------------------------------------
+// --- the tables ----------------------------------------------------------------------------------
 
-int grammars_new(struct grammars **out, int32_t n_vocab, token_bytes_fn bytes, void *ctx,
-                 struct err *err) {
-    struct grammars *g = calloc(1, sizeof *g);
-    if (!g) return err_set(err, E_NOMEM, "no memory for grammars");
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_mutex_init(&g->vocab_lock, NULL);
-    g->most_bytes = GRAMMARS_BYTES;
-    g->n_vocab = n_vocab;
-    g->bytes = bytes;
-    g->ctx = ctx;
-    *out = g;
-    return 0;
+static uint64_t hash_vocabulary(int32_t n_vocab, token_bytes_fn bytes, void *ctx) {
+    uint64_t hash = (uint64_t)n_vocab;
+    for (int32_t id = 0; id < n_vocab; id++) {
+        size_t len = 0;
+        const char *s = bytes(ctx, id, &len);
+        hash = xxh64(s ? s : "", s ? len : 0, hash);
+    }
+    return hash;
+}
+
+static struct table *table_hold(uint64_t vocabulary, int32_t n_vocab) {
+    struct table *t;
+    pthread_mutex_lock(&tables.lock);
+    DL_FOREACH(tables.list, t) {
+        if (t->vocabulary == vocabulary && t->n_vocab == n_vocab) break;
+    }
+    if (!t && (t = calloc(1, sizeof *t))) {
+        t->vocabulary = vocabulary;
+        t->n_vocab = n_vocab;
+        t->most_bytes = GRAMMARS_BYTES;
+        pthread_mutex_init(&t->lock, NULL);
+        pthread_mutex_init(&t->vocab_lock, NULL);
+        DL_APPEND(tables.list, t);
+    }
+    if (t) t->n_engines++;
+    pthread_mutex_unlock(&tables.lock);
+    return t;
 }
 
 static void free_dropped(struct kept *dropped) {
@@ -294,52 +324,86 @@ static void free_dropped(struct kept *dropped) {
     }
 }
 
-void grammars_free(struct grammars *g) {
+static void table_free(struct table *t) {
     struct keeper *o, *next;
     struct kept *dropped = NULL;
-    if (!g) return;
-    HASH_ITER(hh, g->keepers, o, next) {
+    pthread_mutex_lock(&tables.lock);
+    bool used = --t->n_engines > 0;
+    if (!used) DL_DELETE(tables.list, t);
+    pthread_mutex_unlock(&tables.lock);
+    if (used) return;
+    HASH_ITER(hh, t->keepers, o, next) {
         while (o->kept) drop(o, o->kept, &dropped);
-        free_if_empty(g, o);
+        free_if_empty(t, o);
     }
     free_dropped(dropped);
-    token_trie_free(g->vocab);
-    pthread_mutex_destroy(&g->vocab_lock);
-    pthread_mutex_destroy(&g->lock);
+    token_trie_free(t->vocab);
+    pthread_mutex_destroy(&t->vocab_lock);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+int grammars_new(struct grammars **out, int32_t n_vocab, token_bytes_fn bytes, void *ctx,
+                 struct err *err) {
+    struct grammars *g = calloc(1, sizeof *g);
+    if (g) g->table = table_hold(hash_vocabulary(n_vocab, bytes, ctx), n_vocab);
+    if (!g || !g->table) {
+        free(g);
+        return err_set(err, E_NOMEM, "no memory for grammars");
+    }
+    g->bytes = bytes;
+    g->ctx = ctx;
+    *out = g;
+    return 0;
+}
+
+void grammars_free(struct grammars *g) {
+    if (!g) return;
+    table_free(g->table);
     free(g);
 }
 
-static int need_vocab(struct grammars *g, struct err *err) {
-    pthread_mutex_lock(&g->vocab_lock);
-    int rc = g->vocab ? 0 : token_trie_new(&g->vocab, g->n_vocab, g->bytes, g->ctx, err);
-    pthread_mutex_unlock(&g->vocab_lock);
+uint64_t grammars_vocabulary(const struct grammars *g) {
+    return g->table->vocabulary;
+}
+
+static int need_vocab(const struct grammars *g, struct err *err) {
+    struct table *t = g->table;
+    pthread_mutex_lock(&t->vocab_lock);
+    int rc = t->vocab ? 0 : token_trie_new(&t->vocab, t->n_vocab, g->bytes, g->ctx, err);
+    pthread_mutex_unlock(&t->vocab_lock);
     return rc;
 }
 
-bool grammars_has(struct grammars *g, uint64_t owner, const struct grammar_text *text) {
-    pthread_mutex_lock(&g->lock);
-    bool has = find(g, owner, text);
-    pthread_mutex_unlock(&g->lock);
-    return has;
+struct grammar *grammars_find(const struct grammars *g, uint64_t owner,
+                              const struct grammar_text *text) {
+    struct table *t = g->table;
+    pthread_mutex_lock(&t->lock);
+    struct grammar *found = grammar_hold(find(t, owner, text));
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+bool grammars_fit(const struct grammars *g, const struct grammar *made,
+                  const struct grammar_text *text) {
+    return made->vocabulary == g->table->vocabulary && equal(made->text, text);
 }
 
 int grammars_get(struct grammars *g, uint64_t owner, const struct grammar_text *text,
                  struct grammar **out, struct err *err) {
+    struct table *t = g->table;
     struct grammar *made = NULL;
     struct kept *dropped = NULL;
     TRY(need_vocab(g, err));
-    pthread_mutex_lock(&g->lock);
-    *out = grammar_hold(find(g, owner, text));
-    pthread_mutex_unlock(&g->lock);
-    if (*out) return 0;
-    TRY(grammar_new(&made, text, g->vocab, err)); // without the lock: others go on meanwhile
-    pthread_mutex_lock(&g->lock);
-    bool kept = find(g, owner, text); // two threads compiled it at once
-    *out = grammar_hold(find_any(g, text));
+    if ((*out = grammars_find(g, owner, text))) return 0;
+    TRY(grammar_new(&made, text, t, err)); // without the lock: others go on meanwhile
+    pthread_mutex_lock(&t->lock);
+    bool kept = find(t, owner, text); // two threads compiled it at once
+    *out = grammar_hold(find_any(t, text));
     if (!*out) *out = grammar_hold(made);
-    if (!kept) kept = keep(g, owner, *out);
-    make_room(g, &dropped);
-    pthread_mutex_unlock(&g->lock);
+    if (!kept) kept = keep(t, owner, *out);
+    make_room(t, &dropped);
+    pthread_mutex_unlock(&t->lock);
     // What is not used is freed without the lock: it may take milliseconds.
     free_dropped(dropped);
     grammar_free(made);

@@ -1,6 +1,9 @@
-// The compiled grammars of an engine. Turns find them by their text and share them. Compiling takes from
+// The compiled grammars of a vocabulary. Turns find them by their text and share them. Compiling takes from
 // microseconds to about a second (states and work are bounded), so a worker's thread does it (grammars_get), and
 // later turns find the result.
+//
+// All engines of a process with equal vocabularies have one table. So a turn runs with the grammar that a worker
+// compiled, whichever engine of its model takes it.
 //
 // A grammar is kept for the owner whose request compiled it. When the kept grammars take more than 256 MiB, the owner
 // that has most loses its least recently used one that no turn uses, until the rest fits. An owner whose grammars take
@@ -24,21 +27,27 @@
 #include "engine/grammar/token_trie.h"
 #include <stdbool.h>
 
-struct grammars;
+struct grammars; // an engine's access to the table
 struct grammar;
 
-// The first grammars_get calls `bytes` for every token; ctx must stay valid.
+// Calls `bytes` for every token, and again in grammars_get; ctx must stay valid. grammars_free: a grammar may be held
+// longer. NULL is allowed.
 int grammars_new(struct grammars **out, int32_t n_vocab, token_bytes_fn bytes, void *ctx,
                  struct err *err);
-void grammars_free(struct grammars *g); // all its grammars are released; NULL is allowed
+void grammars_free(struct grammars *g);
+uint64_t grammars_vocabulary(const struct grammars *g); // equal for equal vocabularies
 
 // Finds or compiles a grammar for the owner (engine_turn.owner); the caller holds a reference to *out. E_INVAL:
 // malformed text, with the place; E_UNSUPPORTED: an unsupported feature, with its path; E_NOMEM; E_LIMIT: its masks
 // cost too much.
 int grammars_get(struct grammars *g, uint64_t owner, const struct grammar_text *text,
                  struct grammar **out, struct err *err);
-// true: grammars_get will not compile
-bool grammars_has(struct grammars *g, uint64_t owner, const struct grammar_text *text);
+// Never compiles. The caller holds the result; NULL: none is kept for the owner.
+struct grammar *grammars_find(const struct grammars *g, uint64_t owner,
+                              const struct grammar_text *text);
+// Whether the grammar is of this text and vocabulary.
+bool grammars_fit(const struct grammars *g, const struct grammar *made,
+                  const struct grammar_text *text);
 struct grammar *grammar_hold(struct grammar *g); // NULL gives NULL
 void grammar_free(struct grammar *g);            // NULL is allowed
 // The number of tokens in the shortest answer, without the token that ends it.

@@ -86,16 +86,31 @@ static void mark_harmless(struct token_trie *v, struct entry *e) {
         set_bit(v->any_harmless + (size_t)k * (size_t)v->n_words, e->id);
 }
 
+// The token's bytes; NULL: it stands for no text.
+static const char *text_of(token_bytes_fn bytes, void *ctx, int32_t id, size_t *len) {
+    *len = 0;
+    const char *s = bytes(ctx, id, len);
+    return s && *len > 0 && *len <= UINT16_MAX ? s : NULL;
+}
+
 static int fill(struct token_trie *v, struct entry *entries, token_bytes_fn bytes, void *ctx) {
     int32_t n = 0;
-    for (int32_t id = 0; id < v->n; id++) {
-        size_t len = 0;
-        const char *s = bytes(ctx, id, &len);
+    size_t len, n_bytes = 0;
+    for (int32_t id = 0; id < v->n; id++)
+        if (text_of(bytes, ctx, id, &len)) n_bytes += len;
+    uint8_t *to = v->text = malloc(n_bytes + 1);
+    if (!to) return E_NOMEM;
+    for (int32_t id = 0; id < v->n; id++, to += len) {
+        const char *s = text_of(bytes, ctx, id, &len);
         v->same[id] = -1;
-        if (!s || len == 0 || len > UINT16_MAX) continue;
-        entries[n] = (struct entry){.bytes = (const uint8_t *)s, .len = (int32_t)len, .id = id};
-        if (len == 1) v->writes[(uint8_t)s[0]] = true;
-        v->bytes[id] = (const uint8_t *)s;
+        if (!s) {
+            len = 0;
+            continue;
+        }
+        memcpy(to, s, len);
+        entries[n] = (struct entry){.bytes = to, .len = (int32_t)len, .id = id};
+        if (len == 1) v->writes[to[0]] = true;
+        v->bytes[id] = to;
         v->len[id] = (int32_t)len;
         if ((int32_t)len > v->longest) v->longest = (int32_t)len;
         mark_harmless(v, &entries[n++]);
@@ -112,6 +127,7 @@ int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, voi
     int rc = E_NOMEM;
     *out = NULL;
     if (v) {
+        atomic_init(&v->n_holders, 1);
         v->n = n;
         v->n_words = (n + 63) / 64;
         v->same = calloc((size_t)n + 1, sizeof *v->same);
@@ -133,8 +149,14 @@ int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, voi
     return err_set(err, rc, "no memory for the trie of a vocabulary of %d tokens", n);
 }
 
+struct token_trie *token_trie_hold(struct token_trie *v) {
+    atomic_fetch_add(&v->n_holders, 1);
+    return v;
+}
+
 void token_trie_free(struct token_trie *v) {
-    if (!v) return;
+    if (!v || atomic_fetch_sub(&v->n_holders, 1) > 1) return;
+    free(v->text);
     free(v->all.nodes);
     free(v->rest.nodes);
     free(v->same);

@@ -1,11 +1,12 @@
 // A vocabulary as a trie over bytes, for masks. One walk in preorder finds the tokens that may follow; it skips the
-// subtree below a dead byte. Built once for a model; then constant, any thread.
+// subtree below a dead byte. Built once for a vocabulary; then constant, any thread.
 //
 // Most tokens of a vocabulary are harmless: whole UTF-8 characters without a quote, a backslash or a control
 // character. Inside a JSON string all of them lead to the same configuration, so the walk skips them:
 // harmless[k] is the mask of those with exactly k characters, and `rest` is a trie of the other tokens.
 #pragma once
 #include "base/err.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@ struct trie_part {
 };
 
 struct token_trie {
+    atomic_int n_holders;
     int32_t n;       // tokens of the model
     int32_t n_words; // of 64 bits in a mask
     int32_t longest; // bytes
@@ -32,15 +34,17 @@ struct token_trie {
     uint64_t *harmless;     // (HARMLESS_CHARS + 1, n_words): row k: those of exactly k characters
     uint64_t *any_harmless; // (HARMLESS_CHARS + 1, n_words): row k: those of 1 to k characters
     bool writes[256];       // the byte alone is a token: a text of such bytes can always be written
-    const uint8_t **bytes;  // (n) of each token, borrowed; NULL: it stands for no text
+    uint8_t *text;          // the bytes of all tokens
+    const uint8_t **bytes;  // (n) of each token, in text; NULL: it stands for no text
     int32_t *len;           // (n)
 };
 
-// The bytes of a token, valid as long as the trie; NULL: it stands for no text (a special token, an end of answers).
+// The bytes of a token; NULL: it stands for no text (a special token, an end of answers).
 typedef const char *(*token_bytes_fn)(void *ctx, int32_t id, size_t *len);
 int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, void *ctx,
                    struct err *err);
-void token_trie_free(struct token_trie *v); // NULL is allowed
+struct token_trie *token_trie_hold(struct token_trie *v);
+void token_trie_free(struct token_trie *v); // the last holder's frees it; NULL is allowed
 
 // Calls `each` for all tokens that text begins with, shortest first.
 void token_trie_prefixes(const struct token_trie *v, const uint8_t *text, int32_t len,

@@ -77,6 +77,32 @@ test('the network thread compiles no grammar', async (t) => {
   }
 });
 
+test('nor for an instance that is not the first of its model', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--instances', '2', '--max-sequences', '2'] });
+  // Sessions of their own go to the instance with less to do: half of them to each.
+  const sessions = [];
+  for (let i = 0; i < 4; i++) {
+    const session = await Follower.open(await server.connect());
+    await session.start('Hello', { sampling: { ignore_eos: true, max_tokens: 2000 } });
+    sessions.push(session);
+  }
+  const instances = async () => (await (await fetch(`${server.url}/readyz`)).json()).instances;
+  await until('two turns on each instance', async () => (await instances()).every(({ turns }) => turns === 2));
+  for (const session of sessions) {
+    await session.client.ask({ type: 'turn.cancel', session: session.session, turn: 0 });
+    await session.done(0);
+  }
+  const before = processorTime(server);
+  for (let i = 0; i < 12; i++) { // each session stays where its cache is
+    const { done, text } = await sessions[i % 4].say('Hello', { sampling: { regex: `${costly()}|[a-d]`, max_tokens: 4 } });
+    assert.match(text, /^[a-d]$/, JSON.stringify(done));
+  }
+  const after = processorTime(server);
+  const net = after.net - before.net, workers = after.workers - before.workers;
+  t.diagnostic(`net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s`);
+  assert.ok(workers > 3 * net, `net thread ${net.toFixed(2)} s, workers ${workers.toFixed(2)} s`);
+});
+
 test('nor that of a replay after a restart', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   let server = await Server.start(t, options);

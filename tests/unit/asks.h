@@ -29,6 +29,7 @@ static void ask_with(struct sessions *ss, struct request *r, const char *samplin
     }
     if (sampling) r->sampling = &given;
     sessions_submit(ss, r);
+    turn_sampling_release(&given);
 }
 
 static struct turn_input ask_content(const char *text) {

@@ -32,6 +32,9 @@ static int teardown(void **state) {
     workers_close(pool);
     fx_open();
     fx_teardown();
+    assert_int_equal(fake_grammars.n_late, 0); // each would be compiled on the net thread
+    assert_int_equal(fake_grammars.n_held, 0);
+    memset(&fake_grammars, 0, sizeof fake_grammars);
     return 0;
 }
 
@@ -120,6 +123,66 @@ static void a_queued_turn_can_be_cancelled_meanwhile(void **state) {
     fx_run();
     assert_string_equal(turn(2)->finish, "length");
     assert_int_equal(fx_session("s")->turns[1]->rec.log_first, -1);
+}
+
+// --- grammars ------------------------------------------------------------------------------------
+
+#define REGEX "{\"max_tokens\":4,\"regex\":\"a\"}"
+
+static void a_new_grammar_is_compiled_by_a_worker(void **state) {
+    fake_grammars.dropped = true;
+    fx_start_with(1, "s", "short", REGEX, false, "q1");
+    fx_settle();
+    assert_int_equal(fake.n_submitted, 0);
+    arrive();
+    assert_int_equal(fake.n_submitted,
+                     1); // with what the worker held for it, though the table dropped it
+    assert_int_equal(fake_grammars.n_held, 1);
+    fx_run();
+    assert_string_equal(turn(0)->finish, "length");
+    assert_int_equal(fake_grammars.n_held, 0);
+    fake_grammars.dropped = false;
+    fx_start_with(1, "s", "short", REGEX, false, "q2"); // found
+    fx_settle();
+    assert_int_equal(fake.n_submitted, 2);
+    fx_run();
+    assert_int_equal(fake_grammars.n_compiled, 1);
+    fx_start_with(1, "s", words, REGEX, false,
+                  "q3"); // the input is made by a worker, which finds the grammar
+    fx_settle();
+    arrive();
+    fx_run();
+    assert_string_equal(turn(2)->finish, "length");
+}
+
+static void a_queued_turn_holds_no_grammar(void **state) {
+    say("hello", "q1", false);
+    fx_start_with(1, "s", "short", REGEX, true, "q2");
+    fx_settle();
+    assert_int_equal(fx_session("s")->turns[1]->state, TURN_QUEUED);
+    assert_int_equal(fake_grammars.n_held, 0);
+    fake_grammars.dropped = true;
+    for (int i = 0; fx_session("s")->turns[1]->state == TURN_QUEUED && i < 20; i++) fx_step();
+    assert_int_equal(fx_session("s")->turns[1]->state, TURN_PREPARING);
+    arrive();
+    fx_run();
+    assert_string_equal(turn(1)->finish, "length");
+    assert_int_equal(fake_grammars.n_compiled, 1);
+}
+
+static void a_turn_that_is_not_started_drops_its_grammar(void **state) {
+    fake_grammars.dropped = true;
+    fx_start_with(1, "s", "short", REGEX, false, "q1");
+    fx_settle();
+    fx_cancel(1, "s", TURN_HEAD);
+    while (workers_outstanding(pool, (uint64_t)1 << 63 | (uint64_t)fx_session("s")->rec.key))
+        workers_poll(pool);
+    fx_start_with(1, "s", "short", REGEX, false, "q2");
+    fx_settle();
+    fake.submit_rc = E_INVAL;
+    arrive();
+    assert_int_equal(fx_answer_to("q2")->kind, ANSWER_ERROR);
+    fake.submit_rc = 0;
 }
 
 static void a_cancel_does_not_wait_for_the_worker(void **state) {
@@ -275,6 +338,9 @@ int main(void) {
         PREPARING(requests_keep_their_order),
         PREPARING(a_queued_turn_is_prepared_when_its_time_comes),
         PREPARING(a_queued_turn_can_be_cancelled_meanwhile),
+        PREPARING(a_new_grammar_is_compiled_by_a_worker),
+        PREPARING(a_queued_turn_holds_no_grammar),
+        PREPARING(a_turn_that_is_not_started_drops_its_grammar),
         PREPARING(a_cancel_does_not_wait_for_the_worker),
         PREPARING(a_cancel_can_come_between_result_and_poll),
         PREPARING(a_close_ends_it),

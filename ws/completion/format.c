@@ -66,7 +66,11 @@ int completion_take_format(struct completion_request *r, struct completion_failu
     bool formed = r->format && !cJSON_IsNull(r->format) && !(type && strcmp(type, "text") == 0);
     if (formed) TRY(take_schema(r, f));
     const struct grammar_text *grammar = r->sampling ? r->sampling->params.grammar : NULL;
-    if (!grammar || engine_grammar_prepare(r->served->engine, r->owner, grammar, &err) == 0)
+    struct grammar *compiled = NULL; // the turn finds it
+    if (!grammar ||
+        engine_grammar_prepare(r->served->engine, r->owner, grammar, &compiled, &err) == 0) {
+        engine_grammar_release(compiled);
         return 0;
+    }
     return refuse_err(f, formed ? "format" : grammar_kind_name(grammar_text_kind(grammar)), &err);
 }
