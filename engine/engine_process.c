@@ -3,7 +3,9 @@
 // thread takes commands and puts them into the engine's queue; the engine's thread writes its events to the
 // socket itself. When the socket ends, its server is gone, and the process ends at once.
 #include "engine/engine_process.h"
+#include "base/err.h"
 #include "base/log.h"
+#include "engine/cache/packed_cache.h"
 #include "engine/engine_internal.h"
 #include <fcntl.h>
 #include <limits.h>
@@ -15,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ROUND_US = 500000, METRICS_US = 500000, RAISED_OOM_SCORE = 300 };
+enum { ROUND_US = 500000, METRICS_US = 500000, RAISED_OOM_SCORE = 300, PROBE_BYTES = 1 << 20 };
 
 struct inside {
     struct engine *engine;
@@ -26,6 +28,7 @@ struct inside {
     int64_t sent_us;
     atomic_bool ended; // the engine has stopped in order
     bool dirty;        // events were sent that may have changed metrics since
+    bool has_served;   // a turn has ended without an error
 };
 
 // Ends the process: the server reads the rest from the socket's end.
@@ -33,13 +36,16 @@ static void give_up(void) {
     _exit(1);
 }
 
+// A new process may have memory again.
+static void give_up_for_memory(const char *what) {
+    log_error("engine.out_of_memory", "what=\"%s\"", what);
+    give_up();
+}
+
 static void send_out(struct inside *in) {
-    if (wire_end(&in->out) < 0) give_up();
+    if (wire_end(&in->out) < 0) give_up_for_memory("events");
     if (wire_send(WIRE_SOCKET, in->out.data, in->out.len, NULL, NULL) < 0) give_up();
-    if (in->out.cap > 1 << 20) { // of a cache
-        buf_release(&in->out);
-        buf_init(&in->out, SIZE_MAX / 2);
-    }
+    wire_sent(&in->out);
 }
 
 // --- events and metrics, on the engine's thread --------------------------------------------------
@@ -60,18 +66,63 @@ static void send_metrics(struct inside *in) {
     send_out(in);
 }
 
+// The kernel gives this process no more memory, however little. Otherwise what failed was too large, and
+// would be for a new process.
+static bool memory_has_ended(void) {
+    void *p = mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p != MAP_FAILED) munmap(p, PROBE_BYTES);
+    return p == MAP_FAILED;
+}
+
+// Reserves memory for the caches among the events. A cache that cannot be sent is gone.
+static void make_room(struct inside *in, struct engine_event *events, size_t n) {
+    size_t room = PROBE_BYTES; // of all else
+    for (size_t i = 0; i < n; i++) {
+        struct engine_event *ev = &events[i];
+        const struct packed_cache *p = ev->kind == ENGINE_EXPORTED ? ev->cache : NULL;
+        if (!p) continue;
+        size_t block = (size_t)p->maker.block_bytes + sizeof *p->logical;
+        size_t more = (size_t)p->n_blocks * block + (size_t)p->n_ids * sizeof *p->ids;
+        buf_reset(&in->out);
+        if (buf_reserve(&in->out, room + more) == 0) {
+            room += more;
+            continue;
+        }
+        wire_event_release(ev);
+        ev->kind = ENGINE_RELEASED;
+        ev->why = RELEASE_PRESSURE;
+    }
+}
+
+// Returns whether one of these turns ended because memory was short.
+static bool note_ends(struct inside *in, const struct engine_event *events, size_t n,
+                      bool *changes) {
+    bool is_short = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct engine_event *ev = &events[i];
+        bool failed = ev->kind == ENGINE_DONE && ev->finish == FINISH_ERROR;
+        *changes = *changes || (ev->kind != ENGINE_TOKEN && ev->kind != ENGINE_PROGRESS);
+        is_short = is_short || (failed && ev->error_code == E_NOMEM);
+        in->has_served = in->has_served || (ev->kind == ENGINE_DONE && !failed);
+    }
+    return is_short;
+}
+
+// A process that has served and then has no memory for a turn ends, once the turn's end is sent: the turn
+// counts its attempts (sessions/displaced.c). One that has never served would start in vain.
 static void send_events(void *ctx, struct engine_event *events, size_t n) {
     struct inside *in = ctx;
     bool ends = false;
-    for (size_t i = 0; i < n; i++)
-        ends = ends || (events[i].kind != ENGINE_TOKEN && events[i].kind != ENGINE_PROGRESS);
     if (n == 0) return;
     pthread_mutex_lock(&in->lock);
+    bool is_short = note_ends(in, events, n, &ends);
     if (ends && in->numbers) send_metrics(in); // so that a client that has the end finds it counted
     in->dirty = in->dirty || ends;
+    make_room(in, events, n);
     wire_begin(&in->out, WIRE_EVENTS);
     wire_put_events(&in->out, events, n, in->engine ? in->engine->info.width : 0);
     send_out(in);
+    if (is_short && in->has_served && memory_has_ended()) give_up_for_memory("a turn");
     pthread_mutex_unlock(&in->lock);
 }
 
@@ -126,35 +177,36 @@ static int make_turn(struct engine *e, struct wire_turn *w, struct live_turn **o
                         e->eos_ids, e->n_eos, err);
 }
 
+// The owner then takes the sequence for one without a cache, so it may keep none.
 static void refuse(struct inside *in, const struct command *c, const struct err *err) {
-    struct engine_event ev = {.kind = c->kind == COMMAND_SUBMIT ? ENGINE_DONE : ENGINE_RELEASED,
-                              .sequence = c->sequence,
-                              .turn = c->turn_id,
-                              .time_us = clock_mono_us(&clock_system),
-                              .finish = FINISH_ERROR,
-                              .error_code = err->code};
-    int n = snprintf(ev.text, sizeof ev.text, "%s", err->text);
-    ev.text_len = n < (int)sizeof ev.text ? (uint32_t)n : (uint32_t)sizeof ev.text - 1;
+    const struct command release = {.kind = COMMAND_RELEASE, .sequence = c->sequence};
+    struct engine_event ev;
+    if (!wire_refusal(c, err, clock_mono_us(&clock_system), &ev)) give_up_for_memory("a command");
+    if (c->kind == COMMAND_SUBMIT) (void)queue_push(&in->engine->commands, &release);
     send_events(in, &ev, 1);
 }
 
-static void take_command(struct inside *in, struct wire_message *m) {
+// rc: wire_receive's.
+static void take_command(struct inside *in, struct wire_message *m, int rc) {
     static struct wire_command w; // of some 12 KiB
     struct command *c = &w.command;
     struct err err = {0};
-    if (wire_take_command(m, &w) < 0) give_up();
-    if (c->turn && make_turn(in->engine, &w.turn, &c->turn, &err) < 0) {
+    bool cut = rc == E_NOMEM && wire_take(m, c, sizeof *c);
+    if (!cut) rc = wire_take_command(m, &w);
+    if (rc < 0 && rc != E_NOMEM) give_up();
+    if (rc == 0 && c->turn && make_turn(in->engine, &w.turn, &c->turn, &err) < 0)
         live_turn_free(c->turn);
-        refuse(in, c, &err);
-        return;
-    }
-    (void)queue_push(&in->engine->commands, c);
+    if (rc == E_NOMEM || err.code < 0)
+        refuse(in, c, rc < 0 ? NULL : &err);
+    else
+        (void)queue_push(&in->engine->commands, c);
 }
 
 static void take_commands(struct inside *in, struct wire_reader *r) {
     struct wire_message m;
-    while (wire_receive(r, &m, -1) == 1)
-        if (m.kind == WIRE_COMMAND) take_command(in, &m);
+    int rc;
+    while ((rc = wire_receive(r, &m, -1)) == 1 || rc == E_NOMEM)
+        if (m.kind == WIRE_COMMAND) take_command(in, &m, rc);
 }
 
 // --- opening -------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@
 // one is the cause. A turn whose second instance fails before that is poisoned: it ends with an error. A
 // turn that makes progress between two failures is never poisoned, however often its instances fail.
 //
+// A turn for which its instance had no memory goes on in the same way, after a pause. Without a token it tries
+// that SHORT_MAX times: then its memory cannot be had, and it ends with the engine's error.
+//
 // A turn with several answers (samples, beams) keeps their state in its engine alone: it runs again from
 // its start, and what clients have of it is dropped when it comes again.
 #include "base/err.h"
@@ -18,11 +21,14 @@
 #include "base/metrics.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
+#include <stdio.h>
 #include <string.h>
 #include <utlist.h>
 
 #define ASK_AGAIN_US 50000 // while no instance has a place
 #define LOST_MAX 2         // failures without a token between them
+#define SHORT_MAX 5        // attempts without memory, and without a token between them
+#define SHORT_US 200000    // the first pause; each is twice as long as the one before
 
 static const char *const reasons[] = {[DISPLACED_LOST] = "lost", [DISPLACED_DRAINED] = "drained"};
 
@@ -38,7 +44,8 @@ static bool has_future(const struct session *s) {
 
 bool displaced_is(const struct session *s, const struct engine_event *done) {
     if (done->finish == FINISH_YIELDED) return true;
-    return done->finish == FINISH_ERROR && done->error_code == E_DEVICE && has_future(s);
+    bool passes = done->error_code == E_DEVICE || done->error_code == E_NOMEM;
+    return done->finish == FINISH_ERROR && passes && has_future(s);
 }
 
 static void tell(struct session *s, const struct turn *t, enum displaced_why why) {
@@ -58,12 +65,33 @@ static void note_failure(struct turn *t) {
     t->n_lost = t->n_out > t->n_before ? 1 : t->n_lost + 1;
 }
 
+static void give_up(struct session *s, struct turn *t, const char *why, size_t len) {
+    char text[ENGINE_EVENT_TEXT + 1]; // an event's text has no NUL
+    snprintf(text, sizeof text, "%.*s", (int)len, why);
+    s->retry_us = 0;
+    service_timers_changed(s);
+    log_warn("turn.given_up", "session=%s turn=%lld", s->rec.id, (long long)t->rec.turn);
+    turns_finish(s, t, "error", "overloaded", text);
+}
+
+// False: it has tried often enough.
+static bool tries_again(struct session *s, struct turn *t) {
+    t->n_short = t->n_out > t->n_before ? 1 : t->n_short + 1;
+    t->n_before = t->n_out;
+    s->retry_us = service_now(s->service) + (SHORT_US << t->n_short) / 2;
+    service_timers_changed(s);
+    return t->n_short < SHORT_MAX;
+}
+
 void displaced_take(struct session *s, struct turn *t, const struct engine_event *done) {
     enum displaced_why why = done->finish == FINISH_YIELDED ? DISPLACED_DRAINED : DISPLACED_LOST;
+    bool is_short = done->finish == FINISH_ERROR && done->error_code == E_NOMEM;
     t->number = 0;
-    if (why == DISPLACED_LOST) note_failure(t);
+    if (why == DISPLACED_LOST && !is_short) note_failure(t);
     if (t->cancelled) {
         turns_finish(s, t, "cancelled", NULL, NULL);
+    } else if (is_short && !tries_again(s, t)) {
+        give_up(s, t, done->text, done->text_len);
     } else if (t->n_lost >= LOST_MAX) {
         metric_add(s->service->m_poisoned, 1);
         log_error("turn.poisoned", "session=%s turn=%lld", s->rec.id, (long long)t->rec.turn);
@@ -117,12 +145,14 @@ static void go_on(struct session *s, struct turn *t) {
     int rc = turns_go_on(s, t, &err);
     if (rc == E_BUSY && ss->draining && !has_future(s)) {
         turns_finish(s, t, "interrupted", NULL, NULL); // the server ends before one comes
-    } else if (rc == E_BUSY || rc == E_NOMEM) {
+    } else if (rc == E_NOMEM && !tries_again(s, t)) {
+        give_up(s, t, err.text, strlen(err.text));
+    } else if (rc == E_BUSY) {
         s->retry_us = service_now(ss) + ASK_AGAIN_US;
         service_timers_changed(s);
-    } else if (rc < 0) {
+    } else if (rc < 0 && rc != E_NOMEM) {
         turns_finish(s, t, "error", answer_code(err.code), err.text);
-    } else {
+    } else if (rc == 0) {
         residence_wait_end(s);
         if (t->n_lost > 0) ss->trial = t->number;
     }
@@ -133,22 +163,16 @@ static bool has_waited(const struct session *s) {
     return most > 0 && service_now(s->service) - s->displaced_us > most;
 }
 
-static void give_up(struct session *s, struct turn *t) {
-    s->retry_us = 0;
-    service_timers_changed(s);
-    log_warn("turn.given_up", "session=%s turn=%lld", s->rec.id, (long long)t->rec.turn);
-    turns_finish(s, t, "error", "overloaded",
-                 "the instance failed, and none took the turn within moved_turn_timeout");
-}
-
 void displaced_go_on(struct sessions *ss) {
+    static const char waited[] =
+        "the instance failed, and none took the turn within moved_turn_timeout";
     struct session *s, *next;
     DL_FOREACH_SAFE2(ss->displaced, s, next, displaced_next) {
         struct turn *t = session_turn(s, s->running);
         if ((t->n_lost > 0 && ss->trial) || waits_for_cache(s)) continue;
         if (s->retry_us > service_now(ss)) continue;
         if (has_waited(s) && residence_awaits(s))
-            give_up(s, t);
+            give_up(s, t, waited, strlen(waited));
         else
             go_on(s, t);
         service_touch(s);

@@ -164,7 +164,8 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
 
 // Where the device failed, caches of it are gone, whatever they were.
 static void on_displaced(struct session *s, struct turn *t, const struct engine_event *e) {
-    bool kept = e->finish == FINISH_YIELDED && e->blocks > 0;
+    bool lost = e->finish == FINISH_ERROR && e->error_code == E_DEVICE,
+         kept = !lost && e->blocks > 0;
     note_times(s, t, e);
     note_cache(s, kept ? (int64_t)s->n_log : 0);
     displaced_take(s, t, e);

@@ -66,6 +66,7 @@ struct turn {
     bool yields;         // its instance was asked to give it back
     bool ran;            // its present instance has begun it
     int n_lost;          // instances in a row that failed while it ran, without a new token
+    int n_short;         // times in a row that there was no memory for it, without a new token
     size_t n_before;     // tokens that it had when its present instance got it
     size_t n_again;      // how many of these the instance draws again, running from the start
     size_t n_came_again; // how many of those have come

@@ -130,15 +130,12 @@ static void bury(struct process *p) {
     if (p->numbers) memset(p->numbers, 0, p->n_numbers * sizeof *p->numbers);
 }
 
-static bool gives_up(struct process *p) {
+static bool still_wanted(void *ctx) {
+    struct process *p = ctx;
     pthread_mutex_lock(&p->lock);
-    bool yes = p->give_up;
+    bool yes = !p->give_up;
     pthread_mutex_unlock(&p->lock);
     return yes;
-}
-
-static bool still_wanted(void *ctx) {
-    return !gives_up(ctx);
 }
 
 static void report_progress(struct process *p, struct wire_message *m) {
@@ -194,7 +191,7 @@ static int await_opened(struct process *p, bool first, struct err *err) {
     struct wire_message m;
     for (;;) {
         int got = wire_receive(&p->reader, &m, WATCH_US / 1000);
-        if (gives_up(p)) return err_set(err, E_CLOSED, "the engine is shutting down");
+        if (!still_wanted(p)) return err_set(err, E_CLOSED, "the engine is shutting down");
         if (got == E_CLOSED)
             return err_set(err, E_DEVICE, "the engine process ended while it loaded the model");
         if (got < 0) return err_set(err, got, "the engine process does not make sense");
@@ -305,15 +302,17 @@ static bool watch(void *ctx) {
     return false;
 }
 
+// Where this process has no memory to send a command, it answers that itself.
 static int send_command(struct process *p, struct command *c) {
+    struct engine_event ev;
     wire_begin(&p->out, WIRE_COMMAND);
     wire_put_command(&p->out, c);
     int rc = wire_end(&p->out);
-    if (rc == 0) rc = wire_send(p->fd, p->out.data, p->out.len, watch, p);
-    if (p->out.cap > 1 << 20) { // of a cache
-        buf_release(&p->out);
-        buf_init(&p->out, SIZE_MAX / 2);
-    }
+    if (rc == E_NOMEM && wire_refusal(c, NULL, now_us(), &ev))
+        rc = queue_push(p->events, &ev);
+    else if (rc == 0)
+        rc = wire_send(p->fd, p->out.data, p->out.len, watch, p);
+    wire_sent(&p->out);
     return rc;
 }
 
@@ -386,7 +385,7 @@ static bool start_again(struct process *p, int *n_short) {
     struct buf kept;
     bool up = false;
     buf_init(&kept, 1 << 24);
-    while (!up && !is_stopping(p) && !gives_up(p)) {
+    while (!up && !is_stopping(p) && still_wanted(p)) {
         struct err err = {0};
         int64_t wait = BACKOFF_FIRST_US;
         for (int i = 0; i < *n_short && wait < p->backoff_us; i++) wait *= 2;

@@ -9,7 +9,12 @@
 #include <unistd.h>
 
 #define MESSAGE_MAX ((size_t)1 << 40)
-enum { READ_BYTES = 1 << 16, KEEP_BYTES = 1 << 20, IDLE_MS = 200 };
+enum {
+    READ_BYTES = 1 << 16,
+    KEEP_BYTES = 1 << 20,
+    CUT_BYTES = 4096, // a message without room keeps at least this: a command's struct
+    IDLE_MS = 200
+};
 
 struct head {
     uint32_t kind;
@@ -41,6 +46,12 @@ int wire_end(struct buf *b) {
     return 0;
 }
 
+void wire_sent(struct buf *b) {
+    if (b->cap <= KEEP_BYTES) return;
+    buf_release(b);
+    buf_init(b, SIZE_MAX / 2);
+}
+
 int wire_send(int fd, const char *bytes, size_t n, bool (*idle)(void *ctx), void *ctx) {
     while (n > 0) {
         ssize_t sent = send(fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -68,10 +79,32 @@ void wire_reader_release(struct wire_reader *r) {
     buf_release(&r->in);
 }
 
+static int drop(int fd, size_t n) {
+    char bytes[4096];
+    while (n > 0) {
+        ssize_t got = recv(fd, bytes, n < sizeof bytes ? n : sizeof bytes, 0);
+        if (got == 0 || (got < 0 && errno != EINTR)) return E_CLOSED;
+        if (got > 0) n -= (size_t)got;
+    }
+    return 0;
+}
+
+// There is no room for the rest of a message: its sender has sent it, or waits to send it.
+static int cut(struct wire_reader *r, size_t n_rest, struct wire_message *out) {
+    struct head h;
+    TRY(drop(r->fd, n_rest));
+    memcpy(&h, r->in.data, sizeof h);
+    *out = (struct wire_message){
+        .kind = h.kind, .at = r->in.data + sizeof h, .end = r->in.data + r->in.len};
+    r->at = r->in.len;
+    r->in.error = 0;
+    return E_NOMEM;
+}
+
 // 1: the message is whole; 0: more bytes are needed, for which there is room.
 static int whole(struct wire_reader *r, struct wire_message *out) {
     struct head h;
-    size_t have = r->in.len - r->at, want = READ_BYTES;
+    size_t have = r->in.len - r->at, want = READ_BYTES, n_rest = 0;
     if (have >= sizeof h) {
         memcpy(&h, r->in.data + r->at, sizeof h);
         if (h.kind >= WIRE_N_KINDS || h.n > MESSAGE_MAX / 2) return E_INVAL;
@@ -81,7 +114,8 @@ static int whole(struct wire_reader *r, struct wire_message *out) {
             r->at += sizeof h + h.n;
             return 1;
         }
-        if (sizeof h + h.n - have > want) want = sizeof h + h.n - have;
+        n_rest = sizeof h + h.n - have;
+        if (have >= CUT_BYTES && n_rest > want) want = n_rest;
     }
     buf_remove_front(&r->in, r->at);
     r->at = 0;
@@ -89,7 +123,8 @@ static int whole(struct wire_reader *r, struct wire_message *out) {
         buf_release(&r->in);
         buf_init(&r->in, MESSAGE_MAX);
     }
-    return buf_reserve(&r->in, want);
+    int rc = buf_reserve(&r->in, want);
+    return rc == E_NOMEM && want == n_rest ? cut(r, n_rest, out) : rc;
 }
 
 int wire_receive(struct wire_reader *r, struct wire_message *out, int timeout_ms) {

@@ -39,6 +39,7 @@ void wire_put(struct buf *b, const void *bytes, size_t n);
 void wire_put_text(struct buf *b, const char *text); // NULL stays NULL
 // Ends the message. E_NOMEM, E_LIMIT.
 int wire_end(struct buf *b);
+void wire_sent(struct buf *b); // a buffer that was large for a cache gives its memory back
 // Writes all bytes, and waits for room. Meanwhile it calls idle about five times a second; false ends the
 // wait. idle NULL: it waits without. E_CLOSED: the other end is gone.
 int wire_send(int fd, const char *bytes, size_t n, bool (*idle)(void *ctx), void *ctx);
@@ -58,7 +59,8 @@ struct wire_message {
 void wire_reader_init(struct wire_reader *r, int fd);
 void wire_reader_release(struct wire_reader *r);
 // 1: a message; 0: none came in timeout_ms (negative: waits for ever); E_CLOSED: the other end is gone;
-// E_INVAL: not a message; E_NOMEM.
+// E_INVAL: not a message. E_NOMEM: of a message that is too large for the memory left, only the beginning is in
+// *out; the rest is dropped, and the next message can be received.
 int wire_receive(struct wire_reader *r, struct wire_message *out, int timeout_ms);
 
 bool wire_take(struct wire_message *m, void *out, size_t n);    // a part of this size
@@ -95,8 +97,13 @@ struct wire_command {
     struct command command; // turn: only shows that there is one; cache: the caller's
     struct wire_turn turn;
 };
-// E_INVAL, E_NOMEM. The caller owns the turn's ids, and a reference to its grammar and to its prompt.
+// E_INVAL; E_NOMEM: only out->command is valid, without turn and cache. The caller owns the turn's ids, and
+// a reference to its grammar and to its prompt.
 int wire_take_command(struct wire_message *m, struct wire_command *out);
+// The event that answers a command for which there is no memory; why NULL: on either end of the wire. False: no
+// event answers such a command.
+bool wire_refusal(const struct command *c, const struct err *why, int64_t now_us,
+                  struct engine_event *out);
 
 // Appends several events, and frees what they own. width: of a context embedding.
 void wire_put_events(struct buf *b, struct engine_event *events, size_t n, int32_t width);

@@ -3,6 +3,7 @@
 #include "engine/cache/packed_cache.h"
 #include "engine/engine_metrics.h"
 #include "engine/process/wire.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,10 @@ static int take_turn(struct wire_message *m, struct wire_turn *out) {
     if (!s->ids || !expected) rc = m->bad ? E_INVAL : E_NOMEM;
     if (rc == 0 && has_prompt) rc = take_prompt(m, &s->prompt);
     if (rc == 0 && has_grammar) rc = take_grammar(m, &s->sampling.grammar);
+    if (rc == 0) return 0;
+    free(s->ids);
+    free(expected);
+    prompt_free((struct prompt *)(size_t)s->prompt);
     return rc;
 }
 
@@ -145,11 +150,29 @@ void wire_put_command(struct buf *b, const struct command *c) {
 }
 
 int wire_take_command(struct wire_message *m, struct wire_command *out) {
-    if (!wire_take(m, &out->command, sizeof out->command)) return E_INVAL;
-    if (out->command.turn) TRY(take_turn(m, &out->turn));
-    if (!out->command.cache) return 0;
-    out->command.cache = take_cache(m);
-    return out->command.cache ? 0 : m->bad ? E_INVAL : E_NOMEM;
+    struct command *c = &out->command;
+    int rc = 0;
+    if (!wire_take(m, c, sizeof *c)) return E_INVAL;
+    if (c->turn) rc = take_turn(m, &out->turn);
+    if (c->cache && !(c->cache = take_cache(m))) rc = m->bad ? E_INVAL : E_NOMEM;
+    if (rc < 0) c->turn = NULL;
+    return rc;
+}
+
+bool wire_refusal(const struct command *c, const struct err *why, int64_t now_us,
+                  struct engine_event *out) {
+    *out = (struct engine_event){.kind = ENGINE_DONE,
+                                 .sequence = c->sequence,
+                                 .turn = c->turn_id,
+                                 .time_us = now_us,
+                                 .finish = FINISH_ERROR,
+                                 .error_code = why ? why->code : E_NOMEM};
+    int n = snprintf(out->text, sizeof out->text, "%s",
+                     why ? why->text : "no memory for a command to the engine process");
+    out->text_len = n < (int)sizeof out->text ? (uint32_t)n : (uint32_t)sizeof out->text - 1;
+    if (c->kind == COMMAND_PREPARE) out->kind = ENGINE_RELEASED;
+    if (c->kind == COMMAND_IMPORT) out->kind = ENGINE_FORKED;
+    return c->kind == COMMAND_SUBMIT || out->kind != ENGINE_DONE;
 }
 
 // --- events ---

@@ -123,8 +123,8 @@ static bool accept(struct instance *in, struct live_turn *t, const struct sample
     buf_reset(&in->text);
     int rc = live_turn_append(t, s->id, &in->scratch, &in->text);
     emit_token(&in->emit, t, 0, s, buf_z(&in->text), in->text.len);
-    if (rc < 0)
-        turn_failed(in, t, rc, "a token's text is too long", &err);
+    if (rc < 0) // of a token that has been emitted: the turn cannot go on elsewhere
+        turn_failed(in, t, rc == E_NOMEM ? E_INTERNAL : rc, "a token's text is too long", &err);
     else if (rc > 0 || sampler_at_stop(&t->slot->sampler))
         instance_finish(in, t, FINISH_STOP, NULL, false);
     else if (instance_ends_turn(in, t, s->id))

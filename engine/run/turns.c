@@ -43,9 +43,11 @@ static void end_waiting(struct instance *in, struct live_turn *t) {
     tiers->waited_us = NULL;
 }
 
-// The turn goes on in another engine, which makes text of the same tokens: text held back here is dropped.
+// The turn goes on in another engine, or here once there is memory, and text is made of the same tokens: text held
+// back is dropped.
 static bool goes_elsewhere(enum engine_finish finish, const struct err *why) {
-    return finish == FINISH_YIELDED || (finish == FINISH_ERROR && why->code == E_DEVICE);
+    return finish == FINISH_YIELDED ||
+           (finish == FINISH_ERROR && (why->code == E_DEVICE || why->code == E_NOMEM));
 }
 
 // A paused turn has no slot: it gets the spare one.

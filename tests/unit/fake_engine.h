@@ -41,7 +41,9 @@ static struct fake_state {
     int64_t retry_us;   // and when there may be room
     int eos_after;      // > 0: each turn's answer has an eos as that token, whatever max_tokens is
     bool lost;          // the device failed: turns end and are refused with E_DEVICE
-    int fail_after;     // > 0: turns end with an error after that many tokens
+    int fail_after;     // > 0: turns end with an error after that many tokens more
+    int fail_code;      // of that error; 0: E_INTERNAL
+    int n_short;        // so many turns end with E_NOMEM instead of beginning
     char table[PROMPT_HASH_DIGITS + 1]; // the last turn's prompt table; "": none
     int import_rc;                      // what imports return instead
     bool no_host;                       // they find no room
@@ -143,7 +145,8 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     struct fake_sequence *q = fake_sequence(t->t.sequence, t->started);
     e->finish = finish;
     if (finish == FINISH_ERROR) {
-        e->error_code = fake.lost ? E_DEVICE : E_INTERNAL;
+        e->error_code = fake.lost ? E_DEVICE : fake.fail_code ? fake.fail_code : E_INTERNAL;
+        if (!t->started && fake.n_short > 0) e->error_code = E_NOMEM;
         strcpy(t->held, "the fake device failed");
     }
     e->text_len = (uint32_t)strlen(t->held);
@@ -167,6 +170,11 @@ static void fake_step_turn(struct fake_turn *t) {
     if (t->cancelled || t->yields) {
         if (!t->cancelled) t->held[0] = '\0';
         fake_done(t, t->cancelled ? FINISH_CANCELLED : FINISH_YIELDED);
+        return;
+    }
+    if (!t->started && fake.n_short > 0) {
+        fake_done(t, FINISH_ERROR);
+        fake.n_short--;
         return;
     }
     if (!t->started) {
@@ -214,7 +222,7 @@ static void fake_step_turn(struct fake_turn *t) {
         o->text_len = (uint32_t)strlen(o->text);
     }
     int64_t max = t->t.sampling.max_tokens ? t->t.sampling.max_tokens : fake.default_tokens;
-    if (fake.fail_after && t->n_generated >= fake.fail_after)
+    if (fake.fail_after && t->n_generated - t->t.n_drawn >= fake.fail_after)
         fake_done(t, FINISH_ERROR);
     else if (fake.eos_after && t->n_generated >= fake.eos_after)
         fake_done(t, FINISH_EOS);

@@ -226,6 +226,53 @@ static void progress_between_failures_clears_a_turn(void **state) {
     fx_teardown();
 }
 
+// Steps until no turn runs, with the pauses between attempts.
+static void run_patiently(void) {
+    for (int i = 0; i < 1000 && sessions_n_running(fx.ss); i++) {
+        steps(1);
+        fx_advance(100000);
+    }
+    fx_advance(30000);
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+}
+
+static void a_turn_waits_for_memory(void **state) {
+    tell_whole();
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fakes[0].n_short = 4;
+    start(1, "s");
+    run_patiently();
+    expect_whole(1, "s");
+    assert_int_equal(submitted(A), 5);
+    fakes[0].fail_after = 5; // tokens, then there is no memory, again and again
+    fakes[0].fail_code = E_NOMEM;
+    fx_open_session(1, "t");
+    start(1, "t");
+    run_patiently();
+    expect_whole(1, "t");
+    assert_int_equal(submitted(A), 5 + 3);
+    assert_string_equal(instance_state_name(at("")->state), "serving");
+    fx_teardown();
+}
+
+static void a_turn_whose_memory_cannot_be_had_is_refused(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    fakes[0].n_short = fakes[1].n_short = 100;
+    start(1, "s");
+    run_patiently();
+    const struct seen_turn *t = &fx_follower(1, "s")->turns[0];
+    assert_string_equal(t->finish, "error");
+    assert_string_equal(t->error, "overloaded");
+    assert_int_equal(200 - fakes[0].n_short - fakes[1].n_short, 5);
+    fakes[0].n_short = fakes[1].n_short = 0;
+    start(1, "s");
+    run_patiently();
+    assert_int_equal(fx_follower(1, "s")->turns[1].n_ids, N_TOKENS);
+    fx_teardown();
+}
+
 static void suspects_go_on_one_after_another(void **state) {
     tell_whole();
     setup_pair();
@@ -311,6 +358,8 @@ int main(void) {
         cmocka_unit_test(a_waiting_turn_can_be_cancelled),
         cmocka_unit_test(a_request_that_kills_twice_is_poisoned),
         cmocka_unit_test(progress_between_failures_clears_a_turn),
+        cmocka_unit_test(a_turn_waits_for_memory),
+        cmocka_unit_test(a_turn_whose_memory_cannot_be_had_is_refused),
         cmocka_unit_test(suspects_go_on_one_after_another),
         cmocka_unit_test(a_drained_instance_gives_its_turns_back),
         cmocka_unit_test(a_full_instance_takes_no_running_turn),
