@@ -134,7 +134,8 @@ test('kill -9 under every protocol: an answer comes whole, once and without an e
     }
   }));
   const failed = all.then(() => null, (error) => { stopped = true; return error; });
-  for (let k = 1; k <= 3 && !stopped; k++) {
+  const moved = () => server.metric('parley_sessions_moved_turns_total{reason="lost"}');
+  for (let k = 1; (k <= 3 || !(await moved())) && !stopped; k++) { // a kill may come between two answers
     const before = [...n_answers];
     await until('an answer of each protocol', () => stopped || n_answers.every((n, i) => n > before[i]));
     process.kill(last(server), 'SIGKILL');
@@ -142,7 +143,6 @@ test('kill -9 under every protocol: an answer comes whole, once and without an e
   }
   stopped = true;
   assert.equal(await failed, null);
-  assert.ok(await server.metric('parley_sessions_moved_turns_total{reason="lost"}') > 0);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
