@@ -201,7 +201,7 @@ test('a long list comes in pages', async (t) => {
   const ids = [];
   for (let i = 0; i < 170; i++) ids.push(await client.open({ title: `Number ${i}` }));
   const page = await openPage(t, busy);
-  await page.waitForSelector('.item');
+  await page.waitForFunction(() => document.querySelectorAll('.item').length >= 50);
   assert.equal(await page.locator('.item').count(), 50);
   for (const n of [100, 150, 170]) {
     await page.evaluate(() => document.querySelector('.session-list').scrollTo(0, 1e6));

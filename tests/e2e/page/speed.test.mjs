@@ -69,6 +69,67 @@ test('turns far from the screen are their text alone until they come near', asyn
   await page.waitForFunction(() => document.querySelectorAll('.turn .facts').length === 130);
 });
 
+test('a task draws a slice of the list or of the conversation, not both, and of long turns fewer', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  // A list of mutations for each task, or each frame's callback.
+  await page.addInitScript(() => {
+    window.tasks = [];
+    new MutationObserver((records) => {
+      const drawn = { rows: 0, plain: 0, complete: 0, characters: 0 };
+      const added = records.flatMap((record) => [...record.addedNodes]).filter((node) => node instanceof Element);
+      for (const element of new Set(added.flatMap((node) => [node, ...node.querySelectorAll('*')]))) {
+        if (element.matches('.item')) drawn.rows++;
+        if (!element.matches('.turn[data-turn]')) continue;
+        drawn[element.querySelector('.facts') ? 'complete' : 'plain']++;
+        drawn.characters += element.textContent.length;
+      }
+      if (Object.values(drawn).some((n) => n > 0)) window.tasks.push(drawn);
+    }).observe(document, { childList: true, subtree: true });
+  });
+  const long = 'Words of a long answer. '.repeat(250);
+  const fake = await FakeSession.route(page, Array.from({ length: 70 }, (_, i) => [`Message ${i}`, i < 30 ? long : ANSWER]));
+  fake.others = Array.from({ length: 60 }, (_, i) => ({ ...fake.session, id: `other-${i}`, title: `Session ${i}` }));
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-turn]').length === 70 && document.querySelectorAll('.item').length === 61);
+  const tasks = await page.evaluate(() => window.tasks);
+  t.diagnostic(JSON.stringify(tasks));
+  assert.ok(tasks.every(({ rows, plain, complete }) => !rows || (!plain && !complete)));
+  assert.ok(tasks.every(({ rows, plain, complete }) => rows <= 12 && plain <= 16 && complete <= 1));
+  assert.ok(tasks.every(({ characters }) => characters < 16000 + long.length + 200));
+  assert.ok(tasks.some(({ plain }) => plain === 16) && tasks.some(({ plain, characters }) => plain === 3 && characters > 16000));
+});
+
+test('what one reads does not jump while one scrolls up, whatever the heights of the turns above', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const paragraph = 'A paragraph that takes a few lines, so that turns differ in their heights. '.repeat(3);
+  await FakeSession.route(page, Array.from({ length: 220 }, (_, i) => [`Message ${i}`, `${ANSWER}\n\n${paragraph.repeat(i % 7)}`]));
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-turn]').length === 100);
+  const jumps = [];
+  let scrolled = 0;
+  for (let i = 0; i < 120 && (await page.locator('.turn[data-turn="40"]').count()) === 0; i++) {
+    const moved = await page.evaluate(async () => {
+      const scroller = document.querySelector('.scroller');
+      const { top, bottom } = scroller.getBoundingClientRect();
+      const onScreen = () => [...document.querySelectorAll('.turn[data-turn]')].filter((turn) => {
+        const place = turn.getBoundingClientRect();
+        return place.top < bottom && place.bottom > top;
+      });
+      const read = onScreen().at(-1), before = read.getBoundingClientRect().top;
+      const by = Math.min(900, scroller.scrollTop);
+      scroller.scrollTop -= by;
+      const frame = () => new Promise((done) => [requestAnimationFrame(done), setTimeout(done, 500)]);
+      do await frame();
+      while (onScreen().some((turn) => !turn.querySelector('.facts')));
+      return { by, off: read.getBoundingClientRect().top - before - by };
+    });
+    scrolled += moved.by;
+    if (Math.abs(moved.off) > 100) jumps.push(moved);
+  }
+  t.diagnostic(`${scrolled} px`);
+  assert.deepEqual(jumps, []);
+});
+
 test('the first frame is that of index.html, which no script holds up', async (t) => {
   const page = await newPage(t, await newContext(t));
   let load;

@@ -209,13 +209,16 @@ function newGroup(name) {
   groups.append(h('section', { class: 'group', 'data-name': name }, heading, h('ul', { 'aria-labelledby': heading.id })));
 }
 
-/** Adds rows below those drawn, up to a slice of new ones; the others follow in tasks of their own. */
-function addRows() {
+/**
+ * Adds rows below those drawn, up to a slice of new ones; the others follow in tasks of their own. The first rows of all
+ * do too: the conversation is drawn beside them.
+ */
+function addRows(slice = items.size ? SLICE : 0) {
   const { ids, query } = state.list;
   for (let fresh = 0; next < ids.length; next++) {
     const session = state.sessions.get(ids[next]);
     if (!session) continue;
-    if (!items.has(session.id) && fresh++ === SLICE) {
+    if (!items.has(session.id) && fresh++ === slice) {
       rest = setTimeout(drawRest, 0);
       return;
     }
@@ -232,7 +235,7 @@ function drawRest() {
     rest = setTimeout(drawRest, 250);
     return;
   }
-  addRows();
+  addRows(SLICE);
   drawTabStop();
   if (!rest) fillList();
 }

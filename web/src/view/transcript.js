@@ -24,6 +24,7 @@ const AT_END = 48; // distance that counts as the end
 const FIRST = 24; // turns drawn at once when another path is shown; older ones follow in slices
 const COMPLETE = 4; // the latest turns, which fill the screen; when a session opens, each has a task of its own
 const SLICE = 16; // older turns, which one task draws as their text
+const SLICE_CHARACTERS = 16000; // and how much text, if it is more than one turn
 const NEAR_TOP = 600; // distance from the top at which earlier turns are loaded
 
 const list = h('div', { class: 'turns' });
@@ -223,16 +224,18 @@ function fillAbove(chat) {
     filling = end > 0;
     if (!filling) return;
     const bottom = distance();
+    let box = null;
     if (views.size < COMPLETE) {
       addView(exchanges[end - 1], list, false, true);
     } else {
       // Each slice in a box of its own: out of sight it costs what one turn does.
-      const box = h('div', { class: 'slice' });
+      box = h('div', { class: 'slice fresh' });
       list.prepend(box);
-      for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end)) addView(exchange, box, true);
+      for (const exchange of exchanges.slice(sliceAbove(exchanges, end), end)) addView(exchange, box, true);
     }
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
+    if (box) keepHeights(box);
     drawPlaces(chat);
     drawWindow(chat);
     drawPending(chat, pendingList, viewAfter);
@@ -242,6 +245,28 @@ function fillAbove(chat) {
   };
   filling = true;
   setTimeout(slice, 0);
+}
+
+/** Where the slice begins that ends before `end`. @param {import('../state.js').Turn[][]} exchanges @param {number} end */
+function sliceAbove(exchanges, end) {
+  let start = end;
+  let characters = 0;
+  while (start > Math.max(0, end - SLICE) && (start === end || characters < SLICE_CHARACTERS))
+    for (const turn of exchanges[--start]) characters += turn.text.length + (turn.input.content ?? turn.input.text ?? '').length;
+  return start;
+}
+
+/**
+ * What is out of sight has the height that it was laid out with once. With an estimate in its place, a slice that comes
+ * into sight would grow and push away what the user reads.
+ * @param {HTMLElement} box
+ */
+function keepHeights(box) {
+  const all = [box, .../** @type {HTMLElement[]} */ ([...box.children])];
+  const padding = parseFloat(getComputedStyle(all[1]).paddingBottom); // of a turn, beside the kept height
+  const heights = all.map((element, i) => element.getBoundingClientRect().height - (i && padding));
+  all.forEach((element, i) => (element.style.containIntrinsicHeight = `auto ${heights[i]}px`));
+  box.classList.remove('fresh');
 }
 
 /** Whether turns that fill the screen are still to be drawn. @param {import('../state.js').Chat | null} chat */
