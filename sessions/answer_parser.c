@@ -222,6 +222,7 @@ static int named_call(struct answer_parser *p, size_t from, struct answer_piece 
     if (brace == SIZE_MAX || n == 0) return no_call(p, out);
     memcpy(p->name, rest.s, n);
     p->name[n] = '\0';
+    if (p->strict && !is_tool(p, p->name)) return no_call(p, out);
     p->from += from + brace;
     p->depth = 0;
     p->in_string = p->escaped = false;
@@ -238,7 +239,8 @@ static int object_call(struct answer_parser *p, size_t from, struct answer_piece
     enum call_found found = call_head_read(rest, p->guessed, &head, &p->out);
     bool wrong =
         found == CALL_NONE || (found == CALL_INCOMPLETE && (p->ended || rest.len > HELD_MAX));
-    if (!wrong && found != CALL_INCOMPLETE && p->guessed) wrong = !is_tool(p, head.name);
+    if (!wrong && found != CALL_INCOMPLETE && (p->guessed || p->strict))
+        wrong = !is_tool(p, head.name);
     if (wrong) return no_call(p, out);
     if (found == CALL_INCOMPLETE) return 0;
     memcpy(p->name, head.name, sizeof p->name);
@@ -264,6 +266,7 @@ static int xml_call(struct answer_parser *p, size_t from, struct answer_piece *o
         return no_call(p, out);
     memcpy(p->name, rest.s + at, end - at);
     p->name[end - at] = '\0';
+    if (p->strict && !is_tool(p, p->name)) return no_call(p, out);
     p->from += from + end + 1;
     p->n_params = 0;
     p->state = ANSWER_PARAMETERS;

@@ -34,7 +34,9 @@ enum answer_state {
     ANSWER_BETWEEN,    // calls: the next one, or the end of the list
 };
 struct answer_parser {
-    bool single; // set behind answer_parser_init: calls after the first one are dropped
+    // Set behind answer_parser_init.
+    bool single; // calls after the first one are dropped
+    bool strict; // calls of tools that are not in `tools` are text
     struct engine_syntax syntax;
     const cJSON *tools; // NULL: calls are not looked for
     enum answer_state state;

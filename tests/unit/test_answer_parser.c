@@ -162,6 +162,39 @@ static void test_without_tools(void **state) {
     answer_parser_release(&p);
 }
 
+// allowed_tools: in every syntax, a call of another tool is text.
+static void test_strict(void **state) {
+    static const struct {
+        const struct engine_syntax *syntax;
+        const char *said, *parts;
+    } cases[] = {
+        {&hermes, "A. <tool_call>{\"name\":\"mul\",\"arguments\":{\"a\":1}}</tool_call>",
+         "'A.<tool_call>{\"name\":\"mul\",\"arguments\":{\"a\":1}}</tool_call>"},
+        {&hermes, "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>", "(add {})"},
+        {&xml, "<tool_call><function=mul><parameter=a>1</parameter></function></tool_call>",
+         "'<tool_call><function=mul><parameter=a>1</parameter></function></tool_call>"},
+        {&mistral, "[TOOL_CALLS]mul{\"a\":1}", "'[TOOL_CALLS]mul{\"a\":1}"},
+        {&mistral, "[TOOL_CALLS]add{\"a\":1}", "(add {\"a\":1})"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct answer_parser p;
+        struct buf out;
+        int last = -1;
+        buf_init(&out, 1 << 16);
+        answer_parser_init(&p, *cases[i].syntax, tools, false);
+        p.strict = true;
+        for (const char *c = cases[i].said; *c; c++) {
+            answer_parser_feed(&p, c, 1);
+            take(&p, &out, &last);
+        }
+        answer_parser_end(&p);
+        take(&p, &out, &last);
+        assert_string_equal(buf_z(&out), cases[i].parts);
+        buf_release(&out);
+        answer_parser_release(&p);
+    }
+}
+
 // parallel_tool_calls: false.
 static void test_a_single_call(void **state) {
     struct answer_parser p;
@@ -235,9 +268,8 @@ static void test_noise(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_without_tools),
-        cmocka_unit_test(test_a_single_call),
+        cmocka_unit_test(test_every_cut), cmocka_unit_test(test_without_tools),
+        cmocka_unit_test(test_strict),    cmocka_unit_test(test_a_single_call),
         cmocka_unit_test(test_noise),
     };
     return cmocka_run_group_tests(tests, make_tools, free_tools);

@@ -34,7 +34,11 @@ struct completion_request {
     cJSON *template_args; // object of further variables for the chat template; NULL: none
     cJSON *format;        // the answer's form, as OpenAI's response_format; NULL: any text
     enum tool_choice tool_choice;
-    char *tool_name;             // NAMED
+    char *tool_name; // NAMED
+    // The names of the tools that the answer may call; NULL: all. The model sees the others too, so that a
+    // conversation's cache stays valid when they change.
+    cJSON *allowed;
+    cJSON *callable;             // completion_allow's: the tools of `allowed`; NULL: all
     bool no_parallel_tool_calls; // calls after the first one are dropped
     enum thinking thinking;
     int32_t thinking_budget; // tokens of thinking; -1: the sampling's
@@ -170,6 +174,11 @@ struct completion *completion_follow(struct service *s, const char *owner,
                                      struct completion_request *r, bool thinks, const char *session,
                                      int64_t turn, int64_t after, completion_ready_fn ready,
                                      void *user);
+
+// The tools whose calls are looked for in the answer; NULL: none.
+const cJSON *completion_calls(const struct completion_request *r);
+// Makes `callable` of `allowed`; completion_check does it too. E_NOTFOUND: `tools` lacks one (*missing).
+int completion_allow(struct completion_request *r, const char **missing);
 
 // The exact number of prompt tokens of a checked request without previous_session. Any thread. E_* with
 // *f set.

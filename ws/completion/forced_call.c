@@ -61,7 +61,7 @@ static cJSON *call_schema(const cJSON *tool, int i) {
 static bool add_calls(const struct completion_request *r, cJSON *choice) {
     const cJSON *tool;
     int n = 0;
-    cJSON_ArrayForEach(tool, r->tools) {
+    cJSON_ArrayForEach(tool, completion_calls(r)) {
         if (r->tool_choice == TOOLS_NAMED && strcmp(name_of(tool), r->tool_name) != 0) continue;
         cJSON *call = call_schema(tool, n++);
         if (cJSON_AddItemToArray(choice, call)) continue;

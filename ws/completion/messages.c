@@ -156,9 +156,49 @@ static int read_messages(cJSON *messages, struct completion_failure *f) {
 
 // --- tools ---
 
+static const cJSON *tool_find(const cJSON *tools, const char *name) {
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools) {
+        const char *known = json_string(json_member(tool, "function"), "name");
+        if (known && strcmp(known, name) == 0) return tool;
+    }
+    return NULL;
+}
+
+const cJSON *completion_calls(const struct completion_request *r) {
+    if (r->tool_choice == TOOLS_NONE) return NULL;
+    return r->callable ? r->callable : r->tools;
+}
+
+int completion_allow(struct completion_request *r, const char **missing) {
+    const cJSON *name;
+    if (!r->allowed) return 0;
+    cJSON_Delete(r->callable);
+    r->callable = cJSON_CreateArray();
+    cJSON_ArrayForEach(name, r->allowed) {
+        const cJSON *tool = tool_find(r->tools, name->valuestring);
+        if (!tool) {
+            *missing = name->valuestring;
+            return E_NOTFOUND;
+        }
+        if (tool_find(r->callable, name->valuestring)) continue;
+        cJSON *copy = cJSON_Duplicate(tool, true);
+        if (!copy || !cJSON_AddItemToArray(r->callable, copy)) {
+            cJSON_Delete(copy);
+            return E_NOMEM;
+        }
+    }
+    return r->callable ? 0 : E_NOMEM;
+}
+
+static int refuse_missing(const char *name, struct completion_failure *f) {
+    return completion_refuse(f, "invalid", "tool_choice",
+                             "tool_choice names '%.64s', which is not among the tools", name);
+}
+
 static int read_tools(struct completion_request *r, struct completion_failure *f) {
     const cJSON *tool;
-    bool has_named = r->tool_choice != TOOLS_NAMED;
+    const char *missing = "";
     int n = cJSON_GetArraySize(r->tools);
     if (r->tools && !cJSON_IsArray(r->tools))
         return completion_refuse(f, "invalid", "tools", "tools must be an array");
@@ -174,15 +214,15 @@ static int read_tools(struct completion_request *r, struct completion_failure *f
         if (!name || !name[0] || strlen(name) > TOOL_NAME_MAX)
             return completion_refuse(f, "invalid", "tools",
                                      "tools need a function name of 1 to 128 characters");
-        has_named = has_named || strcmp(name, r->tool_name ? r->tool_name : "") == 0;
     }
     if (n == 0 && r->tool_choice >= TOOLS_REQUIRED)
         return completion_refuse(f, "invalid", "tool_choice", "tool_choice needs tools");
-    if (!has_named)
-        return completion_refuse(f, "invalid", "tool_choice",
-                                 "tool_choice names '%.64s', which is not among the tools",
-                                 r->tool_name ? r->tool_name : "");
-    return 0;
+    const char *named = r->tool_name ? r->tool_name : "";
+    if (r->tool_choice == TOOLS_NAMED && !tool_find(r->tools, named))
+        return refuse_missing(named, f);
+    int rc = completion_allow(r, &missing);
+    if (rc == E_NOTFOUND) return refuse_missing(missing, f);
+    return rc < 0 ? completion_no_memory(f) : 0;
 }
 
 int completion_normalise(struct completion_request *r, struct completion_failure *f) {

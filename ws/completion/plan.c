@@ -22,6 +22,8 @@ void completion_request_free(struct completion_request *r) {
     placement_drop(r->served);
     cJSON_Delete(r->messages);
     cJSON_Delete(r->tools);
+    cJSON_Delete(r->allowed);
+    cJSON_Delete(r->callable);
     cJSON_Delete(r->template_args);
     cJSON_Delete(r->format);
     free(r->tool_name);

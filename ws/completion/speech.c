@@ -11,10 +11,9 @@
 #define TOKENS_MAX 4096 // that may wait for their text
 
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks) {
-    bool calls = r->tool_choice != TOOLS_NONE;
     *s = (struct speech){.request = r};
-    answer_parser_init(&s->parser, engine_syntax(r->served->engine), calls ? r->tools : NULL,
-                       thinks);
+    answer_parser_init(&s->parser, engine_syntax(r->served->engine), completion_calls(r), thinks);
+    s->parser.strict = r->callable != NULL;
     s->parser.single = r->no_parallel_tool_calls;
     buf_init(&s->tail, 4 * TAIL_BYTES);
 }

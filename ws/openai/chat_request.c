@@ -1,6 +1,7 @@
 // Reading chat completions. See chat_request.h.
 #include "ws/openai/chat_request.h"
 #include "ws/openai/body.h"
+#include "ws/openai/tool_choice.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
@@ -80,21 +81,8 @@ static int read_sampling(struct chat_request *r) {
 
 // --- tools, thinking ---
 
-static int read_tool_choice(struct chat_request *r) {
-    const cJSON *v = json_member(r->json, "tool_choice");
-    const char *word = cJSON_GetStringValue(v);
-    const char *name = json_string(json_member(v, "function"), "name");
-    static const char *const words[] = {"auto", "none", "required"};
-    if (!v) return 0;
-    for (int i = 0; word && i < 3; i++)
-        if (strcmp(word, words[i]) == 0) {
-            r->request->tool_choice = (enum tool_choice)i;
-            return 0;
-        }
-    if (!name) return bad(r, "tool_choice", "must be none, auto, required or a named function");
-    r->request->tool_choice = TOOLS_NAMED;
-    r->request->tool_name = strdup(name);
-    return r->request->tool_name ? 0 : no_memory(r);
+static const char *choice_name(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]) {
+    return json_string(json_member(tool, "function"), "name");
 }
 
 static int add_args(struct chat_request *r, const char *key, const char *value) {
@@ -219,7 +207,8 @@ static int read_all(struct chat_request *r, const struct service *s) {
     if (!r->request->served) return E_INVAL;
     TRY(refuse_unserved(r));
     TRY(read_sampling(r));
-    TRY(read_tool_choice(r));
+    TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"), choice_name,
+                                &r->failure));
     TRY(read_thinking(r));
     TRY(read_prediction(r));
     r->request->messages = take(r, "messages");

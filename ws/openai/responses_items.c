@@ -408,6 +408,14 @@ void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_names
         snprintf(out, RESPONSES_TOOL_NAME_MAX, "%s", name);
 }
 
+const char *responses_choice_name(const cJSON *tool, char full[RESPONSES_TOOL_NAME_MAX]) {
+    const char *type = json_string(tool, "type"), *name = json_string(tool, "name");
+    if (!type || strcmp(type, "function") != 0 || !name || strlen(name) > TOOL_WORD_MAX)
+        return NULL;
+    responses_tool_name(full, json_string(tool, "namespace"), name);
+    return full;
+}
+
 int responses_metadata_check(const cJSON *metadata, struct completion_failure *f) {
     const cJSON *pair;
     if (!metadata || cJSON_IsNull(metadata)) return 0;

@@ -28,3 +28,5 @@ int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_fail
 #define RESPONSES_TOOL_NAME_MAX 136
 void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
                          const char *name);
+// Of a tool in tool_choice: {"type":"function","name","namespace"}. NULL: it is none.
+const char *responses_choice_name(const cJSON *tool, char full[RESPONSES_TOOL_NAME_MAX]);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "sessions/answer_parser.h"
 #include "ws/openai/responses_items.h"
+#include "ws/openai/tool_choice.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,14 +277,14 @@ static void play_end(const struct responses_record *r, struct responses_output *
     responses_output_take(out, &e);
 }
 
-// The tools in a completion's form; NULL: the answer was not searched for calls.
-static cJSON *tools_of(const struct responses_record *r) {
+// Sets the tools, and which of them the answer was searched for.
+static void read_tools(const struct responses_record *r, struct completion_request *c) {
     struct completion_failure failure = {0};
     const cJSON *echo = json_member(r->note, "echo"), *choice = json_member(echo, "tool_choice");
-    cJSON *tools = NULL;
-    if (!cJSON_IsString(choice) || strcmp(choice->valuestring, "none") != 0)
-        responses_tools_read(&tools, json_member(echo, "tools"), &failure);
-    return tools;
+    const char *missing;
+    responses_tools_read(&c->tools, json_member(echo, "tools"), &failure);
+    openai_tool_choice_read(c, choice, responses_choice_name, &failure);
+    completion_allow(c, &missing);
 }
 
 struct completion_request *responses_record_completion(struct responses_record *r) {
@@ -297,26 +298,32 @@ struct completion_request *responses_record_completion(struct responses_record *
     if (c->sampling) c->sampling->params.logprobs = true;
     c->served = r->served;
     r->served = NULL;
-    c->tools = tools_of(r);
+    read_tools(r, c);
     return c;
 }
 
 void responses_record_play(const struct responses_record *r, struct responses_output *out) {
     struct answer_parser parser;
     struct engine_syntax syntax = {0};
-    cJSON *tools = tools_of(r);
+    struct completion_request *asked = completion_request_new();
+    if (asked)
+        read_tools(r, asked);
+    else
+        out->failed = true;
     if (r->served) syntax = engine_syntax(r->served->engine);
     out->usage = (struct completion_usage){.prompt_tokens = r->prompt_tokens,
                                            .cached_tokens = r->numbers.kept_tokens,
                                            .completion_tokens = (int64_t)r->n_ids};
     out->silent = responses_record_is_warm_up(r);
     responses_output_begin(out, r->session, r->turn);
-    answer_parser_init(&parser, syntax, tools, responses_record_thinks(r));
+    answer_parser_init(&parser, syntax, asked ? completion_calls(asked) : NULL,
+                       responses_record_thinks(r));
+    parser.strict = asked && asked->callable;
     parser.single = cJSON_IsFalse(json_member(json_member(r->note, "echo"), "parallel_tool_calls"));
     out->usage.reasoning_tokens = play_tokens(r, &parser, out);
     if (parser.failed) out->failed = true;
     answer_parser_release(&parser);
-    cJSON_Delete(tools);
+    completion_request_free(asked);
     out->completed_s = r->ended_ms / 1000;
     if (r->finish[0]) play_end(r, out);
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/xxh64.h"
 #include "ws/openai/body.h"
+#include "ws/openai/tool_choice.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,28 +125,12 @@ static int read_tools(struct reading *d) {
 }
 
 static int read_tool_choice(struct reading *d) {
-    const cJSON *v = json_member(d->json, "tool_choice");
     struct completion_request *c = d->r->completion;
-    static const char *const words[] = {"auto", "none", "required"};
-    static const enum tool_choice meanings[] = {TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED};
     bool parallel;
     TRY(read_bool(d, "parallel_tool_calls", true, &parallel));
     c->no_parallel_tool_calls = !parallel;
-    for (int i = 0; cJSON_IsString(v) && i < 3; i++)
-        if (strcmp(v->valuestring, words[i]) == 0) {
-            c->tool_choice = meanings[i];
-            return 0;
-        }
-    if (!v) return 0;
-    const char *type = json_string(v, "type"), *name = json_string(v, "name");
-    if (!type || strcmp(type, "function") != 0 || !name)
-        return unserved(d, "tool_choice",
-                        "must be auto, none, required or {\"type\":\"function\",\"name\"}");
-    char full[RESPONSES_TOOL_NAME_MAX];
-    responses_tool_name(full, json_string(v, "namespace"), name);
-    c->tool_choice = TOOLS_NAMED;
-    c->tool_name = strdup(full);
-    return c->tool_name ? 0 : no_memory(d);
+    return openai_tool_choice_read(c, json_member(d->json, "tool_choice"), responses_choice_name,
+                                   &d->r->failure);
 }
 
 // --- parameters ------------------------------------------------------------
