@@ -8,7 +8,8 @@
 // completions:
 //   {"role":"system|user|assistant|tool", "content":"text" or null,
 //    "reasoning_content":"...",                    assistant: its thinking, optional
-//    "tool_calls":[{"id":"..","type":"function","function":{"name":"..","arguments":<object or JSON text>}}],
+//    "tool_calls":[{"id":"..","type":"function","function":{"name":"..","arguments":<object or JSON text>}}
+//                  or {"id":"..","type":"custom","custom":{"name":"..","input":"..."}}],
 //    "tool_call_id":"..", "name":".."}             tool
 // Further members of a message are ignored. System messages may stand anywhere. completion_check joins
 // consecutive messages of the assistant, so protocols with items may add one for each item.
@@ -29,7 +30,8 @@ struct completion_request {
     const struct served_model *served; // held: service_hold_model(); dropped with the request
     uint64_t owner;                    // its number (sessions/owners.h), for the grammar
     cJSON *messages;                   // as above; with previous_session only the new ones
-    // [{"type":"function","function":{"name","description","parameters"}}]; NULL: none
+    // [{"type":"function","function":{"name","description","parameters"}}], or custom tools, whose input is a text:
+    // {"type":"custom","custom":{"name","description","format"}}; NULL: none
     cJSON *tools;
     cJSON *template_args; // object of further variables for the chat template; NULL: none
     cJSON *format;        // the answer's form, as OpenAI's response_format; NULL: any text
@@ -38,7 +40,8 @@ struct completion_request {
     // The names of the tools that the answer may call; NULL: all. The model sees the others too, so that a
     // conversation's cache stays valid when they change.
     cJSON *allowed;
-    cJSON *callable;             // completion_allow's: the tools of `allowed`; NULL: all
+    // completion_read_tools': the tools of `allowed`, NULL: all; and the names of custom tools, NULL: none.
+    cJSON *callable, *custom;
     bool no_parallel_tool_calls; // calls after the first one are dropped
     enum thinking thinking;
     int32_t thinking_budget; // tokens of thinking; -1: the sampling's
@@ -142,6 +145,7 @@ struct completion_event { // pointers are borrowed until the next call on the co
     size_t text_len;
     int32_t tool; // its place in the answer: 0, 1 ...
     const char *tool_id, *tool_name;
+    bool tool_is_custom; // TOOL_ARGUMENTS' text is its input
     // TEXT, THINKING and TOOL_*, if the sampling asks for logprobs: the tokens that ended since the answer's
     // last event. NULL: none
     const struct completion_token *tokens;
@@ -177,8 +181,9 @@ struct completion *completion_follow(struct service *s, const char *owner,
 
 // The tools whose calls are looked for in the answer; NULL: none.
 const cJSON *completion_calls(const struct completion_request *r);
-// Makes `callable` of `allowed`; completion_check does it too. E_NOTFOUND: `tools` lacks one (*missing).
-int completion_allow(struct completion_request *r, const char **missing);
+// Checks the tools and tool_choice, makes functions of custom tools and notes which tools may be called.
+// completion_check does it; a request that only follows a turn needs this alone. E_* with *f set.
+int completion_read_tools(struct completion_request *r, struct completion_failure *f);
 
 // The exact number of prompt tokens of a checked request without previous_session. Any thread. E_* with
 // *f set.

@@ -1,11 +1,9 @@
-// Messages and tools of a request, checked and put into the form that templates take. See plan.h.
+// Messages of a request, checked and put into the form that templates take. See plan.h.
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define MESSAGES_MAX 4096
-#define TOOLS_MAX 128
-#define TOOL_NAME_MAX 128 // Anthropic's limit; OpenAI's is 64
 
 const char *message_text(const cJSON *message, const char *key) {
     const char *text = json_string(message, key);
@@ -61,8 +59,32 @@ static int read_content(cJSON *message, bool may_lack, struct completion_failure
 
 // --- tool calls ---
 
+// {"type":"custom","custom":{"name","input"}} becomes the call of the function that the model knows (tools.c).
+static int read_custom_call(cJSON *call, struct completion_failure *f) {
+    const cJSON *custom = json_member(call, "custom");
+    const char *name = json_string(custom, "name"), *input = json_string(custom, "input");
+    cJSON *function = cJSON_CreateObject();
+    if (!name || !input) {
+        cJSON_Delete(function);
+        return completion_refuse(
+            f, "invalid", "messages",
+            "tool_calls of type custom need {\"custom\":{\"name\",\"input\"}}");
+    }
+    cJSON *arguments = function && cJSON_AddStringToObject(function, "name", name)
+                           ? cJSON_AddObjectToObject(function, "arguments")
+                           : NULL;
+    bool ok = arguments && cJSON_AddStringToObject(arguments, "input", input);
+    if (!ok) cJSON_Delete(function);
+    if (!ok || set(call, "function", function) < 0 ||
+        set(call, "type", cJSON_CreateString("function")) < 0)
+        return completion_no_memory(f);
+    cJSON_DeleteItemFromObjectCaseSensitive(call, "custom");
+    return 0;
+}
+
 // Templates print arguments as JSON values.
 static int read_call(cJSON *call, struct completion_failure *f) {
+    if (json_member(call, "custom")) TRY(read_custom_call(call, f));
     cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
     const cJSON *arguments = json_member(function, "arguments");
     const char *text = cJSON_GetStringValue(arguments);
@@ -154,78 +176,7 @@ static int read_messages(cJSON *messages, struct completion_failure *f) {
     return 0;
 }
 
-// --- tools ---
-
-static const cJSON *tool_find(const cJSON *tools, const char *name) {
-    const cJSON *tool;
-    cJSON_ArrayForEach(tool, tools) {
-        const char *known = json_string(json_member(tool, "function"), "name");
-        if (known && strcmp(known, name) == 0) return tool;
-    }
-    return NULL;
-}
-
-const cJSON *completion_calls(const struct completion_request *r) {
-    if (r->tool_choice == TOOLS_NONE) return NULL;
-    return r->callable ? r->callable : r->tools;
-}
-
-int completion_allow(struct completion_request *r, const char **missing) {
-    const cJSON *name;
-    if (!r->allowed) return 0;
-    cJSON_Delete(r->callable);
-    r->callable = cJSON_CreateArray();
-    cJSON_ArrayForEach(name, r->allowed) {
-        const cJSON *tool = tool_find(r->tools, name->valuestring);
-        if (!tool) {
-            *missing = name->valuestring;
-            return E_NOTFOUND;
-        }
-        if (tool_find(r->callable, name->valuestring)) continue;
-        cJSON *copy = cJSON_Duplicate(tool, true);
-        if (!copy || !cJSON_AddItemToArray(r->callable, copy)) {
-            cJSON_Delete(copy);
-            return E_NOMEM;
-        }
-    }
-    return r->callable ? 0 : E_NOMEM;
-}
-
-static int refuse_missing(const char *name, struct completion_failure *f) {
-    return completion_refuse(f, "invalid", "tool_choice",
-                             "tool_choice names '%.64s', which is not among the tools", name);
-}
-
-static int read_tools(struct completion_request *r, struct completion_failure *f) {
-    const cJSON *tool;
-    const char *missing = "";
-    int n = cJSON_GetArraySize(r->tools);
-    if (r->tools && !cJSON_IsArray(r->tools))
-        return completion_refuse(f, "invalid", "tools", "tools must be an array");
-    if (n > TOOLS_MAX)
-        return completion_refuse(f, "invalid", "tools", "there may be at most %d tools", TOOLS_MAX);
-    cJSON_ArrayForEach(tool, r->tools) {
-        const char *type = json_string(tool, "type");
-        const char *name = json_string(json_member(tool, "function"), "name");
-        if (!type || strcmp(type, "function") != 0)
-            return completion_refuse(f, "unsupported", "tools",
-                                     "tools of type '%.40s' are not served here, only functions",
-                                     type ? type : "?");
-        if (!name || !name[0] || strlen(name) > TOOL_NAME_MAX)
-            return completion_refuse(f, "invalid", "tools",
-                                     "tools need a function name of 1 to 128 characters");
-    }
-    if (n == 0 && r->tool_choice >= TOOLS_REQUIRED)
-        return completion_refuse(f, "invalid", "tool_choice", "tool_choice needs tools");
-    const char *named = r->tool_name ? r->tool_name : "";
-    if (r->tool_choice == TOOLS_NAMED && !tool_find(r->tools, named))
-        return refuse_missing(named, f);
-    int rc = completion_allow(r, &missing);
-    if (rc == E_NOTFOUND) return refuse_missing(missing, f);
-    return rc < 0 ? completion_no_memory(f) : 0;
-}
-
 int completion_normalise(struct completion_request *r, struct completion_failure *f) {
     TRY(read_messages(r->messages, f));
-    return read_tools(r, f);
+    return completion_read_tools(r, f);
 }

@@ -24,6 +24,7 @@ void completion_request_free(struct completion_request *r) {
     cJSON_Delete(r->tools);
     cJSON_Delete(r->allowed);
     cJSON_Delete(r->callable);
+    cJSON_Delete(r->custom);
     cJSON_Delete(r->template_args);
     cJSON_Delete(r->format);
     free(r->tool_name);

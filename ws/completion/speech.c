@@ -14,6 +14,7 @@ void speech_init(struct speech *s, const struct completion_request *r, bool thin
     *s = (struct speech){.request = r};
     answer_parser_init(&s->parser, engine_syntax(r->served->engine), completion_calls(r), thinks);
     s->parser.strict = r->callable != NULL;
+    call_inputs_init(&s->inputs, r->custom);
     s->parser.single = r->no_parallel_tool_calls;
     buf_init(&s->tail, 4 * TAIL_BYTES);
 }
@@ -30,6 +31,7 @@ static void drop_tokens(struct speech *s, size_t n) {
 
 void speech_release(struct speech *s) {
     answer_parser_release(&s->parser);
+    call_inputs_release(&s->inputs);
     buf_release(&s->tail);
     free(s->tokens);
     free(s->alternatives);
@@ -167,6 +169,7 @@ static int put_piece(struct speech *s, const struct answer_piece *piece,
     out->tool = piece->tool;
     out->tool_id = s->tool_id;
     out->tool_name = s->parser.name;
+    out->tool_is_custom = s->inputs.is_custom;
     out->drawn_us = s->drawn_us;
     s->drawn_us = 0;
     put_tokens(s, out);
@@ -176,7 +179,7 @@ static int put_piece(struct speech *s, const struct answer_piece *piece,
 int speech_next(struct speech *s, struct completion_event *out) {
     struct answer_piece piece;
     if (s->n_out) drop_tokens(s, s->n_out);
-    int rc = answer_parser_next(&s->parser, &piece);
+    int rc = call_inputs_next(&s->inputs, &s->parser, &piece);
     if (rc < 0) return rc;
     if (rc > 0) return put_piece(s, &piece, out);
     if (!s->closing || s->ended) return 0;

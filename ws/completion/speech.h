@@ -1,12 +1,13 @@
 // One answer as events: splits a turn's deltas into thinking, text and tool calls with their tokens. Net
 // thread.
 #pragma once
-#include "sessions/answer_parser.h"
+#include "ws/completion/call_inputs.h"
 #include "ws/completion/completion.h"
 
 struct speech {
     const struct completion_request *request;
     struct answer_parser parser;
+    struct call_inputs inputs;
     int32_t answer; // its number
     enum completion_finish finish;
     const char *stop; // the stop sequence that ended it

@@ -32,6 +32,14 @@ const struct served_model *openai_body_model(const struct service *s, const cJSO
     return m;
 }
 
+int openai_sampling_read(struct turn_sampling *out, const cJSON *body, int32_t n_vocab,
+                         struct completion_failure *f) {
+    struct err err = {0};
+    if (sampling_json_read_openai(out, body, n_vocab, &err) == 0) return 0;
+    if (err.code == E_NOMEM) return openai_no_memory(f);
+    return openai_fail(f, 400, "invalid_value", sampling_json_refused(body, n_vocab), err.text);
+}
+
 // --- prompts ---
 
 struct turn_input openai_prompt_input(const struct openai_prompt *p) {

@@ -10,6 +10,9 @@ cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes,
 // The model that the request names, held until placement_drop. NULL: *f says why.
 const struct served_model *openai_body_model(const struct service *s, const cJSON *body,
                                              struct completion_failure *f);
+// The sampling parameters that have OpenAI's meaning. 0, or E_* with *f set.
+int openai_sampling_read(struct turn_sampling *out, const cJSON *body, int32_t n_vocab,
+                         struct completion_failure *f);
 
 // What a turn is given as it is, without a chat template.
 struct openai_prompt {

@@ -63,7 +63,6 @@ static int read_own(struct chat_request *r, cJSON *own, struct turn_sampling *sa
 
 static int read_sampling(struct chat_request *r) {
     struct turn_sampling *sampling = malloc(sizeof *sampling);
-    struct err err = {0};
     cJSON *own = cJSON_CreateObject();
     r->request->sampling = sampling;
     if (sampling) turn_sampling_init(sampling);
@@ -73,16 +72,14 @@ static int read_sampling(struct chat_request *r) {
     if (sampling->params.top_logprobs > 0 && !sampling->params.logprobs)
         return bad(r, "top_logprobs", "needs logprobs");
     r->n = sampling->params.n > 1 ? (size_t)sampling->params.n : 1;
-    rc = sampling_json_read_openai(sampling, r->json, r->request->served->info->n_vocab, &err);
-    if (rc == 0) return 0;
-    const char *param = sampling_json_refused(r->json, r->request->served->info->n_vocab);
-    return openai_fail(&r->failure, 400, "invalid_value", param, err.text);
+    return openai_sampling_read(sampling, r->json, r->request->served->info->n_vocab, &r->failure);
 }
 
 // --- tools, thinking ---
 
 static const char *choice_name(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]) {
-    return json_string(json_member(tool, "function"), "name");
+    const char *name = json_string(json_member(tool, "function"), "name");
+    return name ? name : json_string(json_member(tool, "custom"), "name");
 }
 
 static int add_args(struct chat_request *r, const char *key, const char *value) {

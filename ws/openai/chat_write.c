@@ -64,7 +64,7 @@ void chat_answer_release(struct chat_answer *a) {
 static int begin_call(struct chat_answer *a, const struct completion_event *ev) {
     TRY(ARRAY_RESIZE(a->calls, a->n_calls + 1));
     struct chat_call *call = &a->calls[a->n_calls++];
-    *call = (struct chat_call){.name = strdup(ev->tool_name)};
+    *call = (struct chat_call){.name = strdup(ev->tool_name), .is_custom = ev->tool_is_custom};
     snprintf(call->id, sizeof call->id, "%s", ev->tool_id);
     buf_init(&call->arguments, ANSWER_MAX_BYTES);
     return call->name ? 0 : E_NOMEM;
@@ -94,13 +94,21 @@ int chat_answer_take(struct chat_answer *a, const struct completion_event *ev) {
     }
 }
 
+static const char *call_type(bool is_custom) {
+    return is_custom ? "custom" : "function";
+}
+
+static const char *arguments_key(bool is_custom) {
+    return is_custom ? "input" : "arguments";
+}
+
 static void put_call(struct json_writer *w, const struct chat_call *call) {
     json_open(w, NULL, '{');
     json_put_string(w, "id", call->id);
-    json_put_string(w, "type", "function");
-    json_open(w, "function", '{');
+    json_put_string(w, "type", call_type(call->is_custom));
+    json_open(w, call_type(call->is_custom), '{');
     json_put_string(w, "name", call->name);
-    json_put_text(w, "arguments", buf_z(&call->arguments), call->arguments.len);
+    json_put_text(w, arguments_key(call->is_custom), buf_z(&call->arguments), call->arguments.len);
     json_close(w, '}');
     json_close(w, '}');
 }
@@ -196,10 +204,11 @@ static void put_call_part(struct json_writer *w, const struct completion_event *
     json_open(w, NULL, '{');
     json_put_int(w, "index", ev->tool);
     if (begins) json_put_string(w, "id", ev->tool_id);
-    if (begins) json_put_string(w, "type", "function");
-    json_open(w, "function", '{');
+    if (begins) json_put_string(w, "type", call_type(ev->tool_is_custom));
+    json_open(w, call_type(ev->tool_is_custom), '{');
     if (begins) json_put_string(w, "name", ev->tool_name);
-    json_put_text(w, "arguments", begins ? "" : ev->text, begins ? 0 : ev->text_len);
+    json_put_text(w, arguments_key(ev->tool_is_custom), begins ? "" : ev->text,
+                  begins ? 0 : ev->text_len);
     json_close(w, '}');
     json_close(w, '}');
     json_close(w, ']');

@@ -13,6 +13,7 @@ struct chat_call {
     char id[48];
     char *name;
     struct buf arguments;
+    bool is_custom; // arguments is its input
 };
 struct chat_answer {                     // collected, where it is not streamed
     struct buf text, thinking, logprobs; // logprobs: elements of a JSON array

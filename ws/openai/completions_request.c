@@ -99,17 +99,13 @@ static int read_own(struct completions_request *r, cJSON *json, cJSON *own) {
 }
 
 static int read_sampling(struct completions_request *r, cJSON *json) {
-    struct err err = {0};
     cJSON *own = cJSON_CreateObject();
     if (!own) return openai_no_memory(&r->failure);
     turn_sampling_init(&r->sampling);
     int rc = read_own(r, json, own);
     cJSON_Delete(own);
     TRY(rc);
-    rc = sampling_json_read_openai(&r->sampling, json, r->served->info->n_vocab, &err);
-    if (rc == 0) return 0;
-    const char *param = sampling_json_refused(json, r->served->info->n_vocab);
-    return openai_fail(&r->failure, 400, "invalid_value", param, err.text);
+    return openai_sampling_read(&r->sampling, json, r->served->info->n_vocab, &r->failure);
 }
 
 static int read_all(struct completions_request *r, const struct service *s, cJSON *json) {

@@ -28,7 +28,10 @@ void responses_id_added(char out[RESPONSES_ID_MAX], const char *prefix, const ch
 
 const char *responses_id_prefix(const char *type) {
     static const char *const prefixes[][2] = {
-        {"function_call", "fc"}, {"function_call_output", "fco"}, {"reasoning", "rs"}};
+        {"function_call", "fc"},     {"function_call_output", "fco"},
+        {"custom_tool_call", "ctc"}, {"custom_tool_call_output", "ctco"},
+        {"reasoning", "rs"},
+    };
     for (size_t i = 0; type && i < sizeof prefixes / sizeof *prefixes; i++)
         if (strcmp(type, prefixes[i][0]) == 0) return prefixes[i][1];
     return "msg";

@@ -106,27 +106,38 @@ static int read_message(cJSON *messages, const cJSON *item, const struct place *
     return openai_no_memory(at->f);
 }
 
-static int read_call(cJSON *messages, const cJSON *item, const struct place *at) {
+// key: the member that has what is passed to the tool. In the message, both kinds of calls have the form of chat
+// completions.
+static int read_call_as(cJSON *messages, const cJSON *item, const char *type, const char *key,
+                        const struct place *at) {
     const char *id = json_string(item, "call_id"), *name = json_string(item, "name");
-    const char *arguments = json_string(item, "arguments");
+    const char *passed = json_string(item, key);
     char full[RESPONSES_TOOL_NAME_MAX];
     if (!id) return bad_member(at, "call_id", "must be a string");
     if (!name) return bad_member(at, "name", "must be a string");
-    if (!arguments) return bad_member(at, "arguments", "must be a string of JSON");
+    if (!passed) return bad_member(at, key, "must be a string");
     cJSON *m = add_message(messages, "assistant");
     cJSON *calls =
         m && cJSON_AddNullToObject(m, "content") ? cJSON_AddArrayToObject(m, "tool_calls") : NULL;
     cJSON *call = calls ? cJSON_CreateObject() : NULL;
     if (!call || !cJSON_AddItemToArray(calls, call)) return openai_no_memory(at->f);
-    cJSON *function =
-        cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", "function")
-            ? cJSON_AddObjectToObject(call, "function")
+    cJSON *inner =
+        cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", type)
+            ? cJSON_AddObjectToObject(call, type)
             : NULL;
     responses_tool_name(full, json_string(item, "namespace"), name);
-    if (function && cJSON_AddStringToObject(function, "name", full) &&
-        cJSON_AddStringToObject(function, "arguments", arguments))
+    if (inner && cJSON_AddStringToObject(inner, "name", full) &&
+        cJSON_AddStringToObject(inner, key, passed))
         return 0;
     return openai_no_memory(at->f);
+}
+
+static int read_call(cJSON *messages, const cJSON *item, const struct place *at) {
+    return read_call_as(messages, item, "function", "arguments", at);
+}
+
+static int read_custom_call(cJSON *messages, const cJSON *item, const struct place *at) {
+    return read_call_as(messages, item, "custom", "input", at);
 }
 
 static int read_call_output(cJSON *messages, const cJSON *item, const struct place *at) {
@@ -166,6 +177,8 @@ static const struct item_kind {
     {"message", read_message},
     {"function_call", read_call},
     {"function_call_output", read_call_output},
+    {"custom_tool_call", read_custom_call},
+    {"custom_tool_call_output", read_call_output},
     {"reasoning", read_reasoning},
 };
 
@@ -319,26 +332,27 @@ static int bad_tool(const struct tool_place *at, const char *key, const char *me
     return refuse_tool(at, "invalid_value", key, message);
 }
 
-static int read_function(cJSON *out, const cJSON *tool, const struct tool_place *at) {
+// key: the member that says what is passed to the tool, an object.
+static int read_tool_as(cJSON *out, const cJSON *tool, const char *type, const char *key,
+                        const struct tool_place *at) {
     const char *name = json_string(tool, "name");
     const char *description = json_string(tool, "description");
-    const cJSON *parameters = json_member(tool, "parameters");
+    const cJSON *passed = json_member(tool, key);
     char full[RESPONSES_TOOL_NAME_MAX];
     if (!name || !*name) return bad_tool(at, "name", "must be a string");
     if (strchr(name, '.') || strlen(name) > TOOL_WORD_MAX)
         return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
-    if (parameters && !cJSON_IsObject(parameters))
-        return bad_tool(at, "parameters", "must be an object");
+    if (passed && !cJSON_IsObject(passed)) return bad_tool(at, key, "must be an object");
     responses_tool_name(full, at->in_namespace, name);
     cJSON *one = cJSON_CreateObject();
     if (!one || !cJSON_AddItemToArray(out, one)) return openai_no_memory(at->f);
-    cJSON *function = cJSON_AddStringToObject(one, "type", "function")
-                          ? cJSON_AddObjectToObject(one, "function")
-                          : NULL;
-    bool done = function && cJSON_AddStringToObject(function, "name", full) &&
-                (!description || cJSON_AddStringToObject(function, "description", description));
-    cJSON *copy = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
-    if (done && copy && cJSON_AddItemToObject(function, "parameters", copy)) return 0;
+    cJSON *inner =
+        cJSON_AddStringToObject(one, "type", type) ? cJSON_AddObjectToObject(one, type) : NULL;
+    bool done = inner && cJSON_AddStringToObject(inner, "name", full) &&
+                (!description || cJSON_AddStringToObject(inner, "description", description));
+    if (done && !passed && strcmp(type, "custom") == 0) return 0;
+    cJSON *copy = passed ? cJSON_Duplicate(passed, true) : cJSON_CreateObject();
+    if (done && copy && cJSON_AddItemToObject(inner, key, copy)) return 0;
     cJSON_Delete(copy);
     return openai_no_memory(at->f);
 }
@@ -370,10 +384,12 @@ static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at)
     const char *type = json_string(tool, "type");
     char message[128];
     if (!type) return bad_tool(at, "type", "must be function");
-    if (strcmp(type, "function") == 0) return read_function(out, tool, at);
+    if (strcmp(type, "function") == 0) return read_tool_as(out, tool, "function", "parameters", at);
+    if (strcmp(type, "custom") == 0) return read_tool_as(out, tool, "custom", "format", at);
     if (strcmp(type, "namespace") == 0 && !at->in_namespace) return read_namespace(out, tool, at);
     if (finds_nothing(tool, type)) return 0;
-    snprintf(message, sizeof message, "is %.48s, and only function tools are served", type);
+    snprintf(message, sizeof message, "is %.48s, and only function and custom tools are served",
+             type);
     return refuse_tool(at, "unsupported", "type", message);
 }
 
@@ -410,8 +426,8 @@ void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_names
 
 const char *responses_choice_name(const cJSON *tool, char full[RESPONSES_TOOL_NAME_MAX]) {
     const char *type = json_string(tool, "type"), *name = json_string(tool, "name");
-    if (!type || strcmp(type, "function") != 0 || !name || strlen(name) > TOOL_WORD_MAX)
-        return NULL;
+    bool known = type && (strcmp(type, "function") == 0 || strcmp(type, "custom") == 0);
+    if (!known || !name || strlen(name) > TOOL_WORD_MAX) return NULL;
     responses_tool_name(full, json_string(tool, "namespace"), name);
     return full;
 }

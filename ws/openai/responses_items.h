@@ -18,7 +18,8 @@ cJSON *responses_items_normal(const cJSON *input);
 void responses_item_put(struct json_writer *w, const cJSON *item, const char *id);
 // Metadata as OpenAI takes it: at most 16 strings. E_INVAL with *f set.
 int responses_metadata_check(const cJSON *metadata, struct completion_failure *f);
-// Tools, {"type":"function","name",...}, as templates take them: {"type":"function","function":{...}}.
+// Tools, {"type":"function","name",...}, as chat completions have them: {"type":"function","function":{...}}. Custom
+// tools likewise.
 // Those of a {"type":"namespace","name","tools"} are named NAMESPACE.NAME for the model. *out stays NULL
 // where there are none; else the caller's. A fault leaves none.
 int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_failure *f);
@@ -28,5 +29,5 @@ int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_fail
 #define RESPONSES_TOOL_NAME_MAX 136
 void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
                          const char *name);
-// Of a tool in tool_choice: {"type":"function","name","namespace"}. NULL: it is none.
+// Of a tool in tool_choice: {"type":"function" or "custom","name","namespace"}. NULL: it is none.
 const char *responses_choice_name(const cJSON *tool, char full[RESPONSES_TOOL_NAME_MAX]);

@@ -19,7 +19,7 @@
 
 static const char *const status_names[] = {"in_progress", "completed", "incomplete", "cancelled",
                                            "failed"};
-static const char *const prefixes[] = {"rs", "msg", "fc"};
+static const char *const prefixes[] = {"rs", "msg", "fc", "ctc"};
 
 void responses_output_init(struct responses_output *o, const char *echo, responses_emit_fn emit,
                            void *ctx) {
@@ -42,6 +42,15 @@ void responses_output_release(struct responses_output *o) {
 }
 
 // --- objects ---------------------------------------------------------------
+
+static bool is_call(const struct responses_item *item) {
+    return item->kind >= ITEM_CALL;
+}
+
+static const char *text_key(const struct responses_item *item) {
+    if (item->kind == ITEM_CUSTOM_CALL) return "input";
+    return is_call(item) ? "arguments" : "text";
+}
 
 static void put_item_id(const struct responses_output *o, struct json_writer *w, const char *key,
                         const char *prefix, size_t index) {
@@ -81,15 +90,16 @@ static void put_call_name(struct json_writer *w, const char *name) {
 static void put_item(const struct responses_output *o, struct json_writer *w, const char *key,
                      size_t index, bool whole) {
     const struct responses_item *item = &o->items[index];
-    static const char *const types[] = {"reasoning", "message", "function_call"};
+    static const char *const types[] = {"reasoning", "message", "function_call",
+                                        "custom_tool_call"};
     json_open(w, key, '{');
     put_item_id(o, w, "id", prefixes[item->kind], index);
     json_put_string(w, "type", types[item->kind]);
     json_put_string(w, "status", status_names[item->status]);
-    if (item->kind == ITEM_CALL) {
+    if (is_call(item)) {
         put_item_id(o, w, "call_id", "call", index);
         put_call_name(w, item->name);
-        json_put_text(w, "arguments", buf_z(&item->text), whole ? item->text.len : 0);
+        json_put_text(w, text_key(item), buf_z(&item->text), whole ? item->text.len : 0);
     } else {
         if (item->kind == ITEM_MESSAGE) json_put_string(w, "role", "assistant");
         if (item->kind == ITEM_REASONING) {
@@ -211,7 +221,7 @@ static void put_place(const struct responses_output *o, struct json_writer *w) {
     const struct responses_item *item = &o->items[o->n_items - 1];
     put_item_id(o, w, "item_id", prefixes[item->kind], o->n_items - 1);
     json_put_int(w, "output_index", (int64_t)o->n_items - 1);
-    if (item->kind != ITEM_CALL) json_put_int(w, "content_index", 0);
+    if (!is_call(item)) json_put_int(w, "content_index", 0);
 }
 
 static void emit_part(struct responses_output *o, const char *type, bool whole) {
@@ -226,14 +236,15 @@ static void emit_part(struct responses_output *o, const char *type, bool whole) 
 // Writes a piece of an item's text, or (whole) all of it, with the item's tokens from `tokens` on.
 static void emit_text(struct responses_output *o, const char *text, size_t len, size_t tokens,
                       bool whole) {
-    static const char *const deltas[] = {"response.reasoning_text.delta",
-                                         "response.output_text.delta",
-                                         "response.function_call_arguments.delta"};
+    static const char *const deltas[] = {
+        "response.reasoning_text.delta", "response.output_text.delta",
+        "response.function_call_arguments.delta", "response.custom_tool_call_input.delta"};
     static const char *const ends[] = {"response.reasoning_text.done", "response.output_text.done",
-                                       "response.function_call_arguments.done"};
+                                       "response.function_call_arguments.done",
+                                       "response.custom_tool_call_input.done"};
     const struct responses_item *item = &o->items[o->n_items - 1];
     const char *type = (whole ? ends : deltas)[item->kind];
-    const char *key = !whole ? "delta" : item->kind == ITEM_CALL ? "arguments" : "text";
+    const char *key = whole ? text_key(item) : "delta";
     struct json_writer w;
     struct buf out;
     if (!begin_event(o, &w, &out, type)) return;
@@ -252,7 +263,7 @@ static void close_item(struct responses_output *o, enum responses_status status)
     struct responses_item *item = &o->items[o->n_items - 1];
     o->open = false;
     emit_text(o, buf_z(&item->text), item->text.len, 0, true);
-    if (item->kind != ITEM_CALL) emit_part(o, "response.content_part.done", true);
+    if (!is_call(item)) emit_part(o, "response.content_part.done", true);
     item->status = status;
     emit_item(o, "response.output_item.done", true);
 }
@@ -271,7 +282,7 @@ static bool open_item(struct responses_output *o, enum responses_item_kind kind,
     buf_init(&item->logprobs, EVENT_MAX_BYTES);
     o->open = true;
     emit_item(o, "response.output_item.added", false);
-    if (kind != ITEM_CALL) emit_part(o, "response.content_part.added", false);
+    if (!is_call(item)) emit_part(o, "response.content_part.added", false);
     return true;
 }
 
@@ -314,7 +325,7 @@ static void add_text(struct responses_output *o, enum responses_item_kind kind, 
                      size_t len) {
     if (len == 0) return;
     bool same = o->open && o->items[o->n_items - 1].kind == kind;
-    if (!same && (kind == ITEM_CALL || !open_item(o, kind, NULL))) return;
+    if (!same && (kind >= ITEM_CALL || !open_item(o, kind, NULL))) return;
     struct responses_item *item = &o->items[o->n_items - 1];
     if (buf_add(&item->text, text, len) < 0) o->failed = true;
     emit_text(o, text, len, 0, false);
@@ -374,10 +385,10 @@ void responses_output_take(struct responses_output *o, const struct completion_e
         add_words(o, e);
         break;
     case COMPLETION_TOOL_BEGIN:
-        open_item(o, ITEM_CALL, e->tool_name);
+        open_item(o, e->tool_is_custom ? ITEM_CUSTOM_CALL : ITEM_CALL, e->tool_name);
         break;
     case COMPLETION_TOOL_ARGUMENTS:
-        add_text(o, ITEM_CALL, e->text, e->text_len);
+        add_text(o, e->tool_is_custom ? ITEM_CUSTOM_CALL : ITEM_CALL, e->text, e->text_len);
         break;
     case COMPLETION_TOOL_END:
         close_item(o, RESPONSES_COMPLETED);

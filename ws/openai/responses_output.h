@@ -15,14 +15,15 @@ enum responses_status {
     RESPONSES_FAILED,
 };
 
-enum responses_item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+// Calls come last.
+enum responses_item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM_CALL };
 
 struct responses_item {
     enum responses_item_kind kind;
     enum responses_status status; // IN_PROGRESS, COMPLETED, INCOMPLETE
-    struct buf text;              // what it says, or a call's arguments
+    struct buf text;              // what it says, or a call's arguments or input
     struct buf logprobs;          // of a message: elements (openai_put_logprobs)
-    char *name;                   // of the function
+    char *name;                   // of the tool
 };
 
 // Takes one event, JSON text without a line end; type is its name.

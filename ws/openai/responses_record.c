@@ -2,7 +2,7 @@
 #include "ws/openai/responses_record.h"
 #include "base/array.h"
 #include "base/clock.h"
-#include "sessions/answer_parser.h"
+#include "ws/completion/call_inputs.h"
 #include "ws/openai/responses_items.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
@@ -210,8 +210,8 @@ static void put_tokens(struct played_tokens *tokens, struct completion_event *e)
     tokens->n = 0;
 }
 
-static void take_pieces(struct answer_parser *p, struct played_tokens *tokens,
-                        struct responses_output *out) {
+static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
+                        struct played_tokens *tokens, struct responses_output *out) {
     static const enum completion_event_kind kinds[] = {
         [PIECE_THINKING] = COMPLETION_THINKING,
         [PIECE_TEXT] = COMPLETION_TEXT,
@@ -220,19 +220,22 @@ static void take_pieces(struct answer_parser *p, struct played_tokens *tokens,
         [PIECE_TOOL_END] = COMPLETION_TOOL_END,
     };
     struct answer_piece piece;
-    while (answer_parser_next(p, &piece) == 1) {
+    int rc;
+    while ((rc = call_inputs_next(inputs, p, &piece)) == 1) {
         struct completion_event e = {.kind = kinds[piece.kind],
                                      .text = piece.text,
                                      .text_len = piece.len,
-                                     .tool_name = piece.text};
+                                     .tool_name = piece.text,
+                                     .tool_is_custom = inputs->is_custom};
         put_tokens(tokens, &e);
         responses_output_take(out, &e);
     }
+    if (rc < 0) out->failed = true;
 }
 
 // Plays the record token by token, so that the same words are in the same events as in the live stream.
 static int64_t play_tokens(const struct responses_record *r, struct answer_parser *p,
-                           struct responses_output *out) {
+                           struct call_inputs *inputs, struct responses_output *out) {
     struct played_tokens tokens = {0};
     int64_t n_thought = 0;
     size_t from = 0;
@@ -242,13 +245,13 @@ static int64_t play_tokens(const struct responses_record *r, struct answer_parse
         if (out->logprobs && add_token(r, i, &tokens) < 0) out->failed = true;
         if (to <= from) continue;
         answer_parser_feed(p, r->text + from, to - from);
-        take_pieces(p, &tokens, out);
+        take_pieces(p, inputs, &tokens, out);
         from = to;
     }
     if (r->finish[0]) {
         if (r->text_len > from) answer_parser_feed(p, r->text + from, r->text_len - from);
         answer_parser_end(p);
-        take_pieces(p, &tokens, out);
+        take_pieces(p, inputs, &tokens, out);
     }
     free(tokens.of);
     free(tokens.alternatives);
@@ -281,10 +284,9 @@ static void play_end(const struct responses_record *r, struct responses_output *
 static void read_tools(const struct responses_record *r, struct completion_request *c) {
     struct completion_failure failure = {0};
     const cJSON *echo = json_member(r->note, "echo"), *choice = json_member(echo, "tool_choice");
-    const char *missing;
     responses_tools_read(&c->tools, json_member(echo, "tools"), &failure);
     openai_tool_choice_read(c, choice, responses_choice_name, &failure);
-    completion_allow(c, &missing);
+    completion_read_tools(c, &failure);
 }
 
 struct completion_request *responses_record_completion(struct responses_record *r) {
@@ -304,6 +306,7 @@ struct completion_request *responses_record_completion(struct responses_record *
 
 void responses_record_play(const struct responses_record *r, struct responses_output *out) {
     struct answer_parser parser;
+    struct call_inputs inputs;
     struct engine_syntax syntax = {0};
     struct completion_request *asked = completion_request_new();
     if (asked)
@@ -320,7 +323,9 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
                        responses_record_thinks(r));
     parser.strict = asked && asked->callable;
     parser.single = cJSON_IsFalse(json_member(json_member(r->note, "echo"), "parallel_tool_calls"));
-    out->usage.reasoning_tokens = play_tokens(r, &parser, out);
+    call_inputs_init(&inputs, asked ? asked->custom : NULL);
+    out->usage.reasoning_tokens = play_tokens(r, &parser, &inputs, out);
+    call_inputs_release(&inputs);
     if (parser.failed) out->failed = true;
     answer_parser_release(&parser);
     completion_request_free(asked);

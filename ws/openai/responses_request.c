@@ -143,10 +143,7 @@ static int read_sampling(struct reading *d) {
     c->sampling = malloc(sizeof *c->sampling);
     if (!c->sampling) return no_memory(d);
     turn_sampling_init(c->sampling);
-    if (sampling_json_read_openai(c->sampling, d->json, n_vocab, &err) < 0)
-        return err.code == E_NOMEM ? no_memory(d)
-                                   : openai_fail(&d->r->failure, 400, "invalid_value",
-                                                 sampling_json_refused(d->json, n_vocab), err.text);
+    TRY(openai_sampling_read(c->sampling, d->json, n_vocab, &d->r->failure));
     if (!d->r->generate) { // one token, which is not shown
         c->sampling->params.max_tokens = 1;
         c->sampling->params.n = 1;

@@ -33,7 +33,7 @@ static int read_allowed(struct completion_request *c, const cJSON *choice,
         const char *name = name_of(tool, full);
         if (!name)
             return openai_refuse(f, "unsupported", "tool_choice.tools",
-                                 "must name function tools only");
+                                 "must name function and custom tools only");
         cJSON *one = cJSON_CreateString(name);
         if (cJSON_AddItemToArray(c->allowed, one)) continue;
         cJSON_Delete(one);
@@ -51,7 +51,7 @@ int openai_tool_choice_read(struct completion_request *c, const cJSON *choice,
     const char *name = name_of(choice, full);
     if (!name)
         return openai_bad(f, "tool_choice",
-                          "must be auto, none, required, allowed_tools or a named function");
+                          "must be auto, none, required, allowed_tools or a named tool");
     c->tool_choice = TOOLS_NAMED;
     c->tool_name = strdup(name);
     return c->tool_name ? 0 : openai_no_memory(f);

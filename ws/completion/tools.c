@@ -1,0 +1,162 @@
+// Tools of a request: checked, custom ones as functions, and those that the answer may call. See completion.h.
+#include "ws/completion/plan.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOOLS_MAX 128
+#define TOOL_NAME_MAX 128 // Anthropic's limit; OpenAI's is 64
+
+// --- custom tools ---
+
+// A string; a regular expression says how it must look as a whole.
+static cJSON *input_schema(const char *pattern) {
+    cJSON *schema = cJSON_CreateObject();
+    bool ok = schema && cJSON_AddStringToObject(schema, "type", "object");
+    cJSON *properties = ok ? cJSON_AddObjectToObject(schema, "properties") : NULL;
+    cJSON *input = properties ? cJSON_AddObjectToObject(properties, "input") : NULL;
+    ok = input && cJSON_AddStringToObject(input, "type", "string");
+    if (ok && pattern) {
+        size_t n = strlen(pattern) + 8;
+        char *whole = malloc(n);
+        if (whole) snprintf(whole, n, "^(?:%s)$", pattern);
+        ok = whole && cJSON_AddStringToObject(input, "pattern", whole);
+        free(whole);
+    }
+    cJSON *required = ok ? cJSON_AddArrayToObject(schema, "required") : NULL;
+    cJSON *name = required ? cJSON_CreateString("input") : NULL;
+    if (name && cJSON_AddItemToArray(required, name) &&
+        cJSON_AddFalseToObject(schema, "additionalProperties"))
+        return schema;
+    cJSON_Delete(schema);
+    return NULL;
+}
+
+// {"type":"text"} or {"type":"grammar","syntax","definition"}; chat completions write the last two inside "grammar".
+static int read_form(const struct completion_request *r, const cJSON *format, const char **pattern,
+                     struct completion_failure *f) {
+    const char *type = json_string(format, "type");
+    const cJSON *grammar = json_member(format, "grammar");
+    if (!grammar) grammar = format;
+    const char *syntax = json_string(grammar, "syntax");
+    *pattern = NULL;
+    if (!format || (type && strcmp(type, "text") == 0)) return 0;
+    if (!type || strcmp(type, "grammar") != 0)
+        return completion_refuse(f, "invalid", "tools",
+                                 "a custom tool's format must be of the type text or grammar");
+    if (!syntax || strcmp(syntax, "regex") != 0)
+        return completion_refuse(
+            f, "unsupported", "tools",
+            "a custom tool's grammar of the syntax '%.20s' is not served here, "
+            "only regex",
+            syntax ? syntax : "?");
+    *pattern = json_string(grammar, "definition");
+    if (!*pattern)
+        return completion_refuse(f, "invalid", "tools",
+                                 "a custom tool's grammar needs a definition");
+    if (r->tool_choice == TOOLS_REQUIRED || r->tool_choice == TOOLS_NAMED) return 0;
+    return completion_refuse(f, "unsupported", "tools",
+                             "a custom tool's grammar holds in forced calls only: tool_choice must "
+                             "be required or name a tool");
+}
+
+// {"type":"custom","custom":{"name","description","format"}} becomes a function, and is noted in `custom`.
+static int read_custom(struct completion_request *r, cJSON *tool, struct completion_failure *f) {
+    const char *type = json_string(tool, "type"), *pattern;
+    cJSON *custom = json_member(tool, "custom");
+    if (!type || strcmp(type, "custom") != 0) return 0;
+    const char *name = json_string(custom, "name");
+    if (!name)
+        return completion_refuse(f, "invalid", "tools",
+                                 "custom tools need {\"custom\":{\"name\"}}");
+    TRY(read_form(r, json_member(custom, "format"), &pattern, f));
+    if (!r->custom) r->custom = cJSON_CreateArray();
+    cJSON *noted = cJSON_CreateString(name), *schema = input_schema(pattern);
+    cJSON *kind = cJSON_CreateString("function");
+    if (!noted || !schema || !kind || !cJSON_AddItemToArray(r->custom, noted)) {
+        cJSON_Delete(noted);
+        cJSON_Delete(schema);
+        cJSON_Delete(kind);
+        return completion_no_memory(f);
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(custom, "format");
+    if (!cJSON_AddItemToObject(custom, "parameters", schema) ||
+        !cJSON_ReplaceItemInObjectCaseSensitive(tool, "type", kind))
+        return completion_no_memory(f);
+    custom = cJSON_DetachItemFromObjectCaseSensitive(tool, "custom");
+    return cJSON_AddItemToObject(tool, "function", custom) ? 0 : completion_no_memory(f);
+}
+
+// --- tools ---
+
+static const cJSON *tool_find(const cJSON *tools, const char *name) {
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools) {
+        const char *known = json_string(json_member(tool, "function"), "name");
+        if (known && strcmp(known, name) == 0) return tool;
+    }
+    return NULL;
+}
+
+const cJSON *completion_calls(const struct completion_request *r) {
+    if (r->tool_choice == TOOLS_NONE) return NULL;
+    return r->callable ? r->callable : r->tools;
+}
+
+// Makes `callable` of `allowed`. E_NOTFOUND: the tools lack *missing.
+static int allow(struct completion_request *r, const char **missing) {
+    const cJSON *name;
+    if (!r->allowed) return 0;
+    cJSON_Delete(r->callable);
+    r->callable = cJSON_CreateArray();
+    cJSON_ArrayForEach(name, r->allowed) {
+        const cJSON *tool = tool_find(r->tools, name->valuestring);
+        if (!tool) {
+            *missing = name->valuestring;
+            return E_NOTFOUND;
+        }
+        if (tool_find(r->callable, name->valuestring)) continue;
+        cJSON *copy = cJSON_Duplicate(tool, true);
+        if (!copy || !cJSON_AddItemToArray(r->callable, copy)) {
+            cJSON_Delete(copy);
+            return E_NOMEM;
+        }
+    }
+    return r->callable ? 0 : E_NOMEM;
+}
+
+static int refuse_missing(const char *name, struct completion_failure *f) {
+    return completion_refuse(f, "invalid", "tool_choice",
+                             "tool_choice names '%.64s', which is not among the tools", name);
+}
+
+int completion_read_tools(struct completion_request *r, struct completion_failure *f) {
+    cJSON *tool;
+    const char *missing = "";
+    int n = cJSON_GetArraySize(r->tools);
+    if (r->tools && !cJSON_IsArray(r->tools))
+        return completion_refuse(f, "invalid", "tools", "tools must be an array");
+    if (n > TOOLS_MAX)
+        return completion_refuse(f, "invalid", "tools", "there may be at most %d tools", TOOLS_MAX);
+    cJSON_ArrayForEach(tool, r->tools) {
+        TRY(read_custom(r, tool, f));
+        const char *type = json_string(tool, "type");
+        const char *name = json_string(json_member(tool, "function"), "name");
+        if (!type || strcmp(type, "function") != 0)
+            return completion_refuse(f, "unsupported", "tools",
+                                     "tools of type '%.40s' are not served here, only function "
+                                     "and custom",
+                                     type ? type : "?");
+        if (!name || !name[0] || strlen(name) > TOOL_NAME_MAX)
+            return completion_refuse(f, "invalid", "tools",
+                                     "tools need a function name of 1 to 128 characters");
+    }
+    if (n == 0 && r->tool_choice >= TOOLS_REQUIRED)
+        return completion_refuse(f, "invalid", "tool_choice", "tool_choice needs tools");
+    const char *named = r->tool_name ? r->tool_name : "";
+    if (r->tool_choice == TOOLS_NAMED && !tool_find(r->tools, named))
+        return refuse_missing(named, f);
+    int rc = allow(r, &missing);
+    if (rc == E_NOTFOUND) return refuse_missing(missing, f);
+    return rc < 0 ? completion_no_memory(f) : 0;
+}
