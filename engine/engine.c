@@ -415,7 +415,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
                       &e->events, clock, err));
     e->max_running = io.max_running;
     e->prefill_tokens = io.prefill_tokens;
-    e->host_blocks = e->instance.caches.tiers.host.n_blocks;
+    e->host_blocks = io.host_transit ? 0 : e->instance.caches.tiers.host.n_blocks;
     e->has_final_norm = final_norm_usable(&e->instance.final_norm);
     engine_metrics_init(&e->instance.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
                         (double)e->info.n_blocks * (double)e->info.block_bytes);

@@ -3,8 +3,8 @@
 // model, a few at a time. When an instance is lost, all that it had is gone. See service.h.
 //
 // A session whose cache travels lives on the instance that the cache leaves, then, when that one has
-// given it away, on the one that gets it. A turn that comes meanwhile goes to another instance like any
-// other turn; if the cache has not arrived there, the log is computed again, and a late cache is freed.
+// given it away, on the one that gets it. A turn that comes meanwhile goes to its instance, or to another one if
+// that drains; if the cache is not there, the log is computed again, and a late cache is freed.
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -30,9 +30,9 @@ static bool travels_from(const struct session *s, const struct instance *i) {
     return s->instance == i && s->cache == PLACE_TRAVELS;
 }
 
-// Takes the session's cache out of the engine. A cache that no event has reported yet (a fork's, a hint's)
+// A cache that no event has reported yet (a fork's, a hint's)
 // is dropped.
-static void send_away(struct session *s) {
+void moving_send_away(struct session *s) {
     struct sessions *ss = s->service;
     if (s->cache == PLACE_NONE) {
         residence_move_out(s);
@@ -86,14 +86,14 @@ static bool drain_some(struct instance *i, bool has_other) {
     DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
         if (!has_other || !s->displaced_prev || s->cache == PLACE_TRAVELS) continue;
         n_travel += s->cache != PLACE_NONE;
-        send_away(s);
+        moving_send_away(s);
     }
     DL_FOREACH_SAFE2(i->sessions, s, next, home_next) {
         bool gives = !s->engine_turn && s->cache != PLACE_TRAVELS;
         left = left || s->engine_turn || s->cache == PLACE_TRAVELS || (gives && has_other);
         if (!gives || !has_other || n_travel >= TRAVEL_AT_ONCE) continue;
         n_travel += s->cache != PLACE_NONE;
-        send_away(s);
+        moving_send_away(s);
         service_touch(s);
     }
     return left;
@@ -180,10 +180,18 @@ static bool hand_over(struct session *s, struct packed_cache *cache) {
     return false;
 }
 
+// No other instance takes it.
+static bool comes_back(const struct session *s, const struct instance *from,
+                       struct packed_cache *cache) {
+    return instance_takes_turns(from) &&
+           engine_sequence_import(from->engine, (uint64_t)s->rec.key, cache) == 0;
+}
+
 void moving_exported(struct sessions *ss, struct instance *from, const struct engine_event *e) {
     struct session *s = service_find_key(ss, (int64_t)e->sequence);
     bool waits = s && travels_from(s, from) && !s->engine_turn && s->life == LIFE_LIVE;
-    if (waits && hand_over(s, e->cache)) return; // ENGINE_FORKED says how that went
+    if (waits && (hand_over(s, e->cache) || comes_back(s, from, e->cache)))
+        return; // ENGINE_FORKED says how that went
     engine_packed_free(e->cache);
     if (!s || !travels_from(s, from)) return;
     service_touch(s);

@@ -107,6 +107,10 @@ static int submit_to(struct session *s, struct instance *i, struct engine_turn *
     if (rc == E_DEVICE) i->failed = true; // moving.c handles it
     TRY(rc);
     if (s->instance && s->instance != i) residence_move_out(s);
+    if (s->cache == PLACE_TRAVELS) { // the turn finds it here, or it comes too late
+        s->cache = PLACE_NONE;
+        s->evicting = NULL;
+    }
     residence_enter(s, i);
     i->n_turns++;
     return 0;

@@ -66,6 +66,7 @@ struct sessions {
     struct owners *owners, own;     // o.owners, or our own
     int64_t n_active;               // turns running or queued
     struct session *displaced;      // sessions whose turn waits for an instance, in order
+    int64_t balanced_us;            // balance.c's last look
     uint64_t trial;                 // the engine's number of the suspect turn that runs; 0: none
     struct evict_list idle, spares; // of sessions; of caches without one (spare_caches.c)
     struct session *lru;            // may be unloaded; n_lru of them
@@ -172,10 +173,15 @@ void moving_go_on(struct sessions *ss); // the next step for instances that drai
 // The instance's device has failed: it takes no turns, and its idle caches are lost. The engine's events
 // end its turns.
 void moving_lost(struct sessions *ss, struct instance *i);
+// Takes the cache of a session without a turn out of its instance, for another one.
+void moving_send_away(struct session *s);
 // Takes the event's cache.
 void moving_exported(struct sessions *ss, struct instance *from, const struct engine_event *e);
 // The cache that travelled is parked on the session's instance now, or (parked false) lost.
 void moving_arrived(struct session *s, bool parked);
+
+// balance.c
+void balance_go_on(struct sessions *ss); // hands idle sessions of hot instances over; call it often
 
 // limits.c
 // True: a limit of the owner refused the request, and the request has been answered.

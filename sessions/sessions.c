@@ -176,6 +176,7 @@ int64_t sessions_poll(struct sessions *ss) {
     take_engine_events(ss);
     requests_prepared(ss);
     moving_go_on(ss);
+    balance_go_on(ss);
     displaced_go_on(ss);
     while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
         store_answer(ss, job);

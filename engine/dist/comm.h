@@ -22,6 +22,12 @@
 struct backend;
 struct comm;
 
+enum comm_wait {
+    COMM_ANSWERS, // at most the time limit
+    COMM_IDLE,    // for ever while the leader lives; looks often at first
+    COMM_ASLEEP,  // the same, seldom from the start
+};
+
 struct comm_ops {
     const char *name;
     // x (n), of the backend's activation dtype, becomes the sum over the tensor-parallel ranks of
@@ -38,8 +44,8 @@ struct comm_ops {
     // Moves what has been sent on its way, and with `wait` returns when all of it has left. Call it now
     // and then while computing: some networks move nothing in between.
     int (*sent)(struct comm *c, bool wait);
-    // The leader's bytes reach all ranks. An idle wait may last for ever while the leader lives.
-    int (*broadcast)(struct comm *c, void *bytes, size_t n, bool idle);
+    // The leader's bytes reach all ranks.
+    int (*broadcast)(struct comm *c, void *bytes, size_t n, enum comm_wait how);
     // Each rank's `each` bytes reach all ranks: all (n_ranks, each), in rank order.
     int (*exchange)(struct comm *c, const void *mine, void *all, size_t each);
     // Bytes of host memory from one rank to another, which calls the other of the two with the same n.

@@ -107,6 +107,7 @@ static int look(struct mpi_comm *c) {
 struct waiting {
     struct mpi_comm *c;
     int64_t limit_us; // 0: none
+    bool asleep;      // it naps from the start
     int64_t began, looked;
 };
 
@@ -137,15 +138,15 @@ static int wait_on(void *ctx, int64_t i) {
     }
     if (w->limit_us > 0 && waited > w->limit_us)
         return broke(w->c, "a rank has not answered for %.3g s", (double)w->limit_us * 1e-6);
-    if (waited < NAP_AFTER_US)
+    if (waited < NAP_AFTER_US && !w->asleep)
         give_way(w->c, now);
     else
-        nap(w->limit_us == 0 && waited > IDLE_AFTER_US ? IDLE_NAP_US : NAP_US);
+        nap(w->asleep || (w->limit_us == 0 && waited > IDLE_AFTER_US) ? IDLE_NAP_US : NAP_US);
     return 0;
 }
 
-static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us) {
-    struct waiting w = {.c = c, .limit_us = limit_us};
+static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us, bool asleep) {
+    struct waiting w = {.c = c, .limit_us = limit_us, .asleep = asleep};
     for (int64_t i = 0;; i++) {
         int done = 0;
         TRY(check(c, MPI_Test(request, &done, MPI_STATUS_IGNORE)));
@@ -155,12 +156,13 @@ static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us) 
 }
 
 // One operation: starts it and waits.
-#define MPI_RUN(c, limit_us, start)                                                                \
+#define MPI_RUN(c, limit_us, start) MPI_RUN_ASLEEP(c, limit_us, false, start)
+#define MPI_RUN_ASLEEP(c, limit_us, asleep, start)                                                 \
     do {                                                                                           \
         MPI_Request request_ = MPI_REQUEST_NULL;                                                   \
         if ((c)->base.why.code < 0) return E_DEVICE;                                               \
         TRY(check(c, start));                                                                      \
-        TRY(wait_for(c, &request_, limit_us));                                                     \
+        TRY(wait_for(c, &request_, limit_us, asleep));                                             \
     } while (0)
 
 // --- operations ----------------------------------------------------------------------------------
@@ -277,12 +279,12 @@ static int mpi_recv(struct comm *base, struct backend *be, void *x, int64_t n, i
     return 0;
 }
 
-static int mpi_broadcast(struct comm *base, void *bytes, size_t n, bool idle) {
+static int mpi_broadcast(struct comm *base, void *bytes, size_t n, enum comm_wait how) {
     struct mpi_comm *c = of(base);
     for (size_t at = 0, each; at < n; at += each) {
         each = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
-        MPI_RUN(c, idle ? 0 : c->timeout_us,
-                MPI_Ibcast((char *)bytes + at, (int)each, MPI_BYTE, 0, c->world, &request_));
+        MPI_RUN_ASLEEP(c, how == COMM_ANSWERS ? c->timeout_us : 0, how == COMM_ASLEEP,
+                       MPI_Ibcast((char *)bytes + at, (int)each, MPI_BYTE, 0, c->world, &request_));
     }
     return 0;
 }
@@ -401,7 +403,7 @@ static const struct comm_ops mpi_ops = {
 static void end_process(void) {
     static struct plan end; // PLAN_END
     for (struct mpi_comm *c = process.all; c && !process.broken; c = c->next)
-        if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, false);
+        if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, COMM_ANSWERS);
     if (!process.broken && comm_is_launched() && !process.is_started) MPI_Finalize();
 }
 

@@ -1,12 +1,13 @@
 // See lead.h.
 #include "engine/dist/lead.h"
 #include "base/cgroup.h"
+#include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int broadcast(struct lead *l, void *bytes, size_t n) {
-    return l->comm->ops->broadcast(l->comm, bytes, n, false);
+    return l->comm->ops->broadcast(l->comm, bytes, n, COMM_ANSWERS);
 }
 
 static void begin(struct lead *l, enum plan_kind kind) {
@@ -50,6 +51,7 @@ static int send_plan(struct lead *l) {
     struct plan *p = l->plan;
     const bool is_large = p->n_payload > PLAN_INLINE_BYTES;
     if (is_large) compare(l);
+    l->quiet_us = 0;
     TRY(broadcast(l, p, sizeof *p));
     if (!is_large) return 0;
     l->sent = !l->sent;
@@ -57,8 +59,23 @@ static int send_plan(struct lead *l) {
     return p->n_changed >= 0 ? 0 : broadcast(l, l->payloads[l->sent], (size_t)p->n_payload);
 }
 
+// The answers take a millisecond or two, while ranks sleep between looks for a plan.
+static int ping(struct lead *l) {
+    char answer;
+    begin(l, PLAN_PING);
+    TRY(send_plan(l));
+    for (int32_t r = 1; r < l->comm->n_ranks; r++)
+        TRY(l->comm->ops->recv_bytes(l->comm, &answer, sizeof answer, r));
+    return 0;
+}
+
 int lead_check(struct lead *l) {
-    return lead_is_alone(l) ? 0 : l->comm->ops->check(l->comm);
+    if (lead_is_alone(l)) return 0;
+    const int64_t now = clock_mono_us(&clock_system);
+    TRY(l->comm->ops->check(l->comm));
+    if (l->quiet_us > 0 && now - l->quiet_us >= LEAD_PING_US) TRY(ping(l));
+    if (l->quiet_us == 0 || now - l->quiet_us >= LEAD_PING_US) l->quiet_us = now;
+    return 0;
 }
 
 const char *lead_why(const struct lead *l) {

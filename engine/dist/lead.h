@@ -14,6 +14,8 @@
 #include "engine/model/model.h"
 #include "kernels/backend.h"
 
+enum { LEAD_PING_US = 5000000 };
+
 struct lead {
     struct comm *comm;
     struct plan *plan; // the message that is sent; NULL with one rank
@@ -27,6 +29,7 @@ struct lead {
     size_t host_block_bytes;
     size_t *parts;      // (n_ranks) bytes of each rank's part of a block; NULL with one rank
     size_t whole_bytes; // their sum
+    int64_t quiet_us;   // since when no plan was sent, as lead_check has seen it; 0: one was
     int64_t weight_bytes, weight_bytes_read; // of all ranks; after lead_loaded
 };
 
@@ -68,6 +71,9 @@ int lead_move(struct lead *l, enum plan_kind kind, const int32_t *blocks, void *
 // leader's own part, at the front, is left to the caller.
 int lead_fetch(struct lead *l, const int32_t *host, int32_t n, void *const *whole);
 int lead_put(struct lead *l, const int32_t *host, int32_t n, const void *const *whole);
-int lead_check(struct lead *l); // between steps: E_DEVICE where a rank of this machine has ended
+// For an idle engine, a few times a second: E_DEVICE where a rank of this machine has ended. After LEAD_PING_US
+// without a plan it also asks every rank for an answer, and waits for that, so that a rank that hangs is found
+// before a turn needs it.
+int lead_check(struct lead *l);
 // The sentence of the failure; NULL: none.
 const char *lead_why(const struct lead *l);

@@ -25,6 +25,7 @@ enum plan_kind {
     PLAN_LOAD,   // the same; the host's blocks are copied to the device's
     PLAN_FETCH,  // payload: n host block numbers; each rank in turn sends the leader its parts
     PLAN_PUT,    // the same; the leader sends each rank its parts
+    PLAN_PING,   // each rank in turn sends the leader one byte
     PLAN_CLOSE,  // the engine closes; the rank waits for the next PLAN_OPEN
 };
 

@@ -32,7 +32,9 @@ struct rank {
 };
 
 static int receive(struct rank *r) {
-    TRY(r->comm->ops->broadcast(r->comm, r->plan, sizeof *r->plan, true));
+    // Behind a ping no step is near.
+    const enum comm_wait how = r->plan->kind == PLAN_PING ? COMM_ASLEEP : COMM_IDLE;
+    TRY(r->comm->ops->broadcast(r->comm, r->plan, sizeof *r->plan, how));
     const size_t n = (size_t)r->plan->n_payload;
     r->payload = r->plan->payload;
     if (n <= PLAN_INLINE_BYTES) return 0;
@@ -43,7 +45,7 @@ static int receive(struct rank *r) {
         r->large_bytes = n + n / 2;
     }
     r->payload = r->large;
-    if (r->plan->n_changed < 0) return r->comm->ops->broadcast(r->comm, r->large, n, false);
+    if (r->plan->n_changed < 0) return r->comm->ops->broadcast(r->comm, r->large, n, COMM_ANSWERS);
     const struct plan_change *c = (const struct plan_change *)(const void *)r->plan->payload;
     for (int64_t i = 0; i < r->plan->n_changed; i++)
         memcpy(r->large + (size_t)c[i].at * 4, &c[i].value, 4);
@@ -212,6 +214,11 @@ static int travel(struct rank *r) {
     return 0;
 }
 
+static int answer(struct rank *r) {
+    const char byte = 1;
+    return r->comm->ops->send_bytes(r->comm, &byte, sizeof byte, 0);
+}
+
 static int run(struct rank *r) {
     const struct plan *p = r->plan;
     const float *none;
@@ -237,6 +244,8 @@ static int run(struct rank *r) {
     case PLAN_FETCH:
     case PLAN_PUT:
         return travel(r);
+    case PLAN_PING:
+        return answer(r);
     case PLAN_CLOSE:
         r->comm->ops->close(r->comm); // first: a device may still be in use by the others
         close_model(r);

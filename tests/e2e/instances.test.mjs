@@ -111,6 +111,36 @@ test('two instances: sessions spread, stay with their cache, and give the tokens
   assert.equal((await instances(server)).reduce((sum, { sessions }) => sum + sessions, 0), 6);
 });
 
+test('a hot instance hands an idle session over with its cache, ahead of its next turn', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--instances', '2', '--max-sequences', '2'] });
+  const client = await server.connect();
+  const counts = async () => (await instances(server)).map(({ sessions }) => sessions);
+  const say = (session, i) => session.say(['My name is Zora.', 'What is my name?'][i], { sampling: { temperature: 0, max_tokens: 16 } });
+  const plain = (turn) => [transcript(turn).text, transcript(turn).ids];
+  const at = [[], []];
+  let first;
+  while (at[0].length < 3) { // sessions with a cache on the first instance
+    const before = await counts(), session = await Follower.open(client);
+    first = await say(session, 0);
+    at[(await counts()).findIndex((n, k) => n > before[k])].push(session);
+  }
+  for (const { session } of at[1]) await client.request({ type: 'session.close', session });
+  await until('the other instance to be empty', async () => (await counts())[1] === 0);
+  const [idle, ...busy] = at[0];
+  const moved = () => idle.evictions.some(({ type, reason }) => type === 'session.parked' && reason === 'moved');
+  await Promise.all(busy.map(async (session) => {
+    while (!moved()) await session.say('Go on.', { after: null, sampling: { max_tokens: 1000, ignore_eos: true } });
+  }));
+  assert.equal((await counts())[1], 1);
+  const second = await say(idle, 1);
+  // Brought back, or, where the machine measured that as slower, computed again: there.
+  assert.ok(['host', 'recomputed'].includes(second.done.cache.source), second.done.cache.source);
+  assert.equal((await counts())[1], 1);
+  const other = await Follower.open(client);
+  assert.deepEqual([plain(await say(other, 0)), plain(await say(other, 1))], [plain(first), plain(second)]);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+});
+
 test('a restart places sessions by the model on record and the snapshot of their instance; a missing model is named', async (t) => {
   const { folder, file, options } = settings(t, '');
   const other = await otherModel(folder);

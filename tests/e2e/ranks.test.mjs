@@ -117,6 +117,25 @@ test('serve: a rank that stays silent is given up at rank_timeout', { skip }, as
   await ended(pids);
 });
 
+test('serve: a rank that hangs is found while nothing runs, and the instance starts again before a turn needs it', { skip }, async (t) => {
+  const server = await serve(t, { args: ['--engine-process', 'on', '--engine-backoff', '0.2', '--rank-timeout', '3'] });
+  const session = await Follower.open(await server.connect());
+  const before = transcript(await session.say('What is 2 plus 3?', { sampling: greedy }));
+  const [, silent] = ranksOf(server);
+  process.kill(silent, 'SIGSTOP');
+  await until('other ranks', () => ranksOf(server).length === 4);
+  await until('the instance to serve', async () => (await fetch(`${server.url}/readyz`)).ok);
+  assert.match(server.log, /a rank has not answered for 3 s/);
+  try {
+    process.kill(silent, 'SIGCONT');
+  } catch { /* Open MPI's daemon has ended it with its leader */ }
+  await ended([silent]);
+  const again = transcript(await (await Follower.open(await server.connect())).say('What is 2 plus 3?', { sampling: greedy }));
+  assert.deepEqual(again, before);
+  assert.equal(session.fault, null);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+});
+
 const talk = ['My name is Zora.', 'What is 2 plus 3?', 'What is my name?'];
 
 /** The same conversation with ranks that nothing disturbs. */

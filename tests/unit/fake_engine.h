@@ -53,6 +53,7 @@ static struct fake_state {
     int64_t last_n_ids;
     bool reopened;       // what engine_reopened says
     int32_t blocks_free; // of info.n_blocks
+    int32_t host_blocks;
 } fakes[3], *fake_now = fakes;
 // Of all engines: one grammar stands for every text.
 struct grammar {
@@ -424,6 +425,7 @@ int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) 
 void engine_load(const struct engine *e, struct engine_load *out) {
     fake_use(e);
     *out = (struct engine_load){.blocks_free = fake.blocks_free,
+                                .host_blocks_total = fake.host_blocks,
                                 .blocks_total = fake.info.n_blocks * fake.info.block_tokens};
 }
 bool engine_reopened(struct engine *e) {
