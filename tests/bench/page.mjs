@@ -31,7 +31,7 @@ const paintOf = (page) => page.evaluate(() => performance.getEntriesByName('firs
 
 /** The floor: a text file of the same server, which has neither script nor style. */
 async function emptyPaint(context) {
-  const page = await newPage(scope, context);
+  const page = await newPage(scope, context, { expected: [/404/] }); // no /favicon.ico: Parley's page names its icon
   await page.goto(`${server.url}/licenses.txt`);
   await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length > 0);
   const paint = await paintOf(page);
