@@ -29,6 +29,8 @@ need libssl-dev pkg-config --exists openssl
 need zlib1g-dev pkg-config --exists zlib
 need libinih-dev header ini.h
 need uthash-dev header uthash.h
+# nvcc, which needs no package here, leaves the host's part of a kernel to g++.
+if command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ]; then need g++ g++ --version; fi
 need nodejs node --version
 need npm npm --version
 if [ "$what" = test ]; then
