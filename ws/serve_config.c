@@ -56,13 +56,14 @@ static const struct config_key keys[] = {
     BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
           "Maximum size of a WebSocket message from a client; a larger one closes the connection "
           "(1009)."),
-    BYTES("server", max_infer_bytes, 0, GIB, "0",
-          "Maximum size of an inference request of KServe v2, whose input may be tables of virtual "
-          "tokens, over HTTP and gRPC. 0: what a batch of 8 prefix tables of 32 tokens takes with "
-          "the server's models, at most 256MiB (over gRPC, if token_file is set: "
-          "max_message_bytes). Never less than max_message_bytes. All requests beyond that length "
-          "may take 4 times this size in memory at once; where tokens tell owners apart, those of "
-          "an owner this size."),
+    BYTES(
+        "server", max_infer_bytes, 0, GIB, "0",
+        "Maximum size of an inference request of KServe v2, over HTTP and gRPC; its input may be "
+        "tables of virtual tokens. 0 means what a batch of 8 prefix tables of 32 tokens takes with "
+        "the server's models, at most 256MiB; over gRPC with token_file it means "
+        "max_message_bytes. Never less than max_message_bytes. All requests beyond that length "
+        "may take 4 times this size in memory at once; where tokens tell owners apart, those of "
+        "an owner this size."),
     INT("server", messages_per_second, 1, 100000, "20",
         "Messages that a connection may send per second on average. A large message counts one "
         "more for each 64 KiB."),
