@@ -22,7 +22,7 @@ static int none_recv(struct comm *c, struct backend *be, void *x, int64_t n, int
 static int none_sent(struct comm *c, bool wait) {
     return 0;
 }
-static int none_broadcast(struct comm *c, void *bytes, size_t n, bool idle) {
+static int none_broadcast(struct comm *c, void *bytes, size_t n, enum comm_wait how) {
     return 0;
 }
 static int none_exchange(struct comm *c, const void *mine, void *all, size_t each) {

@@ -59,10 +59,15 @@ static bool has_session(struct store_db *db, const char *owner, const char *id) 
     return id && store_read_key(db, owner, id, &key, NULL) == 0;
 }
 
+// In one transaction: all answers are of the same moment, and a query takes no locks of its own, which cost
+// more than the row.
 int store_read_told(struct store_db *db, const char *owner, struct store_told *q, struct err *err) {
-    for (size_t i = 0; i < q->n_digests; i++) TRY(find(db, owner, q, i, err));
-    q->exists = has_session(db, owner, q->session);
-    return 0;
+    int rc = 0;
+    TRY(store_db_exec(db, "BEGIN", err));
+    for (size_t i = 0; i < q->n_digests && rc == 0; i++) rc = find(db, owner, q, i, err);
+    q->exists = rc == 0 && has_session(db, owner, q->session);
+    store_db_exec(db, "COMMIT", NULL);
+    return rc;
 }
 
 void store_told_free(struct store_told *q) {
