@@ -498,13 +498,20 @@ static int run_parts(struct forward *f, const struct batch *b) {
     return ops->step_launch(f->backend);
 }
 
+// What a leader's failure means once the other ranks have the plan: they wait in its sums, which it will never
+// join, so this instance computes nothing more.
+static int among_ranks(const struct forward *f, int rc) {
+    return rc < 0 && !lead_is_alone(f->lead) ? E_DEVICE : rc;
+}
+
 int forward_run(struct forward *f, const struct batch *b) {
     const struct split *split = &f->model->split;
     bool whole = f->one_layer || b->n_virtual || b->load;
     if (f->lead) f->n_parts = whole ? 1 : parts_count(f->backend, b->n_rows, split->pp_size);
     TRY(lead_step(f->lead, PLAN_STEP, b, f->one_layer, f->n_parts, f->model->config.embed_width));
-    TRY(f->n_parts > 1 ? run_parts(f, b) : run_whole(f, b));
-    return f->comm->ops->sent(f->comm, true); // the next step overwrites the stream
+    int rc = f->n_parts > 1 ? run_parts(f, b) : run_whole(f, b);
+    if (rc == 0) rc = f->comm->ops->sent(f->comm, true); // the next step overwrites the stream
+    return among_ranks(f, rc);
 }
 
 // Floats of a prefix's row: keys and values of all layers and heads.
@@ -535,10 +542,9 @@ static int write_prefix(struct forward *f, const struct batch *b, int32_t layer)
     return f->backend->ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
 }
 
-int forward_prefix(struct forward *f, const struct batch *b) {
+static int write_prefixes(struct forward *f, const struct batch *b) {
     const struct backend_ops *ops = f->backend->ops;
     const struct batch *run = b;
-    TRY(lead_step(f->lead, PLAN_PREFIX, b, false, 1, prefix_width(f->model)));
     TRY(ops->step_begin(f->backend, b, &run));
     for (int32_t i = 0; i < f->model->n_layers; i++) {
         if (b->load) TRY(ops->kv_layer_wait(f->backend, i));
@@ -547,12 +553,17 @@ int forward_prefix(struct forward *f, const struct batch *b) {
     return ops->step_launch(f->backend);
 }
 
+int forward_prefix(struct forward *f, const struct batch *b) {
+    TRY(lead_step(f->lead, PLAN_PREFIX, b, false, 1, prefix_width(f->model)));
+    return among_ranks(f, write_prefixes(f, b));
+}
+
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
     size_t row = (size_t)f->model->head.cols * dtype_size(f->backend->act_dtype);
     struct input in = {.x = (const char *)f->out + (size_t)first * row};
     if (first > 0) { // finish() has computed the first ones
         TRY(lead_logits(f->lead, first, n));
-        TRY(head(f, in, n));
+        TRY(among_ranks(f, head(f, in, n)));
     }
     const struct backend_ops *ops = f->backend->ops;
     *logits = ops->logits_read ? f->host : f->logits;

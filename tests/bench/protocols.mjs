@@ -16,6 +16,7 @@ const [allTurns = 150, rounds = 3] = process.argv.slice(2).map(Number);
 const EARLY = 8; // turns whose median stands for turn 2, and as many at the end for the last one
 const LENGTH = 4096; // the demo model's context
 const KEPT = 95; // turns that fit it where every thought stays
+const WINDOW = 256, FULL = 16; // memory_len, and the first turn that surely finds it full
 const demo = path.join(root, 'configs/demo-model');
 const folder = mkdtempSync(path.join(os.tmpdir(), 'parley-protocols-'));
 const tool = { name: 'add', description: 'Adds two numbers.', parameters: { type: 'object', properties: { a: { type: 'integer' }, b: { type: 'integer' } } } };
@@ -102,7 +103,7 @@ const figures = [];
 // Another conversation for each way: the same one would be found, whichever protocol it came by.
 const question = (turn, round, way) => `${way[0]}${way.length} ${round} ${turn}`;
 
-async function measure(way, open, turns = allTurns) {
+async function measure(way, open, { turns = allTurns, first = 2 } = {}) {
   let computed = 0, fresh = 0, n = 0;
   const early = [], late = [];
   for (let round = 0; round < rounds; round++) {
@@ -114,7 +115,7 @@ async function measure(way, open, turns = allTurns) {
       computed += prompt - cached;
       fresh += prompt - before;
       before = prompt + answer;
-      if (turn >= 2 && turn < 2 + EARLY) early.push(first_ms);
+      if (turn >= first && turn < first + EARLY) early.push(first_ms);
       if (turn > turns - EARLY) late.push(first_ms);
     }
   }
@@ -125,9 +126,9 @@ async function measure(way, open, turns = allTurns) {
   console.error(`${way}: ${figure.new_tokens.toFixed(1)} new, ${figure.computed_tokens.toFixed(1)} computed; first token ${figure.first_ms_early.toFixed(1)} and ${figure.first_ms_late.toFixed(1)} ms`);
 }
 
-async function withParley(template, run) {
+async function withParley(template, run, more = []) {
   const db = path.join(folder, `${figures.length}.db`);
-  const server = await Server.start(null, { db, args: [...unlimited, ...(template ? ['--chat-template', template] : [])] });
+  const server = await Server.start(null, { db, args: [...unlimited, ...(template ? ['--chat-template', template] : []), ...more] });
   try {
     await run(server, new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 }));
   } finally {
@@ -152,22 +153,26 @@ async function withLlama(template, run) {
   }
 }
 
-await withParley(null, async (server, openai) => {
+// Over the whole conversation attention itself takes longer with every turn; behind a window it does not.
+const ways = (first) => async (server, openai) => {
+  const name = (way) => (first > 2 ? `${way}, window of ${WINDOW}` : way);
   const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
-  await measure('chat completions', chat(openai, plain));
-  await measure('chat completions, a tool', chat(openai, plain, { tools, tool_choice: 'none' }));
-  await measure('responses, previous_response_id', responses(openai));
-  await measure('messages', anthropicMessages(anthropic));
-  await measure('messages, a tool', anthropicMessages(anthropic, { tools: [{ name: tool.name, description: tool.description, input_schema: tool.parameters }] }));
-  await measure('parley.v1', session(server));
-});
+  await measure(name('chat completions'), chat(openai, plain), { first });
+  await measure(name('chat completions, a tool'), chat(openai, plain, { tools, tool_choice: 'none' }), { first });
+  await measure(name('responses, previous_response_id'), responses(openai), { first });
+  await measure(name('messages'), anthropicMessages(anthropic), { first });
+  await measure(name('messages, a tool'), anthropicMessages(anthropic, { tools: [{ name: tool.name, description: tool.description, input_schema: tool.parameters }] }), { first });
+  await measure(name('parley.v1'), session(server), { first });
+};
+await withParley(null, ways(2));
+await withParley(null, ways(FULL), ['--memory-len', String(WINDOW)]);
 await withLlama(null, (openai) => measure('llama.cpp: chat completions', chat(openai, plain)));
 for (const kind of Object.keys(templates)) {
   const file = path.join(folder, `${kind}.jinja`);
   const turns = kind === 'kept' ? Math.min(KEPT, allTurns) : allTurns;
-  const bytes = await withParley(file, (server, openai) => measure(`thinking ${kind}`, chat(openai, thoughtful, {}, kind === 'kept'), turns));
+  const bytes = await withParley(file, (server, openai) => measure(`thinking ${kind}`, chat(openai, thoughtful, {}, kind === 'kept'), { turns }));
   figures.at(-1).stored_bytes = bytes / turns / rounds; // of a turn, in the database
-  await withLlama(file, (openai) => measure(`llama.cpp: thinking ${kind}`, chat(openai, thoughtful, {}, kind === 'kept'), turns));
+  await withLlama(file, (openai) => measure(`llama.cpp: thinking ${kind}`, chat(openai, thoughtful, {}, kind === 'kept'), { turns }));
 }
 console.table(figures.map(({ way, ...rest }) => ({ way, ...Object.fromEntries(Object.entries(rest).map(([key, value]) => [key, Number(value.toFixed(2))])) })));
 save('protocols', parley, { source: 'protocols.mjs: conversations sent again whole, demo model', rounds, figures });

@@ -2,6 +2,8 @@
 // before it. Each stage is a thread with a forward pass whose backend only records events; the last stage
 // holds each part until the first has begun the next one. So the test hangs, up to a limit, and fails where
 // the stages work one after the other, and no clock decides.
+#include "base/err.h"
+#include "engine/dist/lead.h"
 #include "engine/run/forward.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -234,8 +236,39 @@ static void a_stage_begins_a_part_before_the_next_has_ended_the_last(void **stat
     forward_release(&last.forward);
 }
 
+static int full_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
+                      float scale) {
+    return E_NOMEM;
+}
+static int fake_broadcast(struct comm *c, void *bytes, size_t n, enum comm_wait how) {
+    return 0;
+}
+
+static void a_leader_that_fails_alone_loses_its_ranks(void **state) {
+    static struct stage leader;
+    struct backend_ops failing = ops;
+    struct comm_ops table = comm_table;
+    struct lead lead = {.comm = &leader.comm, .plan = calloc(1, sizeof *lead.plan)};
+    assert_non_null(lead.plan);
+    failing.embed = full_embed;
+    table.broadcast = fake_broadcast;
+    set_up(&leader, 0);
+    leader.backend.ops = &failing;
+    leader.comm.ops = &table;
+    leader.comm.n_ranks = 2;
+    run(&leader);
+    assert_int_equal(leader.rc, E_NOMEM); // without ranks the step fails, and the device stays
+    leader.forward.lead = &lead;
+    run(&leader);
+    assert_int_equal(lead.plan->kind, PLAN_STEP);
+    assert_int_equal(leader.rc, E_DEVICE);
+    forward_release(&leader.forward);
+    free(lead.plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stage_begins_a_part_before_the_next_has_ended_the_last)};
+        cmocka_unit_test(a_stage_begins_a_part_before_the_next_has_ended_the_last),
+        cmocka_unit_test(a_leader_that_fails_alone_loses_its_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
