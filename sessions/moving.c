@@ -135,18 +135,6 @@ void sessions_lose_instance(struct sessions *ss, const char *name) {
     service_leave(ss);
 }
 
-int sessions_replace_engine(struct sessions *ss, const char *name, struct engine *engine,
-                            const struct served_model **model, struct err *err) {
-    struct instance *i = placement_find(&ss->placement, name);
-    if (!i) return err_set(err, E_NOTFOUND, "there is no instance '%.64s'", name);
-    if (i->state != INSTANCE_LOST || i->n_turns > 0 || i->n_sessions > 0)
-        return err_set(err, E_BUSY, "instance '%s' still has turns", name);
-    TRY(placement_replace(&ss->placement, i, engine, model, err));
-    instance_set(i, INSTANCE_SERVING);
-    log_info("instance.reopened", "instance=%s model=%s", i->name, i->model->name);
-    return 0;
-}
-
 // Its engine process runs again, without any cache.
 static void serve_again(struct instance *i) {
     if (i->n_turns > 0 || i->n_sessions > 0 || !engine_reopened(i->engine)) return;

@@ -240,27 +240,6 @@ int placement_remove(struct placement *p, struct instance *i, const struct serve
     return rc;
 }
 
-int placement_replace(struct placement *p, struct instance *i, struct engine *engine,
-                      const struct served_model **model, struct err *err) {
-    const struct engine_info *info = engine_info(engine);
-    struct served_model *m = i->model, *by = NULL;
-    bool names_it = m->engine == i->engine;
-    if (strcmp(i->info->fingerprint, info->fingerprint) != 0 || !computes_alike(i->info, info))
-        return err_set(err, E_INVAL,
-                       "instance '%s' would not compute as before: another model is "
-                       "in its folder",
-                       i->name);
-    const struct instance next = {.engine = engine, .info = info};
-    if (names_it && !(by = model_with(m, &next))) return err_set(err, E_NOMEM, "out of memory");
-    pthread_mutex_lock(&p->lock);
-    i->engine = engine;
-    i->info = info;
-    if (by) replace_model(p, m, by);
-    pthread_mutex_unlock(&p->lock);
-    *model = names_it ? m : NULL; // with the hold that the list had
-    return 0;
-}
-
 bool placement_has_other(const struct placement *p, const struct instance *i) {
     const struct instance *o;
     DL_FOREACH(p->instances, o) {

@@ -113,10 +113,6 @@ int placement_add(struct placement *p, const struct instance_options *o, struct 
 // for texts: the caller closes the engine when placement_is_unused(*model), and ends its own hold with
 // placement_drop. E_NOMEM: nothing has changed.
 int placement_remove(struct placement *p, struct instance *i, const struct served_model **model);
-// Gives a lost instance another engine of its model. *model: as above, for the old engine. E_INVAL: the
-// new engine would not compute as the old one; E_NOMEM.
-int placement_replace(struct placement *p, struct instance *i, struct engine *engine,
-                      const struct served_model **model, struct err *err);
 bool placement_is_unused(const struct served_model *m); // only the caller holds it
 // Whether another instance of its model serves.
 bool placement_has_other(const struct placement *p, const struct instance *i);

@@ -238,11 +238,6 @@ int sessions_drain_instance(struct sessions *ss, const char *name, bool last, st
 // model, or wait until an instance takes turns again. Ignored if the instance is lost already. The
 // service detects the failure itself if a turn ends by it.
 void sessions_lose_instance(struct sessions *ss, const char *name);
-// A lost instance without turns gets another engine and serves again. The caller closes the old engine
-// as after sessions_remove_instance(). E_BUSY: it has turns; E_INVAL: the engine would not compute as
-// the old one.
-int sessions_replace_engine(struct sessions *ss, const char *name, struct engine *engine,
-                            const struct served_model **model, struct err *err);
 // Removes a drained instance. The caller then closes its engine: at once if *model is NULL, else when
 // placement_is_unused(*model), and calls placement_drop(*model). E_NOTFOUND, E_BUSY, E_NOMEM.
 int sessions_remove_instance(struct sessions *ss, const char *name,
