@@ -213,7 +213,7 @@ void lead_close(struct lead *l) {
 // --- steps ---------------------------------------------------------------------------------------
 
 static char *put(char *at, const void *from, size_t n) {
-    memcpy(at, from, n);
+    if (n > 0) memcpy(at, from, n); // an array without elements may be NULL
     return at + n;
 }
 
