@@ -62,17 +62,12 @@ test('a long prefill does not stall the streams beside it', async (t) => {
   const late = await Follower.open(await server.connect());
   const number = await late.start({ ids: Array.from({ length: prompt }, (_, i) => 300 + (i * 17) % 3600) }, { sampling: { max_tokens: 5, ignore_eos: true } });
   const before = all.map((follower) => follower.turns.get(0).ids.length);
-  const turn = await late.tokens(number, 1);
+  await late.tokens(number, 1);
   const during = all.map((follower, i) => follower.turns.get(0).ids.length - before[i]);
-  // Each step takes one chunk of the prompt and one token of everybody else; a step or two may pass unseen.
+  // Each step takes one chunk of the prompt and one token of everybody else; a step or two may pass unseen. A prompt that
+  // was computed in one go would leave them without a token. Steps are counted, since a gap in time may be the machine's.
   const steps = Math.floor(prompt / chunk);
   for (const n of during) assert.ok(n >= steps - 4, `${n} tokens during about ${steps} steps of prefill`);
   await late.done(number);
-  const { prefill_ms } = turn.done.timings;
-  for (const follower of all) {
-    const { arrivals } = follower.turns.get(0);
-    const gaps = arrivals.slice(1).map((at, i) => at - arrivals[i]);
-    assert.ok(Math.max(...gaps) < Math.max(prefill_ms / 2, 500), `a gap of ${Math.max(...gaps)} ms in a prefill of ${prefill_ms} ms`);
-  }
   await Promise.all(all.map((follower) => client.ask({ type: 'turn.cancel', session: follower.session })));
 });
