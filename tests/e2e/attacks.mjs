@@ -85,7 +85,7 @@ export const attacks = {
   },
   streams: {
     what: '60 connections that stream long KServe answers and read nothing',
-    full: { connections: 60, tokens: 4000 }, goal: 'first token 50 ms, +64 MiB',
+    full: { connections: 60, tokens: 4000 }, goal: 'first token 50 ms, no more than the KV cache', // of running turns
   },
   starts: {
     what: '60 connections that start KServe sequences and never end one',
