@@ -1,43 +1,5 @@
 // Hot instances: their idle sessions go to an instance that has room, with their caches, and none goes to and fro.
-#include "tests/unit/sessions_fixture.h"
-
-#define B fake_engine(1)
-
-static struct instance *at(const char *name) {
-    return placement_find(sessions_placement(fx.ss), name);
-}
-
-static void add(const char *name, struct engine *e) {
-    struct err err = {0};
-    if (fx_add_instance(name, e, &err) < 0) fail_msg("%s", err.text);
-}
-
-// A second instance of the model, with the name "b"; the first one has none.
-static void setup_pair(void) {
-    fx_setup_memory();
-    add("b", B);
-}
-
-// One step of each engine.
-static void step_all(void) {
-    for (size_t i = 0; i < 3; i++) {
-        fake_use(fake_engine(i));
-        fx_step();
-    }
-}
-static void run_all(void) {
-    fx_settle();
-    for (int i = 0; i < 1000 && sessions_n_running(fx.ss); i++) {
-        clock_fake_advance(&fx.clock, 1000);
-        step_all();
-    }
-    fx_advance(30000);
-    assert_int_equal(sessions_n_running(fx.ss), 0);
-}
-static void turn(const char *id, const char *text) {
-    fx_start(1, id, text);
-    run_all();
-}
+#include "tests/unit/instances_fixture.h"
 
 // Looks often, for a while.
 static void look(int64_t us) {

@@ -1,43 +1,9 @@
 // Turns whose instance fails or is drained while they run: they go on elsewhere with the same tokens and
 // the same text, whenever that happens. The fake engine holds text back, as the real one does.
-#include "tests/unit/sessions_fixture.h"
+#include "tests/unit/instances_fixture.h"
 
-#define A fake_engine(0)
-#define B fake_engine(1)
 #define N_TOKENS 12
 
-static struct instance *at(const char *name) {
-    return placement_find(sessions_placement(fx.ss), name);
-}
-static void add(const char *name, struct engine *e) {
-    struct err err = {0};
-    if (fx_add_instance(name, e, &err) < 0) fail_msg("%s", err.text);
-}
-static void setup_pair(void) {
-    fx_setup_memory();
-    add("b", B);
-}
-static int submitted(struct engine *e) {
-    fake_use(e);
-    return fake.n_submitted;
-}
-static void step_all(void) {
-    for (size_t i = 0; i < 3; i++) {
-        fake_use(fake_engine(i));
-        fx_step();
-    }
-}
-static void steps(int n) {
-    for (int i = 0; i < n; i++) {
-        clock_fake_advance(&fx.clock, 1000);
-        step_all();
-    }
-}
-static void run_all(void) {
-    for (int i = 0; i < 1000 && sessions_n_running(fx.ss); i++) steps(1);
-    fx_advance(30000);
-    assert_int_equal(sessions_n_running(fx.ss), 0);
-}
 static void lose(struct engine *e) {
     fake_use(e);
     fake_lose();

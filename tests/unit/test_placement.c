@@ -1,25 +1,6 @@
 // Several engines behind one service: which model a session has, which instance its turns go to, and
 // where they go when that one is full, draining or gone.
-#include "tests/unit/sessions_fixture.h"
-
-#define A fake_engine(0)
-#define B fake_engine(1)
-#define C fake_engine(2)
-
-static struct instance *at(const char *name) {
-    return placement_find(sessions_placement(fx.ss), name);
-}
-
-static void add(const char *name, struct engine *e) {
-    struct err err = {0};
-    if (fx_add_instance(name, e, &err) < 0) fail_msg("%s", err.text);
-}
-
-// A second instance of the model, with the name "b"; the first one has none.
-static void setup_pair(void) {
-    fx_setup_memory();
-    add("b", B);
-}
+#include "tests/unit/instances_fixture.h"
 
 // And another model: "other", instance "c".
 static void other_model(void) {
@@ -27,32 +8,6 @@ static void other_model(void) {
     fake.info.model_name = "other";
     fake.info.fingerprint = "f-other";
     fake.info.n_vocab = 500;
-}
-
-static int submitted(struct engine *e) {
-    fake_use(e);
-    return fake.n_submitted;
-}
-
-// One step of each engine.
-static void step_all(void) {
-    for (size_t i = 0; i < 3; i++) {
-        fake_use(fake_engine(i));
-        fx_step();
-    }
-}
-static void run_all(void) {
-    fx_settle();
-    for (int i = 0; i < 1000 && sessions_n_running(fx.ss); i++) {
-        clock_fake_advance(&fx.clock, 1000);
-        step_all();
-    }
-    fx_advance(30000);
-    assert_int_equal(sessions_n_running(fx.ss), 0);
-}
-static void turn(const char *id, const char *text) {
-    fx_start(1, id, text);
-    run_all();
 }
 
 static void open_with(const char *id, const char *model) {
@@ -224,7 +179,7 @@ static void drain(const char *name) {
     if (sessions_drain_instance(fx.ss, name, false, &err) < 0) fail_msg("%s", err.text);
     fx_settle();
 }
-static void steps(int n) {
+static void settled_steps(int n) {
     for (int i = 0; i < n; i++) {
         step_all();
         fx_settle();
@@ -249,9 +204,9 @@ static void a_drained_one_gives_its_caches_away(void **state) {
     assert_int_equal(running, 1);
     drain("");
     assert_string_equal(instance_state_name(at("")->state), "draining");
-    steps(3);
+    settled_steps(3);
     run_all();
-    steps(3);
+    settled_steps(3);
     assert_string_equal(instance_state_name(at("")->state), "drained");
     assert_int_equal(at("")->n_sessions, 0);
     assert_int_equal(at("b")->n_sessions, 8);
@@ -277,7 +232,7 @@ static void a_cache_that_finds_no_room_is_computed_again(void **state) {
     fake_use(B);
     fake.no_host = true;
     drain("");
-    steps(3);
+    settled_steps(3);
     assert_string_equal(instance_state_name(at("")->state), "drained");
     assert_int_equal(fx_session("s")->cache, PLACE_NONE);
     assert_null(fx_session("s")->instance);
@@ -310,7 +265,7 @@ static void a_turn_overtakes_its_cache(void **state) {
     r.session = "s";
     r.delete_it = true;
     sessions_submit(fx.ss, &r);
-    steps(5);
+    settled_steps(5);
     assert_string_equal(instance_state_name(at("b")->state), "drained");
     fx_teardown();
 }
@@ -325,7 +280,7 @@ static void what_is_drained_can_be_removed(void **state) {
     assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), E_BUSY);
     held = placement_hold(sessions_placement(fx.ss), NULL);
     drain("");
-    steps(3);
+    settled_steps(3);
     assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), 0);
     // A holder of the model keeps the engine that it names; later holders get the next one's.
     assert_ptr_equal(old, held);
