@@ -85,7 +85,7 @@ test('exports and lists that are not read cost no memory, and no other owner wai
     + `first token ${loaded.at(-1).toFixed(1)} ms at most, alone ${alone.toFixed(1)}`);
   if (scale === 1) {
     assert.ok(grown < 64 * MB, `${(grown / MB).toFixed(1)} MB more`);
-    assert.ok(loaded[12] < alone + 200, `first token after ${loaded.map(Math.round)} ms, alone ${alone}`);
+    assert.ok(loaded[7] < alone + 200, `first token after ${loaded.map(Math.round)} ms, alone ${alone}`);
   }
   // Pieces that are read late are whole.
   clients.slice(1).forEach((client) => client.terminate());
@@ -289,7 +289,7 @@ test('the answers that wait for an owner are bounded over all its connections', 
   }
   t.diagnostic(`${n} connections with 60 unread answers of 34 KB: ${(most / MB).toFixed(1)} MB wait`);
   assert.ok(most < (16 + (n * 100) / 1024) * MB, `${most} bytes`);
-  if (scale === 1) assert.ok((await server.metric('parley_over_budget_total{budget="owner_bytes"}')) > 0);
+  if (scale === 1) await until('the budget', async () => (await server.metric('parley_over_budget_total{budget="owner_bytes"}')) > 0);
   clients.forEach((client) => client.socket._socket.resume());
   for (const client of clients)
     await until('all answers', () => client.frames.filter((frame) => frame.type === 'session.state').length === 60);

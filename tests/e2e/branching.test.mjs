@@ -225,7 +225,7 @@ test('a fork goes its own way', async (t) => {
   assert.equal((await client.request({ type: 'session.fork', session: 'nobody' })).code, 'session_not_found');
   assert.ok(log.length > 0);
   // While the source runs: at its last finished turn. And it is found by its words.
-  const long = await client.start(id, 'A long story.', { sampling: { temperature: 0, max_tokens: 300, ignore_eos: true } });
+  const long = await client.start(id, 'A long story.', { sampling: { temperature: 0, max_tokens: 3000, ignore_eos: true } });
   const during = await client.request({ type: 'session.fork', session: id });
   assert.equal(during.session.n_turns, 3);
   assert.equal((await rewind(client, id, 0)).code, 'session_busy');

@@ -115,7 +115,7 @@ test('turn.replay: equal to the last bit, with alternatives, while others talk',
   const author = await Follower.open(await server.connect());
   const { session } = author;
   const noise = await Follower.open(await server.connect());
-  const busy = await noise.start('Noise', { sampling: hot(few(2000)) });
+  const busy = await noise.start('Noise', { sampling: hot(3900) });
   for (const text of ['One', 'Two', 'Three']) await author.say(text, { sampling: hot(16) });
   const before = author.seq;
   for (const turn of [0, 1, 2]) {
@@ -185,11 +185,15 @@ test('turn.replay after a restart and beyond the window; one at a time; it ends 
   await free();
   assert.equal((await replay(speaker, session, 1)).equal, true);
   // Its session is deleted meanwhile.
-  const pending = replay(speaker, long, 0);
-  await speaker.next((frame) => frame.type === 'turn.replaying' && frame.session === long);
-  closer.send({ type: 'session.close', session: long, delete: true });
-  const gone = await pending;
-  assert.equal(gone.code ?? (gone.equal && 'it was faster'), 'session_not_found');
+  let gone;
+  for (let attempt = 0; attempt < 10 && !gone?.code; attempt++) { // where the replay was faster: again
+    const copy = (await speaker.ask({ type: 'session.fork', session: long })).session.id;
+    const pending = replay(speaker, copy, 0);
+    await speaker.next((frame) => frame.type === 'turn.replaying' && frame.session === copy);
+    closer.send({ type: 'session.close', session: copy, delete: true });
+    gone = await pending;
+  }
+  assert.equal(gone.code, 'session_not_found');
 });
 
 test('recorded alone and replayed under load', async () => {

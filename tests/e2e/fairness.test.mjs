@@ -10,6 +10,7 @@ import { few, scale, Server, temporaryFolder, unlimited, until } from './harness
 const tokens = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
 const places = 4, queued = 16;
 const long = few(400); // tokens of a long turn
+const told = few(1500); // of those that are to run until Bob has come and gone, however busy the machine
 const sampling = (i, n) => ({ sampling: { max_tokens: n, ignore_eos: true, temperature: 1, seed: String(i) } });
 
 async function start(t, args = []) {
@@ -35,18 +36,19 @@ async function firstTokens(bob, n) {
   }
   return took.sort((a, b) => a - b);
 }
-/** What another owner's flood may add: its part of the machine, and a busy machine. Without fairness it is seconds. */
+/** What another owner's flood may add to the median: its part of the machine, and a busy machine. Without fairness it is
+ * seconds, for each turn. */
 const slack = (alone) => 12 * alone.at(-1) + 250 / Math.min(scale, 1);
 
 test('all places and the queue taken by one owner: another one waits for two steps at most', async (t) => {
   const { metric, alice, bob } = await start(t);
   const stories = Array.from({ length: places }, (_, i) => i);
   const want = [];
-  for (const i of stories) want.push((await (await Follower.open(alice)).say(`Tell me story ${i}.`, sampling(i, long))).ids);
+  for (const i of stories) want.push((await (await Follower.open(alice)).say(`Tell me story ${i}.`, sampling(i, told))).ids);
   const alone = await firstTokens(bob, 10);
 
   const tellers = await Promise.all(stories.map(() => Follower.open(alice)));
-  const turns = await Promise.all(tellers.map((follower, i) => follower.start(`Tell me story ${i}.`, sampling(i, long))));
+  const turns = await Promise.all(tellers.map((follower, i) => follower.start(`Tell me story ${i}.`, sampling(i, told))));
   const flood = await Promise.all(Array.from({ length: queued + 8 }, () => Follower.open(alice)));
   const answers = await Promise.all(flood.map((follower, i) => follower.start('Hello!', sampling(i, long)).then((turn) => ({ follower, turn }), ({ answer }) => answer)));
   const refused = answers.filter(({ code }) => code);
@@ -56,7 +58,7 @@ test('all places and the queue taken by one owner: another one waits for two ste
   t.diagnostic(`first token alone ${alone.map(Math.round)} ms, beside ${places + queued} turns ${busy.map(Math.round)} ms`);
   const running = tellers.filter((follower, i) => !follower.turns.get(turns[i]).done).length + answers.filter(({ follower, turn }) => follower && !follower.turns.get(turn)?.done).length;
   assert.ok(running > places, `${running} of Alice's turns still compete`);
-  assert.ok(busy[8] < slack(alone), `${busy} ms, alone ${alone}`);
+  assert.ok(busy[5] < slack(alone), `${busy} ms, alone ${alone}`);
   assert.ok(await metric('parley_engine_pauses_total') > 0);
 
   let paused = 0;
@@ -64,7 +66,7 @@ test('all places and the queue taken by one owner: another one waits for two ste
     const { ids, done: { timings } } = await follower.done(turns[i]);
     assert.deepEqual(ids, want[i], `story ${i}`);
     paused += timings.paused_ms;
-    assert.ok(timings.tokens_per_second * timings.decode_ms / 1000 > long - 2, `${timings.tokens_per_second} tokens/s of a turn that paused`);
+    assert.ok(timings.tokens_per_second * timings.decode_ms / 1000 > told - 2, `${timings.tokens_per_second} tokens/s of a turn that paused`);
   }
   assert.ok(paused > 0, 'the ends of paused turns say for how long');
   for (const { follower, turn } of answers.filter((answer) => answer.follower))
@@ -94,7 +96,7 @@ test('replays of one owner wait for the turns of another, and end with the right
   const busy = await firstTokens(bob, 10);
   t.diagnostic(`first token alone ${alone.map(Math.round)} ms, beside replays ${busy.map(Math.round)} ms`);
   over = true;
-  assert.ok(busy[8] < slack(alone), `${busy} ms, alone ${alone}`);
+  assert.ok(busy[5] < slack(alone), `${busy} ms, alone ${alone}`);
   await replaying;
   assert.ok(equal >= clients.length / 2, `${equal} replays`);
 });

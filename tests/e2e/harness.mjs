@@ -26,15 +26,38 @@ const servers = new Set();
 let clients = 0;
 process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
 
-/** A port that nobody listens on now. */
-export function freePort() {
-  return new Promise((resolve, reject) => {
-    const probe = net.createServer().once('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
+/** A listener on this port of loopback, or null where another one has it. */
+const listenOn = (port) => new Promise((resolve) => {
+  const listener = net.createServer().once('error', () => resolve(null));
+  listener.listen(port, '127.0.0.1', () => resolve(listener));
+});
+
+// Another process must not get a port between its choice here and a server's start, which takes seconds on a busy machine.
+// So each process has a hundred ports of its own, as long as it listens on the first of them. They lie below those that
+// the kernel gives to clients.
+let range, taken = 0;
+async function ownRange() {
+  for (;;) {
+    const first = 11000 + 100 * Math.floor(Math.random() * 215);
+    const holder = await listenOn(first);
+    if (holder) {
+      holder.unref();
+      return first;
+    }
+  }
+}
+
+/** A port that nobody listens on, and that no other process of the tests chooses. */
+export async function freePort() {
+  range ??= ownRange();
+  const first = await range;
+  for (;;) {
+    const port = first + 1 + taken++ % 99;
+    const probe = await listenOn(port);
+    if (!probe) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
+  }
 }
 
 const cleanups = new WeakMap(); // test context -> its cleanup functions
@@ -160,6 +183,7 @@ export class Client {
   /** { token, protocols, headers, query, hello: false, malformed: true for a client that breaks the protocol on purpose } */
   static async connect(server, options = {}) {
     const client = new Client();
+    client.server = server;
     client.conversation = new Conversation(options.malformed);
     client.frames = []; // everything received, in order
     client.taken = 0; // frames before this index were looked at by next()
@@ -225,6 +249,12 @@ export class Client {
     return this.next((frame) => frame.request_id === request_id, timeoutMs);
   }
 
+  /** How the server ended, if it did within a second, and what it said last. */
+  async fate() {
+    await Promise.race([this.server.exited, new Promise((resolve) => setTimeout(resolve, 1000).unref())]);
+    return this.server.status ? `; the server ended (${JSON.stringify(this.server.status)}): ${this.server.log.slice(-4000)}` : '';
+  }
+
   newId() { return `${this.tag}.${++this.counter}`; }
 
   /** As request(), for several at once: leaves alone what next() has yet to look at. */
@@ -239,7 +269,10 @@ export class Client {
       const listener = (frame) => { if (frame.request_id === request_id) end(resolve, frame); };
       const timer = setTimeout(() => end(reject, new Error(`no answer to ${JSON.stringify(message)}`)), timeoutMs);
       this.listeners.add(listener);
-      this.closed.then((code) => end(reject, new Error(`closed with ${code} before the answer to ${JSON.stringify(message)}`)));
+      this.closed.then(async (code) => {
+        const fate = code === 1006 ? await this.fate() : '';
+        end(reject, new Error(`closed with ${code} before the answer to ${JSON.stringify(message)}${fate}`));
+      });
       this.send({ ...message, request_id });
     });
   }

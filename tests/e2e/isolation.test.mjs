@@ -73,7 +73,7 @@ test('every message with a session of another owner: session_not_found, nothing 
   await evicted.say(secret, { sampling });
   await evicted.wait('the eviction', () => evicted.evictions[0]);
   const busy = await Follower.open(alice);
-  const running = await busy.start(secret, { sampling: { max_tokens: 3000, ignore_eos: true, n: 2 } }); // turn.sample too
+  const running = await busy.start(secret, { sampling: { max_tokens: 3900, ignore_eos: true, n: 6 } }); // turn.sample too
   await busy.tokens(running, 2);
   const kinds = { closed, cold, empty, evicted, busy };
 

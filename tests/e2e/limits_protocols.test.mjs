@@ -6,10 +6,10 @@ import path from 'node:path';
 import test from 'node:test';
 import WebSocket from 'ws';
 import { absent, column, connect, grpc, inputsOf, requestOf } from './grpc.mjs';
-import { Server, freePort, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, few, freePort, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const ALICE = 'alice-token-of-thirty-two-characters', ROOT = 'root-token-of-thirty-two-characters!';
-const story = { max_tokens: 3000, ignore_eos: true };
+const story = { max_tokens: 3900, ignore_eos: true }; // longer than a busy machine takes for all that is asked meanwhile
 const system = 'You are a helpful assistant. '.repeat(1100); // 32 KB
 
 async function start(t, limits, args = []) {
@@ -49,11 +49,11 @@ const responsesSocket = (server) => new Promise((resolve, reject) => {
     answer(status, ms ? { 'retry-after-ms': ms, 'retry-after': Math.ceil(ms / 1000) } : {}, { error });
   });
 });
-const infer = (server, length = 2, parameters = {}) => post(server, '/v2/models/fastertransformer/infer', { parameters, inputs: [
+const infer = (server, length = 2, parameters = {}, more = []) => post(server, '/v2/models/fastertransformer/infer', { parameters, inputs: [
   { name: 'input_ids', datatype: 'UINT32', shape: [1, 3], data: [5, 6, 7] },
   { name: 'input_lengths', datatype: 'UINT32', shape: [1, 1], data: [3] },
   { name: 'request_output_len', datatype: 'UINT32', shape: [1, 1], data: [length] },
-  ...(parameters.sequence_id ? [{ name: 'session_len', datatype: 'UINT32', shape: [1, 1], data: [4000] }] : []),
+  ...(parameters.sequence_id ? [{ name: 'session_len', datatype: 'UINT32', shape: [1, 1], data: [4000] }] : []), ...more,
 ] });
 
 /** What each protocol's refusal looks like: { code, message, status, retry_ms }. */
@@ -154,7 +154,7 @@ const limits = {
   } },
   outstanding_jobs: { line: '1', code: 'overloaded', sentence: '1 turns, replays, exports and imports under way', meet: async (server, client) => {
     const [session, other] = [await client.open(), await client.open()];
-    await client.start(session, 'Tell me a story.', { sampling: story });
+    await client.start(session, 'Tell me a story.', { sampling: { ...story, n: 8 } });
     return { ...turn, session: other };
   } },
 };
@@ -200,22 +200,24 @@ for (const [limit, { line, code, sentence, meet }] of Object.entries(limits))
   });
 
 test('a shutdown: what was accepted ends as ever, what comes then is refused in its own form', async (t) => {
-  const server = await start(t, '', ['--drain-timeout', '60']);
+  const server = await start(t, '', ['--drain-timeout', '300']);
   const client = await server.connect({ token: ALICE });
   const session = await client.open();
-  const accepted = await client.start(session, 'Tell me a story.', { sampling: { max_tokens: 1500, ignore_eos: true } });
+  const n = few(3000), endless = { max_tokens: n, ignore_eos: true };
+  const accepted = await client.start(session, 'Tell me a story.', { sampling: endless });
   assert.equal(accepted.type, 'turn.accepted');
-  const [whole, tensors] = [chat(server, { max_tokens: 1500, logit_bias: {} }), infer(server, 1500)];
-  const streamed = await chat(server, { max_tokens: 1500, stream: true });
+  const least = [{ name: 'min_length', datatype: 'INT32', shape: [1, 1], data: [n] }];
+  const [whole, tensors] = [chat(server, { ...endless, logit_bias: {} }), infer(server, n, {}, least)];
+  const streamed = await chat(server, { ...endless, stream: true });
   await until('four turns', async () => (await client.ask({ type: 'usage.get' })).usage.limits.outstanding_jobs.used === 4);
   server.process.kill('SIGTERM');
   await until('the drain', () => /draining|drain/.test(server.log));
   const refused = await client.ask({ type: 'session.open' });
   assert.equal(refused.code, 'shutting_down');
   const done = await client.next((frame) => frame.type === 'turn.done');
-  assert.equal(done.usage.output_tokens, 1500);
+  assert.equal(done.usage.output_tokens, n);
   const completion = await (await whole).json();
-  assert.ok(['stop', 'length'].includes(completion.choices[0].finish_reason));
+  assert.equal(completion.choices[0].finish_reason, 'length');
   const answer = await tensors;
   assert.equal(answer.status, 200);
   assert.ok((await answer.json()).outputs.find((one) => one.name === 'sequence_length').data[0] > 3);
@@ -226,7 +228,7 @@ test('a shutdown: what was accepted ends as ever, what comes then is refused in 
 // One owner's turns fill all places and the queue; they do not hold the end up beyond drain_timeout.
 test('a shutdown that cannot wait: within drain_timeout every request has an end that says so', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
-  const server = await start(t, 'running_turns=2', ['--drain-timeout', '1', '--db', db]);
+  const server = await start(t, 'running_turns=2', ['--drain-timeout', '0.3', '--db', db]);
   const client = await server.connect({ token: ALICE });
   const sessions = [];
   for (let i = 0; i < 6; i++) { // two run, four wait for a place
@@ -245,7 +247,7 @@ test('a shutdown that cannot wait: within drain_timeout every request has an end
   assert.match(await streamed.text(), /shutting_down/);
   assert.deepEqual([message.status, (await message.json()).error], [529, { type: 'overloaded_error', message: 'the server is shutting down' }]);
   assert.deepEqual(await server.exited, { code: 0, signal: null });
-  assert.ok(performance.now() - begun < 30000, `${performance.now() - begun} ms`); // 1 s, and 3 s for close handshakes
+  assert.ok(performance.now() - begun < 60000, `${performance.now() - begun} ms`); // 0.3 s, and 3 s for close handshakes
   // Every accepted turn is on record, with what had been streamed of it.
   const again = await start(t, '', ['--db', db]);
   const reader = await again.connect({ token: ALICE });

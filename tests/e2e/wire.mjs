@@ -109,6 +109,19 @@ export class Wire {
     const fields = readFileSync(`/proc/${this.process.pid}/stat`, 'latin1').split(') ')[1].split(' ');
     return (Number(fields[11]) + Number(fields[12])) / 100;
   }
+
+  /** Fails where the server uses more than `most` seconds of processor time in each of three windows of `ms`: on a busy
+   * machine, work of before may come into the first one. Gives what it used. */
+  async rests(ms, most, what) {
+    const used = [];
+    while (used.length < 3) {
+      const before = await this.cpu();
+      await sleep(ms);
+      used.push((await this.cpu()) - before);
+      if (used.at(-1) <= most) return used.at(-1);
+    }
+    throw new Error(`${what}: ${used.map((s) => s.toFixed(2)).join(', ')} s of processor time in ${ms} ms`);
+  }
 }
 
 /** A client frame. */

@@ -85,7 +85,7 @@ test('HTTP', async (t) => {
   await t.test('short and empty headers of any name hold no request', async () => {
     for (const header of ['X:', 'C:', 'Content-Len:', 'Content-Lengt: 5', 'Transfer-Encodin: chunked', 'x:y']) {
       const answer = await wire.get('/healthz', [header]);
-      assert.ok(answer.status === 200 && answer.ms < 5000, `${header}: ${answer.status} after ${answer.ms} ms`); // a head may take ten seconds
+      assert.ok(answer.status === 200 && answer.ms < 9000, `${header}: ${answer.status} after ${answer.ms} ms`); // a head may take ten seconds
     }
   });
   await t.test('an own header that is too long is refused', async () =>
@@ -264,12 +264,9 @@ test('a reply under way: the end of the client, or a byte too many, does not mak
     socket.pause();
     socket.write('GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\nGET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await sleep(300);
-    const before = await wire.cpu();
     if (mischief === 'fin') socket.end();
     else socket.write('x');
-    await sleep(1500);
-    const used = (await wire.cpu()) - before;
+    await wire.rests(1500, 0.15, mischief);
     socket.destroy();
-    assert.ok(used < 0.15, `${mischief}: ${used} s of processor time in 1.5 s`);
   }
 });

@@ -63,19 +63,20 @@ for (const [what, make] of [
     const worker = senders(wire, 20, bytes, what === 'HTTP bodies');
     await sleep(1500);
     const before = await rounds(wire, '0.005');
+    // Each message would make a round of its own, some hundred in all; a machine that pauses the server makes a few. That is
+    // measured in processor time. The pings are there for what is much worse.
+    const limit = wire.sanitized ? 500 : 100;
     const seen = [];
     for (let round = 0; round < 5; round++) {
       const [loaded, quiet] = await pings(wire, idle, 3);
       seen.push([loaded, quiet]);
-      if (loaded < quiet + 20) break;
+      if (loaded < quiet + limit) break;
     }
     const after = await rounds(wire, '0.005');
     await worker.terminate();
     const text = seen.map(([loaded, quiet]) => `${loaded.toFixed(1)} (${quiet.toFixed(1)})`).join(', ');
     t.diagnostic(`p99 of a ping, and of one to a server at rest: ${text} ms; ${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
-    const limit = wire.sanitized ? 500 : 20;
     assert.ok(seen.some(([loaded, quiet]) => loaded < quiet + limit), `p99 of another client's ping: ${text} ms`);
-    // Each message would make a round of its own, some hundred in all; a machine that pauses the server makes a few.
     if (!wire.sanitized) assert.ok(after.over - before.over <= (after.all - before.all) / 100, `${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
   });
 
@@ -200,11 +201,8 @@ test('a thousand idle streams cost no processor time, and the end of each is not
   assert.equal(heads, n);
   const each = (memory() - before) / n;
   assert.equal(await wire.metric('parley_turns'), n);
-  const cpu = await wire.cpu();
-  await sleep(3000);
-  const used = (await wire.cpu()) - cpu;
+  const used = await wire.rests(3000, 0.1, 'idle streams');
   t.diagnostic(`${each.toFixed(1)} kB per idle stream with a session, ${used.toFixed(2)} s of processor time in 3 s`);
-  assert.ok(used <= 0.1, `${used} s of processor time in 3 s`);
   if (!wire.sanitized) assert.ok(each < 24, `${each} kB per idle stream`);
   // Half by FIN, half by RST: each client's turn is cancelled.
   sockets.forEach((socket, i) => (i % 2 ? socket.end() : socket.resetAndDestroy()));

@@ -468,7 +468,7 @@ static void test_from_a_file(void **state) {
         enum engine_event_kind kind = wait_for(e, 1);
         if (!transit) { // as if others had wanted host memory
             assert_int_equal(kind, ENGINE_PARKED);
-            for (int i = 0; i < 2000 && !snapshots_find(&e->instance.caches.snapshots, "one");
+            for (int i = 0; i < 200000 && !snapshots_find(&e->instance.caches.snapshots, "one");
                  i++) {
                 e->instance.caches.look_for_writes = true;
                 struct sequence *s = e->instance.caches.sequences;
@@ -555,7 +555,7 @@ static void test_filed_while_its_turn_waited(void **state) {
         assert_true(engine_round(e));
         s = e->instance.caches.sequences;
         came = cache_is_resuming(s->state) && s->back_to == CACHE_PARKED;
-        for (int i = 0; came && snapshots_is_writing(files, id) && i < 10000; i++) {
+        for (int i = 0; came && snapshots_is_writing(files, id) && i < 100000; i++) {
             usleep(1000);
             assert_true(engine_round(e));
         }
@@ -566,7 +566,7 @@ static void test_filed_while_its_turn_waited(void **state) {
         if (!came) engine_sequence_release(e, id);
         struct engine_event ev = {.kind = ENGINE_DONE};
         bool gone = false;
-        for (int i = 0; (!gone || e->instance.caches.tiers.n_images > 0) && i < 10000; i++) {
+        for (int i = 0; (!gone || e->instance.caches.tiers.n_images > 0) && i < 100000; i++) {
             if (i > 100) usleep(1000); // a released one's file is still being written from there
             assert_true(engine_round(e));
             while (engine_poll(e, &ev) == 1)

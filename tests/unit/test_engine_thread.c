@@ -133,15 +133,18 @@ static void test_idle_engine_sleeps_and_is_alive(void **state) {
     struct timespec a, b;
     assert_int_equal(pthread_getcpuclockid(e->thread, &clock), 0);
     usleep(50000);
-    engine_load(e, &before);
-    clock_gettime(clock, &a);
-    do { // a heartbeat comes each second, later where the machine is busy
-        usleep(600000);
-        engine_load(e, &after);
-        clock_gettime(clock, &b);
-    } while (after.heartbeat_us <= before.heartbeat_us);
-    assert_int_equal(after.steps, before.steps);
-    int64_t used_us = (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000;
+    int64_t used_us = 20000;
+    for (int i = 0; i < 5 && used_us >= 20000; i++) { // a busy machine may still begin the thread
+        engine_load(e, &before);
+        clock_gettime(clock, &a);
+        do { // a heartbeat comes each second, later where the machine is busy
+            usleep(600000);
+            engine_load(e, &after);
+            clock_gettime(clock, &b);
+        } while (after.heartbeat_us <= before.heartbeat_us);
+        assert_int_equal(after.steps, before.steps);
+        used_us = (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000;
+    }
     assert_true(used_us < 20000);
 }
 

@@ -74,7 +74,7 @@ static void tokens_come_before_the_rest_of_the_answers(void **state) {
     size_t n = store_n_waiting(fx.ss->store);
     assert_int_equal(n, N);
     for (int ms = 0; n_commits() == before && ms < 10000; ms++) usleep(1000);
-    usleep(2000); // and its answers are in the queue
+    usleep(300000); // and its answers are in the queue
     int polls = 0;
     while (store_n_waiting(fx.ss->store) > 0) {
         int64_t last = f->last;

@@ -181,7 +181,7 @@ static void beside(char out[300], const char *suffix) {
 static void wait_for_store(bool ok) {
     const char *reason = NULL;
     for (int ms = 0; sessions_store_ok(fx.ss, &reason) != ok; ms++) {
-        if (ms == 5000) fail_msg("still %s", ok ? reason : "works");
+        if (ms == 60000) fail_msg("still %s", ok ? reason : "works");
         usleep(1000);
         fx_advance(1000);
         sessions_poll(fx.ss);

@@ -244,9 +244,9 @@ static void test_catastrophic_pattern(void **state) {
     text[100] = '\0';
     token_list_init(&ids);
     struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     assert_int_equal(tokenizer_encode(t, text, 100, NULL, &ids, &err), E_LIMIT);
-    clock_gettime(CLOCK_MONOTONIC, &to);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
     assert_true(to.tv_sec - from.tv_sec < 10);
     assert_int_equal(ids.len, 0);
     assert_non_null(strstr(err.text, "pattern"));
