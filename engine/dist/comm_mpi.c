@@ -402,6 +402,8 @@ static const struct comm_ops mpi_ops = {
 // MPI_Finalize: Open MPI 4.1's sometimes never returns in a process that has started others.
 static void end_process(void) {
     static struct plan end; // PLAN_END
+    for (struct mpi_comm *c = process.all; c; c = c->next)
+        if (c->base.why.code) process.broken = true; // its user broke it, perhaps
     for (struct mpi_comm *c = process.all; c && !process.broken; c = c->next)
         if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, COMM_ANSWERS);
     if (!process.broken && comm_is_launched() && !process.is_started) MPI_Finalize();

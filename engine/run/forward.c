@@ -499,9 +499,13 @@ static int run_parts(struct forward *f, const struct batch *b) {
 }
 
 // What a leader's failure means once the other ranks have the plan: they wait in its sums, which it will never
-// join, so this instance computes nothing more.
+// join, so this instance computes nothing more, and closing it does not wait for them.
 static int among_ranks(const struct forward *f, int rc) {
-    return rc < 0 && !lead_is_alone(f->lead) ? E_DEVICE : rc;
+    if (rc >= 0 || lead_is_alone(f->lead)) return rc;
+    struct err *why = &f->comm->why;
+    if (why->code == 0)
+        err_set(why, E_DEVICE, "the leading rank failed (%s) in a step of all ranks", err_name(rc));
+    return E_DEVICE;
 }
 
 int forward_run(struct forward *f, const struct batch *b) {

@@ -111,6 +111,9 @@ static inline int32_t test_ranks(const char *variable) {
     const char *n = getenv(variable);
     return n ? atoi(n) : 1;
 }
+static inline bool several_ranks(void) {
+    return test_ranks("PARLEY_TEST_TP") * test_ranks("PARLEY_TEST_PP") > 1;
+}
 // Ranks are started as this program with one argument: such a process never reaches the tests, whose
 // main is called test_main. Not before main: kernels are registered by then.
 int test_main(void);
