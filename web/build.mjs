@@ -33,11 +33,14 @@ function licences() {
   );
 }
 
+/** What boot.js imports, in this order, each in a task of its own. */
+const STARTS = { render: 'src/render/markdown.js', app: 'src/main.js' };
+
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 const script = await build({
   absWorkingDir: here,
-  entryPoints: { app: 'src/main.js' },
+  entryPoints: STARTS,
   outdir: path.resolve(out),
   chunkNames: '[name]-[hash]',
   splitting: true,
@@ -65,12 +68,12 @@ for (const name of ['favicon.svg', 'boot.js']) copyFileSync(path.join(here, 'src
 /** The chunks that a file of the script needs at its start. @param {string} file @returns {string[]} */
 const needs = (file) =>
   script.metafile.outputs[file].imports.filter(({ kind }) => kind === 'import-statement').flatMap((chunk) => [chunk.path, ...needs(chunk.path)]);
-const [app] = Object.entries(script.metafile.outputs).find(([, { entryPoint }]) => entryPoint === 'src/main.js');
+const starts = Object.keys(STARTS).map((name) => Object.keys(script.metafile.outputs).find((file) => path.basename(file) === `${name}.js`));
 const later = (name) => `<link rel="later" href="${name}">`; // boot.js loads them
 const page = readFileSync(path.join(here, 'src/index.html'), 'utf8');
-const chunks = [...new Set(needs(app))].map((file) => `\n${later(path.basename(file))}`);
+const files = [...new Set(starts.flatMap((file) => [file, ...needs(file)]))].map((file) => later(path.basename(file)));
 // index.html last: make takes it as the sign that the page is whole.
-writeFileSync(path.join(out, 'index.html'), page.replace(later('app.js'), (link) => link + chunks.join('')));
+writeFileSync(path.join(out, 'index.html'), page.replace(later('app.js'), () => files.join('\n')));
 
 let total = 0;
 for (const name of readdirSync(out).sort()) {

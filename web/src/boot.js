@@ -9,11 +9,12 @@ try {
 }
 // The page's script loads and starts behind the first frame, which shows the frame of the page as index.html has it:
 // loading and compiling it would hold up that frame. A page that is not drawn (a tab in the background) gets no frames,
-// so a timer starts it too; the second import does nothing.
+// so a timer starts it too; the second import does nothing. The parser and the sanitiser of answers run first, in a task of
+// their own: the whole script in one would hold up a frame.
 addEventListener('DOMContentLoaded', () => {
   const start = () => {
     for (const link of document.querySelectorAll('link[rel=later]')) link.rel = 'modulepreload';
-    import('./app.js');
+    import('./render.js').finally(() => setTimeout(() => import('./app.js'), 0));
   };
   requestAnimationFrame(() => setTimeout(start, 0));
   setTimeout(start, 250);

@@ -30,15 +30,29 @@ export function parameters(n) {
 /** Words of a text, for the announcement at its end. @param {string} text */
 export const words = (text) => text.split(/\s+/u).filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
 
-/** Made when first used: the browser's first formatter costs the start of the page 20 ms. @param {Intl.DateTimeFormatOptions} options */
-function dates(options) {
-  /** @type {Intl.DateTimeFormat | undefined} */
-  let format;
-  return (/** @type {number} */ ms) => (format ??= new Intl.DateTimeFormat('en', options)).format(ms);
+// Dates by hand: the browser's own first formatter holds up the page longer than anything else that it does.
+const MONTHS = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December'];
+const twoDigits = (/** @type {number} */ n) => String(n).padStart(2, '0');
+
+/** "Nov 27". @param {number} ms */
+export function day(ms) {
+  const date = new Date(ms);
+  return `${MONTHS[date.getMonth()].slice(0, 3)} ${date.getDate()}`;
 }
-const month = dates({ month: 'long' });
-const monthYear = dates({ month: 'long', year: 'numeric' });
-export const moment = dates({ dateStyle: 'medium', timeStyle: 'short' });
+
+/** "14:05:09". @param {number} ms */
+export function clock(ms) {
+  const date = new Date(ms);
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(':');
+}
+
+/** "Nov 27, 2026, 2:05 PM", or with seconds. @param {number} ms */
+export function moment(ms, seconds = false) {
+  const date = new Date(ms);
+  const [hours, minutes] = [date.getHours(), twoDigits(date.getMinutes())];
+  const time = `${hours % 12 || 12}:${minutes}${seconds ? `:${twoDigits(date.getSeconds())}` : ''}`;
+  return `${day(ms)}, ${date.getFullYear()}, ${time} ${hours < 12 ? 'AM' : 'PM'}`;
+}
 
 /** The heading under which a session of that date stands in the list. @param {number} ms @param {number} [now] */
 export function dateGroup(ms, now = Date.now()) {
@@ -49,5 +63,6 @@ export function dateGroup(ms, now = Date.now()) {
   if (days <= 7) return 'Previous 7 days';
   if (days <= 30) return 'Previous 30 days';
   const date = new Date(ms);
-  return date.getFullYear() === new Date(now).getFullYear() ? month(ms) : monthYear(ms);
+  const month = MONTHS[date.getMonth()];
+  return date.getFullYear() === new Date(now).getFullYear() ? month : `${month} ${date.getFullYear()}`;
 }

@@ -3,7 +3,6 @@
 import { connect, showAddress } from './actions.js';
 import { h, iconButton } from './dom.js';
 import { askImport } from './files.js';
-import { moment } from './format.js';
 import { withPanels } from './late.js';
 import { renderBlocks, blocksOf } from './render/markdown.js';
 import { subscribe, state } from './state.js';
@@ -44,19 +43,19 @@ for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddres
 subscribe('connection', () => state.connection.phase === 'open' && planDeletions());
 
 applyLayout();
-// Each in a task of its own: running this script has taken one already. While the server is answering, the last three
-// prepare what would hold up the first drawing of a conversation: the browser's formatter of dates, the parser of Markdown
-// and the sanitiser.
-/** @type {ReturnType<blocksOf>} */
-let blocks;
+// Each in a task of its own: running this script has taken one already. While the server is answering, all but the first
+// two prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by kind.
+const SAMPLES = ['```\na\n```', 'a', '# a\n\n**b** `c` [d](https://e)', '- a', '|a|\n|-|\n|b|'];
 const start = [
   () => {
     showAddress();
     connect();
-    if (matchMedia('(hover: hover)').matches) field.focus();
   },
-  () => moment(0),
-  () => (blocks = blocksOf('# a\n\n**b** `c` [d](https://e)\n\n- f\n\n```\ng\n```\n\n|h|\n|-|\n|i|\n')),
-  () => renderBlocks(blocks),
+  () => matchMedia('(hover: hover)').matches && field.focus(),
+  ...SAMPLES.flatMap((sample) => {
+    /** @type {ReturnType<typeof blocksOf>} */
+    let blocks;
+    return [() => (blocks = blocksOf(sample)), () => renderBlocks(blocks)];
+  }),
 ];
 for (const step of start) setTimeout(step);

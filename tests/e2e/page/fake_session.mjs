@@ -27,23 +27,33 @@ const MODEL = {
 };
 
 export class FakeSession {
-  /** @param turns [[said, answered, {keys of the turn object}?], ...] what has been said before */
-  static async route(page, turns = [], session = {}) {
-    const fake = new FakeSession();
-    fake.turns = turns;
-    fake.more = session; // keys of the session object
-    fake.seq = turns.length;
-    fake.read = new Promise((resolve) => (fake.tellRead = resolve)); // when the page has the session's state
-    fake.others = []; // further sessions of the list
-    await page.routeWebSocket(/\/ws$/, (socket) => {
-      fake.socket = socket;
-      socket.onMessage((text) => {
-        const message = JSON.parse(text);
-        check('client', message);
-        fake.#answer(message);
-      });
-    });
+  /**
+   * @param turns [[said, answered, {keys of the turn object}?], ...] what has been said before
+   * @param session keys of the session object
+   */
+  constructor(turns = [], session = {}) {
+    this.turns = turns;
+    this.more = session;
+    this.seq = turns.length;
+    this.read = new Promise((resolve) => (this.tellRead = resolve)); // when the page has the session's state
+    this.others = []; // further sessions of the list
+  }
+
+  /** A session that takes the place of the page's WebSocket; the arguments are the constructor's. */
+  static async route(page, ...args) {
+    const fake = new FakeSession(...args);
+    await page.routeWebSocket(/\/ws$/, (socket) => fake.connect(socket));
     return fake;
+  }
+
+  /** Answers what comes from a page. @param socket has send(text) and onMessage(take) */
+  connect(socket) {
+    this.socket = socket;
+    socket.onMessage((text) => {
+      const message = JSON.parse(text);
+      check('client', message);
+      this.#answer(message);
+    });
   }
 
   send(frame) {

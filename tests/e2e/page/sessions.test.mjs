@@ -20,6 +20,7 @@ import {
   unhurried,
 } from './browser.mjs';
 import { parley, until } from '../harness.mjs';
+import { clock, dateGroup, day, moment } from '../../../web/src/format.js';
 
 const server = await sharedServer();
 const item = (id) => `.item[data-id="${id}"]`;
@@ -421,4 +422,16 @@ test('a result of the search shows the words where they stand, leads there and m
   await page.press('#search', 'Escape');
   await page.waitForFunction(() => !CSS.highlights.has('found'));
   assert.equal(await page.locator('.item-found:visible').count(), 0);
+});
+
+test('dates are written as the browser writes them in English', () => {
+  const written = (options, ms) => new Intl.DateTimeFormat('en', options).format(ms).replace(/\u202f/g, ' ');
+  for (let i = 0; i < 500; i++) {
+    const ms = i * 4000000000 + i * 7654321; // all months and hours, until 2033
+    assert.equal(day(ms), written({ month: 'short', day: 'numeric' }, ms));
+    assert.equal(clock(ms), written({ timeStyle: 'medium', hourCycle: 'h23' }, ms));
+    assert.equal(moment(ms), written({ dateStyle: 'medium', timeStyle: 'short' }, ms));
+    assert.equal(moment(ms, true), written({ dateStyle: 'medium', timeStyle: 'medium' }, ms));
+    assert.equal(dateGroup(ms, 4e12), written({ month: 'long', year: 'numeric' }, ms));
+  }
 });

@@ -146,3 +146,32 @@ test('the first frame is that of index.html, which no script holds up', async (t
   assert.ok(Math.abs(now.x - place.x) < 2 && Math.abs(now.y - place.y) < 2 && Math.abs(now.width - place.width) < 2, JSON.stringify([place, now]));
   assert.equal(await page.locator('.sidebar').count(), 1);
 });
+
+test('the start of the page is cut in tasks: the parser, the page, and its first turn', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await page.addInitScript(() => {
+    const noted = (window.noted = { order: [] });
+    const create = window.trustedTypes.createPolicy;
+    window.trustedTypes.createPolicy = function (...args) {
+      setTimeout(() => (noted.sanitiser = true), 0); // not before the task that has made it is over
+      return create.apply(this, args);
+    };
+    // Called once for each task, or each frame's callback.
+    new MutationObserver(() => {
+      const shows = {
+        page: document.querySelector('#message'),
+        header: document.querySelector('.header')?.textContent.includes('Written'),
+        turn: document.querySelector('.turn[data-turn]'),
+      };
+      const fresh = Object.keys(shows).filter((what) => shows[what] && !noted.order.flat().includes(what));
+      if (!fresh.length) return;
+      noted.order.push(fresh);
+      if (fresh.includes('page')) noted.afterSanitiser = noted.sanitiser === true;
+    }).observe(document, { childList: true, subtree: true, characterData: true });
+  });
+  await FakeSession.route(page, Array.from({ length: 6 }, (_, i) => [`Message ${i}`, ANSWER]));
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-turn]').length === 6);
+  const noted = await page.evaluate(() => window.noted);
+  assert.deepEqual(noted, { sanitiser: true, afterSanitiser: true, order: [['page'], ['header'], ['turn']] });
+});

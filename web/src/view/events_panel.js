@@ -2,7 +2,7 @@
 // The recorded events of a session, except tokens.
 import { fetchCopies, fetchEvents } from '../debug.js';
 import { h } from '../dom.js';
-import { count, duration } from '../format.js';
+import { clock, count, day, duration } from '../format.js';
 
 const NAMES = /** @type {Record<string, string>} */ ({
   opened: 'Session opened',
@@ -21,8 +21,6 @@ const SOURCES = /** @type {Record<string, string>} */ ({
   snapshot: 'cache restored from a snapshot',
   recomputed: 'cache recomputed',
 });
-const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
-const time = new Intl.DateTimeFormat('en', { timeStyle: 'medium', hourCycle: 'h23' });
 
 /** @param {import('../debug.js').SessionEvent} event */
 function why({ reason, cache, forked_from: from }) {
@@ -33,7 +31,7 @@ function why({ reason, cache, forked_from: from }) {
 }
 
 /** @param {number} ms */
-const when = (ms) => h('td', null, h('span', { class: 'date' }, `${day.format(ms)}, `), time.format(ms));
+const when = (ms) => h('td', null, h('span', { class: 'date' }, `${day(ms)}, `), clock(ms));
 
 /** @param {string} session @param {number} turn the one looked at: its events are marked @returns {Node[]} */
 export function eventsPanel(session, turn) {

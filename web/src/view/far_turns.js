@@ -10,7 +10,7 @@ import { bubble } from './bubble.js';
 /** @typedef {import('./answer_foot.js').Place} Place */
 
 const NEAR = 1000; // px from the screen
-const SLICE_MS = 8; // for which one frame completes turns
+const SLICE_MS = 4; // after which a task that completes turns ends
 
 /** Whether a turn in it still changes. @param {Turn[]} exchange */
 export const changes = (exchange) => exchange.some(({ state }) => state !== 'done');
@@ -99,11 +99,12 @@ export class Nearby {
     this.#schedule();
   }
 
-  // After a leap to another place many are near at once: the closest first, and the next frame is not kept waiting.
+  // Between the frames: the next one then lays out at once what has come near and what scrolling has brought into sight.
+  // After a leap to another place many are near at once: the closest first, and no frame is kept waiting.
   #schedule() {
     if (this.scheduled || !this.due.size) return;
     this.scheduled = true;
-    requestAnimationFrame(() => {
+    setTimeout(() => {
       this.scheduled = false;
       const end = performance.now() + SLICE_MS;
       for (const [turn] of [...this.due].sort(([, a], [, b]) => a - b)) {
@@ -111,6 +112,6 @@ export class Nearby {
         if (performance.now() > end) break;
       }
       this.#schedule();
-    });
+    }, 0);
   }
 }

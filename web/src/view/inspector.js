@@ -3,7 +3,7 @@
 import { copyText } from '../clipboard.js';
 import { fetchTurn, replayOf, replayTurn } from '../debug.js';
 import { h, iconButton } from '../dom.js';
-import { count, duration, plural, rate } from '../format.js';
+import { count, duration, moment, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
 import { wasGiven, wasSentBack } from '../turns.js';
 import { dropWhatIfs } from '../what_if.js';
@@ -29,7 +29,6 @@ const SOURCES = /** @type {Record<string, string>} */ ({
   recomputed: 'Released and recomputed',
 });
 
-const moment = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
 
 /**
  * Opens it on an answer.
@@ -281,8 +280,8 @@ function runPanel(record) {
     factsList([
       ['First token in', t && duration(t.first_token_ms)],
       ['Speed', t?.tokens_per_second ? `${rate(t.tokens_per_second)} tokens/s` : ''],
-      ['Began', record.started_ms > 0 ? moment.format(record.started_ms) : ''],
-      ['Finished', record.ended_ms > 0 ? `${moment.format(record.ended_ms)}, ${turn.finish_reason ?? ''}` : ''],
+      ['Began', record.started_ms > 0 ? moment(record.started_ms, true) : ''],
+      ['Finished', record.ended_ms > 0 ? `${moment(record.ended_ms, true)}, ${turn.finish_reason ?? ''}` : ''],
       ['Error', turn.error?.message],
     ]),
     h('h3', null, 'Memory'),

@@ -74,6 +74,7 @@ let shown = { id: null, generation: -1 };
 let pinned = true;
 let epoch = 0; // stops drawing a transcript that is no longer shown
 let filling = false;
+let cold = true; // no turn was drawn yet: the first takes longer, as its code is compiled
 
 // --- where the reader is -----------------------------------------------------------------------------------------
 
@@ -171,7 +172,9 @@ function redraw(chat, replaces) {
   list.replaceChildren();
   epoch++;
   filling = false;
-  const exchanges = exchangesOf(chat.turns).slice(replaces ? -FIRST : -1);
+  const all = exchangesOf(chat.turns);
+  const atOnce = replaces ? FIRST : cold && !changes(all.at(-1) ?? []) ? 0 : 1;
+  const exchanges = all.slice(Math.max(0, all.length - atOnce));
   exchanges.forEach((exchange, i) => addView(exchange, list, i < exchanges.length - COMPLETE));
   pinned = true;
   fillAbove(chat);
@@ -186,6 +189,7 @@ function redraw(chat, replaces) {
 function addView(exchange, box, far, above = false) {
   const view = far && !changes(exchange) ? new FarTurn(exchange, place) : new TurnView(exchange, place);
   views.set(view.number, view);
+  cold = false;
   if (above) box.prepend(view.element);
   else box.append(view.element);
   if (view instanceof FarTurn) nearby.watch(view);
@@ -220,7 +224,7 @@ function fillAbove(chat) {
   const slice = () => {
     if (mine !== epoch) return;
     const exchanges = exchangesOf(chat.turns);
-    const end = exchanges.findIndex(([first]) => views.has(first.turn));
+    const end = views.size ? exchanges.findIndex(([first]) => views.has(first.turn)) : exchanges.length;
     filling = end > 0;
     if (!filling) return;
     const bottom = distance();
