@@ -199,7 +199,7 @@ static int refuse_twins(const cJSON *object, struct err *err) {
     if (!keys) return err_set(err, E_NOMEM, "no memory for a JSON object of %zu keys", n);
     n = 0;
     cJSON_ArrayForEach(item, object) keys[n++] = item->string;
-    qsort(keys, n, sizeof *keys, compare_keys);
+    if (n > 2) qsort(keys, n, sizeof *keys, compare_keys);
     int rc = 0;
     for (size_t i = 1; i < n && rc == 0; i++)
         if (strcmp(keys[i - 1], keys[i]) == 0)

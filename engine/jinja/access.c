@@ -25,11 +25,23 @@ static const char *object_name(const struct jinja_value *v, char *to, size_t siz
     return to;
 }
 
+#define NAME_BYTES 100 // as JINJA_QUOTED cuts a name
+
+// Templates ask every message for members that few have, so this is not left to printf.
 static int no_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
                    struct jinja_value *out) {
-    char object[64];
-    return jinja_undefined(r, out, "'%s' has no attribute '%.*s'",
-                           object_name(v, object, sizeof object), JINJA_QUOTED(name));
+    struct jinja_text t;
+    jinja_text_init(&t, &r->arena);
+    jinja_text_addz(&t, "'");
+    jinja_text_addz(&t, v->kind == JINJA_NONE ? "None" : jinja_type_name(v));
+    jinja_text_addz(&t, v->kind == JINJA_NONE ? "" : " object");
+    jinja_text_addz(&t, "' has no attribute '");
+    name = jinja_string_sub(name, 0, name.len < NAME_BYTES ? name.len : NAME_BYTES);
+    name.origin = NULL;
+    jinja_text_add(&t, name);
+    jinja_text_addz(&t, "'");
+    out->kind = JINJA_UNDEFINED;
+    return jinja_text_take(&t, &out->s);
 }
 
 static int dict_value(struct jinja_run *r, const struct jinja_value *v,

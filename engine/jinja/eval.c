@@ -205,17 +205,27 @@ static int set_loop(struct jinja_run *r, const struct round *now) {
                                 .s = JINJA_LITERAL("there is no next item")};
     if (i > 0) before = now->items->items[i - 1];
     if (i + 1 < n) after = now->items->items[i + 1];
-    TRY(jinja_dict_setz(r, d, "index0", jinja_int(i)));
-    TRY(jinja_dict_setz(r, d, "index", jinja_int(i + 1)));
-    TRY(jinja_dict_setz(r, d, "first", jinja_bool(i == 0)));
-    TRY(jinja_dict_setz(r, d, "last", jinja_bool(i + 1 == n)));
-    TRY(jinja_dict_setz(r, d, "length", jinja_int(n)));
+    const struct {
+        const char *name;
+        struct jinja_value v;
+    } numbers[] = {{"index0", jinja_int(i)},
+                   {"index", jinja_int(i + 1)},
+                   {"first", jinja_bool(i == 0)},
+                   {"last", jinja_bool(i + 1 == n)},
+                   {"length", jinja_int(n)},
+                   {"revindex", jinja_int(n - i)},
+                   {"revindex0", jinja_int(n - i - 1)},
+                   {"depth", jinja_int(1)},
+                   {"depth0", jinja_int(0)}};
+    size_t n_items = 2, n_numbers = sizeof numbers / sizeof *numbers;
+    bool first = d->len == 0;
     TRY(jinja_dict_setz(r, d, "previtem", before));
     TRY(jinja_dict_setz(r, d, "nextitem", after));
-    TRY(jinja_dict_setz(r, d, "revindex", jinja_int(n - i)));
-    TRY(jinja_dict_setz(r, d, "revindex0", jinja_int(n - i - 1)));
-    TRY(jinja_dict_setz(r, d, "depth", jinja_int(1)));
-    return jinja_dict_setz(r, d, "depth0", jinja_int(0));
+    for (size_t k = 0; k < n_numbers && first; k++)
+        TRY(jinja_dict_setz(r, d, numbers[k].name, numbers[k].v));
+    // They have their places now: looking for all of them again costs more than a short body.
+    for (size_t k = 0; k < n_numbers && !first; k++) d->pairs[n_items + k].value = numbers[k].v;
+    return first ? 0 : jinja_spend(r, 3 * n_numbers); // as if each had been looked for
 }
 
 // An item of a filtered loop: with several loop names, a tuple of their values.

@@ -7,16 +7,19 @@
 
 #define OF_A_DIGEST 8 // the newest: repeated questions, and answers in another form
 
-// The newest ones (at most ?6), in a given session (?4, a number; ?5, an id, or what was forked from it,
-// and so on) or any.
-static const char SQL_FIND[] =
-    "SELECT s.key, s.id, t.turn, t.shown FROM turns t JOIN sessions s ON s.key = t.session JOIN "
+// The session of the newest turn with this digest: a given session (?4, an id), what was forked from
+// it, and so on, or any.
+static const char SQL_SESSION[] =
+    "SELECT s.key, s.id FROM turns t JOIN sessions s ON s.key = t.session JOIN "
     "models m ON m.key = s.model WHERE t.told = ?1 AND s.owner = ?2 AND m.fingerprint = ?3 AND "
-    "s.closed_ms = 0 AND (?4 = 0 OR s.key = ?4) AND (?5 IS NULL OR EXISTS (WITH "
+    "s.closed_ms = 0 AND (?4 IS NULL OR EXISTS (WITH "
     "RECURSIVE up(id, n) AS (SELECT s.id, 0 UNION ALL SELECT p.forked_from, n + 1 FROM up JOIN "
     "sessions p ON p.owner = ?2 AND p.id = up.id WHERE p.forked_from IS NOT NULL AND n < 16) "
-    "SELECT 1 FROM up WHERE id = ?5)) ORDER BY "
-    "t.key DESC LIMIT ?6";
+    "SELECT 1 FROM up WHERE id = ?4)) ORDER BY t.key DESC LIMIT 1";
+// The newest turns (at most ?3) of that session with a digest. It runs for every answer of a long
+// conversation, so it reads nothing but turns. The + keeps SQLite from walking the session's turns.
+static const char SQL_TURNS[] = "SELECT turn, shown FROM turns WHERE told = ?1 AND +session = ?2 "
+                                "ORDER BY key DESC LIMIT ?3";
 
 static char *copy_text(sqlite3_stmt *s, int column) {
     const char *text = (const char *)sqlite3_column_text(s, column);
@@ -27,31 +30,40 @@ static int add_match(struct store_told *q, sqlite3_stmt *s, size_t i) {
     TRY(ARRAY_RESIZE(q->matches, q->n_matches + 1));
     struct stored_match *m = &q->matches[q->n_matches++];
     *m = (struct stored_match){
-        .digest = i, .turn = sqlite3_column_int64(s, 2), .shown = copy_text(s, 3)};
+        .digest = i, .turn = sqlite3_column_int64(s, 0), .shown = copy_text(s, 1)};
     return m->shown ? 0 : E_NOMEM;
 }
 
-// The first one found says which session the others are looked for in.
-static int take_session(struct store_told *q, sqlite3_stmt *s) {
-    q->key = sqlite3_column_int64(s, 0);
-    q->found = copy_text(s, 1);
-    return q->found ? 0 : E_NOMEM;
-}
-
-static int find(struct store_db *db, const char *owner, struct store_told *q, size_t i,
-                struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_FIND, err);
+// The first digest found says in which session the others are looked for.
+static int find_session(struct store_db *db, const char *owner, struct store_told *q, size_t i,
+                        struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION, err);
     int rc = 0;
     if (!s) return err->code;
     sqlite3_bind_text(s, 1, q->digests[i], -1, SQLITE_STATIC);
     sqlite3_bind_text(s, 2, owner, -1, SQLITE_STATIC);
     sqlite3_bind_text(s, 3, q->fingerprint, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(s, 4, q->key);
-    sqlite3_bind_text(s, 5, q->session, -1, SQLITE_STATIC);
-    bool first = q->key == 0;
-    sqlite3_bind_int(s, 6, first ? 1 : OF_A_DIGEST);
-    while (store_db_row(db, s, &rc, err)) rc = first ? take_session(q, s) : add_match(q, s, i);
-    return rc == 0 && first && q->key ? find(db, owner, q, i, err) : rc;
+    sqlite3_bind_text(s, 4, q->session, -1, SQLITE_STATIC);
+    while (store_db_row(db, s, &rc, err)) {
+        q->key = sqlite3_column_int64(s, 0);
+        q->found = copy_text(s, 1);
+        if (!q->found) rc = E_NOMEM;
+    }
+    return rc;
+}
+
+static int find(struct store_db *db, const char *owner, struct store_told *q, size_t i,
+                struct err *err) {
+    int rc = 0;
+    if (q->key == 0) TRY(find_session(db, owner, q, i, err));
+    if (q->key == 0) return 0;
+    sqlite3_stmt *s = store_db_stmt(db, SQL_TURNS, err);
+    if (!s) return err->code;
+    sqlite3_bind_text(s, 1, q->digests[i], -1, SQLITE_STATIC);
+    sqlite3_bind_int64(s, 2, q->key);
+    sqlite3_bind_int(s, 3, OF_A_DIGEST);
+    while (store_db_row(db, s, &rc, err)) rc = add_match(q, s, i);
+    return rc;
 }
 
 static bool has_session(struct store_db *db, const char *owner, const char *id) {

@@ -74,6 +74,14 @@ static bool read_text(struct reading *rd, const cJSON *content, const char *path
 
 // --- messages ---
 
+// Takes v, NULL: no memory. The key is not copied: a long conversation has hundreds of messages.
+static bool put(cJSON *message, const char *literal, cJSON *v) {
+    if (v && cJSON_AddItemToObjectCS(message, literal, v)) return true;
+    cJSON_Delete(v);
+    return false;
+}
+
+// role: a literal. content NULL: it is added later.
 static cJSON *add_message(struct reading *rd, const char *role, const char *content) {
     cJSON *m = cJSON_CreateObject();
     if (!m || !cJSON_AddItemToArray(rd->r->messages, m)) {
@@ -81,10 +89,9 @@ static cJSON *add_message(struct reading *rd, const char *role, const char *cont
         messages_no_memory(rd->r);
         return NULL;
     }
-    bool ok = cJSON_AddStringToObject(m, "role", role) &&
-              (content ? cJSON_AddStringToObject(m, "content", content)
-                       : cJSON_AddNullToObject(m, "content"));
-    if (ok) return m;
+    if (put(m, "role", cJSON_CreateStringReference(role)) &&
+        (!content || put(m, "content", cJSON_CreateString(content))))
+        return m;
     messages_no_memory(rd->r);
     return NULL;
 }
@@ -259,12 +266,11 @@ static bool read_assistant_block(struct reading *rd, const cJSON *block, cJSON *
 
 static bool fill_assistant(struct reading *rd, cJSON *message, bool has_calls) {
     if (rd->text.error || rd->thinking.error) return messages_no_memory(rd->r);
-    cJSON *content =
-        rd->has_text || !has_calls ? cJSON_CreateString(buf_z(&rd->text)) : cJSON_CreateNull();
-    bool ok = cJSON_ReplaceItemInObjectCaseSensitive(message, "content", content);
-    if (!ok) cJSON_Delete(content);
+    bool ok =
+        put(message, "content",
+            rd->has_text || !has_calls ? cJSON_CreateString(buf_z(&rd->text)) : cJSON_CreateNull());
     if (ok && rd->thinking.len)
-        ok = cJSON_AddStringToObject(message, "reasoning_content", buf_z(&rd->thinking));
+        ok = put(message, "reasoning_content", cJSON_CreateString(buf_z(&rd->thinking)));
     buf_reset(&rd->text);
     buf_reset(&rd->thinking);
     rd->has_text = false;

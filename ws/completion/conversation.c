@@ -112,33 +112,53 @@ static size_t place_of(const struct store_told *found, const char *told) {
     return i;
 }
 
+// What is stored of the turns found (sessions/told.h). It is parsed once asked for: of a long conversation only
+// the deepest turn is, as a rule.
+struct shown {
+    const struct store_told *found; // NULL: none was found
+    cJSON **parsed;                 // (found->n_matches) NULL: not yet
+};
+
+static const cJSON *shown_of(const struct shown *s, size_t i) {
+    const char *text = s->found->matches[i].shown;
+    if (!s->parsed[i]) s->parsed[i] = json_parse(text, strlen(text), &json_limits_file, NULL);
+    return s->parsed[i];
+}
+
+// A key cannot be within a value: quotes are escaped there.
+static bool has_thought(const struct shown *s, size_t i) {
+    return strstr(s->found->matches[i].shown, "\"thought\"");
+}
+
 // Whether the log of the i-th turn found is the beginning of this conversation's rendering, which goes on at
 // *from. A turn that was started by previous_turn has only its own messages on record, so the turns before it are
 // checked first (path: room for n_matches places).
-static bool suits(const struct completion_plan *p, const struct store_told *found, cJSON **shown,
-                  size_t i, size_t *path, size_t *from) {
+static bool suits(const struct completion_plan *p, const struct shown *shown, size_t i,
+                  size_t *path, size_t *from) {
+    const struct store_told *found = shown->found;
     size_t n = 0;
-    for (; *told_follows(shown[i]); n++) {
+    for (; *told_follows(shown_of(shown, i)); n++) {
         path[n] = i;
-        i = place_of(found, told_follows(shown[i]));
+        i = place_of(found, told_follows(shown_of(shown, i)));
         if (i == found->n_matches || n + 1 == found->n_matches) return false;
     }
     *from = 0;
     path[n++] = i;
     while (n > 0)
-        if (!told_suits(shown[path[--n]], completion_plain_rendering(p), from)) return false;
+        if (!told_suits(shown_of(shown, path[--n]), completion_plain_rendering(p), from))
+            return false;
     return true;
 }
 
 // Chooses the deepest of the turns found that suit.
-static void find_parent(struct completion_plan *p, const struct store_told *found, cJSON **shown,
-                        size_t *path) {
+static void find_parent(struct completion_plan *p, const struct shown *shown, size_t *path) {
+    const struct store_told *found = shown->found;
     p->parent = TURN_NONE;
     p->from = 0;
     p->n_old = 0;
     for (size_t i = 0; found && i < found->n_matches; i++) {
         const struct stored_match *m = &found->matches[i];
-        if (!suits(p, found, shown, i, path, &p->from)) continue;
+        if (!suits(p, shown, i, path, &p->from)) continue;
         p->parent = m->turn;
         p->n_old = p->bounds[m->digest].n_messages;
         return;
@@ -195,41 +215,35 @@ static int render_behind(struct completion_request *r, struct completion_failure
     return 0;
 }
 
-static int go_on(struct completion_request *r, const struct store_told *found, cJSON **shown,
-                 size_t *path, struct completion_failure *f) {
+static int go_on(struct completion_request *r, const struct shown *shown, size_t *path,
+                 struct completion_failure *f) {
+    const struct store_told *found = shown->found;
     struct completion_plan *p = r->plan;
     bool changed = false;
     for (size_t i = 0; found && i < found->n_matches; i++) {
-        int rc = restore_thought(r, &p->bounds[found->matches[i].digest], shown[i]);
+        if (!has_thought(shown, i)) continue;
+        const struct plan_bound *b = &p->bounds[found->matches[i].digest];
+        int rc = restore_thought(r, b, shown_of(shown, i));
         if (rc < 0) return completion_no_memory(f);
         changed |= rc == 1;
     }
     if (p->plain) TRY(completion_render_messages(r, p->plain, &p->plain_rendering, f));
     if (!p->rendering || changed) TRY(completion_render(r, f));
-    find_parent(p, found, shown, path);
+    find_parent(p, shown, path);
     if (p->plain && p->parent != TURN_NONE) TRY(render_behind(r, f));
     const struct stored_match *deepest = found && found->n_matches ? found->matches : NULL;
     bool differs = deepest && p->bounds[deepest->digest].n_messages > p->n_old;
-    return differs ? completion_give(r, deepest, shown[0], f) : 0;
+    return differs ? completion_give(r, deepest, shown_of(shown, 0), f) : 0;
 }
 
 int completion_continue(struct completion_request *r, const struct store_told *found,
                         struct completion_failure *f) {
     size_t n = found ? found->n_matches : 0;
-    cJSON **shown = calloc(n + 1, sizeof *shown);
+    struct shown shown = {.found = found, .parsed = calloc(n + 1, sizeof *shown.parsed)};
     size_t *path = calloc(n + 1, sizeof *path);
-    if (!shown || !path) {
-        free(shown);
-        free(path);
-        return completion_no_memory(f);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const char *text = found->matches[i].shown;
-        shown[i] = json_parse(text, strlen(text), &json_limits_file, NULL);
-    }
-    int rc = go_on(r, found, shown, path, f);
-    for (size_t i = 0; i < n; i++) cJSON_Delete(shown[i]);
-    free(shown);
+    int rc = shown.parsed && path ? go_on(r, &shown, path, f) : completion_no_memory(f);
+    for (size_t i = 0; shown.parsed && i < n; i++) cJSON_Delete(shown.parsed[i]);
+    free(shown.parsed);
     free(path);
     return rc;
 }
