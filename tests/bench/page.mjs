@@ -31,7 +31,7 @@ async function valueOf(page, expression) {
 }
 
 async function open(context) {
-  const page = await newPage(scope, context);
+  const page = await context.newPage(); // not newPage(): it checks every frame, and a fake session's are not whole
   await page.addInitScript(() => {
     window.loading = [];
     new window.PerformanceObserver((list) => window.loading.push(...list.getEntries().map((e) => [e.startTime, e.duration]))).observe({ type: 'longtask' });
