@@ -92,7 +92,8 @@ test('samples are told as they are drawn, to each client that follows', async (t
   const server = await start(t, { model: demo });
   const client = await server.connect(), late = await server.connect();
   const id = await client.open(sizes);
-  const sampling = { ...drawn, max_tokens: 300, stop: ['never to be found'] };
+  const n = few(1500); // so that the turn runs when the second client comes
+  const sampling = { ...drawn, max_tokens: n, stop: ['never to be found'] };
   const { turn } = await client.start(id, { ids: prompt }, { sampling });
   await client.next((frame) => frame.type === 'turn.sample' && frame.branch === 2);
   assert.equal(client.frames.some((frame) => frame.type === 'turn.done'), false);
@@ -100,12 +101,12 @@ test('samples are told as they are drawn, to each client that follows', async (t
   for (const each of [client, late]) await each.next((frame) => frame.type === 'turn.done');
   await until('the versions', async () => (await state(client, id)).turns[0].siblings?.length === 3);
   const want = stored(server, id);
-  assert.deepEqual(want.map(({ ids }) => ids.length), [300, 300]);
+  assert.deepEqual(want.map(({ ids }) => ids.length), [n, n]);
   for (const each of [client, late]) {
     assert.deepEqual(told(samplesOf(each.frames, turn)), want);
     const end = each.frames.findIndex((frame) => frame.type === 'turn.done');
     assert.ok(each.frames.slice(end).every((frame) => frame.type !== 'turn.sample'));
-    assert.equal(samplesOf(each.frames, turn)[1].logprobs.length, 300);
+    assert.equal(samplesOf(each.frames, turn)[1].logprobs.length, n);
   }
   const afterwards = await server.connect();
   await afterwards.request({ type: 'session.attach', session: id, after: 0 });

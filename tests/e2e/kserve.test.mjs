@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { Server, parley, root, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, few, parley, root, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const gpt2 = path.join(root, 'tests/fixtures/models/gpt2');
 const sizes = { UINT32: 4, INT32: 4, FP32: 4, UINT64: 8, BOOL: 1 };
@@ -184,7 +184,7 @@ test('a sequence is a session: turns, restart, END, and what must be refused', a
   });
 
   await t.test('timeout: a request does not wait longer behind another one', async () => {
-    const id = { sequence_id: 'slow' }, batch = Array.from({ length: 16 }, (_, n) => [n + 3]);
+    const id = { sequence_id: 'slow' }, batch = Array.from({ length: few(240) }, (_, n) => [n + 3]); // more than run at once
     let over = false;
     const first = infer(server, inputsOf(batch, 250, lengths(batch, 256)), { ...id, sequence_start: true }).finally(() => { over = true; });
     const watcher = await server.connect();

@@ -4,10 +4,10 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
-import { Server, unlimited } from './harness.mjs';
+import { few, Server, unlimited } from './harness.mjs';
 import { Wire, sleep, temporaryFolder, until } from './wire.mjs';
 
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 60000 });
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
 const user = (content) => [{ role: 'user', content }];
 
 test('the demo model answers, whole and streamed, with the same words for the same seed', async (t) => {
@@ -93,7 +93,8 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   });
   await t.test('several answers are streamed side by side', async () => {
     const order = [];
-    const several = { ...ask, n: 3, max_tokens: 60, logprobs: true, top_logprobs: 2, logit_bias: {} };
+    // So long that no pause of a busy machine holds all of it.
+    const several = { ...ask, n: 3, max_tokens: few(1000), ignore_eos: true, logprobs: true, top_logprobs: 2, logit_bias: {} };
     for await (const chunk of await openai.chat.completions.create({ ...several, stream: true }))
       for (const choice of chunk.choices) {
         if (choice.delta.content) order.push(choice.index);

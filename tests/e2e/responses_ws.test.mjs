@@ -78,7 +78,7 @@ test('lanes, errors, and what dies with the socket', async (t) => {
   });
   await t.test('a seventeenth is refused, and all others end', async () => {
     const s = await Socket.open(t, server);
-    for (let i = 0; i < 17; i++) s.create({ stream_id: 'one' });
+    for (let i = 0; i < 17; i++) s.create({ stream_id: 'one', ...(i ? {} : { max_output_tokens: few(1000), ignore_eos: true }) });
     await s.until('the end of all', () => s.ends().length === 16 && s.errors().length === 1);
     assert.deepEqual([s.errors()[0].status, s.errors()[0].error.code], [429, 'websocket_stream_limit_reached']);
     s.socket.close();
