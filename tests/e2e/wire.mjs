@@ -26,7 +26,7 @@ export class Wire {
     wire.log = '';
     const [program, ...before] = [...(options.wrap ?? []), fakeServer];
     wire.process = spawn(program, [...before, '--model', 'fake', '--db', ':memory:', '--port', String(wire.port),
-      '--host', wire.host, ...(options.args ?? [])], { env: { ...process.env, ...unhurriedHello, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'] });
+      '--host', wire.host, '--hello-timeout', unhurriedHello.PARLEY_HELLO_TIMEOUT, ...(options.args ?? [])], { env: { ...process.env, ...unhurriedHello, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'] });
     running.add(wire.process);
     wire.out = '';
     wire.process.stdout.on('data', (bytes) => { wire.out += bytes; });

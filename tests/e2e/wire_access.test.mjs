@@ -24,7 +24,8 @@ const outside = () => Object.values(os.networkInterfaces()).flat().find((a) => a
 
 test('tokens', async (t) => {
   const file = tokenFile(t);
-  const wire = await Wire.start(t, { args: ['--token-file', file, '--hello-timeout', '3'] });
+  const wire = await Wire.start(t, { args: ['--token-file', file] });
+  const hasty = await Wire.start(t, { args: ['--token-file', file, '--hello-timeout', '3'] }); // a busy machine may take longer to say hello
   const status = async (changes) => (await wire.raw(wire.upgrade(changes), { until: 'hello' })).status;
 
   await t.test('three ways in', async () => {
@@ -54,18 +55,18 @@ test('tokens', async (t) => {
       assert.deepEqual(s.messages().map((m) => m.code), ['unauthorized']);
     }
     await withinOnce(4900, 'silence with --hello-timeout 3', async () => { // 5 s is the default
-      const silent = await RawSocket.open(wire);
+      const silent = await RawSocket.open(hasty);
       const begun = Date.now();
       assert.equal(await silent.close(), 1008);
       return Date.now() - begun;
     });
   });
   await t.test('a hello that came while the server stood still is in time', async () => {
-    const s = await RawSocket.open(wire);
-    wire.process.kill('SIGSTOP');
+    const s = await RawSocket.open(hasty);
+    hasty.process.kill('SIGSTOP');
     s.send(JSON.stringify({ type: 'hello', token: ALICE }));
     await new Promise((resolve) => setTimeout(resolve, 3500)); // above --hello-timeout 3
-    wire.process.kill('SIGCONT');
+    hasty.process.kill('SIGCONT');
     await until('an answer', () => s.frames.length > 0);
     assert.deepEqual(s.messages().map((m) => m.type), ['hello']);
     s.socket.destroy();
@@ -177,9 +178,7 @@ test('limits', async (t) => {
     const wire = await Wire.start(u, { wrap: ['prlimit', '--nofile=48:48'], args: ['--max-connections-per-ip', '200'] });
     const held = Array.from({ length: 60 }, () => wire.socket().on('error', () => {}));
     await until('the pause', () => wire.log.includes('event=listener.pause'));
-    const before = await wire.cpu();
-    await sleep(1000);
-    assert.ok((await wire.cpu()) - before < 0.2, 'the listener spins');
+    await wire.rests(1000, 0.2, 'the listener spins');
     held.forEach((socket) => socket.destroy());
     await until('an answer', async () => (await wire.get('/healthz', [], { wait: 1000 })).status === 200);
   });

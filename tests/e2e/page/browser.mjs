@@ -21,9 +21,13 @@ export async function closeBrowser() {
  * long, and is not over before the page has looked. */
 export const unhurried = ['--threads', '1'];
 
+/** A program before a server: where both want a processor, the browser comes first. On a busy machine answers last longer then,
+ * as what a test does to the page does. */
+export const behind = ['nice', '-n', '5'];
+
 /** A server for all tests of a file, and the end of it and of the browser; call at the top of the file. */
 export async function sharedServer() {
-  const server = await Server.start(null, { args: unhurried });
+  const server = await Server.start(null, { args: unhurried, wrap: behind });
   after(async () => {
     await closeBrowser();
     await server.stop('SIGKILL');

@@ -110,7 +110,7 @@ test('reloading in the middle of an answer goes on where it was, twice, without 
 });
 
 test('leaving a session does not stop its answer; coming back shows all of it', async (t) => {
-  const { id } = await prepareSession(t, server, { sampling: { ...ENDLESS, max_tokens: 600 } });
+  const { id } = await prepareSession(t, server, { sampling: { ...ENDLESS, max_tokens: 2500 } });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a bear.');
   await streamed(page, 40);
@@ -119,7 +119,7 @@ test('leaving a session does not stop its answer; coming back shows all of it', 
   await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=unread]`);
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 1);
-  assert.match(await page.locator('.facts').last().innerText(), /^Reached the length limit · 600 tokens/);
+  assert.match(await page.locator('.facts').last().innerText(), /^Reached the length limit · 2,500 tokens/);
   assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
 });
 

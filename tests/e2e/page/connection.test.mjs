@@ -5,6 +5,7 @@ import path from 'node:path';
 import { after, test } from 'node:test';
 import {
   ask,
+  behind,
   closeBrowser,
   connected,
   copiedAnswers,
@@ -61,14 +62,14 @@ test('a session begun while the server is away begins when it is back', async (t
 });
 
 test('a server that dies in the middle of an answer leaves it marked and whole, and the session goes on', async (t) => {
-  const server = await Server.start(t, { args: unhurried });
+  const server = await Server.start(t, { args: unhurried, wrap: behind });
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { expected: REFUSED, hash: `#s=${id}` });
   await say(page, 'Tell me a story about a fox.');
   await streamed(page, 200);
   await server.stop('SIGKILL');
   await page.waitForSelector('.banner:visible');
-  const again = await Server.start(t, { db: server.db, port: server.port, args: unhurried });
+  const again = await Server.start(t, { db: server.db, port: server.port, args: unhurried, wrap: behind });
   await connected(page);
   await settled(page, 1);
   assert.match(await page.locator('.facts').last().innerText(), /^Interrupted/);
@@ -82,7 +83,7 @@ test('a server that dies in the middle of an answer leaves it marked and whole, 
 });
 
 test('a connection that is cut in the middle of an answer goes on without loss', async (t) => {
-  const server = await Server.start(t, { args: unhurried });
+  const server = await Server.start(t, { args: unhurried, wrap: behind });
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await newPage(t, await newContext(t), { expected: REFUSED });
   const sockets = [];
