@@ -78,6 +78,14 @@ int lead_check(struct lead *l) {
     return 0;
 }
 
+int lead_among_ranks(struct lead *l, int rc) {
+    if (rc >= 0 || lead_is_alone(l)) return rc;
+    struct err *why = &l->comm->why;
+    if (why->code == 0)
+        err_set(why, E_DEVICE, "the leading rank failed (%s) in a step of all ranks", err_name(rc));
+    return E_DEVICE;
+}
+
 const char *lead_why(const struct lead *l) {
     return l && l->comm && l->comm->why.code ? l->comm->why.text : NULL;
 }

@@ -75,5 +75,9 @@ int lead_put(struct lead *l, const int32_t *host, int32_t n, const void *const *
 // without a plan it also asks every rank for an answer, and waits for that, so that a rank that hangs is found
 // before a turn needs it.
 int lead_check(struct lead *l);
+// What the leader's own result rc means once the other ranks have the plan. A failure is E_DEVICE: they wait in its sums,
+// which it will never join, so this instance computes nothing more, and closing it does not wait for them. With one
+// rank rc itself.
+int lead_among_ranks(struct lead *l, int rc);
 // The sentence of the failure; NULL: none.
 const char *lead_why(const struct lead *l);

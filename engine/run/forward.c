@@ -498,16 +498,6 @@ static int run_parts(struct forward *f, const struct batch *b) {
     return ops->step_launch(f->backend);
 }
 
-// What a leader's failure means once the other ranks have the plan: they wait in its sums, which it will never
-// join, so this instance computes nothing more, and closing it does not wait for them.
-static int among_ranks(const struct forward *f, int rc) {
-    if (rc >= 0 || lead_is_alone(f->lead)) return rc;
-    struct err *why = &f->comm->why;
-    if (why->code == 0)
-        err_set(why, E_DEVICE, "the leading rank failed (%s) in a step of all ranks", err_name(rc));
-    return E_DEVICE;
-}
-
 int forward_run(struct forward *f, const struct batch *b) {
     const struct split *split = &f->model->split;
     bool whole = f->one_layer || b->n_virtual || b->load;
@@ -515,7 +505,7 @@ int forward_run(struct forward *f, const struct batch *b) {
     TRY(lead_step(f->lead, PLAN_STEP, b, f->one_layer, f->n_parts, f->model->config.embed_width));
     int rc = f->n_parts > 1 ? run_parts(f, b) : run_whole(f, b);
     if (rc == 0) rc = f->comm->ops->sent(f->comm, true); // the next step overwrites the stream
-    return among_ranks(f, rc);
+    return lead_among_ranks(f->lead, rc);
 }
 
 // Floats of a prefix's row: keys and values of all layers and heads.
@@ -559,7 +549,7 @@ static int write_prefixes(struct forward *f, const struct batch *b) {
 
 int forward_prefix(struct forward *f, const struct batch *b) {
     TRY(lead_step(f->lead, PLAN_PREFIX, b, false, 1, prefix_width(f->model)));
-    return among_ranks(f, write_prefixes(f, b));
+    return lead_among_ranks(f->lead, write_prefixes(f, b));
 }
 
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
@@ -567,7 +557,7 @@ int forward_logits(struct forward *f, int32_t first, int32_t n, const float **lo
     struct input in = {.x = (const char *)f->out + (size_t)first * row};
     if (first > 0) { // finish() has computed the first ones
         TRY(lead_logits(f->lead, first, n));
-        TRY(among_ranks(f, head(f, in, n)));
+        TRY(lead_among_ranks(f->lead, head(f, in, n)));
     }
     const struct backend_ops *ops = f->backend->ops;
     *logits = ops->logits_read ? f->host : f->logits;

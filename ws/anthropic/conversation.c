@@ -81,7 +81,7 @@ static bool put(cJSON *message, const char *literal, cJSON *v) {
     return false;
 }
 
-// role: a literal. content NULL: it is added later.
+// role: a literal. content NULL: it is set later, and has its place before the calls.
 static cJSON *add_message(struct reading *rd, const char *role, const char *content) {
     cJSON *m = cJSON_CreateObject();
     if (!m || !cJSON_AddItemToArray(rd->r->messages, m)) {
@@ -90,7 +90,7 @@ static cJSON *add_message(struct reading *rd, const char *role, const char *cont
         return NULL;
     }
     if (put(m, "role", cJSON_CreateStringReference(role)) &&
-        (!content || put(m, "content", cJSON_CreateString(content))))
+        put(m, "content", content ? cJSON_CreateString(content) : cJSON_CreateNull()))
         return m;
     messages_no_memory(rd->r);
     return NULL;
@@ -266,9 +266,12 @@ static bool read_assistant_block(struct reading *rd, const cJSON *block, cJSON *
 
 static bool fill_assistant(struct reading *rd, cJSON *message, bool has_calls) {
     if (rd->text.error || rd->thinking.error) return messages_no_memory(rd->r);
-    bool ok =
-        put(message, "content",
-            rd->has_text || !has_calls ? cJSON_CreateString(buf_z(&rd->text)) : cJSON_CreateNull());
+    bool ok = true;
+    if (rd->has_text || !has_calls) {
+        cJSON *content = cJSON_CreateString(buf_z(&rd->text));
+        ok = cJSON_ReplaceItemInObjectCaseSensitive(message, "content", content);
+        if (!ok) cJSON_Delete(content);
+    }
     if (ok && rd->thinking.len)
         ok = put(message, "reasoning_content", cJSON_CreateString(buf_z(&rd->thinking)));
     buf_reset(&rd->text);
