@@ -191,12 +191,13 @@ export class Socket {
         ? Infinity
         : Math.min(this.rate, this.allowance + ((now - this.allowedAt) / 1000) * this.rate);
     this.allowedAt = now;
-    while (this.ready && this.outbox.length) {
+    // A connection that is closing would lose a message. Requests are sent again on the next one.
+    while (this.ready && this.ws?.readyState === WebSocket.OPEN && this.outbox.length) {
       // A long message counts more than once. A UTF-16 unit is at most three bytes.
       const cost = Math.min(this.rate, 1 + Math.floor((this.outbox[0].length * 3) / this.rateBytes));
       if (this.allowance < cost) break;
       this.allowance -= cost;
-      this.ws?.send(/** @type {string} */ (this.outbox.shift()));
+      this.ws.send(/** @type {string} */ (this.outbox.shift()));
     }
     if (this.outbox.length) this.pumping = setTimeout(() => this.#pump(), 1000 / this.rate);
   }

@@ -12,8 +12,7 @@ const random = new Random();
 
 /** A page whose connection goes through the test; `late(frame, fromServer)` says how long a frame is held back, in ms. */
 async function delayedPage(t, late, hash = '', prepare = async () => {}) {
-  // A frame that is still held back when the page is loaded again is then sent on a closed connection.
-  const page = await newPage(t, await newContext(t), { expected: [/WebSocket is already in CLOSING or CLOSED state/] });
+  const page = await newPage(t, await newContext(t));
   await prepare(page);
   await page.routeWebSocket(/\/ws$/, (near) => {
     const far = near.connectToServer();
