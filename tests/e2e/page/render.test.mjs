@@ -74,6 +74,7 @@ test('a text that streams ends as the same elements as when it was there before'
   await still.goto(`${server.url}/#s=fake`);
   await settled(still, Object.keys(DOCUMENTS).length);
   await still.evaluate(() => dispatchEvent(new Event('beforeprint'))); // completes also those far from the screen
+  await still.waitForSelector('code.uncoloured', { state: 'detached' }); // the grammars load late
   const wanted = await still.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
   for (const size of [2, 7]) {
     const page = await newPage(t, context);
@@ -90,6 +91,7 @@ test('a text that streams ends as the same elements as when it was there before'
       fake.done();
     }
     await settled(page, wanted.length);
+    await page.waitForSelector('code.uncoloured', { state: 'detached' }); // the grammars load late
     const got = await page.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
     Object.keys(DOCUMENTS).forEach((name, i) =>
       assert.equal(got[i], wanted[i], `${name} in pieces of ${size}`),
