@@ -77,11 +77,15 @@ const shown = (page, at = -1) =>
 test('thinking and calls stream into collapsed blocks with their time and tokens', async (t) => {
   const context = await newContext(t, { permissions: ['clipboard-read', 'clipboard-write'] });
   const page = await newPage(t, context);
-  const fake = await FakeSession.route(page, [['Before', THOUGHT]]);
+  const timings = (decode_ms) => ({ timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms, paused_ms: 0, tokens_per_second: 40 } });
+  const fake = await FakeSession.route(page, [['Quick', THOUGHT, timings(1)], ['Before', THOUGHT, timings(500)]]);
   await page.goto(`${server.url}/#s=fake`);
   await page.waitForSelector('.turn .block');
   assert.deepEqual(await shown(page), [['Thought', false], 'It is four.']);
-  assert.match(await page.locator('.block-figures').innerText(), /^about .* · \d+ tokens$/);
+  await settled(page, 2);
+  const figures = await page.locator('.block-figures').allInnerTexts();
+  assert.match(figures[0], /^<1 ms · \d+ tokens$/);
+  assert.match(figures[1], /^about \d+ ms · \d+ tokens$/);
 
   await fake.begin('What is the weather?');
   for (const piece of ['<thi', 'nk>Where', ' is *Oslo*']) fake.delta(piece);

@@ -28,6 +28,7 @@ test('it follows the server while it is shown', async (t) => {
     );
   const rate = () => page.locator('.plot-legend b').first().innerText();
   assert.match(await figure('Server', 'demo-model'), /parameters, cpu/);
+  assert.match(await figure('Instances', 'demo-model'), /^serving · \d+ running/);
   await page.waitForFunction(() => document.querySelector('.plot-legend b').textContent === '0/s');
   await client.turn(id, 'Write hello world in C.');
   await page.waitForFunction(() => /^[1-9]/.test(document.querySelector('.plot-legend b').textContent));

@@ -32,10 +32,12 @@ test('the recorded values give the recorded answers, other values give others wi
   const [, second, third] = await turnsOf(server, id);
   assert.equal(await page.getAttribute('#field-temperature', 'placeholder'), '1.5');
   assert.equal(await page.getAttribute('#field-seed', 'placeholder'), second.seed);
+  assert.equal(await page.locator('.inspector .field-reset:visible').count(), 0, 'nothing to reset');
   await page.click('.what-if-run button');
   await page.waitForSelector('.form-problem:has-text("Change at least one value")');
   // The same value as on record: the same draws.
   await page.fill('#field-temperature', '1.5');
+  assert.equal(await page.locator('.inspector .field-reset:visible').count(), 1);
   await run();
   assert.equal(await page.locator('.what-if-pair').count(), 2, 'this turn and the one after it');
   assert.deepEqual(await sides(0), [second.text, second.text]);

@@ -78,7 +78,7 @@ class Block {
     const share = this.text.length / Math.max(1, cost.characters);
     const ms = known ? performance.now() - this.since : cost.ms * share;
     const tokens = known ? cost.tokens - this.tokens : Math.round(cost.tokens * share);
-    setText(this.figures, tokens > 0 ? `${known ? '' : 'about '}${duration(ms)} · ${plural(tokens, 'token')}` : '');
+    setText(this.figures, tokens > 0 ? `${known || ms < 1 ? '' : 'about '}${duration(ms)} · ${plural(tokens, 'token')}` : '');
   }
 
   #drawName() {

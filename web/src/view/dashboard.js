@@ -27,11 +27,11 @@ const queue = plot('Requests', ['running', 'waiting'], count, 1);
 const residents = plot('Sessions over time', ['active', 'idle', 'parked'], count, 1);
 const cache = plot('Cache in use', ['device', 'host'], percent, 0.01);
 
-/** A tile with a table of names and figures. @param {string} title @param {string} empty */
-function table(title, empty = 'None yet.') {
+/** A tile with a table of names and figures. @param {string} title @param {string} [width] wide: all columns */
+function table(title, width = '') {
   const body = h('dl', { class: 'facts-list' });
-  const note = h('p', { class: 'panel-text' }, empty);
-  const element = h('section', { class: 'tile' }, h('h2', null, title), body, note);
+  const note = h('p', { class: 'panel-text' }, 'None yet.');
+  const element = h('section', { class: `tile ${width}` }, h('h2', null, title), body, note);
   let key = '';
   return {
     element,
@@ -39,7 +39,7 @@ function table(title, empty = 'None yet.') {
     draw(rows) {
       note.hidden = rows.length > 0;
       if (key === (key = rows.join())) return;
-      body.replaceChildren(...rows.flatMap(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
+      body.replaceChildren(...rows.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
     },
   };
 }
@@ -53,7 +53,7 @@ const SOURCES = /** @type {Record<string, string>} */ ({
   recomputed: 'recomputed',
 });
 const instances = table('Instances');
-const server = table('Server');
+const server = table('Server', 'wide');
 const problem = h('p', { class: 'banner', role: 'status', hidden: true });
 
 const tiles = h(
@@ -81,7 +81,7 @@ const counted = (now, rows) =>
 function instanceRow(before, now, { name, model, state: phase, sessions: held }) {
   const of = (/** @type {string} */ metric) => total(now, `parley_engine_${metric}`, { instance: name });
   const figures = [
-    model,
+    name && model, // the only instance has no name
     phase,
     `${count(of('requests_running'))} running`,
     `${count(of('requests_waiting'))} waiting`,
@@ -89,7 +89,7 @@ function instanceRow(before, now, { name, model, state: phase, sessions: held })
     `${plural(held, 'session')} cached`,
     `cache ${percent(of('kv_cache_usage_ratio'))}`,
   ];
-  return [name, figures.join(' · ')];
+  return [name || model, figures.filter(Boolean).join(' · ')];
 }
 
 /** @param {Sample[]} samples @param {string} why */

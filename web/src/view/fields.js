@@ -123,8 +123,9 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   if (row.type === 'number')
     Object.assign(input, { min: row.min ?? '', max: max ?? '', step: String(row.step ?? 'any') });
   const hint = h('p', { class: 'field-hint', id: `${id}-hint` }, row.hint);
-  const reset = iconButton('reset', `Reset ${row.label} to the server's value`, {
+  const reset = iconButton('reset', `Reset ${row.label}`, {
     class: 'icon-button small field-reset',
+    hidden: true,
     onclick() {
       input.value = '';
       check();

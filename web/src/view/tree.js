@@ -130,7 +130,7 @@ function rowView(session, { turn, depth, versions, version }) {
         { type: 'button', 'aria-current': here ? 'true' : null, title: `${said}\n${turn.text_start}`, onclick: () => goTo(session, turn.turn) },
         h('span', { class: 'tree-said', dir: 'auto' }, said),
         h('span', { class: 'tree-answer', dir: 'auto' }, turn.text_start || '…'),
-        h('span', { class: 'tree-notes' }, `${count(turn.turn)} · ${notes.join(' · ')}`),
+        h('span', { class: 'tree-notes' }, `turn ${count(turn.turn)} · ${notes.join(' · ')}`),
       ),
       others.length > 0 &&
         h(
