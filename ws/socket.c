@@ -103,7 +103,7 @@ struct socket *socket_work_done(struct socket_work *w) {
 
 void socket_want_write(struct socket *s) {
     if (s->close_sent) return;
-    if (!s->waiting_us) s->waiting_us = net_now_us();
+    if (!s->waiting_us) s->waiting_us = net_served_us(s->service->net);
     websocket_want_write(s->peer);
 }
 
@@ -149,7 +149,8 @@ static int send_close(struct socket *s) {
     s->close_sent = true;
     int rc = websocket_write_close(s->peer, tx->len - LWS_PRE);
     if (s->close_code == CLOSE_RATE)
-        s->end_by_us = net_now_us() + RATE_LINGER_US; // its own would come behind its flood
+        s->end_by_us =
+            net_served_us(s->service->net) + RATE_LINGER_US; // its own would come behind its flood
     else
         websocket_pause(s->peer, PAUSE_OUTPUT, false); // for the client's close frame
     return rc;
@@ -207,7 +208,7 @@ void socket_end(struct socket *s, int code, const char *reason) {
     if (s->close_code) return;
     s->close_code = code;
     s->close_reason = reason;
-    s->end_by_us = net_now_us() + CLOSE_GRACE_US;
+    s->end_by_us = net_served_us(s->service->net) + CLOSE_GRACE_US;
     // The rest of an open message will not come.
     s->skips = code == CLOSE_SLOW || code == CLOSE_INTERNAL || s->outbox.open;
     if (s->ops->ended) s->ops->ended(s);

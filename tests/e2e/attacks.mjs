@@ -10,7 +10,7 @@
 //   scale     share of the full attack's counts (default 0.1), but for rate, tokens and stay_ms; figures overrides single
 //             counts of attacks[NAME].full
 //   seconds   how long the victim measures (default 5)
-//   patience  seconds until a turn or ping that has no answer is given up (default 20); counts as that long
+//   patience  seconds until a turn or ping that has no answer is given up (default 60); counts as that long
 //   args      further options of the server; its limits are the defaults, the demo model runs
 //   wrap      a program before the server, such as ['prlimit', '--as=268435456']
 //   tokens    lines of the token file, where the defaults (alice attacks, bob suffers) do not do
@@ -207,7 +207,7 @@ async function target(t, attack, figures, options) {
 /** Runs one attack: see the top. Gives { figures, quiet, beside (on another server), loaded: { first_token_ms, ping_ms, list_ms: { p50, p90, p99, n }, refused, stuck },
  * after: the same once the attack is over, memory_mib: { before, peak, after }, stop_ms, attacker: what it did and which errors it got }. */
 export async function strike(t, name, options = {}) {
-  const attack = attacks[name], share = options.scale ?? 0.1, patience = options.patience ?? 20;
+  const attack = attacks[name], share = options.scale ?? 0.1, patience = options.patience ?? 60;
   const figures = { ...attack.full };
   for (const key of Object.keys(figures)) if (!['rate', 'tokens', 'stay_ms'].includes(key)) figures[key] = Math.max(1, Math.round(figures[key] * share));
   Object.assign(figures, options.figures);

@@ -76,10 +76,13 @@ test('echo with logprobs scores the prompt', async (t) => {
 
   await t.test('a client that leaves meanwhile takes its turns with it', async () => {
     const long = Array.from({ length: few(1500) }, (_, i) => ids[i % n]);
-    const stop = new AbortController();
-    const left = openai.completions.create({ ...ask, echo: true, logprobs: 20, prompt: [long, long, long], max_tokens: 1 }, { signal: stop.signal });
-    setTimeout(() => stop.abort(), 100);
-    await assert.rejects(left);
+    for (let left = false, tries = 0; !left; tries++) { // again where a busy machine was late to leave
+      assert.ok(tries < 5);
+      const stop = new AbortController();
+      const answer = openai.completions.create({ ...ask, echo: true, logprobs: 20, prompt: [long, long, long], max_tokens: 1 }, { signal: stop.signal });
+      setTimeout(() => stop.abort(), 100);
+      left = await answer.then(() => false, () => true);
+    }
     const [all] = await scored({ prompt: long, max_tokens: 0, logprobs: 20 });
     assert.equal(all.logprobs.top_logprobs.length, long.length);
     assert.ok(all.logprobs.top_logprobs.slice(1).every((top) => Object.keys(top).length >= 20));

@@ -20,8 +20,9 @@ export const unlimited = ['--messages-per-second', '100000', '--message-burst', 
   ...['requests-per-minute', 'tokens-per-minute', 'running-turns', 'connections', 'outstanding-jobs'].flatMap((limit) => [`--owner-${limit}`, '0'])];
 /** How long anything is waited for that comes at once on a quiet machine: a busy one is no failure of ours. */
 export const patience = 240000;
-/** A test that shares the machine with twenty others may need longer than five seconds for its first message. */
-export const unhurriedHello = { PARLEY_HELLO_TIMEOUT: '120' };
+/** A test that shares the machine with twenty others may need longer than five seconds for its first message, and longer
+ * than twenty for the answer to a ping: the server, which runs ahead of it, would close its connection without a word. */
+export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '600' };
 const servers = new Set();
 let clients = 0;
 process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
@@ -134,7 +135,7 @@ export class Server {
       '--port', String(server.port), '--db', server.db, ...(options.args ?? [])];
     const [program, ...args] = [...(options.wrap ?? []), ...line];
     server.process = spawn(program, args, {
-      cwd: root, env: { ...process.env, ...unhurriedHello, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'],
+      cwd: root, env: { ...process.env, ...unhurried, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'],
     });
     servers.add(server);
     for (const stream of [server.process.stdout, server.process.stderr])
@@ -232,7 +233,8 @@ export class Client {
         const frame = this.frames[this.taken++];
         if (fits(frame)) return frame;
       }
-      if (this.closeCode !== undefined) throw new Error(`the connection closed with ${this.closeCode} ${this.closeReason}`);
+      if (this.closeCode !== undefined)
+        throw new Error(`the connection closed with ${this.closeCode} ${this.closeReason}${this.closeCode === 1006 ? await this.fate() : ''}`);
       if (Date.now() > end)
         throw new Error(`timed out; last frames: ${JSON.stringify(this.frames.slice(-3))}`);
       await new Promise((resolve) => {
@@ -249,10 +251,11 @@ export class Client {
     return this.next((frame) => frame.request_id === request_id, timeoutMs);
   }
 
-  /** How the server ended, if it did within a second, and what it said last. */
+  /** How the server ended, if it did within some seconds, and what it said last. */
   async fate() {
-    await Promise.race([this.server.exited, new Promise((resolve) => setTimeout(resolve, 1000).unref())]);
-    return this.server.status ? `; the server ended (${JSON.stringify(this.server.status)}): ${this.server.log.slice(-4000)}` : '';
+    await Promise.race([this.server.exited, new Promise((resolve) => setTimeout(resolve, 5000).unref())]);
+    const { status, log } = this.server;
+    return `; the server ${status ? `ended (${JSON.stringify(status)})` : 'runs'}, and said last: ${log.slice(-4000)}`;
   }
 
   newId() { return `${this.tag}.${++this.counter}`; }

@@ -5,7 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import net from 'node:net';
 import path from 'node:path';
 import tls from 'node:tls';
-import { afterwards, Client, freePort, parley, patience, temporaryFolder, unhurriedHello, until, withinOnce } from './harness.mjs';
+import { afterwards, Client, freePort, parley, patience, temporaryFolder, unhurried, until, withinOnce } from './harness.mjs';
 import { check } from './schema.mjs';
 
 export const fakeServer = path.join(path.dirname(parley), 'tests/fake_server');
@@ -26,7 +26,7 @@ export class Wire {
     wire.log = '';
     const [program, ...before] = [...(options.wrap ?? []), fakeServer];
     wire.process = spawn(program, [...before, '--model', 'fake', '--db', ':memory:', '--port', String(wire.port),
-      '--host', wire.host, '--hello-timeout', unhurriedHello.PARLEY_HELLO_TIMEOUT, ...(options.args ?? [])], { env: { ...process.env, ...unhurriedHello, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'] });
+      '--host', wire.host, '--hello-timeout', unhurried.PARLEY_HELLO_TIMEOUT, ...(options.args ?? [])], { env: { ...process.env, ...unhurried, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'] });
     running.add(wire.process);
     wire.out = '';
     wire.process.stdout.on('data', (bytes) => { wire.out += bytes; });
@@ -79,7 +79,8 @@ export class Wire {
       (async () => {
         for (const [delay, piece] of typeof request === 'string' ? [[0, request]] : request) {
           await new Promise((next) => setTimeout(next, delay));
-          if (!socket.destroyed) socket.write(Buffer.from(piece, 'latin1'));
+          if (socket.destroyed) return;
+          socket.write(Buffer.from(piece, 'latin1'));
         }
       })();
     });

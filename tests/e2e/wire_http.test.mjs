@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deflateSync, gunzipSync, gzipSync } from 'node:zlib';
-import { Wire, sleep } from './wire.mjs';
+import { Wire, sleep, until } from './wire.mjs';
 
 const json = (answer) => JSON.parse(answer.text.split('\r\n\r\n')[1]);
 const post = (wire, headers, body = '') => `POST /readyz HTTP/1.1\r\nHost: ${wire.host}:${wire.port}\r\n${headers}\r\n${body}`;
@@ -42,10 +42,10 @@ test('HTTP', async (t) => {
   await t.test('a POST with a body is refused, and its answer arrives', () =>
     refused(post(wire, 'Content-Length: 100000\r\n', 'x'.repeat(100000)), 405, 'unsupported'));
   await t.test('a body that comes drop by drop holds nobody', async () => {
-    const drops = [[0, post(wire, 'Content-Length: 1000\r\n')], ...Array(20).fill([500, 'x'])];
+    const drops = [[0, post(wire, 'Content-Length: 1000\r\n')], ...Array(200).fill([500, 'x'])];
     const answer = await wire.raw(drops);
     assert.equal(answer.status, 405);
-    assert.ok(answer.closed && answer.ms < 9500, `open for ${answer.ms} ms: as long as the drops came`);
+    assert.ok(answer.closed && answer.ms < 90000, `open for ${answer.ms} ms: as long as the drops came`);
   });
   await t.test('Expect: 100-continue is answered at once', async () => {
     const answer = await wire.raw(post(wire, 'Content-Length: 5\r\nExpect: 100-continue\r\n'));
@@ -85,16 +85,33 @@ test('HTTP', async (t) => {
   await t.test('short and empty headers of any name hold no request', async () => {
     for (const header of ['X:', 'C:', 'Content-Len:', 'Content-Lengt: 5', 'Transfer-Encodin: chunked', 'x:y']) {
       const answer = await wire.get('/healthz', [header]);
-      assert.ok(answer.status === 200 && answer.ms < 9000, `${header}: ${answer.status} after ${answer.ms} ms`); // a head may take ten seconds
+      assert.equal(answer.status, 200, header); // 408 where it is waited for more
     }
   });
   await t.test('an own header that is too long is refused', async () =>
     assert.equal((await wire.get('/healthz', [`Authorization: Bearer ${'x'.repeat(5000)}`])).status, 431));
   await t.test('silent and slow heads are closed', async () => {
     const silent = wire.raw('');
-    const slow = wire.raw([[0, 'GET / HTTP/1.1\r\n'], ...Array(60).fill([1000, 'X: y\r\n'])], { wait: 55000 });
+    const slow = wire.raw([[0, 'GET / HTTP/1.1\r\n'], ...Array(240).fill([1000, 'X: y\r\n'])]);
     assert.ok((await silent).closed, 'silent');
     assert.ok((await slow).closed && (await slow).status === 408, 'slow');
+  });
+  await t.test('a head that came while the server stood still is in time', async (u) => {
+    const own = await Wire.start(u);
+    for (let stood = false; !stood;) { // again where this machine was so busy that the server had answered before
+      const socket = own.socket();
+      let text = '';
+      socket.on('data', (bytes) => { text += bytes; }).on('error', () => {}).write('GET /heal');
+      const closed = new Promise((resolve) => socket.on('close', resolve));
+      await until('the beginning', async () => (await own.metric('parley_connections')) >= 2);
+      own.process.kill('SIGSTOP');
+      socket.write('thz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
+      await sleep(13000); // a head may take ten seconds
+      stood = text === '';
+      own.process.kill('SIGCONT');
+      await closed;
+      if (stood) assert.match(text, /^HTTP\/1.1 200 OK/);
+    }
   });
   await t.test('dots, slashes and escapes in paths lead nowhere', async () => {
     for (const target of ['/../etc/passwd', '/%2e%2e/etc/passwd', '//etc/passwd', '/a/../../etc/passwd', '/..%2f..%2fetc/passwd', '/app.js%00.html', '/index.html/']) {
@@ -237,8 +254,8 @@ test('bodies', async (t) => {
   });
   await t.test('one that trickles is cut, one that stops too', async () => {
     const begun = [request('Content-Length: 100000\r\n'), request('Transfer-Encoding: chunked\r\n', '1\r\n')];
-    const cut = await Promise.all([wire.raw([[0, begun[0]], ...Array(80).fill([500, 'x'])], { wait: 40000 }), wire.raw(begun[1], { wait: 40000 })]);
-    for (const answer of cut) assert.ok(answer.closed && answer.status === 408 && answer.ms < 30000, `${answer.ms} ms: ${answer.text}`);
+    const cut = await Promise.all([wire.raw([[0, begun[0]], ...Array(480).fill([500, 'x'])]), wire.raw(begun[1])]);
+    for (const answer of cut) assert.ok(answer.closed && answer.status === 408, `${answer.ms} ms: ${answer.text}`);
   });
   await t.test('a body that is not read is not the next request', async () => {
     const inner = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n';
@@ -251,7 +268,7 @@ test('requests have a rate', async (t) => {
   const wire = await Wire.start(t, { args: ['--messages-per-second', '1', '--message-burst', '2'] }); // 10 and 20 GETs, 1 and 2 POSTs
   const flood = await wire.raw('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(60));
   const served = flood.text.match(/200 OK/g).length;
-  assert.ok(served >= 20 && served < 40 && flood.closed, `${served} of 60 served`);
+  assert.ok(served >= 20 && served < 60 && flood.closed, `${served} of 60 served`);
   assert.match(flood.text, /429 Too Many Requests[^]*retry-after: \d+\r\n/);
   assert.equal((await wire.get('/healthz')).status, 200);
 });

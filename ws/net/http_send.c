@@ -11,7 +11,7 @@
 #define REPLY_US 120000000 // for a whole reply, however slowly it is read
 
 void http_set_deadline(struct http *h, int64_t us) {
-    h->deadline_us = us ? net_now_us() + us : 0;
+    h->deadline_us = us ? net_served_us(h->net) + us : 0;
 }
 
 // An idle stream takes no processor time: the loop watches only for the client's end.
@@ -58,7 +58,7 @@ int http_flush(struct http *h) {
     if (rc == 1)
         h->blocked_us = 0;
     else if (progress || !h->blocked_us)
-        h->blocked_us = net_now_us();
+        h->blocked_us = net_served_us(h->net);
     if (h->out_sent == h->out.len) {
         h->out_sent = 0;
         buf_reset(&h->out);
@@ -194,7 +194,7 @@ void http_stream(struct http *h, const char *type, const char *extra, const stru
     begin_reply(h, &(struct http_reply_head){
                        .status = 200, .type = type, .extra = extra, .chunked = h->chunked});
     wait_in(h, STREAMING, w, ctx);
-    h->streamed_us = net_now_us();
+    h->streamed_us = net_served_us(h->net);
 }
 
 bool http_stream_has_room(const struct http *h) {
@@ -206,13 +206,13 @@ bool http_stream_has_room(const struct http *h) {
 void http_stream_write(struct http *h, const void *bytes, size_t len) {
     bool idle = http_unsent(h) == 0;
     if (len == 0) return; // an empty chunk would end the reply
-    h->streamed_us = net_now_us();
+    h->streamed_us = net_served_us(h->net);
     if (h->chunked) buf_addf(&h->out, "%zx\r\n", len);
     buf_add(&h->out, bytes, len);
     if (h->chunked) buf_addz(&h->out, "\r\n");
     if (!h->processing && idle) {
         // A broken socket is closed by its own event, not here, where a handler is running.
-        if (http_flush(h) < 0) h->deadline_us = net_now_us();
+        if (http_flush(h) < 0) h->deadline_us = 1;
         http_watch(h);
     }
 }

@@ -39,7 +39,7 @@ struct http {
         LINGERING,
         CLOSED
     } state;
-    int64_t deadline_us; // 0: none
+    int64_t deadline_us; // by net_served_us, as all times here; 0: none
     struct rate rate;
     struct buf in; // read, not taken yet
     bool eof, processing, served;

@@ -87,14 +87,16 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
 
 static void on_tick(uv_timer_t *handle) {
     struct net *n = handle->data;
-    int64_t now = net_now_us();
+    int64_t now = net_now_us(), passed = now - n->ticked_us;
     struct peer *p, *next;
     DL_FOREACH_SAFE(n->peers, p, next) {
         if (p->http)
-            http_tick(p->http, now);
+            http_tick(p->http, n->served_us);
         else if (p->websocket)
-            p->protocol->tick(p->websocket, now);
+            websocket_tick(p, n->served_us);
     }
+    n->ticked_us = now;
+    n->served_us += passed < TICK_MS * 2000 ? passed : TICK_MS * 1000;
 }
 
 // --- metrics ---
@@ -203,6 +205,7 @@ int net_open(struct net **out, const struct serve_config *config, struct metrics
         return err_set(err, E_IO, "no event loop: %s", uv_strerror(rc));
     }
     n->config = config;
+    n->ticked_us = n->served_us = net_now_us();
     n->workers_bell.fd = -1;
     n->request_limit =
         (struct rate_limit){(double)config->messages_per_second * REQUESTS_PER_MESSAGE,

@@ -45,8 +45,10 @@ struct net {
     struct workers *workers; // lanes are peers' numbers, groups those of owners
     struct net_metrics metrics;
     uv_loop_t loop;
-    uv_timer_t tick;  // deadlines
-    uv_timer_t hello; // while WebSockets wait for a token
+    uv_timer_t tick;   // deadlines
+    int64_t ticked_us; // when it came last
+    int64_t served_us; // net_served_us
+    uv_timer_t hello;  // while WebSockets wait for a token
     uv_check_t round;
     int64_t round_us; // the thread's processor time when the last round began
     struct bell workers_bell;
@@ -95,6 +97,7 @@ struct peer {
     struct auth_token as;                      // its valid token; owner NULL: none yet
     struct peer *unknown_prev, *unknown_next;  // net->unknown
     int32_t hello_ticks;                       // since the upgrade; websocket.c
+    int64_t heard_us;                          // when it was last heard of, by net_served_us
     bool evicted;                              // closed for a new connection, and not counted
     struct gate_entry gate;
     unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
@@ -128,4 +131,10 @@ int net_admit(struct net *n, struct peer **out, int fd, const struct sockaddr *a
 
 static inline int64_t net_now_us(void) {
     return clock_mono_us(&clock_system);
+}
+
+// The clock of every time limit on a peer. It stands still while this thread does not run, and goes on after a tick has
+// judged: between two ticks the loop reads, so no peer is late by what waited unread. Off by two ticks at most.
+static inline int64_t net_served_us(const struct net *n) {
+    return n->served_us;
 }

@@ -9,7 +9,8 @@
 
 #define HANDSHAKE_SECONDS 10
 #define HELLO_TICK_MS 100
-#define RX_BYTES 2048 // per WebSocket, for as long as it lives
+#define NO_HANGUP_SECONDS 65535 // the most that libwebsockets takes
+#define RX_BYTES 2048           // per WebSocket, for as long as it lives
 #define TX_KEEP_BYTES 65536
 #define TX_MAX_BYTES (32 << 20)
 
@@ -100,10 +101,27 @@ static void wait_hello(struct peer *p) {
         uv_timer_start(timer, on_hello_timer, HELLO_TICK_MS, HELLO_TICK_MS);
 }
 
+// --- silence ---
+
+// libwebsockets sends the pings. It would also close the silent, but by a clock that goes on while this thread stands
+// still, and a pong may wait unread then. Where we read nothing from a client, its silence is ours.
+void websocket_tick(struct peer *p, int64_t now_us) {
+    int64_t patience_us = (int64_t)(2 * p->net->config->ping_interval * 1e6);
+    if (p->pauses & ~(unsigned)PAUSE_GATE) p->heard_us = now_us;
+    if (now_us - p->heard_us <= patience_us) {
+        p->protocol->tick(p->websocket, now_us);
+        return;
+    }
+    log_info("ws.silent", "peer=%llu seconds=%lld", (unsigned long long)p->number,
+             (long long)(now_us - p->heard_us) / 1000000);
+    websocket_kill(p);
+}
+
 // --- callbacks ---
 
 static int established(struct peer *p, struct lws *wsi) {
     p->wsi = wsi;
+    p->heard_us = net_served_us(p->net);
     p->websocket = p->protocol->open(p->net->user, p);
     if (!p->websocket) return -1;
     if (!p->as.owner) wait_hello(p);
@@ -120,6 +138,7 @@ static void closed(struct peer *p) {
 }
 
 static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t len) {
+    p->heard_us = net_served_us(p->net);
     struct websocket_piece piece = {.bytes = bytes,
                                     .len = len,
                                     .first = lws_is_first_fragment(wsi),
@@ -148,7 +167,9 @@ static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_RECEIVE:
         return p && p->websocket ? receive(p, wsi, in, len) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:
-        if (p && p->websocket) p->protocol->control_frame(p->websocket);
+        if (!p || !p->websocket) return 0;
+        p->heard_us = net_served_us(p->net);
+        p->protocol->control_frame(p->websocket);
         return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE:
         return p && p->websocket ? writable(p) : -1;
@@ -228,7 +249,7 @@ static void fill_info(struct net *n, struct lws_context_creation_info *info, voi
     info->uid = (uid_t)-1;
     n->retry =
         (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)n->config->ping_interval,
-                         .secs_since_valid_hangup = (uint16_t)(2 * n->config->ping_interval)};
+                         .secs_since_valid_hangup = NO_HANGUP_SECONDS}; // websocket_tick does
     info->retry_and_idle_policy = &n->retry;
 }
 

@@ -27,7 +27,7 @@ struct websocket_protocol {
     void (*unmasked)(void *ws);             // the first frame has no mask
     void (*no_hello)(void *ws);             // no token came within hello_timeout
     void (*lost_token)(void *ws);           // its token was removed from the file
-    void (*tick)(void *ws, int64_t now_us); // about every second
+    void (*tick)(void *ws, int64_t now_us); // about every second, by net_served_us
 };
 
 int websocket_open(struct net *n, struct err *err);
@@ -48,3 +48,5 @@ bool websocket_choked(struct peer *p);
 enum websocket_pause { PAUSE_GATE = 1, PAUSE_OUTPUT = 2, PAUSE_WORK = 4 };
 void websocket_pause(struct peer *p, enum websocket_pause reason, bool on);
 void websocket_kill(struct peer *p); // ends the socket soon, without a close frame
+// About every second: the protocol's tick, or the end of one that answers no pings.
+void websocket_tick(struct peer *p, int64_t now_us);

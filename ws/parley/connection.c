@@ -68,7 +68,7 @@ static bool import_is_whole(struct connection *c, struct message *m) {
     struct err err = {0};
     if (r->kind != REQUEST_IMPORT || (!m->more && m->at == 0)) return true;
     int rc = upload_add(&c->upload, &c->service->upload_bytes, m->at, r->archive, r->archive_len,
-                        net_now_us(), &err);
+                        net_served_us(c->service->net), &err);
     if (rc < 0) {
         const char *code = rc == E_LIMIT ? "too_large" : rc == E_BUSY ? "overloaded" : "invalid";
         outgoing_error(&c->out, code, err.text, r->request_id, rc == E_BUSY ? 5000 : 0);

@@ -14,6 +14,7 @@ import {
   sharedServer,
   streamed,
   turnsOf,
+  typed,
   ENDLESS,
 } from './browser.mjs';
 
@@ -154,7 +155,7 @@ test(`versions of a message stand at the message, versions of its answer at the 
   const { id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t, width < 800 ? { viewport: { width, height: 640 }, hasTouch: true, isMobile: true } : {});
   const page = await openPage(t, server, { context, hash: `#s=${id}` });
-  const title = () => page.locator('h1.title').innerText();
+  const titled = (text) => page.waitForFunction((wanted) => document.querySelector('h1.title').innerText === wanted, text);
   const shown = async () => [await page.locator('.user .versions-at [aria-hidden]').allInnerTexts(), await page.locator('.assistant .versions-at [aria-hidden]').allInnerTexts()];
   const shows = async (want) => {
     await versions(page, ...want.flat());
@@ -167,10 +168,10 @@ test(`versions of a message stand at the message, versions of its answer at the 
     await path(page, ...turns);
   };
   await tell(page, 'Tell me about foxes.');
-  assert.equal(await title(), 'Tell me about foxes.');
+  await titled('Tell me about foxes.');
   await edit('Tell me about owls.', 1);
   await shows([['2/2'], []]); // another message, no other answer to it
-  await page.waitForFunction(() => document.querySelector('h1.title').textContent === 'Tell me about owls.');
+  await titled('Tell me about owls.');
   await button(page, 'regenerate').click();
   await path(page, 2);
   await shows([['2/2'], ['2/2']]);
@@ -189,11 +190,11 @@ test(`versions of a message stand at the message, versions of its answer at the 
   await shows([['1/3'], []]);
   assert.match(await page.locator('#announcer').innerText(), /wording 1 of 3/);
   // The title is that of the version shown, in the list and in a fork too.
-  await page.waitForFunction(() => document.querySelector('h1.title').textContent === 'Tell me about foxes.');
+  await titled('Tell me about foxes.');
   await page.reload();
   await path(page, 0);
-  assert.equal(await title(), 'Tell me about foxes.');
-  assert.equal(await page.locator('.item.current .item-title').textContent(), 'Tell me about foxes.');
+  await titled('Tell me about foxes.');
+  await page.waitForFunction(() => document.querySelector('.item.current .item-title')?.textContent === 'Tell me about foxes.');
   const client = await server.connect();
   for (const [turn, forked] of [[0, 'Tell me about foxes.'], [2, 'Tell me about owls.']])
     assert.equal((await client.request({ type: 'session.fork', session: id, turn })).session.title, forked);
@@ -203,7 +204,7 @@ test(`versions of a message stand at the message, versions of its answer at the 
   // A session that a user has named keeps its name.
   await client.request({ type: 'session.update', session: id, title: 'Animals' });
   await edit('Tell me about ants.', 4);
-  assert.equal(await title(), 'Animals');
+  await titled('Animals');
   await client.close();
 });
 
@@ -251,7 +252,7 @@ test('an edit that another tab takes away is given back in the message field', a
   await page.fill('.editor-text', 'One and a half');
   await button(other, 'regenerate').click();
   await path(page, 1);
-  assert.equal(await page.inputValue('#message'), 'One and a half');
+  await typed(page, 'One and a half');
 });
 
 test('a cut answer goes on in the same bubble, as often as it is asked to', async (t) => {

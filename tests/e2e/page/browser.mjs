@@ -68,7 +68,7 @@ export async function newPage(t, context, { expected = [] } = {}) {
       const frame = () => new Promise((done) => [requestAnimationFrame(done), setTimeout(done, 500)]);
       await frame();
       do await frame();
-      while (document.querySelector('.log[aria-busy], code.uncoloured') && performance.now() < start + 5000);
+      while (document.querySelector('.log[aria-busy], code.uncoloured') && performance.now() < start + 60000);
     });
     return value;
   };
@@ -112,6 +112,31 @@ export async function openPage(t, server, { context, hash = '', ...options } = {
 export const connected = (page) =>
   page.waitForSelector('.connection .dot[data-connection=open]', { state: 'attached' });
 export const sessionOf = (page) => new URL(page.url()).hash.replace('#s=', '');
+
+/** Waits until the message field holds this: the hash changes before the page has changed its session. */
+export const typed = (page, text) => page.waitForFunction((wanted) => document.querySelector('#message').value === wanted, text);
+
+/** Holds the timers after which a deletion cannot be undone: on a busy machine two clicks may take longer. Call it before the
+ * page is opened, or again. */
+export async function holdTimers(page) {
+  const hold = () => {
+    window.held = [];
+    if (window.plainTimeout) return;
+    window.plainTimeout = window.setTimeout;
+    window.setTimeout = (run, ms, ...rest) =>
+      window.plainTimeout((...args) => (window.held && ms > 7000 && ms <= 8000 ? window.held.push(run) : run(...args)), ms, ...rest);
+  };
+  await page.addInitScript(hold);
+  await page.evaluate(hold);
+}
+
+/** Runs those that are due, and holds no more. */
+export const letTimersGo = (page) =>
+  page.evaluate(() => {
+    const due = window.held;
+    window.held = null;
+    due.forEach((run) => run());
+  });
 
 /** Types a message and sends it with Enter. */
 export async function say(page, text) {

@@ -200,7 +200,7 @@ test('a token that is removed while the page is open: the page says so, asks for
 });
 
 test('a cache that went is asked for as soon as one types, once for many keys', async (t) => {
-  const server = await Server.start(t, { args: ['--max-sequence-idle-microseconds', '1500000'] });
+  const server = await Server.start(t, { args: ['--max-sequence-idle-microseconds', '10000000'] });
   const page = await newPage(t, await newContext(t));
   const said = [];
   page.on('websocket', (socket) => socket.on('framesent', ({ payload }) => said.push(JSON.parse(payload))));

@@ -214,6 +214,7 @@ test('360 px wide: nothing is cut off, the sessions are a drawer, Enter is a new
   await page.waitForSelector('#sidebar', { state: 'hidden' });
   await page.tap('.header [aria-label^="Settings"]');
   await page.waitForSelector('.settings');
+  await page.waitForFunction(() => document.getAnimations().every(({ playState }) => playState !== 'running'));
   assert.deepEqual(await overflow(), []);
   assert.deepEqual(
     await page.evaluate(() =>

@@ -1,7 +1,7 @@
 // A message that the server refuses: it keeps its place and outlives a reload, and each way out of it keeps the text.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, connected, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+import { ask, connected, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, turnsOf, typed } from './browser.mjs';
 
 const server = await sharedServer();
 const LONG = 'word '.repeat(180).trim(); // more than is left, less than the session holds
@@ -41,7 +41,7 @@ test('New session takes the text along; what was being typed stays above it', as
   const { id, page } = await refused(t);
   await page.click('.pending button:has-text("New session")');
   await page.waitForSelector('.suggestion');
-  assert.equal(await page.inputValue('#message'), LONG);
+  await typed(page, LONG);
   await page.press('#message', 'Enter');
   await settled(page, 1);
   assert.notEqual(sessionOf(page), id);

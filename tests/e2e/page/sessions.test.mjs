@@ -5,8 +5,12 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
   ask,
+  connected,
   ENDLESS,
+  holdTimers,
+  letTimersGo,
   newContext,
+  newPage,
   newSession,
   openPage,
   prepareSession,
@@ -17,6 +21,7 @@ import {
   sharedServer,
   streamed,
   turnsOf,
+  typed,
   unhurried,
 } from './browser.mjs';
 import { parley, until } from '../harness.mjs';
@@ -45,7 +50,7 @@ test('what is typed right behind a change of session is for the new one, and no 
   assert.notEqual(sessionOf(page), id);
   assert.equal((await turnsOf(server, id)).length, 0);
   await page.click(`${item(id)} a`);
-  assert.equal(await page.inputValue('#message'), 'half a thought');
+  await typed(page, 'half a thought');
 });
 
 test('a session that is imported beside the server is in the list of every tab, unasked for', async (t) => {
@@ -172,7 +177,10 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
 
 test('a deletion can be undone for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
   const context = await newContext(t);
-  const page = await openPage(t, server, { context });
+  const page = await newPage(t, context);
+  await holdTimers(page);
+  await page.goto(server.url);
+  await connected(page);
   await ask(page, 'My name is Wren.');
   const id = sessionOf(page);
   await page.keyboard.press('Control+Shift+Backspace');
@@ -183,6 +191,7 @@ test('a deletion can be undone for a while; a page that closes meanwhile leaves 
   await settled(page, 1);
   assert.equal(sessionOf(page), id);
   await page.waitForTimeout(9000); // longer than it can be undone
+  await letTimersGo(page);
   const client = await server.connect();
   assert.equal((await client.request({ type: 'session.get', session: id })).type, 'session.state');
   await page.keyboard.press('Control+Shift+Backspace');
@@ -364,12 +373,14 @@ test('a link leads to a turn, however far up it is', async (t) => {
   for (let i = 0; i < 130; i++) await client.turn(id, `Message ${i}`);
   const page = await openPage(t, quick, { hash: `#s=${id}&t=3` });
   await page.waitForSelector('.turn.target');
-  assert.equal(await page.locator('.turn.target .bubble').innerText(), 'Message 3');
-  const box = await page.locator('.turn.target').boundingBox();
-  assert.ok(box.y >= 0 && box.y < 400, JSON.stringify(box));
+  assert.equal(await page.locator('.turn[data-turn="3"] .bubble').innerText(), 'Message 3');
+  await page.waitForFunction(() => {
+    const { top } = document.querySelector('.turn[data-turn="3"]').getBoundingClientRect();
+    return top >= 0 && top < 400;
+  });
   // The page gives such links, for a turn and for the session.
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
-  await page.hover('.turn.target .assistant');
+  await page.hover('.turn[data-turn="3"] .assistant');
   await page.click('.turn[data-turn="3"] [data-action=link]');
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   await page.waitForFunction(async (end) => (await navigator.clipboard.readText()).endsWith(end), `/#s=${id}&t=3`);
@@ -418,7 +429,7 @@ test('a result of the search shows the words where they stand, leads there and m
   await page.waitForSelector('.turn[data-turn="0"].target');
   assert.equal(new URL(page.url()).hash, `#s=${id}&t=0`);
   assert.ok(await page.locator('.turn[data-turn="0"] .bubble').isVisible());
-  assert.deepEqual(await page.evaluate(() => [...CSS.highlights.get('found')].map(String)), ['hurdyg']);
+  await page.waitForFunction(() => [...(CSS.highlights.get('found') ?? [])].map(String).join() === 'hurdyg');
   await page.press('#search', 'Escape');
   await page.waitForFunction(() => !CSS.highlights.has('found'));
   assert.equal(await page.locator('.item-found:visible').count(), 0);

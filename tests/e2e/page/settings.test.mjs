@@ -116,7 +116,7 @@ test('new sessions start with the values chosen for them, in this browser from n
   await page.waitForSelector('.form-problem:has-text("smaller than Memory")');
   await page.fill('#field-sink_len', '2');
   await save(page);
-  assert.equal(await page.locator('.context-value').innerText(), '0 / 512');
+  await page.waitForFunction(() => document.querySelector('.context-value').innerText === '0 / 512');
   await page.click('.context');
   assert.match(await page.locator('.context-details').innerText(), /at most 128 tokens/);
   await page.reload();

@@ -1,7 +1,7 @@
 // Answers in a user's own words, turns that are deleted, and the map of a session's tree.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until, ENDLESS } from './browser.mjs';
+import { ask, connected, holdTimers, letTimersGo, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until, ENDLESS } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -97,7 +97,10 @@ test('deleting asks first, goes on to another version, and takes the branch alon
 test('deleted turns can be restored for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t);
-  const page = await openPage(t, server, { context, hash: `#s=${id}` });
+  const page = await newPage(t, context);
+  await holdTimers(page);
+  await page.goto(`${server.url}/#s=${id}`);
+  await connected(page);
   await ask(page, 'My name is Zora.');
   await ask(page, 'The secret is a marimba.');
   await ask(page, 'Tell me more.');
@@ -115,7 +118,9 @@ test('deleted turns can be restored for a while; a page that closes meanwhile le
   await settled(page, 3);
   assert.deepEqual(await messages(page), ['My name is Zora.', 'The secret is a marimba.', 'Tell me more.']);
   await page.waitForTimeout(9000); // longer than it can be undone
+  await letTimersGo(page);
   assert.equal(await found(), 1);
+  await holdTimers(page);
   // Another message meanwhile: what was deleted is no version of it, and comes back as one when it is restored.
   await remove(1);
   await ask(page, 'Now a question.');

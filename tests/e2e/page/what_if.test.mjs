@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
-import { Server, temporaryFolder, unlimited } from '../harness.mjs';
+import { Server, temporaryFolder, unlimited, until } from '../harness.mjs';
 import { writeAdapter } from '../safetensors.mjs';
 import { wordDiff } from '../../../web/src/word_diff.js';
 
@@ -54,7 +54,7 @@ test('the recorded values give the recorded answers, other values give others wi
   assert.equal((await sessions(client)).length, 1);
   await page.keyboard.press('Escape');
   await page.waitForFunction(() => ![...document.querySelectorAll('.item-title')].some((e) => e.textContent.startsWith('What if')));
-  assert.equal((await sessions(client)).length, 0);
+  await until('its end on the server', async () => (await sessions(client)).length === 0);
   assert.equal(sessionOf(page), id);
   assert.deepEqual((await turnsOf(server, id)).map((turn) => turn.text)[1], second.text);
 });
