@@ -1,7 +1,7 @@
 // A real server on a free port with a database of its own, and a client of parley.v1 over the `ws` package. Used by
 // every end-to-end test; the tests themselves contain no protocol details beyond the messages that they test.
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -20,9 +20,10 @@ export const unlimited = ['--messages-per-second', '100000', '--message-burst', 
   ...['requests-per-minute', 'tokens-per-minute', 'running-turns', 'connections', 'outstanding-jobs'].flatMap((limit) => [`--owner-${limit}`, '0'])];
 /** How long anything is waited for that comes at once on a quiet machine: a busy one is no failure of ours. */
 export const patience = 240000;
-/** A test that shares the machine with twenty others may need longer than five seconds for its first message, and longer
- * than twenty for the answer to a ping: the server, which runs ahead of it, would close its connection without a word. */
-export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '600' };
+/** A test that shares the machine with twenty others may need longer than five seconds for its first message, than twenty
+ * for the answer to a ping and than thirty to read what it paused: the server, which runs ahead of it, would end its
+ * connection. */
+export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '600', PARLEY_SLOW_READER_TIMEOUT: '600' };
 const servers = new Set();
 let clients = 0;
 process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
@@ -120,6 +121,17 @@ export async function withinOnce(bound, what, attempt) {
     if (took.at(-1) < bound) return;
   }
   throw new Error(`${what}: ${took.map(Math.round)} ms, never less than ${bound}`);
+}
+
+/** Milliseconds of processor time that the threads of a process have used: what a busy machine adds to the time on the clock
+ * is not in it. */
+export function processorMs(pid) {
+  let ns = 0;
+  for (const thread of readdirSync(`/proc/${pid}/task`))
+    try {
+      ns += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'latin1').split(' ')[0]);
+    } catch { /* it has ended */ }
+  return ns / 1e6;
 }
 
 export class Server {
