@@ -64,7 +64,7 @@ struct socket {
     struct outbox outbox; // answers, and the frame that is partly sent
     int64_t waiting_us;   // since when the socket has taken nothing; 0: it takes more
     int64_t end_by_us;    // by net_served_us, as waiting_us
-    int close_code; // 0: open
+    int close_code;       // 0: open
     const char *close_reason;
     bool skips;      // the close frame goes before what is queued
     bool close_sent; // after that nothing is sent
