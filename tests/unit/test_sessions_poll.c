@@ -73,8 +73,8 @@ static void tokens_come_before_the_rest_of_the_answers(void **state) {
     sessions_poll(fx.ss);
     size_t n = store_n_waiting(fx.ss->store);
     assert_int_equal(n, N);
-    for (int ms = 0; n_commits() == before && ms < 10000; ms++) usleep(1000);
-    usleep(300000); // and its answers are in the queue
+    for (int ms = 0; n_commits() == before && ms < 60000; ms++) usleep(1000);
+    usleep(300000); // and its answers are in the queue, all or some of them on a busy machine
     int polls = 0;
     while (store_n_waiting(fx.ss->store) > 0) {
         int64_t last = f->last;
@@ -83,7 +83,9 @@ static void tokens_come_before_the_rest_of_the_answers(void **state) {
         assert_int_equal(f->last, last + 1);
         size_t left = store_n_waiting(fx.ss->store);
         assert_true(n - left <= 8);
-        if (left > 0) assert_int_equal(next, 0); // the next poll is due at once if answers are left
+        // The next poll is due at once if answers may be left.
+        if (n - left == 8) assert_int_equal(next, 0);
+        if (n == left) usleep(1000);
         n = left;
         polls++;
     }
