@@ -23,6 +23,7 @@ int match_start(struct sessions *ss, const struct request *r) {
         return refuse_err(ss, r, &err);
     struct store_job *job = service_job(STORE_TOLD, r, r->session);
     struct store_told *q = job ? job->told = calloc(1, sizeof *q) : NULL;
+    if (q) q->all = r->all;
     if (q) q->fingerprint = record_strdup(m->info->fingerprint, &failed);
     if (!q || failed || copy_digests(q, r) < 0) {
         store_job_free(job);

@@ -126,9 +126,10 @@ struct request {
     // START: the conversation that the turn answers (told.h); NULL: MATCH will not find the turn
     struct told *told;
     // MATCH: chains to look for, (n_digests) of TOLD_DIGITS, the longest first, in `session` or, if that is
-    // NULL, in all sessions of the owner.
+    // NULL, in all sessions of the owner. all: turns with any of them, not only with the longest one found.
     const char *const *digests;
     size_t n_digests;
+    bool all;
 
     struct request *next; // used by the service
 };

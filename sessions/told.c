@@ -93,6 +93,10 @@ static int add_arguments(struct buf *out, const cJSON *v) {
     return rc;
 }
 
+struct hash128 told_start(const char *owner) {
+    return hash_of(owner, strlen(owner));
+}
+
 int told_add(struct hash128 *chain, const cJSON *message) {
     const cJSON *call;
     struct buf out;
@@ -312,6 +316,15 @@ static bool is_text(const cJSON *shown, const char *size, const char *hash, cons
     told_digits(hash_of(text + *end, bytes), digits);
     *end += bytes;
     return strcmp(digits, string_of(shown, hash)) == 0;
+}
+
+size_t told_length(const char *shown) {
+    cJSON *parsed = json_parse(shown, strlen(shown), &json_limits_file, NULL);
+    int64_t prompt = 0, said = 0;
+    json_get_int(parsed, "prompt", 0, INT64_MAX, &prompt, NULL);
+    json_get_int(parsed, "said", 0, INT64_MAX, &said, NULL);
+    cJSON_Delete(parsed);
+    return (size_t)(prompt + said);
 }
 
 const char *told_follows(const cJSON *shown) {

@@ -1,6 +1,6 @@
 // How a conversation that a stateless client sends again finds its turn.
 //
-// A conversation has a chain: a hash over its messages in order, in the form in which clients send them
+// A conversation has a chain: a hash over its owner and its messages in order, in the form in which clients send them
 // back: role, trimmed text, names and arguments of tool calls. Thinking is left out. A turn is stored
 // with the chain after its answer (`told`), and with what its log shows the model (`shown`): length and
 // hash of the rendered text, and of the answer as it was drawn. A later request whose chain contains
@@ -13,7 +13,10 @@
 #define TOLD_DIGITS 32
 // Writes a chain as 32 hexadecimal digits.
 void told_digits(struct hash128 chain, char out[TOLD_DIGITS + 1]);
-// The chain with one more message, a JSON object; it begins with {0}. E_NOMEM.
+// The chain of an owner's conversation without a message. One owner's chains equal no other's, so that finding a
+// turn costs the same however often another owner has the same conversation.
+struct hash128 told_start(const char *owner);
+// The chain with one more message, a JSON object. E_NOMEM.
 int told_add(struct hash128 *chain, const cJSON *message);
 
 // A turn's conversation before its answer. Immutable and counted; any thread.
@@ -46,6 +49,8 @@ int told_end(const struct told *t, const struct engine *e, const char *text, siz
 int told_given(const char *prompt, size_t prompt_len, const char *said, size_t said_len,
                const char *thought, char **shown);
 
+// How many bytes of a rendering a stored `shown` covers, if it suits.
+size_t told_length(const char *shown);
 // The `told` of the turn that a stored `shown` follows; "": `shown` covers the whole conversation.
 const char *told_follows(const cJSON *shown);
 // Whether the rendering, from byte *from on, begins with the text that the turn's log showed the model.

@@ -78,8 +78,8 @@ void store_list_clear(struct store_list *l);   // drops the rows
 void store_list_release(struct store_list *l); // and all else of its answer
 void store_list_cut(struct store_list *l);     // ends it behind the rows read: sets the cursor so
 
-// Turns by what clients know of them (sessions/told.h): of the session that has the first one found, all
-// that have a digest.
+// Turns by what clients know of them (sessions/told.h), of the session that has the first one found: those
+// with the first digest that any turn has, or those with any digest.
 struct stored_match {
     size_t digest; // which one it has
     int64_t turn;
@@ -90,6 +90,8 @@ struct store_told {
     size_t n_digests;
     char *fingerprint; // of the model
     char *session;     // only this one; NULL: any
+    bool
+        all; // digests are looked for. The store sets it if a turn found has thinking in its answer
     // Answer
     char *found;                  // the session's id, NULL: no turn has one
     bool exists;                  // `session` does

@@ -21,6 +21,8 @@ static const char SQL_SESSION[] =
 static const char SQL_TURNS[] = "SELECT turn, shown FROM turns WHERE told = ?1 AND +session = ?2 "
                                 "ORDER BY key DESC LIMIT ?3";
 
+static const char SQL_BEGIN[] = "BEGIN", SQL_COMMIT[] = "COMMIT";
+
 static char *copy_text(sqlite3_stmt *s, int column) {
     const char *text = (const char *)sqlite3_column_text(s, column);
     return strdup(text ? text : "{}");
@@ -71,14 +73,24 @@ static bool has_session(struct store_db *db, const char *owner, const char *id) 
     return id && store_read_key(db, owner, id, &key, NULL) == 0;
 }
 
+// A client that sends a conversation again adds to its deepest turn, so that one is enough, however long the
+// conversation is. Not so if its answer has thinking: that of earlier answers may have to be put back, too.
+static bool is_enough(struct store_told *q) {
+    // A key cannot be within a value: quotes are escaped there.
+    for (size_t i = 0; i < q->n_matches && !q->all; i++)
+        q->all = strstr(q->matches[i].shown, "\"thought\"");
+    return q->n_matches > 0 && !q->all;
+}
+
 // In one transaction: all answers are of the same moment, and a query takes no locks of its own, which cost
 // more than the row.
 int store_read_told(struct store_db *db, const char *owner, struct store_told *q, struct err *err) {
     int rc = 0;
-    TRY(store_db_exec(db, "BEGIN", err));
-    for (size_t i = 0; i < q->n_digests && rc == 0; i++) rc = find(db, owner, q, i, err);
+    TRY(store_db_run(db, SQL_BEGIN, NULL, 0, err));
+    for (size_t i = 0; i < q->n_digests && rc == 0 && !is_enough(q); i++)
+        rc = find(db, owner, q, i, err);
     q->exists = rc == 0 && has_session(db, owner, q->session);
-    store_db_exec(db, "COMMIT", NULL);
+    store_db_run(db, SQL_COMMIT, NULL, 0, NULL);
     return rc;
 }
 

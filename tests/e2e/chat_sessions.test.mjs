@@ -1,8 +1,11 @@
 // Stateless clients get sessions: a conversation that is sent again and again continues one, and only what is new is computed.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
-import { Server, few, unlimited, until } from './harness.mjs';
+import { Server, few, parley as program, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
 const user = (content) => ({ role: 'user', content });
@@ -131,6 +134,44 @@ test('tools: calls are split off, streamed, and found again; the ids that were d
   assert.ok(cached(next) >= whole.usage.prompt_tokens + whole.usage.completion_tokens - 1, JSON.stringify([whole.usage, next.usage]));
   const none = await openai.chat.completions.create({ ...call, tool_choice: 'none' });
   assert.equal(none.choices[0].message.content, said);
+});
+
+test('where the last answer\'s text is another one, the conversation goes on behind an earlier turn', async (t) => {
+  const { openai, parley } = await start(t);
+  const tools = [{ type: 'function', function: { name: 'add', parameters: { type: 'object', properties: { a: { type: 'integer' } } } } }];
+  const messages = [user('Hello!')];
+  const first = await openai.chat.completions.create({ ...ask, tools, messages });
+  messages.push(first.choices[0].message, user('What is 1 plus 1?'));
+  // The template writes a call with spaces.
+  const compact = await openai.chat.completions.create({ ...ask, tools, messages, max_tokens: 200, choice: ['<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'] });
+  const { message } = compact.choices[0];
+  messages.push(message, { role: 'tool', tool_call_id: message.tool_calls[0].id, content: '2' });
+  const answer = await openai.chat.completions.create({ ...ask, tools, messages });
+  assert.equal(sessionOf(answer.id), sessionOf(first.id));
+  const { turns } = await parley.request({ type: 'session.get', session: sessionOf(answer.id) });
+  // The first turn, the call as the template writes it, the answer.
+  assert.deepEqual([turns.length, turns[0].turn], [3, 0]);
+  assert.ok(turns[1].text.includes('{"name": "add", "arguments": {"a": 1}}'), turns[1].text);
+  assert.ok(cached(answer) >= first.usage.prompt_tokens + first.usage.completion_tokens - 1, JSON.stringify([first.usage, answer.usage]));
+});
+
+test('the same conversation of two owners: neither finds the other\'s, and they share no hash', async (t) => {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  const names = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
+  writeFileSync(file, Object.entries(names).map(([name, token]) => `${name}:${token}\n`).join(''), { mode: 0o600 });
+  const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
+  const hashes = [];
+  for (const apiKey of Object.values(names)) {
+    const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
+    const one = await openai.chat.completions.create({ ...ask, messages: [user('Hello!')], choice: ['Yes.'] });
+    assert.equal(turnOf(one.id), 0);
+    const two = await openai.chat.completions.create({ ...ask, messages: [user('Hello!'), one.choices[0].message, user('And you?')], choice: ['No.'] });
+    assert.equal(two.id, one.id.replace(/0$/, '1'));
+    const { turns } = JSON.parse(execFileSync(program, ['sessions', 'export', sessionOf(one.id), '--db', server.db]));
+    hashes.push(...turns.map(({ told }) => told));
+  }
+  for (const hash of hashes) assert.match(hash, /^[0-9a-f]{32}$/);
+  assert.equal(new Set(hashes).size, 4, hashes.join());
 });
 
 test('turns made through previous_response_id are found by their words too', async (t) => {

@@ -495,6 +495,43 @@ static void a_database_keeps_its_secret(void **state) {
     fx_teardown();
 }
 
+// --- conversations that are sent again ---
+
+static size_t n_found(struct store_db *db, bool all) {
+    char *digests[] = {"none", "d2", "d1", "d0"};
+    struct store_told q = {.digests = digests, .n_digests = 4, .all = all, .fingerprint = "f-1"};
+    struct err err = {0};
+    assert_int_equal(store_read_told(db, "local", &q, &err), 0);
+    size_t n = q.n_matches;
+    assert_string_equal(q.found, "s");
+    assert_int_equal(q.matches[0].digest, 1);
+    assert_int_equal(q.matches[0].turn, 3);
+    for (size_t i = 0; i < n; i++) free(q.matches[i].shown);
+    free(q.matches);
+    free(q.found);
+    return n;
+}
+
+// The deepest turn alone, unless all are asked for, or its answer has thinking.
+static void a_conversation_is_found_by_its_deepest_turn(void **state) {
+    struct store_db db = {0};
+    struct err err = {0};
+    fx_setup_file();
+    fx_open_session(1, "s");
+    for (int i = 0; i < 4; i++) fx_turn(1, "s", "hello");
+    fx_shut_down();
+    with_sql(
+        "UPDATE turns SET told = 'd' || min(turn, 2), shown = '{\"said\":\"\\\"thought\\\"\"}'");
+    for (int thinks = 0; thinks < 2; thinks++) {
+        if (thinks) with_sql("UPDATE turns SET shown = '{\"thought\":\"Hm.\"}' WHERE turn = 2");
+        assert_int_equal(store_db_open_reader(&db, fx.path, &err), 0);
+        assert_int_equal(n_found(&db, false), thinks ? 4 : 2);
+        assert_int_equal(n_found(&db, true), 4);
+        store_db_close(&db, false);
+    }
+    fx_end_closed();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_private_and_set_up),
@@ -503,6 +540,7 @@ int main(void) {
         cmocka_unit_test(foreign_and_newer_databases_are_left_alone),
         cmocka_unit_test(broken_files_are_named),
         cmocka_unit_test(a_file_that_was_moved_takes_no_turns),
+        cmocka_unit_test(a_conversation_is_found_by_its_deepest_turn),
         cmocka_unit_test(a_log_index_cut_short_is_rebuilt),
         cmocka_unit_test(an_empty_file_is_a_new_database),
         cmocka_unit_test(a_large_file_is_not_read_through),

@@ -50,7 +50,8 @@ static void fill_request(struct completion_request *to, struct messages_request 
 }
 
 static struct completion_request *make_request(struct messages_request *r, const struct service *s,
-                                               uint64_t owner, struct completion_failure *f) {
+                                               const struct owner *owner,
+                                               struct completion_failure *f) {
     const struct served_model *served = service_hold_model(s, r->model);
     struct completion_request *to = served ? completion_request_new() : NULL;
     if (!served) {

@@ -11,11 +11,14 @@
 #include <string.h>
 
 #define EVENT_TEXT_BYTES 4096 // of one joined delta
-#define INLINE_BYTES 4096     // of a rendered conversation; longer ones are encoded on a worker
+#define INLINE_BYTES 4096     // of new text; more is encoded on a worker
+#define HASHED_BYTES                                                                               \
+    65536 // of a rendered conversation; a longer one is compared with its turn on a worker
 #define LANE_COMPLETION ((uint64_t)5 << 61)
 #define CANCEL_AFTER_MS 1 // of a session that a completion opens, once the completion is released
 
-// In this order; only some completions pass through MATCHING and FORKING.
+// In this order; only some completions pass through MATCHING and FORKING. Back from MAKING to MATCHING: the
+// deepest turn of the conversation does not suit, so all are needed.
 enum state {
     MATCHING, // the service looks for a session that has the conversation
     MAKING,   // a worker has the request and makes the prompt's ids
@@ -41,6 +44,7 @@ struct completion {
     enum reported reported;
     bool released;            // completion_release was called: freed when nothing is under way
     struct store_told *found; // stored turns of this conversation; NULL: not looked for
+    bool needs_all;           // MADE, but for all of these turns
     struct work work;
     int32_t *ids; // (n_ids) new ones of the prompt
     size_t n_ids;
@@ -145,7 +149,9 @@ static int make_exact(struct completion *c) {
 
 static int make_matched(struct completion *c) {
     struct completion_request *r = c->request;
-    TRY(completion_continue(r, c->found, &c->failure));
+    int rc = completion_continue(r, c->found, &c->failure);
+    c->needs_all = rc == COMPLETION_NEEDS_ALL;
+    if (rc != 0) return rc;
     TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     const struct store_told *found = c->found;
     c->origin = !found || (!found->found && !found->exists) ? OPENED : FOUND;
@@ -157,7 +163,7 @@ static int make_matched(struct completion *c) {
 
 static void make(struct work *work) {
     struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
-    if ((c->request->previous_session ? make_exact : make_matched)(c) < 0) return;
+    if ((c->request->previous_session ? make_exact : make_matched)(c) != 0) return;
     c->shown = completion_shown(c->request);
     if (!c->shown) completion_no_memory(&c->failure);
 }
@@ -171,11 +177,19 @@ static void made(struct work *work) {
         push_later(c);
 }
 
+// Bytes of the rendering that need not be encoded, if the deepest turn found suits.
+static size_t known_bytes(const struct completion *c) {
+    const struct store_told *found = c->found;
+    bool deepest = found && !found->all && found->n_matches;
+    size_t known = deepest ? told_length(found->matches[0].shown) : 0;
+    return known <= c->request->plan->len ? known : 0;
+}
+
 static void work(struct completion *c) {
     const struct completion_plan *p = c->request->plan;
     c->work = (struct work){.run = make, .done = made};
     c->state = MAKING;
-    if (p->rendering && p->len <= INLINE_BYTES) {
+    if (p->rendering && p->len <= HASHED_BYTES && p->len - known_bytes(c) <= INLINE_BYTES) {
         make(&c->work);
         made(&c->work);
         return;
@@ -206,7 +220,9 @@ static void match(struct completion *c) {
     r.model = q->served->name;
     r.digests = digests;
     r.n_digests = p->n_bounds;
+    r.all = c->needs_all || p->plain;
     r.turn = TURN_NONE;
+    c->needs_all = false;
     c->state = MATCHING;
     service_submit(c->service, &r);
     free(digests);
@@ -288,7 +304,11 @@ static void begin(struct completion *c) {
 static void push(struct follower *f) {
     struct completion *c = of_follower(f);
     bool goes_on = !c->failure.status && !c->released;
-    if (goes_on && c->state == MATCHING && c->found)
+    if (goes_on && c->state == MADE && c->needs_all) {
+        store_told_free(c->found);
+        c->found = NULL;
+        match(c);
+    } else if (goes_on && c->state == MATCHING && c->found)
         work(c);
     else if (goes_on && (c->state == MADE || c->state == FORKING))
         begin(c);

@@ -1,5 +1,6 @@
 // Finds out how much of a request's conversation the sessions already have. See plan.h, sessions/told.h.
 #include "base/array.h"
+#include "sessions/owners.h"
 #include "sessions/volatile_text.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
@@ -68,7 +69,7 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
     struct completion_plan *p = r->plan;
     const cJSON *message;
     int rc = make_plain(r), n = 0;
-    p->chain = (struct hash128){0};
+    p->chain = told_start(r->owner ? r->owner->name : "");
     p->n_bounds = 0;
     cJSON_ArrayForEach(message, plain_messages(r)) {
         n++;
@@ -230,6 +231,8 @@ static int go_on(struct completion_request *r, const struct shown *shown, size_t
     if (p->plain) TRY(completion_render_messages(r, p->plain, &p->plain_rendering, f));
     if (!p->rendering || changed) TRY(completion_render(r, f));
     find_parent(p, shown, path);
+    if (found && !found->all && found->n_matches && p->parent == TURN_NONE)
+        return COMPLETION_NEEDS_ALL;
     if (p->plain && p->parent != TURN_NONE) TRY(render_behind(r, f));
     const struct stored_match *deepest = found && found->n_matches ? found->matches : NULL;
     bool differs = deepest && p->bounds[deepest->digest].n_messages > p->n_old;

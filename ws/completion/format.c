@@ -1,5 +1,6 @@
 // The answer's form (response_format) becomes a grammar of the turn's sampling, and a grammar that is new is
 // compiled, so that a request which cannot be served is refused before it begins. See plan.h.
+#include "sessions/owners.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,8 @@ int completion_take_format(struct completion_request *r, struct completion_failu
     if (formed) TRY(take_schema(r, f));
     const struct grammar_text *grammar = r->sampling ? r->sampling->params.grammar : NULL;
     struct grammar *compiled = NULL; // the turn finds it
-    if (!grammar ||
-        engine_grammar_prepare(r->served->engine, r->owner, grammar, &compiled, &err) == 0) {
+    if (!grammar || engine_grammar_prepare(r->served->engine, r->owner ? r->owner->number : 0,
+                                           grammar, &compiled, &err) == 0) {
         engine_grammar_release(compiled);
         return 0;
     }

@@ -51,7 +51,8 @@ int completion_take_format(struct completion_request *r, struct completion_failu
 // Sets the plan's chain and bounds.
 int completion_chain(struct completion_request *r, struct completion_failure *f);
 // Chooses the turn to continue among those found (NULL: none), and puts the thinking of its answers back
-// into the messages.
+// into the messages. COMPLETION_NEEDS_ALL: found has the deepest turn alone, and it does not suit.
+#define COMPLETION_NEEDS_ALL 1
 int completion_continue(struct completion_request *r, const struct store_told *found,
                         struct completion_failure *f);
 // What finds the turn again (sessions/told.h). NULL: no memory.

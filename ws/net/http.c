@@ -123,7 +123,7 @@ static void decode(struct work *work) {
         buf_release(&d->data);
         d->data = plain;
     }
-    struct http_payload p = {d->path, d->json_length, buf_z(&d->data), d->data.len, d->work.group};
+    struct http_payload p = {d->path, d->json_length, buf_z(&d->data), d->data.len, d->owner};
     if (d->rc == 0) d->decoded = d->route->decode(d->user, &p);
 }
 
@@ -197,6 +197,7 @@ static void begin_decoding(struct http *h) {
                                     .run = decode,
                                     .done = decoded},
                            .h = h,
+                           .owner = h->peer->as.owner,
                            .route = h->route,
                            .user = h->net->user,
                            .data = h->body.data,

@@ -21,7 +21,7 @@ struct http_payload { // the parts of a request that decode() reads
     const char *json_length; // Inference-Header-Content-Length, "" when absent
     const char *body;        // (len)
     size_t len;
-    uint64_t owner; // the number of the token's owner; 0: none
+    const struct owner *owner; // the token's: its name and number; NULL: none
 };
 
 struct http_error {

@@ -11,7 +11,8 @@
 
 struct decoding { // a body on its way through a worker
     struct work work;
-    struct http *h; // NULL: the client is gone
+    struct http *h;            // NULL: the client is gone
+    const struct owner *owner; // http_payload
     const struct http_route *route;
     void *user;
     char path[HTTP_PATH_BYTES], json_length[32]; // http_payload

@@ -28,6 +28,7 @@ struct flight {                 // a request that came
 struct reading {             // a message that a worker decodes
     struct socket_work work; // first: its callbacks cast
     const struct service *service;
+    const struct owner *owner;
     struct responses_request *request;
 };
 
@@ -192,14 +193,14 @@ static void take_request(struct responses_socket *so, struct responses_request *
 // --- messages that come ----------------------------------------------------
 
 static struct responses_request *decode(const struct service *s, const char *text, size_t len,
-                                        uint64_t owner) {
+                                        const struct owner *owner) {
     struct http_payload p = {.body = text, .len = len, .owner = owner};
     return responses_request_read(s, &p, RESPONSES_SOCKET);
 }
 
 static void run_reading(struct work *work) {
     struct reading *d = (struct reading *)work;
-    d->request = decode(d->service, d->work.text, d->work.len, d->work.work.group);
+    d->request = decode(d->service, d->work.text, d->work.len, d->owner);
 }
 
 static void done_reading(struct work *work) {
@@ -220,6 +221,7 @@ static void read_elsewhere(struct responses_socket *so) {
         return;
     }
     d->service = so->service;
+    d->owner = so->peer->as.owner;
     if (socket_work_submit(&so->socket, &d->work, run_reading, done_reading) == 0) return;
     free(d->work.text);
     free(d);
@@ -232,7 +234,7 @@ static void on_message(struct socket *s) {
     if (s->rx.len > SOCKET_INLINE_BYTES || completion_is_costly(text, s->rx.len))
         read_elsewhere(so);
     else
-        take_request(so, decode(so->service, text, s->rx.len, peer_group(s->peer)));
+        take_request(so, decode(so->service, text, s->rx.len, s->peer->as.owner));
 }
 
 static void on_refuse(struct socket *s, const struct http_refusal *r) {
