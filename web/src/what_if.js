@@ -64,7 +64,7 @@ async function prepare(run, source, from, title, system) {
   } else {
     const { model, sampling, session_len, memory_len, sink_len, prompt } = source;
     if (prompt && !prompt.task)
-      throw new Error('Another system prompt needs a new session, and the prompt table of this one exists only here.');
+      throw new Error("The system prompt cannot be changed here: a new session cannot use this session's prompt table.");
     const shape = {
       ...{ model, sampling, session_len, memory_len, sink_len },
       ...(system ? { system } : {}),
@@ -108,7 +108,7 @@ async function follow(run, source, from, sampling, system, title) {
   run.left = turns.length;
   for (const before of turns) {
     const input = inputOf(before.input);
-    if (!input) throw new Error('A message of token ids cannot be run again here. “parley replay --what-if” can.');
+    if (!input) throw new Error('A message of token ids cannot be run again here. Use “parley replay --what-if”.');
     const { request: asked } = await fetchTurn(source, before.turn);
     const values = { ...(asked.sampling ?? {}), ...(before.seed ? { seed: before.seed } : {}), ...sampling };
     if (run.phase !== 'running') return;

@@ -20,7 +20,7 @@ export function emptyView() {
     { class: 'empty' },
     h('div', { class: 'empty-mark' }, icon('logo')),
     h('h2', null, 'What would you like to talk about?'),
-    h('p', { class: 'empty-text' }, 'The server keeps the conversation: close this page, come back, go on.'),
+    h('p', { class: 'empty-text' }, 'The server keeps the conversation. You can close this page and continue later.'),
     h(
       'ul',
       { class: 'suggestions' },

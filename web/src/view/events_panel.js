@@ -104,7 +104,7 @@ export function eventsPanel(session, turn) {
   }
   load();
   return [
-    h('p', { class: 'panel-text' }, 'What happened in this session, newest last. Those of this turn are marked.'),
+    h('p', { class: 'panel-text' }, 'Events of this session, newest last. Those of this turn are marked.'),
     more,
     h(
       'table',

@@ -194,7 +194,7 @@ function answerPanel(session, record, chosen, again) {
 function inputPanel(record) {
   const tokens = record.input_ids.map((id, i) => ({ id, text: record.input_tokens[i], logprob: NaN }));
   if (!tokens.length)
-    return [h('p', { class: 'panel-text' }, 'This turn was given no tokens: it goes on where the log ended.')];
+    return [h('p', { class: 'panel-text' }, 'This turn has no input tokens. It continues where the log ended.')];
   return [
     h(
       'p',
@@ -218,7 +218,7 @@ export const factsList = (rows) =>
 /** @param {Record_} record */
 function timingBar({ turn }) {
   const t = turn.timings;
-  if (!t) return h('p', { class: 'panel-text' }, 'This turn is still running, or ended before it ran.');
+  if (!t) return h('p', { class: 'panel-text' }, 'This turn is still running, or it ended before it started to run.');
   const parts = /** @type {Array<[string, string, number]>} */ ([
     ['queue', 'Queue', t.queue_ms],
     ['prefill', 'Prompt', t.prefill_ms],

@@ -86,7 +86,7 @@ async function draw(session, body) {
       ...rowsOf(turns).flatMap((row) => [rowView(session, row), ...(copies.get(row.turn.turn) ?? []).map((fork) => forkView(fork, row.depth))]),
     );
     body.replaceChildren(
-      h('p', { class: 'panel-text' }, turns.length ? `${plural(turns.length, 'turn')}. Those of the version shown are marked.` : 'There are no messages yet.'),
+      h('p', { class: 'panel-text' }, turns.length ? `${plural(turns.length, 'turn')}. The version shown is marked.` : 'There are no messages yet.'),
       list,
     );
     body.scrollTop = top;
