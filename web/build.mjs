@@ -34,7 +34,7 @@ function licences() {
 }
 
 /** What boot.js imports, in this order, each in a task of its own. */
-const STARTS = { render: 'src/render/markdown.js', app: 'src/main.js' };
+const STARTS = { sanitize: 'src/render/sanitize.js', render: 'src/render/markdown.js', app: 'src/main.js' };
 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });

@@ -9,12 +9,13 @@ try {
 }
 // The page's script loads and starts behind the first frame, which shows the frame of the page as index.html has it:
 // loading and compiling it would hold up that frame. A page that is not drawn (a tab in the background) gets no frames,
-// so a timer starts it too; the second import does nothing. The parser and the sanitiser of answers run first, in a task of
-// their own: the whole script in one would hold up a frame.
+// so a timer starts it too; the second import does nothing. The sanitiser and the parser of answers run first, each in a
+// task of its own: the whole script in one would hold up a frame.
 addEventListener('DOMContentLoaded', () => {
+  const load = ([name, ...rest]) => name && import(`./${name}.js`).finally(() => setTimeout(load, 0, rest));
   const start = () => {
     for (const link of document.querySelectorAll('link[rel=later]')) link.rel = 'modulepreload';
-    import('./render.js').finally(() => setTimeout(() => import('./app.js'), 0));
+    load(['sanitize', 'render', 'app']);
   };
   requestAnimationFrame(() => setTimeout(start, 0));
   setTimeout(start, 250);

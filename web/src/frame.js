@@ -29,6 +29,20 @@ export function onFrame(job) {
   timer = setTimeout(run, LATE_MS);
 }
 
+/**
+ * Runs job in a task of its own behind the next frame, which draws what was changed so far; without a frame it runs late.
+ * @param {() => void} job
+ */
+export function afterFrame(job) {
+  const go = () => {
+    cancelAnimationFrame(frame);
+    clearTimeout(late);
+    setTimeout(job, 0);
+  };
+  const frame = requestAnimationFrame(go);
+  const late = setTimeout(go, LATE_MS);
+}
+
 /** Runs the waiting work now. */
 export function runNow() {
   if (scheduled) run();

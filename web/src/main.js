@@ -47,10 +47,8 @@ applyLayout();
 // two prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by kind.
 const SAMPLES = ['```\na\n```', 'a', '# a\n\n**b** `c` [d](https://e)', '- a', '|a|\n|-|\n|b|'];
 const start = [
-  () => {
-    showAddress();
-    connect();
-  },
+  connect,
+  showAddress,
   () => matchMedia('(hover: hover)').matches && field.focus(),
   ...SAMPLES.flatMap((sample) => {
     /** @type {ReturnType<typeof blocksOf>} */

@@ -99,6 +99,31 @@ test('a task draws a slice of the list or of the conversation, not both, and of 
   assert.ok(tasks.some(({ plain }) => plain === 16) && tasks.some(({ plain, characters }) => plain === 3 && characters > 16000));
 });
 
+test('the turns that fill the screen are drawn without measuring the page in their tasks, and it stands at its end', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await page.addInitScript(() => {
+    window.measured = 0;
+    const changes = new MutationObserver(() => {}); // holds the changes of this task
+    const { get } = Object.getOwnPropertyDescriptor(Element.prototype, 'scrollHeight');
+    Object.defineProperty(Element.prototype, 'scrollHeight', {
+      get() {
+        const added = changes.takeRecords().flatMap((record) => [...record.addedNodes]);
+        if (added.some((node) => node instanceof Element && node.matches('.turn[data-turn]'))) window.measured++;
+        return get.call(this);
+      },
+    });
+    changes.observe(document, { childList: true, subtree: true });
+  });
+  await FakeSession.route(page, Array.from({ length: 4 }, (_, i) => [`Message ${i}`, ANSWER.repeat(3)]));
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-turn]').length === 4);
+  assert.equal(await page.evaluate(() => window.measured), 0);
+  await page.waitForFunction(() => {
+    const { scrollHeight, scrollTop, clientHeight } = document.querySelector('.scroller');
+    return scrollHeight > clientHeight + 500 && scrollHeight - scrollTop - clientHeight < 2;
+  });
+});
+
 test('what one reads does not jump while one scrolls up, whatever the heights of the turns above', async (t) => {
   const page = await newPage(t, await newContext(t));
   const paragraph = 'A paragraph that takes a few lines, so that turns differ in their heights. '.repeat(3);

@@ -5,7 +5,7 @@ import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVers
 import { h, icon, setAttribute, setText } from '../dom.js';
 import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
 import { withPanels } from '../late.js';
-import { runNow } from '../frame.js';
+import { afterFrame, runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
@@ -217,7 +217,11 @@ function complete(view) {
 /** @param {TurnView | FarTurn} view @param {import('../state.js').Turn[]} exchange */
 const updateView = (view, exchange) => (changes(exchange) ? complete(view) : view).update(exchange);
 
-/** Draws the turns above those drawn, newest first, a few at a time. @param {import('../state.js').Chat} chat */
+/**
+ * Draws the turns above those drawn, newest first, a few at a time. Each slice has a frame of its own. At the end of the
+ * conversation that frame keeps the place (keepEnd): to measure it here would lay out the page within this task.
+ * @param {import('../state.js').Chat} chat
+ */
 function fillAbove(chat) {
   if (filling) return;
   const mine = epoch;
@@ -227,8 +231,9 @@ function fillAbove(chat) {
     const end = views.size ? exchanges.findIndex(([first]) => views.has(first.turn)) : exchanges.length;
     filling = end > 0;
     if (!filling) return;
-    const bottom = distance();
     let box = null;
+    const measured = !pinned || views.size >= COMPLETE;
+    const bottom = measured ? distance() : 0;
     if (views.size < COMPLETE) {
       addView(exchanges[end - 1], list, false, true);
     } else {
@@ -237,15 +242,17 @@ function fillAbove(chat) {
       list.prepend(box);
       for (const exchange of exchanges.slice(sliceAbove(exchanges, end), end)) addView(exchange, box, true);
     }
-    scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
-    lastTop = scroller.scrollTop;
+    if (measured) {
+      scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
+      lastTop = scroller.scrollTop;
+    }
     if (box) keepHeights(box);
     drawPlaces(chat);
     drawWindow(chat);
     drawPending(chat, pendingList, viewAfter);
     drawBusy(chat);
     goToTarget(chat);
-    setTimeout(slice, 0);
+    afterFrame(slice);
   };
   filling = true;
   setTimeout(slice, 0);
