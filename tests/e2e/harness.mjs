@@ -263,10 +263,10 @@ export class Client {
     return this.next((frame) => frame.request_id === request_id, timeoutMs);
   }
 
-  /** How the server ended, if it did within some seconds, and what it said last. */
+  /** How the server ended, if it did within a second, and what it said last. */
   async fate() {
-    await Promise.race([this.server.exited, new Promise((resolve) => setTimeout(resolve, 5000).unref())]);
-    const { status, log } = this.server;
+    await Promise.race([this.server.exited, new Promise((resolve) => setTimeout(resolve, 1000).unref())]);
+    const { status, log = '' } = this.server;
     return `; the server ${status ? `ended (${JSON.stringify(status)})` : 'runs'}, and said last: ${log.slice(-4000)}`;
   }
 
