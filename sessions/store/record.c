@@ -36,11 +36,29 @@ void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *in
              engine_kv_dtype_name(info->kv_dtype), slash ? slash + 1 : template);
 }
 
+// Whether `part` stands among the parts of a backend's description, which commas separate.
+static bool describes(const char *description, size_t n, const char *part) {
+    size_t n_part = strlen(part);
+    for (const char *at = description; (at = strstr(at, part)) != NULL; at += n_part) {
+        const char *end = at + n_part;
+        if (end > description + n) return false;
+        if (at - description >= 2 && !memcmp(at - 2, ", ", 2) &&
+            (end == description + n || *end == ',' || *end == ' ')) // " on 2 ranks"
+            return true;
+    }
+    return false;
+}
+
 const char *record_compute_dtype(const char *instance) {
-    if (!instance || strncmp(instance, "cpu: ", 5)) return NULL;
+    static const char *const on_gpu[] = {"f32", "bf16", "f16"};
+    if (!instance) return NULL;
     const char *end = strstr(instance, RECORD_INSTANCE_SEPARATOR);
-    const char *bf16 = strstr(instance, ", products of bf16,"); // as the backend describes itself
-    return bf16 && (!end || bf16 < end) ? "bf16" : "f32";
+    size_t n = end ? (size_t)(end - instance) : strlen(instance);
+    if (!strncmp(instance, "cpu: ", 5))
+        return describes(instance, n, "products of bf16") ? "bf16" : "f32";
+    for (size_t i = 0; !strncmp(instance, "cuda: ", 6) && i < 3; i++)
+        if (describes(instance, n, on_gpu[i])) return on_gpu[i];
+    return NULL;
 }
 
 bool session_id_valid(const char *id) {

@@ -119,7 +119,8 @@ bool turn_input_has_text(enum turn_input_kind kind);
 #define RECORD_INSTANCE_MAX 512
 #define RECORD_INSTANCE_SEPARATOR "; "
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info);
-// The compute_dtype of a recorded instance that was a CPU, "f32" or "bf16"; NULL of any other.
+// The compute_dtype of a recorded instance, from the backend's description of itself: "f32" or "bf16", of a GPU also
+// "f16"; NULL if it does not say.
 const char *record_compute_dtype(const char *instance);
 
 bool session_id_valid(const char *id); // 1 to SESSION_ID_MAX of A-Z a-z 0-9 _ -

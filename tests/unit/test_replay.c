@@ -328,8 +328,12 @@ static void instances(void **state) {
 }
 
 static void compute_dtypes(void **state) {
-    static const char *const none[] = {NULL, "", "unknown", "fake: 1 thread",
-                                       "cuda: NVIDIA H200, products of bf16, 2 threads"};
+    static const char *const none[] = {NULL,
+                                       "",
+                                       "unknown",
+                                       "fake: 1 thread",
+                                       "cuda: NVIDIA H200, bf160",
+                                       "cuda: NVIDIA, f32x, my bf16"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         assert_null(record_compute_dtype(none[i]));
     assert_string_equal(record_compute_dtype("cpu: AVX2, 2 threads"), "f32"); // an older record
@@ -340,6 +344,12 @@ static void compute_dtypes(void **state) {
         "bf16");
     assert_string_equal(record_compute_dtype("cpu: AVX2, 1 thread; template , products of bf16, "),
                         "f32");
+    assert_string_equal(record_compute_dtype("cuda: NVIDIA H200, f32, deterministic; bf16 weights"),
+                        "f32");
+    assert_string_equal(record_compute_dtype("cuda: NVIDIA H200, bf16; bf16 weights, f32, x"),
+                        "bf16");
+    assert_string_equal(
+        record_compute_dtype("cuda: NVIDIA H200, f16, without cuBLASLt; f16 weights"), "f16");
 }
 
 // --- what if ---

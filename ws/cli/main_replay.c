@@ -99,19 +99,20 @@ static void runner_close(struct runner *r) {
     r->engine = NULL;
 }
 
-// compute: from record_compute_dtype. A processor without it computes in f32; the report then says
-// that the device differs.
+// compute: from record_compute_dtype. A device without it computes in f32; the report then says that the
+// device differs.
 static int runner_open(struct runner *r, const struct settings *s, const char *compute,
                        const struct stored_session *stored, const struct replay_window *w,
                        struct err *err) {
     struct model_settings m = s->model;
-    char f32[] = "f32", bf16[] = "bf16";
-    if (compute) m.compute_dtype = !strcmp(compute, bf16) ? bf16 : f32;
+    char recorded[8], f32[] = "f32";
+    snprintf(recorded, sizeof recorded, "%s", compute ? compute : "");
+    if (compute) m.compute_dtype = recorded;
     r->compute = compute;
     // A cache with room for the log, each branch, and a search's best.
     int n_branches = replay_branches(stored), places = n_branches > 1 ? n_branches + 2 : 1;
     int rc = cli_engine_open(&r->engine, &m, places, err);
-    if (rc == E_UNSUPPORTED && m.compute_dtype == bf16) {
+    if (rc == E_UNSUPPORTED && compute && strcmp(compute, f32) != 0) {
         m.compute_dtype = f32;
         *err = (struct err){0};
         rc = cli_engine_open(&r->engine, &m, places, err);
