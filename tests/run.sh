@@ -145,7 +145,7 @@ node_tests() { # node_tests LANE NAME FILE...
     # e2e-threads test with several threads.
     [ "$suite" = e2e ] && [ "$jobs" -gt 1 ] && threads=("PARLEY_THREADS=${PARLEY_THREADS:-1}")
     enter "$lane" node "$name" "$logs/${name//\//-}.log" \
-        env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
+        env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-1800}" node --test --test-reporter=tap "$@"
 }
 ranks() { # ranks TP PP NAME ...: golden tests whose engines have TP x PP ranks
     local name with="PARLEY_TEST_TP=$1 PARLEY_TEST_PP=$2" label=tp$1-pp$2

@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import { Server, few, temporaryFolder, unlimited, until } from './harness.mjs';
 
-const clientOf = (server, apiKey = 'none') => new Anthropic({ baseURL: server.url, apiKey, maxRetries: 0, timeout: 240000 });
+const clientOf = (server, apiKey = 'none') => new Anthropic({ baseURL: server.url, apiKey, maxRetries: 0, timeout: 480000 });
 const user = (content) => ({ role: 'user', content });
 const textOf = (message) => message.content.filter((block) => block.type === 'text').map((block) => block.text).join('');
 const prompt = ({ usage }) => usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens;

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import OpenAI from 'openai';
 import { Server, few, parley as program, temporaryFolder, unlimited, until } from './harness.mjs';
 
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const user = (content) => ({ role: 'user', content });
 const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
 const turnOf = (id) => Number(id.slice(id.lastIndexOf('-') + 1));
@@ -162,7 +162,7 @@ test('the same conversation of two owners: neither finds the other\'s, and they 
   const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
   const hashes = [];
   for (const apiKey of Object.values(names)) {
-    const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
+    const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
     const one = await openai.chat.completions.create({ ...ask, messages: [user('Hello!')], choice: ['Yes.'] });
     assert.equal(turnOf(one.id), 0);
     const two = await openai.chat.completions.create({ ...ask, messages: [user('Hello!'), one.choices[0].message, user('And you?')], choice: ['No.'] });

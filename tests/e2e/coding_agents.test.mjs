@@ -9,7 +9,7 @@ import OpenAI from 'openai';
 import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = 'demo-model';
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const said = (role, text) => ({ type: 'message', role, content: [{ type: role === 'assistant' ? 'output_text' : 'input_text', text }] });
 const cached = (response) => response.usage.input_tokens_details.cached_tokens;
 const block = 32; // tokens; a block of the cache is shared when it is full

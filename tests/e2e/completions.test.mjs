@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const prompt = 'Once upon a time there was a';
 const tokensOf = async (server, content, token) => (await (await fetch(`${server.url}/tokenize`, { method: 'POST', body: JSON.stringify({ content }),
   headers: token ? { authorization: `Bearer ${token}` } : {} })).json()).tokens;

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const model = 'demo-model';
 const ask = { model, seed: 3, max_output_tokens: few(8) };
 const refused = (promise, status, code, param = null) => assert.rejects(promise, (e) => {

@@ -19,7 +19,7 @@ export const few = (n) => (scale < 1 ? Math.ceil(n / 5) : n);
 export const unlimited = ['--messages-per-second', '100000', '--message-burst', '1000000', '--max-connections-per-ip', '4096',
   ...['requests-per-minute', 'tokens-per-minute', 'running-turns', 'connections', 'outstanding-jobs'].flatMap((limit) => [`--owner-${limit}`, '0'])];
 /** How long anything is waited for that comes at once on a quiet machine: a busy one is no failure of ours. */
-export const patience = 240000;
+export const patience = 480000;
 /** A test that shares the machine with twenty others may need longer than five seconds for its first message, than twenty
  * for the answer to a ping and than thirty to read what it paused: the server, which runs ahead of it, would end its
  * connection. */

@@ -7,7 +7,7 @@ import OpenAI from 'openai';
 import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = 'demo-model';
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const user = (content) => ({ role: 'user', content });
 const reference = (item) => ({ type: 'item_reference', id: item.id });
 const refused = (promise, status, code, param) => assert.rejects(promise, (e) => {

@@ -202,10 +202,10 @@ for (const [limit, { line, code, sentence, meet }] of Object.entries(limits))
   });
 
 test('a shutdown: what was accepted ends as ever, what comes then is refused in its own form', async (t) => {
-  const server = await start(t, '', ['--drain-timeout', '300']);
+  const server = await start(t, '', ['--drain-timeout', '600']);
   const client = await server.connect({ token: ALICE });
   const session = await client.open();
-  const n = few(3000), endless = { max_tokens: n, ignore_eos: true };
+  const n = few(1500), endless = { max_tokens: n, ignore_eos: true };
   const accepted = await client.start(session, 'Tell me a story.', { sampling: endless });
   assert.equal(accepted.type, 'turn.accepted');
   const least = [{ name: 'min_length', datatype: 'INT32', shape: [1, 1], data: [n] }];

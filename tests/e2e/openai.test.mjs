@@ -7,7 +7,7 @@ import OpenAI from 'openai';
 import { few, Server, unlimited } from './harness.mjs';
 import { Wire, sleep, temporaryFolder, until } from './wire.mjs';
 
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 240000 });
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const user = (content) => [{ role: 'user', content }];
 
 test('the demo model answers, whole and streamed, with the same words for the same seed', async (t) => {

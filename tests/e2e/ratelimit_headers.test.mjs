@@ -57,6 +57,6 @@ test('x-ratelimit-* and retry-after', async (t) => {
   assert.equal(rates(nobody).requests.limit, null);
 
   // OpenAI's client waits as told, and is served.
-  const patient = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: ALICE, maxRetries: 20, timeout: 240000 });
+  const patient = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: ALICE, maxRetries: 20, timeout: 480000 });
   assert.equal((await patient.models.list()).data[0].id, model);
 });

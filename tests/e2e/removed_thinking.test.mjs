@@ -24,7 +24,7 @@ async function start(t, shown, more = {}) {
   const file = path.join(temporaryFolder(t), 'template.jinja');
   writeFileSync(file, template(shown));
   const server = await Server.start(t, { args: [...unlimited, '--chat-template', file], ...more });
-  return { server, openai: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 }), parley: await server.connect() };
+  return { server, openai: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 }), parley: await server.connect() };
 }
 const say = (openai, messages, answer, more = {}) => openai.chat.completions.create({ model, messages, max_tokens: 100, choice: [answer], ...more });
 // As most clients give answers back: without the thinking.

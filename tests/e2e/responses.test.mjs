@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, Server, unlimited, until } from './harness.mjs';
 
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const model = 'demo-model';
 const all = async (stream) => {
   const events = [];

@@ -36,7 +36,7 @@ async function start(t, lazy = false) {
   writeFileSync(file, template(lazy));
   return { file, server: await Server.start(t, { args: [...unlimited, '--chat-template', file] }) };
 }
-const openaiOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+const openaiOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 
 test('thinking is closed after exactly its budget: alone, with drafts, samples and beams', async (t) => {
   const { server } = await start(t);
@@ -208,7 +208,7 @@ test('chat completions: budgets by every name, response_format and a forced call
 
 test('messages: budget_tokens ends the thinking block', async (t) => {
   const { server } = await start(t);
-  const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+  const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 480000 });
   const ask = { model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], max_tokens: 200, temperature: 2 };
   let made; // the model has learned to end anywhere
   for (let seed = 1; !made || made.content.length < 2; seed++)

@@ -13,7 +13,7 @@ const user = (content) => ({ role: 'user', content });
 const system = (hash) => ({ role: 'system', content: `x-billing: ${hash}\nYou are brief.` });
 const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
 const cached = (answer) => answer.usage.prompt_tokens_details.cached_tokens;
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const logOf = async (parley, id) => (await parley.request({ type: 'session.get', session: sessionOf(id) })).session.n_tokens;
 
 test('a first line with a hash and a note of tokens left: the conversation goes on, and only what is new is computed', async (t) => {
@@ -45,7 +45,7 @@ test('a first line with a hash and a note of tokens left: the conversation goes 
     assert.notEqual(sessionOf(other.id), sessionOf(first.id));
   });
   await t.test('Anthropic\'s messages too', async () => {
-    const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 240000 });
+    const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 480000 });
     const talk = [user('Hello.')];
     const create = (hash) => anthropic.messages.create({ model, max_tokens: 8, temperature: 0, system: `x-billing: ${hash}\nYou are kind.`, messages: talk });
     const one = await create('aa');
