@@ -225,7 +225,7 @@ test(`taken back by another client, the page knows that there is more, and leads
   await path(page, 0);
   await later.locator('button').click();
   await path(page, 0, 1, 2);
-  assert.equal(await later.isVisible(), false);
+  await later.waitFor({ state: 'hidden' });
   assert.equal(await page.locator('[data-action=inspect]:visible').count(), 3);
   // Before the first message; and a new one from an inner turn goes its own way.
   await client.request({ type: 'session.rewind', session: id, turn: null });
@@ -237,7 +237,7 @@ test(`taken back by another client, the page knows that there is more, and leads
   await later.waitFor();
   await tell(page, 'Four');
   await path(page, 0, 1, 3);
-  assert.equal(await later.isVisible(), false);
+  await later.waitFor({ state: 'hidden' });
   assert.deepEqual(await page.locator('.user .versions-at [aria-hidden]').allInnerTexts(), ['2/2']);
 });
 
