@@ -103,6 +103,12 @@ else ifneq ($(NCCL),0)
 $(error NCCL=$(NCCL): it is 0 or 1)
 endif
 CUDA_COMMA := ,
+# nvcc names symbols by chance and after its temporary files. REPRODUCIBLE=1, for packages: the same names in every build
+# in the same folder; nvcc takes the folder's path into some of them.
+ifeq ($(REPRODUCIBLE),1)
+NVCC_PARTS = $@.parts
+NVCC_NAMES = -frandom-seed=$< -keep -keep-dir $(NVCC_PARTS)
+endif
 NVCCFLAGS := -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=$(a:sm_%=compute_%)$(CUDA_COMMA)code=$(a)) \
              -lineinfo -Xcompiler $(PREFIX_MAP),-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 NVCC_RUN := $(filter %ccache,$(firstword $(CC))) $(NVCC)
@@ -144,8 +150,9 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 $(B)/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(NVCC_RUN) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+	@mkdir -p $(@D) $(NVCC_PARTS)
+	$(NVCC_RUN) $(NVCCFLAGS) $(NVCC_NAMES) -MMD -MP -c $< -o $@
+	@rm -rf $(NVCC_PARTS)
 # What only sm_90a has (kernels/cuda/hopper.cuh): the same devices, and their own instructions.
 $(patsubst %,$(B)/kernels/cuda/%.cu.o,linear_stream linear_tiles attention_hopper): \
     NVCCFLAGS := $(subst _90$(CUDA_COMMA),_90a$(CUDA_COMMA),$(NVCCFLAGS:%sm_90=%sm_90a))
@@ -324,9 +331,9 @@ bench-recording: all $(E2E_PACKAGES) ## what keeping everything costs: decode, c
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 bench-page: all $(E2E_PACKAGES) ## first paint, typing and scrolling with 2,000 turns and 200 sessions (ARGS='TURNS SESSIONS')
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/page.mjs $(ARGS)
-check-reproducible: ## two builds in two folders without ccache give the same bytes
+check-reproducible: ## two builds without ccache give the same bytes (in two folders, with CUDA=1 in one)
 	@configs/deps.sh build
-	@tests/check_reproducible.sh CUDA=$(CUDA)
+	@tests/check_reproducible.sh CUDA=$(CUDA) REPRODUCIBLE=1
 format: ## clang-format 14 on every source file
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format-14 -i
 # The manual pages and the completion of bash, printed by the program from the tables that --help prints.
@@ -358,7 +365,7 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo '  variables: CUDA=0|1 (1 where nvcc is found), GRPC=0|1 (1 where libgrpc-dev and protobuf-c are found), MPI=0|1 (1 where mpicc is found), PREFIX=/usr/local, DESTDIR=,'
-	@echo '             VARIANT=release|asan|tsan|fuzz, CUDA_ARCHS="sm_90 ..."'
+	@echo '             VARIANT=release|asan|tsan|fuzz, CUDA_ARCHS="sm_90 ...", REPRODUCIBLE=1 (kernels with the same bytes in every build)'
 tests: $(UNIT) $(B)/tests/fake_server $(E2E_PACKAGES) $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
 # A GPU that fails (tests/gpu/README.md).
 $(B)/tests/gpu/fault.so: tests/gpu/fault.c
