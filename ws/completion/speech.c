@@ -1,6 +1,5 @@
 // See speech.h.
 #include "ws/completion/speech.h"
-#include "base/array.h"
 #include "base/random_id.h"
 #include "ws/completion/plan.h"
 #include <stdio.h>
@@ -8,7 +7,6 @@
 #include <string.h>
 
 #define TAIL_BYTES 4096
-#define TOKENS_MAX 4096 // that may wait for their text
 
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks) {
     *s = (struct speech){.request = r};
@@ -19,22 +17,11 @@ void speech_init(struct speech *s, const struct completion_request *r, bool thin
     buf_init(&s->tail, 4 * TAIL_BYTES);
 }
 
-static void drop_tokens(struct speech *s, size_t n) {
-    size_t n_alt = s->n_tokens ? (size_t)s->tokens[0].n_alternatives : 0;
-    s->n_tokens -= n;
-    memmove(s->tokens, s->tokens + n, s->n_tokens * sizeof *s->tokens);
-    if (n_alt)
-        memmove(s->alternatives, s->alternatives + n * n_alt,
-                s->n_tokens * n_alt * sizeof *s->alternatives);
-    s->n_out = 0;
-}
-
 void speech_release(struct speech *s) {
     answer_parser_release(&s->parser);
     call_inputs_release(&s->inputs);
     buf_release(&s->tail);
-    free(s->tokens);
-    free(s->alternatives);
+    event_tokens_release(&s->tokens);
 }
 
 static bool wants_logprobs(const struct speech *s) {
@@ -48,47 +35,17 @@ bool speech_wants_tokens(const struct speech *s) {
 
 // --- tokens ---
 
-static bool is_end(const struct speech *s, int32_t id) {
-    const struct engine_info *info = s->request->served->info;
-    for (int32_t i = 0; i < info->n_eos; i++)
-        if (info->eos_ids[i] == id) return true;
-    return false;
-}
-
-static struct completion_token token_of(const struct speech *s, int32_t id, float logprob) {
-    struct completion_token t = {.id = id, .logprob = logprob};
-    if (id >= 0) t.bytes = engine_token_bytes(s->request->served->engine, id, &t.len);
-    return t;
-}
-
-static int reserve_tokens(struct speech *s, size_t n, size_t n_alt) {
-    if (n > TOKENS_MAX) return E_NOMEM;
-    TRY(ARRAY_RESIZE(s->tokens, n));
-    return n_alt ? ARRAY_RESIZE(s->alternatives, n * n_alt) : 0;
-}
-
 static int add_tokens(struct speech *s, const struct session_event *ev) {
     size_t n_alt = ev->alternatives ? (size_t)ev->n_alternatives : 0;
-    TRY(reserve_tokens(s, s->n_tokens + ev->n_ids, n_alt));
-    for (size_t i = 0; i < ev->n_ids; i++) {
-        if (is_end(s, ev->ids[i])) continue;
-        struct completion_token t = token_of(s, ev->ids[i], ev->logprobs[i]);
-        t.n_alternatives = (int32_t)n_alt;
-        for (size_t k = 0; k < n_alt; k++) {
-            const struct engine_alternative *a = &ev->alternatives[i * n_alt + k];
-            s->alternatives[s->n_tokens * n_alt + k] = token_of(s, a->id, a->logprob);
-        }
-        s->tokens[s->n_tokens++] = t;
-    }
+    for (size_t i = 0; i < ev->n_ids; i++)
+        TRY(event_tokens_add(&s->tokens, s->request->served, ev->ids[i], ev->logprobs[i],
+                             n_alt ? ev->alternatives + i * n_alt : NULL, n_alt));
     return 0;
 }
 
 static void put_tokens(struct speech *s, struct completion_event *out) {
-    for (size_t i = 0; i < s->n_tokens; i++)
-        if (s->tokens[i].n_alternatives)
-            s->tokens[i].alternatives = s->alternatives + i * (size_t)s->tokens[i].n_alternatives;
-    out->tokens = s->n_tokens ? s->tokens : NULL;
-    out->n_tokens = s->n_out = s->n_tokens;
+    event_tokens_put(&s->tokens, out);
+    s->n_out = s->tokens.n;
 }
 
 // --- in ---
@@ -178,7 +135,8 @@ static int put_piece(struct speech *s, const struct answer_piece *piece,
 
 int speech_next(struct speech *s, struct completion_event *out) {
     struct answer_piece piece;
-    if (s->n_out) drop_tokens(s, s->n_out);
+    event_tokens_drop(&s->tokens, s->n_out);
+    s->n_out = 0;
     int rc = call_inputs_next(&s->inputs, &s->parser, &piece);
     if (rc < 0) return rc;
     if (rc > 0) return put_piece(s, &piece, out);

@@ -2,7 +2,7 @@
 // thread.
 #pragma once
 #include "ws/completion/call_inputs.h"
-#include "ws/completion/completion.h"
+#include "ws/completion/event_tokens.h"
 
 struct speech {
     const struct completion_request *request;
@@ -14,11 +14,10 @@ struct speech {
     bool closing;     // no more text comes
     bool ended;       // COMPLETION_ANSWER was given out
     char tool_id[48];
-    struct completion_token *tokens;       // (n_tokens) those of the last event and later ones
-    struct completion_token *alternatives; // the same number for each token
-    size_t n_tokens, n_out;                // n_out: how many of them the last event had
-    struct buf tail;                       // the last bytes of the answer as drawn
-    int64_t n_tokens_in;                   // tokens of all deltas
+    struct event_tokens tokens; // those of the last event and later ones
+    size_t n_out;               // how many of them the last event had
+    struct buf tail;            // the last bytes of the answer as drawn
+    int64_t n_tokens_in;        // tokens of all deltas
     int64_t n_reasoning, drawn_us;
 };
 

@@ -1,8 +1,8 @@
 // Turns as responses. See responses_record.h.
 #include "ws/openai/responses_record.h"
-#include "base/array.h"
 #include "base/clock.h"
 #include "ws/completion/call_inputs.h"
+#include "ws/completion/event_tokens.h"
 #include "ws/openai/responses_items.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
@@ -165,53 +165,15 @@ bool responses_record_has_revision(const struct responses_record *r, uint64_t pr
 
 // --- the answer ------------------------------------------------------------
 
-struct played_tokens {                     // that no event has had yet
-    struct completion_token *of;           // (n)
-    struct completion_token *alternatives; // (n, n_alternatives)
-    size_t n;
-};
-
-static struct completion_token token_of(const struct responses_record *r, int32_t id,
-                                        float logprob) {
-    struct completion_token t = {.id = id, .logprob = logprob};
-    if (id >= 0) t.bytes = engine_token_bytes(r->served->engine, id, &t.len);
-    return t;
-}
-
-static bool is_end(const struct engine_info *info, int32_t id) {
-    for (int32_t i = 0; i < info->n_eos; i++)
-        if (info->eos_ids[i] == id) return true;
-    return false;
-}
-
-static int add_token(const struct responses_record *r, size_t i, struct played_tokens *tokens) {
-    size_t n_alt = (size_t)r->n_alternatives, n = tokens->n + 1;
-    if (!r->ids || !r->served || is_end(r->served->info, r->ids[i])) return 0;
-    TRY(ARRAY_RESIZE(tokens->of, n));
-    if (n_alt) TRY(ARRAY_RESIZE(tokens->alternatives, n * n_alt));
-    struct completion_token t = token_of(r, r->ids[i], r->logprobs[i]);
-    t.n_alternatives = r->n_alternatives;
-    for (size_t k = 0; k < n_alt; k++) {
-        const struct engine_alternative *a = &r->alternatives[i * n_alt + k];
-        tokens->alternatives[tokens->n * n_alt + k] = token_of(r, a->id, a->logprob);
-    }
-    tokens->of[tokens->n++] = t;
-    return 0;
-}
-
-static void put_tokens(struct played_tokens *tokens, struct completion_event *e) {
-    for (size_t i = 0; i < tokens->n; i++) {
-        struct completion_token *t = &tokens->of[i];
-        if (t->n_alternatives)
-            t->alternatives = tokens->alternatives + i * (size_t)t->n_alternatives;
-    }
-    e->tokens = tokens->of;
-    e->n_tokens = tokens->n;
-    tokens->n = 0;
+static int add_token(const struct responses_record *r, size_t i, struct event_tokens *tokens) {
+    size_t n_alt = (size_t)r->n_alternatives;
+    if (!r->ids || !r->served) return 0;
+    return event_tokens_add(tokens, r->served, r->ids[i], r->logprobs[i],
+                            n_alt ? r->alternatives + i * n_alt : NULL, n_alt);
 }
 
 static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
-                        struct played_tokens *tokens, struct responses_output *out) {
+                        struct event_tokens *tokens, struct responses_output *out) {
     static const enum completion_event_kind kinds[] = {
         [PIECE_THINKING] = COMPLETION_THINKING,
         [PIECE_TEXT] = COMPLETION_TEXT,
@@ -227,8 +189,9 @@ static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
                                      .text_len = piece.len,
                                      .tool_name = piece.text,
                                      .tool_is_custom = inputs->is_custom};
-        put_tokens(tokens, &e);
+        event_tokens_put(tokens, &e);
         responses_output_take(out, &e);
+        event_tokens_drop(tokens, tokens->n);
     }
     if (rc < 0) out->failed = true;
 }
@@ -236,7 +199,7 @@ static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
 // Plays the record token by token, so that the same words are in the same events as in the live stream.
 static int64_t play_tokens(const struct responses_record *r, struct answer_parser *p,
                            struct call_inputs *inputs, struct responses_output *out) {
-    struct played_tokens tokens = {0};
+    struct event_tokens tokens = {0};
     int64_t n_thought = 0;
     size_t from = 0;
     for (size_t i = 0; i < r->n_ids; i++) {
@@ -253,8 +216,7 @@ static int64_t play_tokens(const struct responses_record *r, struct answer_parse
         answer_parser_end(p);
         take_pieces(p, inputs, &tokens, out);
     }
-    free(tokens.of);
-    free(tokens.alternatives);
+    event_tokens_release(&tokens);
     return n_thought;
 }
 

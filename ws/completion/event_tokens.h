@@ -1,0 +1,19 @@
+// The tokens of an answer's events, with their log-probabilities, between a turn or its record and
+// completion_event.tokens.
+#pragma once
+#include "ws/completion/completion.h"
+
+struct event_tokens {                      // zeroed: empty
+    struct completion_token *of;           // (n)
+    struct completion_token *alternatives; // the same number for each token
+    size_t n;
+};
+void event_tokens_release(struct event_tokens *t);
+// Adds a token with its alternatives (n_alternatives, the same number each time); a token that ends an
+// answer is left out. E_NOMEM.
+int event_tokens_add(struct event_tokens *t, const struct served_model *m, int32_t id,
+                     float logprob, const struct engine_alternative *alternatives,
+                     size_t n_alternatives);
+// The event borrows all of them until the next add, drop or release.
+void event_tokens_put(struct event_tokens *t, struct completion_event *out);
+void event_tokens_drop(struct event_tokens *t, size_t n); // the first n
