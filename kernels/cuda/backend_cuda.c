@@ -74,6 +74,10 @@ static int open_device(struct cuda_backend *cuda, struct err *err) {
     rc = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
     if (rc != cudaSuccess)
         return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
+    TRY(cuda_alloc((void **)&cuda->tickets, CUDA_TICKETS * sizeof *cuda->tickets, err));
+    rc = cudaMemset(cuda->tickets, 0, CUDA_TICKETS * sizeof *cuda->tickets);
+    if (rc != cudaSuccess)
+        return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
     if (!cuda->deterministic) TRY(cublas_open(&cuda->blas, p.name, err));
     if (cuda->fp8.on) TRY(check_fp8(cuda, &p, err));
     snprintf(cuda->description, sizeof cuda->description, "%.96s, %s%s%s%s", p.name,
@@ -122,6 +126,7 @@ void cuda_close(struct backend *be) {
     cuda_idle_release(cuda);
     cuda_ranks_release(cuda);
     cudaFree(cuda->attention_work);
+    cudaFree(cuda->tickets);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
 }

@@ -12,7 +12,8 @@ enum {
     CUDA_IDLE_GAPS = 256,
     CUDA_SHARED_MASKS = 256,
     CUDA_COPY_GROUPS = 8, // groups of layers of a load that runs beside a step
-    CUDA_COPY_PARTS = 64  // parts of blocks in one call of CUDA
+    CUDA_COPY_PARTS = 64, // parts of blocks in one call of CUDA
+    CUDA_TICKETS = 64
 };
 
 // Least sizes of attention's work space. TILES: thread blocks share the keys of a later turn's rows.
@@ -63,6 +64,9 @@ struct cuda_backend {
     } copies;
     void *attention_work;
     size_t attention_work_bytes;
+    // (CUDA_TICKETS) device memory: of linears whose blocks stay (gemv_stay.cu), each launch the next one.
+    uint32_t *tickets;
+    uint32_t next_ticket;
     struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
     void *draw_work;
     // Rows of the step whose draws change their logits: structs cuda_adjusted, then what they point to.

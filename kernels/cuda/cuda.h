@@ -106,6 +106,10 @@ struct cuda_linear {
 // Narrow: n <= 32, bound by reading w once. Fuses a norm only for n = 1 and few columns.
 // CUDA_UNSUPPORTED for shapes that it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
+// One row, normed, and a W of 16 bits of so many rows that blocks take several parts each.
+// CUDA_UNSUPPORTED likewise. ticket: device memory, zero, of no launch that may still run; zero again
+// when this launch has ended.
+int cuda_gemv_stay(const struct cuda_linear *a, uint32_t *ticket, cudaStream_t stream);
 // One row, W of 8 bits. CUDA_UNSUPPORTED likewise.
 int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 // Any shape; F32 sums in an order that does not depend on n. The reference, and the fallback

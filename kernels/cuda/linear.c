@@ -101,7 +101,9 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
         a.gated = act->gated;
     }
     if (cuda->deterministic || n != 1) return OP_DECLINED;
-    int rc = cuda_gemv(&a, cuda->stream);
+    uint32_t *ticket = &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
+    int rc = cuda_gemv_stay(&a, ticket, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv(&a, cuda->stream);
     return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }
 

@@ -392,6 +392,10 @@ static void normed(const struct twin *w) {
     check_normed(w, w->t, 6144, 4096, 1, 0); // one for each of the cuts
     check_normed(w, w->t, 12288, 4096, 1, 3);
     check_normed(w, w->t, 6400, 1600, 1, 3);
+    check_normed(w, w->t, 16384, 2048, 1,
+                 6); // blocks that stay: several items each, or two and some three
+    check_normed(w, w->t, 9216, 4096, 1, 7);
+    check_normed(w, w->t, 8464, 2056, 1, 1);
 }
 
 static void test_normed(void **state) {

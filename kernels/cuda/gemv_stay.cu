@@ -1,0 +1,223 @@
+// linear with a norm before it, for one row and a matrix of more blocks than the chip has places
+// for: y (rows) = round(norm(x)) W^T + bias, with activation. W row-major (rows, ld) in bf16 or f16.
+//
+// gemv.cu gives each block 8 to 32 rows of W, so each of some thousand blocks starts, norms x, waits
+// for its first bytes and ends alone. Here two blocks stay on each multiprocessor. They norm x once,
+// and take items of 8 GROUPS rows of W until none is left:
+//
+//   - Eight warps multiply, as in gemv.cu. Their queues go from one item to the next without a pause.
+//   - A ninth warp finishes items: it adds the eight warps' sums and activates, while these are at
+//     the next item. Finished by one of the eight, whose queue stands still meanwhile, Llama-8B was
+//     10 % slower than with gemv.cu.
+//   - The ninth warp also draws the next items from a counter (a ticket), because multiprocessors
+//     are not equally near to memory: in equal shares, Llama-8B was 4 % slower.
+//
+// Sums have the order of gemv.cu, and so its bits.
+#include "kernels/cuda/gemv.cuh"
+
+namespace {
+
+constexpr int GROUPS = 2, BLOCKS = 2; // of an item; on a multiprocessor
+constexpr int ALL_THREADS = THREADS + 32;
+// Of a block, at least. With 1.2 to 1.5, the qkv of Llama-3B and 8B and GPT-2 XL's fc1 were slower (by
+// 4 to 10 % of a step); with 2.9, GPT-J's qkv and fc1 were faster (by 8 %).
+constexpr int ITEMS_LEAST = 2;
+constexpr int BUFFERS = 2; // of sums: one is filled while the other is read
+// Items of a block that are known: AHEAD of them beyond the one that is being finished. The queues
+// reach at most two items beyond the one that is being multiplied.
+constexpr int KNOWN = 8, AHEAD = 3;
+
+struct gemv_stay {
+    struct cuda_linear a;
+    int32_t n_items;
+    int32_t stages;   // of the queue
+    uint32_t *ticket; // zero before and after the launch
+};
+
+// Named barriers. The eight warps arrive at FULL and the ninth waits there; EMPTY the other way round.
+enum { FULL = 1, EMPTY = FULL + BUFFERS };
+__device__ __forceinline__ void barrier_wait(int id) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(ALL_THREADS) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(int id) {
+    __threadfence_block();
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(ALL_THREADS) : "memory");
+}
+
+// The block's item k, as soon as it is known; n_items or more: there is none. An entry is k and the
+// item, so that an entry of an earlier k is not taken for it.
+__device__ __forceinline__ int item_of(const volatile uint64_t *known, uint32_t k) {
+    uint64_t entry;
+    do entry = known[k % KNOWN];
+    while ((uint32_t)(entry >> 32) != k);
+    return (int)(uint32_t)entry;
+}
+__device__ __forceinline__ uint64_t entry_of(uint32_t k, uint32_t item) {
+    return (uint64_t)k << 32 | item;
+}
+
+// The ninth warp. The first item of a block is its index, the others are drawn. Each block draws
+// until one draw is beyond the last item, so the draw after which none follows is known: it resets
+// the ticket.
+template <typename T, bool GATED>
+__device__ __forceinline__ void finish_items(const struct gemv_stay &j, volatile uint64_t *known,
+                                             const float *sums, int sum_floats, int lane) {
+    const uint32_t drawn_items = (uint32_t)j.n_items - gridDim.x;
+    uint32_t k = 1;
+    bool more = lane == 0;
+    auto draw = [&]() {
+        if (!more) return;
+        uint32_t drawn = atomicAdd(j.ticket, 1);
+        if (drawn == drawn_items + gridDim.x - 1) *(volatile uint32_t *)j.ticket = 0;
+        more = drawn < drawn_items;
+        known[k % KNOWN] = entry_of(k, more ? gridDim.x + drawn : (uint32_t)j.n_items);
+        k++;
+    };
+    for (int i = 0; i < AHEAD; i++) draw();
+    pdl_wait();
+    if (j.a.norm == NORM_LAYER) __syncthreads(); // those of norm_row, and the one behind it
+    __syncthreads();
+    __syncthreads();
+    for (uint32_t c = 0;; c++) {
+        int item = item_of(known, c);
+        if (item >= j.n_items) return;
+        barrier_wait(FULL + c % BUFFERS);
+        finish<T, GROUPS, GATED>(sums + c % BUFFERS * sum_floats, j.a, item * GROUPS, lane, 32);
+        __syncwarp();
+        barrier_arrive(EMPTY + c % BUFFERS);
+        draw();
+    }
+}
+
+template <typename T, bool GATED>
+__global__ void __launch_bounds__(ALL_THREADS, BLOCKS)
+    gemv_stay_kernel(const __grid_constant__ struct gemv_stay j) {
+    using S = shape<T, T, GROUPS, 1, false>;
+    extern __shared__ __align__(16) char shared[];
+    __shared__ volatile uint64_t known[KNOWN];
+    const struct cuda_linear &a = j.a;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              t = lane % 4;
+    constexpr int sum_floats = S::row_sum_bytes / (int)sizeof(float);
+    float *sums = (float *)(shared + j.stages * S::stage_bytes);
+    T *x_here = (T *)(sums + BUFFERS * sum_floats);
+    pdl_trigger();
+    if (warp == WARPS && lane < KNOWN)
+        known[lane] = lane == 0 ? entry_of(0, blockIdx.x) : entry_of(0xffffffffu, 0);
+    __syncthreads();
+    if (warp == WARPS) {
+        finish_items<T, GATED>(j, known, sums, sum_floats, lane);
+        return;
+    }
+
+    const int k0 = warp * S::step + t * S::chunk;
+    const int n_steps =
+        ((a.cols + S::step - 1) / S::step - warp + WARPS - 1) / WARPS; // this warp's
+    const uint32_t queue = shared_address(shared) + threadIdx.x * 16;
+    // What is requested next: step `step_asked` of item `asked`, from `ahead` on.
+    int step_asked = 0, asked = (int)blockIdx.x, ahead = k0;
+    uint32_t n_asked = 0; // items before it
+    bool inside = true;   // it exists
+    const T *row[GROUPS];
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++)
+        row[group] =
+            (const T *)a.w + (int64_t)row_of<GATED>(a, asked * GROUPS + group, g) * a.ld + k0;
+    auto request = [&](int stage) {
+        if (step_asked == n_steps) {
+            int next = inside ? item_of(known, ++n_asked) : asked;
+            inside = inside && next < j.n_items;
+            if (!inside) next = asked; // the addresses stay good
+            int64_t on = (int64_t)(next - asked) * (GROUPS * (GATED ? 4 : 8)) * a.ld -
+                         (int64_t)n_steps * (WARPS * S::step);
+#pragma unroll
+            for (int group = 0; group < GROUPS; group++) row[group] += on;
+            step_asked = 0, asked = next, ahead = k0;
+        }
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++) {
+            uint32_t to = queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES);
+            copy_once(to, row[group], inside && ahead < a.cols);
+            copy_once(to + THREADS * 16, row[group] + 4 * S::chunk,
+                      inside && ahead + 4 * S::chunk < a.cols);
+            row[group] += WARPS * S::step;
+        }
+        ahead += WARPS * S::step;
+        step_asked++;
+        copy_commit();
+    };
+    for (int stage = 0; stage < j.stages; stage++) request(stage);
+    struct norm_constants<NORM_VECTORS> constants;
+    norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
+    pdl_wait();
+    norm_row<T, NORM_VECTORS, THREADS>(x_here, (const T *)a.x, a, constants);
+    __syncthreads();
+
+    uint32_t x[2][1][S::words], next[2][1][S::words];
+    load_x<T>(next, a, (const T *)x_here, k0, g);
+    int stage = 0;
+    for (uint32_t c = 0; item_of(known, c) < j.n_items; c++) {
+        float sum[GROUPS][1][4] = {};
+        for (int step = 0; step < n_steps; step++) {
+            memcpy(x, next, sizeof x);
+            load_x<T>(next, a, (const T *)x_here,
+                      step + 1 == n_steps ? k0 : k0 + (step + 1) * WARPS * S::step, g);
+            copy_wait_oldest(j.stages);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+#pragma unroll
+                for (int group = 0; group < GROUPS; group++)
+                    multiply_copy<T, T, 1>(
+                        sum[group],
+                        load_shared(queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES +
+                                                       i * THREADS * 16)),
+                        x[i]);
+            }
+            request(stage);
+            if (++stage == j.stages) stage = 0;
+        }
+        if (c >= BUFFERS) barrier_wait(EMPTY + c % BUFFERS);
+        float *here = sums + c % BUFFERS * sum_floats;
+#pragma unroll
+        for (int group = 0; group < GROUPS && g == 0; group++)
+            *(float2 *)(here + (warp * GROUPS + group) * 8 + 2 * t) =
+                make_float2(sum[group][0][0], sum[group][0][1]);
+        barrier_arrive(FULL + c % BUFFERS);
+    }
+}
+
+template <typename T, bool GATED>
+int launch_stay(const struct cuda_linear &a, uint32_t *ticket, cudaStream_t stream) {
+    using S = shape<T, T, GROUPS, 1, false>;
+    const struct cuda_device device = cuda_current_device();
+    const int grid = device.multiprocessors * BLOCKS;
+    const int n_steps = (a.cols + S::step - 1) / S::step / WARPS; // of a warp, at least
+    const int rest = BUFFERS * S::row_sum_bytes + a.cols * (int)sizeof(T);
+    const int room = min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
+    struct gemv_stay j = {a, a.rows / (8 * GROUPS), 0, ticket};
+    static const int counts[] = {6, 4, 3, 2}; // that copy_wait_oldest knows
+    for (int n : counts)
+        if (!j.stages && n <= 2 * n_steps && n * S::stage_bytes + rest <= room) j.stages = n;
+    if (!j.stages || j.n_items < ITEMS_LEAST * grid || a.rows % (8 * GROUPS) != 0)
+        return CUDA_UNSUPPORTED;
+    const size_t bytes = (size_t)(j.stages * S::stage_bytes + rest);
+    auto kernel = gemv_stay_kernel<T, GATED>;
+    cuda_allow_shared((const void *)kernel, bytes);
+    pdl_launch(kernel, dim3((unsigned)grid), dim3(ALL_THREADS), bytes, stream, j);
+    return cuda_launched("gemv_stay");
+}
+
+} // namespace
+
+int cuda_gemv_stay(const struct cuda_linear *a, uint32_t *ticket, cudaStream_t stream) {
+    bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
+    bool gated = a->activate && a->gated;
+    if (!half || a->w_dtype != a->dtype || a->n != 1 || !a->norm_weight || a->cols % 8 != 0 ||
+        a->cols > NORM_VECTORS * THREADS * 8)
+        return CUDA_UNSUPPORTED;
+    if (a->dtype == DTYPE_BF16)
+        return gated ? launch_stay<__nv_bfloat16, true>(*a, ticket, stream)
+                     : launch_stay<__nv_bfloat16, false>(*a, ticket, stream);
+    return gated ? launch_stay<__half, true>(*a, ticket, stream)
+                 : launch_stay<__half, false>(*a, ticket, stream);
+}
