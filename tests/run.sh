@@ -13,6 +13,10 @@
 # browser. The last two wait half of the time, and timeouts depend on them, so the programs that compute run at a lower
 # priority, one more at a time. TEST_JOBS programs of a lane run at a time, by default as many as there are processors;
 # TEST_JOBS=1 runs a single program at a time.
+#
+# TEST_AGAIN=N (default 0): a program of the last two lanes that failed runs once more when all others have ended, and
+# that run counts. It is for machines that others use, too: what such a program waits for may come too late beside the
+# rest. Its first failure is shown, and the end names it. At most N do so, and none with a sanitizer's report.
 set -u
 times=0
 [ "${1:-}" = --times ] && times=1 && shift
@@ -30,6 +34,7 @@ fi
 trap 'rm -rf "$scratch" ${memory:+"$memory"}' EXIT
 mkdir -p "$logs"
 passed=0 failed=0
+again=() # numbers of the jobs that run once more
 # AddressSanitizer's quarantine of freed memory and its depth of stacks: the defaults, 256 MB and 30, are too much for two
 # dozen programs at once.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=32:malloc_context_size=12}
@@ -135,7 +140,28 @@ node_result() { # NAME STATUS LOG SECONDS
         printf '  skip  %-34s      %s\n' "$1" "$(sed -n 's/.* # SKIP //p' "$3" | head -n 1)"
         return
     fi
+    if [ "$2" != 0 ] && runs_again "$3"; then
+        again+=("$job")
+        printf '  again %-34s      failed (status %s) after %.1f s\n' "$1" "$2" "$4"
+        failures "$3" | sed 's/^/        /'
+        return
+    fi
     count "$1" "$2" "$(awk '/^# pass /{n=$3} END{print n+0}' "$3")" "$(awk '/^# fail /{n=$3} END{print n+0}' "$3")" "$3" "$4"
+}
+runs_again() { # runs_again LOG: whether the job that has just failed runs once more at the end (TEST_AGAIN)
+    [ "$lane" != compute ] && [ "${#again[@]}" -lt "${TEST_AGAIN:-0}" ] && ! grep -qE 'Sanitizer|runtime error:' "$1"
+}
+run_again() {
+    local jobs_again=("${again[@]}") before=$failed
+    [ "${#again[@]}" -gt 0 ] || return 0
+    TEST_AGAIN=0 jobs=1
+    for job in "${jobs_again[@]}"; do
+        { read -r lane; read -r _; } <"$scratch/$job.job"
+        waiting[$lane]+="$job "
+    done
+    finish_all
+    printf '  %d programs failed beside others and ran again alone, %d of their tests failed again: %s\n' \
+        "${#jobs_again[@]}" "$((failed - before))" "$(for job in "${jobs_again[@]}"; do sed -n 3p "$scratch/$job.job"; done | xargs)"
 }
 node_tests() { # node_tests LANE NAME FILE...
     local lane=$1 name=$2 threads=()
@@ -265,6 +291,7 @@ for suite in "$@"; do
     esac
 done
 finish_all
+run_again
 if [ "$times" = 1 ]; then
     echo '  processor time in seconds, user + system, longest first'
     sort -rn <(awk '{printf "  %8.1f + %.1f  %s (%.1f s)\n", $1, $2, $4, $3}' "$scratch/times") | head -n 25
