@@ -90,8 +90,8 @@ struct store_told {
     size_t n_digests;
     char *fingerprint; // of the model
     char *session;     // only this one; NULL: any
-    bool
-        all; // digests are looked for. The store sets it if a turn found has thinking in its answer
+    // Turns with any digest are looked for; the store sets it if a turn found has thinking in its answer.
+    bool all;
     // Answer
     char *found;                  // the session's id, NULL: no turn has one
     bool exists;                  // `session` does
