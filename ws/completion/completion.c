@@ -11,9 +11,10 @@
 #include <string.h>
 
 #define EVENT_TEXT_BYTES 4096 // of one joined delta
-#define INLINE_BYTES 4096     // of new text; more is encoded on a worker
-#define HASHED_BYTES                                                                               \
-    65536 // of a rendered conversation; a longer one is compared with its turn on a worker
+// New text up to INLINE_BYTES, of a rendered conversation up to HASHED_BYTES, is compared with its turn and encoded on
+// the net thread; more on a worker.
+#define INLINE_BYTES 4096
+#define HASHED_BYTES 65536
 #define LANE_COMPLETION ((uint64_t)5 << 61)
 #define CANCEL_AFTER_MS 1 // of a session that a completion opens, once the completion is released
 
