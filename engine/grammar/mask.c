@@ -157,9 +157,10 @@ static bool add_harmless(struct walk *w, int32_t config) {
 static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config) {
     struct machine *m = w->m;
     const uint8_t *classes = m->net->byte_class;
-    int32_t *path = w->making->path, i = w->making->at, before = i;
+    int32_t *path = w->making->path, i = w->making->at, visited = 0;
     path[0] = config;
     while (i < t->n) {
+        visited++;
         const struct trie_node *node = &t->nodes[i];
         const int32_t *row = m->configs[path[node->depth - 1]].row;
         int32_t to = row ? row[classes[node->byte]] : MACHINE_UNKNOWN;
@@ -175,7 +176,7 @@ static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config)
             w->bits[id >> 6] |= (uint64_t)1 << (id & 63);
         i++;
     }
-    m->effort -= (i - before) / NODES;
+    m->effort -= visited / NODES; // not those that were skipped
     w->making->at = i;
 }
 

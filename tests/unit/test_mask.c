@@ -166,7 +166,34 @@ static void test_masks(void **state) {
     token_trie_free(v);
 }
 
+// A mask that allows few tokens skips most of the trie, so it takes little of a step's effort.
+static void skipped_nodes_cost_nothing(void **state) {
+    struct err err = {0};
+    struct token_trie *v;
+    struct net net;
+    struct machine m;
+    static const char text[] = "!key!";
+    make_tokens();
+    assert_int_equal(token_trie_new(&v, N, bytes_of, NULL, &err), 0);
+    net_init(&net);
+    assert_int_equal(grammar_compile(&net, GRAMMAR_REGEX, text, strlen(text), v->writes, &err), 0);
+    assert_int_equal(machine_init(&m, &net, &err), 0);
+    int32_t at = machine_start(&m);
+    struct mask_making k = {0};
+    m.effort = 1000;
+    assert_int_equal(mask_make(&m, v, at, -1, &k), 0);
+    // The 256 first bytes, in the time of 64 pairs, and a few transitions.
+    assert_in_range(1000 - m.effort, 64, 64 + 40);
+    assert_true(v->all.n > 6000); // in the time of 1,500
+    check(&m, v, at, k.mask->bits, -1, text);
+    mask_making_release(&k);
+    machine_release(&m);
+    net_release(&net);
+    token_trie_free(v);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(skipped_nodes_cost_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
