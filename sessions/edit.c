@@ -243,7 +243,8 @@ no_memory:
     return NULL;
 }
 
-int edit_given(struct session *s, const struct given_answer *g, int64_t parent, struct err *err) {
+int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
+               struct pending **out, struct err *err) {
     struct request none; // no client asked for it
     int64_t left = s->rec.session_len - 1 - tree_log_end(s, parent);
     if ((int64_t)(g->n_input + g->n_output) > left)
@@ -262,5 +263,6 @@ int edit_given(struct session *s, const struct given_answer *g, int64_t parent, 
     p->seq = p->rewound_seq;
     service_add_bytes(s, turn_bytes(&v->rec));
     save_now(s);
+    *out = p;
     return 0;
 }

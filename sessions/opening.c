@@ -103,6 +103,7 @@ int opening_admit(struct session *s, const struct request *r, int64_t head) {
         return E_NOMEM;
     }
     s->version = 1;
+    s->awaits_turn = r->for_turn;
     s->marks |= MARK_TITLE;
     save_now(s);
     return 0;

@@ -113,6 +113,10 @@ struct request {
     // OPEN, FORK: its protocol deletes the session when it is done; after a crash the next start does. Such
     // a session has no note.
     bool temporary;
+    // OPEN, FORK: the client starts a turn next. If that is refused or never comes, the session is deleted
+    // when no client follows it any more. START: that turn; refused with session_exists if the client does not
+    // follow the session, because then another one has opened it.
+    bool for_turn;
 
     const char *query, *forked_from, *cursor; // LIST; NULL: all, all, from the newest
     int64_t limit;                            // LIST; 0: 50

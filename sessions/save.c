@@ -183,6 +183,7 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
     p->turn = -1;
     p->updated_ms = s->rec.updated_ms;
     p->auto_title = s->rec.auto_title;
+    p->awaited = s->awaits_turn;
     memcpy(p->first_words, s->first_words, sizeof p->first_words);
     p->cancel_after_ms = s->rec.cancel_after_ms;
     DL_APPEND(s->pending, p);
@@ -282,6 +283,7 @@ static void undo(struct session *s, struct pending *p) {
             undo_turn(s, p);
             head_move_back(s, p);
             undo_settings(s, p);
+            s->awaits_turn = p->awaited;
         }
         break;
     case PENDING_REWIND:
@@ -304,6 +306,12 @@ static void undo(struct session *s, struct pending *p) {
         s->rec.closed_ms = 0;
         break;
     }
+}
+
+void save_undo(struct session *s, struct pending *p) {
+    DL_DELETE(s->pending, p);
+    undo(s, p);
+    pending_free(p);
 }
 
 // Undoes the newest request first: each undo finds the session as its request had left it.

@@ -259,6 +259,8 @@ bool save_wanted(const struct session *s); // something has changed since the la
 bool save_is_due(const struct session *s);
 void save_begin(struct session *s);
 void save_done(struct session *s, const struct store_job *job); // GONE: its opening was refused
+// Undoes the newest request, which no save has, and frees p.
+void save_undo(struct session *s, struct pending *p);
 // Exchanges the notes of the session and the request.
 void save_swap_note(struct session *s, struct pending *p);
 struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
@@ -362,8 +364,9 @@ int fork_start(struct session *s, const struct request *r);
 // edit.c
 int edit_start(struct session *s, const struct request *r);
 // Adds the answer as a turn after `parent` and makes it the head; the caller then adds the turn that
-// follows. E_FULL, E_NOMEM.
-int edit_given(struct session *s, const struct given_answer *g, int64_t parent, struct err *err);
+// follows. If that is refused, save_undo(s, *out) removes the answer. E_FULL, E_NOMEM.
+int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
+               struct pending **out, struct err *err);
 
 // erase.c
 int erase_start(struct session *s, const struct request *r);

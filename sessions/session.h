@@ -66,7 +66,7 @@ struct pending {
     char *note;             // the old note, if note_changed
     bool note_changed;
     char first_words[SESSION_AUTO_TITLE_BYTES];
-    bool auto_title;
+    bool auto_title, awaited;            // the old values; awaited: awaits_turn
     int64_t updated_ms, cancel_after_ms; // the old values
     struct pending *prev, *next;
 };
@@ -139,6 +139,7 @@ struct session {
     int64_t save_due_us;    // 0: nothing to save
     int64_t n_failures;     // saves refused in a row
     const char *expired;    // why it is removed without a request (expire.c)
+    bool awaits_turn;       // opened for a turn that has not been accepted yet (request.for_turn)
     unsigned marks;         // MARK_*
     struct turn **versions; // (n_versions) other answers of a turn that ended, not yet in the tree
     size_t n_versions;

@@ -188,6 +188,13 @@ static void settle_lost(struct session *s) {
     turns_cancel(s, TURN_HEAD);
 }
 
+// Deletes a session whose first turn was refused or never came (request.for_turn).
+static void settle_unused(struct session *s) {
+    bool asked = s->attachments || s->deferred || s->paging || s->preparing || s->pending;
+    if (!s->awaits_turn || s->life != LIFE_LIVE || asked || session_is_busy(s)) return;
+    life_set(&s->life, LIFE_DROPPING);
+}
+
 static void tell_watchers(struct session *s) {
     show_state(s, (int)session_state(s));
     if (!(s->marks & MARK_WATCHERS)) return;
@@ -205,6 +212,7 @@ static void settle(struct session *s) {
         settle_gone(s);
         return;
     }
+    settle_unused(s);
     closing_settle(s);
     settle_lost(s);
     turns_start_next(s);

@@ -238,7 +238,9 @@ static bool refused(struct session *s, const struct request *r) {
     bool busy = session_is_busy(s);
     const struct prompt *table;
     struct err err = {0};
-    if (s->rec.closed_ms || session_is_closing(s))
+    if (r->for_turn && !session_attachment(s, r->client))
+        refuse(ss, r, "session_exists", "there is a session '%s' already", s->rec.id);
+    else if (s->rec.closed_ms || session_is_closing(s))
         refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");
     else if (ss->draining && !r->accepted)
         refuse(ss, r, "shutting_down", "the server is shutting down");
@@ -359,6 +361,19 @@ static int32_t start_token(struct session *s, const struct request *r, int64_t p
     return id;
 }
 
+// Puts the turn behind r->turn, with what undoes that until its commit. E_* with *err set: *t and *p are the caller's.
+static int put(struct session *s, struct turn *t, const struct request *r, struct pending **p,
+               struct err *err) {
+    bool given = input_is_given(&r->input);
+    if (given && input_given(s, &r->input, r->turn, &t->input) < 0) goto no_memory;
+    *p = save_pending(s, PENDING_TURN, r, 0);
+    if (!*p || clients_note_author(s, r->client) < 0) goto no_memory;
+    int rc = begin(s, t, r->turn, *p, err);
+    if (rc == 0 || err->code) return rc;
+no_memory:
+    return err_set(err, E_NOMEM, "the server is out of memory");
+}
+
 int turns_start(struct session *s, const struct request *given) {
     struct sessions *ss = s->service;
     struct err err = {0};
@@ -367,42 +382,31 @@ int turns_start(struct session *s, const struct request *given) {
     const struct turn *same = session_find_request(s, r->request_id);
     if (same) return answer_again(s, r, same);
     if (refused(s, r)) return 0;
-    bool moves = r->turn != TURN_HEAD && r->turn != s->head;
-    int64_t after = moves ? r->turn : s->head;
-    if ((moves || r->given) && !head_can_move(s, r, after)) return 0;
-    if (r->given) {
-        if (edit_given(s, r->given, after, &err) < 0) return refuse_err(ss, r, &err);
-        whole.given = NULL;
-        whole.turn = TURN_HEAD;
-        moves = false;
-    }
-    int32_t start_id = start_token(s, r, moves ? r->turn : s->head);
+    int64_t after = r->turn == TURN_HEAD ? s->head : r->turn;
+    if ((after != s->head || r->given) && !head_can_move(s, r, after)) return 0;
+    int32_t start_id = start_token(s, r, after);
     if (start_id >= 0) {
         whole.input.ids = &start_id;
         whole.input.n_ids = 1;
     }
     struct grammar *compiled = NULL;
-    if (prepared(s, r, moves ? r->turn : s->head, &compiled)) return 0;
+    if (prepared(s, r, after, &compiled)) return 0;
     struct preparation *made = s->preparation;
-    struct turn *t = make_turn(s, r, &err);
+    struct pending *p = NULL, *edit = NULL;
+    if (r->given && edit_given(s, r->given, after, &edit, &err) == 0) after = s->head;
+    whole.turn = after;
+    struct turn *t = err.code < 0 ? NULL : make_turn(s, r, &err);
     if (t)
         t->compiled = compiled;
     else
         engine_grammar_release(compiled);
     if (t && made) t->input = made->made, made->made = (struct input_ids){0};
-    if (t && input_is_given(&r->input) &&
-        input_given(s, &r->input, moves ? r->turn : s->head, &t->input) < 0) {
-        turn_free(t);
-        return E_NOMEM;
-    }
-    struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
-    if (p && clients_note_author(s, r->client) < 0)
-        err_set(&err, E_NOMEM, "the server is out of memory");
-    else if (t && (!p || begin(s, t, moves ? r->turn : s->head, p, &err) < 0) && !err.code)
-        err_set(&err, E_NOMEM, "the server is out of memory");
-    if (err.code < 0) {
+    if (t && put(s, t, r, &p, &err) < 0) {
         if (p) pending_drop(&s->pending, p);
         turn_free(t);
+    }
+    if (err.code < 0) {
+        if (edit) save_undo(s, edit);
         return refuse_err(ss, r, &err);
     }
     p->seq = t->rec.seq_first;
@@ -411,6 +415,7 @@ int turns_start(struct session *s, const struct request *given) {
     if (t->rec.parent == TURN_NONE || !s->rec.title[0]) title_follow(s, p);
     ss->n_active++;
     owner_use(s->owner, OWNER_OUTSTANDING_JOBS, 1);
+    s->awaits_turn = false;
     s->marks |= MARK_WATCHERS;
     save_now(s);
     if (made && made->aborted) turns_finish(s, t, "cancelled", NULL, NULL);

@@ -224,6 +224,19 @@ test('requests of one name run side by side: forks of its session, found again b
   stream.controller.abort();
 });
 
+test('the first requests of a new name come at the same time: one opens its session, the others run in forks', async (t) => {
+  const { openai, parley } = await start(t);
+  for (let round = 0; round < 10; round++) {
+    const headers = { 'x-session-id': `new-${round}` };
+    const long = 'word '.repeat(6000); // which no session holds
+    const answers = await Promise.all([long, 'Hello.', long, 'A title, please.', 'A summary, please.'].map((content) => openai.chat.completions.create({ ...ask, messages: [user(content)] }, { headers }).catch((error) => error)));
+    assert.deepEqual(answers.map((answer) => answer.code ?? 'served'), ['context_length_exceeded', 'served', 'context_length_exceeded', 'served', 'served']);
+    assert.equal(new Set(answers.filter((answer) => answer.id).map((answer) => answer.id)).size, 3);
+  }
+  const { sessions } = await parley.request({ type: 'session.list', limit: 200 });
+  assert.deepEqual(sessions.filter((one) => one.n_turns === 0), []);
+});
+
 test('a client that brings its history: people see the words with their roles, without marks of the template', async (t) => {
   const { openai, parley } = await start(t);
   const tools = [{ type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: { city: { type: 'string' } } } } }];

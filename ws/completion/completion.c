@@ -18,14 +18,15 @@
 #define LANE_COMPLETION ((uint64_t)5 << 61)
 #define CANCEL_AFTER_MS 1 // of a session that a completion opens, once the completion is released
 
-// In this order; only some completions pass through MATCHING and FORKING. Back from MAKING to MATCHING: the
-// deepest turn of the conversation does not suit, so all are needed.
+// In this order; only some completions pass through MATCHING, FORKING and LOST. Back from MAKING to MATCHING: the
+// deepest turn of the conversation does not suit, so all are needed. Back from LOST to MATCHING.
 enum state {
     MATCHING, // the service looks for a session that has the conversation
     MAKING,   // a worker has the request and makes the prompt's ids
     MADE,     // the ids are ready, or the failure is set
     STARTING, // the service has the turn, but has not accepted it yet
     FORKING,  // the session was busy: the next push starts the turn in a fork of it
+    LOST,     // another request has opened or deleted the session: the next push searches again
     RUNNING,  // the service has accepted the turn
     ENDED,    // the turn's last event was taken, or it failed
 };
@@ -240,6 +241,7 @@ static void open_session(struct completion *c) {
     r.system = system_of(c->request);
     r.title = completion_title(c->request, title, sizeof title) ? title : NULL;
     r.temporary = c->request->temporary;
+    r.for_turn = true;
     r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
     sessions_submit(c->service->sessions, &r);
 }
@@ -262,6 +264,7 @@ static void fork_session(struct completion *c) {
     r.turn = c->request->plan->parent;
     r.new_session = c->session;
     r.temporary = c->request->temporary;
+    r.for_turn = true;
     c->origin = FORKED;
     sessions_submit(c->service->sessions, &r);
 }
@@ -280,6 +283,7 @@ static void start_turn(struct completion *c) {
     r.given = c->request->plan->given;
     r.told = c->told;
     r.note = c->request->note;
+    r.for_turn = c->origin != FOUND;
     sessions_submit(c->service->sessions, &r);
 }
 
@@ -295,21 +299,34 @@ static void begin(struct completion *c) {
         open_session(c);
     else
         attach(c, -1);
-    if (!c->failure.status) start_turn(c);
+    if (c->state == STARTING && !c->failure.status) start_turn(c);
     service_poll_soon(c->service);
 }
 
 // --- as a follower ---
 
+// Forgets what was found of the conversation, and looks again.
+static void match_again(struct completion *c) {
+    store_told_free(c->found);
+    told_free(c->told);
+    given_answer_free(c->request->plan->given);
+    free(c->ids);
+    free(c->shown);
+    c->found = NULL;
+    c->told = NULL;
+    c->request->plan->given = NULL;
+    c->ids = NULL;
+    c->shown = NULL;
+    match(c);
+}
+
 // Called outside of sessions_* calls.
 static void push(struct follower *f) {
     struct completion *c = of_follower(f);
     bool goes_on = !c->failure.status && !c->released;
-    if (goes_on && c->state == MADE && c->needs_all) {
-        store_told_free(c->found);
-        c->found = NULL;
-        match(c);
-    } else if (goes_on && c->state == MATCHING && c->found)
+    if (goes_on && (c->state == LOST || (c->state == MADE && c->needs_all)))
+        match_again(c);
+    else if (goes_on && c->state == MATCHING && c->found)
         work(c);
     else if (goes_on && (c->state == MADE || c->state == FORKING))
         begin(c);
@@ -326,6 +343,15 @@ static bool is_busy(const char *code) {
     return strcmp(code, "session_busy") == 0 || strcmp(code, "session_closed") == 0;
 }
 
+// Since the search, another request has opened a session of this name, or deleted the one that was found.
+static bool is_lost(const struct completion *c, const char *code) {
+    const struct completion_request *r = c->request;
+    bool searches = !r->previous_session && !r->alone && !r->stays && !c->failure.status;
+    if (!searches || (c->state != STARTING && c->state != LOST && c->state != MATCHING))
+        return false;
+    return strcmp(code, c->origin == OPENED ? "session_exists" : "session_not_found") == 0;
+}
+
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct completion *c = of_follower(f);
     if (a->kind == ANSWER_ACCEPTED && c->state == STARTING) {
@@ -339,13 +365,15 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         push_later(c);
     }
     if (a->kind != ANSWER_ERROR) return;
-    bool may_fork = c->state == STARTING && c->origin == FOUND && !c->request->stays;
-    if (may_fork && is_busy(a->code)) {
+    if (is_lost(c, a->code)) {
+        // Else it answers START, which followed OPEN or ATTACH at once.
+        if (c->state == STARTING) c->state = LOST;
+    } else if (c->state == STARTING && c->origin == FOUND && !c->request->stays &&
+               is_busy(a->code)) {
         c->state = FORKING;
-        push_later(c);
-        return;
+    } else {
+        completion_failure_take(&c->failure, a);
     }
-    completion_failure_take(&c->failure, a);
     push_later(c);
 }
 
