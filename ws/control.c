@@ -40,6 +40,7 @@ struct control {
     uv_timer_t tick; // while there are callers
     struct caller *callers;
     int n_callers;
+    int n_parts; // listener and tick, until they are closed
     char path[CONTROL_PATH_MAX];
     struct stat file; // as it was made: another server may have replaced it
 };
@@ -294,18 +295,17 @@ int control_open(struct control **out, struct hosting *h, struct service *s, str
     uv_timer_init(loop, &ctl->tick);
     uv_pipe_init(loop, &ctl->listener, 0);
     ctl->tick.data = ctl->listener.data = ctl;
+    ctl->n_parts = 2;
     int rc = uv_pipe_open(&ctl->listener, fd);
     if (rc == 0) rc = uv_listen((uv_stream_t *)&ctl->listener, MAX_CALLERS, on_connection);
     *out = ctl;
     return rc == 0 ? 0 : err_set(err, E_IO, "control_socket: %s", uv_strerror(rc));
 }
 
-static void on_tick_closed(uv_handle_t *handle) {
-    free(handle->data);
-}
-static void on_listener_closed(uv_handle_t *handle) {
+// net_close() may close handles too, so neither waits for the other.
+static void on_part_closed(uv_handle_t *handle) {
     struct control *ctl = handle->data;
-    uv_close((uv_handle_t *)&ctl->tick, on_tick_closed);
+    if (--ctl->n_parts == 0) free(ctl);
 }
 
 void control_close(struct control *ctl) {
@@ -315,5 +315,6 @@ void control_close(struct control *ctl) {
     bool ours = lstat(ctl->path, &now) == 0 && now.st_ino == ctl->file.st_ino &&
                 now.st_dev == ctl->file.st_dev;
     if (ours) unlink(ctl->path);
-    uv_close((uv_handle_t *)&ctl->listener, on_listener_closed);
+    uv_close((uv_handle_t *)&ctl->listener, on_part_closed);
+    uv_close((uv_handle_t *)&ctl->tick, on_part_closed);
 }

@@ -1,12 +1,12 @@
 // The command line as a stranger uses it: wrong actions, missing files, closed streams, files that exist already.
 // Each message says what is wrong and what to do; nothing is overwritten and nothing half-written stays.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { Server, temporaryFolder } from './harness.mjs';
+import { Server, parley, temporaryFolder } from './harness.mjs';
 import { good, json, run } from './run.mjs';
 
 const demo = 'configs/demo-model';
@@ -59,6 +59,17 @@ test('serve names a database that it cannot use', async (t) => {
     assert.equal(code, 1, stderr);
     assert.match(stderr, why);
   }
+});
+
+const plugin = ['/usr/lib', '/usr/local/lib'].flatMap((top) => readdirSync(top, { withFileTypes: true }).filter((entry) => entry.isDirectory())
+  .map((entry) => path.join(top, entry.name, 'libwebsockets-evlib_uv.so'))).find(existsSync);
+const hides = (...words) => ['--mount', 'sh', '-c', `mount --bind /dev/null ${plugin} && exec "$@"`, 'sh', ...words];
+const skip = plugin && spawnSync('unshare', hides('true')).status === 0 ? false : 'this user may not hide a library of the system';
+
+test("serve without libwebsockets' part for libuv: names the package, ends in order", { skip }, async (t) => {
+  const { status, signal, stderr } = spawnSync('unshare', hides(parley, 'serve', '--model', demo, '--device', 'cpu', '--db', path.join(temporaryFolder(t), 'new.db'), '--port', '0'), { encoding: 'utf8' });
+  assert.equal(status, 1, `${signal} ${stderr}`);
+  assert.match(stderr, /^parley: libwebsockets does not start on libuv: is its package libwebsockets-evlib-uv installed\?$/m);
 });
 
 test('standard input that is closed or does not block, too few descriptors: what to do', async (t) => {
