@@ -2,20 +2,13 @@
 
 usage: adjusted_gpu.py [SHAPE [SESSIONS ...]]   PARLEY names the program; SHAPE: as `parley synth --like`, or a config.json
 """
-import json
 import os
-import random
-import re
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'gpu'))
-from wire import MODEL, PARLEY, Client, Server  # noqa: E402
+from random_model import random_model
+from wire import Client, Server, count # found by random_model
 
 TOKENS = int(os.environ.get('TOKENS', 256))
 ROUNDS = int(os.environ.get('ROUNDS', 3))
@@ -30,39 +23,6 @@ FORMS = {
     'regex': {**PLAIN, 'regex': '[a-zA-Z ,.]+'},
     'json_schema': {**PLAIN, 'json_schema': STRINGS},
 }
-
-
-def byte_alphabet():
-    """The characters that stand for bytes in a byte-level vocabulary (GPT-2's)."""
-    plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
-    other = iter(range(256, 512))
-    return [chr(b if b in plain else next(other)) for b in range(256)]
-
-
-def tokenizer(folder, n=128256):
-    """Pieces of words, two thirds behind a space, some with marks as in code."""
-    alphabet, rng = byte_alphabet(), random.Random(1)
-    vocab = {c: i for i, c in enumerate(alphabet)}
-    while len(vocab) < n - 1:
-        text = rng.choice(['', ' ', ' ']) + ''.join(rng.choices('etaoinshrdlucmfwypvbgkjqxzETAS01', k=rng.randint(2, 12)))
-        if len(vocab) % 25 == 0:
-            text += rng.choice(['":', '",', ' {', '}\n', ' "', "',", '();', '\\n', '}]'])
-        vocab.setdefault(''.join(alphabet[b] for b in text.encode()), len(vocab))
-    vocab['<|end|>'] = n - 1
-    with open(folder + '/tokenizer.json', 'w') as f:
-        json.dump({'added_tokens': [{'id': n - 1, 'content': '<|end|>', 'special': True, 'single_word': False, 'lstrip': False,
-                                     'rstrip': False, 'normalized': False}],
-                   'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': True},
-                   'decoder': {'type': 'ByteLevel'},
-                   'model': {'type': 'BPE', 'vocab': vocab, 'merges': []}}, f)
-    with open(folder + '/tokenizer_config.json', 'w') as f:
-        json.dump({'eos_token': '<|end|>'}, f)
-    shutil.copy(MODEL + '/chat_template.jinja', folder)
-
-
-def count(server, name):
-    with urllib.request.urlopen('http://127.0.0.1:%d/metrics' % server.port, timeout=30) as answer:
-        return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r'[ {]', line))
 
 
 def measure(server, form, n):
@@ -107,21 +67,13 @@ def compare(server, shape, n):
 
 def main():
     shape, sessions = (sys.argv[1:2] or ['llama-1b'])[0], [int(n) for n in sys.argv[2:]] or [1, 8, 64]
-    folder = tempfile.mkdtemp(prefix='parley-adjusted-')
-    os.mkdir(folder + '/words')
-    tokenizer(folder + '/words')
-    what = ['--config', shape] if shape.endswith('.json') else ['--like', shape]
-    subprocess.run([PARLEY, 'synth', *what, '--out', folder + '/model', '--tokenizer-from', folder + '/words'], check=True,
-                   stdout=subprocess.DEVNULL)
-    shutil.copy(folder + '/words/chat_template.jinja', folder + '/model')
-    server = Server('--max-sequences', max(sessions), '--session-len', 16384, model=folder + '/model',
-                    cache=os.environ.get('CACHE', '4GiB'))
-    try:
-        for n in sessions:
-            compare(server, os.path.basename(shape), n)
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+    with random_model(shape) as model:
+        server = Server('--max-sequences', max(sessions), '--session-len', 16384, model=model, cache=os.environ.get('CACHE', '4GiB'))
+        try:
+            for n in sessions:
+                compare(server, os.path.basename(shape), n)
+        finally:
+            server.stop()
 
 
 main()

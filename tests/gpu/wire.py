@@ -3,6 +3,7 @@ import base64
 import json
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -70,23 +71,48 @@ class Server:
             return 'hangs'
 
 
+def count(server, name):
+    """The sum of a metric's values now."""
+    with urllib.request.urlopen('http://127.0.0.1:%d/metrics' % server.port, timeout=30) as answer:
+        return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r'[ {]', line))
+
+
+def connect(server):
+    """A socket that speaks parley.v1, and a file to read from it; the first frame, hello, is still to be read."""
+    s = socket.create_connection(('127.0.0.1', server.port), timeout=120)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    key = base64.b64encode(os.urandom(16)).decode()
+    s.sendall(('GET /ws HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
+               'Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n'
+               'Sec-WebSocket-Protocol: parley.v1\r\n\r\n' % (server.port, key)).encode())
+    file = s.makefile('rb')
+    status = file.readline()
+    if b' 101 ' not in status:
+        raise RuntimeError(status)
+    while file.readline() not in (b'\r\n', b''):
+        pass
+    return s, file
+
+
+def masked(kind, body):
+    """A client's frame: kind 1 is text, 10 a pong."""
+    mask, n = os.urandom(4), len(body)
+    if n < 126:
+        head = bytes([128 | kind, 128 | n])
+    elif n < 65536:
+        head = bytes([128 | kind, 254]) + struct.pack('>H', n)
+    else:
+        head = bytes([128 | kind, 255]) + struct.pack('>Q', n)
+    pad = (mask * (n // 4 + 1))[:n]
+    return head + mask + (int.from_bytes(body, 'big') ^ int.from_bytes(pad, 'big')).to_bytes(n, 'big')
+
+
 class Client:
     """One connection; frames are read by a thread of its own and kept, each with the moment of its arrival as _at."""
 
     def __init__(self, server):
         self.server = server
-        self.socket = socket.create_connection(('127.0.0.1', server.port), timeout=120)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        key = base64.b64encode(os.urandom(16)).decode()
-        self.socket.sendall(('GET /ws HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
-                             'Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n'
-                             'Sec-WebSocket-Protocol: parley.v1\r\n\r\n' % (server.port, key)).encode())
-        self.file = self.socket.makefile('rb')
-        status = self.file.readline()
-        if b' 101 ' not in status:
-            raise RuntimeError(status)
-        while self.file.readline() not in (b'\r\n', b''):
-            pass
+        self.socket, self.file = connect(server)
         self.frames, self.changed, self.closed, self.asked = [], threading.Condition(), False, 0
         self.tag = '%x' % random.getrandbits(40)
         threading.Thread(target=self.read, daemon=True).start()
@@ -106,7 +132,7 @@ class Client:
                     n = struct.unpack('>Q', self.file.read(8))[0]
                 body = self.file.read(n)
                 if kind == 9:
-                    self.frame(10, body)
+                    self.socket.sendall(masked(10, body))
                 elif kind == 8:
                     break
                 elif kind in (0, 1):
@@ -123,20 +149,8 @@ class Client:
             self.closed = True
             self.changed.notify_all()
 
-    def frame(self, kind, body):
-        mask, n = os.urandom(4), len(body)
-        if n < 126:
-            head = bytes([128 | kind, 128 | n])
-        elif n < 65536:
-            head = bytes([128 | kind, 254]) + struct.pack('>H', n)
-        else:
-            head = bytes([128 | kind, 255]) + struct.pack('>Q', n)
-        pad = (mask * (n // 4 + 1))[:n]
-        masked = (int.from_bytes(body, 'big') ^ int.from_bytes(pad, 'big')).to_bytes(n, 'big')
-        self.socket.sendall(head + mask + masked)
-
     def send(self, message):
-        self.frame(1, json.dumps(message).encode())
+        self.socket.sendall(masked(1, json.dumps(message).encode()))
 
     def wait(self, fits, seconds=60, start=0):
         """The first frame from number start on that fits, now or later."""
