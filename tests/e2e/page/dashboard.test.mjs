@@ -36,6 +36,8 @@ test('it follows the server while it is shown', async (t) => {
   })();
   await until('a rate', async () => (seen = /^[1-9][\d.]*\/s$/.exec(await rate())?.[0]));
   await talking;
+  const cacheInUse = async () => Number(/cache ([\d.]+)%$/.exec(await figure('Instances', 'demo-model'))[1]);
+  await until('its cache in the line of the only instance', async () => (await cacheInUse()) > 0);
   await until('the session at rest', async () => (await figure('Sessions in memory', 'idle')) === '1');
   const residents = page.locator('.tile:has-text("Sessions over time") .plot-legend');
   await until('a session in the plot', async () => /idle 1\b/.test(await residents.innerText()));

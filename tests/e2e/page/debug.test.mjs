@@ -308,11 +308,16 @@ test('it fits a narrow screen', async (t) => {
   await page.fill('#message', 'Write hello world in C.');
   await page.tap('.send');
   await settled(page, 1);
+  await page.locator('[data-action=regenerate]').tap(); // with two answers it has all tabs
+  await page.waitForSelector('.versions');
+  await settled(page, 1);
   await page.locator('[data-action=inspect]').tap();
   await page.waitForSelector('.inspector .tokens');
   await page.locator('.token').nth(5).tap();
   assert.match(await page.locator('.token-detail').innerText(), /6 of/);
-  for (const tab of ['input', 'run', 'replay', 'events', 'answer']) {
+  for (const tab of ['input', 'run', 'replay', 'what-if', 'compare', 'events', 'answer']) {
+    const { left, right } = await page.$eval(`#tab-${tab}`, (button) => button.getBoundingClientRect().toJSON());
+    assert.ok(left >= 0 && right <= 360, `the tab ${tab} is from ${left} to ${right}`);
     await page.tap(`#tab-${tab}`);
     if (tab === 'events') await page.waitForSelector('.events tbody tr');
     assert.deepEqual(

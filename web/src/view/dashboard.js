@@ -79,13 +79,15 @@ const counted = (now, rows) =>
  * @returns {[string, string]}
  */
 function instanceRow(before, now, { name, model, state: phase, sessions: held }) {
-  const of = (/** @type {string} */ metric) => total(now, `parley_engine_${metric}`, { instance: name });
+  /** @type {Record<string, string>} */
+  const its = name ? { instance: name } : {}; // the only instance has no name, and its metrics have no such label
+  const of = (/** @type {string} */ metric) => total(now, `parley_engine_${metric}`, its);
   const figures = [
-    name && model, // the only instance has no name
+    name && model,
     phase,
     `${count(of('requests_running'))} running`,
     `${count(of('requests_waiting'))} waiting`,
-    perSecond(before ? ratePerSecond(before, now, 'parley_engine_generated_tokens_total', { instance: name }) : 0),
+    perSecond(before ? ratePerSecond(before, now, 'parley_engine_generated_tokens_total', its) : 0),
     `${plural(held, 'session')} cached`,
     `cache ${percent(of('kv_cache_usage_ratio'))}`,
   ];
