@@ -13,9 +13,9 @@
 
 void told_digits(struct hash128 chain, char out[TOLD_DIGITS + 1]) {
     // One for each message of a conversation: printf takes ten times as long.
-    for (int i = 0; i < TOLD_DIGITS; i++) {
-        uint64_t half = i < TOLD_DIGITS / 2 ? chain.hi : chain.lo;
-        out[i] = "0123456789abcdef"[half >> 4 * (15 - i % 16) & 15];
+    for (int i = TOLD_DIGITS / 2; i-- > 0; chain.hi >>= 4, chain.lo >>= 4) {
+        out[i] = "0123456789abcdef"[chain.hi & 15];
+        out[TOLD_DIGITS / 2 + i] = "0123456789abcdef"[chain.lo & 15];
     }
     out[TOLD_DIGITS] = '\0';
 }

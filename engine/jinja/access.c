@@ -27,21 +27,31 @@ static const char *object_name(const struct jinja_value *v, char *to, size_t siz
 
 #define NAME_BYTES 100 // as JINJA_QUOTED cuts a name
 
-// Templates ask every message for members that few have, so this is not left to printf.
+// Templates ask every message for members that few have, so this is not left to printf, and the sentence is
+// made once for each name.
 static int no_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
                    struct jinja_value *out) {
+    struct jinja_missing *last = &r->missing[name.len % JINJA_MISSING];
+    bool again = last->name == name.s && last->len == name.len;
+    bool dict = v->kind == JINJA_DICT; // others of one kind can be of several types
     struct jinja_text t;
+    if (again && dict) {
+        *out = (struct jinja_value){.kind = JINJA_UNDEFINED, .s = last->sentence};
+        return 0;
+    }
     jinja_text_init(&t, &r->arena);
+    jinja_text_reserve(&t, (name.len < NAME_BYTES ? name.len : NAME_BYTES) + 64, false);
     jinja_text_addz(&t, "'");
     jinja_text_addz(&t, v->kind == JINJA_NONE ? "None" : jinja_type_name(v));
     jinja_text_addz(&t, v->kind == JINJA_NONE ? "" : " object");
     jinja_text_addz(&t, "' has no attribute '");
-    name = jinja_string_sub(name, 0, name.len < NAME_BYTES ? name.len : NAME_BYTES);
-    name.origin = NULL;
-    jinja_text_add(&t, name);
+    struct jinja_string shown = {.s = name.s, .len = name.len < NAME_BYTES ? name.len : NAME_BYTES};
+    jinja_text_add(&t, shown);
     jinja_text_addz(&t, "'");
     out->kind = JINJA_UNDEFINED;
-    return jinja_text_take(&t, &out->s);
+    TRY(jinja_text_take(&t, &out->s));
+    if (dict) *last = (struct jinja_missing){name.s, name.len, out->s};
+    return 0;
 }
 
 static int dict_value(struct jinja_run *r, const struct jinja_value *v,

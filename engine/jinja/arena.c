@@ -2,6 +2,7 @@
 #include "engine/jinja/arena.h"
 #include "base/err.h"
 #include <stdlib.h>
+#include <string.h>
 
 #define CHUNK_BYTES ((size_t)32 << 10)
 #define ALIGNMENT _Alignof(max_align_t)
@@ -28,7 +29,7 @@ static struct jinja_chunk *add_chunk(struct jinja_arena *a, size_t size) {
     if (a->error) return NULL;
     if (size > a->max - a->used)
         a->error = E_LIMIT;
-    else if (!(c = calloc(1, sizeof *c + size)))
+    else if (!(c = malloc(sizeof *c + size)))
         a->error = E_NOMEM;
     if (!c) return NULL;
     a->used += size;
@@ -37,7 +38,7 @@ static struct jinja_chunk *add_chunk(struct jinja_arena *a, size_t size) {
     return c;
 }
 
-void *jinja_arena_get(struct jinja_arena *a, size_t size) {
+void *jinja_arena_bytes(struct jinja_arena *a, size_t size) {
     if (size > a->max) {
         a->error = E_LIMIT;
         return NULL;
@@ -57,4 +58,9 @@ void *jinja_arena_get(struct jinja_arena *a, size_t size) {
     a->at += size;
     a->left -= size;
     return p;
+}
+
+void *jinja_arena_get(struct jinja_arena *a, size_t size) {
+    void *p = jinja_arena_bytes(a, size);
+    return p ? memset(p, 0, size) : NULL;
 }

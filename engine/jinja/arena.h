@@ -15,3 +15,4 @@ void jinja_arena_init(struct jinja_arena *a, size_t max);
 void jinja_arena_release(struct jinja_arena *a);
 // Zeroed, aligned for anything. NULL: a->error says why.
 void *jinja_arena_get(struct jinja_arena *a, size_t size);
+void *jinja_arena_bytes(struct jinja_arena *a, size_t size); // the same, not zeroed

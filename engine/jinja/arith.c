@@ -157,6 +157,7 @@ static int join(struct jinja_run *r, const struct jinja_value *a, const struct j
     if (a->kind == JINJA_STRING) {
         TRY(jinja_spend(r, (a->s.len + b->s.len) / 64));
         jinja_text_init(&t, &r->arena);
+        jinja_text_reserve(&t, a->s.len + b->s.len, a->s.origin || b->s.origin);
         jinja_text_add(&t, a->s);
         jinja_text_add(&t, b->s);
         return jinja_text_take_value(&t, out);

@@ -38,12 +38,42 @@ static int assign_target(struct jinja_run *r, const struct jinja_node *target,
 
 // --- output
 
+static bool is_unmarked(const struct jinja_value *v) {
+    return v->kind == JINJA_STRING && !v->markup;
+}
+
+// Prints a sum of strings, the usual way to write a message, without joining them first. *printed: it was one;
+// else *v is the expression's value.
+static int print_sum(struct jinja_run *r, const struct jinja_node *n, bool *printed,
+                     struct jinja_value *v) {
+    struct jinja_value b;
+    bool left = false;
+    *printed = false;
+    if (n->kind != JINJA_N_BINARY || n->op != '+') return jinja_eval(r, n, v);
+    TRY(jinja_enter(r, n->line));
+    TRY(print_sum(r, n->a, &left, v));
+    TRY(jinja_eval(r, n->b, &b));
+    r->line = n->line;
+    if (left) *v = jinja_str(JINJA_LITERAL("")); // stands for what is printed
+    if (is_unmarked(v) && is_unmarked(&b)) {
+        TRY(jinja_spend(r, (v->s.len + b.s.len) / 64));
+        jinja_text_add(r->out, v->s);
+        jinja_text_add(r->out, b.s);
+        *printed = true;
+    } else {
+        TRY(jinja_binary(r, '+', v, &b, v));
+    }
+    r->depth--;
+    return 0;
+}
+
 static int print(struct jinja_run *r, const struct jinja_node *n) {
     struct jinja_value v;
+    bool printed;
     for (const struct jinja_node *e = n->a; e; e = e->next) {
-        TRY(jinja_eval(r, e, &v));
+        TRY(print_sum(r, e, &printed, &v));
         r->line = e->line;
-        TRY(jinja_print(r, &v, false, r->out));
+        if (!printed) TRY(jinja_print(r, &v, false, r->out));
         if (r->out->len > r->output_max)
             return jinja_fail(r, E_LIMIT, "the text grows past %zu bytes", r->output_max);
     }
@@ -288,7 +318,7 @@ static int exec_for(struct jinja_run *r, const struct jinja_node *n) {
     if (n->filter) TRY(filtered(r, n, &items));
     bool whole = false; // Jinja also runs `else` if every round ended by break or continue
     if (items->len > 0) TRY(exec_rounds(r, n, items, &whole));
-    if (whole) return 0;
+    if (whole || !n->d) return 0;
     struct jinja_scope *scope = r->scope;
     TRY(jinja_scope_enter(r, scope));
     int rc = jinja_exec(r, n->d);

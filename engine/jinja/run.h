@@ -16,6 +16,14 @@ struct jinja_scope {
     struct jinja_var *vars;
 };
 
+// A name that a dict lacked, by its place in memory, and the sentence that says so.
+struct jinja_missing {
+    const char *name; // (len) NULL: none yet
+    size_t len;
+    struct jinja_string sentence;
+};
+enum { JINJA_MISSING = 8 };
+
 struct jinja_run {
     struct jinja_arena arena;
     struct jinja_scope root;   // the caller's names and the built-in functions
@@ -23,10 +31,11 @@ struct jinja_run {
     struct jinja_text *out;    // receives output: the whole text, or the buffer of a macro or block
     size_t output_max;
     int64_t steps_left;
-    int depth;                // nesting of expressions, statements and macros
-    int line;                 // of the current node, for error messages
-    struct tm now;            // the time that strftime_now shows
-    struct err *err, own_err; // err: the caller's, or own_err
+    int depth;                                   // nesting of expressions, statements and macros
+    int line;                                    // of the current node, for error messages
+    struct jinja_missing missing[JINJA_MISSING]; // by the name's length
+    struct tm now;                               // the time that strftime_now shows
+    struct err *err, own_err;                    // err: the caller's, or own_err
 };
 
 // Spends n of the steps that bound the time: one for each node, name and element read, one for 64

@@ -12,14 +12,9 @@ void jinja_text_init(struct jinja_text *t, struct jinja_arena *a) {
     *t = (struct jinja_text){.arena = a};
 }
 
-// Doubles the capacity, so that many adds are linear in their total length.
-static bool grow(struct jinja_text *t, size_t more) {
-    if (t->arena->error) return false;
-    if (more <= t->cap - t->len) return true;
-    size_t cap = more > t->len ? t->len + more : 2 * t->len;
-    if (cap < 32) cap = 32;
-    char *s = jinja_arena_get(t->arena, cap);
-    uint8_t *origin = s && t->origin ? jinja_arena_get(t->arena, cap) : NULL;
+static bool resize(struct jinja_text *t, size_t cap) {
+    char *s = jinja_arena_bytes(t->arena, cap);
+    uint8_t *origin = s && t->origin ? jinja_arena_bytes(t->arena, cap) : NULL;
     if (!s || (t->origin && !origin)) return false;
     if (t->len > 0) memcpy(s, t->s, t->len);
     if (origin) memcpy(origin, t->origin, t->len);
@@ -29,11 +24,36 @@ static bool grow(struct jinja_text *t, size_t more) {
     return true;
 }
 
+// Doubles the capacity, so that many adds are linear in their total length.
+static bool grow(struct jinja_text *t, size_t more) {
+    if (t->arena->error) return false;
+    if (more <= t->cap - t->len) return true;
+    size_t cap = more > t->len ? t->len + more : 2 * t->len;
+    return resize(t, cap < 32 ? 32 : cap);
+}
+
+// Bytes so far are the template's.
+static bool add_origins(struct jinja_text *t) {
+    if (t->origin || t->cap == 0) return true;
+    t->origin = jinja_arena_bytes(t->arena, t->cap);
+    if (t->origin) memset(t->origin, 0, t->len);
+    return t->origin;
+}
+
+void jinja_text_reserve(struct jinja_text *t, size_t n, bool origins) {
+    if (t->arena->error || n == 0) return;
+    if (n > t->cap - t->len && !resize(t, t->len + n)) return;
+    if (origins) (void)add_origins(t);
+}
+
 void jinja_text_add(struct jinja_text *t, struct jinja_string s) {
     if (s.len == 0 || !grow(t, s.len)) return;
-    if (s.origin && !t->origin && !(t->origin = jinja_arena_get(t->arena, t->cap))) return;
+    if (s.origin && !add_origins(t)) return;
     memcpy(t->s + t->len, s.s, s.len);
-    if (s.origin) memcpy(t->origin + t->len, s.origin, s.len);
+    if (s.origin)
+        memcpy(t->origin + t->len, s.origin, s.len);
+    else if (t->origin)
+        memset(t->origin + t->len, 0, s.len);
     t->len += s.len;
 }
 
@@ -63,6 +83,7 @@ void jinja_text_add_char(struct jinja_text *t, uint32_t c, uint8_t origin) {
 void jinja_text_repeat(struct jinja_text *t, char c, size_t n) {
     if (n == 0 || !grow(t, n)) return;
     memset(t->s + t->len, c, n);
+    if (t->origin) memset(t->origin + t->len, 0, n);
     t->len += n;
 }
 
@@ -80,8 +101,9 @@ int jinja_text_take_value(struct jinja_text *t, struct jinja_value *out) {
 // --- looking
 
 bool jinja_string_is(struct jinja_string s, const char *zstring) {
-    size_t len = strlen(zstring);
-    return s.len == len && memcmp(s.s, zstring, len) == 0;
+    // Most differ in the first byte: a name is compared with a whole table.
+    if (s.len > 0 && s.s[0] != zstring[0]) return false;
+    return s.len == strlen(zstring) && memcmp(s.s, zstring, s.len) == 0;
 }
 
 bool jinja_string_equal(struct jinja_string a, struct jinja_string b) {

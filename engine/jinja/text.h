@@ -11,6 +11,8 @@ struct jinja_text {
 };
 
 void jinja_text_init(struct jinja_text *t, struct jinja_arena *a);
+// Makes room for n more bytes at once, with origins if they have some: the text then grows without copies.
+void jinja_text_reserve(struct jinja_text *t, size_t n, bool origins);
 void jinja_text_add(struct jinja_text *t, struct jinja_string s);
 void jinja_text_addz(struct jinja_text *t, const char *zstring);
 void jinja_text_addf(struct jinja_text *t, const char *fmt, ...)

@@ -107,7 +107,7 @@ static int nest(struct jinja_run *r, int *depth, const struct jinja_value *v) {
 static int grow(struct jinja_run *r, void **items, size_t len, size_t *cap, size_t size) {
     if (len < *cap) return 0;
     size_t more = *cap ? 2 * *cap : 4;
-    void *p = jinja_arena_get(&r->arena, more * size);
+    void *p = jinja_arena_bytes(&r->arena, more * size);
     if (!p) return r->arena.error;
     if (len > 0) memcpy(p, *items, len * size);
     *items = p;
@@ -147,6 +147,15 @@ static int check_hashable(struct jinja_run *r, const struct jinja_value *key) {
         return jinja_fail(r, E_INVAL, "unhashable type: '%s'", jinja_type_name(key));
     for (size_t i = 0; key->kind == JINJA_TUPLE && i < key->list->len; i++)
         TRY(check_hashable(r, &key->list->items[i]));
+    return 0;
+}
+
+int jinja_dict_add(struct jinja_run *r, struct jinja_dict *d, struct jinja_string key,
+                   struct jinja_value v) {
+    TRY(jinja_spend(r, 1));
+    TRY(nest(r, &d->depth, &v));
+    TRY(grow(r, (void **)&d->pairs, d->len, &d->cap, sizeof *d->pairs));
+    d->pairs[d->len++] = (struct jinja_pair){jinja_str(key), v};
     return 0;
 }
 

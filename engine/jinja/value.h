@@ -128,6 +128,9 @@ int jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value
                    struct jinja_value v);
 int jinja_dict_setz(struct jinja_run *r, struct jinja_dict *d, const char *key,
                     struct jinja_value v);
+// A key that the dict does not have: it is not looked for.
+int jinja_dict_add(struct jinja_run *r, struct jinja_dict *d, struct jinja_string key,
+                   struct jinja_value v);
 // *out = NULL if the key is missing.
 int jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d, const struct jinja_value *key,
                    const struct jinja_value **out);

@@ -20,7 +20,7 @@ struct chat_rendering {
 
 static int put_text(struct jinja_run *r, const char *s, uint8_t origin, struct jinja_value *out) {
     size_t len = strlen(s);
-    uint8_t *marks = jinja_arena_get(&r->arena, len + 1);
+    uint8_t *marks = jinja_arena_bytes(&r->arena, len + 1);
     if (!marks) return r->arena.error;
     memset(marks, origin, len);
     *out = jinja_str((struct jinja_string){.s = s, .len = len, .origin = marks});
@@ -100,25 +100,33 @@ static bool goes_on(const cJSON *message) {
 static int put_message(struct jinja_run *r, const cJSON *message, size_t i,
                        struct jinja_value *out) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    static const char *const further[] = {"reasoning_content", "tool_calls", "tool_call_id",
-                                          "name"};
+    enum { N_KEYS = 5 };
+    static const struct jinja_string keys[N_KEYS] = {
+        JINJA_LITERAL("content"), JINJA_LITERAL("reasoning_content"), JINJA_LITERAL("tool_calls"),
+        JINJA_LITERAL("tool_call_id"), JINJA_LITERAL("name")};
+    const cJSON *found[N_KEYS] = {NULL}, *item;
     struct jinja_value to;
     uint8_t origin = origin_of_message(i);
     size_t role = 0;
-    while (role < 4 && !is_role(message, roles[role])) role++;
+    const char *said = text_of(message, "role");
+    while (role < 4 && strcmp(said, roles[role]) != 0) role++;
     if (role == 4)
         return err_set(r->err, E_INVAL,
-                       "message %zu: role '%.40s' is not system, user, assistant or tool", i,
-                       text_of(message, "role"));
+                       "message %zu: role '%.40s' is not system, user, assistant or tool", i, said);
+    // In one pass: a conversation that is sent again has hundreds of messages.
+    cJSON_ArrayForEach(item, message) {
+        for (size_t k = 0; k < N_KEYS; k++)
+            if (strcmp(item->string, keys[k].s) == 0) found[k] = item;
+    }
     TRY(jinja_dict_new(r, out));
-    TRY(jinja_dict_setz(r, out->dict, "role", jinja_z(roles[role])));
-    TRY(put_text(r, text_of(message, "content"), origin, &to));
-    TRY(jinja_dict_setz(r, out->dict, "content", to));
-    for (size_t k = 0; k < sizeof further / sizeof *further; k++) {
-        const cJSON *v = member(message, further[k]);
-        if (!v || cJSON_IsNull(v)) continue;
-        TRY(put_json(r, v, origin, &to));
-        TRY(jinja_dict_setz(r, out->dict, further[k], to));
+    TRY(jinja_dict_add(r, out->dict, JINJA_LITERAL("role"), jinja_z(roles[role])));
+    const char *content = cJSON_GetStringValue(found[0]);
+    TRY(put_text(r, content ? content : "", origin, &to));
+    TRY(jinja_dict_add(r, out->dict, keys[0], to));
+    for (size_t k = 1; k < N_KEYS; k++) {
+        if (!found[k] || cJSON_IsNull(found[k])) continue;
+        TRY(put_json(r, found[k], origin, &to));
+        TRY(jinja_dict_add(r, out->dict, keys[k], to));
     }
     return 0;
 }

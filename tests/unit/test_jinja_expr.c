@@ -35,6 +35,25 @@ static const struct jinja_sample expressions[] = {
     {"{{ 'a' ~ 1 ~ none ~ true ~ [1] }}{{ 1 ~ 2 }}{{ 'a' * 3 }}{{ [1] * 2 }}{{ 2 * 'ab' }}{{ 'a' * "
      "-1 }}|{{ [1] + [2] }}{{ (1,) + (2,) }}",
      "a1NoneTrue[1]12aaa[1, 1]abab|[1, 2](1, 2)", 0},
+    // Sums that are printed part by part, beside the same sums as values.
+    {"{{ 'a' + 'b' + 'c' }} {{ 'a' + ('b' + 'c') }} {{ 1 + 2 + 3 }} {{ [1] + [2] + [3] }} {{ ('a' "
+     "+ "
+     "'b')|length }} {{ '' + '' }}|",
+     "abc abc 6 [1, 2, 3] 2 |", 0},
+    {"{% macro m(x) %}<{{ x + x }}>{% endmacro %}{{ 'a' + m('b') + 'c' }}{% set t %}{{ 'd' + "
+     "m('e') "
+     "}}{% endset %}{{ t + t }}",
+     "a<bb>cd<ee>d<ee>", 0},
+    {"{{ 'a' + 'b' + 1 }}", "can only concatenate str (not \"int\") to str", E_INVAL},
+    {"{{ 1 + 2 + 'b' }}", "unsupported operand type(s) for +: 'int' and 'str'", E_INVAL},
+    {"{{ 'a' + 'b' + ('c'|safe) }}",
+     "'+' with a string marked as safe, which escapes the other one", E_UNSUPPORTED},
+    {"{{ ('a'|safe) + 'b' }}", "'+' with a string marked as safe, which escapes the other one",
+     E_UNSUPPORTED},
+    {"{{ 'a' + 'b' + nope }}", "'nope' is undefined", E_INVAL},
+    {"{% for x in [d, d, {'zz': 1}] %}{{ x.zz is defined }} {{ x.yy is defined }} {% endfor "
+     "%}{{ d.zz + 'a' }}",
+     "'dict object' has no attribute 'zz'", E_INVAL},
     {"{{ 'a' + 1 }}", "can only concatenate str (not \"int\") to str", E_INVAL},
     {"{{ 1 + 'a' }}", "unsupported operand type(s) for +: 'int' and 'str'", E_INVAL},
     {"{{ 'a' + none }}", "can only concatenate str (not \"NoneType\") to str", E_INVAL},
