@@ -6,7 +6,22 @@
 
 namespace {
 
-enum { POLLS = 1024 }; // between looks at host memory, which is far
+// POLLS: between looks for lost ranks. Of these looks a warp takes one of HOST_LOOKS at the host's memory, and
+// different warps take theirs at different times. When every warp looked each time, 2,048 warps of a sum
+// of 512 KiB read over the bus for half a millisecond; so the other rank waited as long, looked as well, and
+// each sum until the step's end took a millisecond.
+enum { POLLS = 1024, HOST_LOOKS = 64 };
+
+// Whether a rank is lost. The host tells one warp; `lost`, in this GPU's memory, tells all others.
+__device__ __forceinline__ bool is_lost(const peer_channel &c, uint32_t polls) {
+    if (polls % POLLS != 0) return false;
+    if (*(volatile uint32_t *)c.lost) return true;
+    const uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if ((polls / POLLS + warp) % HOST_LOOKS != 0 || !*(const volatile uint32_t *)c.abandoned)
+        return false;
+    *(volatile uint32_t *)c.lost = 1;
+    return true;
+}
 
 __device__ __forceinline__ void put(char *slot, int32_t i, uint2 v, uint32_t epoch) {
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"((uint4 *)slot + i),
@@ -15,8 +30,8 @@ __device__ __forceinline__ void put(char *slot, int32_t i, uint2 v, uint32_t epo
 }
 
 // After the ranks were abandoned the values are of no use; the step fails.
-__device__ __forceinline__ uint2 get(const char *slot, int32_t i, uint32_t epoch,
-                                     const uint32_t *abandoned) {
+__device__ __forceinline__ uint2 get(const peer_channel &c, const char *slot, int32_t i,
+                                     uint32_t epoch) {
     for (uint32_t polls = 1;; polls++) {
         uint4 v;
         asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -24,7 +39,7 @@ __device__ __forceinline__ uint2 get(const char *slot, int32_t i, uint32_t epoch
                      : "l"((const uint4 *)slot + i)
                      : "memory");
         if (v.y == epoch && v.w == epoch) return make_uint2(v.x, v.z);
-        if (polls % POLLS == 0 && *(const volatile uint32_t *)abandoned) return make_uint2(0, 0);
+        if (is_lost(c, polls)) return make_uint2(0, 0);
     }
 }
 
@@ -39,7 +54,7 @@ __device__ __forceinline__ void trade(const peer_channel &c, int32_t i, uint2 mi
     }
     for (int32_t r = 0; r < c.n; r++) {
         const char *slot = c.memory[c.me] + (half + (size_t)r) * PEERS_SLOT_BYTES;
-        take(r, r == c.me ? mine : get(slot, i, epoch, c.abandoned));
+        take(r, r == c.me ? mine : get(c, slot, i, epoch));
     }
 }
 
@@ -86,13 +101,12 @@ __global__ void __launch_bounds__(PEERS_THREADS)
 __device__ __forceinline__ void raise(uint32_t *flag, uint32_t epoch) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(epoch) : "memory");
 }
-__device__ __forceinline__ void await(const uint32_t *flag, uint32_t epoch,
-                                      const uint32_t *abandoned) {
+__device__ __forceinline__ void await(const peer_channel &c, const uint32_t *flag, uint32_t epoch) {
     for (uint32_t polls = 1;; polls++) {
         uint32_t v;
         asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(flag) : "memory");
         if (v == epoch) return;
-        if (polls % POLLS == 0 && *(const volatile uint32_t *)abandoned) return;
+        if (is_lost(c, polls)) return;
     }
 }
 
@@ -107,7 +121,7 @@ __device__ __forceinline__ void meet(const peer_channel &c, int32_t phase, uint3
     __syncthreads();
     if (r < c.n && r != c.me) {
         raise(flag_of(c.wide[r], c.n, phase, c.me), epoch);
-        await(flag_of(c.wide[c.me], c.n, phase, r), epoch, c.abandoned);
+        await(c, flag_of(c.wide[c.me], c.n, phase, r), epoch);
     }
     __syncthreads();
 }

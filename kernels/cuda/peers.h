@@ -48,6 +48,7 @@ struct peer_channel {
     char *wide[PEERS_MAX];
     uint32_t *wide_epochs;     // (PEERS_WIDE_BLOCKS) this rank's
     const uint32_t *abandoned; // pinned host memory: not 0 once a rank is gone, and all waits end
+    uint32_t *lost;            // this rank's: not 0 once a kernel has read so
 };
 static inline size_t peer_channel_bytes(int32_t n) {
     return (size_t)2 * (size_t)n * PEERS_SLOT_BYTES;

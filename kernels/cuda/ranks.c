@@ -26,7 +26,7 @@ struct cuda_ranks {
     bool has_peers, has_nccl, lost;
     // Where other ranks write: of `stage` (the small way, then the wide), of `before`, of `after`.
     char *memory;
-    uint32_t *epochs;    // (3, PEERS_BLOCKS), then (PEERS_WIDE_BLOCKS)
+    uint32_t *epochs;    // (3, PEERS_BLOCKS), then (PEERS_WIDE_BLOCKS), then the channels' `lost`
     uint32_t *abandoned; // pinned
     struct peer_channel stage, before, after;
     struct nccl_group stage_group, world_group;
@@ -125,7 +125,7 @@ static size_t pair_at(const struct rank_links *l, bool after) {
 
 static int reserve(struct cuda_backend *cuda, struct cuda_ranks *r, struct err *err) {
     const size_t bytes = pair_at(&r->links, true) + peer_channel_bytes(2);
-    const size_t epochs = EPOCHS * sizeof *r->epochs;
+    const size_t epochs = (EPOCHS + 1) * sizeof *r->epochs;
     TRY(cuda_alloc((void **)&r->memory, bytes, err));
     TRY(cuda_alloc((void **)&r->epochs, epochs, err));
     TRY(cuda_alloc((void **)&r->scratch, SCRATCH_BYTES, err));
@@ -138,6 +138,7 @@ static int reserve(struct cuda_backend *cuda, struct cuda_ranks *r, struct err *
     uint32_t *ones = malloc(epochs);
     if (!ones) return err_set(err, E_NOMEM, "no memory for the ranks");
     for (size_t i = 0; i < EPOCHS; i++) ones[i] = 1;
+    ones[EPOCHS] = 0;
     int rc = cuda_check(cudaMemset(r->memory, 0, bytes), "cudaMemset");
     if (rc == 0) rc = cuda_mem_write(&cuda->base, r->epochs, ones, epochs);
     if (rc == 0) rc = cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -205,15 +206,19 @@ static int map_pair(struct cuda_ranks *r, struct peer_channel *c, const struct c
     *c = (struct peer_channel){.n = 2,
                                .me = !after,
                                .epochs = r->epochs + (after ? 2 : 1) * PEERS_BLOCKS,
-                               .abandoned = r->abandoned};
+                               .abandoned = r->abandoned,
+                               .lost = r->epochs + EPOCHS};
     c->memory[c->me] = r->memory + pair_at(l, after);
     return map(&c->memory[!c->me], &cards[other], other, pair_at(l, !after), err);
 }
 
 static int map_peers(struct cuda_ranks *r, const struct card *cards, struct err *err) {
     const struct rank_links *l = &r->links;
-    r->stage = (struct peer_channel){
-        .n = l->tp_size, .me = l->tp_rank, .epochs = r->epochs, .abandoned = r->abandoned};
+    r->stage = (struct peer_channel){.n = l->tp_size,
+                                     .me = l->tp_rank,
+                                     .epochs = r->epochs,
+                                     .abandoned = r->abandoned,
+                                     .lost = r->epochs + EPOCHS};
     r->stage.wide_epochs = r->epochs + 3 * PEERS_BLOCKS;
     r->stage.memory[l->tp_rank] = r->memory;
     for (int32_t i = 0; i < l->tp_size; i++)

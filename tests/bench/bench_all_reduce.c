@@ -4,7 +4,8 @@
 //     make bench-all_reduce ARGS="[RANKS [FIRST GPU]]"       2 ranks from GPU 0 on
 //
 // Each size is compared first: a sum must be that of the parts, in F32 and rank order, rounded once. Exits with 1 where
-// it is not.
+// it is not. "late": the same on rank 0 when it starts 2 ms after the others. They wait for its first sum, and no later
+// sum may take longer for that.
 #include "base/dtype.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/backend_cuda.h"
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -25,6 +27,7 @@ enum {
     EXCHANGE_BYTES = 4096,
     SUMS = 100,   // in a graph
     REPLAYS = 31, // of which the median is shown
+    LATE_NS = 2000000,
     LEAST = 1 << 12,
     MOST = 1 << 24, // bytes
 };
@@ -95,7 +98,7 @@ static int by_size(const void *a, const void *b) {
     return (*(const float *)a > *(const float *)b) - (*(const float *)a < *(const float *)b);
 }
 
-static double microseconds(struct rank *r, bool by_nccl, int64_t n) {
+static double microseconds(struct rank *r, bool by_nccl, bool late, int64_t n) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaEvent_t begun, done;
@@ -110,6 +113,7 @@ static double microseconds(struct rank *r, bool by_nccl, int64_t n) {
     MUST(cudaGraphInstantiate(&exec, graph, 0));
     for (int32_t i = -3; i < REPLAYS; i++) {
         pthread_barrier_wait(&r->w->met);
+        if (late && r->me == 0) nanosleep(&(struct timespec){0, LATE_NS}, NULL);
         MUST(cudaEventRecord(begun, r->stream));
         MUST(cudaGraphLaunch(exec, r->stream));
         MUST(cudaEventRecord(done, r->stream));
@@ -150,14 +154,16 @@ static int run(struct world *w, int32_t me, int32_t n, int32_t first_gpu) {
     r.host = malloc(MOST);
     if (!r.host) return 1;
     if (me == 0)
-        printf("%d GPUs, bf16, microseconds for a sum\n%10s %10s %10s\n", n, "bytes", "Parley",
-               "NCCL");
+        printf("%d GPUs, bf16, microseconds for a sum\n%10s %10s %10s %10s\n", n, "bytes", "Parley",
+               "late", "NCCL");
     for (int64_t bytes = LEAST; bytes <= MOST; bytes *= 2) {
         compare(&r, bytes / 2);
-        const double own = microseconds(&r, false, bytes / 2),
-                     theirs = microseconds(&r, true, bytes / 2);
+        const double own = microseconds(&r, false, false, bytes / 2),
+                     late = microseconds(&r, false, true, bytes / 2),
+                     theirs = microseconds(&r, true, false, bytes / 2);
         if (me == 0)
-            printf("%10lld %10.2f %10.2f\n", (long long)bytes, own, theirs), fflush(stdout);
+            printf("%10lld %10.2f %10.2f %10.2f\n", (long long)bytes, own, late, theirs),
+                fflush(stdout);
     }
     pthread_barrier_wait(&w->met);
     _exit(r.wrong);
