@@ -128,6 +128,9 @@ static void widths(const struct twin *w) {
         c.stored = w->t, c.bias = i % 2;
         check_case(w, &c, i % 3 ? LINEAR_ADD : LINEAR_STORE_F32);
     }
+    // In two parts of 64 tiles: a block on each multiprocessor.
+    struct case_ alone = {.rows = 8192, .cols = 1032, .n = 20, .n_views = 1, .stored = w->t};
+    if (test_scale() == 1) check_case(w, &alone, LINEAR_ADD);
 }
 
 static void stacks(const struct twin *w) {
