@@ -76,6 +76,13 @@ template <typename T> int launch_fresh_typed(struct decode &j, cudaStream_t stre
 
 } // namespace
 
+int32_t cuda_attention_fresh_at_once(int32_t head_dim) {
+    const int each = head_dim <= 64    ? shape<__half, 1, 1>::blocks
+                     : head_dim <= 128 ? shape<__half, 2, 1>::blocks
+                                       : shape<__half, 4, 1>::blocks;
+    return cuda_current_device().multiprocessors * each;
+}
+
 int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_write *fresh,
                          cudaStream_t stream) {
     struct decode j = {};

@@ -12,6 +12,9 @@ extern "C" {
 int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_write *fresh,
                          cudaStream_t stream);
 
+// Blocks that run at once, a row's keys of one kv head each where rows are not divided.
+int32_t cuda_attention_fresh_at_once(int32_t head_dim);
+
 #ifdef __cplusplus
 }
 #endif

@@ -310,7 +310,7 @@ static void finish(const struct twin *w) {
 
 // qkv_attention gives the result of qkv_finish and attention, and leaves the same cache: launched op by
 // op, while recording a graph, and from the graph, with padding rows.
-enum { OWN_MOST = 33, OWN_TOKENS = 16, OWN_RING = 26, OWN_WHOLE = 128 };
+enum { OWN_MOST = 55, OWN_TOKENS = 16, OWN_RING = 26, OWN_WHOLE = 128 };
 struct own {
     const struct twin *w;
     int32_t rows, padded; // of a step; of its recording
@@ -446,6 +446,7 @@ static void finish_and_attend(const struct twin *w) {
     own_shape(w, 5, 6, 18, 2, 64, 32); // declined
     own_shape(w, 11, 12, 8, 2, 128, 128);
     own_shape(w, 33, 40, 6, 2, 64, 32);
+    own_shape(w, 55, 56, 8, 2, 128, 128); // few kv heads: all blocks run at once
 }
 
 static void block_copy(const struct twin *w) {
