@@ -73,6 +73,13 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     const stopped = await openai.chat.completions.create({ ...ask, stop });
     assert.equal(stopped.choices[0].message.content, text.slice(0, text.indexOf(stop)));
     assert.equal(stopped.choices[0].finish_reason, 'stop');
+    const { choices: [logged] } = await openai.chat.completions.create({ ...ask, stop, logprobs: true });
+    const streamed = [];
+    for await (const { choices: [choice] } of await openai.chat.completions.create({ ...ask, stop, logprobs: true, stream: true }))
+      streamed.push(...choice?.logprobs?.content ?? []);
+    assert.deepEqual(streamed.map((one) => one.token), logged.logprobs.content.map((one) => one.token));
+    const said = stopped.choices[0].message.content, words = streamed.map((one) => one.token).join('');
+    assert.ok(words.startsWith(said) && words.length - streamed.at(-1).token.length < said.length, `${words}: a token of the stop sequence alone`);
     const short = await openai.chat.completions.create({ ...ask, max_completion_tokens: 3 });
     assert.deepEqual([short.usage.completion_tokens, short.choices[0].finish_reason], [3, 'length']);
   });

@@ -71,8 +71,9 @@ void speech_delta(struct speech *s, const struct session_event *ev) {
     answer_parser_feed(&s->parser, ev->text, ev->text_len);
 }
 
-// The stop sequence that comes first in the last bytes of the answer.
-static const char *find_stop(const struct speech *s) {
+// The stop sequence that comes first in the last bytes of the answer, and how many bytes it begins before their
+// end.
+static const char *find_stop(const struct speech *s, size_t *behind) {
     const struct sampling_words *stop = &s->request->sampling->params.stop;
     const char *found = NULL, *first = NULL;
     for (int32_t i = 0; i < stop->n_texts; i++) {
@@ -80,10 +81,18 @@ static const char *find_stop(const struct speech *s) {
         const char *at = s->tail.len ? memmem(s->tail.data, s->tail.len, text, strlen(text)) : NULL;
         if (at && (!first || at < first)) first = at, found = text;
     }
+    *behind = first ? s->tail.len - (size_t)(first - (const char *)s->tail.data) : 0;
     return found;
 }
 
+// Tokens of the stop sequence alone are no part of the answer's text. One that begins before it stays.
+static void drop_stop_tokens(struct speech *s, size_t behind) {
+    struct event_tokens *t = &s->tokens;
+    while (t->n > s->n_out && t->of[t->n - 1].len <= behind) behind -= t->of[--t->n].len;
+}
+
 void speech_end(struct speech *s, const char *text, size_t len, const char *finish) {
+    size_t behind = 0;
     answer_parser_feed(&s->parser, text, len);
     answer_parser_end(&s->parser);
     s->closing = true;
@@ -93,7 +102,8 @@ void speech_end(struct speech *s, const char *text, size_t len, const char *fini
     if (strcmp(finish, "deadline") == 0) s->finish = COMPLETION_DEADLINE;
     if (strcmp(finish, "stop") == 0) {
         s->finish = COMPLETION_STOP_SEQUENCE;
-        s->stop = s->request->sampling ? find_stop(s) : NULL;
+        s->stop = s->request->sampling ? find_stop(s, &behind) : NULL;
+        drop_stop_tokens(s, behind);
     }
 }
 

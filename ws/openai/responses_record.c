@@ -201,11 +201,13 @@ static int64_t play_tokens(const struct responses_record *r, struct answer_parse
                            struct call_inputs *inputs, struct responses_output *out) {
     struct event_tokens tokens = {0};
     int64_t n_thought = 0;
-    size_t from = 0;
-    for (size_t i = 0; i < r->n_ids; i++) {
+    size_t from = 0, begin = 0;
+    bool stopped = strcmp(r->finish, "stop") == 0;
+    for (size_t i = 0; i < r->n_ids; begin = r->text_ends[i++]) {
         size_t to = r->text_ends[i] < r->text_len ? r->text_ends[i] : r->text_len;
+        bool said = !stopped || begin < r->text_len; // else it is of the stop sequence alone
         n_thought += answer_parser_thinks(p);
-        if (out->logprobs && add_token(r, i, &tokens) < 0) out->failed = true;
+        if (out->logprobs && said && add_token(r, i, &tokens) < 0) out->failed = true;
         if (to <= from) continue;
         answer_parser_feed(p, r->text + from, to - from);
         take_pieces(p, inputs, &tokens, out);
