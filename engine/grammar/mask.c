@@ -11,8 +11,8 @@ void mask_free(struct mask *m) {
 }
 
 // What steps of other loops take, in the time that a pair takes: NODES of a trie; the tokens that a text begins
-// with at one place.
-enum { NODES = 4, PREFIXES_EFFORT = 4 };
+// with at one place; WORDS of a row of the vocabulary.
+enum { NODES = 4, PREFIXES_EFFORT = 4, WORDS = 64 };
 
 // --- the cheapest end ----------------------------------------------------------------------------
 
@@ -110,7 +110,8 @@ struct walk {
     const struct token_trie *v;
     int32_t left; // tokens to close with; -1: no limit
     struct mask_making *making;
-    uint64_t *bits; // of the mask that is being made
+    uint64_t *bits;  // of the mask that is being made
+    int64_t n_walks; // of tails
 };
 
 static bool allowed(struct walk *w, int32_t config) {
@@ -120,41 +121,97 @@ static bool allowed(struct walk *w, int32_t config) {
     return true;
 }
 
+// --- chains --------------------------------------------------------------------------------------
+
+// Characters that all lead to one place: the configurations after each number of them, and the vocabulary by them.
+struct chain {
+    int32_t n, at[PLAIN_CHARS + 1];
+    // (PLAIN_CHARS + 1, n_words) tokens of these alone: of k characters, of 1 to k
+    const uint64_t *exact, *upto;
+    const struct tails *tails; // of the others
+};
+
+// The chain of harmless characters. False: they lead to several places.
+static bool harmless_chain(struct walk *w, int32_t config, struct chain *c) {
+    *c = (struct chain){.exact = w->v->harmless, .upto = w->v->any_harmless, .tails = w->v->tails};
+    for (c->at[0] = config; c->n < HARMLESS_CHARS; c->n++) {
+        int32_t next = uniform(w->m, c->at[c->n]);
+        if (next == MACHINE_DEAD && (c->n == 0 || takes_harmless(w->m, c->at[c->n]))) return false;
+        if (next == MACHINE_DEAD) break;
+        c->at[c->n + 1] = next;
+    }
+    return w->m->error == 0;
+}
+
+static bool class_chain(struct walk *w, int32_t config, struct chain *c) {
+    const struct plain_class *p;
+    c->n = plain_chain(w->m, w->v, config, &p, c->at);
+    if (c->n == 0 || w->m->error != 0) return false;
+    c->exact = p->exact;
+    c->upto = p->upto;
+    c->tails = p->tails;
+    return true;
+}
+
 static void add_row(struct walk *w, const uint64_t *rows, int32_t k) {
     const uint64_t *row = rows + (size_t)k * (size_t)w->v->n_words;
     for (int32_t i = 0; i < w->v->n_words; i++) w->bits[i] |= row[i];
 }
 
-// Allows harmless tokens without a walk as far as all their characters lead to one place. Returns whether
-// that settles all of them.
-static bool add_harmless(struct walk *w, int32_t config) {
-    int32_t at = config, good = 0;
-    bool all = true;
-    for (int32_t k = 1; k <= HARMLESS_CHARS; k++) {
-        int32_t next = uniform(w->m, at);
-        if (next == MACHINE_DEAD) {
-            if (k > 1 && takes_harmless(w->m, at)) return false;
-            if (k == 1) return false;
-            break;
+// One walk for all tokens with the tail that come from the same configuration.
+static void add_tail(struct walk *w, const struct chain *c, int32_t run) {
+    const struct tail_token *t = &c->tails->tokens[c->tails->runs[run]],
+                            *end = &c->tails->tokens[c->tails->runs[run + 1]];
+    const uint8_t *tail = w->v->bytes[t->id] + t->bytes;
+    int32_t len = w->v->len[t->id] - t->bytes, from = MACHINE_UNKNOWN;
+    bool fits = false;
+    for (; t < end && t->chars <= c->n; t++) {
+        if (c->at[t->chars] != from) {
+            int32_t to = from = c->at[t->chars];
+            for (int32_t b = 0; b < len && to >= 0; b++) to = machine_step(w->m, to, tail[b]);
+            fits = to >= 0 && allowed(w, to);
+            if (w->m->error != 0) return;
+            w->n_walks++;
         }
-        bool loops = next == at;
-        bool fits = allowed(w, next);
-        if (loops && all) {
-            if (fits) good = HARMLESS_CHARS;
-            break;
-        }
-        if (fits && all) good = k;
-        if (!fits) all = false;
-        if (fits && !all) add_row(w, w->v->harmless, k);
-        if (loops && !fits) break;
-        at = next;
+        if (fits) w->bits[t->id >> 6] |= (uint64_t)1 << (t->id & 63);
     }
-    if (good > 0) add_row(w, w->v->any_harmless, good);
-    return true;
 }
 
+static void add_tails(struct walk *w, const struct chain *c) {
+    struct machine *m = w->m;
+    const uint8_t *classes = m->net->byte_class;
+    bool goes_on[256] = {false};
+    for (int i = 0; i < m->net->n_classes; i++)
+        for (int32_t k = 0; k <= c->n && !goes_on[i]; k++)
+            goes_on[i] = (k == 0 || c->at[k] != c->at[k - 1]) &&
+                         machine_step(m, c->at[k], m->net->class_byte[i]) != MACHINE_DEAD;
+    for (int b = 0; b < 256; b++) {
+        int32_t last = goes_on[classes[b]] ? c->tails->first[b + 1] : 0;
+        for (int32_t run = c->tails->first[b]; run < last && m->error == 0; run++)
+            add_tail(w, c, run);
+    }
+}
+
+static void add_chain(struct walk *w, const struct chain *c) {
+    int32_t good = 0;
+    for (int32_t k = 1; k <= c->n; k++) {
+        bool fits = allowed(w, c->at[k]);
+        if (fits && good == k - 1)
+            good = k;
+        else if (fits)
+            add_row(w, c->exact, k);
+    }
+    if (good > 0) add_row(w, c->upto, good);
+    if (w->m->error == 0) add_tails(w, c);
+    // At the end: a slice repeats what the last one did, and would never come further.
+    w->m->effort -= w->n_walks + w->v->n_words / WORDS;
+}
+
+// --- the trie ------------------------------------------------------------------------------------
+
 // From the node on that it stopped at before.
-static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config) {
+static void walk_trie(struct walk *w, int32_t config) {
+    const struct trie_part *t = &w->v->all;
     struct machine *m = w->m;
     const uint8_t *classes = m->net->byte_class;
     int32_t *path = w->making->path, i = w->making->at, visited = 0;
@@ -180,44 +237,8 @@ static void walk_trie(struct walk *w, const struct trie_part *t, int32_t config)
     w->making->at = i;
 }
 
-// Allows tokens by the chain of a class of characters. False: there is no such class, and nothing is allowed.
-static bool add_plain(struct walk *w, int32_t config) {
-    const struct plain_class *p;
-    int32_t at[PLAIN_CHARS + 1], n = plain_chain(w->m, w->v, config, &p, at), good = 0;
-    const uint8_t *classes = w->m->net->byte_class;
-    bool goes_on[256] = {false};
-    if (n == 0) return false;
-    for (int32_t k = 1; k <= n; k++) {
-        bool fits = allowed(w, at[k]);
-        if (fits && good == k - 1)
-            good = k;
-        else if (fits)
-            add_row(w, p->exact, k);
-    }
-    add_row(w, p->upto, good);
-    for (int c = 0; c < w->m->net->n_classes; c++)
-        for (int32_t k = 0; k <= n && !goes_on[c]; k++)
-            goes_on[c] = (k == 0 || at[k] != at[k - 1]) &&
-                         machine_step(w->m, at[k], w->m->net->class_byte[c]) != MACHINE_DEAD;
-    for (int g = 0; g < PLAIN_GROUPS; g++) {
-        if (g < PLAIN_LONG && !goes_on[classes[g]]) continue;
-        for (int32_t i = p->first[g]; i < p->first[g + 1]; i++) {
-            const struct plain_token *t = &p->tokens[i];
-            bool is_long = g == PLAIN_LONG;
-            if (!is_long && t->chars > n) continue;
-            int32_t to = is_long ? config : at[t->chars];
-            for (int32_t b = is_long ? 0 : t->bytes; b < w->v->len[t->id] && to >= 0; b++)
-                to = machine_step(w->m, to, w->v->bytes[t->id][b]);
-            if (to >= 0 && allowed(w, to)) w->bits[t->id >> 6] |= (uint64_t)1 << (t->id & 63);
-            if (w->m->error != 0) return true;
-        }
-    }
-    w->m->effort -= p->first[PLAIN_GROUPS] / NODES;
-    return true;
-}
-
-// Text outside of JSON strings: a quote is a character like others, and then `rest` has too many tokens that
-// may follow.
+// Text outside of JSON strings: a quote is a character like others, so the tails of harmless characters are many that
+// may follow. A class of its own has the quote.
 static bool is_free_text(struct machine *m, int32_t config) {
     int32_t to = uniform(m, config);
     return to != MACHINE_DEAD && machine_step(m, config, '"') == to;
@@ -225,10 +246,14 @@ static bool is_free_text(struct machine *m, int32_t config) {
 
 // Everything before the walk of the trie is short once its transitions are known, so each slice repeats it.
 static void make(struct walk *w, int32_t config) {
-    bool free_text = is_free_text(w->m, config);
-    bool settled = !free_text && add_harmless(w, config);
-    if (w->m->error == 0 && (settled || !add_plain(w, config)) && w->m->error == 0)
-        walk_trie(w, settled ? &w->v->rest : &w->v->all, config);
+    struct chain c;
+    bool chained = (!is_free_text(w->m, config) && harmless_chain(w, config, &c)) ||
+                   (w->m->error == 0 && class_chain(w, config, &c));
+    if (w->m->error != 0) return;
+    if (chained)
+        add_chain(w, &c);
+    else
+        walk_trie(w, config);
 }
 
 static bool begin_making(const struct token_trie *v, struct mask_making *k) {
@@ -290,7 +315,7 @@ void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config)
     if (found && seen) found[n++] = config;
     for (int32_t i = 0; i < n && m->n_plain < MACHINE_PLAIN; i++) {
         if (m->error < 0 || m->work > PREPARED_WORK) break;
-        // Where plain text leads to one place no table is needed (add_harmless).
+        // Where plain text leads to one place, the vocabulary has the tables.
         if (uniform(m, found[i]) == MACHINE_DEAD || is_free_text(m, found[i]))
             (void)plain_chain(m, v, found[i], &class, at);
         for (int c = 0; c < m->net->n_classes && n < PREPARED_CONFIGS; c++) {

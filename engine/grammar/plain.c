@@ -49,7 +49,7 @@ void plain_class_free(struct plain_class *p) {
     if (!p) return;
     free(p->exact);
     free(p->upto);
-    free(p->tokens);
+    tails_free(p->tails);
     free(p);
 }
 
@@ -71,38 +71,24 @@ static int32_t char_of_set(const struct plain_set *set, const uint8_t *s, int32_
     return 0;
 }
 
-// Where the token stands in the tables: a group of the other tokens, or -1: the set alone.
-static int group_of(const struct plain_set *set, const uint8_t *s, int32_t len,
-                    struct plain_token *t) {
-    int32_t chars = 0, at = 0, n;
-    for (; at < len && (n = char_of_set(set, s + at, len - at)) > 0; at += n) chars++;
-    *t = (struct plain_token){.id = t->id, .chars = (uint16_t)chars, .bytes = (uint16_t)at};
-    if (chars > PLAIN_CHARS) return PLAIN_LONG;
-    return at == len ? -1 : s[at];
+static int32_t leading(const void *set, const uint8_t *s, int32_t len, int32_t *chars) {
+    int32_t at = 0;
+    for (int32_t n; at < len && (n = char_of_set(set, s + at, len - at)) > 0; at += n) (*chars)++;
+    return at;
 }
 
-static void set_bit(uint64_t *row, int32_t id) {
-    row[id >> 6] |= (uint64_t)1 << (id & 63);
-}
-
-// Two passes: the first counts the tokens of each group.
-static void sort_tokens(struct plain_class *p, const struct token_trie *v) {
-    int32_t at[PLAIN_GROUPS] = {0};
-    for (int pass = 0; pass < 2; pass++) {
-        for (int32_t id = 0; id < v->n; id++) {
-            struct plain_token t = {.id = id};
-            if (!v->bytes[id]) continue;
-            int group = group_of(&p->set, v->bytes[id], v->len[id], &t);
-            if (group >= 0 && pass == 0) p->first[group + 1]++;
-            if (group >= 0 && pass == 1) p->tokens[at[group]++] = t;
-            if (group < 0 && pass == 1)
-                set_bit(p->exact + (size_t)t.chars * (size_t)v->n_words, id);
-        }
-        for (int g = 0; g < PLAIN_GROUPS && pass == 0; g++) {
-            p->first[g + 1] += p->first[g];
-            at[g] = p->first[g];
-        }
+// The tokens of the set alone, by their number of characters.
+static void fill_rows(struct plain_class *p, const struct token_trie *v) {
+    size_t words = (size_t)v->n_words;
+    for (int32_t id = 0; id < v->n; id++) {
+        int32_t chars = 0;
+        if (!v->bytes[id] || leading(&p->set, v->bytes[id], v->len[id], &chars) < v->len[id] ||
+            chars > PLAIN_CHARS)
+            continue;
+        p->exact[(size_t)chars * words + (size_t)(id >> 6)] |= (uint64_t)1 << (id & 63);
     }
+    for (size_t i = words; i < (PLAIN_CHARS + 1) * words; i++)
+        p->upto[i] = p->upto[i - words] | p->exact[i];
 }
 
 static struct plain_class *class_new(const struct plain_set *set, const struct token_trie *v) {
@@ -112,15 +98,13 @@ static struct plain_class *class_new(const struct plain_set *set, const struct t
     p->set = *set;
     p->exact = calloc(rows * words, sizeof *p->exact);
     p->upto = calloc(rows * words, sizeof *p->upto);
-    p->tokens = malloc(((size_t)v->n + 1) * sizeof *p->tokens);
-    if (!p->exact || !p->upto || !p->tokens) {
+    p->tails = tails_new(v, leading, set, PLAIN_CHARS);
+    if (!p->exact || !p->upto || !p->tails) {
         plain_class_free(p);
         return NULL;
     }
-    sort_tokens(p, v);
-    for (size_t i = words; i < rows * words; i++) p->upto[i] = p->upto[i - words] | p->exact[i];
-    p->size = (int64_t)(sizeof *p + 2 * rows * words * sizeof *p->exact +
-                        (size_t)v->n * sizeof *p->tokens);
+    fill_rows(p, v);
+    p->size = (int64_t)(sizeof *p + 2 * rows * words * sizeof *p->exact) + p->tails->size;
     return p;
 }
 
@@ -133,7 +117,7 @@ static int find_class(struct machine *m, const struct token_trie *v, const struc
     if (!p) return -1; // a walk needs none
     m->plain[m->n_plain] = p;
     m->plain_bytes += p->size;
-    m->effort -= v->n; // some milliseconds for a large vocabulary
+    m->effort -= v->n; // some ten milliseconds for a large vocabulary
     return m->n_plain++;
 }
 

@@ -5,14 +5,15 @@
 //   set of characters S     those that lead from this configuration to the one that most ASCII characters lead to
 //   chain                   config --S--> at[1] --S--> at[2] ...       the configuration after each number of them
 //   tokens of S alone       by their number of characters: allowed as far as the chain reaches
-//   other tokens            by their first byte outside S: walked only where that byte continues from the chain
+//   other tokens            by their tail (tails.h): walked only where its first byte continues from the chain
 //
-// The tables of a set are made once for a machine, in some milliseconds.
+// The tables of a set are made once for a machine, in some ten milliseconds.
 #pragma once
 #include "engine/grammar/machine.h"
+#include "engine/grammar/tails.h"
 #include "engine/grammar/token_trie.h"
 
-enum { PLAIN_CHARS = 32 }; // longer tokens are walked one by one
+enum { PLAIN_CHARS = HARMLESS_CHARS }; // longer tokens are walked one by one
 
 // The well-formed UTF-8 sequences by lead byte (Unicode, table 3-7); the first three are ASCII without quote,
 // backslash and control characters.
@@ -29,19 +30,12 @@ struct plain_set {
     uint64_t ascii[2]; // a bit for each ASCII character
     uint32_t forms;    // a bit for each form after the ASCII ones
 };
-enum { PLAIN_LONG = 256, PLAIN_GROUPS };
 struct plain_class {
     struct plain_set set;
-    uint64_t *exact,
-        *upto; // (PLAIN_CHARS + 1, n_words) tokens of the set alone: of k characters, of 1 to k
-    // The other tokens, by their first byte outside the set; PLAIN_LONG: those that begin with more than
-    // PLAIN_CHARS characters of the set.
-    struct plain_token {
-        int32_t id;
-        uint16_t chars, bytes; // of the set, before that byte
-    } * tokens;                // (first[PLAIN_GROUPS])
-    int32_t first[PLAIN_GROUPS + 1];
-    int64_t size; // bytes of memory
+    // (PLAIN_CHARS + 1, n_words) tokens of the set alone: of k characters, of 1 to k
+    uint64_t *exact, *upto;
+    struct tails *tails; // of the other tokens
+    int64_t size;        // bytes of memory
 };
 void plain_class_free(struct plain_class *p); // NULL is allowed
 

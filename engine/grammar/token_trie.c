@@ -1,13 +1,13 @@
 // See token_trie.h.
 #include "engine/grammar/token_trie.h"
 #include "base/utf8.h"
+#include "engine/grammar/tails.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct entry {
     const uint8_t *bytes;
     int32_t len, id;
-    bool harmless;
 };
 
 static int compare(const void *a, const void *b) {
@@ -19,21 +19,21 @@ static int compare(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-// How many characters; 0: it is not harmless.
-static int32_t harmless_chars(const uint8_t *s, int32_t len) {
-    int32_t n = 0;
-    if (!utf8_valid((const char *)s, (size_t)len)) return 0;
-    for (int32_t i = 0; i < len; i++) {
-        if (s[i] < 0x20 || s[i] == 0x7f || s[i] == '"' || s[i] == '\\') return 0;
-        n += (s[i] & 0xc0) != 0x80;
+// The bytes of the leading harmless characters, and their number.
+static int32_t leading_harmless(const void *set, const uint8_t *s, int32_t len, int32_t *chars) {
+    int32_t at = 0;
+    for (int32_t n; at < len; at += n, (*chars)++) {
+        for (n = 1; at + n < len && n < 4 && (s[at + n] & 0xc0) == 0x80; n++) continue;
+        if (s[at] < 0x80) n = 1;
+        if (s[at] < 0x20 || s[at] == 0x7f || s[at] == '"' || s[at] == '\\') break;
+        if (!utf8_valid((const char *)s + at, (size_t)n)) break;
     }
-    return n <= HARMLESS_CHARS ? n : 0;
+    return at;
 }
 
 // Sorted entries become nodes: each entry adds those behind the beginning that it shares with the one
 // before it. A node's `after` is set when its subtree is complete.
-static int build(struct trie_part *t, const struct entry *e, int32_t n, bool harmless_too,
-                 int32_t *same) {
+static int build(struct trie_part *t, const struct entry *e, int32_t n, int32_t *same) {
     int64_t most = 1;
     int32_t depth = 0, last_id = -1;
     const struct entry *last = NULL;
@@ -45,7 +45,6 @@ static int build(struct trie_part *t, const struct entry *e, int32_t n, bool har
         return E_NOMEM;
     }
     for (int32_t i = 0; i < n; i++) {
-        if (e[i].harmless && !harmless_too) continue;
         int32_t shared = 0;
         while (last && shared < last->len && shared < e[i].len &&
                last->bytes[shared] == e[i].bytes[shared])
@@ -77,13 +76,13 @@ static void set_bit(uint64_t *row, int32_t id) {
     row[id >> 6] |= (uint64_t)1 << (id & 63);
 }
 
-static void mark_harmless(struct token_trie *v, struct entry *e) {
-    int32_t chars = harmless_chars(e->bytes, e->len);
-    e->harmless = chars > 0;
-    if (chars == 0) return;
-    set_bit(v->harmless + (size_t)chars * (size_t)v->n_words, e->id);
+static void mark_harmless(struct token_trie *v, int32_t id) {
+    int32_t chars = 0;
+    if (leading_harmless(NULL, v->bytes[id], v->len[id], &chars) < v->len[id]) return;
+    if (chars > HARMLESS_CHARS) return;
+    set_bit(v->harmless + (size_t)chars * (size_t)v->n_words, id);
     for (int32_t k = chars; k <= HARMLESS_CHARS; k++)
-        set_bit(v->any_harmless + (size_t)k * (size_t)v->n_words, e->id);
+        set_bit(v->any_harmless + (size_t)k * (size_t)v->n_words, id);
 }
 
 // The token's bytes; NULL: it stands for no text.
@@ -108,16 +107,16 @@ static int fill(struct token_trie *v, struct entry *entries, token_bytes_fn byte
             continue;
         }
         memcpy(to, s, len);
-        entries[n] = (struct entry){.bytes = to, .len = (int32_t)len, .id = id};
+        entries[n++] = (struct entry){.bytes = to, .len = (int32_t)len, .id = id};
         if (len == 1) v->writes[to[0]] = true;
         v->bytes[id] = to;
         v->len[id] = (int32_t)len;
         if ((int32_t)len > v->longest) v->longest = (int32_t)len;
-        mark_harmless(v, &entries[n++]);
+        mark_harmless(v, id);
     }
     qsort(entries, (size_t)n, sizeof *entries, compare);
-    TRY(build(&v->all, entries, n, true, v->same));
-    return build(&v->rest, entries, n, false, v->same);
+    v->tails = tails_new(v, leading_harmless, NULL, HARMLESS_CHARS);
+    return v->tails ? build(&v->all, entries, n, v->same) : E_NOMEM;
 }
 
 int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, void *ctx,
@@ -158,7 +157,7 @@ void token_trie_free(struct token_trie *v) {
     if (!v || atomic_fetch_sub(&v->n_holders, 1) > 1) return;
     free(v->text);
     free(v->all.nodes);
-    free(v->rest.nodes);
+    tails_free(v->tails);
     free(v->same);
     free(v->bytes);
     free(v->len);

@@ -2,16 +2,17 @@
 // subtree below a dead byte. Built once for a vocabulary; then constant, any thread.
 //
 // Most tokens of a vocabulary are harmless: whole UTF-8 characters without a quote, a backslash or a control
-// character. Inside a JSON string all of them lead to the same configuration, so the walk skips them:
-// harmless[k] is the mask of those with exactly k characters, and `rest` is a trie of the other tokens.
+// character. Inside a JSON string all of them lead to the same configuration, so no walk is needed for them:
+// harmless[k] is the mask of those with exactly k characters, and `tails` has the other tokens (tails.h).
 #pragma once
 #include "base/err.h"
+#include "engine/grammar/tails.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HARMLESS_CHARS = 32 }; // longer tokens are in `rest`
+enum { HARMLESS_CHARS = 32 }; // longer tokens are not harmless
 
 struct trie_node {
     int32_t after;  // the next node that is not below this one
@@ -29,10 +30,11 @@ struct token_trie {
     int32_t n;       // tokens of the model
     int32_t n_words; // of 64 bits in a mask
     int32_t longest; // bytes
-    struct trie_part all, rest;
+    struct trie_part all;
     int32_t *same;          // (n) the next token with the same bytes; -1: none
     uint64_t *harmless;     // (HARMLESS_CHARS + 1, n_words): row k: those of exactly k characters
     uint64_t *any_harmless; // (HARMLESS_CHARS + 1, n_words): row k: those of 1 to k characters
+    struct tails *tails;    // of the tokens that are not harmless, behind harmless characters
     bool writes[256];       // the byte alone is a token: a text of such bytes can always be written
     uint8_t *text;          // the bytes of all tokens
     const uint8_t **bytes;  // (n) of each token, in text; NULL: it stands for no text
