@@ -40,12 +40,18 @@ struct jinja_run {
 
 // Spends n of the steps that bound the time: one for each node, name and element read, one for 64
 // bytes of text.
-int jinja_spend(struct jinja_run *r, size_t n);
+static inline int jinja_spend(struct jinja_run *r, size_t n);
+int jinja_spend_past(struct jinja_run *r); // more than are left: the error
 // Goes one level deeper; the caller decrements r->depth afterwards.
 int jinja_enter(struct jinja_run *r, int line);
 // Sets the error to "line N: " and the message.
 int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+static inline int jinja_spend(struct jinja_run *r, size_t n) {
+    if (r->steps_left <= 0 || n >= (size_t)r->steps_left) return jinja_spend_past(r);
+    r->steps_left -= (int64_t)n;
+    return 0;
+}
 #define JINJA_QUOTED(string) (int)((string).len < 100 ? (string).len : 100), (string).s
 
 // A name's value in the innermost scope that has it; JINJA_UNDEFINED.

@@ -106,10 +106,6 @@ bool jinja_string_is(struct jinja_string s, const char *zstring) {
     return s.len == strlen(zstring) && memcmp(s.s, zstring, s.len) == 0;
 }
 
-bool jinja_string_equal(struct jinja_string a, struct jinja_string b) {
-    return a.len == b.len && memcmp(a.s, b.s, a.len) == 0;
-}
-
 int jinja_string_order(struct jinja_string a, struct jinja_string b) {
     int order = memcmp(a.s, b.s, a.len < b.len ? a.len : b.len);
     return order != 0 ? order : (a.len > b.len) - (a.len < b.len);

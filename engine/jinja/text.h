@@ -2,6 +2,7 @@
 // search and compare strings. Positions are bytes unless a name says chars.
 #pragma once
 #include "engine/jinja/value.h"
+#include <string.h>
 
 struct jinja_text {
     struct jinja_arena *arena; // keeps the builder's error, so one check after many adds suffices
@@ -23,7 +24,9 @@ int jinja_text_take(struct jinja_text *t, struct jinja_string *out); // 0, E_NOM
 int jinja_text_take_value(struct jinja_text *t, struct jinja_value *out);
 
 bool jinja_string_is(struct jinja_string s, const char *zstring);
-bool jinja_string_equal(struct jinja_string a, struct jinja_string b);
+static inline bool jinja_string_equal(struct jinja_string a, struct jinja_string b) {
+    return a.len == b.len && memcmp(a.s, b.s, a.len) == 0;
+}
 int jinja_string_order(struct jinja_string a, struct jinja_string b);
 struct jinja_string jinja_string_sub(struct jinja_string s, size_t from, size_t to);
 // The position of the first needle at or after `from`; SIZE_MAX: none.
