@@ -185,8 +185,9 @@ $(B)/mpi-$(MPI):
 	@mkdir -p $(@D)
 	@rm -f $(B)/mpi-0 $(B)/mpi-1
 	@touch $@
-$(B)/engine/dist/comm.o $(B)/engine/dist/comm_mpi.o $(B)/engine/dist/mpi_process.o $(B)/tests/%.o: CFLAGS += $(MPI_FLAGS)
-$(B)/engine/dist/comm.o $(B)/engine/dist/comm_mpi.o $(B)/engine/dist/mpi_process.o: $(B)/mpi-$(MPI)
+MPI_OBJ := $(addprefix $(B)/engine/dist/,comm.o comm_mpi.o mpi_posts.o mpi_process.o mpi_wait.o)
+$(MPI_OBJ) $(B)/tests/%.o: CFLAGS += $(MPI_FLAGS)
+$(MPI_OBJ): $(B)/mpi-$(MPI)
 $(LIB): $(OBJ) $(B)/cuda-$(CUDA) $(B)/grpc-$(GRPC) $(B)/mpi-$(MPI)
 	@rm -f $@
 	ar rcs $@ $(OBJ)

@@ -29,7 +29,7 @@ struct gauge { // asks the engine for its load when the page is made
 
 struct engine_metrics {
     struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps,
-        *pauses, *drafted, *accepted, *restarts;
+        *overlapped, *pauses, *drafted, *accepted, *restarts;
     struct metric *finished[N_FINISHES], *released[N_RELEASES], *parked[N_RELEASES];
     struct metric *restored_bytes, *restored, *restored_overlapped;
     struct metric *snapshots_written, *snapshots_read, *snapshot_bytes_written;

@@ -26,6 +26,9 @@ enum comm_wait {
     COMM_ANSWERS, // at most the time limit
     COMM_IDLE,    // for ever while the leader lives; looks often at first
     COMM_ASLEEP,  // the same, seldom from the start
+    // The leader does not wait, because a rank may take the bytes only after a step that needs the leader. Where
+    // there is one stage, no step is sent ahead, and this is COMM_ANSWERS.
+    COMM_AHEAD,
 };
 
 struct comm_ops {
@@ -38,13 +41,13 @@ struct comm_ops {
     int (*gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,
                        int32_t n_rows, int32_t part_width, int32_t width);
     // Sends and receives activations x (n): to and from the rank of stage pp_rank that has the same part
-    // of each layer. send returns before x has left: x must not change until `sent` has waited.
+    // of each layer. send may return before x has left: x must not change until `sent` has waited.
     int (*send)(struct comm *c, struct backend *be, const void *x, int64_t n, int32_t pp_rank);
     int (*recv)(struct comm *c, struct backend *be, void *x, int64_t n, int32_t pp_rank);
     // Moves what has been sent on its way, and with `wait` returns when all of it has left. Call it now
     // and then while computing: some networks move nothing in between.
     int (*sent)(struct comm *c, bool wait);
-    // The leader's bytes reach all ranks.
+    // The leader's bytes reach all ranks. The leader may change them when the call returns.
     int (*broadcast)(struct comm *c, void *bytes, size_t n, enum comm_wait how);
     // Each rank's `each` bytes reach all ranks: all (n_ranks, each), in rank order.
     int (*exchange)(struct comm *c, const void *mine, void *all, size_t each);

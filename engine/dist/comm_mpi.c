@@ -1,169 +1,37 @@
-// The table for ranks on CPUs, over MPI (written for Open MPI 4.1). See comm.h.
-//
-// Open MPI's own waits never end when a peer dies, and they occupy a core. So every operation is
-// non-blocking, and a loop tests it. The loop yields the core, later sleeps between tests, checks that
-// the peers of this machine live, and ends at the time limit. Where other programs want the cores, a
-// yield gives away whole time slices, many for each layer, so the loop then sleeps from the start.
+// The table for ranks on CPUs, over MPI. See comm.h, and mpi_wait.h for how its operations wait.
 #include "engine/dist/comm.h"
 
 #if PARLEY_MPI
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/dist/deadline.h"
-#include "engine/dist/host_sums.h"
 #include "engine/dist/identity.h"
 #include "engine/dist/mpi_process.h"
+#include "engine/dist/mpi_wait.h"
 #include "engine/dist/plan.h"
 #include "kernels/backend.h"
-#include <errno.h>
-#include <mpi.h>
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    NAP_AFTER_US = 20000,   // longer than a GPU's step; then it naps between tests
-    NAP_US = 50,            // within a step
-    SLICE_US = 500,         // a yield this long ran another program: the cores are crowded
-    CROWDED_US = 200000,    // how long they are then taken to be
-    IDLE_AFTER_US = 200000, // an idle rank naps longer
-    IDLE_NAP_US = 1000,
-    LOOK_US = 50000,      // between looks at the peers
     EXCHANGE_FACTOR = 10, // while ranks start and models load: they wait so much longer
     SCRATCH_BYTES = 4 << 20,
     MESSAGE_BYTES = 1 << 30, // of one message: MPI counts in int
     BYTES_TAG = 1,           // activations have tag 0
-    MOST_SENT = 16,          // messages on their way to the next stage
+    PLAN_TAG = 2,
+    COPIED_BYTES = 1 << 20, // activations up to this size are copied and leave in the background
 };
 
-struct mpi_comm {
-    struct comm base;
-    MPI_Comm world, stage; // all ranks; those of this pipeline stage
-    struct mpi_comm *next;
-    bool taken;
-    int64_t timeout_us;
-    struct identity *ranks; // (n_ranks)
-    struct host_sums sums;  // of the stage, where all its ranks are on this machine
-    int *counts, *starts;   // (n_ranks + 1) of gather_rows
-    char *scratch;
-    size_t scratch_bytes;
-    int64_t crowded_until_us;
-    MPI_Request sent[MOST_SENT];
-    int n_sent;
-};
-
-// MPI's state is the process's, and so is this. Guarded by the lock; `broken` is only ever set.
+// MPI's state is the process's, and so is this. Guarded by the lock.
 static struct {
     pthread_mutex_t lock;
     bool is_started;      // by another parley
     struct mpi_comm *all; // every comm there has been; they live as long as the process
-    _Atomic bool broken;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-// --- waiting -------------------------------------------------------------------------------------
-
-__attribute__((format(printf, 2, 3))) static int broke(struct mpi_comm *c, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    if (c->base.why.code == 0) {
-        vsnprintf(c->base.why.text, sizeof c->base.why.text, fmt, ap);
-        c->base.why.code = E_DEVICE;
-    }
-    va_end(ap);
-    process.broken = true;
-    return E_DEVICE;
-}
-
-static int check(struct mpi_comm *c, int rc) {
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int n = 0;
-    if (rc == MPI_SUCCESS) return 0;
-    MPI_Error_string(rc, text, &n);
-    return broke(c, "the ranks cannot talk to each other: %.300s", text);
-}
-
-static bool same_host(const struct mpi_comm *c, int32_t rank) {
-    return strcmp(c->ranks[rank].host, c->ranks[c->base.rank].host) == 0;
-}
-
-// Processes of other machines are left to mpirun and to the time limit.
-static int look(struct mpi_comm *c) {
-    for (int32_t r = 0; c->ranks && r < c->base.n_ranks; r++) {
-        if (r == c->base.rank || !same_host(c, r)) continue;
-        if (kill(c->ranks[r].pid, 0) < 0 && errno == ESRCH)
-            return broke(c, "rank %d of %d (process %d) has ended", r, c->base.n_ranks,
-                         c->ranks[r].pid);
-    }
-    return 0;
-}
-
-struct waiting {
-    struct mpi_comm *c;
-    int64_t limit_us; // 0: none
-    bool asleep;      // it naps from the start
-    int64_t began, looked;
-};
-
-static void nap(int64_t us) {
-    nanosleep(&(struct timespec){0, us * 1000}, NULL);
-}
-
-// Yields; naps instead where a yield took long a moment ago.
-static void give_way(struct mpi_comm *c, int64_t now) {
-    if (now < c->crowded_until_us) {
-        nap(NAP_US);
-        return;
-    }
-    sched_yield();
-    const int64_t back = clock_mono_us(&clock_system);
-    if (back - now >= SLICE_US) c->crowded_until_us = back + CROWDED_US;
-}
-
-// Between the looks i = 0, 1, ... for what is awaited.
-static int wait_on(void *ctx, int64_t i) {
-    struct waiting *w = ctx;
-    const int64_t now = clock_mono_us(&clock_system);
-    if (i == 0) w->began = w->looked = now;
-    const int64_t waited = now - w->began;
-    if (now - w->looked >= LOOK_US) {
-        w->looked = now;
-        TRY(look(w->c));
-    }
-    if (w->limit_us > 0 && waited > w->limit_us)
-        return broke(w->c, "a rank has not answered for %.3g s", (double)w->limit_us * 1e-6);
-    if (waited < NAP_AFTER_US && !w->asleep)
-        give_way(w->c, now);
-    else
-        nap(w->asleep || (w->limit_us == 0 && waited > IDLE_AFTER_US) ? IDLE_NAP_US : NAP_US);
-    return 0;
-}
-
-static int wait_for(struct mpi_comm *c, MPI_Request *request, int64_t limit_us, bool asleep) {
-    struct waiting w = {.c = c, .limit_us = limit_us, .asleep = asleep};
-    for (int64_t i = 0;; i++) {
-        int done = 0;
-        TRY(check(c, MPI_Test(request, &done, MPI_STATUS_IGNORE)));
-        if (done) return 0;
-        TRY(wait_on(&w, i));
-    }
-}
-
-// One operation: starts it and waits.
-#define MPI_RUN(c, limit_us, start) MPI_RUN_ASLEEP(c, limit_us, false, start)
-#define MPI_RUN_ASLEEP(c, limit_us, asleep, start)                                                 \
-    do {                                                                                           \
-        MPI_Request request_ = MPI_REQUEST_NULL;                                                   \
-        if ((c)->base.why.code < 0) return E_DEVICE;                                               \
-        TRY(check(c, start));                                                                      \
-        TRY(wait_for(c, &request_, limit_us, asleep));                                             \
-    } while (0)
 
 // --- operations ----------------------------------------------------------------------------------
 
@@ -178,9 +46,9 @@ static int mpi_all_reduce(struct comm *base, struct backend *be, void *values, i
     if (tp == 1) return 0;
     if (base->linked) return be->ops->all_reduce(be, values, n);
     if (c->sums.memory) {
-        struct waiting w = {.c = c, .limit_us = c->timeout_us};
+        struct mpi_waiting w = {.c = c, .limit_us = c->timeout_us};
         if (base->why.code < 0) return E_DEVICE;
-        return host_sums_run(&c->sums, values, n, wait_on, &w);
+        return host_sums_run(&c->sums, values, n, mpi_wait_on, &w);
     }
     const int64_t most = (int64_t)(c->scratch_bytes / sizeof(float)) / tp;
     for (int64_t first = 0; first < n; first += most) {
@@ -250,14 +118,15 @@ static int stage_peer(const struct comm *c, int32_t pp_rank) {
 
 static int mpi_sent(struct comm *base, bool wait) {
     struct mpi_comm *c = of(base);
-    struct waiting w = {.c = c, .limit_us = c->timeout_us};
+    struct mpi_waiting w = {.c = c, .limit_us = c->timeout_us};
     if (base->why.code < 0) return E_DEVICE;
+    TRY(mpi_posts_move(c));
     for (int64_t i = 0; c->n_sent > 0; i++) {
         int all = 0;
-        TRY(check(c, MPI_Testall(c->n_sent, c->sent, &all, MPI_STATUSES_IGNORE)));
+        TRY(mpi_checked(c, MPI_Testall(c->n_sent, c->sent, &all, MPI_STATUSES_IGNORE)));
         if (all) c->n_sent = 0;
         if (all || !wait) return 0;
-        TRY(wait_on(&w, i));
+        TRY(mpi_wait_on(&w, i));
     }
     return 0;
 }
@@ -265,26 +134,47 @@ static int mpi_sent(struct comm *base, bool wait) {
 static int mpi_send(struct comm *base, struct backend *be, const void *x, int64_t n,
                     int32_t pp_rank) {
     struct mpi_comm *c = of(base);
+    const size_t bytes = (size_t)n * sizeof(float);
+    const int to = stage_peer(base, pp_rank);
     if (base->linked) return be->ops->send(be, x, n);
+    if (bytes <= COPIED_BYTES) return mpi_post(c, x, bytes, to, 0);
     TRY(mpi_sent(base, c->n_sent == MOST_SENT));
-    return check(c, MPI_Isend(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world,
-                              &c->sent[c->n_sent++]));
+    return mpi_checked(c,
+                       MPI_Isend(x, (int)bytes, MPI_BYTE, to, 0, c->world, &c->sent[c->n_sent++]));
 }
 
 static int mpi_recv(struct comm *base, struct backend *be, void *x, int64_t n, int32_t pp_rank) {
     struct mpi_comm *c = of(base);
     if (base->linked) return be->ops->recv(be, x, n);
     MPI_RUN(c, c->timeout_us,
-            MPI_Irecv(x, (int)n, MPI_FLOAT, stage_peer(base, pp_rank), 0, c->world, &request_));
+            MPI_Irecv(x, (int)((size_t)n * sizeof(float)), MPI_BYTE, stage_peer(base, pp_rank), 0,
+                      c->world, &request_));
+    return 0;
+}
+
+// From the leader to each rank. A broadcast of MPI goes from rank to rank, so a rank that computes would keep
+// it from others.
+static int tell(struct mpi_comm *c, const char *bytes, size_t n, enum comm_wait how) {
+    for (int32_t r = 1; r < c->base.n_ranks; r++) TRY(mpi_post(c, bytes, n, r, PLAN_TAG));
+    for (int k = 0; k < c->n_posts && how != COMM_AHEAD; k++)
+        TRY(mpi_wait_for(c, &c->posts[k].request, c->timeout_us, false));
     return 0;
 }
 
 static int mpi_broadcast(struct comm *base, void *bytes, size_t n, enum comm_wait how) {
     struct mpi_comm *c = of(base);
+    const int64_t limit_us = how == COMM_ANSWERS ? c->timeout_us : 0;
     for (size_t at = 0, each; at < n; at += each) {
+        char *x = (char *)bytes + at;
         each = n - at < MESSAGE_BYTES ? n - at : MESSAGE_BYTES;
-        MPI_RUN_ASLEEP(c, how == COMM_ANSWERS ? c->timeout_us : 0, how == COMM_ASLEEP,
-                       MPI_Ibcast((char *)bytes + at, (int)each, MPI_BYTE, 0, c->world, &request_));
+        if (base->split.pp_size > 1 && base->rank == 0)
+            TRY(tell(c, x, each, how));
+        else if (base->split.pp_size > 1)
+            MPI_RUN_ASLEEP(c, limit_us, how == COMM_ASLEEP,
+                           MPI_Irecv(x, (int)each, MPI_BYTE, 0, PLAN_TAG, c->world, &request_));
+        else
+            MPI_RUN_ASLEEP(c, limit_us, how == COMM_ASLEEP,
+                           MPI_Ibcast(x, (int)each, MPI_BYTE, 0, c->world, &request_));
     }
     return 0;
 }
@@ -324,13 +214,14 @@ static int mpi_exchange(struct comm *base, const void *mine, void *all, size_t e
 }
 
 static int mpi_check(struct comm *base) {
-    return base->why.code ? E_DEVICE : look(of(base));
+    return base->why.code ? E_DEVICE : mpi_look(of(base));
 }
 
 static int link_check(void *ctx, int64_t waited_us) {
     struct mpi_comm *c = ctx;
+    TRY(mpi_posts_move(c));
     if (waited_us > c->timeout_us)
-        return broke(c, "a rank has not answered for %.3g s", (double)c->timeout_us * 1e-6);
+        return mpi_broke(c, "a rank has not answered for %.3g s", (double)c->timeout_us * 1e-6);
     return mpi_check(&c->base);
 }
 
@@ -361,6 +252,7 @@ static int barrier(struct mpi_comm *c) {
 }
 
 static void release(struct mpi_comm *c) {
+    mpi_posts_release(c);
     free(c->ranks);
     free(c->counts);
     free(c->starts);
@@ -403,10 +295,10 @@ static const struct comm_ops mpi_ops = {
 static void end_process(void) {
     static struct plan end; // PLAN_END
     for (struct mpi_comm *c = process.all; c; c = c->next)
-        if (c->base.why.code) process.broken = true; // its user broke it, perhaps
-    for (struct mpi_comm *c = process.all; c && !process.broken; c = c->next)
+        if (c->base.why.code) mpi_is_broken = true; // its user broke it, perhaps
+    for (struct mpi_comm *c = process.all; c && !mpi_is_broken; c = c->next)
         if (c->base.rank == 0) (void)mpi_broadcast(&c->base, &end, sizeof end, COMM_ANSWERS);
-    if (!process.broken && comm_is_launched() && !process.is_started) MPI_Finalize();
+    if (!mpi_is_broken && comm_is_launched() && !process.is_started) MPI_Finalize();
 }
 
 // --- opening -------------------------------------------------------------------------------------
@@ -414,13 +306,13 @@ static void end_process(void) {
 // Who the others are. Until then their lives cannot be watched.
 static int meet(struct mpi_comm *c) {
     struct identity me, *all = calloc((size_t)c->base.n_ranks, sizeof *all);
-    if (!all) return broke(c, "no memory for %d ranks", c->base.n_ranks);
+    if (!all) return mpi_broke(c, "no memory for %d ranks", c->base.n_ranks);
     identity_take(&me);
     int rc = mpi_exchange(&c->base, &me, c->ranks = all, sizeof me);
     for (int32_t r = 0; rc == 0 && r < c->base.n_ranks; r++) {
-        c->base.n_sharing += same_host(c, r) && all[r].cpus == me.cpus;
-        c->base.n_local += same_host(c, r);
-        c->base.place += r < c->base.rank && same_host(c, r);
+        c->base.n_sharing += mpi_same_host(c, r) && all[r].cpus == me.cpus;
+        c->base.n_local += mpi_same_host(c, r);
+        c->base.place += r < c->base.rank && mpi_same_host(c, r);
     }
     for (int32_t r = 0; rc == 0 && c->base.rank == 0 && r < c->base.n_ranks; r++)
         log_info("engine.rank", "rank=%d pid=%d host=%.*s", r, all[r].pid,
@@ -527,7 +419,7 @@ static int share_memory(struct mpi_comm *c) {
     const struct split *s = &c->base.split;
     const int32_t first = c->base.rank - s->tp_rank;
     bool local = true;
-    for (int32_t r = 0; r < s->tp_size; r++) local = local && same_host(c, first + r);
+    for (int32_t r = 0; r < s->tp_size; r++) local = local && mpi_same_host(c, first + r);
     int fd = local && s->tp_rank == 0 ? host_sums_make(s->tp_size) : -1;
     int theirs = fd;
     MPI_RUN(c, c->timeout_us, MPI_Ibcast(&theirs, 1, MPI_INT, 0, c->stage, &request_));
@@ -549,7 +441,7 @@ int comm_split(struct comm *base, int32_t tp_size, int32_t pp_size, int64_t time
     if (base->ops != &mpi_ops) return 0;
     base->split = comm_split_of(base->rank, tp_size, pp_size);
     c->timeout_us = timeout_us;
-    int rc = check(c, MPI_Comm_split(c->world, base->split.pp_rank, base->rank, &c->stage));
+    int rc = mpi_checked(c, MPI_Comm_split(c->world, base->split.pp_rank, base->rank, &c->stage));
     if (rc < 0) return err_set(err, rc, "%s", base->why.text);
     MPI_Comm_set_errhandler(c->stage, MPI_ERRORS_RETURN);
     if (tp_size > 1 && share_memory(c) < 0) return err_set(err, E_DEVICE, "%s", base->why.text);

@@ -2,12 +2,13 @@
 #include "engine/dist/lead.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int broadcast(struct lead *l, void *bytes, size_t n) {
-    return l->comm->ops->broadcast(l->comm, bytes, n, COMM_ANSWERS);
+    return l->comm->ops->broadcast(l->comm, bytes, n, l->n_ahead > 0 ? COMM_AHEAD : COMM_ANSWERS);
 }
 
 static void begin(struct lead *l, enum plan_kind kind) {
@@ -17,25 +18,27 @@ static void begin(struct lead *l, enum plan_kind kind) {
 
 // Room for the payload; E_NOMEM breaks nothing, since nothing has been sent.
 static char *payload(struct lead *l, size_t n) {
-    const int k = !l->sent;
+    struct lead_payloads *p = &l->payloads[plan_slot(l->plan)];
+    const int k = !p->sent;
     l->plan->n_payload = (int64_t)n;
     if (n <= PLAN_INLINE_BYTES) return l->plan->payload;
-    if (n > l->room[k]) {
-        char *more = realloc(l->payloads[k], n + n / 2);
+    if (n > p->room[k]) {
+        char *more = realloc(p->of[k], n + n / 2);
         if (!more) return NULL;
-        l->payloads[k] = more;
-        l->room[k] = n + n / 2;
+        p->of[k] = more;
+        p->room[k] = n + n / 2;
     }
-    return l->payloads[k];
+    return p->of[k];
 }
 
 // Sets n_changed, and the changes if they fit.
 static void compare(struct lead *l) {
     struct plan *p = l->plan;
     struct plan_change *out = (struct plan_change *)(void *)p->payload;
-    const char *now = l->payloads[!l->sent], *then = l->payloads[l->sent];
+    const struct lead_payloads *of = &l->payloads[plan_slot(p)];
+    const char *now = of->of[!of->sent], *then = of->of[of->sent];
     p->n_changed = -1;
-    if (p->n_payload != l->sent_bytes || p->n_payload % 4 != 0) return;
+    if (p->n_payload != of->sent_bytes || p->n_payload % 4 != 0) return;
     int64_t n = 0;
     for (int64_t at = 0; at < p->n_payload; at += 4) {
         struct plan_change c = {.at = (uint32_t)(at / 4)};
@@ -49,19 +52,21 @@ static void compare(struct lead *l) {
 
 static int send_plan(struct lead *l) {
     struct plan *p = l->plan;
+    struct lead_payloads *of = &l->payloads[plan_slot(p)];
     const bool is_large = p->n_payload > PLAN_INLINE_BYTES;
     if (is_large) compare(l);
     l->quiet_us = 0;
     TRY(broadcast(l, p, sizeof *p));
     if (!is_large) return 0;
-    l->sent = !l->sent;
-    l->sent_bytes = p->n_payload;
-    return p->n_changed >= 0 ? 0 : broadcast(l, l->payloads[l->sent], (size_t)p->n_payload);
+    of->sent = !of->sent;
+    of->sent_bytes = p->n_payload;
+    return p->n_changed >= 0 ? 0 : broadcast(l, of->of[of->sent], (size_t)p->n_payload);
 }
 
 // The answers take a millisecond or two, while ranks sleep between looks for a plan.
 static int ping(struct lead *l) {
     char answer;
+    assert(l->n_ahead == 0);
     begin(l, PLAN_PING);
     TRY(send_plan(l));
     for (int32_t r = 1; r < l->comm->n_ranks; r++)
@@ -212,8 +217,10 @@ void lead_close(struct lead *l) {
     }
     if (l->comm) l->comm->ops->close(l->comm);
     free(l->plan);
-    free(l->payloads[0]);
-    free(l->payloads[1]);
+    for (int i = 0; i < PLAN_SLOTS; i++) {
+        free(l->payloads[i].of[0]);
+        free(l->payloads[i].of[1]);
+    }
     free(l->parts);
     *l = (struct lead){0};
 }
@@ -236,13 +243,8 @@ static size_t batch_bytes(const struct plan *p) {
            sizeof(int32_t) * (2 * (size_t)p->n_rows + (size_t)p->n_logits + (size_t)p->n_map);
 }
 
-int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
-              int32_t n_parts, int32_t virtual_width) {
-    if (lead_is_alone(l)) return 0;
+static int send_step(struct lead *l, const struct batch *b, int32_t virtual_width) {
     struct plan *p = l->plan;
-    begin(l, kind);
-    p->flag = one_layer;
-    p->n = n_parts;
     p->n_rows = b->n_rows;
     p->n_seqs = b->n_seqs;
     p->n_logits = b->n_logits;
@@ -264,6 +266,31 @@ int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool o
     return send_plan(l);
 }
 
+int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
+              int32_t n_parts, int32_t virtual_width) {
+    if (lead_is_alone(l)) return 0;
+    assert(l->n_ahead == 0);
+    begin(l, kind);
+    l->plan->flag = one_layer;
+    l->plan->n = n_parts;
+    return send_step(l, b, virtual_width);
+}
+
+int lead_step_ahead(struct lead *l, const struct batch *b, int32_t slot) {
+    assert(!lead_is_alone(l) && slot < PLAN_SLOTS && b->n_virtual == 0 && !b->load);
+    begin(l, PLAN_STEP);
+    l->plan->n = 1;
+    l->plan->first = slot;
+    TRY(send_step(l, b, 0));
+    l->n_ahead++;
+    return 0;
+}
+
+void lead_begins(struct lead *l) {
+    assert(l->n_ahead > 0);
+    l->n_ahead--;
+}
+
 static int send_pair(struct lead *l, enum plan_kind kind, int32_t first, int32_t n) {
     if (lead_is_alone(l)) return 0;
     begin(l, kind);
@@ -273,6 +300,7 @@ static int send_pair(struct lead *l, enum plan_kind kind, int32_t first, int32_t
 }
 
 int lead_logits(struct lead *l, int32_t first, int32_t n) {
+    assert(!l || l->n_ahead == 0);
     return send_pair(l, PLAN_LOGITS, first, n);
 }
 
@@ -296,6 +324,7 @@ int lead_move(struct lead *l, enum plan_kind kind, const int32_t *blocks, void *
 // --- parts of parked blocks ----------------------------------------------------------------------
 
 static int send_hosts(struct lead *l, enum plan_kind kind, const int32_t *host, int32_t n) {
+    assert(l->n_ahead == 0);
     begin(l, kind);
     l->plan->n = n;
     char *at = payload(l, (size_t)n * sizeof *host);

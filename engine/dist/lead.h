@@ -16,15 +16,20 @@
 
 enum { LEAD_PING_US = 5000000 };
 
-struct lead {
-    struct comm *comm;
-    struct plan *plan; // the message that is sent; NULL with one rank
-    // Payloads too large for `plan`: [sent] is the last one, which all ranks still have (sent_bytes; 0: none), and the
-    // other the one being made.
-    char *payloads[2];
+// Payloads too large for `plan`: of[sent] is the last one, which all ranks still have (sent_bytes; 0: none),
+// and the other the one being made.
+struct lead_payloads {
+    char *of[2];
     size_t room[2];
     int sent;
     int64_t sent_bytes;
+};
+
+struct lead {
+    struct comm *comm;
+    struct plan *plan; // the message that is sent; NULL with one rank
+    struct lead_payloads payloads[PLAN_SLOTS];
+    int32_t n_ahead; // steps that were sent and that the leader's device has not begun
     char *host; // memory of the leader's parked blocks, which have the same numbers on all ranks
     size_t host_block_bytes;
     size_t *parts;      // (n_ranks) bytes of each rank's part of a block; NULL with one rank
@@ -61,6 +66,12 @@ void lead_host(struct lead *l, void *memory, size_t block_bytes); // of the park
 // the batch's virtual rows.
 int lead_step(struct lead *l, enum plan_kind kind, const struct batch *b, bool one_layer,
               int32_t n_parts, int32_t virtual_width);
+// A whole step that the other ranks may begin before the leader does. slot: of its payload, the same one for
+// the same group of sessions. Until the leader has begun all such steps (lead_begins, in the order in which
+// they were sent), ranks may be waiting for it, so only lead_copy, lead_move and further steps may follow: no
+// call that needs an answer, or logits of the last step.
+int lead_step_ahead(struct lead *l, const struct batch *b, int32_t slot);
+void lead_begins(struct lead *l);
 int lead_logits(struct lead *l, int32_t first, int32_t n);
 int lead_copy(struct lead *l, int32_t dst, int32_t src);
 // kind: PLAN_SAVE or PLAN_LOAD; n blocks of the device and of host memory.

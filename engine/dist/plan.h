@@ -13,11 +13,11 @@
 #include <stdbool.h>
 
 enum plan_kind {
-    PLAN_END,    // the process ends; all other bytes are 0
-    PLAN_OPEN,   // payload: struct plan_open; each rank answers with two structs rank_report: its
-                 // build and machine, then what it has loaded
-    PLAN_SIZE,   // payload: struct plan_size; answered with a struct rank_report
-    PLAN_STEP,   // payload: the batch; flag: one layer only; n: the number of its parts
+    PLAN_END,  // the process ends; all other bytes are 0
+    PLAN_OPEN, // payload: struct plan_open; each rank answers with two structs rank_report: its
+               // build and machine, then what it has loaded
+    PLAN_SIZE, // payload: struct plan_size; answered with a struct rank_report
+    PLAN_STEP, // payload: the batch; flag: one layer only; n: the number of its parts; first: its slot
     PLAN_PREFIX, // payload: the batch
     PLAN_LOGITS, // of the last step's wanted rows [first, first + n)
     PLAN_COPY,   // block `first` becomes a copy of block n
@@ -29,7 +29,7 @@ enum plan_kind {
     PLAN_CLOSE,  // the engine closes; the rank waits for the next PLAN_OPEN
 };
 
-enum { PLAN_INLINE_BYTES = 4000, PLAN_DEVICE_BYTES = 512 };
+enum { PLAN_INLINE_BYTES = 4000, PLAN_DEVICE_BYTES = 512, PLAN_SLOTS = 8 };
 
 struct plan {
     int32_t kind; // enum plan_kind
@@ -37,10 +37,15 @@ struct plan {
     // Of a batch.
     int32_t n_rows, n_seqs, n_logits, n_map, n_virtual, virtual_width;
     // Bytes of the payload: in `payload` if they fit. Otherwise in a second message, or, where it is like the last such
-    // payload but for a few words, those are in `payload`: n_changed structs plan_change. -1: it is not.
+    // payload of its slot but for a few words, those are in `payload`: n_changed structs plan_change. -1: it is not.
     int64_t n_payload, n_changed;
     _Alignas(8) char payload[PLAN_INLINE_BYTES];
 };
+
+// Ranks keep the last payload of each slot that came in a second message. Only steps have another slot than 0.
+static inline int32_t plan_slot(const struct plan *p) {
+    return p->kind == PLAN_STEP ? p->first : 0;
+}
 
 // A step of many sessions that decode is like the one before but for its ids and positions, and a message
 // that fits `plan` reaches the ranks several times as soon as two.

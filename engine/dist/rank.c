@@ -19,9 +19,9 @@
 struct rank {
     struct comm *comm;
     struct plan *plan;
-    char *payload; // of the present plan; plan->payload or `large`
-    char *large;
-    size_t large_bytes;
+    char *payload; // of the present plan; plan->payload, or `large` of its slot
+    char *large[PLAN_SLOTS];
+    size_t large_bytes[PLAN_SLOTS];
     // An engine's; zero between two.
     struct backend *backend;
     struct model *model;
@@ -38,17 +38,19 @@ static int receive(struct rank *r) {
     const size_t n = (size_t)r->plan->n_payload;
     r->payload = r->plan->payload;
     if (n <= PLAN_INLINE_BYTES) return 0;
-    if (n > r->large_bytes) {
-        char *more = realloc(r->large, n + n / 2);
+    const int32_t slot = plan_slot(r->plan);
+    char **large = &r->large[slot];
+    if (n > r->large_bytes[slot]) {
+        char *more = realloc(*large, n + n / 2);
         if (!more) return E_NOMEM;
-        r->large = more;
-        r->large_bytes = n + n / 2;
+        *large = more;
+        r->large_bytes[slot] = n + n / 2;
     }
-    r->payload = r->large;
-    if (r->plan->n_changed < 0) return r->comm->ops->broadcast(r->comm, r->large, n, COMM_ANSWERS);
+    r->payload = *large;
+    if (r->plan->n_changed < 0) return r->comm->ops->broadcast(r->comm, *large, n, COMM_ANSWERS);
     const struct plan_change *c = (const struct plan_change *)(const void *)r->plan->payload;
     for (int64_t i = 0; i < r->plan->n_changed; i++)
-        memcpy(r->large + (size_t)c[i].at * 4, &c[i].value, 4);
+        memcpy(*large + (size_t)c[i].at * 4, &c[i].value, 4);
     return 0;
 }
 
@@ -139,8 +141,10 @@ static void close_model(struct rank *r) {
     if (r->store.data) r->backend->ops->kv_store_release(r->backend, &r->store);
     if (r->model) model_free(r->model);
     if (r->backend) r->backend->ops->close(r->backend);
-    *r = (struct rank){
-        .comm = r->comm, .plan = r->plan, .large = r->large, .large_bytes = r->large_bytes};
+    const struct rank old = *r;
+    *r = (struct rank){.comm = old.comm, .plan = old.plan};
+    memcpy(r->large, old.large, sizeof r->large);
+    memcpy(r->large_bytes, old.large_bytes, sizeof r->large_bytes);
 }
 
 // --- steps ---------------------------------------------------------------------------------------
@@ -281,7 +285,7 @@ int rank_run(void) {
         fprintf(stderr, "parley: rank %d: %s\n", r.comm ? r.comm->rank : -1,
                 err.text[0] ? err.text : err_name(rc));
     close_model(&r);
-    free(r.large);
+    for (int i = 0; i < PLAN_SLOTS; i++) free(r.large[i]);
     free(r.plan);
     return rc < 0;
 }

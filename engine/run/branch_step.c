@@ -6,9 +6,9 @@
 static void add_rows(struct instance *in, struct live_turn *t, int32_t branch, const int32_t *ids,
                      int32_t n, enum batch_logits logits) {
     const struct kv_ring *r = branch_ring(t, branch);
-    in->in_step[in->batch.batch.n_seqs] = t;
-    in->in_branch[in->batch.batch.n_seqs] = branch;
-    batch_add(&in->batch, ids, r->n_tokens, n, logits, r->memory_len, r->sink_len, &r->map,
+    in->step->turns[in->step->batch.batch.n_seqs] = t;
+    in->step->branches[in->step->batch.batch.n_seqs] = branch;
+    batch_add(&in->step->batch, ids, r->n_tokens, n, logits, r->memory_len, r->sink_len, &r->map,
               t->prompt);
 }
 
@@ -19,13 +19,13 @@ static int add_log(struct instance *in, struct live_turn *t, int32_t n) {
     if (n > left) n = (int32_t)left;
     int rc = instance_take_blocks(in, r, n);
     if (rc != 0) return rc;
-    bool draws = n == left && !branches_have_drawn(t->branches) && !in->is_prefix;
-    enum batch_logits logits = in->is_prefix                               ? BATCH_LOGITS_NONE
+    bool draws = n == left && !branches_have_drawn(t->branches) && !in->step->is_prefix;
+    enum batch_logits logits = in->step->is_prefix                         ? BATCH_LOGITS_NONE
                                : context_waits(&t->context, t->spec.n_ids) ? BATCH_LOGITS_ALL
                                : draws                                     ? BATCH_LOGITS_LAST
                                                                            : BATCH_LOGITS_NONE;
     if (t->sequence->state == CACHE_STEPPING)
-        in->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
+        in->step->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
     add_rows(in, t, 0, t->spec.ids + r->n_tokens, n, logits);
     return 0;
 }
@@ -84,9 +84,9 @@ int32_t instance_branch_jobs(const struct live_turn *t) {
 }
 
 void instance_branch_job(struct instance *in, int32_t seq, int32_t job, const float *logits) {
-    struct live_turn *t = in->in_step[seq];
+    struct live_turn *t = in->step->turns[seq];
     struct branches *b = t->branches;
-    int32_t branch = in->in_branch[seq] + job;
+    int32_t branch = in->step->branches[seq] + job;
     struct sampler *s = branch_sampler(t, branch);
     if (b->beams) {
         drawings_add_beam(&in->drawings, seq, branch, s, &b->search, logits);

@@ -28,7 +28,7 @@ void instance_find_drafts(struct instance *in) {
 }
 
 bool instance_is_next(const struct instance *in, const struct live_turn *t, int32_t row) {
-    const struct batch *b = &in->batch.batch;
+    const struct batch *b = &in->step->batch.batch;
     int64_t position = b->positions[row];
     if (position != t->n_log - 1 || b->ids[row] != t->spec.ids[position]) return false;
     int64_t none = 0;

@@ -508,6 +508,11 @@ int forward_run(struct forward *f, const struct batch *b) {
     return lead_among_ranks(f->lead, rc);
 }
 
+int forward_run_sent(struct forward *f, const struct batch *b) {
+    lead_begins(f->lead);
+    return lead_among_ranks(f->lead, run_whole(f, b));
+}
+
 // Floats of a prefix's row: keys and values of all layers and heads.
 static int32_t prefix_width(const struct model *m) {
     const struct model_config *c = &m->config;

@@ -64,6 +64,14 @@ void forward_release(struct forward *f); // a zeroed or released one is allowed
 // Writes the batch's keys and values to the cache and prepares the wanted rows. b must not change
 // until forward_done.
 int forward_run(struct forward *f, const struct batch *b);
+// The same in two parts, for a whole step of the leader: the other ranks may begin it when it is sent, and
+// the leader computes its own part later. Several steps may have been sent; they run in the order of the sends. slot:
+// see lead_step_ahead. n_logits <= max_logits; b has no load and no virtual rows, and stays as it is until
+// forward_done.
+static inline int forward_send(struct forward *f, const struct batch *b, int32_t slot) {
+    return lead_step_ahead(f->lead, b, slot);
+}
+int forward_run_sent(struct forward *f, const struct batch *b);
 // A step of one sequence's prefix: writes the keys and values of the rows, which are virtual, to the
 // cache; nothing is computed. prefix: see engine/model/prompt.h.
 int forward_prefix(struct forward *f, const struct batch *b);

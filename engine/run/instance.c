@@ -36,21 +36,50 @@ int32_t instance_max_logits(const struct instance_options *o) {
     return o->max_running > least ? o->max_running : least;
 }
 
+static size_t n_draws(const struct instance_options *o) {
+    size_t n_seqs = (size_t)max_seqs(o), n = (size_t)instance_max_logits(o);
+    return n < n_seqs ? n_seqs : n;
+}
+
+static int steps_init(struct instance *in, struct err *err) {
+    const size_t n_seqs = (size_t)max_seqs(&in->opt), n = n_draws(&in->opt);
+    const int32_t n_stages = in->model->split.pp_size;
+    in->n_steps = in->forward.lead ? n_stages : 1;
+    if (in->n_steps > PLAN_SLOTS) in->n_steps = PLAN_SLOTS;
+    in->step = &in->steps[0];
+    in->flight_rows = instance_flight_rows(in->forward.backend);
+    for (int32_t i = 0; i < in->n_steps; i++) {
+        struct step *s = &in->steps[i];
+        TRY(batch_init(&s->batch, instance_max_rows(&in->opt), (int32_t)n_seqs, err));
+        s->turns = calloc(n_seqs, sizeof *s->turns);
+        s->branches = calloc(n_seqs, sizeof *s->branches);
+        s->draws = calloc(n, sizeof *s->draws);
+        s->adjusts = calloc(n, sizeof *s->adjusts);
+        if (!s->turns || !s->branches || !s->draws || !s->adjusts)
+            return err_set(err, E_NOMEM, "no memory for a step of %zu turns", n_seqs);
+    }
+    return 0;
+}
+
+static void steps_release(struct instance *in) {
+    for (int32_t i = 0; i < in->n_steps; i++) {
+        struct step *s = &in->steps[i];
+        batch_release(&s->batch);
+        free(s->turns);
+        free(s->branches);
+        free(s->draws);
+        free(s->adjusts);
+    }
+}
+
 static int slots_init(struct instance *in, struct err *err) {
-    size_t n = (size_t)in->opt.max_running, n_seqs = (size_t)max_seqs(&in->opt);
-    size_t n_logits = (size_t)instance_max_logits(&in->opt);
-    if (n_logits < n_seqs) n_logits = n_seqs;
+    size_t n = (size_t)in->opt.max_running;
     in->slots = calloc(n + 1, sizeof *in->slots);
     in->shares = calloc(n, sizeof *in->shares);
-    in->in_step = calloc(n_seqs, sizeof *in->in_step);
-    in->in_branch = calloc(n_seqs, sizeof *in->in_branch);
-    in->draws = calloc(n_logits, sizeof *in->draws);
-    in->drawn = calloc(n_logits, sizeof *in->drawn);
-    in->adjusts = calloc(n_logits, sizeof *in->adjusts);
+    in->drawn = calloc(n_draws(&in->opt), sizeof *in->drawn);
     in->hidden = calloc((size_t)in->model->config.width, sizeof *in->hidden);
     in->pending = calloc(n, sizeof *in->pending);
-    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->pending ||
-        !in->hidden || !in->in_branch || !in->adjusts)
+    if (!in->slots || !in->shares || !in->drawn || !in->pending || !in->hidden)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
     for (size_t i = 0; i <= n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
@@ -123,10 +152,10 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     TRY_GOTO(fail, caches_open(in, err));
     TRY_GOTO(fail, sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks,
                               opt->max_turns, err));
-    TRY_GOTO(fail, batch_init(&in->batch, rows, max_seqs(opt), err));
     TRY_GOTO(fail, forward_init(&in->forward, model, lead ? lead->comm : comm_none(), lead,
                                 &in->caches.store, rows, instance_max_logits(opt), opt->measuring,
                                 opt->measuring_ctx, err));
+    TRY_GOTO(fail, steps_init(in, err));
     TRY_GOTO(fail, final_norm_init(&in->final_norm, model, in->forward.backend, err));
     TRY_GOTO(fail, forward_warm(&in->forward, err));
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
@@ -151,17 +180,13 @@ void instance_release(struct instance *in) {
     }
     free(in->pending);
     free(in->drawn);
-    free(in->adjusts);
     free(in->hidden);
-    free(in->draws);
-    free(in->in_step);
-    free(in->in_branch);
     free(in->shares);
     free(in->slots);
     drawings_release(&in->drawings);
     final_norm_release(&in->final_norm);
     forward_release(&in->forward);
-    batch_release(&in->batch);
+    steps_release(in);
     sched_release(&in->sched);
     if (in->caches.backend) caches_release(&in->caches);
     *in = (struct instance){0};
@@ -274,7 +299,24 @@ static bool move_caches(struct instance *in, bool stepped, int64_t began_us) {
     return more;
 }
 
+// True: the loop goes on.
+static bool end_round(struct instance *in) {
+    bool lost = in->caches.device_lost;
+    if (lost) {
+        atomic_store(&in->load->device_lost, true);
+        instance_land(in);
+        end_lost(in);
+    }
+    publish(in);
+    return !lost;
+}
+
 bool instance_round(struct instance *in, int64_t timeout_us) {
+    if (instance_flies_on(in)) {
+        instance_fly(in);
+        return end_round(in);
+    }
+    instance_land(in);
     take_commands(in, timeout_us);
     if (in->stopping) {
         end_all(in, FINISH_SHUTDOWN, NULL);
@@ -284,6 +326,10 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     }
     instance_expire(in);
     instance_admit(in);
+    if (instance_takes_off(in)) {
+        instance_fly(in);
+        return end_round(in);
+    }
     int64_t began = clock_mono_us(in->emit.clock);
     bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
     if (!stepped) {
@@ -293,11 +339,6 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     in->cache_work = move_caches(in, stepped, began);
     caches_rest(&in->caches, clock_mono_us(in->emit.clock));
     if (!stepped && lead_check(in->forward.lead) < 0) in->caches.device_lost = true;
-    bool lost = in->caches.device_lost;
-    if (lost) {
-        atomic_store(&in->load->device_lost, true);
-        end_lost(in);
-    }
-    publish(in);
-    return !lost;
+    in->flight.state = stepped && !in->cache_work ? FLIGHT_READY : FLIGHT_OFF;
+    return end_round(in);
 }

@@ -1,7 +1,7 @@
 // All state of the engine's thread: scheduler, caches, forward pass, and the live turns.
 // instance_round() is one round of its loop; the thread calls it in a loop, tests call it directly.
 //
-//   instance.c (the round) -> turns.c (begin, end), step.c (one step) -> emit_later.c -> engine/cache
+//   instance.c (the round) -> turns.c (begin, end), flight.c -> step.c (one step) -> emit_later.c -> engine/cache
 //
 // Engine thread only, once the thread runs. Other threads read `load` (atomics) and send commands.
 #pragma once
@@ -62,6 +62,33 @@ struct pending_token {
     struct sampled drawn;
 };
 
+// One step from its plan to its last draw.
+struct step {
+    struct batch_builder batch;
+    // (max_seqs) the turn of each sequence of the batch; NULL once the turn has ended
+    struct live_turn **turns;
+    int32_t *branches;        // (max_seqs) and its branch
+    struct batch_draw *draws; // (max_logits) by wanted row, if the device draws
+    bool *adjusts;            // (max_logits) the device changes this row's logits, then draws
+    int32_t n_draft_rows;
+    bool is_prefix; // it writes a prefix's keys and values to the cache
+    int64_t began_us;
+};
+
+// Steps of several groups of sessions under way at once (flight.c). A group is also the index of its step.
+enum flight_state {
+    FLIGHT_OFF,   // whole steps, because there is other work
+    FLIGHT_READY, // the last round was a whole step and left no other work
+    FLIGHT_ON,    // each round begins one group's step and ends the oldest
+    FLIGHT_ENDS,  // no step begins
+};
+struct flight {
+    enum flight_state state;
+    int32_t first, n;  // the steps under way, in order: first, first + 1, .. of n_steps
+    int32_t left;      // steps until the next whole one
+    int32_t n_running; // turns at the start
+};
+
 struct instance_options { // computed by engine_open
     int32_t max_running, prefill_tokens;
     int32_t max_turns; // of one priority, running or not
@@ -94,23 +121,20 @@ struct instance {
 
     struct caches caches;
     struct scheduler sched;
-    struct batch_builder batch;
+    struct step steps[PLAN_SLOTS]; // [0, n_steps): one for each group of sessions (flight.c)
+    int32_t n_steps;
+    int32_t flight_rows; // a group has at least so many turns
+    struct step *step;   // the one that is built or computed now
+    struct flight flight;
     struct forward forward;
     struct final_norm final_norm; // for context outputs
     struct drawings drawings;
-    struct turn_slot *slots;    // (max_running + 1) one more for the end of a paused turn
-    struct sched_share *shares; // (max_running) the step's plan
-    // (max_seqs) the turn of each sequence of the batch; NULL once the turn has ended
-    struct live_turn **in_step;
-    int32_t *in_branch;        // (max_seqs) and its branch
-    struct batch_draw *draws;  // (max_logits) the step's draws by wanted row, if the device draws
-    struct batch_drawn *drawn; // (max_logits) their results
-    bool *adjusts;             // (max_logits) the device changes this row's logits, then draws
-    int32_t n_draft_rows;      // of the step
-    float *hidden;             // (width) of one row
+    struct turn_slot *slots;       // (max_running + 1) one more for the end of a paused turn
+    struct sched_share *shares;    // (max_running) the step's plan
+    struct batch_drawn *drawn;     // (max_logits) what the device drew in the step
+    float *hidden;                 // (width) of one row
     struct pending_token *pending; // (max_running) emitted while the device computes the next step
     int32_t n_pending;
-    bool is_prefix;   // the step writes a prefix's keys and values to the cache (step.c)
     struct unwaited { // steps queued on the device that the host has not waited for (step.c)
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
@@ -203,6 +227,25 @@ void instance_settle_drafts(struct instance *in, struct live_turn *t);
 // --- step.c --------------------------------------------------------------------------------------
 
 bool instance_step(struct instance *in); // false: every running turn waits for blocks or a mask
+
+// The parts of a step, for in->step. all: false for a step of in->step's group alone.
+// False: it has no rows.
+bool instance_build_step(struct instance *in, bool all);
+// sent: forward_send was called. Returns once the device computes the step, or has computed it.
+int instance_launch_step(struct instance *in, bool sent);
+void instance_complete_step(struct instance *in, int rc); // rc: of the launch
+
+// --- flight.c ------------------------------------------------------------------------------------
+
+int32_t instance_flight_rows(const struct backend *be); // from which a flight is faster
+
+// Whether the next round is a flight's: it goes on, or one begins where the last round was a whole step.
+bool instance_flies_on(struct instance *in);
+bool instance_takes_off(struct instance *in);
+// Such a round: begins the next groups' steps, and ends the oldest one.
+void instance_fly(struct instance *in);
+// Ends all steps under way, so that turns and caches may change. Without a device their turns end with an error.
+void instance_land(struct instance *in);
 
 // --- emit_later.c --------------------------------------------------------------------------------
 

@@ -275,6 +275,20 @@ int32_t sched_plan(struct scheduler *s, struct sched_share *share) {
     return n + plan_idle_beside(s, share + n, n_tokens);
 }
 
+void sched_group(struct scheduler *s, int32_t n) {
+    for (int32_t i = 0, at = 0; i < s->n_running; i++)
+        if (s->running[i]->state == SCHED_DECODE) s->running[i]->group = at++ % n;
+}
+
+int32_t sched_plan_group(struct scheduler *s, int32_t group, struct sched_share *share) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        struct sched_turn *t = s->running[i];
+        if (decodes(t) && t->group == group) share[n++] = (struct sched_share){t, 1};
+    }
+    return n;
+}
+
 void sched_computed(struct sched_turn *t, int32_t n_tokens) {
     int32_t again = t->n_again < n_tokens ? (int32_t)t->n_again : n_tokens;
     t->n_again -= again;

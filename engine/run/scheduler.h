@@ -40,6 +40,7 @@ struct sched_turn {        // embedded in struct live_turn
     int32_t n_rows; // DECODE: tokens of a step, one for each running branch; 0 means 1
     // DECODE: drafts for the next step to check, a token each. The plan may leave some out.
     int32_t n_drafts;
+    int32_t group;  // DECODE: of sched_group
     int64_t n_todo; // PREFILL: tokens still to be computed; set on admission
     // After a pause: how many tokens of the log are computed again because the cache was evicted, plus
     // one. They are not charged. Until they are computed, turns of the same priority do not pause this
@@ -84,6 +85,10 @@ int32_t sched_n_waiting(const struct scheduler *s); // queued and paused turns
 // share the budget of prompt tokens: each owner gets an equal part, and so does each turn of an owner.
 // What short prompts leave over goes to the other prompts. Changes only the cursors.
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);
+// Divides the decoding turns into n groups of about the same size, whose steps take turns (flight.c).
+void sched_group(struct scheduler *s, int32_t n);
+// A step of one group: a token for each of its decoding turns, those excepted that wait for a mask.
+int32_t sched_plan_group(struct scheduler *s, int32_t group, struct sched_share *share);
 // Call when a step has computed a share: charges its tokens to the owner. sched_checked charges the drafts,
 // each like a prompt token.
 void sched_computed(struct sched_turn *t, int32_t n_tokens);

@@ -14,40 +14,39 @@ static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
 // Lets the device draw this step's tokens if it can draw, each turn needs the logits of at most one
 // row and of its drafts, and nothing else is done with them.
 static void plan_draws(struct instance *in) {
-    struct batch *b = &in->batch.batch;
+    struct batch *b = &in->step->batch.batch;
     const struct backend_ops *ops = in->forward.backend->ops;
     bool any = false;
     b->draws = NULL;
-    if (!ops->draw || b->n_logits > b->n_seqs + in->n_draft_rows ||
+    if (!ops->draw || b->n_logits > b->n_seqs + in->step->n_draft_rows ||
         b->n_logits > in->forward.max_logits)
         return;
     for (int32_t i = 0; i < b->n_logits; i++) {
-        const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
+        const struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[i]];
         int32_t at = b->positions[b->logit_rows[i]];
         int32_t ahead = (int32_t)(at + 1 - t->n_log); // drafts before the token to draw
         bool on_host = t->spec.on_logits || t->spec.score_only || t->branches || ahead < 0 ||
                        context_takes_logits(&t->context, &t->spec, at);
-        in->draws[i] = (struct batch_draw){.kind = DRAW_NONE};
-        if (!on_host) in->draws[i] = sampler_plan(&t->slot->sampler, at + 1, ahead);
-        in->adjusts[i] = !on_host && t->n_drafted == 0 && ops->draw_adjust &&
-                         sampler_is_adjustment(&t->slot->sampler);
-        any = any || in->draws[i].kind != DRAW_NONE || in->adjusts[i];
+        in->step->draws[i] = (struct batch_draw){.kind = DRAW_NONE};
+        if (!on_host) in->step->draws[i] = sampler_plan(&t->slot->sampler, at + 1, ahead);
+        in->step->adjusts[i] = !on_host && t->n_drafted == 0 && ops->draw_adjust &&
+                               sampler_is_adjustment(&t->slot->sampler);
+        any = any || in->step->draws[i].kind != DRAW_NONE || in->step->adjusts[i];
     }
-    if (any) b->draws = in->draws;
+    if (any) b->draws = in->step->draws;
 }
 
 // The keys and values of a prefix are copied, not computed by the model. If a turn's next tokens are a
 // prefix, the step writes only these: the turn's share is moved to the front and cut. Returns how many shares
 // are left.
 static int32_t prefix_first(struct instance *in, int32_t n) {
-    in->is_prefix = false;
     for (int32_t i = 0; i < n; i++) {
         struct live_turn *t = (struct live_turn *)in->shares[i].turn;
         int64_t left = prompt_n_prefix(t->prompt) - t->sequence->ring.n_tokens;
         if (left <= 0) continue;
         in->shares[0] = in->shares[i];
         if (in->shares[0].n_tokens > left) in->shares[0].n_tokens = (int32_t)left;
-        in->is_prefix = true;
+        in->step->is_prefix = true;
         return 1;
     }
     return n;
@@ -68,43 +67,58 @@ static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) 
     if (rc != 0) return rc;
     if (!kv_ring_sound(r)) return E_INTERNAL;
     if (t->sequence->state == CACHE_STEPPING)
-        in->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
+        in->step->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
     if (t->sched.state == SCHED_DECODE) t->n_drafted = t->n_unchecked = n_tokens - 1;
-    in->n_draft_rows += t->n_drafted;
-    in->in_step[in->batch.batch.n_seqs] = t;
-    in->in_branch[in->batch.batch.n_seqs] = 0;
-    batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens,
-              in->is_prefix ? BATCH_LOGITS_NONE : wanted(t, n_tokens), r->memory_len, r->sink_len,
-              &r->map, t->prompt);
+    in->step->n_draft_rows += t->n_drafted;
+    in->step->turns[in->step->batch.batch.n_seqs] = t;
+    in->step->branches[in->step->batch.batch.n_seqs] = 0;
+    batch_add(&in->step->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens,
+              in->step->is_prefix ? BATCH_LOGITS_NONE : wanted(t, n_tokens), r->memory_len,
+              r->sink_len, &r->map, t->prompt);
     return 0;
 }
 
-static void build(struct instance *in) {
+static void add_share(struct instance *in, const struct sched_share *share) {
+    struct live_turn *t = (struct live_turn *)share->turn;
+    int rc = t->branches ? instance_branch_rows(in, t, share->n_tokens)
+                         : add_turn(in, t, share->n_tokens);
+    if (rc == E_INTERNAL) // cannot happen; checked, since it would leak one user's text
+        no_rows(in, t, "engine.foreign_block",
+                "the cache holds a block that is not this sequence's");
+    else if (rc < 0)
+        no_rows(in, t, "engine.no_block", "the cache has no block for a turn that was admitted");
+}
+
+static int32_t plan(struct instance *in, bool all) {
     instance_prepare_masks(in);
+    in->step->is_prefix = false;
+    if (!all) return sched_plan_group(&in->sched, (int32_t)(in->step - in->steps), in->shares);
     instance_find_drafts(in);
-    int32_t n = prefix_first(in, sched_plan(&in->sched, in->shares));
-    batch_reset(&in->batch);
-    in->n_draft_rows = 0;
-    for (int32_t i = 0; i < n; i++) {
-        struct live_turn *t = (struct live_turn *)in->shares[i].turn;
-        int32_t n_tokens = in->shares[i].n_tokens;
-        int rc = t->branches ? instance_branch_rows(in, t, n_tokens) : add_turn(in, t, n_tokens);
-        if (rc == E_INTERNAL) // cannot happen; checked, since it would leak one user's text
-            no_rows(in, t, "engine.foreign_block",
-                    "the cache holds a block that is not this sequence's");
-        else if (rc < 0)
-            no_rows(in, t, "engine.no_block",
-                    "the cache has no block for a turn that was admitted");
-    }
+    return prefix_first(in, sched_plan(&in->sched, in->shares));
+}
+
+bool instance_build_step(struct instance *in, bool all) {
+    struct step *s = in->step;
+    s->began_us = clock_mono_us(in->emit.clock);
+    int32_t n = plan(in, all);
+    batch_reset(&s->batch);
+    s->n_draft_rows = 0;
+    for (int32_t i = 0; i < n; i++) add_share(in, &in->shares[i]);
     plan_draws(in);
+    const struct batch *b = &s->batch.batch;
+    if (b->n_seqs == 0) return false;
+    metric_add(in->metrics.steps, 1);
+    metric_observe(in->metrics.step_tokens, b->n_rows);
+    metric_observe(in->metrics.step_turns, b->n_seqs);
+    return true;
 }
 
 // --- draws ---------------------------------------------------------------------------------------
 
 // The turn has ended: its rows of the step belong to no turn now.
 static void leave_step(struct instance *in, const struct live_turn *t) {
-    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++)
-        if (in->in_step[i] == t) in->in_step[i] = NULL;
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++)
+        if (in->step->turns[i] == t) in->step->turns[i] = NULL;
 }
 
 static void turn_failed(struct instance *in, struct live_turn *t, int rc, const char *what,
@@ -162,14 +176,14 @@ static void draw(struct instance *in) {
     emit_hold(&in->emit);
     for (int i = 0; i < d->n; i++) {
         struct drawing *one = &d->of[i];
-        struct live_turn *t = in->in_step[one->seq];
+        struct live_turn *t = in->step->turns[one->seq];
         if (!t) continue; // another branch has failed
         if (one->rc < 0)
             turn_failed(in, t, one->rc, "no token could be drawn", &one->err);
         else if (t->branches)
             accept_branch(in, t, one);
         else if (accept(in, t, &one->drawn, one->time_us))
-            in->in_step[one->seq] = NULL;
+            in->step->turns[one->seq] = NULL;
     }
     emit_let_go(&in->emit);
     d->n = 0;
@@ -179,10 +193,10 @@ static void draw(struct instance *in) {
 // of grammars are made while it runs.
 static int adjust_draws(struct instance *in) {
     bool any = false;
-    if (!in->batch.batch.draws) return 0;
-    for (int32_t i = 0; i < in->batch.batch.n_logits; i++) {
-        if (!in->adjusts[i]) continue;
-        const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
+    if (!in->step->batch.batch.draws) return 0;
+    for (int32_t i = 0; i < in->step->batch.batch.n_logits; i++) {
+        if (!in->step->adjusts[i]) continue;
+        const struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[i]];
         struct batch_adjusted a;
         struct err err = {0};
         // What fails here fails again on the host, which then ends the turn.
@@ -190,25 +204,25 @@ static int adjust_draws(struct instance *in) {
         a.row = i;
         if (rc == 0) rc = forward_draw_adjust(&in->forward, &a);
         if (rc == E_DEVICE) return rc;
-        in->adjusts[i] = rc == 0;
+        in->step->adjusts[i] = rc == 0;
         any = any || rc == 0;
     }
     return any ? forward_draw_adjusted(&in->forward) : 0;
 }
 
 static bool device_draws(const struct instance *in, int32_t row) {
-    return in->draws[row].kind != DRAW_NONE || in->adjusts[row];
+    return in->step->draws[row].kind != DRAW_NONE || in->step->adjusts[row];
 }
 
 // Takes the tokens that the device drew. *all: it drew all of them, so no logits are needed.
 static int use_draws(struct instance *in, bool *all) {
-    const struct batch *b = &in->batch.batch;
+    const struct batch *b = &in->step->batch.batch;
     *all = b->draws;
     if (!b->draws) return 0;
     TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
     for (int32_t i = 0; i < b->n_logits; i++) {
-        int32_t seq = in->batch.logit_seqs[i];
-        struct live_turn *t = in->in_step[seq];
+        int32_t seq = in->step->batch.logit_seqs[i];
+        struct live_turn *t = in->step->turns[seq];
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
         if (!t || (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[i]))) continue;
         if (s.id < 0 || !device_draws(in, i)) {
@@ -217,20 +231,21 @@ static int use_draws(struct instance *in, bool *all) {
         }
         if (t->n_drafted > 0) instance_keep_draft(t, b->positions[b->logit_rows[i]]);
         bool later = t->n_drafted == 0 && instance_emit_later(in, t, &s);
-        if (!later && accept(in, t, &s, clock_mono_us(in->emit.clock))) in->in_step[seq] = NULL;
+        if (!later && accept(in, t, &s, clock_mono_us(in->emit.clock))) in->step->turns[seq] = NULL;
     }
     return 0;
 }
 
 // Whether a wanted row's logits are used, beside its draw on the device.
 static bool reads_logits(const struct instance *in, int32_t row) {
-    const struct batch *b = &in->batch.batch;
-    const struct live_turn *t = in->in_step[in->batch.logit_seqs[row]];
+    const struct batch *b = &in->step->batch.batch;
+    const struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[row]];
     int32_t position = b->positions[b->logit_rows[row]];
     if (!t) return false; // its turn ended with the token that the device drew
     if (t->branches)
         return context_takes_logits(&t->context, &t->spec, position) ||
-               instance_branch_draws(t, in->in_branch[in->batch.logit_seqs[row]], position);
+               instance_branch_draws(t, in->step->branches[in->step->batch.logit_seqs[row]],
+                                     position);
     if (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[row])) return false;
     if (b->draws && device_draws(in, row) && in->drawn[row].id >= 0) return false;
     return t->spec.on_logits || context_takes_logits(&t->context, &t->spec, position) ||
@@ -238,10 +253,10 @@ static bool reads_logits(const struct instance *in, int32_t row) {
 }
 
 static void gather(struct instance *in, int32_t seq, const float *logits) {
-    struct live_turn *t = in->in_step[seq];
-    int together = drawings_together(in->batch.batch.n_seqs);
+    struct live_turn *t = in->step->turns[seq];
+    int together = drawings_together(in->step->batch.batch.n_seqs);
     int32_t n = t->branches ? instance_branch_jobs(t) : 1;
-    for (int32_t i = 0; i < n && in->in_step[seq]; i++) {
+    for (int32_t i = 0; i < n && in->step->turns[seq]; i++) {
         if (t->branches)
             instance_branch_job(in, seq, i, logits);
         else
@@ -253,8 +268,8 @@ static void gather(struct instance *in, int32_t seq, const float *logits) {
 
 // The beams of each search go on together.
 static void advance_beams(struct instance *in) {
-    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        struct live_turn *t = in->in_step[i];
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++) {
+        struct live_turn *t = in->step->turns[i];
         if (!t || !t->branches || !t->branches->beams) continue;
         struct err err = {0};
         int rc = instance_branches_advance(in, t);
@@ -275,9 +290,9 @@ static bool any_reads_logits(const struct instance *in, int32_t first, int32_t n
 
 // The hidden states that the turns' context outputs need.
 static int use_hidden(struct instance *in) {
-    const struct batch *b = &in->batch.batch;
+    const struct batch *b = &in->step->batch.batch;
     for (int32_t i = 0; i < b->n_logits; i++) {
-        struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
+        struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[i]];
         int32_t position = b->positions[b->logit_rows[i]];
         if (!context_takes_hidden(&t->context, &t->spec, position)) continue;
         TRY(forward_hidden(&in->forward, b, i, in->hidden));
@@ -289,7 +304,7 @@ static int use_hidden(struct instance *in) {
 
 // Passes the logits of the wanted rows, a few at a time, to on_logits and to the draws.
 static int use_logits(struct instance *in) {
-    const struct batch *b = &in->batch.batch;
+    const struct batch *b = &in->step->batch.batch;
     int32_t vocab = in->model->config.vocab_size;
     bool all;
     TRY(use_hidden(in));
@@ -302,10 +317,10 @@ static int use_logits(struct instance *in) {
         if (!any_reads_logits(in, first, n)) continue;
         TRY(forward_logits(&in->forward, first, n, &logits));
         for (int32_t i = 0; i < n; i++, logits += vocab) {
-            int32_t seq = in->batch.logit_seqs[first + i];
+            int32_t seq = in->step->batch.logit_seqs[first + i];
             // Whether this row counts depends on the token drawn from the turn's previous row.
             if (in->drawings.n > 0 && in->drawings.of[in->drawings.n - 1].seq == seq) draw(in);
-            struct live_turn *t = in->in_step[seq];
+            struct live_turn *t = in->step->turns[seq];
             if (!t || !reads_logits(in, first + i)) continue; // the turn may have ended
             int32_t position = b->positions[b->logit_rows[first + i]];
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
@@ -317,7 +332,7 @@ static int use_logits(struct instance *in) {
                 turn_failed(in, t, rc, "the input has no log-probability", &err);
                 continue;
             }
-            bool last = t->branches ? instance_branch_draws(t, in->in_branch[seq], position)
+            bool last = t->branches ? instance_branch_draws(t, in->step->branches[seq], position)
                                     : position == t->n_log - 1 && !t->spec.score_only;
             if (last && t->n_drafted > 0) instance_keep_draft(t, position);
             if (last) gather(in, seq, logits);
@@ -331,11 +346,11 @@ static int use_logits(struct instance *in) {
 // Commits the step's tokens to the cache, whether their draws succeed or not; drafts are committed later,
 // when they are checked.
 static void commit(struct instance *in) {
-    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        struct live_turn *t = in->in_step[i];
-        int32_t n = in->batch.seqs[i].n_rows - t->n_unchecked;
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++) {
+        struct live_turn *t = in->step->turns[i];
+        int32_t n = in->step->batch.seqs[i].n_rows - t->n_unchecked;
         bool of_log = !t->branches || !t->branches->forked; // else of a branch's own tokens
-        kv_ring_commit(t->branches ? branch_ring(t, in->in_branch[i]) : &t->sequence->ring, n);
+        kv_ring_commit(t->branches ? branch_ring(t, in->step->branches[i]) : &t->sequence->ring, n);
         if (of_log) sequence_name(t->sequence, t->spec.ids);
         if (t->sched.state == SCHED_PREFILL) {
             t->n_prefilled += live_turn_has_drawn(t) ? 0 : n;
@@ -347,13 +362,13 @@ static void commit(struct instance *in) {
 }
 
 static void settle_drafts(struct instance *in) {
-    for (int32_t i = 0; i < in->batch.batch.n_seqs && in->n_draft_rows > 0; i++)
-        if (in->in_step[i]) instance_settle_drafts(in, in->in_step[i]);
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs && in->step->n_draft_rows > 0; i++)
+        if (in->step->turns[i]) instance_settle_drafts(in, in->step->turns[i]);
 }
 
 static void report_prefill(struct instance *in) {
-    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        struct live_turn *t = in->in_step[i];
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++) {
+        struct live_turn *t = in->step->turns[i];
         if (!t || live_turn_has_drawn(t)) continue;
         if (t->sched.state == SCHED_PREFILL)
             emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
@@ -373,9 +388,10 @@ static void fail_step(struct instance *in, int rc) {
         in->caches.device_lost = true;
         atomic_store(&in->load->device_lost, true); // before any turn's end is emitted
     }
-    log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
-    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        struct live_turn *t = in->in_step[i];
+    log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc),
+              in->step->batch.batch.n_seqs);
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++) {
+        struct live_turn *t = in->step->turns[i];
         if (!t) continue;
         leave_step(in, t);
         instance_finish(in, t, FINISH_ERROR, &err, true);
@@ -386,30 +402,27 @@ static void fail_step(struct instance *in, int rc) {
 // returns; a step with logits has been waited for. So steps without logits count together with the
 // next one that has some, unless copies ran beside one of them, one failed, or there was a pause.
 static void note_prefill(struct instance *in, int64_t start, int64_t now, bool over, bool failed) {
-    const struct batch *b = &in->batch.batch;
+    const struct batch *b = &in->step->batch.batch;
     struct unwaited *a = &in->unwaited;
     if (a->n_rows == 0) a->began_us = start;
-    a->n_rows += b->n_rows - in->n_draft_rows;
+    a->n_rows += b->n_rows - in->step->n_draft_rows;
     a->n_seqs += b->n_seqs;
-    a->unclear = a->unclear || b->load || failed || in->is_prefix;
+    a->unclear = a->unclear || b->load || failed || in->step->is_prefix;
     if (!over) return;
     if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts
         rate_note(&in->caches.tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
     *a = (struct unwaited){0};
 }
 
-bool instance_step(struct instance *in) {
-    int64_t start = clock_mono_us(in->emit.clock);
-    build(in);
-    const struct batch *b = &in->batch.batch;
-    if (b->n_seqs == 0) return false;
-    metric_add(in->metrics.steps, 1);
-    metric_observe(in->metrics.step_tokens, b->n_rows);
-    metric_observe(in->metrics.step_turns, b->n_seqs);
+int instance_launch_step(struct instance *in, bool sent) {
+    const struct batch *b = &in->step->batch.batch;
+    if (in->step->is_prefix) return forward_prefix(&in->forward, b);
+    TRY(sent ? forward_run_sent(&in->forward, b) : forward_run(&in->forward, b));
+    return adjust_draws(in);
+}
 
-    int rc = in->is_prefix ? forward_prefix(&in->forward, b) : forward_run(&in->forward, b);
-    if (rc == 0 && !in->is_prefix) rc = adjust_draws(in);
-    instance_emit_pending(in); // the previous step's tokens, while a device computes this step
+void instance_complete_step(struct instance *in, int rc) {
+    const struct batch *b = &in->step->batch.batch;
     if (rc == 0) {
         if (b->load) cache_stepped(&in->caches);
         commit(in);
@@ -425,7 +438,7 @@ bool instance_step(struct instance *in) {
     else
         report_prefill(in);
 
-    int64_t now = clock_mono_us(in->emit.clock), took = now - start;
+    int64_t start = in->step->began_us, now = clock_mono_us(in->emit.clock), took = now - start;
     if (b->load && tiers_collect(&in->caches.tiers, false, now) < 0) in->caches.device_lost = true;
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
     note_prefill(in, start, now, over, rc < 0);
@@ -433,6 +446,14 @@ bool instance_step(struct instance *in) {
     atomic_store_explicit(&in->load->step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
                           memory_order_relaxed);
     atomic_fetch_add_explicit(&in->load->steps, 1, memory_order_relaxed);
-    if (in->check) caches_check(&in->caches);
+    if (in->check && in->flight.n == 0) caches_check(&in->caches);
+}
+
+bool instance_step(struct instance *in) {
+    in->step = &in->steps[0];
+    if (!instance_build_step(in, true)) return false;
+    int rc = instance_launch_step(in, false);
+    instance_emit_pending(in); // the previous step's tokens, while a device computes this step
+    instance_complete_step(in, rc);
     return true;
 }

@@ -136,6 +136,37 @@ test('serve: a rank that hangs is found while nothing runs, and the instance sta
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
+/** Sessions that draw at the same time, as transcripts: [{ text, ids, .. }] in the order of the seeds. */
+const choir = async (t, { args, kill }) => {
+  const server = await serve(t, { args: ['--engine-process', 'on', '--engine-backoff', '0.2', ...args] });
+  const client = await server.connect();
+  const sessions = await Promise.all(Array.from({ length: 8 }, () => Follower.open(client)));
+  const turns = sessions.map((session, i) =>
+    session.say('My name is Zora. What is my name?', { sampling: { seed: i, temperature: 1, max_tokens: 120, ignore_eos: true, logprobs: true } }));
+  if (kill) {
+    await until('steps of two groups under way', async () => await server.metric('parley_engine_steps_overlapped_total') > 8);
+    process.kill(ranksOf(server)[1], 'SIGKILL');
+  }
+  const told = (await Promise.all(turns)).map(transcript);
+  sessions.forEach((session) => assert.equal(session.fault, null));
+  const overlapped = await server.metric('parley_engine_steps_overlapped_total');
+  if (kill) assert.ok(ranksOf(server).length > sizesOf(args), 'the instance has started again');
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+  return { told, overlapped };
+};
+const sizesOf = (args) => Number(args[1]) * Number(args[3]);
+
+test('serve: sessions that decode in two groups, whose steps overlap: the bits of one stage, also when a rank is killed', { skip }, async (t) => {
+  for (const tp of [1, 2]) {
+    const one = await choir(t, { args: sizes(tp) });
+    assert.equal(one.overlapped, 0);
+    const two = await choir(t, { args: sizes(tp, 2) });
+    assert.ok(two.overlapped > 8, `${two.overlapped} steps`);
+    assert.deepEqual(two.told, one.told);
+    if (tp === 1) assert.deepEqual((await choir(t, { args: sizes(tp, 2), kill: true })).told, one.told);
+  }
+});
+
 const talk = ['My name is Zora.', 'What is 2 plus 3?', 'What is my name?'];
 
 /** The same conversation with ranks that nothing disturbs. */

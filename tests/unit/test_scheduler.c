@@ -464,6 +464,34 @@ static void test_a_turn_that_needs_a_mask_draws_nothing(void **state) {
     sched_release(&s);
 }
 
+// Each decoding turn is in one group, and the groups differ by one turn at most. A step of a group has one row of
+// each of its turns, those excepted that wait for a mask; a prompt belongs to none.
+static void test_groups(void **state) {
+    struct sched_turn t[8];
+    setup(8, 64, 10);
+    for (int i = 0; i < 7; i++) start_decoding(&t[i], 1, ENGINE_INTERACTIVE);
+    start(&t[7], 30);
+    sched_group(&s, 3);
+    int32_t n = 0, seen = 0;
+    for (int32_t g = 0; g < 3; g++) {
+        int32_t of = sched_plan_group(&s, g, share);
+        assert_in_range(of, 2, 3);
+        for (int32_t i = 0; i < of; i++) {
+            assert_int_equal(share[i].n_tokens, 1);
+            seen |= 1 << (share[i].turn - t);
+        }
+        n += of;
+    }
+    assert_int_equal(n, 7);
+    assert_int_equal(seen, 0x7f);
+    t[1].needs_mask = true;
+    sched_leave(&s, &t[0]);
+    sched_group(&s, 1);
+    assert_int_equal(sched_plan_group(&s, 0, share), 5);
+    for (int i = 1; i < 8; i++) sched_leave(&s, &t[i]);
+    sched_release(&s);
+}
+
 int main(void) {
     seed = 3;
     const struct CMUnitTest tests[] = {
@@ -483,6 +511,7 @@ int main(void) {
         cmocka_unit_test(test_who_is_not_paused),
         cmocka_unit_test(test_idle_turns_are_preempted),
         cmocka_unit_test(test_idle_turns_get_a_small_part_of_a_step),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_everything_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
