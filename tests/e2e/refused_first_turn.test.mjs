@@ -137,3 +137,25 @@ test('a fork that is made for a turn goes with its refusal; a session that was t
     assert.ok(turn > 0);
   }
 });
+
+test('clients that leave at any moment leave no session without a turn', async (t) => {
+  const server = await start(t);
+  const bodies = (words) => [
+    ['/v1/chat/completions', { model, messages: [user(words)], max_tokens: 50 }],
+    ['/v1/completions', { model, prompt: words, n: 2, max_tokens: 50 }],
+    ['/v1/responses', { model, input: words, max_output_tokens: 50 }],
+    ['/v1/messages', { model, messages: [user(words)], max_tokens: 50 }],
+  ];
+  const asked = [];
+  for (let i = 0; i < 40; i++) {
+    for (const [target, body] of bodies(`${i} ${'word '.repeat(i % 5 * 1200)}`)) { // of which two in five do not fit
+      const leaving = new AbortController();
+      asked.push(fetch(`${server.url}${target}`, { method: 'POST', signal: leaving.signal, body: JSON.stringify({ ...body, stream: i % 2 === 0 }),
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${TOKEN}` } }).then((answer) => answer.text()).catch(() => {}));
+      setTimeout(() => leaving.abort(), Math.random() * 50);
+    }
+    if (i % 4 === 3) await Promise.all(asked);
+  }
+  await Promise.all(asked);
+  await until('the end of sessions without a turn', () => stored(server).every((session) => session.n_turns > 0));
+});
