@@ -103,14 +103,17 @@ else ifneq ($(NCCL),0)
 $(error NCCL=$(NCCL): it is 0 or 1)
 endif
 CUDA_COMMA := ,
-# nvcc names symbols by chance and after its temporary files. REPRODUCIBLE=1, for packages: the same names in every build
-# in the same folder; nvcc takes the folder's path into some of them.
+# nvcc names symbols by chance and after its temporary files, and line numbers (for profilers) come with the times of the
+# source files. REPRODUCIBLE=1, for packages: no line numbers, and the same names in every build in the same folder; nvcc
+# takes the folder's path into some of them.
 ifeq ($(REPRODUCIBLE),1)
 NVCC_PARTS = $@.parts
 NVCC_NAMES = -frandom-seed=$< -keep -keep-dir $(NVCC_PARTS)
+else
+NVCC_LINES := -lineinfo
 endif
 NVCCFLAGS := -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=$(a:sm_%=compute_%)$(CUDA_COMMA)code=$(a)) \
-             -lineinfo -Xcompiler $(PREFIX_MAP),-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+             $(NVCC_LINES) -Xcompiler $(PREFIX_MAP),-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 NVCC_RUN := $(filter %ccache,$(firstword $(CC))) $(NVCC)
 CUDA_LIBS := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
                $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -lrt

@@ -15,7 +15,8 @@ git ls-files -z | tar -c --null -T - | tar -x -C "$work/sources"
 folder=$work/one
 for build in "$work/first" "$work/second"; do
     if [ "$build" = "$work/second" ]; then
-        # Another time zone, language and umask too: none of them may reach the program.
+        # Another time zone, language and umask too, and cp gives the sources other times: none of them may reach the
+        # program.
         export TZ=Asia/Tokyo LC_ALL=C.UTF-8
         umask 077
         case " $* " in *" CUDA=1 "*) ;; *) folder=$work/another-folder/with/a-longer-path ;; esac
@@ -30,7 +31,7 @@ if cmp "$work/first/parley" "$work/second/parley"; then
     sha256sum "$work/first/parley" | sed 's| .*||; s|^|two builds, the same bytes: sha256 |'
     exit 0
 fi
-for section in .text .rodata .data .debug_info .debug_str .debug_line .debug_line_str .note.gnu.build-id; do
+for section in .text .rodata .data .nv_fatbin .debug_info .debug_str .debug_line .debug_line_str .note.gnu.build-id; do
     for build in "$work/first" "$work/second"; do
         objcopy -O binary --only-section="$section" --set-section-flags "$section=alloc" "$build/parley" "$build/section" \
             2>/dev/null || :
