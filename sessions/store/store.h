@@ -83,7 +83,8 @@ void store_list_cut(struct store_list *l);     // ends it behind the rows read: 
 struct stored_match {
     size_t digest; // which one it has
     int64_t turn;
-    char *shown; // "{}": none
+    char *shown;     // "{}": none
+    int64_t log_end; // tokens of its log, with its answer
 };
 struct store_told {
     char **digests; // (n_digests) the deepest first

@@ -18,8 +18,8 @@ static const char SQL_SESSION[] =
     "SELECT 1 FROM up WHERE id = ?4)) ORDER BY t.key DESC LIMIT 1";
 // The newest turns (at most ?3) of that session with a digest. It runs for every answer of a long
 // conversation, so it reads nothing but turns. The + keeps SQLite from walking the session's turns.
-static const char SQL_TURNS[] = "SELECT turn, shown FROM turns WHERE told = ?1 AND +session = ?2 "
-                                "ORDER BY key DESC LIMIT ?3";
+static const char SQL_TURNS[] = "SELECT turn, shown, log_first + n_input + n_output FROM turns "
+                                "WHERE told = ?1 AND +session = ?2 ORDER BY key DESC LIMIT ?3";
 
 static const char SQL_BEGIN[] = "BEGIN", SQL_COMMIT[] = "COMMIT";
 
@@ -32,7 +32,11 @@ static int add_match(struct store_told *q, sqlite3_stmt *s, size_t i) {
     TRY(ARRAY_RESIZE(q->matches, q->n_matches + 1));
     struct stored_match *m = &q->matches[q->n_matches++];
     *m = (struct stored_match){
-        .digest = i, .turn = sqlite3_column_int64(s, 0), .shown = copy_text(s, 1)};
+        .digest = i,
+        .turn = sqlite3_column_int64(s, 0),
+        .shown = copy_text(s, 1),
+        .log_end = sqlite3_column_int64(s, 2),
+    };
     return m->shown ? 0 : E_NOMEM;
 }
 

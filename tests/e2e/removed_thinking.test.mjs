@@ -29,6 +29,15 @@ async function start(t, shown, more = {}) {
 const say = (openai, messages, answer, more = {}) => openai.chat.completions.create({ model, messages, max_tokens: 100, choice: [answer], ...more });
 // As most clients give answers back: without the thinking.
 const given = ({ role, content, tool_calls }) => ({ role, content, tool_calls });
+/** What the two counts of tokens say of a conversation without tools. */
+const counts = (server, messages) => {
+  const system = messages[0].role === 'system' ? messages[0].content : undefined;
+  const asked = { '/v1/messages/count_tokens': { model, system, messages: system ? messages.slice(1) : messages }, '/v1/responses/input_tokens': { model, input: messages } };
+  return Promise.all(Object.entries(asked).map(async ([path_, body]) => {
+    const answer = await fetch(server.url + path_, { method: 'POST', headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' }, body: JSON.stringify(body) });
+    return (await answer.json()).input_tokens;
+  }));
+};
 const pathOf = async (parley, session) => (await parley.request({ type: 'session.get', session, last: 100 })).turns;
 
 test('thinking removed: every turn stores what is new, and the changed part of the answer before is computed', async (t) => {
@@ -38,7 +47,9 @@ test('thinking removed: every turn stores what is new, and the changed part of t
   let before;
   for (let i = 0; i < n; i++) {
     messages.push(user(`Question ${i}`));
+    const expected = await counts(server, messages);
     const answer = await say(openai, messages, `<think>\nHm ${i}.\n</think>\nYes ${i}.`);
+    assert.deepEqual(expected, [answer.usage.prompt_tokens, answer.usage.prompt_tokens]);
     const { message } = answer.choices[0];
     assert.deepEqual([message.content, message.reasoning_content], [`Yes ${i}.`, `Hm ${i}.`]);
     if (before) assert.equal(sessionOf(answer.id), sessionOf(before.id));
@@ -77,17 +88,20 @@ test('thinking removed: every turn stores what is new, and the changed part of t
   });
 });
 
-test('thinking kept: turns follow each other', async (t) => {
-  const { openai, parley } = await start(t, 'true');
+test('thinking kept: turns follow each other; the counts know of thinking that the client leaves out', async (t) => {
+  const { server, openai, parley } = await start(t, 'true');
   const messages = [];
   let id;
   for (let i = 0; i < 4; i++) {
     messages.push(user(`Question ${i}`));
+    const expected = await counts(server, messages);
     const answer = await say(openai, messages, `<think>\nHm ${i}.\n</think>\nYes ${i}.`);
+    assert.deepEqual(expected, [answer.usage.prompt_tokens, answer.usage.prompt_tokens]);
     assert.equal(turnOf(answer.id), i);
     id = answer.id;
     messages.push(given(answer.choices[0].message));
   }
+  assert.equal((await parley.request({ type: 'session.list' })).sessions.length, 1, 'counting opens no session');
   const turns = await pathOf(parley, sessionOf(id));
   assert.deepEqual(turns.map((turn) => turn.text), [0, 1, 2, 3].map((i) => `<think>\nHm ${i}.\n</think>\nYes ${i}.`));
 });

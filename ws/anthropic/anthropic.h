@@ -9,7 +9,6 @@ void *anthropic_messages_decode(void *user, const struct http_payload *p);
 void anthropic_messages_release(void *decoded);
 void anthropic_messages_handle(void *user, struct http *h);
 void *anthropic_count_decode(void *user, const struct http_payload *p);
-void anthropic_count_handle(void *user, struct http *h);
 void anthropic_models_handle(void *user, struct http *h);
 void anthropic_model_handle(void *user, struct http *h);
 // Gives the error of a refused request Anthropic's status, body and headers.
@@ -31,7 +30,7 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
          .methods = HTTP_METHOD(HTTP_POST),                                                        \
          .guarded = true,                                                                          \
          .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
-         .handle = anthropic_count_handle,                                                         \
+         .handle = anthropic_messages_handle,                                                      \
          .decode = anthropic_count_decode,                                                         \
          .is_costly = completion_is_costly,                                                        \
          .release = anthropic_messages_release,                                                    \

@@ -17,7 +17,6 @@ struct decoded {                        // a request that was read, and checked 
     int32_t max_tokens;
     bool stream;
     uint64_t key[2];
-    int64_t n_tokens; // of count_tokens
 };
 
 struct exchange {
@@ -27,7 +26,7 @@ struct exchange {
     struct completion *completion;
     struct message_writer writer;
     char request_id[REQUEST_ID_MAX], session[SESSION_ID_MAX + 1];
-    bool streaming;
+    bool streaming, counts;
 };
 
 // --- reading, on a worker ---
@@ -90,11 +89,7 @@ static struct decoded *decode(const struct service *s, const struct http_payload
     d->model = r.model;
     r.model = NULL;
     messages_request_release(&r);
-    if (d->request && purpose == MESSAGES_COUNT &&
-        completion_count(d->request, &d->n_tokens, &d->failure) < 0) {
-        completion_request_free(d->request);
-        d->request = NULL;
-    }
+    if (d->request) d->request->counts = purpose == MESSAGES_COUNT;
     return d;
 }
 
@@ -199,12 +194,24 @@ static bool was_cancelled(const struct exchange *x) {
     return x->writer.finish == COMPLETION_CANCELLED;
 }
 
+static void reply_count(struct exchange *x, int64_t n_tokens) {
+    struct buf out;
+    buf_init(&out, 256);
+    message_write_count(&out, n_tokens);
+    anthropic_reply(x->http, &out);
+    exchange_free(x);
+}
+
 // false: x is gone.
 static bool take_event(struct exchange *x, const struct completion_event *e) {
     static const struct completion_failure cancelled = {
         .status = 500, .code = "error", .message = "the turn was cancelled in its session"};
     if (e->kind == COMPLETION_FAILED || (e->kind == COMPLETION_DONE && was_cancelled(x))) {
         fail(x, e->kind == COMPLETION_FAILED ? e->failure : &cancelled);
+        return false;
+    }
+    if (x->counts) {
+        reply_count(x, e->usage.prompt_tokens);
         return false;
     }
     if (e->kind == COMPLETION_STARTED) snprintf(x->session, sizeof x->session, "%s", e->session);
@@ -246,6 +253,7 @@ static struct exchange *exchange_new(struct service *s, struct http *h) {
     x->writer.key = x->decoded->key;
     x->writer.max_tokens = x->decoded->max_tokens;
     x->writer.stream = x->decoded->stream;
+    x->counts = x->decoded->request->counts;
     anthropic_request_id(x->request_id);
     return x;
 }
@@ -276,17 +284,4 @@ void anthropic_messages_handle(void *user, struct http *h) {
     }
     http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
     if (x) exchange_free(x);
-}
-
-void anthropic_count_handle(void *user, struct http *h) {
-    const struct decoded *d = http_decoded(h);
-    struct buf out;
-    if (!d->request) {
-        http_reply_error(h, d->failure.status, d->failure.code, d->failure.message,
-                         d->failure.retry_after_ms);
-        return;
-    }
-    buf_init(&out, 256);
-    message_write_count(&out, d->n_tokens);
-    anthropic_reply(h, &out);
 }

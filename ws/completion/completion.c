@@ -159,6 +159,7 @@ static int make_matched(struct completion *c) {
     c->origin = !found || (!found->found && !found->exists) ? OPENED : FOUND;
     if (found && c->origin == FOUND)
         snprintf(c->session, sizeof c->session, "%s", found->found ? found->found : r->session);
+    c->usage.prompt_tokens = completion_prompt_tokens(r->plan, c->n_ids);
     c->told = completion_told(r);
     return c->told ? 0 : completion_no_memory(&c->failure);
 }
@@ -328,6 +329,8 @@ static void push(struct follower *f) {
         match_again(c);
     else if (goes_on && c->state == MATCHING && c->found)
         work(c);
+    else if (goes_on && c->state == MADE && c->request->counts)
+        c->state = ENDED;
     else if (goes_on && (c->state == MADE || c->state == FORKING))
         begin(c);
     if ((c->state == STARTING || c->state == FORKING) && c->failure.status) c->state = ENDED;
@@ -335,7 +338,8 @@ static void push(struct follower *f) {
         destroy(c);
         return;
     }
-    if (c->ready && (c->live || c->failure.status)) c->ready(c->user, c);
+    bool counted = c->request->counts && c->state == ENDED;
+    if (c->ready && (c->live || c->failure.status || counted)) c->ready(c->user, c);
 }
 
 // The session cannot take the turn now, or has been closed since it was found.
@@ -547,7 +551,8 @@ static struct completion *completion_new(struct service *s, const char *owner,
                              .state = MADE,
                              .owner = strdup(owner)};
     c->n_answers = r->sampling && r->sampling->params.n > 1 ? r->sampling->params.n : 1;
-    c->speeches = calloc((size_t)c->n_answers, sizeof *c->speeches);
+    if (r->counts) c->n_answers = 0;
+    c->speeches = calloc((size_t)c->n_answers + 1, sizeof *c->speeches);
     if (!c->owner || !c->speeches || followers_add(&s->followers, &c->follower) < 0) {
         free(c->speeches);
         free(c->owner);

@@ -14,7 +14,7 @@
 // Further members of a message are ignored. System messages may stand anywhere. completion_check joins
 // consecutive messages of the assistant, so protocols with items may add one for each item.
 //
-// Threads: completion_check and completion_count run on any thread, all other functions on the net thread.
+// Threads: completion_check runs on any thread, all other functions on the net thread.
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -66,6 +66,8 @@ struct completion_request {
     bool steady;
     bool temporary; // a session that it opens does not outlive this process
     bool forget;    // a session that it opened is deleted when the completion is released
+    // Nothing is computed: the only event is DONE, with usage.prompt_tokens. Not with previous_session.
+    bool counts;
 
     struct completion_plan *plan; // completion_check's
 };
@@ -184,11 +186,6 @@ const cJSON *completion_calls(const struct completion_request *r);
 // Checks the tools and tool_choice, makes functions of custom tools and notes which tools may be called.
 // completion_check does it; a request that only follows a turn needs this alone. E_* with *f set.
 int completion_read_tools(struct completion_request *r, struct completion_failure *f);
-
-// The exact number of prompt tokens of a checked request without previous_session. Any thread. E_* with
-// *f set.
-int completion_count(const struct completion_request *r, int64_t *n_tokens,
-                     struct completion_failure *f);
 
 // The id of a protocol's response names session and turn: PREFIX SESSION "-" TURN. chatcmpl-4f0c9a1b-3
 // (prefix "chatcmpl-") is turn 3 of session 4f0c9a1b.

@@ -151,16 +151,23 @@ static bool suits(const struct completion_plan *p, const struct shown *shown, si
     return true;
 }
 
+// The conversation continues no turn.
+static void start_over(struct completion_plan *p) {
+    p->parent = TURN_NONE;
+    p->parent_tokens = 0;
+    p->from = 0;
+    p->n_old = 0;
+}
+
 // Chooses the deepest of the turns found that suit.
 static void find_parent(struct completion_plan *p, const struct shown *shown, size_t *path) {
     const struct store_told *found = shown->found;
-    p->parent = TURN_NONE;
-    p->from = 0;
-    p->n_old = 0;
+    start_over(p);
     for (size_t i = 0; found && i < found->n_matches; i++) {
         const struct stored_match *m = &found->matches[i];
         if (!suits(p, shown, i, path, &p->from)) continue;
         p->parent = m->turn;
+        p->parent_tokens = m->log_end;
         p->n_old = p->bounds[m->digest].n_messages;
         return;
     }
@@ -200,9 +207,7 @@ static int render_behind(struct completion_request *r, struct completion_failure
     const char *plain = engine_rendering_text(p->plain_rendering, &len);
     const char *text = engine_rendering_text(mixed, &len_mixed);
     if (p->from > len_mixed || memcmp(plain, text, p->from) != 0) {
-        p->parent = TURN_NONE;
-        p->from = 0;
-        p->n_old = 0;
+        start_over(p);
         engine_rendering_free(mixed);
         cJSON_Delete(messages);
         return 0;

@@ -97,15 +97,9 @@ int completion_encode(const struct completion_request *r, size_t from, size_t to
     return rc < 0 ? completion_refuse(f, "invalid", "messages", "%s", err.text) : 0;
 }
 
-int completion_count(const struct completion_request *r, int64_t *n_tokens,
-                     struct completion_failure *f) {
-    int32_t *ids;
-    size_t n = 0;
-    *f = (struct completion_failure){0};
-    TRY(completion_encode(r, 0, SIZE_MAX, &ids, &n, f));
-    free(ids);
-    *n_tokens = (int64_t)n;
-    return 0;
+int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new) {
+    const struct given_answer *g = p->given;
+    return p->parent_tokens + (int64_t)(g ? g->n_input + g->n_output : 0) + (int64_t)n_new;
 }
 
 // --- names ---

@@ -25,7 +25,7 @@ struct completion_plan {
     size_t n_bounds;
     // The turn to start follows `parent`. Its input is the text from byte `from` on, which is made of the
     // messages from number n_old on.
-    int64_t parent;
+    int64_t parent, parent_tokens; // tokens: of its log
     size_t from;
     int n_old;
     struct given_answer *given; // stored between parent and the turn; NULL: none
@@ -71,6 +71,8 @@ int completion_render_messages(const struct completion_request *r, const cJSON *
 // The ids of the rendering's text [from, to), up to its end; free *ids.
 int completion_encode(const struct completion_request *r, size_t from, size_t to, int32_t **ids,
                       size_t *n, struct completion_failure *f);
+// The tokens of a prompt with n_new ids behind its parent, or behind the answer given.
+int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new);
 // given.c: if the log has the latest known answer in another form than this conversation, makes the
 // plan's given_answer. Turns after it need not store the earlier conversation again.
 int completion_give(struct completion_request *r, const struct stored_match *known,

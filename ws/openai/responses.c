@@ -154,52 +154,80 @@ void openai_responses_release(void *decoded) {
 
 // --- the count -------------------------------------------------------------
 
-struct counted {
-    struct responses_request *request;
-    int64_t n_tokens;
+struct counting {
+    struct http *http;
+    struct completion *completion;
 };
 
-// A worker does all of it, with rendering and tokenizing.
 void *openai_responses_count_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    struct counted *c = calloc(1, sizeof *c);
-    struct responses_request *r = NULL;
-    if (c) r = c->request = responses_request_read(s, p, RESPONSES_COUNT);
-    if (!r) {
-        free(c);
-        return NULL;
-    }
+    struct responses_request *r = responses_request_read(s, p, RESPONSES_COUNT);
+    if (!r) return NULL;
     if (r->continues || r->conversation[0])
         openai_bad(&r->failure, r->continues ? "previous_response_id" : "conversation",
                    "is not counted here: send the conversation as input");
     if (r->references)
         openai_bad(&r->failure, "input",
                    "is not counted here with items that it names by their ids: send them in full");
-    if (!r->failure.status && responses_request_check(r, NULL) == 0)
-        if (completion_count(r->completion, &c->n_tokens, &r->failure) < 0)
-            strcpy(r->failure.param, "input");
-    return c;
+    if (!r->failure.status && responses_request_check(r, NULL) == 0) r->completion->counts = true;
+    return r;
 }
 
 void openai_responses_count_release(void *decoded) {
-    struct counted *c = decoded;
-    if (c) responses_request_free(c->request);
+    responses_request_free(decoded);
+}
+
+static void counting_free(struct counting *c) {
+    completion_release(c->completion);
     free(c);
 }
 
-void openai_responses_count_handle(void *user, struct http *h) {
-    const struct counted *c = http_decoded(h);
+static void on_count_unwanted(void *ctx) {
+    counting_free(ctx);
+}
+
+static const struct http_waiter count_waiter = {.client_gone = on_count_unwanted};
+
+static void reply_count(struct http *h, const struct completion_event *e) {
     struct json_writer w;
     struct buf out;
-    if (c->request->failure.status) {
-        openai_reply_failure(h, &c->request->failure);
+    if (e->kind == COMPLETION_FAILED) {
+        openai_reply_failure(h, e->failure);
         return;
     }
     buf_init(&out, 256);
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
     json_put_string(&w, "object", "response.input_tokens");
-    json_put_int(&w, "input_tokens", c->n_tokens);
+    json_put_int(&w, "input_tokens", e->usage.prompt_tokens);
     json_close(&w, '}');
     http_reply_json(h, 200, &out);
+}
+
+static void on_counted(void *user, struct completion *completion) {
+    struct counting *c = user;
+    struct completion_event e;
+    if (completion_next(completion, &e) != 1) return;
+    reply_count(c->http, &e);
+    counting_free(c);
+}
+
+void openai_responses_count_handle(void *user, struct http *h) {
+    struct service *s = user;
+    struct responses_request *r = http_decoded(h);
+    if (r->failure.status) {
+        openai_reply_failure(h, &r->failure);
+        return;
+    }
+    struct counting *c = calloc(1, sizeof *c);
+    if (c) c->completion = completion_start(s, http_owner(h), r->completion, on_counted, c);
+    if (!c || !c->completion) {
+        free(c);
+        http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
+        return;
+    }
+    r->completion = NULL;
+    c->http = h;
+    http_wait(h, &count_waiter, c);
+    service_poll_soon(s);
 }
