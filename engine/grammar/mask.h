@@ -36,7 +36,7 @@ void mask_keep(struct machine *m, int32_t config, struct mask *mask);
 // The cached mask of a configuration; makes it on first use. NULL: the machine's memory or work is used up.
 const struct mask *mask_of(struct machine *m, const struct token_trie *v, int32_t config);
 // Makes the tables of the character classes (plain.h) that answers may meet; making one during a step would delay
-// it by some milliseconds. Follows the texts from config on, the shortest first, for a bounded time.
+// it by some ten milliseconds. Follows the texts from config on, the shortest first, for a bounded time.
 void mask_prepare(struct machine *m, const struct token_trie *v, int32_t config);
 // Writes into bits (n_words) the tokens after which `left` further tokens can complete the text; the token that
 // ends the answer does not count. False: as NULL above.
