@@ -105,6 +105,9 @@ test('help and results on a stream that is full or closed: exit status 1; files 
   for (const redirection of ['> /dev/full', '>&-'])
     for (const args of [['--help'], ['--version'], ['tokenize', '--help']])
       await fails(args, 1, /^parley: cannot write standard output$/m, { wrap: shell(redirection) });
+  // A reader that has enough, such as head, is no fault to speak of.
+  const left = await run(['--help'], { wrap: ['sh', '-c', '{ sleep 1; "$@"; echo "status $?" >&2; } | true', 'sh'] });
+  assert.equal(left.stderr, 'status 1\n');
   // A file that is opened under the number of a closed stream would get what goes to that stream.
   const file = path.join(temporaryFolder(t), 'logits'), expected = `${file}-2`;
   const score = (to) => ['score', '--model', demo, '--ids', '1,2,3', '--logits', to];

@@ -5,6 +5,7 @@
 #include "ws/cli/cli.h"
 #include "ws/cli/documents.h"
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,10 +47,16 @@ static bool uses_ranks(const struct cli_command *c) {
     return c == &command_serve || c->compute.help;
 }
 
+// Whether standard output is a pipe whose reader has ended, such as `head`.
+static bool reader_has_enough(void) {
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
 // Output that was not written, for example because the disk is full, is a failure.
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
-    fputs("parley: cannot write standard output\n", stderr);
+    if (!reader_has_enough()) fputs("parley: cannot write standard output\n", stderr);
     return status == CLI_OK ? CLI_FAILED : status;
 }
 
