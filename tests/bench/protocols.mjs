@@ -34,9 +34,27 @@ const plain = { words: 'Yes.', thought: '' }, thoughtful = { words: 'Yes.', thou
 const grammarOf = ({ words, thought }) => `root ::= "${thought && `<think>\\n${thought}\\n</think>\\n`}${words}"`;
 const answerOf = ({ words, thought }, returned) => ({ role: 'assistant', content: words, ...(returned && thought && { reasoning_content: thought }) });
 
+// --- the wire under a client ------------------------------------------------------------------------------------
+
+// What an SDK makes of 300 messages before it sends them is the client's time, not the server's.
+const FIRST_TOKEN = /"text_delta"|output_text\.delta|"(reasoning_)?content":"[^"]/;
+let wire_ms; // of the last request: from its bytes to those of the first token
+async function timedFetch(url, init) {
+  const begun = performance.now();
+  wire_ms = undefined;
+  const response = await fetch(url, init);
+  const watched = response.body.pipeThrough(new TransformStream({
+    transform(chunk, out) {
+      if (wire_ms === undefined && FIRST_TOKEN.test(Buffer.from(chunk).toString('latin1'))) wire_ms = performance.now() - begun;
+      out.enqueue(chunk);
+    },
+  }));
+  return new Response(watched, response);
+}
+
 // --- ways -------------------------------------------------------------------------------------------------------
 
-/** Each gives, for a conversation: ask(text) -> {prompt, cached, answer (tokens), first_ms}. */
+/** Each gives, for a conversation: ask(text) -> {prompt, cached, answer (tokens), first_ms, at the client; wire_ms}. */
 const chat = (openai, said, more = {}, returned = false) => () => {
   const messages = [];
   return async (content) => {
@@ -51,7 +69,7 @@ const chat = (openai, said, more = {}, returned = false) => () => {
       timings = chunk.timings ?? timings; // llama.cpp's own count
     }
     messages.push(answerOf(said, returned));
-    return { prompt: usage.prompt_tokens, cached: timings ? usage.prompt_tokens - timings.prompt_n : usage.prompt_tokens_details.cached_tokens, answer: usage.completion_tokens, first_ms };
+    return { prompt: usage.prompt_tokens, cached: timings ? usage.prompt_tokens - timings.prompt_n : usage.prompt_tokens_details.cached_tokens, answer: usage.completion_tokens, first_ms, wire_ms };
   };
 };
 const responses = (openai) => () => {
@@ -65,7 +83,7 @@ const responses = (openai) => () => {
       response = event.response ?? response;
     }
     previous = response.id;
-    return { prompt: response.usage.input_tokens, cached: response.usage.input_tokens_details.cached_tokens, answer: response.usage.output_tokens, first_ms };
+    return { prompt: response.usage.input_tokens, cached: response.usage.input_tokens_details.cached_tokens, answer: response.usage.output_tokens, first_ms, wire_ms };
   };
 };
 const anthropicMessages = (anthropic, more = {}) => () => {
@@ -78,7 +96,7 @@ const anthropicMessages = (anthropic, more = {}) => () => {
     stream.on('text', () => (first_ms ??= performance.now() - begun));
     const { content: answer, usage } = await stream.finalMessage();
     messages.push({ role: 'assistant', content: answer });
-    return { prompt: usage.input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens, answer: usage.output_tokens, first_ms };
+    return { prompt: usage.input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens, answer: usage.output_tokens, first_ms, wire_ms };
   };
 };
 const session = (server) => () => {
@@ -93,7 +111,7 @@ const session = (server) => () => {
     const { done } = await client.turn(id, content, { sampling: { max_tokens: 4, temperature: 0 } });
     client.listeners.delete(listener);
     const { log_tokens, output_tokens } = done.usage;
-    return { prompt: log_tokens - output_tokens, cached: done.cache.kept_tokens, answer: output_tokens, first_ms };
+    return { prompt: log_tokens - output_tokens, cached: done.cache.kept_tokens, answer: output_tokens, first_ms, wire_ms: first_ms };
   };
 };
 
@@ -105,32 +123,34 @@ const question = (turn, round, way) => `${way[0]}${way.length} ${round} ${turn}`
 
 async function measure(way, open, { turns = allTurns, first = 2 } = {}) {
   let computed = 0, fresh = 0, n = 0;
-  const early = [], late = [];
+  const early = [], late = [], earlyWire = [], lateWire = [];
   for (let round = 0; round < rounds; round++) {
     const ask = open();
     let before = 0;
     for (let turn = 1; turn <= turns; turn++) {
-      const { prompt, cached, answer, first_ms } = await ask(question(turn, round, way));
+      const { prompt, cached, answer, first_ms, wire_ms: on_wire } = await ask(question(turn, round, way));
       n++;
       computed += prompt - cached;
       fresh += prompt - before;
       before = prompt + answer;
-      if (turn >= first && turn < first + EARLY) early.push(first_ms);
-      if (turn > turns - EARLY) late.push(first_ms);
+      if (turn >= first && turn < first + EARLY) early.push(first_ms), earlyWire.push(on_wire);
+      if (turn > turns - EARLY) late.push(first_ms), lateWire.push(on_wire);
     }
   }
   // Of each answer the last token drawn was never an input, so it is computed with the next turn.
   const figure = { way, turns, new_tokens: fresh / n, computed_tokens: computed / n, first_ms_early: median(early), first_ms_late: median(late) };
   figure.ratio = figure.first_ms_late / figure.first_ms_early;
+  [figure.wire_ms_early, figure.wire_ms_late] = [median(earlyWire), median(lateWire)];
+  figure.wire_ratio = figure.wire_ms_late / figure.wire_ms_early;
   figures.push(figure);
-  console.error(`${way}: ${figure.new_tokens.toFixed(1)} new, ${figure.computed_tokens.toFixed(1)} computed; first token ${figure.first_ms_early.toFixed(1)} and ${figure.first_ms_late.toFixed(1)} ms`);
+  console.error(`${way}: ${figure.new_tokens.toFixed(1)} new, ${figure.computed_tokens.toFixed(1)} computed; first token ${figure.first_ms_early.toFixed(1)} and ${figure.first_ms_late.toFixed(1)} ms, on the wire ${figure.wire_ms_early.toFixed(1)} and ${figure.wire_ms_late.toFixed(1)}`);
 }
 
 async function withParley(template, run, more = []) {
   const db = path.join(folder, `${figures.length}.db`);
   const server = await Server.start(null, { db, args: [...unlimited, ...(template ? ['--chat-template', template] : []), ...more] });
   try {
-    await run(server, new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 }));
+    await run(server, new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, fetch: timedFetch }));
   } finally {
     await server.stop();
   }
@@ -147,7 +167,7 @@ async function withLlama(template, run) {
     '--chat-template-file', template ?? path.join(demo, 'chat_template.jinja')], { stdio: ['ignore', 'ignore', 'ignore'] });
   try {
     await until('llama.cpp\'s server', async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => ({ ok: false }))).ok);
-    await run(new OpenAI({ baseURL: `http://127.0.0.1:${port}/v1`, apiKey: 'none', maxRetries: 0 }));
+    await run(new OpenAI({ baseURL: `http://127.0.0.1:${port}/v1`, apiKey: 'none', maxRetries: 0, fetch: timedFetch }));
   } finally {
     child.kill('SIGKILL');
   }
@@ -156,7 +176,7 @@ async function withLlama(template, run) {
 // Over the whole conversation attention itself takes longer with every turn; behind a window it does not.
 const ways = (first) => async (server, openai) => {
   const name = (way) => (first > 2 ? `${way}, window of ${WINDOW}` : way);
-  const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
+  const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, fetch: timedFetch });
   await measure(name('chat completions'), chat(openai, plain), { first });
   await measure(name('chat completions, a tool'), chat(openai, plain, { tools, tool_choice: 'none' }), { first });
   await measure(name('responses, previous_response_id'), responses(openai), { first });
