@@ -20,7 +20,8 @@ enum {
     CROWDED_US = 200000,    // how long they are then taken to be
     IDLE_AFTER_US = 200000, // an idle rank naps longer
     IDLE_NAP_US = 1000,
-    LOOK_US = 50000, // between looks at the peers
+    LOOK_US = 50000,    // between looks at the peers
+    STILL_US = 1000000, // between two tests: far longer than a nap
 };
 
 _Atomic bool mpi_is_broken; // only ever set
@@ -79,7 +80,10 @@ static void give_way(struct mpi_comm *c, int64_t now) {
 int mpi_wait_on(void *ctx, int64_t i) {
     struct mpi_waiting *w = ctx;
     const int64_t now = clock_mono_us(&clock_system);
-    if (i == 0) w->began = w->looked = now;
+    if (i == 0) w->began = w->looked = w->last = now;
+    // A process that stood still itself, with its machine perhaps, heard nothing meanwhile.
+    if (now - w->last > STILL_US) w->began += now - w->last;
+    w->last = now;
     const int64_t waited = now - w->began;
     if (now - w->looked >= LOOK_US) {
         w->looked = now;

@@ -54,7 +54,7 @@ struct mpi_waiting {
     struct mpi_comm *c;
     int64_t limit_us; // 0: none
     bool asleep;      // it naps from the start
-    int64_t began, looked;
+    int64_t began, looked, last;
 };
 // Between the looks i = 0, 1, ... for what is awaited. ctx: a struct mpi_waiting.
 int mpi_wait_on(void *ctx, int64_t i);
