@@ -111,6 +111,14 @@ static inline int32_t test_ranks(const char *variable) {
     const char *n = getenv(variable);
     return n ? atoi(n) : 1;
 }
+// Of the engines that open from now on.
+static inline void divide(int tp, int pp) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", tp);
+    setenv("PARLEY_TEST_TP", text, 1);
+    snprintf(text, sizeof text, "%d", pp);
+    setenv("PARLEY_TEST_PP", text, 1);
+}
 static inline bool several_ranks(void) {
     return test_ranks("PARLEY_TEST_TP") * test_ranks("PARLEY_TEST_PP") > 1;
 }
@@ -232,6 +240,17 @@ static inline void release(struct engine *e, uint64_t sequence) {
         assert_false(gone && ev.kind == ENGINE_PARKED && ev.sequence == sequence);
         gone |= ev.kind == ENGINE_RELEASED && ev.sequence == sequence;
     }
+}
+
+// The turn alone, as sequence 1 and from nothing, draws these n ids with the same bits of log-probabilities.
+static inline void assert_same_alone(struct engine *calm, struct engine_turn *t, const int32_t *ids,
+                                     const float *logprobs, int64_t n) {
+    static struct outcome o;
+    run_turn(calm, t, &o);
+    assert_int_equal(o.n, n);
+    assert_memory_equal(o.ids, ids, (size_t)n * sizeof *ids);
+    assert_memory_equal(o.logprobs, logprobs, (size_t)n * sizeof *logprobs);
+    release(calm, 1);
 }
 
 // --- fixtures ------------------------------------------------------------------------------------

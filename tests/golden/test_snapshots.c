@@ -319,14 +319,6 @@ static void test_one_at_a_time(void **state) {
 }
 
 // A snapshot serves only as many ranks as wrote it: others compute, and write their own.
-static void divide(int tp, int pp) {
-    char text[16];
-    snprintf(text, sizeof text, "%d", tp);
-    setenv("PARLEY_TEST_TP", text, 1);
-    snprintf(text, sizeof text, "%d", pp);
-    setenv("PARLEY_TEST_PP", text, 1);
-}
-
 static void test_another_division(void **state) {
     static struct outcome o;
     const int tp = test_ranks("PARLEY_TEST_TP"), pp = test_ranks("PARLEY_TEST_PP");
