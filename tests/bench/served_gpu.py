@@ -16,10 +16,11 @@ from random_model import random_model
 from wire import DEVICE, PARLEY, Server, connect, count, masked # found by random_model
 
 FIRST = 64 # tokens of each session before the clock starts
+AHEAD = 1024 # how many tokens the first stream may have more than the last, which opens later
 TOKENS = int(os.environ.get('TOKENS', 256))
 ROUNDS = int(os.environ.get('ROUNDS', 3))
 DRAWN = 'parley_engine_generated_tokens_total'
-GREEDY = {'temperature': 0, 'ignore_eos': True, 'max_tokens': FIRST + TOKENS + 128}
+GREEDY = {'temperature': 0, 'ignore_eos': True, 'max_tokens': FIRST + TOKENS + AHEAD}
 SAMPLED = {**GREEDY, 'temperature': 0.8, 'top_p': 0.95}
 THREADS = {'net': 'parley', 'engine': 'parley-engine', 'store': 'parley-store'}
 
