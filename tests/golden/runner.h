@@ -155,6 +155,14 @@ static inline int runner_with_auto(void **state) {
     return 0;
 }
 
+// PARLEY_TEST_DEVICE may name a device for each rank: an engine of one rank takes the first.
+static inline const char *test_device_for_ranks(void) {
+    static char first[32];
+    if (several_ranks()) return test_device();
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(test_device(), ","), test_device());
+    return first;
+}
+
 static inline struct engine *engine_for_weights(const char *dir, enum weight_format weights,
                                                 int32_t chunk, int32_t block_tokens,
                                                 int64_t cache_bytes) {
@@ -164,7 +172,7 @@ static inline struct engine *engine_for_weights(const char *dir, enum weight_for
     engine_options_init(&o);
     o.model_dir = dir;
     o.weight_format = weights;
-    o.device = test_device();
+    o.device = test_device_for_ranks();
     o.compute_dtype = test_compute();
     o.deterministic = test_is_exact() || getenv("PARLEY_TEST_DETERMINISTIC");
     o.n_threads = 1;
