@@ -64,15 +64,7 @@ int buf_addc(struct buf *b, char c) {
     return buf_add(b, &c, 1);
 }
 
-int buf_addf(struct buf *b, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    int rc = buf_vaddf(b, fmt, ap);
-    va_end(ap);
-    return rc;
-}
-
-int buf_vaddf(struct buf *b, const char *fmt, va_list ap) {
+static int add_formatted(struct buf *b, const char *fmt, va_list ap) {
     TRY(buf_reserve(b, 0));
     va_list again;
     va_copy(again, ap);
@@ -86,6 +78,14 @@ int buf_vaddf(struct buf *b, const char *fmt, va_list ap) {
         b->data[b->len] = '\0'; // remove what the first attempt wrote
     }
     va_end(again);
+    return rc;
+}
+
+int buf_addf(struct buf *b, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = add_formatted(b, fmt, ap);
+    va_end(ap);
     return rc;
 }
 

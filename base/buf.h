@@ -24,7 +24,6 @@ int buf_add(struct buf *b, const void *bytes, size_t len);
 int buf_addz(struct buf *b, const char *zstring);
 int buf_addc(struct buf *b, char c);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int buf_vaddf(struct buf *b, const char *fmt, va_list ap);
 // Writes the fewest digits that read back as the same double (0.1, not 0.10000000000000001), with a
 // point in every locale; "NaN", "+Inf", "-Inf".
 int buf_add_double(struct buf *b, double v);

@@ -10,9 +10,19 @@ static int get(const struct engine *e, uint64_t owner, const struct grammar_text
     return grammars_get(e->grammars, owner, text, out, err);
 }
 
+// The bytes that a token adds to an answer under a grammar (token_bytes_fn); ctx: the engine. NULL: none, for a
+// special token and one that ends answers.
+static const char *text_of_token(void *ctx, int32_t id, size_t *len) {
+    const struct engine *e = ctx;
+    for (int32_t i = 0; i < e->n_eos; i++)
+        if (e->eos_ids[i] == id) return NULL;
+    const char *bytes = tokenizer_bytes(e->tokenizer, id, len);
+    return bytes && !tokenizer_is_special(e->tokenizer, id) ? bytes : NULL;
+}
+
 int engine_open_grammars(struct engine *e, struct err *err) {
     if (!e->tokenizer) return 0;
-    TRY(grammars_new(&e->grammars, e->config->vocab_size, engine_text_of_token, e, err));
+    TRY(grammars_new(&e->grammars, e->config->vocab_size, text_of_token, e, err));
     e->info.vocabulary = grammars_vocabulary(e->grammars);
     return 0;
 }
@@ -29,15 +39,6 @@ struct grammar *engine_grammar_find(const struct engine *e, uint64_t owner,
 
 void engine_grammar_release(struct grammar *g) {
     grammar_free(g);
-}
-
-// A special token or one that ends answers stands for no text.
-const char *engine_text_of_token(void *ctx, int32_t id, size_t *len) {
-    const struct engine *e = ctx;
-    for (int32_t i = 0; i < e->n_eos; i++)
-        if (e->eos_ids[i] == id) return NULL;
-    const char *bytes = tokenizer_bytes(e->tokenizer, id, len);
-    return bytes && !tokenizer_is_special(e->tokenizer, id) ? bytes : NULL;
 }
 
 // --- turns ---------------------------------------------------------------------------------------

@@ -114,11 +114,9 @@ int engine_turn_check(const struct engine *e, const struct engine_turn *t, struc
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
-// The turn's grammar (engine_turn.compiled, else compiled before or now), and the model's thinking, as far as the turn needs them. E_INVAL also: no
-// answer fits the turn.
+// The turn's grammar (engine_turn.compiled, else compiled before or now), and the model's thinking, as far
+// as the turn needs them. E_INVAL also: no answer fits the turn.
 int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err *err);
-// The bytes that a token adds to an answer under a grammar (token_bytes_fn); ctx: the engine.
-const char *engine_text_of_token(void *ctx, int32_t id, size_t *len);
 // Adds a snapshot to the owner's view.
 void engine_note_snapshot(struct engine *e, struct hash128 name, const char *id);
 // One round of the loop that the thread would run; does not wait. False once stopped. Between

@@ -52,7 +52,6 @@ int schema_emit_array(struct schema_compiler *c, const cJSON *s, int32_t from, i
 struct schema_compiler schema_aside(const struct schema_compiler *c, struct net *net);
 // 1 if the finished network matches the text, else 0; E_NOMEM.
 int schema_matches(const struct net *n, const char *text, struct err *err);
-void schema_emit_free_string(struct schema_compiler *c, int32_t from, int32_t to);
 
 // Makes a schema that accepts the values that both accept; the caller owns it. Negative: the two cannot be merged;
 // c->err has the reason.

@@ -104,7 +104,7 @@ static int32_t character_rule(struct schema_compiler *c) {
     return c->character;
 }
 
-void schema_emit_free_string(struct schema_compiler *c, int32_t from, int32_t to) {
+static void emit_free_string(struct schema_compiler *c, int32_t from, int32_t to) {
     struct net *n = c->net;
     if (c->string < 0) {
         c->string = net_rule_new(n, "string", 6);
@@ -239,7 +239,7 @@ int schema_emit_content(struct schema_compiler *c, const cJSON *s, int32_t from,
 int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     if (!schema_get(s, "pattern") && !known_format(s) && !schema_get(s, "minLength") &&
         !schema_get(s, "maxLength")) {
-        schema_emit_free_string(c, from, to);
+        emit_free_string(c, from, to);
         return 0;
     }
     int32_t inside = net_state_new(c->net), end = net_state_new(c->net);

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-// The shortest digits that read back, with an exponent from 1e16 on and below 1e-4.
-void jinja_print_double(struct jinja_text *to, double v) {
+// Python's repr: the shortest digits that read back, with an exponent from 1e16 on and below 1e-4.
+static void print_double(struct jinja_text *to, double v) {
     char s[40], digits[24];
     if (isnan(v) || isinf(v)) {
         jinja_text_addz(to, isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
@@ -113,7 +113,7 @@ int jinja_print(struct jinja_run *r, const struct jinja_value *v, bool repr,
         jinja_text_addf(to, "%lld", (long long)v->i);
         break;
     case JINJA_FLOAT:
-        jinja_print_double(to, v->f);
+        print_double(to, v->f);
         break;
     case JINJA_STRING:
         if (repr && v->markup)
@@ -266,7 +266,7 @@ static int json_value(struct jinja_run *r, const struct jinja_value *v,
         if (isnan(v->f) || isinf(v->f))
             jinja_text_addz(to, isnan(v->f) ? "NaN" : v->f > 0 ? "Infinity" : "-Infinity");
         else
-            jinja_print_double(to, v->f);
+            print_double(to, v->f);
         return 0;
     case JINJA_LIST:
     case JINJA_TUPLE:

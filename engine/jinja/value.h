@@ -150,4 +150,3 @@ int jinja_items(struct jinja_run *r, const struct jinja_value *v, struct jinja_l
 struct jinja_text;
 int jinja_print(struct jinja_run *r, const struct jinja_value *v, bool repr, struct jinja_text *to);
 int jinja_to_string(struct jinja_run *r, const struct jinja_value *v, struct jinja_string *out);
-void jinja_print_double(struct jinja_text *to, double v); // as Python's repr

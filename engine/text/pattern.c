@@ -96,8 +96,9 @@ static int check_time(struct matcher *m, struct err *err) {
     return err_set(err, E_LIMIT, "the tokenizer's pattern takes too long over this text");
 }
 
-int matcher_find(struct matcher *m, const char *text, size_t len, size_t start, size_t *from,
-                 size_t *to, struct err *err) {
+// Finds the first match that begins at or after start: 1 with [*from, *to), 0 for none.
+static int find_match(struct matcher *m, const char *text, size_t len, size_t start, size_t *from,
+                      size_t *to, struct err *err) {
     const struct pattern *p = m->pattern;
     if (p->literal) {
         const char *found = p->literal_len > SHORT_LITERAL
@@ -128,7 +129,7 @@ int matcher_find(struct matcher *m, const char *text, size_t len, size_t start, 
 
 int match_walk_next(struct match_walk *w, size_t *from, size_t *to, struct err *err) {
     while (w->start <= w->len) {
-        int rc = matcher_find(w->matcher, w->text, w->len, w->start, from, to, err);
+        int rc = find_match(w->matcher, w->text, w->len, w->start, from, to, err);
         if (rc <= 0) return rc;
         if (*from == *to && w->matched && *to == w->last) {
             w->start = *to < w->len ? *to + char_utf8_len(w->text + *to) : w->len + 1;

@@ -19,7 +19,7 @@ struct matcher {
     pcre2_match_data *data;
     pcre2_match_context *limits;
     uint32_t n_finds;
-    int64_t began_us, allowed_us; // processor time of this thread: see matcher_find.
+    int64_t began_us, allowed_us; // processor time of this thread: see find_match.
 };
 
 // E_FORMAT where it is empty
@@ -36,10 +36,6 @@ void pattern_release(struct pattern *p);
 // of the usual speed.
 int matcher_init(struct matcher *m, const struct pattern *p, size_t text_len, struct err *err);
 void matcher_release(struct matcher *m);
-// Finds the first match that begins at or after start: 1 with [*from, *to), 0 for none. E_LIMIT: the
-// match backtracks too far, or all matches together took too long.
-int matcher_find(struct matcher *m, const char *text, size_t len, size_t start, size_t *from,
-                 size_t *to, struct err *err);
 
 // All matches of one text in order. As in Hugging Face, an empty match directly after the previous
 // match is skipped.
@@ -49,5 +45,6 @@ struct match_walk {
     size_t len, start, last;
     bool matched;
 };
-// 1, 0 at the end, or an error
+// 1 with the match [*from, *to), 0 at the end. E_LIMIT: the match backtracks too far, or all matches
+// together took too long; E_NOMEM.
 int match_walk_next(struct match_walk *w, size_t *from, size_t *to, struct err *err);

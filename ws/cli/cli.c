@@ -41,6 +41,12 @@ static int parse(const struct cli_command *c, const struct config_table *t, void
     return CLI_OK;
 }
 
+// Prints the sentence and a hint at --help to stderr; CLI_USAGE.
+static int fail_usage(const char *command, const struct err *err) {
+    fprintf(stderr, "parley %s: %s\nTry `parley %s --help`.\n", command, err->text, command);
+    return CLI_USAGE;
+}
+
 int cli_main(const struct cli_command *c, int argc, char **argv) {
     const struct config_table *table = cli_options(c);
     void *settings = calloc(1, c->settings_bytes);
@@ -58,7 +64,7 @@ int cli_main(const struct cli_command *c, int argc, char **argv) {
         config_release(cli_options(c), settings); // again: `documents` has built other tables
     }
     free(settings);
-    if (rc == CLI_USAGE) return cli_fail_usage(c->name, &err);
+    if (rc == CLI_USAGE) return fail_usage(c->name, &err);
     return rc < 0 ? cli_fail(&err) : rc;
 }
 
@@ -79,11 +85,6 @@ int cli_usage(struct err *err, const char *fmt, ...) {
 int cli_unknown_action(const char *word, const char *known, struct err *err) {
     if (!word) return cli_usage(err, "the action is missing: %s", known);
     return cli_usage(err, "unknown action '%.60s': %s", word, known);
-}
-
-int cli_fail_usage(const char *command, const struct err *err) {
-    fprintf(stderr, "parley %s: %s\nTry `parley %s --help`.\n", command, err->text, command);
-    return CLI_USAGE;
 }
 
 int cli_fail(const struct err *err) {

@@ -55,7 +55,6 @@ bool cli_pattern_jit_works(void);
 // Prints the command's help if that is what the argument asks for.
 bool cli_help(const struct cli_command *c, const struct config_table *t, const char *argument);
 int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI_FAILED
-int cli_fail_usage(const char *command, const struct err *err); // and a hint at --help; CLI_USAGE
 
 // The keys of a command with those of its model and of sampling.
 const struct config_table *cli_options(const struct cli_command *c);

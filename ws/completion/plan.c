@@ -16,9 +16,21 @@ struct completion_request *completion_request_new(void) {
     return r;
 }
 
+static void plan_free(struct completion_plan *p) {
+    if (!p) return;
+    engine_rendering_free(p->rendering);
+    engine_rendering_free(p->plain_rendering);
+    cJSON_Delete(p->plain);
+    cJSON_Delete(p->args);
+    free(p->bounds);
+    given_answer_free(p->given);
+    token_list_release(&p->expected);
+    free(p);
+}
+
 void completion_request_free(struct completion_request *r) {
     if (!r) return;
-    completion_plan_free(r->plan);
+    plan_free(r->plan);
     placement_drop(r->served);
     cJSON_Delete(r->messages);
     cJSON_Delete(r->tools);
@@ -41,18 +53,6 @@ struct turn_sampling *completion_sampling(struct completion_request *r) {
     r->sampling = malloc(sizeof *r->sampling);
     if (r->sampling) turn_sampling_init(r->sampling);
     return r->sampling;
-}
-
-void completion_plan_free(struct completion_plan *p) {
-    if (!p) return;
-    engine_rendering_free(p->rendering);
-    engine_rendering_free(p->plain_rendering);
-    cJSON_Delete(p->plain);
-    cJSON_Delete(p->args);
-    free(p->bounds);
-    given_answer_free(p->given);
-    token_list_release(&p->expected);
-    free(p);
 }
 
 // --- rendering and encoding ---

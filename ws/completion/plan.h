@@ -31,7 +31,6 @@ struct completion_plan {
     struct given_answer *given; // stored between parent and the turn; NULL: none
     struct token_list expected; // the prediction's tokens
 };
-void completion_plan_free(struct completion_plan *p); // NULL is fine
 
 // E_* with *f set.
 int completion_refuse(struct completion_failure *f, const char *code, const char *param,

@@ -92,6 +92,16 @@ static cJSON *add_message(cJSON *messages, const char *role) {
     return NULL;
 }
 
+// The name that the model knows a function by. in_namespace NULL: it has none.
+static void tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
+                      const char *name) {
+    if (in_namespace)
+        snprintf(out, RESPONSES_TOOL_NAME_MAX, "%.*s.%.*s", TOOL_WORD_MAX, in_namespace,
+                 TOOL_WORD_MAX, name);
+    else
+        snprintf(out, RESPONSES_TOOL_NAME_MAX, "%s", name);
+}
+
 static int read_message(cJSON *messages, const cJSON *item, const struct place *at) {
     static const char *const roles[] = {"user", "assistant", "system", "developer", NULL};
     const char *role = json_string(item, "role");
@@ -125,7 +135,7 @@ static int read_call_as(cJSON *messages, const cJSON *item, const char *type, co
         cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", type)
             ? cJSON_AddObjectToObject(call, type)
             : NULL;
-    responses_tool_name(full, json_string(item, "namespace"), name);
+    tool_name(full, json_string(item, "namespace"), name);
     if (inner && cJSON_AddStringToObject(inner, "name", full) &&
         cJSON_AddStringToObject(inner, key, passed))
         return 0;
@@ -343,7 +353,7 @@ static int read_tool_as(cJSON *out, const cJSON *tool, const char *type, const c
     if (strchr(name, '.') || strlen(name) > TOOL_WORD_MAX)
         return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
     if (passed && !cJSON_IsObject(passed)) return bad_tool(at, key, "must be an object");
-    responses_tool_name(full, at->in_namespace, name);
+    tool_name(full, at->in_namespace, name);
     cJSON *one = cJSON_CreateObject();
     if (!one || !cJSON_AddItemToArray(out, one)) return openai_no_memory(at->f);
     cJSON *inner =
@@ -415,20 +425,11 @@ int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_fail
     return 0;
 }
 
-void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
-                         const char *name) {
-    if (in_namespace)
-        snprintf(out, RESPONSES_TOOL_NAME_MAX, "%.*s.%.*s", TOOL_WORD_MAX, in_namespace,
-                 TOOL_WORD_MAX, name);
-    else
-        snprintf(out, RESPONSES_TOOL_NAME_MAX, "%s", name);
-}
-
 const char *responses_choice_name(const cJSON *tool, char full[RESPONSES_TOOL_NAME_MAX]) {
     const char *type = json_string(tool, "type"), *name = json_string(tool, "name");
     bool known = type && (strcmp(type, "function") == 0 || strcmp(type, "custom") == 0);
     if (!known || !name || strlen(name) > TOOL_WORD_MAX) return NULL;
-    responses_tool_name(full, json_string(tool, "namespace"), name);
+    tool_name(full, json_string(tool, "namespace"), name);
     return full;
 }
 

@@ -24,10 +24,8 @@ int responses_metadata_check(const cJSON *metadata, struct completion_failure *f
 // where there are none; else the caller's. A fault leaves none.
 int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_failure *f);
 
-// The name that the model knows a function by; in_namespace NULL: it has none. A function's own name has
-// no '.', so the first one ends the namespace.
+// The model knows a function by NAME or NAMESPACE.NAME, with its final zero within so many bytes. A
+// function's own name has no '.', so the first one ends the namespace.
 #define RESPONSES_TOOL_NAME_MAX 136
-void responses_tool_name(char out[RESPONSES_TOOL_NAME_MAX], const char *in_namespace,
-                         const char *name);
-// Of a tool in tool_choice: {"type":"function" or "custom","name","namespace"}. NULL: it is none.
+// That name of a tool in tool_choice: {"type":"function" or "custom","name","namespace"}. NULL: it is none.
 const char *responses_choice_name(const cJSON *tool, char full[RESPONSES_TOOL_NAME_MAX]);

@@ -79,7 +79,7 @@ static void put_part(struct json_writer *w, const char *key, const struct respon
     json_close(w, '}');
 }
 
-// The name that the model has called (responses_tool_name), taken apart.
+// The name that the model has called (RESPONSES_TOOL_NAME_MAX), taken apart.
 static void put_call_name(struct json_writer *w, const char *name) {
     const char *dot = strchr(name, '.');
     json_put_string(w, "name", dot ? dot + 1 : name);
