@@ -1,7 +1,6 @@
 // Metrics registry and its page in Prometheus' text format. See metrics.h.
 #include "base/metrics.h"
 #include "base/buf.h"
-#include "base/err.h"
 #include <assert.h>
 #include <math.h>
 #include <pthread.h>

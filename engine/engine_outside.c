@@ -1,6 +1,5 @@
 // Opens an engine whose model is in a process of its own (engine/process). Here are its owner's table, its
 // texts and its grammars, which need no weights; the two queues lead to the process instead of a thread.
-#include "base/log.h"
 #include "engine/cache/snapshots.h"
 #include "engine/engine_internal.h"
 #include "engine/model/ft_folder.h"

@@ -2,7 +2,6 @@
 #include "engine/cache/resume.h"
 
 #include "engine/cache/movers.h"
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>

@@ -5,7 +5,6 @@
 #include "engine/grammar/schema.h"
 #include "engine/grammar/choice.h"
 #include "engine/grammar/notations.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 // newer templates parse it to list the names and values. This needs a parser of its own, because every byte of a
 // string keeps its origin: a user's text inside the JSON stays marked as the user's.
 #include "engine/jinja/run.h"
-#include "engine/text/char_class.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

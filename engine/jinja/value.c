@@ -1,7 +1,6 @@
 // See value.h. Comparisons follow Python; print.c prints values.
 #include "engine/jinja/run.h"
 #include "engine/text/char_class.h"
-#include <math.h>
 #include <string.h>
 
 struct jinja_value jinja_z(const char *zstring) {

@@ -8,7 +8,6 @@
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/synth_tensors.h"
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

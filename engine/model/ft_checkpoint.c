@@ -4,7 +4,6 @@
 #include "engine/dist/split.h"
 #include "engine/model/ft_files.h"
 #include "engine/model/ft_folder.h"
-#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "engine/model/ft_config.h"
-#include "engine/model/ft_folder.h"
 #include "engine/model/ft_source.h"
 #include "engine/model/ft_target.h"
 #include "engine/model/text_files.h"

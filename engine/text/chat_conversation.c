@@ -2,7 +2,6 @@
 // The client's strings have the origin of their message, strings of its tools ORIGIN_EARLIER. See
 // chat_template.h.
 #include "base/json.h"
-#include "base/utf8.h"
 #include "engine/text/chat_internal.h"
 #include <math.h>
 #include <stdlib.h>

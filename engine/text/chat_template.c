@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "engine/text/char_class.h"
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_internal.h"
 #include <stdio.h>

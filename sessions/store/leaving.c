@@ -1,7 +1,6 @@
 // The mark of a database whose sessions are being moved to another one (archive/move.c). See db.h.
 #include "base/err.h"
 #include "sessions/store/db.h"
-#include <stdio.h>
 #include <string.h>
 
 #define MARK "moving_to "

@@ -2,7 +2,6 @@
 // families, greedy and at a high temperature, with penalties, bans, grammars and stop lists, in a ring that
 // wraps, beside other turns, over pauses, evictions and forks. The cache that it leaves behind is the same too.
 #include "tests/golden/tiers_world.h"
-#include "tests/scale.h"
 
 enum { CHUNK = 24, PROMPT = 60, DRAWN = 120, WINDOW = 56 }; // the ring wraps
 static const char *const families[] = {"bloom",   "gpt2", "gpt_neox", "gptj",  "llama",

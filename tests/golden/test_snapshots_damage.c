@@ -2,7 +2,6 @@
 // and the turn continues.
 #include "tests/golden/snapshots_world.h"
 
-#include "base/xxh64.h"
 #include <signal.h>
 #include <sys/resource.h>
 

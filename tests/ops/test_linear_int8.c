@@ -1,7 +1,5 @@
 // linear with 8-bit weights, against double precision on the same integers and scales. Its sums are exact,
 // so the bits must not depend on batch, threads and instruction set.
-#include "kernels/cpu/int8_rows.h"
-#include "kernels/int8.h"
 #include "tests/ops/scaled_world.h"
 
 static struct matrix integers(int32_t rows, int32_t cols, int n_views) {

@@ -2,7 +2,6 @@
 // continue, and readable ones can be exported.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
-#include "sessions/archive/check.h"
 #include "sessions/archive/doctor.h"
 #include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"

@@ -2,7 +2,6 @@
 // model). The engine's thread: test_engine_thread.c.
 #include "base/utf8.h"
 #include "tests/unit/engine_fixture.h"
-#include <unistd.h>
 
 static const char *const demo = "configs/demo-model";
 static struct clock_fake fake;

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
-#include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_read.c"
 #include "tests/unit/ft_writer.h"
 #include <fcntl.h>

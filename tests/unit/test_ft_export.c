@@ -1,7 +1,6 @@
 // Export refuses what FasterTransformer cannot express, and removes everything when it fails.
 // (tests/golden/test_ft.c checks the files that it writes.)
 #include "base/log.h"
-#include "engine/model/checkpoint.h"
 #include "engine/model/ft_export.h"
 #include "engine/model/model_config.h"
 #include "tests/unit/ft_writer.h"

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define N_TURNS 4000

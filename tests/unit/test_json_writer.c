@@ -1,7 +1,6 @@
 // Writing JSON: commas, escapes, exact numbers; the output can be read back.
 #include "base/json.h"
 #include "base/philox.h"
-#include "base/utf8.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

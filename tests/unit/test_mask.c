@@ -11,7 +11,6 @@
 #include <stdint.h>
 // cmocka.h needs the four above.
 #include <cmocka.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 // Matrices that are stored as e4m3, with scales in each of the ways of published folders, are used unchanged; anything
 // else is refused by name.
 #include "engine/model/safetensors.h"
-#include "kernels/fp8.h"
 #include "tests/unit/model_loading.h"
 #include <math.h>
 

@@ -1,6 +1,5 @@
 // Every element once, whatever the length; several threads at once where there is enough to do.
 #include "base/parallel.h"
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,8 +1,6 @@
 // Disks that refuse and processes that die: acknowledged changes are there, refused ones are not,
 // and facts that only memory has are kept while the process lives.
 #include "tests/unit/sessions_fixture.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 
 // Everything of 4 KiB or more would fit into the log's pages that exist already: keep it from being

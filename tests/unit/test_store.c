@@ -1,11 +1,9 @@
 // The store: which files it opens and which it refuses, its settings, group commit, and the order
 // of answers.
 #include "sessions/archive/archive.h"
-#include "sessions/archive/check.h"
 #include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 

@@ -4,7 +4,6 @@
 #include "base/random_id.h"
 #include "ws/anthropic/anthropic.h"
 #include "ws/anthropic/messages_write.h"
-#include "ws/net/peer.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,7 +1,6 @@
 // See completions_request.h.
 #include "ws/openai/completions_request.h"
 #include "ws/service.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 // See embeddings_request.h.
 #include "ws/openai/embeddings_request.h"
 #include "ws/service.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 // and agents pace themselves. See openai.h, failure.h.
 #include "base/random_id.h"
 #include "sessions/owners.h"
-#include "ws/net/peer.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/openai.h"
 

@@ -1,6 +1,5 @@
 // Turns as responses. See responses_record.h.
 #include "ws/openai/responses_record.h"
-#include "base/clock.h"
 #include "ws/completion/call_inputs.h"
 #include "ws/completion/event_tokens.h"
 #include "ws/openai/responses_items.h"

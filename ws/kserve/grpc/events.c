@@ -1,6 +1,5 @@
 // The completion queue's thread. See events.h.
 #include "ws/kserve/grpc/events.h"
-#include "base/thread_priority.h"
 
 static void *run(void *arg) {
     struct events *v = arg;

@@ -1,6 +1,5 @@
 // See number_data.h.
 #include "ws/kserve/http/number_data.h"
-#include "ws/kserve/code.h"
 #include <stdlib.h>
 #include <string.h>
 
