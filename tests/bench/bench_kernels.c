@@ -288,7 +288,8 @@ static void forward(struct backend *be, const struct model *m, const struct batc
                                    .n_kv_heads = s->kv_heads,
                                    .head_dim = s->head_dim,
                                    .scale = 1 / sqrtf((float)s->head_dim)};
-        if (ops->norm_linear(be, f->qkv, f->x, n, &norm, &l->qkv, NULL) == OP_DECLINED) {
+        if (ops->norm_linear(be, &norm, LINEAR_STORE, f->qkv, f->x, n, &l->qkv, NULL, NULL) ==
+            OP_DECLINED) {
             ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
             ops->linear(be, LINEAR_STORE, f->qkv, f->h, n, &l->qkv, NULL);
         }
