@@ -5,7 +5,6 @@
 // E_NOMEM or E_LIMIT. A writer may therefore make many adds and check once. data is always
 // NUL-terminated when non-NULL.
 #pragma once
-#include <stdarg.h>
 #include <stddef.h>
 
 struct buf {

@@ -1,7 +1,6 @@
 // How much memory the process can still get, for sizes that a setting leaves open and for errors
 // that say which size would fit.
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 // Bytes available without swapping, or what the control group (a container's limit) or RLIMIT_AS

@@ -1,6 +1,5 @@
 // Unguessable ids: 128 bits from the kernel, as 32 lower-case hexadecimal digits.
 #pragma once
-#include <stdbool.h>
 #include <stdint.h>
 
 #define RANDOM_ID_LEN 32

@@ -7,7 +7,6 @@
 //
 // Engine thread only.
 #pragma once
-#include "base/clock.h"
 #include "engine/cache/packed_cache.h"
 #include "engine/cache/resume.h"
 #include "engine/cache/sequence.h"

@@ -3,7 +3,6 @@
 #pragma once
 #include "base/err.h"
 #include <stddef.h>
-#include <stdint.h>
 
 enum grammar_kind {
     GRAMMAR_JSON_SCHEMA, // the answer is a JSON text that the schema accepts

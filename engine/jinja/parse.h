@@ -2,7 +2,6 @@
 // line and name.
 #pragma once
 #include "base/err.h"
-#include "engine/jinja/lex.h"
 #include "engine/jinja/node.h"
 
 // The tree is in the arena. E_FORMAT: not a template; E_UNSUPPORTED: a part of Jinja that this

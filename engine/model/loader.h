@@ -1,7 +1,6 @@
 // Loads tensors of a checkpoint onto a backend. model.c walks the model twice and names the parts: the
 // first walk finds and checks their tensors; the second one reads, converts and packs them.
 #pragma once
-#include "engine/model/checkpoint.h"
 #include "engine/model/families.h"
 #include "engine/model/model.h"
 #include "engine/model/parts.h"

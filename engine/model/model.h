@@ -2,7 +2,6 @@
 // loading.
 #pragma once
 #include "engine/dist/split.h"
-#include "engine/model/checkpoint.h"
 #include "engine/model/model_config.h"
 #include "kernels/backend.h"
 

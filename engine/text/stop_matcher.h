@@ -2,7 +2,6 @@
 // the start of a stop string. Bounded memory, no allocation after init.
 #pragma once
 #include "base/buf.h"
-#include <stdbool.h>
 #include <stddef.h>
 
 #define STOP_MAX_STRINGS 64

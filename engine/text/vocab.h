@@ -4,7 +4,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/text/string_table.h"
-#include <stdbool.h>
 
 enum {
     TOKEN_MODEL = 1,    // in the model's own vocabulary: encoding words may produce it

@@ -1,6 +1,7 @@
 // Weights of 8 bits in every family: the logits are exactly those of the rounded weights, differ from
 // the references by no more than the rounding explains, and do not depend on chunks.
 #include "base/log.h"
+#include "engine/model/checkpoint.h"
 #include "engine/model/model.h"
 #include "kernels/fp8.h"
 #include "kernels/int8.h"

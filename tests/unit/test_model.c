@@ -1,5 +1,6 @@
 // Loading: every tensor is stored where forward reads it, whole or by rank; errors name the fault;
 // every failure frees everything.
+#include "base/log.h"
 #include "tests/unit/tiny_model.h"
 #include <fcntl.h>
 #include <math.h>

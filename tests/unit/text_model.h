@@ -4,7 +4,6 @@
 #include "base/buf.h"
 #include "engine/text/byte_alphabet.h"
 #include "engine/text/tokenizer.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 // A model of one layer that a test can bend, in the folder `dir`.
 #pragma once
-#include "base/log.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/model.h"
 #include "tests/unit/fake_backend.h"

@@ -5,7 +5,6 @@
 #include "engine/engine.h"
 #include "ws/cli/cli.h"
 #include <signal.h>
-#include <stdbool.h>
 
 struct chat_settings {
     struct model_settings model;

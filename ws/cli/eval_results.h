@@ -4,7 +4,6 @@
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 struct eval_result {

@@ -2,7 +2,6 @@
 // lists. No schema: a field is a name with a scalar or a message.
 #pragma once
 #include "base/err.h"
-#include <stddef.h>
 
 struct pbtxt {
     char *name;             // "": the file itself

@@ -10,7 +10,6 @@
 #pragma once
 #include "sessions/store/facts.h"
 #include <stdbool.h>
-#include <stddef.h>
 
 #define RESPONSES_ID_MAX (SESSION_ID_MAX + 64)
 

@@ -2,7 +2,6 @@
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 #define UPLOAD_BYTES ((size_t)15 << 20)       // of one archive: what an export may have
