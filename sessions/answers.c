@@ -1,6 +1,7 @@
 // Refusals. See answers.h.
 #include "sessions/answers.h"
 #include "base/err.h"
+#include "sessions/residence.h"
 #include "sessions/service.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // Hands idle sessions of a hot instance to another one of its model, with their caches, ahead of their next turns.
-// See service.h.
+// See balance.h.
 //
 // An instance is hot against another one when all its places are taken and half of the other's are free
 // (crowded), or when its cache is nearly full and the other's is not (full). Then the session that has been idle
@@ -7,8 +7,9 @@
 //
 // It goes only to an instance with a smaller share of sessions, which stays smaller with this one. So each
 // session that goes makes the shares more equal, the way back is barred, and without new sessions it ends.
+#include "sessions/balance.h"
 #include "base/log.h"
-#include "sessions/service.h"
+#include "sessions/moving.h"
 #include <utlist.h>
 
 #define LOOK_US 250000  // between looks

@@ -1,8 +1,13 @@
-// Rewinding, and asking for an answer again. See service.h, head.c.
+// Rewinding, and asking for an answer again. See branch.h, head.c.
+#include "sessions/branch.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/deliver.h"
+#include "sessions/head.h"
+#include "sessions/sampling_layers.h"
+#include "sessions/save.h"
 #include "sessions/tree.h"
+#include "sessions/turns.h"
 #include <stdlib.h>
 #include <utlist.h>
 

@@ -1,10 +1,11 @@
-// Attached clients and authors of turns. See service.h.
+// Attached clients and authors of turns. See clients.h.
 //
 // A session may ask for its turns to be cancelled some time after its last client is lost. The clock
 // starts when a connection ends and the session has no attached client and no author left. It stops
 // when a client attaches or starts a turn. A client that detaches is not lost.
+#include "sessions/clients.h"
 #include "base/err.h"
-#include "sessions/service.h"
+#include "sessions/deliver.h"
 #include <stdlib.h>
 #include <utlist.h>
 

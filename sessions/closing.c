@@ -1,10 +1,18 @@
-// Closing and deleting. See service.h, life.h.
+// Closing and deleting. See closing.h, life.h.
 //
 // A close waits until the session's turns have ended: CLOSING, or DROPPING where it is to be
 // deleted. Settling then adds the event, or sends the deletion to the store (DELETING).
+#include "sessions/closing.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/debug_replay.h"
+#include "sessions/deliver.h"
+#include "sessions/expire.h"
+#include "sessions/limits.h"
+#include "sessions/save.h"
+#include "sessions/tail_writer.h"
+#include "sessions/turns.h"
 #include <utlist.h>
 
 #define AGAIN_US 100000

@@ -1,12 +1,15 @@
-// Shows what is on record. See debug.h, service.h.
+// Shows what is on record. See debug.h, debug_handlers.h.
 //
 // A turn goes out in pieces (streams.c). The store reads the turn again for each piece, so a client
 // that stops reading holds no memory.
 #include "sessions/debug.h"
 #include "base/err.h"
 #include "sessions/answers.h"
+#include "sessions/debug_handlers.h"
+#include "sessions/debug_replay.h"
 #include "sessions/record_view.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
+#include "sessions/streams.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Recorded turns run again on the server's engine. See debug.h, rerun.h, service.h.
+// Recorded turns run again on the server's engine. See debug.h, rerun.h, debug_replay.h.
 //
 // A replay owns copies of all it needs, so its session may leave memory meanwhile. It copies the log
 // before its turn from the session, as far as the turn's path is the path in use. The rest is read from
@@ -6,11 +6,15 @@
 // however long the session is. A replay runs at idle priority, after all turns, in an engine sequence of
 // its own, whose number has the highest bit set. It ends when it is answered or cancelled, when its
 // client leaves, when its session is deleted, or when the service ends.
+#include "sessions/debug_replay.h"
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/debug.h"
+#include "sessions/limits.h"
 #include "sessions/preparing.h"
-#include "sessions/service.h"
+#include "sessions/prompts.h"
+#include "sessions/residence.h"
+#include "sessions/streams.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
-// Events and answers on their way to clients. See service.h.
+// Events and answers on their way to clients. See deliver.h.
 //
 // Events are not queued for a client: it has a cursor, and the events after the cursor are read from
 // the session when the client has room for them. A client that took everything is called once when
 // there is more.
-#include "sessions/service.h"
+#include "sessions/deliver.h"
+#include "sessions/samples.h"
 #include <string.h>
 #include <utlist.h>
 

@@ -1,7 +1,7 @@
 // Turns that have lost their instance: it has failed, or it is drained and gives them back. Each waits,
 // then goes on with another instance of its model (or the same one, opened again) behind the tokens that
 // it has drawn. Draws depend on the seed and the position alone, so the answer is the one that it would
-// have been; clients see a pause. See service.h.
+// have been; clients see a pause. See displaced.h.
 //
 //   the turn's end on its instance --displaced_take--> waits --displaced_go_on--> runs elsewhere
 //                                        '--> ends: it was cancelled, or it is poisoned
@@ -16,11 +16,13 @@
 //
 // A turn with several answers (samples, beams) keeps their state in its engine alone: it runs again from
 // its start, and what clients have of it is dropped when it comes again.
+#include "sessions/displaced.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
+#include "sessions/turns.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

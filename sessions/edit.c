@@ -1,4 +1,4 @@
-// An answer in the client's own words. See service.h.
+// An answer in the client's own words. See edit.h.
 //
 // An edit makes a finished turn beside the one it edits, with the same parent and input and the given
 // words as its answer, and moves the head to it: a version like those of versions.c, of which no event
@@ -9,11 +9,16 @@
 // An answer that a client sends back and that its log shows the model otherwise (struct given_answer) is
 // such a turn too, with an input of its own and "sent_back":true in its `branch`. It begins the next turn's
 // request.
+#include "sessions/edit.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "sessions/answers.h"
+#include "sessions/branch.h"
+#include "sessions/head.h"
+#include "sessions/limits.h"
 #include "sessions/preparing.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
+#include "sessions/save.h"
 #include "sessions/tree.h"
 #include <cjson/cJSON.h>
 #include <inttypes.h>

@@ -1,11 +1,20 @@
-// The engine's events of a session: its turn's tokens and end, and where its cache is. See service.h.
+// The engine's events of a session: its turn's tokens and end, and where its cache is. See engine_events.h.
+#include "sessions/engine_events.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/displaced.h"
+#include "sessions/limits.h"
+#include "sessions/moving.h"
+#include "sessions/residence.h"
+#include "sessions/samples.h"
+#include "sessions/save.h"
+#include "sessions/spare_caches.h"
 #include "sessions/told.h"
+#include "sessions/turns.h"
+#include "sessions/versions.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

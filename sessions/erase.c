@@ -1,7 +1,10 @@
-// The request to delete a turn and all below it. What that does is in erasure.c. See service.h.
+// The request to delete a turn and all below it. What that does is in erasure.c. See erase.h.
+#include "sessions/erase.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/erasure.h"
+#include "sessions/head.h"
+#include "sessions/save.h"
 #include <stdlib.h>
 #include <string.h>
 

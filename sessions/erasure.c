@@ -1,4 +1,4 @@
-// A turn and all below it leave the record. See service.h.
+// A turn and all below it leave the record. See erasure.h.
 //
 // Turns keep their numbers, so an erased one leaves an empty row: a turn that was cancelled before it
 // began, with the error code `deleted`, that no list, page or path has. Its input, answer, tokens and
@@ -8,8 +8,9 @@
 //
 // Memory changes after the commit, when nothing can fail any more. Until then requests for the session
 // wait, as they do while turns are read.
+#include "sessions/erasure.h"
 #include "base/err.h"
-#include "sessions/service.h"
+#include "sessions/tail_writer.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 // Old sessions are removed: those not used for max_session_age, and of each owner those behind its
-// newest max_sessions. Off by default. See service.h.
+// newest max_sessions. Off by default. See expire.h.
 //
 // Once a minute the store lists them, some at a time, oldest first. One in memory is removed like a
 // session that a client closes, but never while it has a client or a turn. One that is only on the disk
 // is removed by a job, unless a request reads it meanwhile. The log has each id and the reason.
+#include "sessions/expire.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,13 @@
-// Forks: a new session with a copy of a path. See service.h.
+// Forks: a new session with a copy of a path. See fork.h.
 //
 // The store copies the rows in the transaction that makes the new session; memory copies the log and
 // the turns' numbers; the engine shares the cache's blocks.
+#include "sessions/fork.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/limits.h"
+#include "sessions/opening.h"
+#include "sessions/residence.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
 #include <stdlib.h>

@@ -1,8 +1,16 @@
-// The short requests of one session. See service.h.
+// The short requests of one session. See handlers.h.
+#include "sessions/handlers.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/debug_replay.h"
+#include "sessions/deliver.h"
+#include "sessions/limits.h"
+#include "sessions/residence.h"
+#include "sessions/sampling_layers.h"
+#include "sessions/save.h"
 #include "sessions/title.h"
+#include "sessions/turns.h"
 #include <stdlib.h>
 #include <string.h>
 

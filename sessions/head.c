@@ -1,11 +1,11 @@
-// Moving the head of a session's tree, and back. See service.h, tree.h.
+// Moving the head of a session's tree, and back. See head.h, tree.h.
 //
 // A move is an event, `rewound`, and a change of the path in memory. Its commit is the next save's,
 // together with the turn that it was made for. The engine need not know: it compares each turn's log
 // with its cache, and keeps what agrees.
+#include "sessions/head.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
 

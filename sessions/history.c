@@ -1,11 +1,13 @@
-// Older turns: their words are read from the disk when a request needs them. See service.h.
+// Older turns: their words are read from the disk when a request needs them. See history.h.
 //
 // A session keeps the words, log-probabilities and settings of its last HISTORY_TURNS turns, and of
 // turns whose events a client has not taken yet. Of older turns it keeps a slim row: where their tokens
 // and events lie. A request that needs more waits until the store has read those turns, and so do later
 // requests for this session. When the session is settled, these turns become slim again.
+#include "sessions/history.h"
 #include "base/err.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/outline.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 // A turn's input: makes the ids that continue the log from a request, or says why it cannot. See
 // service.h.
 #include "base/err.h"
+#include "sessions/residence.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
 #include <stdlib.h>

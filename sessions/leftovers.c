@@ -1,9 +1,9 @@
 // Snapshots whose session is gone. A session's file is removed with it, but a process may die between
 // the two, and `parley sessions rm` has no engine. So each start removes files without a session: a
-// deleted conversation must not survive in one. See service.h.
+// deleted conversation must not survive in one. See leftovers.h.
+#include "sessions/leftovers.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "sessions/service.h"
 #include "sessions/store/db.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-// Limits of owners: refuses requests, and lets turns wait for a place. See service.h, owners.h.
+// Limits of owners: refuses requests, and lets turns wait for a place. See limits.h, owners.h.
+#include "sessions/limits.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
 #include <stddef.h>
 #include <utlist.h>
 

@@ -1,9 +1,12 @@
 // Lists and searches: rows of the database; a session in memory is shown as it is there. See
-// service.h.
+// listing.h.
+#include "sessions/listing.h"
 #include "base/err.h"
 #include "sessions/answers.h"
+#include "sessions/limits.h"
 #include "sessions/record_view.h"
-#include "sessions/service.h"
+#include "sessions/settle.h"
+#include "sessions/streams.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // Finds turns by what stateless clients know of them. The store reads; the protocol uses the answer. See
 // told.h.
+#include "sessions/match.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
 #include <stdlib.h>
 
 static int copy_digests(struct store_told *q, const struct request *r) {

@@ -1,14 +1,18 @@
 // Draining an instance, and losing one. An instance that drains takes no turns. Those that it has end
 // there or go on elsewhere (displaced.c), and the caches of its sessions go to other instances of the
-// model, a few at a time. When an instance is lost, all that it had is gone. See service.h.
+// model, a few at a time. When an instance is lost, all that it had is gone. See moving.h.
 //
 // A session whose cache travels lives on the instance that the cache leaves, then, when that one has
 // given it away, on the one that gets it. A turn that comes meanwhile goes to its instance, or to another one if
 // that drains; if the cache is not there, the log is computed again, and a late cache is freed.
+#include "sessions/moving.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
+#include "sessions/save.h"
+#include "sessions/settle.h"
+#include "sessions/spare_caches.h"
 #include <utlist.h>
 
 #define TRAVEL_AT_ONCE 4 // caches of one instance outside of any engine, which bounds their memory

@@ -1,7 +1,12 @@
-// New sessions: what may be asked of one, and how it comes into being. See service.h.
+// New sessions: what may be asked of one, and how it comes into being. See opening.h.
+#include "sessions/opening.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/limits.h"
+#include "sessions/prompts.h"
+#include "sessions/sampling_layers.h"
+#include "sessions/save.h"
 #include <string.h>
 
 static int check_lengths(const struct served_model *m, const struct request *o,

@@ -1,7 +1,7 @@
-// The tree of a session's turns, a page at a time: what a map of it needs. See service.h.
+// The tree of a session's turns, a page at a time: what a map of it needs. See outline.h.
+#include "sessions/outline.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
 #include <stdlib.h>
 
 size_t outline_turns(const struct session *s, const struct request *r, int64_t *list,

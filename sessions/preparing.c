@@ -2,7 +2,9 @@
 #include "sessions/preparing.h"
 #include "base/err.h"
 #include "sessions/archive/archive.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/residence.h"
+#include "sessions/sampling_layers.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 // turn is recorded as cancelled.
 #pragma once
 #include "base/workers.h"
-#include "sessions/input.h"
+#include "sessions/service.h"
 
 struct preparation {
     struct work work;
@@ -31,3 +31,24 @@ struct preparation {
     struct err err;
     struct preparation *prev, *next; // in one of the service's lists: outstanding, prepared
 };
+
+// Whether a worker must make the ids first: the input is long, and `made` (NULL: none) does not fit.
+bool preparing_wanted(const struct session *s, const struct turn_input *in, int64_t parent,
+                      const struct input_ids *made);
+// Whether a worker must compile the grammar of a turn with these values given. If not, *compiled is its grammar, or NULL
+// if it has none or there are no workers; the caller holds it.
+bool preparing_compiles(struct session *s, const struct turn_sampling *given,
+                        struct grammar **compiled);
+// The request, and later ones for its session, wait for a worker. grammar: to find or compile; NULL: none.
+// E_BUSY: the workers' queue is full.
+int preparing_request(struct session *s, const struct request *r, int64_t parent,
+                      const struct grammar_text *grammar, struct err *err);
+int preparing_turn(struct session *s, struct turn *t, struct err *err); // PREPARING now
+int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
+// Compiles the grammar of a replay, a sequence of debug_replay.c, of the session with this key.
+int preparing_replay(struct sessions *ss, uint64_t replay, int64_t key, const char *owner,
+                     const struct served_model *m, const struct grammar_text *grammar,
+                     struct err *err);
+void preparing_forget(struct preparation *p); // drops its result
+void preparing_free(struct preparation *p);   // one that is done
+void preparing_close(struct sessions *ss);

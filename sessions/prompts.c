@@ -1,11 +1,12 @@
-// The table of a session's virtual tokens (engine/model/prompt.h). See service.h.
+// The table of a session's virtual tokens (engine/model/prompt.h). See prompts.h.
 //
 // A session has one table, chosen when it is opened and never changed: an id in its log has one
 // meaning, and no turn can read a cache that another table made. The record names the task and the hash
 // of the table. A table from a client has no task; it is stored with the session and counts among its
 // owner's stored_bytes.
+#include "sessions/prompts.h"
 #include "base/err.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,12 +1,31 @@
-// The door of all requests: finding the session of each, and waiting for the store. See service.h.
+// The door of all requests: finding the session of each, and waiting for the store. See requests.h.
 //
 // A session that is not in memory is read first. Requests for it wait in the order in which they came,
 // and so do requests for a session that is being opened or deleted, or whose older turns are being read.
+#include "sessions/requests.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
+#include "sessions/branch.h"
+#include "sessions/clients.h"
+#include "sessions/closing.h"
+#include "sessions/debug_handlers.h"
+#include "sessions/debug_replay.h"
+#include "sessions/edit.h"
+#include "sessions/erase.h"
+#include "sessions/fork.h"
+#include "sessions/handlers.h"
+#include "sessions/history.h"
+#include "sessions/limits.h"
+#include "sessions/listing.h"
+#include "sessions/match.h"
+#include "sessions/opening.h"
+#include "sessions/outline.h"
 #include "sessions/preparing.h"
-#include "sessions/service.h"
+#include "sessions/save.h"
+#include "sessions/settle.h"
+#include "sessions/transfer.h"
+#include "sessions/turns.h"
 #include <utlist.h>
 
 static const char damaged[] = "the record of this session is damaged";

@@ -1,6 +1,6 @@
-// Where sessions live: the instance that has a session's cache or its turn. See placement.h, service.h.
+// Where sessions live: the instance that has a session's cache or its turn. See placement.h, residence.h.
+#include "sessions/residence.h"
 #include "base/err.h"
-#include "sessions/service.h"
 #include <stdlib.h>
 #include <utlist.h>
 

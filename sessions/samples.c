@@ -1,13 +1,13 @@
-// The other answers of a running turn (sampling n), told to clients as they are drawn. See service.h.
+// The other answers of a running turn (sampling n), told to clients as they are drawn. See samples.h.
 //
 // Samples are not events: the session's event log has only the tokens of the answer, and only the log
 // survives a crash. So samples have no numbers and are not saved. A running turn keeps them in memory,
 // and an attached client has a cursor in each of them, as it has one in the events. It takes them
 // between the turn's start and its end. The end adds the same answers as versions (versions.c), which
 // every later client finds.
+#include "sessions/samples.h"
 #include "base/array.h"
 #include "base/err.h"
-#include "sessions/service.h"
 #include <stdlib.h>
 #include <utlist.h>
 

@@ -1,8 +1,9 @@
 // Sampling parameters in layers: a turn's values go over its session's, those over the server's.
-// See service.h.
+// See sampling_layers.h.
+#include "sessions/sampling_layers.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
 #include <stdlib.h>
 #include <string.h>
 

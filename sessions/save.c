@@ -1,13 +1,21 @@
-// What memory has and the disk has not. See service.h.
+// What memory has and the disk has not. See save.h.
 //
 // A save is the difference between a session and the database. A session has one save under way at a
 // time; changes meanwhile go into the next one. When a save is refused, nothing of it is on disk: its
 // requests are undone and answered store_failed. Facts (tokens, ends of turns, evictions) stay in memory
 // and go into the next save. That comes after an ever longer pause, or at once with a request.
+#include "sessions/save.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/deliver.h"
+#include "sessions/erasure.h"
+#include "sessions/head.h"
+#include "sessions/limits.h"
+#include "sessions/residence.h"
+#include "sessions/sampling_layers.h"
+#include "sessions/tail_writer.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
 #include <stdlib.h>

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/random_id.h"
+#include "sessions/residence.h"
+#include "sessions/spare_caches.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

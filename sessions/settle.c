@@ -1,10 +1,21 @@
-// Settling: saving, delivering, starting queued turns and leaving memory. See service.h.
+// Settling: saving, delivering, starting queued turns and leaving memory. See settle.h.
 //
 // Handlers change sessions and touch them. When the outermost call is about to return, each touched
 // session is settled once. So a handler need not know what its change makes possible, and it never
 // frees a session that its caller still holds: only settling frees.
+#include "sessions/settle.h"
 #include "base/metrics.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
+#include "sessions/closing.h"
+#include "sessions/deliver.h"
+#include "sessions/history.h"
+#include "sessions/limits.h"
+#include "sessions/residence.h"
+#include "sessions/samples.h"
+#include "sessions/save.h"
+#include "sessions/tail_writer.h"
+#include "sessions/turns.h"
+#include "sessions/versions.h"
 #include <malloc.h>
 #include <utlist.h>
 

@@ -2,8 +2,9 @@
 // conversation again each time. Its cache stays on the device for as long as an idle session's cache does,
 // and its owner's next session shares the blocks (engine_turn.share_group). Only tokens and keys stay, in
 // memory: no text, nothing on disk.
+#include "sessions/spare_caches.h"
 #include "sessions/evict.h"
-#include "sessions/service.h"
+#include "sessions/residence.h"
 #include <stdlib.h>
 #include <utlist.h>
 

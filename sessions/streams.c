@@ -1,11 +1,12 @@
-// Answers that go out in pieces: lists, exports, recorded turns and replays. See service.h.
+// Answers that go out in pieces: lists, exports, recorded turns and replays. See streams.h.
 //
 // A piece is made when the client has room for it: the store reads it, or it is written from memory. A
 // client gets one such answer at a time, in the order of its requests; the jobs of the others do not go
 // to the store before that.
+#include "sessions/streams.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/service.h"
+#include "sessions/clients.h"
 #include <stdlib.h>
 #include <utlist.h>
 

@@ -1,11 +1,12 @@
 // Tokens enter the tail before clients see them, and leave it when the database has them. See
-// service.h, tail.h.
+// tail_writer.h, tail.h.
 //
 // While the tail cannot be written (a full disk), deltas wait for their commit: clients get them later,
 // but never before they are safe.
+#include "sessions/tail_writer.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "sessions/service.h"
+#include "sessions/store/tail.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,12 +1,15 @@
-// Exports and imports on a running service. See service.h.
+// Exports and imports on a running service. See transfer.h.
 //
 // The store's thread reads, writes and makes an export's text; a worker reads an import.
+#include "sessions/transfer.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/archive/archive.h"
+#include "sessions/limits.h"
+#include "sessions/listing.h"
 #include "sessions/preparing.h"
-#include "sessions/service.h"
+#include "sessions/streams.h"
 #include <string.h>
 
 #define PIECE_MAX_BYTES ((size_t)1 << 20) // of an export: far above what the archive makes of one

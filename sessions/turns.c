@@ -1,14 +1,24 @@
-// Turns: from a request to the engine, and their ends. See service.h.
+// Turns: from a request to the engine, and their ends. See turns.h.
 //
 // A turn goes to the engine before its record is committed, so that disk and prefill work at the same
 // time. Clients see it after the commit. If that fails the turn is undone (save.c).
+#include "sessions/turns.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/random_id.h"
 #include "sessions/answers.h"
+#include "sessions/clients.h"
+#include "sessions/deliver.h"
+#include "sessions/edit.h"
+#include "sessions/head.h"
+#include "sessions/limits.h"
 #include "sessions/preparing.h"
-#include "sessions/service.h"
+#include "sessions/prompts.h"
+#include "sessions/residence.h"
+#include "sessions/samples.h"
+#include "sessions/sampling_layers.h"
+#include "sessions/save.h"
 #include "sessions/title.h"
 #include "sessions/told.h"
 #include "sessions/tree.h"

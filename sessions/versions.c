@@ -1,4 +1,4 @@
-// The other branches of a turn (sampling n, beam_width) become versions of it. See service.h.
+// The other branches of a turn (sampling n, beam_width) become versions of it. See versions.h.
 //
 // Each is a turn of its own beside the answered one: the same parent, input and settings, with its own
 // answer. So clients list them as siblings and move the head to them like to any other version, and
@@ -7,11 +7,12 @@
 //
 // They are added with the end of their turn, in one commit. They wait while a newer turn is not committed,
 // because a failing commit would take that turn back.
+#include "sessions/versions.h"
 #include "base/array.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "sessions/service.h"
+#include "sessions/save.h"
 #include "sessions/told.h"
 #include "sessions/tree.h"
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 // Long conversations: pages of older turns, and a memory that does not grow with them.
+#include "sessions/history.h"
 #include "tests/unit/sessions_fixture.h"
 
 static void say(const char *id, int from, int to) {

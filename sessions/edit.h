@@ -1,0 +1,9 @@
+// An answer in the client's own words. Net thread only.
+#pragma once
+#include "sessions/service.h"
+
+int edit_start(struct session *s, const struct request *r);
+// Adds the answer as a turn after `parent` and makes it the head; the caller then adds the turn that
+// follows. If that is refused, save_undo(s, *out) removes the answer. E_FULL, E_NOMEM.
+int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
+               struct pending **out, struct err *err);

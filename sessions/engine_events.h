@@ -1,0 +1,5 @@
+// What the engine reports of a session: its turn's tokens and end, and where its cache is. Net thread only.
+#pragma once
+#include "sessions/service.h"
+
+void engine_event_take(struct sessions *ss, struct instance *from, const struct engine_event *e);

@@ -1,0 +1,5 @@
+// The request to delete a turn and all below it (erasure.h). Net thread only.
+#pragma once
+#include "sessions/service.h"
+
+int erase_start(struct session *s, const struct request *r);

@@ -1,0 +1,5 @@
+// Forks: a new session with a copy of a path. Net thread only.
+#pragma once
+#include "sessions/service.h"
+
+int fork_start(struct session *s, const struct request *r);
