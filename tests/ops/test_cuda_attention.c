@@ -3,6 +3,7 @@
 // the chunks.
 #include "tests/ops/attention_world.h"
 #include "tests/ops/twin.h"
+#include <stdio.h>
 
 struct world {
     const struct twin *w;

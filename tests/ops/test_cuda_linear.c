@@ -3,6 +3,7 @@
 // not depend on the batch.
 #include "kernels/fp8.h"
 #include "tests/ops/twin.h"
+#include <stdio.h>
 
 struct case_ {
     int32_t rows, cols, n, n_views;
