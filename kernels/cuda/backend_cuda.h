@@ -67,7 +67,7 @@ struct cuda_backend {
     // (CUDA_TICKETS) device memory: of linears whose blocks stay (gemv_stay.cu), each launch the next one.
     uint32_t *tickets;
     uint32_t next_ticket;
-    struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
+    struct batch_drawn *drawn; // (max_seqs) pinned memory, which the device writes
     void *draw_work;
     // Rows of the step whose draws change their logits: structs cuda_adjusted, then what they point to.
     struct cuda_adjustments {

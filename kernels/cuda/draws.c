@@ -1,4 +1,5 @@
-// Buffers for a step's draws, and their copies to the host. draw.cu draws.
+// Buffers for a step's draws. draw.cu draws, into the host's memory: a copy behind it would take the
+// device some microseconds of each step.
 #include "kernels/cuda/backend_cuda.h"
 #include <string.h>
 
@@ -19,8 +20,9 @@ int cuda_op_draw(struct backend *be, const float *logits, const struct batch *b,
 
 int cuda_op_draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
     struct cuda_backend *cuda = cuda_of(be);
-    TRY(cuda_mem_read(be, cuda->drawn_host, cuda->drawn, (size_t)n * sizeof *out));
-    memcpy(out, cuda->drawn_host, (size_t)n * sizeof *out);
+    cuda_idle_step_ends(cuda);
+    TRY(cuda_wait(cuda, "a step's draws"));
+    memcpy(out, cuda->drawn, (size_t)n * sizeof *out);
     return 0;
 }
 
@@ -126,17 +128,15 @@ static int reserve_adjustments(struct cuda_backend *cuda, const struct step_limi
 int cuda_draws_reserve(struct cuda_backend *cuda, const struct step_limits *l, struct err *err) {
     size_t bytes = (size_t)l->max_seqs * sizeof *cuda->drawn;
     cuda_draws_release(cuda);
-    TRY(cuda_alloc((void **)&cuda->drawn, bytes, err));
-    TRY(cuda_host_alloc(&cuda->base, bytes, (void **)&cuda->drawn_host, err));
+    TRY(cuda_host_alloc(&cuda->base, bytes, (void **)&cuda->drawn, err));
     TRY(cuda_alloc(&cuda->draw_work, cuda_draw_work_bytes(l->max_seqs, l->vocab), err));
     return reserve_adjustments(cuda, l, err);
 }
 
 void cuda_draws_release(struct cuda_backend *cuda) {
-    cudaFree(cuda->drawn);
     cudaFree(cuda->draw_work);
-    cuda_host_free(&cuda->base, cuda->drawn_host);
-    cuda->drawn = cuda->drawn_host = NULL;
+    cuda_host_free(&cuda->base, cuda->drawn);
+    cuda->drawn = NULL;
     cuda->draw_work = NULL;
     struct cuda_adjustments *s = &cuda->adjustments;
     cuda_host_free(&cuda->base, s->pinned);

@@ -2,13 +2,14 @@
 // (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits beside any
 // other rows), then timed beside this card's read ceiling, measured in the same run.
 //
-//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step] [seams]"
+//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step] [seams] [draw]"
 //
 // Without arguments it runs all.
 //
 // Exits with 1 when a comparison fails. A time is the median of several replays of a graph, whose many
 // launches run over buffers that together are larger than L2.
 #include "tests/bench/cuda_attention.cuh"
+#include "tests/bench/cuda_draw.cuh"
 #include "tests/bench/cuda_linear.cuh"
 
 // --- a decode step -------------------------------------------------------------------------------
@@ -195,6 +196,7 @@ int main(int argc, char **argv) {
     if (wanted("prefill")) time_prefills();
     if (wanted("step")) time_steps();
     if (wanted("seams")) time_seams();
+    if (wanted("draw")) time_draws();
     if (wanted("wide")) {
         const step_shape l8 = {"8B", 32, 4096, 32, 8, 128, 14336, 128256, true};
         time_step(streamed, l8, 8, 1024, DTYPE_BF16, "");

@@ -4,7 +4,10 @@
 #include "engine/run/sampler.h"
 #include "tests/ops/twin.h"
 
-enum { N = 24 };
+// Rows of a step at most, and those of the rounds: one row is drawn by one to eight thread blocks, by
+// the number of rows.
+enum { N = 72, N_ADJUSTED = 24, ROUNDS = 6 };
+static const int32_t rows_of_round[ROUNDS] = {24, 5, 72, 40, 1, 24};
 
 // Fills in one row of logits of this kind.
 static void fill_row(float *x, int32_t vocab, int kind) {
@@ -36,12 +39,13 @@ struct host { // the sampler's answers to rows of logits
 
 static void check_rows(const struct twin *w, struct host *h, const float *logits, int32_t vocab,
                        int round) {
+    const int32_t n = rows_of_round[round];
     struct twin_rows rows;
     struct batch_draw plans[N];
     struct batch_drawn drawn[N];
     struct sampling_params params[N];
     int32_t ids[N] = {0}, positions[N], wanted[N];
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         positions[i] = 100 + i, wanted[i] = i;
         params_of(&params[i], i + round * 5);
         assert_int_equal(sampler_begin(&h->s, &params[i], 0, NULL, 0, NULL, 0, NULL), 0);
@@ -49,17 +53,17 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
         assert_int_not_equal(plans[i].kind, DRAW_NONE);
     }
     plans[7].kind = DRAW_NONE; // the host draws it
-    float *g = twin_up_bytes(w, logits, (size_t)N * (size_t)vocab * sizeof *g);
+    float *g = twin_up_bytes(w, logits, (size_t)n * (size_t)vocab * sizeof *g);
     const struct batch *run;
-    twin_rows_fill(&rows, N, ids, positions, wanted, N);
+    twin_rows_fill(&rows, n, ids, positions, wanted, n);
     rows.b.draws = plans;
     assert_int_equal(w->gpu->ops->step_begin(w->gpu, &rows.b, &run), 0);
-    assert_int_equal(w->gpu->ops->draw(w->gpu, g, run, N, vocab), 0);
+    assert_int_equal(w->gpu->ops->draw(w->gpu, g, run, n, vocab), 0);
     assert_int_equal(w->gpu->ops->step_launch(w->gpu), 0);
-    assert_int_equal(w->gpu->ops->draws_read(w->gpu, drawn, N), 0);
+    assert_int_equal(w->gpu->ops->draws_read(w->gpu, drawn, n), 0);
     assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
     int host_draws = 0;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         struct sampled want;
         struct err err = {0};
         assert_int_equal(sampler_begin(&h->s, &params[i], 0, NULL, 0, NULL, 0, NULL), 0);
@@ -76,7 +80,7 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
             op_same_bits(&drawn[i].logprob, &want.logprob, 1, "logprob");
         }
     }
-    assert_true(host_draws <= (vocab > 2048 ? N / 3 : 0)); // only if a bucket is too full
+    assert_true(host_draws <= (vocab > 2048 ? (n + 2) / 3 : 0)); // only if a bucket is too full
     twin_free(w, g);
 }
 
@@ -111,20 +115,21 @@ static void begin_adjusting(struct host *h, const struct sampling_params *p, int
 
 static void draw_adjusted(const struct twin *w, struct host *h,
                           const struct sampling_params *params, uint64_t *const *allowed,
-                          const float *logits, int32_t vocab, struct batch_drawn *drawn) {
+                          const float *logits, int32_t n, int32_t vocab,
+                          struct batch_drawn *drawn) {
     const struct backend_ops *ops = w->gpu->ops;
     struct twin_rows rows;
-    struct batch_draw none[N] = {0};
-    int32_t ids[N] = {0}, positions[N], wanted[N];
-    for (int i = 0; i < N; i++) positions[i] = 100 + i, wanted[i] = i;
-    float *g = twin_up_bytes(w, logits, (size_t)N * (size_t)vocab * sizeof *g);
+    struct batch_draw none[N_ADJUSTED] = {0};
+    int32_t ids[N_ADJUSTED] = {0}, positions[N_ADJUSTED], wanted[N_ADJUSTED];
+    for (int i = 0; i < n; i++) positions[i] = 100 + i, wanted[i] = i;
+    float *g = twin_up_bytes(w, logits, (size_t)n * (size_t)vocab * sizeof *g);
     const struct batch *run;
-    twin_rows_fill(&rows, N, ids, positions, wanted, N);
+    twin_rows_fill(&rows, n, ids, positions, wanted, n);
     rows.b.draws = none;
     assert_int_equal(ops->step_begin(w->gpu, &rows.b, &run), 0);
-    assert_int_equal(ops->draw(w->gpu, g, run, N, vocab), 0);
+    assert_int_equal(ops->draw(w->gpu, g, run, n, vocab), 0);
     assert_int_equal(ops->step_launch(w->gpu), 0);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         if (i == 5) continue; // one row is the host's
         struct batch_adjusted a;
         struct err err = {0};
@@ -135,18 +140,19 @@ static void draw_adjusted(const struct twin *w, struct host *h,
         assert_int_equal(ops->draw_adjust(w->gpu, &a, vocab), 0);
     }
     assert_int_equal(ops->draw_adjusted(w->gpu, g, vocab), 0);
-    assert_int_equal(ops->draws_read(w->gpu, drawn, N), 0);
+    assert_int_equal(ops->draws_read(w->gpu, drawn, n), 0);
     assert_int_equal(ops->step_end(w->gpu), 0);
     twin_free(w, g);
 }
 
 static void check_adjusted(const struct twin *w, struct host *h, const float *logits, int32_t vocab,
                            int round) {
-    static struct sampling_params params[N];
-    struct batch_drawn drawn[N];
-    uint64_t *allowed[N] = {0};
+    const int32_t n = rows_of_round[round] < N_ADJUSTED ? rows_of_round[round] : N_ADJUSTED;
+    static struct sampling_params params[N_ADJUSTED];
+    struct batch_drawn drawn[N_ADJUSTED];
+    uint64_t *allowed[N_ADJUSTED] = {0};
     float *masked = malloc((size_t)vocab * sizeof *masked);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         adjusting_params(&params[i], i + round * 5, vocab);
         if (i % 4 != 3) continue; // the others also get a mask, as from a grammar
         sampling_params_init(&params[i]);
@@ -158,9 +164,9 @@ static void check_adjusted(const struct twin *w, struct host *h, const float *lo
             if (v == vocab - 1 || op_random() > (i == 3 ? 0 : 0.95f))
                 allowed[i][v / 64] |= (uint64_t)1 << v % 64;
     }
-    draw_adjusted(w, h, params, allowed, logits, vocab, drawn);
+    draw_adjusted(w, h, params, allowed, logits, n, vocab, drawn);
     int host_draws = 0;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         const float *x = logits + (int64_t)i * vocab;
         struct sampled want;
         struct err err = {0};
@@ -184,7 +190,7 @@ static void check_adjusted(const struct twin *w, struct host *h, const float *lo
         free(allowed[i]);
     }
     free(masked);
-    assert_true(host_draws <= (vocab > 2048 ? N / 3 : 0));
+    assert_true(host_draws <= (vocab > 2048 ? (n + 2) / 3 : 0));
 }
 
 static void draws(const struct twin *w) {
@@ -205,8 +211,9 @@ static void draws(const struct twin *w) {
         // A width that comes twice is recorded as a graph. This test is about direct launches, so
         // recording is off.
         cuda_graphs_set(w->gpu, false);
-        for (int round = 0; round < 6; round += few ? 5 : 1) {
-            for (int i = 0; i < N; i++) fill_row(logits + (int64_t)i * vocab, vocab, i + round);
+        for (int round = 0; round < ROUNDS; round += few ? 5 : 1) {
+            for (int i = 0; i < rows_of_round[round]; i++)
+                fill_row(logits + (int64_t)i * vocab, vocab, i + round);
             if (round == 5) {
                 logits[3 * vocab + vocab / 2] = NAN;
                 logits[4 * vocab] = INFINITY;

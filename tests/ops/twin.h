@@ -78,15 +78,16 @@ static inline void twin_compare(const struct twin *w, const void *gpu, enum dtyp
 }
 
 // A step whose rows are `n` sequences of one token each, for ops that only look at the rows.
+enum { TWIN_ROWS = 80 };
 struct twin_rows {
     struct batch b;
-    struct batch_seq seqs[64];
+    struct batch_seq seqs[TWIN_ROWS];
     int32_t block;
 };
 static inline void twin_rows_fill(struct twin_rows *r, int32_t n, const int32_t *ids,
                                   const int32_t *positions, const int32_t *logit_rows,
                                   int32_t n_logits) {
-    assert_in_range(n, 1, 64);
+    assert_in_range(n, 1, TWIN_ROWS);
     for (int32_t i = 0; i < n; i++)
         r->seqs[i] = (struct batch_seq){
             .first_row = i, .n_rows = 1, .memory_len = 8, .map = {&r->block, 0, 1, 8}};
