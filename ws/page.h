@@ -25,4 +25,6 @@ bool page_accepts_gzip(const char *accept_encoding);
 int page_inflate(const struct page_asset *a, unsigned char **out);
 
 struct http;
-void page_handle(void *user, struct http *h); // the route of every address that no other one serves
+// The route of the page's files.
+bool page_is_here(const char *path);
+void page_handle(void *user, struct http *h);

@@ -24,10 +24,10 @@ static void reply_asset(struct http *h, const struct page_asset *a) {
         http_reply(h, 200, a->content_type, extra, plain, a->raw_len, true);
 }
 
+bool page_is_here(const char *path) {
+    return page_find(path) != NULL;
+}
+
 void page_handle(void *user, struct http *h) {
-    const struct page_asset *asset = page_find(http_path(h));
-    if (asset)
-        reply_asset(h, asset);
-    else
-        http_reply_error(h, 404, "not_found", "there is nothing at this address", 0);
+    reply_asset(h, page_find(http_path(h)));
 }

@@ -44,7 +44,8 @@ static const struct config_key keys[] = {
     TEXT("server", tls_key, "", "FILE", "PEM private key of tls_cert."),
     TEXT("server", allowed_origins, "", "LIST",
          "Additional web origins whose pages may connect, separated by commas, such as "
-         "https://chat.example. The server's own page is always allowed."),
+         "https://chat.example, also to the HTTP APIs (CORS). The server's own page is always "
+         "allowed."),
     TEXT("server", allowed_hosts, "", "LIST",
          "Host names that clients may use for this server, separated by commas. IP addresses and "
          "localhost are always allowed; other names are rejected to prevent DNS rebinding."),

@@ -59,7 +59,7 @@ static const struct http_route routes[] = {
     // What clients of OpenAI and Anthropic ask for and this server does not have: errors that they can read.
     {.path = "/v1/*", .only_with = HEADER_ANTHROPIC_VERSION, .shape_error = anthropic_shape_error},
     {.path = "/v1/*", .write_error = openai_write_error},
-    {.path = NULL, .methods = GET, .handle = page_handle},
+    {.path = NULL, .is_here = page_is_here, .methods = GET, .handle = page_handle},
 };
 
 static const struct websocket_protocol *const websockets[] = {&connection_protocol,

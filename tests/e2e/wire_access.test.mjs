@@ -153,6 +153,42 @@ test('Origin', async (t) => {
       assert.ok([403, 431].includes(await status(origin)), origin);
     assert.equal(await status('http://evil.example', 'evil.example'), 403);
   });
+  const ask = JSON.stringify({ model: 'fake', messages: [{ role: 'user', content: 'Hi' }] });
+  const send = (at, method, headers, body = ask) => at.raw(`${method} /v1/chat/completions HTTP/1.1\r\nHost: ${at.host}:${at.port}\r\n`
+    + `${Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('')}Connection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+  const preflight = (at, Origin) => send(at, 'OPTIONS', { Origin, 'Access-Control-Request-Method': 'POST', 'Access-Control-Request-Headers': 'authorization,content-type' }, '');
+  const allows = /access-control-allow-origin: (\S+)\r\n/;
+  await t.test('a page of another origin sends nothing over HTTP, and reads nothing', async () => {
+    for (const Origin of ['http://evil.example', 'null', `http://127.0.0.1:${wire.port + 1}`]) {
+      const posted = await send(wire, 'POST', { Origin, 'Content-Type': 'text/plain' }); // for which a browser does not ask
+      assert.equal(posted.status, 403, Origin);
+      assert.match(posted.text, /"code":"forbidden"/);
+      assert.match(posted.text, /allowed_origins/);
+      assert.equal((await preflight(wire, Origin)).status, 403);
+      const read = await wire.get('/v1/models', [`Origin: ${Origin}`]);
+      for (const answer of [posted, read]) assert.doesNotMatch(answer.text, allows);
+    }
+    for (const headers of [{}, { Origin: wire.url }]) {
+      const answer = await send(wire, 'POST', headers);
+      assert.equal(answer.status, 200);
+      assert.doesNotMatch(answer.text, allows);
+    }
+  });
+  await t.test('a listed page asks first, then sends and reads', async () => {
+    const Origin = 'https://chat.example';
+    const asked = await preflight(wire, Origin);
+    assert.equal(asked.status, 204);
+    assert.equal(allows.exec(asked.text)?.[1], Origin);
+    assert.match(asked.text, /access-control-allow-headers: authorization,content-type\r\n/);
+    assert.match(asked.text, /access-control-allow-methods: [^\r]*POST/);
+    for (const body of [ask, `${ask.slice(0, -1)},"stream":true}`, '{'])
+      assert.equal(allows.exec((await send(wire, 'POST', { Origin }, body)).text)?.[1], Origin, body);
+  });
+  await t.test('a page that knows a token sends with it', async (u) => {
+    const guarded = await Wire.start(u, { args: ['--token-file', tokenFile(u)] });
+    assert.equal((await send(guarded, 'POST', { Origin: 'app://desk', Authorization: `Bearer ${ALICE}` })).status, 200);
+    assert.equal((await send(guarded, 'POST', { Origin: 'app://desk' })).status, 401);
+  });
 });
 
 test('limits', async (t) => {

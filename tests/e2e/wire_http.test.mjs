@@ -146,6 +146,8 @@ test('HTTP', async (t) => {
   });
   await t.test('unknown addresses and /ws without upgrade say so', async () => {
     assert.equal(json(await wire.get('/nothing')).error.code, 'not_found');
+    const posted = await wire.raw(`POST /nothing HTTP/1.1\r\nHost: ${wire.host}:${wire.port}\r\nContent-Length: 2\r\n\r\n{}`);
+    assert.deepEqual([posted.status, json(posted).error.code], [404, 'not_found']);
     assert.equal((await wire.get('/ws')).status, 426);
   });
 });

@@ -4,6 +4,7 @@
 //     HEAD -> BODY -> DECODING -> handle() -> REPLYING -> HEAD, or LINGERING, or closed
 //                                    |-> WAITING ----^
 //                                    `-> STREAMING --^
+#include "ws/net/cors.h"
 #include "ws/net/http_state.h"
 #include "ws/net/websocket.h"
 #include <assert.h>
@@ -234,6 +235,7 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
     for (size_t i = 0; i < h->net->n_routes; i++) {
         const struct http_route *r = &h->net->routes[i];
         if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
+        if (r->is_here && !r->is_here(h->head.path)) continue;
         if (!*h->head.header[r->only_with]) continue;
         if (!r->methods && *path_known) continue;
         *path_known = r->methods != 0;
@@ -327,6 +329,25 @@ static bool within_rate(struct http *h) {
     return false;
 }
 
+// A page's request, or its question if it may send one. true: it is answered here.
+static bool answer_page(struct http *h) {
+    struct http_refusal r = cors_judge(h->net, &h->head);
+    bool known;
+    struct buf extra;
+    if (r.status) {
+        (void)find_route(h, &known); // for the form of the error
+        http_refuse(h, r);
+        return true;
+    }
+    if (!cors_is_preflight(&h->head) || !cors_is_listed(h->net, &h->head)) return false;
+    h->closes = has_body(h);
+    buf_init(&extra, 8192);
+    cors_put_permission(&h->head, &extra);
+    http_reply(h, 204, NULL, buf_z(&extra), NULL, 0, false);
+    buf_release(&extra);
+    return true;
+}
+
 static void begin_request(struct http *h) {
     h->closes = false;
     if (!auth_host_allowed(h->head.header[HEADER_HOST], h->net->config->allowed_hosts)) {
@@ -334,7 +355,7 @@ static void begin_request(struct http *h) {
             h, REFUSE(403, "forbidden", "this Host is not one of the server's: see allowed_hosts"));
     } else if (*h->head.header[HEADER_UPGRADE]) {
         upgrade(h);
-    } else if (within_rate(h)) {
+    } else if (within_rate(h) && !answer_page(h)) {
         struct http_refusal r = judge_route(h);
         if (r.status) {
             // A refusal before the body is read closes the connection; another refusal need not.

@@ -32,7 +32,8 @@ struct http_error {
 
 struct http_route {
     const char *path; // with '*' at its end: a prefix. NULL: all other paths, in the last row
-    enum http_header only_with; // serves only requests with this header; 0 (Host): all
+    bool (*is_here)(const char *path); // which of these paths exist; NULL: all
+    enum http_header only_with;        // serves only requests with this header; 0 (Host): all
     // HTTP_METHOD(HTTP_GET) serves HEAD too. 0: nothing is here, which is a 404 in this row's form.
     unsigned methods;
     bool guarded;    // needs a token if the server has a token file

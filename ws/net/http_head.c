@@ -41,6 +41,8 @@ static const struct {
     [HEADER_DYNAMO_SESSION] = {"x-dynamo-session-id", 255},
     [HEADER_API_KEY] = {"x-api-key", 575},
     [HEADER_ANTHROPIC_VERSION] = {"anthropic-version", 63},
+    [HEADER_CORS_METHOD] = {"access-control-request-method", 63},
+    [HEADER_CORS_HEADERS] = {"access-control-request-headers", 4095},
 };
 
 static bool is_token_char(unsigned char c) {

@@ -22,6 +22,7 @@ static const struct {
     const char *text;
 } statuses[] = {
     {200, "OK"},
+    {204, "No Content"},
     {304, "Not Modified"},
     {400, "Bad Request"},
     {401, "Unauthorized"},

@@ -1,5 +1,6 @@
 // The sending side of a connection's HTTP: replies, streams, and which events the loop watches for. See
 // http_state.h.
+#include "ws/net/cors.h"
 #include "ws/net/http_reply.h"
 #include "ws/net/http_state.h"
 #include <assert.h>
@@ -79,11 +80,11 @@ static void begin_reply(struct http *h, const struct http_reply_head *r) {
     struct http_reply_head head = *r;
     struct buf extra;
     buf_init(&extra, 8192);
-    if (h->authorised && h->route->put_headers) {
-        buf_addz(&extra, r->extra ? r->extra : "");
-        h->route->put_headers(h, &extra);
-        if (!extra.error) head.extra = buf_z(&extra);
-    }
+    buf_addz(&extra, r->extra ? r->extra : "");
+    if (h->authorised && h->route->put_headers) h->route->put_headers(h, &extra);
+    // Without its text the head is an earlier request's, or none has come.
+    if (h->head_text && cors_is_listed(h->net, &h->head)) cors_put_headers(&h->head, &extra);
+    if (!extra.error) head.extra = buf_z(&extra);
     head.close = h->closes;
     head.tls = h->net->ssl != NULL;
     http_reply_write_head(&h->out, &head);
