@@ -52,6 +52,25 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     assert.equal(ids.size, 3);
     for (const id of ids) assert.match(id, /^req_[0-9a-f]{32}$/);
   });
+  await t.test('seeds have 64 bits and a sign, and each counts', async () => {
+    const drawn = async (seed) => {
+      const body = JSON.stringify({ ...ask, temperature: 1.5 }).replace('"seed":7', `"seed":${seed}`);
+      const reply = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body });
+      assert.equal(reply.status, 200, seed);
+      return (await reply.json()).choices[0].message.content;
+    };
+    const seeds = ['-1', '-9223372036854775808', '9007199254740992', '9007199254740993', '9223372036854775807'];
+    const texts = [];
+    for (const seed of seeds) texts.push(await drawn(seed));
+    assert.equal(new Set(texts).size, seeds.length);
+    assert.equal(await drawn('-1'), texts[0]);
+    assert.equal(await drawn('"18446744073709551615"'), texts[0]);
+    for (const seed of [1.5, 2 ** 70, 'x']) await assert.rejects(openai.chat.completions.create({ ...ask, seed }), (e) => e.status === 400 && e.param === 'seed');
+  });
+  await t.test('no tokens are not all tokens', async () => {
+    for (const key of ['max_tokens', 'max_completion_tokens'])
+      await assert.rejects(openai.chat.completions.create({ ...ask, [key]: 0 }), (e) => e.status === 400 && e.param === key && /at least 1/.test(e.message));
+  });
   await t.test('an address of theirs that is not served', async () => {
     for (const call of [openai.files.list(), openai.moderations.create({ input: 'x' })])
       await assert.rejects(call, (e) => e.status === 404 && e.type === 'invalid_request_error' && e.code === 'not_found');
@@ -145,6 +164,8 @@ test('errors have OpenAI\'s form', async (t) => {
   await refused({ messages: [{ role: 'function', content: 'x' }] }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'assistant', tool_calls: [{}] }] }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'unsupported', 'messages');
+  await refused({ verbosity: 'low' }, 400, 'invalid_value', 'verbosity');
+  await refused({ moderation: { model: 'm' } }, 400, 'invalid_value', 'moderation');
   await refused({ temperature: -1 }, 400, 'invalid_value', 'temperature');
   await refused({ top_p: 'x' }, 400, 'invalid_value', 'top_p');
   await refused({ stop: Array(65).fill('a') }, 400, 'invalid_value', 'stop');

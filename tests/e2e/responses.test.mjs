@@ -40,6 +40,12 @@ test('a response, whole and streamed', async (t) => {
   assert.equal(last.output[0].content[0].text, whole.output_text);
   assert.deepEqual(last.usage.output_tokens, whole.usage.output_tokens);
 
+  await t.test('what the request left open is filled in', async () => {
+    for (const text of [{}, { format: null }, { verbosity: 'medium' }]) {
+      const response = await openai.responses.create({ ...ask, text, reasoning: { effort: 'max' } });
+      assert.deepEqual([response.text.format, response.reasoning.effort], [{ type: 'text' }, 'max']);
+    }
+  });
   await t.test('the client\'s own helper reads the stream', async () => {
     const stream = openai.responses.stream({ ...ask });
     const final = await stream.finalResponse();

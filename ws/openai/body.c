@@ -1,8 +1,30 @@
 // See body.h.
 #include "ws/openai/body.h"
+#include "base/json_raw.h"
 #include "ws/service.h"
+#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+// OpenAI's seed is a whole number of 64 bits with a sign. A tree of doubles has lost its last digits, so
+// the tree gets it as a parameter of parley.v1 (a string of digits, without a sign) from the text.
+static bool keep_seed(cJSON *json, const char *body) {
+    char digits[24];
+    size_t len = 0;
+    char *end;
+    const cJSON *v = json_member(json, "seed");
+    const char *text = cJSON_IsNumber(v) ? json_raw_value(body, "seed", &len) : NULL;
+    if (!text) return true;
+    errno = 0;
+    uint64_t seed = *text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
+    if (errno || end != text + len) return true; // the reader of parameters refuses it
+    snprintf(digits, sizeof digits, "%" PRIu64, seed);
+    cJSON *kept = cJSON_CreateString(digits);
+    if (kept && cJSON_ReplaceItemInObjectCaseSensitive(json, "seed", kept)) return true;
+    cJSON_Delete(kept);
+    return false;
+}
 
 cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes,
                         struct completion_failure *f) {
@@ -10,8 +32,11 @@ cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes,
     struct err err = {0};
     limits.max_bytes = max_bytes;
     cJSON *json = json_parse(body, len, &limits, &err);
-    if (cJSON_IsObject(json)) return json;
-    if (json)
+    bool kept = !cJSON_IsObject(json) || keep_seed(json, body);
+    if (cJSON_IsObject(json) && kept) return json;
+    if (!kept)
+        openai_no_memory(f);
+    else if (json)
         openai_fail(f, 400, "invalid_value", NULL, "the body must be an object");
     else if (err.code == E_NOMEM)
         openai_no_memory(f);

@@ -61,6 +61,16 @@ static int read_own(struct chat_request *r, cJSON *own, struct turn_sampling *sa
     return 0;
 }
 
+// To a row of sampling parameters 0 is no limit, which a client that asks for no tokens does not mean.
+static int refuse_no_tokens(struct chat_request *r) {
+    static const char *const keys[] = {"max_completion_tokens", "max_tokens"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const cJSON *v = json_member(r->json, keys[i]);
+        if (cJSON_IsNumber(v) && v->valuedouble == 0) return bad(r, keys[i], "must be at least 1");
+    }
+    return 0;
+}
+
 static int read_sampling(struct chat_request *r) {
     struct turn_sampling *sampling = malloc(sizeof *sampling);
     cJSON *own = cJSON_CreateObject();
@@ -179,10 +189,13 @@ static int read_prediction(struct chat_request *r) {
 
 // Refuses members that would change the answer and are not served, because ignoring them would mislead.
 static int refuse_unserved(struct chat_request *r) {
-    static const char *const keys[] = {"audio", "functions", "function_call", "web_search_options"};
+    static const char *const keys[] = {"audio", "functions", "function_call", "moderation",
+                                       "web_search_options"};
+    const char *verbosity = json_string(r->json, "verbosity");
     const cJSON *modality;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_member(r->json, keys[i])) return bad(r, keys[i], "is not served here");
+    if (verbosity && strcmp(verbosity, "medium") != 0) return bad(r, "verbosity", "must be medium");
     cJSON_ArrayForEach(modality, json_member(r->json, "modalities")) {
         if (!cJSON_IsString(modality) || strcmp(modality->valuestring, "text") != 0)
             return bad(r, "modalities", "can be text only here");
@@ -203,6 +216,7 @@ static int read_all(struct chat_request *r, const struct service *s) {
     r->request->served = openai_body_model(s, r->json, &r->failure);
     if (!r->request->served) return E_INVAL;
     TRY(refuse_unserved(r));
+    TRY(refuse_no_tokens(r));
     TRY(read_sampling(r));
     TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"), choice_name,
                                 &r->failure));

@@ -160,7 +160,8 @@ static int read_sampling(struct reading *d) {
 
 static int read_reasoning(struct reading *d) {
     const cJSON *v = json_member(d->json, "reasoning");
-    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    static const char *const efforts[] = {"none", "minimal", "low", "medium",
+                                          "high", "xhigh",   "max"};
     const char *effort = json_string(v, "effort"), *summary = json_string(v, "summary");
     if (v && !cJSON_IsObject(v)) return bad(d, "reasoning", "must be an object");
     if (summary && strcmp(summary, "auto") != 0)
@@ -172,17 +173,26 @@ static int read_reasoning(struct reading *d) {
             d->r->completion->thinking = i == 0 ? THINKING_OFF : THINKING_ON;
             return 0;
         }
-    return bad(d, "reasoning.effort", "must be none, minimal, low, medium, high or xhigh");
+    return bad(d, "reasoning.effort", "must be none, minimal, low, medium, high, xhigh or max");
+}
+
+// The response repeats `text` with the form that its answer has.
+static int name_plain_text(struct reading *d, cJSON *text) {
+    cJSON_DeleteItemFromObjectCaseSensitive(text, "format"); // a null
+    cJSON *format = cJSON_AddObjectToObject(text, "format");
+    return format && cJSON_AddStringToObject(format, "type", "text") ? 0 : no_memory(d);
 }
 
 // text.format as chat completions' response_format: json_schema has its members one level deeper.
 static int read_format(struct reading *d) {
-    const cJSON *text = json_member(d->json, "text"), *format = json_member(text, "format"), *v;
+    cJSON *text = json_member(d->json, "text");
+    const cJSON *format = json_member(text, "format"), *v;
     const char *type = json_string(format, "type"), *verbosity = json_string(text, "verbosity");
     if (text && !cJSON_IsObject(text)) return bad(d, "text", "must be an object");
     if (verbosity && strcmp(verbosity, "medium") != 0)
         return unserved(d, "text.verbosity", "must be medium");
-    if (!format || (type && strcmp(type, "text") == 0)) return 0;
+    if (!format) return text ? name_plain_text(d, text) : 0;
+    if (type && strcmp(type, "text") == 0) return 0;
     if (!type || (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0))
         return bad(d, "text.format", "must be of the type text, json_object or json_schema");
     cJSON *out = d->r->completion->format = cJSON_CreateObject();
