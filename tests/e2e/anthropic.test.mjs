@@ -124,6 +124,26 @@ test('a conversation that comes back whole is computed once', async (t) => {
   }
 });
 
+test('max_tokens 0 computes the prompt, answers nothing, and leaves no session', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const client = clientOf(server);
+  const system = 'You tell stories. '.repeat(40);
+  const tools = [{ name: 'count', input_schema: { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] } }];
+  const { input_tokens } = await client.messages.countTokens({ model: ask.model, system, tools, messages: ask.messages });
+  for (const rest of [{}, { stream: true }, { tool_choice: { type: 'any' } }, { output_config: { format: { type: 'json_schema', schema: { type: 'object', additionalProperties: false } } } }]) {
+    const warmed = rest.stream ? await client.messages.stream({ ...ask, system, tools, max_tokens: 0 }).finalMessage()
+      : await client.messages.create({ ...ask, system, tools, max_tokens: 0, ...rest });
+    assert.deepEqual([warmed.content, warmed.stop_reason, warmed.stop_sequence, warmed.usage.output_tokens], [[], 'max_tokens', null, 0]);
+    assert.equal(prompt(warmed), input_tokens);
+  }
+  const parley = await server.connect();
+  await until('the sessions to be gone', async () => (await parley.request({ type: 'session.list' })).sessions.length === 0);
+  const answer = await client.messages.create({ ...ask, system, tools });
+  assert.ok(answer.usage.cache_read_input_tokens > input_tokens / 2, JSON.stringify(answer.usage));
+  await refused(client.messages.create({ ...ask, max_tokens: -1 }), Anthropic.BadRequestError, 400, 'invalid_request_error', /^max_tokens: must be at least 0/);
+  await refused(client.messages.create({ ...ask, max_tokens: 0, thinking: { type: 'enabled', budget_tokens: 1024 } }), Anthropic.BadRequestError, 400, 'invalid_request_error', /must be less than max_tokens \(0\)/);
+});
+
 // A template that opens the thinking: all that the demo model says is thinking then.
 const thinking = `{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}{{ (m.content or '') + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if enable_thinking %}{{ '<think>\n\n' }}{% endif %}{% endif %}`;
 

@@ -15,7 +15,7 @@ struct decoded {                        // a request that was read, and checked 
     struct completion_failure failure;
     char *model;
     int32_t max_tokens;
-    bool stream;
+    bool stream, warms_up;
     uint64_t key[2];
 };
 
@@ -43,6 +43,12 @@ static void fill_request(struct completion_request *to, struct messages_request 
     to->thinking = r->thinking;
     to->thinking_budget = r->thinking_budget > 0 ? r->thinking_budget : -1;
     to->sampling = r->sampling;
+    if (r->warms_up) { // what the answer would have to be does not matter
+        to->alone = to->temporary = to->forget = true;
+        to->tool_choice = r->choice == TOOLS_NONE ? TOOLS_NONE : TOOLS_AUTO;
+        cJSON_Delete(r->format);
+        to->format = NULL;
+    }
     r->messages = r->tools = r->template_args = r->format = NULL;
     r->tool_name = NULL;
     r->sampling = NULL;
@@ -84,7 +90,8 @@ static struct decoded *decode(const struct service *s, const struct http_payload
                           d->key);
     d->failure = r.failure;
     d->stream = r.stream;
-    d->max_tokens = r.sampling ? r.sampling->params.max_tokens : 0;
+    d->warms_up = r.warms_up;
+    d->max_tokens = r.sampling && !r.warms_up ? r.sampling->params.max_tokens : 0;
     if (!r.failure.status) d->request = make_request(&r, s, p->owner, &d->failure);
     d->model = r.model;
     r.model = NULL;
@@ -253,6 +260,7 @@ static struct exchange *exchange_new(struct service *s, struct http *h) {
     x->writer.key = x->decoded->key;
     x->writer.max_tokens = x->decoded->max_tokens;
     x->writer.stream = x->decoded->stream;
+    x->writer.silent = x->decoded->warms_up;
     x->counts = x->decoded->request->counts;
     anthropic_request_id(x->request_id);
     return x;
@@ -260,6 +268,7 @@ static struct exchange *exchange_new(struct service *s, struct http *h) {
 
 static bool name_session(struct completion_request *r, const struct http *h) {
     char name[SESSION_ID_MAX + 1];
+    if (r->alone) return true; // its cache serves every session
     completion_session_name(h, name);
     if (!*name) return true;
     r->session = strdup(name);

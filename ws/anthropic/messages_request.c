@@ -66,7 +66,9 @@ static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *
     if (seed && !cJSON_AddItemToObject(rows, "seed", cJSON_Duplicate(seed, true)))
         return messages_no_memory(r);
     if (!max_tokens) return messages_refuse(r, "max_tokens: Field required");
-    if (max_tokens->valuedouble < 1) return messages_refuse(r, "max_tokens: must be at least 1");
+    if (max_tokens->valuedouble < 0) return messages_refuse(r, "max_tokens: must be at least 0");
+    r->warms_up = max_tokens->valuedouble == 0;
+    if (r->warms_up) cJSON_SetNumberValue(json_member(rows, "max_tokens"), 1); // it is not shown
     r->sampling = malloc(sizeof *r->sampling);
     if (!r->sampling) return messages_no_memory(r);
     turn_sampling_init(r->sampling);
@@ -91,7 +93,7 @@ static bool read_budget(struct messages_request *r, const cJSON *thinking) {
     if (r->sampling && n >= r->sampling->params.max_tokens)
         return messages_refuse(r,
                                "thinking.enabled.budget_tokens: must be less than max_tokens (%d)",
-                               r->sampling->params.max_tokens);
+                               r->warms_up ? 0 : r->sampling->params.max_tokens);
     r->thinking_budget = (int32_t)n;
     return true;
 }

@@ -9,6 +9,7 @@
 struct messages_request {
     char *model;
     bool stream;
+    bool warms_up;           // max_tokens 0: the prompt is computed, and the answer is empty
     cJSON *messages;         // the form of chat templates (completion.h)
     cJSON *tools;            // NULL: none
     cJSON *template_args;    // NULL: none

@@ -257,9 +257,23 @@ static void take_finish(struct message_writer *m, const struct completion_event 
              e->stop_sequence ? e->stop_sequence : "");
 }
 
+static void take_done(struct message_writer *m, const struct completion_event *e, struct buf *out) {
+    end_block(m, out);
+    m->usage = e->usage;
+    if (m->silent) {
+        m->usage.completion_tokens = m->usage.reasoning_tokens = 0;
+        m->finish = COMPLETION_LENGTH;
+    }
+    if (m->stream) write_end(m, out);
+}
+
+static bool is_content(enum completion_event_kind kind) {
+    return kind >= COMPLETION_THINKING && kind <= COMPLETION_TOOL_END;
+}
+
 void message_write_event(struct message_writer *m, const struct completion_event *e,
                          struct buf *out) {
-    if (e->answer != 0) return;
+    if (e->answer != 0 || (m->silent && is_content(e->kind))) return;
     switch (e->kind) {
     case COMPLETION_STARTED:
         take_start(m, e, out);
@@ -283,9 +297,7 @@ void message_write_event(struct message_writer *m, const struct completion_event
         take_finish(m, e);
         break;
     case COMPLETION_DONE:
-        end_block(m, out);
-        m->usage = e->usage;
-        if (m->stream) write_end(m, out);
+        take_done(m, e, out);
         break;
     case COMPLETION_FAILED:
         break;

@@ -16,6 +16,7 @@ struct message_writer {
     const uint64_t *key; // of signatures, borrowed
     int32_t max_tokens;
     bool stream;
+    bool silent; // the answer is not shown, and counts as empty
     char id[COMPLETION_ID_MAX];
     struct completion_usage usage;
     enum message_block open;
