@@ -11,6 +11,7 @@
 #include "sessions/expire.h"
 #include "sessions/limits.h"
 #include "sessions/save.h"
+#include "sessions/spare_caches.h"
 #include "sessions/tail_writer.h"
 #include "sessions/turns.h"
 #include <utlist.h>
@@ -98,7 +99,7 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
     event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(ss));
     s->rec.closed_ms = service_now_ms(ss);
     s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
-    service_forget_cache(s);
+    spare_or_drop(s);
     service_gone(s);
     DL_FOREACH_SAFE(s->pending, p, next) {
         DL_DELETE(s->pending, p);

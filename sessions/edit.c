@@ -13,11 +13,11 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "sessions/answers.h"
-#include "sessions/branch.h"
 #include "sessions/head.h"
 #include "sessions/limits.h"
 #include "sessions/preparing.h"
 #include "sessions/residence.h"
+#include "sessions/rewind.h"
 #include "sessions/save.h"
 #include "sessions/tree.h"
 #include <cjson/cJSON.h>
@@ -160,6 +160,23 @@ static int add(struct session *s, struct turn *v, struct pending *p) {
     return rc;
 }
 
+// Takes v (NULL: no memory), adds it as the head and schedules its save; *out is its request. E_NOMEM.
+static int add_take(struct session *s, struct turn *v, const struct request *r,
+                    struct pending **out) {
+    struct pending *p = v ? save_pending(s, PENDING_EDIT, r, 0) : NULL;
+    if (!p || add(s, v, p) < 0) {
+        if (p) pending_drop(&s->pending, p);
+        turn_free(v);
+        return E_NOMEM;
+    }
+    p->turn = v->rec.turn;
+    p->seq = p->rewound_seq;
+    service_add_bytes(s, turn_bytes(&v->rec));
+    save_now(s);
+    *out = p;
+    return 0;
+}
+
 int edit_start(struct session *s, const struct request *r) {
     struct input_ids ids = {0};
     struct err err = {0};
@@ -168,7 +185,7 @@ int edit_start(struct session *s, const struct request *r) {
         struct request again = *r;
         again.turn = same->rec.turn;
         again.leaf = false;
-        return branch_rewind(s, &again);
+        return rewind_start(s, &again);
     }
     if (refused(s, r) || !words_made(s, r, &ids)) return 0;
     const struct turn *t = session_turn(s, r->turn);
@@ -177,19 +194,10 @@ int edit_start(struct session *s, const struct request *r) {
         input_ids_release(&ids);
         return refuse_err(s->service, r, &err);
     }
-    struct turn *v = edited(s, t, r, &ids);
-    struct pending *p = v ? save_pending(s, PENDING_EDIT, r, 0) : NULL;
-    if (!p || add(s, v, p) < 0) {
-        if (p) pending_drop(&s->pending, p);
-        input_ids_release(&ids);
-        turn_free(v);
-        return E_NOMEM;
-    }
-    p->turn = v->rec.turn;
-    p->seq = p->rewound_seq;
-    service_add_bytes(s, turn_bytes(&v->rec));
-    save_now(s);
-    return 0;
+    struct pending *p;
+    rc = add_take(s, edited(s, t, r, &ids), r, &p);
+    input_ids_release(&ids);
+    return rc;
 }
 
 // --- given answers -----------------------------------------------------------
@@ -257,17 +265,7 @@ int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
                        "conversation too long: %zu tokens, %" PRId64 " left in this session",
                        g->n_input + g->n_output, left > 0 ? left : 0);
     request_init(&none, REQUEST_EDIT);
-    struct turn *v = given_turn(s, g, parent);
-    struct pending *p = v ? save_pending(s, PENDING_EDIT, &none, 0) : NULL;
-    if (!p || add(s, v, p) < 0) {
-        if (p) pending_drop(&s->pending, p);
-        turn_free(v);
+    if (add_take(s, given_turn(s, g, parent), &none, out) < 0)
         return err_set(err, E_NOMEM, "the server is out of memory");
-    }
-    p->turn = v->rec.turn;
-    p->seq = p->rewound_seq;
-    service_add_bytes(s, turn_bytes(&v->rec));
-    save_now(s);
-    *out = p;
     return 0;
 }

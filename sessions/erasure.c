@@ -10,6 +10,7 @@
 // wait, as they do while turns are read.
 #include "sessions/erasure.h"
 #include "base/err.h"
+#include "sessions/spare_caches.h"
 #include "sessions/tail_writer.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
@@ -138,7 +139,7 @@ void erasure_commit(struct session *s) {
     for (size_t i = 0; i < s->n_erased; i++) empty(s->turns[s->erased[i]]);
     erasure_unmark(s);
     // A snapshot has the erased tokens too.
-    if (placement_has_snapshot(&s->service->placement, s->lasting)) service_forget_cache(s);
+    if (placement_has_snapshot(&s->service->placement, s->lasting)) spare_or_drop(s);
     tail_writer_trim(s->service, true); // and the words may be in the tail
     s->marks |= MARK_WATCHERS;
 }

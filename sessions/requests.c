@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
-#include "sessions/branch.h"
 #include "sessions/clients.h"
 #include "sessions/closing.h"
 #include "sessions/debug_handlers.h"
@@ -22,6 +21,8 @@
 #include "sessions/opening.h"
 #include "sessions/outline.h"
 #include "sessions/preparing.h"
+#include "sessions/regenerate.h"
+#include "sessions/rewind.h"
 #include "sessions/save.h"
 #include "sessions/settle.h"
 #include "sessions/transfer.h"
@@ -71,7 +72,7 @@ static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_CLOSE] = closing_start,  [REQUEST_START] = turns_start,
     [REQUEST_CANCEL] = handle_cancel, [REQUEST_EVENTS] = debug_events,
     [REQUEST_TURN] = debug_turn,      [REQUEST_REPLAY] = debug_replay,
-    [REQUEST_REWIND] = branch_rewind, [REQUEST_REGENERATE] = branch_regenerate,
+    [REQUEST_REWIND] = rewind_start,  [REQUEST_REGENERATE] = regenerate_start,
     [REQUEST_FORK] = fork_start,      [REQUEST_EDIT] = edit_start,
     [REQUEST_ERASE] = erase_start,    [REQUEST_OUTLINE] = outline_page,
 };

@@ -11,6 +11,11 @@ struct served_model *residence_model(const struct session *s) {
     return placement_model_of(&s->service->placement, s->rec.model, s->rec.fingerprint);
 }
 
+const struct engine *session_engine(const struct session *s) {
+    const struct served_model *m = residence_model(s);
+    return m ? m->engine : NULL;
+}
+
 void residence_enter(struct session *s, struct instance *i) {
     if (s->instance == i) return;
     residence_leave(s);

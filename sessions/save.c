@@ -15,6 +15,7 @@
 #include "sessions/limits.h"
 #include "sessions/residence.h"
 #include "sessions/sampling_layers.h"
+#include "sessions/spare_caches.h"
 #include "sessions/tail_writer.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
@@ -228,7 +229,7 @@ static void saved(struct session *s, const struct session_save *save) {
     DL_FOREACH_SAFE(s->pending, p, next) {
         if (p->seq > s->saved_seq) continue;
         DL_DELETE(s->pending, p);
-        if (p->kind == PENDING_CLOSE) service_forget_cache(s);
+        if (p->kind == PENDING_CLOSE) spare_or_drop(s);
         deliver_committed(s, p);
     }
     if (save->session_changed) s->marks |= MARK_WATCHERS;

@@ -79,18 +79,6 @@ void service_gone(struct session *s) {
     service_touch(s);
 }
 
-// Also when no event has reported a cache: a fork begins with one.
-void service_forget_cache(struct session *s) {
-    struct instance *i;
-    if (s->life == LIFE_DELETING && session_is_temporary(s))
-        spare_take(s);
-    else
-        residence_release(s);
-    DL_FOREACH(s->service->placement.instances, i) {
-        engine_snapshot_forget(i->engine, (uint64_t)s->rec.key, s->lasting);
-    }
-}
-
 struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id) {
     bool failed = false;
     struct store_job *job = store_job_new(kind, 0);

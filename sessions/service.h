@@ -2,7 +2,7 @@
 // of its name. Net thread only.
 //
 //   requests.c  the door: finding the session of a request, waiting for the store
-//   handlers.c, turns.c, branch.c, fork.c, opening.c, closing.c, listing.c, transfer.c, debug.c
+//   handlers.c, turns.c, rewind.c, regenerate.c, edit.c, fork.c, opening.c, closing.c, listing.c, ...
 //               what each kind of request does
 //   residence.c which instance a session's turn goes to (placement.h)
 //   moving.c    instances that are drained or fail: their sessions go to others
@@ -113,7 +113,6 @@ struct store_job *service_job(enum store_job_kind kind, const struct request *r,
 void service_touch(struct session *s);
 void service_untouch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
-void service_forget_cache(struct session *s);              // drops its cache and its snapshot
 void service_timers_changed(
     struct session *s); // after a change of save_due_us, retry_us or lost_us
 void service_store_failed(struct sessions *ss, const struct err *err); // /readyz then fails

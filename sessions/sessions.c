@@ -348,11 +348,6 @@ void sessions_secret(const struct sessions *ss, uint64_t out[2]) {
     memcpy(out, ss->secret, sizeof ss->secret);
 }
 
-const struct engine *session_engine(const struct session *s) {
-    const struct served_model *m = residence_model(s);
-    return m ? m->engine : NULL;
-}
-
 int sessions_open(struct sessions **out, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err) {
     struct sessions *ss = calloc(1, sizeof *ss);

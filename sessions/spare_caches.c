@@ -23,7 +23,7 @@ static void forget(struct sessions *ss, struct spare *l, bool release) {
     free(l);
 }
 
-void spare_take(struct session *s) {
+static void take(struct session *s) {
     struct sessions *ss = s->service;
     struct spare *l = s->cache == PLACE_DEVICE && !s->engine_turn && s->instance &&
                               s->instance->state == INSTANCE_SERVING
@@ -37,6 +37,17 @@ void spare_take(struct session *s) {
     l->sequence = (uint64_t)s->rec.key;
     l->at = s->instance;
     evict_start(&ss->spares, &l->idle, service_now(ss));
+}
+
+void spare_or_drop(struct session *s) {
+    struct instance *i;
+    if (s->life == LIFE_DELETING && session_is_temporary(s))
+        take(s);
+    else
+        residence_release(s);
+    DL_FOREACH(s->service->placement.instances, i) {
+        engine_snapshot_forget(i->engine, (uint64_t)s->rec.key, s->lasting);
+    }
 }
 
 void spare_evict(struct sessions *ss) {

@@ -2,8 +2,9 @@
 #pragma once
 #include "sessions/service.h"
 
-// The cache of a temporary session that is deleted: stays for its owner's next ones, or is released.
-void spare_take(struct session *s);
+// Drops the session's cache and snapshots, also when no event has reported a cache: a fork begins with one.
+// The cache of a temporary session that is deleted stays for its owner's next ones.
+void spare_or_drop(struct session *s);
 void spare_evict(struct sessions *ss); // those that are due
 // An event of a sequence that belongs to no session.
 void spare_left(struct sessions *ss, const struct instance *from, const struct engine_event *e);

@@ -1,43 +1,12 @@
-// Rewinding, and asking for an answer again. See branch.h, head.c.
-#include "sessions/branch.h"
+// Asking for an answer again. See regenerate.h.
+#include "sessions/regenerate.h"
 #include "base/err.h"
 #include "sessions/answers.h"
-#include "sessions/deliver.h"
-#include "sessions/head.h"
 #include "sessions/sampling_layers.h"
-#include "sessions/save.h"
-#include "sessions/tree.h"
 #include "sessions/turns.h"
 #include <stdlib.h>
-#include <utlist.h>
 
-// The head is there already. If the move that brought it there is not committed yet, the answer waits for it.
-static int answer_in_place(struct session *s, struct pending *p) {
-    p->repeated = true;
-    p->seq = event_log_seq(&s->events);
-    if (p->seq > s->saved_seq) return 0;
-    DL_DELETE(s->pending, p);
-    deliver_committed(s, p);
-    return 0;
-}
-
-int branch_rewind(struct session *s, const struct request *r) {
-    int64_t to = r->turn;
-    if (!head_can_move(s, r, to)) return 0;
-    if (r->leaf) to = tree_newest_below(s, to);
-    struct pending *p = to < TURN_NONE ? NULL : save_pending(s, PENDING_REWIND, r, 0);
-    if (!p) return E_NOMEM;
-    if (to == s->head) return answer_in_place(s, p);
-    if (head_move(s, to, NULL, p) < 0) {
-        pending_drop(&s->pending, p);
-        return E_NOMEM;
-    }
-    p->seq = p->rewound_seq;
-    save_now(s);
-    return 0;
-}
-
-int branch_regenerate(struct session *s, const struct request *r) {
+int regenerate_start(struct session *s, const struct request *r) {
     struct err err = {0};
     const struct turn *t = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
     if (t && turn_was_erased(&t->rec)) t = NULL;
