@@ -1,15 +1,12 @@
-// Opens and closes an engine. Computes the values that the options leave open once, for engine_info.
+// Opens an engine. Computes the values that the options leave open once, for engine_info.
 #include "engine/engine.h"
 
 #include "base/build_id.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/xxh64.h"
-#include "engine/budget.h"
 #include "engine/device.h"
 #include "engine/engine_internal.h"
 #include "engine/model/ft_folder.h"
-#include "engine/model/text_files.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +26,9 @@ enum {
     FORGETS = 256, // commands that remove snapshots, at once
 };
 
+#define RANK_TIMEOUT_S 60.0
 // Without host_cache_bytes, caches on the way to snapshots go through so much host memory, or room
 // for one window.
-#define RANK_TIMEOUT_S 60.0
 #define TRANSIT_BYTES (INT64_C(64) << 20)
 
 void engine_options_init(struct engine_options *o) {
@@ -52,10 +49,6 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t max
 
 static int32_t at_least_one(int32_t n) {
     return n > 0 ? n : 1;
-}
-
-static int32_t n_ranks(const struct engine_options *o) {
-    return at_least_one(o->tensor_parallel) * at_least_one(o->pipeline_parallel);
 }
 
 static int options_check(const struct engine_options *o, struct err *err) {
@@ -86,170 +79,6 @@ static int options_check(const struct engine_options *o, struct err *err) {
     return 0;
 }
 
-// --- model and text ------------------------------------------------------------------------------
-
-// Without marks that the tokenizer can write, a thinking_budget is refused.
-static int open_thinking(struct engine *e, struct err *err) {
-    struct engine_syntax s = engine_syntax(e);
-    struct err why = {0};
-    if (!s.think_close) return 0;
-    const char *text = chat_template_text(e->chat);
-    int rc = thinking_marks_new(&e->thinking, e->tokenizer, s.think_open, s.think_close, text,
-                                strlen(text), &why);
-    if (rc == E_NOMEM) return err_set(err, rc, "%s", why.text);
-    if (rc < 0) log_warn("engine.thinking", "why=\"%s\"", why.text);
-    return 0;
-}
-
-static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
-    struct err why = {0};
-    char dir[PATH_MAX];
-    TRY(text_files_dir(dir, o->model_dir, o->tokenizer, err));
-    int rc = tokenizer_open(&e->tokenizer, dir, &why);
-    if (rc == E_NOTFOUND && !o->chat_template) { // a model without a tokenizer still takes ids
-        e->tokenizer = NULL;
-        snprintf(e->template_error, sizeof e->template_error, "the model has no tokenizer: %.400s",
-                 why.text);
-        return 0;
-    }
-    if (rc < 0) return err_set(err, rc, "%s", why.text);
-    rc = chat_template_open(&e->chat, dir, o->chat_template, e->tokenizer, &why);
-    if (rc < 0) e->chat = NULL;
-    // A form that was named must work. The model's own may be missing: chat turns are refused then.
-    if (rc < 0 && (o->chat_template || (rc != E_NOTFOUND && rc != E_UNSUPPORTED))) {
-        return err_set(err, rc, "%s", why.text);
-    }
-    if (rc < 0) snprintf(e->template_error, sizeof e->template_error, "%s", why.text);
-    return open_thinking(e, err);
-}
-
-static void collect_eos(struct engine *e) {
-    const struct model_config *mc = e->config;
-    int32_t end = e->chat ? chat_template_end_of_turn(e->chat) : -1;
-    bool known = end < 0 || end >= mc->vocab_size;
-    for (int32_t i = 0; i < mc->n_eos; i++) {
-        e->eos_ids[e->n_eos++] = mc->eos_ids[i];
-        known = known || mc->eos_ids[i] == end;
-    }
-    if (!known) e->eos_ids[e->n_eos++] = end;
-}
-
-// --- sizes ---------------------------------------------------------------------------------------
-
-// The longest memory that fits the pool with any sinks: a whole session's log if that fits, else the
-// pool less the sinks' last block, the chunk of slack and the partly used blocks at both ends.
-static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
-                              int64_t max_session_len) {
-    int64_t b = o->block_tokens;
-    if ((max_session_len + b - 1) / b <= n_blocks) return max_session_len;
-    return (n_blocks - 2) * b - o->prefill_chunk_tokens;
-}
-
-// The device's memory; *b is zero where the device uses the host's.
-static int device_budget(const struct engine *e, const struct engine_options *o, struct budget *b,
-                         struct err *err) {
-    size_t left, total;
-    *b = (struct budget){0};
-    if (!e->backend->ops->mem_info) return 0;
-    int rc = e->backend->ops->mem_info(e->backend, &left, &total);
-    if (rc < 0) return err_set(err, rc, "the GPU does not say how much memory it has");
-    *b = (struct budget){.device = e->backend_name,
-                         .total = (int64_t)total,
-                         .left = (int64_t)left,
-                         .fraction = o->gpu_memory_fraction,
-                         .eight_bits = o->weight_format != WEIGHTS_OWN,
-                         .max_sequences = o->max_sequences,
-                         .prefill_chunk_tokens = o->prefill_chunk_tokens,
-                         .block_tokens = o->block_tokens};
-    return 0;
-}
-
-// Weights that cannot fit are refused before loading them, which may take minutes.
-static int check_weights_fit(const struct engine *e, const struct engine_options *o,
-                             const struct model_config *mc, struct err *err) {
-    struct budget b;
-    TRY(device_budget(e, o, &b, err));
-    if (!b.device) return 0;
-    b.eight_bits = b.eight_bits || mc->int8 || mc->fp8;
-    b.weights = model_config_n_params(mc) *
-                (int64_t)(b.eight_bits ? 1 : dtype_size(e->backend->act_dtype)) / n_ranks(o);
-    return b.weights > b.left ? budget_no_weights(&b, err) : 0;
-}
-
-// The cache's size where none is set: max_sequences full windows, at most half of the free memory; on
-// a GPU at most what gpu_memory_fraction leaves, and all of that where the fraction is set.
-static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
-                                   int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
-                                   int32_t n_sharing) {
-    int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
-                                      o->block_tokens, max_session_len) *
-                   block_bytes * o->max_sequences;
-    bool device = b->device;
-    int64_t most = device ? budget_cache(b) : memory_left() / 2 / n_sharing;
-    bool all = device && o->gpu_memory_fraction > 0;
-    return all || (most < full && (most > 0 || device)) ? most : full;
-}
-
-static int size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
-                      struct err *err) {
-    const struct model_config *mc = &e->model->config;
-    bool table = mc->positions == POSITION_LEARNED || mc->positions == POSITION_SINUSOIDAL;
-    io->max_session_len = o->max_session_len > 0 ? o->max_session_len : mc->max_positions;
-    if (table && io->max_session_len > mc->max_positions) {
-        return err_set(err, E_INVAL,
-                       "max_session_len: %lld is past the model's table of %d positions",
-                       (long long)io->max_session_len, mc->max_positions);
-    }
-    io->kv_dtype = o->kv_dtype_auto ? e->backend->act_dtype : o->kv_dtype;
-    struct kv_store shape = {.dtype = io->kv_dtype,
-                             .n_layers = e->model->n_layers,
-                             .n_kv_heads = e->model->n_kv_heads,
-                             .head_dim = mc->head_dim,
-                             .block_tokens = o->block_tokens,
-                             .n_blocks = 1};
-    int64_t block_bytes = (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
-    int64_t memory = o->default_memory_len > 0 ? o->default_memory_len : mc->max_positions;
-    int64_t bytes = o->kv_cache_bytes;
-    struct budget budget;
-    TRY(device_budget(e, o, &budget, err));
-    if (budget.device) {
-        int32_t rows = o->max_sequences + o->prefill_chunk_tokens;
-        budget.loaded = true;
-        budget.weights = (int64_t)e->model->weight_bytes;
-        budget.eight_bits = mc->int8 || mc->fp8;
-        int32_t n_logits = instance_max_logits(io);
-        budget.work = (int64_t)forward_bytes(e->model, rows, n_logits);
-        budget.work_per_token =
-            (budget.work - (int64_t)forward_bytes(e->model, o->max_sequences, n_logits)) /
-            o->prefill_chunk_tokens;
-        budget.block_bytes = block_bytes;
-        budget.memory_len = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
-        budget.session_len = io->max_session_len;
-        if (bytes > budget_largest_cache(&budget))
-            return budget_cache_too_large(&budget, bytes, err);
-    }
-    if (bytes == 0)
-        bytes = default_cache_bytes(o, &budget, memory, io->max_session_len, block_bytes,
-                                    e->lead.comm->n_sharing);
-    int64_t n_blocks = bytes / block_bytes < INT32_MAX / 2 ? bytes / block_bytes : INT32_MAX / 2;
-    int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
-    if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
-        int64_t want = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
-        if (budget.device && o->kv_cache_bytes == 0) return budget_no_cache(&budget, err);
-        return err_set(
-            err, E_NOMEM,
-            "a cache of %lld bytes holds %lld blocks of %d tokens: too few for memory_len %lld and "
-            "chunks of %d; raise kv_cache_bytes or lower prefill_chunk_tokens",
-            (long long)bytes, (long long)n_blocks, o->block_tokens, (long long)want,
-            o->prefill_chunk_tokens);
-    }
-    io->n_blocks = (int32_t)n_blocks;
-    e->info.max_memory_len = (int32_t)longest;
-    e->info.default_memory_len = (int32_t)(memory < longest ? memory : longest);
-    e->info.block_bytes = block_bytes;
-    return 0;
-}
-
 // --- info ----------------------------------------------------------------------------------------
 
 static struct sampling_params suggested(const struct model_config *mc) {
@@ -260,25 +89,6 @@ static struct sampling_params suggested(const struct model_config *mc) {
     if (mc->top_k >= 0) p.top_k = mc->top_k;
     if (mc->repetition_penalty > 0) p.repetition_penalty = mc->repetition_penalty;
     return p;
-}
-
-void engine_describe_texts(struct engine *e) {
-    struct engine_info *i = &e->info;
-    collect_eos(e);
-    i->model_name = e->model_name;
-    i->chat_template = e->chat ? chat_template_name(e->chat) : NULL;
-    i->template_error = e->chat ? NULL : e->template_error;
-    i->template_text = e->chat ? chat_template_text(e->chat) : NULL;
-    i->bos_token = e->tokenizer ? tokenizer_bos(e->tokenizer) : "";
-    i->eos_token = e->tokenizer ? tokenizer_eos(e->tokenizer) : "";
-    i->tokenizer = e->tokenizer ? tokenizer_description(e->tokenizer) : NULL;
-    i->longest_token = e->tokenizer ? (int32_t)tokenizer_longest_token(e->tokenizer) : 0;
-    i->eos_ids = e->eos_ids;
-    i->n_eos = e->n_eos;
-    i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
-    i->prompt_tasks = e->tasks.list;
-    i->n_prompt_tasks = e->tasks.n;
-    i->prompt_start_id = e->tasks.start_id >= 0 ? e->tasks.start_id : e->config->vocab_size;
 }
 
 static void fill_info(struct engine *e, const struct instance_options *io) {
@@ -387,7 +197,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
         .sink = at->sink,
         .sink_ctx = at->sink_ctx,
     };
-    TRY(size_cache(e, o, &io, err));
+    TRY(engine_size_cache(e, o, &io, err));
     engine_describe_texts(e);
     fill_info(e, &io);
     size_snapshots(e, o, &io);
@@ -452,7 +262,7 @@ static int open_backend(struct engine *e, const struct engine_options *o, struct
         snprintf(e->backend_name, sizeof e->backend_name, "%s: %s%s", e->backend->ops->name,
                  e->backend->description, ranks);
     }
-    if (rc == 0) rc = check_weights_fit(e, o, mc, err);
+    if (rc == 0) rc = engine_check_weights(e, o, mc, err);
     free(mc);
     return rc;
 }
@@ -497,12 +307,6 @@ static int open_model(struct engine *e, const struct engine_options *o, struct e
     rc = lead_loaded(&e->lead, &mine, err);
     e->info.load_us = clock_mono_us(&clock_system) - began;
     return rc;
-}
-
-int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err) {
-    TRY(prompt_tasks_load(&e->tasks, e->config, o->model_dir,
-                          o->prompt_tasks ? o->prompt_tasks : "", err));
-    return open_text(e, o, err);
 }
 
 static int open_at(struct engine **out, const struct engine_options *o,

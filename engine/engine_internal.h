@@ -107,6 +107,14 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err);
 void engine_describe_texts(struct engine *e);
 int engine_open_grammars(struct engine *e, struct err *err); // after engine_describe_texts
+// Weights that cannot fit the device are refused before they are loaded, which may take minutes. After the
+// backend and the ranks are open. E_NOMEM says what would fit.
+int engine_check_weights(const struct engine *e, const struct engine_options *o,
+                         const struct model_config *mc, struct err *err);
+// After loading: the sizes of sessions and the cache in *io and e->info. o has no prefill_chunk_tokens of 0.
+// E_INVAL, E_NOMEM: *err says which setting helps.
+int engine_size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
+                      struct err *err);
 
 // Whether the turn can run here at all. E_INVAL, E_UNSUPPORTED, E_FULL: *err names the field.
 int engine_turn_check(const struct engine *e, const struct engine_turn *t, struct err *err);

@@ -1,9 +1,86 @@
-// The engine's text functions: thin, since tokenizer and templates are read-only after opening. Any
-// thread.
+// The engine's texts: opens the tokenizer and the chat template, and passes calls on to them. Both are
+// read-only after opening, so all but opening may run on any thread.
 #include "engine/engine.h"
 
+#include "base/log.h"
 #include "engine/engine_internal.h"
 #include "engine/model/text_files.h"
+#include <stdio.h>
+#include <string.h>
+
+// --- opening ---
+
+// Without marks that the tokenizer can write, a thinking_budget is refused.
+static int open_thinking(struct engine *e, struct err *err) {
+    struct engine_syntax s = engine_syntax(e);
+    struct err why = {0};
+    if (!s.think_close) return 0;
+    const char *text = chat_template_text(e->chat);
+    int rc = thinking_marks_new(&e->thinking, e->tokenizer, s.think_open, s.think_close, text,
+                                strlen(text), &why);
+    if (rc == E_NOMEM) return err_set(err, rc, "%s", why.text);
+    if (rc < 0) log_warn("engine.thinking", "why=\"%s\"", why.text);
+    return 0;
+}
+
+static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
+    struct err why = {0};
+    char dir[PATH_MAX];
+    TRY(text_files_dir(dir, o->model_dir, o->tokenizer, err));
+    int rc = tokenizer_open(&e->tokenizer, dir, &why);
+    if (rc == E_NOTFOUND && !o->chat_template) { // a model without a tokenizer still takes ids
+        e->tokenizer = NULL;
+        snprintf(e->template_error, sizeof e->template_error, "the model has no tokenizer: %.400s",
+                 why.text);
+        return 0;
+    }
+    if (rc < 0) return err_set(err, rc, "%s", why.text);
+    rc = chat_template_open(&e->chat, dir, o->chat_template, e->tokenizer, &why);
+    if (rc < 0) e->chat = NULL;
+    // A form that was named must work. The model's own may be missing: chat turns are refused then.
+    if (rc < 0 && (o->chat_template || (rc != E_NOTFOUND && rc != E_UNSUPPORTED))) {
+        return err_set(err, rc, "%s", why.text);
+    }
+    if (rc < 0) snprintf(e->template_error, sizeof e->template_error, "%s", why.text);
+    return open_thinking(e, err);
+}
+
+static void collect_eos(struct engine *e) {
+    const struct model_config *mc = e->config;
+    int32_t end = e->chat ? chat_template_end_of_turn(e->chat) : -1;
+    bool known = end < 0 || end >= mc->vocab_size;
+    for (int32_t i = 0; i < mc->n_eos; i++) {
+        e->eos_ids[e->n_eos++] = mc->eos_ids[i];
+        known = known || mc->eos_ids[i] == end;
+    }
+    if (!known) e->eos_ids[e->n_eos++] = end;
+}
+
+int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err) {
+    TRY(prompt_tasks_load(&e->tasks, e->config, o->model_dir,
+                          o->prompt_tasks ? o->prompt_tasks : "", err));
+    return open_text(e, o, err);
+}
+
+void engine_describe_texts(struct engine *e) {
+    collect_eos(e);
+    e->info.model_name = e->model_name;
+    e->info.chat_template = e->chat ? chat_template_name(e->chat) : NULL;
+    e->info.template_error = e->chat ? NULL : e->template_error;
+    e->info.template_text = e->chat ? chat_template_text(e->chat) : NULL;
+    e->info.bos_token = e->tokenizer ? tokenizer_bos(e->tokenizer) : "";
+    e->info.eos_token = e->tokenizer ? tokenizer_eos(e->tokenizer) : "";
+    e->info.tokenizer = e->tokenizer ? tokenizer_description(e->tokenizer) : NULL;
+    e->info.longest_token = e->tokenizer ? (int32_t)tokenizer_longest_token(e->tokenizer) : 0;
+    e->info.eos_ids = e->eos_ids;
+    e->info.n_eos = e->n_eos;
+    e->info.end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
+    e->info.prompt_tasks = e->tasks.list;
+    e->info.n_prompt_tasks = e->tasks.n;
+    e->info.prompt_start_id = e->tasks.start_id >= 0 ? e->tasks.start_id : e->config->vocab_size;
+}
+
+// --- ids and text ---
 
 static int need_tokenizer(const struct engine *e, struct err *err) {
     if (e->tokenizer) return 0;

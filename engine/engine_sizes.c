@@ -1,0 +1,128 @@
+// What a model leaves for the cache: checks weights against the device's memory, and sizes the cache where
+// the options leave it open. See engine_internal.h, budget.h.
+#include "base/memory.h"
+#include "engine/budget.h"
+#include "engine/engine_internal.h"
+
+// The longest memory that fits the pool with any sinks: a whole session's log if that fits, else the
+// pool less the sinks' last block, the chunk of slack and the partly used blocks at both ends.
+static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
+                              int64_t max_session_len) {
+    int64_t b = o->block_tokens;
+    if ((max_session_len + b - 1) / b <= n_blocks) return max_session_len;
+    return (n_blocks - 2) * b - o->prefill_chunk_tokens;
+}
+
+// The device's memory; *b is zero where the device uses the host's.
+static int device_budget(const struct engine *e, const struct engine_options *o, struct budget *b,
+                         struct err *err) {
+    size_t left, total;
+    *b = (struct budget){0};
+    if (!e->backend->ops->mem_info) return 0;
+    int rc = e->backend->ops->mem_info(e->backend, &left, &total);
+    if (rc < 0) return err_set(err, rc, "the GPU does not say how much memory it has");
+    *b = (struct budget){.device = e->backend_name,
+                         .total = (int64_t)total,
+                         .left = (int64_t)left,
+                         .fraction = o->gpu_memory_fraction,
+                         .eight_bits = o->weight_format != WEIGHTS_OWN,
+                         .max_sequences = o->max_sequences,
+                         .prefill_chunk_tokens = o->prefill_chunk_tokens,
+                         .block_tokens = o->block_tokens};
+    return 0;
+}
+
+int engine_check_weights(const struct engine *e, const struct engine_options *o,
+                         const struct model_config *mc, struct err *err) {
+    struct budget b;
+    TRY(device_budget(e, o, &b, err));
+    if (!b.device) return 0;
+    b.eight_bits = b.eight_bits || mc->int8 || mc->fp8;
+    b.weights = model_config_n_params(mc) *
+                (int64_t)(b.eight_bits ? 1 : dtype_size(e->backend->act_dtype)) /
+                e->lead.comm->n_ranks;
+    return b.weights > b.left ? budget_no_weights(&b, err) : 0;
+}
+
+// The cache's size where none is set: max_sequences full windows, at most half of the free memory; on
+// a GPU at most what gpu_memory_fraction leaves, and all of that where the fraction is set.
+static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
+                                   int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
+                                   int32_t n_sharing) {
+    int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
+                                      o->block_tokens, max_session_len) *
+                   block_bytes * o->max_sequences;
+    bool device = b->device;
+    int64_t most = device ? budget_cache(b) : memory_left() / 2 / n_sharing;
+    bool all = device && o->gpu_memory_fraction > 0;
+    return all || (most < full && (most > 0 || device)) ? most : full;
+}
+
+static int size_log(const struct engine_options *o, const struct model_config *mc,
+                    struct instance_options *io, struct err *err) {
+    bool table = mc->positions == POSITION_LEARNED || mc->positions == POSITION_SINUSOIDAL;
+    io->max_session_len = o->max_session_len > 0 ? o->max_session_len : mc->max_positions;
+    if (!table || io->max_session_len <= mc->max_positions) return 0;
+    return err_set(err, E_INVAL, "max_session_len: %lld is past the model's table of %d positions",
+                   (long long)io->max_session_len, mc->max_positions);
+}
+
+// Adds to the device's budget what is known once the weights are loaded.
+static void add_loaded(struct budget *b, const struct engine *e, const struct engine_options *o,
+                       const struct instance_options *io, int64_t block_bytes) {
+    const struct model_config *mc = &e->model->config;
+    int32_t rows = o->max_sequences + o->prefill_chunk_tokens;
+    int32_t n_logits = instance_max_logits(io);
+    b->loaded = true;
+    b->weights = (int64_t)e->model->weight_bytes;
+    b->eight_bits = mc->int8 || mc->fp8;
+    b->work = (int64_t)forward_bytes(e->model, rows, n_logits);
+    b->work_per_token = (b->work - (int64_t)forward_bytes(e->model, o->max_sequences, n_logits)) /
+                        o->prefill_chunk_tokens;
+    b->block_bytes = block_bytes;
+    b->memory_len = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
+    b->session_len = io->max_session_len;
+}
+
+int engine_size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
+                      struct err *err) {
+    const struct model_config *mc = &e->model->config;
+    TRY(size_log(o, mc, io, err));
+    io->kv_dtype = o->kv_dtype_auto ? e->backend->act_dtype : o->kv_dtype;
+    struct kv_store shape = {.dtype = io->kv_dtype,
+                             .n_layers = e->model->n_layers,
+                             .n_kv_heads = e->model->n_kv_heads,
+                             .head_dim = mc->head_dim,
+                             .block_tokens = o->block_tokens,
+                             .n_blocks = 1};
+    int64_t block_bytes = (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
+    int64_t memory = o->default_memory_len > 0 ? o->default_memory_len : mc->max_positions;
+    int64_t bytes = o->kv_cache_bytes;
+    struct budget budget;
+    TRY(device_budget(e, o, &budget, err));
+    if (budget.device) {
+        add_loaded(&budget, e, o, io, block_bytes);
+        if (bytes > budget_largest_cache(&budget))
+            return budget_cache_too_large(&budget, bytes, err);
+    }
+    if (bytes == 0)
+        bytes = default_cache_bytes(o, &budget, memory, io->max_session_len, block_bytes,
+                                    e->lead.comm->n_sharing);
+    int64_t n_blocks = bytes / block_bytes < INT32_MAX / 2 ? bytes / block_bytes : INT32_MAX / 2;
+    int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
+    if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
+        int64_t want = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
+        if (budget.device && o->kv_cache_bytes == 0) return budget_no_cache(&budget, err);
+        return err_set(
+            err, E_NOMEM,
+            "a cache of %lld bytes holds %lld blocks of %d tokens: too few for memory_len %lld and "
+            "chunks of %d; raise kv_cache_bytes or lower prefill_chunk_tokens",
+            (long long)bytes, (long long)n_blocks, o->block_tokens, (long long)want,
+            o->prefill_chunk_tokens);
+    }
+    io->n_blocks = (int32_t)n_blocks;
+    e->info.max_memory_len = (int32_t)longest;
+    e->info.default_memory_len = (int32_t)(memory < longest ? memory : longest);
+    e->info.block_bytes = block_bytes;
+    return 0;
+}
