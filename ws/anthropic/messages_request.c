@@ -1,27 +1,9 @@
 // Reads requests, except for conversation and tools. See messages_request.h.
 #include "ws/anthropic/messages_request.h"
 #include "ws/anthropic/messages_write.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-// --- refusals ---
-
-bool messages_refuse(struct messages_request *r, const char *fmt, ...) {
-    va_list ap;
-    r->failure = (struct completion_failure){.status = 400, .code = "invalid"};
-    va_start(ap, fmt);
-    vsnprintf(r->failure.message, sizeof r->failure.message, fmt, ap);
-    va_end(ap);
-    return false;
-}
-
-bool messages_no_memory(struct messages_request *r) {
-    r->failure = (struct completion_failure){.status = 503, .code = "overloaded"};
-    snprintf(r->failure.message, sizeof r->failure.message, "the server is out of memory");
-    return false;
-}
 
 static bool is_type(const cJSON *object, const char *type) {
     const char *s = cJSON_GetStringValue(json_member(object, "type"));

@@ -31,7 +31,7 @@ void messages_request_release(struct messages_request *r);
 
 // For the files that read its parts. Each returns false after a refusal, which is in r->failure.
 
-// 400. The sentence begins with the path of the field.
+// messages_refuse.c: 400. The sentence begins with the path of the field.
 bool messages_refuse(struct messages_request *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 bool messages_no_memory(struct messages_request *r);

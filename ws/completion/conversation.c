@@ -51,10 +51,6 @@ static const cJSON *plain_messages(const struct completion_request *r) {
     return r->plan->plain ? r->plan->plain : r->messages;
 }
 
-const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p) {
-    return p->plain ? p->plain_rendering : p->rendering;
-}
-
 // --- chains ---
 
 static int add_bound(struct completion_plan *p, int n_messages) {

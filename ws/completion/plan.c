@@ -85,6 +85,10 @@ int completion_render(struct completion_request *r, struct completion_failure *f
     return 0;
 }
 
+const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p) {
+    return p->plain ? p->plain_rendering : p->rendering;
+}
+
 int completion_encode(const struct completion_request *r, size_t from, size_t to, int32_t **ids,
                       size_t *n, struct completion_failure *f) {
     struct token_list list;
