@@ -2,7 +2,6 @@
 #include "engine/dist/comm.h"
 
 #if PARLEY_MPI
-#include "base/clock.h"
 #include "base/log.h"
 #include "engine/dist/deadline.h"
 #include "engine/dist/identity.h"
@@ -11,7 +10,6 @@
 #include "engine/dist/plan.h"
 #include "kernels/backend.h"
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -5,6 +5,7 @@
 // hold only links to REPO/blobs.
 #include "engine/model/checkpoint.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/synth_tensors.h"
@@ -32,14 +33,9 @@ struct checkpoint {
 
 // --- which files ---
 
-static bool file_exists(const char *dir, const char *name) {
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
-    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
-}
-
 static int no_weights(const char *dir, struct err *err) {
-    if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))
+    if (path_holds(dir, "pytorch_model.bin", F_OK) ||
+        path_holds(dir, "pytorch_model.bin.index.json", F_OK))
         return err_set(
             err, E_UNSUPPORTED,
             "%s holds pytorch_model.bin, which is a program to run and is not read: convert it "
@@ -82,9 +78,7 @@ static int check_shard_place(const char *dir, const char *path, const char *name
 // Opens DIR/name as the next file.
 static int add_file(struct checkpoint *c, const char *name, bool is_shard, struct err *err) {
     char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s", c->dir, name);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return err_set(err, E_LIMIT, "the path %.200s/%.60s... is too long", c->dir, name);
+    TRY(path_join(path, c->dir, name, err));
     if (is_shard) TRY(check_shard_place(c->dir, path, name, err));
     struct safetensors **files = realloc(c->files, (c->n_files + 1) * sizeof *files);
     if (files) c->files = files;
@@ -229,11 +223,11 @@ int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *
     TRY_GOTO(fail, ft_folder_find(ft_dir, model_dir, &is_ft, err));
     if (is_ft)
         TRY_GOTO(fail, ft_checkpoint_open(&c->ft, ft_dir, err));
-    else if (file_exists(model_dir, SINGLE_NAME))
+    else if (path_holds(model_dir, SINGLE_NAME, F_OK))
         TRY_GOTO(fail, add_file(c, SINGLE_NAME, false, err));
-    else if (file_exists(model_dir, INDEX_NAME))
+    else if (path_holds(model_dir, INDEX_NAME, F_OK))
         TRY_GOTO(fail, open_index(c, err));
-    else if (file_exists(model_dir, SYNTH_RECIPE_NAME))
+    else if (path_holds(model_dir, SYNTH_RECIPE_NAME, F_OK))
         TRY_GOTO(fail, open_random(c, err));
     else
         TRY_GOTO(fail, no_weights(model_dir, err));

@@ -1,16 +1,14 @@
 // See ft_files.h.
 #include "engine/model/ft_files.h"
+#include "base/path.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 int ft_files_path(const struct ft_files *f, char out[PATH_MAX], const struct ft_array *a,
                   int32_t rank, struct err *err) {
     char name[FT_FILE_MAX];
-    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", f->dir, ft_layout_file(name, a, rank)) < PATH_MAX)
-        return 0;
-    return err_set(err, E_LIMIT, "the path %.300s/%s is too long", f->dir, name);
+    return path_join(out, f->dir, ft_layout_file(name, a, rank), err);
 }
 
 int64_t ft_files_piece(const struct ft_files *f, const struct ft_array *a) {

@@ -1,5 +1,6 @@
 // See ft_folder.h.
 #include "engine/model/ft_folder.h"
+#include "base/path.h"
 #include "engine/model/ft_config.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -8,12 +9,6 @@
 #include <unistd.h>
 
 #define SAID_FOLDERS 8 // in the sentence that asks which
-
-static bool holds(const char *dir, const char *name) {
-    char path[PATH_MAX];
-    return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path &&
-           access(path, F_OK) == 0;
-}
 
 // N of "N-gpu".
 static int32_t ranks_of(const char *name) {
@@ -63,9 +58,8 @@ static int list_folders(const char *dir, int32_t list[FT_MAX_RANKS]) {
     for (struct dirent *e; n < FT_MAX_RANKS && (e = readdir(d));) {
         char sub[PATH_MAX];
         int32_t ranks = ranks_of(e->d_name);
-        if (ranks == 0 || (size_t)snprintf(sub, sizeof sub, "%s/%s", dir, e->d_name) >= sizeof sub)
-            continue;
-        if (holds(sub, "config.ini")) list[n++] = ranks;
+        if (ranks == 0 || path_join(sub, dir, e->d_name, NULL) < 0) continue;
+        if (path_holds(sub, "config.ini", F_OK)) list[n++] = ranks;
     }
     closedir(d);
     qsort(list, (size_t)n, sizeof *list, compare_ranks);
@@ -83,8 +77,10 @@ static int ask_which(const char *dir, const int32_t *list, int n, struct err *er
 int ft_folder_find(char out[PATH_MAX], const char *dir, bool *found, struct err *err) {
     int32_t list[FT_MAX_RANKS];
     *found = false;
-    if (holds(dir, "model.safetensors") || holds(dir, "model.safetensors.index.json")) return 0;
-    bool here = holds(dir, "config.ini");
+    if (path_holds(dir, "model.safetensors", F_OK) ||
+        path_holds(dir, "model.safetensors.index.json", F_OK))
+        return 0;
+    bool here = path_holds(dir, "config.ini", F_OK);
     int n = here ? 0 : list_folders(dir, list);
     if (!here && n == 0) return 0;
     if (n > 1) return ask_which(dir, list, n, err);

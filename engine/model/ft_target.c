@@ -1,11 +1,11 @@
 // See ft_target.h.
 #include "engine/model/ft_target.h"
+#include "base/path.h"
 #include "engine/model/ft_config.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,11 +22,6 @@ struct files { // of one array
     char *block, *pieces;
     struct err *err;
 };
-
-static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct err *err) {
-    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
-    return err_set(err, E_LIMIT, "the path %.300s/%.60s is too long", dir, name);
-}
 
 static int create(const char *path, struct err *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -49,7 +44,7 @@ static int write_bytes(int fd, const void *bytes, size_t n, const char *dir, con
 int ft_target_file(const struct ft_target *t, const char *name, const void *bytes, size_t n,
                    struct err *err) {
     char path[PATH_MAX];
-    TRY(path_in(path, t->dir, name, err));
+    TRY(path_join(path, t->dir, name, err));
     int fd = create(path, err);
     if (fd < 0) return fd;
     int rc = write_bytes(fd, bytes, n, t->dir, name, err);
@@ -62,7 +57,7 @@ int ft_target_file(const struct ft_target *t, const char *name, const void *byte
 static int open_files(struct files *f, int32_t n) {
     for (; f->n < n; f->n++) {
         char name[FT_FILE_MAX], path[PATH_MAX];
-        TRY(path_in(path, f->t->dir, ft_layout_file(name, f->a, f->n), f->err));
+        TRY(path_join(path, f->t->dir, ft_layout_file(name, f->a, f->n), f->err));
         TRY(f->fds[f->n] = create(path, f->err));
     }
     return 0;
@@ -140,7 +135,7 @@ void ft_target_remove(const char *dir) {
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            path_in(path, dir, e->d_name, NULL) == 0)
+            path_join(path, dir, e->d_name, NULL) == 0)
             unlink(path);
     if (d) closedir(d);
     rmdir(dir);

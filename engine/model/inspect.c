@@ -1,6 +1,7 @@
 // See inspect.h. Enumerations are printed with the words that config files use.
 #include "engine/model/inspect.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/model.h"
@@ -199,16 +200,10 @@ static void put_weights(struct json_writer *w, const struct model_config *c,
 
 // --- files beside the weights ---
 
-static bool holds(const char *dir, const char *name) {
-    char path[PATH_MAX];
-    return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path &&
-           access(path, R_OK) == 0;
-}
-
 static const char *template_file(const char *dir) {
     char path[PATH_MAX];
-    if (holds(dir, "chat_template.jinja")) return "chat_template.jinja";
-    if (!holds(dir, "tokenizer_config.json")) return NULL;
+    if (path_holds(dir, "chat_template.jinja", R_OK)) return "chat_template.jinja";
+    if (!path_holds(dir, "tokenizer_config.json", R_OK)) return NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/tokenizer_config.json", dir) >= sizeof path)
         return NULL;
     // The tokenizer reports a broken file; here it counts as one without a template.

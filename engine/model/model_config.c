@@ -5,6 +5,7 @@
 // one adds the file's name.
 #include "engine/model/model_config.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "engine/model/families.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
@@ -333,11 +334,6 @@ int model_config_load_file(struct model_config *c, const char *config_path, stru
     return read_file(c, config_path, read_config, err);
 }
 
-static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct err *err) {
-    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
-    return err_set(err, E_LIMIT, "the path %.300s... is too long", dir);
-}
-
 // Neither a Hugging Face folder nor FasterTransformer's.
 static int no_model(const char *dir, struct err *err) {
     DIR *folder = opendir(dir);
@@ -352,8 +348,8 @@ int model_config_load(struct model_config *c, const char *model_dir, struct err 
     char config[PATH_MAX], generation[PATH_MAX], ft_dir[PATH_MAX];
     bool is_ft;
     TRY(ft_folder_find(ft_dir, model_dir, &is_ft, err));
-    TRY(path_in(config, model_dir, "config.json", err));
-    TRY(path_in(generation, is_ft ? ft_dir : model_dir, "generation_config.json", err));
+    TRY(path_join(config, model_dir, "config.json", err));
+    TRY(path_join(generation, is_ft ? ft_dir : model_dir, "generation_config.json", err));
     if (!is_ft && access(config, F_OK) < 0 && errno != EACCES) return no_model(model_dir, err);
     TRY(is_ft ? ft_model_config_load(c, ft_dir, err) : read_file(c, config, read_config, err));
     return access(generation, F_OK) == 0 ? read_file(c, generation, read_generation, err) : 0;

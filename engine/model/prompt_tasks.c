@@ -1,5 +1,6 @@
 // See prompt_tasks.h.
 #include "engine/model/prompt_tasks.h"
+#include "base/path.h"
 
 #include "engine/model/ft_config.h"
 #include "engine/model/ft_folder.h"
@@ -81,8 +82,7 @@ static int load_folders(struct prompt_tasks *t, const struct model_config *c, co
     int rc = 0, n = scandir(dir, &list, NULL, alphasort);
     if (n < 0) return err_errno(err, "prompt_tasks: %s", dir);
     for (int i = 0; i < n; i++) {
-        bool fits =
-            (size_t)snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name) < sizeof path;
+        bool fits = path_join(path, dir, list[i]->d_name, NULL) == 0;
         if (rc == 0 && fits && list[i]->d_name[0] != '.' && is_table(path))
             rc = load_one(t, c, list[i]->d_name, path, err);
         free(list[i]);

@@ -2,6 +2,7 @@
 #include "engine/model/quantize.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/model.h"
@@ -47,15 +48,10 @@ struct job {
 
 // --- files ---
 
-static int path_in(char path[PATH_MAX], const char *dir, const char *name, struct err *err) {
-    if ((size_t)snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
-    return err_set(err, E_LIMIT, "the path %.200s/%s is too long", dir, name);
-}
-
 static int write_file(const struct job *j, const char *name, const void *bytes, size_t n,
                       struct err *err) {
     char path[PATH_MAX];
-    TRY(path_in(path, j->dir, name, err));
+    TRY(path_join(path, j->dir, name, err));
     FILE *f = fopen(path, "wb");
     if (!f) return err_errno(err, "cannot create %s", path);
     bool ok = fwrite(bytes, 1, n, f) == n;
@@ -68,7 +64,7 @@ static int copy_files(const struct job *j, struct err *err) {
     char path[PATH_MAX];
     struct buf bytes;
     TRY(text_files_copy(j->o->model_dir, j->dir, NULL, err));
-    TRY(path_in(path, j->o->model_dir, suggestions, err));
+    TRY(path_join(path, j->o->model_dir, suggestions, err));
     if (access(path, F_OK) < 0) return 0;
     int rc = buf_read_file(&bytes, path, (size_t)4 << 20, err);
     if (rc == 0) rc = write_file(j, suggestions, bytes.data, bytes.len, err);
@@ -142,7 +138,7 @@ static int read_config(struct job *j, struct err *err) {
                        "%s is a FasterTransformer folder; quantize takes those of Hugging Face. It "
                        "can be served in 8 bits all the same, by weight_dtype",
                        path);
-    TRY(path_in(path, j->o->model_dir, "config.json", err));
+    TRY(path_join(path, j->o->model_dir, "config.json", err));
     if (access(path, F_OK) < 0) return err_errno(err, "cannot read %s", path);
     buf_release(&j->config_json);
     TRY(buf_read_file(&j->config_json, path, (size_t)4 << 20, err));
@@ -355,7 +351,7 @@ static int write_weights(struct job *j, struct err *err) {
     const float *scales;
     TRY(make_buffers(j, err));
     scales = j->scales;
-    TRY(path_in(path, j->dir, "model.safetensors", err));
+    TRY(path_join(path, j->dir, "model.safetensors", err));
     TRY(safetensors_create(&j->writer, path, j->tensors, j->n, err));
     for (size_t i = 0; i < j->n; i++) {
         const struct tensor *t = j->from[i];
@@ -397,7 +393,7 @@ static void remove_folder(const struct job *j) {
     char path[PATH_MAX];
     DIR *d = opendir(j->dir);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && path_in(path, j->dir, e->d_name, NULL) == 0) unlink(path);
+        if (e->d_name[0] != '.' && path_join(path, j->dir, e->d_name, NULL) == 0) unlink(path);
     if (d) closedir(d);
     rmdir(j->dir);
 }

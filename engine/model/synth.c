@@ -2,6 +2,7 @@
 // drawing them. See synth.h.
 #include "engine/model/synth.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "engine/model/synth_shapes.h"
 #include "engine/model/synth_tensors.h"
 #include "engine/model/synth_values.h"
@@ -94,14 +95,9 @@ static int read_given(struct plan *p, struct err *err) {
     return 0;
 }
 
-static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct err *err) {
-    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
-    return err_set(err, E_LIMIT, "the path %.300s/%.60s is too long", dir, name);
-}
-
 static int write_text(const char *dir, const char *name, const struct buf *text, struct err *err) {
     char path[PATH_MAX];
-    TRY(path_in(path, dir, name, err));
+    TRY(path_join(path, dir, name, err));
     if (text->error < 0) return err_set(err, text->error, "no memory for %s", path);
     FILE *f = fopen(path, "wbe");
     if (!f) return err_errno(err, "cannot create %s", path);
@@ -116,7 +112,7 @@ static int write_config(struct plan *p, struct err *err) {
     char path[PATH_MAX];
     const char *dir = p->options->out_dir;
     TRY(write_text(dir, "config.json", &p->config_json, err));
-    TRY(path_in(path, dir, "config.json", err));
+    TRY(path_join(path, dir, "config.json", err));
     TRY(model_config_load_file(&p->config, path, err));
     return synth_tensors_list(&p->all, &p->config, p->dtype, p->options->seed, err);
 }
@@ -143,7 +139,7 @@ static int make_folder(const char *dir, struct err *err) {
     char path[PATH_MAX];
     if (mkdir(dir, 0777) < 0 && errno != EEXIST) return err_errno(err, "cannot create %s", dir);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
-        TRY(path_in(path, dir, taken[i], err));
+        TRY(path_join(path, dir, taken[i], err));
         if (access(path, F_OK) == 0)
             return err_set(err, E_EXISTS, "%s exists already and is not overwritten", path);
     }
@@ -201,7 +197,7 @@ static int write_shard(struct plan *p, int shard, size_t *next, struct err *err)
     size_t first = *next, last = first;
     while (last < p->all.n && p->shards[last] == shard) last++;
     shard_name(p, shard, name);
-    TRY(path_in(path, p->options->out_dir, name, err));
+    TRY(path_join(path, p->options->out_dir, name, err));
     TRY(safetensors_create(&w, path, p->all.tensors + first, last - first, err));
     for (size_t i = first; i < last; i++) {
         int rc = write_tensor(p, w, i, err);
@@ -258,7 +254,7 @@ void synth_remove(const char *out_dir) {
     static const char *const names[] = {"config.json", "generation_config.json",
                                         "model.safetensors.index.json", SYNTH_RECIPE_NAME};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (path_in(path, out_dir, names[i], NULL) == 0) unlink(path);
+        if (path_join(path, out_dir, names[i], NULL) == 0) unlink(path);
 }
 
 // Removes an incomplete checkpoint, which a reader could take for a complete one.
@@ -266,7 +262,7 @@ static void remove_files(const struct plan *p) {
     char name[64], path[PATH_MAX];
     for (int shard = 0; shard < p->n_shards; shard++) {
         shard_name(p, shard, name);
-        if (path_in(path, p->options->out_dir, name, NULL) == 0) unlink(path);
+        if (path_join(path, p->options->out_dir, name, NULL) == 0) unlink(path);
     }
     synth_remove(p->options->out_dir);
 }

@@ -1,6 +1,7 @@
 // See text_files.h.
 #include "engine/model/text_files.h"
 #include "base/buf.h"
+#include "base/path.h"
 #include "engine/model/ft_folder.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,24 +9,16 @@
 
 #define FILE_MAX_BYTES ((size_t)256 << 20)
 
-static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct err *err) {
-    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
-    return err_set(err, E_LIMIT, "the path %.300s/%.60s is too long", dir, name);
-}
-
-static bool holds(const char *dir, const char *name) {
-    char path[PATH_MAX];
-    return path_in(path, dir, name, NULL) == 0 && access(path, R_OK) == 0;
-}
-
 const char *text_files_tokenizer(const char *dir) {
     static const char *const names[] = {"tokenizer.json", "20B_tokenizer.json", "tokenizer.model",
                                         "sentencepiece.bpe.model", "spiece.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (holds(dir, names[i])) return names[i];
-    if (holds(dir, "vocab.json") && holds(dir, "merges.txt")) return "vocab.json";
-    return holds(dir, "gpt2-vocab.json") && holds(dir, "gpt2-merges.txt") ? "gpt2-vocab.json"
-                                                                          : NULL;
+        if (path_holds(dir, names[i], R_OK)) return names[i];
+    if (path_holds(dir, "vocab.json", R_OK) && path_holds(dir, "merges.txt", R_OK))
+        return "vocab.json";
+    return path_holds(dir, "gpt2-vocab.json", R_OK) && path_holds(dir, "gpt2-merges.txt", R_OK)
+               ? "gpt2-vocab.json"
+               : NULL;
 }
 
 int text_files_dir(char out[PATH_MAX], const char *model_dir, const char *named, struct err *err) {
@@ -43,7 +36,7 @@ int text_files_dir(char out[PATH_MAX], const char *model_dir, const char *named,
     }
     for (size_t i = 0; found && i < sizeof beside / sizeof *beside; i++) {
         if (text_files_tokenizer(weights)) break;
-        TRY(path_in(out, weights, beside[i], err));
+        TRY(path_join(out, weights, beside[i], err));
         if (text_files_tokenizer(out)) return 0;
     }
     if ((size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX) return 0;
@@ -82,8 +75,8 @@ int text_files_copy(const char *from, const char *to, int *n, struct err *err) {
     int copied = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char source[PATH_MAX], target[PATH_MAX];
-        TRY(path_in(source, from, names[i], err));
-        TRY(path_in(target, to, names[i], err));
+        TRY(path_join(source, from, names[i], err));
+        TRY(path_join(target, to, names[i], err));
         if (access(source, F_OK) < 0) continue;
         TRY(copy_file(source, target, err));
         copied++;

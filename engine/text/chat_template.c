@@ -5,10 +5,10 @@
 #include "engine/text/chat_template.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/utf8.h"
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_internal.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -242,10 +242,9 @@ static int open_config(struct chat_template *c, const char *path, struct err *er
 
 static int open_folder(struct chat_template *c, const char *model_dir, struct err *err) {
     static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
-    char path[4096];
+    char path[PATH_MAX];
     for (int i = 0; i < 2; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", model_dir, names[i]) >= (int)sizeof path)
-            return err_set(err, E_INVAL, "the model folder's name is too long");
+        TRY(path_join(path, model_dir, names[i], err));
         int rc = i == 0 ? open_file(c, path, err) : open_config(c, path, err);
         if (rc != E_NOTFOUND) return rc;
     }

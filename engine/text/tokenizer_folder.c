@@ -3,6 +3,7 @@
 // SentencePiece model and GPT-2's two files need them for the special tokens. The names that the
 // tokenizer's files have in FasterTransformer's model repositories are found too.
 #include "base/json.h"
+#include "base/path.h"
 #include "engine/text/tokenizer_file.h"
 #include <limits.h>
 #include <stdio.h>
@@ -25,16 +26,6 @@ struct folder {
 
 // --- files
 
-static int path_of(const struct folder *f, const char *name, char path[PATH_MAX]) {
-    if (snprintf(path, PATH_MAX, "%s/%s", f->dir, name) < PATH_MAX) return 0;
-    return err_set(f->err, E_INVAL, "the model folder's name is too long");
-}
-
-static bool holds(const struct folder *f, const char *name) {
-    char path[PATH_MAX];
-    return snprintf(path, PATH_MAX, "%s/%s", f->dir, name) < PATH_MAX && access(path, F_OK) == 0;
-}
-
 // Puts the file's name before the sentence that a reader of its contents left.
 static int in_file(const struct folder *f, const char *name, int rc) {
     if (rc >= 0) return 0;
@@ -46,7 +37,7 @@ static int in_file(const struct folder *f, const char *name, int rc) {
 static int read_json(const struct folder *f, const char *name, cJSON **out) {
     char path[PATH_MAX];
     struct err why = {0};
-    TRY(path_of(f, name, path));
+    TRY(path_join(path, f->dir, name, f->err));
     *out = json_parse_file(path, &json_limits_file, &why);
     if (!*out && why.code == E_NOTFOUND) return 0;
     if (!*out) return err_set(f->err, why.code, "%s", why.text);
@@ -223,7 +214,7 @@ static int read_sentencepiece(struct folder *f, struct tokenizer *t, const char 
     TRY(flag(f, "add_prefix_space", &prefix));
     o.prefix_first_only = !legacy;
     o.no_prefix = !prefix;
-    TRY(path_of(f, name, path));
+    TRY(path_join(path, f->dir, name, f->err));
     TRY(make_list(f, true, &list));
     o.added = list;
     int rc = buf_read_file(&bytes, path, MODEL_MAX_BYTES, f->err);
@@ -255,7 +246,7 @@ static int read_sentencepiece(struct folder *f, struct tokenizer *t, const char 
 static int read_merges(const struct folder *f, const char *name, cJSON *list) {
     char path[PATH_MAX];
     struct buf text;
-    TRY(path_of(f, name, path));
+    TRY(path_join(path, f->dir, name, f->err));
     int rc = buf_read_file(&text, path, MODEL_MAX_BYTES, f->err);
     char *line = text.data, *end;
     for (size_t n = 0; rc == 0 && line && *line; line = end, n++) {
@@ -382,9 +373,10 @@ static int read_tokenizer(struct folder *f, struct tokenizer *t) {
     if (f->config) TRY(note_specials(f, f->config, "tokenizer_config.json"));
     if (f->map) TRY(note_specials(f, f->map, "special_tokens_map.json"));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (holds(f, models[i])) return read_sentencepiece(f, t, models[i]);
+        if (path_holds(f->dir, models[i], F_OK)) return read_sentencepiece(f, t, models[i]);
     for (size_t i = 0; i < sizeof gpt2_files / sizeof *gpt2_files; i++)
-        if (holds(f, gpt2_files[i].vocab) && holds(f, gpt2_files[i].merges))
+        if (path_holds(f->dir, gpt2_files[i].vocab, F_OK) &&
+            path_holds(f->dir, gpt2_files[i].merges, F_OK))
             return read_gpt2(f, &gpt2_files[i], t);
     return err_set(
         f->err, E_NOTFOUND,

@@ -4,7 +4,6 @@
 #include "kernels/cpu/weight.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/weight_parts.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
