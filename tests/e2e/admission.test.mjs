@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { scale, Server, unlimited, until } from './harness.mjs';
+import { scale, Server, sleep, unlimited, until } from './harness.mjs';
 import { Random, seed } from './random.mjs';
 
 const sessions = scale < 1 ? 8 : 16;
@@ -15,7 +15,6 @@ const perToken = 8 * 2 * 2 * 64 * 4; // layers, keys and values, heads, width, f
 const blocks = 1 + Math.ceil((window + chunk) / block) + 1;
 const shared = `You are brief. ${'Numbers are written in full. '.repeat(12)}`;
 const lines = ['My name is Zora.', 'Count from 1 to 9.', 'What is the capital of France?', 'Tell me a story.', 'What is my name?'];
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** The turns of conversation i, with its forks and edits, one after the other: what their reader got. */
 async function converse(client, i, think, start) {
@@ -71,7 +70,7 @@ test(`${sessions} sessions in a cache for ${holds}, ${where} (E2E_SEED=${seed})`
         if (error.answer?.code !== 'overloaded') throw error;
         refusals.push(error.answer);
         assert.ok(error.answer.retry_after_ms > 0 && error.answer.retry_after_ms <= 60000, JSON.stringify(error.answer));
-        await pause(error.answer.retry_after_ms);
+        await sleep(error.answer.retry_after_ms);
       }
     }
   };
@@ -83,11 +82,11 @@ test(`${sessions} sessions in a cache for ${holds}, ${where} (E2E_SEED=${seed})`
       seen.usage = Math.max(seen.usage, metrics.get('parley_engine_kv_cache_usage_ratio'));
       seen.waiting = Math.max(seen.waiting, metrics.get('parley_engine_requests_waiting'));
       seen.running = Math.max(seen.running, metrics.get('parley_engine_requests_running'));
-      await pause(20);
+      await sleep(20);
     }
   })();
   const clients = await Promise.all([1, 2, 3, 4].map(() => server.connect()));
-  const think = () => pause(random.below(80)); // each goes at its own pace
+  const think = () => sleep(random.below(80)); // each goes at its own pace
   const got = await Promise.all(want.map((_, i) => converse(clients[i % 4], i, think, start)));
   over = true;
   await watch;

@@ -2,15 +2,15 @@
 // tokens come as ever.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { Server, parley, scale, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, parley, scale, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
+import { residentBytes } from './processes.mjs';
 
 const MB = 1048576;
 const tokens = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
-const residentBytes = (server) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))[1]) * 1024;
 
 function tokenFile(t) {
   const file = path.join(temporaryFolder(t), 'tokens');
@@ -281,7 +281,7 @@ test('the answers that wait for an owner are bounded over all its connections', 
   }
   let most = 0, same = 0; // until nothing more comes in
   for (let before = -1; same < 5;) {
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await sleep(100);
     const now = await server.metric('parley_waiting_bytes');
     same = now === before ? same + 1 : 0;
     before = now;

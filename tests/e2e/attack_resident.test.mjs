@@ -1,28 +1,21 @@
 // max_resident_sessions holds for sessions that clients follow: an idle one leaves memory, and is back when it is
 // asked for something. What a burst took goes back to the system.
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { Server, scale, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, scale, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
+import { openMany, system } from './long_sessions.mjs';
+import { residentBytes } from './processes.mjs';
 
 const MB = 1048576;
-const residentBytes = (server) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))[1]) * 1024;
-const system = 'You are a helpful assistant. '.repeat(1100); // 32 KB
 
 const token = 'alice-token-0123456789';
 function tokenFile(t) {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, `alice:${token}\n`, { mode: 0o600 });
   return file;
-}
-
-/** Opens n sessions, a few at a time, each followed by its opener. */
-async function openMany(client, n, prefix) {
-  for (let i = 0; i < n; i += 50)
-    await Promise.all(Array.from({ length: Math.min(50, n - i) }, (_, k) =>
-      client.ask({ type: 'session.open', session: `${prefix}${i + k}`, system })));
 }
 
 test('thousands of followed sessions take no more memory than max_resident_sessions allows', async (t) => {
@@ -74,7 +67,7 @@ test('sessions that cannot leave memory, because a client reads nothing, are bou
   // Served after the time that was told, or, where a busy machine has not read its answers by then, after the next one.
   let last = late.at(-1);
   for (let i = 0; i < 5 && last.type === 'error'; i++) {
-    await new Promise((resolve) => setTimeout(resolve, last.retry_after_ms));
+    await sleep(last.retry_after_ms);
     last = await deaf.ask({ type: 'session.open', system });
   }
   assert.equal(last.type, 'session.opened', JSON.stringify(last));
@@ -91,7 +84,7 @@ test('memory that a burst took goes back once the server is at rest', async (t) 
   const writer = await server.connect();
   await openMany(writer, n, 's');
   const most = residentBytes(server) - before;
-  await new Promise((resolve) => setTimeout(resolve, 5000)); // a rest before what is freed
+  await sleep(5000); // a rest before what is freed
   for (let i = 0; i < n; i += 50)
     await Promise.all(Array.from({ length: Math.min(50, n - i) }, (_, k) => // leaves holes: every tenth stays
       (k % 10 === 0 ? null : writer.ask({ type: 'session.close', session: `s${i + k}`, delete: true }))));

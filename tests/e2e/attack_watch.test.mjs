@@ -1,25 +1,18 @@
 // One owner's watchers read nothing while sessions with long prompts open: each session costs a few bytes, and is
 // reported once, as it is then.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
 import { Server, scale, unlimited, until } from './harness.mjs';
+import { openMany } from './long_sessions.mjs';
+import { residentBytes } from './processes.mjs';
 
 const MB = 1048576;
-const residentBytes = (server) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))[1]) * 1024;
-const system = 'You are a helpful assistant. '.repeat(1100); // 32 KB
 
 async function watchers(server, n) {
   const clients = await Promise.all(Array.from({ length: n }, () => server.connect()));
   await Promise.all(clients.map((client) => client.ask({ type: 'sessions.watch' })));
   return clients;
-}
-
-async function openMany(client, n, prefix) {
-  for (let i = 0; i < n; i += 50)
-    await Promise.all(Array.from({ length: Math.min(50, n - i) }, (_, k) =>
-      client.ask({ type: 'session.open', session: `${prefix}${i + k}`, system })));
 }
 
 test('watchers that read nothing cost no memory; what they are told then is what the sessions are now', async (t) => {

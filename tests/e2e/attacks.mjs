@@ -20,14 +20,14 @@
 // optional: first_token_ms, ping_ms, list_ms (90th percentiles: of some dozens, the 99th is a single one), memory_mib (peak over before), kept_mib (after the attack
 // over before), stop_ms (SIGTERM to the end), refused (most turns of the victim that were refused).
 import assert from 'node:assert/strict';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { Follower } from './follower.mjs';
-import { Server, temporaryFolder, unlimited } from './harness.mjs';
+import { Server, sleep, temporaryFolder, unlimited } from './harness.mjs';
+import { residentMib } from './processes.mjs';
 
 const owners = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** full: the attack's counts. prepare(client, figures): what the attacker has on the server before. goal: for bob. */
 export const attacks = {
@@ -108,8 +108,6 @@ export const attacks = {
 
 /** A percentile of a list; undefined where it is empty. */
 export const percentile = (list, p) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * p))];
-
-const rssMib = (server) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))?.[1]) / 1024;
 
 /** Settles with promise's value, or gives undefined after ms. */
 function within(ms, promise) {
@@ -221,8 +219,8 @@ export async function strike(t, name, options = {}) {
   const { server: peaceful } = await target(t, {}, figures, options);
   const other = await Victim.connect(peaceful, owners.bob);
   const quiet = summary(await victim.measure(Math.min(3, options.seconds ?? 5), patience));
-  const memory = { before: rssMib(server), peak: 0, after: 0 };
-  const sampler = setInterval(() => { if (!server.status) memory.peak = Math.max(memory.peak, rssMib(server)); }, 50);
+  const memory = { before: residentMib(server), peak: 0, after: 0 };
+  const sampler = setInterval(() => { if (!server.status) memory.peak = Math.max(memory.peak, residentMib(server)); }, 50);
   const alice = attacker(server, name, figures, prepared);
   let loaded, beside, did;
   try {
@@ -236,7 +234,7 @@ export async function strike(t, name, options = {}) {
   await peaceful.stop('SIGKILL');
   await sleep(options.rest ?? 2000);
   const after = server.status ? null : summary(await victim.measure(0.5, patience)); // and once it is over
-  memory.after = server.status ? 0 : rssMib(server);
+  memory.after = server.status ? 0 : residentMib(server);
   clearInterval(sampler);
   const begun = performance.now();
   const ended = await within(60000, server.stop());

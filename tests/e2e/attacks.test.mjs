@@ -1,12 +1,12 @@
 // One owner that uses all of its limits slows no other one: the attacks of attacks.mjs for some seconds each.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
 import { harmless } from './attacks.mjs';
 import { scale, temporaryFolder, withinOnce } from './harness.mjs';
+import { residentMib } from './processes.mjs';
 import { Wire } from './wire.mjs';
 
 const asan = scale < 1; // a sanitizer's server is slow by itself
@@ -39,7 +39,7 @@ test('unfinished TLS handshakes', async (t) => {
   execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes',
     '-keyout', key, '-out', cert, '-days', '2', '-subj', '/CN=x'], { stdio: 'ignore' });
   const wire = await Wire.start(t, { tls: true, args: ['--tls-cert', cert, '--tls-key', key] });
-  const rss = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]) / 1024;
+  const rss = () => residentMib(wire);
   const victim = wire.socket();
   await new Promise((resolve) => victim.once('secureConnect', resolve));
   const ask = () => new Promise((resolve) => {

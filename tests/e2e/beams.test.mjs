@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { parley, root, temporaryFolder } from './harness.mjs';
-import { readTensor } from './safetensors.mjs';
+import { logSoftmax, readTensor } from './safetensors.mjs';
 
 const families = ['llama', 'mistral', 'qwen2', 'qwen3', 'gpt2', 'gptj', 'gpt_neox', 'bloom', 'opt', 'xglm'];
 const models = path.join(root, 'tests/fixtures/models');
@@ -33,7 +33,6 @@ for (const family of families) {
   });
 }
 
-const logSoftmax = (row, id) => row[id] - Math.max(...row) - Math.log(row.reduce((sum, x) => sum + Math.exp(x - Math.max(...row)), 0));
 const prompt = Array.from({ length: 40 }, (_, i) => 5 + (i * 37) % 300);
 
 test('in a wrapped window the score of each beam is that of its ids, computed in one piece', (t) => {

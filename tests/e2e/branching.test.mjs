@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, isWellFormed, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, isWellFormed, parley, root, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
@@ -266,7 +266,7 @@ test('many forks of one session at once, under load, wherever its cache is: each
     for (let round = 0; round < few(3); round++) {
       await Promise.all(Array.from({ length: 2 * lines.length }, async (_, i) => {
         const copy = await Follower.fork(clients[i % 3], source.session, i % lines.length);
-        if (i % 2) await new Promise((resolve) => setTimeout(resolve, 15 * i)); // some have left the device by then
+        if (i % 2) await sleep(15 * i); // some have left the device by then
         const turn = await ask(copy);
         assert.deepEqual(transcript(turn), want[i % lines.length], `fork at turn ${i % lines.length}`);
         seen.add(turn.done.cache.source);

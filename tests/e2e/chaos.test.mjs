@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, sessionOf } from './follower.mjs';
-import { root, scale, Server, unlimited, until } from './harness.mjs';
+import { root, scale, Server, sleep, unlimited, until } from './harness.mjs';
 import { Random, seed } from './random.mjs';
 
 const operations = Math.round(10000 * scale);
@@ -129,7 +129,7 @@ test(`${operations} operations in random order over ${connections} connections (
       } else if (kind < 92) {
         await slots[random.below(connections)].ask({ type: 'session.update', session: subject.session, title: `Title ${random.below(100)}` });
       } else if (kind < 93) {
-        await new Promise((resolve) => setTimeout(resolve, random.below(60))); // long enough for an eviction
+        await sleep(random.below(60)); // long enough for an eviction
       } else {
         await close(subject);
       }

@@ -4,16 +4,11 @@ import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { Server, few, parley as program, temporaryFolder, unlimited, until } from './harness.mjs';
+import { cached, clientOf, sessionOf, turnOf, user } from './openai_client.mjs';
 
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
-const user = (content) => ({ role: 'user', content });
-const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
-const turnOf = (id) => Number(id.slice(id.lastIndexOf('-') + 1));
 const model = 'demo-model';
 const ask = { model, temperature: 0, max_tokens: 12 };
-const cached = (answer) => answer.usage.prompt_tokens_details.cached_tokens;
 
 async function start(t, options = {}) {
   const server = await Server.start(t, { args: [...unlimited, ...(options.args ?? [])], ...options.server });
@@ -162,7 +157,7 @@ test('the same conversation of two owners: neither finds the other\'s, and they 
   const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
   const hashes = [];
   for (const apiKey of Object.values(names)) {
-    const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
+    const openai = clientOf(server, apiKey);
     const one = await openai.chat.completions.create({ ...ask, messages: [user('Hello!')], choice: ['Yes.'] });
     assert.equal(turnOf(one.id), 0);
     const two = await openai.chat.completions.create({ ...ask, messages: [user('Hello!'), one.choices[0].message, user('And you?')], choice: ['No.'] });

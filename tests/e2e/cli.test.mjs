@@ -7,7 +7,7 @@ import test from 'node:test';
 import { Follower } from './follower.mjs';
 import { parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { good, json, run } from './run.mjs';
-import { readTensor } from './safetensors.mjs';
+import { logSoftmax, readTensor } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
 const commands = ['serve', 'doctor', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'replay', 'synth'];
@@ -21,7 +21,6 @@ function distance(got, want) {
   const spread = Math.sqrt(want.reduce((sum, x) => sum + (x - mean) ** 2, 0) / want.length);
   return got.reduce((worst, x, i) => Math.max(worst, Math.abs(x - want[i])), 0) / spread;
 }
-const logSoftmax = (row, id) => row[id] - Math.max(...row) - Math.log(row.reduce((sum, x) => sum + Math.exp(x - Math.max(...row)), 0));
 
 // --- help and usage ------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,10 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import OpenAI from 'openai';
 import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 
 const model = 'demo-model';
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const said = (role, text) => ({ type: 'message', role, content: [{ type: role === 'assistant' ? 'output_text' : 'input_text', text }] });
 const cached = (response) => response.usage.input_tokens_details.cached_tokens;
 const block = 32; // tokens; a block of the cache is shared when it is full
@@ -46,7 +45,7 @@ test('nothing is stored, and the past is not computed again', async (t) => {
 
 test('a session that the client names is found by its cache as well', async (t) => {
   const server = await Server.start(t, { args: unlimited });
-  const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, defaultHeaders: { 'session-id': 'one-thread' } });
+  const openai = clientOf(server, 'none', { defaultHeaders: { 'session-id': 'one-thread' } });
   const { answer, next } = await goOn(openai);
   assert.ok(cached(next) >= answer.usage.input_tokens - block);
 });

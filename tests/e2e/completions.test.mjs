@@ -5,8 +5,8 @@ import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const prompt = 'Once upon a time there was a';
 const tokensOf = async (server, content, token) => (await (await fetch(`${server.url}/tokenize`, { method: 'POST', body: JSON.stringify({ content }),
   headers: token ? { authorization: `Bearer ${token}` } : {} })).json()).tokens;

@@ -6,14 +6,10 @@ import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { clientOf, refused } from './openai_client.mjs';
 
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const model = 'demo-model';
 const ask = { model, seed: 3, max_output_tokens: few(8) };
-const refused = (promise, status, code, param = null) => assert.rejects(promise, (e) => {
-  assert.deepEqual([e.status, e.code, e.param], [status, code, param], e.message);
-  return true;
-});
 const all = async (page) => {
   const items = [];
   for await (const item of page) items.push(item);
@@ -181,7 +177,7 @@ test('a conversation belongs to its owner', async (t) => {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, Object.entries(tokens).map(([name, token]) => `${name}:${token}\n`).join(''), { mode: 0o600 });
   const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
-  const of = (name) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: tokens[name], maxRetries: 0 });
+  const of = (name) => clientOf(server, tokens[name]);
   const { id } = await of('ann').conversations.create({ items: [message('user', 'mine')] });
   await refused(of('bob').conversations.retrieve(id), 404, 'conversation_not_found');
   await refused(of('bob').conversations.update(id, { metadata: {} }), 404, 'conversation_not_found');

@@ -4,14 +4,13 @@ import { copyFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, processorMs, root, scale, Server, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
+import { few, processorMs, root, scale, Server, sleep, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
 import { Random, seed } from './random.mjs';
 import { run } from './run.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
 const rounds = Number(process.env.KILLS) || Math.max(4, Math.round(40 * scale)); // `make torture`: 1,000
 const random = new Random();
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const sampling = () => ({ temperature: 1, seed: String(random.below(1e9)), max_tokens: 1 + random.below(60), ignore_eos: true, logprobs: true });
 
 const someIds = () => Array.from({ length: 1 + random.below(random.below(8) ? 4 : 120) }, () => 2 + random.below(300)); // now and then a long prefill
@@ -57,9 +56,9 @@ class Witness {
       }
       case 11: { // the connection is lost in the middle; what becomes of the turn is the session's policy
         const number = await follower.start({ ids: someIds() }, { sampling: sampling() });
-        await pause(random.below(20));
+        await sleep(random.below(20));
         await follower.client.terminate();
-        await pause(random.below(40));
+        await sleep(random.below(40));
         await follower.attach(await server.connect());
         return void await follower.done(number);
       }
@@ -75,7 +74,7 @@ class Witness {
       try {
         const fork = await this.act(server);
         if (fork) onFork(fork);
-        if (random.below(4) === 0) await pause(random.below(60)); // time to be parked or evicted
+        if (random.below(4) === 0) await sleep(random.below(60)); // time to be parked or evicted
       } catch (error) {
         if (follower.fault) throw follower.fault;
         if (error.code === 'ERR_ASSERTION') throw error;
@@ -167,7 +166,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
   for (let round = 0; round < rounds || (!met() && round < 10 * rounds); round++) {
     if (random.below(4) === 0) { // while it starts, and recovers from the last one
       const early = await Server.start(t, { ...options(), wait: false });
-      await pause(random.below(60));
+      await sleep(random.below(60));
       await early.stop('SIGKILL');
     }
     const server = await Server.start(t, options());
@@ -179,7 +178,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
       witnesses.push(new Witness(await Follower.open(await server.connect(), { on_disconnect: random.pick(['finish', { cancel_after_ms: 1 + random.below(30) }]) })));
     const copies = [];
     const talks = witnesses.map((witness) => witness.talk(server, (fork) => copies.push(fork)));
-    await pause(20 + random.below(180));
+    await sleep(20 + random.below(180));
     const { signal } = await server.stop('SIGKILL');
     assert.equal(signal, 'SIGKILL');
     await Promise.all(talks);
@@ -208,7 +207,7 @@ test('kill -9 while the database is made: the next start makes it, or goes on', 
   for (let i = 0; i < Math.max(4, 15 * scale); i++) {
     const options = { model, db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
     const first = await Server.start(t, { ...options, wait: false });
-    await pause(random.below(80));
+    await sleep(random.below(80));
     await first.stop('SIGKILL');
     const second = await Server.start(t, options);
     await (await Follower.open(await second.connect())).say({ ids: [5] }, { sampling: { max_tokens: 2, ignore_eos: true } });
@@ -240,7 +239,7 @@ test(`kill -9 while a database of schema ${schema} is brought forward: nothing o
   for (let i = 0; i < Math.max(3, 10 * scale); i++) {
     const db = copy();
     const first = await Server.start(t, { model, db, args: unlimited, wait: false });
-    await pause(random.below(60));
+    await sleep(random.below(60));
     await first.stop('SIGKILL');
     assert.deepEqual(await seen(db), calm);
     await whole(db, i);
@@ -295,7 +294,7 @@ test('SIGTERM at any moment of a turn: its client is told how it ended before th
     const server = await Server.start(t, { model, args: unlimited });
     const author = await Follower.open(await server.connect());
     const turn = await author.start({ ids: [5] }, { sampling: { max_tokens: 100, ignore_eos: true } });
-    await pause(i % 10);
+    await sleep(i % 10);
     server.process.kill('SIGTERM');
     assert.equal((await author.done(turn)).ids.length, 100);
     assert.deepEqual(await server.exited, { code: 0, signal: null });

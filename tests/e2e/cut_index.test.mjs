@@ -5,7 +5,7 @@ import { truncateSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { Server, scale, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, scale, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 test('an index that is cut short at any moment loses nothing that was told', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
@@ -28,7 +28,7 @@ test('an index that is cut short at any moment loses nothing that was told', asy
     await until('the first turns', () => server.status || [...told.values()].flat().length > before + 4);
     for (const end = Date.now() + 2000; Date.now() < end && !server.status;) {
       truncateSync(`${db}-shm`, 0);
-      await new Promise((resolve) => setTimeout(resolve, 20 + Math.random() * 100));
+      await sleep(20 + Math.random() * 100);
     }
     const { signal } = await server.stop('SIGKILL');
     assert.ok(['SIGKILL', 'SIGBUS'].includes(signal), signal);

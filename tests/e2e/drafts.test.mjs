@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { few, root, Server, unlimited } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 import { run } from './run.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
@@ -61,7 +61,7 @@ test('generate counts drafts', async () => {
 
 test('prediction of a chat completion: the same answer, and how much of it was right', async (t) => {
   const server = await Server.start(t, { args: unlimited });
-  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+  const client = clientOf(server);
   const asked = { model: 'demo-model', messages: [{ role: 'user', content: said }], temperature: 0.8, seed: 5, max_tokens: 60 };
   const ask = (fields) => client.chat.completions.create({ ...asked, ...fields });
   const plain = await ask({});

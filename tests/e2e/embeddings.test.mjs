@@ -6,8 +6,8 @@ import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const tokensOf = async (server, content) => (await (await fetch(`${server.url}/tokenize`, { method: 'POST', body: JSON.stringify({ content }) })).json()).tokens;
 const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
 const unit = (v) => { const length = Math.sqrt(dot(v, v)); return v.map((x) => x / length); };

@@ -5,25 +5,22 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { Follower, transcript } from './follower.mjs';
+import { Follower } from './follower.mjs';
 import { afterwards, root, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { engineProcesses } from './processes.mjs';
+import { plain, say } from './talk.mjs';
 
 const sanitized = scale < 1 && 'a sanitizer takes terabytes of addresses, and ends the process where memory ends';
-/** The engine processes that this server has started, in order. */
-const processes = (server) => [...server.log.matchAll(/engine\.process instance=\S* pid=(\d+)/g)].map((match) => Number(match[1]));
 const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--engine-process', 'on',
   '--engine-backoff', '0.2', '--host-cache-bytes', '0', ...args] });
 const mib = 1 << 20;
 const addresses = (pid) => Number(/VmSize:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
 const limit = (pid, bytes) => assert.equal(spawnSync('prlimit', ['--pid', String(pid), `--as=${bytes}`]).status, 0);
-const texts = ['My name is Zora.', 'What is my name?', 'What is 17 plus 25?'];
-const say = (session, i) => session.say(texts[i % texts.length],
-  { sampling: { temperature: 0.8, seed: '99', max_tokens: 24, ...(i % 2 ? { n: 3 } : {}) } });
-const plain = (turn) => [transcript(turn).text, transcript(turn).ids, turn.done.finish_reason];
+const sayOne = (session, i) => say(session, i, i % 2 ? { n: 3 } : {});
 
 async function conversation(session) {
   const told = [];
-  for (let i = 0; i < 4; i++) told.push(plain(await say(session, i)));
+  for (let i = 0; i < 4; i++) told.push(plain(await sayOne(session, i)));
   assert.equal(session.fault, null);
   return told;
 }
@@ -31,7 +28,7 @@ async function conversation(session) {
 /** Has conversations, all like the first one and ever more of them, until the server has started its k-th process. */
 async function talkUntilStarted(server, k, expected) {
   const client = await server.connect();
-  for (let n = 2; processes(server).length < k; n = Math.min(2 * n, 64))
+  for (let n = 2; engineProcesses(server).length < k; n = Math.min(2 * n, 64))
     await Promise.all(Array.from({ length: n }, async () =>
       assert.deepEqual(await conversation(await Follower.open(client, { memory_len: 128 })), expected)));
 }
@@ -40,7 +37,7 @@ test('allocations fail in the process: it is started again, no turn ends with an
   const server = await serve(t);
   const expected = await conversation(await Follower.open(await server.connect(), { memory_len: 128 }));
   for (let k = 2; k <= 3; k++) {
-    limit(processes(server).at(-1), mib); // fewer addresses than it has
+    limit(engineProcesses(server).at(-1), mib); // fewer addresses than it has
     await talkUntilStarted(server, k, expected);
   }
   assert.match(server.log, /event=engine\.out_of_memory/);
@@ -57,7 +54,7 @@ test('a turn whose memory cannot be had is refused, without a restart', { skip: 
   const server = await serve(t, '--model', model, '--kv-cache-bytes', '64MiB', '--memory-len', '128');
   const client = await server.connect();
   const expected = await conversation(await Follower.open(client, { session_len: 4096 }));
-  const [pid] = processes(server);
+  const [pid] = engineProcesses(server);
   limit(pid, addresses(pid) + 80 * mib); // an arena of malloc takes 64 MiB
   const large = await Follower.open(client);
   const others = conversation(await Follower.open(client, { session_len: 4096 }));
@@ -67,7 +64,7 @@ test('a turn whose memory cannot be had is refused, without a restart', { skip: 
   assert.match(done.error.message, /no memory for a log of \d+ tokens/);
   assert.deepEqual(await others, expected);
   assert.notEqual((await large.say('Hello!', { sampling: { max_tokens: 4 } })).done.finish_reason, 'error');
-  assert.deepEqual(processes(server), [pid]);
+  assert.deepEqual(engineProcesses(server), [pid]);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
@@ -93,7 +90,7 @@ test("the kernel's OOM killer ends the process: its turns go on", async (t) => {
   const server = await serve(t);
   const expected = await conversation(await Follower.open(await server.connect(), { memory_len: 128 }));
   // What it has stays charged elsewhere: it can have a MiB more.
-  writeFileSync(path.join(folder, 'cgroup.procs'), String(processes(server)[0]));
+  writeFileSync(path.join(folder, 'cgroup.procs'), String(engineProcesses(server)[0]));
   await talkUntilStarted(server, 2, expected);
   assert.match(server.log, /event=engine\.process_ended .*signal=9/);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });

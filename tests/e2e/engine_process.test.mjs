@@ -1,25 +1,21 @@
 // Instances in processes of their own: killed, stopped and killed again under load. Their turns go on with every token and
 // text of a run without kills, and clients see a pause.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { Follower, transcript } from './follower.mjs';
+import { Follower } from './follower.mjs';
 import { root, Server, unlimited, until } from './harness.mjs';
+import { engineProcesses, isAlive } from './processes.mjs';
 import { run } from './run.mjs';
+import { plain, say } from './talk.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
 const probe = await run(['generate', '--model', demo, '--device', 'cpu', '--ids', '5', '--max-tokens', '1', '--tensor-parallel', '2']);
 const noRanks = /built without MPI/.test(probe.stderr) && 'this parley was built without MPI';
-const alive = (pid) => existsSync(`/proc/${pid}/stat`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
-/** The engine processes that this server has started, in order. */
-const processes = (server) => [...server.log.matchAll(/engine\.process instance=\S* pid=(\d+)/g)].map((match) => Number(match[1]));
-const last = (server) => processes(server).at(-1);
+const last = (server) => engineProcesses(server).at(-1);
 const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--engine-process', 'on',
   '--engine-backoff', '0.2', ...args] });
-const texts = ['My name is Zora.', 'What is my name?', 'What is 17 plus 25?'];
-const say = (session, i) => session.say(texts[i % texts.length], { sampling: { temperature: 0.8, seed: '99', max_tokens: 24 } });
-const plain = (turn) => [transcript(turn).text, transcript(turn).ids, turn.done.finish_reason];
 const readyz = async (server) => (await fetch(`${server.url}/readyz`)).json();
 
 let expected = null;
@@ -67,7 +63,7 @@ async function check(t, talk) {
 test('a server with an engine process answers as one without, and ends it', async (t) => {
   const server = await serve(t);
   const pid = last(server);
-  assert.ok(alive(pid));
+  assert.ok(isAlive(pid));
   const talk = await talkers(await server.connect(), 2);
   await talk.progress();
   await check(t, talk);
@@ -78,7 +74,7 @@ test('a server with an engine process answers as one without, and ends it', asyn
   assert.ok(!links.some((link) => link.includes('parley.db')), links.join());
   assert.ok(links.filter((link) => link.startsWith('socket:')).length <= 3, links.join());
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
-  await until('the process to end', () => !alive(pid));
+  await until('the process to end', () => !isAlive(pid));
 });
 
 test('kill -9 under load: the turns wait and go on, no token is lost or doubled', async (t) => {
@@ -89,11 +85,11 @@ test('kill -9 under load: the turns wait and go on, no token is lost or doubled'
     await talk.progress();
     const pid = last(server);
     process.kill(pid, 'SIGKILL');
-    await until('another process', () => processes(server).length > k && last(server) !== pid);
+    await until('another process', () => engineProcesses(server).length > k && last(server) !== pid);
     await until('the instance to serve', async () => (await readyz(server)).ready);
   }
   await check(t, talk);
-  assert.equal(processes(server).length, 6);
+  assert.equal(engineProcesses(server).length, 6);
   assert.equal(await server.metric('parley_engine_restarts_total'), 5);
   assert.ok(client.frames.some(({ type, reason }) => type === 'session.moved' && reason === 'lost'));
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
@@ -139,7 +135,7 @@ test('kill -9 under every protocol: an answer comes whole, once and without an e
     const before = [...n_answers];
     await until('an answer of each protocol', () => stopped || n_answers.every((n, i) => n > before[i]));
     process.kill(last(server), 'SIGKILL');
-    await until('another process', () => processes(server).length > k);
+    await until('another process', () => engineProcesses(server).length > k);
   }
   stopped = true;
   assert.equal(await failed, null);
@@ -151,7 +147,7 @@ test('kill -9 while nothing runs: the next turn is answered', async (t) => {
   const talk = await talkers(await server.connect(), 1);
   await check(t, talk);
   process.kill(last(server), 'SIGKILL');
-  await until('another process', () => processes(server).length === 2);
+  await until('another process', () => engineProcesses(server).length === 2);
   const again = await Follower.open(await server.connect(), { memory_len: 128 });
   assert.deepEqual(await conversation(again), await alone(t));
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
@@ -163,8 +159,8 @@ test('a process that hangs is killed, and its turns go on', async (t) => {
   await talk.progress();
   const pid = last(server);
   process.kill(pid, 'SIGSTOP');
-  await until('another process', () => processes(server).length > 1);
-  assert.ok(!alive(pid));
+  await until('another process', () => engineProcesses(server).length > 1);
+  assert.ok(!isAlive(pid));
   await check(t, talk);
   assert.match(server.log, /event=engine\.process_hangs/);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
@@ -175,10 +171,10 @@ test('two instances: the turns of a killed one go on with the other, which serve
   const client = await server.connect();
   const talk = await talkers(client, 4);
   await talk.progress();
-  const [victim] = processes(server);
+  const [victim] = engineProcesses(server);
   process.kill(victim, 'SIGKILL');
-  await until('another process', () => processes(server).length === 3);
-  assert.ok(alive(processes(server)[1]));
+  await until('another process', () => engineProcesses(server).length === 3);
+  assert.ok(isAlive(engineProcesses(server)[1]));
   await check(t, talk);
   await until('both to serve', async () => (await readyz(server)).instances.every(({ state }) => state === 'serving'));
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
@@ -189,11 +185,11 @@ test('ranks in an engine process: a killed rank and a killed leader are started 
   const client = await server.connect();
   const talk = await talkers(client, 2);
   for (const rank of [1, 0]) {
-    const n = processes(server).length;
+    const n = engineProcesses(server).length;
     await talk.progress();
     const victim = Number([...server.log.matchAll(new RegExp(`engine\\.rank rank=${rank} pid=(\\d+)`, 'g'))].at(-1)[1]);
     process.kill(victim, 'SIGKILL');
-    await until('another process', () => processes(server).length > n);
+    await until('another process', () => engineProcesses(server).length > n);
     await until('the instance to serve', async () => (await readyz(server)).ready);
   }
   const told = await talk.told();
@@ -208,5 +204,5 @@ test('a server that is killed takes its engine process with it', async (t) => {
   const server = await serve(t);
   const pid = last(server);
   await server.stop('SIGKILL');
-  await until('the process to end', () => !alive(pid));
+  await until('the process to end', () => !isAlive(pid));
 });

@@ -1,25 +1,21 @@
 // A rank that is killed under load: its instance's turns go on with the other instance, with every token and text of a
 // run without kills, and clients see a pause. The other instance's ranks live on.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { Follower, transcript } from './follower.mjs';
+import { Follower } from './follower.mjs';
 import { few, root, Server, unlimited, until } from './harness.mjs';
+import { isAlive, ranksOf } from './processes.mjs';
 import { run } from './run.mjs';
+import { plain, say } from './talk.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
 const probe = await run(['generate', '--model', demo, '--device', 'cpu', '--ids', '5', '--max-tokens', '1', '--tensor-parallel', '2']);
 const skip = /built without MPI/.test(probe.stderr) && 'this parley was built without MPI';
-const alive = (pid) => existsSync(`/proc/${pid}/stat`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
 /** The ranks that this server has started, but for itself. */
-const ranks = (server) => [...server.log.matchAll(/engine\.rank rank=\d+ pid=(\d+)/g)].map((match) => Number(match[1]))
-  .filter((pid) => pid !== server.process.pid);
+const ranks = (server) => ranksOf(server).filter((pid) => pid !== server.process.pid);
 const states = async (server) => (await (await fetch(`${server.url}/readyz`)).json()).instances.map(({ state }) => state);
 const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', '2', ...args] });
-const texts = ['My name is Zora.', 'What is my name?', 'What is 17 plus 25?'];
-const say = (session, i) => session.say(texts[i % texts.length], { sampling: { temperature: 0.8, seed: '99', max_tokens: 24 } });
-const plain = (turn) => [transcript(turn).text, transcript(turn).ids, turn.done.finish_reason];
 
 test('a killed rank: turns go on elsewhere, no token is lost or doubled, the server stays ready', { skip }, async (t) => {
   const n_turns = few(10), alone = [];
@@ -44,7 +40,7 @@ test('a killed rank: turns go on elsewhere, no token is lost or doubled, the ser
     await until('the loss to show', async () => (await states(server)).includes('lost'));
     assert.deepEqual((await states(server)).sort(), ['lost', 'serving']);
     assert.equal((await fetch(`${server.url}/readyz`)).status, 200);
-    assert.ok(alive(ranks(server)[1 - victim]));
+    assert.ok(isAlive(ranks(server)[1 - victim]));
     assert.equal(await server.metric('parley_instances_lost_total'), 1);
     const moved = client.frames.filter(({ type, reason }) => type === 'session.moved' && reason === 'lost');
     assert.equal(await server.metric('parley_sessions_moved_turns_total{reason="lost"}'), moved.length);

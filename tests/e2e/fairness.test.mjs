@@ -5,7 +5,7 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { few, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, scale, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const tokens = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
 const places = 4, queued = 16;
@@ -89,7 +89,7 @@ test('replays of one owner wait for the turns of another, and end with the right
       const found = await client.next((frame) => frame.request_id === request_id && frame.type !== 'turn.replaying');
       if (found.type === 'turn.replayed') equal += found.equal ? 1 : NaN;
       else assert.ok(found.code === 'overloaded' && found.retry_after_ms > 0, JSON.stringify(found));
-      if (found.code) await new Promise((resolve) => setTimeout(resolve, found.retry_after_ms));
+      if (found.code) await sleep(found.retry_after_ms);
     }
   }));
   await until('all places replaying', async () => (await metric('parley_engine_idle_requests_running')) === places);

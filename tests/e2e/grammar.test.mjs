@@ -6,8 +6,8 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { test } from 'node:test';
 import Ajv from 'ajv/dist/2020.js';
-import OpenAI from 'openai';
 import { few, parley, root, Server, unlimited, until } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 import { Random } from './random.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
@@ -173,7 +173,7 @@ test('what cannot be served is refused with a sentence', async (t) => {
 
 test('chat completions: response_format, grammar, guided_regex', async (t) => {
   const server = await Server.start(t, { args: unlimited });
-  const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
+  const openai = clientOf(server);
   const ask = (more) => openai.chat.completions.create({ model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], temperature: 2, max_tokens: 80, ...more });
   const schema = { type: 'object', properties: { answer: { type: 'string' }, sure: { type: 'boolean' } }, required: ['answer', 'sure'], additionalProperties: false };
   const textOf = (made) => made.choices[0].message.content;

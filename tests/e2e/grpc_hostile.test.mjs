@@ -7,7 +7,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { absent, column, connect, grpc, idsOf, inputsOf, requestOf, startServer, tensor } from './grpc.mjs';
-import { afterwards, few, root, temporaryFolder, until } from './harness.mjs';
+import { afterwards, few, root, sleep, temporaryFolder, until } from './harness.mjs';
 
 const skip = absent;
 const { INVALID_ARGUMENT, RESOURCE_EXHAUSTED } = grpc.status;
@@ -286,6 +286,6 @@ for (const method of ['ModelInfer', 'ModelStreamInfer'])
         if (error.code !== RESOURCE_EXHAUSTED) throw error;
       }));
       assert.equal(idsOf(answer)[0].length, 4);
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await sleep(50);
     }
   });

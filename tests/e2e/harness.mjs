@@ -24,6 +24,7 @@ export const patience = 480000;
  * for the answer to a ping and than thirty to read what it paused: the server, which runs ahead of it, would end its
  * connection. */
 export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '600', PARLEY_SLOW_READER_TIMEOUT: '600' };
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const servers = new Set();
 let clients = 0;
 process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
@@ -108,7 +109,7 @@ export async function until(what, check, timeoutMs = patience) {
     const value = await check();
     if (value) return value;
     if (Date.now() > end) throw new Error(`timed out waiting for ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await sleep(10);
   }
 }
 

@@ -3,17 +3,11 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { clientOf, refused, user } from './openai_client.mjs';
 
 const model = 'demo-model';
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
-const user = (content) => ({ role: 'user', content });
 const reference = (item) => ({ type: 'item_reference', id: item.id });
-const refused = (promise, status, code, param) => assert.rejects(promise, (e) => {
-  assert.deepEqual([e.status, e.code, e.param], [status, code, param], e.message);
-  return true;
-});
 const itemsOf = async (openai, response) => {
   const items = [];
   for await (const item of openai.responses.inputItems.list(response.id, { order: 'asc' })) items.push(item);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { Server, temporaryFolder, unlimited } from './harness.mjs';
+import { Server, sleep, temporaryFolder, unlimited } from './harness.mjs';
 import { chat, good, json as jsonOf, run } from './run.mjs';
 
 const demo = 'configs/demo-model';
@@ -54,7 +54,7 @@ test('serve: sessions are parked and recomputed with 8 bits; a replay is equal, 
   for (let turn = 0; turn < 3; turn++) {
     await Promise.all(sessions.map((session, i) => session.say(`My name is number ${i}. Tell me a story about ${turn}.`,
       { sampling: { temperature: 0.9, seed: String(10 * i + turn), max_tokens: 20, ignore_eos: true } })));
-    await new Promise((resolve) => setTimeout(resolve, 60)); // past the idle clock
+    await sleep(60); // past the idle clock
   }
   await server.stop();
   const replay = (...more) => run(['replay', 's1', '--db', db, '--model', demo, '--device', 'cpu', '--json', ...more], { timeoutMs: 300000 });

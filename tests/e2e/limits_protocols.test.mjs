@@ -6,7 +6,7 @@ import path from 'node:path';
 import test from 'node:test';
 import WebSocket from 'ws';
 import { absent, column, connect, grpc, inputsOf, requestOf } from './grpc.mjs';
-import { Server, few, freePort, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, few, freePort, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const ALICE = 'alice-token-of-thirty-two-characters', ROOT = 'root-token-of-thirty-two-characters!';
 const story = { max_tokens: 3900, ignore_eos: true }; // longer than a busy machine takes for all that is asked meanwhile
@@ -141,7 +141,7 @@ const limits = {
     await until('sessions that stay', async () => {
       for (let i = 0; i < 100; i++) deaf.send({ type: 'session.open', system });
       for (let i = 0; i < 10; i++) {
-        await new Promise((resolve) => setTimeout(resolve, 50));
+        await sleep(50);
         if (!await full()) return false;
       }
       return true;

@@ -5,9 +5,10 @@ import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, Server, unlimited } from './harness.mjs';
+import { clientOf, sessionOf } from './openai_client.mjs';
+import { residentMib } from './processes.mjs';
 import { Wire, sleep, temporaryFolder, until } from './wire.mjs';
 
-const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 480000 });
 const user = (content) => [{ role: 'user', content }];
 
 test('the demo model answers, whole and streamed, with the same words for the same seed', async (t) => {
@@ -18,7 +19,6 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     seed: 7, temperature: 0.8, top_p: 0.9, max_tokens: 24 };
   const whole = await openai.chat.completions.create(ask);
   assert.match(whole.id, /^chatcmpl-[0-9a-f]{32}-0$/);
-  const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
   assert.equal(whole.object, 'chat.completion');
   assert.equal(whole.choices.length, 1);
   assert.equal(whole.choices[0].message.role, 'assistant');
@@ -224,7 +224,7 @@ test('a streamed answer as it is on the wire', async (t) => {
 test('a slow reader of a stream costs no memory, delays nothing, and gets all or a cut', async (t) => {
   const wire = await Wire.start(t, { args: ['--slow-reader-timeout', '2'] });
   const { readFileSync } = await import('node:fs');
-  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]) / 1024;
+  const memory = () => residentMib(wire);
   const body = JSON.stringify({ model: 'fake', messages: user('flood 20000 1000'), stream: true });
   const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`;
   const all = await wire.raw(request);

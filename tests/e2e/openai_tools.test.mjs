@@ -1,9 +1,9 @@
 // Tools through OpenAI's own client. allowed_tools: the model sees every tool, so that the conversation's cache stays
 // valid, and the answer may call the allowed ones. Custom tools: their input is any text, or matches an expression.
-import OpenAI from 'openai';
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Server, few, unlimited } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 
 const model = 'demo-model';
 const messages = [{ role: 'system', content: 'You are brief. '.repeat(10) }, { role: 'user', content: 'What is 1 plus 1?' }];
@@ -14,7 +14,7 @@ const flat = names.map((name) => ({ type: 'function', name, parameters }));
 const allow = (mode, ...list) => ({ type: 'allowed_tools', allowed_tools: { mode, tools: list.map((name) => ({ type: 'function', function: { name } })) } });
 const allowFlat = (mode, ...list) => ({ type: 'allowed_tools', mode, tools: list.map((name) => ({ type: 'function', name })) });
 const says = (name) => `<tool_call>{"name": "${name}", "arguments": {"a": 1}}</tool_call>`;
-const start = async (t) => new OpenAI({ baseURL: `${(await Server.start(t, { args: unlimited })).url}/v1`, apiKey: 'none', maxRetries: 0 });
+const start = async (t) => clientOf(await Server.start(t, { args: unlimited }));
 
 test('chat completions: allowed_tools', async (t) => {
   const openai = await start(t);

@@ -2,12 +2,13 @@
 // killed; sizes that do not fit; caches in snapshots and on their way to another instance.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
 import { Follower, transcript } from './follower.mjs';
 import { Server, parley, patience, root, temporaryFolder, until } from './harness.mjs';
+import { isAlive, ranksOf } from './processes.mjs';
 import { run } from './run.mjs';
 
 const demo = 'configs/demo-model', llama = 'tests/fixtures/models/llama';
@@ -21,10 +22,7 @@ const mpirun = async (n, ...args) => {
 const ids = Array.from({ length: 50 }, (_, i) => 5 + i).join(','); // enough rows for pipeline stages to split them
 const generate = ['generate', '--model', llama, '--device', 'cpu', '--ids', ids, '--max-tokens', '24', '--temperature', '0', '--json'];
 const sizes = (tp, pp = 1) => ['--tensor-parallel', String(tp), '--pipeline-parallel', String(pp)];
-/** What a process of one's own is, or null once it has ended (a zombie has). */
-const alive = (pid) => existsSync(`/proc/${pid}/stat`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
-const ranksOf = (server) => [...server.log.matchAll(/engine\.rank rank=\d+ pid=(\d+)/g)].map((match) => Number(match[1]));
-const ended = (pids) => until(`the ranks ${pids} to end`, () => pids.every((pid) => !alive(pid)));
+const ended = (pids) => until(`the ranks ${pids} to end`, () => pids.every((pid) => !isAlive(pid)));
 const serve = (t, options = {}) => Server.start(t, { ...options, args: ['--device', 'cpu', '--threads', '1', ...sizes(2), ...(options.args ?? [])] });
 
 test('generate: the tokens of one rank, and the same bits however the ranks were started', { skip }, async () => {

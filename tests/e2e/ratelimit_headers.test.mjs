@@ -5,6 +5,7 @@ import path from 'node:path';
 import test from 'node:test';
 import OpenAI from 'openai';
 import { Server, temporaryFolder, unlimited } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 
 const ALICE = 'alice-token-of-thirty-two-characters', BOB = 'bob-token-of-thirty-two-characters!!';
 
@@ -57,6 +58,6 @@ test('x-ratelimit-* and retry-after', async (t) => {
   assert.equal(rates(nobody).requests.limit, null);
 
   // OpenAI's client waits as told, and is served.
-  const patient = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: ALICE, maxRetries: 20, timeout: 480000 });
+  const patient = clientOf(server, ALICE, { maxRetries: 20 });
   assert.equal((await patient.models.list()).data[0].id, model);
 });

@@ -3,15 +3,11 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { Server, few, temporaryFolder, unlimited } from './harness.mjs';
+import { cached, clientOf, sessionOf, turnOf, user } from './openai_client.mjs';
 import { run } from './run.mjs';
 
 const model = 'demo-model';
-const user = (content) => ({ role: 'user', content });
-const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
-const turnOf = (id) => Number(id.slice(id.lastIndexOf('-') + 1));
-const cached = (answer) => answer.usage.prompt_tokens_details.cached_tokens;
 
 /** A template that shows the model thinking where `shown`, an expression, holds. */
 const template = (shown) => `{{ bos_token }}{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m['role'] == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}`
@@ -24,7 +20,7 @@ async function start(t, shown, more = {}) {
   const file = path.join(temporaryFolder(t), 'template.jinja');
   writeFileSync(file, template(shown));
   const server = await Server.start(t, { args: [...unlimited, '--chat-template', file], ...more });
-  return { server, openai: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 }), parley: await server.connect() };
+  return { server, openai: clientOf(server), parley: await server.connect() };
 }
 const say = (openai, messages, answer, more = {}) => openai.chat.completions.create({ model, messages, max_tokens: 100, choice: [answer], ...more });
 // As most clients give answers back: without the thinking.

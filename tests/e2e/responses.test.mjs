@@ -3,18 +3,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 import { few, Server, unlimited, until } from './harness.mjs';
+import { clientOf, refused } from './openai_client.mjs';
 
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const model = 'demo-model';
 const all = async (stream) => {
   const events = [];
   for await (const event of stream) events.push(event);
   return events;
 };
-const refused = (promise, status, code, param) => assert.rejects(promise, (e) => {
-  assert.deepEqual([e.status, e.code, e.param], [status, code, param], e.message);
-  return true;
-});
 
 test('a response, whole and streamed', async (t) => {
   const server = await Server.start(t, { args: unlimited });

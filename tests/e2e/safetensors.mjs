@@ -34,3 +34,6 @@ export function writeAdapter(folder, name, rows) {
   putTogether(path.join(to, 'adapter_model.safetensors'), { prompt_embeddings: { dtype: 'F32', shape: [rows.length, rows[0].length], data_offsets: [0, data.length] } }, data);
   return to;
 }
+
+/** The log-probability of a token by its row of logits. */
+export const logSoftmax = (row, id) => row[id] - Math.max(...row) - Math.log(row.reduce((sum, x) => sum + Math.exp(x - Math.max(...row)), 0));

@@ -6,7 +6,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
 import { Cluster, tokenOf, withoutHaproxy } from './balancer.mjs';
-import { Client, few, parley, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Client, few, parley, scale, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const call = promisify(execFile);
 const sessions = (...args) => call(parley, ['sessions', ...args], { maxBuffer: 1 << 28 });
@@ -127,7 +127,7 @@ async function turnThrough(cluster, owner, id, turn, n) {
     } finally {
       client?.socket.terminate();
     }
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await sleep(100);
   }
 }
 

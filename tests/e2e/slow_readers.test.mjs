@@ -1,10 +1,10 @@
 // A client that reads nothing from a stream, through every protocol: it costs no memory, delays nobody, and has all of the
 // answer when it goes on. On fake sessions, which flood. (KServe's generate_stream: attack_resident.test.mjs.)
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import WebSocket from 'ws';
 import { few } from './harness.mjs';
+import { residentMib } from './processes.mjs';
 import { Wire, sleep, until } from './wire.mjs';
 
 // Answers of 12 MB, several times what sockets hold. Responses has an event for each token, so shorter tokens are as much.
@@ -32,7 +32,7 @@ const protocols = [
   { name: 'responses', target: '/v1/responses', body: { input: short.prompt }, ...short, word: (e) => (e.type === 'response.output_text.delta' ? e.delta : ''), ended: (e) => e.type === 'response.completed' },
   { name: 'messages', target: '/v1/messages', body: { messages: user, max_tokens: 100000 }, ...long, word: (e) => e.delta?.text, ended: (e) => e.type === 'message_stop' },
 ];
-const memoryOf = (wire) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]) / 1024;
+const memoryOf = (wire) => residentMib(wire);
 const start = (t) => Wire.start(t, { args: ['--slow-reader-timeout', '600'] });
 
 /** Between the request of a client that reads nothing and its first read. */

@@ -6,7 +6,7 @@ import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, statSyn
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { parley, root, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const greedy = { temperature: 0, max_tokens: 24, logprobs: true };
 const talk = ['My name is Zora.', 'Hello!', 'What is 2 plus 3?', 'Tell me a joke.', 'Thank you.', 'What is my name?'];
@@ -234,7 +234,7 @@ test('typing brings a cold session back from its snapshot, and computes nothing'
     if (snapshots)
       await until('the cache to be there', async () => (await server.metric('parley_engine_snapshots_read_total')) === 1);
     else
-      await new Promise((resolve) => setTimeout(resolve, 500));
+      await sleep(500);
     assert.equal(await server.metric('parley_engine_prompt_tokens_total'), 0);
     assert.equal(await server.metric('parley_engine_steps_total'), 0);
     // The snapshot has all but the last token drawn, which no model has seen yet.

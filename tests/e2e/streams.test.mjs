@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, scale, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const events = few(200); // of the answer that is cut at every place
 const endless = (max_tokens, fields = {}) => ({ max_tokens, ignore_eos: true, temperature: 0.8, seed: '11', logprobs: true, ...fields });
@@ -233,7 +233,7 @@ test('on_disconnect: a turn that nobody follows ends in its time, with what it s
     await client.ask({ type: 'session.detach', session });
     caller = await server.connect();
     ({ turn } = await caller.ask({ type: 'turn.start', session, input: { content: 'Tell me a story.' }, sampling: endless(few(3000)) }));
-    await new Promise((resolve) => setTimeout(resolve, 350));
+    await sleep(350);
     const { state: now, finish_reason } = await state();
     if (now !== 'running') assert.equal(finish_reason, 'length', 'its author is there');
     await caller.terminate();

@@ -7,8 +7,8 @@ import path from 'node:path';
 import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import Ajv from 'ajv/dist/2020.js';
-import OpenAI from 'openai';
 import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { clientOf } from './openai_client.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
 // As Qwen's: the thinking is opened in the prompt, or closed there, or (lazy) left to the model.
@@ -36,7 +36,6 @@ async function start(t, lazy = false) {
   writeFileSync(file, template(lazy));
   return { file, server: await Server.start(t, { args: [...unlimited, '--chat-template', file] }) };
 }
-const openaiOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 
 test('thinking is closed after exactly its budget: alone, with drafts, samples and beams', async (t) => {
   const { server } = await start(t);
@@ -175,7 +174,7 @@ test('a model that opens the thinking itself may do so before a grammar', async 
 
 test('chat completions: budgets by every name, response_format and a forced call behind thinking', async (t) => {
   const { server } = await start(t);
-  const openai = openaiOf(server);
+  const openai = clientOf(server);
   const ask = (more) => openai.chat.completions.create({ model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], temperature: 2, max_tokens: 120, seed: 1, ...more });
   const thought = (made) => made.usage.completion_tokens_details.reasoning_tokens;
   for (const budget of [{ thinking_budget: 10 }, { thinking_token_budget: 10 }, { thinking_budget_tokens: 10 }, { reasoning_budget: 10 }, { reasoning: { max_tokens: 10 } },

@@ -2,18 +2,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
-import OpenAI from 'openai';
 import { Server, unlimited } from './harness.mjs';
+import { cached, clientOf, sessionOf, user } from './openai_client.mjs';
 import { run } from './run.mjs';
 
 const patterns = '/^x-billing: [0-9a-f]+\\n/ /<left>\\d+ tokens<\\/left>/';
 const model = 'demo-model';
 const ask = { model, temperature: 0, max_tokens: 8 };
-const user = (content) => ({ role: 'user', content });
 const system = (hash) => ({ role: 'system', content: `x-billing: ${hash}\nYou are brief.` });
-const sessionOf = (id) => id.slice('chatcmpl-'.length, id.lastIndexOf('-'));
-const cached = (answer) => answer.usage.prompt_tokens_details.cached_tokens;
-const clientOf = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 480000 });
 const logOf = async (parley, id) => (await parley.request({ type: 'session.get', session: sessionOf(id) })).session.n_tokens;
 
 test('a first line with a hash and a note of tokens left: the conversation goes on, and only what is new is computed', async (t) => {

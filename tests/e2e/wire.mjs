@@ -5,7 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import net from 'node:net';
 import path from 'node:path';
 import tls from 'node:tls';
-import { afterwards, Client, freePort, parley, patience, temporaryFolder, unhurried, until, withinOnce } from './harness.mjs';
+import { afterwards, Client, freePort, parley, patience, sleep, temporaryFolder, unhurried, until, withinOnce } from './harness.mjs';
 import { check } from './schema.mjs';
 
 export const fakeServer = path.join(path.dirname(parley), 'tests/fake_server');
@@ -78,7 +78,7 @@ export class Wire {
       socket.on('close', () => finish(true));
       (async () => {
         for (const [delay, piece] of typeof request === 'string' ? [[0, request]] : request) {
-          await new Promise((next) => setTimeout(next, delay));
+          await sleep(delay);
           if (socket.destroyed) return;
           socket.write(Buffer.from(piece, 'latin1'));
         }
@@ -209,5 +209,4 @@ export class RawSocket {
 }
 
 export const acceptKey = (key) => createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
-export { until, freePort, temporaryFolder, withinOnce };
-export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+export { until, freePort, sleep, temporaryFolder, withinOnce };

@@ -1,7 +1,7 @@
 // Delivery of events: order, slow readers, reconnecting, watching, long frames, shutdown.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { residentBytes, residentMib } from './processes.mjs';
 import { RawSocket, Wire, sleep, until } from './wire.mjs';
 
 const eager = ['--messages-per-second', '1000', '--message-burst', '1000'];
@@ -64,7 +64,7 @@ test('a session ahead of the client: reset', async (t) => {
 test('a slow reader is cut off, costs no memory, and loses nothing', async (t) => {
   const timeout = 4;
   const wire = await Wire.start(t, { args: [...eager, '--slow-reader-timeout', String(timeout), '--max-message-bytes', '16MiB'] });
-  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]) / 1024;
+  const memory = () => residentMib(wire);
   const feeder = await wire.connect();
   await feeder.open({ session: 's' });
   const slow = await RawSocket.open(wire);
@@ -113,7 +113,7 @@ test('a reader that never wakes is killed after a while', async (t) => {
 
 test('a client that asks and does not read is not read from', async (t) => {
   const wire = await Wire.start(t, { args: ['--messages-per-second', '100000', '--message-burst', '100000', '--slow-reader-timeout', '3'] });
-  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]) / 1024;
+  const memory = () => residentMib(wire);
   const feeder = await wire.connect();
   for (let i = 0; i < 100; i++) await feeder.open({ session: `s${i}`, title: 'x'.repeat(200), system: 'y'.repeat(1000) });
   const greedy = await RawSocket.open(wire);
@@ -255,7 +255,7 @@ test('idle connections: small, and no work', async (t) => {
   const n = 1000;
   // No pings: these sockets answer none.
   const wire = await Wire.start(t, { args: [...eager, '--max-connections-per-ip', '2000', '--max-connections', '2000', '--ping-interval', '3600'] });
-  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]);
+  const memory = () => residentBytes(wire) / 1024;
   const first = await RawSocket.open(wire);
   const before = memory();
   const sockets = [];

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { Worker } from 'node:worker_threads';
 import { test } from 'node:test';
+import { residentBytes } from './processes.mjs';
 import { RawSocket, Wire, frame, sleep, until } from './wire.mjs';
 
 const eager = ['--messages-per-second', '1000', '--max-connections-per-ip', '2000', '--max-connections', '2000'];
@@ -185,7 +186,7 @@ test('a thousand idle streams cost no processor time, and the end of each is not
   const body = JSON.stringify({ model: 'fake', messages: [{ role: 'user', content: 'silence' }], stream: true });
   const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
   const { readFileSync } = await import('node:fs');
-  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]);
+  const memory = () => residentBytes(wire) / 1024;
   const sockets = [];
   let heads = 0;
   const open = () => new Promise((resolve) => {

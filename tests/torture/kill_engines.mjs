@@ -1,15 +1,13 @@
 // Random kills of engine processes and their ranks under load; every token and text is compared with a quiet server's.
 // usage: kill_engines.mjs [KILLS] [INSTANCES] [RANKS]   (200 2 1)   Exit status 1: a token was lost, doubled or different.
 import assert from 'node:assert/strict';
-import { Follower, transcript } from '../e2e/follower.mjs';
+import { Follower } from '../e2e/follower.mjs';
 import { Server, unlimited, until } from '../e2e/harness.mjs';
+import { plain, say } from '../e2e/talk.mjs';
 
 const [kills = 200, instances = 2, ranks = 1] = process.argv.slice(2).map(Number);
 const N_SESSIONS = 4, TURNS = 12;
-const texts = ['My name is Zora.', 'What is my name?', 'What is 17 plus 25?'];
 const args = [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', String(ranks)];
-const say = (session, i) => session.say(texts[i % texts.length], { sampling: { temperature: 0.8, seed: '99', max_tokens: 24 } });
-const plain = (turn) => [transcript(turn).text, transcript(turn).ids, turn.done.finish_reason];
 const cleanups = [], t = { after: (f) => cleanups.push(f) };
 
 async function talk(client, on) {
