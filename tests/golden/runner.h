@@ -14,16 +14,12 @@
 #include "engine/dist/rank.h"
 #include "engine/engine_internal.h"
 #include "engine/model/safetensors.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { MAX_LOG = 4096 };
 

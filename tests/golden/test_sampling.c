@@ -2,14 +2,10 @@
 // tests/fixtures).
 #include "base/json.h"
 #include "engine/run/sampler.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define FIXTURE "tests/fixtures/text/sampling.golden.json"
 #define MAX_EOS 8

@@ -5,13 +5,8 @@
 #include "base/log.h"
 #include "sessions/archive/archive.h"
 #include "sessions/sessions.h"
+#include "tests/cmocka.h"
 #include "tests/unit/asks.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

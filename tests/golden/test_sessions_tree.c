@@ -6,14 +6,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
+#include "tests/cmocka.h"
 #include "tests/unit/asks.h"
 #include "tests/unit/tmp_dir.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

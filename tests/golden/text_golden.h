@@ -3,13 +3,9 @@
 #include "base/json.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 // The JSON reader refuses NUL, which one case holds: it travels as U+F8FF, which none holds.
 static inline cJSON *read_results(const char *path) {

@@ -2,15 +2,10 @@
 // and the comparison with a double-precision reference.
 #pragma once
 #include "kernels/backend.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const op_isas[] = {"portable", "avx2", "avx512", "amx"};
 enum { OP_N_ISAS = 4 };

@@ -1,12 +1,8 @@
 // The table of facts about devices and kernels (kernels/cuda/devices.c), on two fake devices: no GPU
 // is needed.
+#include "tests/cmocka.h"
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 // cmocka wants these before it.
-#include <cmocka.h>
 
 static int here, n_set, set_device[16];
 static size_t set_bytes[16];

@@ -1,13 +1,7 @@
 // The choice of cuBLASLt's algorithm for a shape, which is measured once and kept in a file: measurements,
 // progress, and reading the file line by line. Needs no GPU.
 #include "kernels/cuda/cublas.c" // static functions
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 static char folder[64];
 

@@ -3,12 +3,8 @@
 #pragma once
 #include "base/json.h"
 #include "engine/jinja/jinja.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 struct jinja_sample {
     const char *text;

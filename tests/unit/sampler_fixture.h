@@ -2,14 +2,9 @@
 #pragma once
 #include "base/philox.h"
 #include "engine/run/sampler.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 enum { MAX_VOCAB = 6000 };
 

@@ -8,14 +8,9 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/service.h"
+#include "tests/cmocka.h"
 #include "tests/unit/asks.h"
 #include "tests/unit/fake_engine.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

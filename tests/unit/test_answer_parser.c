@@ -1,12 +1,8 @@
 // What models say, in each syntax, cut at every byte: the parts are the same however the text comes.
 #include "sessions/answer_parser.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define THINK "<think>", "</think>"
 static const struct engine_syntax plain = {ENGINE_TOOLS_NONE, NULL, NULL},

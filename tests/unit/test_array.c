@@ -1,12 +1,7 @@
 // Arrays grow by doubling, keep what they have, and refuse what no memory can hold.
 #include "base/array.h"
 #include "base/err.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 
 static void it_doubles_and_keeps(void **state) {

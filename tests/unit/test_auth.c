@@ -1,11 +1,6 @@
 // Tokens, sub-protocols, Host and Origin.
+#include "tests/cmocka.h"
 #include "ws/net/auth.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,13 +1,8 @@
 // Base64: the vectors of RFC 4648, every byte, and non-canonical input.
 #include "base/base64.h"
 #include "base/err.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <string.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 static const struct {
     const char *bytes, *text;

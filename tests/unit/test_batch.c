@@ -1,11 +1,7 @@
 // The batch builder: rows packed in order, absolute positions, and exactly the logits that were
 // asked for.
 #include "engine/run/batch.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 static void test_packs_sequences(void **state) {
     struct batch_builder b;

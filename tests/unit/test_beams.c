@@ -2,14 +2,10 @@
 // token and its length. Checked against trying every hypothesis, and rule by rule.
 #include "engine/run/sampler.h"
 #include "engine/sampling/beams.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { VOCAB = 5, LONGEST = 5, EOS = 0 };
 static const int32_t eos[] = {EOS};

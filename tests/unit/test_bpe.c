@@ -2,14 +2,10 @@
 // join the leftmost of the lowest rank, start again.
 #include "engine/text/bpe.h"
 #include "engine/text/byte_alphabet.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 #define N_LETTERS 4
 #define MAX_MERGES 60

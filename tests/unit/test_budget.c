@@ -1,13 +1,9 @@
 // The memory budget of a GPU, and the sentences that say what is needed and what would fit. The
 // numbers are those of Llama-8B on a GPU of 140 GiB, and of smaller ones.
 #include "engine/budget.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB (INT64_C(1) << 20)
 #define GIB (INT64_C(1) << 30)

@@ -1,13 +1,8 @@
 // Buffers: growth up to the cap, the sticky error, taking, reading files.
 #include "base/buf.h"
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,8 @@
 // The build id of this very program, as its file has it.
 #include "base/build_id.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <string.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 static unsigned char program[64 << 20];
 

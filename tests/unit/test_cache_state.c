@@ -1,13 +1,9 @@
 // Where caches are: the list of idle sequences, the counts by state, and that illegal changes of
 // state are caught.
 #include "engine/cache/caches.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct caches c;
 static struct engine_metrics metrics;

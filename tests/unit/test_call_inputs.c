@@ -1,12 +1,8 @@
 // The inputs of custom tools' calls, cut at every byte.
+#include "tests/cmocka.h"
 #include "ws/completion/call_inputs.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct engine_syntax hermes = {ENGINE_TOOLS_HERMES, "<think>", "</think>"};
 

@@ -1,17 +1,12 @@
 // Limits of control groups, read from folders that look like /sys/fs/cgroup.
 #include "base/cgroup.h"
 #include "base/memory.h"
+#include "tests/cmocka.h"
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 #define MIB (INT64_C(1) << 20)
 

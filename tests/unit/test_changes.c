@@ -1,12 +1,7 @@
 // The list of changed sessions that a watcher has yet to get.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "ws/parley/changes.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

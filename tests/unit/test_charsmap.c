@@ -1,12 +1,8 @@
 // charsmap: look-ups in a small table laid out by hand, and tables that point outside themselves.
 #include "engine/text/charsmap.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 #define N_UNITS 512
 #define HAS_VALUE (1u << 8)

@@ -1,13 +1,9 @@
 // Our own chat templates: the output of each, and the next turn of a running session.
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_template.h"
+#include "tests/cmocka.h"
 #include "tests/unit/text_model.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 static void check_next(const struct chat_template *c, const struct tokenizer *t,
                        const char *whole) {

@@ -4,15 +4,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/text/chat_template.h"
+#include "tests/cmocka.h"
 #include "tests/unit/text_model.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h> // needs the ones above
 
 #define DEMO "configs/demo-model"
 

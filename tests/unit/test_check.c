@@ -1,11 +1,7 @@
 // kv_check() must find each kind of damage: every case breaks a healthy pool in one way.
 #include "kvcache/check.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 struct fixture {
     struct kv_pool pool;

@@ -1,11 +1,6 @@
 // Clocks: the system's move by themselves, the fake one in clock_fake_advance only.
 #include "base/clock.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <time.h>
 
 static void system_clock_moves_forward(void **state) {

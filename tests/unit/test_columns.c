@@ -4,10 +4,7 @@
 #include "sessions/archive/import.c"
 #include "sessions/archive/rules.h"
 #include "sessions/store/row.h"
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 // --- our tables --------------------------------------------------------------
 

@@ -1,11 +1,6 @@
 // One rank's table: every call succeeds and changes nothing.
 #include "engine/dist/comm.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 static void one_rank_has_nobody_to_talk_to(void **state) {
     struct comm *c = comm_none();

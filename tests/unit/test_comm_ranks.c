@@ -1,14 +1,9 @@
 // Two ranks that are processes of this test, over MPI: what a stage sends leaves it while it goes on, and is
 // received in order; what the leader sends ahead it need not wait for.
 #include "engine/dist/comm.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum {
     FLOATS = 1 << 19, // too many for a buffer of the MPI library, and for a copy

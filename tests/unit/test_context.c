@@ -1,13 +1,8 @@
 // Which positions a turn's context outputs need, from where the cache may serve, and the sums.
 #include "engine/run/context.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 enum { VOCAB = 3, WIDTH = 2 };
 

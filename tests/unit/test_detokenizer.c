@@ -2,13 +2,9 @@
 // tokenizer_decode.
 #include "base/utf8.h"
 #include "engine/text/detokenizer.h"
+#include "tests/cmocka.h"
 #include "tests/unit/text_model.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 // The characters that two texts begin with alike.
 static size_t alike(const struct buf *a, const struct buf *b) {

@@ -1,11 +1,7 @@
 // Which device each rank of a machine gets.
 #include "engine/device.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static void gives(const char *device, int32_t place, int32_t n, const char *word) {
     char out[DEVICE_WORD_BYTES];

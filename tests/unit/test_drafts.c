@@ -2,13 +2,8 @@
 // after rejections. Random logs beside a search that looks at every place.
 #include "engine/model/prompt.h"
 #include "engine/run/drafts.h"
+#include "tests/cmocka.h"
 #include "tests/random_walk.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <string.h>
 
 enum { CAP = 400 };

@@ -3,14 +3,10 @@
 #include "engine/run/drawing.h"
 
 #include "base/philox.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { VOCAB = 5003, STEPS = 40 };
 

@@ -3,14 +3,9 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/philox.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <string.h>
 
 static uint32_t bits(float f) {

@@ -3,12 +3,8 @@
 #include "engine/run/emit.h"
 
 #include "base/utf8.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct queue events;
 static struct clock_fake fake;

@@ -1,13 +1,8 @@
 // Errors: codes keep their words, sentences stay whole, errno finds its code.
 #include "base/err.h"
 #include "base/utf8.h"
+#include "tests/cmocka.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <string.h>
 
 static void set_returns_code_and_fills_sentence(void **state) {

@@ -1,15 +1,10 @@
 // SQuAD's measures against the values of its own script, and items that cannot be read.
+#include "tests/cmocka.h"
 #include "ws/cli/eval_items.h"
 #include "ws/cli/eval_results.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 static void normalizes(const char *text, const char *want) {
     struct buf out;

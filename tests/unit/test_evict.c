@@ -1,11 +1,6 @@
 // The idle clock: order, restart, stop.
 #include "sessions/evict.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 
 static void the_longest_idle_goes_first(void **state) {

@@ -1,12 +1,8 @@
 // Which owner gets the next place and which one gives one up, on tables of numbers.
 #include "engine/run/fair.h"
+#include "tests/cmocka.h"
 #include "tests/random_walk.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { TURNS = 600 };
 static struct fair f;

@@ -1,12 +1,7 @@
 // Followers by number: numbers that are never reused, and pushes that leave time for others.
+#include "tests/cmocka.h"
 #include "ws/follower.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-// cmocka.h needs the five above.
-#include <cmocka.h>
 #include <unistd.h>
 
 enum { N = 9 };

@@ -3,14 +3,10 @@
 // have no fixture here.
 #include "base/buf.h"
 #include "engine/run/forward.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct buf script;
 static struct forward f;

@@ -2,12 +2,7 @@
 // byte through the automaton. A row is a text, and instances with + (accepted) or - (refused) before them.
 #include "engine/grammar/grammars.h"
 #include "engine/grammar/machine.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
 

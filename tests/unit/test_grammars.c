@@ -2,12 +2,7 @@
 // long it lives.
 #include "engine/grammar/grammars.c" // for most_bytes, and to look inside
 #include "engine/grammar/matcher.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 
 enum { BYTES = 256, TEXTS = 16, ALICE = 1, BOB, CAROL };

@@ -1,14 +1,11 @@
 // Threads stand for ranks: every rank gets the sum in rank order, whichever is late.
 #include "base/err.h"
 #include "engine/dist/host_sums.h"
+#include "tests/cmocka.h"
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MOST = 300000, ROUNDS = 200, RANKS = 4 };
 

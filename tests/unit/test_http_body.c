@@ -1,12 +1,7 @@
 // Bodies by length, by chunks and packed, in pieces of every size, and what is malformed.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "ws/net/http_body.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

@@ -1,11 +1,6 @@
 // Which request heads are parsed, to what, and which are refused.
+#include "tests/cmocka.h"
 #include "ws/net/http_head.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,13 +3,9 @@
 // holds, position by position.
 #include "kvcache/check.h"
 #include "kvcache/image.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BLOCKS = 256, MAX_BLOCK = 16 };
 

@@ -1,11 +1,8 @@
 // Rows of 8-bit weights: integers, scales, and rows that cannot be quantised.
 #include "kernels/int8.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { MAX_COLS = 1000 };
 

@@ -1,14 +1,9 @@
 // Connections counted by address.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "tests/unit/alloc_faults.h"
 #include "ws/net/ip_table.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 
 static struct sockaddr_storage address(const char *text) {

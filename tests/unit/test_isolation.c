@@ -3,12 +3,7 @@
 // log-probability must equal those of the same log alone: a key or value of another session would
 // change both.
 #include "engine/engine.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,13 +1,8 @@
 // Reading JSON: each trap of cJSON that the guard closes, the limits, the getters.
 #include "base/json.h"
+#include "tests/cmocka.h"
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,8 @@
 // Values as they were written: members by name, items of arrays.
 #include "base/json_raw.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <string.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 static void expect(const char *text, const char *key, const char *want) {
     size_t len = 0;

@@ -1,13 +1,8 @@
 // Writing JSON: commas, escapes, exact numbers; the output can be read back.
 #include "base/json.h"
 #include "base/philox.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

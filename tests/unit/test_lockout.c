@@ -1,11 +1,6 @@
 // Lock-outs of addresses that send wrong tokens.
+#include "tests/cmocka.h"
 #include "ws/net/lockout.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <string.h>
 
 #define SECOND INT64_C(1000000)

@@ -1,14 +1,9 @@
 // Log: the line's form, levels, quoting, one write() a line from many threads.
 #include "base/log.h"
+#include "tests/cmocka.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,13 +4,8 @@
 #include "engine/grammar/grammar_internal.h"
 #include "engine/grammar/grammars.h"
 #include "engine/grammar/mask.h"
+#include "tests/cmocka.h"
 #include "tests/random_walk.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

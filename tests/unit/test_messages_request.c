@@ -1,13 +1,8 @@
 // Requests of Anthropic's protocol: which are read, into which neutral conversation, and with which
 // sentence the others are refused.
+#include "tests/cmocka.h"
 #include "ws/anthropic/messages_request.h"
 #include "ws/anthropic/thinking_seal.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,6 @@
 // Neutral events in Anthropic's form, streamed and whole; errors.
+#include "tests/cmocka.h"
 #include "ws/anthropic/messages_write.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,14 +2,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/metrics.h"
+#include "tests/cmocka.h"
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

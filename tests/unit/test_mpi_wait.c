@@ -1,14 +1,9 @@
 // Time limits of waits for other ranks: time in which the waiting process stood still does not count.
 #include "base/clock.h"
 #include "base/err.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #if PARLEY_MPI
 #include "engine/dist/mpi_wait.h"

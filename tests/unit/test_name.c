@@ -1,11 +1,7 @@
 // Names of blocks: they are found while the block is held, and differ in everything that a block's
 // contents depend on.
 #include "kvcache/name.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 static bool same(struct hash128 a, struct hash128 b) {
     return a.lo == b.lo && a.hi == b.hi;

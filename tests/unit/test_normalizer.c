@@ -1,13 +1,9 @@
 // normalizer: the forms, where plain spans go, and marks without end.
 #include "engine/text/normalizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
-
-#include <cmocka.h> // needs the ones above
 
 struct form {
     enum normalize_kind kind;

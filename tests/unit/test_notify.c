@@ -1,13 +1,8 @@
 // The service manager's side is a datagram socket of the test's own: at a path, and an abstract
 // one.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "ws/notify.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,9 @@
 // onig_pattern: rewrites, refusals, and that a rewritten pattern matches like Oniguruma's.
 #include "engine/text/onig_pattern.h"
 #include "engine/text/pre_tokenizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 struct translation {
     const char *from, *to; // NULL: E_UNSUPPORTED

@@ -1,12 +1,7 @@
 // The queue of messages on their way out.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "ws/outbox.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <string.h>
 
 static void take(struct outbox *o, size_t max, const char *bytes, bool first, bool last) {

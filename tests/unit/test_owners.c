@@ -2,12 +2,7 @@
 #include "base/err.h"
 #include "base/metrics.h"
 #include "sessions/owners.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <string.h>
 

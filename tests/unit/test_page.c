@@ -1,12 +1,7 @@
 // The page's table, negotiated.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "ws/page.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

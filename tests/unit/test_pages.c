@@ -1,13 +1,9 @@
 // Pages and the pool of regions: zeroed, apart from each other, and not more resident than used.
 #include "kernels/cpu/pages.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/cmocka.h"
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static bool zeroed(const char *p, size_t n) {
     for (size_t i = 0; i < n; i++)

@@ -1,12 +1,8 @@
 // Every element once, whatever the length; several threads at once where there is enough to do.
 #include "base/parallel.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/cmocka.h"
 #include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MOST = 5000 };
 static _Atomic int touched[MOST], calls;

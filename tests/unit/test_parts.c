@@ -1,12 +1,7 @@
 // A step's parts: every row, sequence and wanted row once, in order, balanced; and how many parts there are.
 #include "engine/run/parts.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { ROWS = 400, SEQS = 40 };
 

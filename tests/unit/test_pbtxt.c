@@ -1,12 +1,7 @@
 // config.pbtxt: what is read, and the line of every fault.
+#include "tests/cmocka.h"
 #include "ws/kserve/pbtxt.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct pbtxt *at(const struct pbtxt *p, const char *name, int n) {
     const struct pbtxt *f = pbtxt_find(p, name);

@@ -1,11 +1,6 @@
 // Philox: the known-answer vectors of Random123 (kat_vectors, philox4x32 10), and the draw.
 #include "base/philox.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 static void known_answers(void **state) {
     static const struct {

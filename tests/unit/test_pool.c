@@ -1,12 +1,8 @@
 // The block pool: a taken block has one holder, a block without a holder can be taken again, and an
 // empty pool says so.
 #include "kvcache/pool.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/cmocka.h"
 #include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static void test_takes_every_block_once(void **state) {
     struct kv_pool p;

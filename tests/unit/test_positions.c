@@ -1,12 +1,7 @@
 // Slopes and sinusoids against their published values.
 #include "engine/model/positions.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void near(double got, double expected) {
     if (!(fabs(got - expected) <= 3e-7 * fabs(expected) + 1e-7))

@@ -1,12 +1,8 @@
 // pre_tokenizer: every behaviour, plain and inverted, with adjacent matches and matches at both
 // ends.
 #include "engine/text/pre_tokenizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 static int collect(void *ctx, const char *word, size_t len) {
     struct buf *out = ctx;

@@ -1,12 +1,7 @@
 // parley.v1: what is taken as a message, and how events and answers are written.
 #include "sessions/debug.h"
+#include "tests/cmocka.h"
 #include "ws/parley/protocol.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

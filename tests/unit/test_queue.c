@@ -3,12 +3,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/queue.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <string.h>
 #include <time.h>
 

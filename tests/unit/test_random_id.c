@@ -1,11 +1,6 @@
 // Random names: form, and that no two are alike.
 #include "base/random_id.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
 

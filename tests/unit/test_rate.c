@@ -1,11 +1,6 @@
 // The token bucket.
 #include "base/rate.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 static void a_burst_then_the_long_run(void **state) {
     const struct rate_limit l = {.per_second = 10, .burst = 5};

@@ -2,14 +2,11 @@
 // the reads of a client that left are dropped.
 #include "base/clock.h"
 #include "sessions/store/reads.h"
+#include "tests/cmocka.h"
 #include "tests/unit/tmp_dir.h"
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define N_SESSIONS 500
 #define LONG 500

@@ -2,13 +2,8 @@
 // place; what-if's turns on their new log.
 #include "base/err.h"
 #include "sessions/replay.h"
+#include "tests/cmocka.h"
 #include "tests/unit/fake_engine.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <math.h>
 
 #define N_TURNS 6

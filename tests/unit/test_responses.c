@@ -1,14 +1,9 @@
 // Responses: their ids, the items that clients send, and the items and events that a completion's
 // events become.
 #include "base/err.h"
+#include "tests/cmocka.h"
 #include "ws/openai/responses_items.h"
 #include "ws/openai/responses_output.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,14 +4,10 @@
 // kv_map says, and kv_check must hold.
 #include "kvcache/check.h"
 #include "kvcache/ring.h"
+#include "tests/cmocka.h"
 #include "tests/random_walk.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX_BLOCKS = 512, MAX_BLOCK_TOKENS = 32 };
 

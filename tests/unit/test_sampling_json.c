@@ -2,12 +2,7 @@
 // refusal.
 #include "base/json.h"
 #include "engine/sampling/json.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,8 @@
 // Each field of sampling_params: its bounds are accepted, values beyond them are refused by name.
 #include "engine/sampling/params.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N_VOCAB = 100 };
 

@@ -2,14 +2,9 @@
 // row's own words.
 #include "base/json.h"
 #include "engine/engine.h"
+#include "tests/cmocka.h"
 #include "ws/parley/protocol.h"
 #include "ws/serve_config.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

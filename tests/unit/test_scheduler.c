@@ -1,13 +1,9 @@
 // The policy, on tables of numbers: which turns are admitted, their shares of a step, which caches
 // are evicted; and in any order of events, every admitted turn ends.
 #include "engine/run/scheduler.h"
+#include "tests/cmocka.h"
 #include "tests/random_walk.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct scheduler s;
 static struct sched_share share[64];

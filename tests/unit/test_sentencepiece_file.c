@@ -3,13 +3,9 @@
 #include "base/buf.h"
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/tokenizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 static void put_varint(struct buf *b, uint64_t v) {
     for (; v > 127; v >>= 7) buf_addc(b, (char)((v & 127) | 128));

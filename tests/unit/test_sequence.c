@@ -2,13 +2,9 @@
 // window changed.
 #include "engine/cache/sequence.h"
 #include "kvcache/check.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct kv_pool pool;
 static struct sequence *s;

@@ -1,13 +1,8 @@
 // The table of settings: the defaults are valid, and settings that contradict each other are
 // refused.
 #include "engine/engine.h"
+#include "tests/cmocka.h"
 #include "ws/serve_config.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 #include <string.h>
 
 static struct serve_config c;

@@ -3,13 +3,9 @@
 // does, so a ring with a block of another log would read a wrong hash.
 #include "kvcache/check.h"
 #include "kvcache/ring.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX_BLOCKS = 512, MAX_BLOCK_TOKENS = 16, RINGS = 8, LOG = 300 };
 

@@ -1,11 +1,8 @@
 // SipHash-2-4-128 against vectors of its authors' reference code: key 00 .. 0f, input 00, 01, 02
 // ...
 #include "base/siphash.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_reference_vectors(void **state) {
     static const struct {

@@ -2,13 +2,9 @@
 #include "kvcache/snapshot.h"
 
 #include "base/xxh64.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct kv_snapshot_head some(void) {
     struct kv_snapshot_head h = {.id = "8c6f-session",

@@ -1,15 +1,11 @@
 // A file of many large blocks, as of a real model: written, and read back by several threads at
 // once. Damage is found in its block, before that block or a later one is reported as read.
 #include "engine/cache/snapshot_file.h"
+#include "tests/cmocka.h"
 #include "tests/unit/tmp_dir.h"
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BLOCKS = 44, BYTES = 1 << 20, TOKENS = BLOCKS * 16 };
 

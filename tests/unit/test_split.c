@@ -1,12 +1,7 @@
 // Ranks' parts cover everything once, and query heads find their key/value heads on their own rank.
 #include "engine/dist/split.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct split tp(int32_t rank, int32_t size) {
     return (struct split){rank, size, 0, 1};

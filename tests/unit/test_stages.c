@@ -5,14 +5,10 @@
 #include "base/err.h"
 #include "engine/dist/lead.h"
 #include "engine/run/forward.h"
+#include "tests/cmocka.h"
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { SESSIONS = 8, N_PARTS = 4, LIMIT_S = 120 };
 

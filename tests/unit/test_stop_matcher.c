@@ -2,13 +2,9 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "engine/text/stop_matcher.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 // Where the reader's text ends, by definition: at the first byte that completes a stop string,
 // before the longest string that ends there.

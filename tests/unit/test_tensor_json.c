@@ -1,14 +1,9 @@
 // Tensors in JSON: 64-bit numbers as they were written, shapes, and what must be refused.
+#include "tests/cmocka.h"
 #include "ws/kserve/http/number_data.h"
 #include "ws/kserve/http/tensor_json.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct read_result {
     struct tensors tensors;

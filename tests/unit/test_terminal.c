@@ -1,13 +1,8 @@
 // Text with terminal control sequences is made harmless before it is printed.
+#include "tests/cmocka.h"
 #include "ws/cli/terminal.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
 
 static void expect(const char *text, size_t len, const char *want) {
     char *got = NULL;

@@ -1,12 +1,7 @@
 // Where an answer stands in the model's thinking, with the demo model's tokens: marks of several tokens, which
 // other tokens run across.
 #include "engine/run/thinking.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <string.h>
 

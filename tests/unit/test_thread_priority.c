@@ -2,15 +2,10 @@
 // is refused.
 #include "base/err.h"
 #include "base/thread_priority.h"
+#include "tests/cmocka.h"
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 static int policy(void) {
     return sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;

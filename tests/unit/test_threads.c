@@ -1,17 +1,12 @@
 // The worker pool: every item runs exactly once, jobs follow one another safely, idle workers
 // sleep.
 #include "kernels/cpu/threads.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/cmocka.h"
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct tally {
     _Atomic int *count;

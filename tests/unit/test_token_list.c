@@ -1,11 +1,7 @@
 // token_list: growing, handing its array over, appending nothing.
 #include "engine/text/token_list.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
-
-#include <cmocka.h> // needs the ones above
 
 static void test_push_append_take(void **state) {
     struct token_list l;

@@ -1,14 +1,10 @@
 // tokenizer: valid and invalid files, added tokens with all their flags, plain spans. Round trips
 // and time have files of their own.
 #include "engine/text/tokenizer.h"
+#include "tests/cmocka.h"
 #include "tests/unit/text_model.h"
 #include "tests/unit/tokenizer_ids.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <time.h>
-
-#include <cmocka.h> // needs the ones above
 
 static struct tokenizer *open_model(const struct text_model *m) {
     struct tokenizer *t;

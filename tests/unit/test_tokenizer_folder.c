@@ -1,15 +1,11 @@
 // tokenizer_folder: which of a folder's files is used, special tokens from the files beside a
 // SentencePiece model and GPT-2's two files, and refusals.
+#include "tests/cmocka.h"
 #include "tests/unit/tokenizer_ids.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h> // needs the ones above
 
 #define MAX_FILES 6
 #define LLAMA "@tests/fixtures/text/llama2_spm/tokenizer.model"

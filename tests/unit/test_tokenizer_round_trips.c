@@ -1,14 +1,10 @@
 // tokenizer: texts come back as they were, and long ones as their parts do.
 #include "base/buf.h"
 #include "engine/text/tokenizer.h"
+#include "tests/cmocka.h"
 #include "tests/scale.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 static size_t random_char(char *out) { // from all planes, ASCII and spaces more often
     uint32_t c;

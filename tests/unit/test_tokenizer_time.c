@@ -1,14 +1,10 @@
 // tokenizer: time is linear in the text, whatever the text.
 #include "engine/text/tokenizer.h"
+#include "tests/cmocka.h"
 #include "tests/scale.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h> // needs the ones above
 
 static double seconds(void) {
     struct timespec now;

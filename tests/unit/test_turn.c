@@ -1,12 +1,8 @@
 // One turn without a model: the longest log, and the text of its tokens.
 #include "engine/run/live_turn.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { N_VOCAB = 5000 }; // more than the tokenizer knows
 

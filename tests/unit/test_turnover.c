@@ -1,10 +1,6 @@
 // The time to retry when the server is full.
 #include "engine/turnover.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-// cmocka.h needs the three above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 
 enum { PLACES = 8 };
 static struct turnover t;

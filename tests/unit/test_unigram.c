@@ -1,13 +1,9 @@
 // unigram and trie: random pieces over random words against all ways to cut them.
 #include "engine/text/unigram.h"
+#include "tests/cmocka.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 #define N_PIECES 40
 #define MAX_WORD 14

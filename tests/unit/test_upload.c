@@ -1,13 +1,8 @@
 // An archive in pieces: their order, the limits of one upload and of all, and uploads that stop.
+#include "tests/cmocka.h"
 #include "ws/parley/upload.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-// cmocka.h needs the ones above.
-#include <cmocka.h>
 
 static struct err err;
 static size_t total;

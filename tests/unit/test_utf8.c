@@ -3,12 +3,7 @@
 #include "base/err.h"
 #include "base/philox.h"
 #include "base/utf8.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <string.h>
 
 // RFC 3629 by definition: decode, then refuse what should have been shorter, surrogates and beyond.

@@ -1,11 +1,6 @@
 // Patterns of volatile text: which settings are refused and how, and what is removed from a text.
 #include "sessions/volatile_text.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
 

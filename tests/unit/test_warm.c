@@ -1,11 +1,7 @@
 // The first steps of a device (engine/run/warm.c): which batches run, within which limits.
 #include "engine/run/warm.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 static int fake_run(struct forward *f, const struct batch *b);
 static int fake_done(struct forward *f);

@@ -1,11 +1,9 @@
 // The index of words by owner: a search finds its owner's words alone, and reads no more of the file
 // for a word that others use than for one that is not there.
 #include "sessions/store/db.h"
+#include "tests/cmocka.h"
 #include "tests/unit/tmp_dir.h"
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
 #include <inttypes.h>
 
 #define MANY 3000

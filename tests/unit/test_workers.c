@@ -2,12 +2,7 @@
 // under the thread sanitizer).
 #include "base/err.h"
 #include "base/workers.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h needs the four above.
-#include <cmocka.h>
+#include "tests/cmocka.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,8 @@
 // XXH64 against the specification's vectors, and against itself: every flipped bit changes it.
 #include "base/xxh64.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 // The sanity buffer of the reference implementation's self test.
 static void sanity(unsigned char *out, size_t n) {

@@ -1,18 +1,13 @@
 // A scratch folder for tests that read files: created under TMPDIR or /tmp, removed with its
 // contents.
 #pragma once
+#include "tests/cmocka.h"
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct tmp_dir {
     char path[80];

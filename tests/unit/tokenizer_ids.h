@@ -1,13 +1,9 @@
 // What a tokenizer makes of a text, as text.
 #pragma once
 #include "engine/text/tokenizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cmocka.h"
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h> // needs the ones above
 
 // "97 256"; valid until the next call.
 static inline const char *encoded(const struct tokenizer *t, const char *text,
