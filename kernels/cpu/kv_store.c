@@ -7,6 +7,7 @@
 // lanes; its scales lie as those lanes do.
 #include "kernels/cpu/kv_store.h"
 #include "base/memory.h"
+#include "kernels/kv_shape.h"
 #include <string.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -26,15 +27,7 @@ size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape) {
 
 int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
     kv->data = NULL;
-    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16 &&
-        !kv_is_8bit(kv->dtype))
-        return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the CPU",
-                       dtype_name(kv->dtype));
-    if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 ||
-        kv->block_tokens < 1 || (kv->block_tokens & (kv->block_tokens - 1)))
-        return err_set(err, E_INVAL,
-                       "a cache of %d blocks of %d tokens, %d layers, %d heads of %d is not valid",
-                       kv->n_blocks, kv->block_tokens, kv->n_layers, kv->n_kv_heads, kv->head_dim);
+    TRY(kv_shape_check(kv, "the CPU", err));
     TRY(cpu_attention_reserve(cpu_of(be), kv->head_dim, err));
     kv->block_bytes = block_bytes(kv);
     size_t bytes = kv->block_bytes * (size_t)kv->n_blocks;

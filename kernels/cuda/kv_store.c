@@ -4,6 +4,7 @@
 // translation would take longer than the reads.
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/kv_quant.h"
+#include "kernels/kv_shape.h"
 
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *kv) {
     size_t vectors = (size_t)kv->n_kv_heads * 2 * (size_t)kv->block_tokens;
@@ -14,15 +15,7 @@ size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *kv) {
 
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
     kv->data = NULL;
-    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16 &&
-        !kv_is_8bit(kv->dtype))
-        return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the GPU",
-                       dtype_name(kv->dtype));
-    if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 ||
-        kv->block_tokens < 1 || (kv->block_tokens & (kv->block_tokens - 1)))
-        return err_set(err, E_INVAL,
-                       "a cache of %d blocks of %d tokens, %d layers, %d heads of %d is not valid",
-                       kv->n_blocks, kv->block_tokens, kv->n_layers, kv->n_kv_heads, kv->head_dim);
+    TRY(kv_shape_check(kv, "the GPU", err));
     if (kv->head_dim > 1024)
         return err_set(err, E_UNSUPPORTED, "heads of %d dimensions are not supported on the GPU",
                        kv->head_dim);
