@@ -1,14 +1,9 @@
 // Sequences that generate, record their logits, and are compared bit for bit with a fresh sequence
 // of the same log.
 #pragma once
-#include "tests/golden/runner.h"
-#include "tests/random_walk.h"
+#include "tests/golden/random_log.h"
 
 enum { LINE_SINKS = 4 };
-
-static inline void random_log(const struct engine *e, int32_t *log, int64_t n) {
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
-}
 
 struct line { // one sequence as its owner sees it
     uint64_t sequence, group;

@@ -45,6 +45,16 @@ static inline void rows_keep(void *ctx, int64_t position, const float *logits) {
     memcpy(r->data + position * r->vocab, logits, (size_t)r->vocab * sizeof(float));
 }
 
+// Fails unless both have the same logits, bit for bit, at the positions [from, to).
+static inline void same_bits(const char *what, const struct rows *a, const struct rows *b,
+                             int64_t from, int64_t to) {
+    for (int64_t p = from; p < to; p++) {
+        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab,
+                   (size_t)a->vocab * sizeof(float)) != 0)
+            fail_msg("%s: position %lld has other bits", what, (long long)p);
+    }
+}
+
 struct outcome { // what the events of one turn said
     bool done;
     int32_t ids[MAX_LOG];

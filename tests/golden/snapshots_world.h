@@ -1,25 +1,12 @@
 // Shared by the tests of snapshots: a folder, engines on it, and ways to make a cache leave the
 // device.
 #pragma once
-#include "tests/golden/runner.h"
+#include "tests/golden/random_log.h"
 
 #include "base/log.h"
 #include "tests/unit/tmp_dir.h"
 
 static struct tmp_dir folder;
-
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed;
-static inline uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
-
-static inline void random_log(const struct engine *e, int32_t *log, int64_t n) {
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
-}
 
 static bool int8; // of the engines opened next
 static int32_t n_blocks = 400, n_host;
@@ -92,15 +79,6 @@ static inline void finish_keeping(struct engine *e) {
     while (engine_round(e)) continue;
     while (engine_poll(e, &ev) == 1) continue;
     engine_close(e);
-}
-
-static inline void same_bits(const char *what, const struct rows *a, const struct rows *b,
-                             int64_t from, int64_t to) {
-    for (int64_t p = from; p < to; p++) {
-        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab,
-                   (size_t)a->vocab * sizeof(float)) != 0)
-            fail_msg("%s: position %lld has other bits", what, (long long)p);
-    }
 }
 
 // In memory if there is such a folder: syncing is tested elsewhere.

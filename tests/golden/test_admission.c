@@ -5,17 +5,9 @@
 #include "tests/golden/runner.h"
 
 #include "base/log.h"
+#include "tests/random_walk.h"
 
 enum { OWNERS = 2, SEQUENCES = 16, LOG = 250, MAX_TURN = 24, CHUNK = 16, QUEUED = 3 };
-
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed;
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
 
 struct talker {
     uint64_t turn; // under way, or 0

@@ -1,25 +1,10 @@
 // Invariants under any load: the same bits for any split and any batch, a bounded cache, eviction
 // that changes no bit, and consistent accounting after thousands of random operations. On a fixture
 // model and the demo model.
-#include "tests/golden/runner.h"
-#include "tests/random_walk.h"
+#include "tests/golden/random_log.h"
 #include "tests/scale.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
-
-static void random_log(const struct engine *e, int32_t *log, int64_t n) {
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
-}
-
-static void compare_rows(const char *what, const struct rows *a, const struct rows *b, int64_t from,
-                         int64_t to) {
-    for (int64_t p = from; p < to; p++) {
-        size_t bytes = (size_t)a->vocab * sizeof(float);
-        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab, bytes) != 0) {
-            fail_msg("%s: position %lld has other bits", what, (long long)p);
-        }
-    }
-}
 
 static struct engine_turn scoring_turn(const struct engine *e, uint64_t sequence,
                                        const int32_t *log, int64_t n, int32_t memory_len,
@@ -108,7 +93,7 @@ static void test_any_split_and_any_company(void **state) {
         for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c += step) {
             e = engine_for(*state, chunks[c], blocks[c], 0);
             score(e, 1, log, N - 1, m, s, &got);
-            compare_rows("one turn", &want, &got, 0, N - 1);
+            same_bits("one turn", &want, &got, 0, N - 1);
             memset(got.data, 0, (size_t)N * (size_t)got.vocab * sizeof(float));
             int64_t n = 0;
             while (n < N - 1) { // many turns
@@ -117,7 +102,7 @@ static void test_any_split_and_any_company(void **state) {
                 t = scoring_turn(e, 2, log, n, m, s, &got);
                 run_in_company(e, &t);
             }
-            compare_rows("many turns in company", &want, &got, 0, N - 1);
+            same_bits("many turns in company", &want, &got, 0, N - 1);
             engine_close(e);
         }
         free(want.data);
@@ -155,7 +140,7 @@ static void test_ten_windows_long(void **state) {
             }
         }
     }
-    compare_rows("ten windows", &want, &got, 0, N);
+    same_bits("ten windows", &want, &got, 0, N);
     engine_close(e);
     free(want.data);
     free(got.data);
@@ -267,7 +252,7 @@ static void test_evict_and_resume(void **state) {
         assert_memory_equal(disturbed.log, calm.log, (size_t)calm.n * sizeof *calm.log);
         assert_memory_equal(disturbed.logprobs, calm.logprobs,
                             (size_t)calm.n_drawn * sizeof *calm.logprobs);
-        compare_rows("evicted and resumed", &want, &got, 0, calm.n - 1);
+        same_bits("evicted and resumed", &want, &got, 0, calm.n - 1);
         engine_close(e);
     }
     free(want.data);

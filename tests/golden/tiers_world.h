@@ -1,12 +1,7 @@
 // Shared by the tests of caches that leave the device and come back: engines with host memory and
 // files, and devices with slow copies.
 #pragma once
-#include "tests/golden/runner.h"
-#include "tests/random_walk.h"
-
-static void random_log(const struct engine *e, int32_t *log, int64_t n) {
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
-}
+#include "tests/golden/random_log.h"
 
 enum { DRAWN_PROMPT_MAX = 128, DRAWN_SINKS = 4 };
 // A first turn of owner 1 that draws from a fixed seed, with penalties, after a prompt that is always the same.
@@ -106,13 +101,4 @@ static inline enum engine_event_kind wait_for(struct engine *e, uint64_t sequenc
     }
     fail_msg("sequence %d: nothing happened", (int)sequence);
     return ENGINE_DONE;
-}
-
-static inline void same_bits(const char *what, const struct rows *a, const struct rows *b,
-                             int64_t from, int64_t to) {
-    for (int64_t p = from; p < to; p++) {
-        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab,
-                   (size_t)a->vocab * sizeof(float)) != 0)
-            fail_msg("%s: position %lld has other bits", what, (long long)p);
-    }
 }

@@ -4,20 +4,13 @@
 #include "kvcache/check.h"
 #include "kvcache/image.h"
 #include "tests/cmocka.h"
+#include "tests/random_walk.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { BLOCKS = 256, MAX_BLOCK = 16 };
 
 static int64_t device[BLOCKS][MAX_BLOCK], host[BLOCKS][MAX_BLOCK]; // what stands in each place
-
-static uint64_t seed;
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
 
 static int64_t *place(const struct kv_ring *r, int64_t p) {
     int32_t b = r->blocks[kv_map_slot(&r->map, p)];

@@ -4,6 +4,7 @@
 // change both.
 #include "engine/engine.h"
 #include "tests/cmocka.h"
+#include "tests/random_walk.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,15 +40,8 @@ static struct slot {
 } slots[SLOTS];
 
 static struct engine *e;
-static uint64_t seed = 20261122, n_turns;
+static uint64_t n_turns;
 static int64_t n_done, n_kept, n_shared, n_released, n_pressed, n_cancelled, n_taken_over, n_parked;
-
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
 
 static void open_engine(void) {
     struct engine_options o;
@@ -198,6 +192,7 @@ static void take(const struct engine_event *ev) {
 
 static void numbers_slots_and_blocks_are_used_again(void **state) {
     struct engine_event ev;
+    seed = 20261122;
     open_engine();
     for (int i = 0; i < PERSONAS; i++) make_persona(&personas[i]);
     uint64_t first = n_turns;
