@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import OpenAI from 'openai';
-import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 
 const prompt = 'Once upon a time there was a';
@@ -224,6 +224,17 @@ test('prompts of the demo model are continued', async (t) => {
     }
     const same = await openai.completions.create({ ...ask, suffix: '', best_of: 1, user: 'me', logprobs: null, stop: null, echo: false, whatever: { a: 1 } });
     assert.equal(same.choices[0].text, whole.choices[0].text);
+  });
+});
+
+test('without a tokenizer, log-probabilities name tokens by their ids', async (t) => {
+  const server = await Server.start(t, { model: path.join(root, 'tests/fixtures/models/gpt2'), args: unlimited });
+  const { choices: [{ logprobs }] } = await clientOf(server).completions.create({ model: 'gpt2', prompt: [5, 6, 7], max_tokens: 4, logprobs: 3, ignore_eos: true });
+  assert.equal(logprobs.tokens.length, 4);
+  logprobs.tokens.forEach((token, i) => {
+    assert.match(token, /^token_id:\d+$/);
+    assert.equal(logprobs.top_logprobs[i][token], logprobs.token_logprobs[i]);
+    assert.ok(Object.keys(logprobs.top_logprobs[i]).length >= 3);
   });
 });
 

@@ -32,14 +32,16 @@ void completions_logprobs_clear(struct completions_logprobs *l) {
     l->n = 0;
 }
 
-// A token as a string: a value, or (colon) a name.
+// A token as a string: a value, or (colon) a name. One without text, as all are without a tokenizer, has
+// its id for a name, as vLLM writes it, so that names differ.
 static void put_token(struct buf *out, const struct engine *e, int32_t id, bool colon) {
     size_t len = 0;
     const char *s = engine_token_bytes(e, id, &len);
     buf_addc(out, '"');
-    if (!s) len = 0;
-    if (utf8_valid(s ? s : "", len)) {
-        json_escape(out, s ? s : "", len);
+    if (!s) {
+        buf_addf(out, "token_id:%d", id);
+    } else if (utf8_valid(s, len)) {
+        json_escape(out, s, len);
     } else {
         buf_addz(out, "bytes:");
         for (size_t i = 0; i < len; i++) buf_addf(out, "\\\\x%02x", (unsigned char)s[i]);
