@@ -124,6 +124,12 @@ test('a conversation that comes back whole is computed once', async (t) => {
   }
 });
 
+test('top_p 0 leaves the most likely token', async (t) => {
+  const client = clientOf(await Server.start(t, { args: unlimited }));
+  const said = async (rest) => textOf(await client.messages.create({ ...ask, temperature: 2, ...rest }));
+  assert.equal(await said({ top_p: 0, top_k: 40 }), await said({ temperature: 0 }));
+});
+
 test('max_tokens 0 computes the prompt, answers nothing, and leaves no session', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const client = clientOf(server);

@@ -67,6 +67,16 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     assert.equal(await drawn('"18446744073709551615"'), texts[0]);
     for (const seed of [1.5, 2 ** 70, 'x']) await assert.rejects(openai.chat.completions.create({ ...ask, seed }), (e) => e.status === 400 && e.param === 'seed');
   });
+  await t.test('top_p 0 leaves the most likely token', async () => {
+    const said = async (rest) => (await openai.chat.completions.create({ ...ask, temperature: 2, ...rest })).choices[0].message.content;
+    assert.equal(await said({ top_p: 0, seed: 1 }), await said({ temperature: 0 }));
+    const response = await openai.responses.create({ model: ask.model, input: 'Tell me a story.', top_p: 0, max_output_tokens: 16 });
+    assert.equal(response.top_p, 0);
+    const [text] = (await openai.completions.create({ model: ask.model, prompt: 'Once', temperature: 2, top_p: 0 })).choices;
+    assert.equal(text.text, (await openai.completions.create({ model: ask.model, prompt: 'Once', temperature: 0 })).choices[0].text);
+    await assert.rejects(openai.chat.completions.create({ ...ask, top_p: -0.1 }), (e) => e.status === 400 && e.param === 'top_p');
+    await assert.rejects(openai.chat.completions.create({ ...ask, top_p: 0, temperature: -1 }), (e) => e.status === 400 && e.param === 'temperature');
+  });
   await t.test('no tokens are not all tokens', async () => {
     for (const key of ['max_tokens', 'max_completion_tokens'])
       await assert.rejects(openai.chat.completions.create({ ...ask, [key]: 0 }), (e) => e.status === 400 && e.param === key && /at least 1/.test(e.message));

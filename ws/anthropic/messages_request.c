@@ -36,6 +36,15 @@ static bool copy_stop(struct messages_request *r, const cJSON *body, cJSON *to) 
     return stop || messages_no_memory(r);
 }
 
+// A top_p of 0 leaves the most likely token, as top_k 1 does. The row's is above 0.
+static bool replace_zero_top_p(struct messages_request *r, cJSON *rows) {
+    const cJSON *top_p = json_member(rows, "top_p");
+    if (!top_p || top_p->valuedouble != 0) return true;
+    cJSON_DeleteItemFromObjectCaseSensitive(rows, "top_p");
+    cJSON_DeleteItemFromObjectCaseSensitive(rows, "top_k");
+    return cJSON_AddNumberToObject(rows, "top_k", 1) || messages_no_memory(r);
+}
+
 // Puts the parameters under the names of the engine's rows, which check their ranges.
 static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *rows) {
     static const char *const numbers[] = {"max_tokens", "temperature", "top_p", "top_k"};
@@ -44,7 +53,7 @@ static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *
     struct err err = {0};
     for (int i = 0; i < 4; i++)
         if (!copy_number(r, body, numbers[i], rows)) return false;
-    if (!copy_stop(r, body, rows)) return false;
+    if (!replace_zero_top_p(r, rows) || !copy_stop(r, body, rows)) return false;
     if (seed && !cJSON_AddItemToObject(rows, "seed", cJSON_Duplicate(seed, true)))
         return messages_no_memory(r);
     if (!max_tokens) return messages_refuse(r, "max_tokens: Field required");

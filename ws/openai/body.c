@@ -57,12 +57,25 @@ const struct served_model *openai_body_model(const struct service *s, const cJSO
     return m;
 }
 
-int openai_sampling_read(struct turn_sampling *out, const cJSON *body, int32_t n_vocab,
-                         struct completion_failure *f) {
+static int read_rows(struct turn_sampling *out, const cJSON *body, int32_t n_vocab,
+                     struct completion_failure *f) {
     struct err err = {0};
     if (sampling_json_read_openai(out, body, n_vocab, &err) == 0) return 0;
     if (err.code == E_NOMEM) return openai_no_memory(f);
     return openai_fail(f, 400, "invalid_value", sampling_json_refused(body, n_vocab), err.text);
+}
+
+// OpenAI's top_p may be 0, which leaves the most likely token, as top_k 1 does. The row's is above 0.
+int openai_sampling_read(struct turn_sampling *out, const cJSON *body, int32_t n_vocab,
+                         struct completion_failure *f) {
+    cJSON *top_p = json_member(body, "top_p");
+    struct err err = {0};
+    if (!cJSON_IsNumber(top_p) || top_p->valuedouble != 0) return read_rows(out, body, n_vocab, f);
+    cJSON_SetNumberValue(top_p, 1);
+    int rc = read_rows(out, body, n_vocab, f);
+    cJSON_SetNumberValue(top_p, 0); // a response repeats it
+    TRY(rc);
+    return sampling_json_apply(out, "{\"top_k\":1}", n_vocab, &err) < 0 ? openai_no_memory(f) : 0;
 }
 
 // --- prompts ---
