@@ -4,7 +4,6 @@ import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { few, parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf, refused } from './openai_client.mjs';
 

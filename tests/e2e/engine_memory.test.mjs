@@ -6,7 +6,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync }
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { afterwards, root, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { afterwards, root, scale, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { engineProcesses } from './processes.mjs';
 import { plain, say } from './talk.mjs';
 

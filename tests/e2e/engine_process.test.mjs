@@ -197,7 +197,7 @@ test('ranks in an engine process: a killed rank and a killed leader are started 
   const pids = [...server.log.matchAll(/engine\.rank rank=\d+ pid=(\d+)/g)].map((match) => Number(match[1]));
   assert.equal(pids.length, 6);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
-  await until('all ranks to end', () => !pids.some(alive));
+  await until('all ranks to end', () => !pids.some(isAlive));
 });
 
 test('a server that is killed takes its engine process with it', async (t) => {

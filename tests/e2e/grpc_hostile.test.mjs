@@ -13,7 +13,6 @@ const skip = absent;
 const { INVALID_ARGUMENT, RESOURCE_EXHAUSTED } = grpc.status;
 const whole = inputsOf([[5, 9]], 2);
 const without = (name) => whole.filter((input) => input.name !== name);
-const session = [column('session_len', 'UINT32', [100])];
 
 /** One message over bare HTTP/2: { status, message, headers }; prefix: the length that its frame says. */
 function post(t, server, method, bytes, { prefix = bytes.length, compressed = 0, headers = {} } = {}) {

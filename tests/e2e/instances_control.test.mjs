@@ -6,7 +6,7 @@ import net from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, root, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { run } from './run.mjs';
 
 const demo = path.join(root, 'configs/demo-model');

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { few, Server, unlimited } from './harness.mjs';
 import { clientOf, sessionOf } from './openai_client.mjs';
 import { residentMib } from './processes.mjs';
@@ -233,7 +232,6 @@ test('a streamed answer as it is on the wire', async (t) => {
 
 test('a slow reader of a stream costs no memory, delays nothing, and gets all or a cut', async (t) => {
   const wire = await Wire.start(t, { args: ['--slow-reader-timeout', '2'] });
-  const { readFileSync } = await import('node:fs');
   const memory = () => residentMib(wire);
   const body = JSON.stringify({ model: 'fake', messages: user('flood 20000 1000'), stream: true });
   const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`;

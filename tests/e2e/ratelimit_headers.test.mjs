@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import OpenAI from 'openai';
 import { Server, temporaryFolder, unlimited } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 

@@ -1,7 +1,6 @@
 // POST /v1/responses and what belongs to it, by OpenAI's own client on the demo model.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import OpenAI from 'openai';
 import { few, Server, unlimited, until } from './harness.mjs';
 import { clientOf, refused } from './openai_client.mjs';
 

@@ -185,7 +185,6 @@ test('a thousand idle streams cost no processor time, and the end of each is not
   const wire = await Wire.start(t, { args: eager });
   const body = JSON.stringify({ model: 'fake', messages: [{ role: 'user', content: 'silence' }], stream: true });
   const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-  const { readFileSync } = await import('node:fs');
   const memory = () => residentBytes(wire) / 1024;
   const sockets = [];
   let heads = 0;

@@ -1,6 +1,6 @@
 // Checks that JavaScript here runs on the oldest Node that package.json names (Debian 12's and Ubuntu 24.04's: 18) and
 // on the browsers that web/build.mjs names: what is newer is refused (eslint.config.mjs). Every package.json of ours
-// names the same Node.
+// names the same Node. What is imported or defined and not used is refused, too.
 //
 // usage: check_javascript.mjs               each fault as FILE:LINE: sentence; exit 1 when there is one
 //        check_javascript.mjs --self-check  only the check of the checker, which each run begins with: plants features
@@ -23,6 +23,7 @@ const REFUSED = [
   [NODE, 'Map.groupBy([], String);'], [NODE, 'new Set().union(new Set());'], [NODE, '/[a--b]/v.test("a");'],
   [NODE, "import x from './x.json' with { type: 'json' };\nx();"], [NODE, 'import.meta.dirname;'],
   [NODE, "import { glob } from 'node:fs/promises';\nglob();"], [NODE, "new WebSocket('ws://localhost');"],
+  [NODE, "import { test } from 'node:test';"], [NODE, 'const planted = 1;'],
   [PAGE, 'Object.groupBy([], String);'], [PAGE, 'Promise.withResolvers();'], [PAGE, "'x'.isWellFormed();"],
   ['web/build.mjs', '[].toSorted();'], ['tests/check_planted.mjs', '[].toSorted();'], ['tests/bench/x.mjs', '[].toSorted();'],
 ];
@@ -49,7 +50,7 @@ function enginesFaults() {
 
 await selfCheck();
 if (process.argv[2] === '--self-check') {
-  console.log('check_javascript.mjs: every planted feature was refused');
+  console.log('check_javascript.mjs: every planted fault was refused');
 } else {
   const results = await eslint.lintFiles(['web', 'tests']);
   const faults = results.flatMap(({ filePath, messages }) =>

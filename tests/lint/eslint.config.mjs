@@ -1,5 +1,6 @@
 // Refuses what the oldest Node that we run on lacks: language features by ECMAScript version, Node's own modules and
-// globals by Node version. The page's sources run in browsers (web/build.mjs names them): they may use ES2023.
+// globals by Node version. The page's sources run in browsers (web/build.mjs names them): they may use ES2023. Also
+// refuses what is imported or defined and not used.
 import { readFileSync } from 'node:fs';
 import esX from 'eslint-plugin-es-x';
 import n from 'eslint-plugin-n';
@@ -37,6 +38,7 @@ export default [
     // A method is judged by its name: no type is known here.
     settings: { 'es-x': { aggressive: true } },
     plugins: { 'es-x': esX, n },
+    rules: { 'no-unused-vars': ['error', { args: 'none', caughtErrors: 'none', ignoreRestSiblings: true, varsIgnorePattern: '^_' }] },
   },
   {
     files: ['**/*.mjs', '**/*.js'],

@@ -9,7 +9,6 @@ import {
   addChat,
   addOlder,
   currentChat,
-  currentSession,
   putSession,
   select,
   sessionChanged,

@@ -2,7 +2,7 @@
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
 import { linkTo, loadOlder } from '../actions.js';
 import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
-import { h, icon, setAttribute, setText } from '../dom.js';
+import { h, icon, setAttribute } from '../dom.js';
 import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
 import { withPanels } from '../late.js';
 import { afterFrame, runNow } from '../frame.js';
