@@ -175,7 +175,7 @@ int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
     // Without a device clock, the host's clock gives the time up to this poll. For copies beside a
     // step it would give the step's time, so they then count for nothing.
     int64_t took = how.took_us > 0 || with_step ? how.took_us : now_us - t->copy_began_us;
-    if (rc == 1) rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, took);
+    if (rc == 1 && t->loading) rate_note(&t->load_rate, bytes, took);
     if (t->waited_us) *t->waited_us += how.held_us;
     t->waited_us = NULL;
     t->copying = NULL;

@@ -38,7 +38,7 @@ struct tiers {
     int32_t step_blocks[TIER_STEP_BLOCKS];
     // Running means, in bytes or tokens per microsecond; 0: not measured yet. read_rate: of
     // snapshots; open_us: the time to read a snapshot's head and table.
-    double save_rate, load_rate, read_rate, prefill_rate, open_us;
+    double load_rate, read_rate, prefill_rate, open_us;
 };
 
 // bytes 0: no tier. The memory is taken as it is used, on a GPU at once (pinned).
