@@ -1,5 +1,5 @@
-// Builds the page into a flat folder that the server embeds: index.html, app.js, app.css, boot.js, favicon.svg,
-// licenses.txt, and the chunks of the script that app.js imports, at its start or later (src/late.js). A chunk's name
+// Builds the page into a flat folder that the server embeds: index.html with the style and boot.js inside, app.js,
+// favicon.svg, licenses.txt, and the chunks of the script that app.js imports, at its start or later (src/late.js). A chunk's name
 // contains a hash, so a page that is open while the server is updated never mixes two builds. The same sources and lock
 // file give the same bytes.
 // usage: node web/build.mjs OUT
@@ -34,7 +34,7 @@ function licences() {
 }
 
 /** What boot.js imports, in this order, each in a task of its own. */
-const STARTS = { sanitize: 'src/render/sanitize.js', render: 'src/render/markdown.js', app: 'src/main.js' };
+const STARTS = { sanitize: 'src/render/sanitize.js', parser: 'marked', render: 'src/render/markdown.js', app: 'src/main.js' };
 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
@@ -53,17 +53,18 @@ const script = await build({
   legalComments: 'none',
   logLevel: 'warning',
 });
-await build({
-  absWorkingDir: here,
-  entryPoints: ['src/style/app.css'],
-  outfile: path.resolve(out, 'app.css'),
-  bundle: true,
-  minify: true,
-  target: ['chrome123', 'firefox120', 'safari17.5'],
-  logLevel: 'warning',
-});
+/**
+ * What stands inside index.html: with a request of its own it would hold up the first paint.
+ * @param {string} file @param {import('esbuild').BuildOptions} options
+ */
+async function inlined(file, options) {
+  const { outputFiles } = await build({ absWorkingDir: here, entryPoints: [file], write: false, minify: true, logLevel: 'warning', ...options });
+  return outputFiles[0].text.trim();
+}
+const style = await inlined('src/style/app.css', { bundle: true, target: ['chrome123', 'firefox120', 'safari17.5'] });
+const boot = await inlined('src/boot.js', { bundle: false, target: ['es2022'] });
 writeFileSync(path.join(out, 'licenses.txt'), licences());
-for (const name of ['favicon.svg', 'boot.js']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
+copyFileSync(path.join(here, 'src/favicon.svg'), path.join(out, 'favicon.svg'));
 
 /** The chunks that a file of the script needs at its start. @param {string} file @returns {string[]} */
 const needs = (file) =>
@@ -73,15 +74,22 @@ const later = (name) => `<link rel="later" href="${name}">`; // boot.js loads th
 const page = readFileSync(path.join(here, 'src/index.html'), 'utf8');
 const files = [...new Set(starts.flatMap((file) => [file, ...needs(file)]))].map((file) => later(path.basename(file)));
 // index.html last: make takes it as the sign that the page is whole.
-writeFileSync(path.join(out, 'index.html'), page.replace(later('app.js'), () => files.join('\n')));
+writeFileSync(
+  path.join(out, 'index.html'),
+  page
+    .replace('<link rel="stylesheet" href="app.css">', () => `<style>${style}</style>`)
+    .replace('<script src="boot.js"></script>', () => `<script>${boot}</script>`)
+    .replace(later('app.js'), () => files.join('\n')),
+);
 
-let total = 0;
+let total = 0, first = 0;
 for (const name of readdirSync(out).sort()) {
   const bytes = readFileSync(path.join(out, name));
   const packed = gzipSync(bytes, { level: 9 }).length;
-  total += packed;
+  if (name !== 'licenses.txt') total += packed; // only a link leads there
+  if (files.includes(later(name)) || ['index.html', 'favicon.svg'].includes(name)) first += packed;
   console.log(
     `  ${name.padEnd(22)} ${String(bytes.length).padStart(7)} bytes, ${String(packed).padStart(6)} compressed`,
   );
 }
-console.log(`  page                   ${total} bytes compressed`);
+console.log(`  the page ${total} bytes compressed, its first view ${first}`);

@@ -15,6 +15,8 @@ struct page_asset {
 };
 extern const struct page_asset page_assets[]; // generated
 extern const size_t page_n_assets;
+// Sources for the content policy: " 'sha256-...'" of each script and style inside index.html.
+extern const char page_scripts[], page_styles[];
 
 const struct page_asset *page_find(const char *path); // "/" is "/index.html"; NULL
 // ETag with its quotes; the plain form is another representation and has another tag.

@@ -2,13 +2,9 @@
 #include "ws/net/http_reply.h"
 #include "base/json.h"
 #include "ws/version.h"
+#include <string.h>
 
-// Nothing from other hosts, no inline script or style, no frame around the page. Addresses of images on
-// other hosts would leak chat text. Trusted Types make sure that all HTML passes the page's one sanitiser.
 #define SECURITY_HEADERS                                                                           \
-    "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; "           \
-    "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "                 \
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'\r\n"           \
     "x-content-type-options: nosniff\r\n"                                                          \
     "referrer-policy: no-referrer\r\n"                                                             \
     "cross-origin-opener-policy: same-origin\r\n"                                                  \
@@ -60,6 +56,8 @@ void http_reply_write_head(struct buf *out, const struct http_reply_head *r) {
     buf_addz(out, r->chunked ? "transfer-encoding: chunked\r\n" : "");
     buf_addz(out, r->close ? "connection: close\r\n" : "");
     buf_addz(out, r->extra ? r->extra : "");
+    if (!r->extra || !strstr(r->extra, "content-security-policy: "))
+        buf_addf(out, CONTENT_POLICY, "", "");
     buf_addz(out, r->tls ? SECURITY_HEADERS TLS_HEADER "\r\n" : SECURITY_HEADERS "\r\n");
 }
 

@@ -99,6 +99,11 @@ test('a task draws a slice of the list or of the conversation, not both, and of 
   assert.ok(tasks.some(({ plain }) => plain === 16) && tasks.some(({ plain, characters }) => plain === 3 && characters > 16000));
 });
 
+test('the first paint waits for index.html alone', async () => {
+  const html = await (await fetch(server.url)).text();
+  assert.doesNotMatch(html, /rel="?stylesheet|<script[^>]*src/);
+});
+
 test('the turns that fill the screen are drawn without measuring the page in their tasks, and it stands at its end', async (t) => {
   const page = await newPage(t, await newContext(t));
   await page.addInitScript(() => {
