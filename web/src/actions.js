@@ -96,8 +96,8 @@ function opened(hello) {
   askedAt = performance.now();
   socket.request({ type: 'sessions.watch' }).catch(() => {});
   for (const id of Object.keys(prefs.deletions())) planRemoval(id);
+  follow(); // the conversation comes before the list
   search(state.list.query);
-  follow();
 }
 
 /** @param {any} frame */

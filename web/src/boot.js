@@ -15,7 +15,7 @@ addEventListener('DOMContentLoaded', () => {
   const load = ([name, ...rest]) => name && import(`./${name}.js`).finally(() => setTimeout(load, 0, rest));
   const start = () => {
     for (const link of document.querySelectorAll('link[rel=later]')) link.rel = 'modulepreload';
-    load(['sanitize', 'render', 'app']);
+    load(['sanitize', 'parser', 'render', 'app']);
   };
   requestAnimationFrame(() => setTimeout(start, 0));
   setTimeout(start, 250);

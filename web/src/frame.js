@@ -29,18 +29,40 @@ export function onFrame(job) {
   timer = setTimeout(run, LATE_MS);
 }
 
-/**
- * Runs job in a task of its own behind the next frame, which draws what was changed so far; without a frame it runs late.
- * @param {() => void} job
- */
-export function afterFrame(job) {
-  const go = () => {
-    cancelAnimationFrame(frame);
-    clearTimeout(late);
-    setTimeout(job, 0);
+/** @type {Array<() => void>} one behind each frame */
+const behind = [];
+let awaited = false;
+
+function awaitFrame() {
+  awaited = true;
+  const next = () => {
+    awaited = false;
+    const job = behind.shift();
+    if (behind.length) awaitFrame();
+    job?.();
   };
-  const frame = requestAnimationFrame(go);
-  const late = setTimeout(go, LATE_MS);
+  const frame = requestAnimationFrame(() => {
+    clearTimeout(late);
+    setTimeout(next, 0);
+  });
+  // No frames come: each job has a task of its own.
+  const late = setTimeout(() => {
+    cancelAnimationFrame(frame);
+    awaited = false;
+    for (const job of behind.splice(0)) setTimeout(job, 0);
+  }, LATE_MS);
+}
+
+/**
+ * Runs job in a task of its own behind a frame that draws what was changed so far. Each job has its frame, so that no
+ * frame draws the work of two. Without frames it runs late.
+ * @param {() => void} job
+ * @param {boolean} [first] before those that wait
+ */
+export function afterFrame(job, first = false) {
+  if (first) behind.unshift(job);
+  else behind.push(job);
+  if (!awaited) awaitFrame();
 }
 
 /** Runs the waiting work now. */

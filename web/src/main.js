@@ -7,6 +7,7 @@ import { withPanels } from './late.js';
 import { renderBlocks, blocksOf } from './render/markdown.js';
 import { subscribe, state } from './state.js';
 import { planDeletions } from './turn_deletion.js';
+import { AnswerFoot } from './view/answer_foot.js';
 import { announcer } from './view/announcer.js';
 import { composer } from './view/composer.js';
 import { banner, connectionState } from './view/connection.js';
@@ -44,8 +45,9 @@ subscribe('connection', () => state.connection.phase === 'open' && planDeletions
 
 applyLayout();
 // Each in a task of its own: running this script has taken one already. While the server is answering, all but the first
-// two prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by kind.
-const SAMPLES = ['```\na\n```', 'a', '# a\n\n**b** `c` [d](https://e)', '- a', '|a|\n|-|\n|b|'];
+// three prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by
+// kind, and what stands around an answer.
+const SAMPLES = ['```\na\n```', '---', '|a|\n|-|\n|b|', '# a', 'a', '- a', '**b** `c` [d](https://e)'];
 const start = [
   connect,
   showAddress,
@@ -55,5 +57,6 @@ const start = [
     let blocks;
     return [() => (blocks = blocksOf(sample)), () => renderBlocks(blocks)];
   }),
+  () => new AnswerFoot(),
 ];
 for (const step of start) setTimeout(step);

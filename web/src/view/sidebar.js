@@ -5,6 +5,7 @@ import { copyText } from '../clipboard.js';
 import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
+import { afterFrame } from '../frame.js';
 import { withPanels } from '../late.js';
 import { setFresh, state, subscribe } from '../state.js';
 import { isUnread } from '../unread.js';
@@ -17,7 +18,7 @@ import { toast } from './toasts.js';
 /** @typedef {import('../state.js').Session} Session */
 
 const SEARCH_MS = 150;
-const SLICE = 12; // new rows that one task draws: more would hold up the frame
+const SLICE = 12; // new rows that one frame draws: more would hold it up
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
 export const titleOf = (session) => session?.title || 'New session';
@@ -29,8 +30,10 @@ class Item {
     this.dot = h('span', { class: 'dot' });
     this.title = h('span', { class: 'item-title', dir: 'auto' });
     this.status = h('span', { class: 'visually-hidden' });
-    this.fork = icon('branch');
-    this.found = h('span', { class: 'item-found', dir: 'auto', hidden: true });
+    /** @type {SVGElement | null} only a branch of another session has it */
+    this.fork = null;
+    /** @type {HTMLElement | null} only a row that a search found has it */
+    this.found = null;
     this.link = h(
       'a',
       {
@@ -46,10 +49,8 @@ class Item {
         ondblclick: () => this.rename(),
       },
       this.title,
-      this.fork,
       this.status,
       this.dot,
-      this.found,
     );
     this.menu = iconButton('more', 'Session menu', {
       class: 'icon-button small item-menu',
@@ -75,7 +76,8 @@ class Item {
     setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched].filter(Boolean).join('\n'));
     setAttribute(this.dot, 'data-state', news === 'answering' ? 'active' : news || null);
     setText(this.status, [branched, news].filter(Boolean).map((word) => `, ${word}`).join(''));
-    this.fork.toggleAttribute('hidden', !from);
+    if (!from) this.fork?.remove();
+    else if (!this.fork?.parentElement) this.title.after((this.fork ??= icon('branch')));
     setAttribute(this.menu, 'aria-label', `Menu of ${titleOf(session)}`);
     const current = state.current === this.id && state.view !== 'server';
     setAttribute(this.link, 'aria-current', current ? 'page' : null);
@@ -88,9 +90,10 @@ class Item {
     const key = found ? `${found.turn} ${found.parts.join('\n')}` : '';
     if (key === this.foundKey) return;
     this.foundKey = key;
-    this.found.hidden = !found;
     this.link.classList.toggle('with-found', !!found);
-    this.found.replaceChildren(...(found?.parts ?? []).map((part, i) => (i % 2 ? h('mark', null, part) : part)));
+    this.found?.remove();
+    this.found = found ? h('span', { class: 'item-found', dir: 'auto' }, ...found.parts.map((part, i) => (i % 2 ? h('mark', null, part) : part))) : null;
+    if (this.found) this.link.append(this.found);
     this.link.href = `#s=${encodeURIComponent(this.id)}${found ? `&t=${found.turn}` : ''}`;
   }
 
@@ -121,6 +124,9 @@ class Item {
  */
 export function renameInPlace(place, session, name, done) {
   let over = false;
+  // A page always has its heading.
+  const hide = (/** @type {boolean} */ hidden) =>
+    place.localName === 'h1' ? place.classList.toggle('visually-hidden', hidden) : (place.hidden = hidden);
   const input = h('input', {
     class: name,
     value: session.title,
@@ -135,7 +141,7 @@ export function renameInPlace(place, session, name, done) {
     over = true;
     const title = input.value.trim();
     input.remove();
-    place.hidden = false;
+    hide(false);
     if (keep && title !== session.title) rename(session.id, title);
     if (refocus) done();
   };
@@ -148,7 +154,7 @@ export function renameInPlace(place, session, name, done) {
     }
   });
   input.addEventListener('blur', () => finish(true, false));
-  place.hidden = true;
+  hide(true);
   place.after(input);
   input.focus();
   input.select();
@@ -200,7 +206,7 @@ function itemOf(id) {
 
 let groupNumber = 0;
 let next = 0; // the first of state.list.ids that has no row yet
-/** Draws the rows that are left. @type {any} */
+/** Draws the rows that are left; null if none are. @type {(() => void) | null} */
 let rest = null;
 
 /** @param {string} name */
@@ -210,8 +216,8 @@ function newGroup(name) {
 }
 
 /**
- * Adds rows below those drawn, up to a slice of new ones; the others follow in tasks of their own. The first rows of all
- * do too: the conversation is drawn beside them.
+ * Adds rows below those drawn, up to a slice of new ones; each further slice has a frame of its own. So do the first rows
+ * of all: the turns that fill the screen are drawn before them.
  */
 function addRows(slice = items.size ? SLICE : 0) {
   const { ids, query } = state.list;
@@ -219,7 +225,7 @@ function addRows(slice = items.size ? SLICE : 0) {
     const session = state.sessions.get(ids[next]);
     if (!session) continue;
     if (!items.has(session.id) && fresh++ === slice) {
-      rest = setTimeout(drawRest, 0);
+      drawRestLater();
       return;
     }
     const name = query ? 'Found' : dateGroup(session.updated_ms);
@@ -228,13 +234,18 @@ function addRows(slice = items.size ? SLICE : 0) {
   }
 }
 
+/** @param {(job: () => void) => void} [when] */
+function drawRestLater(when = afterFrame) {
+  const mine = (rest = () => {
+    if (rest === mine) drawRest(); // else the list has been redrawn
+  });
+  when(mine);
+}
+
 function drawRest() {
   rest = null;
   // The list is not redrawn while a row is renamed.
-  if (groups.querySelector('input')) {
-    rest = setTimeout(drawRest, 250);
-    return;
-  }
+  if (groups.querySelector('input')) return drawRestLater((job) => setTimeout(job, 250));
   addRows(SLICE);
   drawTabStop();
   if (!rest) fillList();
@@ -244,7 +255,6 @@ function drawList() {
   const { ids, query, phase } = state.list;
   for (const id of items.keys()) if (!state.sessions.has(id)) items.delete(id);
   if (groups.querySelector('input')) return; // as above
-  clearTimeout(rest);
   rest = null;
   const focused =
     document.activeElement instanceof HTMLElement && groups.contains(document.activeElement)

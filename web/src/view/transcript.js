@@ -114,6 +114,7 @@ scroller.addEventListener(
 );
 
 function keepEnd() {
+  if (!views.size && !pendingList.firstChild) return void (jump.hidden = true); // nothing to lay the page out for
   if (pinned) scroller.scrollTop = scroller.scrollHeight;
   jump.hidden = pinned || distance() < AT_END;
 }
@@ -252,7 +253,7 @@ function fillAbove(chat) {
     drawPending(chat, pendingList, viewAfter);
     drawBusy(chat);
     goToTarget(chat);
-    afterFrame(slice);
+    afterFrame(slice, views.size < COMPLETE); // before the rows of the list
   };
   filling = true;
   setTimeout(slice, 0);
