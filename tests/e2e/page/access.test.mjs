@@ -90,6 +90,9 @@ for (const colorScheme of ['light', 'dark']) {
     await page.keyboard.press('Escape');
     await page.click('.header [aria-label="Session menu"]');
     await check(page, 'menu');
+    await page.click('[role=menuitem]:has-text("Rename")');
+    await page.waitForSelector('.title-rename:focus');
+    await check(page, 'renaming');
     await page.keyboard.press('Escape');
     await page.keyboard.press('Control+Shift+Backspace');
     await check(page, 'confirm');

@@ -1,7 +1,7 @@
 // The composer keeps its place and its focus, and nothing covers its buttons.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, ENDLESS, openPage, prepareSession, say, settled, sharedServer, streamed } from './browser.mjs';
+import { ask, ENDLESS, openPage, prepareSession, say, settled, sharedServer, streamed, until } from './browser.mjs';
 
 const server = await sharedServer();
 const overlap = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
@@ -56,4 +56,21 @@ test('a toast is above the composer', async (t) => {
   await page.fill('#message', 'Next');
   const boxes = await Promise.all([toast.boundingBox(), page.locator('.composer').boundingBox()]);
   assert.ok(!overlap(...boxes), JSON.stringify(boxes));
+});
+
+test('in a narrow window the notice of a full session is wide, and an opened system prompt is in sight', async (t) => {
+  const { client, id } = await prepareSession(t, server, { session_len: 60, memory_len: 60, sampling: { ...ENDLESS, max_tokens: 0 } });
+  await client.turn(id, 'Tell me about foxes.');
+  const page = await openPage(t, server, { hash: `#s=${id}`, viewport: { width: 400, height: 640 } });
+  await page.waitForSelector('.full-notice.full');
+  const [notice, text, button] = await Promise.all(['.full-notice', '.full-notice > span', '.full-notice button'].map((one) => page.locator(one).boundingBox()));
+  assert.ok(text.width > 0.6 * notice.width, `${text.width} of ${notice.width} px`);
+  assert.ok(!overlap(text, button));
+  await page.goto(server.url);
+  await page.click('.fresh-system summary');
+  const inSight = () => page.evaluate(() => {
+    const bottom = (one) => document.querySelector(one).getBoundingClientRect().bottom;
+    return bottom('#fresh-system') <= bottom('.scroller') + 1;
+  });
+  await until('the field in sight', inSight);
 });

@@ -22,6 +22,7 @@ const DOCUMENTS = {
   unclosed: '**bold without end and `code without end\n\n```js\nlet x = 1;',
   html: '<details><summary>x</summary>\n\n**inside**\n\n</details>\n\n<b>bold</b> &amp; &lt;',
   unicode: '👩‍👩‍👧 مرحبا **עולם** 你好\n\n- ✓ été\n- naïve\n\n| 漢字 | かな |\n|---|---|\n| 一 | いち |',
+  maths: 'Let $a_1*b_2*c$ be \\(x\\,y\\).\n\n$$\n\\int_0^1 x\\,dx\n\n- b\n$$\n\nthen\n\\[\n a_b*c*d\n\\]\n\n- $$e_f$$\n\n$5 and $6, $HOME/$PATH, $$ open',
   windows: 'a\r\n\r\n- b\r\n- c\r\n\r\nd',
   links: '[a](https://example.com/a_(b)) <https://example.com> https://example.com/x?y=1&z=2. me@example.com',
 };
@@ -48,6 +49,20 @@ test('code in an answer from right to left reads from left to right', async (t) 
   assert.ok(name < end, `${name}, ${end}`);
   const paragraph = await page.locator('.prose').evaluate((e) => getComputedStyle(e).direction);
   assert.equal(paragraph, 'rtl');
+});
+
+test('maths is shown as it was written, prices and variables are text', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const text = 'It is $a_1*b*c_2$ or \\(x\\,y\\), and \\[z_*1*\\] for $5 to $6 in $HOME/$PATH.\n\nSo\n$$\n\\int_0^1 x^2\\,dx\n\n- *b* <b>\n$$\nends.';
+  await FakeSession.route(page, [['say', text]]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  assert.deepEqual(await page.locator('.prose p code').allTextContents(), ['a_1*b*c_2', 'x\\,y', 'z_*1*']);
+  assert.match(await page.locator('.prose p').first().innerText(), /for \$5 to \$6 in \$HOME\/\$PATH\.$/);
+  assert.equal(await page.locator('.prose em, .prose ul, .prose b').count(), 0);
+  assert.equal(await page.locator('.code code').textContent(), '\\int_0^1 x^2\\,dx\n\n- *b* <b>');
+  assert.equal(await page.locator('.code-language').innerText(), 'TeX');
+  assert.equal(await page.locator('.prose p').last().innerText(), 'ends.');
 });
 
 test('a task shows a box instead of a bullet; a link without an address looks like text', async (t) => {

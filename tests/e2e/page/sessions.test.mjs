@@ -172,6 +172,7 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await until('its end', async () => (await client.request({ type: 'session.get', session: id })).code === 'session_not_found');
   await page.goto(`${server.url}/#s=${id}`);
   await page.waitForSelector('.note:has-text("not on the server")');
+  assert.equal(await page.locator('h1').innerText(), 'Session not loaded');
   await client.close();
 });
 

@@ -23,6 +23,7 @@ const LABELS = {
   rust: 'Rust',
   rs: 'Rust',
   sql: 'SQL',
+  tex: 'TeX',
   typescript: 'TypeScript',
   ts: 'TypeScript',
   html: 'HTML',

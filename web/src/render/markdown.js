@@ -5,6 +5,7 @@ import { Marked } from 'marked';
 import { h, iconButton } from '../dom.js';
 import { loaded, onceLoaded, part } from '../late.js';
 import { languageLabel } from './language_label.js';
+import { maths } from './maths.js';
 import { sanitize } from './sanitize.js';
 
 /** @typedef {import('marked').Token} Token */
@@ -15,6 +16,7 @@ const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`
 const marked = new Marked({
   gfm: true,
   breaks: true,
+  extensions: maths(escape),
   renderer: {
     html: ({ text }) => escape(text),
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,

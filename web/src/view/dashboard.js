@@ -129,13 +129,14 @@ function draw(samples, why) {
   );
   instances.draw(now.instances.map((one) => instanceRow(samples.at(-2), now, one)));
   const { models, server: program } = state.connection;
+  const snapshots = total(now, 'parley_engine_snapshots');
   server.draw([
     ['Uptime', seconds(total(now, 'parley_uptime_seconds'))],
     ...(program ? [/** @type {[string, string]} */ (['Program', `${program.name} ${program.version}`])] : []),
     ...models.map((m) => /** @type {[string, string]} */ ([m.name, `${parameters(m.n_params)} parameters, ${m.backend}`])),
-    ['Connections', `${count(total(now, 'parley_connections'))}, ${count(total(now, 'parley_websockets'))} of them WebSockets`],
+    ['Connections', `${count(total(now, 'parley_connections'))} (${plural(total(now, 'parley_websockets'), 'WebSocket')})`],
     ['Device cache', size(total(now, 'parley_engine_kv_cache_bytes'))],
-    ['Snapshots', `${count(total(now, 'parley_engine_snapshots'))}, ${size(total(now, 'parley_engine_snapshot_bytes'))}`],
+    ['Snapshots', snapshots ? `${count(snapshots)} (${size(total(now, 'parley_engine_snapshot_bytes'))})` : 'none'],
     ['Connections refused', count(total(now, 'parley_refused_total'))],
     ['Database errors', count(total(now, 'parley_store_errors_total'))],
   ]);

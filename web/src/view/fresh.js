@@ -100,6 +100,7 @@ export function systemField() {
     h('label', { for: 'fresh-system', class: 'field-hint', id: 'fresh-system-hint' }, 'Sent to the model before your first message, in this session only.'),
     area,
   );
+  summary.addEventListener('click', () => requestAnimationFrame(() => area.scrollIntoView({ block: 'nearest' })));
   function draw() {
     const text = state.fresh.system ?? newSession().system ?? '';
     if (area.value !== text) area.value = text;

@@ -3,7 +3,7 @@
 import { h, iconButton, setText } from '../dom.js';
 import { parameters } from '../format.js';
 import { withPanels } from '../late.js';
-import { currentSession, model, state, subscribe } from '../state.js';
+import { currentChat, currentSession, model, state, subscribe } from '../state.js';
 import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 
 const title = h('h1', { class: 'title', dir: 'auto' });
@@ -48,7 +48,7 @@ function draw() {
     document.title = 'Server · Parley';
     return;
   }
-  const name = state.current ? (session ? titleOf(session) : 'New session') : 'New session';
+  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? 'Session not loaded' : 'New session';
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');
   modelName.title = known
