@@ -114,7 +114,7 @@ struct request {
     // a session has no note.
     bool temporary;
     // OPEN, FORK: the client starts a turn next. If that is refused or never comes, the session is deleted
-    // when no client follows it any more. START: that turn; refused with session_exists if the client does not
+    // when no client follows it any more, or at the next start after a crash. START: that turn; refused with session_exists if the client does not
     // follow the session, because then another one has opened it.
     bool for_turn;
 

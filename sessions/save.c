@@ -110,6 +110,13 @@ static int fill_events(const struct session *s, struct session_save *save) {
     return 0;
 }
 
+// On disk, a session is temporary until its first turn is accepted: a crash before that leaves no empty session.
+static int note_awaited(const struct session *s, struct session_record *out) {
+    bool failed = false;
+    if (s->awaits_turn && !out->note) out->note = record_strdup(RECORD_TEMPORARY, &failed);
+    return failed ? E_NOMEM : 0;
+}
+
 // A commit of tokens alone, made several times a second for each running turn: of the session it needs
 // only its number and how far its events are.
 static int fill_session(const struct session *s, struct session_save *save) {
@@ -117,7 +124,8 @@ static int fill_session(const struct session *s, struct session_save *save) {
     save->session_changed = save->n_events > 0 || s->version != s->saved_version;
     if (save->session_changed || save->insert || save->title_changed || save->note_changed) {
         if (save->insert) save->prompt = prompt_hold(s->prompt);
-        return session_record_copy(&save->rec, r);
+        TRY(session_record_copy(&save->rec, r));
+        return note_awaited(s, &save->rec);
     }
     save->rec =
         (struct session_record){.key = r->key, .seq = r->seq, .seq_reserved = r->seq_reserved};

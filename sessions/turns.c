@@ -425,6 +425,7 @@ int turns_start(struct session *s, const struct request *given) {
     if (t->rec.parent == TURN_NONE || !s->rec.title[0]) title_follow(s, p);
     ss->n_active++;
     owner_use(s->owner, OWNER_OUTSTANDING_JOBS, 1);
+    if (s->awaits_turn) s->marks |= MARK_NOTE; // on disk it is temporary (save.c)
     s->awaits_turn = false;
     s->marks |= MARK_WATCHERS;
     save_now(s);

@@ -35,7 +35,8 @@ struct session_record {
     void *prompt_data;                 // (prompt_bytes) f32, little-endian, row by row; only in
     size_t prompt_bytes;               // whole records of a table without a task; else NULL
     // A protocol's own text for the session, in a table of its own; no other protocol reads it. NULL: none.
-    // Rows of lists never have it. RECORD_TEMPORARY: the session is removed at the next start.
+    // Rows of lists never have it. RECORD_TEMPORARY: the session is removed at the next start. On disk, a session that
+    // waits for its first turn has that too.
     char *note;
 };
 #define RECORD_TEMPORARY "temporary"

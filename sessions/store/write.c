@@ -70,14 +70,18 @@ static const char notes[] =
     "CREATE TABLE IF NOT EXISTS notes (session INTEGER PRIMARY KEY REFERENCES sessions(key) ON "
     "DELETE CASCADE, note BLOB NOT NULL) STRICT";
 
-static int write_note(struct store_db *db, const struct session_record *r, struct err *err) {
-    if (!r->note) return 0;
+static int write_note(struct store_db *db, const struct session_record *r, bool insert,
+                      struct err *err) {
+    if (insert && !r->note) return 0;
     TRY(store_db_exec(db, notes, err));
     sqlite3_stmt *s =
-        store_db_stmt(db, "INSERT OR REPLACE INTO notes (session, note) VALUES (:key, :note)", err);
+        store_db_stmt(db,
+                      r->note ? "INSERT OR REPLACE INTO notes (session, note) VALUES (:key, :note)"
+                              : "DELETE FROM notes WHERE session = :key",
+                      err);
     if (!s) return err->code;
     row_bind_int(s, ":key", r->key);
-    row_bind_bytes(s, ":note", r->note, strlen(r->note));
+    if (r->note) row_bind_bytes(s, ":note", r->note, strlen(r->note));
     return store_db_step_done(db, s, err);
 }
 
@@ -215,7 +219,7 @@ int store_write_save(struct store_db *db, const struct session_save *save, struc
     int64_t key = save->rec.key;
     if (save->insert) TRY(insert_session(db, &save->rec, err));
     if (save->insert) TRY(insert_prompt(db, save, err));
-    if (save->insert || save->note_changed) TRY(write_note(db, &save->rec, err));
+    if (save->insert || save->note_changed) TRY(write_note(db, &save->rec, save->insert, err));
     if (!save->insert && save->session_changed) TRY(update_session(db, &save->rec, err));
     if (save->title_changed) TRY(write_title(db, &save->rec, err));
     TRY(write_fork(db, save, err));

@@ -125,6 +125,49 @@ static void a_session_goes_whose_first_turn_was_not_saved(void **state) {
     fx_teardown();
 }
 
+// The process ends between the opening and the first turn: the next start removes the session, and no other.
+static void a_session_without_its_turn_goes_at_the_next_start(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "explicit");
+    open_for_turn(2, "used");
+    start_first(2, "used");
+    fx_run();
+    open_for_turn(3, "refused");
+    fx_settle();
+    fake.submit_rc = E_BUSY;
+    start_first(3, "refused");
+    fx_settle();
+    fx_expect_error("overloaded");
+    fake.submit_rc = 0;
+    open_for_turn(4, "unused");
+    fx_settle();
+    assert_int_equal(n_stored(), 4);
+    fx_restart();
+    assert_int_equal(n_stored(), 2);
+    assert_int_equal(fx_get(1, "explicit")->n_turns, 0);
+    assert_int_equal(fx_get(1, "used")->n_turns, 1);
+    fx_teardown();
+}
+
+// The first turn's commit fails and is taken back; a later one is accepted.
+static void a_session_that_got_its_turn_late_stays(void **state) {
+    fx_setup_file();
+    open_for_turn(1, "s");
+    fx_settle();
+    fx_disk_full(true);
+    start_first(1, "s");
+    fx_settle();
+    fx_expect_error("store_failed");
+    fx_disk_full(false);
+    fx_run();
+    start_first(1, "s");
+    fx_run();
+    fx_restart();
+    assert_int_equal(n_stored(), 1);
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
 static void a_refused_turn_takes_the_given_answer_back(void **state) {
     int32_t ids[] = {5, 6, 7};
     struct given_answer given = {.of = 0,
@@ -163,6 +206,8 @@ int main(void) {
         cmocka_unit_test(a_turn_starts_only_where_its_client_opened_the_session),
         cmocka_unit_test(a_fork_goes_with_its_refused_turn),
         cmocka_unit_test(a_session_goes_whose_first_turn_was_not_saved),
+        cmocka_unit_test(a_session_without_its_turn_goes_at_the_next_start),
+        cmocka_unit_test(a_session_that_got_its_turn_late_stays),
         cmocka_unit_test(a_refused_turn_takes_the_given_answer_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
