@@ -177,6 +177,16 @@ test('prompts of the demo model are continued', async (t) => {
     const streamed = chunks.flatMap((c) => c.choices.map(({ logprobs }) => logprobs)).filter(Boolean);
     for (const key of ['tokens', 'token_logprobs', 'top_logprobs', 'text_offset'])
       assert.deepEqual(streamed.flatMap((l) => l[key]), told.logprobs[key], key);
+    const stop = told.text.slice(5, 11), stopped = { ...ask, logprobs: 3, stop: [stop, 'never to be found'] }; // of several tokens
+    const { text: said, logprobs: logged } = (await openai.completions.create(stopped)).choices[0];
+    assert.equal(said, told.text.slice(0, told.text.indexOf(stop)));
+    assert.ok(tokens.length > logged.tokens.length + 1 && logged.tokens.join('').startsWith(said));
+    assert.ok(logged.text_offset.at(-1) < said.length, `${logged.tokens}: a token of the stop sequence alone`);
+    const pieces = await collect(await openai.completions.create({ ...stopped, stream: true }));
+    for (const key of ['tokens', 'token_logprobs', 'top_logprobs', 'text_offset']) {
+      assert.deepEqual(logged[key], told.logprobs[key].slice(0, logged[key].length), key);
+      assert.deepEqual(pieces.flatMap((c) => c.choices.map(({ logprobs }) => logprobs)).filter(Boolean).flatMap((l) => l[key]), logged[key], key);
+    }
     const zero = (await openai.completions.create({ ...ask, logprobs: 0 })).choices[0].logprobs;
     assert.ok(zero.top_logprobs.every((top, i) => top[zero.tokens[i]] === zero.token_logprobs[i] && Object.keys(top).length === 1));
   });

@@ -6,21 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAIL_BYTES 4096
-
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks) {
     *s = (struct speech){.request = r};
     answer_parser_init(&s->parser, engine_syntax(r->served->engine), completion_calls(r), thinks);
     s->parser.strict = r->callable != NULL;
     call_inputs_init(&s->inputs, r->custom);
     s->parser.single = r->no_parallel_tool_calls;
-    buf_init(&s->tail, 4 * TAIL_BYTES);
+    stop_tail_init(&s->tail, r->sampling ? &r->sampling->params.stop : NULL);
 }
 
 void speech_release(struct speech *s) {
     answer_parser_release(&s->parser);
     call_inputs_release(&s->inputs);
-    buf_release(&s->tail);
+    stop_tail_release(&s->tail);
     event_tokens_release(&s->tokens);
 }
 
@@ -50,39 +48,15 @@ static void put_tokens(struct speech *s, struct completion_event *out) {
 
 // --- in ---
 
-static void add_tail(struct speech *s, const struct session_event *ev) {
-    if (!s->request->sampling || s->request->sampling->params.stop.n_texts == 0) return;
-    for (size_t i = 0; i < ev->n_ids; i++) {
-        size_t len = 0;
-        const char *bytes = engine_token_bytes(s->request->served->engine, ev->ids[i], &len);
-        if (bytes) buf_add(&s->tail, bytes, len);
-        if (s->tail.len > 2 * TAIL_BYTES) buf_remove_front(&s->tail, s->tail.len - TAIL_BYTES);
-    }
-}
-
 void speech_delta(struct speech *s, const struct session_event *ev) {
     bool thought = answer_parser_thinks(&s->parser);
     if (ev->logprobs && wants_logprobs(s) && add_tokens(s, ev) < 0) s->parser.failed = true;
     if (thought) s->n_reasoning += (int64_t)ev->n_ids;
     s->n_tokens_in += (int64_t)ev->n_ids;
-    add_tail(s, ev);
+    stop_tail_add(&s->tail, s->request->served->engine, ev->ids, ev->n_ids);
     // A token without text (an end token that is ignored, a part of a character) is not sent by itself.
     if (!s->drawn_us && ev->text_len > 0) s->drawn_us = ev->drawn_us;
     answer_parser_feed(&s->parser, ev->text, ev->text_len);
-}
-
-// The stop sequence that comes first in the last bytes of the answer, and how many bytes it begins before their
-// end.
-static const char *find_stop(const struct speech *s, size_t *behind) {
-    const struct sampling_words *stop = &s->request->sampling->params.stop;
-    const char *found = NULL, *first = NULL;
-    for (int32_t i = 0; i < stop->n_texts; i++) {
-        const char *text = sampling_word_text(stop, i);
-        const char *at = s->tail.len ? memmem(s->tail.data, s->tail.len, text, strlen(text)) : NULL;
-        if (at && (!first || at < first)) first = at, found = text;
-    }
-    *behind = first ? s->tail.len - (size_t)(first - (const char *)s->tail.data) : 0;
-    return found;
 }
 
 // Tokens of the stop sequence alone are no part of the answer's text. One that begins before it stays.
@@ -102,7 +76,7 @@ void speech_end(struct speech *s, const char *text, size_t len, const char *fini
     if (strcmp(finish, "deadline") == 0) s->finish = COMPLETION_DEADLINE;
     if (strcmp(finish, "stop") == 0) {
         s->finish = COMPLETION_STOP_SEQUENCE;
-        s->stop = s->request->sampling ? find_stop(s, &behind) : NULL;
+        s->stop = stop_tail_find(&s->tail, &behind);
         drop_stop_tokens(s, behind);
     }
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "ws/completion/call_inputs.h"
 #include "ws/completion/event_tokens.h"
+#include "ws/completion/stop_tail.h"
 
 struct speech {
     const struct completion_request *request;
@@ -16,8 +17,8 @@ struct speech {
     char tool_id[48];
     struct event_tokens tokens; // those of the last event and later ones
     size_t n_out;               // how many of them the last event had
-    struct buf tail;            // the last bytes of the answer as drawn
-    int64_t n_tokens_in;        // tokens of all deltas
+    struct stop_tail tail;
+    int64_t n_tokens_in; // tokens of all deltas
     int64_t n_reasoning, drawn_us;
 };
 

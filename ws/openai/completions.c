@@ -7,6 +7,7 @@
 // completion is written when all choices have ended, by a worker, since prompts are long.
 #include "base/random_id.h"
 #include "base/workers.h"
+#include "ws/completion/stop_tail.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/completions_write.h"
 #include "ws/openai/openai.h"
@@ -26,8 +27,9 @@ struct choice {
     struct session *session;         // while its events wait; NULL: none do
     struct buf text;                 // of an answer that is not streamed
     struct completions_logprobs log; // likewise; streamed, of one chunk
-    const char *finish;              // NULL: its turn has not ended
-    struct engine_scores *scores;    // of its prompt; NULL: not wanted, or another choice has them
+    struct stop_tail tail;
+    const char *finish;           // NULL: its turn has not ended
+    struct engine_scores *scores; // of its prompt; NULL: not wanted, or another choice has them
     struct completions_logprobs prompt_log; // made of them
 };
 
@@ -55,6 +57,7 @@ static void completions_free(struct completions *c) {
     for (size_t i = 0; i < c->n_choices; i++) {
         buf_release(&c->choices[i].text);
         completions_logprobs_release(&c->choices[i].log);
+        stop_tail_release(&c->choices[i].tail);
         completions_logprobs_release(&c->choices[i].prompt_log);
         free(c->choices[i].scores);
     }
@@ -235,6 +238,7 @@ static bool is_eos(const struct engine_info *info, int32_t id) {
 // The token that ends an answer is no part of its text.
 static void take_tokens(struct completions *c, struct choice *ch, const struct session_event *ev) {
     const struct served_model *m = c->request->served;
+    stop_tail_add(&ch->tail, m->engine, ev->ids, ev->n_ids);
     for (size_t i = 0; ev->logprobs && i < ev->n_ids; i++) {
         const struct engine_alternative *a =
             ev->alternatives ? ev->alternatives + i * (size_t)ev->n_alternatives : NULL;
@@ -250,7 +254,8 @@ static void take_delta(struct completions *c, struct choice *ch, const struct se
     if (c->request->nothing) return;
     buf_add(&ch->text, ev->text, ev->text_len);
     if (c->request->logprobs) take_tokens(c, ch, ev);
-    if (!c->streaming || c->request->scores || (ch->text.len == 0 && ch->log.n == 0)) return;
+    // Tokens whose text is held back may turn out to be a stop sequence, so they wait too.
+    if (!c->streaming || c->request->scores || ch->text.len == 0) return;
     write_chunk(c, ch);
     service_count_token(c->service, ev->drawn_us);
 }
@@ -277,6 +282,14 @@ static void take_scores(struct completions *c, struct choice *ch, const struct t
                     "the log-probabilities of the prompt were not computed");
 }
 
+// Tokens of the stop sequence alone are no part of the text. One that begins before it stays, and so do all tokens of
+// an answer to a scored prompt (take_tokens).
+static void drop_stop_tokens(struct completions *c, struct choice *ch, const char *finish) {
+    size_t behind;
+    if (c->request->scores || !finish || strcmp(finish, "stop") != 0) return;
+    if (stop_tail_find(&ch->tail, &behind)) completions_logprobs_drop_last(&ch->log, behind);
+}
+
 static void take_end(struct completions *c, struct choice *ch, const struct turn_view *t) {
     if (t->error_code) {
         openai_fail(&c->failure, 500, t->error_code, NULL,
@@ -285,6 +298,7 @@ static void take_end(struct completions *c, struct choice *ch, const struct turn
     }
     begin_stream(c);
     if (!c->request->nothing) buf_add(&ch->text, t->text, t->text_len);
+    drop_stop_tokens(c, ch, t->finish_reason);
     ch->finish = c->request->nothing ? "length" : completions_finish(t->finish_reason);
     count(c, ch, &t->numbers);
     c->n_ended++;
@@ -308,6 +322,12 @@ static void take_event(struct completions *c, struct choice *ch, const struct se
     }
 }
 
+// With log-probabilities a token at a time, so that a chunk has the tokens of its text; one without text comes with the
+// next.
+static size_t event_bytes(const struct completions *c) {
+    return c->request->logprobs ? 0 : EVENT_TEXT_BYTES;
+}
+
 // Sends as far as the client's socket has room: the rest stays in the sessions, after the cursors.
 static void push(struct follower *f) {
     struct completions *c = (struct completions *)f;
@@ -317,7 +337,7 @@ static void push(struct follower *f) {
         struct choice *ch = &c->choices[i];
         while (ch->session && !c->failure.status) {
             if (c->streaming && !http_stream_has_room(c->http)) return;
-            if (session_next_event(ch->session, f->client, EVENT_TEXT_BYTES, &ev) == 1)
+            if (session_next_event(ch->session, f->client, event_bytes(c), &ev) == 1)
                 take_event(c, ch, &ev);
             else
                 ch->session = NULL; // on_ready comes
@@ -455,6 +475,7 @@ static int make_choices(struct completions *c) {
         buf_init(&ch->text, ANSWER_MAX_BYTES);
         completions_logprobs_init(&ch->log, q->echo ? count_text_chars(p->text, p->len) : 0);
         completions_logprobs_init(&ch->prompt_log, 0);
+        stop_tail_init(&ch->tail, q->logprobs ? &q->sampling.params.stop : NULL);
         if (q->echo && buf_add(&ch->text, p->text, p->len) < 0) return E_NOMEM;
     }
     return 0;
