@@ -55,6 +55,19 @@ async function refused(server, body, status, sentence, options) {
 const generate = (ids, n, more = []) => JSON.parse(execFileSync(parley, ['generate', '--model', gpt2, '--ids', ids.join(','),
   '--max-tokens', String(n), '--temperature', '0', '--json', ...more], { encoding: 'utf8' }));
 
+test('outputs are no wider than a session is long', async (t) => {
+  const server = await Server.start(t, { model: gpt2, args: unlimited });
+  const { default_generation_settings: { n_ctx: longest } } = await (await fetch(`${server.url}/props`)).json();
+  const flag = [column('is_return_log_probs', 'BOOL', [true])];
+  for (const n of [longest, 2 ** 31 - 1]) {
+    const { ids: [row], out } = await infer(server, inputsOf([[5, 9, 33]], n, flag));
+    assert.deepEqual([out.output_ids.shape.at(-1), out.output_log_probs.shape.at(-1)], [longest, longest], `${n} tokens`);
+    assert.ok(row.length <= longest);
+  }
+  const { out } = await infer(server, inputsOf([[5, 9, 33]], 4, flag));
+  assert.deepEqual([out.output_ids.shape.at(-1), out.output_log_probs.shape.at(-1)], [7, 4]);
+});
+
 test('tensors as JSON and as bytes give the ids of parley generate', async (t) => {
   const server = await Server.start(t, { model: gpt2, args: unlimited });
   const rows = [[5, 9, 33], [7, 8, 9, 10, 11]];

@@ -155,6 +155,11 @@ int infer_output_find(const char *name, enum infer_model model) {
 
 // --- tensors ---
 
+// The longest log of any session, and so of a row.
+static size_t longest_log(const struct infer *i) {
+    return (size_t)i->request->served->info->max_session_len;
+}
+
 static size_t log_width(const struct infer *i) {
     size_t before = 0;
     for (size_t row = 0; row < i->request->n_rows; row++) {
@@ -163,7 +168,7 @@ static size_t log_width(const struct infer *i) {
         n -= n_known - n_real(t->ids, n_known);
         if (n > before) before = n;
     }
-    return before + i->request->width + i->request->max_output;
+    return least(before + i->request->width + i->request->max_output, longest_log(i));
 }
 
 // [rows, beams, width] or [rows, beams]; text: [rows * beams]. With the pseudo batch dimension in front.
@@ -171,7 +176,7 @@ static size_t set_shape(const struct infer *i, const struct infer_output_row *o,
                         struct tensor_out *t) {
     int64_t n_rows = (int64_t)i->request->n_rows, n_beams = (int64_t)i->request->n_beams;
     size_t width = o->width == WIDTH_LOG      ? log_width(i)
-                   : o->width == WIDTH_ANSWER ? i->request->max_output
+                   : o->width == WIDTH_ANSWER ? least(i->request->max_output, longest_log(i))
                    : o->width == WIDTH_HIDDEN ? (size_t)i->request->served->info->width
                                               : 1;
     if (i->request->outer_dim) tensor_out_add_dim(t, 1);
