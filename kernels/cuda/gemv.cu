@@ -23,9 +23,11 @@
 namespace {
 
 constexpr int BLOCKS_MOST = 4;
-// Every block norms x again, so it must have at least this much of W: with the norm inside, Llama-1B
-// (32 KB) took 4 % longer and Llama-8B (128 KB) 2 % less.
+// Every block norms x again, so it must have at least this much of W: with the norm inside, Llama-8B
+// (128 KB) took 2 % less. NARROW: of x that one vector of a thread holds, whose norm is shorter and
+// leaves registers: Llama-1B (32 KB) took 1 % less, and 4 % more with two vectors; GPT-2 XL (51 KB) 3 % less.
 constexpr int NORM_BYTES = 64 << 10;
+constexpr int NORM_BYTES_NARROW = 32 << 10;
 // A smaller W has a short queue, which leaves shared memory for blocks of the next launch. Llama-1B
 // and GPT-2 XL gained 4 to 6 %; Llama-8B's qkv, which is larger, lost 1 %.
 constexpr int64_t SMALL_BYTES = 24 << 20;
@@ -55,7 +57,8 @@ __device__ __forceinline__ struct scales scales_of(const struct cuda_linear &a, 
     return {from + (GATED && half ? width : 0), group * 8 + half * 4, row < width};
 }
 
-template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, bool NORM>
+// NORM: vectors of a thread that x is normed in; 0: it is not normed.
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, int NORM>
 __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
                                            : HALVES == 2 ? (GROUPS == 1 ? 3 : 2)
                                            : BLOCKS      ? 2
@@ -103,13 +106,13 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
         copy_commit();
     };
     for (int stage = 0; stage < j.stages; stage++) request(stage);
-    struct norm_constants<NORM ? NORM_VECTORS : 1> constants;
-    if constexpr (NORM) norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
+    struct norm_constants<NORM ? NORM : 1> constants;
+    if constexpr (NORM > 0) norm_constants_load<NORM, THREADS>(constants, a);
     pdl_wait();
     const T *x_from = (const T *)a.x;
-    if constexpr (NORM) {
+    if constexpr (NORM > 0) {
         T *to = (T *)((char *)sums + S::row_sum_bytes);
-        norm_row<T, NORM_VECTORS, THREADS>(to, x_from, a, constants);
+        norm_row<T, NORM, THREADS>(to, x_from, a, constants);
         __syncthreads();
         x_from = to;
     } else if (j.x_shared) {
@@ -204,7 +207,7 @@ struct cut cut_of(const struct gemv &j, bool in_8bit) {
     return best;
 }
 
-template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, bool NORM>
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, int NORM>
 bool launch_gemv(struct gemv j, int blocks, cudaStream_t stream) {
     using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
     auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS, NORM>;
@@ -216,7 +219,7 @@ bool launch_gemv(struct gemv j, int blocks, cudaStream_t stream) {
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
     const int64_t w_row = (int64_t)j.a.ld * (int64_t)sizeof(W);
     if (sizeof(W) == 2 && HALVES == 1 && j.a.rows * w_row < SMALL_BYTES) j.stages = 2;
-    if (NORM && GROUPS * 8 * w_row < NORM_BYTES) return false;
+    if (NORM && GROUPS * 8 * w_row < (NORM == 1 ? NORM_BYTES_NARROW : NORM_BYTES)) return false;
     const int sum_bytes = j.a.n * S::row_sum_bytes;
     while (j.stages > 2 && j.stages * S::stage_bytes + sum_bytes > most)
         j.stages = j.stages > 3 ? j.stages / 2 : 2;
@@ -238,16 +241,19 @@ bool launch_for_rows(const struct gemv &j, int blocks, cudaStream_t stream) {
     constexpr int G = GROUPS;
     if constexpr (sizeof(W) == 2)
         if (j.a.norm_weight)
-            return gated ? launch_gemv<T, W, G, 1, true, BLOCKS, true>(j, blocks, stream)
-                         : launch_gemv<T, W, G, 1, false, BLOCKS, true>(j, blocks, stream);
+            return j.a.cols <= THREADS * 8
+                       ? (gated ? launch_gemv<T, W, G, 1, true, BLOCKS, 1>(j, blocks, stream)
+                                : launch_gemv<T, W, G, 1, false, BLOCKS, 1>(j, blocks, stream))
+                       : (gated ? launch_gemv<T, W, G, 1, true, BLOCKS, 2>(j, blocks, stream)
+                                : launch_gemv<T, W, G, 1, false, BLOCKS, 2>(j, blocks, stream));
     if (j.a.n <= 8)
-        return gated ? launch_gemv<T, W, G, 1, true, BLOCKS, false>(j, blocks, stream)
-                     : launch_gemv<T, W, G, 1, false, BLOCKS, false>(j, blocks, stream);
+        return gated ? launch_gemv<T, W, G, 1, true, BLOCKS, 0>(j, blocks, stream)
+                     : launch_gemv<T, W, G, 1, false, BLOCKS, 0>(j, blocks, stream);
     if (j.a.n <= 16)
-        return gated ? launch_gemv<T, W, G, 2, true, BLOCKS, false>(j, blocks, stream)
-                     : launch_gemv<T, W, G, 2, false, BLOCKS, false>(j, blocks, stream);
-    return gated ? launch_gemv<T, W, G, 4, true, BLOCKS, false>(j, blocks, stream)
-                 : launch_gemv<T, W, G, 4, false, BLOCKS, false>(j, blocks, stream);
+        return gated ? launch_gemv<T, W, G, 2, true, BLOCKS, 0>(j, blocks, stream)
+                     : launch_gemv<T, W, G, 2, false, BLOCKS, 0>(j, blocks, stream);
+    return gated ? launch_gemv<T, W, G, 4, true, BLOCKS, 0>(j, blocks, stream)
+                 : launch_gemv<T, W, G, 4, false, BLOCKS, 0>(j, blocks, stream);
 }
 
 template <typename T> bool launch_gemv_typed(const struct gemv &j, cudaStream_t stream) {

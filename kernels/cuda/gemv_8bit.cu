@@ -18,13 +18,10 @@
 //   - Loads for the end (scale, bias, y) are issued at the beginning.
 //
 // An output's sum: within a warp its steps ascending, digit by digit; then the warps ascending.
-#include "kernels/cuda/linear_finish.cuh"
-#include "kernels/cuda/pdl.cuh"
-#include "kernels/cuda/widen.cuh"
+#include "kernels/cuda/gemv_8bit.cuh"
 
 namespace {
 
-constexpr int STEP = 128;       // k of a step of a warp, and bytes of it in a row of W
 constexpr int BLOCK_GROUPS = 2; // of 8 rows of W, in a block
 constexpr int LONG = 8192;      // columns, from which on 16 warps share them
 template <int WARPS> constexpr int PREPARED = WARPS == 16 ? 8 : 4; // steps of x asked for together
@@ -34,109 +31,6 @@ struct gemv_8bit {
     int32_t n_groups; // of 8 rows of W; gated: of 4 rows and the 4 that they gate
     int32_t stages;   // of the queue
 };
-
-// --- x -------------------------------------------------------------------------------------------
-
-// A step of x in shared memory: for each of the `reads` words of 16 bytes that a lane wants,
-// `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3. Such a
-// word is a lane's four registers of A for two products, one after the other: rows 0 to 7 are for
-// the first, rows 8 to 15 for the second, and each one's results in the other's rows are unused. So
-// nothing is moved, though A has 16 rows and x one. A word's four parts of k are in the order 0, 2,
-// 1, 3. The largest of a step's numbers becomes 2^top or more, and less than twice that.
-template <typename W> struct x_of { // as f16
-    static constexpr int parts = 1, reads = 4, step_bytes = parts * reads * 64;
-    static constexpr int top = 13;
-};
-template <> struct x_of<int8_t> { // in digits
-    static constexpr int parts = 3, reads = 2, step_bytes = parts * reads * 64;
-    static constexpr int top = 20;
-};
-
-__device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
-}
-__device__ __forceinline__ float load_shared_float(uint32_t from) {
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-    return v;
-}
-
-// Four k of each lane as f16.
-__device__ __forceinline__ void store_x(uint32_t to, int lane, const float (&v)[4], e4m3) {
-    uint32_t at = to + (uint32_t)(lane / 16 * 128 + lane % 4 / 2 * 64 + lane % 16 / 4 * 16);
-    store_word(at + lane % 2 * 4, pack2<__half>(v[0], v[1]));
-    store_word(at + lane % 2 * 4 + 8, pack2<__half>(v[2], v[3]));
-}
-// As digits, v = d0 + 256 d1 + 65536 d2, all of them -128 .. 127. F32's own addition rounds v to an
-// integer, in the low bits of the sum, and 0x8080 more makes the lower two digits' bytes positive.
-__device__ __forceinline__ void store_x(uint32_t to, int lane, const float (&v)[4], int8_t) {
-    constexpr float magic = 12582912.0f + 32896.0f; // 1.5 2^23 + 0x8080: 0x4b40'8080 + v
-    uint32_t u[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) u[i] = __float_as_uint(v[i] + magic);
-    uint32_t low01 = __byte_perm(u[0], u[1], 0x5140), low23 = __byte_perm(u[2], u[3], 0x5140);
-    uint32_t top01 = __byte_perm(u[0], u[1], 0x0062), top23 = __byte_perm(u[2], u[3], 0x0062);
-    uint32_t at = to + (uint32_t)(lane / 16 * x_of<int8_t>::parts * 64 + lane % 16 / 4 * 16 +
-                                  lane % 2 * 8 + lane % 4 / 2 * 4);
-    store_word(at, __byte_perm(low01, low23, 0x5410) ^ 0x80808080u);
-    store_word(at + 64, __byte_perm(low01, low23, 0x7632) ^ 0x80808080u);
-    // Its bytes are 64 more than the digit: 64 again makes it 128, whose bit is the sign's.
-    store_word(at + 128, (__byte_perm(top01, top23, 0x5410) + 0x40404040u) ^ 0x80808080u);
-}
-
-// Four k of each lane, a step of x, to shared memory, times a power of two. Returns its inverse; of
-// digits, which cannot say that x holds an infinity or a NaN, then a NaN.
-template <typename T, typename W>
-__device__ __forceinline__ float prepare(uint32_t to, int lane, uint2 four) {
-    uint32_t most = __vmaxu2(four.x & 0x7fff7fffu, four.y & 0x7fff7fffu); // T's order is its bits'
-    most = __reduce_max_sync(0xffffffffu, max(most >> 16, most & 0xffffu));
-    int exponent = (int)(__float_as_uint(unpack2(most, T()).x) >> 23);
-    int e = max(exponent, 24); // so that 2^(top - e) is a number; smaller ones come to nothing
-    float up = __uint_as_float((uint32_t)(254 + x_of<W>::top - e) << 23);
-    float2 a = unpack2(four.x, T()), b = unpack2(four.y, T());
-    float v[4] = {a.x * up, a.y * up, b.x * up, b.y * up};
-    store_x(to, lane, v, W());
-    bool unsaid = x_of<W>::parts > 1 && exponent == 255;
-    return __uint_as_float(unsaid ? 0x7fffffffu : (uint32_t)(e - x_of<W>::top) << 23);
-}
-
-// --- products ------------------------------------------------------------------------------------
-__device__ __forceinline__ void mma_int8(int (&c)[4], uint4 a, uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-// A step: this lane's two copies of W against x. Row g of A with columns 2t and 2t + 1. The order
-// of k: mma.cuh. Two chains of products, whose x comes in the same registers.
-__device__ __forceinline__ float2 multiply_step(const uint4 (&w)[2], const uint4 (&x)[2], int8_t) {
-    int first[4] = {}, second[4] = {};
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        mma_int8(first, x[i], w[i].x, w[i].y);
-        mma_int8(second, x[i], w[i].z, w[i].w);
-    }
-    // Less than 2^22: added to the bits of 1.5 2^23 it is that number and the sum.
-    return make_float2(__int_as_float(first[0] + second[2] + 0x4b400000) - 12582912.0f,
-                       __int_as_float(first[1] + second[3] + 0x4b400000) - 12582912.0f);
-}
-__device__ __forceinline__ float2 multiply_step(const uint4 (&w)[2], const uint4 (&x)[4], e4m3) {
-    float first[4] = {}, second[4] = {};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t a[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
-        uint32_t one = word_of(w[i / 2], i % 2 * 2), other = word_of(w[i / 2], i % 2 * 2 + 1);
-        mma(first, a, widen_low(one, __half(), e4m3()), widen_high(one, __half(), e4m3()),
-            __half());
-        mma(second, a, widen_low(other, __half(), e4m3()), widen_high(other, __half(), e4m3()),
-            __half());
-    }
-    return make_float2(first[0] + second[2], first[1] + second[3]);
-}
 
 // --- the kernel ----------------------------------------------------------------------------------
 

@@ -14,84 +14,23 @@
 //
 // Sums have the order of gemv.cu, and so its bits.
 #include "kernels/cuda/gemv.cuh"
+#include "kernels/cuda/gemv_items.cuh"
 
 namespace {
 
 constexpr int GROUPS = 2, BLOCKS = 2; // of an item; on a multiprocessor
-constexpr int ALL_THREADS = THREADS + 32;
 // Of a block, at least. With 1.2 to 1.5, the qkv of Llama-3B and 8B and GPT-2 XL's fc1 were slower (by
 // 4 to 10 % of a step); with 2.9, GPT-J's qkv and fc1 were faster (by 8 %).
 constexpr int ITEMS_LEAST = 2;
-constexpr int BUFFERS = 2; // of sums: one is filled while the other is read
-// Items of a block that are known: AHEAD of them beyond the one that is being finished. The queues
-// reach at most two items beyond the one that is being multiplied.
-constexpr int KNOWN = 8, AHEAD = 3;
 
 struct gemv_stay {
     struct cuda_linear a;
-    int32_t n_items;
-    int32_t stages;   // of the queue
-    uint32_t *ticket; // zero before and after the launch
+    struct items items;
+    int32_t stages; // of the queue
 };
 
-// Named barriers. The eight warps arrive at FULL and the ninth waits there; EMPTY the other way round.
-enum { FULL = 1, EMPTY = FULL + BUFFERS };
-__device__ __forceinline__ void barrier_wait(int id) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(ALL_THREADS) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(int id) {
-    __threadfence_block();
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(ALL_THREADS) : "memory");
-}
-
-// The block's item k, as soon as it is known; n_items or more: there is none. An entry is k and the
-// item, so that an entry of an earlier k is not taken for it. A volatile access of 8 bytes is a relaxed
-// one in PTX's memory model, so this is no race. compute-sanitizer's racecheck reports it all the same.
-__device__ __forceinline__ int item_of(const volatile uint64_t *known, uint32_t k) {
-    uint64_t entry;
-    do entry = known[k % KNOWN];
-    while ((uint32_t)(entry >> 32) != k);
-    return (int)(uint32_t)entry;
-}
-__device__ __forceinline__ uint64_t entry_of(uint32_t k, uint32_t item) {
-    return (uint64_t)k << 32 | item;
-}
-
-// The ninth warp. The first item of a block is its index, the others are drawn. Each block draws
-// until one draw is beyond the last item, so the draw after which none follows is known: it resets
-// the ticket.
-template <typename T, bool GATED>
-__device__ __forceinline__ void finish_items(const struct gemv_stay &j, volatile uint64_t *known,
-                                             const float *sums, int sum_floats, int lane) {
-    const uint32_t drawn_items = (uint32_t)j.n_items - gridDim.x;
-    uint32_t k = 1;
-    bool more = lane == 0;
-    auto draw = [&]() {
-        if (!more) return;
-        uint32_t drawn = atomicAdd(j.ticket, 1);
-        if (drawn == drawn_items + gridDim.x - 1) *(volatile uint32_t *)j.ticket = 0;
-        more = drawn < drawn_items;
-        known[k % KNOWN] = entry_of(k, more ? gridDim.x + drawn : (uint32_t)j.n_items);
-        k++;
-    };
-    for (int i = 0; i < AHEAD; i++) draw();
-    pdl_wait();
-    if (j.a.norm == NORM_LAYER) __syncthreads(); // those of norm_row, and the one behind it
-    __syncthreads();
-    __syncthreads();
-    for (uint32_t c = 0;; c++) {
-        int item = item_of(known, c);
-        if (item >= j.n_items) return;
-        barrier_wait(FULL + c % BUFFERS);
-        finish<T, GROUPS, GATED>(sums + c % BUFFERS * sum_floats, j.a, item * GROUPS, lane, 32);
-        __syncwarp();
-        barrier_arrive(EMPTY + c % BUFFERS);
-        draw();
-    }
-}
-
-template <typename T, bool GATED>
-__global__ void __launch_bounds__(ALL_THREADS, BLOCKS)
+template <typename T, bool GATED, int VECTORS>
+__global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     gemv_stay_kernel(const __grid_constant__ struct gemv_stay j) {
     using S = shape<T, T, GROUPS, 1, false>;
     extern __shared__ __align__(16) char shared[];
@@ -103,11 +42,22 @@ __global__ void __launch_bounds__(ALL_THREADS, BLOCKS)
     float *sums = (float *)(shared + j.stages * S::stage_bytes);
     T *x_here = (T *)(sums + BUFFERS * sum_floats);
     pdl_trigger();
-    if (warp == WARPS && lane < KNOWN)
-        known[lane] = lane == 0 ? entry_of(0, blockIdx.x) : entry_of(0xffffffffu, 0);
+    if (warp == WARPS) know_first(known, lane);
     __syncthreads();
     if (warp == WARPS) {
-        finish_items<T, GATED>(j, known, sums, sum_floats, lane);
+        finish_items(
+            j.items, known, lane,
+            [&]() {
+                pdl_wait();
+                if (a.norm == NORM_LAYER)
+                    __syncthreads(); // those of norm_row, and the one behind it
+                __syncthreads();
+                __syncthreads();
+            },
+            [](int) { return 0; },
+            [&](int item, int buffer, int) {
+                finish<T, GROUPS, GATED>(sums + buffer * sum_floats, a, item * GROUPS, lane, 32);
+            });
         return;
     }
 
@@ -127,7 +77,7 @@ __global__ void __launch_bounds__(ALL_THREADS, BLOCKS)
     auto request = [&](int stage) {
         if (step_asked == n_steps) {
             int next = inside ? item_of(known, ++n_asked) : asked;
-            inside = inside && next < j.n_items;
+            inside = inside && next < j.items.n;
             if (!inside) next = asked; // the addresses stay good
             int64_t on = (int64_t)(next - asked) * (GROUPS * (GATED ? 4 : 8)) * a.ld -
                          (int64_t)n_steps * (WARPS * S::step);
@@ -148,16 +98,16 @@ __global__ void __launch_bounds__(ALL_THREADS, BLOCKS)
         copy_commit();
     };
     for (int stage = 0; stage < j.stages; stage++) request(stage);
-    struct norm_constants<NORM_VECTORS> constants;
-    norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
+    struct norm_constants<VECTORS> constants;
+    norm_constants_load<VECTORS, THREADS>(constants, a);
     pdl_wait();
-    norm_row<T, NORM_VECTORS, THREADS>(x_here, (const T *)a.x, a, constants);
+    norm_row<T, VECTORS, THREADS>(x_here, (const T *)a.x, a, constants);
     __syncthreads();
 
     uint32_t x[2][1][S::words], next[2][1][S::words];
     load_x<T>(next, a, (const T *)x_here, k0, g);
     int stage = 0;
-    for (uint32_t c = 0; item_of(known, c) < j.n_items; c++) {
+    for (uint32_t c = 0; item_of(known, c) < j.items.n; c++) {
         float sum[GROUPS][1][4] = {};
         for (int step = 0; step < n_steps; step++) {
             memcpy(x, next, sizeof x);
@@ -195,16 +145,17 @@ int launch_stay(const struct cuda_linear &a, uint32_t *ticket, cudaStream_t stre
     const int n_steps = (a.cols + S::step - 1) / S::step / WARPS; // of a warp, at least
     const int rest = BUFFERS * S::row_sum_bytes + a.cols * (int)sizeof(T);
     const int room = min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
-    struct gemv_stay j = {a, a.rows / (8 * GROUPS), 0, ticket};
+    struct gemv_stay j = {a, {a.rows / (8 * GROUPS), ticket}, 0};
     static const int counts[] = {6, 4, 3, 2}; // that copy_wait_oldest knows
     for (int n : counts)
         if (!j.stages && n <= 2 * n_steps && n * S::stage_bytes + rest <= room) j.stages = n;
-    if (!j.stages || j.n_items < ITEMS_LEAST * grid || a.rows % (8 * GROUPS) != 0)
+    if (!j.stages || j.items.n < ITEMS_LEAST * grid || a.rows % (8 * GROUPS) != 0)
         return CUDA_UNSUPPORTED;
     const size_t bytes = (size_t)(j.stages * S::stage_bytes + rest);
-    auto kernel = gemv_stay_kernel<T, GATED>;
+    auto kernel =
+        a.cols <= THREADS * 8 ? gemv_stay_kernel<T, GATED, 1> : gemv_stay_kernel<T, GATED, 2>;
     cuda_allow_shared((const void *)kernel, bytes);
-    pdl_launch(kernel, dim3((unsigned)grid), dim3(ALL_THREADS), bytes, stream, j);
+    pdl_launch(kernel, dim3((unsigned)grid), dim3(STAY_THREADS), bytes, stream, j);
     return cuda_launched("gemv_stay");
 }
 

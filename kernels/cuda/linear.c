@@ -4,6 +4,7 @@
 // linear_stream.cu and linear_tiles.cu, or, for shapes and devices that these do not cover, the
 // order of the narrow or the simple kernel.
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/cuda/gemv_8bit_stay.h"
 #include "kernels/cuda/linear_wide.h"
 
 // GEMV_ROWS: the narrow kernel's limit. NARROW_ROWS*: up to how many rows it is the fastest, for
@@ -103,6 +104,7 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
     if (cuda->deterministic || n != 1) return OP_DECLINED;
     uint32_t *ticket = &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
     int rc = cuda_gemv_stay(&a, ticket, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv_8bit_stay(&a, ticket, cuda->stream);
     if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv(&a, cuda->stream);
     return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }
