@@ -107,7 +107,7 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
         deliver_committed(s, p);
     }
     service_changed(ss, s->rec.key, s->rec.owner, s->rec.id, true);
-    expire_done(ss, s->rec.id, s->expired);
+    expire_done(s->rec.id, s->expired);
     tail_writer_trim(ss, true);
 }
 
@@ -144,6 +144,6 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
     }
     if (!job->expired) ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     service_changed(ss, job->key, job->owner, job->id, true);
-    expire_done(ss, job->id, job->expired);
+    expire_done(job->id, job->expired);
     tail_writer_trim(ss, true);
 }

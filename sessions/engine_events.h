@@ -2,4 +2,5 @@
 #pragma once
 #include "sessions/service.h"
 
+// From this instance; an event of a sequence that lives elsewhere now is ignored.
 void engine_event_take(struct sessions *ss, struct instance *from, const struct engine_event *e);

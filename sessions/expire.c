@@ -71,6 +71,6 @@ void expire_take(struct sessions *ss, struct store_job *job) {
     if (l->next[0]) ss->expire_us = service_now(ss) + PAUSE_US;
 }
 
-void expire_done(struct sessions *ss, const char *id, const char *why) {
+void expire_done(const char *id, const char *why) {
     if (why) log_info("session.expired", "session=%s reason=%s", id, why);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "sessions/service.h"
 
+// ATTACH, DETACH, GET, UPDATE, CANCEL and TYPING (request.h).
 int handle_attach(struct session *s, const struct request *r);
 int handle_detach(struct session *s, const struct request *r);
 int handle_get(struct session *s, const struct request *r);

@@ -2,5 +2,5 @@
 #pragma once
 #include "sessions/service.h"
 
-int match_start(struct sessions *ss, const struct request *r);
-void match_done(struct sessions *ss, struct store_job *job);
+int match_start(struct sessions *ss, const struct request *r); // asks the store
+void match_done(struct sessions *ss, struct store_job *job);   // what it found: answers the request

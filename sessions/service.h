@@ -96,6 +96,7 @@ struct sessions {
 
 int64_t service_now(const struct sessions *ss);    // monotonic, us
 int64_t service_now_ms(const struct sessions *ss); // since 1970
+// A session in memory; NULL: there is none.
 struct session *service_find(struct sessions *ss, const char *owner, const char *id);
 struct session *service_find_key(struct sessions *ss, int64_t key);
 int service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables. E_NOMEM
@@ -110,7 +111,7 @@ void service_changed(struct sessions *ss, int64_t key, const char *owner, const 
 // A job of the store for a request; id: a session of the request's owner, or NULL. Returns NULL without
 // memory.
 struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id);
-void service_touch(struct session *s);
+void service_touch(struct session *s); // it is settled when the outermost call returns (settle.h)
 void service_untouch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
 void service_timers_changed(

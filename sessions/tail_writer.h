@@ -3,7 +3,9 @@
 #pragma once
 #include "sessions/service.h"
 
+// Opens the tail beside the database, unless `durable` needs none.
 int tail_writer_open(struct sessions *ss, const char *db_path, struct err *err);
+// all_saved: the database has every token, so that the file can go.
 void tail_writer_close(struct sessions *ss, bool all_saved);
 void tail_writer_tokens(
     struct sessions *ss); // writes touched sessions' tokens; then clients may see them

@@ -2,6 +2,7 @@
 #pragma once
 #include "sessions/service.h"
 
+// START: submits the turn or queues it; a long input goes to a worker first (preparing.h).
 int turns_start(struct session *s, const struct request *r);
 void turns_cancel(struct session *s, int64_t turn); // TURN_HEAD: all
 void turns_hint(struct session *s);                 // a turn of this cold session is likely soon
