@@ -15,10 +15,11 @@ struct buf {
     int error;  // 0, E_NOMEM or E_LIMIT
 };
 
-void buf_init(struct buf *b, size_t max);
+void buf_init(struct buf *b, size_t max);    // empty; it will have at most max bytes
 void buf_release(struct buf *b);             // frees; the buffer may be used again after buf_init
 void buf_reset(struct buf *b);               // len = 0, error = 0, keeps the allocation
 int buf_reserve(struct buf *b, size_t more); // room for `more` further bytes
+// Append. 0, E_NOMEM or E_LIMIT, which b->error keeps: later adds return it and change nothing.
 int buf_add(struct buf *b, const void *bytes, size_t len);
 int buf_addz(struct buf *b, const char *zstring);
 int buf_addc(struct buf *b, char c);

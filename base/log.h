@@ -6,7 +6,7 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_OFF };
 
-void log_set_level(enum log_level level);
+void log_set_level(enum log_level level); // the least that is written; LOG_INFO at the start
 enum log_level log_level(void);
 
 // fmt makes the `key=value key=value` part; pass strings that may contain blanks through log_quote.

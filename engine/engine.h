@@ -161,6 +161,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     size_t n_prompt_tasks;
     int32_t prompt_start_id; // the id of a table's first row in FasterTransformer's input_ids
 };
+// Borrowed until engine_close; constant after opening. Any thread.
 const struct engine_info *engine_info(const struct engine *e);
 
 // Reads a folder with a table of prompt learning for this model (prompt_load). Any thread.
@@ -439,6 +440,7 @@ struct engine_load {                                // for metrics, admission an
     int64_t heartbeat_us;        // monotonic time of the engine thread's last round
     int64_t restarts;            // how often its process was started again
 };
+// The numbers are read one after another while the engine runs: they need not be of one moment.
 void engine_load(const struct engine *e, struct engine_load *out);
 // Whether another core is drawing tokens one after another: the next event is some tens of
 // microseconds away, and polling is cheaper than sleeping.
@@ -449,6 +451,8 @@ bool engine_token_is_near(const struct engine *e);
 struct engine_message {
     const char *role, *content;
 };
+// Appends the text's ids to *out. special: names of special tokens in the text become their ids. E_UNSUPPORTED:
+// the model has no tokenizer.
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
 // The same for a text that follows a log whose last id is last_id (-1: empty). A tokenizer that puts

@@ -23,7 +23,7 @@ struct kv_names {
     struct hash128 *names; // (n_blocks) where next is not -2
 };
 
-int kv_names_init(struct kv_names *k, int32_t n_blocks, struct err *err);
+int kv_names_init(struct kv_names *k, int32_t n_blocks, struct err *err); // E_NOMEM
 void kv_names_release(struct kv_names *k);
 
 // The name of an empty log; tag: kv_ring.tag.
@@ -34,7 +34,7 @@ struct hash128 kv_name_next(const struct kv_names *k, struct hash128 before, con
                             int32_t n);
 
 int32_t kv_names_find(const struct kv_names *k, struct hash128 name); // a block, or -1
-bool kv_names_has(const struct kv_names *k, int32_t block);
+bool kv_names_has(const struct kv_names *k, int32_t block);           // the block has a name
 // The block has no name yet, and no other block has this one.
 void kv_names_put(struct kv_names *k, int32_t block, struct hash128 name);
 void kv_names_drop(struct kv_names *k, int32_t block); // nothing where it has none

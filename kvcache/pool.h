@@ -23,11 +23,12 @@ struct kv_pool {
     void *guard_ctx;
 };
 
-int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err);
+int kv_pool_init(struct kv_pool *p, int32_t n_blocks,
+                 struct err *err); // all free. E_INVAL, E_NOMEM
 void kv_pool_release(struct kv_pool *p);
 int32_t kv_pool_take(struct kv_pool *p); // a block with one holder, or -1 when none is free
-void kv_pool_ref(struct kv_pool *p, int32_t block);
-void kv_pool_unref(struct kv_pool *p, int32_t block);
+void kv_pool_ref(struct kv_pool *p, int32_t block);   // one holder more of a held block
+void kv_pool_unref(struct kv_pool *p, int32_t block); // one less; without any, the block is free
 
 // Blocks that rest can give their memory back. The last `keep` blocks that would be taken next stay
 // warm. Returns how many there are of those free since kv_pool_watch, at most `most`, which count

@@ -22,6 +22,7 @@ struct kv_ring {
 int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
                            int32_t block_tokens, int64_t n_tokens);
 
+// An empty ring over the pool's blocks, which it takes as it is written. E_INVAL, E_NOMEM.
 int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, int32_t sink_len,
                  int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err);
 // Makes `to` a ring of the same shape over the first n of from's positions (n <= from->n_tokens),

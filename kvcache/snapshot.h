@@ -51,6 +51,8 @@ struct kv_snapshot_block {
     uint64_t sum;     // of its bytes, XXH64
 };
 
+// Bytes of the table (the log's ids, then the blocks); where in the file the first block begins; bytes of
+// the whole file.
 size_t kv_snapshot_table_bytes(const struct kv_snapshot_head *h);
 uint64_t kv_snapshot_data_at(const struct kv_snapshot_head *h);
 uint64_t kv_snapshot_file_bytes(const struct kv_snapshot_head *h);
