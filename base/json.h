@@ -1,6 +1,7 @@
-// Reading and writing JSON. cJSON parses, after a check of the text: length cap, valid UTF-8, no
-// NUL (raw or \u0000), bounded depth and node count before anything is allocated, only white space
-// after the value. Keys are case-sensitive. The writer is our own: exact integers, finite floats.
+// Reading and writing JSON. A parser and a writer of our own, around cJSON's tree. The parser bounds
+// length, depth and values, and takes RFC 8259's JSON in valid UTF-8 alone, without NUL (raw or
+// \u0000), surrogates without their pair, or anything but white space after the value. Keys are
+// case-sensitive. The writer writes exact integers and finite floats.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -11,13 +12,14 @@
 struct json_limits {
     size_t max_bytes;
     int max_depth;    // nesting; at most 1000
-    size_t max_nodes; // values, counted before parsing
+    size_t max_nodes; // values; keys are none
 };
 // From the network: 1 MiB, depth 32, 200,000 values. From disk: 256 MiB, depth 64, 20,000,000.
 extern const struct json_limits json_limits_message, json_limits_file;
 
-// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. An object with the
-// same key twice is refused, at any depth, because two readers could disagree about it.
+// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result, whose keys may be
+// literals (cJSON_StringIsConst). An object with the same key twice is refused, at any depth, because
+// two readers could disagree about it.
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err);
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err);
 

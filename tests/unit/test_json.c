@@ -39,6 +39,45 @@ static void well_formed_values_are_taken(void **state) {
     TAKEN("\"\\ud83d\\ude00 \\u20ac \\\" \\/ \\b\\f\\n\\r\\t\"");
 }
 
+// cJSON's own parser reads well-formed text, too.
+static void values_are_those_of_cjson(void **state) {
+    static const char *const texts[] = {
+        "\"\\u0041\\u00e9\\u20ac\\ud83d\\ude00\\udbff\\udfff \\u007f\\u0080\\u07ff\\u0800\\uFFFF\"",
+        "\"\\\" \\\\ \\/ \\b\\f\\n\\r\\t\"",
+        "\"\xc3\xa9 \xf0\x9f\x98\x80\"",
+        "[0,-0,7,-7,2147483648,-2147483649,999999999999999,-99999999999999,9999999999999999]",
+        "[0.5,-1.25e-3,1E5,1e+10,123456789012345678901234567890,1.7976931348623157e308]",
+        "[true,false,null,[],{},[[]],\"\"]",
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}],\"\":{\"x\\n\":1}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        cJSON *ours = parse(texts[i]), *theirs = cJSON_Parse(texts[i]);
+        assert_non_null(theirs);
+        if (!cJSON_Compare(ours, theirs, true)) fail_msg("%s", texts[i]);
+        if (ours->child) assert_null(ours->child->prev->next);
+        char *a = cJSON_PrintUnformatted(ours), *b = cJSON_PrintUnformatted(theirs);
+        assert_string_equal(a, b);
+        free(a);
+        free(b);
+        cJSON_Delete(theirs);
+        cJSON_Delete(ours);
+    }
+}
+
+// Keys that are literals stay what they are in copies and in trees that are changed.
+static void common_keys_can_be_replaced(void **state) {
+    cJSON *o = parse("{\"role\":1,\"content\":\"x\",\"name\":0.5}"), *copy;
+    assert_true(cJSON_ReplaceItemInObjectCaseSensitive(o, "content", cJSON_CreateString("y")));
+    cJSON *taken = cJSON_DetachItemFromObjectCaseSensitive(o, "role");
+    assert_true(cJSON_AddItemToObject(o, "renamed", taken));
+    copy = cJSON_Duplicate(o, true);
+    cJSON_Delete(o);
+    char *text = json_print(copy);
+    assert_string_equal(text, "{\"content\":\"y\",\"name\":0.5,\"renamed\":1}");
+    free(text);
+    cJSON_Delete(copy);
+}
+
 static void nul_is_refused_raw_and_escaped(void **state) {
     REFUSED("\"a\0b\"");
     REFUSED("{}\0");
@@ -437,6 +476,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_of_token_ids),
         cmocka_unit_test(well_formed_values_are_taken),
+        cmocka_unit_test(values_are_those_of_cjson),
+        cmocka_unit_test(common_keys_can_be_replaced),
         cmocka_unit_test(nul_is_refused_raw_and_escaped),
         cmocka_unit_test(text_after_the_value_is_refused),
         cmocka_unit_test(invalid_utf8_is_refused),

@@ -1,0 +1,398 @@
+// Parsing JSON into cJSON's tree, in one pass over the text. See json.h.
+//
+// cJSON's own parser takes more than JSON (white space of any kind, control characters, numbers such as 01 or 1.),
+// loses what it cannot hold (\u0000 and \u12xy end a string, 1e400 becomes infinity) and allocates three times for
+// each member of an object. A conversation that a client sends again whole has thousands of members under a few
+// names, so the names in `common` are not copied.
+#include "base/json.h"
+#include "base/utf8.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// cJSON copies a number into a buffer of 64 bytes and would split a longer one in two.
+#define NUMBER_MAX_CHARS 62
+// Integers of so many digits are exact as doubles, and read without strtod.
+#define SHORT_INTEGER_CHARS 15
+
+const struct json_limits json_limits_message = {1 << 20, 32, 200000};
+const struct json_limits json_limits_file = {256 << 20, 64, 20000000};
+
+struct scan {
+    const char *text;
+    size_t len, at;
+    int depth;
+    size_t n_nodes;
+    const struct json_limits *limits;
+    struct err *err;
+};
+
+static int malformed(struct scan *s, size_t at, const char *what) {
+    return err_set(s->err, E_FORMAT, "not valid JSON: %s at byte %zu", what, at);
+}
+
+static int no_memory(struct scan *s) {
+    return err_set(s->err, E_NOMEM, "no memory for JSON of %zu bytes", s->len);
+}
+
+static bool is_white_space(char c) {
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static void skip_white_space(struct scan *s) {
+    while (s->at < s->len && is_white_space(s->text[s->at])) s->at++;
+}
+
+// The byte at the place of reading; NUL, which JSON cannot have, at the end.
+static char here(const struct scan *s) {
+    return s->at < s->len ? s->text[s->at] : '\0';
+}
+
+// --- strings ---
+
+// The four hexadecimal digits at p. -1: they are not.
+static int32_t hex4(const char *p, size_t left) {
+    int32_t v = 0;
+    for (size_t i = 0; i < 4; i++) {
+        if (i >= left || !isxdigit((unsigned char)p[i])) return -1;
+        v = v << 4 | (p[i] <= '9' ? p[i] - '0' : (p[i] | 0x20) - 'a' + 10);
+    }
+    return v;
+}
+
+static void put_utf8(uint32_t c, char **out) {
+    char *to = *out;
+    if (c < 0x80) {
+        *to++ = (char)c;
+    } else {
+        int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; // bytes behind the first one
+        *to++ = (char)((0xff00 >> (more + 1) & 0xff) | c >> 6 * more);
+        while (more-- > 0) *to++ = (char)(0x80 | (c >> 6 * more & 0x3f));
+    }
+    *out = to;
+}
+
+// At the u of \uXXXX; with a high surrogate, also the low one that must follow. Moves behind them.
+static int read_unicode(struct scan *s, char **out) {
+    size_t start = s->at - 1;
+    int32_t c = hex4(s->text + s->at + 1, s->len - s->at - 1);
+    if (c < 0) return malformed(s, start, "\\u without four digits");
+    if (c == 0) return malformed(s, start, "\\u0000");
+    s->at += 5;
+    if (c >= 0xd800 && c < 0xe000) {
+        bool pair = s->len - s->at >= 6 && s->text[s->at] == '\\' && s->text[s->at + 1] == 'u';
+        int32_t low = pair && c < 0xdc00 ? hex4(s->text + s->at + 2, 4) : -1;
+        if (low < 0xdc00 || low > 0xdfff) return malformed(s, start, "half a surrogate pair");
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        s->at += 6;
+    }
+    put_utf8((uint32_t)c, out);
+    return 0;
+}
+
+// At a backslash: writes the character that the escape means.
+static int read_escape(struct scan *s, char **out) {
+    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    char c = s->len - s->at > 1 ? s->text[s->at + 1] : '\0';
+    const char *name = c ? strchr(names, c) : NULL;
+    s->at++;
+    if (c == 'u') return read_unicode(s, out);
+    if (!name) return malformed(s, s->at - 1, "an unknown escape");
+    *(*out)++ = meant[name - names];
+    s->at++;
+    return 0;
+}
+
+// Moves behind the closing quote. *n: bytes between the quotes; *escapes: there is a backslash among them.
+static int scan_string(struct scan *s, size_t *n, bool *escapes) {
+    size_t start = s->at++;
+    *escapes = false;
+    for (; s->at < s->len && s->text[s->at] != '"'; s->at++) {
+        unsigned char c = (unsigned char)s->text[s->at];
+        if (c < 0x20) return malformed(s, s->at, "a control character in a string");
+        if (c != '\\') continue;
+        *escapes = true;
+        s->at++; // whatever follows, be it a quote
+    }
+    if (s->at >= s->len) return malformed(s, start, "a string without an end");
+    *n = s->at++ - start - 1;
+    return 0;
+}
+
+// The string's text of n bytes, which ends before the place of reading. An escape is longer than what it means.
+static int copy_string(struct scan *s, size_t n, bool escapes, char **out) {
+    size_t behind = s->at;
+    char *text = cJSON_malloc(n + 1), *to = text;
+    *out = text; // freed with its value
+    if (!text) return no_memory(s);
+    *text = '\0';
+    if (!escapes) {
+        memcpy(text, s->text + behind - 1 - n, n);
+        text[n] = '\0';
+        return 0;
+    }
+    for (s->at = behind - 1 - n; s->at < behind - 1;) {
+        if (s->text[s->at] != '\\')
+            *to++ = s->text[s->at++];
+        else if (read_escape(s, &to) < 0)
+            return E_FORMAT;
+    }
+    *to = '\0';
+    s->at = behind;
+    return 0;
+}
+
+static int read_string(struct scan *s, cJSON *value) {
+    size_t n;
+    bool escapes;
+    value->type |= cJSON_String;
+    TRY(scan_string(s, &n, &escapes));
+    return copy_string(s, n, escapes, &value->valuestring);
+}
+
+// --- keys ---
+
+// A literal that is equal to the key; NULL: it is none of the common ones.
+static const char *common_key(const char *key, size_t n) {
+    static const struct {
+        size_t len;
+        const char *name;
+    } common[] = {{4, "role"},
+                  {7, "content"},
+                  {4, "type"},
+                  {4, "text"},
+                  {8, "function"},
+                  {4, "name"},
+                  {2, "id"},
+                  {9, "arguments"},
+                  {5, "input"},
+                  {10, "tool_calls"},
+                  {12, "tool_call_id"},
+                  {11, "tool_use_id"},
+                  {13, "cache_control"}};
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (common[i].len == n && memcmp(common[i].name, key, n) == 0) return common[i].name;
+    return NULL;
+}
+
+static int read_key(struct scan *s, cJSON *value) {
+    size_t n;
+    bool escapes;
+    if (here(s) != '"') return malformed(s, s->at, "no key");
+    TRY(scan_string(s, &n, &escapes));
+    const char *common = escapes ? NULL : common_key(s->text + s->at - 1 - n, n);
+    if (common) {
+        value->string = (char *)(size_t)common; // never written to
+        value->type |= cJSON_StringIsConst;
+    } else {
+        TRY(copy_string(s, n, escapes, &value->string));
+    }
+    skip_white_space(s);
+    if (here(s) != ':') return malformed(s, s->at, "no colon behind a key");
+    s->at++;
+    skip_white_space(s);
+    return 0;
+}
+
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// Of one object. Sorts, which takes n log n for any keys that a client chooses; a vocabulary has
+// 150,000.
+static int refuse_twins(struct scan *s, const cJSON *object) {
+    size_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) n++;
+    if (n < 2) return 0;
+    const char *few[16], **keys = n <= 16 ? few : malloc(n * sizeof *keys);
+    if (!keys) return err_set(s->err, E_NOMEM, "no memory for a JSON object of %zu keys", n);
+    n = 0;
+    cJSON_ArrayForEach(item, object) keys[n++] = item->string;
+    if (n > 2) qsort(keys, n, sizeof *keys, compare_keys);
+    int rc = 0;
+    for (size_t i = 1; i < n && rc == 0; i++)
+        if (strcmp(keys[i - 1], keys[i]) == 0)
+            rc = err_set(s->err, E_FORMAT, "not valid JSON: the key '%s' appears twice", keys[i]);
+    if (keys != few) free(keys);
+    return rc;
+}
+
+// --- numbers and words ---
+
+static size_t digits(const struct scan *s, size_t at) {
+    size_t n = 0;
+    while (at + n < s->len && s->text[at + n] >= '0' && s->text[at + n] <= '9') n++;
+    return n;
+}
+
+// Moves behind the number. *whole: it has digits alone.
+static int scan_number(struct scan *s, bool *whole) {
+    size_t start = s->at, at = start + (s->text[start] == '-'), n = digits(s, at);
+    bool bad = n == 0 || (n > 1 && s->text[at] == '0');
+    at += n;
+    *whole = true;
+    if (at < s->len && s->text[at] == '.') {
+        n = digits(s, at + 1);
+        bad = bad || n == 0;
+        at += 1 + n;
+        *whole = false;
+    }
+    if (at < s->len && (s->text[at] == 'e' || s->text[at] == 'E')) {
+        at++;
+        if (at < s->len && (s->text[at] == '+' || s->text[at] == '-')) at++;
+        n = digits(s, at);
+        bad = bad || n == 0;
+        at += n;
+        *whole = false;
+    }
+    if (bad) return malformed(s, start, "a number of the wrong form");
+    if (at - start > NUMBER_MAX_CHARS)
+        return err_set(s->err, E_LIMIT, "the JSON number at byte %zu has more than %d characters",
+                       start, NUMBER_MAX_CHARS);
+    s->at = at;
+    return 0;
+}
+
+static double short_integer(const char *text, size_t n) {
+    bool negative = text[0] == '-';
+    double v = 0;
+    for (size_t i = negative; i < n; i++) v = v * 10 + (text[i] - '0');
+    return negative ? -v : v;
+}
+
+static int read_number(struct scan *s, cJSON *value) {
+    size_t start = s->at;
+    bool whole;
+    TRY(scan_number(s, &whole));
+    size_t n = s->at - start;
+    double v;
+    if (whole && n <= SHORT_INTEGER_CHARS) {
+        v = short_integer(s->text + start, n);
+    } else { // cJSON minds the locale's decimal point
+        cJSON *number = cJSON_ParseWithLength(s->text + start, n);
+        if (!number) return no_memory(s);
+        v = number->valuedouble;
+        cJSON_Delete(number);
+    }
+    if (!isfinite(v))
+        return err_set(s->err, E_FORMAT, "the JSON number at byte %zu is too large", start);
+    value->type |= cJSON_Number;
+    cJSON_SetNumberHelper(value, v);
+    return 0;
+}
+
+static int read_word(struct scan *s, cJSON *value) {
+    static const struct {
+        const char *name;
+        int type;
+    } words[] = {{"true", cJSON_True}, {"false", cJSON_False}, {"null", cJSON_NULL}};
+    for (int i = 0; i < 3; i++) {
+        size_t n = strlen(words[i].name);
+        if (s->len - s->at < n || memcmp(s->text + s->at, words[i].name, n) != 0) continue;
+        s->at += n;
+        value->type |= words[i].type;
+        return 0;
+    }
+    return malformed(s, s->at, "an unexpected character");
+}
+
+// --- values ---
+
+static int read_value(struct scan *s, cJSON *value);
+
+// A value without a type.
+static cJSON *new_value(struct scan *s) {
+    cJSON *value = cJSON_CreateNull();
+    if (value) value->type = 0;
+    if (!value) no_memory(s);
+    return value;
+}
+
+// Another child. The first one's prev is the last, as in cJSON.
+static cJSON *add_child(struct scan *s, cJSON *parent) {
+    cJSON *child = new_value(s), *first = parent->child;
+    if (!child) return NULL;
+    if (first) {
+        child->prev = first->prev;
+        first->prev->next = child;
+        first->prev = child;
+    } else {
+        parent->child = child->prev = child;
+    }
+    return child;
+}
+
+// At the opening bracket.
+static int read_children(struct scan *s, cJSON *parent, bool keys) {
+    char close = keys ? '}' : ']';
+    if (++s->depth > s->limits->max_depth)
+        return err_set(s->err, E_LIMIT, "JSON nested more than %d deep", s->limits->max_depth);
+    s->at++;
+    skip_white_space(s);
+    while (here(s) != close) {
+        cJSON *child = add_child(s, parent);
+        if (!child) return E_NOMEM;
+        if (keys) TRY(read_key(s, child));
+        TRY(read_value(s, child));
+        skip_white_space(s);
+        if (here(s) != ',' && here(s) != close) return malformed(s, s->at, "no comma");
+        if (here(s) == close) break;
+        s->at++;
+        skip_white_space(s);
+        if (here(s) == close) return malformed(s, s->at, "a comma before the end");
+    }
+    s->at++;
+    s->depth--;
+    return keys ? refuse_twins(s, parent) : 0;
+}
+
+static int read_value(struct scan *s, cJSON *value) {
+    char c = here(s);
+    if (++s->n_nodes > s->limits->max_nodes)
+        return err_set(s->err, E_LIMIT, "JSON of more than %zu values", s->limits->max_nodes);
+    if (c == '"') return read_string(s, value);
+    if (c == '-' || (c >= '0' && c <= '9')) return read_number(s, value);
+    if (c != '{' && c != '[') return read_word(s, value);
+    value->type |= c == '{' ? cJSON_Object : cJSON_Array;
+    return read_children(s, value, c == '{');
+}
+
+static int read_all(struct scan *s, cJSON *root) {
+    skip_white_space(s);
+    TRY(read_value(s, root));
+    skip_white_space(s);
+    return s->at == s->len ? 0 : malformed(s, s->at, "more text after the value");
+}
+
+static int check_text(const struct scan *s) {
+    if (s->len > s->limits->max_bytes)
+        return err_set(s->err, E_LIMIT, "JSON of %zu bytes; the limit is %zu", s->len,
+                       s->limits->max_bytes);
+    if (memchr(s->text, '\0', s->len))
+        return err_set(s->err, E_FORMAT, "not valid JSON: it holds a NUL byte");
+    if (!utf8_valid(s->text, s->len))
+        return err_set(s->err, E_FORMAT, "not valid JSON: it is not UTF-8");
+    return 0;
+}
+
+cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err) {
+    struct scan s = {.text = text, .len = len, .limits = limits, .err = err};
+    cJSON *root = check_text(&s) == 0 ? new_value(&s) : NULL;
+    if (!root || read_all(&s, root) == 0) return root;
+    cJSON_Delete(root);
+    return NULL;
+}
+
+cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err) {
+    struct buf text;
+    struct err reason = {0};
+    cJSON *root = NULL;
+    if (buf_read_file(&text, path, limits->max_bytes, err) == 0) {
+        root = json_parse(buf_z(&text), text.len, limits, &reason);
+        if (!root) err_set(err, reason.code, "%s: %s", path, reason.text);
+    }
+    buf_release(&text);
+    return root;
+}
