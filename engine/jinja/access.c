@@ -72,10 +72,10 @@ static int get_method(struct jinja_run *r, const struct jinja_value *v,
     return 0;
 }
 
-// Methods come before a dict's keys with a dot, and behind them in brackets.
-int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
-                   struct jinja_value *out) {
-    const struct jinja_value *found, key = jinja_str(name);
+// lacks: a dict that has no such key.
+static int get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
+                    bool lacks, struct jinja_value *out) {
+    const struct jinja_value *found = NULL, key = jinja_str(name);
     const struct jinja_builtin *method = jinja_method_find(v, name);
     if (v->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(v->s));
     if (name.len > 1 && memcmp(name.s, "__", 2) == 0)
@@ -89,10 +89,16 @@ int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinj
         *out = v->list->items[jinja_string_is(name, "list")];
         return 0;
     }
-    TRY(dict_value(r, v, &key, &found));
+    if (!lacks) TRY(dict_value(r, v, &key, &found));
     if (!found) return no_attr(r, v, name, out);
     *out = *found;
     return 0;
+}
+
+// Methods come before a dict's keys with a dot, and behind them in brackets.
+int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
+                   struct jinja_value *out) {
+    return get_attr(r, v, name, false, out);
 }
 
 // The index of element i of n, counted from the end if negative; -1: out of range.
@@ -136,7 +142,7 @@ int jinja_get_item(struct jinja_run *r, const struct jinja_value *v, const struc
                    (jinja_is_sequence(v) && v->list->is == JINJA_RANGE);
     if ((key->kind == JINJA_INT || key->kind == JINJA_BOOL) && indexed)
         return get_index(r, v, key->kind == JINJA_INT ? key->i : key->b, out);
-    if (key->kind == JINJA_STRING) return jinja_get_attr(r, v, key->s, out);
+    if (key->kind == JINJA_STRING) return get_attr(r, v, key->s, v->kind == JINJA_DICT, out);
     struct jinja_string shown;
     TRY(jinja_to_string(r, key, &shown));
     return jinja_undefined(r, out, "%s has no element %.*s", object_name(v, object, sizeof object),

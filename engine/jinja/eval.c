@@ -46,22 +46,28 @@ static bool is_unmarked(const struct jinja_value *v) {
 // else *v is the expression's value.
 static int print_sum(struct jinja_run *r, const struct jinja_node *n, bool *printed,
                      struct jinja_value *v) {
-    struct jinja_value b;
+    struct jinja_value value;
+    const struct jinja_value *b = &value;
     bool left = false;
     *printed = false;
     if (n->kind != JINJA_N_BINARY || n->op != '+') return jinja_eval(r, n, v);
     TRY(jinja_enter(r, n->line));
     TRY(print_sum(r, n->a, &left, v));
-    TRY(jinja_eval(r, n->b, &b));
+    if (n->b->kind == JINJA_N_CONST) {
+        b = &n->b->value;
+        TRY(jinja_spend(r, 1)); // as jinja_eval
+    } else {
+        TRY(jinja_eval(r, n->b, &value));
+    }
     r->line = n->line;
     if (left) *v = jinja_str(JINJA_LITERAL("")); // stands for what is printed
-    if (is_unmarked(v) && is_unmarked(&b)) {
-        TRY(jinja_spend(r, (v->s.len + b.s.len) / 64));
+    if (is_unmarked(v) && is_unmarked(b)) {
+        TRY(jinja_spend(r, (v->s.len + b->s.len) / 64));
         jinja_text_add(r->out, v->s);
-        jinja_text_add(r->out, b.s);
+        jinja_text_add(r->out, b->s);
         *printed = true;
     } else {
-        TRY(jinja_binary(r, '+', v, &b, v));
+        TRY(jinja_binary(r, '+', v, b, v));
     }
     r->depth--;
     return 0;
@@ -227,18 +233,19 @@ struct round { // of a loop
 };
 
 static int set_loop(struct jinja_run *r, const struct round *now) {
+    static const struct jinja_value before = {.kind = JINJA_UNDEFINED,
+                                              .s = JINJA_LITERAL("there is no previous item")},
+                                    after = {.kind = JINJA_UNDEFINED,
+                                             .s = JINJA_LITERAL("there is no next item")};
     struct jinja_dict *d = now->loop.dict;
+    const struct jinja_value *item = now->items->items + now->i;
     int64_t i = (int64_t)now->i, n = (int64_t)now->items->len;
-    struct jinja_value before = {.kind = JINJA_UNDEFINED,
-                                 .s = JINJA_LITERAL("there is no previous item")},
-                       after = {.kind = JINJA_UNDEFINED,
-                                .s = JINJA_LITERAL("there is no next item")};
-    if (i > 0) before = now->items->items[i - 1];
-    if (i + 1 < n) after = now->items->items[i + 1];
     const struct {
         const char *name;
         struct jinja_value v;
-    } numbers[] = {{"index0", jinja_int(i)},
+    } members[] = {{"previtem", i > 0 ? item[-1] : before},
+                   {"nextitem", i + 1 < n ? item[1] : after},
+                   {"index0", jinja_int(i)},
                    {"index", jinja_int(i + 1)},
                    {"first", jinja_bool(i == 0)},
                    {"last", jinja_bool(i + 1 == n)},
@@ -247,15 +254,13 @@ static int set_loop(struct jinja_run *r, const struct round *now) {
                    {"revindex0", jinja_int(n - i - 1)},
                    {"depth", jinja_int(1)},
                    {"depth0", jinja_int(0)}};
-    size_t n_items = 2, n_numbers = sizeof numbers / sizeof *numbers;
+    size_t n_members = sizeof members / sizeof *members;
     bool first = d->len == 0;
-    TRY(jinja_dict_setz(r, d, "previtem", before));
-    TRY(jinja_dict_setz(r, d, "nextitem", after));
-    for (size_t k = 0; k < n_numbers && first; k++)
-        TRY(jinja_dict_setz(r, d, numbers[k].name, numbers[k].v));
+    for (size_t k = 0; k < n_members && first; k++)
+        TRY(jinja_dict_setz(r, d, members[k].name, members[k].v));
     // They have their places now: looking for all of them again costs more than a short body.
-    for (size_t k = 0; k < n_numbers && !first; k++) d->pairs[n_items + k].value = numbers[k].v;
-    return first ? 0 : jinja_spend(r, 3 * n_numbers); // as if each had been looked for
+    for (size_t k = 0; k < n_members && !first; k++) d->pairs[k].value = members[k].v;
+    return first ? 0 : jinja_spend(r, 3 * n_members); // as if each had been looked for
 }
 
 // An item of a filtered loop: with several loop names, a tuple of their values.
@@ -291,21 +296,24 @@ static int filtered(struct jinja_run *r, const struct jinja_node *n, struct jinj
 // *whole: at least one round reached the end of the body.
 static int exec_rounds(struct jinja_run *r, const struct jinja_node *n,
                        const struct jinja_list *items, bool *whole) {
-    struct jinja_scope *scope = r->scope;
+    struct jinja_scope *outer = r->scope, *scope;
     struct round now = {.items = items};
     TRY(jinja_dict_new(r, &now.loop));
     now.loop.kind = JINJA_LOOP;
+    TRY(jinja_scope_enter(r, outer)); // around all rounds, for the name that they share
+    scope = r->scope;
+    TRY(jinja_assign(r, scope, JINJA_LITERAL("loop"), now.loop));
     for (; now.i < items->len; now.i++) {
         TRY(jinja_scope_enter(r, scope));
         TRY(set_loop(r, &now));
-        TRY(jinja_assign(r, r->scope, JINJA_LITERAL("loop"), now.loop));
         TRY(assign_target(r, n->a, &items->items[now.i]));
         int rc = jinja_exec(r, n->c);
-        r->scope = scope;
+        r->scope = outer;
         if (rc < 0) return rc;
         if (rc == 0) *whole = true;
         if (rc == JINJA_BREAK) break;
     }
+    r->scope = outer;
     return 0;
 }
 

@@ -3,9 +3,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-// The evaluator's own recursion: trees of a parser's depth, chains of operators, macros in macros.
-#define MAX_DEPTH 500
-
 int jinja_spend_past(struct jinja_run *r) {
     r->steps_left = 0;
     return jinja_fail(r, E_LIMIT, "the chat template takes too many steps");
@@ -20,10 +17,6 @@ int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...) {
     return err_set(r->err, code, "line %d: %s", r->line, text);
 }
 
-int jinja_enter(struct jinja_run *r, int line) {
-    r->line = line;
-    if (r->depth >= MAX_DEPTH) return jinja_fail(r, E_LIMIT, "nested deeper than %d", MAX_DEPTH);
-    TRY(jinja_spend(r, 1));
-    r->depth++;
-    return 0;
+int jinja_too_deep(struct jinja_run *r) {
+    return jinja_fail(r, E_LIMIT, "nested deeper than %d", JINJA_MAX_DEPTH);
 }

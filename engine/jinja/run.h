@@ -24,6 +24,9 @@ struct jinja_missing {
 };
 enum { JINJA_MISSING = 8 };
 
+// Of the evaluator's own recursion: trees of a parser's depth, chains of operators, macros in macros.
+enum { JINJA_MAX_DEPTH = 500 };
+
 struct jinja_run {
     struct jinja_arena arena;
     struct jinja_scope root;   // the caller's names and the built-in functions
@@ -43,13 +46,21 @@ struct jinja_run {
 static inline int jinja_spend(struct jinja_run *r, size_t n);
 int jinja_spend_past(struct jinja_run *r); // more than are left: the error
 // Goes one level deeper; the caller decrements r->depth afterwards.
-int jinja_enter(struct jinja_run *r, int line);
+static inline int jinja_enter(struct jinja_run *r, int line);
+int jinja_too_deep(struct jinja_run *r); // the error
 // Sets the error to "line N: " and the message.
 int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static inline int jinja_spend(struct jinja_run *r, size_t n) {
     if (r->steps_left <= 0 || n >= (size_t)r->steps_left) return jinja_spend_past(r);
     r->steps_left -= (int64_t)n;
+    return 0;
+}
+static inline int jinja_enter(struct jinja_run *r, int line) {
+    r->line = line;
+    if (r->depth >= JINJA_MAX_DEPTH) return jinja_too_deep(r);
+    TRY(jinja_spend(r, 1));
+    r->depth++;
     return 0;
 }
 #define JINJA_QUOTED(string) (int)((string).len < 100 ? (string).len : 100), (string).s

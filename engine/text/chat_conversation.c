@@ -84,6 +84,11 @@ static const char *text_of(const cJSON *message, const char *key) {
     return s ? s : "";
 }
 
+// Of an object's member and a key: most differ in the first byte.
+static bool is_key(const cJSON *item, struct jinja_string key) {
+    return item->string[0] == key.s[0] && strcmp(item->string, key.s) == 0;
+}
+
 static bool is_role(const cJSON *message, const char *role) {
     return strcmp(text_of(message, "role"), role) == 0;
 }
@@ -98,31 +103,34 @@ static bool goes_on(const cJSON *message) {
 // template's own word: it is one of a few.
 static int put_message(struct jinja_run *r, const cJSON *message, size_t i,
                        struct jinja_value *out) {
-    static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    enum { N_KEYS = 5 };
+    static const struct jinja_string roles[] = {JINJA_LITERAL("system"), JINJA_LITERAL("user"),
+                                                JINJA_LITERAL("assistant"), JINJA_LITERAL("tool")};
+    enum { ROLE, CONTENT, N_KEYS = 6 };
     static const struct jinja_string keys[N_KEYS] = {
-        JINJA_LITERAL("content"), JINJA_LITERAL("reasoning_content"), JINJA_LITERAL("tool_calls"),
-        JINJA_LITERAL("tool_call_id"), JINJA_LITERAL("name")};
+        [ROLE] = JINJA_LITERAL("role"),     [CONTENT] = JINJA_LITERAL("content"),
+        JINJA_LITERAL("reasoning_content"), JINJA_LITERAL("tool_calls"),
+        JINJA_LITERAL("tool_call_id"),      JINJA_LITERAL("name")};
     const cJSON *found[N_KEYS] = {NULL}, *item;
     struct jinja_value to;
     uint8_t origin = origin_of_message(i);
     size_t role = 0;
-    const char *said = text_of(message, "role");
-    while (role < 4 && strcmp(said, roles[role]) != 0) role++;
-    if (role == 4)
-        return err_set(r->err, E_INVAL,
-                       "message %zu: role '%.40s' is not system, user, assistant or tool", i, said);
     // In one pass: a conversation that is sent again has hundreds of messages.
     cJSON_ArrayForEach(item, message) {
         for (size_t k = 0; k < N_KEYS; k++)
-            if (strcmp(item->string, keys[k].s) == 0) found[k] = item;
+            if (is_key(item, keys[k])) found[k] = item;
     }
+    const char *said = cJSON_GetStringValue(found[ROLE]),
+               *content = cJSON_GetStringValue(found[CONTENT]);
+    while (role < 4 && !(said && strcmp(said, roles[role].s) == 0)) role++;
+    if (role == 4)
+        return err_set(r->err, E_INVAL,
+                       "message %zu: role '%.40s' is not system, user, assistant or tool", i,
+                       said ? said : "");
     TRY(jinja_dict_new(r, out));
-    TRY(jinja_dict_add(r, out->dict, JINJA_LITERAL("role"), jinja_z(roles[role])));
-    const char *content = cJSON_GetStringValue(found[0]);
+    TRY(jinja_dict_add(r, out->dict, keys[ROLE], jinja_str(roles[role])));
     TRY(put_text(r, content ? content : "", origin, &to));
-    TRY(jinja_dict_add(r, out->dict, keys[0], to));
-    for (size_t k = 1; k < N_KEYS; k++) {
+    TRY(jinja_dict_add(r, out->dict, keys[CONTENT], to));
+    for (size_t k = CONTENT + 1; k < N_KEYS; k++) {
         if (!found[k] || cJSON_IsNull(found[k])) continue;
         TRY(put_json(r, found[k], origin, &to));
         TRY(jinja_dict_add(r, out->dict, keys[k], to));

@@ -6,8 +6,11 @@
 #include <time.h>
 
 static const struct jinja_sample hostile[] = {
-    {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "MiB",
-     E_LIMIT},
+    {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+     "too many steps", E_LIMIT},
+    {"{% for a in range(99999) %}{% for b in range(99999) %}{% set x = [b] %}{% endfor %}"
+     "{% endfor %}",
+     "MiB", E_LIMIT},
     {"{% for a in range(9999) %}{% set x = l | sort | sort | sort | sort | sort | sort %}"
      "{% set y = range(9999) | max %}{% endfor %}",
      "too many steps", E_LIMIT},
