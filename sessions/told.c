@@ -8,6 +8,7 @@
 
 #define CANONICAL_BYTES ((size_t)128 << 20)
 #define SHOWN_BYTES ((size_t)64 << 20)
+#define SHORT_BYTES 512 // a message that is hashed without an allocation
 
 // --- chains ---
 
@@ -30,13 +31,13 @@ static const char *string_of(const cJSON *object, const char *key) {
     return s ? s : "";
 }
 
-static void add_trimmed(struct buf *out, const char *s) {
-    size_t len = strlen(s);
+// Without the white space at both ends; not terminated.
+static const char *trimmed(const char *s, size_t *len) {
     static const char white[] = " \t\r\n\v\f";
-    while (len > 0 && strchr(white, s[0])) s++, len--;
-    while (len > 0 && strchr(white, s[len - 1])) len--;
-    buf_add(out, s, len);
-    buf_addc(out, '\x1f');
+    s += strspn(s, white);
+    *len = strlen(s);
+    while (*len > 0 && strchr(white, s[*len - 1])) --*len;
+    return s;
 }
 
 static int by_key(const void *a, const void *b) {
@@ -97,24 +98,52 @@ struct hash128 told_start(const char *owner) {
     return hash_of(owner, strlen(owner));
 }
 
+static void hash_into(struct hash128 *chain, const char *text, size_t len) {
+    *chain = siphash128((uint64_t[2]){chain->lo, chain->hi}, text, len);
+}
+
+// The form of a message without its calls.
+struct words {
+    const char *role, *content;
+    size_t role_len, content_len;
+};
+
+static size_t words_len(const struct words *w) {
+    return w->role_len + w->content_len + 2;
+}
+
+static void words_write(const struct words *w, char *to) {
+    memcpy(to, w->role, w->role_len);
+    to[w->role_len] = '\x1f';
+    memcpy(to + w->role_len + 1, w->content, w->content_len);
+    to[words_len(w) - 1] = '\x1f';
+}
+
 int told_add(struct hash128 *chain, const cJSON *message) {
-    const cJSON *call;
+    const cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls"), *call;
+    char few[SHORT_BYTES];
     struct buf out;
     int rc = 0;
-    const char *role = string_of(message, "role"), *content = string_of(message, "content");
+    struct words w = {.role = string_of(message, "role")};
+    w.role_len = strlen(w.role);
+    w.content = trimmed(string_of(message, "content"), &w.content_len);
+    if (!calls && words_len(&w) <= sizeof few) { // a conversation may have hundreds of these
+        words_write(&w, few);
+        hash_into(chain, few, words_len(&w));
+        return 0;
+    }
     buf_init(&out, CANONICAL_BYTES);
-    buf_reserve(&out, strlen(role) + strlen(content) + 2);
-    buf_addz(&out, role);
-    buf_addc(&out, '\x1f');
-    add_trimmed(&out, content);
-    cJSON_ArrayForEach(call, cJSON_GetObjectItemCaseSensitive(message, "tool_calls")) {
+    if (buf_reserve(&out, words_len(&w)) < 0) return E_NOMEM;
+    words_write(&w, out.data);
+    out.len = words_len(&w);
+    cJSON_ArrayForEach(call, calls) {
         const cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
         buf_addf(&out, "call\x1f%s\x1f", string_of(function, "name"));
         if (rc == 0)
             rc = add_arguments(&out, cJSON_GetObjectItemCaseSensitive(function, "arguments"));
     }
     if (rc == 0 && out.error) rc = E_NOMEM;
-    if (rc == 0) *chain = siphash128((uint64_t[2]){chain->lo, chain->hi}, buf_z(&out), out.len);
+    if (rc == 0) hash_into(chain, buf_z(&out), out.len);
     buf_release(&out);
     return rc;
 }

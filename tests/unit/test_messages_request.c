@@ -74,6 +74,31 @@ static void texts_and_system(void **state) {
         "{\"role\":\"user\",\"content\":\"hi\"}]");
 }
 
+// They are taken over as they are; what clients add to them must not reach the conversation.
+static void messages_of_one_text(void **state) {
+#define MORE(role, text)                                                                           \
+    "{\"name\":\"n\",\"role\":\"" role "\",\"tool_calls\":[1],\"content\":\"" text "\"}"
+#define BLOCK(role, text)                                                                          \
+    "{\"content\":[{\"cache_control\":{},\"type\":\"text\",\"text\":\"" text                       \
+    "\"}],\"role\":\"" role "\"}"
+    expect_messages(
+        "\"messages\":[" MORE("user", "a") "," MORE("assistant", "b") "," MORE("user", "c") "]",
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"},{\"role\":\"user\",\"content\":\"c\"}]");
+    expect_messages("\"messages\":[" BLOCK("user", "a") "," BLOCK("assistant", "") "," BLOCK(
+                        "user", "") "," BLOCK("user", "c") "," USER "]",
+                    "[{\"content\":\"a\",\"role\":\"user\"},{\"content\":\"\",\"role\":"
+                    "\"assistant\"},{\"role\":\"user\",\"content\":\"\\nc\\nhi\"}]");
+    expect_messages("\"messages\":[" BLOCK("user", "a") "," USER
+                                                        "," BLOCK("assistant", "b") "," USER "]",
+                    "[{\"role\":\"user\",\"content\":\"a\\nhi\"},{\"content\":\"b\",\"role\":"
+                    "\"assistant\"},{\"role\":\"user\",\"content\":\"hi\"}]");
+    expect_refused("\"messages\":[" USER "," BLOCK("assistant", "b") "]",
+                   "messages: the conversation must end with a user message");
+#undef MORE
+#undef BLOCK
+}
+
 #define CALL(id) "{\"type\":\"tool_use\",\"id\":\"" id "\",\"name\":\"f\",\"input\":{\"x\":1}}"
 #define RESULT(id, more) "{\"type\":\"tool_result\",\"tool_use_id\":\"" id "\"" more "}"
 #define ASSISTANT(blocks) "{\"role\":\"assistant\",\"content\":[" blocks "]}"
@@ -332,6 +357,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(texts_and_system, teardown),
+        cmocka_unit_test_teardown(messages_of_one_text, teardown),
         cmocka_unit_test_teardown(calls_and_their_results, teardown),
         cmocka_unit_test_teardown(thinking_is_checked, teardown),
         cmocka_unit_test_teardown(what_is_missing_or_of_the_wrong_kind, teardown),

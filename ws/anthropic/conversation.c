@@ -312,38 +312,81 @@ static bool read_system(struct reading *rd, const cJSON *content, const char *pa
     return ok;
 }
 
-static bool read_message(struct reading *rd, const cJSON *message) {
-    const char *role = json_string(message, "role");
-    const cJSON *content = json_member(message, "content");
+// --- messages of one text ---
+
+// The string that a content is, or that its only block has. NULL: it is neither.
+static cJSON *only_text(cJSON *content) {
+    if (cJSON_IsString(content)) return content;
+    cJSON *block = cJSON_IsArray(content) ? content->child : NULL, *text;
+    const char *type = json_string(block, "type");
+    if (!type || block->next || strcmp(type, "text") != 0) return NULL;
+    text = cJSON_GetObjectItemCaseSensitive(block, "text");
+    return cJSON_IsString(text) ? text : NULL;
+}
+
+static bool has_role(const cJSON *message, const char *role) {
+    const char *s = json_string(message, "role");
+    return s && strcmp(s, role) == 0;
+}
+
+// Whether the message, which has a role and a content of this text, is one message of the conversation. With further
+// members it is not: the conversation must not get them.
+static bool stands_alone(const struct reading *rd, const cJSON *message, const cJSON *text) {
+    if (message->child->next->next) return false;
+    if (has_role(message, "assistant")) return true;
+    return has_role(message, "user") && *text->valuestring && !rd->has_text &&
+           !has_role(message->next, "user");
+}
+
+// Moves the message into the conversation, which may have hundreds of its kind: a copy takes four allocations.
+static bool move_message(struct reading *rd, cJSON *list, cJSON *message, cJSON *content,
+                         cJSON *text) {
+    bool answer = has_role(message, "assistant");
+    if (answer && (!flush_text(rd) || !end_calls(rd))) return false;
+    if (text != content) {
+        cJSON *blocks = content->child;
+        content->valuestring = text->valuestring;
+        text->valuestring = NULL;
+        content->child = NULL;
+        content->type = cJSON_String | (content->type & cJSON_StringIsConst);
+        cJSON_Delete(blocks);
+    }
+    return cJSON_AddItemToArray(rd->r->messages, cJSON_DetachItemViaPointer(list, message));
+}
+
+static bool read_message(struct reading *rd, cJSON *list, cJSON *message) {
+    cJSON *content = json_member(message, "content"), *text = only_text(content);
     char path[64];
     rd->block = -1;
-    if (role && strcmp(role, "user") == 0) return read_user(rd, content);
-    if (role && strcmp(role, "assistant") == 0) return read_assistant(rd, content);
-    if (role && strcmp(role, "system") == 0)
+    if (json_string(message, "role") && text && stands_alone(rd, message, text))
+        return move_message(rd, list, message, content, text);
+    if (has_role(message, "user")) return read_user(rd, content);
+    if (has_role(message, "assistant")) return read_assistant(rd, content);
+    if (has_role(message, "system"))
         return flush_text(rd) && read_system(rd, content, path_of(rd, path));
     return messages_refuse(rd->r, "messages.%d.role: must be 'user' or 'assistant'", rd->message);
 }
 
-static bool read_messages(struct reading *rd, const cJSON *list) {
-    const cJSON *message;
-    const char *role = NULL;
+static bool read_messages(struct reading *rd, cJSON *list) {
+    cJSON *next;
+    bool answer = false; // the last one is the assistant's
     if (!list) return messages_refuse(rd->r, "messages: Field required");
     if (!cJSON_IsArray(list) || !list->child)
         return messages_refuse(rd->r, "messages: at least one message is required");
-    cJSON_ArrayForEach(message, list) {
-        if (!read_message(rd, message)) return false;
-        role = json_string(message, "role");
+    for (cJSON *message = list->child; message; message = next) {
+        next = message->next;
+        answer = has_role(message, "assistant");
+        if (!read_message(rd, list, message)) return false;
         rd->message++;
     }
     rd->message--;
-    if (strcmp(role, "assistant") == 0)
+    if (answer)
         return messages_refuse(rd->r, "messages: the conversation must end with a user message; "
                                       "continuing an assistant's is not served here");
     return flush_text(rd) && end_calls(rd);
 }
 
-bool messages_read_conversation(struct messages_request *r, const cJSON *body,
-                                const uint64_t key[2]) {
+bool messages_read_conversation(struct messages_request *r, cJSON *body, const uint64_t key[2]) {
     struct reading rd = {.r = r, .key = key, .block = -1};
     buf_init(&rd.text, SIZE_MAX / 2);
     buf_init(&rd.thinking, SIZE_MAX / 2);

@@ -190,7 +190,7 @@ static bool check_forced_call(struct messages_request *r) {
     return messages_refuse(r, "thinking: may not be enabled when tool_choice forces tool use");
 }
 
-static bool read_all(struct messages_request *r, enum messages_purpose purpose, const cJSON *body,
+static bool read_all(struct messages_request *r, enum messages_purpose purpose, cJSON *body,
                      const uint64_t key[2]) {
     const cJSON *config = json_member(body, "output_config");
     return read_flags(r, body) && refuse_unserved(r, body) &&

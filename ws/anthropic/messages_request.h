@@ -35,8 +35,7 @@ void messages_request_release(struct messages_request *r);
 bool messages_refuse(struct messages_request *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 bool messages_no_memory(struct messages_request *r);
-// conversation.c: system and messages into r->messages.
-bool messages_read_conversation(struct messages_request *r, const cJSON *body,
-                                const uint64_t key[2]);
+// conversation.c: system and messages into r->messages, which may take parts of body's.
+bool messages_read_conversation(struct messages_request *r, cJSON *body, const uint64_t key[2]);
 // tools.c: tools and tool_choice.
 bool messages_read_tools(struct messages_request *r, const cJSON *body);

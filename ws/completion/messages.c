@@ -103,7 +103,8 @@ static int read_call(cJSON *call, struct completion_failure *f) {
 
 static int read_calls(cJSON *message, struct completion_failure *f) {
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls"), *call;
-    if (!calls || cJSON_IsNull(calls) || cJSON_GetArraySize(calls) == 0) {
+    if (!calls) return 0;
+    if (cJSON_IsNull(calls) || cJSON_GetArraySize(calls) == 0) {
         cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
         return 0;
     }
@@ -160,6 +161,7 @@ static int join(cJSON *to, cJSON *from) {
 
 static int read_messages(cJSON *messages, struct completion_failure *f) {
     int n = cJSON_IsArray(messages) ? cJSON_GetArraySize(messages) : 0, i = 0;
+    bool after_answer = false;
     cJSON *next;
     if (n < 1 || n > MESSAGES_MAX)
         return completion_refuse(f, "invalid", "messages", "messages must be an array of 1 to %d",
@@ -167,8 +169,8 @@ static int read_messages(cJSON *messages, struct completion_failure *f) {
     for (cJSON *m = messages->child; m; m = next, i++) {
         next = m->next;
         TRY(read_message(m, f));
-        bool second = m != messages->child && message_has_role(m, "assistant") &&
-                      message_has_role(m->prev, "assistant");
+        bool answer = message_has_role(m, "assistant"), second = answer && after_answer;
+        after_answer = answer;
         if (!second) continue;
         if (join(m->prev, m) < 0) return completion_no_memory(f);
         cJSON_Delete(cJSON_DetachItemViaPointer(messages, m));
