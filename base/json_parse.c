@@ -2,8 +2,9 @@
 //
 // cJSON's own parser takes more than JSON (white space of any kind, control characters, numbers such as 01 or 1.),
 // loses what it cannot hold (\u0000 and \u12xy end a string, 1e400 becomes infinity) and allocates three times for
-// each member of an object. A conversation that a client sends again whole has thousands of members under a few
-// names, so the names in `common` are not copied.
+// each member of an object. A conversation that a client sends again whole has thousands of members, and each
+// allocation reads memory that the model's last step has evicted from the processor's caches. So a string is allocated
+// together with its value, which cJSON_IsReference keeps cJSON from freeing apart, and common keys are not copied.
 #include "base/json.h"
 #include "base/utf8.h"
 #include <ctype.h>
@@ -104,51 +105,44 @@ static int read_escape(struct scan *s, char **out) {
     return 0;
 }
 
-// Moves behind the closing quote. *n: bytes between the quotes; *escapes: there is a backslash among them.
-static int scan_string(struct scan *s, size_t *n, bool *escapes) {
+struct quoted { // a string of the text
+    size_t from, n;
+    bool escapes;
+};
+
+// Moves behind the closing quote.
+static int scan_string(struct scan *s, struct quoted *q) {
     size_t start = s->at++;
-    *escapes = false;
+    *q = (struct quoted){.from = s->at};
     for (; s->at < s->len && s->text[s->at] != '"'; s->at++) {
         unsigned char c = (unsigned char)s->text[s->at];
         if (c < 0x20) return malformed(s, s->at, "a control character in a string");
         if (c != '\\') continue;
-        *escapes = true;
+        q->escapes = true;
         s->at++; // whatever follows, be it a quote
     }
     if (s->at >= s->len) return malformed(s, start, "a string without an end");
-    *n = s->at++ - start - 1;
+    q->n = s->at++ - q->from;
     return 0;
 }
 
-// The string's text of n bytes, which ends before the place of reading. An escape is longer than what it means.
-static int copy_string(struct scan *s, size_t n, bool escapes, char **out) {
-    size_t behind = s->at;
-    char *text = cJSON_malloc(n + 1), *to = text;
-    *out = text; // freed with its value
-    if (!text) return no_memory(s);
-    *text = '\0';
-    if (!escapes) {
-        memcpy(text, s->text + behind - 1 - n, n);
-        text[n] = '\0';
+// Writes the text and a NUL to a place of n + 1 bytes: an escape is longer than what it means.
+static int copy_string(struct scan *s, const struct quoted *q, char *to) {
+    size_t behind = s->at, end = q->from + q->n;
+    if (!q->escapes) {
+        memcpy(to, s->text + q->from, q->n);
+        to[q->n] = '\0';
         return 0;
     }
-    for (s->at = behind - 1 - n; s->at < behind - 1;) {
+    for (s->at = q->from; s->at < end;) {
         if (s->text[s->at] != '\\')
             *to++ = s->text[s->at++];
-        else if (read_escape(s, &to) < 0)
-            return E_FORMAT;
+        else
+            TRY(read_escape(s, &to));
     }
     *to = '\0';
     s->at = behind;
     return 0;
-}
-
-static int read_string(struct scan *s, cJSON *value) {
-    size_t n;
-    bool escapes;
-    value->type |= cJSON_String;
-    TRY(scan_string(s, &n, &escapes));
-    return copy_string(s, n, escapes, &value->valuestring);
 }
 
 // --- keys ---
@@ -176,23 +170,28 @@ static const char *common_key(const char *key, size_t n) {
     return NULL;
 }
 
-static int read_key(struct scan *s, cJSON *value) {
-    size_t n;
-    bool escapes;
+// Moves behind the colon.
+static int scan_key(struct scan *s, struct quoted *key) {
     if (here(s) != '"') return malformed(s, s->at, "no key");
-    TRY(scan_string(s, &n, &escapes));
-    const char *common = escapes ? NULL : common_key(s->text + s->at - 1 - n, n);
-    if (common) {
-        value->string = (char *)(size_t)common; // never written to
-        value->type |= cJSON_StringIsConst;
-    } else {
-        TRY(copy_string(s, n, escapes, &value->string));
-    }
+    TRY(scan_string(s, key));
     skip_white_space(s);
     if (here(s) != ':') return malformed(s, s->at, "no colon behind a key");
     s->at++;
     skip_white_space(s);
     return 0;
+}
+
+static int set_key(struct scan *s, const struct quoted *key, cJSON *value) {
+    const char *common = key->escapes ? NULL : common_key(s->text + key->from, key->n);
+    if (common) {
+        value->string = (char *)(size_t)common; // never written to
+        value->type |= cJSON_StringIsConst;
+        return 0;
+    }
+    value->string = cJSON_malloc(key->n + 1);
+    if (!value->string) return no_memory(s);
+    value->string[0] = '\0'; // if it turns out to be malformed
+    return copy_string(s, key, value->string);
 }
 
 static int compare_keys(const void *a, const void *b) {
@@ -300,20 +299,17 @@ static int read_word(struct scan *s, cJSON *value) {
 
 // --- values ---
 
-static int read_value(struct scan *s, cJSON *value);
+// Where a value goes: into a list, into an object with a key, or nowhere (the root).
+struct place {
+    cJSON *parent;
+    const struct quoted *key;
+};
 
-// A value without a type.
-static cJSON *new_value(struct scan *s) {
-    cJSON *value = cJSON_CreateNull();
-    if (value) value->type = 0;
-    if (!value) no_memory(s);
-    return value;
-}
+static int read_value(struct scan *s, const struct place *at, cJSON **out);
 
-// Another child. The first one's prev is the last, as in cJSON.
-static cJSON *add_child(struct scan *s, cJSON *parent) {
-    cJSON *child = new_value(s), *first = parent->child;
-    if (!child) return NULL;
+// The first child's prev is the last one, as in cJSON.
+static void add_child(cJSON *parent, cJSON *child) {
+    cJSON *first = parent->child;
     if (first) {
         child->prev = first->prev;
         first->prev->next = child;
@@ -321,24 +317,42 @@ static cJSON *add_child(struct scan *s, cJSON *parent) {
     } else {
         parent->child = child->prev = child;
     }
-    return child;
+}
+
+// In its place, so that it is freed with the root. *out: zeros, with n_more bytes behind it; NULL: no memory.
+static int add_value(struct scan *s, const struct place *at, size_t n_more, cJSON **out) {
+    cJSON *value = *out = cJSON_malloc(sizeof *value + n_more);
+    if (!value) return no_memory(s);
+    memset(value, 0, sizeof *value);
+    if (at->parent) add_child(at->parent, value);
+    return at->key ? set_key(s, at->key, value) : 0;
+}
+
+static int read_string(struct scan *s, const struct place *at, cJSON **out) {
+    struct quoted text;
+    TRY(scan_string(s, &text));
+    TRY(add_value(s, at, text.n + 1, out));
+    (*out)->type |= cJSON_String | cJSON_IsReference;
+    (*out)->valuestring = (char *)(*out + 1);
+    return copy_string(s, &text, (*out)->valuestring);
 }
 
 // At the opening bracket.
 static int read_children(struct scan *s, cJSON *parent, bool keys) {
+    struct quoted key;
+    struct place place = {.parent = parent, .key = keys ? &key : NULL};
     char close = keys ? '}' : ']';
     if (++s->depth > s->limits->max_depth)
         return err_set(s->err, E_LIMIT, "JSON nested more than %d deep", s->limits->max_depth);
     s->at++;
     skip_white_space(s);
     while (here(s) != close) {
-        cJSON *child = add_child(s, parent);
-        if (!child) return E_NOMEM;
-        if (keys) TRY(read_key(s, child));
-        TRY(read_value(s, child));
+        cJSON *child;
+        if (keys) TRY(scan_key(s, &key));
+        TRY(read_value(s, &place, &child));
         skip_white_space(s);
-        if (here(s) != ',' && here(s) != close) return malformed(s, s->at, "no comma");
         if (here(s) == close) break;
+        if (here(s) != ',') return malformed(s, s->at, "no comma");
         s->at++;
         skip_white_space(s);
         if (here(s) == close) return malformed(s, s->at, "a comma before the end");
@@ -348,20 +362,24 @@ static int read_children(struct scan *s, cJSON *parent, bool keys) {
     return keys ? refuse_twins(s, parent) : 0;
 }
 
-static int read_value(struct scan *s, cJSON *value) {
+// *out: the value, on failure too, unless it has not been made yet.
+static int read_value(struct scan *s, const struct place *at, cJSON **out) {
     char c = here(s);
+    *out = NULL;
     if (++s->n_nodes > s->limits->max_nodes)
         return err_set(s->err, E_LIMIT, "JSON of more than %zu values", s->limits->max_nodes);
-    if (c == '"') return read_string(s, value);
-    if (c == '-' || (c >= '0' && c <= '9')) return read_number(s, value);
-    if (c != '{' && c != '[') return read_word(s, value);
-    value->type |= c == '{' ? cJSON_Object : cJSON_Array;
-    return read_children(s, value, c == '{');
+    if (c == '"') return read_string(s, at, out);
+    TRY(add_value(s, at, 0, out));
+    if (c == '-' || (c >= '0' && c <= '9')) return read_number(s, *out);
+    if (c != '{' && c != '[') return read_word(s, *out);
+    (*out)->type |= c == '{' ? cJSON_Object : cJSON_Array;
+    return read_children(s, *out, c == '{');
 }
 
-static int read_all(struct scan *s, cJSON *root) {
+static int read_all(struct scan *s, cJSON **root) {
+    const struct place nowhere = {.parent = NULL};
     skip_white_space(s);
-    TRY(read_value(s, root));
+    TRY(read_value(s, &nowhere, root));
     skip_white_space(s);
     return s->at == s->len ? 0 : malformed(s, s->at, "more text after the value");
 }
@@ -379,8 +397,8 @@ static int check_text(const struct scan *s) {
 
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err) {
     struct scan s = {.text = text, .len = len, .limits = limits, .err = err};
-    cJSON *root = check_text(&s) == 0 ? new_value(&s) : NULL;
-    if (!root || read_all(&s, root) == 0) return root;
+    cJSON *root = NULL;
+    if (check_text(&s) == 0 && read_all(&s, &root) == 0) return root;
     cJSON_Delete(root);
     return NULL;
 }

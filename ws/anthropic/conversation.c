@@ -344,12 +344,11 @@ static bool move_message(struct reading *rd, cJSON *list, cJSON *message, cJSON 
     bool answer = has_role(message, "assistant");
     if (answer && (!flush_text(rd) || !end_calls(rd))) return false;
     if (text != content) {
-        cJSON *blocks = content->child;
-        content->valuestring = text->valuestring;
-        text->valuestring = NULL;
-        content->child = NULL;
-        content->type = cJSON_String | (content->type & cJSON_StringIsConst);
-        cJSON_Delete(blocks);
+        cJSON_DetachItemViaPointer(content->child, text);
+        if (!(text->type & cJSON_StringIsConst)) cJSON_free(text->string);
+        text->string = (char *)(size_t) "content"; // never written to
+        text->type |= cJSON_StringIsConst;
+        cJSON_ReplaceItemViaPointer(message, content, text);
     }
     return cJSON_AddItemToArray(rd->r->messages, cJSON_DetachItemViaPointer(list, message));
 }
