@@ -147,6 +147,7 @@ static int define(struct jinja_run *r, const struct jinja_node *n, bool is_calle
     struct jinja_macro *m = jinja_arena_get(&r->arena, sizeof *m);
     if (!m) return r->arena.error;
     *m = (struct jinja_macro){.node = n, .scope = r->scope, .is_caller = is_caller};
+    r->n_macros++;
     *out = (struct jinja_value){.kind = JINJA_MACRO, .macro = m};
     return 0;
 }
@@ -293,18 +294,33 @@ static int filtered(struct jinja_run *r, const struct jinja_node *n, struct jinj
     return 0;
 }
 
+// A scope for the next round: the last one's, unless a macro may keep that.
+static int enter_round(struct jinja_run *r, struct jinja_scope *around, struct jinja_scope **scope,
+                       size_t *n_macros) {
+    if (!*scope || *n_macros != r->n_macros) {
+        TRY(jinja_scope_enter(r, around));
+        *scope = r->scope;
+    } else {
+        jinja_scope_empty(r, *scope);
+        r->scope = *scope;
+    }
+    *n_macros = r->n_macros;
+    return 0;
+}
+
 // *whole: at least one round reached the end of the body.
 static int exec_rounds(struct jinja_run *r, const struct jinja_node *n,
                        const struct jinja_list *items, bool *whole) {
-    struct jinja_scope *outer = r->scope, *scope;
+    struct jinja_scope *outer = r->scope, *around, *scope = NULL;
+    size_t n_macros = r->n_macros;
     struct round now = {.items = items};
     TRY(jinja_dict_new(r, &now.loop));
     now.loop.kind = JINJA_LOOP;
     TRY(jinja_scope_enter(r, outer)); // around all rounds, for the name that they share
-    scope = r->scope;
-    TRY(jinja_assign(r, scope, JINJA_LITERAL("loop"), now.loop));
+    around = r->scope;
+    TRY(jinja_assign(r, around, JINJA_LITERAL("loop"), now.loop));
     for (; now.i < items->len; now.i++) {
-        TRY(jinja_scope_enter(r, scope));
+        TRY(enter_round(r, around, &scope, &n_macros));
         TRY(set_loop(r, &now));
         TRY(assign_target(r, n->a, &items->items[now.i]));
         int rc = jinja_exec(r, n->c);

@@ -36,6 +36,8 @@ struct jinja_run {
     int64_t steps_left;
     int depth;                                   // nesting of expressions, statements and macros
     int line;                                    // of the current node, for error messages
+    struct jinja_var *spare_vars;                // of rounds that are over
+    size_t n_macros;                             // defined so far: each keeps its scope
     struct jinja_missing missing[JINJA_MISSING]; // by the name's length
     struct tm now;                               // the time that strftime_now shows
     struct err *err, own_err;                    // err: the caller's, or own_err
@@ -70,6 +72,8 @@ int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_val
 int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
                  struct jinja_value v);
 int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent);
+// Takes all names out of a scope that no macro keeps.
+void jinja_scope_empty(struct jinja_run *r, struct jinja_scope *s);
 
 // Arguments as written. names[i].s == NULL: by position.
 struct jinja_call {

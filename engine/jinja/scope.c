@@ -13,6 +13,13 @@ int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_val
     return jinja_undefined(r, out, "'%.*s' is undefined", JINJA_QUOTED(name));
 }
 
+static struct jinja_var *new_var(struct jinja_run *r) {
+    struct jinja_var *var = r->spare_vars;
+    if (!var) return jinja_arena_bytes(&r->arena, sizeof *var);
+    r->spare_vars = var->next;
+    return var;
+}
+
 int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
                  struct jinja_value v) {
     size_t n = 0;
@@ -20,13 +27,22 @@ int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_st
     for (; var && !jinja_string_equal(var->name, name); var = var->next) n++;
     TRY(jinja_spend(r, n / 4));
     if (!var) {
-        if (!(var = jinja_arena_get(&r->arena, sizeof *var))) return r->arena.error;
+        if (!(var = new_var(r))) return r->arena.error;
         var->name = name;
         var->next = scope->vars;
         scope->vars = var;
     }
     var->value = v;
     return 0;
+}
+
+void jinja_scope_empty(struct jinja_run *r, struct jinja_scope *s) {
+    while (s->vars) {
+        struct jinja_var *var = s->vars;
+        s->vars = var->next;
+        var->next = r->spare_vars;
+        r->spare_vars = var;
+    }
 }
 
 int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent) {

@@ -95,6 +95,12 @@ int jinja_dict_new(struct jinja_run *r, struct jinja_value *out) {
     return out->dict ? 0 : r->arena.error;
 }
 
+int jinja_dict_reserve(struct jinja_run *r, struct jinja_dict *d, size_t n) {
+    d->pairs = jinja_arena_bytes(&r->arena, n * sizeof *d->pairs);
+    d->cap = d->pairs ? n : 0;
+    return d->pairs ? 0 : r->arena.error;
+}
+
 static int nest(struct jinja_run *r, int *depth, const struct jinja_value *v) {
     int inner = jinja_is_sequence(v) ? v->list->depth : v->kind == JINJA_DICT ? v->dict->depth : -1;
     if (inner + 1 > *depth) *depth = inner + 1;

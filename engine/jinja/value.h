@@ -124,6 +124,7 @@ int jinja_list_new(struct jinja_run *r, enum jinja_kind kind, struct jinja_value
 int jinja_lazy_new(struct jinja_run *r, enum jinja_list_is is, struct jinja_value *out);
 int jinja_list_push(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
 int jinja_dict_new(struct jinja_run *r, struct jinja_value *out);
+int jinja_dict_reserve(struct jinja_run *r, struct jinja_dict *d, size_t n); // of an empty one
 int jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
                    struct jinja_value v);
 int jinja_dict_setz(struct jinja_run *r, struct jinja_dict *d, const char *key,

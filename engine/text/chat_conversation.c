@@ -111,6 +111,7 @@ static int put_message(struct jinja_run *r, const cJSON *message, size_t i,
         JINJA_LITERAL("reasoning_content"), JINJA_LITERAL("tool_calls"),
         JINJA_LITERAL("tool_call_id"),      JINJA_LITERAL("name")};
     const cJSON *found[N_KEYS] = {NULL}, *item;
+    size_t n = 2;
     struct jinja_value to;
     uint8_t origin = origin_of_message(i);
     size_t role = 0;
@@ -126,7 +127,9 @@ static int put_message(struct jinja_run *r, const cJSON *message, size_t i,
         return err_set(r->err, E_INVAL,
                        "message %zu: role '%.40s' is not system, user, assistant or tool", i,
                        said ? said : "");
+    for (size_t k = CONTENT + 1; k < N_KEYS; k++) n += found[k] != NULL;
     TRY(jinja_dict_new(r, out));
+    TRY(jinja_dict_reserve(r, out->dict, n));
     TRY(jinja_dict_add(r, out->dict, keys[ROLE], jinja_str(roles[role])));
     TRY(put_text(r, content ? content : "", origin, &to));
     TRY(jinja_dict_add(r, out->dict, keys[CONTENT], to));
