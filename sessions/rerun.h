@@ -2,8 +2,8 @@
 // record.
 //
 // A turn is a pure function of the log before it, its input, its sampling parameters and its seed
-// (DESIGN: promise 8), and all of these are on record. This part of a replay never
-// waits: `parley replay` feeds it by engine_wait (replay.h), a server by the events that it polls
+// (rule 8 of engine/README.md), and all of these are on record. This part of a replay never waits:
+// `parley replay` feeds it by engine_wait (replay.h), a server by the events that it polls
 // (debug_replay.c).
 //
 //     rerun_begin()

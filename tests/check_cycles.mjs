@@ -1,5 +1,5 @@
 // Checks that calls between the files of a layer run one way: a group of files that call each other in a circle is one
-// module cut in slices (STYLE: "Shape"). Two files may call each other, three at most; a larger circle is a fault.
+// module cut in slices. Two files may call each other, three at most; a larger circle is a fault.
 // A file calls another one of its layer where it names a function that the other one defines and exports.
 //
 // usage: check_cycles.mjs [TOP]         each fault with the calls that close it; exit 1 when there is one

@@ -1,4 +1,4 @@
-// The order of a draw (DESIGN: "Sampling"): adjust() applies repetition, presence and frequency
+// The order of a draw: adjust() applies repetition, presence and frequency
 // penalties, logit bias, bad words, minimum length and the grammar; nucleus.c does temperature, top-k, top-p,
 // min-p and the draw; log_softmax.c computes the model's own log-probability of the token.
 #include "engine/run/sampler.h"
