@@ -1,0 +1,50 @@
+// Paths of files in a folder: what fits, what is too long, and which files a folder has.
+#include "base/err.h"
+#include "base/path.h"
+#include "tests/unit/tmp_dir.h"
+
+static struct tmp_dir dir;
+
+static int setup(void **state) {
+    tmp_dir_open(&dir);
+    return 0;
+}
+static int teardown(void **state) {
+    tmp_dir_close(&dir);
+    return 0;
+}
+
+static void a_folder_and_a_name(void **state) {
+    char path[PATH_MAX];
+    assert_int_equal(path_join(path, "/models/demo", "config.json", NULL), 0);
+    assert_string_equal(path, "/models/demo/config.json");
+}
+
+// PATH_MAX counts the final zero.
+static void the_longest_path_fits_and_the_next_one_is_refused(void **state) {
+    char folder[PATH_MAX], path[PATH_MAX];
+    struct err err = {0};
+    memset(folder, 'x', sizeof folder);
+    folder[PATH_MAX - 1 - 2] = '\0'; // and "/a"
+    assert_int_equal(path_join(path, folder, "a", &err), 0);
+    assert_int_equal(strlen(path), PATH_MAX - 1);
+    assert_int_equal(path_join(path, folder, "ab", &err), E_LIMIT);
+    assert_non_null(strstr(err.text, "xxx/ab is too long"));
+    assert_false(path_holds(folder, "ab", F_OK));
+}
+
+static void a_folder_holds_its_files(void **state) {
+    tmp_text(&dir, "here", "text");
+    assert_true(path_holds(dir.path, "here", F_OK));
+    assert_true(path_holds(dir.path, "here", R_OK));
+    assert_false(path_holds(dir.path, "elsewhere", F_OK));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_folder_and_a_name),
+        cmocka_unit_test(the_longest_path_fits_and_the_next_one_is_refused),
+        cmocka_unit_test(a_folder_holds_its_files),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
