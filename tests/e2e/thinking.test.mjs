@@ -205,6 +205,37 @@ test('chat completions: budgets by every name, response_format and a forced call
   }
 });
 
+test('responses: thinking that the prompt opens stays thinking in the record', async (t) => {
+  const { server } = await start(t);
+  const openai = clientOf(server);
+  const ask = { model: 'demo-model', input: 'Tell me.', temperature: 2, max_output_tokens: 60, thinking_budget: 10 };
+  const itemsOf = ({ output }) => output.map(({ type, content }) => [type, content[0].text]);
+  const all = async (stream) => {
+    const events = [];
+    for await (const event of stream) events.push(event);
+    return events;
+  };
+  for (const more of [{}, { reasoning: { effort: 'low' } }, { instructions: 'Be brief.' }]) {
+    let made, seed = 0; // the model has learned to end anywhere
+    while (made?.output.length !== 2) made = await openai.responses.create({ ...ask, ...more, seed: ++seed });
+    assert.deepEqual(made.output.map(({ type }) => type), ['reasoning', 'message']);
+    const read = await openai.responses.retrieve(made.id);
+    assert.deepEqual([read.output, read.usage], [made.output, made.usage]);
+    const events = await all(await openai.responses.create({ ...ask, ...more, seed, stream: true }));
+    assert.deepEqual(await all(await openai.responses.retrieve(events[0].response.id, { stream: true })), events);
+    // Other instructions: the conversation is made again from the record, as from the items themselves.
+    const rest = { ...ask, seed, input: 'And then?', instructions: 'Tell stories.' };
+    const again = await openai.responses.create({ ...rest, previous_response_id: made.id });
+    const given = await openai.responses.create({ ...rest, input: [{ role: 'user', content: ask.input }, ...made.output, { role: 'user', content: 'And then?' }] });
+    assert.equal(again.usage.input_tokens, given.usage.input_tokens);
+    assert.deepEqual(itemsOf(again), itemsOf(given));
+  }
+  const behind = await all(await openai.responses.create({ ...ask, background: true, stream: true }).then(async (stream) => {
+    for await (const event of stream) return openai.responses.retrieve(event.response.id, { stream: true });
+  }));
+  assert.ok(behind.some(({ type }) => type === 'response.reasoning_text.delta'));
+});
+
 test('messages: budget_tokens ends the thinking block', async (t) => {
   const { server } = await start(t);
   const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 480000 });

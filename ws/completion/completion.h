@@ -96,6 +96,8 @@ int completion_no_memory(struct completion_failure *f); // overloaded. E_NOMEM
 // Checks and normalises messages and tools, and finds the tool syntax. Called once, on the worker's thread
 // that read the request. false: refused, *f says why.
 bool completion_check(struct completion_request *r, struct completion_failure *f);
+// After completion_check: whether the prompt ends inside the thinking.
+bool completion_thinks(const struct completion_request *r);
 // Whether the JSON text of a request may have a grammar, whose compilation takes up to a second. Then
 // completion_check must not be called on the net thread.
 bool completion_is_costly(const char *json, size_t len);

@@ -85,6 +85,10 @@ int completion_render(struct completion_request *r, struct completion_failure *f
     return 0;
 }
 
+bool completion_thinks(const struct completion_request *r) {
+    return r->plan->thinks;
+}
+
 const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p) {
     return p->plain ? p->plain_rendering : p->rendering;
 }

@@ -468,6 +468,7 @@ char *responses_request_note(const struct responses_request *r) {
     buf_addf(&out, "{\"prefix\":\"%016llx\",", (unsigned long long)r->prefix);
     if (!r->generate) buf_addz(&out, "\"generate\":false,");
     if (r->conversation[0]) buf_addf(&out, "\"revision\":%lld,", (long long)r->revision);
+    if (completion_thinks(r->completion)) buf_addz(&out, "\"thinks\":true,");
     buf_addf(&out, "\"echo\":{%s},\"input\":", r->echo);
     buf_addz(&out, r->input);
     buf_addz(&out, "}");
