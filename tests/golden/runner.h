@@ -101,6 +101,24 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
     }
 }
 
+// Both have ended alike, with the same tokens, bits and text.
+static inline void outcome_same(const struct outcome *a, const struct outcome *b) {
+    assert_true(a->done && b->done);
+    assert_int_equal(a->finish, b->finish);
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
+    assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->n * sizeof *a->logprobs);
+    assert_string_equal(a->text, b->text);
+}
+
+// The same, and where the cache of `a` came from.
+static inline void outcome_same_from(const struct outcome *a, const struct outcome *b,
+                                     enum engine_cache_source source, int64_t n_cached) {
+    assert_int_equal(a->source, source);
+    assert_int_equal(a->n_cached, n_cached);
+    outcome_same(a, b);
+}
+
 static inline const char *test_device(void) {
     const char *device = getenv("PARLEY_TEST_DEVICE");
     return device ? device : "cpu";

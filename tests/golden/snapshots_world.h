@@ -120,3 +120,16 @@ static inline int tear_down(void **state) {
 
 #define OF(model, test)                                                                            \
     { model ": " #test, test, set_up, tear_down, (void *)("tests/fixtures/models/" model) }
+
+static inline int32_t host_used(const struct engine *e) {
+    return e->instance.caches.tiers.host.n_blocks - e->instance.caches.tiers.host.n_free;
+}
+
+// The engine has no sequence and holds no block.
+static inline void is_empty(struct engine *e) {
+    assert_int_equal(host_used(e), 0);
+    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_int_equal(e->instance.caches.tiers.n_images + e->instance.caches.tiers.n_parked, 0);
+    assert_null(e->instance.caches.sequences);
+    assert_null(e->owned);
+}

@@ -10,15 +10,6 @@ static const char *const qwen = "tests/fixtures/models/qwen3";
 static struct outcome want, got, next_want, next_got;
 static int32_t expected[DRAWN];
 
-static void assert_same(const struct outcome *a, const struct outcome *b) {
-    assert_true(a->done && b->done);
-    assert_int_equal(a->finish, b->finish);
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
-    assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->n * sizeof *a->logprobs);
-    assert_string_equal(a->text, b->text);
-}
-
 // The answer as a client might expect it: every eleventh token is another one, and one is missing.
 static struct engine_turn expecting(struct engine_turn t, const struct outcome *answer) {
     int32_t n = 0;
@@ -85,9 +76,9 @@ static void test_all_families(void **state) {
                 t = expecting(turn_like(e, kind), &want);
                 t.sampling.draft_tokens = most[m];
                 run_turn(e, &t, &got);
-                assert_same(&got, &want);
+                outcome_same(&got, &want);
                 go_on(e, &t, &want, &next_got);
-                assert_same(&next_got, &next_want);
+                outcome_same(&next_got, &next_want);
                 assert_true(got.n_accepted > DRAWN / 4);      // the expected text is nearly right
                 n_rejected += got.n_drafted - got.n_accepted; // and not always
                 release(e, 1);
@@ -95,7 +86,7 @@ static void test_all_families(void **state) {
             t = turn_like(e, kind); // from its own log alone
             t.sampling.draft_tokens = 8;
             run_turn(e, &t, &got);
-            assert_same(&got, &want);
+            outcome_same(&got, &want);
             if (kind == 0) n_repeated += got.n_accepted;
             release(e, 1);
         }
@@ -113,7 +104,7 @@ static void test_eight_bits(void **state) {
     t = expecting(turn_like(e, 2), &want);
     t.sampling.draft_tokens = 9;
     run_turn(e, &t, &got);
-    assert_same(&got, &want);
+    outcome_same(&got, &want);
     assert_true(got.n_accepted > 0);
     engine_close(e);
 }
@@ -146,7 +137,7 @@ static void test_ends(void **state) {
             }
             run_turn(e, &t, o);
         }
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         if (kind > 2 && kind < 12) assert_int_equal(got.n, 1 + kind);
         assert_true(got.n <= whole.n);
     }
@@ -181,7 +172,7 @@ static void test_bans_and_grammars(void **state) {
             grammar_text_free(t.sampling.grammar);
             release(e, 1);
         }
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         assert_true(got.n_accepted > 0);
     }
     engine_close(e);
@@ -224,7 +215,7 @@ static void test_company(void **state) {
             }
         }
         for (int i = 0; i <= TURNS; i++) {
-            assert_same(&all[i], &alone[i]);
+            outcome_same(&all[i], &alone[i]);
             assert_true(all[i].n_accepted > 0);
         }
         // The fork goes on from the same tokens.
@@ -279,7 +270,7 @@ static void test_pauses(void **state) {
                 }
             }
         }
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         assert_true(got.paused_us > 0 && got.n_accepted > 0);
         engine_close(e);
     }

@@ -32,10 +32,7 @@ static void turn_is_right(struct engine *e, struct engine *calm, const struct wh
     run_turn(calm, &same, &alone);
     release(calm, 1);
     assert_int_equal(out.finish, FINISH_LENGTH);
-    assert_int_equal(out.source, source);
-    assert_int_equal(out.n_cached, n_cached);
-    assert_memory_equal(out.ids, alone.ids, DRAW * sizeof *out.ids);
-    assert_memory_equal(out.logprobs, alone.logprobs, DRAW * sizeof *out.logprobs);
+    outcome_same_from(&out, &alone, source, n_cached);
     memcpy(log + n, out.ids, DRAW * sizeof *out.ids);
 }
 
@@ -58,20 +55,12 @@ static void park(struct engine *e, uint64_t sequence) {
     (void)wait_for(e, sequence, ENGINE_PARKED);
 }
 
-static int32_t host_used(const struct engine *e) {
-    return e->instance.caches.tiers.host.n_blocks - e->instance.caches.tiers.host.n_free;
-}
-
 static void nothing_is_left(struct engine *e, uint64_t last) {
     struct engine_event ev;
     for (uint64_t s = 1; s <= last; s++) engine_sequence_release(e, s);
     for (int i = 0; i < 4; i++) assert_true(engine_round(e));
     while (engine_poll(e, &ev) == 1) continue;
-    assert_int_equal(host_used(e), 0);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-    assert_int_equal(e->instance.caches.tiers.n_images + e->instance.caches.tiers.n_parked, 0);
-    assert_null(e->instance.caches.sequences);
-    assert_null(e->owned);
+    is_empty(e);
 }
 
 // --- host memory

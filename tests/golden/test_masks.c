@@ -116,14 +116,6 @@ static void open_engine(void) {
     memset(&plain, 0, sizeof plain);
 }
 
-static void same(const struct outcome *a, const struct outcome *b) {
-    assert_int_equal(a->finish, b->finish);
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
-    assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->n * sizeof *a->logprobs);
-    assert_string_equal(a->text, b->text);
-}
-
 // The outcome of a turn whose masks are made at once.
 static void run_whole(struct engine_turn (*make)(uint64_t)) {
     open_engine();
@@ -165,9 +157,9 @@ static void check_kind(struct engine_turn (*make)(uint64_t)) {
         waited += bounded_round(&sliced, 1);
     }
     assert_true(waited > DRAWN / 2); // else the masks were cheap
-    same(&sliced, &whole);
+    outcome_same(&sliced, &whole);
     while (!plain.done) bounded_round(NULL, 0);
-    if (plain_alone.done) same(&plain, &plain_alone);
+    if (plain_alone.done) outcome_same(&plain, &plain_alone);
     plain_alone = plain;
     engine_close(e);
 }
@@ -203,7 +195,7 @@ static void turns_that_leave(void **state) {
                 assert_true(rounds < MOST_ROUNDS);
                 bounded_round(&sliced, 1);
             }
-            same(&sliced, &whole);
+            outcome_same(&sliced, &whole);
             struct grammar *g = grammar_of();
             if (how < 2) assert_null(g->maker);
             grammar_free(g);
@@ -234,7 +226,7 @@ static void a_turn_that_is_paused(void **state) {
         bounded_round(&sliced, 1);
     }
     assert_true(sliced.paused_us > 0);
-    same(&sliced, &whole);
+    outcome_same(&sliced, &whole);
     engine_close(e);
 }
 

@@ -60,15 +60,6 @@ static struct heard listen(struct engine *e, uint64_t sequence, struct outcome *
     return h;
 }
 
-static void assert_same(const struct outcome *a, const struct outcome *b) {
-    assert_true(a->done && b->done);
-    assert_int_equal(a->finish, b->finish);
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
-    assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->n * sizeof *a->logprobs);
-    assert_string_equal(a->text, b->text);
-}
-
 // The turn runs while turns of new owners arrive, one in `every` rounds. quick: each gets a place
 // within two steps.
 static struct heard interrupted(struct engine *e, struct engine_turn t, int every, bool quick) {
@@ -117,7 +108,7 @@ static void test_same_bits(void **state) {
         struct engine *e = one_place(qwen, 100, 0); // its ring stays
         struct heard h = interrupted(e, long_turn(e, 1), every, true);
         assert_int_equal(h.parked + h.released, 0);
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         assert_int_equal(got.n_prefilled, want.n_prefilled);
         assert_true(got.paused_us > 0);
         engine_close(e);
@@ -131,12 +122,12 @@ static void test_same_bits_where_others_need_the_blocks(void **state) {
         if (every == 7) slow_down(e);
         struct heard h = interrupted(e, long_turn(e, 1), every, false);
         assert_true(h.parked > 0 && h.released == 0);
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         engine_close(e);
         e = one_place(qwen, 13, 0); // it is dropped, and computed again
         h = interrupted(e, long_turn(e, 1), every, false);
         assert_true(h.released > 0);
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         assert_int_equal(got.n_prefilled, want.n_prefilled);
         engine_close(e);
         snapshots = dir.path;
@@ -145,7 +136,7 @@ static void test_same_bits_where_others_need_the_blocks(void **state) {
         struct engine_turn t = long_turn(e, 1);
         t.lasting_id = every == 2 ? "two" : every == 7 ? "seven" : "twelve";
         interrupted(e, t, every, false);
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         engine_close(e);
     }
 }
@@ -181,13 +172,13 @@ static void test_same_text_and_stop_strings(void **state) {
         alone(demo, story);
         e = one_place(demo, 100, 0);
         interrupted(e, story(e, 1), every, true);
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         engine_close(e);
         alone(demo, stopped_story);
         assert_int_equal(want.finish, FINISH_STOP);
         e = one_place(demo, 100, 0);
         interrupted(e, stopped_story(e, 1), every, true);
-        assert_same(&got, &want);
+        outcome_same(&got, &want);
         engine_close(e);
     }
 }
@@ -245,7 +236,7 @@ static void test_ends_while_paused(void **state) {
             assert_non_null(strstr(got.text, buf_z(&text) + 4)); // the whole of it
             buf_release(&text);
         } else {
-            assert_same(&got, &want);
+            outcome_same(&got, &want);
         }
         engine_close(e);
     }
@@ -266,7 +257,7 @@ static void test_fork_of_a_paused_turn(void **state) {
     }
     assert_int_equal(shared, FORKED);
     listen(e, 1, &got, 200000);
-    assert_same(&got, &want);
+    outcome_same(&got, &want);
     int32_t log[FORKED];
     struct engine_turn t = long_turn(e, 3);
     memcpy(log, t.ids, PROMPT * sizeof *log);
@@ -288,7 +279,7 @@ static void test_fork_of_a_paused_turn(void **state) {
     engine_close(e);
     e = tiered(qwen, CHUNK, 100, 0);
     run_turn(e, &same, &want);
-    assert_same(&others, &want);
+    outcome_same(&others, &want);
     engine_close(e);
 }
 
@@ -320,7 +311,7 @@ static void test_no_owner_starves(void **state) {
             n += ev.kind == ENGINE_DONE;
         }
     }
-    for (int i = 0; i < 4; i++) assert_same(&o[i], &want);
+    for (int i = 0; i < 4; i++) outcome_same(&o[i], &want);
     assert_true(metric_value(n_pauses) >= 5);
     free(o);
     engine_close(e);
@@ -354,7 +345,7 @@ static void test_idle_turns_run_aside(void **state) {
             outcome_take(ev.sequence > 10 ? &idle[ev.sequence - 11] : &got, &ev);
         }
     }
-    assert_same(&got, &want);
+    outcome_same(&got, &want);
     // It gets a place at once and loses no step; beside its tokens at most as many of the others
     // are computed.
     assert_in_range(steps, 1, (PROMPT + CHUNK - 1) / CHUNK + DRAWN + 1);
@@ -367,7 +358,7 @@ static void test_idle_turns_run_aside(void **state) {
             done += ev.kind == ENGINE_DONE;
         }
     }
-    for (int i = 0; i < 3; i++) assert_same(&idle[i], &want);
+    for (int i = 0; i < 3; i++) outcome_same(&idle[i], &want);
     assert_true(metric_value(n_pauses) >= 1);
     engine_close(e);
 }
