@@ -39,6 +39,15 @@ test('tokens', async (t) => {
       client.terminate();
     }
   });
+  await t.test('keys of other services are long: a wrong token here, any key where none is needed', async (u) => {
+    const key = 'k'.repeat(3000), open = await Wire.start(u), guarded = await Wire.start(u, { args: ['--token-file', file] });
+    for (const header of [`Authorization: Bearer ${key}`, `x-api-key: ${key}`]) {
+      assert.equal((await guarded.get('/v1/models', [header])).status, 401);
+      assert.equal((await open.get('/v1/models', [header])).status, 200);
+    }
+    assert.equal((await guarded.raw(guarded.upgrade({ Authorization: `Bearer ${key}` }))).status, 401);
+    assert.equal((await open.raw(open.upgrade({ Authorization: `Bearer ${key}` }), { until: 'hello' })).status, 101);
+  });
   await t.test('wrong tokens are refused at the upgrade', async () => {
     assert.equal(await status({ Authorization: 'Bearer wrong' }), 401);
     assert.equal(await status({ Authorization: `Bearer ${ALICE}x` }), 401);

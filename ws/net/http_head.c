@@ -26,7 +26,8 @@ static const struct {
     [HEADER_CONTENT_TYPE] = {"content-type", 255},
     [HEADER_EXPECT] = {"expect", 255},
     [HEADER_CONNECTION] = {"connection", 255},
-    [HEADER_AUTHORIZATION] = {"authorization", 575},
+    // Longer than any token (AUTH_TOKEN_MAX): clients send keys of other services, such as JWTs.
+    [HEADER_AUTHORIZATION] = {"authorization", 4095},
     [HEADER_ORIGIN] = {"origin", 255},
     [HEADER_ACCEPT_ENCODING] = {"accept-encoding", 1023},
     [HEADER_IF_NONE_MATCH] = {"if-none-match", 1023},
@@ -39,7 +40,7 @@ static const struct {
     [HEADER_SESSION] = {"session-id", 255},
     [HEADER_CLAUDE_SESSION] = {"x-claude-code-session-id", 255},
     [HEADER_DYNAMO_SESSION] = {"x-dynamo-session-id", 255},
-    [HEADER_API_KEY] = {"x-api-key", 575},
+    [HEADER_API_KEY] = {"x-api-key", 4095},
     [HEADER_ANTHROPIC_VERSION] = {"anthropic-version", 63},
     [HEADER_CORS_METHOD] = {"access-control-request-method", 63},
     [HEADER_CORS_HEADERS] = {"access-control-request-headers", 4095},
