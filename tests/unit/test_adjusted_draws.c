@@ -112,7 +112,7 @@ static void params_of(struct engine_turn *t, int i) {
     if (i == 3)
         assert_int_equal(sampling_words_add_ids(&p->bad_words, "bad_words", word, 2, &err), 0);
     if (i == 4) {
-        p->grammar = grammar_text_hold(regex);
+        p->grammar = regex;
         struct grammar *compiled;
         assert_int_equal(engine_grammar_prepare(e, 0, regex, &compiled, &err), 0);
         engine_grammar_release(compiled);
