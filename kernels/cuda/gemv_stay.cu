@@ -49,10 +49,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             j.items, known, lane,
             [&]() {
                 pdl_wait();
-                if (a.norm == NORM_LAYER)
-                    __syncthreads(); // those of norm_row, and the one behind it
-                __syncthreads();
-                __syncthreads();
+                norm_row_barriers(a);
             },
             [](int) { return 0; },
             [&](int item, int buffer, int) {

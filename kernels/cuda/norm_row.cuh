@@ -94,3 +94,10 @@ __device__ __forceinline__ void norm_row(T *to, const T *x, const struct cuda_li
         *(uint4 *)(to + at * 8) = raw[i];
     }
 }
+
+// The barriers of norm_row and the one that its caller has behind it, for warps of the block that do not norm.
+__device__ __forceinline__ void norm_row_barriers(const struct cuda_linear &a) {
+    if (a.norm == NORM_LAYER) __syncthreads();
+    __syncthreads();
+    __syncthreads();
+}

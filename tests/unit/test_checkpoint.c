@@ -1,18 +1,7 @@
 // One file or shards by an index: tensors are found under their names, and a wrong index is
 // refused.
 #include "engine/model/checkpoint.h"
-#include "tests/unit/tmp_dir.h"
-
-static struct tmp_dir dir;
-
-static int setup(void **state) {
-    tmp_dir_open(&dir);
-    return 0;
-}
-static int teardown(void **state) {
-    tmp_dir_close(&dir);
-    return 0;
-}
+#include "tests/unit/in_tmp_dir.h"
 
 static void write_shard(const char *name, const char *tensor, float value) {
     const struct tensor t = {.name = tensor, .dtype = DTYPE_F32, .n_dims = 1, .shape = {1}};

@@ -1,18 +1,7 @@
 // Paths of files in a folder: what fits, what is too long, and which files a folder has.
 #include "base/err.h"
 #include "base/path.h"
-#include "tests/unit/tmp_dir.h"
-
-static struct tmp_dir dir;
-
-static int setup(void **state) {
-    tmp_dir_open(&dir);
-    return 0;
-}
-static int teardown(void **state) {
-    tmp_dir_close(&dir);
-    return 0;
-}
+#include "tests/unit/in_tmp_dir.h"
 
 static void a_folder_and_a_name(void **state) {
     char path[PATH_MAX];

@@ -1,20 +1,9 @@
 // Reading and writing .safetensors: valid files round-trip, invalid ones are refused with the fault
 // named.
 #include "engine/model/safetensors.h"
-#include "tests/unit/tmp_dir.h"
+#include "tests/unit/in_tmp_dir.h"
 #include <fcntl.h>
 #include <sys/stat.h>
-
-static struct tmp_dir dir;
-
-static int setup(void **state) {
-    tmp_dir_open(&dir);
-    return 0;
-}
-static int teardown(void **state) {
-    tmp_dir_close(&dir);
-    return 0;
-}
 
 // Writes a file: the header's length (or the given one), the header, and n_data bytes.
 static const char *write_file(const char *header, size_t n_header, uint64_t claimed,

@@ -109,8 +109,8 @@ static void a_fork_goes_with_its_refused_turn(void **state) {
     fx_teardown();
 }
 
-// The turn's commit fails, then the disk works again.
-static void a_session_goes_whose_first_turn_was_not_saved(void **state) {
+// Opens "s" for a turn whose commit fails; then the disk works again.
+static void first_turn_is_not_saved(void) {
     fx_setup_file();
     open_for_turn(1, "s");
     fx_settle();
@@ -119,6 +119,10 @@ static void a_session_goes_whose_first_turn_was_not_saved(void **state) {
     fx_settle();
     fx_expect_error("store_failed");
     fx_disk_full(false);
+}
+
+static void a_session_goes_whose_first_turn_was_not_saved(void **state) {
+    first_turn_is_not_saved();
     leave(1);
     fx_run(); // the engine gives the undone turn up
     assert_int_equal(n_stored(), 0);
@@ -151,14 +155,7 @@ static void a_session_without_its_turn_goes_at_the_next_start(void **state) {
 
 // The first turn's commit fails and is taken back; a later one is accepted.
 static void a_session_that_got_its_turn_late_stays(void **state) {
-    fx_setup_file();
-    open_for_turn(1, "s");
-    fx_settle();
-    fx_disk_full(true);
-    start_first(1, "s");
-    fx_settle();
-    fx_expect_error("store_failed");
-    fx_disk_full(false);
+    first_turn_is_not_saved();
     fx_run();
     start_first(1, "s");
     fx_run();
