@@ -38,7 +38,8 @@ static const char *const reasons[] = {[DISPLACED_LOST] = "lost", [DISPLACED_DRAI
 static bool has_future(const struct session *s) {
     const struct instance *i;
     DL_FOREACH(s->service->placement.instances, i) {
-        if (i->model == residence_model(s) && (i->state != INSTANCE_LOST || i->reopens))
+        if (i->model == residence_model(s) &&
+            (i->state != INSTANCE_LOST || (i->reopens && !i->leaves)))
             return true;
     }
     return false;

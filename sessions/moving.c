@@ -122,6 +122,7 @@ static void lose_idle(struct instance *i) {
 void moving_lost(struct sessions *ss, struct instance *i) {
     i->failed = false;
     if (i->state == INSTANCE_LOST) return;
+    if (i->state == INSTANCE_DRAINED && i->n_sessions == 0) return; // it has nothing to lose
     instance_set(i, INSTANCE_LOST);
     i->lost_us = service_now(ss);
     metric_add(ss->m_instances_lost, 1);
@@ -139,24 +140,32 @@ void sessions_lose_instance(struct sessions *ss, const char *name) {
     service_leave(ss);
 }
 
-// Its engine process runs again, without any cache.
-static void serve_again(struct instance *i) {
-    if (i->n_turns > 0 || i->n_sessions > 0 || !engine_reopened(i->engine)) return;
-    instance_set(i, INSTANCE_SERVING);
-    log_info("instance.reopened", "instance=%s model=%s", i->name, i->model->name);
+static void drained(struct instance *i) {
+    instance_set(i, INSTANCE_DRAINED);
+    log_info("instance.drained", "instance=%s model=%s sessions=%lld", i->name, i->model->name,
+             (long long)i->n_sessions);
+}
+
+// When the ends of its turns have come, it is drained if it was asked to drain. Otherwise it serves again as
+// soon as its engine process runs, without any cache.
+static void leave_lost(struct instance *i) {
+    if (i->n_turns > 0 || i->n_sessions > 0) return;
+    if (i->leaves) {
+        drained(i);
+    } else if (i->reopens && engine_reopened(i->engine)) {
+        instance_set(i, INSTANCE_SERVING);
+        log_info("instance.reopened", "instance=%s model=%s", i->name, i->model->name);
+    }
 }
 
 void moving_go_on(struct sessions *ss) {
     struct instance *i;
     DL_FOREACH(ss->placement.instances, i) {
         if (i->failed) moving_lost(ss, i);
-        if (i->state == INSTANCE_LOST && i->reopens) serve_again(i);
+        if (i->state == INSTANCE_LOST) leave_lost(i);
         if (i->state != INSTANCE_DRAINING) continue;
         if (placement_has_other(&ss->placement, i)) yield_some(ss, i);
-        if (drain_some(i, placement_has_other(&ss->placement, i))) continue;
-        instance_set(i, INSTANCE_DRAINED);
-        log_info("instance.drained", "instance=%s model=%s sessions=%lld", i->name, i->model->name,
-                 (long long)i->n_sessions);
+        if (!drain_some(i, placement_has_other(&ss->placement, i))) drained(i);
     }
 }
 
@@ -198,15 +207,14 @@ void moving_arrived(struct session *s, bool parked) {
 int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err) {
     struct instance *i = placement_find(&ss->placement, name);
     if (!i) return err_set(err, E_NOTFOUND, "there is no instance '%.64s'", name);
-    if (i->state != INSTANCE_SERVING && i->state != INSTANCE_DRAINING &&
-        i->state != INSTANCE_DRAINED)
-        return err_set(err, E_BUSY, "instance '%s' is %s", name, instance_state_name(i->state));
-    if (i->state != INSTANCE_SERVING) return 0;
+    if (i->leaves) return 0;
     if (!last && !placement_has_other(&ss->placement, i))
         return err_set(err, E_BUSY,
                        "no other instance of '%s' serves: turns would be refused; load one first, "
                        "or say --last",
                        i->model->name);
+    i->leaves = true;
+    if (i->state == INSTANCE_LOST) return 0; // nothing of it can move
     instance_set(i, INSTANCE_DRAINING);
     spare_drop(ss, i, true);
     log_info("instance.draining", "instance=%s model=%s turns=%lld sessions=%lld", i->name,

@@ -19,7 +19,7 @@ static const struct {
     [INSTANCE_SERVING] = {"serving", TO(DRAINING) | TO(LOST)},
     [INSTANCE_DRAINING] = {"draining", TO(DRAINED) | TO(LOST)},
     [INSTANCE_DRAINED] = {"drained", TO(LOST)},
-    [INSTANCE_LOST] = {"lost", TO(SERVING)},
+    [INSTANCE_LOST] = {"lost", TO(SERVING) | TO(DRAINED)},
 };
 
 const char *instance_state_name(enum instance_state s) {

@@ -23,10 +23,11 @@
 
 //                 asked                  nothing is left
 //   SERVING ------------------> DRAINING ------------------> DRAINED
-//      |  ^                        |                            |
-//      |  | opened again           | device failed              | unloaded
-//      '--+------> LOST <----------'                            v
-//                    '-----------------------------------> (removed)
+//      |  ^                        |                         ^  |
+//      |  | opened again           | device failed           |  | unloaded
+//      '--+------> LOST <----------'                         |  v
+//                    '---------------------------------------'  (removed)
+//                      asked to drain, nothing is left
 enum instance_state {
     INSTANCE_SERVING,
     INSTANCE_DRAINING, // finishes its turns, takes no new ones, and gives its caches away
@@ -47,6 +48,7 @@ struct instance {
     struct served_model *model;
     enum instance_state state;
     bool failed;              // a turn was refused because of its device
+    bool leaves;              // asked to drain: it serves no more, also if it is opened again
     bool reopens;             // the server opens it again when it is lost
     int64_t lost_us;          // when it became LOST
     int32_t max_sequences;    // turns that run at once

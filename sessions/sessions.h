@@ -232,7 +232,8 @@ int sessions_add_instance(struct sessions *ss, const struct instance_options *o,
 void sessions_tidy(struct engine *e, const char *db_path);
 // The instance takes no new turns. Its turns end, and its idle caches move to other instances of its
 // model; then its state is INSTANCE_DRAINED. `last`: drains even the only instance that serves its
-// model; the caches then stay until it is removed. E_NOTFOUND, E_BUSY.
+// model; the caches then stay until it is removed. A lost instance is drained when its turns have ended, and
+// is not opened again. E_NOTFOUND, E_BUSY.
 int sessions_drain_instance(struct sessions *ss, const char *name, bool last, struct err *err);
 // Reports that the instance's device has failed. Its running turns continue on other instances of its
 // model, or wait until an instance takes turns again. Ignored if the instance is lost already. The

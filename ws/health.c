@@ -128,9 +128,10 @@ static void put_instance(struct json_writer *w, const struct instance *i) {
     json_put_string(w, "name", i->name);
     json_put_string(w, "model", i->model->name);
     json_put_string(w, "state",
-                    load.device_lost ? instance_state_name(INSTANCE_LOST)
-                    : alive          ? instance_state_name(i->state)
-                                     : "stuck");
+                    i->state == INSTANCE_DRAINED ? instance_state_name(i->state)
+                    : load.device_lost           ? instance_state_name(INSTANCE_LOST)
+                    : alive                      ? instance_state_name(i->state)
+                                                 : "stuck");
     json_put_int(w, "turns", i->n_turns);
     json_put_int(w, "sessions", i->n_sessions);
     json_close(w, '}');

@@ -211,6 +211,10 @@ int hosting_load(struct hosting *h, const char *name, const cJSON *settings, str
     struct hosted *x = instances_find(h->instances, name);
     if (h->service->state != SERVICE_RUNNING)
         return err_set(err, E_BUSY, "the server is shutting down");
+    const struct instance *i = served(h, name);
+    if (i && i->state != INSTANCE_SERVING)
+        return err_set(err, E_EXISTS, "instance '%s' is %s; unload it before you load it again",
+                       name, instance_state_name(i->state));
     if (x && x->state == HOSTED_FAILED) instances_forget(h->instances, x);
     TRY(plan(h, name, settings, &x, err));
     struct task *t = task_new(h, x);
@@ -252,7 +256,8 @@ int hosting_reached(const struct hosting *h, const char *name, enum hosting_goal
     if (!x) return err_set(err, E_NOTFOUND, "instance '%s' was unloaded", name);
     if (x->state == HOSTED_FAILED) return err_set(err, x->why.code, "%s", x->why.text);
     if (!i) return 0;
-    if (i->state == INSTANCE_LOST) return err_set(err, E_DEVICE, "instance '%s' is lost", name);
+    if (i->state == INSTANCE_LOST && goal == HOSTING_SERVES)
+        return err_set(err, E_DEVICE, "instance '%s' is lost", name);
     return goal == HOSTING_SERVES ? i->state == INSTANCE_SERVING : i->state == INSTANCE_DRAINED;
 }
 

@@ -1,12 +1,14 @@
 // Instances that come and go while the server runs, through its control socket: clients under load see no error and
 // every token of a server that is left alone; caches move as they are; and only the server's user gets in.
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { chmodSync, cpSync, existsSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
+import { promisify } from 'node:util';
 import { Follower, transcript } from './follower.mjs';
-import { few, root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
@@ -186,4 +188,54 @@ test('the socket is its user\'s alone; a dead server\'s is replaced, a living on
   const none = await Server.start(t, { args: ['--control-socket', 'off'] });
   assert.ok(!existsSync(`${none.db}.control`));
   assert.match((await run(['instances', 'list', '--db', none.db])).stderr, /no server listens/);
+});
+
+test('an instance that is lost can be drained, unloaded and loaded again; a drained one stays drained when its process dies', async (t) => {
+  const model = path.join(temporaryFolder(t), 'demo-model');
+  cpSync(demo, model, { recursive: true });
+  const server = await Server.start(t, { model, args: [...unlimited, '--threads', '1', '--instances', '3', '--engine-process', 'on', '--engine-backoff', '0.2'] });
+  const client = await server.connect();
+  const kill = (name) => process.kill(Number([...server.log.matchAll(new RegExp(`engine\\.process instance=${name} pid=(\\d+)`, 'g'))].at(-1)[1]), 'SIGKILL');
+  const state = async (name) => states(await ask(server, { command: 'list' }))[name];
+  const ready = async (name) => (await (await fetch(`${server.url}/readyz`)).json()).instances.find((one) => one.name === name).state;
+  const starts = () => [...server.log.matchAll(/event=engine\.process instance=3/g)].length;
+
+  // It cannot be opened again: its model is gone. Unloading removes it, and loading starts it again.
+  const shard = path.join(model, 'model-00001-of-00002.safetensors');
+  renameSync(shard, `${shard}.away`);
+  kill('1');
+  await until('the instance to be lost', async () => (await state('1')) === 'lost');
+  await refused(server, { command: 'load', instance: '1' }, /instance '1' is lost; unload it before you load it again/);
+  assert.equal((await good(server, { command: 'drain', instance: '1' }))[1], 'drained');
+  await refused(server, { command: 'load', instance: '1' }, /instance '1' is drained; unload it/);
+  assert.deepEqual(await good(server, { command: 'unload', instance: '1' }), { 2: 'serving', 3: 'serving' });
+  renameSync(`${shard}.away`, shard);
+  assert.deepEqual(await good(server, { command: 'load', instance: '1' }), { 2: 'serving', 3: 'serving', 1: 'serving' });
+
+  await good(server, { command: 'drain', instance: '3' });
+  const before = starts();
+  kill('3');
+  await until('another process', () => starts() > before);
+  assert.equal(await state('3'), 'drained');
+  assert.equal(await ready('3'), 'drained');
+  await client.turn(await client.open(), 'Hello', { sampling: { max_tokens: 4 } });
+  assert.deepEqual([await state('3'), await ready('3')], ['drained', 'drained']);
+  assert.deepEqual(await good(server, { command: 'unload', instance: '3' }), { 2: 'serving', 1: 'serving' });
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+});
+
+test('the command: words and options that say nothing are refused, lists in --set, a model beside the operator', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--threads', '1'] });
+  const cli = (...args) => run(['instances', ...args, '--db', server.db]);
+  for (const [args, want] of [[['list', 'x'], /list takes no name/], [['list', '--set', 'threads=1'], /for load only/],
+    [['drain', 'x', '--model', demo], /for load only/], [['load', 'x', '--last'], /for drain and unload only/]]) {
+    const said = await cli(...args);
+    assert.deepEqual([said.code, want.test(said.stderr)], [2, true], said.stderr);
+  }
+  const list = await cli('load', 'x', '--set', 'threads=1,device=cuda:70,cuda:71,max_sequences=2');
+  assert.match(list.stderr, /device names 2 devices/);
+  assert.match((await cli('load', 'x', '--set', 'threads,device=cpu')).stderr, /'threads' is not KEY=VALUE/);
+  assert.match((await cli('load', 'x', '--model', 'nowhere')).stderr, /--model nowhere: No such file/);
+  const here = await promisify(execFile)(parley, ['instances', 'load', 'y', '--model', 'demo-model', '--db', server.db, '--json'], { cwd: path.dirname(demo) });
+  assert.equal(JSON.parse(here.stdout).instances.at(-1).folder, demo);
 });

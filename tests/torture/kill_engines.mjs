@@ -1,57 +1,93 @@
-// Random kills of engine processes and their ranks under load; every token and text is compared with a quiet server's.
-// usage: kill_engines.mjs [KILLS] [INSTANCES] [RANKS]   (200 2 1)   Exit status 1: a token was lost, doubled or different.
+// Random deaths of engine processes and their ranks under load of all protocols: killed, stopped (they hang) or with a
+// segmentation fault. Every token and text is compared with a quiet server's.
+// usage: kill_engines.mjs [DEATHS] [INSTANCES] [RANKS] [STAGES]   (200 2 1 1)   Exit status 1: a token was lost, doubled or
+// different, or a client saw an error.
 import assert from 'node:assert/strict';
 import { Follower } from '../e2e/follower.mjs';
 import { Server, unlimited, until } from '../e2e/harness.mjs';
+import { isAlive } from '../e2e/processes.mjs';
 import { plain, say } from '../e2e/talk.mjs';
 
-const [kills = 200, instances = 2, ranks = 1] = process.argv.slice(2).map(Number);
+const [deaths = 200, instances = 2, ranks = 1, stages = 1] = process.argv.slice(2).map(Number);
 const N_SESSIONS = 4, TURNS = 12;
-const args = [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', String(ranks)];
+const args = [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', String(ranks), '--pipeline-parallel', String(stages)];
 const cleanups = [], t = { after: (f) => cleanups.push(f) };
 
-async function talk(client, on) {
+// A talk is one client's whole conversation: count is the number of its tokens or pieces of text so far.
+async function converse(client, sampling, talk) {
   const session = await Follower.open(client, { memory_len: 128 });
-  on?.(session);
+  talk.count = () => [...session.turns.values()].reduce((sum, { ids }) => sum + ids.length, 0);
   const told = [];
-  for (let i = 0; i < TURNS; i++) told.push(plain(await say(session, i)));
+  for (let i = 0; i < TURNS; i++) told.push(plain(await say(session, i, sampling)));
   assert.equal(session.fault, null);
   return told;
 }
 
+async function stream(server, [address, body, textIn], talk) {
+  const response = await fetch(`${server.url}${address}`, { method: 'POST', body: JSON.stringify({ model: 'demo-model', ...body, stream: true }),
+    headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' } });
+  assert.equal(response.status, 200, address);
+  let n = 0, all = '', text = '';
+  talk.count = () => n;
+  for await (const bytes of response.body) {
+    all += Buffer.from(bytes).toString('latin1');
+    n = all.split('\ndata: ').length;
+  }
+  const lines = Buffer.from(all, 'latin1').toString().split('\n').filter((line) => /^data: \{/.test(line));
+  assert.doesNotMatch(all, /"error":\s*\{|event: error/, address);
+  for (const line of lines) text += textIn(JSON.parse(line.slice(6))) || '';
+  return text;
+}
+const messages = [{ role: 'user', content: 'What is 17 plus 25?' }];
+const drawn = { max_tokens: 48, temperature: 0.9, seed: 5, ignore_eos: true };
+const streams = [
+  ['/v1/chat/completions', { ...drawn, messages }, (m) => m.choices?.[0]?.delta?.content],
+  ['/v1/completions', { ...drawn, prompt: 'One, two, three' }, (m) => m.choices?.[0]?.text],
+  ['/v1/responses', { max_output_tokens: 48, temperature: 0, input: 'Tell me a long story.' }, (m) => m.type === 'response.output_text.delta' && m.delta],
+  ['/v1/messages', { max_tokens: 48, temperature: 0, messages }, (m) => m.delta?.text],
+];
+/** Each gives what a client has got at its end: (server, client, talk). */
+const kinds = [
+  ...Array.from({ length: N_SESSIONS }, (_, i) => (server, client, talk) => converse(client, i % 2 ? {} : { temperature: 0 }, talk)),
+  ...streams.map((one) => (server, client, talk) => stream(server, one, talk)),
+];
+
 try {
   const quiet = await Server.start(t, { args });
-  const alone = await talk(await quiet.connect());
+  const alone = await Promise.all(kinds.map(async (kind) => kind(quiet, await quiet.connect(), {})));
   await quiet.stop();
-  const server = await Server.start(t, { args: [...args, '--engine-process', 'on', '--engine-backoff', '0.1', '--instances', String(instances)] });
+  const server = await Server.start(t, { args: [...args, '--engine-process', 'on', '--engine-backoff', '0.1', '--engine-timeout', '5',
+    '--rank-timeout', '5', '--instances', String(instances)] });
   const client = await server.connect();
-  const pattern = ranks > 1 ? /engine\.rank rank=\d+ pid=(\d+)/g : /engine\.process instance=\S* pid=(\d+)/g;
-  let n_killed = 0, n_sessions = 0, live = [];
-  const count = ({ turns }) => [...turns.values()].reduce((s, { ids }) => s + ids.length, 0);
-  const load = Promise.all(Array.from({ length: N_SESSIONS }, async () => {
-    while (n_killed < kills) {
-      let mine;
-      assert.deepEqual(await talk(client, (session) => live.push(mine = session)), alone);
-      live = live.filter((session) => session !== mine);
-      n_sessions++;
+  const n_ranks = ranks * stages;
+  const pattern = n_ranks > 1 ? /engine\.rank rank=\d+ pid=(\d+)/g : /engine\.process instance=\S* pid=(\d+)/g;
+  let n_dead = 0, n_talks = 0, failed = false;
+  const now = [];
+  const load = Promise.all(kinds.map(async (kind, i) => {
+    while (n_dead < deaths && !failed) {
+      now[i] = { count: () => 0 };
+      assert.deepEqual(await kind(server, client, now[i]), alone[i], `client ${i}`);
+      n_talks++;
     }
-  }));
+  })).catch((error) => { failed = true; throw error; });
+  load.catch(() => {});
   const killer = (async () => {
-    while (n_killed < kills) {
+    while (n_dead < deaths && !failed) {
       // A turn that has drawn no token between two deaths is taken for their cause (displaced.c): each has drawn some.
-      const before = new Map(live.map((session) => [session, count(session)]));
+      const before = [...now], counts = before.map((talk) => talk.count());
       const more = 1 + Math.random() * 10;
-      await until('tokens of each session', () => live.length >= N_SESSIONS && live.every((session) => !before.has(session) || count(session) > before.get(session) + more));
-      const victims = [...server.log.matchAll(pattern)].map((match) => Number(match[1])).slice(-instances * ranks);
-      try {
-        process.kill(victims[Math.floor(Math.random() * victims.length)], 'SIGKILL');
-        n_killed++;
-      } catch { /* it is being started again */ }
+      await until('tokens of each client', () => failed || kinds.every((_, i) => now[i].count() > (now[i] === before[i] ? counts[i] + more : 2)));
+      const victims = [...server.log.matchAll(pattern)].map((match) => Number(match[1])).slice(-instances * n_ranks).filter(isAlive);
+      const victim = victims[Math.floor(Math.random() * victims.length)];
+      const signal = ['SIGKILL', 'SIGKILL', 'SIGKILL', 'SIGSEGV', 'SIGSTOP'][Math.floor(Math.random() * 5)];
+      if (victim === undefined) continue; // they are being started again
+      try { process.kill(victim, signal); } catch { continue; }
+      n_dead++;
     }
   })();
   await Promise.all([load, killer]);
   const moved = client.frames.filter(({ type }) => type === 'session.moved').length;
-  console.log(`${n_killed} kills, ${n_sessions} sessions of ${TURNS} turns, ${moved} turns moved; no token lost, doubled or different`);
+  console.log(`${n_dead} deaths, ${n_talks} conversations and answers, ${moved} turns of parley.v1 moved; no token lost, doubled or different`);
   assert.equal((await server.stop()).code, 0);
 } finally {
   for (const clean of cleanups.reverse()) await clean();

@@ -320,7 +320,7 @@ static void states_of_an_instance(void **state) {
         [INSTANCE_SERVING] = "draining lost ",
         [INSTANCE_DRAINING] = "drained lost ",
         [INSTANCE_DRAINED] = "lost ",
-        [INSTANCE_LOST] = "serving ",
+        [INSTANCE_LOST] = "serving drained ",
     };
     for (enum instance_state from = 0; from < N_INSTANCE_STATES; from++) {
         char list[80] = "";

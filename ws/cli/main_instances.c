@@ -2,6 +2,8 @@
 #include "ws/cli/cli.h"
 #include "ws/control.h"
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -34,12 +36,29 @@ static const char *action_name(int i) {
     return i < 4 ? names[i] : NULL;
 }
 
+// A part without = belongs to the value before it: device=cuda:0,cuda:1,threads=2 are two settings.
+static char *next_setting(char **rest) {
+    char *one = *rest, *end = strchr(one, ',');
+    while (end && end[strcspn(end + 1, ",=") + 1] != '=') end = strchr(end + 1, ',');
+    *rest = end ? end + 1 : NULL;
+    if (end) *end = '\0';
+    return one;
+}
+
+// The server may run in another folder.
+static int put_model(struct json_writer *w, const char *model, struct err *err) {
+    char absolute[PATH_MAX];
+    if (!realpath(model, absolute)) return err_errno(err, "--model %s", model);
+    json_put_string(w, "model", absolute);
+    return 0;
+}
+
 static int put_settings(struct json_writer *w, const struct settings *s, struct err *err) {
     char *rest = s->set;
     if (!*s->model && !*s->set) return 0;
     json_open(w, "settings", '{');
-    if (*s->model) json_put_string(w, "model", s->model);
-    for (char *one; rest && (one = strsep(&rest, ",")) && *one;) {
+    if (*s->model) TRY(put_model(w, s->model, err));
+    for (char *one; rest && (one = next_setting(&rest)) && *one;) {
         char *value = strchr(one, '=');
         if (!value) return err_set(err, E_INVAL, "--set: '%s' is not KEY=VALUE", one);
         *value++ = '\0';
@@ -116,6 +135,16 @@ static int show(const struct settings *s, const struct buf *text, struct err *er
     return rc;
 }
 
+static int check_words(const struct settings *s, char **words, struct err *err) {
+    bool lists = strcmp(words[0], "list") == 0, loads = strcmp(words[0], "load") == 0;
+    if (lists && words[1]) return cli_usage(err, "list takes no name");
+    if (!lists && !words[1]) return cli_usage(err, "%s takes the name of an instance", words[0]);
+    if (!loads && (*s->model || *s->set))
+        return cli_usage(err, "--model and --set are for load only");
+    if (s->last && (lists || loads)) return cli_usage(err, "--last is for drain and unload only");
+    return 0;
+}
+
 static int run(void *settings, char **words, struct err *err) {
     const struct settings *s = settings;
     char path[CONTROL_PATH_MAX];
@@ -124,8 +153,8 @@ static int run(void *settings, char **words, struct err *err) {
     int fd = -1;
     if (cli_word(&command_instances, words[0]) < 0)
         return cli_unknown_action(words[0], "list, load, drain or unload", err);
-    if (strcmp(words[0], "list") != 0 && !words[1])
-        return cli_usage(err, "%s takes the name of an instance", words[0]);
+    int rc = check_words(s, words, err);
+    if (rc != 0) return rc; // also a usage error, which is positive
     buf_init(&text, ANSWER_BYTES);
     json_writer_init(&w, &text);
     json_open(&w, NULL, '{');
@@ -133,7 +162,7 @@ static int run(void *settings, char **words, struct err *err) {
     if (words[1]) json_put_string(&w, "instance", words[1]);
     json_put_bool(&w, "wait", s->wait);
     json_put_bool(&w, "last", s->last);
-    int rc = strcmp(words[0], "load") == 0 ? put_settings(&w, s, err) : 0;
+    rc = strcmp(words[0], "load") == 0 ? put_settings(&w, s, err) : 0;
     json_close(&w, '}');
     buf_addc(&text, '\n');
     if (rc == 0) rc = text.error;
