@@ -9,6 +9,7 @@ struct clock {
 
 extern const struct clock clock_system;
 
+// From any thread, as the clock's own functions.
 static inline int64_t clock_mono_us(const struct clock *c) {
     return c->mono_us(c);
 }
@@ -21,5 +22,6 @@ struct clock_fake {
     struct clock clock; // first member: pass &fake.clock
     int64_t mono, wall;
 };
+// Monotonic time starts at 0. A test may advance the clock while other threads read it.
 void clock_fake_init(struct clock_fake *fake, int64_t wall_us);
 void clock_fake_advance(struct clock_fake *fake, int64_t us);

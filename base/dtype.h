@@ -29,6 +29,7 @@ uint16_t f16_from_f32(float f); // round to nearest even, overflow to infinity
 }
 #endif
 
+// Exact: a bf16 is the upper half of an F32.
 static inline float bf16_to_f32(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;
@@ -49,6 +50,7 @@ static inline uint16_t bf16_from_f32(float f) {
 // are vectorised.
 #define E4M3_LARGEST 448.0f
 
+// Exact; 0x7f and 0xff give NaN.
 static inline float e4m3_to_f32(uint8_t b) {
     // Shifted into F32's exponent and fraction, the bits stand for the value times 2^-120, also
     // those of denormals.

@@ -9,6 +9,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+// hh: the handle of the entry that HASH_ADD was given.
 static inline bool hash_added(const UT_hash_handle *hh) {
     return hh->tbl != NULL;
 }

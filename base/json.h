@@ -71,10 +71,13 @@ struct json_writer {
     bool comma;             // a value precedes the next one at this level
     struct json_gaps *gaps; // NULL: all texts are written
 };
+// Writes at buf's end, whose error is sticky: check it once, when all is written. key: NULL in arrays and
+// at the top.
 void json_writer_init(struct json_writer *w, struct buf *buf);
 void json_open(struct json_writer *w, const char *key, char bracket);        // { [ "
 void json_close(struct json_writer *w, char bracket);                        // '}' or ']'
 void json_put_string(struct json_writer *w, const char *key, const char *s); // NULL writes null
+// s (len) may hold NUL bytes. With w->gaps, s is borrowed until the gaps are filled.
 void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len);
 void json_put_int(struct json_writer *w, const char *key, int64_t v);
 // As a string, "123", which is exact for readers that store numbers as doubles.

@@ -7,7 +7,7 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_OFF };
 
 void log_set_level(enum log_level level); // the least that is written; LOG_INFO at the start
-enum log_level log_level(void);
+enum log_level log_level(void);           // from any thread
 
 // fmt makes the `key=value key=value` part; pass strings that may contain blanks through log_quote.
 // The macros take an event alone, or with a format and its arguments. errno is preserved.

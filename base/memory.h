@@ -12,4 +12,5 @@ int64_t memory_resident(void); // bytes of this process in memory. 0: unknown
 struct memory_advice {
     char text[64];
 };
+// Begins with "; ", to be appended to an error.
 struct memory_advice memory_advice(void);

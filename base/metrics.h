@@ -9,8 +9,8 @@ struct buf;
 struct metrics;
 struct metric;
 
-struct metrics *metrics_new(void); // NULL when memory is out
-void metrics_free(struct metrics *m);
+struct metrics *metrics_new(void);    // NULL when memory is out
+void metrics_free(struct metrics *m); // with all rows; NULL is allowed
 
 // labels: NULL or text such as `reason="idle"`; unique among the rows of one name. name, help and
 // labels are borrowed for the life of the registry. Returns NULL: out of memory. An update of a NULL

@@ -8,4 +8,5 @@ struct hash128 {
     uint64_t lo, hi;
 };
 
+// The same on every machine. data may be NULL if len is 0.
 struct hash128 siphash128(const uint64_t key[2], const void *data, size_t len);

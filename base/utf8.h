@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// Whether all of s is whole sequences. NUL bytes are valid; an empty s too.
 bool utf8_valid(const char *s, size_t len);
 // Length in bytes of the sequence at the start of s (len > 0): one character if *valid, else the
 // maximal invalid subpart, which one replacement character replaces.

@@ -5,4 +5,5 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// data may be NULL if len is 0.
 uint64_t xxh64(const void *data, size_t len, uint64_t seed);

@@ -96,6 +96,7 @@ struct engine_options {
     const char *instance;    // label of these metrics, at most 40 characters without quotes, where
                              // several engines share them; NULL: none
 };
+// The defaults. model_dir stays NULL and is to be set.
 void engine_options_init(struct engine_options *o);
 // The cache's number format as a setting: names in the order of `choice`.
 #define ENGINE_KV_DTYPES "auto|f32|f16|bf16|fp8|int8"
@@ -494,6 +495,7 @@ struct engine_syntax {
     enum engine_tool_syntax tools;
     const char *think_open, *think_close; // NULL: it does not think
 };
+// From any thread; the texts live as long as the engine. Zeroed: the model has no chat template.
 struct engine_syntax engine_syntax(const struct engine *e);
 // Whether an answer behind the log (n) begins inside the model's thinking: the template opened it at the
 // end of the prompt, or the answer that goes on (goes_on, as in engine_turn) had not closed it.

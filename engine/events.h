@@ -32,6 +32,8 @@ void event_push(struct emitter *e);
 
 // --- of caches; those of turns are in engine/run/emit.h
 
+// The arguments are fields of struct engine_event, where they are described. The receiver of the event
+// frees `cache`.
 void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
                  int32_t host_blocks);
 void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks,

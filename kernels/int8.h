@@ -27,10 +27,10 @@ enum {
     INT8_PANEL_ALIGNMENT = 64,
 };
 
-static inline int64_t int8_panels(int64_t rows) {
+static inline int64_t int8_panels(int64_t rows) { // the last may have rows to spare
     return (rows + INT8_PANEL_ROWS - 1) / INT8_PANEL_ROWS;
 }
-static inline int64_t int8_panel_bytes(int64_t cols) {
+static inline int64_t int8_panel_bytes(int64_t cols) { // whole tiles
     return (cols + INT8_TILE_K - 1) / INT8_TILE_K * INT8_TILE_BYTES;
 }
 

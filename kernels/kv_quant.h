@@ -19,7 +19,7 @@
 
 #define KV_LARGEST_INT8 127.0f
 
-KV_MAP_FN bool kv_is_8bit(enum dtype t) {
+KV_MAP_FN bool kv_is_8bit(enum dtype t) { // stored with scales
     return t == DTYPE_I8 || t == DTYPE_F8_E4M3;
 }
 

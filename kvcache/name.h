@@ -24,7 +24,7 @@ struct kv_names {
 };
 
 int kv_names_init(struct kv_names *k, int32_t n_blocks, struct err *err); // E_NOMEM
-void kv_names_release(struct kv_names *k);
+void kv_names_release(struct kv_names *k);                                // a zeroed one is allowed
 
 // The name of an empty log; tag: kv_ring.tag.
 struct hash128 kv_name_begin(const struct kv_names *k, uint64_t tag, int32_t memory_len,

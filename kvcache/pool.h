@@ -24,8 +24,8 @@ struct kv_pool {
 };
 
 int kv_pool_init(struct kv_pool *p, int32_t n_blocks,
-                 struct err *err); // all free. E_INVAL, E_NOMEM
-void kv_pool_release(struct kv_pool *p);
+                 struct err *err);       // all free. E_INVAL, E_NOMEM
+void kv_pool_release(struct kv_pool *p); // a zeroed one is allowed
 int32_t kv_pool_take(struct kv_pool *p); // a block with one holder, or -1 when none is free
 void kv_pool_ref(struct kv_pool *p, int32_t block);   // one holder more of a held block
 void kv_pool_unref(struct kv_pool *p, int32_t block); // one less; without any, the block is free
@@ -41,7 +41,7 @@ int32_t kv_pool_give_back(struct kv_pool *p, int32_t keep, int32_t most, const i
 static inline uint64_t kv_group_tag(uint64_t group) {
     return group * 2;
 }
-uint64_t kv_pool_private_tag(struct kv_pool *p);
+uint64_t kv_pool_private_tag(struct kv_pool *p); // odd, as group tags are even
 
 // Begins a new count of the blocks of several rings, each block once (kv_ring_count).
 void kv_pool_count_begin(struct kv_pool *p);

@@ -16,7 +16,9 @@ struct answer {
     char error[ENGINE_EVENT_TEXT + 1]; // FINISH_ERROR: the sentence
     bool failed;                       // memory ran out: tokens are missing
 };
+// n_top alternatives are kept with each token, of as many as the turn asks for.
 void answer_init(struct answer *a, int32_t n_top);
+// branch and n_top stay; a second call does nothing.
 void answer_release(struct answer *a);
 void answer_reset(struct answer *a); // empty, for the next turn
 // Adds an event of the turn. True: it was the turn's end.

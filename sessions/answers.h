@@ -10,9 +10,11 @@ struct asker {
     uint64_t owner;
     enum engine_priority priority;
 };
+// Borrows the request's strings. owner stays 0; the caller sets it for a turn.
 struct asker asker_of(const struct request *r);
 
-const char *answer_code(int err_code);
+const char *answer_code(int err_code); // of an E_*; static
+// The message is cut at 511 bytes. to: borrowed for the call, as in all functions here.
 void answer_fail(struct sessions *ss, const struct asker *to, const char *code, const char *fmt,
                  ...) __attribute__((format(printf, 4, 5)));
 // The same for an E_*; code NULL: the code that belongs to it. Says when to try again if the engine or

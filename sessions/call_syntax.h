@@ -6,9 +6,9 @@ struct span { // borrowed bytes
     const char *s;
     size_t len;
 };
-struct span span_from(struct span t, size_t from);
-size_t span_space(struct span t);             // white space in front
-size_t span_trimmed(struct span t, size_t n); // n without the white space before it
+struct span span_from(struct span t, size_t from); // empty behind t's end
+size_t span_space(struct span t);                  // white space in front
+size_t span_trimmed(struct span t, size_t n);      // n without the white space before it
 bool span_starts(struct span t, const char *with);
 bool span_begins(struct span t, const char *what); // t is a beginning of `what`, not all
 size_t span_find(struct span t, const char *what); // SIZE_MAX: none

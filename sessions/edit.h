@@ -2,6 +2,7 @@
 #pragma once
 #include "sessions/service.h"
 
+// EDIT: the request's text becomes an answer beside turn `turn`. A handler (service.h).
 int edit_start(struct session *s, const struct request *r);
 // Adds the answer as a turn after `parent` and makes it the head; the caller then adds the turn that
 // follows. If that is refused, save_undo(s, *out) removes the answer. E_FULL, E_NOMEM.

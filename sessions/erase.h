@@ -2,4 +2,5 @@
 #pragma once
 #include "sessions/service.h"
 
+// ERASE (request.h), refused while one of these turns runs or is being saved. A handler (service.h).
 int erase_start(struct session *s, const struct request *r);

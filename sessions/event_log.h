@@ -15,6 +15,7 @@ struct event_log {
     size_t n, cap;
 };
 
+// A zeroed log is empty, and so is a released one.
 void event_log_init(struct event_log *l);
 void event_log_release(struct event_log *l);
 int64_t event_log_seq(const struct event_log *l); // the last number, 0 while empty

@@ -18,7 +18,7 @@ struct evict_list {
     int64_t n;
 };
 
-void evict_list_init(struct evict_list *l, int64_t timeout_us);
+void evict_list_init(struct evict_list *l, int64_t timeout_us); // holds no memory
 void evict_start(struct evict_list *l, struct evict_node *node,
                  int64_t now_us);                               // restarts one that runs
 void evict_stop(struct evict_list *l, struct evict_node *node); // allowed if it does not run

@@ -16,7 +16,7 @@ enum session_life {
 };
 #define N_LIVES (LIFE_GONE + 1)
 
-const char *life_name(enum session_life life); // "loading" ...
-bool life_leads_to(enum session_life from, enum session_life to);
+const char *life_name(enum session_life life);                    // "loading" ...
+bool life_leads_to(enum session_life from, enum session_life to); // by the table
 // Changes *life by a transition of the table. Another one is a bug of ours.
 void life_set(enum session_life *life, enum session_life to);

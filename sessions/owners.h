@@ -68,13 +68,15 @@ struct owners { // zeroed: empty, and nothing is limited
     uint64_t last;
     struct metric *m_limited[N_OWNER_LIMITS];
 };
+// m: counts refusals by limit; NULL: nothing is counted.
 void owners_init(struct owners *t, struct metrics *m);
-void owners_release(struct owners *t);
+void owners_release(struct owners *t); // frees the owners: no session and no connection may be left
 // The owner of this name; a new one has no limits. It lives as long as the table. NULL: no memory.
 struct owner *owners_get(struct owners *t, const char *name);
 // The limits hold at once.
 void owner_set_limits(struct owner *o, const struct owner_limits *l, int64_t now_us);
 
+// n may be negative. Limits are checked before, by owner_has_room: this always counts.
 static inline void owner_use(struct owner *o, enum owner_limit which, int64_t n) {
     o->used[which] += n;
 }

@@ -106,7 +106,8 @@ struct placement {
 };
 
 int placement_init(struct placement *p); // E_NOMEM
-bool instance_name_valid(const char *name);
+bool instance_name_valid(
+    const char *name); // letters, digits and _-. up to INSTANCE_NAME_MAX, no dot first
 // E_INVAL: the name is taken or invalid, the lengths do not suit the model, or the model of that name
 // computes otherwise.
 int placement_add(struct placement *p, const struct instance_options *o, struct instance **out,

@@ -2,4 +2,5 @@
 #pragma once
 #include "sessions/service.h"
 
+// REGENERATE (request.h): starts a turn with turn `turn`'s input, below the same parent. A handler (service.h).
 int regenerate_start(struct session *s, const struct request *r);

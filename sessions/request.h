@@ -138,6 +138,7 @@ struct request {
     struct request *next; // used by the service
 };
 
+// Zeroed, but with the values that mean "not given" where 0 means something.
 void request_init(struct request *r, enum request_kind kind);
 // Owns copies of all it points to. NULL: no memory.
 struct request *request_copy(const struct request *r);

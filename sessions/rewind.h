@@ -2,4 +2,5 @@
 #pragma once
 #include "sessions/service.h"
 
+// REWIND (request.h), answered when the new head is on disk. A handler (service.h).
 int rewind_start(struct session *s, const struct request *r);

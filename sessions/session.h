@@ -188,10 +188,10 @@ void pending_free(struct pending *p);
 void pending_drop(struct pending **list, struct pending *p); // out of the list, and freed
 void tree_cut_release(struct tree_cut *cut);
 
-int session_log_reserve(struct session *s, size_t more);
+int session_log_reserve(struct session *s, size_t more);  // room for `more` further tokens. E_NOMEM
 int session_push_turn(struct session *s, struct turn *t); // takes it, unlinked (tree.h). E_NOMEM
 struct turn *session_turn(const struct session *s, int64_t index); // NULL: none
-struct turn *session_next_queued(const struct session *s);
+struct turn *session_next_queued(const struct session *s); // the first that waits; NULL: none
 // A turn of the last SESSION_IDEMPOTENT_TURNS that was started under this request id, or NULL.
 #define SESSION_IDEMPOTENT_TURNS 64
 struct turn *session_find_request(const struct session *s, const char *request_id);
@@ -233,10 +233,11 @@ size_t session_siblings(const struct session *s, const struct turn *t, int64_t *
 // Writes a number for each turn of the list, from 0; turns with equal inputs get the same. E_NOMEM.
 int session_sibling_inputs(const struct session *s, const int64_t *list, size_t n, int32_t *inputs);
 
+// Of this moment: it follows from the turns, the cache's place and the log, and is stored nowhere.
 enum session_state session_state(const struct session *s);
 // The views show the state at session_tellable().
 void session_view_fill(const struct session *s, struct session_view *out);
 bool session_turn_visible(const struct session *s, const struct turn *t);
 void session_turn_view(const struct session *s, const struct turn *t, struct turn_view *out);
 
-struct attachment *session_attachment(const struct session *s, uint64_t client);
+struct attachment *session_attachment(const struct session *s, uint64_t client); // NULL: none

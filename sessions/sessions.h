@@ -63,7 +63,7 @@ enum session_state {
     SESSION_COLD,
     SESSION_CLOSED
 };
-const char *session_state_name(enum session_state s);
+const char *session_state_name(enum session_state s); // as in session.list: "open" ...
 
 struct session_view { // a session as clients see it
     // Its strings are borrowed during the callback. seq, n_turns, n_tokens and head count only what

@@ -83,9 +83,9 @@ struct turn {
     int32_t branch;
 };
 
-bool turn_waits(const struct turn *t); // for another turn, or for its input
-struct turn *turn_new(void);           // NULL: no memory
-void turn_free(struct turn *t);
+bool turn_waits(const struct turn *t);  // for another turn, or for its input
+struct turn *turn_new(void);            // NULL: no memory
+void turn_free(struct turn *t);         // NULL is fine
 void turn_drop_grammar(struct turn *t); // `compiled`
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
 // each other.
@@ -96,7 +96,7 @@ void turn_note_input(struct turn *t);
 // Frees all but the numbers of a turn that is over and on disk.
 void turn_slim(struct turn *t);
 
-void turn_free_samples(struct turn *t);
+void turn_free_samples(struct turn *t); // a second call does nothing
 
 // One sampled token: its text goes behind the text that a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);

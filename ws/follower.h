@@ -40,8 +40,10 @@ struct followers {
 };
 
 int followers_add(struct followers *fs, struct follower *f); // sets f->client. E_NOMEM
+// f is the caller's to free; no callback of it follows.
 void followers_remove(struct followers *fs, struct follower *f);
-void followers_release(struct followers *fs);
+void followers_release(struct followers *fs); // all were removed before
+// The callbacks for sessions_open, which find the follower by its number. fs stays where it is.
 void followers_callbacks(struct followers *fs, struct sessions_callbacks *out);
 // fn may remove the follower that it is given.
 void followers_each(struct followers *fs, void (*fn)(struct follower *f, int64_t now_us),

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 struct service;
+// No engine with work stands still.
 bool health_is_live(const struct service *s);
 // A model has lost the devices of all its instances: only a restart of the server brings it back.
 bool health_is_lost(const struct service *s);

@@ -9,6 +9,7 @@ struct hosting;
 struct json_writer;
 struct service;
 
+// v and s are borrowed until hosting_close. E_NOMEM.
 int hosting_open(struct hosting **out, struct instances *v, struct service *s, struct err *err);
 // Waits for the threads. Before the loop ends, and before the session service is closed.
 void hosting_close(struct hosting *h);

@@ -39,7 +39,7 @@ struct instances {
 };
 
 void hosted_set(struct hosted *h, enum hosted_state to); // asserts that the diagram has this arrow
-const char *hosted_state_name(enum hosted_state s);
+const char *hosted_state_name(enum hosted_state s);      // as `parley instances` prints it
 
 // Lists the instances to open: one for each section [instance NAME], else `instances` of them.
 int instances_plan(struct instances *v, const struct serve_config *c, struct err *err);

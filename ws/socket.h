@@ -77,7 +77,7 @@ void socket_release(
     struct socket *s); // the socket is gone; the client is forgotten by its protocol
 
 void socket_queue(struct socket *s, const char *text, size_t len); // a message, copied
-void socket_want_write(struct socket *s);
+void socket_want_write(struct socket *s); // writable() comes; starts the clock of a slow reader
 // Sends what is ready, a few frames at most before others have their turn. Outside of sessions_* calls.
 void socket_push(struct socket *s);
 int socket_send_tx(struct socket *s); // websocket_tx as one whole frame. -1: the socket is broken

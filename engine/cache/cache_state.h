@@ -42,9 +42,11 @@ struct sequence;
 // Changes the state; asserts that the change is legal and counts it.
 void cache_set(struct caches *c, struct sequence *s, enum cache_state to);
 
+// A turn or a hint brings the cache back; blocks may be taken, but no step may use it yet.
 static inline bool cache_is_resuming(enum cache_state s) {
     return s >= CACHE_OPENING && s <= CACHE_STEPPING;
 }
+// The whole cache is in blocks of the device, also while it is being copied.
 static inline bool cache_is_on_device(enum cache_state s) {
     return s >= CACHE_DEVICE && s <= CACHE_PARKING;
 }

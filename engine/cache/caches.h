@@ -71,7 +71,7 @@ void caches_check(const struct caches *c);
 
 // --- sequences (table.c) -------------------------------------------------------------------------
 
-struct sequence *caches_find(const struct caches *c, uint64_t id);
+struct sequence *caches_find(const struct caches *c, uint64_t id);  // NULL: none
 struct sequence *caches_find_or_add(struct caches *c, uint64_t id); // NULL: out of memory
 // Lists s as the sequence used last; moves it if it is listed.
 void cache_idle_add(struct caches *c, struct sequence *s);

@@ -6,6 +6,7 @@
 // --- drop.c
 void cache_drop_image(struct caches *c, struct sequence *s); // drops its copy in host memory
 void cache_empty(struct caches *c, struct sequence *s); // cache_drop without its event; s stays
+// Drops the job's hold on the host blocks that it was writing; a second call does nothing.
 void cache_give_host_blocks_back(struct caches *c, struct snapshot_job *j);
 
 // --- write.c

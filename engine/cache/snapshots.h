@@ -62,7 +62,7 @@ static inline bool snapshots_on(const struct snapshots *f) {
 }
 
 struct snapshot_entry *snapshots_find(struct snapshots *f, const char *id); // NULL: none
-bool snapshots_is_writing(const struct snapshots *f, uint64_t sequence);
+bool snapshots_is_writing(const struct snapshots *f, uint64_t sequence);    // of this sequence, any
 // Removes the snapshot of this name, if any, also one that is being written.
 void snapshots_forget(struct snapshots *f, struct hash128 name);
 // Begins the job and takes *j on 0. E_BUSY: too many under way; E_FULL: larger than the limit.

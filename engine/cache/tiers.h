@@ -48,6 +48,7 @@ void tiers_release(struct tiers *t); // after the last image has gone
 static inline bool tiers_on(const struct tiers *t) {
     return t->host.n_blocks > 0;
 }
+// The bytes of a host block (store->block_bytes), laid out as on the device. Only while tiers_on.
 void *tiers_host(const struct tiers *t, int32_t host_block);
 
 // Makes the sequence's image, if it has none, and lists it as the one used last. E_NOMEM.
@@ -90,6 +91,7 @@ static inline void rate_note(double *rate, double amount, int64_t took_us) {
     double now = amount / (double)took_us;
     *rate = *rate == 0 ? now : *rate + (now - *rate) / 8;
 }
+// As rate_note, of values that are no rates. *mean 0: none yet.
 static inline void rate_mean(double *mean, double now) {
     *mean = *mean == 0 ? now : *mean + (now - *mean) / 8;
 }

@@ -12,5 +12,6 @@ struct deadline {
     pthread_cond_t met;
     bool is_met, watched;
 };
+// d is to stay where it is until deadline_end. If no thread can be started, nothing watches the call.
 void deadline_begin(struct deadline *d, int64_t us);
 void deadline_end(struct deadline *d); // the call returned in time

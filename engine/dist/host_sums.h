@@ -17,7 +17,7 @@ struct host_sums {
     uint64_t epoch; // of the last sum
 };
 
-size_t host_sums_bytes(int32_t n);
+size_t host_sums_bytes(int32_t n); // of the memory that n ranks share
 // Creates memory that other processes of this user can map, and returns its file, or -1. The kernel frees
 // it with its last user.
 int host_sums_make(int32_t n);

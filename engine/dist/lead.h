@@ -42,8 +42,11 @@ struct lead_options {
     struct comm_options comm;
     struct plan_open open; // without the sizes and the build, which lead_open fills in
 };
+// One rank: opens only l->comm. More: sends them o->open, and returns when all have answered that they are the
+// same build. Call lead_close after an error too. E_NOMEM, or the error of comm_open or of a rank.
 int lead_open(struct lead *l, const struct lead_options *o, struct err *err);
 void lead_close(struct lead *l); // a zeroed or closed one is allowed
+// No other rank takes part in this engine's steps. NULL: alone.
 static inline bool lead_is_alone(const struct lead *l) {
     return !l || !l->plan;
 }

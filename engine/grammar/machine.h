@@ -99,6 +99,8 @@ int32_t machine_step(struct machine *m, int32_t config, uint8_t byte);
 // out of memory.
 int32_t machine_shortest(struct machine *m, int32_t config, uint8_t *out, int32_t most);
 
+// r: the caller's storage, in the machine's list until machine_drop. Afterwards read the configuration from
+// r->config only, because machine_collect renumbers it.
 void machine_hold(struct machine *m, struct machine_root *r, int32_t config);
 void machine_drop(struct machine *m, struct machine_root *r);
 // Frees all configurations but the roots and their masks. After E_NOMEM the roots are MACHINE_DEAD.

@@ -51,10 +51,13 @@ struct net {
     struct err failed;
 };
 
+// Each frees or forgets all, and leaves an empty network without a root.
 void net_init(struct net *n);
 void net_release(struct net *n);
 
 int32_t net_rule_new(struct net *n, const char *name, size_t name_len); // with its start and end
+// After a failure net_state_new and net_rule_new return 0, and edges are not added: a builder may go on with
+// what it got. Edges of one state may overlap; `text` may be empty and becomes states of its own.
 int32_t net_state_new(struct net *n);
 void net_byte_range(struct net *n, int32_t from, uint8_t lo, uint8_t hi, int32_t to);
 void net_empty(struct net *n, int32_t from, int32_t to);

@@ -41,6 +41,7 @@ int schema_resolve(struct schema_compiler *c, const char *ref, const cJSON **out
 
 void schema_space(struct schema_compiler *c, int32_t from, int32_t to); // optional white space
 
+// A string with its quotes, as "pattern", "format" and the lengths of s ask; see schema_emit_content.
 int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
 // The characters between a string's quotes.
 int schema_emit_content(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);

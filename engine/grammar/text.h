@@ -22,7 +22,7 @@ int grammar_text_new(const struct grammar_text **out, enum grammar_kind kind, co
 const struct grammar_text *grammar_text_hold(const struct grammar_text *t); // NULL gives NULL
 void grammar_text_free(const struct grammar_text *t);                       // NULL is allowed
 
-enum grammar_kind grammar_text_kind(const struct grammar_text *t);
+enum grammar_kind grammar_text_kind(const struct grammar_text *t); // of a text that is not NULL
 const char *grammar_text_string(const struct grammar_text *t, size_t *len); // NUL-terminated
 const char *grammar_text_hash(
     const struct grammar_text *t);                     // 32 hexadecimal digits of kind and text

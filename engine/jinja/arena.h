@@ -11,6 +11,8 @@ struct jinja_arena {
     int error; // sticky: E_NOMEM or E_LIMIT
 };
 
+// max: bytes of all chunks together; beyond it jinja_arena_get fails with E_LIMIT. Release frees every value made in
+// the arena at once, and leaves one that gives nothing more.
 void jinja_arena_init(struct jinja_arena *a, size_t max);
 void jinja_arena_release(struct jinja_arena *a);
 // Zeroed, aligned for anything. NULL: a->error says why.

@@ -100,7 +100,8 @@ extern const struct jinja_builtin jinja_filters[], jinja_list_filters[], jinja_t
     jinja_loop_methods[];
 const struct jinja_builtin *jinja_builtin_find(const struct jinja_builtin *table,
                                                struct jinja_string name);
-const struct jinja_builtin *jinja_filter_find(struct jinja_string name);
+const struct jinja_builtin *jinja_filter_find(
+    struct jinja_string name); // in both tables of filters
 // The method `name` of v's kind, or NULL.
 const struct jinja_builtin *jinja_method_find(const struct jinja_value *v,
                                               struct jinja_string name);

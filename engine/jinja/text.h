@@ -11,6 +11,7 @@ struct jinja_text {
     size_t len, cap;
 };
 
+// Takes no memory until something is added, and needs no release: the arena owns its bytes.
 void jinja_text_init(struct jinja_text *t, struct jinja_arena *a);
 // Makes room for n more bytes at once, with origins if they have some: the text then grows without copies.
 void jinja_text_reserve(struct jinja_text *t, size_t n, bool origins);
@@ -23,11 +24,13 @@ void jinja_text_repeat(struct jinja_text *t, char c, size_t n);
 int jinja_text_take(struct jinja_text *t, struct jinja_string *out); // 0, E_NOMEM or E_LIMIT
 int jinja_text_take_value(struct jinja_text *t, struct jinja_value *out);
 
+// Bytes alone are compared, not their origins; order is by byte, as Python's by code point.
 bool jinja_string_is(struct jinja_string s, const char *zstring);
 static inline bool jinja_string_equal(struct jinja_string a, struct jinja_string b) {
     return a.len == b.len && memcmp(a.s, b.s, a.len) == 0;
 }
 int jinja_string_order(struct jinja_string a, struct jinja_string b);
+// from <= to <= s.len. Shares s's bytes and origins.
 struct jinja_string jinja_string_sub(struct jinja_string s, size_t from, size_t to);
 // The position of the first needle at or after `from`; SIZE_MAX: none.
 size_t jinja_string_find(struct jinja_string s, struct jinja_string needle, size_t from);
@@ -39,10 +42,11 @@ static inline size_t jinja_search_cost(struct jinja_string s, struct jinja_strin
 }
 bool jinja_string_starts(struct jinja_string s, struct jinja_string with);
 bool jinja_string_ends(struct jinja_string s, struct jinja_string with);
-size_t jinja_string_n_chars(struct jinja_string s);
+size_t jinja_string_n_chars(struct jinja_string s);              // of valid UTF-8
 size_t jinja_string_offset(struct jinja_string s, size_t chars); // at most s.len
-uint8_t jinja_string_origin(struct jinja_string s, size_t at);
-bool jinja_is_space(uint32_t c); // Python's str.isspace: U+001C to U+001F too
+uint8_t jinja_string_origin(struct jinja_string s,
+                            size_t at); // at < s.len; 0: of the template itself
+bool jinja_is_space(uint32_t c);        // Python's str.isspace: U+001C to U+001F too
 // Removes white space, or the characters of *chars, from the front and from the back if set.
 struct jinja_string jinja_string_strip(struct jinja_string s, const struct jinja_string *chars,
                                        bool front, bool back);

@@ -93,6 +93,7 @@ struct jinja_pair {
 
 #define JINJA_LITERAL(z) ((struct jinja_string){.s = (z), .len = sizeof(z) - 1})
 
+// Values are passed by copy. Strings, lists and dicts in them belong to the run's arena or outlive it.
 static inline struct jinja_value jinja_none(void) {
     return (struct jinja_value){.kind = JINJA_NONE};
 }
@@ -113,10 +114,10 @@ struct jinja_value jinja_z(const char *zstring); // borrows it
 const char *jinja_type_name(const struct jinja_value *v); // Python's: "str", "NoneType"
 bool jinja_is_sequence(const struct jinja_value *v);      // a list or a tuple
 bool jinja_is_plain(const struct jinja_value *v);         // a list or a tuple in Python too
-bool jinja_is_markup(const struct jinja_value *v);
-bool jinja_is_number(const struct jinja_value *v);   // bool included
-double jinja_as_double(const struct jinja_value *v); // of a number
-bool jinja_truth(const struct jinja_value *v);
+bool jinja_is_markup(const struct jinja_value *v);        // a result of `safe` or `escape`
+bool jinja_is_number(const struct jinja_value *v);        // bool included
+double jinja_as_double(const struct jinja_value *v);      // of a number
+bool jinja_truth(const struct jinja_value *v);            // Python's bool(v)
 
 // 0, E_LIMIT or E_NOMEM, like every function below that takes the run.
 int jinja_list_new(struct jinja_run *r, enum jinja_kind kind, struct jinja_value *out);
@@ -136,6 +137,7 @@ int jinja_dict_add(struct jinja_run *r, struct jinja_dict *d, struct jinja_strin
 int jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d, const struct jinja_value *key,
                    const struct jinja_value **out);
 
+// Python's ==: 1 == 1.0 == true, values of other kinds differ.
 int jinja_equal(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,
                 bool *out);
 // *out < 0, 0, > 0. E_INVAL if Python does not order such values; op ("<") is for the message.

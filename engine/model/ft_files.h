@@ -35,6 +35,7 @@ struct ft_checkpoint {
     size_t n, cap;
 };
 
+// The path of the file that has rank's piece of a. E_LIMIT: longer than PATH_MAX.
 int ft_files_path(const struct ft_files *f, char out[PATH_MAX], const struct ft_array *a,
                   int32_t rank, struct err *err);
 // Examines a file and records its state. E_NOTFOUND names it.

@@ -17,7 +17,7 @@ struct part {
     bool looked_up;  // an embedding that is not the head: looked up, never multiplied
 };
 
-struct range range_whole(int32_t n);
+struct range range_whole(int32_t n); // [0, n)
 // A whole tensor, stored (rows, cols).
 struct part part_whole(const char *stem, int32_t n_rows, int32_t n_cols);
 // A slice of a layer's matrix that has a tensor of its own.

@@ -51,12 +51,14 @@ int prompt_load(struct prompt **out, const struct model_config *c, const char *d
 struct prompt *prompt_hold(const struct prompt *p); // takes a reference; NULL is allowed
 void prompt_free(struct prompt *p);                 // drops a reference; NULL is allowed
 
+// Whether an id of the log stands for a row of some prompt and not for a token.
 static inline bool prompt_is_virtual(int32_t id) {
     return id >= PROMPT_ID_FIRST;
 }
 static inline size_t prompt_bytes(const struct prompt *p) { // of data
     return (size_t)p->n_rows * (size_t)p->width * sizeof *p->data;
 }
+// (width), borrowed. id: a virtual one of this prompt.
 static inline const float *prompt_row(const struct prompt *p, int32_t id) {
     return p->data + (int64_t)(id - PROMPT_ID_FIRST) * p->width;
 }

@@ -25,8 +25,9 @@ struct tensor { // plain data, borrowed from its file
 
 struct safetensors; // one file
 
+// E_NOTFOUND and other E_* of opening a file; E_FORMAT, E_CORRUPT: the header; E_NOMEM.
 int safetensors_open(struct safetensors **out, const char *path, struct err *err);
-void safetensors_close(struct safetensors *f);
+void safetensors_close(struct safetensors *f); // with its tensors; NULL is allowed
 size_t safetensors_count(const struct safetensors *f);
 const struct tensor *safetensors_at(const struct safetensors *f, size_t i); // in file order
 // NULL if absent
@@ -50,6 +51,7 @@ struct safetensors_writer;
 int safetensors_create(struct safetensors_writer **out, const char *path,
                        const struct tensor *tensors, size_t n,
                        struct err *err); // data pointers are ignored; writes the header
+// Appends the next n bytes of data; cuts between calls need not be those between tensors.
 int safetensors_write(struct safetensors_writer *w, const void *bytes, size_t n, struct err *err);
 // E_INVAL if bytes are missing; frees w always
 int safetensors_finish(struct safetensors_writer *w, struct err *err);

@@ -34,9 +34,9 @@ enum { WIRE_SOCKET = 3, WIRE_MEMORY = 4 };
 
 // --- writing: parts into a buffer ---
 
-void wire_begin(struct buf *b, enum wire_kind kind); // empties it
-void wire_put(struct buf *b, const void *bytes, size_t n);
-void wire_put_text(struct buf *b, const char *text); // NULL stays NULL
+void wire_begin(struct buf *b, enum wire_kind kind);       // empties it
+void wire_put(struct buf *b, const void *bytes, size_t n); // one part, copied; errors stay in b
+void wire_put_text(struct buf *b, const char *text);       // NULL stays NULL
 // Ends the message. E_NOMEM, E_LIMIT.
 int wire_end(struct buf *b);
 void wire_sent(struct buf *b); // a buffer that was large for a cache gives its memory back
@@ -56,6 +56,7 @@ struct wire_message {
     const char *at, *end; // the parts not taken yet; valid until the next wire_receive
     bool bad;             // a part was missing, or had another size
 };
+// The descriptor stays the caller's.
 void wire_reader_init(struct wire_reader *r, int fd);
 void wire_reader_release(struct wire_reader *r);
 // 1: a message; 0: none came in timeout_ms (negative: waits for ever); E_CLOSED: the other end is gone;
@@ -80,6 +81,7 @@ struct wire_report {
     bool has_final_norm, has_snapshots;
 };
 
+// The texts follow the struct as parts. Callbacks and the server's own objects arrive as NULL.
 void wire_put_options(struct buf *b, const struct engine_options *o);
 bool wire_take_options(struct wire_message *m, struct engine_options *o); // strings borrowed from m
 

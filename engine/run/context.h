@@ -27,6 +27,7 @@ struct context_outputs {
     struct engine_scores *scores; // or NULL; owned
 };
 
+// Allocates nothing: context_reserve makes the outputs.
 void context_init(struct context_outputs *c, const struct engine_turn *t);
 // E_NOMEM
 int context_reserve(struct context_outputs *c, const struct engine_turn *t, int32_t width,

@@ -5,6 +5,7 @@
 #include "engine/run/live_turn.h"
 #include "engine/run/sampler.h"
 
+// The arguments are fields of struct engine_event, where they are described.
 void emit_started(struct emitter *e, const struct live_turn *t, enum engine_cache_source source,
                   int64_t n_total, int32_t blocks);
 void emit_progress(struct emitter *e, const struct live_turn *t, int64_t n_done, int64_t n_total);

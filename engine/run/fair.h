@@ -62,6 +62,7 @@ struct fair {
 int fair_init(struct fair *f, int32_t max_turns, struct err *err); // E_NOMEM
 void fair_release(struct fair *f);
 
+// t waits behind its owner's other turns. Cannot fail while f has at most max_turns turns.
 void fair_enqueue(struct fair *f, struct fair_turn *t, uint64_t owner);
 void fair_take_place(struct fair *f, struct fair_turn *t); // t waited
 void fair_give_place(struct fair *f, struct fair_turn *t); // t is paused: it waits in front

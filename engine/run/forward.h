@@ -71,7 +71,7 @@ int forward_run(struct forward *f, const struct batch *b);
 static inline int forward_send(struct forward *f, const struct batch *b, int32_t slot) {
     return lead_step_ahead(f->lead, b, slot);
 }
-int forward_run_sent(struct forward *f, const struct batch *b);
+int forward_run_sent(struct forward *f, const struct batch *b); // E_DEVICE, as forward_run
 // A step of one sequence's prefix: writes the keys and values of the rows, which are virtual, to the
 // cache; nothing is computed. prefix: see engine/model/prompt.h.
 int forward_prefix(struct forward *f, const struct batch *b);

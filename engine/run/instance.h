@@ -168,9 +168,10 @@ bool instance_round(struct instance *in, int64_t timeout_us);
 
 // --- turns.c: how turns begin and end ------------------------------------------------------------
 
+// Carries out one command of the queue, and takes what it owns.
 void instance_command(struct instance *in, const struct command *c);
-void instance_expire(struct instance *in);
-void instance_admit(struct instance *in); // and pauses turns for others
+void instance_expire(struct instance *in); // ends turns whose deadline has passed
+void instance_admit(struct instance *in);  // and pauses turns for others
 // Lets turns whose resume has ended, with or without their cache, take part in steps.
 void instance_start_resumed(struct instance *in);
 // A turn ends: emits the text that was held back and DONE; the sequence goes idle; frees the turn.

@@ -54,6 +54,7 @@ struct turn_times {
         decode_us;     // without pauses; decode: from the first token drawn to the last
     int64_t paused_us; // other owners' turns had its place
 };
+// Until now_us, of a turn that may still wait; times of a part that has not begun are 0.
 struct turn_times live_turn_times(const struct live_turn *t, int64_t now_us);
 void live_turn_drew(struct live_turn *t, int64_t time_us);   // a token
 void live_turn_paused(struct live_turn *t, int64_t now_us);  // it has no place

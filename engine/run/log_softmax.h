@@ -13,6 +13,7 @@ struct log_softmax {
 // E_INTERNAL: a logit is NaN or +inf, or all are -inf: the model or a kernel is broken.
 int log_softmax_init(struct log_softmax *s, const float *logits, int32_t n_vocab, struct err *err);
 
+// The natural logarithm of the probability of the token with this logit, one of those of init.
 static inline float log_softmax_value(const struct log_softmax *s, float logit) {
     return (float)((double)logit - (double)s->max - s->log_sum);
 }

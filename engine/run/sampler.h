@@ -75,7 +75,7 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
 // The sampler holds g until the next sampler_begin or sampler_unconstrain. E_NOMEM.
 int sampler_constrain(struct sampler *s, struct grammar *g, int64_t most, struct err *err);
 
-void sampler_unconstrain(struct sampler *s);
+void sampler_unconstrain(struct sampler *s); // without a constraint it does nothing
 
 // Call after sampler_begin and sampler_constrain. Watches the model's thinking in the answer that follows
 // log (n_log), and forces the closing mark after params->thinking_budget tokens of thinking. A grammar

@@ -70,6 +70,7 @@ int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens,
                int32_t max_turns, struct err *err);
 void sched_release(struct scheduler *s);
 
+// t: SCHED_OUT, with `reserve` (at most the pool) and `places` set; borrowed until sched_leave.
 void sched_enqueue(struct scheduler *s, struct sched_turn *t, uint64_t owner);
 // Admits the next turn if it fits, and puts it into PREFILL; the caller sets n_todo. NULL: it does not
 // fit, or none waits.

@@ -40,6 +40,7 @@ struct sampling_words {
     int32_t ids[SAMPLING_LISTS_TOKENS];
 };
 const char *sampling_word_text(const struct sampling_words *w, int32_t i); // NUL-terminated
+// (*n), at least one; borrowed.
 const int32_t *sampling_word_ids(const struct sampling_words *w, int32_t i, int32_t *n);
 // Append an entry. E_INVAL: it is empty, has a NUL byte or is too long, or the list is full; *err
 // names the list as `name`.

@@ -41,6 +41,7 @@ struct added_scan {
     struct added_match queued; // a token found behind words that must be returned first
 };
 
+// A zeroed struct is not an empty one: a root of 0 is a node. A released one is.
 void added_tokens_init(struct added_tokens *a);
 void added_tokens_release(struct added_tokens *a);
 // The first of two tokens with the same content is kept. E_NOMEM, E_LIMIT.

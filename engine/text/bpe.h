@@ -42,7 +42,7 @@ struct merge_halves {
 };
 
 int bpe_init(struct bpe *b, uint32_t n_merges, struct err *err); // room for at most n_merges
-void bpe_release(struct bpe *b);
+void bpe_release(struct bpe *b);                                 // a zeroed one is allowed
 // Adds the merge of the next rank. A repeated pair takes the later rank, as in Hugging Face.
 void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t merged);
 // The same with a rank that the caller gives; merges may share it.

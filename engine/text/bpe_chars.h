@@ -19,7 +19,7 @@ struct bpe_chars {
                // there
 };
 
-void bpe_chars_release(struct bpe_chars *b);
+void bpe_chars_release(struct bpe_chars *b); // a zeroed one is allowed
 // Call it after the last merge, with prefix, suffix, unk, fuse_unk and ignore_merges set.
 int bpe_chars_finish(struct bpe_chars *b, const struct vocab *v, bool byte_fallback,
                      struct err *err);

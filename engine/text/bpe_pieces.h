@@ -16,7 +16,7 @@ struct bpe_pieces {
     bool cuts;        // as in bpe_chars.h
 };
 
-void bpe_pieces_release(struct bpe_pieces *b);
+void bpe_pieces_release(struct bpe_pieces *b); // a zeroed one is allowed
 // E_NOMEM, E_LIMIT.
 int bpe_pieces_init(struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
                     struct err *err);

@@ -10,6 +10,7 @@ bool char_is_word(uint32_t c);        // regex \w: Alphabetic, Mark, Nd, Pc, Joi
 bool char_is_punctuation(uint32_t c); // ASCII's (symbols too) and the categories P
 bool char_is_numeric(uint32_t c);     // Nd, Nl, No: char::is_numeric
 
+// The length of the sequence that begins with *s, in valid UTF-8.
 static inline size_t char_utf8_len(const char *s) {
     unsigned char c = (unsigned char)*s;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;

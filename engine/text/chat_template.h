@@ -62,7 +62,7 @@ struct chat_syntax {
     enum tool_syntax tools;
     const char *think_open, *think_close;
 };
-struct chat_syntax chat_template_syntax(const struct chat_template *c);
+struct chat_syntax chat_template_syntax(const struct chat_template *c); // texts borrowed from c
 
 struct cJSON;
 struct chat_conversation {

@@ -43,7 +43,7 @@ struct decoder {
     struct decode_step steps[DECODER_MAX_STEPS];
     int n_steps;
 };
-void decoder_release(struct decoder *d);
+void decoder_release(struct decoder *d); // also of a half-read one
 // True if the only step is ByteLevel: then the vocabulary holds the tokens' bytes.
 bool decoder_is_byte_level(const struct decoder *d);
 // Appends the bytes that a token with the content [s, s + len) stands for inside a text. E_NOMEM.

@@ -46,7 +46,7 @@ struct normalizer {
     int n_steps;
 };
 
-void normalizer_release(struct normalizer *n);
+void normalizer_release(struct normalizer *n); // also of a half-read one
 // Replaces *out by the normalised text. spans (ascending, disjoint, of text) move with their bytes.
 // If a border falls inside characters that a step joins or reorders, the span grows to include them.
 // *at_start (NULL: true): in, whether text begins where the user's text begins; out, false if a step

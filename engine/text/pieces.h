@@ -34,7 +34,7 @@ struct piece_word {
     size_t n_plain;
 };
 
-void pieces_release(struct pieces *p);
+void pieces_release(struct pieces *p); // a zeroed one is allowed
 // Appends the replacement for text that the vocabulary lacks: its byte pieces, or one unknown piece for
 // a run of such texts. *in_run: whether the last id appended was the unknown piece.
 int pieces_push_unknown(const struct pieces *p, const char *text, size_t len, bool *in_run,

@@ -13,6 +13,7 @@ struct rewrite {
     bool at_start;  // the text begins with the user's first bytes, and no step has removed them
 };
 
+// Borrows all of it. spans: ascending and disjoint, positions in text; they are changed in place.
 void rewrite_init(struct rewrite *r, const char *text, size_t len, struct buf *out,
                   struct text_span *spans, size_t n_spans);
 int rewrite_copy(struct rewrite *r, size_t n); // copies the next n bytes unchanged

@@ -17,7 +17,7 @@ struct string_table {
 };
 
 int string_table_init(struct string_table *t, size_t n_expected); // E_NOMEM, E_IO (no randomness)
-void string_table_release(struct string_table *t);
+void string_table_release(struct string_table *t);                // a zeroed one is allowed
 // Adds arena[offset, offset + len) as id >= 0, and sets *existing to -1. If the table has the string
 // already, it does not change, and *existing is the string's id. E_NOMEM.
 int string_table_add(struct string_table *t, const char *arena, uint32_t offset, uint32_t len,

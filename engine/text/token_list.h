@@ -8,6 +8,7 @@ struct token_list {
     size_t len, cap;
 };
 
+// An empty list holds no memory; a zeroed one is empty. ids of token_list_append may be NULL if n is 0.
 void token_list_init(struct token_list *l);
 void token_list_release(struct token_list *l);
 int token_list_push(struct token_list *l, int32_t id);

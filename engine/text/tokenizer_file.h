@@ -50,6 +50,7 @@ struct model_options { // settings from the files beside a SentencePiece model
     bool no_prefix;         // "add_prefix_space": false
     bool xglm;              // ids as XGLMTokenizer numbers them
 };
+// bytes: a whole SentencePiece file, borrowed for the call.
 int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,
                          const struct model_options *o, struct err *err);
 
@@ -80,5 +81,6 @@ struct tokenizer_metaspace {
     enum pre_prepend prepend;
     bool split;
 };
+// The settings of a Metaspace step; *m borrows from json. E_FORMAT, E_UNSUPPORTED, with `where` in the message.
 int tokenizer_read_metaspace(const struct cJSON *json, const char *where,
                              struct tokenizer_metaspace *m, struct err *err);

@@ -27,7 +27,7 @@ struct unigram_scratch { // zero before the first use
     struct token_list path;
 };
 
-void unigram_release(struct unigram *u);
+void unigram_release(struct unigram *u); // a zeroed one is allowed
 // For tokenizer.json: takes ownership of scores [n_ids]. E_NOMEM; E_LIMIT: a piece is too long.
 int unigram_init(struct unigram *u, const struct vocab *v, double *scores, int32_t unk_id,
                  bool byte_fallback, struct err *err);

@@ -26,6 +26,7 @@ struct vocab {
     struct string_table by_content;
 };
 
+// n_ids: ids are below it. n_expected: how many tokens to make room for. E_NOMEM, E_IO; release it in any case.
 int vocab_init(struct vocab *v, int32_t n_ids, size_t n_expected, struct err *err);
 void vocab_release(struct vocab *v);
 // Adds content as id, or adds flags if they are already a token. E_FORMAT: the id has another content,
@@ -41,6 +42,7 @@ const struct token *vocab_token(const struct vocab *v, int64_t id);
 static inline const char *vocab_content(const struct vocab *v, const struct token *t) {
     return v->arena.data + t->content;
 }
+// (t->bytes_len), which may hold NUL bytes; borrowed until the vocabulary grows.
 static inline const char *vocab_bytes(const struct vocab *v, const struct token *t) {
     return v->arena.data + t->bytes;
 }

@@ -137,6 +137,7 @@ struct cpu_backend {
     char description[64];
 };
 
+// be: one that backend_cpu_open made.
 static inline struct cpu_backend *cpu_of(struct backend *be) {
     return (struct cpu_backend *)be;
 }
@@ -172,6 +173,7 @@ void cpu_linear_prepared(struct cpu_backend *cpu, enum linear_mode mode, float *
 // Room for `linear` with this weight.
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err);
 
+// Room for attention of heads of this size.
 int cpu_attention_reserve(struct cpu_backend *cpu, int32_t head_dim, struct err *err);
 
 // Runs fn over rows [0, n) in chunks, in parallel if rows * work_per_row is worth a hand-over.

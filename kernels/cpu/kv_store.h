@@ -15,12 +15,14 @@ static inline size_t cpu_kv_values_bytes(const struct kv_store *kv) { // K's or 
     return (size_t)kv->head_dim * (size_t)kv->block_tokens * dtype_size(kv->dtype);
 }
 
+// K, V and their scales of one head in one layer of one block; blocks hold (n_layers, n_kv_heads) of these.
 static inline size_t cpu_kv_head_bytes(const struct kv_store *kv) {
     size_t values = 2 * cpu_kv_values_bytes(kv);
     if (!kv_is_8bit(kv->dtype)) return values;
     return ((values + 3) & ~(size_t)3) + 2 * (size_t)kv->block_tokens * sizeof(float);
 }
 
+// block: in [0, n_blocks); the caller holds it.
 static inline struct cpu_kv_head cpu_kv_head(const struct kv_store *kv, int32_t block,
                                              int32_t layer, int32_t head) {
     size_t values = cpu_kv_values_bytes(kv), index = (size_t)layer * (size_t)kv->n_kv_heads;

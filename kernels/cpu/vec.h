@@ -39,6 +39,7 @@ typedef int32_t vmask __attribute__((vector_size(sizeof(vf)))); // a comparison'
 typedef vf vf_unaligned __attribute__((aligned(4), may_alias));
 typedef vmask vi_unaligned __attribute__((aligned(4), may_alias));
 
+// Pointers need no alignment beyond their type's. Loads and stores below take VL elements.
 VEC_INLINE vf v_load(const float *p) {
     return *(const vf_unaligned *)p;
 }
@@ -54,6 +55,7 @@ VEC_INLINE vf v_zero(void) {
 VEC_INLINE vmask v_bits(vf v) {
     return (vmask)v;
 }
+// A lane of `yes` where m is -1, of `no` where it is 0.
 VEC_INLINE vf v_select(vmask m, vf yes, vf no) {
     return (vf)((m & (vmask)yes) | (~m & (vmask)no));
 }
@@ -77,6 +79,7 @@ VEC_INLINE vf v_fma(vf a, vf b, vf c) {
 #endif
 }
 
+// Where one lane is NaN, v_max and v_min give b.
 VEC_INLINE vf v_max(vf a, vf b) {
 #if defined(__AVX512F__)
     return _mm512_max_ps(a, b);
@@ -202,7 +205,7 @@ VEC_INLINE vf v_pair_even(vmask raw) {
 VEC_INLINE vf v_pair_odd(vmask raw) {
     return (vf)(raw & (int32_t)0xffff0000);
 }
-VEC_INLINE vmask v_load_pairs(const void *p) {
+VEC_INLINE vmask v_load_pairs(const void *p) { // bf16, for the two above
     return *(const vi_unaligned *)p;
 }
 
@@ -288,6 +291,7 @@ VEC_INLINE vmask v_dot8(vmask sum, vmask a, vmask b) {
 }
 #endif
 
+// Elements [i, i + VL) of F32, F16 or BF16, widened.
 VEC_INLINE vf v_load_as(enum dtype t, const void *p, int64_t i) {
     if (t == DTYPE_F16) return v_load_f16((const uint16_t *)p + i);
     if (t == DTYPE_BF16) return v_load_bf16((const uint16_t *)p + i);

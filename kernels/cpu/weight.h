@@ -47,16 +47,17 @@ enum {
 };
 #define WEIGHT_F8_FACTOR 256.0f // of PANEL_F8's scales
 
-static inline int32_t weight_panels(const struct weight *w) {
+static inline int32_t weight_panels(const struct weight *w) { // the last may have rows to spare
     return (w->rows + WEIGHT_PANEL - 1) / WEIGHT_PANEL;
 }
 // K as stored: whole tiles.
 static inline int32_t weight_tiles(const struct weight *w) {
     return (w->cols + WEIGHT_TILE_K - 1) / WEIGHT_TILE_K;
 }
-static inline int32_t weight_int8_tiles(const struct weight *w) {
+static inline int32_t weight_int8_tiles(const struct weight *w) { // K of int8 panels likewise
     return (w->cols + INT8_TILE_K - 1) / INT8_TILE_K;
 }
+// A PANEL_BF12 panel's heads, one for each tile, padded to a cache line; the tiles follow.
 static inline int64_t weight_header_bytes(const struct weight *w) {
     return ((int64_t)weight_tiles(w) * WEIGHT_HEAD_BYTES + 63) & ~63;
 }
@@ -64,7 +65,7 @@ static inline int64_t weight_header_bytes(const struct weight *w) {
 static inline bool weight_tile_is_raw(const uint8_t *head) {
     return *head == WEIGHT_RAW_TILE;
 }
-static inline int32_t weight_tile_bytes(const uint8_t *head) {
+static inline int32_t weight_tile_bytes(const uint8_t *head) { // in memory
     return weight_tile_is_raw(head) ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
 }
 // A panel's first byte. In the layouts without a table all panels are of one size.
@@ -93,11 +94,13 @@ struct weight_stream {
     const uint8_t *tile, *head; // head: this tile's entry in PANEL_BF12's header
 };
 
+// Before the panel's first tile.
 static inline void weight_stream_open(struct weight_stream *s, const struct weight *w,
                                       int32_t panel) {
     s->tile = s->head = weight_panel(w, panel);
     if (w->layout == PANEL_BF12) s->tile += weight_header_bytes(w);
 }
+// Of the tile at which s stands.
 static inline int32_t weight_stream_bytes(const struct weight_stream *s, const struct weight *w) {
     if (w->layout == PANEL_BF12) return weight_tile_bytes(s->head);
     return WEIGHT_TILE_K * WEIGHT_PANEL * (int32_t)dtype_size(w->dtype);

@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_async_4(uint32_t to, const void *from, bool
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ uint2 load_shared_8(uint32_t from) {
+__device__ __forceinline__ uint2 load_shared_8(uint32_t from) { // 8 bytes, aligned to 8
     uint2 v;
     asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
     return v;

@@ -91,6 +91,7 @@ struct cuda_backend {
     char description[160];
 };
 
+// be: one that backend_cuda_open made.
 static inline struct cuda_backend *cuda_of(struct backend *be) {
     return (struct cuda_backend *)be;
 }
@@ -99,6 +100,7 @@ static inline struct cuda_backend *cuda_of(struct backend *be) {
 int cuda_check(cudaError_t rc, const char *what);
 #define CUDA_TRY(call) TRY(cuda_check(call, #call))
 
+// As backend_ops.close. Also closes a half-opened backend.
 void cuda_close(struct backend *be);
 
 // Device memory. The E_NOMEM message names the free and the missing memory.

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+// Exact; from_float rounds to nearest even.
 __device__ __forceinline__ float to_float(float v) {
     return v;
 }
@@ -45,7 +46,8 @@ __device__ __forceinline__ float load_as_float(const void *p, enum dtype t, int6
     if (t == DTYPE_F8_E4M3) return e4m3_as_float(((const uint8_t *)p)[i]);
     return ((const float *)p)[i];
 }
-__device__ __forceinline__ void store_from_float(void *p, enum dtype t, int64_t i, float v) {
+__device__ __forceinline__ void store_from_float(void *p, enum dtype t, int64_t i,
+                                                 float v) { // no 8-bit types
     if (t == DTYPE_BF16)
         ((__nv_bfloat16 *)p)[i] = from_float<__nv_bfloat16>(v);
     else if (t == DTYPE_F16)
@@ -59,7 +61,7 @@ __device__ __forceinline__ float warp_sum(float v) {
     for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
     return v;
 }
-__device__ __forceinline__ float warp_max(float v) {
+__device__ __forceinline__ float warp_max(float v) { // a NaN loses
     for (int step = 16; step > 0; step >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
     return v;
 }

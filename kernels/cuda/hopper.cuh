@@ -60,6 +60,8 @@ static inline void pdl_launch_cluster(void (*kernel)(Params...), dim3 grid, dim3
 #ifdef PARLEY_SM90A
 
 // --- barriers ------------------------------------------------------------------------------------
+
+// bar: a shared address of 8 bytes. A phase ends after so many arrivals and all bytes that were expected.
 __device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }
@@ -70,7 +72,7 @@ __device__ __forceinline__ void barrier_init_done(void) {
 __device__ __forceinline__ void barrier_arrive(uint32_t bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes) {
+__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes) { // arrives too
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");
 }
@@ -120,7 +122,7 @@ __device__ __forceinline__ void tile_load_shared_out(uint32_t to, const CUtensor
 }
 
 // --- clusters ------------------------------------------------------------------------------------
-__device__ __forceinline__ void cluster_sync(void) {
+__device__ __forceinline__ void cluster_sync(void) { // all threads of all its blocks
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
@@ -134,6 +136,7 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 __device__ __forceinline__ void cluster_arrive(uint32_t bar) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
+// From an address by cluster_address, aligned to the size. The other block has written it before a cluster_sync.
 __device__ __forceinline__ float4 cluster_load(uint32_t from) {
     float4 v;
     asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
@@ -159,6 +162,7 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |
            (uint64_t)(8 * SWIZZLED_ROW >> 4) << 32 | 1ull << 62;
 }
+// The whole warpgroup calls begin, products, commit. begin orders them behind its writes of registers.
 __device__ __forceinline__ void products_begin(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

@@ -23,10 +23,11 @@ struct linear_part { // steps [begin, end)
     int32_t begin, end;
 };
 
-static inline bool linear_is_gated(const struct cuda_linear *a) {
+static inline bool linear_is_gated(const struct cuda_linear *a) { // its outputs come in pairs
     return a->activate && a->gated;
 }
 
+// By the matrix alone, not by the device or the batch: so the order of a sum never changes.
 static inline struct linear_cut linear_cut_of(const struct cuda_linear *a) {
     struct linear_cut c;
     int outputs = linear_is_gated(a) ? LINEAR_TILE / 2 : LINEAR_TILE;

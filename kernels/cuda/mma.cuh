@@ -13,6 +13,7 @@
 #pragma once
 #include "kernels/cuda/device.cuh"
 
+// c += A B, summed in F32. The last argument only chooses the type of A and B.
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     __nv_bfloat16) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
@@ -28,7 +29,7 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint3
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ uint32_t shared_address(const void *p) {
+__device__ __forceinline__ uint32_t shared_address(const void *p) { // for the PTX below
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 // 16 bytes into shared memory, or zeros (and nothing read) where !valid. Past L1.
@@ -54,7 +55,8 @@ __device__ __forceinline__ void copy_once(uint32_t to, const void *from, bool va
     copy_async(to, from, valid);
 #endif
 }
-__device__ __forceinline__ void copy_commit() {
+__device__ __forceinline__ void
+copy_commit() { // this thread's copies since the last one are a group
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 // Waits until at most `pending` of this thread's groups are under way.
@@ -86,6 +88,7 @@ __device__ __forceinline__ void copy_wait_oldest(int stages) {
         copy_wait<0>();
     }
 }
+// Addresses by shared_address, aligned to the size.
 __device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
     float2 v;
     asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
@@ -129,6 +132,7 @@ template <> __device__ __forceinline__ uint32_t pack2<__half>(float a, float b) 
     __half2 v = __floats2half2_rn(a, b);
     return *(uint32_t *)&v;
 }
+// Exact. The last argument only chooses the type.
 __device__ __forceinline__ float2 unpack2(uint32_t v, __nv_bfloat16) {
     return __bfloat1622float2(*(__nv_bfloat162 *)&v);
 }

@@ -12,6 +12,7 @@ __device__ __forceinline__ float norm_square_added(float sum, float v, float mea
     float d = __fsub_rn(v, mean);
     return __fmaf_rn(d, d, sum);
 }
+// squares: their sum over the row. The roundings are spelled out: the compiler must not fuse them differently.
 __device__ __forceinline__ float norm_scale(float squares, int32_t width, float eps) {
     return 1.0f / sqrtf(__fadd_rn(squares / (float)width, eps));
 }
@@ -22,7 +23,8 @@ __device__ __forceinline__ float norm_result(float v, float mean, float scale, f
 // A norm's constants for the vectors threadIdx.x, threadIdx.x + THREADS, ... of a row, of 8
 // elements each. Loaded before the wait for x (pdl.cuh).
 template <int VECTORS> struct norm_constants { float weight[VECTORS][8], bias[VECTORS][8]; };
-__device__ __forceinline__ void load_eight(float (&to)[8], const float *from) {
+__device__ __forceinline__ void load_eight(float (&to)[8],
+                                           const float *from) { // aligned to 16 bytes
     float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
     to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
     to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;

@@ -18,6 +18,7 @@
 #include <cuda_runtime.h>
 #include <utility>
 
+// The two calls of the rules above. Without effect before sm_90.
 __device__ __forceinline__ void pdl_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -50,6 +50,7 @@ struct peer_channel {
     const uint32_t *abandoned; // pinned host memory: not 0 once a rank is gone, and all waits end
     uint32_t *lost;            // this rank's: not 0 once a kernel has read so
 };
+// Device memory that a channel of n ranks takes on each rank, for `memory` and for `wide`.
 static inline size_t peer_channel_bytes(int32_t n) {
     return (size_t)2 * (size_t)n * PEERS_SLOT_BYTES;
 }

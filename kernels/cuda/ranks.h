@@ -17,6 +17,7 @@
 
 struct cuda_backend;
 
+// Of struct backend_ops, which describes them. All run on the backend's stream.
 int cuda_ranks_open(struct backend *be, const struct rank_links *l, struct err *err);
 void cuda_ranks_close(struct backend *be);
 void cuda_ranks_release(

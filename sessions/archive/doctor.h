@@ -16,7 +16,7 @@ struct doctor_report {
     struct doctor_fault *faults;
     size_t n_faults, n_left; // left: not repaired
 };
-void doctor_report_release(struct doctor_report *r);
+void doctor_report_release(struct doctor_report *r); // a zeroed one is allowed
 
 struct doctor_options {
     // Rebuilds indexes, deletes orphan rows, and cuts sessions that contradict themselves to what

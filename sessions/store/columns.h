@@ -68,6 +68,7 @@ struct record_table {
 enum { TABLE_MODELS, TABLE_SESSIONS, TABLE_TURNS, TABLE_TOKENS, TABLE_EVENTS, N_TABLES };
 extern const struct record_table record_tables[N_TABLES];
 
+// Below, `record` is the struct that the table's rows are read into; column_field is for columns with a field.
 static inline const char *column_name(const struct column *c) {
     return c->param + 1;
 }
@@ -83,11 +84,12 @@ static inline void *column_pointer(const struct column *c, const void *record) {
 static inline void column_set_pointer(const struct column *c, void *record, void *p) {
     memcpy(column_field(c, record), &p, sizeof p);
 }
+// How long the column's contents are: BYTES, ARRAY and ALTERNATIVES, in bytes or elements.
 static inline size_t *column_len(const struct column *c, const void *record) {
     return (size_t *)((char *)record + c->len);
 }
-bool column_has_field(const struct column *c);
-int64_t column_max(const struct column *c);
+bool column_has_field(const struct column *c); // of a record, so not ROWID, PLACE, OUTPUT
+int64_t column_max(const struct column *c);    // `max`, or the type's; only of numbers
 int column_parse_name(const struct column *c, const char *name, int *out); // E_CORRUPT
 
 // --- records -----------------------------------------------------------------

@@ -79,8 +79,9 @@ enum store_checkpoint {
     CHECKPOINT_EMPTY,    // empties the log, but does not wait for readers
     CHECKPOINT_EMPTY_BY, // empties the log, waits for readers up to STORE_BUSY_MS
 };
+// Moves the log's pages into the database. Not doing so loses nothing, so no error is reported.
 void store_db_checkpoint(struct store_db *db, enum store_checkpoint how);
-int64_t store_db_wal_bytes(const struct store_db *db);
+int64_t store_db_wal_bytes(const struct store_db *db); // 0: none
 // Fills *err from the connection's last failure and returns the E_* that fits (E_FULL, E_DENIED,
 // E_IO, E_CORRUPT, E_BUSY ...).
 int store_db_error(struct store_db *db, struct err *err);

@@ -113,7 +113,7 @@ struct event_record {
 const char *event_kind_name(int kind); // as stored: "opened", "lost" ...
 
 const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids", "continue"
-bool turn_input_has_text(enum turn_input_kind kind);
+bool turn_input_has_text(enum turn_input_kind kind);         // and not ids, or none
 
 // A turn's `instance`: backend, number formats of weights and cache, chat template (it decides what ends a
 // turn). Turns of older versions have the backend alone.

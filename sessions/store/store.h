@@ -152,9 +152,10 @@ struct store_job {
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's
 };
+// NULL: no memory. The sender fills in what the kind needs; store_send takes the job.
 struct store_job *store_job_new(enum store_job_kind kind, int64_t key);
-void store_job_free(struct store_job *job); // with everything it carries
-void session_save_free(struct session_save *save);
+void store_job_free(struct store_job *job);        // with everything it carries
+void session_save_free(struct session_save *save); // NULL is fine
 
 struct store_options {
     const char *path; // ":memory:" keeps nothing
@@ -176,7 +177,7 @@ struct store_start { // for the service, at its start
     size_t n_owners;
     uint64_t secret[2]; // drawn once for the database, and kept in it
 };
-void store_start_release(struct store_start *start);
+void store_start_release(struct store_start *start); // a zeroed one is allowed
 // Takes the lock, opens, checks and migrates the file, recovers, starts the threads. *start is to be
 // released in any case.
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,

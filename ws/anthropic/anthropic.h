@@ -5,6 +5,7 @@
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
+// Members of the table in server.c (struct http_route). Both decoders make what anthropic_messages_handle takes.
 void *anthropic_messages_decode(void *user, const struct http_payload *p);
 void anthropic_messages_release(void *decoded);
 void anthropic_messages_handle(void *user, struct http *h);

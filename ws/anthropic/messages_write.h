@@ -31,6 +31,7 @@ struct message_writer {
 // The code that refuses `thread`, the same as Anthropic's.
 #define MESSAGES_NO_THREADS "thread_unsupported_request"
 
+// max_bytes: of the collected content, and of one call's arguments.
 void message_writer_init(struct message_writer *w, size_t max_bytes);
 void message_writer_release(struct message_writer *w);
 // Takes an event of answer 0; events without a form here change nothing. In a stream, the text to send is appended

@@ -3,7 +3,7 @@
 #include "ws/net/http.h"
 
 #define REQUEST_ID_MAX 40
-void anthropic_request_id(char out[REQUEST_ID_MAX]);
+void anthropic_request_id(char out[REQUEST_ID_MAX]); // a new one, "req_" and random digits
 // Appends header lines: request-id, and anthropic-ratelimit-* if the owner has limits.
 void anthropic_put_headers(struct buf *extra, const struct http *h, const char *request_id);
 // Replies 200 with these lines; takes body.

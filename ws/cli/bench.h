@@ -30,6 +30,7 @@ double bench_median(double *values, int64_t n); // sorts them; 0 if n is 0
 struct later_turn {
     double first_token_ms, engine_ms;
 };
+// This and the other measurements: b has an idle engine. E_NOMEM, or the engine's error in *b->err.
 int bench_later_turn(struct bench *b, struct later_turn *out);
 
 // One session of `turns` turns, each with turn_tokens new and turn_tokens sampled tokens. Medians

@@ -101,6 +101,7 @@ struct cli_json {
     struct buf out;
     struct json_writer w;
 };
+// Opens an object. Errors of j->w stay until cli_json_end.
 void cli_json_begin(struct cli_json *j);
 int cli_json_end(struct cli_json *j, struct err *err); // prints it and frees
 void cli_print_json(struct buf *b);                    // a line on stdout; releases b

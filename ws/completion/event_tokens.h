@@ -8,7 +8,7 @@ struct event_tokens {                      // zeroed: empty
     struct completion_token *alternatives; // the same number for each token
     size_t n;
 };
-void event_tokens_release(struct event_tokens *t);
+void event_tokens_release(struct event_tokens *t); // a zeroed one is allowed
 // Adds a token with its alternatives (n_alternatives, the same number each time); a token that ends an
 // answer is left out. E_NOMEM.
 int event_tokens_add(struct event_tokens *t, const struct served_model *m, int32_t id,

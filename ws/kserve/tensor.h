@@ -24,7 +24,7 @@ enum tensor_type {
     TENSOR_BF16,
     TENSOR_TYPES
 };
-const char *tensor_type_name(enum tensor_type t);
+const char *tensor_type_name(enum tensor_type t); // KServe's: "FP32"
 
 #define TENSOR_MAX_DIMS 6
 #define TENSOR_MAX_INPUTS 64
@@ -92,12 +92,12 @@ struct tensors_out {
     size_t n, cap;
 };
 
-void tensor_out_add_dim(struct tensor_out *t, int64_t dim);
-size_t tensor_out_count(const struct tensor_out *t); // elements, of its shape
+void tensor_out_add_dim(struct tensor_out *t, int64_t dim); // at most TENSOR_MAX_DIMS
+size_t tensor_out_count(const struct tensor_out *t);        // elements, of its shape
 // Allocates zeroed memory for the elements of its shape. E_NOMEM without a sentence.
 int tensor_out_allocate(struct tensor_out *t);
 void tensor_out_release(struct tensor_out *t);
 void tensor_out_raw(const struct tensor_out *t, struct buf *raw); // appends; errors stay in raw
 
 int tensors_out_take(struct tensors_out *all, struct tensor_out *t); // *t is zeroed. E_NOMEM
-void tensors_out_release(struct tensors_out *all);
+void tensors_out_release(struct tensors_out *all);                   // a zeroed one is allowed

@@ -11,6 +11,7 @@ struct word_reading { // which row's words to read, and from what
     size_t row, n_rows;
     struct sampling_params *params; // gets the words
 };
+// Each adds the words of one row to params->bad_words or params->stop; the tensor's shape is checked first.
 int word_lists_bad_ids(const struct word_reading *r, struct err *err);
 int word_lists_stop_ids(const struct word_reading *r, struct err *err);
 int word_lists_bad_text(const struct word_reading *r, struct err *err);

@@ -4,8 +4,8 @@
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
-void llamacpp_health(void *user, struct http *h);
-void llamacpp_props(void *user, struct http *h);
+void llamacpp_health(void *user, struct http *h); // 503 as /readyz
+void llamacpp_props(void *user, struct http *h);  // of ?model=NAME, or the default
 // The three texts are made by decode: long bodies on a worker.
 void *llamacpp_text_decode(void *user, const struct http_payload *p);
 void llamacpp_text_release(void *decoded);

@@ -28,7 +28,7 @@ void auth_close(struct auth *a);
 // Reads the file again; on an error the old tokens and limits stay. Changed limits hold at once.
 int auth_reload(struct auth *a, struct err *err);
 
-bool auth_needs_token(const struct auth *a);
+bool auth_needs_token(const struct auth *a); // there is a token file
 // Borrowed until the next auth_reload. NULL: an invalid token.
 const struct auth_token *auth_find(const struct auth *a, const char *token, size_t len);
 // The line of a token that was valid before auth_reload; NULL: it was removed.

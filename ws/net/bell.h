@@ -16,6 +16,7 @@ struct bell {
     void *ctx;
 };
 
+// heard() is called on the loop's thread, once for all rings before it. E_IO. b stays where it is.
 int bell_open(struct bell *b, uv_loop_t *loop, void (*heard)(void *ctx), void *ctx,
               struct err *err);
 void bell_ring(void *bell); // any thread

@@ -69,13 +69,15 @@ struct http_waiter { // called while a reply is under way
 #define HTTP_EVENTS_HEADERS "cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 
 void http_open(struct peer *p, int fd); // takes both; frees p with the socket
-void http_tick(struct http *h, int64_t now_us);
+void http_tick(struct http *h,
+               int64_t now_us); // about every second: deadlines and pings. May close h
+// At once, without a reply; client_gone() comes if a reply was under way. Frees h and its peer.
 void http_close(struct http *h);
 void http_lost_token(struct http *h); // closes it, at once or after the reply (on_token_removed)
 
 // --- for handlers ---
-const char *http_path(const struct http *h);
-enum http_method http_verb(const struct http *h);
+const char *http_path(const struct http *h);      // decoded, without the query; borrowed
+enum http_method http_verb(const struct http *h); // HTTP_HEAD too, where the route has HTTP_GET
 // A parameter of the query, decoded; false: it is missing or too long.
 bool http_query(const struct http *h, const char *name, char *out, size_t cap);
 const char *http_header(const struct http *h, enum http_header name); // "" when absent
@@ -96,10 +98,14 @@ void http_add_retry(struct buf *out, int64_t ms); // the header lines of a time;
 void http_reply_error(struct http *h, int status, const char *code, const char *message,
                       int64_t retry_after_ms /* 0: none */);
 
+// Answers later. w is borrowed until the exchange ends.
 void http_wait(struct http *h, const struct http_waiter *w, void *ctx);
+// Begins a reply of status 200 whose length is not known; extra as in http_reply, w as in http_wait. type is
+// copied.
 void http_stream(struct http *h, const char *type, const char *extra, const struct http_waiter *w,
                  void *ctx);
+// False: writable() will come when there is. The stream takes bytes without room too, and keeps them in memory.
 bool http_stream_has_room(const struct http *h);
-void http_stream_write(struct http *h, const void *bytes, size_t len);
-void http_stream_buf(struct http *h, struct buf *b); // writes b, and releases it
-void http_stream_end(struct http *h);
+void http_stream_write(struct http *h, const void *bytes, size_t len); // copied; nothing for len 0
+void http_stream_buf(struct http *h, struct buf *b);                   // writes b, and releases it
+void http_stream_end(struct http *h);                                  // no callback of w follows

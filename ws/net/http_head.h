@@ -22,7 +22,7 @@ enum http_method {
     HTTP_OPTIONS,
     HTTP_UNKNOWN
 };
-const char *http_method_name(enum http_method m);
+const char *http_method_name(enum http_method m); // "" for HTTP_UNKNOWN
 
 enum http_framing { HTTP_NO_BODY, HTTP_LENGTH, HTTP_CHUNKED };
 

@@ -21,6 +21,7 @@ struct http_reply_head {
     bool chunked, close;
     bool tls; // the connection is encrypted
 };
+// With the empty line. Adds the headers of every reply: server, security, connection.
 void http_reply_write_head(struct buf *out, const struct http_reply_head *r);
 // {"error":{"code":..., "message":...}}
 void http_reply_write_error(struct buf *out, const char *code, const char *message);

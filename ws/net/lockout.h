@@ -16,5 +16,6 @@ struct lockout { // zeroed: empty
 };
 
 int64_t lockout_wait_us(struct lockout *l, const struct ip_key *addr, int64_t now_us); // 0: none
+// Counts a wrong token; without memory for a new address it is not counted.
 void lockout_wrong(struct lockout *l, const struct ip_key *addr, int64_t now_us);
-void lockout_release(struct lockout *l);
+void lockout_release(struct lockout *l); // a zeroed one is allowed

@@ -129,6 +129,7 @@ void net_close(struct net *n);
 // the oldest connection that has not shown a token. Errors are peer_new's; fd stays open.
 int net_admit(struct net *n, struct peer **out, int fd, const struct sockaddr *addr);
 
+// The real time, for measurements and rates. Time limits on peers use net_served_us.
 static inline int64_t net_now_us(void) {
     return clock_mono_us(&clock_system);
 }

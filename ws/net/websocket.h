@@ -30,6 +30,8 @@ struct websocket_protocol {
     void (*tick)(void *ws, int64_t now_us); // about every second, by net_served_us
 };
 
+// Starts libwebsockets on n's loop, with the protocols of n's table. E_NOMEM; E_UNSUPPORTED: its plug-in for
+// libuv is missing; E_IO.
 int websocket_open(struct net *n, struct err *err);
 void websocket_stop(struct net *n); // ends every WebSocket; runs the loop meanwhile
 // upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and

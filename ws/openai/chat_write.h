@@ -22,10 +22,12 @@ struct chat_answer {                     // collected, where it is not streamed
     enum completion_finish finish;
     bool wants_logprobs;
 };
+// Takes no memory until chat_answer_take; release it in any case.
 void chat_answer_init(struct chat_answer *a, bool wants_logprobs);
 void chat_answer_release(struct chat_answer *a);
 int chat_answer_take(struct chat_answer *a, const struct completion_event *ev); // E_NOMEM
 
+// answers (n): choices, by their index. Errors stay in out, as everywhere here.
 void chat_write_whole(struct buf *out, const struct chat_head *h, const struct chat_answer *answers,
                       size_t n, const struct completion_usage *u);
 // Server-sent events, each with its empty line.

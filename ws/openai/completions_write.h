@@ -21,6 +21,7 @@ struct completions_logprobs {
     struct buf marks;                           // where each token that was drawn begins in these
     size_t n, n_chars;                          // n_chars: of the text so far, in code points
 };
+// n_chars: code points of the text before the first token.
 void completions_logprobs_init(struct completions_logprobs *l, size_t n_chars);
 void completions_logprobs_release(struct completions_logprobs *l);
 void completions_logprobs_clear(struct completions_logprobs *l); // but the count of characters

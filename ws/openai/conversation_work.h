@@ -46,8 +46,9 @@ struct conversation_work {
     struct buf out;                    // the reply
     struct completion_failure failure; // status 0: none
 };
-void conversation_work_release(struct conversation_work *c);
-void conversation_work_reset(struct conversation_work *c); // back to before the first step
+void conversation_work_release(struct conversation_work *c); // with its body
+void conversation_work_reset(struct conversation_work *c);   // back to before the first step
+// Any thread. Afterwards next_chunk, or else failure, or out and new_note, say what comes next.
 void conversation_work_step(struct conversation_work *c, const struct service *s);
 
 void conversation_refuse_missing(struct conversation_work *c); // the conversation

@@ -6,6 +6,7 @@
 #pragma once
 #include "ws/net/http.h"
 
+// Members of struct http_route, for all of these addresses. decode and release on any thread.
 void *openai_conversations_decode(void *user, const struct http_payload *p);
 void openai_conversations_release(void *decoded);
 void openai_conversations_handle(void *user, struct http *h);

@@ -3,6 +3,7 @@
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
 
+// Members of the routes in server.c (struct http_route). Net thread; *_decode and *_release on any thread.
 void *openai_chat_decode(void *user, const struct http_payload *p);
 void openai_models_handle(void *user, struct http *h);
 void openai_model_handle(void *user, struct http *h);
@@ -14,7 +15,8 @@ void openai_completions_handle(void *user, struct http *h);
 void *openai_embeddings_decode(void *user, const struct http_payload *p);
 void openai_embeddings_release(void *decoded);
 void openai_embeddings_handle(void *user, struct http *h);
-void openai_write_error(struct buf *out, int status, const char *code, const char *message);
+void openai_write_error(struct buf *out, int status, const char *code,
+                        const char *message); // of no parameter
 // x-request-id, and x-ratelimit-* of the owner's rates that are limited. In every reply of these routes.
 void openai_put_headers(const struct http *h, struct buf *out);
 

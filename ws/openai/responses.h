@@ -20,6 +20,8 @@ const char *responses_page_read(struct responses_page *page, const struct http *
 
 struct responses_output;
 
+// Members of struct http_route; `count` is input_tokens, `stored` the addresses with an id. Net thread;
+// *_decode and *_release on any thread.
 void *openai_responses_decode(void *user, const struct http_payload *p);
 void openai_responses_release(void *decoded);
 void openai_responses_handle(void *user, struct http *h);
@@ -29,6 +31,8 @@ void openai_responses_count_handle(void *user, struct http *h);
 void openai_responses_stored_handle(void *user, struct http *h);
 
 // --- for the files of this API ---
+
+// The whole response; 503 if there is no memory for it.
 void responses_http_reply(struct http *h, const struct responses_output *o);
 // One event of a stream.
 void responses_http_event(struct http *h, const char *type, const struct buf *json);

@@ -21,6 +21,7 @@ struct responses_id {
     bool added;    // to a conversation; turn is TURN_NONE
 };
 
+// prefix: "msg" ..., of responses_id_prefix. session: at most SESSION_ID_MAX bytes.
 void responses_id_response(char out[RESPONSES_ID_MAX], const char *session, int64_t turn);
 void responses_id_item(char out[RESPONSES_ID_MAX], const char *prefix, const char *session,
                        int64_t turn, int64_t index, bool input);

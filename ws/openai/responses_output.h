@@ -52,6 +52,7 @@ struct responses_output {
     void *ctx;
 };
 
+// echo and ctx are borrowed until the release.
 void responses_output_init(struct responses_output *o, const char *echo, responses_emit_fn emit,
                            void *ctx);
 void responses_output_release(struct responses_output *o);

@@ -11,7 +11,7 @@ struct responses_session {
     char *note, *model; // NULL: no note
     int64_t n_turns, created_ms;
 };
-void responses_session_release(struct responses_session *s);
+void responses_session_release(struct responses_session *s); // a zeroed one is allowed
 
 struct responses_record {
     char session[SESSION_ID_MAX + 1];

@@ -24,6 +24,7 @@ struct outgoing {
 
 int outgoing_init(struct outgoing *o, struct service *s, struct peer *p,
                   const struct socket_ops *ops); // E_NOMEM
+// When the socket is gone: the session service forgets the client, whose sessions go on.
 void outgoing_release(struct outgoing *o);
 
 // A message of the protocol is encoded into outgoing_tx(), then sent with outgoing_queue().

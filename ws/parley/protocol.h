@@ -97,4 +97,5 @@ struct protocol_part {
     const char *before, *inside; // JSON that closes what is open before the part, and inside it
 };
 extern const struct protocol_part protocol_record_parts[], protocol_replayed_parts[];
-void protocol_put_events(struct json_writer *w, const struct session_answer *a);
+void protocol_put_events(struct json_writer *w,
+                         const struct session_answer *a); // "events":[...] of session.events

@@ -9,6 +9,7 @@ void exchange_release(void *decoded);
 void exchange_handle(struct rpc *r, void *decoded);
 void exchange_gone(struct rpc *r);
 
+// The same of a stream. Its messages are handled as they come; answers wait in the stream until it is writable.
 void *stream_decode(const struct service *s, const void *bytes, size_t len);
 void stream_handle(struct rpc *r, void *decoded);
 void stream_ended(struct rpc *r);

@@ -96,11 +96,12 @@ struct rpc_refusal {
 bool rpc_start(struct rpc *r);
 void rpc_cancel(struct rpc *r, int status, const char *message); // status: gRPC's; gone() follows
 
-void rpc_next(struct rpc *r); // reads the next message
-bool rpc_has_room(const struct rpc *r);
+void rpc_next(struct rpc *r);                       // reads the next message
+bool rpc_has_room(const struct rpc *r);             // no message is being sent
 void rpc_send(struct rpc *r, struct buf *message);  // a stream with room; takes the bytes
 void rpc_end(struct rpc *r);                        // ends a stream that has room: status OK
 void rpc_reply(struct rpc *r, struct buf *message); // the only answer; takes the bytes
 void rpc_refuse(struct rpc *r,
                 struct rpc_refusal refusal); // ends the call with an error, as rpc_fail
+// message is copied. The status belongs to the code (kserve_statuses).
 void rpc_fail(struct rpc *r, enum kserve_code code, const char *message, int64_t retry_after_ms);

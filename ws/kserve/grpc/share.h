@@ -27,7 +27,7 @@ struct shares { // zeroed: empty
     struct share *by_owner;
     bool long_messages; // of several owners
 };
-void shares_release(struct shares *all);
+void shares_release(struct shares *all); // after all calls have left
 
 // Enters an admitted call: its message is received now or later, or the call is refused. Status 0: the caller
 // calls share_leave later.

@@ -3,6 +3,7 @@
 #pragma once
 #include "ws/kserve/http/reply.h"
 
+// GET, and below them POST, in the table's order. kserve_infer also generates and streams.
 void kserve_live(void *user, struct http *h);
 void kserve_ready(void *user, struct http *h);
 void kserve_server(void *user, struct http *h);
