@@ -1,6 +1,7 @@
 // Kinds and limits of a conversation that its record, the live service and the protocol share.
 #pragma once
 #include "engine/engine.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define SESSION_ID_MAX 64
@@ -43,3 +44,11 @@ enum session_event_kind {
     // stored.
     EVENT_SAMPLE = 64
 };
+
+// Stands for deltas that clients may have seen and a crash took away: it keeps the numbering without gaps.
+#define EVENT_LOST (EVENT_PARKED + 1)
+#define EVENT_KINDS (EVENT_LOST + 1) // that have a number
+
+const char *event_kind_name(int kind);                       // in [0, EVENT_KINDS): "opened" ...
+const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids", "continue"
+bool turn_input_has_text(enum turn_input_kind kind);         // CONTENT and TEXT

@@ -1,4 +1,4 @@
-// Plain data of a conversation: names, copies, release. See record.h.
+// Plain data of a conversation: copies, release, sizes. See record.h.
 #include "sessions/store/record.h"
 #include "base/err.h"
 #include "sessions/store/columns.h"
@@ -6,25 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const event_names[EVENT_KINDS] = {"opened",  "updated", "closed", "queued",
-                                                     "started", "delta",   "done",   "evicted",
-                                                     "rewound", "parked",  "lost"};
-static const char *const input_names[] = {"content", "text", "ids", "continue"};
-
-const char *event_kind_name(int kind) {
-    return event_names[kind];
-}
-
 const char *const turn_finish_names[N_TURN_FINISHES] = {
     "eos", "stop", "length", "cancelled", "deadline", "error", "interrupted"};
-
-const char *turn_input_kind_name(enum turn_input_kind kind) {
-    return input_names[kind];
-}
-
-bool turn_input_has_text(enum turn_input_kind kind) {
-    return kind == INPUT_CONTENT || kind == INPUT_TEXT;
-}
 
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info) {
     // A template's file without its folder, which is private and differs between machines.
@@ -64,26 +47,6 @@ const char *record_compute_dtype(const char *instance) {
 bool session_id_valid(const char *id) {
     size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
     return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
-}
-
-char *record_strdup(const char *s, bool *failed) {
-    if (!s) return NULL;
-    char *copy = strdup(s);
-    if (!copy) *failed = true;
-    return copy;
-}
-
-// With a NUL at the end: the copy of a text is a string.
-void *record_memdup(const void *p, size_t n, bool *failed) {
-    if (!p) return NULL;
-    char *copy = malloc(n + 1);
-    if (!copy) {
-        *failed = true;
-        return NULL;
-    }
-    memcpy(copy, p, n);
-    copy[n] = '\0';
-    return copy;
 }
 
 void session_record_release(struct session_record *r) {

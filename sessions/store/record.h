@@ -2,6 +2,7 @@
 // back. A record owns its pointers, and crosses threads as a whole. columns.c has a row for each
 // stored field.
 #pragma once
+#include "sessions/store/copy.h"
 #include "sessions/store/facts.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,10 +98,7 @@ struct token_run {
     int64_t seq, seq_reserved; // of the session, when the run was saved
 };
 
-// Events other than deltas; deltas fill the numbers between. EVENT_LOST stands for deltas that clients may
-// have seen and a crash took away: it keeps the numbering without gaps.
-#define EVENT_LOST (EVENT_PARKED + 1)
-#define EVENT_KINDS (EVENT_LOST + 1)
+// Events other than deltas; deltas fill the numbers between.
 #define EVENT_REASON_MAX 12
 struct event_record {
     int64_t seq;  // EVENT_LOST: the first number it stands for
@@ -110,11 +108,6 @@ struct event_record {
     char reason[EVENT_REASON_MAX]; // EVENT_EVICTED, EVENT_PARKED
     int64_t at_ms;
 };
-const char *event_kind_name(int kind); // as stored: "opened", "lost" ...
-
-const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids", "continue"
-bool turn_input_has_text(enum turn_input_kind kind);         // and not ids, or none
-
 // A turn's `instance`: backend, number formats of weights and cache, chat template (it decides what ends a
 // turn). Turns of older versions have the backend alone.
 #define RECORD_INSTANCE_MAX 512
@@ -174,7 +167,3 @@ void turn_forget_words(struct turn_record *r); // drops, without freeing, all bu
 int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_alternatives);
 void token_run_release(struct token_run *r);
 void stored_session_free(struct stored_session *s);
-
-// strdup that keeps NULL; *failed is set when memory is out.
-char *record_strdup(const char *s, bool *failed);
-void *record_memdup(const void *p, size_t n, bool *failed);
