@@ -157,11 +157,14 @@ static void size_snapshots(struct engine *e, const struct engine_options *o,
     io->snapshot_dir = o->snapshot_dir;
     io->snapshot_bytes = o->snapshot_bytes;
     if (io->host_cache_bytes >= e->info.block_bytes) return;
-    int64_t window = kv_ring_max_blocks(e->info.default_memory_len, 1, o->prefill_chunk_tokens,
-                                        io->block_tokens, io->max_session_len) *
-                     e->info.block_bytes;
+    const struct kv_ring_shape window = {.memory_len = e->info.default_memory_len,
+                                         .sink_len = 1,
+                                         .chunk_tokens = o->prefill_chunk_tokens,
+                                         .block_tokens = io->block_tokens,
+                                         .session_len = io->max_session_len};
+    int64_t bytes = kv_ring_max_blocks(&window) * e->info.block_bytes;
     io->host_transit = true;
-    io->host_cache_bytes = window > TRANSIT_BYTES ? window : TRANSIT_BYTES;
+    io->host_cache_bytes = bytes > TRANSIT_BYTES ? bytes : TRANSIT_BYTES;
 }
 
 static void note_found(struct engine *e) {
@@ -220,8 +223,14 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     TRY(size_ranks(e, &io, err));
     describe_maker(e, &io, &e->maker);
     io.maker = e->maker;
-    TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
-                      &e->events, clock, err));
+    const struct instance_parts parts = {.model = e->model,
+                                         .tokenizer = e->tokenizer,
+                                         .eos_ids = e->eos_ids,
+                                         .n_eos = e->n_eos,
+                                         .commands = &e->commands,
+                                         .events = &e->events,
+                                         .clock = clock};
+    TRY(instance_init(&e->instance, &parts, &io, err));
     e->max_running = io.max_running;
     e->prefill_tokens = io.prefill_tokens;
     e->host_blocks = io.host_transit ? 0 : e->instance.caches.tiers.host.n_blocks;
@@ -295,14 +304,22 @@ static int open_ranks(struct engine *e, const struct engine_options *o, struct e
     return rc;
 }
 
+static int load_model(struct engine *e, const struct engine_options *o, struct err *err) {
+    const struct model_load_options lo = {.dir = o->model_dir,
+                                          .backend = e->backend,
+                                          .split = &e->lead.comm->split,
+                                          .weights = o->weight_format,
+                                          .progress = o->progress,
+                                          .progress_ctx = o->progress_ctx};
+    return model_load(&e->model, &lo, err);
+}
+
 // All ranks load at the same time, each its part.
 static int open_model(struct engine *e, const struct engine_options *o, struct err *err) {
     struct rank_report mine = {0};
     int rc = open_backend(e, o, &mine.err);
     int64_t began = clock_mono_us(&clock_system);
-    if (rc == 0)
-        rc = model_load(&e->model, o->model_dir, e->backend, &e->lead.comm->split, o->weight_format,
-                        o->progress, o->progress_ctx, &mine.err);
+    if (rc == 0) rc = load_model(e, o, &mine.err);
     if (rc == 0) lead_describe(&mine, e->model);
     rc = lead_loaded(&e->lead, &mine, err);
     e->info.load_us = clock_mono_us(&clock_system) - began;

@@ -49,9 +49,12 @@ int engine_check_weights(const struct engine *e, const struct engine_options *o,
 static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
                                    int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
                                    int32_t n_sharing) {
-    int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
-                                      o->block_tokens, max_session_len) *
-                   block_bytes * o->max_sequences;
+    const struct kv_ring_shape window = {.memory_len = (int32_t)memory_len,
+                                         .sink_len = 1,
+                                         .chunk_tokens = o->prefill_chunk_tokens,
+                                         .block_tokens = o->block_tokens,
+                                         .session_len = max_session_len};
+    int64_t full = kv_ring_max_blocks(&window) * block_bytes * o->max_sequences;
     bool device = b->device;
     int64_t most = device ? budget_cache(b) : memory_left() / 2 / n_sharing;
     bool all = device && o->gpu_memory_fraction > 0;

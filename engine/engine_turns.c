@@ -309,8 +309,12 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
     struct owned *w = turn ? find_or_add(e, t->sequence) : NULL;
     struct command c = {.kind = COMMAND_PREPARE, .sequence = t->sequence, .turn = turn};
     if (w) {
-        turn->sched.reserve = kv_ring_max_blocks(t->memory_len, t->sink_len, e->prefill_tokens,
-                                                 e->info.block_tokens, t->n_ids);
+        turn->sched.reserve =
+            kv_ring_max_blocks(&(struct kv_ring_shape){.memory_len = t->memory_len,
+                                                       .sink_len = t->sink_len,
+                                                       .chunk_tokens = e->prefill_tokens,
+                                                       .block_tokens = e->info.block_tokens,
+                                                       .session_len = t->n_ids});
         if (queue_try_push(&e->commands, &c) == 0) {
             t->ids = NULL;
             return;

@@ -22,35 +22,34 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 // The number of slots for the sinks and for the ring.
-static void ring_shape(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
-                       int32_t block_tokens, int64_t n_tokens, int64_t *n_sink, int64_t *n_ring) {
-    int64_t total = ceil_div(max_i64(n_tokens, 1), block_tokens);
-    *n_sink = min_i64(ceil_div(sink_len, block_tokens), total);
+static void count_slots(const struct kv_ring_shape *s, int64_t *n_sink, int64_t *n_ring) {
+    int64_t total = ceil_div(max_i64(s->session_len, 1), s->block_tokens);
+    *n_sink = min_i64(ceil_div(s->sink_len, s->block_tokens), total);
     // A run of L positions touches at most (L + block - 2) / block + 1 blocks, however it lies.
-    int64_t run = (int64_t)memory_len - sink_len + chunk_tokens - 1;
-    *n_ring = min_i64((run + block_tokens - 2) / block_tokens + 1, total - *n_sink);
+    int64_t run = (int64_t)s->memory_len - s->sink_len + s->chunk_tokens - 1;
+    *n_ring = min_i64((run + s->block_tokens - 2) / s->block_tokens + 1, total - *n_sink);
 }
 
-int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
-                           int32_t block_tokens, int64_t n_tokens) {
+int32_t kv_ring_max_blocks(const struct kv_ring_shape *s) {
     int64_t n_sink, n_ring;
-    ring_shape(memory_len, sink_len, chunk_tokens, block_tokens, n_tokens, &n_sink, &n_ring);
+    count_slots(s, &n_sink, &n_ring);
     return (int32_t)min_i64(n_sink + n_ring, INT32_MAX);
 }
 
-int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, int32_t sink_len,
-                 int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err) {
+int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, const struct kv_ring_shape *s,
+                 struct err *err) {
     *r = (struct kv_ring){0};
-    if (block_tokens < 1 || (block_tokens & (block_tokens - 1)) != 0) {
+    if (s->block_tokens < 1 || (s->block_tokens & (s->block_tokens - 1)) != 0) {
         return err_set(err, E_INVAL, "a cache block holds a power of two tokens, not %d",
-                       block_tokens);
+                       s->block_tokens);
     }
-    if (sink_len < 0 || sink_len >= memory_len || chunk_tokens < 1 || session_len < 1) {
+    if (s->sink_len < 0 || s->sink_len >= s->memory_len || s->chunk_tokens < 1 ||
+        s->session_len < 1) {
         return err_set(err, E_INVAL, "no cache of memory_len %d, sink_len %d, chunks of %d",
-                       memory_len, sink_len, chunk_tokens);
+                       s->memory_len, s->sink_len, s->chunk_tokens);
     }
     int64_t n_sink, n_ring;
-    ring_shape(memory_len, sink_len, chunk_tokens, block_tokens, session_len, &n_sink, &n_ring);
+    count_slots(s, &n_sink, &n_ring);
     n_ring = max_i64(n_ring, 1);
     r->blocks = malloc((size_t)(n_sink + n_ring) * sizeof *r->blocks);
     if (!r->blocks)
@@ -61,10 +60,10 @@ int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, in
     r->map = (struct kv_map){.blocks = r->blocks,
                              .n_sink_blocks = (int32_t)n_sink,
                              .n_ring_blocks = (int32_t)n_ring,
-                             .block_tokens = block_tokens};
-    r->memory_len = memory_len;
-    r->sink_len = sink_len;
-    r->first_held = n_sink * block_tokens;
+                             .block_tokens = s->block_tokens};
+    r->memory_len = s->memory_len;
+    r->sink_len = s->sink_len;
+    r->first_held = n_sink * s->block_tokens;
     return 0;
 }
 

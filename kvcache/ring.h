@@ -17,14 +17,19 @@ struct kv_ring {
     int64_t first_held; // the smallest position behind the sink blocks that is still held
 };
 
-// The most blocks that a sequence of this shape can hold; admission reserves as many. n_tokens: the
-// longest that its log may become. chunk_tokens: most tokens written in one step.
-int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
-                           int32_t block_tokens, int64_t n_tokens);
+struct kv_ring_shape { // all in tokens
+    int32_t memory_len, sink_len;
+    int32_t chunk_tokens; // most that one step writes
+    int32_t block_tokens; // a power of two
+    int64_t session_len;  // the longest that the log may become
+};
+
+// The most blocks that a sequence of this shape can hold; admission reserves as many.
+int32_t kv_ring_max_blocks(const struct kv_ring_shape *s);
 
 // An empty ring over the pool's blocks, which it takes as it is written. E_INVAL, E_NOMEM.
-int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, int32_t sink_len,
-                 int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err);
+int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, const struct kv_ring_shape *s,
+                 struct err *err);
 // Makes `to` a ring of the same shape over the first n of from's positions (n <= from->n_tokens),
 // which shares its blocks. O(slots). Later, only a block that is not full is copied, when one of the
 // two writes to it. KV_GONE: from's window has passed positions that [0, n) needs. Then, and on an

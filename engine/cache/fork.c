@@ -9,9 +9,9 @@
 // dropped soon, and one that is being read, which is not complete.
 static int fork_image(struct caches *c, struct sequence *to, const struct sequence *from,
                       int64_t n) {
-    const struct sequence_shape all = {.chunk_tokens = c->opt.chunk_tokens,
-                                       .block_tokens = c->store.block_tokens,
-                                       .session_len = c->opt.max_session_len};
+    const struct sequence_shape all = {.ring = {.chunk_tokens = c->opt.chunk_tokens,
+                                                .block_tokens = c->store.block_tokens,
+                                                .session_len = c->opt.max_session_len}};
     const struct sequence_shape shape = sequence_image_shape(from, &all);
     bool parks = to->ring.n_held == 0;
     struct err err;

@@ -76,8 +76,8 @@ struct sequence_shape sequence_image_shape(const struct sequence *s,
     struct sequence_shape shape = *all;
     shape.group = s->image_group;
     shape.prompt = s->image_prompt;
-    shape.memory_len = s->image.memory_len;
-    shape.sink_len = s->image.sink_len;
+    shape.ring.memory_len = s->image.memory_len;
+    shape.ring.sink_len = s->image.sink_len;
     return shape;
 }
 
@@ -86,8 +86,9 @@ bool sequence_same_prompt(struct hash128 a, struct hash128 b) {
 }
 
 bool sequence_has_shape(const struct sequence *s, const struct sequence_shape *shape) {
-    return s->ring.memory_len == shape->memory_len && s->ring.sink_len == shape->sink_len &&
-           s->group == shape->group && sequence_same_prompt(s->prompt, shape->prompt);
+    return s->ring.memory_len == shape->ring.memory_len &&
+           s->ring.sink_len == shape->ring.sink_len && s->group == shape->group &&
+           sequence_same_prompt(s->prompt, shape->prompt);
 }
 
 int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
@@ -97,8 +98,7 @@ int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequen
     // computed belongs to that group.
     if (r->blocks && !sequence_has_shape(s, shape)) sequence_drop(s);
     if (r->blocks) return 0;
-    TRY(kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens,
-                     shape->block_tokens, shape->session_len, err));
+    TRY(kv_ring_init(r, pool, &shape->ring, err));
     s->group = shape->group;
     s->prompt = shape->prompt;
     r->tag = s->group ? kv_group_tag(s->group) : kv_pool_private_tag(pool);

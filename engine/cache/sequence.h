@@ -73,9 +73,8 @@ enum { NOT_WRITABLE = -1 }; // writing its snapshot failed; not tried again befo
 struct sequence_shape {
     uint64_t group;        // engine_turn.share_group
     struct hash128 prompt; // the hash of engine_turn.prompt; 0: none
-    int32_t memory_len, sink_len, chunk_tokens, block_tokens;
-    // The longest log of any turn: the ring's size must not depend on the bound of one turn.
-    int64_t session_len;
+    // Its session_len is the longest log of any turn: the ring's size must not depend on one turn's bound.
+    struct kv_ring_shape ring;
 };
 
 struct sequence *sequence_new(uint64_t id); // NULL: out of memory

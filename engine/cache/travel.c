@@ -62,11 +62,11 @@ static int copy_blocks(struct caches *c, const struct sequence *s, const struct 
 static int import(struct caches *c, struct sequence *to, const struct packed_cache *p) {
     const struct sequence_shape shape = {.group = p->group,
                                          .prompt = p->prompt,
-                                         .memory_len = p->memory_len,
-                                         .sink_len = p->sink_len,
-                                         .chunk_tokens = c->opt.chunk_tokens,
-                                         .block_tokens = c->store.block_tokens,
-                                         .session_len = c->opt.max_session_len};
+                                         .ring = {.memory_len = p->memory_len,
+                                                  .sink_len = p->sink_len,
+                                                  .chunk_tokens = c->opt.chunk_tokens,
+                                                  .block_tokens = c->store.block_tokens,
+                                                  .session_len = c->opt.max_session_len}};
     struct err err;
     if (!tiers_on(&c->tiers) || c->tiers.transit) return E_UNSUPPORTED;
     int32_t *ids = malloc((size_t)p->n_ids * sizeof *ids);

@@ -83,8 +83,11 @@ static int load(struct rank *r, const struct plan_open *o, struct rank_report *m
     free(mc);
     TRY(rc);
     TRY(device_open(&r->backend, &d, err));
-    TRY(model_load(&r->model, o->model_dir, r->backend, &r->comm->split, o->weights, NULL, NULL,
-                   err));
+    const struct model_load_options lo = {.dir = o->model_dir,
+                                          .backend = r->backend,
+                                          .split = &r->comm->split,
+                                          .weights = o->weights};
+    TRY(model_load(&r->model, &lo, err));
     lead_describe(mine, r->model);
     return 0;
 }
@@ -128,8 +131,12 @@ static int size(struct rank *r, struct rank_report *mine) {
                            s.n_host_blocks);
         r->host = p;
     }
-    return forward_init(&r->forward, r->model, r->comm, NULL, &r->store, s.max_rows, s.max_logits,
-                        NULL, NULL, err);
+    const struct forward_options fo = {.model = r->model,
+                                       .comm = r->comm,
+                                       .kv = &r->store,
+                                       .max_rows = s.max_rows,
+                                       .max_logits = s.max_logits};
+    return forward_init(&r->forward, &fo, err);
 }
 
 static void close_model(struct rank *r) {

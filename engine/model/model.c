@@ -266,17 +266,15 @@ int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint
     return rc;
 }
 
-int model_load(struct model **out, const char *model_dir, struct backend *be,
-               const struct split *split, enum weight_format weights,
-               void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
-               struct err *err) {
+int model_load(struct model **out, const struct model_load_options *o, struct err *err) {
     struct model *m = calloc(1, sizeof *m);
-    if (!m) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);
-    m->backend = be;
-    m->split = *split;
-    struct loader l = {.m = m, .weights = weights, .progress = progress, .ctx = ctx};
+    if (!m) return err_set(err, E_NOMEM, "no memory to load %s", o->dir);
+    m->backend = o->backend;
+    m->split = *o->split;
+    struct loader l = {
+        .m = m, .weights = o->weights, .progress = o->progress, .ctx = o->progress_ctx};
     struct err why = {0};
-    int rc = load(&l, model_dir, &why);
+    int rc = load(&l, o->dir, &why);
     loader_unstage(&l);
     free(l.roles);
     if (m->n_mapped > 0)
@@ -289,12 +287,11 @@ int model_load(struct model **out, const char *model_dir, struct backend *be,
     }
     model_free(m);
     if (rc == E_NOMEM && l.total > 0)
-        return err_set(err, rc, "%s needs %lld MiB for its weights: %s", model_dir,
+        return err_set(err, rc, "%s needs %lld MiB for its weights: %s", o->dir,
                        (long long)(l.total >> 20) + 1, why.text);
     // Errors of a file begin with its path; others get the folder's.
-    if (strncmp(why.text, model_dir, strlen(model_dir)) == 0)
-        return err_set(err, rc, "%s", why.text);
-    return err_set(err, rc, "%s: %s", model_dir, why.text);
+    if (strncmp(why.text, o->dir, strlen(o->dir)) == 0) return err_set(err, rc, "%s", why.text);
+    return err_set(err, rc, "%s: %s", o->dir, why.text);
 }
 
 size_t model_bytes_read(const struct model *m) {

@@ -44,19 +44,24 @@ struct model {
     char fingerprint[33]; // equal for equal models (fingerprint.h)
 };
 
-// progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's
-// presence, shape and dtype is checked before the first byte is read. Tensors are read into one
+struct model_load_options {
+    const char *dir;
+    struct backend *backend; // borrowed until model_free
+    const struct split *split;
+    // The format of the matrices that linear multiplies by. Matrices stored in 8 bits keep theirs; asking
+    // for the other 8-bit format is an error.
+    enum weight_format weights;
+    // Bytes done and in all, on the calling thread. May be NULL.
+    void (*progress)(void *ctx, int64_t done, int64_t total);
+    void *progress_ctx;
+};
+// Every tensor's presence, shape and dtype is checked before the first byte is read. Tensors are read into one
 // staging area (not through the mapping, so that a truncated file is E_CORRUPT, not a signal) and
 // packed; then the area is freed, so that memory holds the weights once. On the CPU, matrices that
 // `parley quantize` stored in panels stay in the mapped file; README.md explains the consequences. A
 // rank reads only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong
-// shape (E_FORMAT), no memory (E_NOMEM, with the bytes needed). weights: the format of the matrices
-// that linear multiplies by. Matrices stored in 8 bits keep their format; requesting the other 8-bit
-// format is an error.
-int model_load(struct model **out, const char *model_dir, struct backend *be,
-               const struct split *split, enum weight_format weights,
-               void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
-               struct err *err);
+// shape (E_FORMAT), no memory (E_NOMEM, with the bytes needed).
+int model_load(struct model **out, const struct model_load_options *o, struct err *err);
 void model_free(struct model *m);
 // The part of weight_bytes that a step of one row reads: all but the look-up tables.
 size_t model_bytes_read(const struct model *m);

@@ -64,8 +64,7 @@ static int host_init(struct forward *f, struct err *err) {
 
 // A sequence's map has at most as many entries as the pool has blocks; all maps together have at most
 // four million (a device allocates more when a step needs them).
-static int reserve_steps(struct forward *f, void (*progress)(void *, int64_t, int64_t),
-                         void *progress_ctx, struct err *err) {
+static int reserve_steps(struct forward *f, const struct forward_options *o, struct err *err) {
     const struct model *m = f->model;
     if (!f->backend->ops->step_reserve) return 0;
     const int64_t most = INT64_C(1) << 22;
@@ -78,23 +77,22 @@ static int reserve_steps(struct forward *f, void (*progress)(void *, int64_t, in
         .n_kv_heads = m->n_kv_heads,
         .head_dim = m->config.head_dim,
         .vocab = m->config.vocab_size,
-        .progress = progress,
-        .progress_ctx = progress_ctx,
+        .progress = o->progress,
+        .progress_ctx = o->progress_ctx,
     };
     return f->backend->ops->step_reserve(f->backend, &l, err);
 }
 
-int forward_init(struct forward *f, const struct model *m, struct comm *comm, struct lead *lead,
-                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
-                 void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err) {
+int forward_init(struct forward *f, const struct forward_options *o, struct err *err) {
+    const struct model *m = o->model;
     *f = (struct forward){.model = m,
                           .backend = m->backend,
-                          .comm = comm,
-                          .lead = lead,
-                          .kv = kv,
-                          .max_rows = max_rows,
-                          .max_logits = max_logits};
-    f->bytes = forward_bytes(m, max_rows, max_logits);
+                          .comm = o->comm,
+                          .lead = o->lead,
+                          .kv = o->kv,
+                          .max_rows = o->max_rows,
+                          .max_logits = o->max_logits};
+    f->bytes = forward_bytes(m, o->max_rows, o->max_logits);
     struct carve c = {0};
     carve_all(f, &c);
     TRY(f->backend->ops->mem_alloc(f->backend, c.used, &f->arena, err));
@@ -104,8 +102,8 @@ int forward_init(struct forward *f, const struct model *m, struct comm *comm, st
     if (f->stage_width < m->config.embed_width) f->stage_width = m->config.embed_width;
     f->staged = calloc(FORWARD_STAGED_ROWS, (size_t)f->stage_width * sizeof(float));
     int rc = f->staged ? host_init(f, err) : err_set(err, E_NOMEM, "no memory for a step's rows");
-    if (rc == 0 && m->split.pp_size > 1) rc = parts_init(&f->parts, max_rows, err);
-    if (rc == 0) rc = reserve_steps(f, progress, progress_ctx, err);
+    if (rc == 0 && m->split.pp_size > 1) rc = parts_init(&f->parts, o->max_rows, err);
+    if (rc == 0) rc = reserve_steps(f, o, err);
     if (rc < 0) forward_release(f);
     return rc;
 }

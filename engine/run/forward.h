@@ -55,10 +55,18 @@ struct forward {
 
 // Bytes of the workspace, before anything is allocated.
 size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits);
-// progress (ctx, done, total): of measurements that the device makes first, if any; may be NULL.
-int forward_init(struct forward *f, const struct model *m, struct comm *comm, struct lead *lead,
-                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
-                 void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err);
+struct forward_options { // its pointers are borrowed until forward_release
+    const struct model *model;
+    struct comm *comm;
+    struct lead *lead; // NULL: not the leader of several ranks
+    const struct kv_store *kv;
+    int32_t max_rows, max_logits;
+    // Of measurements that the device makes first, if any. May be NULL.
+    void (*progress)(void *ctx, int64_t done, int64_t total);
+    void *progress_ctx;
+};
+// Allocates the workspace. On failure *f is zeroed. E_NOMEM, E_DEVICE.
+int forward_init(struct forward *f, const struct forward_options *o, struct err *err);
 void forward_release(struct forward *f); // a zeroed or released one is allowed
 
 // Writes the batch's keys and values to the cache and prepares the wanted rows. b must not change

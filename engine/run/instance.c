@@ -129,41 +129,47 @@ static int caches_open(struct instance *in, struct err *err) {
     return snapshots_start(&in->caches.snapshots, job_done, in, err);
 }
 
-int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
-                  const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
-                  struct queue *commands, struct queue *events, const struct clock *clock,
-                  struct err *err) {
+int instance_init(struct instance *in, const struct instance_parts *p,
+                  const struct instance_options *opt, struct err *err) {
     *in = (struct instance){
-        .model = model,
-        .tokenizer = tokenizer,
-        .eos_ids = eos_ids,
-        .n_eos = n_eos,
-        .commands = commands,
+        .model = p->model,
+        .tokenizer = p->tokenizer,
+        .eos_ids = p->eos_ids,
+        .n_eos = p->n_eos,
+        .commands = p->commands,
         .opt = *opt,
         .next_deadline_us = INT64_MAX,
-        .emit = {.queue = events, .clock = clock, .sink = opt->sink, .sink_ctx = opt->sink_ctx},
+        .emit = {.queue = p->events,
+                 .clock = p->clock,
+                 .sink = opt->sink,
+                 .sink_ctx = opt->sink_ctx},
         .load = opt->load,
         .mask_effort = MASK_EFFORT,
         .check = CHECK_EVERY_STEP,
     };
     int rc;
-    int32_t rows = instance_max_rows(opt);
     struct lead *lead = lead_is_alone(opt->lead) ? NULL : opt->lead;
+    const struct forward_options fo = {.model = p->model,
+                                       .comm = lead ? lead->comm : comm_none(),
+                                       .lead = lead,
+                                       .kv = &in->caches.store,
+                                       .max_rows = instance_max_rows(opt),
+                                       .max_logits = instance_max_logits(opt),
+                                       .progress = opt->measuring,
+                                       .progress_ctx = opt->measuring_ctx};
     TRY_GOTO(fail, caches_open(in, err));
     TRY_GOTO(fail, sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks,
                               opt->max_turns, err));
-    TRY_GOTO(fail, forward_init(&in->forward, model, lead ? lead->comm : comm_none(), lead,
-                                &in->caches.store, rows, instance_max_logits(opt), opt->measuring,
-                                opt->measuring_ctx, err));
+    TRY_GOTO(fail, forward_init(&in->forward, &fo, err));
     TRY_GOTO(fail, steps_init(in, err));
-    TRY_GOTO(fail, final_norm_init(&in->final_norm, model, in->forward.backend, err));
+    TRY_GOTO(fail, final_norm_init(&in->final_norm, p->model, in->forward.backend, err));
     TRY_GOTO(fail, forward_warm(&in->forward, err));
-    TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
+    TRY_GOTO(fail, drawings_init(&in->drawings, p->model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));
     atomic_store(&in->load->blocks_free, opt->n_blocks);
     atomic_store(&in->load->drawing_on, -1);
-    atomic_store(&in->load->heartbeat_us, clock_mono_us(clock));
+    atomic_store(&in->load->heartbeat_us, clock_mono_us(p->clock));
     return 0;
 fail:
     instance_release(in);

@@ -155,11 +155,17 @@ struct instance {
 int32_t instance_max_rows(const struct instance_options *o); // of the widest step
 // Rows whose logits are made together.
 int32_t instance_max_logits(const struct instance_options *o);
+struct instance_parts { // what the engine has opened: borrowed until instance_release
+    const struct model *model;
+    const struct tokenizer *tokenizer; // NULL: ids only
+    const int32_t *eos_ids;            // (n_eos) these end a turn
+    int32_t n_eos;
+    struct queue *commands, *events; // of struct command, of struct engine_event
+    const struct clock *clock;
+};
 // Allocates everything. On failure *in is zeroed.
-int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
-                  const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
-                  struct queue *commands, struct queue *events, const struct clock *clock,
-                  struct err *err);
+int instance_init(struct instance *in, const struct instance_parts *p,
+                  const struct instance_options *opt, struct err *err);
 void instance_release(struct instance *in);
 
 // One round: commands (waits up to timeout_us for the first if no turn runs), deadlines, admission, one

@@ -153,11 +153,11 @@ static struct sequence_shape shape_of(const struct instance *in, const struct en
     return (struct sequence_shape){
         .group = t->share_group,
         .prompt = t->prompt ? t->prompt->hash : (struct hash128){0},
-        .memory_len = t->memory_len,
-        .sink_len = t->sink_len,
-        .chunk_tokens = in->opt.prefill_tokens,
-        .block_tokens = in->opt.block_tokens,
-        .session_len = in->opt.max_session_len,
+        .ring = {.memory_len = t->memory_len,
+                 .sink_len = t->sink_len,
+                 .chunk_tokens = in->opt.prefill_tokens,
+                 .block_tokens = in->opt.block_tokens,
+                 .session_len = in->opt.max_session_len},
     };
 }
 

@@ -114,7 +114,13 @@ static int ring_alone(struct err *err) {
     TRY(be->ops->kv_store_init(be, &store, err));
     memset(store.data, 1, store.block_bytes * (size_t)store.n_blocks); // resident
     TRY(kv_pool_init(&pool, store.n_blocks, err));
-    TRY(kv_ring_init(&full, &pool, 8192, 4, 256, store.block_tokens, 131072, err));
+    TRY(kv_ring_init(&full, &pool,
+                     &(struct kv_ring_shape){.memory_len = 8192,
+                                             .sink_len = 4,
+                                             .chunk_tokens = 256,
+                                             .block_tokens = store.block_tokens,
+                                             .session_len = 131072},
+                     err));
     for (int32_t n = N, some; n > 0; n -= some) {
         some = n < 256 ? n : 256;
         TRY(kv_ring_extend(&full, some, NULL, NULL));

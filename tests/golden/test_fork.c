@@ -108,7 +108,11 @@ static void test_forks_in_a_pool_for_one(void **state) {
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
     int64_t block_bytes = e->info.block_bytes;
     engine_close(e);
-    int32_t one = kv_ring_max_blocks(M, LINE_SINKS, CHUNK, BLOCK, 4096);
+    int32_t one = kv_ring_max_blocks(&(struct kv_ring_shape){.memory_len = M,
+                                                             .sink_len = LINE_SINKS,
+                                                             .chunk_tokens = CHUNK,
+                                                             .block_tokens = BLOCK,
+                                                             .session_len = 4096});
     for (int32_t room = one; room < 2 * one; room += 2) {
         e = engine_for(*state, CHUNK, BLOCK, room * block_bytes);
         e->instance.opt.max_session_len = e->info.max_session_len = 4096;

@@ -120,8 +120,8 @@ static void test_ten_windows_long(void **state) {
     struct rows want = rows_new(e->info.n_vocab), got = rows_new(e->info.n_vocab);
     random_log(e, log, N);
     score(e, 1, log, N, M, S, &want);
-    int32_t idle_bound = kv_ring_max_blocks(M, S, 1, BLOCK, N),
-            busy_bound = kv_ring_max_blocks(M, S, CHUNK, BLOCK, N);
+    int32_t idle_bound = kv_ring_max_blocks(&(struct kv_ring_shape){M, S, 1, BLOCK, N}),
+            busy_bound = kv_ring_max_blocks(&(struct kv_ring_shape){M, S, CHUNK, BLOCK, N});
     for (int64_t n = 0; n < N;) {
         struct engine_event ev;
         bool done = false;

@@ -227,7 +227,11 @@ static void many_in_a_small_pool(const char *dir, int32_t host_windows) {
     int64_t shared = 0, n_parked = 0, n_restored = 0, n_released = 0, compared = 0, next_turn = 1;
     seed = 36;
     struct engine *calm = engine_for(dir, CHUNK, BLOCK, 0);
-    int32_t one = kv_ring_max_blocks(M, LINE_SINKS, CHUNK, BLOCK, MAX_LOG);
+    int32_t one = kv_ring_max_blocks(&(struct kv_ring_shape){.memory_len = M,
+                                                             .sink_len = LINE_SINKS,
+                                                             .chunk_tokens = CHUNK,
+                                                             .block_tokens = BLOCK,
+                                                             .session_len = MAX_LOG});
     runner_host_bytes = host_windows * one * calm->info.block_bytes;
     struct engine *e = engine_for(dir, CHUNK, BLOCK, 6 * one * calm->info.block_bytes);
     runner_host_bytes = 0;

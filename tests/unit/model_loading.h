@@ -23,6 +23,10 @@ static inline struct model *load_model(struct fake_backend *f, const char *path,
     struct model *m = NULL;
     struct err err = {0};
     *f = fake_backend();
-    if (model_load(&m, path, &f->be, s, weights, NULL, NULL, &err) != 0) fail_msg("%s", err.text);
+    if (model_load(&m,
+                   &(struct model_load_options){
+                       .dir = path, .backend = &f->be, .split = s, .weights = weights},
+                   &err) != 0)
+        fail_msg("%s", err.text);
     return m;
 }

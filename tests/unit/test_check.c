@@ -12,8 +12,8 @@ static int set_up(void **state) {
     static struct fixture f;
     memset(&f, 0, sizeof f);
     kv_pool_init(&f.pool, 16, NULL);
-    kv_ring_init(&f.a, &f.pool, 32, 4, 8, 8, 1000, NULL);
-    kv_ring_init(&f.b, &f.pool, 32, 0, 8, 8, 1000, NULL);
+    kv_ring_init(&f.a, &f.pool, &(struct kv_ring_shape){32, 4, 8, 8, 1000}, NULL);
+    kv_ring_init(&f.b, &f.pool, &(struct kv_ring_shape){32, 0, 8, 8, 1000}, NULL);
     for (int i = 0; i < 9; i++) {
         if (kv_ring_extend(&f.a, 7, NULL, NULL) < 0) return -1;
         kv_ring_commit(&f.a, 7);

@@ -233,13 +233,15 @@ static int tear_down(void **state) {
 }
 
 static const int32_t logit_rows[] = {2};
+static const struct forward_options options = {
+    .model = &model, .comm = &comm, .kv = &store, .max_rows = 4, .max_logits = 2};
 
 // Runs one step of 3 rows, whose logits are wanted for one, and its head; compares the recorded
 // calls.
 static void expect(int32_t n_logits, const char *want) {
     struct batch b = {.n_rows = 3, .n_logits = n_logits, .logit_rows = logit_rows};
     const float *logits;
-    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &options, NULL), 0);
     assert_int_equal(forward_run(&f, &b), 0);
     if (n_logits > 0) assert_int_equal(forward_logits(&f, 0, n_logits, &logits), 0);
     assert_int_equal(forward_done(&f), 0);
@@ -472,7 +474,7 @@ static void test_the_last_pipeline_rank_in_parts(void **state) {
                       .logit_rows = wanted,
                       .seqs = seqs};
     model.split = (struct split){.tp_size = 1, .pp_rank = 1, .pp_size = 2};
-    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &options, NULL), 0);
     f.n_parts = 2;
     assert_int_equal(forward_run(&f, &b), 0);
     assert_string_equal(
@@ -510,7 +512,7 @@ static int broken_norm(struct backend *be, enum norm_kind kind, void *y, const v
 static void test_an_ops_failure_is_the_steps(void **state) {
     struct batch b = {.n_rows = 3};
     ops.norm = broken_norm;
-    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &options, NULL), 0);
     assert_int_equal(forward_run(&f, &b), E_DEVICE);
     forward_release(&f);
 }
@@ -522,7 +524,7 @@ static void test_logits_of_a_host_are_read_where_they_are(void **state) {
     size_t with = forward_bytes(&model, 4, 2);
     ops.logits_read = NULL;
     assert_true(forward_bytes(&model, 4, 2) < with);
-    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &options, NULL), 0);
     assert_int_equal(forward_run(&f, &b), 0);
     assert_int_equal(forward_logits(&f, 0, 1, &logits), 0);
     assert_ptr_equal(logits, f.logits);
@@ -545,11 +547,14 @@ static int measuring_reserve(struct backend *be, const struct step_limits *l, st
 // The measurements before the first step are reported as progress of the opening.
 static void test_measuring_is_shown(void **state) {
     ops.step_reserve = measuring_reserve;
-    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, tell, &told, NULL), 0);
+    struct forward_options o = options;
+    o.progress = tell;
+    o.progress_ctx = &told;
+    assert_int_equal(forward_init(&f, &o, NULL), 0);
     assert_int_equal(told, 75);
     forward_release(&f);
     told = 0;
-    assert_int_equal(forward_init(&f, &model, &comm, NULL, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(forward_init(&f, &options, NULL), 0);
     assert_int_equal(told, 0);
     forward_release(&f);
 }

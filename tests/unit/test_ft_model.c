@@ -13,7 +13,8 @@ static int setup(void **state) {
 static struct model *load(const char *dir, struct fake_backend *f, const struct split *s) {
     struct model *m = NULL;
     struct err err = {0};
-    if (model_load(&m, dir, &f->be, s, false, NULL, NULL, &err) < 0)
+    if (model_load(&m, &(struct model_load_options){.dir = dir, .backend = &f->be, .split = s},
+                   &err) < 0)
         fail_msg("%s: %s", dir, err.text);
     return m;
 }
@@ -99,7 +100,10 @@ static void failures_give_all_back(void **state) {
         struct model *m = NULL;
         struct err err = {0};
         f.fail_at = n;
-        int rc = model_load(&m, w.folder, &f.be, &split_single, false, NULL, NULL, &err);
+        int rc = model_load(
+            &m,
+            &(struct model_load_options){.dir = w.folder, .backend = &f.be, .split = &split_single},
+            &err);
         if (rc == 0) {
             assert_true(n > 20);
             model_free(m);

@@ -76,8 +76,13 @@ static void park_and_restore(struct world *w) {
     int32_t chunk = 8;
     kv_ring_release(&w->ring);
     memset(device, 0xee, sizeof device);
-    assert_int_equal(kv_ring_init(&w->ring, &w->pool, was.memory_len, was.sink_len, chunk,
-                                  was.map.block_tokens, 4000, &err),
+    assert_int_equal(kv_ring_init(&w->ring, &w->pool,
+                                  &(struct kv_ring_shape){.memory_len = was.memory_len,
+                                                          .sink_len = was.sink_len,
+                                                          .chunk_tokens = chunk,
+                                                          .block_tokens = was.map.block_tokens,
+                                                          .session_len = 4000},
+                                  &err),
                      0);
     assert_int_equal(kv_ring_restore(&w->ring, n), 0);
     assert_int_equal(kv_image_missing(&w->image, &w->ring), 0);
@@ -104,9 +109,14 @@ static bool fork_and_restore(struct world *w) {
     bool whole = n == w->ring.n_tokens && kv_image_missing(&w->image, &w->ring) == 0;
     assert_int_equal(kv_image_fork(&fork, &w->image, n, block), 0);
     assert_int_equal(w->hosts.n_blocks - w->hosts.n_free, used);
-    assert_int_equal(
-        kv_ring_init(&ring, &w->pool, w->ring.memory_len, w->ring.sink_len, 8, block, 4000, &err),
-        0);
+    assert_int_equal(kv_ring_init(&ring, &w->pool,
+                                  &(struct kv_ring_shape){.memory_len = w->ring.memory_len,
+                                                          .sink_len = w->ring.sink_len,
+                                                          .chunk_tokens = 8,
+                                                          .block_tokens = block,
+                                                          .session_len = 4000},
+                                  &err),
+                     0);
     bool serves = kv_image_serves(&fork, &ring, n);
     assert_int_equal(serves, kv_image_serves(&w->image, &ring, n));
     assert_true(serves || !whole);
@@ -132,7 +142,14 @@ static void walk(int32_t memory_len, int32_t sink_len, int32_t block) {
     w = (struct world){.version = 1};
     assert_int_equal(kv_pool_init(&w.pool, BLOCKS, &err), 0);
     assert_int_equal(kv_pool_init(&w.hosts, BLOCKS, &err), 0);
-    assert_int_equal(kv_ring_init(&w.ring, &w.pool, memory_len, sink_len, 8, block, 4000, &err), 0);
+    assert_int_equal(kv_ring_init(&w.ring, &w.pool,
+                                  &(struct kv_ring_shape){.memory_len = memory_len,
+                                                          .sink_len = sink_len,
+                                                          .chunk_tokens = 8,
+                                                          .block_tokens = block,
+                                                          .session_len = 4000},
+                                  &err),
+                     0);
     assert_int_equal(kv_image_init(&w.image, &w.hosts, &w.ring), 0);
     int n_restored = 0, n_cut = 0, n_forks = 0;
     for (int step = 0; step < 800 && w.ring.n_tokens < 3900; step++) {
@@ -182,7 +199,8 @@ static void test_an_image_is_brought_up_to_date(void **state) {
     w = (struct world){.version = 1};
     assert_int_equal(kv_pool_init(&w.pool, BLOCKS, &err), 0);
     assert_int_equal(kv_pool_init(&w.hosts, 11, &err), 0);
-    assert_int_equal(kv_ring_init(&w.ring, &w.pool, 1000, 0, 8, 8, 1000, &err), 0);
+    assert_int_equal(
+        kv_ring_init(&w.ring, &w.pool, &(struct kv_ring_shape){1000, 0, 8, 8, 1000}, &err), 0);
     assert_int_equal(kv_image_init(&w.image, &w.hosts, &w.ring), 0);
     for (int i = 0; i < 10; i++) write_tokens(&w, 8);
     while (!copy_some(&w, 1)) continue;
@@ -215,7 +233,8 @@ static void test_all_or_nothing(void **state) {
     w = (struct world){0};
     assert_int_equal(kv_pool_init(&w.pool, 4, &err), 0);
     assert_int_equal(kv_pool_init(&w.hosts, 3, &err), 0);
-    assert_int_equal(kv_ring_init(&w.ring, &w.pool, 100, 0, 8, 8, 100, &err), 0);
+    assert_int_equal(
+        kv_ring_init(&w.ring, &w.pool, &(struct kv_ring_shape){100, 0, 8, 8, 100}, &err), 0);
     assert_int_equal(kv_ring_restore(&w.ring, 33), E_NOMEM);
     assert_int_equal(w.pool.n_free, 4);
     assert_int_equal(kv_ring_restore(&w.ring, 32), 0);

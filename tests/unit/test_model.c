@@ -326,8 +326,14 @@ static void reports_progress_and_size(void **state) {
     struct seen seen = {0};
     struct model *m = NULL;
     struct err err;
-    assert_int_equal(
-        model_load(&m, "configs/demo-model", &f.be, &split_single, false, note, &seen, &err), 0);
+    assert_int_equal(model_load(&m,
+                                &(struct model_load_options){.dir = "configs/demo-model",
+                                                             .backend = &f.be,
+                                                             .split = &split_single,
+                                                             .progress = note,
+                                                             .progress_ctx = &seen},
+                                &err),
+                     0);
     assert_int_equal(seen.total, 28324608); // the index's total_size: each tensor is read once
     assert_int_equal(seen.done, seen.total);
     assert_true(seen.calls > 8 * 6);
@@ -358,7 +364,9 @@ static void refuses(const struct tweak *k, int code, const char *names) {
     struct model *m = NULL;
     struct err err = {0};
     write_tiny(k);
-    int rc = model_load(&m, dir.path, &f.be, &split_single, false, NULL, NULL, &err);
+    int rc = model_load(
+        &m, &(struct model_load_options){.dir = dir.path, .backend = &f.be, .split = &split_single},
+        &err);
     if (rc != code || err.code != rc || !strstr(err.text, names) || !strstr(err.text, dir.path))
         fail_msg("%d '%s', not %d '%s'", rc, err.text, code, names);
     assert_null(m);
@@ -432,7 +440,10 @@ static void refuses_a_split_that_does_not_divide(void **state) {
     struct err err;
     struct split s = {0, 3, 0, 1};
     write_tiny(&(struct tweak){0});
-    assert_int_equal(model_load(&m, dir.path, &f.be, &s, false, NULL, NULL, &err), E_INVAL);
+    assert_int_equal(
+        model_load(&m, &(struct model_load_options){.dir = dir.path, .backend = &f.be, .split = &s},
+                   &err),
+        E_INVAL);
     assert_non_null(strstr(err.text, "2 heads"));
 }
 
@@ -452,8 +463,11 @@ static void gives_everything_back_whatever_fails(void **state) {
             struct model *m = NULL;
             struct err err = {0};
             f.fail_at = n;
-            int rc = model_load(&m, paths[i] ? paths[i] : dir.path, &f.be, &split_single, false,
-                                NULL, NULL, &err);
+            int rc = model_load(&m,
+                                &(struct model_load_options){.dir = paths[i] ? paths[i] : dir.path,
+                                                             .backend = &f.be,
+                                                             .split = &split_single},
+                                &err);
             model_free(m);
             assert_int_equal(f.n_live, 0);
             if (rc == 0) break;
@@ -489,8 +503,14 @@ static void a_file_cut_while_loading_is_an_error(void **state) {
         // Long ago: the clock of a file system may be too coarse to tell a change at once.
         const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
         assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-        assert_int_equal(
-            model_load(&m, dir.path, &f.be, &split_single, false, spoil[i], path, &err), E_CORRUPT);
+        assert_int_equal(model_load(&m,
+                                    &(struct model_load_options){.dir = dir.path,
+                                                                 .backend = &f.be,
+                                                                 .split = &split_single,
+                                                                 .progress = spoil[i],
+                                                                 .progress_ctx = path},
+                                    &err),
+                         E_CORRUPT);
         assert_non_null(strstr(err.text, "model.safetensors"));
         assert_int_equal(f.n_live, 0);
     }

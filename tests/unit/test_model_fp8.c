@@ -196,7 +196,9 @@ static void ranks_take_their_blocks_test(void **state) {
             struct model *m = NULL;
             struct err err = {0};
             write_model(k);
-            int rc = model_load(&m, dir.path, &f.be, &s, WEIGHTS_OWN, NULL, NULL, &err);
+            int rc = model_load(
+                &m, &(struct model_load_options){.dir = dir.path, .backend = &f.be, .split = &s},
+                &err);
             if (k->style == BLOCKS && rank == 1) { // o's columns from 68 on
                 assert_int_equal(rc, E_UNSUPPORTED);
                 assert_non_null(strstr(err.text, "begin within one"));
@@ -247,7 +249,10 @@ static void wrong_folders_are_refused_test(void **state) {
         struct model *m = NULL;
         struct err err = {0};
         write_model(&cases[i].k);
-        int rc = model_load(&m, dir.path, &f.be, &split_single, WEIGHTS_OWN, NULL, NULL, &err);
+        int rc = model_load(
+            &m,
+            &(struct model_load_options){.dir = dir.path, .backend = &f.be, .split = &split_single},
+            &err);
         if (rc != cases[i].code || !strstr(err.text, cases[i].says))
             fail_msg("case %zu: %d, %s", i, rc, err.text);
         assert_int_equal(f.n_live, 0);
@@ -260,7 +265,12 @@ static void other_8_bits_are_refused_test(void **state) {
     struct model *m = NULL;
     struct err err = {0};
     write_model(&published[0]);
-    assert_int_equal(model_load(&m, dir.path, &f.be, &split_single, WEIGHTS_INT8, NULL, NULL, &err),
+    assert_int_equal(model_load(&m,
+                                &(struct model_load_options){.dir = dir.path,
+                                                             .backend = &f.be,
+                                                             .split = &split_single,
+                                                             .weights = WEIGHTS_INT8},
+                                &err),
                      E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "stored in fp8, which int8"));
 }

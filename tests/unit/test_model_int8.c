@@ -115,9 +115,11 @@ static void wrong_folders_are_refused_test(void **state) {
         struct model *m = NULL;
         struct err err = {0};
         write_int8(&cases[i].k);
-        assert_int_equal(
-            model_load(&m, dir.path, &f.be, &split_single, WEIGHTS_OWN, NULL, NULL, &err),
-            cases[i].code);
+        assert_int_equal(model_load(&m,
+                                    &(struct model_load_options){
+                                        .dir = dir.path, .backend = &f.be, .split = &split_single},
+                                    &err),
+                         cases[i].code);
         if (!strstr(err.text, cases[i].says)) fail_msg("%s", err.text);
         assert_int_equal(f.n_live, 0);
     }
@@ -146,7 +148,12 @@ static void infinite_weights_are_refused_test(void **state) {
     assert_int_equal(safetensors_finish(w, &err), 0);
     snprintf(config, sizeof config, llama_config, "");
     tmp_text(&dir, "config.json", config);
-    assert_int_equal(model_load(&m, dir.path, &f.be, &split_single, WEIGHTS_INT8, NULL, NULL, &err),
+    assert_int_equal(model_load(&m,
+                                &(struct model_load_options){.dir = dir.path,
+                                                             .backend = &f.be,
+                                                             .split = &split_single,
+                                                             .weights = WEIGHTS_INT8},
+                                &err),
                      E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "up_proj.weight"));
     assert_int_equal(f.n_live, 0);

@@ -33,7 +33,10 @@ static struct model *load(struct fake_backend *f, const char *path, enum weight_
     struct model *m = NULL;
     struct err err = {0};
     *f = fake_backend();
-    if (model_load(&m, path, &f->be, &split_single, weights, NULL, NULL, &err) != 0)
+    if (model_load(&m,
+                   &(struct model_load_options){
+                       .dir = path, .backend = &f->be, .split = &split_single, .weights = weights},
+                   &err) != 0)
         fail_msg("%s", err.text);
     return m;
 }
@@ -113,7 +116,12 @@ static void saved_is_what_loading_makes_test(void **state) {
 static struct model *load_on_cpu(struct backend *be, const char *path, bool int8) {
     struct model *m = NULL;
     struct err err = {0};
-    if (model_load(&m, path, be, &split_single, int8, NULL, NULL, &err) != 0)
+    if (model_load(&m,
+                   &(struct model_load_options){.dir = path,
+                                                .backend = be,
+                                                .split = &split_single,
+                                                .weights = int8 ? WEIGHTS_INT8 : WEIGHTS_OWN},
+                   &err) != 0)
         fail_msg("%s", err.text);
     return m;
 }
@@ -180,12 +188,30 @@ static void ranks_read_panels_test(void **state) {
             struct fake_backend f = fake_backend(), g = fake_backend();
             struct backend *be = NULL;
             struct model *made = NULL, *read = NULL, *packed = NULL, *mapped = NULL;
-            assert_int_equal(model_load(&made, from, &f.be, &s, true, NULL, NULL, &err), 0);
-            assert_int_equal(model_load(&read, out, &g.be, &s, false, NULL, NULL, &err), 0);
+            assert_int_equal(
+                model_load(&made,
+                           &(struct model_load_options){
+                               .dir = from, .backend = &f.be, .split = &s, .weights = WEIGHTS_INT8},
+                           &err),
+                0);
+            assert_int_equal(
+                model_load(&read,
+                           &(struct model_load_options){.dir = out, .backend = &g.be, .split = &s},
+                           &err),
+                0);
             same_models(made, read);
             assert_int_equal(backend_cpu_open(&be, 1, "portable", &err), 0);
-            assert_int_equal(model_load(&packed, from, be, &s, true, NULL, NULL, &err), 0);
-            assert_int_equal(model_load(&mapped, out, be, &s, false, NULL, NULL, &err), 0);
+            assert_int_equal(
+                model_load(&packed,
+                           &(struct model_load_options){
+                               .dir = from, .backend = be, .split = &s, .weights = WEIGHTS_INT8},
+                           &err),
+                0);
+            assert_int_equal(
+                model_load(&mapped,
+                           &(struct model_load_options){.dir = out, .backend = be, .split = &s},
+                           &err),
+                0);
             // A rank's rows of two stacked matrices are not contiguous.
             same_panels(&packed->layers[1].up, &mapped->layers[1].up, !packed->config.gated);
             same_panels(&packed->head, &mapped->head, true);
@@ -221,7 +247,11 @@ static void refused(const char *out, int code, const char *says) {
     struct model *m = NULL;
     struct err err = {0};
     assert_int_equal(backend_cpu_open(&be, 1, "portable", &err), 0);
-    assert_int_equal(model_load(&m, out, be, &split_single, false, NULL, NULL, &err), code);
+    assert_int_equal(
+        model_load(&m,
+                   &(struct model_load_options){.dir = out, .backend = be, .split = &split_single},
+                   &err),
+        code);
     if (!strstr(err.text, says)) fail_msg("%s", err.text);
     be->ops->close(be);
 }

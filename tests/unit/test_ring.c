@@ -46,30 +46,23 @@ static void check(const struct kv_pool *pool, const struct kv_ring *const *rings
     if (kv_check(pool, rings, n, &err) < 0) fail_msg("%s", err.text);
 }
 
-struct shape {
-    int32_t memory_len, sink_len, chunk, block;
-    int64_t session_len;
-};
-
-static struct shape random_shape(void) {
-    struct shape s;
-    s.block = 1 << below(6);
+static struct kv_ring_shape random_shape(void) {
+    struct kv_ring_shape s;
+    s.block_tokens = 1 << below(6);
     s.memory_len = 1 + (int32_t)below(70);
     s.sink_len = (int32_t)below((uint32_t)(s.memory_len < 20 ? s.memory_len : 20));
-    s.chunk = 1 + (int32_t)below(40);
+    s.chunk_tokens = 1 + (int32_t)below(40);
     s.session_len = below(4) == 0 ? 1 + below(200) : 1000;
     return s;
 }
 
-static void run_shape(struct shape s) {
+static void run_shape(struct kv_ring_shape s) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, MAX_BLOCKS, NULL), 0);
-    assert_int_equal(
-        kv_ring_init(&r, &pool, s.memory_len, s.sink_len, s.chunk, s.block, s.session_len, NULL),
-        0);
+    assert_int_equal(kv_ring_init(&r, &pool, &s, NULL), 0);
     const struct kv_ring *rings[] = {&r};
-    int32_t bound = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, s.session_len);
+    int32_t bound = kv_ring_max_blocks(&s);
     int64_t goal = 10 * s.memory_len < s.session_len ? 10 * s.memory_len : s.session_len;
     for (int step = 0; step < 400 && r.n_tokens < goal; step++) {
         if (below(8) == 0 && r.n_tokens > 0) {
@@ -80,7 +73,7 @@ static void run_shape(struct shape s) {
             check(&pool, rings, 1);
             continue;
         }
-        int32_t n = 1 + (int32_t)below((uint32_t)s.chunk);
+        int32_t n = 1 + (int32_t)below((uint32_t)s.chunk_tokens);
         if (n > goal - r.n_tokens) n = (int32_t)(goal - r.n_tokens);
         assert_int_equal(kv_ring_extend(&r, n, NULL, NULL), 0);
         assert_true(r.n_held <= bound);
@@ -103,7 +96,7 @@ static void test_cut_keeps_what_it_says(void **state) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, 32, 4, 16, 8, 1000, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){32, 4, 16, 8, 1000}, NULL), 0);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
         kv_ring_commit(&r, 16);
@@ -127,7 +120,8 @@ static void test_full_pool_changes_nothing(void **state) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 3, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, 100, 0, 64, 8, 1000, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){100, 0, 64, 8, 1000}, NULL),
+                     0);
     assert_int_equal(kv_ring_extend(&r, 10, NULL, NULL), 0);
     kv_ring_commit(&r, 10);
     assert_int_equal(kv_ring_extend(&r, 20, NULL, NULL), E_NOMEM);
@@ -148,7 +142,7 @@ static void test_copy_on_write(void **state) {
     struct kv_pool pool;
     struct kv_ring a, b;
     assert_int_equal(kv_pool_init(&pool, 16, NULL), 0);
-    assert_int_equal(kv_ring_init(&a, &pool, 64, 4, 16, 8, 200, NULL), 0);
+    assert_int_equal(kv_ring_init(&a, &pool, &(struct kv_ring_shape){64, 4, 16, 8, 200}, NULL), 0);
     assert_int_equal(kv_ring_extend(&a, 12, NULL, NULL), 0);
     write_and_look(&a, 1, 12);
     kv_ring_commit(&a, 12);
@@ -215,13 +209,12 @@ static bool family_evict(struct relative *family, const struct relative *but) {
     return false;
 }
 
-static void family_step(struct kv_pool *pool, struct relative *family, const struct shape *s) {
+static void family_step(struct kv_pool *pool, struct relative *family,
+                        const struct kv_ring_shape *s) {
     struct relative *r = &family[below(FAMILY)], *other = &family[below(FAMILY)];
     uint32_t what = below(16);
     if (!r->ring.blocks) {
-        assert_int_equal(kv_ring_init(&r->ring, pool, s->memory_len, s->sink_len, s->chunk,
-                                      s->block, s->session_len, NULL),
-                         0);
+        assert_int_equal(kv_ring_init(&r->ring, pool, s, NULL), 0);
     } else if (what == 0) {
         kv_ring_release(&r->ring);
     } else if (what <= 2 && other != r && r->ring.n_tokens > 0) {
@@ -235,7 +228,7 @@ static void family_step(struct kv_pool *pool, struct relative *family, const str
     } else if (what == 3) {
         kv_ring_truncate(&r->ring, below((uint32_t)r->ring.n_tokens + 1));
     } else {
-        int32_t n = 1 + (int32_t)below((uint32_t)s->chunk);
+        int32_t n = 1 + (int32_t)below((uint32_t)s->chunk_tokens);
         if (r->ring.n_tokens + n > s->session_len) return;
         // One ring alone always fits, and blocks that others share with it need no room.
         while (kv_ring_extend(&r->ring, n, arena_copy, NULL) == E_NOMEM)
@@ -248,11 +241,11 @@ static void family_step(struct kv_pool *pool, struct relative *family, const str
 static void test_forks_under_random_steps(void **state) {
     static struct relative family[FAMILY];
     for (int i = 0; i < 150; i++) {
-        struct shape s = random_shape();
+        struct kv_ring_shape s = random_shape();
         if (s.session_len > LINE) s.session_len = LINE;
         struct kv_pool pool;
         // Pools with room for just one ring up to most of them.
-        int32_t one = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, s.session_len);
+        int32_t one = kv_ring_max_blocks(&s);
         int32_t n_blocks = one + (int32_t)below(3 * (uint32_t)one + 1);
         assert_int_equal(kv_pool_init(&pool, n_blocks < MAX_BLOCKS ? n_blocks : MAX_BLOCKS, NULL),
                          0);
@@ -274,7 +267,7 @@ static void test_fork_of_a_wrapped_ring(void **state) {
     struct kv_pool pool;
     struct kv_ring a, b, c;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
-    assert_int_equal(kv_ring_init(&a, &pool, 32, 4, 16, 8, 1000, NULL), 0);
+    assert_int_equal(kv_ring_init(&a, &pool, &(struct kv_ring_shape){32, 4, 16, 8, 1000}, NULL), 0);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(kv_ring_extend(&a, 10, NULL, NULL), 0);
         kv_ring_commit(&a, 10);
@@ -302,7 +295,7 @@ static void test_failed_first_step(void **state) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 8, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, 32, 0, 16, 8, 100, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){32, 0, 16, 8, 100}, NULL), 0);
     assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
     assert_int_equal(kv_ring_truncate(&r, 0), 0);
     assert_int_equal(pool.n_free, 8);
@@ -313,16 +306,18 @@ static void test_failed_first_step(void **state) {
 static void test_bounds(void **state) {
     // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a
     // row, 7 blocks.
-    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 100000), 1 + 7);
+    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 4, 32, 16, 100000}), 1 + 7);
     // A short log needs no more than itself
-    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 40), 3);
-    assert_int_equal(kv_ring_max_blocks(64, 0, 1, 16, 1), 1);
+    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 4, 32, 16, 40}), 3);
+    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 0, 1, 16, 1}), 1);
     struct kv_pool pool;
     struct kv_ring r;
     struct err err = {0};
     assert_int_equal(kv_pool_init(&pool, 4, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, 8, 8, 4, 16, 100, &err), E_INVAL);
-    assert_int_equal(kv_ring_init(&r, &pool, 8, 0, 4, 12, 100, &err), E_INVAL);
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){8, 8, 4, 16, 100}, &err),
+                     E_INVAL);
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){8, 0, 4, 12, 100}, &err),
+                     E_INVAL);
     kv_pool_release(&pool);
 }
 
@@ -331,15 +326,13 @@ static void test_bounds(void **state) {
 static void test_shared_rings_under_random_steps(void **state) {
     enum { RINGS = 5 };
     for (int round = 0; round < 40; round++) {
-        struct shape s = random_shape();
+        struct kv_ring_shape s = random_shape();
         struct kv_pool pool;
         struct kv_ring r[RINGS];
         const struct kv_ring *all[RINGS];
         s.session_len = 400;
         assert_int_equal(kv_pool_init(&pool, MAX_BLOCKS, NULL), 0);
-        assert_int_equal(kv_ring_init(&r[0], &pool, s.memory_len, s.sink_len, s.chunk, s.block,
-                                      s.session_len, NULL),
-                         0);
+        assert_int_equal(kv_ring_init(&r[0], &pool, &s, NULL), 0);
         r[0].tag = 6;
         for (int i = 1; i < RINGS; i++) assert_int_equal(kv_ring_init_like(&r[i], &r[0], NULL), 0);
         for (int i = 0; i < RINGS; i++) all[i] = &r[i];
@@ -352,7 +345,7 @@ static void test_shared_rings_under_random_steps(void **state) {
                 check(&pool, all, RINGS);
             }
             assert_true(pool.n_free >= before); // no block was taken from the pool
-            int32_t n = 1 + (int32_t)below((uint32_t)(s.chunk < 9 ? s.chunk : 9));
+            int32_t n = 1 + (int32_t)below((uint32_t)(s.chunk_tokens < 9 ? s.chunk_tokens : 9));
             if (r[from].n_tokens + n > s.session_len) break;
             bool again = below(3) == 0; // another ring finds no room: the step does not run
             for (int pass = again ? 0 : 1; pass < 2; pass++) {

@@ -8,8 +8,11 @@
 
 static struct kv_pool pool;
 static struct sequence *s;
-static const struct sequence_shape shape = {
-    .memory_len = 32, .sink_len = 4, .chunk_tokens = 16, .block_tokens = 8, .session_len = 1000};
+static const struct sequence_shape shape = {.ring = {.memory_len = 32,
+                                                     .sink_len = 4,
+                                                     .chunk_tokens = 16,
+                                                     .block_tokens = 8,
+                                                     .session_len = 1000}};
 
 static int set_up(void **state) {
     if (kv_pool_init(&pool, 64, NULL) < 0) return -1;
@@ -91,7 +94,7 @@ static void test_another_window_starts_over(void **state) {
     count_up(ids, 20);
     run_turn(ids, 15);
     struct sequence_shape wider = shape;
-    wider.memory_len = 64;
+    wider.ring.memory_len = 64;
     assert_int_equal(match(&wider, ids, 20), 0);
     assert_int_equal(s->ring.memory_len, 64);
 }

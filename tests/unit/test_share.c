@@ -42,10 +42,6 @@ struct log {
     int64_t n_named, n_log;
 };
 
-struct shape {
-    int32_t memory_len, sink_len, chunk, block;
-};
-
 static uint64_t *place_of(const struct kv_ring *r, int64_t p) {
     int32_t b = r->blocks[kv_map_slot(&r->map, p)];
     assert_in_range(b, 0, MAX_BLOCKS - 1);
@@ -110,12 +106,11 @@ static bool evict(struct log *logs, const struct log *but) {
     return false;
 }
 
-static int64_t step(struct kv_pool *pool, struct log *logs, const struct shape *s) {
+static int64_t step(struct kv_pool *pool, struct log *logs, const struct kv_ring_shape *s) {
     struct log *l = &logs[below(RINGS)], *other = &logs[below(RINGS)];
     struct kv_ring *r = &l->ring;
     if (!r->blocks) {
-        assert_int_equal(
-            kv_ring_init(r, pool, s->memory_len, s->sink_len, s->chunk, s->block, LOG, NULL), 0);
+        assert_int_equal(kv_ring_init(r, pool, s, NULL), 0);
         l->group = 1 + below(2);
         r->tag = kv_group_tag(l->group);
         new_log(l, pool);
@@ -144,7 +139,7 @@ static int64_t step(struct kv_pool *pool, struct log *logs, const struct shape *
         other->group = l->group;
         return adopt(other, LOG - 1);
     default: {
-        int32_t n = 1 + (int32_t)below((uint32_t)s->chunk);
+        int32_t n = 1 + (int32_t)below((uint32_t)s->chunk_tokens);
         if (r->n_tokens + n > LOG) return 0;
         while (kv_ring_extend(r, n, copy, NULL) == E_NOMEM) assert_true(evict(logs, l));
         for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++) *place_of(r, p) = l->key[p];
@@ -159,12 +154,14 @@ static void test_random_scripts(void **state) {
     static struct log logs[RINGS];
     int64_t gained = 0, extra = 0;
     for (int i = 0; i < 120; i++) {
-        struct shape s = {.block = 1 << below(5), .memory_len = 2 + (int32_t)below(80)};
+        struct kv_ring_shape s = {.session_len = LOG,
+                                  .block_tokens = 1 << below(5),
+                                  .memory_len = 2 + (int32_t)below(80)};
         s.sink_len = (int32_t)below((uint32_t)(s.memory_len < 12 ? s.memory_len : 12));
-        s.chunk = 1 + (int32_t)below(40);
+        s.chunk_tokens = 1 + (int32_t)below(40);
         if (below(3) == 0) s.memory_len = LOG;
         struct kv_pool pool;
-        int32_t one = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, LOG);
+        int32_t one = kv_ring_max_blocks(&s);
         int32_t n_blocks = one + (int32_t)below(3 * (uint32_t)one + 1);
         assert_int_equal(kv_pool_init(&pool, n_blocks < MAX_BLOCKS ? n_blocks : MAX_BLOCKS, NULL),
                          0);
@@ -187,7 +184,14 @@ static void start(struct log *l, struct kv_pool *pool, uint64_t group, int32_t m
                   int32_t sink_len) {
     memset(l, 0, sizeof *l);
     l->group = group;
-    assert_int_equal(kv_ring_init(&l->ring, pool, memory_len, sink_len, 16, 8, LOG, NULL), 0);
+    assert_int_equal(kv_ring_init(&l->ring, pool,
+                                  &(struct kv_ring_shape){.memory_len = memory_len,
+                                                          .sink_len = sink_len,
+                                                          .chunk_tokens = 16,
+                                                          .block_tokens = 8,
+                                                          .session_len = LOG},
+                                  NULL),
+                     0);
     l->ring.tag = kv_group_tag(group);
     for (int i = 0; i < LOG; i++) l->ids[i] = i;
     l->name = kv_name_begin(&pool->names, l->ring.tag, memory_len, sink_len);

@@ -187,8 +187,13 @@ static void set_up(struct stage *s, int32_t stage) {
                                   .vocab_rows = 8}};
     s->model.backend = &s->backend;
     s->model.layers = &s->layer;
-    assert_int_equal(forward_init(&s->forward, &s->model, &s->comm, NULL, &store, SESSIONS,
-                                  SESSIONS, NULL, NULL, NULL),
+    assert_int_equal(forward_init(&s->forward,
+                                  &(struct forward_options){.model = &s->model,
+                                                            .comm = &s->comm,
+                                                            .kv = &store,
+                                                            .max_rows = SESSIONS,
+                                                            .max_logits = SESSIONS},
+                                  NULL),
                      0);
     s->forward.n_parts = N_PARTS; // as the leader's plan says
 }

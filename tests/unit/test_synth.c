@@ -65,7 +65,10 @@ static void tiny_loads_and_looks_right(void **state) {
     write_ok(&(struct synth_options){.like = "tiny", .out_dir = d.path, .seed = 1});
     struct fake_backend f = fake_backend();
     struct model *m = NULL;
-    if (model_load(&m, d.path, &f.be, &split_single, false, NULL, NULL, &err) != 0)
+    if (model_load(
+            &m,
+            &(struct model_load_options){.dir = d.path, .backend = &f.be, .split = &split_single},
+            &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(m->config.n_eos, 1);
     assert_int_equal(m->config.dtype, DTYPE_BF16);
@@ -162,7 +165,10 @@ static void every_family_loads(void **state) {
         tmp_dir_open(&d);
         snprintf(config, sizeof config, "tests/fixtures/models/%s/config.json", families[i]);
         write_ok(&(struct synth_options){.config_path = config, .out_dir = d.path});
-        if (model_load(&m, d.path, &f.be, &split_single, false, NULL, NULL, &err) != 0)
+        if (model_load(&m,
+                       &(struct model_load_options){
+                           .dir = d.path, .backend = &f.be, .split = &split_single},
+                       &err) != 0)
             fail_msg("%s", err.text);
         struct checkpoint *c = open_ok(d.path);
         int64_t n = 0;
@@ -194,7 +200,11 @@ static void takes_a_configuration_and_a_tokenizer(void **state) {
     assert_int_equal(access(tmp_path(&d, "chat_template.jinja"), F_OK), 0);
     struct fake_backend f = fake_backend();
     struct model *m = NULL;
-    assert_int_equal(model_load(&m, d.path, &f.be, &split_single, false, NULL, NULL, &err), 0);
+    assert_int_equal(model_load(&m,
+                                &(struct model_load_options){
+                                    .dir = d.path, .backend = &f.be, .split = &split_single},
+                                &err),
+                     0);
     model_free(m);
     tmp_dir_close(&d);
     tmp_dir_open(&d);
@@ -313,8 +323,16 @@ static void values_need_no_file(void **state) {
     checkpoint_close(y);
     struct fake_backend f = fake_backend(), g = fake_backend();
     struct model *m = NULL, *n = NULL;
-    assert_int_equal(model_load(&m, written.path, &f.be, &split_single, 0, NULL, NULL, &err), 0);
-    assert_int_equal(model_load(&n, recipe.path, &g.be, &split_single, 0, NULL, NULL, &err), 0);
+    assert_int_equal(model_load(&m,
+                                &(struct model_load_options){
+                                    .dir = written.path, .backend = &f.be, .split = &split_single},
+                                &err),
+                     0);
+    assert_int_equal(model_load(&n,
+                                &(struct model_load_options){
+                                    .dir = recipe.path, .backend = &g.be, .split = &split_single},
+                                &err),
+                     0);
     assert_string_equal(m->fingerprint, n->fingerprint);
     model_free(m);
     model_free(n);

@@ -109,6 +109,8 @@ static inline struct model *load_ok(const char *path, struct fake_backend *f,
                                     const struct split *s) {
     struct model *m = NULL;
     struct err err = {0};
-    if (model_load(&m, path, &f->be, s, false, NULL, NULL, &err) != 0) fail_msg("%s", err.text);
+    if (model_load(&m, &(struct model_load_options){.dir = path, .backend = &f->be, .split = s},
+                   &err) != 0)
+        fail_msg("%s", err.text);
     return m;
 }
