@@ -33,6 +33,7 @@ struct store {
     pthread_t thread;
     int64_t stepped_us;         // last step of a merge
     int64_t looked_us;          // last look for news
+    uint64_t n_looks;           // atomic: store_n_looks
     struct queue jobs, answers; // struct store_job *
     const struct clock *clock;
     // The sender's side: jobs not flushed, or without room in the queue, in order.
@@ -201,9 +202,6 @@ static int look(struct store *st, struct store_job *job) {
 // Sends imported sessions, and once that the file was replaced or removed. A look that fails is
 // repeated.
 static void look_for_news(struct store *st) {
-    int64_t now = clock_mono_us(&clock_system);
-    if (now - st->looked_us < NEWS_US) return;
-    st->looked_us = now;
     struct store_job *job = st->news ? st->news : store_job_new(STORE_NEWS, 0);
     st->news = job;
     if (job && !job->list) job->list = calloc(1, sizeof *job->list);
@@ -218,6 +216,14 @@ static void look_for_news(struct store *st) {
     }
     st->news = NULL;
     queue_push(&st->answers, &job);
+}
+
+static void look_when_due(struct store *st) {
+    int64_t now = clock_mono_us(&clock_system);
+    if (now - st->looked_us < NEWS_US) return;
+    st->looked_us = now;
+    look_for_news(st);
+    __atomic_add_fetch(&st->n_looks, 1, __ATOMIC_RELEASE);
 }
 
 static void tend_last(struct store *st) {
@@ -235,7 +241,7 @@ static void *store_main(void *arg) {
         int got = queue_pop(&st->jobs, &jobs[0], wait_us);
         if (got < 0) break;
         if (got == 0) {
-            look_for_news(st);
+            look_when_due(st);
             wait_us = tend_idle(st);
             if (wait_us < 0 || wait_us > NEWS_US) wait_us = NEWS_US;
             continue;
@@ -250,7 +256,7 @@ static void *store_main(void *arg) {
             tend_last(st);
         } else {
             tend_busy(st);
-            look_for_news(st);
+            look_when_due(st);
         }
         wait_us = st->holding ? HOLD_US : IDLE_US;
     }
@@ -420,6 +426,10 @@ struct store_job *store_wait(struct store *st, int64_t timeout_us) {
     st->n_writing -= is_write(job);
     store_flush(st);
     return job;
+}
+
+uint64_t store_n_looks(const struct store *st) {
+    return __atomic_load_n(&st->n_looks, __ATOMIC_ACQUIRE);
 }
 
 size_t store_n_waiting(const struct store *st) {

@@ -199,5 +199,7 @@ struct store_job *store_receive(struct store *st);
 struct store_job *store_wait(struct store *st, int64_t timeout_us);
 // The client is gone: drops its reads (list, export). One that runs is interrupted and answered.
 void store_cancel(struct store *st, uint64_t client);
+// How often the store has looked for imports and at its files, twice a second; tests wait for it. Any thread.
+uint64_t store_n_looks(const struct store *st);
 size_t store_n_waiting(const struct store *st); // jobs sent and not yet answered
 size_t store_n_writing(const struct store *st); // of them writes: a shutdown waits for those alone

@@ -486,7 +486,9 @@ static void test_from_a_file(void **state) {
         beside.looks = 3;
         for (int i = 0; i < 3; i++) { // asked what is in it; asked for its blocks; they are there
             assert_true(engine_round(e));
-            usleep(300000);
+            // A thread of the folder answers by a command.
+            for (int ms = 0; i < 2 && queue_count(&e->commands) == 0 && ms < 60000; ms++)
+                usleep(1000);
         }
         until_done(e, 1, &out);
         assert_int_equal(out.source, CACHE_SNAPSHOT);

@@ -411,6 +411,14 @@ static void fx_settle(void) {
         if (store_n_waiting(fx.ss->store) > 0) usleep(50);
     }
 }
+// Until the store has looked for news since the call: a look that was under way may have begun before.
+static void fx_await_look(void) {
+    uint64_t until = store_n_looks(fx.ss->store) + 2;
+    for (int ms = 0; store_n_looks(fx.ss->store) < until; ms++) {
+        if (ms == 60000) fail_msg("the store looks for no news");
+        usleep(1000);
+    }
+}
 static void fx_step(void) {
     fake_step();
     fx_settle();

@@ -228,7 +228,7 @@ static void a_log_index_cut_short_is_rebuilt(void **state) {
         assert_true(fx_follower(1, "s")->turns[1 + i].done);
     }
     assert_int_equal(truncate(shm, 0), 0);
-    usleep(1200000); // looks for news
+    fx_await_look();
     assert_int_equal(truncate(shm, 0), 0);
     assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1);
     fx_restart();
