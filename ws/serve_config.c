@@ -103,7 +103,7 @@ static const struct config_key keys[] = {
            "turns go on with the same tokens. auto: off for now. Not under mpirun or srun."),
     FLOAT("engine", engine_timeout, 1, 86400, "60",
           "Seconds without a sign of life after which an engine process is killed and started "
-          "again; at least 20 mean steps."),
+          "again; at least 20 mean steps, and ten times as long while it loads its model."),
     FLOAT("engine", engine_backoff, 0.1, 3600, "60",
           "Longest pause in seconds before an engine process is started again: 1 the first time, "
           "twice as long after each further life of less than a minute."),

@@ -22,6 +22,7 @@ enum {
     WATCH_US = 250000,    // interval of looks at the heartbeat
     HEARTBEAT_STEPS = 20, // a process is not taken for hung within so many of its mean steps
     EVENTS_AT_ONCE = 16,  // of one push into the queue
+    LOADING_TIMES = 10,   // a loading process may be silent for as many times engine_timeout
     STOP_US = 30000000,   // for its end after COMMAND_STOP; snapshots take at most 8 s of it
     LASTS_US = 60000000,  // a life of this length begins with the first pause again
     BACKOFF_FIRST_US = 1000000
@@ -186,15 +187,21 @@ static int take_report(struct process *p, struct wire_message *m, bool first, st
     return 0;
 }
 
-// Waits until the model is loaded. There is no limit of time: a large model takes minutes.
+// Waits until the model is loaded. A large model takes minutes, so only the time without a message is limited.
 static int await_opened(struct process *p, bool first, struct err *err) {
     struct wire_message m;
+    int64_t silent_us = 0;
     for (;;) {
         int got = wire_receive(&p->reader, &m, WATCH_US / 1000);
         if (!still_wanted(p)) return err_set(err, E_CLOSED, "the engine is shutting down");
         if (got == E_CLOSED)
             return err_set(err, E_DEVICE, "the engine process ended while it loaded the model");
         if (got < 0) return err_set(err, got, "the engine process does not make sense");
+        silent_us = got == 0 ? silent_us + WATCH_US : 0;
+        if (silent_us > LOADING_TIMES * p->timeout_us)
+            return err_set(err, E_DEVICE,
+                           "the engine process said nothing for %g s while it loaded the model",
+                           (double)silent_us * 1e-6);
         if (got == 0) continue;
         if (m.kind == WIRE_PROGRESS || m.kind == WIRE_MEASURING) report_progress(p, &m);
         if (m.kind == WIRE_OPENED) return take_report(p, &m, first, err);

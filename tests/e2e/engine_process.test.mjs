@@ -1,11 +1,11 @@
 // Instances in processes of their own: killed, stopped and killed again under load. Their turns go on with every token and
 // text of a run without kills, and clients see a pause.
 import assert from 'node:assert/strict';
-import { readdirSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { root, Server, unlimited, until } from './harness.mjs';
+import { root, Server, sleep, unlimited, until } from './harness.mjs';
 import { engineProcesses, isAlive } from './processes.mjs';
 import { run } from './run.mjs';
 import { plain, say } from './talk.mjs';
@@ -163,6 +163,28 @@ test('a process that hangs is killed, and its turns go on', async (t) => {
   assert.ok(!isAlive(pid));
   await check(t, talk);
   assert.match(server.log, /event=engine\.process_hangs/);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+});
+
+const textOf = (file) => { try { return readFileSync(`/proc/${file}`, 'latin1'); } catch { return ''; } };
+/** The engine processes that live, also those that the log does not have yet. One that is stopped before its exec would stop the
+ * thread that starts it (vfork). */
+const childrenOf = (server) => readdirSync(`/proc/${server.process.pid}/task`)
+  .flatMap((thread) => textOf(`${server.process.pid}/task/${thread}/children`).split(' ').filter(Boolean).map(Number))
+  .filter((pid) => textOf(`${pid}/cmdline`) === 'parley\0engine\0');
+
+test('a process that hangs while it loads its model is killed, and another one loads it', async (t) => {
+  const server = await serve(t, '--engine-timeout', '1');
+  const client = await server.connect();
+  const silent = /event=engine\.reopen .*said nothing for 1\d/;
+  let killed;
+  for (let stopped = null; !silent.test(server.log); await sleep(stopped ? 100 : 0)) { // one that serves already is killed sooner
+    if (stopped && !isAlive(stopped)) stopped = null;
+    if (last(server) !== killed && !stopped) process.kill(killed = last(server), 'SIGKILL');
+    const [next] = childrenOf(server).filter((pid) => !engineProcesses(server).includes(pid));
+    if (next && !stopped) process.kill(stopped = next, 'SIGSTOP');
+  }
+  await client.turn(await client.open(), 'Hello', { sampling: { max_tokens: 4 } });
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
