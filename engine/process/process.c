@@ -11,7 +11,6 @@
 #include "engine/cache/packed_cache.h"
 #include "engine/process/spawn.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -462,18 +461,6 @@ static int put_open_again(struct process *p, const struct engine_options *o) {
     return put_open(&p->open_again, &again);
 }
 
-static int share_memory(struct process *p, struct err *err) {
-    int fd = memfd_create("parley-load", MFD_CLOEXEC);
-    p->memory = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SPAWN_HIGH_FD);
-    if (fd >= 0) close(fd);
-    if (p->memory < 0 || ftruncate(p->memory, sizeof *p->load) < 0)
-        return err_errno(err, "no memory to share with an engine process");
-    void *at = mmap(NULL, sizeof *p->load, PROT_READ | PROT_WRITE, MAP_SHARED, p->memory, 0);
-    if (at == MAP_FAILED) return err_errno(err, "no memory to share with an engine process");
-    p->load = at;
-    return 0;
-}
-
 static int await_first(struct process *p, struct err *err) {
     sigset_t all, old; // signals go to the owner's threads
     sigfillset(&all);
@@ -512,7 +499,7 @@ int process_open(struct process **out, const struct engine_options *o, struct wi
     buf_init(&p->open_again, 1);
     int rc = put_open(&p->open_first, o);
     if (rc < 0 || !p->program || !p->name) rc = err_set(err, E_NOMEM, "no memory for an engine");
-    if (rc == 0) rc = share_memory(p, err);
+    if (rc == 0) rc = spawn_memory(sizeof *p->load, &p->memory, (void **)&p->load, err);
     if (rc == 0) rc = await_first(p, err);
     if (rc == 0 && put_open_again(p, o) < 0) rc = err_set(err, E_NOMEM, "no memory for an engine");
     if (rc < 0) {

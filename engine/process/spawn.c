@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,4 +48,16 @@ int spawn_process(const char *program, int memory, pid_t *pid, int *fd, struct e
     int rc = spawn(program, theirs, memory, pid, err);
     close(theirs);
     return rc;
+}
+
+int spawn_memory(size_t n_bytes, int *fd, void **at, struct err *err) {
+    int low = memfd_create("parley-load", MFD_CLOEXEC);
+    *fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, SPAWN_HIGH_FD);
+    if (low >= 0) close(low);
+    void *map = MAP_FAILED;
+    if (*fd >= 0 && ftruncate(*fd, (off_t)n_bytes) == 0)
+        map = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (map == MAP_FAILED) return err_errno(err, "no memory to share with an engine process");
+    *at = map;
+    return 0;
 }
