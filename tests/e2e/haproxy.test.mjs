@@ -11,7 +11,7 @@ async function chat(cluster, owner, messages, headers = {}) {
     method: 'POST', headers: { 'content-type': 'application/json', ...bearer(owner), ...headers },
     body: JSON.stringify({ model: 'demo-model', messages, max_tokens: 8, temperature: 0, ignore_eos: true }),
   });
-  return { status: answer.status, session: answer.headers.get('x-session-id'), body: await answer.json() };
+  return { status: answer.status, retry: answer.headers.get('retry-after'), session: answer.headers.get('x-session-id'), body: await answer.json() };
 }
 const user = (content) => ({ role: 'user', content });
 
@@ -87,7 +87,7 @@ test('several servers', { skip: withoutHaproxy }, async (t) => {
     assert.equal(answer.status, 200);
     assert.notEqual(answer.session.split('-')[0], name);
     const away = await chat(cluster, owner, [user('And this one?')], { 'x-session-id': id });
-    assert.equal(away.status, 503);
+    assert.deepEqual([away.status, away.retry], [503, '2']);
     assert.equal((await client.next((frame) => frame.type === 'turn.done')).finish_reason, 'length');
     assert.equal((await ended).code, 0);
     cluster.servers[name] = await cluster.server(name, { port: old.port, db: old.db });

@@ -243,10 +243,10 @@ test('a shutdown that cannot wait: within drain_timeout every request has an end
   server.process.kill('SIGTERM');
   assert.equal(await client.closed, 1001);
   const [whole, tensors, streamed, message] = await Promise.all(requests);
-  assert.deepEqual([whole.status, (await whole.json()).error.code], [503, 'shutting_down']);
+  assert.deepEqual([whole.status, whole.headers.get('retry-after'), (await whole.json()).error.code], [503, '1', 'shutting_down']);
   assert.deepEqual([tensors.status, await tensors.json()], [503, { error: 'the server is shutting down' }]);
   assert.match(await streamed.text(), /shutting_down/);
-  assert.deepEqual([message.status, (await message.json()).error], [529, { type: 'overloaded_error', message: 'the server is shutting down' }]);
+  assert.deepEqual([message.status, message.headers.get('retry-after'), (await message.json()).error], [529, '1', { type: 'overloaded_error', message: 'the server is shutting down' }]);
   assert.deepEqual(await server.exited, { code: 0, signal: null });
   // Every accepted turn is on record, with what had been streamed of it.
   const again = await start(t, '', ['--db', db]);

@@ -131,6 +131,25 @@ async function turnThrough(cluster, owner, id, turn, n) {
   }
 }
 
+const messages = [{ role: 'user', content: 'Tell me a long story.' }];
+const stateless = [
+  ['/v1/chat/completions', { max_tokens: 32, temperature: 0, messages, stream: true }],
+  ['/v1/responses', { max_output_tokens: 32, temperature: 0, input: 'Tell me a long story.', stream: true }],
+  ['/v1/messages', { max_tokens: 32, temperature: 0, messages, stream: true }],
+];
+
+/** Sends one request after another until over(); each must be answered at once and whole. Gives the answers' number. */
+async function requests(cluster, owner, [address, body], over) {
+  for (let n = 0; ; n++) {
+    if (over() && n > 2) return n;
+    const answer = await fetch(`${cluster.url}${address}`, { method: 'POST', body: JSON.stringify({ model: 'demo-model', ...body }),
+      headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', authorization: `Bearer ${tokenOf(owner)}` } });
+    const text = await answer.text();
+    assert.equal(answer.status, 200, `${address}: ${text}`);
+    assert.match(text, /\[DONE\]|response\.(completed|incomplete)|message_stop/, address);
+  }
+}
+
 test('a rolling restart: each server hands its sessions to another process, and no turn fails', { skip: withoutHaproxy }, async (t) => {
   const cluster = await Cluster.start(t);
   const n = few(40);
@@ -143,14 +162,16 @@ test('a rolling restart: each server hands its sessions to another process, and 
     return turns;
   };
   const talks = chosen.map((owner, i) => talk(owner, ids[i]));
-  const failed = Promise.all(talks).then(() => null, (error) => error);
+  const asked = cluster.owners.flatMap((owner) => stateless.map((one) => requests(cluster, owner, one, () => over)));
+  const failed = Promise.all([...talks, ...asked]).then(() => null, (error) => error);
   for (const name of ['a', 'b', 'c']) {
     const old = cluster.servers[name];
+    await cluster.say(`set server parley/${name} state drain`);
     assert.equal((await old.stop()).code, 0);
     const db = path.join(cluster.folder, `${name}-next.db`);
     await move(old.db, db);
     const next = await cluster.server(name, { db });
-    await cluster.say(`set server parley/${name} addr 127.0.0.1 port ${next.port}`);
+    await cluster.say(`set server parley/${name} addr 127.0.0.1 port ${next.port}; set server parley/${name} state ready`);
     cluster.servers[name] = next;
     await cluster.up(name);
   }

@@ -66,7 +66,7 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         // An unknown turn of a known session gets the same failure.
         bool unknown = a->code && strcmp(a->code, "invalid") == 0;
         completion_failure_set(&l->failure, unknown ? "not_found" : a->code, a->message);
-        l->failure.retry_after_ms = a->retry_after_ms;
+        if (a->retry_after_ms) l->failure.retry_after_ms = a->retry_after_ms;
     } else {
         return;
     }
