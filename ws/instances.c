@@ -142,12 +142,17 @@ static int plan_all(struct instances *v, struct err *err) {
     return 0;
 }
 
+// *err names the instance, if it has a name.
+static int err_of(const struct hosted *h, int rc, const struct err *why, struct err *err) {
+    if (h->name[0]) return err_set(err, rc, "instance %s: %s", h->name, why->text);
+    return err_set(err, rc, "%s", why->text);
+}
+
 static int check_one(const struct hosted *h, struct err *err) {
     struct err why = {0};
     int rc = serve_config_check(&h->config, &why);
     if (rc == 0) return 0;
-    if (h->name[0]) return err_set(err, rc, "instance %s: %s", h->name, why.text);
-    return err_set(err, rc, "%s", why.text);
+    return err_of(h, rc, &why, err);
 }
 
 int instances_plan(struct instances *v, const struct serve_config *c, struct err *err) {
@@ -242,8 +247,7 @@ int instances_open_one(const struct instances *v, struct hosted *h, struct err *
     int rc = make_folder(v, h, &why);
     if (rc >= 0) rc = open_one(v, h, &why);
     if (rc >= 0) return 0;
-    if (h->name[0]) return err_set(err, rc, "instance %s: %s", h->name, why.text);
-    return err_set(err, rc, "%s", why.text);
+    return err_of(h, rc, &why, err);
 }
 
 int instances_open(struct instances *v, struct err *err) {

@@ -46,6 +46,9 @@ struct archive_import {
     bool new_id;       // a fresh id instead of the session's own
     const char *owner; // NULL: as in the file
 };
+// An act of store_db_transaction: inserts a struct stored_session under a new key, which it gets.
+struct store_db;
+int archive_add(struct store_db *db, void *session, struct err *err);
 // Sets the record's id and owner.
 int archive_rename(struct session_record *r, const struct archive_import *o, struct err *err);
 // Adds the session to the database in one transaction; makes the database where there is none. A

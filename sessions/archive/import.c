@@ -396,7 +396,7 @@ int archive_rename(struct session_record *r, const struct archive_import *o, str
     return failed ? err_set(err, E_NOMEM, "no memory to import") : 0;
 }
 
-static int add(struct store_db *db, void *session, struct err *err) {
+int archive_add(struct store_db *db, void *session, struct err *err) {
     struct stored_session *s = session;
     TRY(store_read_import_key(db, &s->rec.key, err));
     return store_write_session(db, s, err);
@@ -411,7 +411,7 @@ int archive_import(const char *path, struct stored_session *s, const struct arch
     bool served = false;
     int rc = store_db_open_any(&db, path, &served, err);
     if (rc < 0) return rc;
-    rc = store_db_transaction(&db, add, s, err);
+    rc = store_db_transaction(&db, archive_add, s, err);
     store_db_close(&db, !served);
     return rc;
 }

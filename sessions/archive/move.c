@@ -26,12 +26,6 @@ struct move {
 
 // --- one session ---
 
-static int add(struct store_db *db, void *session, struct err *err) {
-    struct stored_session *s = session;
-    TRY(store_read_import_key(db, &s->rec.key, err));
-    return store_write_session(db, s, err);
-}
-
 static int remove_it(struct store_db *db, void *key, struct err *err) {
     return store_write_delete(db, *(int64_t *)key, err);
 }
@@ -40,7 +34,7 @@ static int add_patiently(struct store_db *db, struct stored_session *s, struct e
     int rc;
     for (int i = 0; i < BUSY_ATTEMPTS; i++) {
         *err = (struct err){0};
-        rc = store_db_transaction(db, add, s, err);
+        rc = store_db_transaction(db, archive_add, s, err);
         if (rc != E_BUSY) break;
     }
     return rc;

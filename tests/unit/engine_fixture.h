@@ -32,3 +32,24 @@ static inline struct engine_turn prompt(uint64_t sequence, int64_t n) {
     for (int64_t i = 0; i < n; i++) log[i] = (int32_t)(5 + i * 7 % 300);
     return turn_for(e, sequence, log, n, 128, 4);
 }
+
+// A turn of n tokens at most whose input is a text.
+static inline struct engine_turn ask(uint64_t sequence, const char *text, int32_t n) {
+    struct token_list ids;
+    struct err err = {0};
+    token_list_init(&ids);
+    assert_int_equal(engine_tokenize(e, text, strlen(text), true, &ids, &err), 0);
+    struct engine_turn t = turn_for(e, sequence, ids.ids, (int64_t)ids.len, 256, 4);
+    token_list_release(&ids);
+    t.turn = sequence;
+    t.sampling.max_tokens = n;
+    return t;
+}
+
+// What a greedy draw gives.
+static inline int32_t best_of(const float *row, int32_t n) {
+    int32_t best = 0;
+    for (int32_t v = 1; v < n; v++)
+        if (row[v] > row[best]) best = v;
+    return best;
+}

@@ -16,13 +16,6 @@ static bool declines;
 static struct outcome host[TURNS], device[TURNS];
 static const struct grammar_text *regex;
 
-static int32_t best_of(const float *row, int32_t n) {
-    int32_t best = 0;
-    for (int32_t v = 1; v < n; v++)
-        if (row[v] > row[best]) best = v;
-    return best;
-}
-
 static int draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                 int32_t vocab) {
     step_logits = logits;
@@ -78,18 +71,6 @@ static int draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
     return 0;
 }
 
-static struct engine_turn ask(uint64_t sequence, const char *text) {
-    struct token_list ids;
-    struct err err = {0};
-    token_list_init(&ids);
-    assert_int_equal(engine_tokenize(e, text, strlen(text), true, &ids, &err), 0);
-    struct engine_turn t = turn_for(e, sequence, ids.ids, (int64_t)ids.len, 256, 4);
-    token_list_release(&ids);
-    t.turn = sequence;
-    t.sampling.max_tokens = LONG;
-    return t;
-}
-
 static void ban(struct sampling_params *p, int32_t id, float bias) {
     p->bias[p->n_bias++] = (struct logit_bias){id, bias};
 }
@@ -135,7 +116,7 @@ static void talk(bool draws, struct outcome *o) {
     struct engine_turn t[TURNS];
     for (int i = 0; i < TURNS; i++) {
         t[i] = ask((uint64_t)i + 1,
-                   "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+                   "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
         params_of(&t[i], i);
     }
     memset(o, 0, TURNS * sizeof *o);

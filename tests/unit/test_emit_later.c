@@ -21,10 +21,8 @@ static int draw(struct backend *be, const float *logits, const struct batch *b, 
 static int draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         const float *row = step_logits + (int64_t)i * step_vocab;
-        int32_t best = 0;
-        for (int32_t v = 1; v < step_vocab; v++)
-            if (row[v] > row[best]) best = v;
-        out[i] = (struct batch_drawn){step_draws[i].kind == DRAW_GREEDY ? best : -1, -0.5f};
+        bool greedy = step_draws[i].kind == DRAW_GREEDY;
+        out[i] = (struct batch_drawn){greedy ? best_of(row, step_vocab) : -1, -0.5f};
         n_drawn += out[i].id >= 0;
     }
     return 0;
@@ -45,18 +43,6 @@ static void open_demo(bool draws) {
     n_drawn = 0;
 }
 
-static struct engine_turn ask(uint64_t sequence, const char *text) {
-    struct token_list ids;
-    struct err err = {0};
-    token_list_init(&ids);
-    assert_int_equal(engine_tokenize(e, text, strlen(text), true, &ids, &err), 0);
-    struct engine_turn t = turn_for(e, sequence, ids.ids, (int64_t)ids.len, 256, 4);
-    token_list_release(&ids);
-    t.turn = sequence;
-    t.sampling.max_tokens = LONG;
-    return t;
-}
-
 static void take_all(struct outcome *o) {
     struct engine_event ev;
     while (engine_poll(e, &ev) == 1) outcome_take(&o[ev.sequence - 1], &ev);
@@ -68,10 +54,11 @@ static void talk(bool draws, struct outcome *o) {
     struct engine_turn t[TURNS];
     open_demo(draws);
     memset(o, 0, TURNS * sizeof *o);
-    t[0] = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
-    t[1] = ask(2, "<|im_start|>user\nMy name is Zora.<|im_end|>\n<|im_start|>assistant\n");
+    t[0] = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
+    t[1] = ask(2, "<|im_start|>user\nMy name is Zora.<|im_end|>\n<|im_start|>assistant\n", LONG);
     t[1].sampling.ignore_eos = false;
-    t[2] = ask(3, "<|im_start|>user\nCount from one to ten.<|im_end|>\n<|im_start|>assistant\n");
+    t[2] =
+        ask(3, "<|im_start|>user\nCount from one to ten.<|im_end|>\n<|im_start|>assistant\n", LONG);
     if (stop[0]) sampling_words_add_text(&t[2].sampling.stop, "stop", stop, strlen(stop), NULL);
     for (int i = 0; i < TURNS; i++) submit(e, &t[i]);
     for (int rounds = 0; !(o[0].done && o[1].done && o[2].done); rounds++) {
@@ -106,7 +93,7 @@ static void a_step_later_and_never_lost(void **state) {
     struct engine_turn t;
     struct engine_event ev;
     open_demo(true);
-    t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
     submit(e, &t);
     while (n_drawn < 3) assert_true(engine_round(e));
     assert_int_equal(e->instance.n_pending, 1);
@@ -121,7 +108,7 @@ static void a_step_later_and_never_lost(void **state) {
     assert_int_equal(host[0].n, 3);
     assert_int_equal(host[0].finish, FINISH_CANCELLED);
     // At the engine's end every event has been emitted.
-    t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
     submit(e, &t);
     for (n_drawn = 0; n_drawn < 2;) assert_true(engine_round(e));
     assert_int_equal(e->instance.n_pending, 1);
@@ -139,7 +126,7 @@ static int failing_linear(struct backend *be, enum linear_mode mode, void *y, co
 static void a_failed_step_tells_first(void **state) {
     struct engine_turn t;
     open_demo(true);
-    t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
     submit(e, &t);
     while (n_drawn < 3) assert_true(engine_round(e));
     drawing.linear = failing_linear;
@@ -158,7 +145,8 @@ static void one_ends_beside_a_draw_of_the_host(void **state) {
     open_demo(true);
     struct engine_turn t[2];
     for (uint64_t i = 0; i < 2; i++)
-        t[i] = ask(i + 1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+        t[i] = ask(i + 1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n",
+                   LONG);
     t[0].sampling.max_tokens = 5;
     t[1].sampling.top_logprobs = 2;
     for (int i = 0; i < 2; i++) submit(e, &t[i]);

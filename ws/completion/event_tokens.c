@@ -12,7 +12,7 @@ void event_tokens_release(struct event_tokens *t) {
     *t = (struct event_tokens){0};
 }
 
-static bool is_end(const struct engine_info *info, int32_t id) {
+bool event_tokens_is_end(const struct engine_info *info, int32_t id) {
     for (int32_t i = 0; i < info->n_eos; i++)
         if (info->eos_ids[i] == id) return true;
     return false;
@@ -27,7 +27,7 @@ static struct completion_token token_of(const struct engine *e, int32_t id, floa
 int event_tokens_add(struct event_tokens *t, const struct served_model *m, int32_t id,
                      float logprob, const struct engine_alternative *alternatives,
                      size_t n_alternatives) {
-    if (is_end(m->info, id)) return 0;
+    if (event_tokens_is_end(m->info, id)) return 0;
     if (t->n == TOKENS_MAX) return E_NOMEM;
     TRY(ARRAY_RESIZE(t->of, t->n + 1));
     if (n_alternatives) TRY(ARRAY_RESIZE(t->alternatives, (t->n + 1) * n_alternatives));

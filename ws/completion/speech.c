@@ -93,8 +93,7 @@ static void draw_tool_id(struct speech *s) {
         snprintf(s->tool_id, sizeof s->tool_id, "call_%.24s", id);
 }
 
-static int put_piece(struct speech *s, const struct answer_piece *piece,
-                     struct completion_event *out) {
+enum completion_event_kind speech_event_kind(enum answer_piece_kind kind) {
     static const enum completion_event_kind kinds[] = {
         [PIECE_THINKING] = COMPLETION_THINKING,
         [PIECE_TEXT] = COMPLETION_TEXT,
@@ -102,8 +101,13 @@ static int put_piece(struct speech *s, const struct answer_piece *piece,
         [PIECE_TOOL_ARGUMENTS] = COMPLETION_TOOL_ARGUMENTS,
         [PIECE_TOOL_END] = COMPLETION_TOOL_END,
     };
+    return kinds[kind];
+}
+
+static int put_piece(struct speech *s, const struct answer_piece *piece,
+                     struct completion_event *out) {
     if (piece->kind == PIECE_TOOL_BEGIN) draw_tool_id(s);
-    out->kind = kinds[piece->kind];
+    out->kind = speech_event_kind(piece->kind);
     out->answer = s->answer;
     out->text = piece->text;
     out->text_len = piece->len;

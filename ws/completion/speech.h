@@ -22,6 +22,8 @@ struct speech {
     int64_t n_reasoning, drawn_us;
 };
 
+enum completion_event_kind speech_event_kind(enum answer_piece_kind kind); // one for each
+
 // r is borrowed. thinks: the prompt ends inside the thinking.
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks);
 void speech_release(struct speech *s);

@@ -50,12 +50,12 @@ static void fail(struct chat *c, const struct completion_failure *failure) {
 
 // --- events ---
 
-static struct chat_head head_of(const struct chat *c) {
-    return (struct chat_head){.id = c->id,
-                              .model = c->served->name,
-                              .fingerprint = c->served->info->fingerprint,
-                              .created_s = c->created_s,
-                              .include_usage = c->include_usage};
+static struct answer_head head_of(const struct chat *c) {
+    return (struct answer_head){.id = c->id,
+                                .model = c->served->name,
+                                .fingerprint = c->served->info->fingerprint,
+                                .created_s = c->created_s,
+                                .include_usage = c->include_usage};
 }
 
 static void on_room(void *ctx);
@@ -64,7 +64,7 @@ static const struct http_waiter waiter = {
 
 static void begin(struct chat *c, const struct completion_event *ev) {
     char headers[HEADERS_BYTES];
-    struct chat_head head = head_of(c);
+    struct answer_head head = head_of(c);
     struct buf out;
     if (c->id[0]) return;
     snprintf(c->session, sizeof c->session, "%s", ev->session);
@@ -82,7 +82,7 @@ static void begin(struct chat *c, const struct completion_event *ev) {
 static bool take_part(struct chat *c, const struct completion_event *ev) {
     static const struct completion_failure no_memory = {
         .status = 503, .code = "overloaded", .message = "the server is out of memory"};
-    struct chat_head head = head_of(c);
+    struct answer_head head = head_of(c);
     struct buf out;
     begin(c, ev);
     if (!c->stream) {
@@ -100,7 +100,7 @@ static bool take_part(struct chat *c, const struct completion_event *ev) {
 
 static void finish(struct chat *c, const struct completion_event *ev) {
     char headers[HEADERS_BYTES];
-    struct chat_head head = head_of(c);
+    struct answer_head head = head_of(c);
     struct buf out;
     begin(c, ev);
     buf_init(&out, WHOLE_MAX_BYTES);

@@ -14,23 +14,8 @@ static const char *finish_reason(enum completion_finish f) {
     return f == COMPLETION_TOOL_CALLS ? "tool_calls" : "stop";
 }
 
-static void open_object(struct json_writer *w, const struct chat_head *h, const char *object) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", h->id);
-    json_put_string(w, "object", object);
-    json_put_int(w, "created", h->created_s);
-    json_put_string(w, "model", h->model);
-    json_put_string(w, "system_fingerprint", h->fingerprint);
-}
-
 static void put_usage(struct json_writer *w, const struct completion_usage *u) {
-    json_open(w, "usage", '{');
-    json_put_int(w, "prompt_tokens", u->prompt_tokens);
-    json_put_int(w, "completion_tokens", u->completion_tokens);
-    json_put_int(w, "total_tokens", u->prompt_tokens + u->completion_tokens);
-    json_open(w, "prompt_tokens_details", '{');
-    json_put_int(w, "cached_tokens", u->cached_tokens);
-    json_close(w, '}');
+    answer_usage_open(w, u->prompt_tokens, u->cached_tokens, u->completion_tokens);
     json_open(w, "completion_tokens_details", '{');
     json_put_int(w, "reasoning_tokens", u->reasoning_tokens);
     if (u->predicted) {
@@ -140,11 +125,12 @@ static void put_logprobs(struct json_writer *w, const char *elements, size_t len
     json_close(w, '}');
 }
 
-void chat_write_whole(struct buf *out, const struct chat_head *h, const struct chat_answer *answers,
-                      size_t n, const struct completion_usage *u) {
+void chat_write_whole(struct buf *out, const struct answer_head *h,
+                      const struct chat_answer *answers, size_t n,
+                      const struct completion_usage *u) {
     struct json_writer w;
     json_writer_init(&w, out);
-    open_object(&w, h, "chat.completion");
+    answer_head_open(&w, h, "chat.completion");
     json_open(&w, "choices", '[');
     for (size_t i = 0; i < n; i++) {
         const struct chat_answer *a = &answers[i];
@@ -165,10 +151,10 @@ void chat_write_whole(struct buf *out, const struct chat_head *h, const struct c
 
 // --- streamed ---
 
-static void begin_chunk(struct buf *out, struct json_writer *w, const struct chat_head *h) {
+static void begin_chunk(struct buf *out, struct json_writer *w, const struct answer_head *h) {
     buf_addz(out, "data: ");
     json_writer_init(w, out);
-    open_object(w, h, "chat.completion.chunk");
+    answer_head_open(w, h, "chat.completion.chunk");
     json_open(w, "choices", '[');
 }
 
@@ -178,14 +164,14 @@ static void open_delta(struct json_writer *w, int32_t answer) {
     json_open(w, "delta", '{');
 }
 
-static void end_chunk(struct buf *out, struct json_writer *w, const struct chat_head *h) {
+static void end_chunk(struct buf *out, struct json_writer *w, const struct answer_head *h) {
     json_close(w, ']');
     if (h->include_usage) json_put_null(w, "usage");
     json_close(w, '}');
     buf_addz(out, "\n\n");
 }
 
-void chat_write_role(struct buf *out, const struct chat_head *h, int32_t answer) {
+void chat_write_role(struct buf *out, const struct answer_head *h, int32_t answer) {
     struct json_writer w;
     begin_chunk(out, &w, h);
     open_delta(&w, answer);
@@ -214,7 +200,7 @@ static void put_call_part(struct json_writer *w, const struct completion_event *
     json_close(w, ']');
 }
 
-void chat_write_event(struct buf *out, const struct chat_head *h,
+void chat_write_event(struct buf *out, const struct answer_head *h,
                       const struct completion_event *ev) {
     struct json_writer w;
     struct buf tokens;
@@ -242,7 +228,8 @@ void chat_write_event(struct buf *out, const struct chat_head *h,
     end_chunk(out, &w, h);
 }
 
-void chat_write_end(struct buf *out, const struct chat_head *h, const struct completion_usage *u) {
+void chat_write_end(struct buf *out, const struct answer_head *h,
+                    const struct completion_usage *u) {
     struct json_writer w;
     if (h->include_usage) {
         begin_chunk(out, &w, h);

@@ -2,12 +2,7 @@
 #pragma once
 #include "base/buf.h"
 #include "ws/completion/completion.h"
-
-struct chat_head { // what every part of one completion repeats
-    const char *id, *model, *fingerprint;
-    int64_t created_s;
-    bool include_usage;
-};
+#include "ws/openai/answer_head.h"
 
 struct chat_call {
     char id[48];
@@ -28,12 +23,13 @@ void chat_answer_release(struct chat_answer *a);
 int chat_answer_take(struct chat_answer *a, const struct completion_event *ev); // E_NOMEM
 
 // answers (n): choices, by their index. Errors stay in out, as everywhere here.
-void chat_write_whole(struct buf *out, const struct chat_head *h, const struct chat_answer *answers,
-                      size_t n, const struct completion_usage *u);
+void chat_write_whole(struct buf *out, const struct answer_head *h,
+                      const struct chat_answer *answers, size_t n,
+                      const struct completion_usage *u);
 // Server-sent events, each with its empty line.
-void chat_write_role(struct buf *out, const struct chat_head *h, int32_t answer);
+void chat_write_role(struct buf *out, const struct answer_head *h, int32_t answer);
 // A part of an answer, or its end.
-void chat_write_event(struct buf *out, const struct chat_head *h,
+void chat_write_event(struct buf *out, const struct answer_head *h,
                       const struct completion_event *ev);
 // The usage where it was asked for, and [DONE].
-void chat_write_end(struct buf *out, const struct chat_head *h, const struct completion_usage *u);
+void chat_write_end(struct buf *out, const struct answer_head *h, const struct completion_usage *u);

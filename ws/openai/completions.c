@@ -7,6 +7,7 @@
 // completion is written when all choices have ended, by a worker, since prompts are long.
 #include "base/random_id.h"
 #include "base/workers.h"
+#include "ws/completion/event_tokens.h"
 #include "ws/completion/stop_tail.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/completions_write.h"
@@ -84,13 +85,13 @@ static void reply_failure(struct completions *c) {
 
 // --- what is written ---
 
-static struct completions_head head_of(const struct completions *c) {
+static struct answer_head head_of(const struct completions *c) {
     const struct served_model *m = c->request->served;
-    return (struct completions_head){.id = c->choices[0].id,
-                                     .model = m->name,
-                                     .fingerprint = m->info->fingerprint,
-                                     .created_s = c->created_s,
-                                     .include_usage = c->request->include_usage};
+    return (struct answer_head){.id = c->choices[0].id,
+                                .model = m->name,
+                                .fingerprint = m->info->fingerprint,
+                                .created_s = c->created_s,
+                                .include_usage = c->request->include_usage};
 }
 
 static const struct completions_logprobs *prompt_log_of(const struct completions *c,
@@ -110,7 +111,7 @@ static struct completions_choice part_of(struct completions *c, struct choice *c
 
 // Sends what a choice has so far as a chunk.
 static void write_chunk(struct completions *c, struct choice *ch) {
-    struct completions_head head = head_of(c);
+    struct answer_head head = head_of(c);
     struct completions_choice part = part_of(c, ch);
     struct buf out;
     buf_init(&out, ANSWER_MAX_BYTES);
@@ -134,7 +135,7 @@ static void begin_stream(struct completions *c) {
 }
 
 static void finish_stream(struct completions *c) {
-    struct completions_head head = head_of(c);
+    struct answer_head head = head_of(c);
     struct buf out;
     buf_init(&out, 8192);
     completions_write_last(&out, &head, &c->usage);
@@ -143,7 +144,7 @@ static void finish_stream(struct completions *c) {
 }
 
 static void write_whole(struct completions *c, struct buf *out) {
-    struct completions_head head = head_of(c);
+    struct answer_head head = head_of(c);
     struct json_writer w;
     json_writer_init(&w, out);
     completions_write_begin(&w, &head);
@@ -179,7 +180,7 @@ static void write_scored(struct work *work) {
         write_whole(c, &c->out);
         return;
     }
-    struct completions_head head = head_of(c);
+    struct answer_head head = head_of(c);
     for (size_t i = 0; i < c->n_choices; i++) {
         struct completions_choice part = part_of(c, &c->choices[i]);
         if (c->choices[i].text.error && !c->out.error) c->out.error = c->choices[i].text.error;
@@ -229,12 +230,6 @@ static void reply_scored(struct completions *c) {
 
 // --- events ---
 
-static bool is_eos(const struct engine_info *info, int32_t id) {
-    for (int32_t i = 0; i < info->n_eos; i++)
-        if (info->eos_ids[i] == id) return true;
-    return false;
-}
-
 // The token that ends an answer is no part of its text.
 static void take_tokens(struct completions *c, struct choice *ch, const struct session_event *ev) {
     const struct served_model *m = c->request->served;
@@ -243,7 +238,7 @@ static void take_tokens(struct completions *c, struct choice *ch, const struct s
         const struct engine_alternative *a =
             ev->alternatives ? ev->alternatives + i * (size_t)ev->n_alternatives : NULL;
         // Harnesses that score a prompt expect one more token after it.
-        if (is_eos(m->info, ev->ids[i]) && !c->request->scores) continue;
+        if (event_tokens_is_end(m->info, ev->ids[i]) && !c->request->scores) continue;
         completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
                                  a ? ev->n_alternatives : 0);
     }

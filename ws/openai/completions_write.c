@@ -204,23 +204,12 @@ void completions_write_choice(struct json_writer *w, const struct completions_ch
 }
 
 static void put_usage(struct json_writer *w, const struct completions_usage *u) {
-    json_open(w, "usage", '{');
-    json_put_int(w, "prompt_tokens", u->prompt_tokens);
-    json_put_int(w, "completion_tokens", u->completion_tokens);
-    json_put_int(w, "total_tokens", u->prompt_tokens + u->completion_tokens);
-    json_open(w, "prompt_tokens_details", '{');
-    json_put_int(w, "cached_tokens", u->cached_tokens);
-    json_close(w, '}');
+    answer_usage_open(w, u->prompt_tokens, u->cached_tokens, u->completion_tokens);
     json_close(w, '}');
 }
 
-void completions_write_begin(struct json_writer *w, const struct completions_head *h) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", h->id);
-    json_put_string(w, "object", "text_completion");
-    json_put_int(w, "created", h->created_s);
-    json_put_string(w, "model", h->model);
-    json_put_string(w, "system_fingerprint", h->fingerprint);
+void completions_write_begin(struct json_writer *w, const struct answer_head *h) {
+    answer_head_open(w, h, "text_completion");
     json_open(w, "choices", '[');
 }
 
@@ -235,7 +224,7 @@ static void begin_event(struct buf *out, struct json_writer *w) {
     json_writer_init(w, out);
 }
 
-void completions_write_chunk(struct buf *out, const struct completions_head *h,
+void completions_write_chunk(struct buf *out, const struct answer_head *h,
                              const struct completions_choice *c) {
     struct json_writer w;
     begin_event(out, &w);
@@ -247,7 +236,7 @@ void completions_write_chunk(struct buf *out, const struct completions_head *h,
     buf_addz(out, "\n\n");
 }
 
-void completions_write_last(struct buf *out, const struct completions_head *h,
+void completions_write_last(struct buf *out, const struct answer_head *h,
                             const struct completions_usage *u) {
     struct json_writer w;
     if (h->include_usage) {

@@ -3,12 +3,7 @@
 #pragma once
 #include "base/json.h"
 #include "sessions/sessions.h"
-
-struct completions_head { // what every part of one answer repeats
-    const char *id, *model, *fingerprint;
-    int64_t created_s;
-    bool include_usage; // streamed: "usage" is null, or the usage, in each chunk
-};
+#include "ws/openai/answer_head.h"
 
 struct completions_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
@@ -47,11 +42,11 @@ struct completions_choice { // one element of "choices"
 const char *completions_finish(const char *finish_reason);
 
 // A whole answer in parts: its beginning, a choice each, its end.
-void completions_write_begin(struct json_writer *w, const struct completions_head *h);
+void completions_write_begin(struct json_writer *w, const struct answer_head *h);
 void completions_write_choice(struct json_writer *w, const struct completions_choice *c);
 void completions_write_end(struct json_writer *w, const struct completions_usage *u);
 // Server-sent events, each with its empty line. The last: the usage where it was asked for, and [DONE].
-void completions_write_chunk(struct buf *out, const struct completions_head *h,
+void completions_write_chunk(struct buf *out, const struct answer_head *h,
                              const struct completions_choice *c);
-void completions_write_last(struct buf *out, const struct completions_head *h,
+void completions_write_last(struct buf *out, const struct answer_head *h,
                             const struct completions_usage *u);

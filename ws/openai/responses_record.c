@@ -2,6 +2,7 @@
 #include "ws/openai/responses_record.h"
 #include "ws/completion/call_inputs.h"
 #include "ws/completion/event_tokens.h"
+#include "ws/completion/speech.h"
 #include "ws/openai/responses_items.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
@@ -173,17 +174,10 @@ static int add_token(const struct responses_record *r, size_t i, struct event_to
 
 static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
                         struct event_tokens *tokens, struct responses_output *out) {
-    static const enum completion_event_kind kinds[] = {
-        [PIECE_THINKING] = COMPLETION_THINKING,
-        [PIECE_TEXT] = COMPLETION_TEXT,
-        [PIECE_TOOL_BEGIN] = COMPLETION_TOOL_BEGIN,
-        [PIECE_TOOL_ARGUMENTS] = COMPLETION_TOOL_ARGUMENTS,
-        [PIECE_TOOL_END] = COMPLETION_TOOL_END,
-    };
     struct answer_piece piece;
     int rc;
     while ((rc = call_inputs_next(inputs, p, &piece)) == 1) {
-        struct completion_event e = {.kind = kinds[piece.kind],
+        struct completion_event e = {.kind = speech_event_kind(piece.kind),
                                      .text = piece.text,
                                      .text_len = piece.len,
                                      .tool_name = piece.text,
