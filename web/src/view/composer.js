@@ -6,7 +6,7 @@ import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
 import { dialogOpen } from './dialog.js';
-import { field, touchScreen } from './message_field.js';
+import { field, fitText, isComposing, touchScreen } from './message_field.js';
 import { fullNotice, meters } from './meters.js';
 import { editLast, toEnd } from './transcript.js';
 
@@ -58,7 +58,7 @@ function submit() {
   if (!text || whyNot()) return undefined;
   field.value = '';
   keepDraft();
-  resize();
+  fitText(field);
   send(text);
   toEnd();
   return draw();
@@ -69,24 +69,16 @@ function keepDraft() {
   setDraft(shownFor, field.value);
 }
 
-// Other browsers size the field in CSS (field-sizing).
-const sizesItself = CSS.supports('field-sizing', 'content');
-function resize() {
-  if (sizesItself) return;
-  field.style.height = 'auto';
-  field.style.height = `${field.scrollHeight}px`;
-}
-
 field.addEventListener('input', () => {
   sendsTo = '';
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
   if (field.value) typing();
-  resize();
+  fitText(field);
   draw();
 });
 field.addEventListener('keydown', (event) => {
-  if (event.isComposing) return;
+  if (isComposing(event)) return;
   if (
     event.key === 'Enter' &&
     !event.shiftKey &&
@@ -147,7 +139,7 @@ subscribe('selection', () => {
     field.value = draft(id);
   }
   shownFor = id;
-  resize();
+  fitText(field);
   if (
     !touchScreen.matches &&
     !dialogOpen() &&

@@ -2,7 +2,7 @@
 // Edits a message, or an answer, in place.
 import { typing } from '../sending.js';
 import { h } from '../dom.js';
-import { touchScreen } from './message_field.js';
+import { fitText, isComposing, touchScreen } from './message_field.js';
 
 /**
  * @typedef {{element: HTMLElement, text: () => string, changed: () => boolean, setBusy: (busy: boolean) => void}} Editor
@@ -26,6 +26,7 @@ export function messageEditor(text, send, leave, words = { label: 'Edit message'
     enterKeyHint: touchScreen.matches ? 'enter' : 'send',
     oninput() {
       typing();
+      fitText(area);
       draw();
     },
   });
@@ -70,7 +71,7 @@ export function messageEditor(text, send, leave, words = { label: 'Edit message'
   }
 
   area.addEventListener('keydown', (event) => {
-    if (event.isComposing) return;
+    if (isComposing(event)) return;
     const sends = !event.shiftKey && !event.altKey && (!touchScreen.matches || event.ctrlKey || event.metaKey);
     if (event.key === 'Enter' && sends) {
       event.preventDefault();
@@ -78,12 +79,13 @@ export function messageEditor(text, send, leave, words = { label: 'Edit message'
     }
   });
   element.addEventListener('keydown', (event) => {
-    if (event.key !== 'Escape' || event.isComposing) return;
+    if (event.key !== 'Escape' || isComposing(event)) return;
     event.preventDefault();
     event.stopPropagation(); // Esc elsewhere stops the answer
     leave();
   });
   draw();
+  requestAnimationFrame(() => fitText(area)); // when it is on the page
   return {
     element,
     text: () => area.value.trim(),

@@ -14,6 +14,22 @@ export const field = h('textarea', {
   'aria-describedby': 'composer-hint',
 });
 
+// Safari sizes no field by its text (field-sizing).
+const sizesItself = CSS.supports('field-sizing', 'content');
+
+/** Makes a field as high as its text. @param {HTMLTextAreaElement} area */
+export function fitText(area) {
+  if (sizesItself) return;
+  area.style.height = 'auto';
+  area.style.height = `${area.scrollHeight}px`;
+}
+
+/**
+ * Whether a key belongs to an input method. Safari ends the composition before the key that ends it (key code 229).
+ * @param {KeyboardEvent} event
+ */
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
 /** Puts text behind what is in the field. @param {string} text */
 export const addMessage = (text) => writeMessage(field.value.trim() ? `${field.value.trimEnd()}\n\n${text}` : text);
 

@@ -6,7 +6,7 @@ import { setShortcutsOn, shortcutsOn } from '../prefs.js';
 import { currentSession, currentChat, isBusy } from '../state.js';
 import { dialogOpen, openDialog } from './dialog.js';
 import { isNarrow, sessionsShown, toggleSessions } from './layout_state.js';
-import { field } from './message_field.js';
+import { field, isComposing } from './message_field.js';
 import { askRemove, searchField, startNew } from './sidebar.js';
 import { copyLast } from './transcript.js';
 
@@ -118,7 +118,7 @@ export function openShortcuts() {
 }
 
 document.addEventListener('keydown', (event) => {
-  if (event.isComposing || event.defaultPrevented) return;
+  if (isComposing(event) || event.defaultPrevented) return;
   const inDialog = dialogOpen();
   if (event.key === 'Escape' && !event.shiftKey && !inDialog) {
     if (isNarrow() && sessionsShown()) toggleSessions(false);

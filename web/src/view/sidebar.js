@@ -12,7 +12,7 @@ import { isUnread } from '../unread.js';
 import { confirmDialog } from './dialog.js';
 import { closeDrawer } from './layout_state.js';
 import { openMenu } from './menu.js';
-import { field } from './message_field.js';
+import { field, isComposing } from './message_field.js';
 import { toast } from './toasts.js';
 
 /** @typedef {import('../state.js').Session} Session */
@@ -146,7 +146,7 @@ export function renameInPlace(place, session, name, done) {
     if (refocus) done();
   };
   input.addEventListener('keydown', (event) => {
-    if (event.isComposing) return;
+    if (isComposing(event)) return;
     if (event.key === 'Enter' || event.key === 'Escape') {
       event.preventDefault();
       event.stopPropagation();

@@ -8,6 +8,7 @@ import { withPanels } from '../late.js';
 import { afterFrame, runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
 import { exchangesOf } from '../turns.js';
+import { Anchor } from './anchor.js';
 import { announce } from './announcer.js';
 import { copyFrom } from './copy_button.js';
 import { confirmDialog } from './dialog.js';
@@ -91,6 +92,7 @@ export function toEnd(smoothly = false) {
   });
 }
 
+const anchor = new Anchor(scroller);
 let lastTop = 0;
 scroller.addEventListener(
   'scroll',
@@ -101,6 +103,7 @@ scroller.addEventListener(
     if (distance() < AT_END) pinned = true;
     else if (up) pinned = false;
     jump.hidden = pinned || distance() < AT_END;
+    keepReader();
     if (up && scroller.scrollTop < NEAR_TOP && !filling && !older.hidden) older_();
   },
   { passive: true },
@@ -113,13 +116,22 @@ scroller.addEventListener(
   { passive: true },
 );
 
+function keepReader() {
+  if (pinned) return anchor.drop();
+  anchor.keep();
+  lastTop = scroller.scrollTop;
+}
+
 function keepEnd() {
   if (!views.size && !pendingList.firstChild) return void (jump.hidden = true); // nothing to lay the page out for
   if (pinned) scroller.scrollTop = scroller.scrollHeight;
   jump.hidden = pinned || distance() < AT_END;
 }
 // Heights are estimates until a turn was visible (content-visibility), and the window may be resized.
-const sizes = new ResizeObserver(() => keepEnd());
+const sizes = new ResizeObserver(() => {
+  keepReader();
+  keepEnd();
+});
 sizes.observe(scroller);
 sizes.observe(log);
 
@@ -246,6 +258,7 @@ function fillAbove(chat) {
     if (measured) {
       scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
       lastTop = scroller.scrollTop;
+      if (!pinned) anchor.hold();
     }
     if (box) keepHeights(box);
     drawPlaces(chat);
