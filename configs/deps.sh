@@ -53,6 +53,8 @@ if [ "$what" = test ]; then
         browser >/dev/null || { need libnss3 ls /usr/lib/*/libnss3.so; need fonts-dejavu-core ls /usr/share/fonts/truetype/dejavu; }
     else
         need chromium browser
+        other_browser() { [ -n "${FIREFOX:-}" ] || command -v firefox-esr || command -v firefox; }
+        need firefox-esr other_browser
     fi
 fi
 if [ "$what" = fuzz ]; then

@@ -1,15 +1,35 @@
-// The page in headless Chromium, for all tests of the page. A page that logs an error, throws or violates the content
+// The page in headless Chromium or Firefox, for all tests of the page. A page that logs an error, throws or violates the content
 // policy fails its test at the end.
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
-import { chromium } from 'playwright-core';
+import { chromium, firefox } from 'playwright-core';
 import { afterwards, patience, Server } from '../harness.mjs';
 import { Conversation } from '../schema.mjs';
-import { browserPath } from './browser_path.mjs';
+import { browserPath, firefoxPath } from './browser_path.mjs';
 
 export { Server, until } from '../harness.mjs';
 
 let browser;
+let inFirefox = process.env.PAGE_BROWSER === 'firefox'; // for one run of a file by hand
+
+/** From here on a file's tests run in Firefox: the system's own, over WebDriver BiDi. */
+export const useFirefox = () => (inFirefox = true);
+
+async function launch() {
+  // What the tests read from the clipboard needs no question to the user.
+  if (inFirefox)
+    return firefox.launch({ channel: 'moz-firefox', executablePath: firefoxPath(), firefoxUserPrefs: { 'dom.events.testing.asyncClipboard': true } });
+  return chromium.launch({
+    executablePath: await browserPath(),
+    args: [
+      '--no-sandbox',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      '--disable-gpu',
+    ],
+  });
+}
 
 /** One browser for a file's tests; call in `after`. */
 export async function closeBrowser() {
@@ -37,16 +57,7 @@ export async function sharedServer() {
 
 /** A context of its own (storage, theme, size). */
 export async function newContext(t, options = {}) {
-  browser ??= await chromium.launch({
-    executablePath: await browserPath(),
-    args: [
-      '--no-sandbox',
-      '--disable-background-networking',
-      '--disable-component-update',
-      '--disable-sync',
-      '--disable-gpu',
-    ],
-  });
+  browser ??= await launch();
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(patience);
   afterwards(t, () => context.close());
@@ -216,9 +227,12 @@ export async function turnsOf(server, id) {
   return state.turns;
 }
 
+/** Lets the page read the clipboard, where the browser would ask the user. */
+export const allowClipboard = (page) => !inFirefox && page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+
 /** The answers' texts exactly as the page holds them, by the page's own copy buttons. */
 export async function copiedAnswers(page) {
-  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await allowClipboard(page);
   const texts = [];
   for (const button of await page.locator('[data-action=copy-answer]:visible').all()) {
     await page.evaluate(() => navigator.clipboard.writeText(''));

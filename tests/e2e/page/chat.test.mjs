@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
+  allowClipboard,
   ask,
   connected,
   copiedAnswers,
@@ -51,7 +52,7 @@ test('a suggestion starts a session; code is coloured and copied', async (t) => 
   await settled(page, 1);
   assert.equal(await page.locator('.code-language').innerText(), 'C');
   await page.waitForSelector('.code .hljs-keyword');
-  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await allowClipboard(page);
   await page.click('[data-action=copy-code]');
   await page.waitForSelector('[data-action=copy-code].done');
   assert.match(

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
+  allowClipboard,
   ask,
   ENDLESS,
   openPage,
@@ -37,7 +38,7 @@ test('a conversation, its list and its settings without a pointer', async (t) =>
   await page.keyboard.press('Enter');
   await settled(page, 1);
 
-  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await allowClipboard(page);
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   await page.keyboard.press('Control+Shift+Semicolon');
   await page.waitForFunction(async () => (await navigator.clipboard.readText()).startsWith('#include'));

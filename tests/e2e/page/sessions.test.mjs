@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
+  allowClipboard,
   ask,
   connected,
   ENDLESS,
@@ -380,7 +381,7 @@ test('a link leads to a turn, however far up it is', async (t) => {
     return top >= 0 && top < 400;
   });
   // The page gives such links, for a turn and for the session.
-  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await allowClipboard(page);
   await page.hover('.turn[data-turn="3"] .assistant');
   await page.click('.turn[data-turn="3"] [data-action=link]');
   const copied = () => page.evaluate(() => navigator.clipboard.readText());

@@ -1,6 +1,7 @@
 // @ts-check
 // Keeps what one reads in its place while turns above it change their height: they are completed when they come near, and
-// laid out when they come into sight. Chromium and Firefox do it themselves (overflow-anchor). Safari does not.
+// laid out when they come into sight. Chromium does it by itself (overflow-anchor). Safari does not, and Firefox loses its
+// anchor at such turns.
 
 const STEP = 40; // px between the points at which a turn is looked for
 
@@ -8,7 +9,8 @@ export class Anchor {
   /** @param {HTMLElement} scroller what moves the turns */
   constructor(scroller) {
     this.scroller = scroller;
-    this.needed = !CSS.supports('overflow-anchor', 'auto');
+    this.needed = !CSS.supports('overflow-anchor', 'auto') || CSS.supports('-moz-appearance', 'none');
+    if (this.needed) scroller.style.setProperty('overflow-anchor', 'none');
     /** @type {{turn: Element, at: number} | null} a turn in sight, and its distance from the start of the conversation */
     this.held = null;
   }
@@ -27,7 +29,7 @@ export class Anchor {
   keep() {
     const { held, scroller } = this;
     const moved = held?.turn.isConnected ? this.#at(held.turn) - held.at : 0;
-    if (Math.abs(moved) >= 1) scroller.scrollTop += moved;
+    if (Math.abs(moved) >= 1) scroller.scrollBy({ top: moved, behavior: 'instant' });
     this.hold();
   }
 
