@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     const T *x_from = (const T *)a.x;
     if constexpr (NORM > 0) {
         T *to = (T *)((char *)sums + S::row_sum_bytes);
-        norm_row<T, NORM, THREADS>(to, x_from, a, constants);
+        norm_row<T, NORM, THREADS>(to, x_from, a, constants, [] { __syncthreads(); });
         __syncthreads();
         x_from = to;
     } else if (j.x_shared) {

@@ -105,10 +105,6 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     if (warp == WARPS) {
         finish_items(
             j.items, known, lane,
-            [&]() {
-                pdl_wait();
-                norm_row_barriers(a);
-            },
             [&](int item) {
                 float2 v = make_float2(0.0f, 0.0f);
                 if (lane < OUTPUTS) {
@@ -165,9 +161,9 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         struct norm_constants<VECTORS> constants;
         norm_constants_load<VECTORS, THREADS>(constants, a);
         pdl_wait();
-        norm_row<T, VECTORS, THREADS>(normed, (const T *)a.x, a, constants);
+        norm_row<T, VECTORS, THREADS>(normed, (const T *)a.x, a, constants, barrier_of_eight);
     }
-    __syncthreads();
+    barrier_of_eight();
 
     const uint32_t x_here = base + (uint32_t)(l.x + warp * l.steps * X::step_bytes);
     const uint32_t inverses = base + (uint32_t)(l.inverses + warp * l.steps * 4);

@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int STAY_THREADS = 8 * 32 + 32;
+constexpr int MULTIPLYING = 8 * 32, STAY_THREADS = MULTIPLYING + 32;
 constexpr int BUFFERS = 2; // of sums: one is filled while the other is read
 // Items of a block that are known: AHEAD of them beyond the one that is being finished. The queues
 // reach at most two items beyond the one that is being multiplied.
@@ -18,12 +18,19 @@ struct items {
 };
 
 // Named barriers. The eight warps arrive at FULL and the ninth waits there; EMPTY the other way round.
-enum { FULL = 1, EMPTY = FULL + BUFFERS };
+// EIGHT is of the eight alone. A warp comes to a barrier as a whole.
+enum { FULL = 1, EMPTY = FULL + BUFFERS, EIGHT = EMPTY + BUFFERS };
 __device__ __forceinline__ void barrier_wait(int id) {
+    __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(STAY_THREADS) : "memory");
+}
+__device__ __forceinline__ void barrier_of_eight() {
+    __syncwarp();
+    asm volatile("bar.sync %0, %1;" ::"r"((int)EIGHT), "n"(MULTIPLYING) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(int id) {
     __threadfence_block();
+    __syncwarp();
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(STAY_THREADS) : "memory");
 }
 
@@ -34,6 +41,7 @@ __device__ __forceinline__ int item_of(const volatile uint64_t *known, uint32_t 
     uint64_t entry;
     do entry = known[k % KNOWN];
     while ((uint32_t)(entry >> 32) != k);
+    __syncwarp();
     return (int)(uint32_t)entry;
 }
 __device__ __forceinline__ uint64_t entry_of(uint32_t k, uint32_t item) {
@@ -46,11 +54,11 @@ __device__ __forceinline__ void know_first(volatile uint64_t *known, int lane) {
 }
 
 // The ninth warp. Each block draws until one draw is beyond the last item, so the draw after which
-// none follows is known: it resets the ticket. ready() waits for x; load(item) returns what an item's
-// end needs from memory; end(item, buffer, loaded) is called when the item's sums are in that buffer.
-template <typename Ready, typename Load, typename End>
+// none follows is known: it resets the ticket. load(item) returns what an item's end needs from memory;
+// end(item, buffer, loaded) is called when the item's sums are in that buffer.
+template <typename Load, typename End>
 __device__ __forceinline__ void finish_items(const struct items &j, volatile uint64_t *known,
-                                             int lane, Ready ready, Load load, End end) {
+                                             int lane, Load load, End end) {
     const uint32_t drawn_items = (uint32_t)j.n - gridDim.x;
     uint32_t k = 1;
     bool more = lane == 0;
@@ -63,14 +71,13 @@ __device__ __forceinline__ void finish_items(const struct items &j, volatile uin
         k++;
     };
     for (int i = 0; i < AHEAD; i++) draw();
-    ready();
+    pdl_wait();
     for (uint32_t c = 0;; c++) {
         int item = item_of(known, c);
         if (item >= j.n) return;
         auto loaded = load(item);
         barrier_wait(FULL + (int)(c % BUFFERS));
         end(item, (int)(c % BUFFERS), loaded);
-        __syncwarp();
         barrier_arrive(EMPTY + (int)(c % BUFFERS));
         draw();
     }

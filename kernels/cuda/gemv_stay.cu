@@ -46,12 +46,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     __syncthreads();
     if (warp == WARPS) {
         finish_items(
-            j.items, known, lane,
-            [&]() {
-                pdl_wait();
-                norm_row_barriers(a);
-            },
-            [](int) { return 0; },
+            j.items, known, lane, [](int) { return 0; },
             [&](int item, int buffer, int) {
                 finish<T, GROUPS, GATED>(sums + buffer * sum_floats, a, item * GROUPS, lane, 32);
             });
@@ -98,8 +93,8 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     struct norm_constants<VECTORS> constants;
     norm_constants_load<VECTORS, THREADS>(constants, a);
     pdl_wait();
-    norm_row<T, VECTORS, THREADS>(x_here, (const T *)a.x, a, constants);
-    __syncthreads();
+    norm_row<T, VECTORS, THREADS>(x_here, (const T *)a.x, a, constants, barrier_of_eight);
+    barrier_of_eight();
 
     uint32_t x[2][1][S::words], next[2][1][S::words];
     load_x<T>(next, a, (const T *)x_here, k0, g);
