@@ -1,6 +1,7 @@
 // Strings of a JSON schema. Without a pattern or a format any escape may be written; with one, each character has
 // one form (CHARS_JSON). Several constraints together become a product (product.h).
 #include "engine/grammar/chars.h"
+#include "engine/grammar/lookahead.h"
 #include "engine/grammar/product.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema.h"
@@ -121,7 +122,7 @@ static void emit_free_string(struct schema_compiler *c, int32_t from, int32_t to
 
 struct constraints {
     struct net parts[PRODUCT_MAX_PARTS];
-    int n;
+    int n, n_forbidden; // the last n_forbidden parts must not match
 };
 
 static int add_part(struct schema_compiler *c, struct constraints *k, const char *key,
@@ -156,11 +157,26 @@ static int add_length(struct schema_compiler *c, struct constraints *k, int64_t 
     return 0;
 }
 
-static int add_patterns(struct schema_compiler *c, struct constraints *k, const cJSON *pattern) {
+// One pass adds what must match, another one what must not.
+static int add_pattern(struct schema_compiler *c, struct constraints *k, const char *pattern,
+                       bool forbidden) {
+    struct lookaheads l;
+    int rc = lookaheads_split(&l, pattern) ? 0 : schema_refuse(c, E_NOMEM, "pattern", "no memory");
+    if (rc == 0 && !forbidden) rc = add_part(c, k, "pattern", l.rest, true);
+    for (int i = 0; i < l.n && rc == 0; i++) {
+        if (l.at[i].negated == forbidden) rc = add_part(c, k, "pattern", l.at[i].pattern, true);
+        k->n_forbidden += l.at[i].negated && forbidden;
+    }
+    lookaheads_release(&l);
+    return rc;
+}
+
+static int add_patterns(struct schema_compiler *c, struct constraints *k, const cJSON *pattern,
+                        bool forbidden) {
     const cJSON *item; // a list where schemas were merged
-    if (cJSON_IsString(pattern)) return add_part(c, k, "pattern", pattern->valuestring, true);
+    if (cJSON_IsString(pattern)) return add_pattern(c, k, pattern->valuestring, forbidden);
     if (!cJSON_IsArray(pattern)) return schema_refuse(c, E_INVAL, "pattern", "it must be a string");
-    cJSON_ArrayForEach(item, pattern) TRY(add_patterns(c, k, item));
+    cJSON_ArrayForEach(item, pattern) TRY(add_patterns(c, k, item, forbidden));
     return 0;
 }
 
@@ -179,19 +195,22 @@ static int emit_product(struct schema_compiler *c, struct constraints *k, int32_
     struct err why = {0};
     for (int i = 0; i < k->n; i++) {
         int rc = net_finish(&k->parts[i], NULL, &why);
-        if (rc == E_INVAL && strstr(why.text, "no finite")) return 0; // no string matches it
+        bool never = rc == E_INVAL && strstr(why.text, "no finite");
+        if (never && i < k->n - k->n_forbidden) return 0; // no string matches it
         if (rc < 0) return schema_refuse(c, rc, "pattern", why.text);
     }
-    struct ends e = {.all = (uint32_t)(((uint64_t)1 << k->n) - 1), .to = to};
-    int rc = product_emit(c->net, from, k->parts, k->n, k->n, target, &e, &why);
+    int n_needed = k->n - k->n_forbidden;
+    struct ends e = {.all = (uint32_t)(((uint64_t)1 << n_needed) - 1), .to = to};
+    int rc = product_emit(c->net, from, k->parts, k->n, n_needed, target, &e, &why);
     return rc < 0 ? schema_refuse(c, rc, "pattern", why.text) : 0;
 }
 
 static int add_all(struct schema_compiler *c, struct constraints *k, const cJSON *pattern,
                    const char *format, int64_t min, int64_t max) {
-    if (pattern) TRY(add_patterns(c, k, pattern));
+    if (pattern) TRY(add_patterns(c, k, pattern, false));
     if (format) TRY(add_part(c, k, "format", format, false));
-    return min > 0 || max >= 0 ? add_length(c, k, min, max) : 0;
+    if (min > 0 || max >= 0) TRY(add_length(c, k, min, max));
+    return pattern ? add_patterns(c, k, pattern, true) : 0;
 }
 
 // One pattern alone needs no product, which may be large.
@@ -210,7 +229,8 @@ static int emit_constrained(struct schema_compiler *c, const cJSON *pattern, con
                             int64_t min, int64_t max, int32_t from, int32_t to) {
     struct constraints k = {.n = 0};
     bool counted = min > 0 || max >= 0;
-    if (!counted && !format && cJSON_IsString(pattern))
+    bool plain = cJSON_IsString(pattern) && strncmp(pattern->valuestring, "^(?", 3) != 0;
+    if (!counted && !format && plain)
         return emit_one(c, "pattern", pattern->valuestring, true, from, to);
     if (!counted && !pattern) return emit_one(c, "format", format, false, from, to);
     int rc = add_all(c, &k, pattern, format, min, max);

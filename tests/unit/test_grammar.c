@@ -77,6 +77,16 @@ static void schemas(void **state) {
         {"{\"type\":\"string\",\"pattern\":\"^[a-c]+$\",\"minLength\":2,\"maxLength\":4}",
          {"-\"a\"", "+\"ab\"", "+\"abca\"", "-\"abcab\"", "-\"ad\""}},
         {"{\"type\":\"string\",\"pattern\":\"^\\\"\\\\\\\\$\"}", {"+\"\\\"\\\\\"", "-\"a\""}},
+        // look-aheads at the start: zod's e-mail address, a host name's length, an end inside, alternatives in a group
+        {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"^(?!\\\\.)(?!.*\\\\.\\\\.)([A-Za-"
+         "z0-9_'+"
+         "\\\\-\\\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\\\-]*\\\\.)+[A-Za-z]{2,}$\"}",
+         {"+\"a.b@c.de\"", "-\"a..b@c.de\"", "-\".a@c.de\"", "-\"a@c.d\"", "-\"ab.c.de\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=.{1,5}\\\\.?$)[a-z]+(\\\\.[a-z]+)*\\\\.?$\"}",
+         {"+\"ab.cd.\"", "+\"abcde\"", "-\"abc.de\"", "-\"\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?![)|]|b)(?:a|b|\\\\))\",\"maxLength\":2}",
+         {"+\"a\"", "+\"ab\"", "-\"b\"", "-\")\"", "-\"aaa\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=a)\"}", {"+\"a\"", "+\"ab\"", "-\"ba\""}},
         {"{\"type\":\"string\",\"format\":\"date\"}",
          {"+\"2024-02-29\"", "-\"2023-02-29\"", "+\"2000-02-29\"", "-\"1900-02-29\"",
           "+\"1999-12-31\"", "-\"1999-11-31\"", "-\"1999-13-01\"", "-\"1999-1-1\""}},
@@ -260,6 +270,10 @@ static void schemas_that_are_refused(void **state) {
         {"{\"if\":true}", E_UNSUPPORTED, "#/if"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", E_UNSUPPORTED, "#/uniqueItems"},
         {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", E_UNSUPPORTED, "look-ahead"},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=a)b|c\"}", E_UNSUPPORTED, "look-ahead"},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=a)?b\"}", E_UNSUPPORTED, "look-ahead"},
+        {"{\"type\":\"string\",\"pattern\":\"^(?!a(?=b))b\"}", E_UNSUPPORTED, "look-ahead"},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=a)b$\"}", E_INVAL, "no finite"},
         {"{\"type\":\"string\",\"pattern\":\"(a\"}", E_INVAL, "#/pattern"},
         {"{\"type\":\"text\"}", E_INVAL, "#/type"},
         {"{\"type\":\"array\",\"items\":{\"type\":\"array\",\"maxItems\":1000000000}}",
