@@ -128,6 +128,13 @@ struct activate_args {
     bool gated;
 };
 
+struct feed_forward_args {
+    const struct norm_args *norm; // NULL: none
+    const struct weight *up, *down;
+    const float *up_bias, *down_bias; // as in linear
+    struct activate_args activate;
+};
+
 struct qkv_args { // what happens to q, k and v before attention
     enum rope_style style;
     int32_t rot_dim;                  // 0: no rotation
@@ -324,10 +331,9 @@ struct backend_ops {
     // NULL: forward composes the ops above. A fusion gives the same bits unless it says otherwise.
 
     // qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
-    int (*qkv_finish)(struct backend *be, enum rope_style style, void *qkv,
-                      const struct kv_store *kv, const struct batch *b, int32_t layer,
-                      int32_t n_heads, int32_t rot_dim, const float *cos_sin, const float *q_weight,
-                      const float *k_weight, float eps);
+    int (*qkv_finish)(struct backend *be, void *qkv, const struct kv_store *kv,
+                      const struct batch *b, int32_t layer, int32_t n_heads,
+                      const struct qkv_args *args);
 
     // linear, its result rounded to act_dtype, then activate: y (n, w->rows; if gated, half as
     // many). OP_DECLINED: compose it from the ops.
@@ -341,12 +347,10 @@ struct backend_ops {
                        void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                        const struct activate_args *act);
 
-    // A whole feed-forward: y (n, down->rows) =|+= down(act(up(norm(x)))). norm NULL: no norm.
-    // Biases as in linear. y may be x. OP_DECLINED as above.
+    // A whole feed-forward: y (n, down->rows) =|+= down(act(up(norm(x)))). y may be x. OP_DECLINED as
+    // above.
     int (*feed_forward)(struct backend *be, enum linear_mode mode, void *y, const void *x,
-                        int32_t n, const struct norm_args *norm, const struct weight *up,
-                        const float *up_bias, const struct weight *down, const float *down_bias,
-                        enum activation act, bool gated);
+                        int32_t n, const struct feed_forward_args *args);
 
     // qkv_finish, then attention (within rounding where the backend is not exact): qkv is linear's
     // result and is undefined afterwards. OP_DECLINED as above.

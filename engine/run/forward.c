@@ -226,10 +226,7 @@ static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer,
     const struct model *m = f->model;
     const struct backend_ops *ops = f->backend->ops;
     int32_t head_dim = m->config.head_dim;
-    if (ops->qkv_finish) {
-        return ops->qkv_finish(f->backend, q->style, f->qkv, f->kv, b, layer, m->n_heads,
-                               q->rot_dim, q->cos_sin, q->q_weight, q->k_weight, q->eps);
-    }
+    if (ops->qkv_finish) return ops->qkv_finish(f->backend, f->qkv, f->kv, b, layer, m->n_heads, q);
     if (q->q_weight) {
         TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, head_dim,
                          q->q_weight, q->k_weight, q->eps));
@@ -313,8 +310,13 @@ static int feed_forward(struct forward *f, enum linear_mode mode, void *x, struc
     const struct layer_weights *w = &f->model->layers[layer];
     if (ops->feed_forward) {
         struct norm_args a = in.norm ? norm_args_of(f, in.norm) : (struct norm_args){0};
-        int rc = ops->feed_forward(f->backend, mode, x, in.x, n, in.norm ? &a : NULL, &w->up,
-                                   w->up_bias, &w->down, w->down_bias, mc->activation, mc->gated);
+        const struct feed_forward_args args = {.norm = in.norm ? &a : NULL,
+                                               .up = &w->up,
+                                               .down = &w->down,
+                                               .up_bias = w->up_bias,
+                                               .down_bias = w->down_bias,
+                                               .activate = {mc->activation, mc->gated}};
+        int rc = ops->feed_forward(f->backend, mode, x, in.x, n, &args);
         if (rc != OP_DECLINED) return rc;
     }
     TRY(feed(f, in, n, layer));

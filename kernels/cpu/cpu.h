@@ -223,11 +223,8 @@ int cpu_norm_linear(struct backend *be, const struct norm_args *norm, enum linea
                     void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                     const struct activate_args *act);
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                     const struct norm_args *norm, const struct weight *up, const float *up_bias,
-                     const struct weight *down, const float *down_bias, enum activation act,
-                     bool gated);
+                     const struct feed_forward_args *args);
 int cpu_gather_logit_rows(struct backend *be, void *y, const void *x, const struct batch *b,
                           int32_t width);
-int cpu_qkv_finish(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,
-                   const struct batch *b, int32_t layer, int32_t n_heads, int32_t rot_dim,
-                   const float *cos_sin, const float *q_weight, const float *k_weight, float eps);
+int cpu_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv, const struct batch *b,
+                   int32_t layer, int32_t n_heads, const struct qkv_args *args);

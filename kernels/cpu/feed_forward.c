@@ -40,16 +40,15 @@ static bool takes(const struct cpu_backend *cpu, int32_t n, const struct weight 
 }
 
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                     const struct norm_args *norm, const struct weight *up, const float *up_bias,
-                     const struct weight *down, const float *down_bias, enum activation act,
-                     bool gated) {
+                     const struct feed_forward_args *args) {
     struct cpu_backend *cpu = cpu_of(be);
-    if (n == 0 || !takes(cpu, n, up, down, gated)) return OP_DECLINED;
+    const struct weight *up = args->up, *down = args->down;
+    if (n == 0 || !takes(cpu, n, up, down, args->activate.gated)) return OP_DECLINED;
     struct feed_job j = {.cpu = cpu,
-                         .up = {LINEAR_STORE, NULL, x, n, up, up_bias, NULL, 0},
-                         .down = {mode, y, NULL, n, down, down_bias, cpu->shared.data, 0},
-                         .own = cpu_own_begin(cpu, norm),
-                         .gated = {act, cpu->kernels->activate_row, &j.down},
+                         .up = {LINEAR_STORE, NULL, x, n, up, args->up_bias, NULL, 0},
+                         .down = {mode, y, NULL, n, down, args->down_bias, cpu->shared.data, 0},
+                         .own = cpu_own_begin(cpu, args->norm),
+                         .gated = {args->activate.act, cpu->kernels->activate_row, &j.down},
                          .n_panels = weight_panels(up) / 2};
     // As linear's items: several for each worker.
     int32_t wanted = 4 * threads_count(cpu->threads);
@@ -57,14 +56,12 @@ int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const v
     j.item_panels = (j.item_panels + PANELS_UNIT - 1) / PANELS_UNIT * PANELS_UNIT;
     if (j.item_panels > LINEAR_GROUP_PANELS) j.item_panels = LINEAR_GROUP_PANELS;
     threads_for(cpu->threads, (j.n_panels + j.item_panels - 1) / j.item_panels, run_item, &j);
-    cpu_linear_prepared(cpu, mode, y, n, down, down_bias, j.down.split_x);
+    cpu_linear_prepared(cpu, mode, y, n, down, args->down_bias, j.down.split_x);
     return 0;
 }
 #else
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                     const struct norm_args *norm, const struct weight *up, const float *up_bias,
-                     const struct weight *down, const float *down_bias, enum activation act,
-                     bool gated) {
+                     const struct feed_forward_args *args) {
     return OP_DECLINED;
 }
 #endif

@@ -8,25 +8,21 @@ struct kv_job {
     const struct batch *b;
     int32_t layer, n_heads;
     float *qkv;
-    // qkv_finish only
-    bool finish;
-    enum rope_style style;
-    int32_t rot_dim;
-    const float *cos_sin, *q_weight, *k_weight;
-    float eps;
+    const struct qkv_args *finish; // of qkv_finish; NULL: store only
 };
 
 static void finish_row(const struct kv_job *j, int32_t row, float *q) {
     const struct cpu_kernels *kernels = j->cpu->kernels;
+    const struct qkv_args *a = j->finish;
     int32_t hd = j->kv->head_dim, n_kv = j->kv->n_kv_heads;
-    if (j->q_weight) {
+    if (a->q_weight) {
         float *k = q + (int64_t)j->n_heads * hd;
-        kernels->norm_rows(NORM_RMS, q, q, j->n_heads, hd, hd, j->q_weight, NULL, j->eps);
-        kernels->norm_rows(NORM_RMS, k, k, n_kv, hd, hd, j->k_weight, NULL, j->eps);
+        kernels->norm_rows(NORM_RMS, q, q, j->n_heads, hd, hd, a->q_weight, NULL, a->eps);
+        kernels->norm_rows(NORM_RMS, k, k, n_kv, hd, hd, a->k_weight, NULL, a->eps);
     }
-    if (j->rot_dim)
-        kernels->rope_rows(j->style, q, 1, 0, j->n_heads + n_kv, hd, j->rot_dim,
-                           j->cos_sin + (int64_t)row * j->rot_dim);
+    if (a->rot_dim)
+        kernels->rope_rows(a->style, q, 1, 0, j->n_heads + n_kv, hd, a->rot_dim,
+                           a->cos_sin + (int64_t)row * a->rot_dim);
 }
 
 static const struct batch_seq *seq_of_row(const struct batch *b, int32_t row) {
@@ -85,21 +81,14 @@ int cpu_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, c
     return run(&j);
 }
 
-int cpu_qkv_finish(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,
-                   const struct batch *b, int32_t layer, int32_t n_heads, int32_t rot_dim,
-                   const float *cos_sin, const float *q_weight, const float *k_weight, float eps) {
+int cpu_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv, const struct batch *b,
+                   int32_t layer, int32_t n_heads, const struct qkv_args *args) {
     struct kv_job j = {.cpu = cpu_of(be),
                        .kv = kv,
                        .b = b,
                        .layer = layer,
                        .n_heads = n_heads,
                        .qkv = qkv,
-                       .finish = true,
-                       .style = style,
-                       .rot_dim = rot_dim,
-                       .cos_sin = cos_sin,
-                       .q_weight = q_weight,
-                       .k_weight = k_weight,
-                       .eps = eps};
+                       .finish = args};
     return run(&j);
 }

@@ -132,10 +132,9 @@ int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, i
                     int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
 int cuda_op_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
                  int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
-int cuda_op_qkv_finish(struct backend *be, enum rope_style style, void *qkv,
-                       const struct kv_store *kv, const struct batch *b, int32_t layer,
-                       int32_t n_heads, int32_t rot_dim, const float *cos_sin,
-                       const float *q_weight, const float *k_weight, float eps);
+int cuda_op_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv,
+                       const struct batch *b, int32_t layer, int32_t n_heads,
+                       const struct qkv_args *args);
 int cuda_op_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                      const struct batch *b, int32_t n_heads);
 struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv,

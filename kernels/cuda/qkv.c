@@ -59,20 +59,18 @@ struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv
                                   .eps = q->eps};
 }
 
-int cuda_op_qkv_finish(struct backend *be, enum rope_style style, void *qkv,
-                       const struct kv_store *kv, const struct batch *b, int32_t layer,
-                       int32_t n_heads, int32_t rot_dim, const float *cos_sin,
-                       const float *q_weight, const float *k_weight, float eps) {
+int cuda_op_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv,
+                       const struct batch *b, int32_t layer, int32_t n_heads,
+                       const struct qkv_args *args) {
     struct cuda_backend *cuda = cuda_of(be);
     if (layer == 0) TRY(cuda_check_blocks(kv, b));
-    const struct qkv_args q = {style, rot_dim, cos_sin, q_weight, k_weight, eps};
-    const struct cuda_kv_write a = cuda_kv_write_of(cuda, qkv, kv, b->n_rows, layer, n_heads, &q);
+    const struct cuda_kv_write a = cuda_kv_write_of(cuda, qkv, kv, b->n_rows, layer, n_heads, args);
     return cuda_kv_write(&a, cuda->stream);
 }
 
 int cuda_op_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                      const struct batch *b, int32_t n_heads) {
     TRY(cuda_check_blocks(kv, b));
-    return cuda_op_qkv_finish(be, ROPE_HALF, (void *)(uintptr_t)qkv, kv, b, layer, n_heads, 0, NULL,
-                              NULL, NULL, 0.0f);
+    const struct qkv_args nothing = {.style = ROPE_HALF};
+    return cuda_op_qkv_finish(be, (void *)(uintptr_t)qkv, kv, b, layer, n_heads, &nothing);
 }

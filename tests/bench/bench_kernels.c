@@ -293,13 +293,14 @@ static void forward(struct backend *be, const struct model *m, const struct batc
             ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
             ops->linear(be, LINEAR_STORE, f->qkv, f->h, n, &l->qkv, NULL);
         }
-        ops->qkv_finish(be, ROPE_HALF, f->qkv, &m->kv, b, i, s->heads, s->head_dim, f->angles, NULL,
-                        NULL, 0);
+        const struct qkv_args qa = {
+            .style = ROPE_HALF, .rot_dim = s->head_dim, .cos_sin = f->angles};
+        ops->qkv_finish(be, f->qkv, &m->kv, b, i, s->heads, &qa);
         ops->attention(be, f->attn, f->qkv, &m->kv, b, &a);
         ops->linear(be, LINEAR_ADD, f->x, f->attn, n, &l->out, NULL);
-        if (ops->feed_forward(be, LINEAR_ADD, f->x, f->x, n, &norm, &l->gate_up, NULL, &l->down,
-                              NULL, ACT_SILU, true) != OP_DECLINED)
-            continue;
+        const struct feed_forward_args ff = {
+            .norm = &norm, .up = &l->gate_up, .down = &l->down, .activate = {ACT_SILU, true}};
+        if (ops->feed_forward(be, LINEAR_ADD, f->x, f->x, n, &ff) != OP_DECLINED) continue;
         ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
         ops->linear(be, LINEAR_STORE, f->up, f->h, n, &l->gate_up, NULL);
         ops->activate(be, ACT_SILU, true, f->act, f->up, n, s->ffn);

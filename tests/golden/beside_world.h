@@ -82,13 +82,11 @@ static void layer_is_there(int32_t layer) {
     if (beside.load) assert_int_equal(beside.n_there, layer + 1);
 }
 
-static int beside_finish(struct backend *be, enum rope_style style, void *qkv,
-                         const struct kv_store *kv, const struct batch *b, int32_t layer,
-                         int32_t n_heads, int32_t rot_dim, const float *cos_sin,
-                         const float *q_weight, const float *k_weight, float eps) {
+static int beside_finish(struct backend *be, void *qkv, const struct kv_store *kv,
+                         const struct batch *b, int32_t layer, int32_t n_heads,
+                         const struct qkv_args *args) {
     layer_is_there(layer);
-    return prompt_ops->qkv_finish(be, style, qkv, kv, b, layer, n_heads, rot_dim, cos_sin, q_weight,
-                                  k_weight, eps);
+    return prompt_ops->qkv_finish(be, qkv, kv, b, layer, n_heads, args);
 }
 
 static int beside_attention(struct backend *be, void *out, const void *qkv,

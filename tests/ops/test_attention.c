@@ -322,8 +322,9 @@ static void finish(struct backend *be) {
                 if (norm) be->ops->qk_norm(be, a, N, HEADS, KV, DIM, qw, kw, 1e-6f);
                 be->ops->rope(be, (enum rope_style)style, a, N, HEADS, KV, DIM, ROT, angles);
                 be->ops->kv_write(be, &kv[0], 2, a, &batch, HEADS);
-                be->ops->qkv_finish(be, (enum rope_style)style, b, &kv[1], &batch, 2, HEADS, ROT,
-                                    angles, norm ? qw : NULL, kw, 1e-6f);
+                const struct qkv_args qa = {(enum rope_style)style, ROT,  angles, norm ? qw : NULL,
+                                            norm ? kw : NULL,       1e-6f};
+                be->ops->qkv_finish(be, b, &kv[1], &batch, 2, HEADS, &qa);
                 op_same_bits(a, b, N * WIDTH, "qkv_finish");
                 assert_memory_equal(kv[0].data, kv[1].data, 2 * kv[0].block_bytes);
                 for (int i = 0; i < 2; i++) be->ops->kv_store_release(be, &kv[i]);

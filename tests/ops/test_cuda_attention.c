@@ -289,8 +289,9 @@ static void finish(const struct twin *w) {
             if (norm) be->ops->qk_norm(be, q[0], N, HEADS, KV, DIM, gq, gk, 1e-6f);
             be->ops->rope(be, (enum rope_style)style, q[0], N, HEADS, KV, DIM, ROT, ga);
             be->ops->kv_write(be, &kv[0], 2, q[0], run, HEADS);
-            be->ops->qkv_finish(be, (enum rope_style)style, q[1], &kv[1], run, 2, HEADS, ROT, ga,
-                                norm ? gq : NULL, gk, 1e-6f);
+            const struct qkv_args qa = {(enum rope_style)style, ROT,  ga, norm ? gq : NULL,
+                                        norm ? gk : NULL,       1e-6f};
+            be->ops->qkv_finish(be, q[1], &kv[1], run, 2, HEADS, &qa);
             float *a = twin_down(w, q[0], N * WIDTH, w->t),
                   *c = twin_down(w, q[1], N * WIDTH, w->t);
             op_same_bits(a, c, N * WIDTH, "qkv_finish");
@@ -346,8 +347,7 @@ static void own_step(struct own *o, const struct qkv_args *q) {
         assert_int_equal(rc, 0);
         assert_int_equal(run->n_rows, o->padded);
         be->ops->rope_angles(be, o->angles, run, o->freq_up, o->rot, 1);
-        be->ops->qkv_finish(be, q->style, o->qkv[0], &o->kv[0], run, 1, o->heads, q->rot_dim,
-                            q->cos_sin, q->q_weight, q->k_weight, q->eps);
+        be->ops->qkv_finish(be, o->qkv[0], &o->kv[0], run, 1, o->heads, q);
         be->ops->attention(be, o->out[0], o->qkv[0], &o->kv[0], run, &args);
         rc = be->ops->qkv_attention(be, o->out[1], o->qkv[1], &o->kv[1], run, &args, q);
         assert_int_equal(rc, o->heads / o->kv_heads > 8 ? OP_DECLINED : 0);

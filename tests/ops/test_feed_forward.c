@@ -50,8 +50,9 @@ static void free_layer(struct backend *be, struct layer *l) {
 static int fused(struct backend *be, const struct layer *l, enum linear_mode mode, float *y,
                  const float *x, int32_t n, const struct norm_args *norm, enum activation act,
                  bool gated) {
-    return be->ops->feed_forward(be, mode, y, x, n, norm, &l->up, l->up_bias, &l->down,
-                                 l->down_bias, act, gated);
+    const struct feed_forward_args args = {norm,       &l->up,       &l->down,
+                                           l->up_bias, l->down_bias, {act, gated}};
+    return be->ops->feed_forward(be, mode, y, x, n, &args);
 }
 
 static float *normed_rows(struct backend *be, const float *x, int32_t n, int32_t width,

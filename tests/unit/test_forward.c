@@ -137,10 +137,9 @@ static int fake_read(struct backend *be, float *host, const void *logits, int32_
                      int32_t vocab) {
     return buf_addf(&script, "read:%s ", buffer_name(logits));
 }
-static int fake_fusion(struct backend *be, enum rope_style style, void *qkv,
-                       const struct kv_store *kv, const struct batch *b, int32_t layer,
-                       int32_t n_heads, int32_t rot_dim, const float *cos_sin,
-                       const float *q_weight, const float *k_weight, float eps) {
+static int fake_fusion(struct backend *be, void *qkv, const struct kv_store *kv,
+                       const struct batch *b, int32_t layer, int32_t n_heads,
+                       const struct qkv_args *args) {
     return buf_addz(&script, "fused ");
 }
 
@@ -303,12 +302,10 @@ static void test_a_fusion_may_decline(void **state) {
 }
 
 static int fake_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x,
-                             int32_t n, const struct norm_args *norm, const struct weight *up,
-                             const float *up_bias, const struct weight *down,
-                             const float *down_bias, enum activation act, bool gated) {
+                             int32_t n, const struct feed_forward_args *a) {
     if (n > 1) return OP_DECLINED;
-    return buf_addf(&script, "%s+%s+act+%s:%s>%s%s*%d ", norm ? norm_name(norm->weight) : "",
-                    weight_name(up), weight_name(down), buffer_name(x),
+    return buf_addf(&script, "%s+%s+act+%s:%s>%s%s*%d ", a->norm ? norm_name(a->norm->weight) : "",
+                    weight_name(a->up), weight_name(a->down), buffer_name(x),
                     mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
 }
 
