@@ -10,7 +10,8 @@
 //     flight on a multiprocessor take neither registers nor barriers. The queue is filled before
 //     the predecessor in the stream has ended (pdl.cuh).
 //   - The products run on the tensor cores (mma.cuh), x as A, W as B. For one row most of their
-//     work is wasted, at no cost, because they wait for memory. A lane copies exactly the words
+//     work is wasted, at no cost, because they wait for memory. Of 8-bit weights they get half as many
+//     bytes to wait for: up to 8 rows of x are B, and 16 rows of W are A, in half as many products. A lane copies exactly the words
 //     that it multiplies.
 //   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
 //     order. The order depends on cols and W's dtype only, so a row's bits are the same for any n
@@ -65,6 +66,7 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
                                                          : BLOCKS_MOST / GROUPS + (GROUPS == 2))
     gemv_kernel(const __grid_constant__ struct gemv j) {
     using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
+    constexpr bool TURNED = sizeof(W) == 1 && HALVES == 1; // W is A, x is B (multiply_two)
     extern __shared__ __align__(16) char shared[];
     const struct cuda_linear &a = j.a;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
@@ -145,13 +147,28 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
                 queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES + c * THREADS * 16));
         };
 #pragma unroll
-        for (int c = 0; c < 2 && !BLOCKS; c++) {
+        for (int pair = 0; pair < GROUPS / 2 && TURNED; pair++) {
+            float two[4] = {};
+#pragma unroll
+            for (int c = 0; c < 2 && TURNED; c++)
+                multiply_two<T, W>(BLOCKS ? two : sum[pair][0], copied(2 * pair, c),
+                                   copied(2 * pair + 1, c), x[c][0]);
+#pragma unroll
+            for (int i = 0; i < 4 && BLOCKS; i++) {
+                const float scale = load_shared_float(
+                    scale_queue + (uint32_t)((stage * WARPS + warp) * S::scale_bytes) +
+                    (uint32_t)((2 * pair + i / 2) * 8 + g) * 4);
+                sum[pair][0][i] = fmaf(two[i], scale, sum[pair][0][i]);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < 2 && !BLOCKS && !TURNED; c++) {
 #pragma unroll
             for (int group = 0; group < GROUPS; group++)
                 multiply_copy<T, W, HALVES>(sum[group], copied(group, c), x[c]);
         }
 #pragma unroll
-        for (int group = 0; group < GROUPS && BLOCKS; group++) {
+        for (int group = 0; group < GROUPS && BLOCKS && !TURNED; group++) {
             float block[S::tiles][4] = {};
             multiply_copy<T, W, HALVES>(block, copied(group, 0), x[0]);
             multiply_copy<T, W, HALVES>(block, copied(group, 1), x[1]);
@@ -168,7 +185,13 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
         if (++stage == j.stages) stage = 0;
     }
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++) {
+    for (int group = 0; group < GROUPS && TURNED; group++) {
+        float *to = sums + ((warp * GROUPS + group) * a.n + 2 * t) * 8 + g;
+        if (2 * t < a.n) to[0] = sum[group / 2][0][group % 2 * 2];
+        if (2 * t + 1 < a.n) to[8] = sum[group / 2][0][group % 2 * 2 + 1];
+    }
+#pragma unroll
+    for (int group = 0; group < GROUPS && !TURNED; group++) {
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
             float *to = sums + ((warp * GROUPS + group) * a.n + h * 8 + g) * 8 + 2 * t;

@@ -78,6 +78,20 @@ __device__ __forceinline__ void multiply_copy(float (&sum)[(HALVES + 1) / 2][4],
     }
 }
 
+// The same for up to 8 rows of x and two groups' copies, in half as many products: W is A, its rows 0 to
+// 7 the first group's and 8 to 15 the second's; x is B. sum: row g of each, columns 2t and 2t + 1 of x.
+template <typename T, typename W, int WORDS>
+__device__ __forceinline__ void multiply_two(float (&sum)[4], uint4 first, uint4 second,
+                                             const uint32_t (&x)[WORDS]) {
+#pragma unroll
+    for (int m = 0; m < WORDS / 2; m++) {
+        const uint32_t one = word_of(first, m), other = word_of(second, m);
+        const uint32_t a[4] = {widen_low(one, T(), W()), widen_low(other, T(), W()),
+                               widen_high(one, T(), W()), widen_high(other, T(), W())};
+        mma(sum, a, x[2 * m], x[2 * m + 1], T());
+    }
+}
+
 // Adds the 8 warps' sums of output `row` (column `col` of the pass) for row i of x, then applies
 // scale and bias.
 template <int GROUPS>

@@ -7,7 +7,7 @@
 // as much as the bytes. So:
 //
 //   - W is hardly widened. int8 is multiplied as it is, by the tensor cores' integer product: x is
-//     cut into three signed digits of base 256 (a fixed-point number), each digit a row of A. The
+//     cut into three signed digits of base 256 (a fixed-point number), each digit a column of B. The
 //     sums are exact. e4m3 becomes f16 in one instruction for two, and x f16 times a power of two.
 //     Both are relative to the largest of a row's 128 columns (a step of a warp): x keeps 21 and 11
 //     bits of it, in bf16's range; and a step's sum goes back to the row's scale by one fmaf, which
@@ -153,32 +153,34 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         before = a.y_f32 ? ((const float *)a.y)[out] : to_float(((const T *)a.y)[out]);
     __syncwarp();
 
-    // Row g of A; lanes beyond the last row repeat it, and their results are unused.
-    const int digit = min(g, X::parts - 1);
-    const float worth = digit == 0 ? 1.0f : digit == 1 ? 256.0f : 65536.0f;
-    const uint32_t x_digit_at = x_here + (uint32_t)(digit * 64 + t * 16);
+    // Column g of B; lanes beyond the last digit repeat it, and their results are unused.
+    const float2 worth = worth_of<W>(t);
+    const uint32_t x_digit_at = x_here + (uint32_t)(min(g, X::parts - 1) * 64 + t * 16);
     float2 sum[BLOCK_GROUPS] = {};
     for (int step = 0, stage = 0; step < n_steps; step++) {
-        uint4 x[X::reads];
+        uint4 x[X::reads], w[BLOCK_GROUPS][2];
 #pragma unroll
         for (int i = 0; i < X::reads; i++)
             x[i] = load_shared(x_digit_at + (uint32_t)(step * X::step_bytes + i * X::parts * 64));
-        const float inverse = load_shared_float(inverses + (uint32_t)(step * 4)) * worth;
+        const float inverse = load_shared_float(inverses + (uint32_t)(step * 4));
         copy_wait_oldest(j.stages);
         if (BLOCKS) __syncwarp(); // scales are another lane's copies
         const uint32_t from = queue + (uint32_t)(stage * L::copies);
 #pragma unroll
+        for (int i = 0; i < 2 * BLOCK_GROUPS; i++)
+            w[i / 2][i % 2] = load_shared(from + i * L::threads * 16);
+        float2 v[BLOCK_GROUPS];
+        multiply_step(v, w, x, W());
+#pragma unroll
         for (int i = 0; i < BLOCK_GROUPS; i++) {
-            uint4 w[2] = {load_shared(from + i * L::threads * 32),
-                          load_shared(from + i * L::threads * 32 + L::threads * 16)};
-            float2 v = multiply_step(w, x, W()), factor = make_float2(inverse, inverse);
+            float2 factor = make_float2(inverse * worth.x, inverse * worth.y);
             if (BLOCKS) {
-                float2 s = load_shared_pair(scale_queue +
-                                            (uint32_t)(stage * L::scales + (i * 8 + 2 * t) * 4));
-                factor.x *= s.x, factor.y *= s.y;
+                float s = load_shared_float(scale_queue +
+                                            (uint32_t)(stage * L::scales + (i * 8 + g) * 4));
+                factor.x *= s, factor.y *= s;
             }
-            sum[i].x = fmaf(v.x, factor.x, sum[i].x);
-            sum[i].y = fmaf(v.y, factor.y, sum[i].y);
+            sum[i].x = fmaf(v[i].x, factor.x, sum[i].x);
+            if (X::parts > 1) sum[i].y = fmaf(v[i].y, factor.y, sum[i].y);
         }
         if (BLOCKS) __syncwarp();
         request(stage);
@@ -188,8 +190,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
     float *sums = (float *)(shared + l.sums);
 #pragma unroll
     for (int i = 0; i < BLOCK_GROUPS; i++)
-        if (g < X::parts)
-            *(float2 *)(sums + ((warp * BLOCK_GROUPS + i) * X::parts + g) * 8 + 2 * t) = sum[i];
+        put_sums<W>(sums + (warp * BLOCK_GROUPS + i) * X::parts * 8, sum[i], g, t);
     copy_wait<0>(); // a warp without steps has waited for nothing yet
     __syncthreads();
     if (!finishes) return;

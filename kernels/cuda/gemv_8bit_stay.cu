@@ -175,29 +175,30 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     }
     __syncwarp();
 
-    // Row g of A; lanes beyond the last row repeat it, and their results are unused.
-    const int digit = min(g, X::parts - 1);
-    const float worth = digit == 0 ? 1.0f : digit == 1 ? 256.0f : 65536.0f;
-    const uint32_t x_digit_at = x_here + (uint32_t)(digit * 64 + t * 16);
+    // Column g of B; lanes beyond the last digit repeat it, and their results are unused.
+    const float2 worth = worth_of<W>(t);
+    const uint32_t x_digit_at = x_here + (uint32_t)(min(g, X::parts - 1) * 64 + t * 16);
     int stage = 0;
     for (uint32_t c = 0; item_of(known, c) < j.items.n; c++) {
         float2 sum[GROUPS] = {};
         for (int step = 0; step < n_steps; step++) {
-            uint4 x[X::reads];
+            uint4 x[X::reads], w[GROUPS][2];
 #pragma unroll
             for (int i = 0; i < X::reads; i++)
                 x[i] =
                     load_shared(x_digit_at + (uint32_t)(step * X::step_bytes + i * X::parts * 64));
-            const float inverse = load_shared_float(inverses + (uint32_t)(step * 4)) * worth;
+            const float inverse = load_shared_float(inverses + (uint32_t)(step * 4));
             copy_wait_oldest(j.stages);
             const uint32_t from = queue + (uint32_t)(stage * STAGE_BYTES);
 #pragma unroll
+            for (int i = 0; i < 2 * GROUPS; i++)
+                w[i / 2][i % 2] = load_shared(from + i * THREADS * 16);
+            float2 v[GROUPS];
+            multiply_step(v, w, x, W());
+#pragma unroll
             for (int i = 0; i < GROUPS; i++) {
-                uint4 w[2] = {load_shared(from + i * THREADS * 32),
-                              load_shared(from + i * THREADS * 32 + THREADS * 16)};
-                float2 v = multiply_step(w, x, W());
-                sum[i].x = fmaf(v.x, inverse, sum[i].x);
-                sum[i].y = fmaf(v.y, inverse, sum[i].y);
+                sum[i].x = fmaf(v[i].x, inverse * worth.x, sum[i].x);
+                if (X::parts > 1) sum[i].y = fmaf(v[i].y, inverse * worth.y, sum[i].y);
             }
             request(stage);
             if (++stage == j.stages) stage = 0;
@@ -206,8 +207,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         float *here = sums + c % BUFFERS * L::sum_floats;
 #pragma unroll
         for (int i = 0; i < GROUPS; i++)
-            if (g < X::parts)
-                *(float2 *)(here + ((warp * GROUPS + i) * X::parts + g) * 8 + 2 * t) = sum[i];
+            put_sums<W>(here + (warp * GROUPS + i) * X::parts * 8, sum[i], g, t);
         barrier_arrive(FULL + (int)(c % BUFFERS));
     }
 }

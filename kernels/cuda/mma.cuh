@@ -89,6 +89,11 @@ __device__ __forceinline__ void copy_wait_oldest(int stages) {
     }
 }
 // Addresses by shared_address, aligned to the size.
+__device__ __forceinline__ float load_shared_float(uint32_t from) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+    return v;
+}
 __device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
     float2 v;
     asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");

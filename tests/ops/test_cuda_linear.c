@@ -273,6 +273,46 @@ static void numbers_8bit(const struct twin *w) {
     }
 }
 
+// Every e4m3 number comes out exactly, from each place of a word: x has a single 1 in a row.
+static void every_code(const struct twin *w) {
+    enum { ROWS = 256, COLS = 256, MOST = 150 };
+    static const int32_t widths[] = {1, 3, 8, 20, 70, MOST};
+    uint8_t *q = malloc((size_t)ROWS * COLS);
+    float *scales = malloc((size_t)ROWS * 2 * sizeof *scales);
+    for (int32_t i = 0; i < ROWS * COLS; i++) {
+        const uint8_t code = (uint8_t)(i / COLS + i % COLS);
+        q[i] = (code & 0x7f) == 0x7f ? 0x80 : code; // no view holds a NaN
+    }
+    for (int32_t i = 0; i < ROWS * 2; i++) scales[i] = 1.0f;
+    for (int32_t block = 0; block <= FP8_BLOCK; block += FP8_BLOCK) {
+        struct tensor_view v = {q, DTYPE_F8_E4M3, ROWS, COLS, COLS, 1, scales, block};
+        struct weight gw;
+        assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
+        for (int i = 0; i < 6; i++) {
+            const int32_t n = widths[i];
+            for (int32_t first = 0; first < (n == 1 ? COLS : 5); first++) {
+                float *x = calloc((size_t)n * COLS, sizeof *x);
+                for (int32_t r = 0; r < n; r++) x[r * COLS + (first + 5 * r) % COLS] = 1.0f;
+                void *gx = twin_up(w, x, n * COLS), *gy = twin_alloc(w, (size_t)(n * ROWS) * 4);
+                assert_int_equal(
+                    w->gpu->ops->linear(w->gpu, LINEAR_STORE_F32, gy, gx, n, &gw, NULL), 0);
+                float *y = twin_down(w, gy, n * ROWS, DTYPE_F32);
+                for (int32_t o = 0; o < n * ROWS; o++) {
+                    const int32_t c = (first + 5 * (o / ROWS)) % COLS;
+                    const float want = e4m3_to_f32(q[o % ROWS * COLS + c]);
+                    if (y[o] != want)
+                        fail_msg("n %d block %d row %d column %d: %g, not %g", n, block, o % ROWS,
+                                 c, y[o], want);
+                }
+                twin_free(w, gx), twin_free(w, gy);
+                free(x), free(y);
+            }
+        }
+        w->gpu->ops->weight_release(w->gpu, &gw);
+    }
+    free(q), free(scales);
+}
+
 // Gate and activation inside the narrow kernel, against the CPU's linear and activate. The only rounding
 // to T between the two is the product's.
 static void check_activated(const struct twin *w, enum dtype stored, int32_t block_k, int32_t rows,
@@ -435,6 +475,9 @@ static void test_not_finite(void **state) {
 static void test_numbers_8bit(void **state) {
     twin_each(numbers_8bit);
 }
+static void test_every_code(void **state) {
+    twin_each(every_code);
+}
 static void test_activated(void **state) {
     twin_each(activated);
 }
@@ -452,6 +495,7 @@ int main(void) {
         cmocka_unit_test(test_numbers_8bit), cmocka_unit_test(test_activated),
         cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_refused),
         cmocka_unit_test(test_not_finite),   cmocka_unit_test(test_normed),
+        cmocka_unit_test(test_every_code),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test takes long
     return cmocka_run_group_tests(tests, NULL, NULL);
