@@ -1,8 +1,26 @@
 // The page in Firefox, where one is installed: what differs between engines, from the first paint to a restart.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, connected, copiedAnswers, ENDLESS, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, useFirefox } from './browser.mjs';
+import {
+  ask,
+  connected,
+  copiedAnswers,
+  ENDLESS,
+  newContext,
+  newPage,
+  openPage,
+  prepareSession,
+  say,
+  sessionOf,
+  settled,
+  sharedServer,
+  streamed,
+  turnsOf,
+  until,
+  useFirefox,
+} from './browser.mjs';
 import { firefoxPath } from './browser_path.mjs';
+import { FakeSession } from './fake_session.mjs';
 import { longConversation, scrollUp } from './reading.mjs';
 
 useFirefox();
@@ -50,6 +68,48 @@ test('what one reads stays in its place while turns above it are completed', { s
   const { completed, moved } = await scrollUp(page);
   assert.ok(completed > 3, `${completed} turns were completed`);
   assert.deepEqual(moved, []);
+});
+
+test('the view follows an answer, and stays where its reader scrolls to; a selection lasts', { skip }, async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await connected(page);
+  await fake.begin('Write a lot.');
+  let written = 0;
+  const write = async () => {
+    for (const end = written + 60; written < end; written++) fake.delta(`Paragraph ${written}.\n\n`);
+    await page.waitForFunction((last) => document.querySelector('.turn .prose').textContent.includes(last), `Paragraph ${written - 1}.`);
+  };
+  const place = () => page.locator('.scroller').evaluate(({ scrollTop, scrollHeight, clientHeight }) => [scrollTop, scrollHeight - scrollTop - clientHeight]);
+  await write();
+  await until('the end in sight', async () => (await place())[1] < 2);
+  await page.locator('.scroller').evaluate((scroller) => (scroller.scrollTop -= 300));
+  await page.waitForSelector('.jump:visible');
+  await page.locator('.prose p').nth(50).evaluate((paragraph) => getSelection().selectAllChildren(paragraph));
+  const [top] = await place();
+  await write();
+  assert.equal((await place())[0], top);
+  assert.equal(await page.evaluate(() => String(getSelection())), 'Paragraph 50.');
+  await page.click('.jump');
+  await until('the end in sight', async () => (await place())[1] < 48);
+  fake.done();
+  await settled(page, 1);
+});
+
+test('without storage the page works', { skip }, async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await page.addInitScript(() => {
+    for (const name of ['localStorage', 'sessionStorage'])
+      Object.defineProperty(window, name, {
+        get() {
+          throw new DOMException('refused', 'SecurityError');
+        },
+      });
+  });
+  await page.goto(server.url);
+  await connected(page);
+  assert.match(await ask(page, 'My name is Zora.'), /Zora/);
 });
 
 test('settings keep the focus inside and give it back', { skip }, async (t) => {
