@@ -1,7 +1,7 @@
 // Moves sessions from one database to another. See archive.h.
 //
-// Two databases have no common transaction: a session is committed in the target, then deleted in the
-// source. A process that dies in between leaves it in both, so the source is marked before the first
+// Two databases have no common transaction: a batch of sessions is committed in the target, then deleted in the
+// source. A process that dies in between leaves them in both, so the source is marked before the first
 // copy, and no server opens a marked database (store_open). The same move again finishes: what the
 // target has already is compared and only deleted here.
 #include "base/clock.h"
@@ -15,26 +15,59 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+// Two commits for each session would take most of the time.
+#define BATCH 32
+#define BATCH_TURNS 1000
 #define BUSY_ATTEMPTS 15 // of two seconds each: a server in the target writes a large commit
 
+struct moving {
+    struct stored_session *session; // its key is the target's, when it is written there
+    int64_t key;                    // here
+    bool exists;                    // the target has a session of this owner and id
+    bool stays;
+};
+struct move_batch {
+    struct moving of[BATCH];
+    size_t n, n_turns;
+};
 struct move {
     const struct archive_move *options;
     struct archive_moved *out;
     struct store_db from, to;
-    bool in_both; // a session was committed there and not deleted here
+    struct move_batch batch;
+    bool in_both; // sessions were committed there and not deleted here
 };
 
 // --- one session ---
 
-static int remove_it(struct store_db *db, void *key, struct err *err) {
-    return store_write_delete(db, *(int64_t *)key, err);
+// Adds those that the target does not have.
+static int add(struct store_db *db, void *ctx, struct err *err) {
+    struct move_batch *b = ctx;
+    for (size_t i = 0; i < b->n; i++) {
+        struct stored_session *s = b->of[i].session;
+        struct err unknown = {0};
+        int64_t key;
+        int rc = store_read_key(db, s->rec.owner, s->rec.id, &key, &unknown);
+        if (rc < 0 && rc != E_NOTFOUND) return err_set(err, rc, "%s", unknown.text);
+        b->of[i].exists = rc == 0;
+        if (rc == 0) continue;
+        TRY(archive_add(db, s, err));
+    }
+    return 0;
 }
 
-static int add_patiently(struct store_db *db, struct stored_session *s, struct err *err) {
+static int remove_them(struct store_db *db, void *ctx, struct err *err) {
+    const struct move_batch *b = ctx;
+    for (size_t i = 0; i < b->n; i++)
+        if (!b->of[i].stays) TRY(store_write_delete(db, b->of[i].key, err));
+    return 0;
+}
+
+static int add_patiently(struct store_db *db, struct move_batch *b, struct err *err) {
     int rc;
     for (int i = 0; i < BUSY_ATTEMPTS; i++) {
         *err = (struct err){0};
-        rc = store_db_transaction(db, archive_add, s, err);
+        rc = store_db_transaction(db, add, b, err);
         if (rc != E_BUSY) break;
     }
     return rc;
@@ -66,7 +99,37 @@ static void leave(struct move *m, const struct session_record *r, const char *wh
     if (m->options->left) m->options->left(m->options->ctx, r, why);
 }
 
+// Their transactions: one there, one here.
+static int commit_batch(struct move *m, struct err *err) {
+    struct move_batch *b = &m->batch;
+    size_t n_go = 0;
+    if (b->n == 0) return 0;
+    TRY(add_patiently(&m->to, b, err));
+    m->in_both = true;
+    for (size_t i = 0; i < b->n; i++) {
+        const struct stored_session *s = b->of[i].session;
+        b->of[i].stays = b->of[i].exists && !has_copy(&m->to, s);
+        if (b->of[i].stays)
+            leave(m, &s->rec, "the target has another session of this owner and id");
+        else
+            n_go++;
+    }
+    if (n_go > 0) TRY(store_db_transaction(&m->from, remove_them, b, err));
+    m->in_both = false;
+    m->out->n_moved += (int64_t)n_go;
+    return 0;
+}
+
+static int empty_batch(struct move *m, int rc, struct err *err) {
+    struct move_batch *b = &m->batch;
+    if (rc == 0) rc = commit_batch(m, err);
+    while (b->n > 0) stored_session_free(b->of[--b->n].session);
+    b->n_turns = 0;
+    return rc;
+}
+
 static int move_one(struct move *m, int64_t key, struct err *err) {
+    struct move_batch *b = &m->batch;
     struct stored_session *s;
     struct err why = {0};
     TRY(store_read_session(&m->from, key, &s, err));
@@ -75,24 +138,9 @@ static int move_one(struct move *m, int64_t key, struct err *err) {
         stored_session_free(s);
         return 0;
     }
-    int rc = add_patiently(&m->to, s, err);
-    bool exists = rc == E_EXISTS;
-    if (exists) {
-        rc = 0;
-        *err = (struct err){0};
-    }
-    if (rc == 0 && exists && !has_copy(&m->to, s)) {
-        leave(m, &s->rec, "the target has another session of this owner and id");
-    } else if (rc == 0) {
-        m->in_both = true;
-        rc = store_db_transaction(&m->from, remove_it, &key, err);
-        if (rc == 0) {
-            m->in_both = false;
-            m->out->n_moved++;
-        }
-    }
-    stored_session_free(s);
-    return rc;
+    b->of[b->n++] = (struct moving){.session = s, .key = key};
+    b->n_turns += s->n_turns;
+    return b->n < BATCH && b->n_turns < BATCH_TURNS ? 0 : empty_batch(m, 0, err);
 }
 
 // --- all of them ---
@@ -117,7 +165,7 @@ static int is_wanted(struct move *m, int64_t key, bool *wanted, struct err *err)
     return 0;
 }
 
-static int move_all(struct move *m, struct err *err) {
+static int move_wanted(struct move *m, struct err *err) {
     int64_t key = 0;
     bool wanted;
     if (m->options->id) {
@@ -130,6 +178,10 @@ static int move_all(struct move *m, struct err *err) {
         TRY(is_wanted(m, key, &wanted, err));
         if (wanted) TRY(move_one(m, key, err));
     }
+}
+
+static int move_all(struct move *m, struct err *err) {
+    return empty_batch(m, move_wanted(m, err), err);
 }
 
 static int move_marked(struct move *m, const char *to, struct err *err) {
