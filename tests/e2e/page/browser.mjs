@@ -1,6 +1,9 @@
 // The page in headless Chromium or Firefox, for all tests of the page. A page that logs an error, throws or violates the content
 // policy fails its test at the end.
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { after } from 'node:test';
 import { chromium, firefox } from 'playwright-core';
 import { afterwards, patience, Server } from '../harness.mjs';
@@ -15,10 +18,18 @@ let inFirefox = process.env.PAGE_BROWSER === 'firefox'; // for one run of a file
 /** From here on a file's tests run in Firefox: the system's own, over WebDriver BiDi. */
 export const useFirefox = () => (inFirefox = true);
 
+let home = ''; // Firefox does not start in a home folder of another user, which root has in some containers
+
 async function launch() {
-  // What the tests read from the clipboard needs no question to the user.
-  if (inFirefox)
-    return firefox.launch({ channel: 'moz-firefox', executablePath: firefoxPath(), firefoxUserPrefs: { 'dom.events.testing.asyncClipboard': true } });
+  if (inFirefox) {
+    home = mkdtempSync(path.join(tmpdir(), 'parley-firefox-'));
+    return firefox.launch({
+      channel: 'moz-firefox',
+      executablePath: firefoxPath(),
+      env: { ...process.env, HOME: home },
+      firefoxUserPrefs: { 'dom.events.testing.asyncClipboard': true }, // reads the clipboard without asking the user
+    });
+  }
   return chromium.launch({
     executablePath: await browserPath(),
     args: [
@@ -35,6 +46,7 @@ async function launch() {
 export async function closeBrowser() {
   await browser?.close();
   browser = undefined;
+  if (home) rmSync(home, { recursive: true, force: true });
 }
 
 /** Options of a server that leaves a processor to the browser: an answer that a test meets in the middle lasts twice as
