@@ -6,15 +6,24 @@
 // is shorter in bytes may take more tokens, so the mask alone might allow none.
 //
 // grammar_matcher_prepare makes the same masks in slices. The grammar has one such making at a time, since the
-// machine cannot be collected meanwhile. All fields but `grammar` are used under its lock: another matcher's
-// thread may go on with the making.
+// machine cannot be collected meanwhile.
+//
+// An accepted token moves the position only when the position is needed: its bytes take transitions that are often
+// not in the processor's caches, a microsecond for each token. So the engine's thread accepts the tokens of a step
+// in no time, launches the next step, and the transitions follow while a GPU computes.
+//
+// All fields but `grammar` and `accepted` are used under the grammar's lock: another matcher's thread may go on with
+// the making.
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/grammar_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
+enum { NO_TOKEN = INT32_MIN };
+
 struct grammar_matcher {
     struct grammar *grammar; // held
+    int32_t accepted;        // the answer's last token while `at` lies before it, else NO_TOKEN
     struct machine_root at;  // MACHINE_DEAD: the answer has left the grammar
     int32_t *plan;           // (n_plan) NULL: none is needed
     int32_t n_plan, at_plan;
@@ -42,6 +51,29 @@ static void leave_position(struct grammar_matcher *m) {
     m->rc = 0;
 }
 
+static void advance_by(struct grammar_matcher *m, int32_t id) {
+    struct grammar *g = m->grammar;
+    bool known = id >= 0 && id < g->vocab->n && g->vocab->bytes[id];
+    const uint8_t *bytes = known ? g->vocab->bytes[id] : NULL;
+    int32_t len = known ? g->vocab->len[id] : 0;
+    if (m->at_plan < m->n_plan && m->plan[m->at_plan] == id)
+        m->at_plan++;
+    else
+        drop_plan(m);
+    grammar_tidy(g);
+    int32_t at = bytes ? m->at.config : MACHINE_DEAD;
+    for (int32_t i = 0; i < len && at >= 0; i++) at = machine_step(&g->machine, at, bytes[i]);
+    m->at.config = at;
+}
+
+// Moves the position behind the accepted token. Under the lock.
+static void catch_up(struct grammar_matcher *m) {
+    if (m->accepted == NO_TOKEN) return;
+    leave_position(m);
+    advance_by(m, m->accepted);
+    m->accepted = NO_TOKEN;
+}
+
 // Tokens left after the next one and the end; -1: only the end may follow.
 static int32_t tokens_to_close(int64_t left) {
     return left < 2 ? -1 : left - 2 > INT32_MAX - 2 ? INT32_MAX - 2 : (int32_t)(left - 2);
@@ -52,6 +84,7 @@ int grammar_matcher_new(struct grammar_matcher **out, struct grammar *g, struct 
     *out = NULL;
     if (!m) return err_set(err, E_NOMEM, "no memory for a grammar");
     m->grammar = grammar_hold(g);
+    m->accepted = NO_TOKEN;
     pthread_mutex_lock(&g->lock);
     grammar_tidy(g);
     machine_hold(&g->machine, &m->at, machine_start(&g->machine));
@@ -76,6 +109,7 @@ void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_match
     size_t bytes = (size_t)from->n_plan * sizeof *from->plan;
     leave_position(to);
     to->at.config = from->at.config;
+    to->accepted = from->accepted;
     drop_plan(to); // made again where it is needed
     if (from->plan) to->plan = malloc(bytes);
     if (to->plan) {
@@ -183,6 +217,7 @@ bool grammar_matcher_prepare(struct grammar_matcher *m, int64_t left, int64_t *e
     struct grammar *g = m->grammar;
     int32_t close = tokens_to_close(left);
     pthread_mutex_lock(&g->lock);
+    catch_up(m);
     bool ready = is_ready(m, close);
     while (!ready && *effort > 0) {
         grammar_tidy(g);
@@ -201,6 +236,7 @@ int grammar_matcher_mask(struct grammar_matcher *m, int64_t left, uint64_t *bits
                          struct err *err) {
     struct grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
+    catch_up(m);
     int rc = make_mask(m, tokens_to_close(left), bits, may_end);
     int why = rc < 0 && g->machine.error < 0 ? g->machine.error : rc;
     pthread_mutex_unlock(&g->lock);
@@ -216,6 +252,7 @@ const uint64_t *grammar_matcher_kept(struct grammar_matcher *m, int64_t left, bo
                                      uint64_t *serial) {
     struct grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
+    catch_up(m);
     const struct machine_config *at = m->at.config < 0 ? NULL : &g->machine.configs[m->at.config];
     const struct mask *mask = at ? at->mask : NULL;
     bool usable = mask && mask->most_least <= left - 2;
@@ -228,8 +265,12 @@ const uint64_t *grammar_matcher_kept(struct grammar_matcher *m, int64_t left, bo
     return usable ? mask->bits : NULL;
 }
 
-bool grammar_matcher_lives(const struct grammar_matcher *m) {
-    return m->at.config >= 0;
+bool grammar_matcher_lives(struct grammar_matcher *m) {
+    pthread_mutex_lock(&m->grammar->lock);
+    catch_up(m);
+    bool lives = m->at.config >= 0;
+    pthread_mutex_unlock(&m->grammar->lock);
+    return lives;
 }
 
 void grammar_matcher_restart(struct grammar_matcher *m) {
@@ -237,24 +278,16 @@ void grammar_matcher_restart(struct grammar_matcher *m) {
     pthread_mutex_lock(&g->lock);
     leave_position(m);
     drop_plan(m);
+    m->accepted = NO_TOKEN;
     m->at.config = machine_start(&g->machine);
     pthread_mutex_unlock(&g->lock);
 }
 
 void grammar_matcher_accept(struct grammar_matcher *m, int32_t id) {
-    struct grammar *g = m->grammar;
-    bool known = id >= 0 && id < g->vocab->n && g->vocab->bytes[id];
-    const uint8_t *bytes = known ? g->vocab->bytes[id] : NULL;
-    int32_t len = known ? g->vocab->len[id] : 0;
-    pthread_mutex_lock(&g->lock);
-    leave_position(m);
-    if (m->at_plan < m->n_plan && m->plan[m->at_plan] == id)
-        m->at_plan++;
-    else
-        drop_plan(m);
-    grammar_tidy(g);
-    int32_t at = bytes ? m->at.config : MACHINE_DEAD;
-    for (int32_t i = 0; i < len && at >= 0; i++) at = machine_step(&g->machine, at, bytes[i]);
-    m->at.config = at;
-    pthread_mutex_unlock(&g->lock);
+    if (m->accepted != NO_TOKEN) {
+        pthread_mutex_lock(&m->grammar->lock);
+        catch_up(m);
+        pthread_mutex_unlock(&m->grammar->lock);
+    }
+    m->accepted = id;
 }

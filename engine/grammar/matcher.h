@@ -29,7 +29,8 @@ const uint64_t *grammar_matcher_kept(struct grammar_matcher *m, int64_t left, bo
 // time that a pair of the machine takes (machine.h); 0: only looks. False: more is to be done. Work that fails is
 // done: grammar_matcher_mask then returns the error.
 bool grammar_matcher_prepare(struct grammar_matcher *m, int64_t left, int64_t *effort);
-bool grammar_matcher_lives(const struct grammar_matcher *m); // the answer matches so far
-void grammar_matcher_restart(struct grammar_matcher *m);     // goes back to the beginning
-// Advances by the answer's next token. Not called for the token that ends the answer.
+bool grammar_matcher_lives(struct grammar_matcher *m);   // the answer matches so far
+void grammar_matcher_restart(struct grammar_matcher *m); // goes back to the beginning
+// Advances by the answer's next token; the next call of another function takes the time for it. Not called for the
+// token that ends the answer.
 void grammar_matcher_accept(struct grammar_matcher *m, int32_t id);

@@ -71,6 +71,8 @@ struct step {
     struct batch_draw *draws; // (max_logits) by wanted row, if the device draws
     bool *adjusts;            // (max_logits) the device changes this row's logits, then draws
     int32_t n_draft_rows;
+    // Turns that wait for a mask since the launch: no token is drawn from their rows.
+    int32_t n_undrawn;
     bool is_prefix; // it writes a prefix's keys and values to the cache
     int64_t began_us;
 };
@@ -139,7 +141,8 @@ struct instance {
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
     } unwaited;
-    int64_t mask_effort;      // of the masks made before a step (masks.c)
+    int64_t mask_effort;      // of the masks made in a round (masks.c)
+    int64_t mask_left;        // of it, in this round
     int32_t mask_cursor;      // index into the scheduler's running turns: the first to get masks
     bool cache_work;          // there is more to copy: the loop does not wait for commands
     int64_t next_deadline_us; // no turn's deadline is earlier
@@ -215,8 +218,11 @@ int instance_branches_settle(struct instance *in, struct live_turn *t, enum engi
 
 // --- masks.c -------------------------------------------------------------------------------------
 
-// Called before the plan: makes masks that the next draws of turns need, and marks the turns that wait.
+// Make masks that the next draws of turns need, and mark the turns that wait. The first one is called before the plan,
+// for turns whose masks must be complete before the step; the second one while the device computes, and where there is
+// no step, for the others.
 void instance_prepare_masks(struct instance *in);
+void instance_make_masks_late(struct instance *in);
 
 // --- draft_step.c: drafts in a step ---------------------------------------------------------------
 

@@ -40,6 +40,7 @@ struct live_turn {
     struct drafts *drafts;     // NULL: it has none
     // Of the step under way: drafts that have rows; those that were drawn; rows that are not committed.
     int32_t n_drafted, n_accepted, n_unchecked;
+    bool undrawn; // likewise: no token is drawn from its last row, which is not committed (masks.c)
     struct sequence_names names; // copies of spec's names, which are borrowed
 };
 

@@ -1,4 +1,4 @@
-// One step: masks -> plan -> blocks -> batch -> forward -> draws -> events. engine/README.md has the table.
+// One step: masks -> plan -> blocks -> batch -> forward -> late masks -> draws -> events. engine/README.md has the table.
 #include "engine/run/instance.h"
 
 #include "base/log.h"
@@ -102,7 +102,7 @@ bool instance_build_step(struct instance *in, bool all) {
     s->began_us = clock_mono_us(in->emit.clock);
     int32_t n = plan(in, all);
     batch_reset(&s->batch);
-    s->n_draft_rows = 0;
+    s->n_draft_rows = s->n_undrawn = 0;
     for (int32_t i = 0; i < n; i++) add_share(in, &in->shares[i]);
     plan_draws(in);
     const struct batch *b = &s->batch.batch;
@@ -189,8 +189,31 @@ static void draw(struct instance *in) {
     d->n = 0;
 }
 
-// Sends the device the changes that draws make to their logits: the step has been launched, so the masks
-// of grammars are made while it runs.
+// Turns whose late masks are not complete (masks.c): no token is drawn from their last rows, and a later step computes
+// these again.
+static void leave_undrawn(struct instance *in) {
+    const struct batch *b = &in->step->batch.batch;
+    for (int32_t i = 0; i < b->n_logits; i++) {
+        struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[i]];
+        if (!t->sched.needs_mask || b->positions[b->logit_rows[i]] != t->n_log - 1) continue;
+        t->undrawn = true;
+        t->n_unchecked = 1;
+        in->step->adjusts[i] = false;
+        in->step->n_undrawn++;
+    }
+}
+
+static void settle_undrawn(struct instance *in) {
+    for (int32_t i = 0; i < in->step->batch.batch.n_seqs && in->step->n_undrawn > 0; i++) {
+        struct live_turn *t = in->step->turns[i];
+        if (!t || !t->undrawn) continue;
+        kv_ring_unextend(&t->sequence->ring, t->n_unchecked);
+        t->n_unchecked = 0;
+        t->undrawn = false;
+    }
+}
+
+// Sends the device the changes that draws make to their logits, while it computes the step.
 static int adjust_draws(struct instance *in) {
     bool any = false;
     if (!in->step->batch.batch.draws) return 0;
@@ -224,7 +247,8 @@ static int use_draws(struct instance *in, bool *all) {
         int32_t seq = in->step->batch.logit_seqs[i];
         struct live_turn *t = in->step->turns[seq];
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
-        if (!t || (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[i]))) continue;
+        if (!t || t->undrawn) continue;
+        if (t->n_drafted > 0 && !instance_is_next(in, t, b->logit_rows[i])) continue;
         if (s.id < 0 || !device_draws(in, i)) {
             *all = false;
             continue;
@@ -241,7 +265,8 @@ static bool reads_logits(const struct instance *in, int32_t row) {
     const struct batch *b = &in->step->batch.batch;
     const struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[row]];
     int32_t position = b->positions[b->logit_rows[row]];
-    if (!t) return false; // its turn ended with the token that the device drew
+    if (!t || t->undrawn)
+        return false; // its turn ended with the token that the device drew; or waits for a mask
     if (t->branches)
         return context_takes_logits(&t->context, &t->spec, position) ||
                instance_branch_draws(t, in->step->branches[in->step->batch.logit_seqs[row]],
@@ -344,7 +369,7 @@ static int use_logits(struct instance *in) {
 }
 
 // Commits the step's tokens to the cache, whether their draws succeed or not; drafts are committed later,
-// when they are checked.
+// when they are checked, and rows of turns that wait for a mask are not.
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->step->turns[i];
@@ -418,6 +443,8 @@ int instance_launch_step(struct instance *in, bool sent) {
     const struct batch *b = &in->step->batch.batch;
     if (in->step->is_prefix) return forward_prefix(&in->forward, b);
     TRY(sent ? forward_run_sent(&in->forward, b) : forward_run(&in->forward, b));
+    instance_make_masks_late(in);
+    leave_undrawn(in);
     return adjust_draws(in);
 }
 
@@ -428,6 +455,7 @@ void instance_complete_step(struct instance *in, int rc) {
         commit(in);
         rc = use_logits(in);
         settle_drafts(in);
+        settle_undrawn(in);
         atomic_store_explicit(&in->load->drawing_on, -1, memory_order_relaxed);
     }
     bool over = b->n_logits > 0 || !in->forward.backend->ops->logits_read;
@@ -451,7 +479,10 @@ void instance_complete_step(struct instance *in, int rc) {
 
 bool instance_step(struct instance *in) {
     in->step = &in->steps[0];
-    if (!instance_build_step(in, true)) return false;
+    if (!instance_build_step(in, true)) {
+        instance_make_masks_late(in);
+        return false;
+    }
     int rc = instance_launch_step(in, false);
     instance_emit_pending(in); // the previous step's tokens, while a device computes this step
     instance_complete_step(in, rc);

@@ -1,8 +1,8 @@
 // Microseconds for the mask of one token under a grammar, over a vocabulary of 128k tokens. The bench follows an
 // answer token by token, each drawn uniformly from its mask. "cold": the grammar meets every configuration
 // for the first time, as in the first turn with it; "warm": the same answers again, as in later turns. Before that, 64
-// sessions take steps together, in the order of the engine's thread: "look" and "make" before the step, "pass" (masks
-// for the device) while the device computes, "accept" after it.
+// sessions take steps together, in the order of the engine's thread: "look" (with the transitions of the tokens
+// accepted before), "make" and "pass" (masks for the device) while the device computes, "accept" after the step.
 //
 // usage: bench_grammar [DIR]   the tokenizer of a model folder; else synthetic tokens of such lengths and kinds
 #include "base/buf.h"
@@ -148,7 +148,7 @@ static void pass_mask(struct steps *s, int i) {
     s->n_copies++;
 }
 
-// What the engine's thread does for a step: run/masks.c, then, while the device computes, run/step.c; then the tokens.
+// What the engine's thread does for a step: while the device computes, run/masks.c and run/step.c; then the tokens.
 static void one_step(struct steps *s, int32_t n_vocab, int step) {
     int64_t effort = MASK_EFFORT;
     int32_t ids[SESSIONS];

@@ -1,6 +1,7 @@
 // Grammars whose masks take many slices (engine/run/masks.c): no round makes more of them than its part, other turns
 // draw a token in every step meanwhile, and the tokens are those of masks that are made at once. Work is counted in
-// pairs, so no clock matters.
+// pairs, so no clock matters. On a device that draws, masks are made after the step's launch: here it is the CPU with draws
+// that all fail, so that the host draws.
 #include "engine/grammar/grammar_internal.h"
 #include "tests/golden/runner.h"
 
@@ -12,6 +13,25 @@ static const char dear_regex[] = "(.*[ae].{0,50}){2}[bc].{0,9}x{9}";
 static const struct grammar_text *dear;
 static struct outcome whole, sliced, plain, plain_alone;
 static struct engine *e;
+static bool on_device;
+static struct backend_ops device;
+static int64_t n_rows, n_drawn; // with logits; tokens of all turns
+
+static int draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
+                int32_t vocab) {
+    n_rows += n;
+    return 0;
+}
+static int draw_adjust(struct backend *be, const struct batch_adjusted *a, int32_t vocab) {
+    return 0;
+}
+static int draw_adjusted(struct backend *be, const float *logits, int32_t vocab) {
+    return 0;
+}
+static int draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
+    for (int32_t i = 0; i < n; i++) out[i] = (struct batch_drawn){.id = -1};
+    return 0;
+}
 
 static struct grammar *grammar_of(void) {
     struct grammar *g;
@@ -99,6 +119,7 @@ static struct engine_turn thought(uint64_t sequence) {
 static void take(struct outcome *o, uint64_t sequence) {
     struct engine_event ev;
     while (engine_poll(e, &ev) == 1) {
+        n_drawn += ev.kind == ENGINE_TOKEN;
         if (ev.sequence == PLAIN)
             outcome_take(&plain, &ev);
         else if (ev.sequence == sequence && o && (ev.kind != ENGINE_TOKEN || ev.branch == 0))
@@ -113,6 +134,15 @@ static void open_engine(void) {
             grammar_text_new(&dear, GRAMMAR_REGEX, dear_regex, sizeof dear_regex - 1, &err), 0);
     e = engine_for(demo, 64, 16, 1 << 24);
     e->instance.mask_effort = EFFORT;
+    if (on_device) {
+        device = *e->backend->ops;
+        device.draw = draw;
+        device.draw_adjust = draw_adjust;
+        device.draw_adjusted = draw_adjusted;
+        device.draws_read = draws_read;
+        e->backend->ops = &device;
+    }
+    n_rows = n_drawn = 0;
     memset(&plain, 0, sizeof plain);
 }
 
@@ -130,6 +160,7 @@ static void run_whole(struct engine_turn (*make)(uint64_t)) {
         take(&whole, 1);
     }
     assert_int_equal(whole.finish, FINISH_EOS);
+    if (on_device) assert_int_equal(n_rows, n_drawn);
     engine_close(e);
 }
 
@@ -204,6 +235,17 @@ static void turns_that_leave(void **state) {
     }
 }
 
+// A GPU takes this way by itself, in the tests above.
+static void late_masks_are_made_in_slices(void **state) {
+    if (strcmp(test_device(), "cpu") != 0 || several_ranks()) skip();
+    on_device = true;
+    check_kind(one);
+    assert_true(n_rows > n_drawn); // rows whose masks were not complete in time
+    check_kind(thought);
+    turns_that_leave(state);
+    on_device = false;
+}
+
 // A turn with branches in all places is paused for another owner's; its branches keep their positions.
 static void a_turn_that_is_paused(void **state) {
     run_whole(all_places);
@@ -234,6 +276,7 @@ int test_main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_made_in_slices),
         cmocka_unit_test(turns_that_leave),
+        cmocka_unit_test(late_masks_are_made_in_slices),
         cmocka_unit_test(a_turn_that_is_paused),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

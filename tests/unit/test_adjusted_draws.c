@@ -13,6 +13,9 @@ static struct { // the step's changed rows
 } changed[TURNS];
 static int32_t n_changed;
 static bool declines;
+static int64_t effort; // for the masks of a round; 0: the engine's
+static int n_waits;    // rounds that left a turn without its mask
+static bool all;       // all turns have the grammar
 static struct outcome host[TURNS], device[TURNS];
 static const struct grammar_text *regex;
 
@@ -81,6 +84,7 @@ static void params_of(struct engine_turn *t, int i) {
     struct sampling_params *p = &t->sampling;
     struct err err = {0};
     static const int32_t word[] = {300, 301};
+    if (all) i = 4;
     p->ignore_eos = i != 3 && i != 4;
     if (i == 1)
         p->repetition_penalty = 1.4f, p->frequency_penalty = 0.3f, p->presence_penalty = 0.2f;
@@ -89,7 +93,7 @@ static void params_of(struct engine_turn *t, int i) {
     if (i == 3)
         assert_int_equal(sampling_words_add_ids(&p->bad_words, "bad_words", word, 2, &err), 0);
     if (i == 4) {
-        p->grammar = grammar_text_hold(regex);
+        p->grammar = regex;
         struct grammar *compiled;
         assert_int_equal(engine_grammar_prepare(e, 0, regex, &compiled, &err), 0);
         engine_grammar_release(compiled);
@@ -106,13 +110,14 @@ static void talk(bool draws, struct outcome *o) {
     opt.max_queued_turns = TURNS;
     if (engine_open_manual(&e, &opt, &clock_system, &err) < 0) fail_msg("%s", err.text);
     e->instance.check = true;
+    if (effort > 0) e->instance.mask_effort = effort;
     drawing = *e->backend->ops;
     drawing.draw = draw;
     drawing.draws_read = draws_read;
     drawing.draw_adjust = draw_adjust;
     drawing.draw_adjusted = draw_adjusted;
     if (draws) e->backend->ops = &drawing;
-    n_adjusted = n_plain = n_declined = 0;
+    n_adjusted = n_plain = n_declined = n_waits = 0;
     struct engine_turn t[TURNS];
     for (int i = 0; i < TURNS; i++) {
         t[i] = ask((uint64_t)i + 1,
@@ -123,8 +128,10 @@ static void talk(bool draws, struct outcome *o) {
     for (int i = 0; i < TURNS; i++) submit(e, &t[i]);
     struct engine_event ev;
     for (int rounds = 0, n_done = 0; n_done < TURNS; rounds++) {
-        assert_true(rounds < 20 * LONG);
+        assert_true(rounds < 100 * LONG);
         assert_true(engine_round(e));
+        for (int32_t i = 0; i < e->instance.sched.n_running; i++)
+            n_waits += e->instance.sched.running[i]->needs_mask;
         while (engine_poll(e, &ev) == 1) {
             outcome_take(&o[ev.sequence - 1], &ev);
             n_done += ev.kind == ENGINE_DONE;
@@ -164,7 +171,35 @@ static void the_device_draws_as_the_host(void **state) {
     grammar_text_free(regex);
 }
 
+// The masks take several rounds each, so the device computes rows whose masks are not complete, beside the draws of
+// the other turns.
+static void masks_may_come_too_late(void **state) {
+    struct err err = {0};
+    const char *form = "(.*[ae].{0,50}){2}[bc].{0,9}x{9}";
+    assert_int_equal(grammar_text_new(&regex, GRAMMAR_REGEX, form, strlen(form), &err), 0);
+    declines = false;
+    talk(false, host);
+    effort = 8000;
+    talk(true, device);
+    assert_same();
+    assert_true(n_waits > host[4].n / 2);
+    assert_int_equal(n_adjusted, host[1].n + host[2].n + host[3].n + host[4].n);
+    all = true;
+    talk(true, device);
+    for (int i = 0; i < TURNS; i++) {
+        assert_int_equal(device[i].n, host[4].n);
+        assert_memory_equal(device[i].ids, host[4].ids, (size_t)host[4].n * sizeof *host[4].ids);
+    }
+    assert_int_equal(n_adjusted, TURNS * host[4].n);
+    all = false;
+    effort = 0;
+    grammar_text_free(regex);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_device_draws_as_the_host)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_device_draws_as_the_host),
+        cmocka_unit_test(masks_may_come_too_late),
+    };
     return cmocka_run_group_tests_name("adjusted draws", tests, NULL, NULL);
 }
