@@ -1,5 +1,6 @@
 // Shared by the host-side files of the CUDA backend. All ops use one stream, so they run in the order
-// of their calls. The engine's thread is the only caller.
+// of their calls. Copies of blocks and of changes to logits have streams of their own, for which it waits. The
+// engine's thread is the only caller.
 #pragma once
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda.h"
@@ -72,6 +73,8 @@ struct cuda_backend {
     // Rows of the step whose draws change their logits: structs cuda_adjusted, then what they point to.
     struct cuda_adjustments {
         char *pinned, *device; // (bytes)
+        cudaStream_t stream;   // their copy runs beside the step
+        cudaEvent_t copied;
         void *work;
         size_t bytes, end;
         int32_t n;

@@ -333,8 +333,9 @@ int cuda_draw_adjusted(struct batch_drawn *out, const float *logits,
     for (int32_t first = 0; first < n; first += CUDA_ADJUSTED_ROWS) {
         int32_t n_rows = n - first < CUDA_ADJUSTED_ROWS ? n - first : CUDA_ADJUSTED_ROWS;
         a.adjusted = rows + first;
-        pdl_launch(adjust_kernel, dim3(PARTS, (unsigned)n_rows), dim3(256),
-                   (size_t)a.slice * sizeof(float), stream, a);
+        // Not pdl_launch: before it are a recorded step and the wait for the copy of `rows`.
+        adjust_kernel<<<dim3(PARTS, (unsigned)n_rows), 256, (size_t)a.slice * sizeof(float),
+                        stream>>>(a);
         launch_draw(a, n_rows, stream);
     }
     return cuda_launched("draw_adjusted");
