@@ -7,11 +7,19 @@
 
 // EFFORT: of a round, less than the engine's, so that smaller grammars need slices. BEYOND: the last transition of a
 // slice, and the tokens that are accepted.
-enum { EFFORT = 8000, BEYOND = 4000, DRAWN = 20, PLACES = 8, PLAIN = 99, MOST_ROUNDS = 5000 };
+enum {
+    EFFORT = 8000,
+    BEYOND = 4000,
+    DRAWN = 20,
+    PLACES = 8,
+    FORK = 98,
+    PLAIN = 99,
+    MOST_ROUNDS = 5000
+};
 static const char *const demo = "configs/demo-model";
 static const char dear_regex[] = "(.*[ae].{0,50}){2}[bc].{0,9}x{9}";
 static const struct grammar_text *dear;
-static struct outcome whole, sliced, plain, plain_alone;
+static struct outcome whole, sliced, forked, plain, plain_alone;
 static struct engine *e;
 static bool on_device;
 static struct backend_ops device;
@@ -122,6 +130,8 @@ static void take(struct outcome *o, uint64_t sequence) {
         n_drawn += ev.kind == ENGINE_TOKEN;
         if (ev.sequence == PLAIN)
             outcome_take(&plain, &ev);
+        else if (ev.sequence == FORK && ev.kind != ENGINE_FORKED)
+            outcome_take(&forked, &ev);
         else if (ev.sequence == sequence && o && (ev.kind != ENGINE_TOKEN || ev.branch == 0))
             outcome_take(o, &ev);
     }
@@ -160,7 +170,7 @@ static void run_whole(struct engine_turn (*make)(uint64_t)) {
         take(&whole, 1);
     }
     assert_int_equal(whole.finish, FINISH_EOS);
-    if (on_device) assert_int_equal(n_rows, n_drawn);
+    if (on_device && make == one) assert_int_equal(n_rows, n_drawn);
     engine_close(e);
 }
 
@@ -235,6 +245,39 @@ static void turns_that_leave(void **state) {
     }
 }
 
+// A running turn is forked before its prompt's end, after a round that left it without its mask, and the fork gets the
+// same turn; then the first session is rewound, in a round of the fork's, and gets it again.
+static void turns_that_are_forked_and_rewound(void **state) {
+    run_whole(one);
+    open_engine();
+    struct engine_turn t = one(1), f = one(FORK), again = one(1);
+    again.turn = 2;
+    submit(e, &t);
+    memset(&sliced, 0, sizeof sliced);
+    memset(&forked, 0, sizeof forked);
+    for (int rounds = 0, waited = 0; sliced.n < 5 || waited == 0; rounds++) {
+        assert_true(rounds < MOST_ROUNDS);
+        waited = bounded_round(&sliced, 1);
+    }
+    assert_int_equal(engine_sequence_fork(e, 1, FORK, f.n_ids), 0);
+    submit(e, &f);
+    for (int rounds = 0; !sliced.done; rounds++) {
+        assert_true(rounds < MOST_ROUNDS);
+        bounded_round(&sliced, 1);
+    }
+    outcome_same(&sliced, &whole);
+    submit(e, &again);
+    memset(&sliced, 0, sizeof sliced);
+    for (int rounds = 0; !sliced.done || !forked.done; rounds++) {
+        assert_true(rounds < MOST_ROUNDS);
+        bounded_round(&sliced, 1);
+    }
+    outcome_same(&forked, &whole);
+    outcome_same(&sliced, &whole);
+    assert_int_equal(sliced.source, CACHE_KEPT);
+    engine_close(e);
+}
+
 // A GPU takes this way by itself, in the tests above.
 static void late_masks_are_made_in_slices(void **state) {
     if (strcmp(test_device(), "cpu") != 0 || several_ranks()) skip();
@@ -242,7 +285,11 @@ static void late_masks_are_made_in_slices(void **state) {
     check_kind(one);
     assert_true(n_rows > n_drawn); // rows whose masks were not complete in time
     check_kind(thought);
+    check_kind(samples);
+    check_kind(beams);
+    check_kind(drafted);
     turns_that_leave(state);
+    turns_that_are_forked_and_rewound(state);
     on_device = false;
 }
 
@@ -276,6 +323,7 @@ int test_main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_made_in_slices),
         cmocka_unit_test(turns_that_leave),
+        cmocka_unit_test(turns_that_are_forked_and_rewound),
         cmocka_unit_test(late_masks_are_made_in_slices),
         cmocka_unit_test(a_turn_that_is_paused),
     };
