@@ -30,7 +30,7 @@ ALL = {
     'repetition_penalty': {**PLAIN, 'ignore_eos': True, 'repetition_penalty': 1.1},
     'logit_bias': {**PLAIN, 'ignore_eos': True, 'logit_bias': {str(i): -1.5 for i in range(300, 600)}},
     # Few masks, and two end marks that a random model draws behind each other once in billions of tokens: with an end that
-    # is allowed everywhere, one token in 60,000 ends a turn.
+    # is allowed everywhere, one token in 24,000 ends a turn.
     'regex': {**PLAIN, 'regex': '([a-zA-Z ,.]|![a-zA-Z])+!!'},
     'json_schema': {**PLAIN, 'json_schema': STRINGS},
     'counted': {**PLAIN, 'json_schema': COUNTED},
