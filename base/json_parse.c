@@ -17,7 +17,7 @@
 // Integers of so many digits are exact as doubles, and read without strtod.
 #define SHORT_INTEGER_CHARS 15
 
-const struct json_limits json_limits_message = {1 << 20, 32, 200000};
+const struct json_limits json_limits_message = {1 << 20, 48, 200000};
 const struct json_limits json_limits_file = {256 << 20, 64, 20000000};
 
 struct scan {

@@ -3,6 +3,7 @@
 #include "engine/grammar/grammars.h"
 #include "engine/grammar/machine.h"
 #include "tests/cmocka.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -253,6 +254,26 @@ static void schemas(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(GRAMMAR_JSON_SCHEMA, &rows[i]);
 }
 
+// Ten objects in one another, each or null: the depth that OpenAI's structured outputs allow.
+static void deep_schemas(void **state) {
+    char text[2048] = "{\"type\":\"null\"}", outer[sizeof text], most[256] = "null",
+         more[sizeof most];
+    for (int i = 0; i < 10; i++) {
+        int n = snprintf(outer, sizeof outer,
+                         "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":%s},\"required\":"
+                         "[\"a\"],\"additionalProperties\":false},{\"type\":\"null\"}]}",
+                         text);
+        assert_true(n < (int)sizeof outer);
+        memcpy(text, outer, sizeof text);
+        snprintf(more, sizeof more, "{\"a\":%.200s}", most);
+        memcpy(most, more, sizeof most);
+    }
+    snprintf(more, sizeof more, "+%.200s", most);
+    snprintf(outer, sizeof outer, "-{\"a\":%.200s}", most);
+    const struct row row = {text, {more, "+null", "+{\"a\":null}", outer}};
+    check(GRAMMAR_JSON_SCHEMA, &row);
+}
+
 static void schemas_that_are_refused(void **state) {
     static const struct {
         const char *text;
@@ -398,9 +419,13 @@ static void collecting_keeps_roots(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schemas), cmocka_unit_test(schemas_that_are_refused),
-        cmocka_unit_test(gbnf),    cmocka_unit_test(regexes),
-        cmocka_unit_test(choices), cmocka_unit_test(collecting_keeps_roots),
+        cmocka_unit_test(schemas),
+        cmocka_unit_test(deep_schemas),
+        cmocka_unit_test(schemas_that_are_refused),
+        cmocka_unit_test(gbnf),
+        cmocka_unit_test(regexes),
+        cmocka_unit_test(choices),
+        cmocka_unit_test(collecting_keeps_roots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

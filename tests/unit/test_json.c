@@ -250,7 +250,7 @@ static void bytes_are_bounded(void **state) {
     cJSON_Delete(json_parse("[12]", 4, &limits, &err));
     assert_null(json_parse("[123]", 5, &limits, &err));
     assert_int_equal(err.code, E_LIMIT);
-    assert_true(json_limits_message.max_bytes == 1 << 20 && json_limits_message.max_depth == 32 &&
+    assert_true(json_limits_message.max_bytes == 1 << 20 && json_limits_message.max_depth == 48 &&
                 json_limits_message.max_nodes == 200000);
     assert_true(json_limits_file.max_bytes == 256 << 20 && json_limits_file.max_depth == 64 &&
                 json_limits_file.max_nodes == 20000000);
