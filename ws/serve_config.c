@@ -228,6 +228,33 @@ static bool is_loopback(const char *host) {
     return false;
 }
 
+static bool is_ip(const char *host) {
+    struct in6_addr ip; // has room for both kinds
+    char v6[INET6_ADDRSTRLEN];
+    size_t n = strcspn(host, "%"); // a link-local address names its interface: fe80::1%eth0
+    if (inet_pton(AF_INET, host, &ip) == 1) return true;
+    if (n >= sizeof v6) return false;
+    memcpy(v6, host, n);
+    v6[n] = '\0';
+    return inet_pton(AF_INET6, v6, &ip) == 1;
+}
+
+// Whether a name is of this machine alone is known only when it is resolved: names need tokens too.
+static int check_host(const struct serve_config *c, struct err *err) {
+    bool ip = is_ip(c->host);
+    if (!*c->host) return err_set(err, E_INVAL, "host is empty: set an address to listen on");
+    if (!ip && strpbrk(c->host, ":/[] \t"))
+        return err_set(err, E_INVAL,
+                       "host '%.200s' is not an address: set an IPv4 or IPv6 address or a host "
+                       "name, and the port with --port; Unix sockets are not supported",
+                       c->host);
+    if (is_loopback(c->host) || *c->token_file) return 0;
+    return err_set(err, E_DENIED,
+                   "host %s %s reachable from other machines: set --token-file, or listen on "
+                   "127.0.0.1",
+                   c->host, ip ? "is" : "may be");
+}
+
 int serve_config_sampling(const struct serve_config *c, struct sampling_params *p,
                           struct err *err) {
     struct turn_sampling s = {.params = *p};
@@ -242,7 +269,7 @@ static bool is_server_name(const char *s) {
 }
 
 int serve_config_check(const struct serve_config *c, struct err *err) {
-    if (!*c->host) return err_set(err, E_INVAL, "host is empty: set an address to listen on");
+    TRY(check_host(c, err));
     if (*c->server_name && !is_server_name(c->server_name))
         return err_set(err, E_INVAL, "server_name '%.64s' is not 1 to %d small letters and digits",
                        c->server_name, SERVER_NAME_MAX);
@@ -257,11 +284,6 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
     if (!*c->tls_cert != !*c->tls_key)
         return err_set(err, E_INVAL, "tls_cert and tls_key must be set together: %s is missing",
                        *c->tls_cert ? "tls_key" : "tls_cert");
-    if (!is_loopback(c->host) && !*c->token_file)
-        return err_set(
-            err, E_DENIED,
-            "host %s is reachable from other machines: set --token-file, or listen on 127.0.0.1",
-            c->host);
     if (c->model.block_tokens & (c->model.block_tokens - 1))
         return err_set(err, E_INVAL, "block_tokens must be a power of two, not %lld",
                        (long long)c->model.block_tokens);

@@ -123,6 +123,10 @@ test('starts that are refused, each with its sentence', async (t) => {
   };
   await fails([], /reachable from other machines.*token-file/, '0.0.0.0');
   await fails([], /reachable from other machines.*token-file/, '::');
+  for (const host of ['unix:/tmp/parley.sock', '/tmp/parley.sock', '127.0.0.1:8080', '[::1]', 'http://localhost'])
+    await fails([], /is not an address: set an IPv4 or IPv6 address or a host name.*--port; Unix sockets are not supported/, host);
+  await fails([], /host fe80::1%lo is reachable from other machines/, 'fe80::1%lo');
+  await fails([], /host chat.example may be reachable from other machines.*token-file/, 'chat.example');
   await fails(['--token-file', '/nowhere'], /\/nowhere/);
   await fails(['--token-file', tokenFile(t, 'short\n')], /:1: a token is/);
   await fails(['--token-file', tokenFile(t, 'n/me:0123456789abcdef\n')], /:1: a name is/);
