@@ -13,12 +13,13 @@ struct labels {
     const char *instance; // NULL: none
 };
 
-// The instance and one more label (key NULL: none), written out; NULL where there is neither.
+// The instance and one more label (key NULL: none), written out; NULL where there is neither. The instance's
+// label is `engine`, because Prometheus gives each of its targets a label `instance`.
 static const char *label(const struct labels *l, const char *key, const char *value) {
     if (!l->instance && !key) return NULL;
     assert(l->m->n_labels < METRIC_LABELS);
     char *out = l->m->labels[l->m->n_labels++];
-    int n = l->instance ? snprintf(out, METRIC_LABEL_BYTES, "instance=\"%.40s\"%s", l->instance,
+    int n = l->instance ? snprintf(out, METRIC_LABEL_BYTES, "engine=\"%.40s\"%s", l->instance,
                                    key ? "," : "")
                         : 0;
     if (key) snprintf(out + n, METRIC_LABEL_BYTES - (size_t)n, "%s=\"%s\"", key, value);
@@ -78,6 +79,7 @@ static double read_gauge(void *ctx) {
         return (double)*(const int64_t *)at * 1e-6;
     case USED_PART: {
         int32_t total = *(const int32_t *)of;
+        if (load.device_lost) return 0; // nothing is held there any more
         return total > 0 ? 1.0 - (double)*(const int32_t *)at / total : 0;
     }
     }

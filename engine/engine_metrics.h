@@ -44,8 +44,8 @@ struct engine_metrics {
     int n_rows;
 };
 
-// registry: NULL: nothing is counted. instance: a label of every row, for engines that share a
-// registry; NULL: none. *m and e outlive the registry's last page, or engine_metrics_remove.
+// registry: NULL: nothing is counted. instance: the value of a label `engine` of every row, for engines
+// that share a registry; NULL: none. *m and e outlive the registry's last page, or engine_metrics_remove.
 void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const char *instance,
                          const struct engine *e, enum dtype kv_dtype, double cache_bytes);
 // The rows leave the registry, which lives on. Nothing is counted any more: the engine's thread has

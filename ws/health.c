@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "ws/service.h"
 #include "ws/version.h"
+#include <string.h>
 
 // One step is bounded by prefill_chunk_tokens; on slow processors with big models that is still
 // many seconds.
@@ -119,19 +120,20 @@ void health_live(void *user, struct http *h) {
     finish(h, alive ? 200 : 503, &w);
 }
 
-static void put_instance(struct json_writer *w, const struct instance *i) {
-    struct engine_load load;
+// A state of the instance, or "stuck". A lost device shows here before the sessions have noticed it.
+#define STUCK "stuck"
+static const char *shown_state(const struct instance *i) {
     int64_t age;
-    engine_load(i->engine, &load);
-    bool alive = engine_alive(i->engine, &age);
+    if (i->state == INSTANCE_DRAINED) return instance_state_name(i->state);
+    if (is_lost(i)) return instance_state_name(INSTANCE_LOST);
+    return engine_alive(i->engine, &age) ? instance_state_name(i->state) : STUCK;
+}
+
+static void put_instance(struct json_writer *w, const struct instance *i) {
     json_open(w, NULL, '{');
     json_put_string(w, "name", i->name);
     json_put_string(w, "model", i->model->name);
-    json_put_string(w, "state",
-                    i->state == INSTANCE_DRAINED ? instance_state_name(i->state)
-                    : load.device_lost           ? instance_state_name(INSTANCE_LOST)
-                    : alive                      ? instance_state_name(i->state)
-                                                 : "stuck");
+    json_put_string(w, "state", shown_state(i));
     json_put_int(w, "turns", i->n_turns);
     json_put_int(w, "sessions", i->n_sessions);
     json_close(w, '}');
@@ -159,10 +161,40 @@ void health_ready(void *user, struct http *h) {
     finish(h, reason ? 503 : 200, &w);
 }
 
+// A model's name is that of a folder, and may have any character.
+static void add_label_value(struct buf *out, const char *value) {
+    for (const char *p = value; *p; p++) {
+        if (*p == '\\' || *p == '"' || *p == '\n') buf_addc(out, '\\');
+        buf_addc(out, *p == '\n' ? 'n' : *p);
+    }
+}
+
+static void add_state(struct buf *out, const struct instance *i, const char *state) {
+    buf_addz(out, "parley_instance_state{");
+    if (*i->name) buf_addf(out, "engine=\"%s\",", i->name);
+    buf_addz(out, "model=\"");
+    add_label_value(out, i->model->name);
+    buf_addf(out, "\",state=\"%s\"} %d\n", state, strcmp(state, shown_state(i)) == 0);
+}
+
+// Not in the registry: instances come, go and change their model's name while the server runs.
+static void add_states(struct buf *out, const struct service *s) {
+    const struct instance *i = instances(s);
+    if (!i) return;
+    buf_addz(out, "# HELP parley_instance_state 1 in the row of an instance's state, else 0.\n"
+                  "# TYPE parley_instance_state gauge\n");
+    for (; i; i = i->next) {
+        for (int state = 0; state < N_INSTANCE_STATES; state++)
+            add_state(out, i, instance_state_name(state));
+        add_state(out, i, STUCK);
+    }
+}
+
 void health_metrics(void *user, struct http *h) {
     struct buf out;
     buf_init(&out, REPLY_MAX_BYTES);
     metrics_write(((struct service *)user)->registry, &out);
+    add_states(&out, user);
     reply(h, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 

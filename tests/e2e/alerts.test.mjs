@@ -47,7 +47,7 @@ test('the alerts name metrics that exist, histograms by their buckets', async (t
 });
 
 test('the dashboard names metrics and labels that exist', async (t) => {
-  const { metrics } = await metricsOf(await Server.start(t));
+  const { metrics } = await metricsOf(await Server.start(t, { args: ['--instances', '2'] }));
   assert.ok(targets().length >= 30);
   for (const { expr, legendFormat } of targets()) {
     const names = checkExpression(metrics, expr);
@@ -82,6 +82,13 @@ test('the dashboard has the shape that Grafana reads: panels with places of thei
     assert.ok(list.length > 0, name);
     assert.equal(new Set(list.map(({ refId }) => refId)).size, list.length, name);
   }
+});
+
+test('no label has a name that Prometheus gives its targets', async (t) => {
+  const { metrics } = await metricsOf(await Server.start(t, { args: ['--instances', '2'] }));
+  for (const [name, { labels }] of metrics)
+    for (const label of ['instance', 'job']) assert.ok(!labels.has(label), `${name}: Prometheus would rename it to exported_${label}`);
+  assert.deepEqual([...metrics.get('parley_engine_steps_total').labels], ['engine']);
 });
 
 test('memory and processor time of the process are its own', async (t) => {

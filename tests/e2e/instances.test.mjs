@@ -29,7 +29,7 @@ function settings(t, text) {
 
 const instances = async (server) => (await (await fetch(`${server.url}/readyz`)).json()).instances;
 /** What one instance counted. */
-const count = (server, name, instance) => server.metric(`${name}{instance="${instance}"}`);
+const count = (server, name, instance) => server.metric(`${name}{engine="${instance}"}`);
 const generated = (server, instance) => count(server, 'parley_engine_generated_tokens_total', instance);
 
 test('two models: hello, /readyz, /v1/models and /metrics list them; sessions use the one that they name', async (t) => {
@@ -167,7 +167,7 @@ test('a restart places sessions by the model on record and the snapshot of their
     await follower.say('Thank you.', { sampling: { temperature: 0, max_tokens: 4 } });
   }
   for (const name of ['a', 'b']) { // each turn went where its snapshot was
-    assert.equal(await server.metric(`parley_engine_requests_finished_total{instance="${name}",reason="length"}`), files[name], name);
+    assert.equal(await server.metric(`parley_engine_requests_finished_total{engine="${name}",reason="length"}`), files[name], name);
   }
   await server.stop();
 

@@ -63,7 +63,7 @@ test('load, drain and unload under load: no error, every token of a server left 
     { 1: 'serving', 2: 'serving', third: 'serving' });
   assert.deepEqual(await good(server, { command: 'drain', instance: '1' }), { 1: 'drained', 2: 'serving', third: 'serving' });
   assert.deepEqual(await good(server, { command: 'unload', instance: '1' }), { 2: 'serving', third: 'serving' });
-  assert.equal(await server.metric('parley_engine_steps_total{instance="1"}').catch(() => undefined) ?? 0, 0);
+  assert.equal(await server.metric('parley_engine_steps_total{engine="1"}').catch(() => undefined) ?? 0, 0);
   assert.deepEqual(await good(server, { command: 'load', instance: '1' }), { 2: 'serving', third: 'serving', 1: 'serving' });
   assert.deepEqual(await good(server, { command: 'unload', instance: '2' }), { third: 'serving', 1: 'serving' });
   for (const told of await Promise.all(talk)) assert.deepEqual(told.map(({ text, ids }) => [text, ids]), alone.map(({ text, ids }) => [text, ids]));
@@ -79,7 +79,7 @@ test('load, drain and unload under load: no error, every token of a server left 
   t.diagnostic(`caches: ${JSON.stringify([...sources])}`);
   const ready = await (await fetch(`${server.url}/readyz`)).json();
   assert.deepEqual(ready.instances.map(({ name, state }) => [name, state]), [['third', 'serving'], ['1', 'serving']]);
-  assert.ok(await server.metric('parley_engine_steps_total{instance="1"}') > 0);
+  assert.ok(await server.metric('parley_engine_steps_total{engine="1"}') > 0);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
   assert.ok(!existsSync(`${server.db}.control`));
 });
@@ -205,10 +205,15 @@ test('an instance that is lost can be drained, unloaded and loaded again; a drai
   renameSync(shard, `${shard}.away`);
   kill('1');
   await until('the instance to be lost', async () => (await state('1')) === 'lost');
+  const inState = (engine, what) => server.metric(`parley_instance_state{engine="${engine}",model="demo-model",state="${what}"}`);
+  for (const [engine, want] of [['1', { serving: 0, draining: 0, drained: 0, lost: 1, stuck: 0 }], ['2', { serving: 1, draining: 0, drained: 0, lost: 0, stuck: 0 }]])
+    for (const [what, value] of Object.entries(want)) assert.equal(await inState(engine, what), value, `${engine} ${what}`);
+  for (const cache of ['kv', 'host']) assert.equal(await server.metric(`parley_engine_${cache}_cache_usage_ratio{engine="1"}`), 0);
   await refused(server, { command: 'load', instance: '1' }, /instance '1' is lost; unload it before you load it again/);
   assert.equal((await good(server, { command: 'drain', instance: '1' }))[1], 'drained');
   await refused(server, { command: 'load', instance: '1' }, /instance '1' is drained; unload it/);
   assert.deepEqual(await good(server, { command: 'unload', instance: '1' }), { 2: 'serving', 3: 'serving' });
+  assert.equal(await inState('1', 'lost'), undefined);
   renameSync(`${shard}.away`, shard);
   assert.deepEqual(await good(server, { command: 'load', instance: '1' }), { 2: 'serving', 3: 'serving', 1: 'serving' });
 

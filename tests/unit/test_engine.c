@@ -553,12 +553,11 @@ static void test_two_engines_share_metrics(void **state) {
     run_turn(e, &t, &out);
     buf_init(&page, 1 << 20);
     assert_int_equal(metrics_write(metrics, &page), 0);
-    assert_non_null(strstr(buf_z(&page),
-                           "parley_engine_prompt_tokens_total 20\n"
-                           "parley_engine_prompt_tokens_total{instance=\"two\"} 0\n"));
+    assert_non_null(strstr(buf_z(&page), "parley_engine_prompt_tokens_total 20\n"
+                                         "parley_engine_prompt_tokens_total{engine=\"two\"} 0\n"));
     assert_non_null(
         strstr(buf_z(&page),
-               "parley_engine_requests_finished_total{instance=\"two\",reason=\"length\"} 0\n"));
+               "parley_engine_requests_finished_total{engine=\"two\",reason=\"length\"} 0\n"));
     buf_release(&page);
     engine_close(other);
 }

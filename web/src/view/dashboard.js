@@ -80,7 +80,7 @@ const counted = (now, rows) =>
  */
 function instanceRow(before, now, { name, model, state: phase, sessions: held }) {
   /** @type {Record<string, string>} */
-  const its = name ? { instance: name } : {}; // the only instance has no name, and its metrics have no such label
+  const its = name ? { engine: name } : {}; // the only instance has no name, and its metrics have no such label
   const of = (/** @type {string} */ metric) => total(now, `parley_engine_${metric}`, its);
   const figures = [
     name && model,
