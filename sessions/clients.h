@@ -17,5 +17,5 @@ int clients_note_author(struct session *s, uint64_t client);
 void clients_forget_author(struct session *s); // its turn has ended
 void clients_lost_begin(struct session *s); // after a client left: sets lost_us if it was the last
 void clients_lost_end(struct session *s);   // a client is attached again
-bool clients_lost_is_due(
-    const struct session *s); // cancel_after_ms has passed since the last one left
+// cancel_after_ms has passed since the last one left.
+bool clients_lost_is_due(const struct session *s);

@@ -131,5 +131,5 @@ int rerun_spec(const struct replay_window *w, const struct sampling_params *p, c
 enum { REPLAY_DEVICE = 1, REPLAY_SETTINGS = 2 };
 int replay_instance_differs(const char *recorded, const char *now); // in which of them; 0: in none
 bool replay_instance_equal(const char *recorded, const char *now);
-const char *replay_or_unknown(
-    const char *recorded); // a build or instance; "unknown" if it is empty
+// A build or instance; "unknown" if it is empty.
+const char *replay_or_unknown(const char *recorded);

@@ -114,8 +114,8 @@ struct store_job *service_job(enum store_job_kind kind, const struct request *r,
 void service_touch(struct session *s); // it is settled when the outermost call returns (settle.h)
 void service_untouch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
-void service_timers_changed(
-    struct session *s); // after a change of save_due_us, retry_us or lost_us
+// After a change of save_due_us, retry_us or lost_us.
+void service_timers_changed(struct session *s);
 void service_store_failed(struct sessions *ss, const struct err *err); // /readyz then fails
 void service_store_works(struct sessions *ss);
 void service_probe_later(struct sessions *ss); // sets probe_us unless it is set

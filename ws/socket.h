@@ -73,8 +73,8 @@ struct socket {
 // Adds s to the service's followers. E_NOMEM.
 int socket_init(struct socket *s, struct service *service, struct peer *p,
                 const struct follower_ops *follower, const struct socket_ops *ops);
-void socket_release(
-    struct socket *s); // the socket is gone; the client is forgotten by its protocol
+// The socket is gone; the client is forgotten by its protocol.
+void socket_release(struct socket *s);
 
 void socket_queue(struct socket *s, const char *text, size_t len); // a message, copied
 void socket_want_write(struct socket *s); // writable() comes; starts the clock of a slow reader

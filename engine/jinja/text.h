@@ -44,9 +44,9 @@ bool jinja_string_starts(struct jinja_string s, struct jinja_string with);
 bool jinja_string_ends(struct jinja_string s, struct jinja_string with);
 size_t jinja_string_n_chars(struct jinja_string s);              // of valid UTF-8
 size_t jinja_string_offset(struct jinja_string s, size_t chars); // at most s.len
-uint8_t jinja_string_origin(struct jinja_string s,
-                            size_t at); // at < s.len; 0: of the template itself
-bool jinja_is_space(uint32_t c);        // Python's str.isspace: U+001C to U+001F too
+// at < s.len; 0: of the template itself.
+uint8_t jinja_string_origin(struct jinja_string s, size_t at);
+bool jinja_is_space(uint32_t c); // Python's str.isspace: U+001C to U+001F too
 // Removes white space, or the characters of *chars, from the front and from the back if set.
 struct jinja_string jinja_string_strip(struct jinja_string s, const struct jinja_string *chars,
                                        bool front, bool back);

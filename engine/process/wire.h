@@ -67,8 +67,8 @@ int wire_receive(struct wire_reader *r, struct wire_message *out, int timeout_ms
 bool wire_take(struct wire_message *m, void *out, size_t n);    // a part of this size
 const char *wire_take_bytes(struct wire_message *m, size_t *n); // borrowed; not NULL
 const char *wire_take_text(struct wire_message *m);             // borrowed; NULL: it was NULL
-void *wire_take_copy(struct wire_message *m, size_t each,
-                     size_t n); // n elements; NULL: bad, or no memory
+// n elements; NULL: bad, or no memory.
+void *wire_take_copy(struct wire_message *m, size_t each, size_t n);
 
 // --- what goes over it ---
 

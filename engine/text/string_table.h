@@ -22,8 +22,9 @@ void string_table_release(struct string_table *t);                // a zeroed on
 // already, it does not change, and *existing is the string's id. E_NOMEM.
 int string_table_add(struct string_table *t, const char *arena, uint32_t offset, uint32_t len,
                      int32_t id, int32_t *existing);
+// -1: it is not there.
 int32_t string_table_find(const struct string_table *t, const char *arena, const char *s,
-                          size_t len); // or -1
+                          size_t len);
 
 // 64 random bits for a hash's seed, from the operating system.
 int hash_seed(uint64_t *seed);

@@ -46,8 +46,8 @@ __device__ __forceinline__ float load_as_float(const void *p, enum dtype t, int6
     if (t == DTYPE_F8_E4M3) return e4m3_as_float(((const uint8_t *)p)[i]);
     return ((const float *)p)[i];
 }
-__device__ __forceinline__ void store_from_float(void *p, enum dtype t, int64_t i,
-                                                 float v) { // no 8-bit types
+// No 8-bit types.
+__device__ __forceinline__ void store_from_float(void *p, enum dtype t, int64_t i, float v) {
     if (t == DTYPE_BF16)
         ((__nv_bfloat16 *)p)[i] = from_float<__nv_bfloat16>(v);
     else if (t == DTYPE_F16)

@@ -55,8 +55,8 @@ __device__ __forceinline__ void copy_once(uint32_t to, const void *from, bool va
     copy_async(to, from, valid);
 #endif
 }
-__device__ __forceinline__ void
-copy_commit() { // this thread's copies since the last one are a group
+// This thread's copies since the last call are a group.
+__device__ __forceinline__ void copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 // Waits until at most `pending` of this thread's groups are under way.

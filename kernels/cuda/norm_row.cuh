@@ -23,8 +23,8 @@ __device__ __forceinline__ float norm_result(float v, float mean, float scale, f
 // A norm's constants for the vectors threadIdx.x, threadIdx.x + THREADS, ... of a row, of 8
 // elements each. Loaded before the wait for x (pdl.cuh).
 template <int VECTORS> struct norm_constants { float weight[VECTORS][8], bias[VECTORS][8]; };
-__device__ __forceinline__ void load_eight(float (&to)[8],
-                                           const float *from) { // aligned to 16 bytes
+// from: aligned to 16 bytes.
+__device__ __forceinline__ void load_eight(float (&to)[8], const float *from) {
     float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
     to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
     to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;

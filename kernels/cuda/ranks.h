@@ -20,8 +20,8 @@ struct cuda_backend;
 // Of struct backend_ops, which describes them. All run on the backend's stream.
 int cuda_ranks_open(struct backend *be, const struct rank_links *l, struct err *err);
 void cuda_ranks_close(struct backend *be);
-void cuda_ranks_release(
-    struct cuda_backend *cuda); // when the backend closes; no effect without ranks
+// When the backend closes; no effect without ranks.
+void cuda_ranks_release(struct cuda_backend *cuda);
 int cuda_all_reduce(struct backend *be, void *x, int64_t n);
 int cuda_gather_rows(struct backend *be, void *out, const void *part, int32_t n_rows,
                      const int32_t *first);

@@ -48,5 +48,5 @@ typedef void (*responses_session_fn)(void *ctx, struct responses_session *s,
 struct responses_lookup *responses_lookup_session(struct service *s, const char *owner,
                                                   const char *session, responses_session_fn done,
                                                   void *ctx);
-void responses_lookup_drop(
-    struct responses_lookup *l); // done() is not called any more. NULL is fine
+// done() is not called any more. NULL is fine.
+void responses_lookup_drop(struct responses_lookup *l);
