@@ -443,6 +443,10 @@ struct engine_load {                                // for metrics, admission an
 };
 // The numbers are read one after another while the engine runs: they need not be of one moment.
 void engine_load(const struct engine *e, struct engine_load *out);
+// Why device_lost is set, a sentence: the last error of the device or of the engine process. "": it
+// serves. It may name files: only for the operator.
+#define ENGINE_WHY_MAX 512
+void engine_why_lost(const struct engine *e, char *out /* (cap) */, size_t cap);
 // Whether another core is drawing tokens one after another: the next event is some tens of
 // microseconds away, and polling is cheaper than sleeping.
 bool engine_token_is_near(const struct engine *e);

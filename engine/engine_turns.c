@@ -507,6 +507,14 @@ bool engine_token_is_near(const struct engine *e) {
     return cpu >= 0 && cpu != sched_getcpu();
 }
 
+void engine_why_lost(const struct engine *e, char *out, size_t cap) {
+    const struct instance_load *l = e->load;
+    if (e->process)
+        process_why_lost(e->process, out, cap);
+    else
+        snprintf(out, cap, "%s", atomic_load(&l->says_why) ? l->why_lost : "");
+}
+
 void engine_load(const struct engine *e, struct engine_load *out) {
     const struct instance_load *l = e->load;
     int32_t turns[ENGINE_N_PRIORITIES][3];

@@ -125,6 +125,7 @@ void moving_lost(struct sessions *ss, struct instance *i) {
     if (i->state == INSTANCE_DRAINED && i->n_sessions == 0) return; // it has nothing to lose
     instance_set(i, INSTANCE_LOST);
     i->lost_us = service_now(ss);
+    i->lost_ms = service_now_ms(ss);
     metric_add(ss->m_instances_lost, 1);
     log_error("instance.lost", "instance=%s model=%s turns=%lld sessions=%lld", i->name,
               i->model->name, (long long)i->n_turns, (long long)i->n_sessions);

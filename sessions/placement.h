@@ -51,6 +51,7 @@ struct instance {
     bool leaves;              // asked to drain: it serves no more, also if it is opened again
     bool reopens;             // the server opens it again when it is lost
     int64_t lost_us;          // when it became LOST
+    int64_t lost_ms;          // the same, since 1970
     int32_t max_sequences;    // turns that run at once
     int64_t n_turns;          // with the engine, queued ones included
     int64_t n_sessions;       // that live here, and replays that run here

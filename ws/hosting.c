@@ -266,6 +266,13 @@ static const char *state_of(const struct hosted *x, const struct instance *i) {
     return instance_state_name(i->state);
 }
 
+static void put_loss(struct json_writer *w, const struct instance *i) {
+    char why[ENGINE_WHY_MAX];
+    engine_why_lost(i->engine, why, sizeof why);
+    json_put_int(w, "lost_ms", i->lost_ms);
+    if (*why) json_put_string(w, "error", why);
+}
+
 void hosting_put(const struct hosting *h, struct json_writer *w) {
     const struct hosted *x;
     DL_FOREACH(h->instances->list, x) {
@@ -280,6 +287,7 @@ void hosting_put(const struct hosting *h, struct json_writer *w) {
         json_put_int(w, "sessions", i ? i->n_sessions : 0);
         json_put_int(w, "max_sequences", x->config.max_sequences);
         if (x->state == HOSTED_FAILED) json_put_string(w, "error", x->why.text);
+        if (i && i->state == INSTANCE_LOST) put_loss(w, i);
         json_close(w, '}');
     }
 }

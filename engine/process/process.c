@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread_priority.h"
 #include "engine/cache/packed_cache.h"
+#include "engine/process/loss.h"
 #include "engine/process/spawn.h"
 #include <errno.h>
 #include <signal.h>
@@ -83,6 +84,8 @@ struct process {
     int64_t seen_heartbeat_us;
     int64_t unchanged_us; // how long the heartbeat has been the same, by our own clock's ticks
     atomic_int life;      // enum life
+
+    struct loss loss; // the supervising thread writes it
 };
 
 static int64_t now_us(void) {
@@ -118,10 +121,7 @@ static void bury(struct process *p) {
         kill(p->pid, SIGKILL);
         while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) continue;
     }
-    if (p->pid > 0 && !said_goodbye(p))
-        log_error("engine.process_ended", "instance=%s pid=%d signal=%d status=%d", p->name, p->pid,
-                  WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                  WIFEXITED(status) ? WEXITSTATUS(status) : 0);
+    if (p->pid > 0 && !said_goodbye(p)) loss_ended(&p->loss, p->name, p->pid, status);
     p->pid = 0;
     if (p->fd >= 0) close(p->fd);
     p->fd = -1;
@@ -303,8 +303,7 @@ static bool watch(void *ctx) {
     p->unchanged_us = beat == p->seen_heartbeat_us ? p->unchanged_us + WATCH_US : 0;
     p->seen_heartbeat_us = beat;
     if (is_stopping(p) || p->unchanged_us <= limit_us(p)) return true;
-    log_error("engine.process_hangs", "instance=%s pid=%d silent_s=%.1f", p->name, p->pid,
-              (double)p->unchanged_us * 1e-6);
+    loss_hangs(&p->loss, p->name, p->pid, p->unchanged_us);
     return false;
 }
 
@@ -350,6 +349,7 @@ static void serve(struct process *p, bool again) {
 // All counts are those of a process that is gone.
 static void lose(struct process *p) {
     static const struct engine_event lost = {.kind = EVENT_PROCESS_LOST};
+    if (atomic_load(&p->load->says_why)) loss_note(&p->loss, p->load->why_lost);
     pthread_mutex_lock(&p->lock);
     p->state = LOST;
     memset((void *)p->load, 0, sizeof *p->load);
@@ -387,7 +387,6 @@ static void send_kept(struct process *p, const struct buf *kept) {
 
 // Starts it again, after a pause that grows with each life that was short.
 static bool start_again(struct process *p, int *n_short) {
-    char quoted[1200];
     struct buf kept;
     bool up = false;
     buf_init(&kept, 1 << 24);
@@ -400,9 +399,7 @@ static bool start_again(struct process *p, int *n_short) {
         if (is_stopping(p)) break;
         up = start(p, false, &err) == 0;
         // Between these two it may have ended again: then its next loss is noted by serve().
-        if (!up && err.code != E_CLOSED)
-            log_error("engine.reopen", "instance=%s attempt=%d error=%s", p->name, *n_short,
-                      log_quote(quoted, sizeof quoted, err.text));
+        if (!up && err.code != E_CLOSED) loss_not_reopened(&p->loss, p->name, *n_short, &err);
     }
     if (up) {
         send_kept(p, &kept);
@@ -481,6 +478,7 @@ int process_open(struct process **out, const struct engine_options *o, struct wi
     *out = NULL;
     if (!p) return err_set(err, E_NOMEM, "no memory for an engine");
     pthread_mutex_init(&p->lock, NULL);
+    loss_init(&p->loss);
     pthread_cond_init(&p->changed, NULL);
     p->fd = p->memory = -1;
     p->program = strdup(o->process);
@@ -551,10 +549,15 @@ bool process_take_up(struct process *p) {
     bool ready = p->state == READY && queue_try_push(p->commands, &c) == 0;
     if (ready) {
         p->state = SERVES;
+        loss_note(&p->loss, "");
         atomic_store(&p->load->device_lost, false);
     }
     pthread_mutex_unlock(&p->lock);
     return ready;
+}
+
+void process_why_lost(struct process *p, char *out, size_t cap) {
+    loss_read(&p->loss, out, cap);
 }
 
 int64_t process_restarts(const struct process *p) {
@@ -588,6 +591,7 @@ void process_close(struct process *p) {
     free(p->program);
     free(p->name);
     pthread_mutex_destroy(&p->lock);
+    loss_release(&p->loss);
     pthread_cond_destroy(&p->changed);
     free(p);
 }

@@ -39,6 +39,8 @@ int process_serve(struct process *p, struct queue *commands, struct queue *event
 // READY -> SERVES: it serves again, and load's device_lost is false. False: it was not READY. Owner's thread.
 bool process_take_up(struct process *p);
 int64_t process_restarts(const struct process *p);
+// Why it is not SERVES, a sentence; "": it is. Any thread.
+void process_why_lost(struct process *p, char *out /* (cap) */, size_t cap);
 // From now on it is not started again, and its loading is not waited for. COMMAND_STOP ends one that serves.
 void process_stop(struct process *p);
 // Joins the supervising thread; call it after COMMAND_STOP or before process_serve. When it returns, the

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "engine/run/warm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 // Bytes of one token's text. Allocated once, at init.
@@ -233,6 +234,9 @@ static void end_lost(struct instance *in) {
     err_set(&err, E_DEVICE,
             "the device %s failed%s%s; nothing runs on it until the server has restarted",
             in->forward.backend->ops->name, why ? ": " : "", why ? why : "");
+    snprintf(in->load->why_lost, sizeof in->load->why_lost, "the device %s failed%s%.180s",
+             in->forward.backend->ops->name, why ? ": " : "", why ? why : "");
+    atomic_store(&in->load->says_why, true);
     if (why) log_error("engine.rank_lost", "why=\"%s\"", why);
     take_commands(in, 0);
     end_all(in, FINISH_ERROR, &err);

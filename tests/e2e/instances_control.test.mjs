@@ -203,8 +203,15 @@ test('an instance that is lost can be drained, unloaded and loaded again; a drai
   // It cannot be opened again: its model is gone. Unloading removes it, and loading starts it again.
   const shard = path.join(model, 'model-00001-of-00002.safetensors');
   renameSync(shard, `${shard}.away`);
+  const began = Date.now();
   kill('1');
   await until('the instance to be lost', async () => (await state('1')) === 'lost');
+  const lost = async () => (await ask(server, { command: 'list' })).instances.find(({ name }) => name === '1');
+  await until('the attempt that failed', async () => /^attempt \d+ to start the engine process again failed: .*model-00001-of-00002\.safetensors/.test((await lost()).error));
+  const { lost_ms: since } = await lost();
+  assert.ok(since >= began && since <= Date.now(), `${since}`);
+  const listed = await run(['instances', 'list', '--db', server.db]);
+  assert.match(listed.stdout, new RegExp(`\\n1 +lost .*\\n    lost since ${new Date(since).toISOString().slice(0, 19)}Z: attempt \\d+ .*safetensors.*\\n2 +serving .*\\n3 `));
   const inState = (engine, what) => server.metric(`parley_instance_state{engine="${engine}",model="demo-model",state="${what}"}`);
   for (const [engine, want] of [['1', { serving: 0, draining: 0, drained: 0, lost: 1, stuck: 0 }], ['2', { serving: 1, draining: 0, drained: 0, lost: 0, stuck: 0 }]])
     for (const [what, value] of Object.entries(want)) assert.equal(await inState(engine, what), value, `${engine} ${what}`);

@@ -102,7 +102,9 @@ void engine_save_at_stop(struct engine *e) {}
 bool engine_token_is_near(const struct engine *e) {
     return true; // who believes it for ever uses all of a core
 }
-
+void engine_why_lost(const struct engine *e, char *out, size_t cap) {
+    snprintf(out, cap, "%s", device_lost ? "the device failed" : "");
+}
 void engine_load(const struct engine *e, struct engine_load *out) {
     memset(out, 0, sizeof(*out));
     out->heartbeat_us = clock_mono_us(&clock_system);

@@ -188,6 +188,7 @@ static int failing_linear(struct backend *be, enum linear_mode mode, void *y, co
 // Every turn, running or waiting, ends with an error that says so, and no new turn is accepted.
 static void test_a_lost_device_ends_everything(void **state) {
     struct engine_event ev;
+    char why[ENGINE_WHY_MAX];
     struct engine_load load;
     struct err err = {0};
     int n_errors = 0;
@@ -208,6 +209,8 @@ static void test_a_lost_device_ends_everything(void **state) {
     assert_int_equal(n_errors, 4);
     engine_load(e, &load);
     assert_true(load.device_lost);
+    engine_why_lost(e, why, sizeof why);
+    assert_string_equal(why, "the device cpu failed");
     struct engine_turn t = prompt(9, 5);
     assert_int_equal(engine_turn_submit(e, &t, &err), E_DEVICE);
     free(t.ids);

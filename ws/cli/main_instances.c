@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ANSWER_BYTES ((size_t)1 << 20)
@@ -108,6 +109,21 @@ static const char *text_of(const cJSON *object, const char *key) {
     return text ? text : "";
 }
 
+// Since when it is lost, and why it is lost or could not be loaded.
+static void print_problem(const cJSON *one) {
+    const cJSON *lost_ms = cJSON_GetObjectItemCaseSensitive(one, "lost_ms");
+    const char *why = text_of(one, "error");
+    char when[32];
+    if (cJSON_IsNumber(lost_ms)) {
+        time_t seconds = (time_t)(lost_ms->valuedouble / 1000);
+        struct tm tm;
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &tm));
+        printf("    lost since %s%s%s\n", when, *why ? ": " : "", why);
+    } else if (*why) {
+        printf("    %s\n", why);
+    }
+}
+
 static void print(const cJSON *answer) {
     const cJSON *one;
     printf("%-16s %-10s %-20s %6s %9s\n", "NAME", "STATE", "MODEL", "TURNS", "SESSIONS");
@@ -117,7 +133,7 @@ static void print(const cJSON *answer) {
                *model ? model : "-",
                cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(one, "turns")),
                cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(one, "sessions")));
-        if (*text_of(one, "error")) printf("    %s\n", text_of(one, "error"));
+        print_problem(one);
     }
 }
 
