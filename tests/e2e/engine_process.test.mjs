@@ -81,17 +81,20 @@ test('kill -9 under load: the turns wait and go on, no token is lost or doubled'
   const server = await serve(t);
   const client = await server.connect();
   const talk = await talkers(client, 3);
-  for (let k = 1; k <= 5; k++) {
+  const moved = () => client.frames.some(({ type, reason }) => type === 'session.moved' && reason === 'lost');
+  let kills = 0;
+  while (kills < 5 || (kills < 15 && !moved())) { // a kill may come between two turns
     await talk.progress();
     const pid = last(server);
     process.kill(pid, 'SIGKILL');
-    await until('another process', () => engineProcesses(server).length > k && last(server) !== pid);
+    kills++;
+    await until('another process', () => engineProcesses(server).length > kills && last(server) !== pid);
     await until('the instance to serve', async () => (await readyz(server)).ready);
   }
   await check(t, talk);
-  assert.equal(engineProcesses(server).length, 6);
-  assert.equal(await server.metric('parley_engine_restarts_total'), 5);
-  assert.ok(client.frames.some(({ type, reason }) => type === 'session.moved' && reason === 'lost'));
+  assert.ok(moved());
+  assert.equal(engineProcesses(server).length, kills + 1);
+  assert.equal(await server.metric('parley_engine_restarts_total'), kills);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
