@@ -75,8 +75,8 @@ static inline void finish_keeping(struct engine *e) {
     struct engine_event ev;
     engine_save_at_stop(e);
     engine_stop(e);
-    computing_is_dear(e);
-    while (engine_round(e)) continue;
+    do computing_is_dear(e);
+    while (engine_round(e));
     while (engine_poll(e, &ev) == 1) continue;
     engine_close(e);
 }

@@ -29,7 +29,7 @@ const server = skip ? null : await sharedServer();
 
 test('the page is painted and talks; what it says is copied; the policy forbids none of it', { skip }, async (t) => {
   const page = await openPage(t, server);
-  assert.match(await page.evaluate(() => navigator.userAgent), /Firefox\//);
+  assert.match(await page.evaluate(() => window.navigator.userAgent), /Firefox\//);
   assert.equal(await page.evaluate(() => getComputedStyle(document.body).overflow), 'hidden', 'the style inside index.html');
   assert.equal(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint').length), 1);
   assert.match(await ask(page, 'My name is Zora.'), /Zora/);

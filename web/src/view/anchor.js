@@ -21,7 +21,7 @@ export class Anchor {
   }
 
   /** Holds nothing: the view follows the end. */
-  drop() {
+  release() {
     this.held = null;
   }
 

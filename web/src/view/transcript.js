@@ -117,7 +117,7 @@ scroller.addEventListener(
 );
 
 function keepReader() {
-  if (pinned) return anchor.drop();
+  if (pinned) return anchor.release();
   anchor.keep();
   lastTop = scroller.scrollTop;
 }
