@@ -66,10 +66,9 @@ struct kv_copied {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-// A norm inside a fusion, applied to the rows of its input; fields as in `norm`.
 struct norm_args {
     enum norm_kind kind;
-    const float *weight, *bias;
+    const float *weight, *bias; // (width); bias may be NULL
     float eps;
 };
 // As formulas of the input x. silu: x * sigmoid(x). gelu: x * Phi(x), by erf. gelu_tanh: the same by
@@ -133,6 +132,11 @@ struct feed_forward_args {
     const struct weight *up, *down;
     const float *up_bias, *down_bias; // as in linear
     struct activate_args activate;
+};
+
+// A row of qkv, (n_heads + 2 n_kv_heads) * head_dim: q heads, then k heads, then v heads, of this rank.
+struct qkv_shape {
+    int32_t n_heads, n_kv_heads, head_dim;
 };
 
 struct qkv_args { // what happens to q, k and v before attention
@@ -249,24 +253,23 @@ struct backend_ops {
     int (*embed_positions)(struct backend *be, void *y, const struct batch *b, const float *table,
                            int32_t cols, int32_t offset);
     // y (n, width) = norm(x). RMS: x * rsqrt(mean(x^2) + eps) * w. Layer: (x - mean) * rsqrt(var +
-    // eps) * w + b. weight, bias (width) f32; bias may be NULL. y may be x.
-    int (*norm)(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-                int32_t width, const float *weight, const float *bias, float eps);
+    // eps) * w + b. y may be x.
+    int (*norm)(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                const struct norm_args *args);
     // y (n, w->rows) =|+= x (n, w->cols) W^T + bias; bias (rows) f32 or NULL. y must not overlap x.
     int (*linear)(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                   const struct weight *w, const float *bias);
-    // qkv: (n, (n_heads + 2 n_kv_heads) * head_dim), q heads, then k heads, then v heads.
-    // RMS norm of every q head with q_weight and every k head with k_weight, (head_dim) f32 each.
-    int (*qk_norm)(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
-                   int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
+    // RMS norm of every q head with q_weight and of every k head with k_weight, in place. Neither is NULL.
+    int (*qk_norm)(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                   const struct qkv_args *args);
     // cos_sin (n, rot_dim): cos of angles 0..rot/2-1, then their sines, for this step's positions.
     // angle_i = position * inv_freq[i], computed in F32 as Hugging Face does; both scaled by
     // `scale`.
     int (*rope_angles)(struct backend *be, float *cos_sin, const struct batch *b,
                        const float *inv_freq, int32_t rot_dim, float scale);
     // Rotates the first rot_dim of each q and k head in place.
-    int (*rope)(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
-                int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
+    int (*rope)(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                const struct qkv_args *args);
     // Stores the batch's k and v (from qkv, k already rotated) in the cache.
     int (*kv_write)(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                     const struct batch *b, int32_t n_heads);

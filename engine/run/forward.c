@@ -121,11 +121,15 @@ void forward_release(struct forward *f) {
 
 // --- parts ---------------------------------------------------------------------------------------
 
+static struct norm_args norm_args_of(const struct forward *f, const struct norm_weights *w) {
+    const struct model_config *mc = &f->model->config;
+    return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
+}
+
 static int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x, int32_t n,
                 int32_t width) {
-    const struct model_config *mc = &f->model->config;
-    return f->backend->ops->norm(f->backend, mc->norm, y, x, n, width, w->weight, w->bias,
-                                 mc->norm_eps);
+    const struct norm_args a = norm_args_of(f, w);
+    return f->backend->ops->norm(f->backend, y, x, n, width, &a);
 }
 
 static int linear(struct forward *f, enum linear_mode mode, void *y, const void *x, int32_t n,
@@ -138,11 +142,6 @@ struct input {
     const void *x;
     const struct norm_weights *norm;
 };
-
-static struct norm_args norm_args_of(const struct forward *f, const struct norm_weights *w) {
-    const struct model_config *mc = &f->model->config;
-    return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
-}
 
 // Norms the rows by a separate op, if no fusion did.
 static int norm_input(struct forward *f, struct input *in, int32_t n) {
@@ -225,16 +224,10 @@ static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer,
                       const struct qkv_args *q) {
     const struct model *m = f->model;
     const struct backend_ops *ops = f->backend->ops;
-    int32_t head_dim = m->config.head_dim;
+    const struct qkv_shape shape = {m->n_heads, m->n_kv_heads, m->config.head_dim};
     if (ops->qkv_finish) return ops->qkv_finish(f->backend, f->qkv, f->kv, b, layer, m->n_heads, q);
-    if (q->q_weight) {
-        TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, head_dim,
-                         q->q_weight, q->k_weight, q->eps));
-    }
-    if (q->rot_dim > 0) {
-        TRY(ops->rope(f->backend, q->style, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, head_dim,
-                      q->rot_dim, q->cos_sin));
-    }
+    if (q->q_weight) TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, &shape, q));
+    if (q->rot_dim > 0) TRY(ops->rope(f->backend, f->qkv, b->n_rows, &shape, q));
     return ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
 }
 

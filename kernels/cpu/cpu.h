@@ -202,16 +202,16 @@ int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct w
               float scale);
 int cpu_embed_positions(struct backend *be, void *y, const struct batch *b, const float *table,
                         int32_t cols, int32_t offset);
-int cpu_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-             int32_t width, const float *weight, const float *bias, float eps);
+int cpu_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+             const struct norm_args *args);
 int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                const struct weight *w, const float *bias);
-int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
-                int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
+int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                const struct qkv_args *args);
 int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
                     const float *inv_freq, int32_t rot_dim, float scale);
-int cpu_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
-             int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
+int cpu_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+             const struct qkv_args *args);
 int cpu_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                  const struct batch *b, int32_t n_heads);
 int cpu_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,

@@ -5,24 +5,23 @@
 
 struct norm_job {
     struct cpu_backend *cpu;
-    enum norm_kind kind;
     float *y;
     const float *x;
     int32_t width;
-    const float *weight, *bias;
-    float eps;
+    const struct norm_args *args;
 };
 
 static void norm_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct norm_job *j = ctx;
+    const struct norm_args *a = j->args;
     int64_t at = (int64_t)row * j->width;
-    j->cpu->kernels->norm_rows(j->kind, j->y + at, j->x + at, n_rows, j->width, j->width, j->weight,
-                               j->bias, j->eps);
+    j->cpu->kernels->norm_rows(a->kind, j->y + at, j->x + at, n_rows, j->width, j->width, a->weight,
+                               a->bias, a->eps);
 }
 
-int cpu_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-             int32_t width, const float *weight, const float *bias, float eps) {
-    struct norm_job j = {cpu_of(be), kind, y, x, width, weight, bias, eps};
+int cpu_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+             const struct norm_args *args) {
+    struct norm_job j = {cpu_of(be), y, x, width, args};
     cpu_for_rows(j.cpu, n, width, norm_chunk, &j);
     return 0;
 }
@@ -30,27 +29,28 @@ int cpu_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, in
 struct qk_norm_job {
     struct cpu_backend *cpu;
     float *qkv;
-    int32_t n_heads, n_kv_heads, head_dim;
-    const float *q_weight, *k_weight;
-    float eps;
+    struct qkv_shape shape;
+    const struct qkv_args *args;
 };
 
 static void qk_norm_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct qk_norm_job *j = ctx;
-    int64_t stride = (int64_t)(j->n_heads + 2 * j->n_kv_heads) * j->head_dim;
+    const struct qkv_args *a = j->args;
+    const struct qkv_shape s = j->shape;
+    int64_t stride = (int64_t)(s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
     for (int32_t r = row; r < row + n_rows; r++) {
-        float *q = j->qkv + r * stride, *k = q + (int64_t)j->n_heads * j->head_dim;
-        j->cpu->kernels->norm_rows(NORM_RMS, q, q, j->n_heads, j->head_dim, j->head_dim,
-                                   j->q_weight, NULL, j->eps);
-        j->cpu->kernels->norm_rows(NORM_RMS, k, k, j->n_kv_heads, j->head_dim, j->head_dim,
-                                   j->k_weight, NULL, j->eps);
+        float *q = j->qkv + r * stride, *k = q + (int64_t)s.n_heads * s.head_dim;
+        j->cpu->kernels->norm_rows(NORM_RMS, q, q, s.n_heads, s.head_dim, s.head_dim, a->q_weight,
+                                   NULL, a->eps);
+        j->cpu->kernels->norm_rows(NORM_RMS, k, k, s.n_kv_heads, s.head_dim, s.head_dim,
+                                   a->k_weight, NULL, a->eps);
     }
 }
 
-int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
-                int32_t head_dim, const float *q_weight, const float *k_weight, float eps) {
-    struct qk_norm_job j = {cpu_of(be), qkv,      n_heads,  n_kv_heads,
-                            head_dim,   q_weight, k_weight, eps};
-    cpu_for_rows(j.cpu, n, (int64_t)(n_heads + n_kv_heads) * head_dim, qk_norm_chunk, &j);
+int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                const struct qkv_args *args) {
+    struct qk_norm_job j = {cpu_of(be), qkv, *shape, args};
+    cpu_for_rows(j.cpu, n, (int64_t)(shape->n_heads + shape->n_kv_heads) * shape->head_dim,
+                 qk_norm_chunk, &j);
     return 0;
 }

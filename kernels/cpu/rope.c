@@ -33,30 +33,28 @@ int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
 
 struct rope_job {
     struct cpu_backend *cpu;
-    enum rope_style style;
     float *qkv;
     int64_t stride;
-    int32_t n_heads, head_dim, rot_dim;
-    const float *cos_sin;
+    int32_t n_heads, head_dim;
+    const struct qkv_args *args;
 };
 
 static void rope_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct rope_job *j = ctx;
-    j->cpu->kernels->rope_rows(j->style, j->qkv + row * j->stride, n_rows, j->stride, j->n_heads,
-                               j->head_dim, j->rot_dim, j->cos_sin + (int64_t)row * j->rot_dim);
+    const struct qkv_args *a = j->args;
+    j->cpu->kernels->rope_rows(a->style, j->qkv + row * j->stride, n_rows, j->stride, j->n_heads,
+                               j->head_dim, a->rot_dim, a->cos_sin + (int64_t)row * a->rot_dim);
 }
 
-int cpu_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
-             int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin) {
+int cpu_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *s,
+             const struct qkv_args *args) {
     // q heads and k heads lie side by side and turn alike.
     struct rope_job j = {.cpu = cpu_of(be),
-                         .style = style,
                          .qkv = qkv,
-                         .stride = (int64_t)(n_heads + 2 * n_kv_heads) * head_dim,
-                         .n_heads = n_heads + n_kv_heads,
-                         .head_dim = head_dim,
-                         .rot_dim = rot_dim,
-                         .cos_sin = cos_sin};
-    cpu_for_rows(j.cpu, n, (int64_t)j.n_heads * rot_dim, rope_chunk, &j);
+                         .stride = (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim,
+                         .n_heads = s->n_heads + s->n_kv_heads,
+                         .head_dim = s->head_dim,
+                         .args = args};
+    cpu_for_rows(j.cpu, n, (int64_t)j.n_heads * args->rot_dim, rope_chunk, &j);
     return 0;
 }

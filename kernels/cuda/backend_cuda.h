@@ -131,10 +131,10 @@ int cuda_op_logits_read(struct backend *be, float *host, const void *logits, int
                         int32_t vocab);
 
 // qkv.c
-int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
-                    int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
-int cuda_op_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
-                 int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
+int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                    const struct qkv_args *args);
+int cuda_op_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                 const struct qkv_args *args);
 int cuda_op_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv,
                        const struct batch *b, int32_t layer, int32_t n_heads,
                        const struct qkv_args *args);

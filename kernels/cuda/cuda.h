@@ -194,9 +194,8 @@ int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear 
                cudaStream_t stream);
 int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, int32_t n,
                          const float *table, int32_t cols, int32_t offset, cudaStream_t stream);
-int cuda_norm(enum norm_kind kind, void *y, const void *x, enum dtype dtype, int32_t n,
-              int32_t width, int64_t stride, const float *weight, const float *bias, float eps,
-              cudaStream_t stream);
+int cuda_norm(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
+              const struct norm_args *args, cudaStream_t stream);
 int cuda_rope_angles(float *cos_sin, const int32_t *positions, int32_t n, const float *inv_freq,
                      int32_t rot_dim, float scale, cudaStream_t stream);
 int cuda_activate(enum activation act, bool gated, void *y, const void *x, enum dtype dtype,

@@ -63,29 +63,27 @@ __global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t w
 }
 
 template <typename T>
-void launch_norm(enum norm_kind kind, T *y, const T *x, int32_t n, int32_t width, int64_t stride,
-                 const float *weight, const float *bias, float eps, cudaStream_t stream) {
+void launch_norm(T *y, const T *x, int32_t n, int32_t width, const struct norm_args *a,
+                 cudaStream_t stream) {
     constexpr int VEC = 16 / (int)sizeof(T);
-    bool whole = width % VEC == 0 && stride % VEC == 0 && width <= VEC * 1024 &&
-                 (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
+    bool whole =
+        width % VEC == 0 && width <= VEC * 1024 && (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
     if (whole) {
         dim3 block((unsigned)((width / VEC + 31) / 32 * 32));
-        pdl_launch(norm_kernel<T>, dim3((unsigned)n), block, 0, stream, kind, y, x, width, stride,
-                   weight, bias, eps);
+        pdl_launch(norm_kernel<T>, dim3((unsigned)n), block, 0, stream, a->kind, y, x, width,
+                   (int64_t)width, a->weight, a->bias, a->eps);
         return;
     }
     int32_t threads = (width / 4 + 31) / 32 * 32;
     norm_any_kernel<T><<<n, threads<32 ? 32 : threads> 1024 ? 1024 : threads, 0, stream>>>(
-        kind, y, x, width, stride, weight, bias, eps);
+        a->kind, y, x, width, (int64_t)width, a->weight, a->bias, a->eps);
 }
 
 } // namespace
 
-int cuda_norm(enum norm_kind kind, void *y, const void *x, enum dtype dtype, int32_t n,
-              int32_t width, int64_t stride, const float *weight, const float *bias, float eps,
-              cudaStream_t stream) {
+int cuda_norm(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
+              const struct norm_args *args, cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype, launch_norm<T>(kind, (T *)y, (const T *)x, n, width, stride, weight, bias, eps,
-                                   stream));
+    DISPATCH(dtype, launch_norm<T>((T *)y, (const T *)x, n, width, args, stream));
     return cuda_launched("norm");
 }

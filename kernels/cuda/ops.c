@@ -15,10 +15,9 @@ static int op_embed_positions(struct backend *be, void *y, const struct batch *b
                                 offset, cuda->stream);
 }
 
-static int op_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-                   int32_t width, const float *weight, const float *bias, float eps) {
-    return cuda_norm(kind, y, x, be->act_dtype, n, width, width, weight, bias, eps,
-                     cuda_of(be)->stream);
+static int op_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                   const struct norm_args *args) {
+    return cuda_norm(y, x, be->act_dtype, n, width, args, cuda_of(be)->stream);
 }
 
 static int op_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,

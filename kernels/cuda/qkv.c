@@ -1,29 +1,31 @@
 // The ops between the projection to q, k and v and attention; kv_write.cu has their kernel.
 #include "kernels/cuda/backend_cuda.h"
 
-int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
-                    int32_t head_dim, const float *q_weight, const float *k_weight, float eps) {
-    const struct cuda_kv_write a = {.qkv = qkv,
-                                    .dtype = be->act_dtype,
-                                    .kv = {.n_kv_heads = n_kv_heads, .head_dim = head_dim},
-                                    .n_rows = n,
-                                    .n_heads = n_heads,
-                                    .q_weight = q_weight,
-                                    .k_weight = k_weight,
-                                    .eps = eps};
+// Without a cache: nothing is stored.
+static struct cuda_kv_write in_place(const struct backend *be, void *qkv, int32_t n,
+                                     const struct qkv_shape *s) {
+    return (struct cuda_kv_write){.qkv = qkv,
+                                  .dtype = be->act_dtype,
+                                  .kv = {.n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim},
+                                  .n_rows = n,
+                                  .n_heads = s->n_heads};
+}
+
+int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                    const struct qkv_args *args) {
+    struct cuda_kv_write a = in_place(be, qkv, n, shape);
+    a.q_weight = args->q_weight;
+    a.k_weight = args->k_weight;
+    a.eps = args->eps;
     return cuda_kv_write(&a, cuda_of(be)->stream);
 }
 
-int cuda_op_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
-                 int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin) {
-    const struct cuda_kv_write a = {.qkv = qkv,
-                                    .dtype = be->act_dtype,
-                                    .kv = {.n_kv_heads = n_kv_heads, .head_dim = head_dim},
-                                    .n_rows = n,
-                                    .n_heads = n_heads,
-                                    .style = style,
-                                    .rot_dim = rot_dim,
-                                    .cos_sin = cos_sin};
+int cuda_op_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                 const struct qkv_args *args) {
+    struct cuda_kv_write a = in_place(be, qkv, n, shape);
+    a.style = args->style;
+    a.rot_dim = args->rot_dim;
+    a.cos_sin = args->cos_sin;
     return cuda_kv_write(&a, cuda_of(be)->stream);
 }
 

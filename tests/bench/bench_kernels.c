@@ -290,7 +290,7 @@ static void forward(struct backend *be, const struct model *m, const struct batc
                                    .scale = 1 / sqrtf((float)s->head_dim)};
         if (ops->norm_linear(be, &norm, LINEAR_STORE, f->qkv, f->x, n, &l->qkv, NULL, NULL) ==
             OP_DECLINED) {
-            ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
+            ops->norm(be, f->h, f->x, n, s->width, &norm);
             ops->linear(be, LINEAR_STORE, f->qkv, f->h, n, &l->qkv, NULL);
         }
         const struct qkv_args qa = {
@@ -301,13 +301,13 @@ static void forward(struct backend *be, const struct model *m, const struct batc
         const struct feed_forward_args ff = {
             .norm = &norm, .up = &l->gate_up, .down = &l->down, .activate = {ACT_SILU, true}};
         if (ops->feed_forward(be, LINEAR_ADD, f->x, f->x, n, &ff) != OP_DECLINED) continue;
-        ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
+        ops->norm(be, f->h, f->x, n, s->width, &norm);
         ops->linear(be, LINEAR_STORE, f->up, f->h, n, &l->gate_up, NULL);
         ops->activate(be, ACT_SILU, true, f->act, f->up, n, s->ffn);
         ops->linear(be, LINEAR_ADD, f->x, f->act, n, &l->down, NULL);
     }
     ops->gather_logit_rows(be, f->h, f->x, b, s->width);
-    ops->norm(be, NORM_RMS, f->h, f->h, b->n_logits, s->width, m->ones, NULL, 1e-5f);
+    ops->norm(be, f->h, f->h, b->n_logits, s->width, &norm);
     ops->linear(be, LINEAR_STORE, f->logits, f->h, b->n_logits, &m->head, NULL);
     ops->step_end(be);
 }

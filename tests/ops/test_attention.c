@@ -306,6 +306,7 @@ static void finish(struct backend *be) {
     struct batch_seq seq = {0, N, 100, 0, {blocks, 0, 2, 16}};
     struct batch batch = {.n_rows = N, .n_seqs = 1, .positions = positions, .seqs = &seq};
     be->ops->rope_angles(be, angles, &batch, freq, ROT, 1.0f);
+    const struct qkv_shape shape = {HEADS, KV, DIM};
     for (int style = 0; style < 2; style++)
         for (int norm = 0; norm < 2; norm++)
             for (int t = 0; t < N_TYPES; t++) {
@@ -319,11 +320,11 @@ static void finish(struct backend *be) {
                                               .n_blocks = 2};
                     assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
                 }
-                if (norm) be->ops->qk_norm(be, a, N, HEADS, KV, DIM, qw, kw, 1e-6f);
-                be->ops->rope(be, (enum rope_style)style, a, N, HEADS, KV, DIM, ROT, angles);
-                be->ops->kv_write(be, &kv[0], 2, a, &batch, HEADS);
                 const struct qkv_args qa = {(enum rope_style)style, ROT,  angles, norm ? qw : NULL,
                                             norm ? kw : NULL,       1e-6f};
+                if (norm) be->ops->qk_norm(be, a, N, &shape, &qa);
+                be->ops->rope(be, a, N, &shape, &qa);
+                be->ops->kv_write(be, &kv[0], 2, a, &batch, HEADS);
                 be->ops->qkv_finish(be, b, &kv[1], &batch, 2, HEADS, &qa);
                 op_same_bits(a, b, N * WIDTH, "qkv_finish");
                 assert_memory_equal(kv[0].data, kv[1].data, 2 * kv[0].block_bytes);

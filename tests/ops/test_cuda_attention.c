@@ -273,6 +273,7 @@ static void finish(const struct twin *w) {
     float *gq = twin_up_bytes(w, qw, DIM * 4), *gk = twin_up_bytes(w, kw, DIM * 4);
     assert_int_equal(be->ops->step_begin(be, &b, &run), 0);
     be->ops->rope_angles(be, ga, run, gf, ROT, 1);
+    const struct qkv_shape shape = {HEADS, KV, DIM};
     for (int style = 0; style < 2; style++)
         for (int norm = 0; norm < 2; norm++) {
             enum dtype cached = style == norm ? w->t : norm ? DTYPE_I8 : DTYPE_F8_E4M3;
@@ -286,11 +287,11 @@ static void finish(const struct twin *w) {
                 be->ops->mem_write(be, kv[i].data, bytes[i], 2 * kv[i].block_bytes);
                 q[i] = twin_up(w, x, N * WIDTH);
             }
-            if (norm) be->ops->qk_norm(be, q[0], N, HEADS, KV, DIM, gq, gk, 1e-6f);
-            be->ops->rope(be, (enum rope_style)style, q[0], N, HEADS, KV, DIM, ROT, ga);
-            be->ops->kv_write(be, &kv[0], 2, q[0], run, HEADS);
             const struct qkv_args qa = {(enum rope_style)style, ROT,  ga, norm ? gq : NULL,
                                         norm ? gk : NULL,       1e-6f};
+            if (norm) be->ops->qk_norm(be, q[0], N, &shape, &qa);
+            be->ops->rope(be, q[0], N, &shape, &qa);
+            be->ops->kv_write(be, &kv[0], 2, q[0], run, HEADS);
             be->ops->qkv_finish(be, q[1], &kv[1], run, 2, HEADS, &qa);
             float *a = twin_down(w, q[0], N * WIDTH, w->t),
                   *c = twin_down(w, q[1], N * WIDTH, w->t);

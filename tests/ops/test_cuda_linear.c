@@ -409,7 +409,7 @@ static void check_normed(const struct twin *w, enum dtype stored, int32_t rows, 
     int rc = ops->norm_linear(w->gpu, &a, LINEAR_STORE, whole, gx, n, &gw, gb, act ? &by : NULL);
     if (rc != OP_DECLINED) {
         assert_int_equal(rc, 0);
-        ops->norm(w->gpu, a.kind, normed, gx, n, cols, a.weight, a.bias, a.eps);
+        ops->norm(w->gpu, normed, gx, n, cols, &a);
         if (act)
             ops->linear_activate(w->gpu, parts, normed, n, &gw, gb, by.act, by.gated);
         else

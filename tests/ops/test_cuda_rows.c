@@ -16,11 +16,10 @@ static void norms(const struct twin *w) {
                 float *gw = twin_up_bytes(w, weight, (size_t)d * 4);
                 float *gb = twin_up_bytes(w, bias, (size_t)d * 4);
                 bool b = form == 1;
-                w->cpu->ops->norm(w->cpu, (enum norm_kind)kind, y, x, n, d, weight, b ? bias : NULL,
-                                  1e-5f);
-                assert_int_equal(w->gpu->ops->norm(w->gpu, (enum norm_kind)kind, gy, gx, n, d, gw,
-                                                   b ? gb : NULL, 1e-5f),
-                                 0);
+                const struct norm_args a = {(enum norm_kind)kind, weight, b ? bias : NULL, 1e-5f};
+                const struct norm_args ga = {(enum norm_kind)kind, gw, b ? gb : NULL, 1e-5f};
+                w->cpu->ops->norm(w->cpu, y, x, n, d, &a);
+                assert_int_equal(w->gpu->ops->norm(w->gpu, gy, gx, n, d, &ga), 0);
                 twin_compare(w, gy, w->t, y, n * d, 1.01, 2e-5, "norm");
                 if (gy != gx) twin_free(w, gy);
                 twin_free(w, gx), twin_free(w, gw), twin_free(w, gb);
@@ -142,14 +141,17 @@ static void rotations(const struct twin *w) {
         w->cpu->ops->rope_angles(w->cpu, angles, b, freq, rot, 1.25f);
         assert_int_equal(w->gpu->ops->rope_angles(w->gpu, ga, b, gf, rot, 1.25f), 0);
         twin_compare(w, ga, DTYPE_F32, angles, N * rot, 0, 1e-6, "rope_angles");
-        w->cpu->ops->qk_norm(w->cpu, x, N, heads, kv, dim, qw, kw, 1e-6f);
-        assert_int_equal(w->gpu->ops->qk_norm(w->gpu, gx, N, heads, kv, dim, gq, gk, 1e-6f), 0);
+        const struct qkv_shape shape = {heads, kv, dim};
+        const struct qkv_args a = {style, rot, angles, qw, kw, 1e-6f};
+        const struct qkv_args on_gpu = {style, rot, ga, gq, gk, 1e-6f};
+        w->cpu->ops->qk_norm(w->cpu, x, N, &shape, &a);
+        assert_int_equal(w->gpu->ops->qk_norm(w->gpu, gx, N, &shape, &on_gpu), 0);
         twin_compare(w, gx, w->t, x, N * width, 1.1, 1e-5, "qk_norm");
         for (int32_t j = 0; j < N * width; j++) x[j] = twin_round(w->t, x[j]);
         twin_free(w, gx);
         gx = twin_up(w, x, N * width);
-        w->cpu->ops->rope(w->cpu, style, x, N, heads, kv, dim, rot, angles);
-        assert_int_equal(w->gpu->ops->rope(w->gpu, style, gx, N, heads, kv, dim, rot, ga), 0);
+        w->cpu->ops->rope(w->cpu, x, N, &shape, &a);
+        assert_int_equal(w->gpu->ops->rope(w->gpu, gx, N, &shape, &on_gpu), 0);
         twin_compare(w, gx, w->t, x, N * width, 1.1, 1e-5, "rope");
         twin_free(w, gx), twin_free(w, gf), twin_free(w, ga), twin_free(w, gq), twin_free(w, gk);
         free(x), free(qw), free(kw), free(angles);

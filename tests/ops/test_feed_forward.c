@@ -59,7 +59,7 @@ static float *normed_rows(struct backend *be, const float *x, int32_t n, int32_t
                           const struct norm_args *norm) {
     float *y = op_floats((int64_t)n * width);
     memcpy(y, x, (size_t)n * (size_t)width * sizeof *y);
-    if (norm) be->ops->norm(be, norm->kind, y, x, n, width, norm->weight, norm->bias, norm->eps);
+    if (norm) be->ops->norm(be, y, x, n, width, norm);
     return y;
 }
 

@@ -27,17 +27,17 @@ static void norms(struct backend *be) {
             float *y = malloc((size_t)(n * width) * sizeof *y),
                   *alone = malloc((size_t)width * sizeof *alone);
             for (int32_t j = 0; j < n * width; j++) x[j] += 3; // a mean that is not zero
+            struct norm_args a = {(enum norm_kind)kind, w, NULL, 1e-5f};
             for (int with_bias = 0; with_bias < 2; with_bias++) {
-                const float *bias = with_bias ? b : NULL;
-                be->ops->norm(be, (enum norm_kind)kind, y, x, n, width, w, bias, 1e-5f);
-                check_norm(y, x, n, width, (enum norm_kind)kind, w, bias, 1e-5f);
+                a.bias = with_bias ? b : NULL;
+                be->ops->norm(be, y, x, n, width, &a);
+                check_norm(y, x, n, width, a.kind, w, a.bias, a.eps);
                 for (int32_t r = 0; r < n; r++) {
-                    be->ops->norm(be, (enum norm_kind)kind, alone, x + r * width, 1, width, w, bias,
-                                  1e-5f);
+                    be->ops->norm(be, alone, x + r * width, 1, width, &a);
                     op_same_bits(alone, y + r * width, width, "row alone");
                 }
             }
-            be->ops->norm(be, (enum norm_kind)kind, x, x, n, width, w, b, 1e-5f); // in place
+            be->ops->norm(be, x, x, n, width, &a); // in place
             op_same_bits(x, y, n * width, "in place");
             free(x), free(w), free(b), free(y), free(alone);
         }
@@ -49,7 +49,9 @@ static void qk_norms(struct backend *be) {
     float *x = op_floats(N * WIDTH), *y = malloc(N * WIDTH * sizeof *y), *q = op_floats(DIM),
           *k = op_floats(DIM);
     memcpy(y, x, N * WIDTH * sizeof *y);
-    be->ops->qk_norm(be, y, N, HEADS, KV, DIM, q, k, 1e-6f);
+    const struct qkv_shape shape = {HEADS, KV, DIM};
+    const struct qkv_args a = {.q_weight = q, .k_weight = k, .eps = 1e-6f};
+    be->ops->qk_norm(be, y, N, &shape, &a);
     for (int32_t r = 0; r < N; r++) {
         for (int32_t h = 0; h < HEADS + KV; h++) {
             int32_t at = r * WIDTH + h * DIM;

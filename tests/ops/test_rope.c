@@ -14,7 +14,9 @@ static void check_style(struct backend *be, enum rope_style style, int32_t dim, 
     memcpy(y, x, (size_t)(N * width) * sizeof *y);
     struct batch b = {.n_rows = N, .positions = positions};
     be->ops->rope_angles(be, angles, &b, freq, rot, 1.5f);
-    be->ops->rope(be, style, y, N, HEADS, KV, dim, rot, angles);
+    const struct qkv_shape shape = {HEADS, KV, dim};
+    const struct qkv_args a = {.style = style, .rot_dim = rot, .cos_sin = angles};
+    be->ops->rope(be, y, N, &shape, &a);
     for (int32_t r = 0; r < N; r++)
         for (int32_t i = 0; i < half; i++) {
             float angle = (float)positions[r] * freq[i]; // rounded to F32, as the reference does

@@ -94,27 +94,26 @@ static int fake_positions(struct backend *be, void *y, const struct batch *b, co
                           int32_t cols, int32_t offset) {
     return buf_addf(&script, "positions>%s ", buffer_name(y));
 }
-static int fake_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-                     int32_t width, const float *weight, const float *bias, float eps) {
-    return buf_addf(&script, "%s:%s>%s*%d ", norm_name(weight), buffer_name(x), buffer_name(y), n);
+static int fake_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                     const struct norm_args *args) {
+    return buf_addf(&script, "%s:%s>%s*%d ", norm_name(args->weight), buffer_name(x),
+                    buffer_name(y), n);
 }
 static int fake_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                        const struct weight *w, const float *bias) {
     return buf_addf(&script, "%s:%s>%s%s*%d ", weight_name(w), buffer_name(x),
                     mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
 }
-static int fake_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads,
-                        int32_t n_kv_heads, int32_t head_dim, const float *q_weight,
-                        const float *k_weight, float eps) {
+static int fake_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                        const struct qkv_args *args) {
     return buf_addz(&script, "qk_norm ");
 }
 static int fake_angles(struct backend *be, float *cos_sin, const struct batch *b,
                        const float *inv_freq, int32_t rot_dim, float scale) {
     return buf_addz(&script, "angles ");
 }
-static int fake_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n,
-                     int32_t n_heads, int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim,
-                     const float *cos_sin) {
+static int fake_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
+                     const struct qkv_args *args) {
     return buf_addz(&script, "rope ");
 }
 static int fake_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer,
@@ -501,8 +500,8 @@ static void test_a_step_filled_up(void **state) {
            "launch read:logits ");
 }
 
-static int broken_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-                       int32_t width, const float *weight, const float *bias, float eps) {
+static int broken_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                       const struct norm_args *args) {
     return E_DEVICE;
 }
 

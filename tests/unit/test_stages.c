@@ -72,8 +72,8 @@ static int fake_embed(struct backend *be, void *y, const struct batch *b, const 
     pthread_mutex_unlock(&world.lock);
     return 0;
 }
-static int fake_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
-                     int32_t width, const float *weight, const float *bias, float eps) {
+static int fake_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                     const struct norm_args *args) {
     return 0;
 }
 static int fake_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer,
