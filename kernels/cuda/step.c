@@ -61,8 +61,7 @@ void cuda_step_forget_graphs(struct cuda_step *s) {
     s->n_graphs = 0;
 }
 
-void cuda_step_release(struct cuda_backend *cuda) {
-    struct cuda_step *s = &cuda->step;
+static void free_room(struct cuda_step *s) {
     cuda_step_forget_graphs(s);
     free(s->table);
     cudaFree(s->device);
@@ -70,28 +69,44 @@ void cuda_step_release(struct cuda_backend *cuda) {
         if (s->pinned[i]) cudaFreeHost(s->pinned[i]);
         if (s->copied[i]) cudaEventDestroy(s->copied[i]);
     }
-    bool graphs = s->graphs;
-    *s = (struct cuda_step){.graphs = graphs};
 }
 
-int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
-                      int64_t max_map, struct err *err) {
-    struct cuda_step *s = &cuda->step;
-    TRY(cuda_wait(cuda, "the last step"));
-    cuda_step_release(cuda);
-    s->max_rows = max_rows;
-    s->max_seqs = max_seqs;
-    s->max_map = max_map;
+void cuda_step_release(struct cuda_backend *cuda) {
+    bool graphs = cuda->step.graphs;
+    free_room(&cuda->step);
+    cuda->step = (struct cuda_step){.graphs = graphs};
+}
+
+static int take_room(struct cuda_step *s, struct err *err) {
     s->bytes = layout_of(s).end;
     s->table = calloc(CUDA_MAX_GRAPHS, sizeof *s->table);
     if (!s->table) return err_set(err, E_NOMEM, "no memory for the table of recorded steps");
     TRY(cuda_alloc((void **)&s->device, s->bytes, err));
     for (int i = 0; i < CUDA_STEP_SLOTS; i++) {
-        if (cudaHostAlloc((void **)&s->pinned[i], s->bytes, cudaHostAllocDefault) != cudaSuccess)
+        if (cudaHostAlloc((void **)&s->pinned[i], s->bytes, cudaHostAllocDefault) != cudaSuccess) {
+            (void)cudaGetLastError(); // clears the error: the device still works
             return err_set(err, E_NOMEM, "no pinned memory for %zu bytes", s->bytes);
+        }
         CUDA_TRY(cudaEventCreateWithFlags(&s->copied[i], cudaEventDisableTiming));
     }
     point(s);
+    return 0;
+}
+
+int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
+                      int64_t max_map, struct err *err) {
+    struct cuda_step s = {.max_rows = max_rows,
+                          .max_seqs = max_seqs,
+                          .max_map = max_map,
+                          .graphs = cuda->step.graphs};
+    TRY(cuda_wait(cuda, "the last step"));
+    int rc = take_room(&s, err);
+    if (rc < 0) {
+        free_room(&s);
+        return rc;
+    }
+    cuda_step_release(cuda);
+    cuda->step = s;
     return 0;
 }
 

@@ -36,7 +36,8 @@ struct cuda_step {
 };
 
 struct cuda_backend;
-// Allocates for steps of this size, and frees the recorded graphs.
+// Allocates for steps of this size, and frees the recorded graphs. On failure the smaller room stays, for smaller
+// steps.
 int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
                       int64_t max_map, struct err *err);
 void cuda_step_release(struct cuda_backend *cuda);
