@@ -136,11 +136,12 @@ struct session {
     struct evict_node idle; // the idle clock
 
     enum save_state save;
-    int64_t save_due_us;    // 0: nothing to save
-    int64_t n_failures;     // saves refused in a row
-    const char *expired;    // why it is removed without a request (expire.c)
-    bool awaits_turn;       // opened for a turn that has not been accepted yet (request.for_turn)
-    unsigned marks;         // MARK_*
+    int64_t save_due_us;      // 0: nothing to save
+    int64_t n_failures;       // saves refused in a row
+    int64_t refused_since_us; // when the first of these was
+    const char *expired;      // why it is removed without a request (expire.c)
+    bool awaits_turn;         // opened for a turn that has not been accepted yet (request.for_turn)
+    unsigned marks;           // MARK_*
     struct turn **versions; // (n_versions) other answers of a turn that ended, not yet in the tree
     size_t n_versions;
     // Of a fork before its first save: its turns are copies of these turns of session fork_key (store.h).

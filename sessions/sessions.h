@@ -209,9 +209,10 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     void (*on_gone)(void *ctx, uint64_t client, struct session *s);
     // For watchers: a session of owner changed, or was removed. key: for sessions_changed().
     void (*on_changed)(void *ctx, int64_t key, const char *owner, const char *id, bool removed);
-    // The disk refuses the events of s, which wait. Called for attached clients at each attempt; no
-    // event records it.
-    void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
+    // The disk refuses the events of s, which wait, stalled_us after the first refusal. Called for attached
+    // clients at each attempt; no event records it.
+    void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason,
+                       int64_t stalled_us);
     // The turn's instance failed or is drained (reason "lost" or "drained"). The turn pauses and continues
     // on another instance. Called for attached clients; no event records it.
     void (*on_moved)(void *ctx, uint64_t client, struct session *s, int64_t turn,

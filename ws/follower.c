@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "ws/net/net.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,9 +92,10 @@ static void on_progress(void *ctx, uint64_t client, struct session *s, int64_t t
     struct follower *f = find(ctx, client);
     if (f && f->ops->on_progress) f->ops->on_progress(f, s, turn, done, total);
 }
-static void on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason) {
+static void on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason,
+                       int64_t stalled_us) {
     struct follower *f = find(ctx, client);
-    if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, reason);
+    if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, reason, stalled_us);
 }
 static void on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn,
                      const char *reason) {
@@ -109,6 +111,14 @@ static void on_changed(void *ctx, int64_t key, const char *owner, const char *id
     for (size_t i = 0; i < fs->n_slots; i++)
         if (fs->slots[i] && fs->slots[i]->ops->on_changed)
             fs->slots[i]->ops->on_changed(fs->slots[i], key, owner, id, removed);
+}
+
+const char *follower_stall_text(char *out, size_t cap, const char *reason) {
+    snprintf(out, cap,
+             "the answer cannot be saved: %s. What there is of it is kept and saved when the disk "
+             "works again",
+             reason);
+    return out;
 }
 
 void followers_callbacks(struct followers *fs, struct sessions_callbacks *out) {

@@ -1,10 +1,11 @@
 // Bad input: over the wire each gets a code and a sentence that names the fault, while a turn runs undisturbed; at
 // the start each broken file is named and ends the program with status 1.
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { chmodSync, closeSync, cpSync, existsSync, openSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import test, { after } from 'node:test';
+import { fillDisk, smallDisk } from './disk.mjs';
 import { Follower, transcript } from './follower.mjs';
 import { root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
@@ -350,23 +351,6 @@ test('a read-only database is named at the start', async (t) => {
   await refused(['serve', '--model', model, '--db', db, '--port', '0'], db, { wrap: asNobody });
   chmodSync(folder, 0o755);
 });
-
-/** A file system of a few megabytes, or a reason why there is none. */
-function smallDisk(t) {
-  let folder;
-  t.after(() => spawnSync('umount', ['-l', folder])); // before its folder is removed
-  folder = temporaryFolder(t);
-  return spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder]).status === 0 ? folder : null;
-}
-
-/** Writes until nothing more fits; the file that does it. */
-function fillDisk(disk) {
-  const ballast = path.join(disk, 'ballast');
-  const fill = openSync(ballast, 'w');
-  try { for (;;) writeSync(fill, Buffer.alloc(4096)); } catch (error) { assert.equal(error.code, 'ENOSPC'); }
-  closeSync(fill);
-  return ballast;
-}
 
 test('a disk that fills in the middle of an answer: whoever is attached is told why nothing comes', async (t) => {
   const disk = smallDisk(t);

@@ -81,6 +81,7 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     fx.n_stalled = 0;
     fx_advance(6000000);
     assert_true(fx.n_stalled >= 2);
+    assert_in_range(fx.stalled_us, 1000000, 7000000); // since the first refusal
     fx_start_with(1, "s", "more", NULL, false, "more");
     fx_settle();
     assert_string_equal(fx_answer_to("more")->code, "store_failed");

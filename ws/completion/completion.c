@@ -1,65 +1,20 @@
 // See completion.h. A completion goes through its states once: a worker makes its prompt, a session runs
 // its turn, and the session's events become the answer's parts (speech.h).
-#include "base/workers.h"
 #include "sessions/title.h"
 #include "ws/completion/plan.h"
-#include "ws/completion/speech.h"
+#include "ws/completion/state.h"
 #include "ws/service.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENT_TEXT_BYTES 4096 // of one joined delta
 // New text up to INLINE_BYTES, of a rendered conversation up to HASHED_BYTES, is compared with its turn and encoded on
 // the net thread; more on a worker.
 #define INLINE_BYTES 4096
 #define HASHED_BYTES 65536
 #define LANE_COMPLETION ((uint64_t)5 << 61)
 #define CANCEL_AFTER_MS 1 // of a session that a completion opens, once the completion is released
-
-// In this order; only some completions pass through MATCHING, FORKING and LOST. Back from MAKING to MATCHING: the
-// deepest turn of the conversation does not suit, so all are needed. Back from LOST to MATCHING.
-enum state {
-    MATCHING, // the service looks for a session that has the conversation
-    MAKING,   // a worker has the request and makes the prompt's ids
-    MADE,     // the ids are ready, or the failure is set
-    STARTING, // the service has the turn, but has not accepted it yet
-    FORKING,  // the session was busy: the next push starts the turn in a fork of it
-    LOST,     // another request has opened or deleted the session: the next push searches again
-    RUNNING,  // the service has accepted the turn
-    ENDED,    // the turn's last event was taken, or it failed
-};
-enum origin { FOUND, OPENED, FORKED }; // of the session
-// The last of these events that completion_next has given. START_EVENT: STARTED; END_EVENT: DONE or FAILED.
-enum reported { NO_EVENT, START_EVENT, END_EVENT };
-
-struct completion {
-    struct follower follower; // first: its callbacks cast
-    struct service *service;
-    struct completion_request *request;
-    completion_ready_fn ready;
-    void *user;
-    char *owner;
-    enum state state;
-    enum origin origin;
-    enum reported reported;
-    bool released;            // completion_release was called: freed when nothing is under way
-    struct store_told *found; // stored turns of this conversation; NULL: not looked for
-    bool needs_all;           // MADE, but for all of these turns
-    struct work work;
-    int32_t *ids; // (n_ids) new ones of the prompt
-    size_t n_ids;
-    char *shown;       // the input as it is shown
-    struct told *told; // what finds the turn again
-    char session[SESSION_ID_MAX + 1];
-    int64_t turn;
-    struct session *live;           // while its events wait; NULL: none do
-    struct speech *speeches;        // (n_answers)
-    int32_t n_answers, next_answer; // next_answer: the one to ask for the next event
-    struct completion_usage usage;
-    struct completion_failure failure;
-};
 
 static struct completion *of_follower(struct follower *f) {
     return (struct completion *)f;
@@ -110,10 +65,6 @@ void completion_release(struct completion *c) {
     // The turn cannot be cancelled before it has a number.
     bool waits = c->state == STARTING && c->service->state != SERVICE_CLOSING;
     if (c->state != MAKING && !waits) destroy(c);
-}
-
-static void set_failure(struct completion *c, const char *code, const char *message) {
-    if (!c->failure.status) completion_failure_set(&c->failure, code, message);
 }
 
 static void push_later(struct completion *c) {
@@ -295,7 +246,7 @@ static void begin(struct completion *c) {
     init_speeches(c, c->request->plan->thinks);
     if (forks)
         fork_session(
-            c); // even without a turn to copy: a search under the busy session's id finds the fork
+            c); // even without a turn to copy: a search under the busy session's id finds it
     else if (c->origin == OPENED)
         open_session(c);
     else
@@ -395,15 +346,19 @@ static void on_progress(struct follower *f, struct session *s, int64_t turn, int
     push_later(c);
 }
 
-// The service knows of the turn, and the session's events are followed.
-static bool has_session(const struct completion *c) {
-    return c->state == STARTING || c->state == FORKING || c->state == RUNNING;
+static void on_stalled(struct follower *f, struct session *s, const char *reason,
+                       int64_t stalled_us) {
+    struct completion *c = of_follower(f);
+    char message[512];
+    if (stalled_us < STALL_PATIENCE_US) return;
+    completion_fail(c, "store_failed", follower_stall_text(message, sizeof message, reason));
+    push_later(c);
 }
 
 static void on_gone(struct follower *f, struct session *s) {
     struct completion *c = of_follower(f);
     c->live = NULL;
-    if (has_session(c)) c->state = ENDED;
+    if (completion_has_session(c)) c->state = ENDED;
     completion_failure_set(&c->failure, "error", "the completion's session was deleted");
     push_later(c);
 }
@@ -414,7 +369,7 @@ static bool is_drained(const struct follower *f) {
 
 static void on_end(struct follower *f) {
     struct completion *c = of_follower(f);
-    set_failure(c, "shutting_down", "the server is shutting down");
+    completion_fail(c, "shutting_down", "the server is shutting down");
     if (c->released && c->state != MAKING)
         destroy(c);
     else if (c->ready)
@@ -424,117 +379,11 @@ static void on_end(struct follower *f) {
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_ready = on_ready,
                                                  .on_progress = on_progress,
+                                                 .on_stalled = on_stalled,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .drained = is_drained,
                                                  .end = on_end};
-
-// --- events ---
-
-// 1: the engine has begun the turn, so it is known how much of the prompt was cached.
-static int take_started(struct completion *c, struct completion_event *out) {
-    if (c->reported != NO_EVENT || c->state != RUNNING || !c->live) return 0;
-    if (!session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens))
-        return 0;
-    c->reported = START_EVENT;
-    out->kind = COMPLETION_STARTED;
-    out->usage = c->usage;
-    return 1;
-}
-
-static bool wants_tokens(const struct completion *c) {
-    bool wants = c->request->steady;
-    for (int32_t i = 0; i < c->n_answers && !wants; i++)
-        wants = speech_wants_tokens(&c->speeches[i]);
-    return wants;
-}
-
-// The tokens of the further answers came while the turn ran; how they ended is known only now.
-static void end_others(struct completion *c, const char *finish) {
-    for (int32_t i = 1; i < c->n_answers; i++) {
-        struct speech *s = &c->speeches[i];
-        struct turn_answer a = {.finish_reason = finish};
-        bool stored = session_answer_of(c->live, c->turn, i, &a) == 0;
-        if (stored && (int64_t)a.n != s->n_tokens_in) completion_no_memory(&c->failure);
-        speech_end(s, "", 0, a.finish_reason);
-        c->usage.completion_tokens += s->n_tokens_in;
-    }
-}
-
-// Takes the session's next event. 0: there is none.
-static int take_event(struct completion *c) {
-    struct session_event ev;
-    // 0: a token at a time; one without text comes with the next
-    size_t max_text = wants_tokens(c) ? 0 : EVENT_TEXT_BYTES;
-    if (!c->live) return 0;
-    if (session_next_event(c->live, c->follower.client, max_text, &ev) != 1) {
-        c->live = NULL; // until on_ready
-        return 0;
-    }
-    if (ev.kind == EVENT_DELTA && ev.delta_turn == c->turn) speech_delta(&c->speeches[0], &ev);
-    if (ev.kind == EVENT_SAMPLE && ev.delta_turn == c->turn && ev.branch < c->n_answers)
-        speech_delta(&c->speeches[ev.branch], &ev);
-    if (ev.kind != EVENT_DONE || ev.turn.turn != c->turn || c->state != RUNNING) return 1;
-    c->state = ENDED;
-    const char *finish = ev.turn.finish_reason;
-    if (ev.turn.error_code && strcmp(finish, "error") == 0)
-        set_failure(c, ev.turn.error_code, ev.turn.error_message);
-    else if (strcmp(finish, "interrupted") == 0)
-        set_failure(c, "shutting_down", "the server is shutting down");
-    session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens);
-    int64_t drafted;
-    session_turn_drafts(c->live, c->turn, &drafted, &c->usage.accepted_tokens);
-    c->usage.rejected_tokens = drafted - c->usage.accepted_tokens;
-    c->usage.predicted = c->request->prediction;
-    c->usage.completion_tokens += ev.turn.numbers.output_tokens;
-    speech_end(&c->speeches[0], ev.turn.text, ev.turn.text_len, finish);
-    end_others(c, finish);
-    return 1;
-}
-
-// The next event of the answers, which take turns. 1, 0 or E_NOMEM.
-static int take_speech(struct completion *c, struct completion_event *out) {
-    for (int32_t i = 0; i < c->n_answers; i++) {
-        int rc = speech_next(&c->speeches[c->next_answer], out);
-        if (rc != 0) return rc;
-        c->next_answer = (c->next_answer + 1) % c->n_answers;
-    }
-    return 0;
-}
-
-static bool have_ended(const struct completion *c) {
-    for (int32_t i = 0; i < c->n_answers; i++)
-        if (!c->speeches[i].ended) return false;
-    return true;
-}
-
-static int take_end(struct completion *c, struct completion_event *out) {
-    c->reported = END_EVENT;
-    out->kind = c->failure.status ? COMPLETION_FAILED : COMPLETION_DONE;
-    out->failure = c->failure.status ? &c->failure : NULL;
-    for (int32_t i = 0; i < c->n_answers; i++)
-        c->usage.reasoning_tokens += c->speeches[i].n_reasoning;
-    out->usage = c->usage;
-    return 1;
-}
-
-int completion_next(struct completion *c, struct completion_event *out) {
-    *out = (struct completion_event){.session = c->session, .turn = c->turn};
-    while (c->reported != END_EVENT) {
-        if (c->failure.status) return take_end(c, out);
-        if (take_started(c, out)) return 1;
-        if (c->reported == START_EVENT || c->state == ENDED) {
-            int rc = take_speech(c, out);
-            if (rc < 0) completion_no_memory(&c->failure);
-            if (rc < 0) continue;
-            if (rc > 0) return 1;
-        }
-        if (c->state == ENDED && have_ended(c)) return take_end(c, out);
-        // Also before the turn is accepted: a follower that leaves events is not called again.
-        if (!has_session(c) || !take_event(c)) return 0;
-    }
-    return 0;
-}
 
 // --- starting ---
 
@@ -593,7 +442,7 @@ void completion_cancel(struct completion *c) {
     if (c->state == RUNNING) {
         cancel_turn(c);
     } else {
-        set_failure(c, "error", "the completion was cancelled before it began");
+        completion_fail(c, "error", "the completion was cancelled before it began");
         push_later(c);
     }
 }

@@ -24,7 +24,7 @@ static const struct code {
     {"overloaded", "overloaded", 503, 0},
     {"shutting_down", "shutting_down", 503, 1000}, // another server takes it, or this one again
     {"interrupted", "shutting_down", 503, 1000},
-    {"store_failed", "store_failed", 503, 0},
+    {"store_failed", "store_failed", 503, 5000},
 };
 
 void completion_failure_set(struct completion_failure *f, const char *code, const char *message) {

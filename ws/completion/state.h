@@ -1,0 +1,56 @@
+// One completion from its request to its last event. completion.c moves it through its states;
+// completion_events.c makes the answer's parts of its session's events.
+// Net thread only.
+#pragma once
+#include "base/workers.h"
+#include "ws/completion/completion.h"
+#include "ws/completion/speech.h"
+#include "ws/follower.h"
+
+// In this order; only some completions pass through MATCHING, FORKING and LOST. Back from MAKING to MATCHING: the
+// deepest turn of the conversation does not suit, so all are needed. Back from LOST to MATCHING.
+enum state {
+    MATCHING, // the service looks for a session that has the conversation
+    MAKING,   // a worker has the request and makes the prompt's ids
+    MADE,     // the ids are ready, or the failure is set
+    STARTING, // the service has the turn, but has not accepted it yet
+    FORKING,  // the session was busy: the next push starts the turn in a fork of it
+    LOST,     // another request has opened or deleted the session: the next push searches again
+    RUNNING,  // the service has accepted the turn
+    ENDED,    // the turn's last event was taken, or it failed
+};
+enum origin { FOUND, OPENED, FORKED }; // of the session
+// The last of these events that completion_next has given. START_EVENT: STARTED; END_EVENT: DONE or FAILED.
+enum reported { NO_EVENT, START_EVENT, END_EVENT };
+
+struct completion {
+    struct follower follower; // first: its callbacks cast
+    struct service *service;
+    struct completion_request *request;
+    completion_ready_fn ready;
+    void *user;
+    char *owner;
+    enum state state;
+    enum origin origin;
+    enum reported reported;
+    bool released;            // completion_release was called: freed when nothing is under way
+    struct store_told *found; // stored turns of this conversation; NULL: not looked for
+    bool needs_all;           // MADE, but for all of these turns
+    struct work work;
+    int32_t *ids; // (n_ids) new ones of the prompt
+    size_t n_ids;
+    char *shown;       // the input as it is shown
+    struct told *told; // what finds the turn again
+    char session[SESSION_ID_MAX + 1];
+    int64_t turn;
+    struct session *live;           // while its events wait; NULL: none do
+    struct speech *speeches;        // (n_answers)
+    int32_t n_answers, next_answer; // next_answer: the one to ask for the next event
+    struct completion_usage usage;
+    struct completion_failure failure;
+};
+
+// Sets the failure, if none is set; completion_next then ends with it. Codes: completion.h.
+void completion_fail(struct completion *c, const char *code, const char *message);
+// The service knows of the turn, and the session's events are followed.
+bool completion_has_session(const struct completion *c);
