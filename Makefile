@@ -157,7 +157,8 @@ $(B)/%.cu.o: %.cu
 	$(NVCC_RUN) $(NVCCFLAGS) $(NVCC_NAMES) -MMD -MP -c $< -o $@
 	@rm -rf $(NVCC_PARTS)
 # What only sm_90a has (kernels/cuda/hopper.cuh): the same devices, and their own instructions.
-$(patsubst %,$(B)/kernels/cuda/%.cu.o,linear_stream linear_tiles attention_hopper): \
+HOPPER := $(if $(KERNELS),$(shell grep -l PARLEY_SM90A $(KERNELS)))
+$(HOPPER:%.cu=$(B)/%.cu.o): \
     NVCCFLAGS := $(subst _90$(CUDA_COMMA),_90a$(CUDA_COMMA),$(NVCCFLAGS:%sm_90=%sm_90a))
 # Other architectures are other objects.
 CUDA_MADE_FOR := $(B)/cuda-for-$(subst $() $(),+,$(sort $(CUDA_ARCHS)))
