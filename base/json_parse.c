@@ -30,6 +30,7 @@ struct scan {
 };
 
 static int malformed(struct scan *s, size_t at, const char *what) {
+    if (at >= s->len) return err_set(s->err, E_FORMAT, "not valid JSON: it ends too early");
     return err_set(s->err, E_FORMAT, "not valid JSON: %s at byte %zu", what, at);
 }
 
@@ -379,6 +380,7 @@ static int read_value(struct scan *s, const struct place *at, cJSON **out) {
 static int read_all(struct scan *s, cJSON **root) {
     const struct place nowhere = {.parent = NULL};
     skip_white_space(s);
+    if (s->at == s->len) return err_set(s->err, E_FORMAT, "not valid JSON: it is empty");
     TRY(read_value(s, &nowhere, root));
     skip_white_space(s);
     return s->at == s->len ? 0 : malformed(s, s->at, "more text after the value");

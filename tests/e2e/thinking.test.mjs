@@ -236,6 +236,47 @@ test('responses: thinking that the prompt opens stays thinking in the record', a
   assert.ok(behind.some(({ type }) => type === 'response.reasoning_text.delta'));
 });
 
+test('responses: thinking as a summary, which most clients show, and as what they send back', async (t) => {
+  const { server } = await start(t);
+  const openai = clientOf(server);
+  const ask = { model: 'demo-model', input: 'Tell me.', temperature: 2, max_output_tokens: 60, thinking_budget: 10 };
+  const all = async (stream) => {
+    const events = [];
+    for await (const event of stream) events.push(event);
+    return events;
+  };
+  let plain, seed = 0; // the model has learned to end anywhere
+  while (plain?.output.length !== 2) plain = await openai.responses.create({ ...ask, seed: ++seed });
+  const thought = plain.output[0].content[0].text;
+  assert.equal(plain.output[0].encrypted_content, undefined);
+  for (const summary of ['auto', 'concise', 'detailed']) {
+    const events = await all(await openai.responses.create({ ...ask, seed, reasoning: { summary }, stream: true }));
+    const of = (type) => events.filter((event) => event.type === `response.reasoning_summary_${type}`);
+    assert.equal(of('text.delta').map(({ delta, summary_index }) => (summary_index === 0 ? delta : '?')).join(''), thought);
+    assert.equal(of('text.done')[0].text, thought);
+    assert.deepEqual([of('part.added')[0].part, of('part.done')[0].part], [{ type: 'summary_text', text: '' }, { type: 'summary_text', text: thought }]);
+    assert.ok(!events.some(({ type }) => type.startsWith('response.reasoning_text')));
+    const { response } = events.at(-1);
+    const [item] = response.output;
+    assert.deepEqual([item.summary, item.content, response.reasoning.summary], [[{ type: 'summary_text', text: thought }], [], summary]);
+    assert.deepEqual(await all(await openai.responses.retrieve(response.id, { stream: true })), events, 'from the record');
+    assert.deepEqual((await openai.responses.retrieve(response.id)).output, response.output);
+  }
+  await assert.rejects(openai.responses.create({ ...ask, reasoning: { summary: 'short' } }), (e) => e.status === 400 && e.param === 'reasoning.summary');
+
+  // In every form that a client sends the thinking back in, the model sees it.
+  const [{ summary, encrypted_content }] = (await openai.responses.create({ ...ask, seed, include: ['reasoning.encrypted_content'], reasoning: { summary: 'auto' } })).output;
+  assert.equal(summary[0].text, thought);
+  const tokensOf = async (form) => {
+    const input = [{ role: 'user', content: 'Never asked.' }, { type: 'reasoning', ...form }, { role: 'assistant', content: 'Yes.' }, { role: 'user', content: 'And then?' }];
+    return (await openai.post('/responses/input_tokens', { body: { model: 'demo-model', input } })).input_tokens;
+  };
+  const shown = await tokensOf({ summary: [], content: [{ type: 'reasoning_text', text: thought }] });
+  for (const form of [{ summary, content: [] }, { summary: [], encrypted_content }, { summary, encrypted_content: 'gAAAAABo' }])
+    assert.equal(await tokensOf(form), shown, JSON.stringify(form));
+  assert.ok(await tokensOf({ summary: [] }) < shown);
+});
+
 test('messages: budget_tokens ends the thinking block', async (t) => {
   const { server } = await start(t);
   const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 480000 });

@@ -106,6 +106,22 @@ static void invalid_utf8_is_refused(void **state) {
     REFUSED("\xef\xbb\xbf{}"); // a byte order mark is no white space
 }
 
+static void a_refusal_says_whether_the_text_ends_too_early(void **state) {
+    static const struct {
+        const char *text, *says;
+    } cases[] = {{"", "it is empty"},
+                 {" \n", "it is empty"},
+                 {"{\"a\":", "it ends too early"},
+                 {"[1,", "it ends too early"},
+                 {"{\"a\":1", "it ends too early"},
+                 {"{\"a\":x}", "an unexpected character at byte 5"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        assert_null(json_parse(cases[i].text, strlen(cases[i].text), &json_limits_message, &err));
+        assert_non_null(strstr(err.text, cases[i].says));
+    }
+}
+
 static void what_is_not_json_is_refused(void **state) {
     REFUSED("");
     REFUSED("  ");
@@ -482,6 +498,7 @@ int main(void) {
         cmocka_unit_test(text_after_the_value_is_refused),
         cmocka_unit_test(invalid_utf8_is_refused),
         cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(a_refusal_says_whether_the_text_ends_too_early),
         cmocka_unit_test(numbers_have_the_form_of_json),
         cmocka_unit_test(numbers_beyond_doubles_are_refused),
         cmocka_unit_test(numbers_beyond_cjsons_buffer_are_refused),

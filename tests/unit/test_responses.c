@@ -105,9 +105,25 @@ static void items_are_messages(void **state) {
         "\"function\","
         "\"function\":{\"name\":\"add\",\"arguments\":\"{}\"}}]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"3\"}]");
+    // Thinking: as a summary, or as encrypted content ("hm"), which counts where a client leaves out the rest.
+    static const char thought[] =
+        "[{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"content\":null}]";
     check_messages(
-        "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"x\"}]}]",
-        "[]");
+        "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"hm\"}]}]",
+        thought);
+    check_messages(
+        "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"x\"}],"
+        "\"encrypted_content\":\"parley:aG0=\"}]",
+        thought);
+    check_messages(
+        "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"hm\"}],"
+        "\"encrypted_content\":\"gAAAAABo\"}]",
+        thought); // another server's
+    check_messages("[{\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":\"parley:aG\"}]",
+                   "[]");
+    check_messages(
+        "[{\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":\"parley:/w==\"}]", "[]");
+    check_messages("[{\"type\":\"reasoning\",\"summary\":[]}]", "[]");
 }
 
 static void a_wrong_item_is_named(void **state) {
@@ -228,6 +244,41 @@ static void items_come_in_order(void **state) {
     log_release(&l);
 }
 
+static void thinking_is_a_summary_where_asked(void **state) {
+    struct log l;
+    struct responses_output o;
+    log_init(&l, -1);
+    responses_output_init(&o, "\"model\":\"m\"", note, &l);
+    o.thinking = (struct responses_thinking){.summary = true, .encrypted = true};
+    play_all(&o);
+    static const char events[] =
+        "created in_progress output_item.added reasoning_summary_part.added "
+        "reasoning_summary_text.delta reasoning_summary_text.delta reasoning_summary_text.done "
+        "reasoning_summary_part.done output_item.done output_item.added content_part.added ";
+    assert_memory_equal(buf_z(&l.types), events, sizeof events - 1);
+    cJSON *end = parse(l.last), *r = cJSON_GetObjectItem(end, "response");
+    cJSON *item = cJSON_GetArrayItem(cJSON_GetObjectItem(r, "output"), 0);
+    cJSON *summary = cJSON_GetArrayItem(cJSON_GetObjectItem(item, "summary"), 0);
+    assert_string_equal(cJSON_GetObjectItem(item, "type")->valuestring, "reasoning");
+    assert_string_equal(cJSON_GetObjectItem(summary, "type")->valuestring, "summary_text");
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(item, "content")), 0);
+    // Sent back without its summary, it is still the same thinking.
+    cJSON *messages = cJSON_CreateArray(), *items = cJSON_CreateArray();
+    struct completion_failure f = {0};
+    char *words = strdup(cJSON_GetObjectItem(summary, "text")->valuestring);
+    cJSON_ReplaceItemInObjectCaseSensitive(item, "summary", cJSON_CreateArray());
+    cJSON_AddItemReferenceToArray(items, item);
+    assert_int_equal(responses_items_read(messages, items, "input", &f), 0);
+    cJSON *sent = cJSON_GetObjectItem(cJSON_GetArrayItem(messages, 0), "reasoning_content");
+    assert_string_equal(sent->valuestring, words);
+    free(words);
+    cJSON_Delete(messages);
+    cJSON_Delete(items);
+    cJSON_Delete(end);
+    responses_output_release(&o);
+    log_release(&l);
+}
+
 // From any event on, a stream that is made again has the rest with the same numbers and words.
 static void a_stream_is_made_again(void **state) {
     struct log whole;
@@ -297,6 +348,7 @@ int main(void) {
         cmocka_unit_test(items_are_messages),
         cmocka_unit_test(a_wrong_item_is_named),
         cmocka_unit_test(items_come_in_order),
+        cmocka_unit_test(thinking_is_a_summary_where_asked),
         cmocka_unit_test(a_stream_is_made_again),
         cmocka_unit_test(an_answer_that_is_cut_is_incomplete),
         cmocka_unit_test(an_answer_without_words_is_a_message),

@@ -213,8 +213,10 @@ void messages_request_read(struct messages_request *r, enum messages_purpose pur
         read_all(r, purpose, json, key);
     else if (err.code == E_NOMEM)
         messages_no_memory(r);
+    else if (len == 0)
+        messages_refuse(r, "the body is empty");
     else
-        messages_refuse(r, "the body is not valid JSON: %s", err.text);
+        messages_refuse(r, "the body: %s", err.text);
     cJSON_Delete(json);
 }
 

@@ -41,7 +41,7 @@ cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes,
     else if (err.code == E_NOMEM)
         openai_no_memory(f);
     else
-        openai_fail(f, 400, "invalid_json", NULL, err.text);
+        openai_fail(f, 400, "invalid_json", NULL, len ? err.text : "the body is empty");
     cJSON_Delete(json);
     return NULL;
 }

@@ -1,5 +1,7 @@
 // Reading items. See responses_items.h.
 #include "ws/openai/responses_items.h"
+#include "base/base64.h"
+#include "base/utf8.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -58,8 +60,8 @@ static int join_parts(const struct place *at, const char *key, const cJSON *part
     return 0;
 }
 
-static const char *const text_types[] = {"input_text", "output_text",    "text",
-                                         "refusal",    "reasoning_text", NULL};
+static const char *const text_types[] = {"input_text",     "output_text",  "text", "refusal",
+                                         "reasoning_text", "summary_text", NULL};
 
 // A string or text parts, as a new string value. NULL: *rc says why.
 static cJSON *read_text(const struct place *at, const char *key, const cJSON *value, int *rc) {
@@ -164,13 +166,37 @@ static int read_call_output(cJSON *messages, const cJSON *item, const struct pla
     return openai_no_memory(at->f);
 }
 
-// Adds the item's thinking, if it has any. An item with only a summary adds nothing for the model.
+// The thinking in an item's encrypted_content. NULL: it has none that this server wrote, or there is no memory (E_NOMEM).
+static cJSON *read_encrypted(const cJSON *item, int *rc) {
+    const char *given = json_string(item, "encrypted_content");
+    size_t mark = strlen(RESPONSES_ENCRYPTED);
+    struct buf text;
+    cJSON *out = NULL;
+    if (!given || strncmp(given, RESPONSES_ENCRYPTED, mark) != 0) return NULL;
+    buf_init(&text, SIZE_MAX / 2);
+    int read = base64_decode(&text, given + mark, strlen(given + mark));
+    const char *words = buf_z(&text);
+    bool is_text = read == 0 && strlen(words) == text.len && utf8_valid(words, text.len);
+    if (is_text) out = cJSON_CreateString(words);
+    if (read == E_NOMEM || (is_text && !out)) *rc = E_NOMEM;
+    buf_release(&text);
+    return out;
+}
+
+// The item's thinking: its content, what a client keeps instead of it, or its summary. NULL: none, or an error.
+static cJSON *thinking_of(const cJSON *item, const struct place *at, int *rc) {
+    const cJSON *content = json_member(item, "content"), *summary = json_member(item, "summary");
+    *rc = 0;
+    if (cJSON_GetArraySize(content) > 0) return read_text(at, "content", content, rc);
+    cJSON *text = read_encrypted(item, rc);
+    if (text || *rc < 0) return text;
+    return cJSON_GetArraySize(summary) > 0 ? read_text(at, "summary", summary, rc) : NULL;
+}
+
 static int read_reasoning(cJSON *messages, const cJSON *item, const struct place *at) {
-    const cJSON *content = json_member(item, "content");
     int rc;
-    if (cJSON_GetArraySize(content) == 0) return 0;
-    cJSON *text = read_text(at, "content", content, &rc);
-    if (!text) return rc;
+    cJSON *text = thinking_of(item, at, &rc);
+    if (!text) return rc == E_NOMEM ? openai_no_memory(at->f) : rc;
     cJSON *m = add_message(messages, "assistant");
     if (m && cJSON_AddItemToObject(m, "reasoning_content", text))
         return cJSON_AddNullToObject(m, "content") ? 0 : openai_no_memory(at->f);

@@ -4,6 +4,9 @@
 #include "ws/openai/failure.h"
 
 #define RESPONSES_ITEMS_MAX 8192 // of an input
+// Begins an encrypted_content of ours; base64 of the thinking follows. It hides nothing, since the same words are
+// shown as content or summary. But clients that store nothing send a reasoning item back only if it has one.
+#define RESPONSES_ENCRYPTED "parley:"
 
 // Appends the items' messages to `messages`. input: a string (a user's message) or an array. name: of the
 // member that holds the items, for the failure. 0 or E_INVAL, E_NOMEM, with *f set.

@@ -4,12 +4,15 @@
 //     output_item.added, content_part.added                     the first words of an item
 //     output_text.delta ...                                     its words
 //     output_text.done, content_part.done, output_item.done     the first words of another, or the end
+//     (thinking: reasoning_text, or reasoning_summary_part and reasoning_summary_text)
 //     completed | incomplete | failed                           the end
 #include "ws/openai/responses_output.h"
 #include "base/array.h"
+#include "base/base64.h"
 #include "base/clock.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/logprobs.h"
+#include "ws/openai/responses_items.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +22,7 @@
 
 static const char *const status_names[] = {"in_progress", "completed", "incomplete", "cancelled",
                                            "failed"};
-static const char *const prefixes[] = {"rs", "msg", "fc", "ctc"};
+static const char *const prefixes[] = {"rs", "rs", "msg", "fc", "ctc"};
 
 void responses_output_init(struct responses_output *o, const char *echo, responses_emit_fn emit,
                            void *ctx) {
@@ -67,9 +70,10 @@ static void put_logprobs(struct json_writer *w, const char *elements, size_t len
 
 static void put_part(struct json_writer *w, const char *key, const struct responses_item *item,
                      bool begun) {
+    static const char *const types[] = {"reasoning_text", "summary_text", "output_text"};
     bool message = item->kind == ITEM_MESSAGE;
     json_open(w, key, '{');
-    json_put_string(w, "type", message ? "output_text" : "reasoning_text");
+    json_put_string(w, "type", types[item->kind]);
     json_put_text(w, "text", buf_z(&item->text), begun ? item->text.len : 0);
     if (message) {
         json_open(w, "annotations", '[');
@@ -77,6 +81,23 @@ static void put_part(struct json_writer *w, const char *key, const struct respon
         put_logprobs(w, buf_z(&item->logprobs), begun ? item->logprobs.len : 0);
     }
     json_close(w, '}');
+}
+
+static void put_parts(struct json_writer *w, const char *key, const struct responses_item *item,
+                      bool here) {
+    json_open(w, key, '[');
+    if (here) put_part(w, NULL, item, true);
+    json_close(w, ']');
+}
+
+// See RESPONSES_ENCRYPTED.
+static void put_encrypted(struct json_writer *w, const struct responses_item *item) {
+    struct buf out;
+    buf_init(&out, 2 * ITEM_MAX_BYTES);
+    buf_addz(&out, RESPONSES_ENCRYPTED);
+    if (base64_encode(&out, item->text.data, item->text.len) < 0) w->buf->error = E_NOMEM;
+    json_put_text(w, "encrypted_content", buf_z(&out), out.len);
+    buf_release(&out);
 }
 
 // The name that the model has called (RESPONSES_TOOL_NAME_MAX), taken apart.
@@ -90,7 +111,7 @@ static void put_call_name(struct json_writer *w, const char *name) {
 static void put_item(const struct responses_output *o, struct json_writer *w, const char *key,
                      size_t index, bool whole) {
     const struct responses_item *item = &o->items[index];
-    static const char *const types[] = {"reasoning", "message", "function_call",
+    static const char *const types[] = {"reasoning", "reasoning", "message", "function_call",
                                         "custom_tool_call"};
     json_open(w, key, '{');
     put_item_id(o, w, "id", prefixes[item->kind], index);
@@ -102,13 +123,10 @@ static void put_item(const struct responses_output *o, struct json_writer *w, co
         json_put_text(w, text_key(item), buf_z(&item->text), whole ? item->text.len : 0);
     } else {
         if (item->kind == ITEM_MESSAGE) json_put_string(w, "role", "assistant");
-        if (item->kind == ITEM_REASONING) {
-            json_open(w, "summary", '[');
-            json_close(w, ']');
-        }
-        json_open(w, "content", '[');
-        if (whole) put_part(w, NULL, item, true);
-        json_close(w, ']');
+        if (item->kind != ITEM_MESSAGE)
+            put_parts(w, "summary", item, whole && item->kind == ITEM_SUMMARY);
+        put_parts(w, "content", item, whole && item->kind != ITEM_SUMMARY);
+        if (item->kind != ITEM_MESSAGE && o->thinking.encrypted && whole) put_encrypted(w, item);
     }
     json_close(w, '}');
 }
@@ -221,7 +239,8 @@ static void put_place(const struct responses_output *o, struct json_writer *w) {
     const struct responses_item *item = &o->items[o->n_items - 1];
     put_item_id(o, w, "item_id", prefixes[item->kind], o->n_items - 1);
     json_put_int(w, "output_index", (int64_t)o->n_items - 1);
-    if (!is_call(item)) json_put_int(w, "content_index", 0);
+    if (!is_call(item))
+        json_put_int(w, item->kind == ITEM_SUMMARY ? "summary_index" : "content_index", 0);
 }
 
 static void emit_part(struct responses_output *o, const char *type, bool whole) {
@@ -237,11 +256,13 @@ static void emit_part(struct responses_output *o, const char *type, bool whole) 
 static void emit_text(struct responses_output *o, const char *text, size_t len, size_t tokens,
                       bool whole) {
     static const char *const deltas[] = {
-        "response.reasoning_text.delta", "response.output_text.delta",
-        "response.function_call_arguments.delta", "response.custom_tool_call_input.delta"};
-    static const char *const ends[] = {"response.reasoning_text.done", "response.output_text.done",
-                                       "response.function_call_arguments.done",
-                                       "response.custom_tool_call_input.done"};
+        "response.reasoning_text.delta", "response.reasoning_summary_text.delta",
+        "response.output_text.delta", "response.function_call_arguments.delta",
+        "response.custom_tool_call_input.delta"};
+    static const char *const ends[] = {
+        "response.reasoning_text.done", "response.reasoning_summary_text.done",
+        "response.output_text.done", "response.function_call_arguments.done",
+        "response.custom_tool_call_input.done"};
     const struct responses_item *item = &o->items[o->n_items - 1];
     const char *type = (whole ? ends : deltas)[item->kind];
     const char *key = whole ? text_key(item) : "delta";
@@ -258,12 +279,19 @@ static void emit_text(struct responses_output *o, const char *text, size_t len, 
 
 // --- items -----------------------------------------------------------------
 
+static const char *const part_begins[] = {"response.content_part.added",
+                                          "response.reasoning_summary_part.added",
+                                          "response.content_part.added"};
+static const char *const part_ends[] = {"response.content_part.done",
+                                        "response.reasoning_summary_part.done",
+                                        "response.content_part.done"};
+
 static void close_item(struct responses_output *o, enum responses_status status) {
     if (!o->open) return;
     struct responses_item *item = &o->items[o->n_items - 1];
     o->open = false;
     emit_text(o, buf_z(&item->text), item->text.len, 0, true);
-    if (!is_call(item)) emit_part(o, "response.content_part.done", true);
+    if (!is_call(item)) emit_part(o, part_ends[item->kind], true);
     item->status = status;
     emit_item(o, "response.output_item.done", true);
 }
@@ -282,7 +310,7 @@ static bool open_item(struct responses_output *o, enum responses_item_kind kind,
     buf_init(&item->logprobs, EVENT_MAX_BYTES);
     o->open = true;
     emit_item(o, "response.output_item.added", false);
-    if (!is_call(item)) emit_part(o, "response.content_part.added", false);
+    if (!is_call(item)) emit_part(o, part_begins[kind], false);
     return true;
 }
 
@@ -379,7 +407,7 @@ void responses_output_take(struct responses_output *o, const struct completion_e
         responses_output_begin(o, e->session, e->turn);
         break;
     case COMPLETION_THINKING:
-        add_text(o, ITEM_REASONING, e->text, e->text_len);
+        add_text(o, o->thinking.summary ? ITEM_SUMMARY : ITEM_REASONING, e->text, e->text_len);
         break;
     case COMPLETION_TEXT:
         add_words(o, e);

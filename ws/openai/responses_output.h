@@ -15,8 +15,20 @@ enum responses_status {
     RESPONSES_FAILED,
 };
 
-// Calls come last.
-enum responses_item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM_CALL };
+// A SUMMARY is a reasoning item too, with the thinking in its summary instead of its content. Calls come last.
+enum responses_item_kind {
+    ITEM_REASONING,
+    ITEM_SUMMARY,
+    ITEM_MESSAGE,
+    ITEM_CALL,
+    ITEM_CUSTOM_CALL
+};
+
+// How a request wants its thinking to be shown.
+struct responses_thinking {
+    bool summary;   // as summary, which most clients show (reasoning.summary)
+    bool encrypted; // once more as encrypted_content, which clients send back (include)
+};
 
 struct responses_item {
     enum responses_item_kind kind;
@@ -41,6 +53,7 @@ struct responses_output {
     bool open;     // the last item is
     bool silent;   // a warm-up: it has no items
     bool logprobs; // messages have the log-probabilities of their tokens
+    struct responses_thinking thinking;
     enum completion_finish finish;
     struct completion_usage usage;
     int64_t completed_s; // 0: not yet

@@ -4,6 +4,7 @@
 #include "ws/completion/event_tokens.h"
 #include "ws/completion/speech.h"
 #include "ws/openai/responses_items.h"
+#include "ws/openai/responses_request.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
 #include <stdio.h>
@@ -119,6 +120,13 @@ int responses_record_read(struct responses_record *r, const struct service *s) {
 
 bool responses_record_thinks(const struct responses_record *r) {
     return cJSON_IsTrue(json_member(r->note, "thinks"));
+}
+
+struct responses_thinking responses_record_thinking(const struct responses_record *r) {
+    const cJSON *echo = json_member(r->note, "echo");
+    return (struct responses_thinking){
+        .summary = responses_asks_summary(json_member(echo, "reasoning")),
+        .encrypted = cJSON_IsTrue(json_member(r->note, "encrypted"))};
 }
 
 const cJSON *responses_record_input(const struct responses_record *r) {
@@ -275,6 +283,7 @@ void responses_record_play(const struct responses_record *r, struct responses_ou
                                            .cached_tokens = r->numbers.kept_tokens,
                                            .completion_tokens = (int64_t)r->n_ids};
     out->silent = responses_record_is_warm_up(r);
+    out->thinking = responses_record_thinking(r);
     responses_output_begin(out, r->session, r->turn);
     answer_parser_init(&parser, syntax, asked ? completion_calls(asked) : NULL,
                        responses_record_thinks(r));

@@ -59,6 +59,7 @@ int responses_record_items(const struct responses_record *r, cJSON *items);
 cJSON *responses_record_known_items(const struct responses_record *r);
 // Whether it was given in a conversation; that conversation's session is the record's.
 bool responses_record_in_conversation(const struct responses_record *r);
+struct responses_thinking responses_record_thinking(const struct responses_record *r);
 bool responses_record_is_warm_up(const struct responses_record *r); // without parsing the note
 // Its response before this one; NULL: it was the first.
 const char *responses_record_previous(const struct responses_record *r);

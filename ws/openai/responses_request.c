@@ -81,14 +81,15 @@ static int refuse_unserved(struct reading *d) {
     return 0;
 }
 
-// Values of `include`: those that ask for something that this server never has or always gives, and
-// log-probabilities.
+// Values of `include`: log-probabilities, encrypted thinking, and what this server never has.
 static int read_include(struct reading *d) {
-    static const char *const idle[] = {
-        "reasoning.encrypted_content",   "file_search_call.results",
-        "web_search_call.results",       "web_search_call.action.sources",
-        "message.input_image.image_url", "computer_call_output.output.image_url",
-        "code_interpreter_call.outputs", NULL};
+    static const char *const idle[] = {"file_search_call.results",
+                                       "web_search_call.results",
+                                       "web_search_call.action.sources",
+                                       "message.input_image.image_url",
+                                       "computer_call_output.output.image_url",
+                                       "code_interpreter_call.outputs",
+                                       NULL};
     const cJSON *list = json_member(d->json, "include"), *v;
     if (list && !cJSON_IsArray(list)) return bad(d, "include", "must be an array");
     cJSON_ArrayForEach(v, list) {
@@ -97,6 +98,8 @@ static int read_include(struct reading *d) {
         while (*known && strcmp(*known, v->valuestring) != 0) known++;
         if (strcmp(v->valuestring, "message.output_text.logprobs") == 0)
             d->logprobs = true;
+        else if (strcmp(v->valuestring, "reasoning.encrypted_content") == 0)
+            d->r->thinking.encrypted = true;
         else if (!*known)
             return unserved(d, "include", "has a value that is not served");
     }
@@ -158,15 +161,30 @@ static int read_sampling(struct reading *d) {
                : 0;
 }
 
+bool responses_asks_summary(const cJSON *reasoning) {
+    return json_string(reasoning, "summary") || json_string(reasoning, "generate_summary");
+}
+
+static int read_summary(struct reading *d, const cJSON *reasoning, const char *key) {
+    static const char *const forms[] = {"auto", "concise", "detailed", NULL};
+    const cJSON *v = json_member(reasoning, key);
+    const char *const *form = forms;
+    if (!v || cJSON_IsNull(v)) return 0;
+    while (*form && !(cJSON_IsString(v) && strcmp(v->valuestring, *form) == 0)) form++;
+    char param[64];
+    snprintf(param, sizeof param, "reasoning.%s", key);
+    return *form ? 0 : bad(d, param, "must be auto, concise or detailed");
+}
+
 static int read_reasoning(struct reading *d) {
     const cJSON *v = json_member(d->json, "reasoning");
     static const char *const efforts[] = {"none", "minimal", "low", "medium",
                                           "high", "xhigh",   "max"};
-    const char *effort = json_string(v, "effort"), *summary = json_string(v, "summary");
+    const char *effort = json_string(v, "effort");
     if (v && !cJSON_IsObject(v)) return bad(d, "reasoning", "must be an object");
-    if (summary && strcmp(summary, "auto") != 0)
-        return unserved(d, "reasoning.summary",
-                        "must be auto: what the model thought is given in full, as content");
+    TRY(read_summary(d, v, "summary"));
+    TRY(read_summary(d, v, "generate_summary"));
+    d->r->thinking.summary = responses_asks_summary(v);
     if (!effort) return 0;
     for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
         if (strcmp(effort, efforts[i]) == 0) {
@@ -469,6 +487,7 @@ char *responses_request_note(const struct responses_request *r) {
     if (!r->generate) buf_addz(&out, "\"generate\":false,");
     if (r->conversation[0]) buf_addf(&out, "\"revision\":%lld,", (long long)r->revision);
     if (completion_thinks(r->completion)) buf_addz(&out, "\"thinks\":true,");
+    if (r->thinking.encrypted) buf_addz(&out, "\"encrypted\":true,");
     buf_addf(&out, "\"echo\":{%s},\"input\":", r->echo);
     buf_addz(&out, r->input);
     buf_addz(&out, "}");

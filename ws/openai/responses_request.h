@@ -5,6 +5,7 @@
 #include "ws/net/http.h"
 #include "ws/openai/responses_id.h"
 #include "ws/openai/responses_items.h"
+#include "ws/openai/responses_output.h"
 #include "ws/openai/responses_references.h"
 
 struct service;
@@ -17,8 +18,9 @@ struct responses_request {
     struct completion_failure failure; // status 0: it is served
     bool stream, store, background;
     bool generate; // false: a warm-up, which computes the prompt
-    bool extends;  // its turn may join the previous response's session
-    bool forget;   // its session is deleted with the run
+    struct responses_thinking thinking;
+    bool extends; // its turn may join the previous response's session
+    bool forget;  // its session is deleted with the run
     char stream_id[RESPONSES_STREAM_ID_MAX + 1]; // "": none
     bool continues;                              // behind the turn `previous`
     struct responses_id previous;
@@ -37,6 +39,8 @@ struct responses_request {
     char *instructions;                    // NULL: none
 };
 
+// Whether this `reasoning` of a request or of its echo asks for a summary.
+bool responses_asks_summary(const cJSON *reasoning);
 // Never fails but for memory (NULL): a request that is refused says so in failure.
 struct responses_request *responses_request_read(const struct service *s,
                                                  const struct http_payload *p,

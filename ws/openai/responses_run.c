@@ -478,6 +478,7 @@ struct responses_run *responses_run_start(struct service *s, const char *owner,
     run->request = r;
     responses_output_init(&run->output, r->echo, sink->event, ctx);
     run->output.silent = !r->generate;
+    run->output.thinking = r->thinking;
     run->output.logprobs = r->completion->sampling->params.logprobs;
     if (*r->stream_id) run->output.stream_id = r->stream_id;
     if (r->references)
@@ -502,6 +503,7 @@ struct responses_run *responses_run_follow(struct service *s, const char *owner,
     responses_output_init(&run->output, run->followed.echo, sink->event, ctx);
     run->output.after = after;
     run->output.silent = responses_record_is_warm_up(&run->followed);
+    run->output.thinking = responses_record_thinking(&run->followed);
     run->output.logprobs = run->followed.wants_logprobs;
     run->state = RUNNING;
     c->steady = c->outlives = true;
