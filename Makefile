@@ -327,8 +327,9 @@ check-fuzz-built:
 E2E_PACKAGES := tests/e2e/node_modules/.package-lock.json
 $(E2E_PACKAGES): tests/e2e/package-lock.json
 	@cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
-torture: all $(E2E_PACKAGES) ## 1,000 times kill -9 at random moments (KILLS=N), and one owner's attacks on another in full
+torture: all $(E2E_PACKAGES) ## 1,000 times kill -9 at random moments (KILLS=N), 200 deaths of engines, and one owner's attacks in full
 	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
+	@PARLEY=$(CURDIR)/$(PARLEY) node tests/torture/kill_engines.mjs $(or $(DEATHS),200)
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/torture/attacks.mjs
 bench: all $(E2E_PACKAGES) ## this machine's figures, beside llama.cpp; into tests/bench/results/*.json
 	@tests/bench/run.sh $(PARLEY)

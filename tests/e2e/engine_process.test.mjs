@@ -1,12 +1,12 @@
 // Instances in processes of their own: killed, stopped and killed again under load. Their turns go on with every token and
 // text of a run without kills, and clients see a pause.
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
 import { root, Server, sleep, unlimited, until } from './harness.mjs';
-import { engineProcesses, isAlive } from './processes.mjs';
+import { engineProcesses, isAlive, livingEngines } from './processes.mjs';
 import { run } from './run.mjs';
 import { plain, say } from './talk.mjs';
 
@@ -169,13 +169,6 @@ test('a process that hangs is killed, and its turns go on', async (t) => {
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
-const textOf = (file) => { try { return readFileSync(`/proc/${file}`, 'latin1'); } catch { return ''; } };
-/** The engine processes that live, also those that the log does not have yet. One that is stopped before its exec would stop the
- * thread that starts it (vfork). */
-const childrenOf = (server) => readdirSync(`/proc/${server.process.pid}/task`)
-  .flatMap((thread) => textOf(`${server.process.pid}/task/${thread}/children`).split(' ').filter(Boolean).map(Number))
-  .filter((pid) => textOf(`${pid}/cmdline`) === 'parley\0engine\0');
-
 test('a process that hangs while it loads its model is killed, and another one loads it', async (t) => {
   const server = await serve(t, '--engine-timeout', '1');
   const client = await server.connect();
@@ -184,7 +177,7 @@ test('a process that hangs while it loads its model is killed, and another one l
   for (let stopped = null; !silent.test(server.log); await sleep(stopped ? 100 : 0)) { // one that serves already is killed sooner
     if (stopped && !isAlive(stopped)) stopped = null;
     if (last(server) !== killed && !stopped) process.kill(killed = last(server), 'SIGKILL');
-    const [next] = childrenOf(server).filter((pid) => !engineProcesses(server).includes(pid));
+    const [next] = livingEngines(server).filter((pid) => !engineProcesses(server).includes(pid));
     if (next && !stopped) process.kill(stopped = next, 'SIGSTOP');
   }
   await client.turn(await client.open(), 'Hello', { sampling: { max_tokens: 4 } });

@@ -4,8 +4,9 @@
 // different, or a client saw an error.
 import assert from 'node:assert/strict';
 import { Follower } from '../e2e/follower.mjs';
-import { Server, unlimited, until } from '../e2e/harness.mjs';
-import { isAlive } from '../e2e/processes.mjs';
+import { absent, column, connect, idsOf, inputsOf, requestOf } from '../e2e/grpc.mjs';
+import { freePort, Server, unlimited, until } from '../e2e/harness.mjs';
+import { isAlive, livingEngines } from '../e2e/processes.mjs';
 import { plain, say } from '../e2e/talk.mjs';
 
 const [deaths = 200, instances = 2, ranks = 1, stages = 1] = process.argv.slice(2).map(Number);
@@ -23,9 +24,11 @@ async function converse(client, sampling, talk) {
   return told;
 }
 
+const post = (server, address, body) => fetch(`${server.url}${address}`, { method: 'POST', body: JSON.stringify(body),
+  headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' } });
+
 async function stream(server, [address, body, textIn], talk) {
-  const response = await fetch(`${server.url}${address}`, { method: 'POST', body: JSON.stringify({ model: 'demo-model', ...body, stream: true }),
-    headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' } });
+  const response = await post(server, address, address.startsWith('/v1') ? { model: 'demo-model', ...body, stream: true } : body);
   assert.equal(response.status, 200, address);
   let n = 0, all = '', text = '';
   talk.count = () => n;
@@ -45,19 +48,58 @@ const streams = [
   ['/v1/completions', { ...drawn, prompt: 'One, two, three' }, (m) => m.choices?.[0]?.text],
   ['/v1/responses', { max_output_tokens: 48, temperature: 0, input: 'Tell me a long story.' }, (m) => m.type === 'response.output_text.delta' && m.delta],
   ['/v1/messages', { max_tokens: 48, temperature: 0, messages }, (m) => m.delta?.text],
+  ['/v2/models/demo-model/generate_stream', { text_input: 'One, two, three', max_tokens: 48, parameters: { temperature: 0, ignore_eos: true } },
+    (m) => m.text_output],
 ];
+
+// An answer that comes whole shows no tokens before its end.
+async function whole(server, [address, body, dataOf], talk) {
+  talk.count = () => 3;
+  const response = await post(server, address, body);
+  assert.equal(response.status, 200, address);
+  return dataOf(await response.json());
+}
+const ids = inputsOf([[40, 41, 42], [50, 51]], 32, [column('random_seed', 'UINT64', [7n, 8n]), column('runtime_top_k', 'UINT32', [20, 20])]);
+const wholes = [
+  ['/v2/models/fastertransformer/infer', { inputs: JSON.parse(JSON.stringify(ids, (_, v) => (typeof v === 'bigint' ? Number(v) : v))) },
+    (m) => m.outputs.find(({ name }) => name === 'output_ids').data],
+  ['/v1/embeddings', { model: 'demo-model', input: ['What is 17 plus 25?', 'One, two, three'] }, (m) => m.data.map(({ embedding }) => embedding)],
+];
+
+async function inferGrpc(server, talk) {
+  talk.count = () => 3;
+  return idsOf(await server.rpc.call('ModelInfer', requestOf(ids)));
+}
+
+async function streamGrpc(server, talk) {
+  const answers = server.rpc.stream();
+  talk.count = () => answers.answers.length;
+  answers.send(requestOf(ids));
+  return (await answers.end()).map(({ error_message, infer_response }) => [error_message, idsOf(infer_response)]);
+}
 /** Each gives what a client has got at its end: (server, client, talk). */
 const kinds = [
   ...Array.from({ length: N_SESSIONS }, (_, i) => (server, client, talk) => converse(client, i % 2 ? {} : { temperature: 0 }, talk)),
   ...streams.map((one) => (server, client, talk) => stream(server, one, talk)),
+  ...wholes.map((one) => (server, client, talk) => whole(server, one, talk)),
+  ...(absent ? [] : [inferGrpc, streamGrpc].map((one) => (server, client, talk) => one(server, talk))),
 ];
 
+async function start(...more) {
+  const grpc = absent ? 0 : await freePort();
+  const server = await Server.start(t, { args: [...args, ...(grpc ? ['--grpc-port', String(grpc)] : []), ...more] });
+  server.grpc = grpc;
+  if (grpc) server.rpc = connect(t, server);
+  return server;
+}
+
 try {
-  const quiet = await Server.start(t, { args });
+  const quiet = await start();
   const alone = await Promise.all(kinds.map(async (kind) => kind(quiet, await quiet.connect(), {})));
+  for (const [i, all] of alone.entries()) assert.ok(JSON.stringify(all).length > 8, `client ${i}: ${JSON.stringify(all)}`);
   await quiet.stop();
-  const server = await Server.start(t, { args: [...args, '--engine-process', 'on', '--engine-backoff', '0.1', '--engine-timeout', '5',
-    '--rank-timeout', '5', '--instances', String(instances)] });
+  const server = await start('--engine-process', 'on', '--engine-backoff', '0.1', '--engine-timeout', '5', '--rank-timeout', '5',
+    '--instances', String(instances));
   const client = await server.connect();
   const n_ranks = ranks * stages;
   const pattern = n_ranks > 1 ? /engine\.rank rank=\d+ pid=(\d+)/g : /engine\.process instance=\S* pid=(\d+)/g;
@@ -73,7 +115,9 @@ try {
   load.catch(() => {});
   const killer = (async () => {
     while (n_dead < deaths && !failed) {
-      // A turn that has drawn no token between two deaths is taken for their cause (displaced.c): each has drawn some.
+      // A turn that has drawn no token between two deaths is taken for their cause (displaced.c): each draws some, and not
+      // only gets those that were on their way when the process died.
+      for (let i = 0; i < 2; i++) await fetch(`${server.url}/readyz`);
       const before = [...now], counts = before.map((talk) => talk.count());
       const more = 1 + Math.random() * 10;
       await until('tokens of each client', () => failed || kinds.every((_, i) => now[i].count() > (now[i] === before[i] ? counts[i] + more : 2)));
@@ -81,8 +125,10 @@ try {
       const victim = victims[Math.floor(Math.random() * victims.length)];
       const signal = ['SIGKILL', 'SIGKILL', 'SIGKILL', 'SIGSEGV', 'SIGSTOP'][Math.floor(Math.random() * 5)];
       if (victim === undefined) continue; // they are being started again
+      const engines = livingEngines(server);
       try { process.kill(victim, signal); } catch { continue; }
       n_dead++;
+      await until('the loss of its engine', () => failed || engines.some((pid) => !isAlive(pid)));
     }
   })();
   await Promise.all([load, killer]);
