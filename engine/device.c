@@ -16,7 +16,7 @@ static int parse_device(const char *word, int *out, struct err *err) {
     if (strcmp(word, "cuda") == 0) return *out = 0, 0;
     if (strncmp(word, "cuda:", 5) == 0 && word[5] >= '0' && word[5] <= '9') {
         long n = strtol(word + 5, &end, 10);
-        if (*end == '\0' && n < 1024) return *out = (int)n, 0;
+        if (*end == '\0' && n < DEVICE_MAX_GPUS) return *out = (int)n, 0;
     }
     return err_set(err, E_INVAL, "device: \"%.60s\" is none of auto, cpu, cuda:0, cuda:1 ...",
                    word);
@@ -71,6 +71,21 @@ int device_of_rank(char out[DEVICE_WORD_BYTES], const char *device, int32_t plac
                        device, n, n_gpus);
     snprintf(out, DEVICE_WORD_BYTES, "cuda:%d", first + place);
     return 0;
+}
+
+int device_gpus(const char *device, int32_t n, bool used[DEVICE_MAX_GPUS]) {
+    char word[DEVICE_WORD_BYTES];
+    struct err err;
+    int which = DEVICE_CPU, n_used = 0;
+    for (int32_t i = 0; i < n && i < DEVICE_MAX_GPUS; i++) {
+        if (device_of_rank(word, device, i, n, &err) < 0) return n_used;
+        if (parse_device(word, &which, &err) < 0) return n_used;
+        if (which == DEVICE_AUTO) which = backend_cuda_count() > 0 ? 0 : DEVICE_CPU;
+        if (which < 0 || which >= DEVICE_MAX_GPUS || used[which]) continue;
+        used[which] = true;
+        n_used++;
+    }
+    return n_used;
 }
 
 int device_check(const char *device, const char *compute_dtype, struct err *err) {

@@ -71,6 +71,7 @@ static int options_check(const struct engine_options *o, struct err *err) {
     TRY(check_range("kv_cache_bytes", o->kv_cache_bytes, 0, INT64_MAX, err));
     TRY(check_range("tensor_parallel", o->tensor_parallel, 0, MAX_RANKS, err));
     TRY(check_range("pipeline_parallel", o->pipeline_parallel, 0, MAX_RANKS, err));
+    TRY(check_range("n_beside", o->n_beside, 0, INT32_MAX, err));
     TRY(check_range("snapshot_bytes", o->snapshot_bytes, 0, INT64_MAX, err));
     TRY(check_range("host_cache_bytes", o->host_cache_bytes, 0, INT64_MAX, err));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
@@ -407,4 +408,10 @@ bool engine_is_launched(void) {
 
 int engine_n_gpus(void) {
     return device_n_gpus();
+}
+
+_Static_assert((int)ENGINE_MAX_GPUS == (int)DEVICE_MAX_GPUS, "one number");
+int engine_gpus(const struct engine_options *o, bool used[ENGINE_MAX_GPUS]) {
+    return device_gpus(o->device,
+                       at_least_one(o->tensor_parallel) * at_least_one(o->pipeline_parallel), used);
 }

@@ -82,6 +82,13 @@ struct engine_options {
     // that are new to it, and stores the results in a file. Not called if the file has them all.
     void (*measuring)(void *ctx, int64_t done, int64_t total);
     void *measuring_ctx;
+    // Engines that are opened at the same time, this one included, and share the host's free memory: a
+    // cache that kv_cache_bytes does not size gets at most this part of what it would get alone. 0: 1.
+    int32_t n_beside;
+    // Asked several times a second while an engine process loads: false ends it, and engine_open returns
+    // E_CLOSED. Any thread. NULL: true.
+    bool (*wanted)(void *ctx);
+    void *wanted_ctx;
     // Tables of prompt learning beside those of the checkpoint: "NAME=DIR,NAME=DIR" or folders
     // (engine/model/prompt_tasks.h). NULL: none.
     const char *prompt_tasks;
@@ -106,6 +113,10 @@ bool engine_has_tokenizer(const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
 int engine_n_gpus(void); // GPUs that this build can use; 0: none
+enum { ENGINE_MAX_GPUS = 1024 };
+// Sets used[i] for each GPU that an engine with these options uses on this machine, and returns their number.
+// 0: it computes on the CPU, or names what is not there: opening it says so.
+int engine_gpus(const struct engine_options *o, bool used[ENGINE_MAX_GPUS]);
 // Whether mpirun or srun started this process. Its ranks are then those of the job, and engine processes
 // cannot join them.
 bool engine_is_launched(void);

@@ -56,7 +56,8 @@ static int64_t default_cache_bytes(const struct engine_options *o, const struct 
                                          .session_len = max_session_len};
     int64_t full = kv_ring_max_blocks(&window) * block_bytes * o->max_sequences;
     bool device = b->device;
-    int64_t most = device ? budget_cache(b) : memory_left() / 2 / n_sharing;
+    int32_t n_beside = o->n_beside > 0 ? o->n_beside : 1;
+    int64_t most = device ? budget_cache(b) : memory_left() / 2 / n_sharing / n_beside;
     bool all = device && o->gpu_memory_fraction > 0;
     return all || (most < full && (most > 0 || device)) ? most : full;
 }

@@ -41,10 +41,9 @@ static struct instance *served(const struct hosting *h, const char *name) {
 
 static void *open_engine(void *arg) {
     struct task *t = arg;
-    struct instances quiet = *t->hosting->instances;
-    quiet.shows_progress = false;
+    static const struct instance_opening alone;
     pthread_setname_np(pthread_self(), "parley-load");
-    t->rc = instances_open_one(&quiet, t->hosted, &t->err);
+    t->rc = instances_open_one(t->hosting->instances, t->hosted, &alone, &t->err);
     if (t->rc == 0) sessions_tidy(t->hosted->engine, t->hosting->service->config->db);
     atomic_store(&t->done, true);
     return NULL;

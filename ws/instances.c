@@ -3,6 +3,7 @@
 #include "base/cgroup.h"
 #include "base/err.h"
 #include "sessions/sessions.h"
+#include "ws/progress.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,8 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <utlist.h>
-
-#define BAR_WIDTH 30
 
 #define TO(state) (1u << HOSTED_##state)
 static const struct {
@@ -48,24 +47,6 @@ size_t instances_n(const struct instances *v) {
     size_t n;
     DL_COUNT(v->list, h, n);
     return n;
-}
-
-// --- progress ---
-
-struct bar {
-    const char *what;
-    int shown; // percent; -1: nothing yet
-};
-
-static void on_progress(void *ctx, int64_t done, int64_t total) {
-    struct bar *b = ctx;
-    int percent = total > 0 ? (int)(done * 100 / total) : 100;
-    if (percent == b->shown) return;
-    b->shown = percent;
-    int full = percent * BAR_WIDTH / 100;
-    fprintf(stderr, "\r%s [%.*s%*s] %3d %%", b->what, full, "##############################",
-            BAR_WIDTH - full, "", percent);
-    if (percent == 100) fputc('\n', stderr);
 }
 
 // --- the plan ---
@@ -205,15 +186,10 @@ static int decide_process(const struct serve_config *c, struct engine_options *o
     return 0;
 }
 
-static int open_one(const struct instances *v, struct hosted *h, struct err *err) {
+static int open_one(const struct instances *v, struct hosted *h,
+                    const struct instance_opening *with, struct err *err) {
     const struct serve_config *c = &h->config;
     struct engine_options o;
-    char loading_what[64], measuring_what[64];
-    struct bar loading = {loading_what, -1}, measuring = {measuring_what, -1};
-    const char *space = h->name[0] ? " of " : "";
-    snprintf(loading_what, sizeof loading_what, "Loading the model%s%s", space, h->name);
-    snprintf(measuring_what, sizeof measuring_what, "Measuring this GPU%s%s",
-             h->name[0] ? " for " : "", h->name);
     model_settings_engine(&c->model, &o);
     o.host_cache_bytes = c->host_cache_bytes;
     o.snapshot_dir = *c->snapshot_dir ? c->snapshot_dir : NULL;
@@ -225,12 +201,13 @@ static int open_one(const struct instances *v, struct hosted *h, struct err *err
     TRY(decide_process(c, &o, err));
     o.metrics = v->metrics;
     o.instance = h->name[0] ? h->name : NULL;
-    if (v->shows_progress) {
-        o.progress = on_progress;
-        o.progress_ctx = &loading;
-        o.measuring = on_progress;
-        o.measuring_ctx = &measuring;
-    }
+    o.n_beside = with->n_beside;
+    o.wanted = with->wanted;
+    o.wanted_ctx = with->wanted_ctx;
+    o.progress = with->loading ? progress_report : NULL;
+    o.progress_ctx = with->loading;
+    o.measuring = with->measuring ? progress_report : NULL;
+    o.measuring_ctx = with->measuring;
     return engine_open(&h->engine, &o, err);
 }
 
@@ -242,18 +219,13 @@ static int make_folder(const struct instances *v, const struct hosted *h, struct
     return 0;
 }
 
-int instances_open_one(const struct instances *v, struct hosted *h, struct err *err) {
+int instances_open_one(const struct instances *v, struct hosted *h,
+                       const struct instance_opening *with, struct err *err) {
     struct err why = {0};
     int rc = make_folder(v, h, &why);
-    if (rc >= 0) rc = open_one(v, h, &why);
+    if (rc >= 0) rc = open_one(v, h, with, &why);
     if (rc >= 0) return 0;
     return err_of(h, rc, &why, err);
-}
-
-int instances_open(struct instances *v, struct err *err) {
-    struct hosted *h;
-    DL_FOREACH(v->list, h) TRY(instances_open_one(v, h, err));
-    return 0;
 }
 
 int instances_add_one(const struct instances *v, struct hosted *h, struct sessions *ss,

@@ -1,10 +1,11 @@
-// The engines of a server: opened from its settings, given to the session service, closed. hosting.h
-// loads and unloads others while the server runs.
+// The engines of a server: opened from its settings, given to the session service, closed. opening.h opens
+// those of the start, hosting.h loads and unloads others while the server runs.
 #pragma once
 #include "sessions/placement.h"
 #include "ws/serve_config.h"
 
 struct metrics;
+struct progress_part;
 struct sessions;
 struct volatile_text;
 
@@ -38,6 +39,14 @@ struct instances {
     bool shows_progress; // on stderr
 };
 
+// What an instance shares with those that open beside it. All zero: it opens alone, and shows nothing.
+struct instance_opening {
+    int32_t n_beside; // these three as in engine_options
+    bool (*wanted)(void *ctx);
+    void *wanted_ctx;
+    struct progress_part *loading, *measuring; // NULL: not shown
+};
+
 void hosted_set(struct hosted *h, enum hosted_state to); // asserts that the diagram has this arrow
 const char *hosted_state_name(enum hosted_state s);      // as `parley instances` prints it
 
@@ -48,10 +57,9 @@ int instances_plan_more(struct instances *v, const char *name, const struct conf
                         struct hosted **out, struct err *err);
 struct hosted *instances_find(const struct instances *v, const char *name); // or NULL
 size_t instances_n(const struct instances *v);
-// Opens all, one after another. An error names the instance.
-int instances_open(struct instances *v, struct err *err);
-// Opens one engine. Any thread, with `shows_progress` off.
-int instances_open_one(const struct instances *v, struct hosted *h, struct err *err);
+// Opens one engine. An error names the instance. Any thread.
+int instances_open_one(const struct instances *v, struct hosted *h,
+                       const struct instance_opening *with, struct err *err);
 int instances_add(struct instances *v, struct sessions *ss, struct err *err); // all, in order
 int instances_add_one(const struct instances *v, struct hosted *h, struct sessions *ss,
                       bool is_tidy, struct err *err);

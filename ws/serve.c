@@ -6,6 +6,7 @@
 #include "ws/control.h"
 #include "ws/hosting.h"
 #include "ws/notify.h"
+#include "ws/opening.h"
 #include "ws/server.h"
 #include "ws/version.h"
 #include <stdio.h>
@@ -27,7 +28,7 @@ static int open_instances(struct serving *v, struct err *err) {
     v->instances.wake = service_wake;
     v->instances.wake_ctx = server_service(v->server);
     v->instances.shows_progress = isatty(STDERR_FILENO);
-    return instances_open(&v->instances, err);
+    return opening_run(&v->instances, err);
 }
 
 static int open_sessions(struct serving *v, struct err *err) {

@@ -52,10 +52,7 @@ struct process {
     bool run_ahead;
     void (*wake)(void *ctx);
     void *wake_ctx;
-    void (*progress)(void *ctx, int64_t done, int64_t total);
-    void *progress_ctx;
-    void (*measuring)(void *ctx, int64_t done, int64_t total);
-    void *measuring_ctx;
+    const struct engine_options *opening; // the caller's, until process_open returns; then NULL
     struct queue *commands, *events;
     struct engine_metrics *metrics;
 
@@ -135,15 +132,16 @@ static bool still_wanted(void *ctx) {
     pthread_mutex_lock(&p->lock);
     bool yes = !p->give_up;
     pthread_mutex_unlock(&p->lock);
-    return yes;
+    const struct engine_options *o = p->opening;
+    return yes && (!o || !o->wanted || o->wanted(o->wanted_ctx));
 }
 
 static void report_progress(struct process *p, struct wire_message *m) {
     int64_t of[2];
-    bool measures = m->kind == WIRE_MEASURING;
-    void (*tell)(void *, int64_t, int64_t) = measures ? p->measuring : p->progress;
-    if (!wire_take(m, of, sizeof of) || !tell) return;
-    tell(measures ? p->measuring_ctx : p->progress_ctx, of[0], of[1]);
+    const struct engine_options *o = p->opening;
+    if (!wire_take(m, of, sizeof of) || !o) return;
+    if (m->kind == WIRE_MEASURING && o->measuring) o->measuring(o->measuring_ctx, of[0], of[1]);
+    if (m->kind == WIRE_PROGRESS && o->progress) o->progress(o->progress_ctx, of[0], of[1]);
 }
 
 static int take_report(struct process *p, struct wire_message *m, bool first, struct err *err) {
@@ -215,6 +213,7 @@ static int start(struct process *p, bool first, struct err *err) {
     const struct buf *open = first ? &p->open_first : &p->open_again;
     atomic_store(&p->life, ALIVE);
     p->began_us = now_us();
+    if (!still_wanted(p)) return err_set(err, E_CLOSED, "the engine is shutting down");
     int rc = spawn_process(p->program, p->memory, &p->pid, &p->fd, err);
     wire_reader_init(&p->reader, p->fd);
     if (rc == 0 && wire_send(p->fd, open->data, open->len, still_wanted, p) < 0)
@@ -488,10 +487,7 @@ int process_open(struct process **out, const struct engine_options *o, struct wi
     p->run_ahead = o->run_ahead;
     p->wake = o->wake;
     p->wake_ctx = o->wake_ctx;
-    p->progress = o->progress;
-    p->progress_ctx = o->progress_ctx;
-    p->measuring = o->measuring;
-    p->measuring_ctx = o->measuring_ctx;
+    p->opening = o;
     buf_init(&p->out, SIZE_MAX / 2);
     buf_init(&p->texts, 1);
     buf_init(&p->open_again, 1);
@@ -504,7 +500,7 @@ int process_open(struct process **out, const struct engine_options *o, struct wi
         process_close(p);
         return rc;
     }
-    p->progress = p->measuring = NULL; // the caller's, of this call
+    p->opening = NULL;
     *report = p->report;
     *out = p;
     return 0;

@@ -32,8 +32,9 @@ bool wire_take_options(struct wire_message *m, struct engine_options *o) {
     if (!wire_take(m, o, sizeof *o)) return false;
     for (int i = 0; i < N_OPTION_TEXTS; i++) *text_at(o, i) = wire_take_text(m);
     o->wake = NULL;
+    o->wanted = NULL;
     o->progress = o->measuring = NULL;
-    o->wake_ctx = o->progress_ctx = o->measuring_ctx = NULL;
+    o->wake_ctx = o->wanted_ctx = o->progress_ctx = o->measuring_ctx = NULL;
     o->metrics = NULL;
     o->process = NULL;
     return !m->bad;

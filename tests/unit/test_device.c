@@ -42,6 +42,26 @@ static void ranks_share_cpus_but_not_a_gpu(void **state) {
     if (device_n_gpus() > 1) gives("auto", 1, 2, "cuda:1");
 }
 
+static int n_gpus(const char *device, int32_t n, bool used[DEVICE_MAX_GPUS]) {
+    memset(used, 0, DEVICE_MAX_GPUS * sizeof *used);
+    return device_gpus(device, n, used);
+}
+
+static void the_gpus_of_an_instance_are_those_of_its_ranks(void **state) {
+    bool used[DEVICE_MAX_GPUS];
+    assert_int_equal(n_gpus("cpu", 4, used), 0);
+    assert_int_equal(n_gpus("cuda:3", 1, used), 1);
+    assert_true(used[3]);
+    assert_int_equal(n_gpus("cuda:1,cuda:5,cuda:1", 3, used), 2);
+    assert_true(used[1] && used[5] && !used[0]);
+    assert_int_equal(n_gpus("cuda", 1, used), 1);
+    assert_true(used[0]);
+    assert_int_equal(n_gpus("auto", 1, used), device_n_gpus() > 0);
+    assert_int_equal(n_gpus(NULL, 1, used), device_n_gpus() > 0);
+    assert_int_equal(n_gpus("nonsense", 1, used), 0);
+    assert_int_equal(n_gpus("cuda:0,cuda:1", 3, used), 0); // a list of another length
+}
+
 static void each_word_of_a_list_is_checked(void **state) {
     struct err err = {0};
     char longest[200];
@@ -59,6 +79,7 @@ int main(void) {
         cmocka_unit_test(one_rank_has_the_word_itself),
         cmocka_unit_test(a_list_names_each_rank),
         cmocka_unit_test(ranks_share_cpus_but_not_a_gpu),
+        cmocka_unit_test(the_gpus_of_an_instance_are_those_of_its_ranks),
         cmocka_unit_test(each_word_of_a_list_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
