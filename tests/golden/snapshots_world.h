@@ -62,6 +62,18 @@ static inline void run_slowly(struct engine *e, struct engine_turn *t, struct ou
     assert_true(o->done);
 }
 
+// The turn with this outcome had the tokens and bits of the same turn alone on the engine `calm`, and its cache came from
+// there.
+static inline void same_as_alone(const struct outcome *out, struct engine *calm,
+                                 struct engine_turn *same, enum engine_cache_source source,
+                                 int64_t n_cached) {
+    static struct outcome alone;
+    run_turn(calm, same, &alone);
+    release(calm, same->sequence);
+    assert_int_equal(out->finish, FINISH_LENGTH);
+    outcome_same_from(out, &alone, source, n_cached);
+}
+
 // Moves the cache to its file; returns whether it did.
 static inline bool leave(struct engine *e, uint64_t sequence, const char *id) {
     engine_sequence_park(e, sequence);

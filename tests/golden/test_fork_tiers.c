@@ -19,7 +19,6 @@ static struct outcome out; // of the last turn
 // A turn over the log gives the tokens and bits that it gives alone; its cache came from there.
 static void turn_is_right(struct engine *e, struct engine *calm, const struct who *w, int32_t *log,
                           int64_t n, enum engine_cache_source source, int64_t n_cached) {
-    static struct outcome alone;
     struct engine_turn t = turn_for(e, w->sequence, log, n, w->memory_len, SINKS);
     struct engine_turn same = turn_for(calm, 1, log, n, w->memory_len, SINKS);
     t.n_input = 5;
@@ -29,10 +28,7 @@ static void turn_is_right(struct engine *e, struct engine *calm, const struct wh
     t.origin_id = w->origin;
     t.lasting_owner = w->owner;
     run_slowly(e, &t, &out);
-    run_turn(calm, &same, &alone);
-    release(calm, 1);
-    assert_int_equal(out.finish, FINISH_LENGTH);
-    outcome_same_from(&out, &alone, source, n_cached);
+    same_as_alone(&out, calm, &same, source, n_cached);
     memcpy(log + n, out.ids, DRAW * sizeof *out.ids);
 }
 

@@ -31,14 +31,10 @@ static struct engine_turn a_turn(struct engine *e, uint64_t sequence, int32_t *l
 static void turn_is_right(struct engine *e, struct engine *calm, uint64_t sequence, int32_t *log,
                           int64_t n, int32_t memory_len, enum engine_cache_source source,
                           int64_t n_cached) {
-    static struct outcome alone;
     struct engine_turn t = a_turn(e, sequence, log, n, memory_len);
     struct engine_turn same = a_turn(calm, 1, log, n, memory_len);
     run_slowly(e, &t, &out);
-    run_turn(calm, &same, &alone);
-    release(calm, 1);
-    assert_int_equal(out.finish, FINISH_LENGTH);
-    outcome_same_from(&out, &alone, source, n_cached);
+    same_as_alone(&out, calm, &same, source, n_cached);
     memcpy(log + n, out.ids, DRAW * sizeof *out.ids);
 }
 

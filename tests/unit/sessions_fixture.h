@@ -337,6 +337,13 @@ static void fx_open(void) {
     struct err err = {0};
     if (fx_try_open(&err) < 0) fail_msg("%s", err.text);
 }
+// The service doesn't open: with this code, and an error that has the words and names the file.
+static inline void fx_expect_refused(int code, const char *words) {
+    struct err err = {0};
+    int rc = fx_try_open(&err);
+    if (rc != code || !strstr(err.text, words)) fail_msg("%d, %s", rc, err.text);
+    assert_non_null(strstr(err.text, fx.path));
+}
 static void fx_remove_files(void) {
     static const char *const suffixes[] = {"", "-wal", "-shm", ".lock"};
     char path[300];

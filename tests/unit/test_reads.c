@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "sessions/store/reads.h"
 #include "tests/cmocka.h"
+#include "tests/unit/new_session.h"
 #include "tests/unit/tmp_dir.h"
-#include <inttypes.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,26 +17,18 @@ static struct tmp_dir folder;
 static char path[300];
 static struct store *st;
 
-static struct session_save *new_session(int64_t key, const char *owner, const char *title) {
+static struct session_save *new_save(int64_t key, const char *owner, const char *title) {
     char id[32];
-    struct session_save *save = calloc(1, sizeof *save);
-    snprintf(id, sizeof id, "s%" PRId64, key);
-    struct session_record r = {.key = key,
-                               .id = id,
-                               .owner = (char *)owner,
-                               .model = (char *)"m",
-                               .fingerprint = (char *)"f",
-                               .title = (char *)title,
-                               .sampling = (char *)"{}",
-                               .updated_ms = key};
-    assert_int_equal(session_record_copy(&save->rec, &r), 0);
-    save->insert = save->title_changed = true;
+    struct session_save *save = calloc(1, sizeof *save),
+                        borrowed = new_session(id, key, owner, title);
+    *save = borrowed;
+    assert_int_equal(session_record_copy(&save->rec, &borrowed.rec), 0);
     return save;
 }
 
 static void send_save(int64_t key, const char *owner, const char *title) {
     struct store_job *job = store_job_new(STORE_SAVE, key);
-    job->save = new_session(key, owner, title);
+    job->save = new_save(key, owner, title);
     store_send(st, job);
 }
 
@@ -168,7 +160,7 @@ static void a_queue_has_a_bound(void **state) {
 // With so many turns that reading them takes about as long as a search.
 static void send_long_session(int64_t key) {
     struct store_job *job = store_job_new(STORE_SAVE, key);
-    job->save = new_session(key, "a", "long");
+    job->save = new_save(key, "a", "long");
     job->save->turns = calloc(LONG, sizeof *job->save->turns);
     job->save->n_turns = LONG;
     for (int i = 0; i < LONG; i++) {
@@ -202,7 +194,7 @@ static void send_load(int64_t key) {
 #define LARGE 30000
 static void send_large_save(int64_t key) {
     struct store_job *job = store_job_new(STORE_SAVE, key);
-    job->save = new_session(key, "b", "title");
+    job->save = new_save(key, "b", "title");
     job->save->rec.system = malloc(LARGE);
     memset(job->save->rec.system, 'p', LARGE - 1);
     job->save->rec.system[LARGE - 1] = '\0';

@@ -7,13 +7,6 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 
-static void expect_refused(int code, const char *words) {
-    struct err err = {0};
-    int rc = fx_try_open(&err);
-    if (rc != code || !strstr(err.text, words)) fail_msg("%d, %s", rc, err.text);
-    assert_non_null(strstr(err.text, fx.path)); // the sentence names the file
-}
-
 static void with_sql(const char *sql) {
     sqlite3 *db;
     assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
@@ -100,7 +93,7 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
     int fd = open(fx.path, O_RDONLY);
     ssize_t n = read(fd, before, sizeof before);
     close(fd);
-    expect_refused(E_FORMAT, "belongs to another program");
+    fx_expect_refused(E_FORMAT, "belongs to another program");
     fd = open(fx.path, O_RDONLY);
     assert_int_equal(read(fd, after, sizeof after), n);
     close(fd);
@@ -108,9 +101,9 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
     fx_end_closed();
     fx_start_closed();
     with_sql("PRAGMA user_version = 99");
-    expect_refused(E_UNSUPPORTED, "written by a newer Parley (schema 99");
+    fx_expect_refused(E_UNSUPPORTED, "written by a newer Parley (schema 99");
     with_sql("PRAGMA user_version = -10000000");
-    expect_refused(E_CORRUPT, "the database is damaged (schema -10000000)");
+    fx_expect_refused(E_CORRUPT, "the database is damaged (schema -10000000)");
     fx_end_closed();
 }
 
@@ -121,7 +114,7 @@ static void broken_files_are_named(void **state) {
     fx_start_closed();
     fx_remove_files();
     write_file(text, sizeof text - 1);
-    expect_refused(E_FORMAT, "not an SQLite database");
+    fx_expect_refused(E_FORMAT, "not an SQLite database");
     fx_end_closed();
 
     fx_start_closed(); // a page of it overwritten
@@ -132,12 +125,12 @@ static void broken_files_are_named(void **state) {
     for (off_t at = 4096; at + 4096 <= st.st_size; at += 4096)
         assert_int_equal(pwrite(fd, page, 4096, at), 4096);
     close(fd);
-    expect_refused(E_CORRUPT, "damaged");
+    fx_expect_refused(E_CORRUPT, "damaged");
     fx_end_closed();
 
     fx_start_closed(); // cut short
     assert_int_equal(truncate(fx.path, 4096 * 3), 0);
-    expect_refused(E_CORRUPT, "damaged");
+    fx_expect_refused(E_CORRUPT, "damaged");
     fx_end_closed();
 }
 
@@ -168,7 +161,7 @@ static void a_large_file_is_not_read_through(void **state) {
     // Damage in the part that a start reads is still found.
     with_sql("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET rootpage = 1 WHERE name = "
              "'sessions'");
-    expect_refused(E_CORRUPT, "damaged");
+    fx_expect_refused(E_CORRUPT, "damaged");
     fx_end_closed();
 }
 
@@ -250,7 +243,7 @@ static void unreachable_places_are_named(void **state) {
     fx_start_closed();
     fx_end_closed();
     snprintf(fx.path, sizeof fx.path, "/nowhere/at/all.db");
-    expect_refused(E_NOTFOUND, "No such file");
+    fx_expect_refused(E_NOTFOUND, "No such file");
     snprintf(fx.path, sizeof fx.path, "/proc/parley.db");
     struct err err = {0};
     assert_true(fx_try_open(&err) < 0);

@@ -4,13 +4,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static void expect_refused(int code, const char *words) {
-    struct err err = {0};
-    int rc = fx_try_open(&err);
-    if (rc != code || !strstr(err.text, words)) fail_msg("%d, %s", rc, err.text);
-    assert_non_null(strstr(err.text, fx.path)); // the sentence names the file
-}
-
 static void a_second_server_is_refused(void **state) {
     struct sessions *first;
     fx_setup_file();
@@ -19,7 +12,7 @@ static void a_second_server_is_refused(void **state) {
     snprintf(words, sizeof words, "in use by another Parley (process %ld)", (long)getpid());
     struct metrics *kept = fx.metrics; // the first server's counters stay in use
     fx.metrics = NULL;
-    expect_refused(E_BUSY, words);
+    fx_expect_refused(E_BUSY, words);
     metrics_free(fx.metrics);
     fx.metrics = kept;
     fx.ss = first;
@@ -90,10 +83,10 @@ static void a_second_lock_opens_no_second_server(void **state) {
     snprintf(file, sizeof file, "%s", fx.path);
     snprintf(path, sizeof path, "%s.lock", file);
     unlink(path);
-    expect_refused(E_DENIED, "in use by another Parley");
+    fx_expect_refused(E_DENIED, "in use by another Parley");
     snprintf(fx.path, sizeof fx.path, "%.240s.hard", file);
     assert_int_equal(link(file, fx.path), 0);
-    expect_refused(E_DENIED, "in use by another Parley");
+    fx_expect_refused(E_DENIED, "in use by another Parley");
     fx_remove_files();
     metrics_free(fx.metrics);
     fx.metrics = kept;
@@ -116,7 +109,7 @@ static void the_lock_goes_with_the_process(void **state) {
         _exit(1);
     }
     assert_int_equal(read(ready[0], &c, 1), 1);
-    expect_refused(E_BUSY, "in use by another Parley");
+    fx_expect_refused(E_BUSY, "in use by another Parley");
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
     close(ready[0]), close(ready[1]);
@@ -132,7 +125,7 @@ static void another_program_holding_the_database_is_named(void **state) {
     assert_int_equal(
         sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL),
         SQLITE_OK);
-    expect_refused(E_BUSY, "locked by another process");
+    fx_expect_refused(E_BUSY, "locked by another process");
     sqlite3_close(db);
     fx_end_closed();
 }

@@ -2,9 +2,8 @@
 // for a word that others use than for one that is not there.
 #include "sessions/store/db.h"
 #include "tests/cmocka.h"
+#include "tests/unit/new_session.h"
 #include "tests/unit/tmp_dir.h"
-
-#include <inttypes.h>
 
 #define MANY 3000
 
@@ -15,18 +14,7 @@ static int64_t next_key;
 static void add(const char *owner, const char *title) {
     char id[32];
     struct err err = {0};
-    int64_t key = ++next_key;
-    snprintf(id, sizeof id, "s%" PRId64, key);
-    struct session_save save = {.insert = true,
-                                .title_changed = true,
-                                .rec = {.key = key,
-                                        .id = id,
-                                        .owner = (char *)owner,
-                                        .model = (char *)"m",
-                                        .fingerprint = (char *)"f",
-                                        .title = (char *)title,
-                                        .sampling = (char *)"{}",
-                                        .updated_ms = key}};
+    struct session_save save = new_session(id, ++next_key, owner, title);
     if (store_write_save(&db, &save, &err) < 0) fail_msg("%s", err.text);
 }
 
