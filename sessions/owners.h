@@ -47,6 +47,8 @@ struct owner_turnover {
     struct rate promised;
 };
 
+enum long_kind { LONG_INFERENCES, LONG_CONVERSATIONS, N_LONG_KINDS };
+
 struct session;
 struct owner {
     char *name;
@@ -57,9 +59,9 @@ struct owner {
     struct rate requests, tokens;
     struct rate changes; // of session.changed messages to all its watchers
     struct owner_turnover turnover;
-    size_t waiting_bytes;    // of answers, on all its connections
-    size_t long_bytes;       // of its long requests (ws/net/long_body.h)
-    struct session *waiting; // sessions whose turn waits for a place, in order (turns.c)
+    size_t waiting_bytes;            // of answers, on all its connections
+    size_t long_bytes[N_LONG_KINDS]; // of its long requests (ws/net/long_body.h)
+    struct session *waiting;         // sessions whose turn waits for a place, in order (turns.c)
     UT_hash_handle hh;
 };
 

@@ -57,6 +57,12 @@ static const struct config_key keys[] = {
     BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
           "Maximum size of a WebSocket message from a client; a larger one closes the connection "
           "(1009)."),
+    BYTES("server", max_conversation_bytes, 0, 256.0 * 1024 * 1024, "0",
+          "Maximum size of an HTTP request that brings a conversation or a text: OpenAI's, "
+          "Anthropic's and llama.cpp's addresses. 0 means 16 bytes for each token of the longest "
+          "session_len of the served models, at most 64MiB. Never less than max_message_bytes. "
+          "Requests longer than max_message_bytes may take 128MiB in memory at once, or 4 of the "
+          "longest; where tokens tell owners apart, those of an owner a quarter of this."),
     BYTES(
         "server", max_infer_bytes, 0, GIB, "0",
         "Maximum size of an inference request of KServe v2, over HTTP and gRPC; its input may be "

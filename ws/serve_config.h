@@ -21,7 +21,8 @@ struct serve_config {
         *allowed_origins, *allowed_hosts;
     int64_t port, grpc_port; // grpc_port -1: none
     int64_t max_connections, max_connections_per_ip;
-    int64_t max_message_bytes, max_infer_bytes, messages_per_second, message_burst;
+    int64_t max_message_bytes, max_conversation_bytes, max_infer_bytes, messages_per_second,
+        message_burst;
     double ping_interval, slow_reader_timeout, hello_timeout, drain_timeout; // seconds
     bool run_ahead, decoupled;
     int on_token_removed;

@@ -219,6 +219,24 @@ const struct served_model *service_hold_model(const struct service *s, const cha
     return placement_hold(sessions_placement(s->sessions), name);
 }
 
+// JSON of prose has 4 to 6 bytes for each token; of code, with its escapes, tool calls and ids, more.
+#define JSON_BYTES_PER_TOKEN 16
+#define DEFAULT_LONGEST_CONVERSATION ((int64_t)64 << 20)
+
+size_t service_longest_conversation(void *service, const char *path) {
+    const struct service *s = service;
+    const struct serve_config *c = s->config;
+    int64_t bytes = c->max_conversation_bytes;
+    const struct served_model *m = sessions_placement(s->sessions)->models;
+    for (; m && !c->max_conversation_bytes; m = m->next) {
+        int64_t len = m->session_len ? m->session_len : m->info->max_session_len;
+        int64_t most = DEFAULT_LONGEST_CONVERSATION / JSON_BYTES_PER_TOKEN;
+        if (len > most) len = most;
+        if (len * JSON_BYTES_PER_TOKEN > bytes) bytes = len * JSON_BYTES_PER_TOKEN;
+    }
+    return (size_t)(bytes > c->max_message_bytes ? bytes : c->max_message_bytes);
+}
+
 void service_start(struct service *s, struct sessions *sessions) {
     s->sessions = sessions;
     s->dirty = true;

@@ -53,6 +53,12 @@ void service_start(struct service *s, struct sessions *sessions);
 // The model of that name; name NULL: the default one. Returns NULL if there is none. The caller holds it,
 // and may use its engine for texts, until placement_drop. Any thread.
 const struct served_model *service_hold_model(const struct service *s, const char *name);
+// How long an HTTP request with a conversation may be (max_conversation_bytes); the body of a route with
+// HTTP_CONVERSATION. Any thread. path is ignored.
+size_t service_longest_conversation(void *service, const char *path);
+#define HTTP_CONVERSATION                                                                          \
+    .max_body = HTTP_BODY_AS_MESSAGES, .longest_body = service_longest_conversation,               \
+    .long_kind = LONG_CONVERSATIONS
 void service_stop(struct service *s);    // polls no more
 void service_release(struct service *s); // when the loop has closed its handles
 

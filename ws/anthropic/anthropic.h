@@ -4,6 +4,7 @@
 #pragma once
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
+#include "ws/service.h"
 
 // Members of the table in server.c (struct http_route). Both decoders make what anthropic_messages_handle takes.
 void *anthropic_messages_decode(void *user, const struct http_payload *p);
@@ -21,7 +22,7 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
     {.path = "/v1/messages",                                                                       \
      .methods = HTTP_METHOD(HTTP_POST),                                                            \
      .guarded = true,                                                                              \
-     .max_body = HTTP_BODY_AS_MESSAGES,                                                            \
+     HTTP_CONVERSATION,                                                                            \
      .handle = anthropic_messages_handle,                                                          \
      .decode = anthropic_messages_decode,                                                          \
      .is_costly = completion_is_costly,                                                            \
@@ -30,7 +31,7 @@ void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *bod
         {.path = "/v1/messages/count_tokens",                                                      \
          .methods = HTTP_METHOD(HTTP_POST),                                                        \
          .guarded = true,                                                                          \
-         .max_body = HTTP_BODY_AS_MESSAGES,                                                        \
+         HTTP_CONVERSATION,                                                                        \
          .handle = anthropic_messages_handle,                                                      \
          .decode = anthropic_count_decode,                                                         \
          .is_costly = completion_is_costly,                                                        \

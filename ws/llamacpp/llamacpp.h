@@ -3,6 +3,7 @@
 #pragma once
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
+#include "ws/service.h"
 
 void llamacpp_health(void *user, struct http *h); // 503 as /readyz
 void llamacpp_props(void *user, struct http *h);  // of ?model=NAME, or the default
@@ -14,10 +15,10 @@ void llamacpp_write_error(struct buf *out, int status, const char *code, const c
 
 #define LLAMACPP_TEXT_ROUTE(address)                                                               \
     {                                                                                              \
-        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
-        .max_body = HTTP_BODY_AS_MESSAGES, .handle = llamacpp_text_handle,                         \
-        .decode = llamacpp_text_decode, .is_costly = completion_is_costly,                         \
-        .release = llamacpp_text_release, .write_error = llamacpp_write_error                      \
+        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true, HTTP_CONVERSATION,  \
+        .handle = llamacpp_text_handle, .decode = llamacpp_text_decode,                            \
+        .is_costly = completion_is_costly, .release = llamacpp_text_release,                       \
+        .write_error = llamacpp_write_error                                                        \
     }
 #define LLAMACPP_ROUTES                                                                            \
     {.path = "/health", .methods = HTTP_METHOD(HTTP_GET), .handle = llamacpp_health},              \

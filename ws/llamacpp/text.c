@@ -199,7 +199,7 @@ void *llamacpp_text_decode(void *user, const struct http_payload *p) {
     struct text_reply *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     while (strcmp(route->path, p->path) != 0) route++; // the server's table has no others
-    limits.max_bytes = (size_t)s->config->max_message_bytes;
+    limits.max_bytes = p->len;                         // bounded by the route
     buf_init(&r->body, REPLY_MAX_BYTES);
     cJSON *json = json_parse(p->body, p->len, &limits, &err);
     int rc = json ? run(route, s, json, &r->body, &err) : err.code;

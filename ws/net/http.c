@@ -169,7 +169,7 @@ static bool is_longer_than_messages(const struct http *h) {
 static struct http_refusal count_body(struct http *h, size_t bytes) {
     struct owner *o = h->peer->as.owner;
     if (!o || !is_longer_than_messages(h)) return REFUSE(0, NULL, NULL);
-    return long_body_count(&h->counted, h->net, o, bytes, h->longest);
+    return long_body_count(&h->counted, h->net, o, h->route->long_kind, bytes, h->longest);
 }
 
 // Zipped bodies are unpacked up to *max.

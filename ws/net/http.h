@@ -41,7 +41,8 @@ struct http_route {
     size_t max_body; // 0: takes no body
     // Instead of max_body, where it depends on the path; NULL: it does not.
     size_t (*longest_body)(void *user, const char *path);
-    bool body_optional; // serves a POST without Content-Length, which has no body
+    enum long_kind long_kind; // what a body longer than max_message_bytes is
+    bool body_optional;       // serves a POST without Content-Length, which has no body
     void (*handle)(void *user, struct http *h);
     // For routes with a body: makes what handle() finds in http_decoded. A long body is decoded on a
     // worker's thread, so this function may read only its arguments. Returns NULL without memory.

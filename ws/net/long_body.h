@@ -1,23 +1,26 @@
-// Requests longer than max_message_bytes: inferences that carry tables. All of them together, and those of an owner,
-// may take a bounded number of bytes. A request is counted before its body is read (if its length is unknown,
-// as it comes) until its reply has been sent. Net thread only.
+// Requests longer than max_message_bytes: inferences that carry tables, and conversations that a client sends whole.
+// Of each kind, all together and those of an owner may take a bounded number of bytes. A request is counted before
+// its body is read (if its length is unknown, as it comes) until its reply has been sent. Net thread only.
 #pragma once
 #include "ws/net/http_head.h"
 #include "ws/net/net.h"
 
-#define LONG_BODIES                                                                                \
-    4 // so many of the longest ones; where tokens tell owners apart, one is an owner's
+// All requests of a kind have room for so many shares. Where tokens tell owners apart, an owner has one share.
+#define LONG_BODIES 4
 
 struct long_body { // zeroed: counts nothing
     struct net *net;
     struct owner *owner;
+    enum long_kind kind;
     size_t bytes;
 };
 
 // Counts a request of `bytes` instead of what `b` counted before; up to max_message_bytes it counts as nothing.
 // longest: how long such a request may be. Refused: `b` is unchanged.
 struct http_refusal long_body_count(struct long_body *b, struct net *n, struct owner *o,
-                                    size_t bytes, size_t longest);
+                                    enum long_kind kind, size_t bytes, size_t longest);
+// What an owner's requests of this kind may take: one inference, or conversations of 32 MiB or one of the longest.
+size_t long_body_share(enum long_kind kind, size_t longest);
 void long_body_release(struct long_body *b);
 
 // How long a packed body may be unpacked: tables of numbers become a few times shorter, so that a longer one is an

@@ -120,7 +120,8 @@ static double n_websockets(void *ctx) {
 }
 
 static double long_bytes(void *ctx) {
-    return (double)((struct net *)ctx)->long_bytes;
+    const struct net *n = ctx;
+    return (double)(n->long_bytes[LONG_INFERENCES] + n->long_bytes[LONG_CONVERSATIONS]);
 }
 
 static void register_metrics(struct net *n, struct metrics *m) {

@@ -72,9 +72,9 @@ struct net {
     lws_retry_bo_t retry;
     struct peer *adopting; // being handed to libwebsockets
     struct gate *gate;
-    struct buf tx;     // LWS_PRE bytes, then what one write sends
-    size_t long_bytes; // of long requests (long_body.h)
-    bool closing;      // new WebSockets are refused
+    struct buf tx;                   // LWS_PRE bytes, then what one write sends
+    size_t long_bytes[N_LONG_KINDS]; // of long requests (long_body.h)
+    bool closing;                    // new WebSockets are refused
 };
 
 struct peer_guest {

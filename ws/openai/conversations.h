@@ -5,6 +5,7 @@
 //     GET, DELETE        /v1/conversations/{id}/items/{item}
 #pragma once
 #include "ws/net/http.h"
+#include "ws/service.h"
 
 // Members of struct http_route, for all of these addresses. decode and release on any thread.
 void *openai_conversations_decode(void *user, const struct http_payload *p);
@@ -13,10 +14,10 @@ void openai_conversations_handle(void *user, struct http *h);
 
 #define OPENAI_CONVERSATIONS_POST(address)                                                         \
     {                                                                                              \
-        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
-        .max_body = HTTP_BODY_AS_MESSAGES, .handle = openai_conversations_handle,                  \
-        .decode = openai_conversations_decode, .release = openai_conversations_release,            \
-        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
+        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true, HTTP_CONVERSATION,  \
+        .handle = openai_conversations_handle, .decode = openai_conversations_decode,              \
+        .release = openai_conversations_release, .write_error = openai_write_error,                \
+        .put_headers = openai_put_headers                                                          \
     }
 #define OPENAI_CONVERSATIONS_ROUTES                                                                \
     OPENAI_CONVERSATIONS_POST("/v1/conversations"),                                                \

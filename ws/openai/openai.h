@@ -2,6 +2,7 @@
 #pragma once
 #include "ws/completion/completion.h"
 #include "ws/net/http.h"
+#include "ws/service.h"
 
 // Members of the routes in server.c (struct http_route). Net thread; *_decode and *_release on any thread.
 void *openai_chat_decode(void *user, const struct http_payload *p);
@@ -22,10 +23,10 @@ void openai_put_headers(const struct http *h, struct buf *out);
 
 #define OPENAI_POST_ROUTE(address, name)                                                           \
     {                                                                                              \
-        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true,                     \
-        .max_body = HTTP_BODY_AS_MESSAGES, .handle = name##_handle, .decode = name##_decode,       \
-        .is_costly = completion_is_costly, .release = name##_release,                              \
-        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
+        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true, HTTP_CONVERSATION,  \
+        .handle = name##_handle, .decode = name##_decode, .is_costly = completion_is_costly,       \
+        .release = name##_release, .write_error = openai_write_error,                              \
+        .put_headers = openai_put_headers                                                          \
     }
 #define OPENAI_ROUTES                                                                              \
     {.path = "/v1/models",                                                                         \

@@ -420,7 +420,7 @@ struct responses_request *responses_request_read(const struct service *s,
         return NULL;
     }
     r->completion->owner = p->owner;
-    d.json = openai_body_read(p->body, p->len, (size_t)s->config->max_message_bytes, &r->failure);
+    d.json = openai_body_read(p->body, p->len, p->len, &r->failure);
     if (d.json) read_all(&d);
     cJSON_Delete(d.json);
     return r;

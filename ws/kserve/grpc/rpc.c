@@ -246,7 +246,7 @@ static struct http_refusal count_message(struct rpc *r, struct rpc_reading *g, s
     size_t most = g->packed ? long_body_unpacked(n, len, r->longest) : len;
     buf_init(&g->unpacked, most);
     if (!r->as.owner) return REFUSE(0, NULL, NULL);
-    return long_body_count(&g->counted, n, r->as.owner, most, r->longest);
+    return long_body_count(&g->counted, n, r->as.owner, LONG_INFERENCES, most, r->longest);
 }
 
 // gRPC does not unpack messages for us, because it would unpack to any size (server.c). A packed message may
