@@ -129,9 +129,26 @@ static int err_of(const struct hosted *h, int rc, const struct err *why, struct 
     return err_set(err, rc, "%s", why->text);
 }
 
-static int check_one(const struct hosted *h, struct err *err) {
+// A folder that two settings name in different words is refused by its lock (engine/cache/snapshots.h).
+static int check_folder(const struct instances *v, const struct hosted *h, struct err *err) {
+    const char *dir = h->config.snapshot_dir;
+    const struct hosted *other;
+    DL_FOREACH(v->list, other) {
+        if (other == h) break;
+        if (!*dir || other->state == HOSTED_FAILED || strcmp(other->config.snapshot_dir, dir) != 0)
+            continue;
+        return err_set(
+            err, E_INVAL,
+            "snapshot_dir %s is also that of instance %s: each needs a folder of its own", dir,
+            other->name);
+    }
+    return 0;
+}
+
+static int check_one(const struct instances *v, const struct hosted *h, struct err *err) {
     struct err why = {0};
     int rc = serve_config_check(&h->config, &why);
+    if (rc == 0) rc = check_folder(v, h, &why);
     if (rc == 0) return 0;
     return err_of(h, rc, &why, err);
 }
@@ -141,7 +158,7 @@ int instances_plan(struct instances *v, const struct serve_config *c, struct err
     v->config = c;
     int rc = plan_all(v, err);
     DL_FOREACH(v->list, h) {
-        if (rc >= 0) rc = check_one(h, err);
+        if (rc >= 0) rc = check_one(v, h, err);
     }
     if (rc < 0) instances_release(v);
     return rc;
@@ -159,7 +176,7 @@ int instances_plan_more(struct instances *v, const char *name, const struct conf
     int rc = plan_one(v, name, p, 0, 1, err);
     struct hosted *h = v->list && v->list->prev != last ? v->list->prev : NULL;
     if (rc == 0) rc = share_cores(&h->config, n, err);
-    if (rc == 0) rc = check_one(h, err);
+    if (rc == 0) rc = check_one(v, h, err);
     if (rc < 0 && h) instances_forget(v, h);
     *out = rc < 0 ? NULL : h;
     return rc;

@@ -8,10 +8,11 @@ static void *watch(void *arg) {
     struct deadline *d = arg;
     struct timespec until;
     int rc = 0;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += d->us / 1000000 + 1;
     pthread_mutex_lock(&d->lock);
-    while (!d->is_met && rc == 0) rc = pthread_cond_timedwait(&d->met, &d->lock, &until);
+    while (!d->is_met && rc == 0)
+        rc = pthread_cond_clockwait(&d->met, &d->lock, CLOCK_MONOTONIC, &until);
     if (!d->is_met) {
         fprintf(stderr, "parley: the other ranks have not come for %lld s\n",
                 (long long)(d->us / 1000000));

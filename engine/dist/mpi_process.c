@@ -3,8 +3,14 @@
 
 #if PARLEY_MPI
 #include "engine/dist/mpi_process.h"
+#include <errno.h>
+#include <limits.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int variable(const char *name, int missing) {
     const char *text = getenv(name);
@@ -45,11 +51,34 @@ static void set_defaults(void) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
 
+// Open MPI keeps the sockets and shared memory of its ranks there. Where it cannot, it ends the process, and its
+// words do not say why.
+static int check_folder(struct err *err) {
+    static const char *const names[] = {"TMPDIR", "TEMP", "TMP"}; // in Open MPI's order
+    const char *dir = NULL;
+    char probe[PATH_MAX];
+    for (int i = 0; i < 3 && !dir; i++) dir = getenv(names[i]);
+    if (!dir || !*dir) dir = "/tmp";
+    bool fits = snprintf(probe, sizeof probe, "%s/parley-XXXXXX", dir) < (int)sizeof probe;
+    if (!fits) errno = ENAMETOOLONG;
+    if (fits && (mkdir(dir, 0700) == 0 || errno == EEXIST) && mkdtemp(probe)) {
+        rmdir(probe);
+        return 0;
+    }
+    return err_set(err, E_DEVICE,
+                   "Open MPI has no folder for the ranks' sockets: %.200s: %s; set TMPDIR to a "
+                   "folder that can be written",
+                   dir, strerror(errno));
+}
+
 int mpi_process_start(void (*at_end)(void), struct err *err) {
     static bool is_up;
     int provided = 0;
     if (is_up) return 0;
-    if (!comm_is_launched()) set_defaults();
+    if (!comm_is_launched()) {
+        set_defaults();
+        TRY(check_folder(err));
+    }
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return err_set(err, E_DEVICE, "MPI does not start");
     is_up = true;

@@ -5,12 +5,13 @@
 import assert from 'node:assert/strict';
 import { Follower } from '../e2e/follower.mjs';
 import { absent, column, connect, idsOf, inputsOf, requestOf } from '../e2e/grpc.mjs';
-import { freePort, Server, unlimited, until } from '../e2e/harness.mjs';
+import { freePort, scale, Server, unlimited, until } from '../e2e/harness.mjs';
 import { isAlive, livingEngines } from '../e2e/processes.mjs';
 import { plain, say } from '../e2e/talk.mjs';
 
 const [deaths = 200, instances = 2, ranks = 1, stages = 1] = process.argv.slice(2).map(Number);
 const N_SESSIONS = 4, TURNS = 12;
+const silence = scale < 1 ? '20' : '5'; // seconds, after which a process hangs
 const args = [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', String(ranks), '--pipeline-parallel', String(stages)];
 const cleanups = [], t = { after: (f) => cleanups.push(f) };
 
@@ -98,7 +99,7 @@ try {
   const alone = await Promise.all(kinds.map(async (kind) => kind(quiet, await quiet.connect(), {})));
   for (const [i, all] of alone.entries()) assert.ok(JSON.stringify(all).length > 8, `client ${i}: ${JSON.stringify(all)}`);
   await quiet.stop();
-  const server = await start('--engine-process', 'on', '--engine-backoff', '0.1', '--engine-timeout', '5', '--rank-timeout', '5',
+  const server = await start('--engine-process', 'on', '--engine-backoff', '0.1', '--engine-timeout', silence, '--rank-timeout', silence,
     '--instances', String(instances));
   const client = await server.connect();
   const n_ranks = ranks * stages;
