@@ -184,6 +184,19 @@ test('chat completions: budgets by every name, response_format and a forced call
     assert.ok(made.choices[0].message.content.length > 0);
     assert.ok(made.choices[0].message.reasoning_content.length > 0);
   }
+  // Clients read the thinking under one of two names, and send it back under that name.
+  const { choices: [{ message: both }] } = await ask({ thinking_budget: 10, ignore_eos: true });
+  assert.equal(both.reasoning, both.reasoning_content);
+  const streamed = { reasoning: '', reasoning_content: '' };
+  for await (const { choices: [{ delta }] } of await ask({ thinking_budget: 10, ignore_eos: true, stream: true }))
+    for (const name of Object.keys(streamed)) streamed[name] += delta[name] ?? '';
+  assert.deepEqual(streamed, { reasoning: both.reasoning, reasoning_content: both.reasoning });
+  const tokensWith = async (thinking) => (await ask({ max_tokens: 1, thinking_budget: 0, messages: [{ role: 'user', content: 'Never asked.' },
+    { role: 'assistant', content: 'Yes.', ...thinking }, { role: 'user', content: 'And then?' }] })).usage.prompt_tokens;
+  const shown = await tokensWith({ reasoning_content: 'Hm, so be it.' });
+  assert.equal(await tokensWith({ reasoning: 'Hm, so be it.' }), shown);
+  assert.equal(await tokensWith({ reasoning: 'Hm, so be it.', reasoning_content: 'Hm, so be it.' }), shown);
+  assert.ok(await tokensWith({ reasoning: null }) < shown);
   for (const off of [{ reasoning_effort: 'none' }, { enable_thinking: false }, { thinking: { type: 'disabled' } }, { thinking_budget: 0 }])
     assert.equal((await ask({ ...off, max_tokens: 20 })).choices[0].message.reasoning_content ?? '', '', JSON.stringify(off));
   for (const bad of [{ thinking_budget: -2 }, { reasoning_budget: 'much' }, { reasoning: { max_tokens: 1.5 } }])

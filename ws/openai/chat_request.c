@@ -210,6 +210,18 @@ void chat_name_param(struct completion_failure *f) {
     if (strcmp(f->code, "context_length_exceeded") == 0) strcpy(f->param, "messages");
 }
 
+// Thinking that a client sends back by its other name, `reasoning`.
+static int name_thinking(struct chat_request *r) {
+    cJSON *message;
+    cJSON_ArrayForEach(message, r->request->messages) {
+        const char *given = json_string(message, "reasoning");
+        if (!given || json_string(message, "reasoning_content")) continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "reasoning_content"); // null
+        if (!cJSON_AddStringToObject(message, "reasoning_content", given)) return no_memory(r);
+    }
+    return 0;
+}
+
 static int read_all(struct chat_request *r, const struct service *s) {
     if (!r->request) return no_memory(r);
     TRY(read_flags(r));
@@ -223,6 +235,7 @@ static int read_all(struct chat_request *r, const struct service *s) {
     TRY(read_thinking(r));
     TRY(read_prediction(r));
     r->request->messages = take(r, "messages");
+    TRY(name_thinking(r));
     r->request->tools = take(r, "tools");
     r->request->format = take(r, "response_format");
     if (completion_check(r->request, &r->failure)) return 0;

@@ -98,6 +98,13 @@ static void put_call(struct json_writer *w, const struct chat_call *call) {
     json_close(w, '}');
 }
 
+// The field's servers have two names for it: llama.cpp, DeepSeek and SGLang the first, vLLM and OpenRouter the second.
+// Each client reads one of them; those that know both take one.
+static void put_thinking(struct json_writer *w, const char *text, size_t len) {
+    json_put_text(w, "reasoning_content", text, len);
+    json_put_text(w, "reasoning", text, len);
+}
+
 static void put_message(struct json_writer *w, const struct chat_answer *a) {
     json_open(w, "message", '{');
     json_put_string(w, "role", "assistant");
@@ -106,8 +113,7 @@ static void put_message(struct json_writer *w, const struct chat_answer *a) {
     else
         json_put_text(w, "content", buf_z(&a->text), a->text.len);
     json_put_null(w, "refusal");
-    if (a->thinking.len)
-        json_put_text(w, "reasoning_content", buf_z(&a->thinking), a->thinking.len);
+    if (a->thinking.len) put_thinking(w, buf_z(&a->thinking), a->thinking.len);
     if (a->n_calls) {
         json_open(w, "tool_calls", '[');
         for (size_t i = 0; i < a->n_calls; i++) put_call(w, &a->calls[i]);
@@ -209,8 +215,7 @@ void chat_write_event(struct buf *out, const struct answer_head *h,
     begin_chunk(out, &w, h);
     open_delta(&w, ev->answer);
     if (ev->kind == COMPLETION_TEXT) json_put_text(&w, "content", ev->text, ev->text_len);
-    if (ev->kind == COMPLETION_THINKING)
-        json_put_text(&w, "reasoning_content", ev->text, ev->text_len);
+    if (ev->kind == COMPLETION_THINKING) put_thinking(&w, ev->text, ev->text_len);
     if (ev->kind == COMPLETION_TOOL_BEGIN || ev->kind == COMPLETION_TOOL_ARGUMENTS)
         put_call_part(&w, ev);
     json_close(&w, '}');
