@@ -38,7 +38,8 @@ struct stream {
     struct answer *answers;
     size_t n_exchanges;
     bool reading;  // a message is on its way
-    bool ended;    // no more requests come
+    bool ended;    // no more requests are taken
+    bool cut;      // ended by the server: a request that was not read is not answered
     bool admitted; // its first request was, with the call
 };
 
@@ -227,7 +228,10 @@ static void go_on(struct stream *s) {
         rpc_next(r);
     } else if (s->ended && idle && rpc_has_room(r)) {
         r->ctx = NULL;
-        rpc_end(r);
+        if (s->cut)
+            rpc_fail(r, KSERVE_UNAVAILABLE, "the server is shutting down", 0);
+        else
+            rpc_end(r);
         stream_free(s);
     }
 }
@@ -325,6 +329,7 @@ void stream_ended(struct rpc *r) {
     }
     s->reading = false;
     s->ended = true;
+    s->cut = false;
     go_on(s);
 }
 
@@ -348,10 +353,12 @@ void stream_writable(struct rpc *r) {
     if (r->ctx) go_on(s);
 }
 
-// Takes no further request; the stream ends after its last answer.
+// Takes no further request; the stream ends after its last answer. One whose client may have sent a request that was
+// not read ends as unavailable, so that the client does not take it for answered.
 void stream_closing(struct rpc *r) {
     struct stream *s = stream_of(r);
     if (!s) return;
+    s->cut = !s->ended;
     s->ended = true;
     s->reading = false;
     go_on(s);
