@@ -27,9 +27,13 @@ static bool begins(const char *p) {
     return strncmp(p, "(?=", 3) == 0 || strncmp(p, "(?!", 3) == 0;
 }
 
-// The first n bytes of the text behind ^: without a group if they have one alternative, so that a $ may end them. NULL:
-// no memory.
+// The first n bytes of the text behind one ^: without a group if they have one alternative, so that a $ may end them.
+// NULL: no memory.
 static char *anchored(const char *text, size_t n) {
+    if (n > 0 && text[0] == '^') { // as pydantic's decimals have it
+        text++;
+        n--;
+    }
     size_t size = n + sizeof "^(?:)";
     char *out = malloc(size);
     if (!out) return NULL;

@@ -1,454 +1,10 @@
-// See regex.h. A recursive descent parser makes a tree of nodes in an array; emitting walks it.
-#include "engine/grammar/regex.h"
+// See regex.h. Emitting walks the tree. What follows a look-ahead becomes an automaton of its own: the product with
+// that of the look-ahead.
 #include "engine/grammar/notations.h"
+#include "engine/grammar/product.h"
+#include "engine/grammar/regex_tree.h"
 #include <stdlib.h>
 #include <string.h>
-
-enum { REGEX_MAX_DEPTH = 200, REGEX_MAX_COUNT = 100000 };
-
-enum kind { NODE_EMPTY, NODE_SET, NODE_SEQUENCE, NODE_CHOICE, NODE_REPEAT, NODE_START, NODE_END };
-
-struct node {
-    enum kind kind;
-    int32_t child, next; // the first part; the next part of its own parent; -1: none
-    int32_t set;         // NODE_SET
-    int32_t min, max;    // NODE_REPEAT; max -1: no bound
-};
-
-struct regex {
-    struct node *nodes;
-    struct char_set *sets;
-    int32_t n_nodes, cap_nodes, n_sets, cap_sets, root;
-    bool search;
-};
-
-struct parser {
-    struct regex *r;
-    const char *text;
-    size_t at, len;
-    int depth;
-    struct err *err;
-};
-
-// --- nodes ---------------------------------------------------------------------------------------
-
-static int no_memory(struct parser *p) {
-    return err_set(p->err, E_NOMEM, "no memory for a regular expression");
-}
-
-static int add_node(struct parser *p, enum kind kind) {
-    struct regex *r = p->r;
-    if (r->n_nodes == r->cap_nodes) {
-        int32_t cap = r->cap_nodes ? r->cap_nodes * 2 : 64;
-        struct node *moved = realloc(r->nodes, (size_t)cap * sizeof *moved);
-        if (!moved) return no_memory(p);
-        r->nodes = moved;
-        r->cap_nodes = cap;
-    }
-    r->nodes[r->n_nodes] = (struct node){.kind = kind, .child = -1, .next = -1, .set = -1};
-    return r->n_nodes++;
-}
-
-static int add_set_node(struct parser *p, struct char_set **set) {
-    struct regex *r = p->r;
-    if (r->n_sets == r->cap_sets) {
-        int32_t cap = r->cap_sets ? r->cap_sets * 2 : 64;
-        struct char_set *moved = realloc(r->sets, (size_t)cap * sizeof *moved);
-        if (!moved) return no_memory(p);
-        r->sets = moved;
-        r->cap_sets = cap;
-    }
-    int node = add_node(p, NODE_SET);
-    if (node < 0) return node;
-    *set = &r->sets[r->n_sets];
-    **set = (struct char_set){0};
-    r->nodes[node].set = r->n_sets++;
-    return node;
-}
-
-// --- escapes and classes -------------------------------------------------------------------------
-
-static int refuse(struct parser *p, const char *what) {
-    return err_set(p->err, E_INVAL, "at character %zu of the regular expression: %s", p->at + 1,
-                   what);
-}
-
-static int refuse_kind(struct parser *p, const char *what) {
-    return err_set(p->err, E_UNSUPPORTED,
-                   "at character %zu of the regular expression: %s is not supported", p->at + 1,
-                   what);
-}
-
-static bool more(const struct parser *p) {
-    return p->at < p->len;
-}
-static char peek(const struct parser *p) {
-    return more(p) ? p->text[p->at] : 0;
-}
-static bool take(struct parser *p, char c) {
-    if (!more(p) || p->text[p->at] != c) return false;
-    p->at++;
-    return true;
-}
-
-static int add_class(struct parser *p, struct char_set *s, char name) {
-    static const struct char_range digits[] = {{'0', '9'}},
-                                   words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                                   spaces[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},
-                                               {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-                                               {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
-                                               {0xfeff, 0xfeff}};
-    char lower = (char)(name | 0x20);
-    const struct char_range *r = lower == 'd' ? digits : lower == 'w' ? words : spaces;
-    int n = lower == 'd' ? 1 : lower == 'w' ? 4 : 10;
-    struct char_set own = {0};
-    int rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) rc = char_set_add(&own, r[i].lo, r[i].hi);
-    char_set_order(&own);
-    if (rc == 0 && name != lower) rc = char_set_complement(&own);
-    if (rc == 0) rc = char_set_add_all(s, &own);
-    char_set_release(&own);
-    return rc < 0 ? no_memory(p) : 0;
-}
-
-static int hex_digits(struct parser *p, int n, uint32_t *out) {
-    *out = 0;
-    for (int i = 0; i < n; i++) {
-        char c = peek(p), l = (char)(c | 0x20);
-        if (c >= '0' && c <= '9')
-            *out = *out * 16 + (uint32_t)(c - '0');
-        else if (l >= 'a' && l <= 'f')
-            *out = *out * 16 + (uint32_t)(l - 'a') + 10;
-        else
-            return refuse(p, "a hexadecimal digit is missing");
-        p->at++;
-    }
-    return 0;
-}
-
-static int unicode_escape(struct parser *p, uint32_t *out) {
-    uint32_t low;
-    if (take(p, '{')) {
-        int n = 0;
-        while (p->at + (size_t)n < p->len && p->text[p->at + (size_t)n] != '}' && n < 7) n++;
-        TRY(hex_digits(p, n, out));
-        if (n == 0 || *out > CHAR_MAX_CODE || !take(p, '}'))
-            return refuse(p, "\\u{...} is no character");
-        return 0;
-    }
-    TRY(hex_digits(p, 4, out));
-    if (*out < 0xd800 || *out > 0xdfff) return 0;
-    if (*out > 0xdbff || !take(p, '\\') || !take(p, 'u')) return refuse(p, "half a surrogate pair");
-    TRY(hex_digits(p, 4, &low));
-    if (low < 0xdc00 || low > 0xdfff) return refuse(p, "half a surrogate pair");
-    *out = 0x10000 + ((*out - 0xd800) << 10) + (low - 0xdc00);
-    return 0;
-}
-
-// Behind a backslash: 1: one character; 0: a class, which was added to *s.
-static int escape(struct parser *p, struct char_set *s, uint32_t *c, bool in_class) {
-    static const char shorts[] = "t\tn\nr\rf\fv\v";
-    char e = peek(p);
-    if (!more(p)) return refuse(p, "it ends with a backslash");
-    if (strchr("dDwWsS", e)) {
-        p->at++;
-        TRY(add_class(p, s, e));
-        return 0;
-    }
-    if (e == 'p' || e == 'P') return refuse_kind(p, "\\p (Unicode properties)");
-    if (!in_class && (e == 'b' || e == 'B')) return refuse_kind(p, "\\b (word boundaries)");
-    if ((e >= '1' && e <= '9') || e == 'k') return refuse_kind(p, "a back-reference");
-    for (size_t i = 0; i + 1 < sizeof shorts; i += 2) {
-        if (e != shorts[i]) continue;
-        *c = (uint8_t)shorts[i + 1];
-        p->at++;
-        return 1;
-    }
-    if (e == 'x' || e == 'u') {
-        p->at++;
-        TRY(e == 'x' ? hex_digits(p, 2, c) : unicode_escape(p, c));
-        return 1;
-    }
-    if (e == 'c' && p->at + 1 < p->len) {
-        *c = (uint32_t)(p->text[p->at + 1] & 31);
-        p->at += 2;
-        return 1;
-    }
-    if (e == '0') {
-        *c = 0;
-        p->at++;
-        return 1;
-    }
-    if (in_class && e == 'b') {
-        *c = 8;
-        p->at++;
-        return 1;
-    }
-    if ((e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z')) return refuse(p, "an unknown escape");
-    size_t n;
-    *c = chars_next(p->text + p->at, p->len - p->at, &n);
-    p->at += n;
-    return *c == UINT32_MAX ? refuse(p, "it is not UTF-8") : 1;
-}
-
-// One end of a range, or a class within brackets: as escape().
-static int class_item(struct parser *p, struct char_set *s, uint32_t *c) {
-    if (take(p, '\\')) return escape(p, s, c, true);
-    size_t n;
-    *c = chars_next(p->text + p->at, p->len - p->at, &n);
-    if (*c == UINT32_MAX) return refuse(p, "it is not UTF-8");
-    p->at += n;
-    return 1;
-}
-
-static int brackets(struct parser *p) {
-    struct char_set *s;
-    int node = add_set_node(p, &s);
-    if (node < 0) return node;
-    bool negated = take(p, '^');
-    while (!take(p, ']')) {
-        uint32_t lo, hi;
-        if (!more(p)) return refuse(p, "']' is missing");
-        int one = class_item(p, s, &lo);
-        if (one < 0) return one;
-        if (one == 0) continue;
-        hi = lo;
-        if (peek(p) == '-' && p->at + 1 < p->len && p->text[p->at + 1] != ']') {
-            p->at++;
-            int other = class_item(p, s, &hi);
-            if (other < 0) return other;
-            if (other == 0) { // [a-\d]: a, - and digits
-                if (char_set_add(s, '-', '-') < 0) return no_memory(p);
-                hi = lo;
-            }
-        }
-        if (hi < lo) return refuse(p, "a range whose end is before its begin");
-        if (char_set_add(s, lo, hi) < 0) return no_memory(p);
-    }
-    char_set_order(s);
-    if (negated && char_set_complement(s) < 0) return no_memory(p);
-    return node;
-}
-
-// --- the tree ------------------------------------------------------------------------------------
-
-static int alternatives(struct parser *p);
-
-static int group(struct parser *p) {
-    if (take(p, '?')) {
-        if (take(p, '<')) {
-            if (peek(p) == '=' || peek(p) == '!') return refuse_kind(p, "look-behind");
-            while (more(p) && peek(p) != '>') p->at++;
-            if (!take(p, '>')) return refuse(p, "the name of a group has no end");
-        } else if (!take(p, ':')) {
-            if (peek(p) == '=' || peek(p) == '!') return refuse_kind(p, "look-ahead");
-            return refuse_kind(p, "this kind of group");
-        }
-    }
-    if (++p->depth > REGEX_MAX_DEPTH) return refuse(p, "groups are nested too deeply");
-    int node = alternatives(p);
-    p->depth--;
-    if (node >= 0 && !take(p, ')')) return refuse(p, "')' is missing");
-    return node;
-}
-
-static int dot(struct parser *p) {
-    struct char_set *s;
-    int node = add_set_node(p, &s);
-    if (node < 0) return node;
-    if (char_set_add(s, '\n', '\n') < 0 || char_set_add(s, '\r', '\r') < 0 ||
-        char_set_add(s, 0x2028, 0x2029) < 0)
-        return no_memory(p);
-    char_set_order(s);
-    return char_set_complement(s) < 0 ? no_memory(p) : node;
-}
-
-static int one_char(struct parser *p) {
-    struct char_set *s;
-    uint32_t c;
-    int node = add_set_node(p, &s);
-    if (node < 0) return node;
-    if (take(p, '\\')) {
-        int one = escape(p, s, &c, false);
-        if (one < 0) return one;
-        if (one == 0) {
-            char_set_order(s);
-            return node;
-        }
-    } else {
-        size_t n;
-        c = chars_next(p->text + p->at, p->len - p->at, &n);
-        if (c == UINT32_MAX) return refuse(p, "it is not UTF-8");
-        p->at += n;
-    }
-    return char_set_add(s, c, c) < 0 ? no_memory(p) : node;
-}
-
-static int atom(struct parser *p) {
-    if (take(p, '(')) return group(p);
-    if (take(p, '[')) return brackets(p);
-    if (take(p, '.')) return dot(p);
-    if (take(p, '^')) return add_node(p, NODE_START);
-    if (take(p, '$')) return add_node(p, NODE_END);
-    if (strchr("*+?", peek(p))) return refuse(p, "nothing stands before the repetition");
-    return one_char(p);
-}
-
-static int number(struct parser *p, int32_t *out) {
-    int64_t v = 0;
-    size_t from = p->at;
-    while (peek(p) >= '0' && peek(p) <= '9') {
-        v = v * 10 + (p->text[p->at++] - '0');
-        if (v > REGEX_MAX_COUNT) return refuse(p, "a repetition of more than 100000");
-    }
-    *out = (int32_t)v;
-    return p->at > from;
-}
-
-// 1: there was a repetition; 0: none.
-static int counts(struct parser *p, int32_t *min, int32_t *max) {
-    size_t from = p->at;
-    *min = 0;
-    *max = -1;
-    if (take(p, '*')) return 1;
-    if (take(p, '?')) return *max = 1;
-    if (take(p, '+')) return *min = 1;
-    if (!take(p, '{')) return 0;
-    int has = number(p, min);
-    if (has < 0) return has;
-    if (has > 0 && take(p, '}')) {
-        *max = *min;
-        return 1;
-    }
-    if (has > 0 && take(p, ',')) {
-        int bounded = number(p, max);
-        if (bounded < 0) return bounded;
-        if (bounded == 0) *max = -1;
-        if (take(p, '}')) return *max >= 0 && *max < *min ? refuse(p, "{m,n} with n below m") : 1;
-    }
-    p->at = from; // a brace that is a character
-    return 0;
-}
-
-static int repeated(struct parser *p) {
-    int node = atom(p);
-    while (node >= 0) {
-        int32_t min, max;
-        int has = counts(p, &min, &max);
-        if (has < 0) return has;
-        if (has == 0) {
-            if (peek(p) != '{') return node;
-            return refuse(p, "'{' must be written \\{ where it counts nothing");
-        }
-        take(p, '?'); // lazy: the same texts match
-        int outer = add_node(p, NODE_REPEAT);
-        if (outer < 0) return outer;
-        p->r->nodes[outer].child = node;
-        p->r->nodes[outer].min = min;
-        p->r->nodes[outer].max = max;
-        node = outer;
-    }
-    return node;
-}
-
-// Parts up to a bar or a closing bracket.
-static int sequence(struct parser *p) {
-    int seq = add_node(p, NODE_SEQUENCE);
-    int32_t last = -1;
-    if (seq < 0) return seq;
-    while (more(p) && peek(p) != '|' && peek(p) != ')') {
-        int part = repeated(p);
-        if (part < 0) return part;
-        if (last < 0)
-            p->r->nodes[seq].child = part;
-        else
-            p->r->nodes[last].next = part;
-        last = part;
-    }
-    return seq;
-}
-
-static int alternatives(struct parser *p) {
-    int choice = add_node(p, NODE_CHOICE);
-    int32_t last = -1;
-    if (choice < 0) return choice;
-    do {
-        int part = sequence(p);
-        if (part < 0) return part;
-        if (last < 0)
-            p->r->nodes[choice].child = part;
-        else
-            p->r->nodes[last].next = part;
-        last = part;
-    } while (take(p, '|'));
-    return choice;
-}
-
-// --- anchors -------------------------------------------------------------------------------------
-
-static bool has_anchor(const struct regex *r, int32_t node) {
-    enum kind kind = r->nodes[node].kind;
-    if (kind == NODE_START || kind == NODE_END) return true;
-    for (int32_t i = r->nodes[node].child; i >= 0; i = r->nodes[i].next)
-        if (has_anchor(r, i)) return true;
-    return false;
-}
-
-// Prepends or appends "any text" to a sequence of the outermost alternatives, or takes its anchor out.
-static int settle_sequence(struct parser *p, int32_t seq) {
-    struct regex *r = p->r;
-    int32_t first = r->nodes[seq].child, last = -1, before_last = -1;
-    bool starts = first >= 0 && r->nodes[first].kind == NODE_START;
-    if (starts) first = r->nodes[seq].child = r->nodes[first].next;
-    for (int32_t i = first; i >= 0; i = r->nodes[i].next) {
-        before_last = last;
-        last = i;
-    }
-    bool ends = last >= 0 && r->nodes[last].kind == NODE_END;
-    if (ends && before_last >= 0) r->nodes[before_last].next = -1;
-    if (ends && before_last < 0) r->nodes[seq].child = -1;
-    if (has_anchor(r, seq)) return refuse_kind(p, "^ or $ within it");
-    if (!r->search) return 0;
-    for (int side = 0; side < 2; side++) {
-        struct char_set *any;
-        if (side ? ends : starts) continue;
-        int set = add_set_node(p, &any);
-        int loop = set < 0 ? set : add_node(p, NODE_REPEAT);
-        if (loop < 0) return loop;
-        if (char_set_add(any, 0, CHAR_MAX_CODE) < 0) return no_memory(p);
-        r->nodes[loop].child = set;
-        r->nodes[loop].max = -1;
-        int32_t *at = &r->nodes[seq].child;
-        if (side == 0) r->nodes[loop].next = *at;
-        while (side && *at >= 0) at = &r->nodes[*at].next;
-        *at = loop;
-    }
-    return 0;
-}
-
-static int settle_anchors(struct parser *p) {
-    for (int32_t i = p->r->nodes[p->r->root].child; i >= 0; i = p->r->nodes[i].next)
-        TRY(settle_sequence(p, i));
-    return 0;
-}
-
-int regex_parse(struct regex **out, const char *text, size_t len, bool search, struct err *err) {
-    struct regex *r = calloc(1, sizeof *r);
-    struct parser p = {.r = r, .text = text, .len = len, .err = err};
-    *out = NULL;
-    if (!r) return no_memory(&p);
-    r->search = search;
-    int rc = alternatives(&p);
-    r->root = rc;
-    if (rc >= 0 && more(&p)) rc = refuse(&p, "a ')' too many");
-    if (rc >= 0) rc = settle_anchors(&p);
-    if (rc < 0) {
-        regex_free(r);
-        return rc;
-    }
-    *out = r;
-    return 0;
-}
 
 void regex_free(struct regex *r) {
     if (!r) return;
@@ -468,7 +24,7 @@ struct emitter {
 
 static void emit(const struct emitter *e, int32_t from, int32_t node, int32_t to);
 
-static void emit_repeat(const struct emitter *e, int32_t from, const struct node *node,
+static void emit_repeat(const struct emitter *e, int32_t from, const struct regex_node *node,
                         int32_t to) {
     struct net *n = e->net;
     if (node->max < 0 && node->min <= 1) {
@@ -494,10 +50,83 @@ static void emit_repeat(const struct emitter *e, int32_t from, const struct node
     net_repeat(n, from, rule, node->min, node->max, to);
 }
 
-static void emit_sequence(const struct emitter *e, int32_t from, const struct node *node,
-                          int32_t to) {
-    if (node->child < 0) net_empty(e->net, from, to);
-    for (int32_t i = node->child; i >= 0 && !net_failed(e->net); i = e->r->nodes[i].next) {
+// --- look-aheads ---------------------------------------------------------------------------------
+
+static void emit_sequence(const struct emitter *e, int32_t from, int32_t first, int32_t to);
+
+struct ahead {
+    struct net parts[PRODUCT_MAX_PARTS]; // what follows, what it must match, what it must not match
+    int n, n_needed;
+    int32_t to;
+};
+
+static int32_t ahead_target(void *ctx, uint32_t matched) {
+    const struct ahead *a = ctx;
+    return matched == (uint32_t)(((uint64_t)1 << a->n_needed) - 1) ? a->to : -1;
+}
+
+// The parts of one kind: look-aheads, negated or not, at the beginning of what `first` leads.
+static int add_aheads(const struct emitter *e, struct ahead *a, int32_t first, bool negated) {
+    for (int32_t i = first; i >= 0 && e->r->nodes[i].kind == NODE_LOOKAHEAD;
+         i = e->r->nodes[i].next) {
+        if (e->r->nodes[i].negated != negated) continue;
+        if (a->n == PRODUCT_MAX_PARTS) return E_LIMIT;
+        struct net *n = &a->parts[a->n++];
+        struct emitter own = {.r = e->r, .net = n, .form = e->form};
+        net_init(n);
+        n->root = net_rule_new(n, NULL, 0);
+        if (!net_failed(n))
+            emit(&own, n->rules[n->root].start, e->r->nodes[i].child, n->rules[n->root].end);
+    }
+    return 0;
+}
+
+static int finish_aheads(struct ahead *a, struct err *why) {
+    for (int i = 0; i < a->n; i++) {
+        int rc = net_finish(&a->parts[i], NULL, why);
+        bool never = rc == E_INVAL && strstr(why->text, "no finite");
+        if (never && i < a->n_needed) return 1;
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static void emit_ahead(const struct emitter *e, int32_t from, int32_t first, int32_t to) {
+    struct err why = {0};
+    int32_t rest = first;
+    struct ahead *a = calloc(1, sizeof *a);
+    if (!a) {
+        net_fail(e->net, E_NOMEM, "no memory for a regular expression");
+        return;
+    }
+    while (rest >= 0 && e->r->nodes[rest].kind == NODE_LOOKAHEAD) rest = e->r->nodes[rest].next;
+    struct net *n = &a->parts[a->n++];
+    struct emitter own = {.r = e->r, .net = n, .form = e->form};
+    net_init(n);
+    n->root = net_rule_new(n, NULL, 0);
+    if (!net_failed(n)) emit_sequence(&own, n->rules[n->root].start, rest, n->rules[n->root].end);
+    int rc = add_aheads(e, a, first, false);
+    a->n_needed = a->n;
+    a->to = to;
+    if (rc == 0) rc = add_aheads(e, a, first, true);
+    if (rc < 0) err_set(&why, E_UNSUPPORTED, "so many look-aheads are not supported");
+    if (rc == 0) rc = finish_aheads(a, &why);
+    if (rc == 0)
+        rc = product_emit(e->net, from, a->parts, a->n, a->n_needed, ahead_target, a, &why);
+    if (rc < 0) net_fail(e->net, why.code, "%s", why.text);
+    for (int i = 0; i < a->n; i++) net_release(&a->parts[i]);
+    free(a);
+}
+
+// --- all nodes -----------------------------------------------------------------------------------
+
+static void emit_sequence(const struct emitter *e, int32_t from, int32_t first, int32_t to) {
+    if (first < 0) net_empty(e->net, from, to);
+    for (int32_t i = first; i >= 0 && !net_failed(e->net); i = e->r->nodes[i].next) {
+        if (e->r->nodes[i].kind == NODE_LOOKAHEAD) {
+            emit_ahead(e, from, i, to);
+            return;
+        }
         int32_t next = e->r->nodes[i].next >= 0 ? net_state_new(e->net) : to;
         emit(e, from, i, next);
         from = next;
@@ -505,14 +134,14 @@ static void emit_sequence(const struct emitter *e, int32_t from, const struct no
 }
 
 static void emit(const struct emitter *e, int32_t from, int32_t at, int32_t to) {
-    const struct node *node = &e->r->nodes[at];
+    const struct regex_node *node = &e->r->nodes[at];
     if (net_failed(e->net)) return;
     switch (node->kind) {
     case NODE_SET:
         chars_emit(e->net, from, &e->r->sets[node->set], e->form, to);
         return;
     case NODE_SEQUENCE:
-        emit_sequence(e, from, node, to);
+        emit_sequence(e, from, node->child, to);
         return;
     case NODE_CHOICE:
         for (int32_t i = node->child; i >= 0; i = e->r->nodes[i].next) emit(e, from, i, to);
@@ -523,6 +152,7 @@ static void emit(const struct emitter *e, int32_t from, int32_t at, int32_t to) 
     case NODE_EMPTY:
     case NODE_START:
     case NODE_END:
+    case NODE_LOOKAHEAD:
         net_empty(e->net, from, to);
     }
 }
@@ -531,6 +161,38 @@ void regex_emit(const struct regex *r, struct net *n, int32_t from, enum chars_f
                 int32_t to) {
     struct emitter e = {.r = r, .net = n, .form = form};
     emit(&e, from, r->root, to);
+}
+
+bool regex_has_property(const struct regex *r) {
+    return r->property;
+}
+
+// --- lengths -------------------------------------------------------------------------------------
+
+static struct regex_lengths lengths(const struct regex *r, int32_t at) {
+    const int64_t most = REGEX_MOST_LENGTH;
+    const struct regex_node *node = &r->nodes[at];
+    struct regex_lengths l = {0, 0};
+    if (node->kind == NODE_SET) return (struct regex_lengths){1, 1};
+    if (node->kind == NODE_LOOKAHEAD) return l;
+    for (int32_t i = node->child; i >= 0; i = r->nodes[i].next) {
+        struct regex_lengths one = lengths(r, i);
+        bool choice = node->kind == NODE_CHOICE;
+        if (choice && (i == node->child || one.min < l.min)) l.min = one.min;
+        if (choice && one.max > l.max) l.max = one.max;
+        if (!choice) l = (struct regex_lengths){l.min + one.min, l.max + one.max};
+    }
+    if (node->kind == NODE_REPEAT) {
+        l.min *= node->min;
+        l.max = node->max < 0 ? (l.max > 0 ? most : 0) : l.max * node->max;
+    }
+    if (l.min > most) l.min = most;
+    if (l.max > most) l.max = most;
+    return l;
+}
+
+struct regex_lengths regex_lengths(const struct regex *r) {
+    return lengths(r, r->root);
 }
 
 int regex_compile(struct net *net, const char *text, size_t len, struct err *err) {

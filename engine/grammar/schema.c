@@ -8,25 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *key, *with; // with: it asserts nothing where this keyword is missing; NULL: always
-} unsupported[] = {
-    {"if", NULL},
-    {"then", "if"},
-    {"else", "if"},
-    {"dependentRequired", NULL},
-    {"dependentSchemas", NULL},
-    {"dependencies", NULL},
-    {"unevaluatedProperties", NULL},
-    {"unevaluatedItems", NULL},
-    {"contains", NULL},
-    {"minContains", "contains"},
-    {"maxContains", "contains"},
-    {"$dynamicRef", NULL},
-    {"$recursiveRef", NULL},
-    {"disallow", NULL},
-    {"divisibleBy", NULL},
-};
+static const char *const unsupported[] = {"$dynamicRef", "$recursiveRef", "disallow",
+                                          "divisibleBy"};
 
 // --- values --------------------------------------------------------------------------------------
 
@@ -82,6 +65,8 @@ static unsigned implied_types(const cJSON *s) {
         {"minItems", TYPE_ARRAY},
         {"maxItems", TYPE_ARRAY},
         {"uniqueItems", TYPE_ARRAY},
+        {"contains", TYPE_ARRAY},
+        {"not", TYPE_STRING},
         {"pattern", TYPE_STRING},
         {"minLength", TYPE_STRING},
         {"maxLength", TYPE_STRING},
@@ -110,7 +95,6 @@ static unsigned type_of_value(const cJSON *v) {
 
 static int emit_types(struct schema_compiler *c, const cJSON *s, unsigned types, int32_t from,
                       int32_t to) {
-    const cJSON *unique = schema_get(s, "uniqueItems");
     if (types & TYPE_NULL) net_text(c->net, from, "null", 4, to);
     if (types & TYPE_BOOLEAN) {
         net_text(c->net, from, "true", 4, to);
@@ -119,8 +103,6 @@ static int emit_types(struct schema_compiler *c, const cJSON *s, unsigned types,
     if (types & TYPE_STRING) TRY(schema_emit_string(c, s, from, to));
     if (types & (TYPE_NUMBER | TYPE_INTEGER))
         TRY(schema_emit_number(c, s, !(types & TYPE_NUMBER), from, to));
-    if (types & TYPE_ARRAY && cJSON_IsTrue(unique))
-        return schema_refuse(c, E_UNSUPPORTED, "uniqueItems", "it is not supported");
     if (types & TYPE_ARRAY) TRY(schema_emit_array(c, s, from, to));
     if (types & TYPE_OBJECT) TRY(schema_emit_object(c, s, from, to));
     return 0;
@@ -219,126 +201,79 @@ static int call(struct schema_compiler *c, const cJSON *schema, const char *key,
     return 0;
 }
 
-// The schema without these keywords; owned by the compiler. NULL in *out: nothing is asserted besides.
-static int without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out) {
-    static const char *const silent[] = {
-        "$defs",    "definitions", "title",   "description", "$schema",  "$id",      "default",
-        "examples", "$comment",    "$anchor", "deprecated",  "readOnly", "writeOnly"};
-    cJSON *rest = cJSON_CreateObject();
-    const cJSON *v;
-    *out = NULL;
-    if (!rest) return schema_refuse(c, E_NOMEM, key, "no memory");
-    cJSON_ArrayForEach(v, s) {
-        bool skip = strcmp(v->string, key) == 0;
-        for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
-            skip = skip || strcmp(v->string, silent[i]) == 0;
-        cJSON *copy = skip ? NULL : cJSON_Duplicate(v, true);
-        if (skip || (copy && cJSON_AddItemToObject(rest, v->string, copy))) continue;
-        cJSON_Delete(copy);
-        cJSON_Delete(rest);
-        return schema_refuse(c, E_NOMEM, key, "no memory");
-    }
-    if (!rest->child) {
-        cJSON_Delete(rest);
-        return 0;
-    }
-    TRY(schema_own(c, rest));
-    *out = rest;
-    return 0;
-}
-
-static int call_merged(struct schema_compiler *c, const cJSON *a, const cJSON *b, const char *key,
-                       int index, int32_t from, int32_t to) {
-    cJSON *merged;
-    if (!b) return call(c, a, key, index, from, to);
-    TRY(schema_merge(c, a, b, &merged));
-    TRY(schema_own(c, merged));
-    return call(c, merged, key, index, from, to);
-}
-
 static int emit_ref(struct schema_compiler *c, const cJSON *s, const cJSON *ref, int32_t from,
                     int32_t to) {
     const cJSON *at, *rest;
+    cJSON *merged;
     if (!cJSON_IsString(ref)) return schema_refuse(c, E_INVAL, "$ref", "it must be a text");
     TRY(schema_resolve(c, ref->valuestring, &at));
-    TRY(without(c, s, "$ref", &rest));
-    return call_merged(c, at, rest, "$ref", -1, from, to);
+    TRY(schema_without(c, s, "$ref", &rest));
+    if (!rest) return call(c, at, "$ref", -1, from, to);
+    TRY(schema_merge_around(c, at, rest, rest, &merged));
+    TRY(schema_own(c, merged));
+    return call(c, merged, "$ref", -1, from, to);
 }
 
-static int emit_all(struct schema_compiler *c, const cJSON *s, const cJSON *all, int32_t from,
-                    int32_t to) {
-    const cJSON *so_far, *item;
-    if (!cJSON_IsArray(all) || !all->child)
-        return schema_refuse(c, E_INVAL, "allOf", "it must be a list of schemas");
-    TRY(without(c, s, "allOf", &so_far));
-    cJSON_ArrayForEach(item, all) {
-        cJSON *merged;
-        if (!so_far) {
-            so_far = item;
-            continue;
-        }
-        TRY(schema_merge(c, so_far, item, &merged));
+// The branches with what stands beside them, whose properties come first.
+static int read_branches(struct schema_compiler *c, const cJSON *s, const char *key,
+                         const cJSON **branches) {
+    const cJSON *rest, *a;
+    cJSON *merged;
+    TRY(schema_without(c, s, key, &rest));
+    cJSON_ArrayForEach(a, schema_get(s, key)) {
+        *branches++ = a;
+        if (!rest) continue;
+        TRY(schema_merge_around(c, rest, a, rest, &merged));
         TRY(schema_own(c, merged));
-        so_far = merged;
+        branches[-1] = merged;
     }
-    return call(c, so_far, "allOf", -1, from, to);
+    return 0;
 }
 
 static int emit_any(struct schema_compiler *c, const cJSON *s, const char *key, int32_t from,
                     int32_t to) {
-    const cJSON *list = schema_get(s, key), *rest, *a, *b;
-    int i = 0;
+    const cJSON *list = schema_get(s, key);
     if (!cJSON_IsArray(list) || !list->child)
         return schema_refuse(c, E_INVAL, key, "it must be a list of schemas");
-    if (strcmp(key, "oneOf") == 0) cJSON_ArrayForEach(a, list) {
-            for (b = a->next; b; b = b->next)
-                if (!schema_disjoint(c, a, b, 0))
-                    return schema_refuse(c, E_UNSUPPORTED, key,
-                                         "two of its schemas may match the same value; tell them "
-                                         "apart by type or by a required const, or use anyOf");
-        }
-    TRY(without(c, s, key, &rest));
-    cJSON_ArrayForEach(a, list) {
-        if (rest) // its properties come first
-            TRY(call_merged(c, rest, a, key, i++, from, to));
-        else
-            TRY(call(c, a, key, i++, from, to));
-    }
-    return 0;
+    int n = cJSON_GetArraySize(list);
+    const cJSON **branches = calloc((size_t)n, sizeof *branches);
+    if (!branches) return schema_refuse(c, E_NOMEM, key, "no memory");
+    int rc = read_branches(c, s, key, branches);
+    if (rc == 0 && strcmp(key, "oneOf") == 0) rc = schema_tell_apart(c, branches, n);
+    for (int i = 0; i < n && rc == 0; i++) rc = call(c, branches[i], key, i, from, to);
+    free(branches);
+    return rc;
+}
+
+static int emit_all(struct schema_compiler *c, const cJSON *s, const cJSON *all, int32_t from,
+                    int32_t to) {
+    const cJSON *rest;
+    bool stuck;
+    TRY(schema_without(c, s, "allOf", &rest));
+    if (!rest && cJSON_IsArray(all) && cJSON_GetArraySize(all) == 1)
+        return call(c, all->child, "allOf", -1, from, to);
+    TRY(schema_fold(c, s, &s, &stuck));
+    if (!stuck) return call(c, s, "allOf", -1, from, to);
+    return emit_any(c, s, schema_get(s, "anyOf") ? "anyOf" : "oneOf", from, to);
 }
 
 // --- one schema ----------------------------------------------------------------------------------
-
-// {"not": {}} is how a property is forbidden: 1, nothing matches. Another `not` than that, or its opposite,
-// is not supported.
-static int check_not(struct schema_compiler *c, const cJSON *excluded) {
-    if (cJSON_IsFalse(excluded)) return 0;
-    if (cJSON_IsTrue(excluded) || (cJSON_IsObject(excluded) && !excluded->child)) return 1;
-    return schema_refuse(c, E_UNSUPPORTED, "not", "only {} and false are supported in it");
-}
-
-// 1: nothing matches the schema.
-static int check_keywords(struct schema_compiler *c, const cJSON *s) {
-    const cJSON *excluded = schema_get(s, "not");
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
-        const char *with = unsupported[i].with;
-        if (schema_get(s, unsupported[i].key) && (!with || schema_get(s, with)))
-            return schema_refuse(c, E_UNSUPPORTED, unsupported[i].key, "it is not supported");
-    }
-    return excluded ? check_not(c, excluded) : 0;
-}
 
 static int emit_schema(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     unsigned types;
     if (cJSON_IsFalse(s)) return 0;
     if (cJSON_IsTrue(s)) return emit_types(c, s, TYPE_EVERY, from, to);
     if (!cJSON_IsObject(s)) return schema_refuse(c, E_INVAL, NULL, "it is no schema");
-    int never = check_keywords(c, s);
-    if (never != 0) return never < 0 ? never : 0;
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (schema_get(s, unsupported[i]))
+            return schema_refuse(c, E_UNSUPPORTED, unsupported[i], "it is not supported");
+    TRY(schema_rewrite(c, s, &s));
+    if (cJSON_IsFalse(s)) return 0;
     if (schema_get(s, "$ref")) return emit_ref(c, s, schema_get(s, "$ref"), from, to);
     if (schema_get(s, "allOf")) return emit_all(c, s, schema_get(s, "allOf"), from, to);
     if (schema_get(s, "anyOf")) return emit_any(c, s, "anyOf", from, to);
     if (schema_get(s, "oneOf")) return emit_any(c, s, "oneOf", from, to);
+    TRY(schema_close(c, s, &s));
     TRY(read_types(c, s, &types));
     if (schema_get(s, "enum") || schema_get(s, "const")) return emit_enum(c, s, types, from, to);
     if (schema_get(s, "type") && !types) return 0;

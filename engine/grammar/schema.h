@@ -54,8 +54,43 @@ struct schema_compiler schema_aside(const struct schema_compiler *c, struct net 
 // 1 if the finished network matches the text, else 0; E_NOMEM.
 int schema_matches(const struct net *n, const char *text, struct err *err);
 
+// The schema without this keyword and those that assert nothing. NULL in *out: nothing else is asserted.
+int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out);
+
+// --- schema_rewrite.c, schema_negate.c
+
+// Replaces `if`, `not` and those about dependent properties by entries of allOf. A `not` that schema_excludes_strings
+// knows stays: schema_emit_string serves it.
+int schema_rewrite(struct schema_compiler *c, const cJSON *s, const cJSON **out);
+bool schema_excludes_strings(const cJSON *s);
+// Makes a schema that accepts only values that s rejects, perhaps not all of them; the caller owns it. E_UNSUPPORTED:
+// none is known.
+// Marks what a negation mentions with SCHEMA_NEGATED: its properties are not evaluated ones.
+#define SCHEMA_NEGATED "$negated"
+int schema_negate(struct schema_compiler *c, const cJSON *s, cJSON **out);
+
+// --- schema_merge.c
+
 // Makes a schema that accepts the values that both accept; the caller owns it. Negative: the two cannot be merged;
 // c->err has the reason.
 int schema_merge(struct schema_compiler *c, const cJSON *a, const cJSON *b, cJSON **out);
+// As schema_merge; unevaluated* of `outer`, which is a or b, see what the other evaluates.
+int schema_merge_around(struct schema_compiler *c, const cJSON *a, const cJSON *b,
+                        const cJSON *outer, cJSON **out);
+// Merges the entries of allOf into the schema. An entry with an anyOf or a oneOf beside another one stays in allOf;
+// *stuck: nothing else is left there.
+int schema_fold(struct schema_compiler *c, const cJSON *s, const cJSON **out, bool *stuck);
+// Replaces unevaluated* by the keywords that close the schema as it is.
+int schema_close(struct schema_compiler *c, const cJSON *s, const cJSON **out);
+// The schema itself, or the one that it only refers to.
+int schema_target(struct schema_compiler *c, const cJSON *s, const cJSON **out);
+bool schema_names_type(const cJSON *type, const char *name); // "type": a name, or a list of them
+
+// --- schema_one.c
+
+// Follows references and merges allOf, as far as that makes one schema.
+int schema_flatten(struct schema_compiler *c, const cJSON *s, const cJSON **out);
 // True if it proves that no value matches both.
 bool schema_disjoint(struct schema_compiler *c, const cJSON *a, const cJSON *b, int depth);
+// Replaces branches (n) of oneOf by schemas of which no two match the same value.
+int schema_tell_apart(struct schema_compiler *c, const cJSON **branches, int n);

@@ -45,70 +45,78 @@ static int emit_any_text(struct net *n, struct schema_compiler *c) {
 // --- propertyNames -------------------------------------------------------------------------------
 
 // Strings among the values of enum, or the const.
-static int add_listed(struct schema_keys *k, struct schema_compiler *c, const cJSON *s) {
+static void emit_listed(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     const cJSON *one = schema_get(s, "const"), *list = schema_get(s, "enum"), *v;
-    TRY(check_room(k, c, "propertyNames"));
-    struct net *n = new_part(k);
-    bool any = false;
-    if (net_failed(n)) return finish_part(n, c, "propertyNames");
-    int32_t start = n->rules[n->root].start, end = n->rules[n->root].end;
     for (v = one ? one : list->child; v; v = one ? NULL : v->next) {
-        if (!cJSON_IsString(v)) continue;
-        chars_emit_text(n, start, v->valuestring, strlen(v->valuestring), CHARS_JSON, end);
-        any = true;
+        if (cJSON_IsString(v))
+            chars_emit_text(c->net, from, v->valuestring, strlen(v->valuestring), CHARS_JSON, to);
     }
-    k->n_limits++;
-    if (!any) k->none = true;
-    if (!any) net_byte_range(n, start, 0, 0, end); // a byte that no text has
-    return finish_part(n, c, "propertyNames");
 }
 
-static int add_content(struct schema_keys *k, struct schema_compiler *c, const cJSON *s) {
-    TRY(check_room(k, c, "propertyNames"));
+static int emit_names(struct schema_compiler *c, const cJSON *s, int depth, int32_t from,
+                      int32_t to);
+
+static int emit_branches(struct schema_compiler *c, const cJSON *s, const char *key, int depth,
+                         int32_t from, int32_t to) {
+    const cJSON *rest, *a;
+    cJSON *merged;
+    TRY(schema_without(c, s, key, &rest));
+    cJSON_ArrayForEach(a, schema_get(s, key)) {
+        TRY(schema_merge(c, rest, a, &merged)); // the rest has a type
+        TRY(schema_own(c, merged));
+        TRY(emit_names(c, merged, depth + 1, from, to));
+    }
+    return 0;
+}
+
+static int check_names(struct schema_compiler *c, const cJSON *s, int depth) {
+    bool values = schema_get(s, "const") || schema_get(s, "enum");
+    bool content = schema_get(s, "pattern") || schema_get(s, "format") || schema_get(s, "not") ||
+                   schema_get(s, "minLength") || schema_get(s, "maxLength");
+    if (depth < NAMES_MAX_DEPTH && !schema_get(s, "oneOf") && !schema_get(s, "$dynamicRef") &&
+        !(values && content) && (!schema_get(s, "not") || schema_excludes_strings(s)))
+        return 0;
+    return schema_refuse(c, E_UNSUPPORTED, "propertyNames",
+                         "only the keywords of a string, enum or const without others, anyOf, "
+                         "allOf, $ref and simple kinds of not are supported in it");
+}
+
+// The characters of names that match the schema, whose type is string.
+static int emit_names(struct schema_compiler *c, const cJSON *s, int depth, int32_t from,
+                      int32_t to) {
+    TRY(schema_rewrite(c, s, &s));
+    TRY(schema_flatten(c, s, &s));
+    if (!cJSON_IsObject(s)) return 0; // false
+    if (!schema_names_type(schema_get(s, "type"), "string")) return 0;
+    if (cJSON_IsArray(schema_get(s, "anyOf"))) return emit_branches(c, s, "anyOf", depth, from, to);
+    TRY(check_names(c, s, depth));
+    if (!schema_get(s, "const") && !cJSON_IsArray(schema_get(s, "enum")))
+        return schema_emit_content(c, s, from, to);
+    emit_listed(c, s, from, to);
+    return 0;
+}
+
+static int read_names(struct schema_keys *k, struct schema_compiler *c, const cJSON *names) {
+    struct err why = {0};
+    cJSON *merged, *string = cJSON_CreateObject();
+    if (!string || !cJSON_AddStringToObject(string, "type", "string")) {
+        cJSON_Delete(string);
+        return schema_refuse(c, E_NOMEM, "propertyNames", "no memory");
+    }
+    TRY(schema_own(c, string));
+    TRY(schema_merge(c, string, names, &merged));
+    TRY(schema_own(c, merged));
     struct schema_compiler aside = schema_aside(c, &k->parts[k->n++]);
     struct net *n = aside.net;
     k->n_limits++;
+    int rc = 0;
     if (!net_failed(n))
-        TRY(schema_emit_content(&aside, s, n->rules[n->root].start, n->rules[n->root].end));
-    return finish_part(n, c, "propertyNames");
-}
-
-static bool is_asserted(const char *key) {
-    static const char *const keys[] = {"anyOf", "oneOf", "not", "if", "$dynamicRef"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i], key) == 0) return true;
-    return false;
-}
-
-static bool allows_strings(const cJSON *type) {
-    const cJSON *item;
-    if (!type || cJSON_IsString(type)) return !type || strcmp(type->valuestring, "string") == 0;
-    cJSON_ArrayForEach(item, type) if (cJSON_IsString(item) && allows_strings(item)) return true;
-    return false;
-}
-
-static int read_names(struct schema_keys *k, struct schema_compiler *c, const cJSON *s, int depth) {
-    const cJSON *ref = schema_get(s, "$ref"), *v;
-    if (!s || cJSON_IsTrue(s)) return 0;
-    if (cJSON_IsFalse(s) || !allows_strings(schema_get(s, "type"))) k->none = true;
-    if (k->none) return 0;
-    if (!cJSON_IsObject(s)) return schema_refuse(c, E_INVAL, "propertyNames", "it is no schema");
-    cJSON_ArrayForEach(
-        v, s) if (is_asserted(v->string) ||
-                  depth == NAMES_MAX_DEPTH) return schema_refuse(c, E_UNSUPPORTED, "propertyNames",
-                                                                 "only the keywords of a string, "
-                                                                 "enum, const, allOf and $ref are "
-                                                                 "supported in it");
-    if (cJSON_IsString(ref)) {
-        const cJSON *at;
-        TRY(schema_resolve(c, ref->valuestring, &at));
-        TRY(read_names(k, c, at, depth + 1));
-    }
-    cJSON_ArrayForEach(v, schema_get(s, "allOf")) TRY(read_names(k, c, v, depth + 1));
-    if (schema_get(s, "const") || cJSON_IsArray(schema_get(s, "enum"))) TRY(add_listed(k, c, s));
-    bool content = schema_get(s, "pattern") || schema_get(s, "format") ||
-                   schema_get(s, "minLength") || schema_get(s, "maxLength");
-    return content ? add_content(k, c, s) : 0;
+        rc = emit_names(&aside, merged, 0, n->rules[n->root].start, n->rules[n->root].end);
+    c->n_made = aside.n_made;
+    TRY(rc);
+    rc = net_finish(n, NULL, &why);
+    k->none = rc == E_INVAL && strstr(why.text, "no finite");
+    return rc < 0 && !k->none ? schema_refuse(c, rc, "propertyNames", why.text) : 0;
 }
 
 // --- patterns ------------------------------------------------------------------------------------
@@ -132,7 +140,8 @@ int schema_keys_read(struct schema_keys *k, struct schema_compiler *c, const cJS
     if (k->patterns && !cJSON_IsObject(k->patterns))
         return schema_refuse(c, E_INVAL, "patternProperties", "it must be an object");
     k->n = 1; // any text and the names are written where keys are emitted
-    TRY(read_names(k, c, schema_get(schema, "propertyNames"), 0));
+    const cJSON *names = schema_get(schema, "propertyNames");
+    if (names && !cJSON_IsTrue(names)) TRY(read_names(k, c, names));
     k->n++;
     cJSON_ArrayForEach(p, k->patterns) TRY(add_pattern(k, c, p->string));
     return 0;

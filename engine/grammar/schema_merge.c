@@ -1,5 +1,4 @@
-// Merges schemas that must hold together (allOf, keywords beside $ref and anyOf). For oneOf, proves that no value
-// matches two of its schemas.
+// Merges schemas that must hold together (allOf, keywords beside $ref and anyOf).
 #include "engine/grammar/schema.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +23,11 @@ static int put_copy(struct schema_compiler *c, cJSON *out, const char *key, cons
     return put(c, out, key, cJSON_Duplicate(value, true));
 }
 
-// {"allOf": [a, b]}: merged when it is emitted.
-static cJSON *both(const cJSON *a, const cJSON *b) {
+// {key: [a, b]}
+static cJSON *pair(const char *key, const cJSON *a, const cJSON *b) {
     cJSON *out = cJSON_CreateObject(), *list = cJSON_CreateArray();
     cJSON *x = cJSON_Duplicate(a, true), *y = cJSON_Duplicate(b, true);
-    if (out && list && x && y && cJSON_AddItemToObject(out, "allOf", list)) {
+    if (out && list && x && y && cJSON_AddItemToObject(out, key, list)) {
         cJSON_AddItemToArray(list, x);
         cJSON_AddItemToArray(list, y);
         return out;
@@ -40,6 +39,14 @@ static cJSON *both(const cJSON *a, const cJSON *b) {
     return NULL;
 }
 
+// Merged when it is emitted.
+static cJSON *both(const cJSON *a, const cJSON *b) {
+    return pair("allOf", a, b);
+}
+static cJSON *either(const cJSON *a, const cJSON *b) {
+    return pair("anyOf", a, b);
+}
+
 // --- keywords that both have ---------------------------------------------------------------------
 
 static bool is_one_of(const char *key, const char *const *keys) {
@@ -48,10 +55,10 @@ static bool is_one_of(const char *key, const char *const *keys) {
     return false;
 }
 
-static bool names_type(const cJSON *type, const char *name) {
+bool schema_names_type(const cJSON *type, const char *name) {
     const cJSON *item;
     if (cJSON_IsString(type)) return strcmp(type->valuestring, name) == 0;
-    cJSON_ArrayForEach(item, type) if (names_type(item, name)) return true;
+    cJSON_ArrayForEach(item, type) if (schema_names_type(item, name)) return true;
     return false;
 }
 
@@ -61,9 +68,9 @@ static cJSON *types_of_both(const cJSON *a, const cJSON *b) {
     cJSON *out = cJSON_CreateArray();
     for (int i = 0; out && i < 7; i++) {
         bool whole = i == 6;
-        bool in_a = names_type(a, names[i]) || (whole && names_type(a, "number"));
-        bool in_b = names_type(b, names[i]) || (whole && names_type(b, "number"));
-        bool covered = whole && names_type(a, "number") && names_type(b, "number");
+        bool in_a = schema_names_type(a, names[i]) || (whole && schema_names_type(a, "number"));
+        bool in_b = schema_names_type(b, names[i]) || (whole && schema_names_type(b, "number"));
+        bool covered = whole && schema_names_type(a, "number") && schema_names_type(b, "number");
         if (in_a && in_b && !covered) cJSON_AddItemToArray(out, cJSON_CreateString(names[i]));
     }
     return out;
@@ -120,6 +127,9 @@ static int merge_word(struct schema_compiler *c, cJSON *out, const cJSON *a, con
         TRY(put(c, out, "enum", cJSON_CreateArray()));
         return 0;
     }
+    if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0)
+        return put_copy(c, out, key, a); // see keep_second
+    if (strcmp(key, "not") == 0) return put(c, out, key, either(a, b));
     if (strcmp(key, "prefixItems") == 0 && cJSON_GetArraySize(a) == cJSON_GetArraySize(b))
         return put(c, out, key, prefixes_of_both(a, b));
     return schema_refuse(c, E_UNSUPPORTED, key, "schemas that both have it cannot be merged");
@@ -160,8 +170,7 @@ static int merge_properties(struct schema_compiler *c, cJSON *out, const cJSON *
 
 // --- merging -------------------------------------------------------------------------------------
 
-// The schema itself, or the one that it only refers to.
-static int target(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
+int schema_target(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
     *out = s;
     for (int depth = 0; depth < MERGE_MAX_DEPTH; depth++) {
         const cJSON *ref = schema_get(*out, "$ref");
@@ -179,7 +188,8 @@ static bool is_described(const char *key) {
 
 // A reference within what is merged is followed first, one level for each call.
 static int follow(struct schema_compiler *c, const cJSON *s, const cJSON **out, int depth) {
-    TRY(target(c, s, out));
+    TRY(schema_target(c, s, out));
+    TRY(schema_rewrite(c, *out, out));
     const cJSON *ref = schema_get(*out, "$ref");
     if (!ref) return 0;
     if (depth > MERGE_MAX_DEPTH || !cJSON_IsString(ref))
@@ -191,10 +201,28 @@ static int follow(struct schema_compiler *c, const cJSON *s, const cJSON **out, 
     TRY(schema_resolve(c, ref->valuestring, &at));
     cJSON_DeleteItemFromObjectCaseSensitive(rest, "$ref");
     TRY(follow(c, at, &at, depth + 1));
-    TRY(schema_merge(c, at, rest, &merged));
+    TRY(schema_merge_around(c, at, rest, rest, &merged));
     TRY(schema_own(c, merged));
     *out = merged;
     return 0;
+}
+
+static int append_copy(struct schema_compiler *c, cJSON *out, const char *key, const cJSON *value) {
+    cJSON *all = cJSON_GetObjectItemCaseSensitive(out, "allOf"), *one = cJSON_CreateObject();
+    if (!all) all = cJSON_AddArrayToObject(out, "allOf");
+    cJSON *copy = all && one ? cJSON_Duplicate(value, true) : NULL;
+    if (copy && cJSON_AddItemToObject(one, key, copy) && cJSON_AddItemToArray(all, one)) return 0;
+    if (copy && !one->child) cJSON_Delete(copy);
+    cJSON_Delete(one);
+    return no_memory(c, key);
+}
+
+// Of two anyOf, the second becomes an entry of allOf: emitting the first one merges it into each branch.
+static int keep_second(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b,
+                       const char *key) {
+    const cJSON *first = schema_get(a, key), *second = schema_get(b, key);
+    if (!first || !second || cJSON_Compare(first, second, true)) return 0;
+    return append_copy(c, out, key, second);
 }
 
 static int merge_into(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
@@ -204,9 +232,6 @@ static int merge_into(struct schema_compiler *c, cJSON *out, const cJSON *a, con
     if (prefix && (!schema_get(a, "prefixItems") || !schema_get(b, "prefixItems")) &&
         schema_get(schema_get(a, "prefixItems") ? b : a, "items"))
         return schema_refuse(c, E_UNSUPPORTED, "prefixItems", "it cannot be merged with items");
-    bool any = (schema_get(a, "anyOf") && schema_get(b, "anyOf")) ||
-               (schema_get(a, "oneOf") && schema_get(b, "oneOf"));
-    if (any) return schema_refuse(c, E_UNSUPPORTED, "anyOf", "two of them cannot be merged");
     cJSON_ArrayForEach(v, a) {
         const cJSON *same = schema_get(b, v->string);
         if (is_described(v->string) || schema_get(out, v->string)) continue;
@@ -216,7 +241,8 @@ static int merge_into(struct schema_compiler *c, cJSON *out, const cJSON *a, con
         bool done = schema_get(a, v->string) || is_described(v->string);
         if (!done && !schema_get(out, v->string)) TRY(put_copy(c, out, v->string, v));
     }
-    return 0;
+    TRY(keep_second(c, out, a, b, "anyOf"));
+    return keep_second(c, out, a, b, "oneOf");
 }
 
 int schema_merge(struct schema_compiler *c, const cJSON *a, const cJSON *b, cJSON **out) {
@@ -225,6 +251,8 @@ int schema_merge(struct schema_compiler *c, const cJSON *a, const cJSON *b, cJSO
         return schema_refuse(c, E_LIMIT, "allOf", "merging its schemas takes too many steps");
     int rc = follow(c, a, &a, 0);
     if (rc == 0) rc = follow(c, b, &b, 0);
+    if (rc == 0 && !cJSON_IsTrue(b)) rc = schema_close(c, a, &a);
+    if (rc == 0 && !cJSON_IsTrue(a)) rc = schema_close(c, b, &b);
     c->merge_depth--;
     TRY(rc);
     if (cJSON_IsFalse(a) || cJSON_IsFalse(b)) *out = cJSON_CreateFalse();
@@ -242,74 +270,120 @@ int schema_merge(struct schema_compiler *c, const cJSON *a, const cJSON *b, cJSO
     return rc;
 }
 
-// --- telling apart -------------------------------------------------------------------------------
+// --- unevaluated members -------------------------------------------------------------------------
 
-static unsigned kinds_of(const cJSON *s) {
-    static const char *const names[] = {"null", "boolean", "object", "array", "string", "number"};
-    const cJSON *type = schema_get(s, "type");
-    unsigned kinds = 0;
-    if (!type) return 63;
-    for (unsigned i = 0; i < 6; i++)
-        if (names_type(type, names[i]) || (i == 5 && names_type(type, "integer"))) kinds |= 1u << i;
-    return kinds;
+static const char *const unevaluated[] = {"unevaluatedProperties", "unevaluatedItems"};
+
+static bool has_unevaluated(const cJSON *s) {
+    return schema_get(s, unevaluated[0]) || schema_get(s, unevaluated[1]);
 }
 
-// The values of const or enum as a list of `n`; NULL: neither.
-static const cJSON *listed(const cJSON *s, int *n) {
-    const cJSON *one = schema_get(s, "const"), *list = schema_get(s, "enum");
-    *n = one ? 1 : list ? cJSON_GetArraySize(list) : 0;
-    return one ? one : cJSON_IsArray(list) ? list->child : NULL;
-}
-
-static bool lists_differ(const cJSON *a, const cJSON *b) {
-    int n, m;
-    const cJSON *x = listed(a, &n), *first = listed(b, &m);
-    if (!x || !first) return false;
-    for (; n > 0; x = x->next, n--) {
-        const cJSON *y = first;
-        for (int k = 0; k < m; k++, y = y->next)
-            if (cJSON_Compare(x, y, true)) return false;
+int schema_close(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
+    static const char *const others[] = {"additionalProperties", "items"};
+    static const char *const apart[] = {"$ref", "anyOf", "oneOf", "allOf", SCHEMA_NEGATED};
+    bool stuck = false;
+    *out = s;
+    if (!has_unevaluated(s)) return 0;
+    for (int i = 0; i < MERGE_MAX_DEPTH && schema_get(s, "allOf") && !stuck; i++)
+        TRY(schema_fold(c, s, &s, &stuck));
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        if (schema_get(s, apart[i]))
+            return schema_refuse(c, E_UNSUPPORTED, unevaluated[!schema_get(s, unevaluated[0])],
+                                 "it cannot be merged with this");
+    cJSON *copy = cJSON_Duplicate(s, true);
+    if (!copy) return no_memory(c, unevaluated[0]);
+    TRY(schema_own(c, copy));
+    *out = copy;
+    for (int i = 0; i < 2; i++) {
+        cJSON *v = cJSON_DetachItemFromObjectCaseSensitive(copy, unevaluated[i]);
+        const char *key = others[i];
+        if (i == 1 && cJSON_IsArray(schema_get(copy, key))) key = "additionalItems";
+        bool wanted = v && !schema_get(copy, key);
+        if (wanted) TRY(put(c, copy, key, v));
+        if (!wanted) cJSON_Delete(v);
     }
-    return true;
+    return 0;
 }
 
-static bool requires(const cJSON *s, const char *name) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, schema_get(s, "required")) {
-        if (cJSON_IsString(item) && strcmp(item->valuestring, name) == 0) return true;
-    }
-    return false;
+// The schema without its unevaluated* keywords.
+static int open_copy(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
+    cJSON *copy = cJSON_Duplicate(s, true);
+    if (!copy) return no_memory(c, unevaluated[0]);
+    for (int i = 0; i < 2; i++) cJSON_DeleteItemFromObjectCaseSensitive(copy, unevaluated[i]);
+    *out = copy;
+    return schema_own(c, copy);
 }
 
-// One requires what the other does not allow.
-static bool excludes(const cJSON *a, const cJSON *b) {
-    const cJSON *item;
-    if (!cJSON_IsFalse(schema_get(b, "additionalProperties")) || schema_get(b, "patternProperties"))
-        return false;
-    cJSON_ArrayForEach(item, schema_get(a, "required")) {
-        if (cJSON_IsString(item) && !schema_get(schema_get(b, "properties"), item->valuestring))
-            return true;
+static int put_unevaluated(struct schema_compiler *c, cJSON *out, const cJSON *from) {
+    for (int i = 0; i < 2 && cJSON_IsObject(out); i++) {
+        const cJSON *v = schema_get(from, unevaluated[i]);
+        if (v) TRY(put_copy(c, out, unevaluated[i], v));
     }
-    return false;
+    return 0;
 }
 
-bool schema_disjoint(struct schema_compiler *c, const cJSON *a, const cJSON *b, int depth) {
-    struct err unused, *mine = c->err;
-    const cJSON *p;
-    c->err = &unused;
-    bool found = target(c, a, &a) == 0 && target(c, b, &b) == 0;
-    c->err = mine;
-    if (!found || depth > 4) return false;
-    if (cJSON_IsFalse(a) || cJSON_IsFalse(b)) return true;
-    if (!(kinds_of(a) & kinds_of(b)) || lists_differ(a, b)) return true;
-    bool objects = (kinds_of(a) & kinds_of(b)) == 4;
-    if (!objects) return false;
-    if (excludes(a, b) || excludes(b, a)) return true;
-    cJSON_ArrayForEach(p, schema_get(a, "properties")) {
-        const cJSON *other = schema_get(schema_get(b, "properties"), p->string);
-        if (other && requires(a, p->string) && requires(b, p->string) &&
-            schema_disjoint(c, p, other, depth + 1))
-            return true;
+int schema_merge_around(struct schema_compiler *c, const cJSON *a, const cJSON *b,
+                        const cJSON *outer, cJSON **out) {
+    const cJSON *open = outer;
+    if (!has_unevaluated(outer)) return schema_merge(c, a, b, out);
+    TRY(open_copy(c, outer, &open));
+    TRY(schema_merge(c, a == outer ? open : a, b == outer ? open : b, out));
+    int rc = put_unevaluated(c, *out, outer);
+    if (rc < 0) cJSON_Delete(*out);
+    return rc;
+}
+
+// --- folding -------------------------------------------------------------------------------------
+
+static bool clashes(const cJSON *a, const cJSON *b) {
+    return (schema_get(a, "anyOf") && schema_get(b, "anyOf")) ||
+           (schema_get(a, "oneOf") && schema_get(b, "oneOf"));
+}
+
+static int fold_item(struct schema_compiler *c, const cJSON **so_far, const cJSON *item,
+                     cJSON *left) {
+    cJSON *merged;
+    TRY(follow(c, item, &item, 0));
+    if (clashes(*so_far, item)) {
+        cJSON *copy = cJSON_Duplicate(item, true);
+        if (copy && cJSON_AddItemToArray(left, copy)) return 0;
+        cJSON_Delete(copy);
+        return no_memory(c, "allOf");
     }
-    return false;
+    TRY(schema_merge(c, *so_far, item, &merged));
+    TRY(schema_own(c, merged));
+    *so_far = merged;
+    return 0;
+}
+
+// Takes the entries that are left out of the list.
+static int put_left(struct schema_compiler *c, const cJSON **so_far, cJSON *left) {
+    cJSON *copy = cJSON_Duplicate(*so_far, true), *item;
+    if (!copy) return no_memory(c, "allOf");
+    TRY(schema_own(c, copy));
+    *so_far = copy;
+    if (!left->child) return 0;
+    cJSON *all = cJSON_GetObjectItemCaseSensitive(copy, "allOf");
+    if (!all) all = cJSON_AddArrayToObject(copy, "allOf");
+    if (!all) return no_memory(c, "allOf");
+    while ((item = cJSON_DetachItemFromArray(left, 0))) cJSON_AddItemToArray(all, item);
+    return 0;
+}
+
+int schema_fold(struct schema_compiler *c, const cJSON *s, const cJSON **out, bool *stuck) {
+    static const cJSON empty = {.type = cJSON_Object};
+    const cJSON *all = schema_get(s, "allOf"), *item;
+    *stuck = false;
+    if (!cJSON_IsArray(all) || !all->child)
+        return schema_refuse(c, E_INVAL, "allOf", "it must be a list of schemas");
+    TRY(schema_without(c, s, "allOf", out));
+    TRY(open_copy(c, *out ? *out : &empty, out));
+    cJSON *left = cJSON_CreateArray();
+    int rc = left ? 0 : no_memory(c, "allOf");
+    cJSON_ArrayForEach(item, all) if (rc == 0) rc = fold_item(c, out, item, left);
+    *stuck = rc == 0 && left->child;
+    if (rc == 0 && (*stuck || has_unevaluated(s))) rc = put_left(c, out, left);
+    if (rc == 0) rc = put_unevaluated(c, (cJSON *)*out, s);
+    cJSON_Delete(left);
+    return rc;
 }

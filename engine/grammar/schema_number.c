@@ -202,9 +202,11 @@ struct limits {
     bool has_lo, has_hi, lo_excluded, hi_excluded;
 };
 
-static int read_limit(struct schema_compiler *c, const cJSON *s, const char *key, double *out,
-                      bool *has) {
+// flagged: before draft 6 an exclusive bound was a flag beside this other one; NULL: it is none.
+static int read_limit(struct schema_compiler *c, const cJSON *s, const char *key,
+                      const char *flagged, double *out, bool *has) {
     const cJSON *v = schema_get(s, key);
+    if (flagged && cJSON_IsBool(v)) v = cJSON_IsTrue(v) ? schema_get(s, flagged) : NULL;
     *has = v;
     if (!v) return 0;
     if (!cJSON_IsNumber(v)) return schema_refuse(c, E_INVAL, key, "it must be a number");
@@ -216,14 +218,19 @@ static int read_limits(struct schema_compiler *c, const cJSON *s, struct limits 
     double v = 0;
     bool has;
     *l = (struct limits){.lo = -MOST_VALUE, .hi = MOST_VALUE};
-    TRY(read_limit(c, s, "minimum", &v, &has));
+    TRY(read_limit(c, s, "minimum", NULL, &v, &has));
     if (has) l->lo = v, l->has_lo = true;
-    TRY(read_limit(c, s, "exclusiveMinimum", &v, &has));
+    TRY(read_limit(c, s, "exclusiveMinimum", "minimum", &v, &has));
     if (has && (!l->has_lo || v >= l->lo)) l->lo = v, l->has_lo = l->lo_excluded = true;
-    TRY(read_limit(c, s, "maximum", &v, &has));
+    TRY(read_limit(c, s, "maximum", NULL, &v, &has));
     if (has) l->hi = v, l->has_hi = true;
-    TRY(read_limit(c, s, "exclusiveMaximum", &v, &has));
+    TRY(read_limit(c, s, "exclusiveMaximum", "maximum", &v, &has));
     if (has && (!l->has_hi || v <= l->hi)) l->hi = v, l->has_hi = l->hi_excluded = true;
+    const cJSON *format = schema_get(s, "format"); // OpenAPI's
+    if (cJSON_IsString(format) && strcmp(format->valuestring, "int32") == 0) {
+        if (l->lo < INT32_MIN) l->lo = INT32_MIN, l->lo_excluded = false;
+        if (l->hi > INT32_MAX) l->hi = INT32_MAX, l->hi_excluded = false;
+    }
     if (l->lo < -MOST_VALUE) l->lo = -MOST_VALUE, l->lo_excluded = false;
     if (l->hi > MOST_VALUE) l->hi = MOST_VALUE, l->hi_excluded = false;
     return 0;

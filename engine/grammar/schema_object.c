@@ -1,4 +1,4 @@
-// Objects and arrays of a JSON schema.
+// Objects of a JSON schema.
 //
 // Properties are written in the schema's order, then required ones that `properties` does not list, then all
 // others. A member is a rule. A state knows how many members came before, as far as commas, minProperties and
@@ -256,83 +256,4 @@ int schema_emit_object(struct schema_compiler *c, const cJSON *s, int32_t from, 
     free(o.members);
     free(o.required);
     return rc;
-}
-
-// --- arrays --------------------------------------------------------------------------------------
-
-static int element(struct schema_compiler *c, const cJSON *schema, const char *key, int index,
-                   bool first, int32_t *rule) {
-    struct net *n = c->net;
-    int inner = schema_rule_of(c, schema, key, index);
-    if (inner < 0) return inner;
-    *rule = rule_new(n);
-    if (net_failed(n)) return 0;
-    int32_t at = n->rules[*rule].start;
-    if (!first) {
-        int32_t comma = net_state_new(n), next = net_state_new(n);
-        net_byte_range(n, at, ',', ',', comma);
-        schema_space(c, comma, next);
-        at = next;
-    }
-    net_call(n, at, inner, n->rules[*rule].end);
-    return 0;
-}
-
-struct array {
-    const cJSON *prefix, *items;
-    int64_t min, max;
-};
-
-// A chain of elements; where enough of them have come it may end.
-static int emit_elements(struct schema_compiler *c, const struct array *a, int32_t from,
-                         int32_t end) {
-    struct net *n = c->net;
-    int64_t i = 0;
-    const cJSON *p = a->prefix ? a->prefix->child : NULL;
-    int32_t rule, at = from;
-    for (; p && (a->max < 0 || i < a->max); p = p->next, i++) {
-        if (i >= a->min) net_empty(n, at, end);
-        TRY(element(c, p, "prefixItems", (int)i, i == 0, &rule));
-        int32_t next = net_state_new(n);
-        net_call(n, at, rule, next);
-        at = next;
-    }
-    if (p || cJSON_IsFalse(a->items) || i == a->max) {
-        if (i >= a->min) net_empty(n, at, end);
-        return 0;
-    }
-    if (i == 0) {
-        if (a->min == 0) net_empty(n, at, end);
-        TRY(element(c, a->items, "items", -1, true, &rule));
-        int32_t next = net_state_new(n);
-        net_call(n, at, rule, next);
-        at = next;
-        i = 1;
-    }
-    TRY(element(c, a->items, "items", -1, false, &rule));
-    net_repeat(n, at, rule, max64(a->min - i, 0), a->max < 0 ? -1 : a->max - i, end);
-    return 0;
-}
-
-int schema_emit_array(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
-    struct net *n = c->net;
-    struct array a = {.prefix = schema_get(s, "prefixItems"), .items = schema_get(s, "items")};
-    if (a.prefix && !cJSON_IsArray(a.prefix))
-        return schema_refuse(c, E_INVAL, "prefixItems", "it must be a list of schemas");
-    if (cJSON_IsArray(a.items)) { // as prefixItems was called before 2020-12
-        if (a.prefix) return schema_refuse(c, E_INVAL, "items", "it must be a schema");
-        a.prefix = a.items;
-        a.items = schema_get(s, "additionalItems");
-    }
-    if (!a.items) a.items = &always;
-    TRY(schema_count(c, s, "minItems", 0, &a.min));
-    TRY(schema_count(c, s, "maxItems", -1, &a.max));
-    if (a.max >= 0 && a.min > a.max) return 0;
-    int32_t open = net_state_new(n), inside = net_state_new(n), behind = net_state_new(n);
-    int32_t end = net_state_new(n);
-    net_byte_range(n, from, '[', '[', open);
-    schema_space(c, open, inside);
-    schema_space(c, behind, end);
-    net_byte_range(n, end, ']', ']', to);
-    return emit_elements(c, &a, inside, behind);
 }

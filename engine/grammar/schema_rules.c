@@ -68,6 +68,33 @@ int schema_own(struct schema_compiler *c, cJSON *schema) {
     return schema_refuse(c, E_LIMIT, NULL, "merging its schemas takes too many steps");
 }
 
+int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out) {
+    static const char *const silent[] = {
+        "$defs",    "definitions", "title",   "description", "$schema",  "$id",      "default",
+        "examples", "$comment",    "$anchor", "deprecated",  "readOnly", "writeOnly"};
+    cJSON *rest = cJSON_CreateObject();
+    const cJSON *v;
+    *out = NULL;
+    if (!rest) return schema_refuse(c, E_NOMEM, key, "no memory");
+    cJSON_ArrayForEach(v, s) {
+        bool skip = strcmp(v->string, key) == 0;
+        for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+            skip = skip || strcmp(v->string, silent[i]) == 0;
+        cJSON *copy = skip ? NULL : cJSON_Duplicate(v, true);
+        if (skip || (copy && cJSON_AddItemToObject(rest, v->string, copy))) continue;
+        cJSON_Delete(copy);
+        cJSON_Delete(rest);
+        return schema_refuse(c, E_NOMEM, key, "no memory");
+    }
+    if (!rest->child) {
+        cJSON_Delete(rest);
+        return 0;
+    }
+    TRY(schema_own(c, rest));
+    *out = rest;
+    return 0;
+}
+
 void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
     struct net *n = c->net;
     if (c->space < 0) {

@@ -15,6 +15,7 @@
 #define TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,30}[a-zA-Z0-9])?"
 #define OCTET "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define POINTER "(/([^~/]|~[01])*)*"
 #define HEX4 "[0-9a-fA-F]{1,4}"
 
 // Texts of a format; some formats have more texts than are written here, none has fewer.
@@ -34,9 +35,20 @@ static const struct {
     {"ipv6", "(" HEX4 "(:" HEX4 "){7}|::1|::|" HEX4 "(:" HEX4 "){0,3}::" HEX4 "(:" HEX4 "){0,2})"},
     {"uri", "https?://" LABEL "(\\." LABEL "){0,4}(:[1-9]\\d{0,3})?(/[a-zA-Z0-9._~-]{0,40}){0,8}"
             "(\\?[a-zA-Z0-9._~=&-]{0,80})?(#[a-zA-Z0-9._~-]{0,40})?"},
+    {"uri-reference", "(https?://" LABEL "(\\." LABEL "){0,4})?(/[a-zA-Z0-9._~-]{1,40}){0,8}"
+                      "(\\?[a-zA-Z0-9._~=&-]{0,80})?(#[a-zA-Z0-9._~-]{0,40})?"},
+    {"json-pointer", POINTER},
+    {"relative-json-pointer", "(0|[1-9]\\d{0,3})(#|" POINTER ")"},
+    {"byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
 };
 
 static const char *regex_of_format(const char *name) {
+    static const char *const same[][2] = {{"iri", "uri"},
+                                          {"iri-reference", "uri-reference"},
+                                          {"idn-email", "email"},
+                                          {"idn-hostname", "hostname"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (strcmp(name, same[i][0]) == 0) name = same[i][1];
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i].name, name) == 0) return formats[i].regex;
     return NULL; // an annotation
@@ -126,7 +138,7 @@ struct constraints {
 };
 
 static int add_part(struct schema_compiler *c, struct constraints *k, const char *key,
-                    const char *regex, bool search) {
+                    const char *regex, bool search, bool forbidden) {
     struct regex *r;
     struct err why = {0};
     if (k->n == PRODUCT_MAX_PARTS) return schema_refuse(c, E_UNSUPPORTED, key, "too many of them");
@@ -134,6 +146,10 @@ static int add_part(struct schema_compiler *c, struct constraints *k, const char
     net_init(n);
     int rc = regex_parse(&r, regex, strlen(regex), search, &why);
     if (rc < 0) return schema_refuse(c, rc, key, why.text);
+    if (forbidden && regex_has_property(r)) {
+        regex_free(r);
+        return schema_refuse(c, E_UNSUPPORTED, key, "\\p in what must not match is not supported");
+    }
     n->root = net_rule_new(n, NULL, 0);
     if (!net_failed(n))
         regex_emit(r, n, n->rules[n->root].start, CHARS_JSON, n->rules[n->root].end);
@@ -162,9 +178,10 @@ static int add_pattern(struct schema_compiler *c, struct constraints *k, const c
                        bool forbidden) {
     struct lookaheads l;
     int rc = lookaheads_split(&l, pattern) ? 0 : schema_refuse(c, E_NOMEM, "pattern", "no memory");
-    if (rc == 0 && !forbidden) rc = add_part(c, k, "pattern", l.rest, true);
+    if (rc == 0 && !forbidden) rc = add_part(c, k, "pattern", l.rest, true, false);
     for (int i = 0; i < l.n && rc == 0; i++) {
-        if (l.at[i].negated == forbidden) rc = add_part(c, k, "pattern", l.at[i].pattern, true);
+        if (l.at[i].negated == forbidden)
+            rc = add_part(c, k, "pattern", l.at[i].pattern, true, forbidden);
         k->n_forbidden += l.at[i].negated && forbidden;
     }
     lookaheads_release(&l);
@@ -205,11 +222,38 @@ static int emit_product(struct schema_compiler *c, struct constraints *k, int32_
     return rc < 0 ? schema_refuse(c, rc, "pattern", why.text) : 0;
 }
 
-static int add_all(struct schema_compiler *c, struct constraints *k, const cJSON *pattern,
+// One of these texts.
+static int add_texts(struct schema_compiler *c, struct constraints *k, const cJSON *first) {
+    if (k->n == PRODUCT_MAX_PARTS)
+        return schema_refuse(c, E_UNSUPPORTED, "not", "too many of them");
+    struct net *n = &k->parts[k->n++];
+    net_init(n);
+    n->root = net_rule_new(n, NULL, 0);
+    for (const cJSON *v = first; v && !net_failed(n); v = v->next)
+        chars_emit_text(n, n->rules[n->root].start, v->valuestring, strlen(v->valuestring),
+                        CHARS_JSON, n->rules[n->root].end);
+    return 0;
+}
+
+// What `not` excludes: see schema_excludes_strings.
+static int add_excluded(struct schema_compiler *c, struct constraints *k, const cJSON *excluded) {
+    const cJSON *pattern = schema_get(excluded, "pattern"), *list = schema_get(excluded, "enum");
+    const cJSON *one = schema_get(excluded, "const"), *item;
+    cJSON_ArrayForEach(item, schema_get(excluded, "anyOf")) TRY(add_excluded(c, k, item));
+    if (pattern) TRY(add_part(c, k, "not", pattern->valuestring, true, true));
+    if (one) TRY(add_texts(c, k, &(const cJSON){.valuestring = one->valuestring}));
+    if (list && list->child) TRY(add_texts(c, k, list->child));
+    k->n_forbidden += pattern || one || (list && list->child);
+    return 0;
+}
+
+static int add_all(struct schema_compiler *c, struct constraints *k, const cJSON *s,
                    const char *format, int64_t min, int64_t max) {
+    const cJSON *pattern = schema_get(s, "pattern"), *excluded = schema_get(s, "not");
     if (pattern) TRY(add_patterns(c, k, pattern, false));
-    if (format) TRY(add_part(c, k, "format", format, false));
-    if (min > 0 || max >= 0) TRY(add_length(c, k, min, max));
+    if (format) TRY(add_part(c, k, "format", format, false, false));
+    if (min > 0 || max >= 0 || k->n == 0) TRY(add_length(c, k, min, max));
+    if (excluded) TRY(add_excluded(c, k, excluded));
     return pattern ? add_patterns(c, k, pattern, true) : 0;
 }
 
@@ -225,15 +269,16 @@ static int emit_one(struct schema_compiler *c, const char *key, const char *text
     return 0;
 }
 
-static int emit_constrained(struct schema_compiler *c, const cJSON *pattern, const char *format,
+static int emit_constrained(struct schema_compiler *c, const cJSON *s, const char *format,
                             int64_t min, int64_t max, int32_t from, int32_t to) {
     struct constraints k = {.n = 0};
-    bool counted = min > 0 || max >= 0;
+    const cJSON *pattern = schema_get(s, "pattern");
+    bool counted = min > 0 || max >= 0 || schema_get(s, "not");
     bool plain = cJSON_IsString(pattern) && strncmp(pattern->valuestring, "^(?", 3) != 0;
     if (!counted && !format && plain)
         return emit_one(c, "pattern", pattern->valuestring, true, from, to);
     if (!counted && !pattern) return emit_one(c, "format", format, false, from, to);
-    int rc = add_all(c, &k, pattern, format, min, max);
+    int rc = add_all(c, &k, s, format, min, max);
     if (rc == 0) rc = emit_product(c, &k, from, to);
     for (int i = 0; i < k.n; i++) net_release(&k.parts[i]);
     return rc;
@@ -244,6 +289,20 @@ static const char *known_format(const cJSON *s) {
     return cJSON_IsString(format) ? regex_of_format(format->valuestring) : NULL;
 }
 
+// Bounds that a pattern or a format implies are not counted: a product may be large.
+static int drop_implied(struct schema_compiler *c, const char *key, const char *text, bool search,
+                        int64_t *min, int64_t *max) {
+    struct regex *r;
+    struct err why = {0};
+    int rc = regex_parse(&r, text, strlen(text), search, &why);
+    if (rc < 0) return schema_refuse(c, rc, key, why.text);
+    struct regex_lengths own = regex_lengths(r);
+    regex_free(r);
+    if (own.min >= *min) *min = 0;
+    if (*max >= 0 && own.max <= *max) *max = -1;
+    return 0;
+}
+
 int schema_emit_content(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     int64_t min, max;
     const cJSON *pattern = schema_get(s, "pattern");
@@ -251,14 +310,19 @@ int schema_emit_content(struct schema_compiler *c, const cJSON *s, int32_t from,
     TRY(schema_count(c, s, "minLength", 0, &min));
     TRY(schema_count(c, s, "maxLength", -1, &max));
     if (max >= 0 && min > max) return 0;
-    if (pattern || known) return emit_constrained(c, pattern, known, min, max, from, to);
+    bool counted = min > 0 || max >= 0;
+    if (counted && known) TRY(drop_implied(c, "format", known, false, &min, &max));
+    if (counted && cJSON_IsString(pattern))
+        TRY(drop_implied(c, "pattern", pattern->valuestring, true, &min, &max));
+    if (pattern || known || schema_get(s, "not"))
+        return emit_constrained(c, s, known, min, max, from, to);
     net_repeat(c->net, from, character_rule(c), min, max, to);
     return 0;
 }
 
 int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
     if (!schema_get(s, "pattern") && !known_format(s) && !schema_get(s, "minLength") &&
-        !schema_get(s, "maxLength")) {
+        !schema_get(s, "maxLength") && !schema_get(s, "not")) {
         emit_free_string(c, from, to);
         return 0;
     }

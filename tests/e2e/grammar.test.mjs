@@ -29,7 +29,8 @@ function randomSchema(random, depth) {
   const pick = (list) => list[Math.floor(random() * list.length)];
   const int = (lo, hi) => lo + Math.floor(random() * (hi - lo + 1));
   const kinds = ['string', 'integer', 'number', 'multiple', 'enum', 'const', 'boolean', 'pattern', 'format', 'types'];
-  if (depth > 0) kinds.push('object', 'object', 'object', 'array', 'array', 'anyOf', 'allOf', 'map', 'patterns', 'tuple', 'record');
+  if (depth > 0) kinds.push('object', 'object', 'object', 'array', 'array', 'anyOf', 'allOf', 'map', 'patterns', 'tuple', 'record', 'oneOf', 'if',
+    'dependent', 'not', 'unique', 'contains', 'unevaluated');
   const inner = () => randomSchema(random, depth - 1);
   switch (pick(kinds)) {
     case 'string': { const min = int(0, 4); return { type: 'string', ...(random() < 0.5 ? { minLength: min, maxLength: min + int(0, 6) } : {}) }; }
@@ -43,12 +44,22 @@ function randomSchema(random, depth) {
     case 'boolean': return { type: 'boolean' };
     case 'types': return { type: ['null', pick(['string', 'integer', 'boolean'])] };
     case 'pattern': return pick([{ type: 'string', pattern: '^[A-Z]{2}-\\d{3}$' }, { type: 'string', pattern: '[xy]' },
-      { type: 'string', pattern: '^(foo|ba[rz])+$', maxLength: 9 }, { type: 'string', pattern: '^[^\\s"]*$', minLength: 1 }]);
+      { type: 'string', pattern: '^(foo|ba[rz])+$', maxLength: 9 }, { type: 'string', pattern: '^[A-Z](?!00)\\d{2}$' },
+      { type: 'string', pattern: '^\\p{Lu}[\\p{Ll}\\p{M}]{1,8}$' }, { type: 'string', pattern: '^[^\\s"]*$', minLength: 1 }]);
     case 'format': return { type: 'string', format: pick(Object.keys(formats)) };
     case 'array': { const min = int(0, 2); return { type: 'array', items: inner(), minItems: min, ...(random() < 0.5 ? { maxItems: min + int(0, 2) } : {}) }; }
     case 'tuple': return { type: 'array', prefixItems: [inner(), inner()], items: random() < 0.5 ? false : inner(), minItems: int(0, 2) };
     case 'anyOf': return { anyOf: [inner(), inner()] };
     case 'allOf': return { allOf: [{ type: 'object', properties: { p: { type: 'integer', minimum: 3 } }, required: ['p'] }, { type: 'object', properties: { p: { maximum: 50 }, q: inner() } }] };
+    case 'oneOf': return { oneOf: [{ type: 'object', properties: { kind: { const: 'a' }, x: inner() }, required: pick([[], ['kind']]) }, { type: 'object', properties: { kind: { const: 'b' }, y: inner() }, required: ['y'] }] };
+    case 'if': return { type: 'object', properties: { k: { enum: ['a', 'b', 'c'] }, x: inner(), y: inner() }, required: ['k'], additionalProperties: false,
+      allOf: [{ if: { properties: { k: { const: 'a' } } }, then: { required: ['x'] } }, { if: { properties: { k: { const: 'b' } } }, then: { required: ['y'] }, else: { properties: { y: false } } }] };
+    case 'dependent': return { type: 'object', properties: { p: inner(), q: inner() }, dependentRequired: { p: ['q'] }, ...(random() < 0.5 ? { dependentSchemas: { q: { required: ['r'] } } } : {}) };
+    case 'not': return pick([{ type: 'string', not: { enum: words } }, { type: 'integer', minimum: -3, maximum: 3, not: { const: 0 } }, { not: { type: ['object', 'array', 'string'] } },
+      { type: 'object', properties: { p: inner(), q: inner() }, not: { required: ['p', 'q'] } }]);
+    case 'unique': return { type: 'array', items: pick([{ enum: words }, { type: 'integer', minimum: 1, maximum: 4 }, { type: 'integer', minimum: 1, maximum: 40 }]), uniqueItems: true, minItems: int(0, 3) };
+    case 'contains': return { type: 'array', items: { anyOf: [{ enum: words }, inner()] }, contains: { const: 'red' }, minContains: int(0, 2), ...(random() < 0.5 ? { maxContains: 2 } : {}) };
+    case 'unevaluated': return { allOf: [{ type: 'object', properties: { p: inner() } }, { type: 'object', properties: { q: inner() }, required: ['q'] }], unevaluatedProperties: false };
     case 'map': return { type: 'object', additionalProperties: inner(), ...(random() < 0.5 ? { maxProperties: int(1, 2), minProperties: 1 } : {}) };
     case 'patterns': return { type: 'object', patternProperties: { '^n_': { type: 'null' } }, properties: { a: inner() }, additionalProperties: { type: 'boolean' } };
     default: {
@@ -154,7 +165,7 @@ test('what cannot be served is refused with a sentence', async (t) => {
     return `${done.error?.code}: ${done.error?.message}`;
   };
   for (const [sampling, sentence] of [
-    [{ json_schema: { type: 'object', properties: { a: { not: { const: 1 } } } } }, /#\/properties\/a\/not: only {} and false are supported/],
+    [{ json_schema: { type: 'object', properties: { a: { not: { format: 'uri' } } } } }, /#\/properties\/a\/not: the opposite of this schema is not supported/],
     [{ json_schema: { type: 'array', items: { type: 'array', maxItems: 1e9 } } }, /#\/items\/maxItems: more than 100000/],
     [{ json_schema: { $ref: '#' } }, /no finite answer/],
     [{ json_schema: '{' }, /json_schema/],
@@ -186,6 +197,6 @@ test('chat completions: response_format, grammar, guided_regex', async (t) => {
   check(checker(schema), schema, streamed, 'streamed');
   assert.match(textOf(await ask({ guided_regex: '[0-9]{4}' })), /^\d{4}$/);
   assert.equal(textOf(await ask({ grammar: 'root ::= "just this"' })), 'just this');
-  await assert.rejects(ask({ response_format: { type: 'json_schema', json_schema: { name: 'it', schema: { if: true } } } }), (error) => error.status === 400 && error.param === 'response_format' && /#\/if/.test(error.message));
+  await assert.rejects(ask({ response_format: { type: 'json_schema', json_schema: { name: 'it', schema: { if: { format: 'uri' }, then: false } } } }), (error) => error.status === 400 && error.param === 'response_format' && /#\/if/.test(error.message));
   await assert.rejects(ask({ response_format: { type: 'xml' } }), (error) => error.status === 400 && error.param === 'response_format');
 });
