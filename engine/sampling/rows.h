@@ -21,7 +21,8 @@ enum {
     SAMPLING_SERVER = 1,  // a default of the server: ini file, environment, hello
     SAMPLING_COMMAND = 2, // an option of the commands that draw tokens
     SAMPLING_FORM = 4,    // a field of the page's settings
-    SAMPLING_OPENAI = 8,  // a member of OpenAI's requests
+    SAMPLING_OPENAI =
+        8, // a member of OpenAI's requests, or one that other servers of its protocol take
 };
 
 struct sampling_row {

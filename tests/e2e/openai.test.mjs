@@ -76,6 +76,21 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     await assert.rejects(openai.chat.completions.create({ ...ask, top_p: -0.1 }), (e) => e.status === 400 && e.param === 'top_p');
     await assert.rejects(openai.chat.completions.create({ ...ask, top_p: 0, temperature: -1 }), (e) => e.status === 400 && e.param === 'temperature');
   });
+  await t.test("other servers' keys, in each request", async () => {
+    const forms = [
+      [openai.chat.completions, { messages: ask.messages, max_tokens: 300 }, (a) => [a.choices[0].finish_reason, a.choices[0].message.content]],
+      [openai.completions, { prompt: 'Once', max_tokens: 300 }, (a) => [a.choices[0].finish_reason, a.choices[0].text]],
+      [openai.responses, { input: 'Tell me a story.', max_output_tokens: 300 }, (a) => [a.incomplete_details?.reason, a.output_text]],
+    ];
+    for (const [api, body, read] of forms) {
+      const said = async (rest) => read(await api.create({ model: ask.model, ...body, ...rest }));
+      const [end] = await said({ ignore_eos: true, seed: 1 });
+      assert.match(end, /^(length|max_output_tokens)$/);
+      assert.deepEqual(await said({ top_k: 1, temperature: 2, seed: 3 }), await said({ temperature: 0 }));
+      assert.deepEqual(await said({ top_k: -1, seed: 3 }), await said({ seed: 3 }), 'all tokens');
+      await assert.rejects(api.create({ model: ask.model, ...body, min_p: 2 }), (e) => e.status === 400 && e.param === 'min_p');
+    }
+  });
   await t.test('no tokens are not all tokens', async () => {
     for (const key of ['max_tokens', 'max_completion_tokens'])
       await assert.rejects(openai.chat.completions.create({ ...ask, [key]: 0 }), (e) => e.status === 400 && e.param === key && /at least 1/.test(e.message));

@@ -149,19 +149,19 @@ static void layers_lie_over_each_other(void **state) {
     free(b);
 }
 
-// Only OpenAI's members are read. Where a member has two names the newer one wins. Errors name it.
+// Only the members of OpenAI's protocol are read. Where a member has two names the newer one wins. Errors name it.
 static void reads_the_request_of_another_protocol(void **state) {
-    static const char request[] =
-        "{\"model\":\"m\",\"temperature\":0.5,\"top_k\":3,\"seed\":7,\"stop\":\"x\","
-        "\"max_tokens\":5,\"max_completion_tokens\":9,\"logprobs\":true}";
+    static const char request[] = "{\"model\":\"m\",\"temperature\":0.5,\"top_k\":3,\"top_p_"
+                                  "decay\":0.5,\"seed\":7,\"stop\":\"x\","
+                                  "\"max_tokens\":5,\"max_completion_tokens\":9,\"logprobs\":true}";
     struct turn_sampling s = fresh();
     struct err err = {0};
     cJSON *o = cJSON_Parse(request);
     assert_int_equal(sampling_json_read_openai(&s, o, VOCAB, &err), 0);
     cJSON_Delete(o);
     char *given = sampling_json_text(&s, s.set, NULL);
-    assert_string_equal(given,
-                        "{\"temperature\":0.5,\"seed\":\"7\",\"max_tokens\":9,\"stop\":[\"x\"]}");
+    assert_string_equal(given, "{\"temperature\":0.5,\"top_k\":3,\"seed\":\"7\",\"max_tokens\":9,"
+                               "\"stop\":[\"x\"]}");
     free(given);
     o = cJSON_Parse("{\"max_completion_tokens\":-1}");
     assert_int_equal(sampling_json_read_openai(&s, o, VOCAB, &err), E_INVAL);

@@ -65,16 +65,22 @@ static int read_rows(struct turn_sampling *out, const cJSON *body, int32_t n_voc
     return openai_fail(f, 400, "invalid_value", sampling_json_refused(body, n_vocab), err.text);
 }
 
-// OpenAI's top_p may be 0, which leaves the most likely token, as top_k 1 does. The row's is above 0.
+static bool is_number(const cJSON *v, double n) {
+    return cJSON_IsNumber(v) && v->valuedouble == n;
+}
+
+// OpenAI's top_p may be 0, which leaves the most likely token, as top_k 1 does. The row's is above 0. Other servers'
+// top_k may be -1 for all tokens, where the row has 0.
 int openai_sampling_read(struct turn_sampling *out, const cJSON *body, int32_t n_vocab,
                          struct completion_failure *f) {
-    cJSON *top_p = json_member(body, "top_p");
+    cJSON *top_p = json_member(body, "top_p"), *top_k = json_member(body, "top_k");
+    bool zero = is_number(top_p, 0), all = is_number(top_k, -1);
     struct err err = {0};
-    if (!cJSON_IsNumber(top_p) || top_p->valuedouble != 0) return read_rows(out, body, n_vocab, f);
-    cJSON_SetNumberValue(top_p, 1);
+    if (zero) cJSON_SetNumberValue(top_p, 1);
+    if (all) cJSON_SetNumberValue(top_k, 0);
     int rc = read_rows(out, body, n_vocab, f);
-    cJSON_SetNumberValue(top_p, 0); // a response repeats it
-    TRY(rc);
+    if (zero) cJSON_SetNumberValue(top_p, 0); // a response repeats it
+    if (rc < 0 || !zero) return rc;
     return sampling_json_apply(out, "{\"top_k\":1}", n_vocab, &err) < 0 ? openai_no_memory(f) : 0;
 }
 

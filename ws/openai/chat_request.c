@@ -41,11 +41,12 @@ static int read_flags(struct chat_request *r) {
 
 // --- sampling ---
 
-// Members with the name and meaning of a parameter of parley.v1. Its other parameters are not OpenAI's;
-// programs that serve many models send some of them.
+// Members with the name and meaning of a parameter of parley.v1, which they have in no other of OpenAI's requests.
 static const char *const own_keys[] = {
-    "n",     "logprobs",           "top_logprobs", "logit_bias", "top_k",
-    "min_p", "repetition_penalty", "min_tokens",   "ignore_eos",
+    "n",
+    "logprobs",
+    "top_logprobs",
+    "logit_bias",
 };
 
 static int read_own(struct chat_request *r, cJSON *own, struct turn_sampling *sampling) {
