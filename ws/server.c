@@ -86,7 +86,7 @@ static void drain(struct server *srv) {
         log_info("server.closing", "turns_cut=%d clients=%zu", sessions_n_running(s->sessions),
                  s->followers.n);
         s->state = SERVICE_CLOSING;
-        s->net->closing = true;
+        s->net->life = NET_CLOSING;
         srv->close_until_us = now + CLOSE_SECONDS * 1000000;
         net_stop_listening(s->net);
         rpc_server_drain(srv->grpc);
@@ -105,6 +105,7 @@ static void begin_drain(struct server *srv) {
     struct service *s = &srv->service;
     if (s->state != SERVICE_RUNNING) return;
     s->state = SERVICE_DRAINING;
+    s->net->life = NET_DRAINING;
     notify_send("STOPPING=1");
     srv->drain_until_us = net_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
     sessions_drain(s->sessions);

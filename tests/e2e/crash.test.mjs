@@ -277,6 +277,8 @@ test('SIGTERM: running turns finish, new ones are refused, exit status 0', async
   await author.tokens(turn, 5);
   server.process.kill('SIGTERM');
   await draining(server);
+  // A kept connection would end under its client's next request.
+  assert.equal((await fetch(`${server.url}/healthz`)).headers.get('connection'), 'close');
   const refused = await client.ask({ type: 'turn.start', session: idle.session, input: { content: 'Hello!' } });
   assert.deepEqual([refused.type, refused.code], ['error', 'shutting_down']);
   assert.equal((await client.ask({ type: 'session.open' })).code, 'shutting_down');

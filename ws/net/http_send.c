@@ -75,7 +75,7 @@ static void count(struct http *h, int status) {
 
 static void begin_reply(struct http *h, const struct http_reply_head *r) {
     assert(h->state != REPLYING && h->state != STREAMING && h->state != LINGERING);
-    if (!h->head.keep_alive || h->eof) h->closes = true;
+    if (!h->head.keep_alive || h->eof || h->net->life != NET_OPEN) h->closes = true;
     count(h, r->status);
     struct http_reply_head head = *r;
     struct buf extra;

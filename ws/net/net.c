@@ -290,7 +290,7 @@ void net_stop(struct net *n) {
     uv_timer_stop(&n->tick);
     uv_timer_stop(&n->hello);
     net_stop_listening(n);
-    n->closing = true;
+    n->life = NET_CLOSING;
     DL_FOREACH_SAFE(n->peers, p, next)
     if (p->http) http_close(p->http);
     websocket_stop(n);

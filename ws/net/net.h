@@ -36,6 +36,13 @@ struct net_metrics {
     struct metric *http_2xx, *http_4xx, *http_5xx, *http_limited;
 };
 
+// Each step keeps what the one before brought.
+enum net_life {
+    NET_OPEN,
+    NET_DRAINING, // a reply ends its connection, so that the client's next request goes to another server
+    NET_CLOSING, // new WebSockets are refused
+};
+
 struct net {
     const struct serve_config *config;
     struct auth *auth;
@@ -74,7 +81,7 @@ struct net {
     struct gate *gate;
     struct buf tx;                   // LWS_PRE bytes, then what one write sends
     size_t long_bytes[N_LONG_KINDS]; // of long requests (long_body.h)
-    bool closing;                    // new WebSockets are refused
+    enum net_life life;
 };
 
 struct peer_guest {

@@ -60,7 +60,7 @@ struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h) {
                                         n->config->allowed_origins))
         return REFUSE(403, "forbidden",
                       "pages of this Origin may not connect: see allowed_origins");
-    if (n->closing) return REFUSE(503, "shutting_down", "the server is shutting down");
+    if (n->life == NET_CLOSING) return REFUSE(503, "shutting_down", "the server is shutting down");
     r = judge_token(p, h, token);
     OPENSSL_cleanse(token, sizeof(token));
     return r;

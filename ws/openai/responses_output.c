@@ -24,6 +24,10 @@ static const char *const status_names[] = {"in_progress", "completed", "incomple
                                            "failed"};
 static const char *const prefixes[] = {"rs", "rs", "msg", "fc", "ctc"};
 
+bool responses_asks_summary(const cJSON *reasoning) {
+    return json_string(reasoning, "summary") || json_string(reasoning, "generate_summary");
+}
+
 void responses_output_init(struct responses_output *o, const char *echo, responses_emit_fn emit,
                            void *ctx) {
     memset(o, 0, sizeof *o);

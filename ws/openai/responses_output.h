@@ -30,6 +30,9 @@ struct responses_thinking {
     bool encrypted; // once more as encrypted_content, which clients send back (include)
 };
 
+// Whether this `reasoning` of a request or of its echo asks for a summary.
+bool responses_asks_summary(const cJSON *reasoning);
+
 struct responses_item {
     enum responses_item_kind kind;
     enum responses_status status; // IN_PROGRESS, COMPLETED, INCOMPLETE

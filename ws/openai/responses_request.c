@@ -161,10 +161,6 @@ static int read_sampling(struct reading *d) {
                : 0;
 }
 
-bool responses_asks_summary(const cJSON *reasoning) {
-    return json_string(reasoning, "summary") || json_string(reasoning, "generate_summary");
-}
-
 static int read_summary(struct reading *d, const cJSON *reasoning, const char *key) {
     static const char *const forms[] = {"auto", "concise", "detailed", NULL};
     const cJSON *v = json_member(reasoning, key);

@@ -39,8 +39,6 @@ struct responses_request {
     char *instructions;                    // NULL: none
 };
 
-// Whether this `reasoning` of a request or of its echo asks for a summary.
-bool responses_asks_summary(const cJSON *reasoning);
 // Never fails but for memory (NULL): a request that is refused says so in failure.
 struct responses_request *responses_request_read(const struct service *s,
                                                  const struct http_payload *p,
