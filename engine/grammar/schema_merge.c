@@ -86,16 +86,20 @@ static cJSON *values_of_both(const cJSON *a, const cJSON *b) {
 
 static cJSON *lists_of_both(const cJSON *a, const cJSON *b) {
     cJSON *out = cJSON_CreateArray();
-    const cJSON *lists[] = {a, b};
-    for (int i = 0; out && i < 2; i++) {
-        const cJSON *item;
-        if (!cJSON_IsArray(lists[i]))
-            cJSON_AddItemToArray(out, cJSON_Duplicate(lists[i], true));
-        else
-            cJSON_ArrayForEach(item, lists[i])
-                cJSON_AddItemToArray(out, cJSON_Duplicate(item, true));
+    const cJSON *lists[] = {a, b}, *item;
+    bool whole = out;
+    for (int i = 0; i < 2 && whole; i++) {
+        if (!cJSON_IsArray(lists[i])) {
+            whole = cJSON_AddItemToArray(out, cJSON_Duplicate(lists[i], true));
+            continue;
+        }
+        cJSON_ArrayForEach(item, lists[i]) {
+            whole = whole && cJSON_AddItemToArray(out, cJSON_Duplicate(item, true));
+        }
     }
-    return out;
+    if (whole) return out;
+    cJSON_Delete(out);
+    return NULL;
 }
 
 static cJSON *prefixes_of_both(const cJSON *a, const cJSON *b) {

@@ -38,9 +38,10 @@ static int add(struct schema_compiler *c, cJSON *any, const char *type, const ch
 
 static int add_types(struct schema_compiler *c, cJSON *any, const bool *excluded) {
     cJSON *list = cJSON_CreateArray(), *o = list ? add_object(any) : NULL;
-    for (int i = 0; i < 6 && list; i++)
-        if (!excluded[i]) cJSON_AddItemToArray(list, cJSON_CreateString(type_names[i]));
-    if (o && cJSON_AddItemToObject(o, "type", list)) return 0;
+    bool whole = o;
+    for (int i = 0; i < 6 && whole; i++)
+        if (!excluded[i]) whole = cJSON_AddItemToArray(list, cJSON_CreateString(type_names[i]));
+    if (o && cJSON_AddItemToObject(o, "type", list)) return whole ? 0 : no_memory(c);
     cJSON_Delete(list);
     return no_memory(c);
 }
@@ -68,8 +69,10 @@ static int add_gaps(struct schema_compiler *c, cJSON *any, double *numbers, int 
     for (int i = 0; i <= n; i++) {
         cJSON *o = add_object(any);
         if (!o || !cJSON_AddStringToObject(o, "type", "number")) return no_memory(c);
-        if (i > 0) cJSON_AddNumberToObject(o, "exclusiveMinimum", numbers[i - 1]);
-        if (i < n) cJSON_AddNumberToObject(o, "exclusiveMaximum", numbers[i]);
+        if (i > 0 && !cJSON_AddNumberToObject(o, "exclusiveMinimum", numbers[i - 1]))
+            return no_memory(c);
+        if (i < n && !cJSON_AddNumberToObject(o, "exclusiveMaximum", numbers[i]))
+            return no_memory(c);
     }
     return 0;
 }
@@ -81,7 +84,8 @@ struct listed {
     int n_numbers;
 };
 
-static void read_value(struct listed *l, const cJSON *v) {
+// false: no memory.
+static bool read_value(struct listed *l, const cJSON *v) {
     if (cJSON_IsNull(v)) l->types[0] = true;
     if (cJSON_IsBool(v)) l->types[1] = true;
     if (cJSON_IsTrue(v)) l->is_true = true;
@@ -90,12 +94,14 @@ static void read_value(struct listed *l, const cJSON *v) {
     if (cJSON_IsArray(v)) l->types[3] = true;
     if (cJSON_IsString(v)) {
         l->types[4] = true;
-        cJSON_AddItemToArray(l->texts, cJSON_Duplicate(v, true));
+        cJSON *copy = cJSON_Duplicate(v, true);
+        if (!copy || !cJSON_AddItemToArray(l->texts, copy)) return false;
     }
     if (cJSON_IsNumber(v)) {
         l->types[5] = true;
         l->numbers[l->n_numbers++] = v->valuedouble;
     }
+    return true;
 }
 
 static int add_others(struct schema_compiler *c, cJSON *any, struct listed *l) {
@@ -104,8 +110,8 @@ static int add_others(struct schema_compiler *c, cJSON *any, struct listed *l) {
         TRY(add(c, any, "boolean", "const", cJSON_CreateBool(l->is_false)));
     TRY(add_gaps(c, any, l->numbers, l->n_numbers));
     if (!l->texts->child) return 0;
-    cJSON *excluded = cJSON_CreateObject();
-    if (!excluded || !cJSON_AddItemToObject(excluded, "enum", cJSON_Duplicate(l->texts, true))) {
+    cJSON *excluded = cJSON_CreateObject(), *texts = cJSON_Duplicate(l->texts, true);
+    if (!excluded || !texts || !cJSON_AddItemToObject(excluded, "enum", texts)) {
         cJSON_Delete(excluded);
         return no_memory(c);
     }
@@ -117,7 +123,8 @@ static int add_unlisted(struct schema_compiler *c, cJSON *any, const cJSON *firs
     struct listed l = {.texts = cJSON_CreateArray(),
                        .numbers = calloc((size_t)n + 1, sizeof *l.numbers)};
     int rc = l.texts && l.numbers ? 0 : no_memory(c);
-    for (const cJSON *v = first; rc == 0 && v && n > 0; v = v->next, n--) read_value(&l, v);
+    for (const cJSON *v = first; rc == 0 && v && n > 0; v = v->next, n--)
+        if (!read_value(&l, v)) rc = no_memory(c);
     if (rc == 0) rc = add_others(c, any, &l);
     cJSON_Delete(l.texts);
     free(l.numbers);
@@ -163,7 +170,11 @@ static int add_property(struct schema_compiler *c, cJSON *any, const char *name,
         cJSON_Delete(required);
         return no_memory(c);
     }
-    if (given) cJSON_AddItemToArray(required, cJSON_CreateString(name));
+    if (given && !cJSON_AddItemToArray(required, cJSON_CreateString(name))) {
+        cJSON_Delete(properties);
+        cJSON_Delete(required);
+        return no_memory(c);
+    }
     int rc = add(c, any, "object", "properties", properties);
     cJSON *o = rc == 0 ? cJSON_GetArrayItem(any, cJSON_GetArraySize(any) - 1) : NULL;
     if (o && given) cJSON_AddTrueToObject(o, SCHEMA_NEGATED);
@@ -237,8 +248,11 @@ static int add_keyword(struct schema_compiler *c, cJSON *any, const cJSON *s, co
     if (strcmp(key, "required") == 0) return add_required(c, any, v);
     if (strcmp(key, "properties") == 0) return add_properties(c, any, v, depth);
     if (strcmp(key, "pattern") == 0) {
-        cJSON *pattern = cJSON_CreateObject();
-        if (pattern) cJSON_AddItemToObject(pattern, "pattern", cJSON_Duplicate(v, true));
+        cJSON *pattern = cJSON_CreateObject(), *copy = cJSON_Duplicate(v, true);
+        if (!pattern || !copy || !cJSON_AddItemToObject(pattern, "pattern", copy)) {
+            cJSON_Delete(pattern);
+            return no_memory(c);
+        }
         return add(c, any, "string", "not", pattern);
     }
     if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0)

@@ -97,12 +97,19 @@ static int add_dependent(struct schema_compiler *c, cJSON *list, const cJSON *on
     const cJSON *name;
     cJSON *present = cJSON_CreateObject();
     cJSON *required = present ? cJSON_AddArrayToObject(present, "required") : NULL;
-    if (required) cJSON_AddItemToArray(required, cJSON_CreateString(one->string));
-    bool names = required && cJSON_IsArray(one);
-    if (names) cJSON_ArrayForEach(name, one) {
-            if (cJSON_IsString(name)) cJSON_AddItemToArray(required, cJSON_Duplicate(name, true));
+    bool whole = required && cJSON_AddItemToArray(required, cJSON_CreateString(one->string));
+    if (whole && cJSON_IsArray(one)) {
+        cJSON_ArrayForEach(name, one) {
+            if (cJSON_IsString(name) && whole)
+                whole = cJSON_AddItemToArray(required, cJSON_CreateString(name->valuestring));
         }
-    if (required && !names) present = all_of(present, one);
+    } else if (whole) {
+        present = all_of(present, one);
+    }
+    if (!whole) {
+        cJSON_Delete(present);
+        return no_memory(c, one->string);
+    }
     return add_either(c, list, forbidding(one->string), present);
 }
 
