@@ -14,9 +14,10 @@
 # priority, one more at a time. TEST_JOBS programs of a lane run at a time, by default as many as there are processors;
 # TEST_JOBS=1 runs a single program at a time.
 #
-# TEST_AGAIN=N (default 0): a program of the last two lanes that failed runs once more when all others have ended, and
-# that run counts. It is for machines that others use, too: what such a program waits for may come too late beside the
-# rest. Its first failure is shown, and the end names it. At most N do so, and none with a sanitizer's report.
+# TEST_AGAIN=N (default 0): a program of the last two lanes that failed, or whose ranks did not find each other, runs once
+# more when all others have ended, and that run counts. It is for machines that others use, too: what such a program waits
+# for may come too late beside the rest. Its first failure is shown, and the end names it. At most N do so, and none with
+# a sanitizer's report.
 set -u
 times=0
 [ "${1:-}" = --times ] && times=1 && shift
@@ -121,6 +122,7 @@ cmocka_result() { # NAME STATUS LOG SECONDS
         printf '  skip  %-34s      %s\n' "$1" "$(grep -m1 'not run$' "$3")"
         return
     fi
+    ! runs_again "$@" || return
     count "$1" "$2" "$(grep -c '^\[       OK \]' "$3")" \
         "$(grep '^\[  FAILED  \] [^0-9]' "$3" | sort -u | wc -l)" "$3" "$4" # named twice in the log
 }
@@ -140,16 +142,16 @@ node_result() { # NAME STATUS LOG SECONDS
         printf '  skip  %-34s      %s\n' "$1" "$(sed -n 's/.* # SKIP //p' "$3" | head -n 1)"
         return
     fi
-    if [ "$2" != 0 ] && runs_again "$3"; then
-        again+=("$job")
-        printf '  again %-34s      failed (status %s) after %.1f s\n' "$1" "$2" "$4"
-        failures "$3" | sed 's/^/        /'
-        return
-    fi
+    ! runs_again "$@" || return
     count "$1" "$2" "$(awk '/^# pass /{n=$3} END{print n+0}' "$3")" "$(awk '/^# fail /{n=$3} END{print n+0}' "$3")" "$3" "$4"
 }
-runs_again() { # runs_again LOG: whether the job that has just failed runs once more at the end (TEST_AGAIN)
-    [ "$lane" != compute ] && [ "${#again[@]}" -lt "${TEST_AGAIN:-0}" ] && ! grep -qE 'Sanitizer|runtime error:' "$1"
+runs_again() { # runs_again NAME STATUS LOG SECONDS: whether the job has failed and runs once more at the end (TEST_AGAIN)
+    [ "$2" != 0 ] && [ "${#again[@]}" -lt "${TEST_AGAIN:-0}" ] || return
+    [ "$lane" != compute ] || grep -q 'the other ranks have not come' "$3" || return
+    ! grep -qE 'Sanitizer|runtime error:' "$3" || return
+    again+=("$job")
+    printf '  again %-34s      failed (status %s) after %.1f s\n' "$1" "$2" "$4"
+    failures "$3" | sed 's/^/        /'
 }
 run_again() {
     local jobs_again=("${again[@]}") before=$failed
