@@ -11,13 +11,13 @@
 #
 # Programs run in three lanes at once: programs that compute, programs that talk to a server, and programs that drive a
 # browser. The last two wait half of the time, and timeouts depend on them, so the programs that compute run at a lower
-# priority, one more at a time. TEST_JOBS programs of a lane run at a time, by default as many as there are processors;
+# priority, one more at a time; not those of several ranks, which wait for each other at each sum. TEST_JOBS programs of a lane run at a time, by default as many as there are processors;
 # TEST_JOBS=1 runs a single program at a time.
 #
-# TEST_AGAIN=N (default 0): a program of the last two lanes that failed, or whose ranks did not find each other, runs once
-# more when all others have ended, and that run counts. It is for machines that others use, too: what such a program waits
-# for may come too late beside the rest. Its first failure is shown, and the end names it. At most N do so, and none with
-# a sanitizer's report.
+# TEST_AGAIN=N (default 0): a program that waits for others (of the last two lanes, or of several ranks) and failed runs
+# once more when all others have ended, and that run counts. It is for machines that others use, too: what it waits for may
+# come too late beside the rest. Its first failure is shown, and the end names it. At most N do so, and none with a
+# sanitizer's report.
 set -u
 times=0
 [ "${1:-}" = --times ] && times=1 && shift
@@ -84,6 +84,7 @@ enter() { # enter LANE KIND NAME LOG COMMAND...
     shift 3
     printf '%q ' "$@" >"$scratch/$job.command"
 }
+waits() { [ "$1" != compute ] || [ "$2" = ranks ]; } # waits LANE KIND: whether such programs wait for others
 start_some() { # starts jobs in every lane that has room
     local lane job rest
     for lane in "${lanes[@]}"; do
@@ -91,8 +92,8 @@ start_some() { # starts jobs in every lane that has room
             [ "$jobs" = 1 ] && [ "$n_running" -gt 0 ] && return
             read -r job rest <<<"${waiting[$lane]}"
             waiting[$lane]=${rest:+$rest }
-            ( [ "$lane" = compute ] && renice -n 5 "$BASHPID" >/dev/null
-              { read -r _; read -r _; read -r _; read -r log; } <"$scratch/$job.job"
+            ( { read -r _; read -r kind; read -r _; read -r log; } <"$scratch/$job.job"
+              waits "$lane" "$kind" || renice -n 5 "$BASHPID" >/dev/null
               TIMEFORMAT='%R %U %S'
               { time eval "$(cat "$scratch/$job.command")" >"$log" 2>&1; echo $? >"$scratch/$job.status"; } 2>"$scratch/$job.time" ) &
             echo "$job" >"$scratch/$!.pid"
@@ -147,7 +148,7 @@ node_result() { # NAME STATUS LOG SECONDS
 }
 runs_again() { # runs_again NAME STATUS LOG SECONDS: whether the job has failed and runs once more at the end (TEST_AGAIN)
     [ "$2" != 0 ] && [ "${#again[@]}" -lt "${TEST_AGAIN:-0}" ] || return
-    [ "$lane" != compute ] || grep -q 'the other ranks have not come' "$3" || return
+    waits "$lane" "$kind" || return
     ! grep -qE 'Sanitizer|runtime error:' "$3" || return
     again+=("$job")
     printf '  again %-34s      failed (status %s) after %.1f s\n' "$1" "$2" "$4"
@@ -180,10 +181,11 @@ ranks() { # ranks TP PP NAME ...: golden tests whose engines have TP x PP ranks
     [ -e "$build/mpi-1" ] || return 0
     shift 2
     for name; do
-        enter compute cmocka "golden/$name-$label" "$logs/golden-$name-$label.log" \
+        enter compute ranks "golden/$name-$label" "$logs/golden-$name-$label.log" \
             env $with timeout "${TEST_TIMEOUT:-1800}" "$build/tests/golden/test_$name"
     done
 }
+ranks_result() { cmocka_result "$@"; }
 gpu_here() { [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; }
 skip_for_gpu() { printf '  skip  %-34s      no GPU here: not run\n' "$@"; } # NAME ...
 gpu_result() { node_result "$@"; } # its summary has node's form

@@ -220,6 +220,36 @@ static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t 
     return engine_for_weights(dir, WEIGHTS_OWN, chunk, block_tokens, cache_bytes);
 }
 
+// Bytes of a block in the caches of such engines. An engine of several ranks is slow to open, so the
+// same question is not asked twice in a row.
+static inline int64_t block_bytes_for(const char *dir, enum weight_format weights,
+                                      int32_t block_tokens) {
+    static struct {
+        char dir[256];
+        enum weight_format weights;
+        int32_t block_tokens;
+        int kv;
+        int64_t bytes;
+    } last;
+    if (strcmp(last.dir, dir) == 0 && last.weights == weights &&
+        last.block_tokens == block_tokens && last.kv == runner_kv)
+        return last.bytes;
+    const int64_t host_bytes = runner_host_bytes;
+    const char *snapshots = runner_snapshots;
+    runner_host_bytes = 0;
+    runner_snapshots = NULL;
+    struct engine *e = engine_for_weights(dir, weights, 16, block_tokens, 0);
+    runner_host_bytes = host_bytes;
+    runner_snapshots = snapshots;
+    assert_true(snprintf(last.dir, sizeof last.dir, "%s", dir) < (int)sizeof last.dir);
+    last.weights = weights;
+    last.block_tokens = block_tokens;
+    last.kv = runner_kv;
+    last.bytes = e->info.block_bytes;
+    engine_close(e);
+    return last.bytes;
+}
+
 static inline struct engine_turn turn_for(const struct engine *e, uint64_t sequence,
                                           const int32_t *log, int64_t n, int32_t memory_len,
                                           int32_t sink_len) {

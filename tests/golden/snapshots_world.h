@@ -12,14 +12,10 @@ static bool int8; // of the engines opened next
 static int32_t n_blocks = 400, n_host;
 
 static inline struct engine *open_one(const char *dir, bool files) {
-    runner_host_bytes = 0;
-    runner_snapshots = NULL;
-    struct engine *e = engine_for_weights(dir, int8, 16, 8, 0);
-    int64_t bytes = e->info.block_bytes;
-    engine_close(e);
+    const int64_t bytes = block_bytes_for(dir, int8, 8);
     runner_host_bytes = n_host * bytes;
     runner_snapshots = files ? folder.path : NULL;
-    e = engine_for_weights(dir, int8, 16, 8, n_blocks * bytes);
+    struct engine *e = engine_for_weights(dir, int8, 16, 8, n_blocks * bytes);
     runner_snapshots = NULL;
     e->instance.caches.piece_bytes = 3 * (size_t)bytes; // of several ranks: many pieces
     return e;

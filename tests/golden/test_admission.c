@@ -149,10 +149,7 @@ static void check_promises(const struct engine *e) {
 
 // Returns how many rounds had paused turns.
 static int64_t converse(const char *dir, int64_t blocks, int64_t host_blocks, int64_t turns_each) {
-    runner_host_bytes = 0;
-    struct engine *probe = engine_for(dir, CHUNK, 8, 0);
-    int64_t bytes = probe->info.block_bytes;
-    engine_close(probe);
+    const int64_t bytes = block_bytes_for(dir, WEIGHTS_OWN, 8);
     struct engine *calm = engine_for(dir, CHUNK, 8, 100 * bytes);
     runner_host_bytes = host_blocks * bytes;
     struct engine *e = engine_for(dir, CHUNK, 8, blocks * bytes);

@@ -105,16 +105,14 @@ static void test_forks_in_a_pool_for_one(void **state) {
     static struct line lines[5];
     enum { N = sizeof lines / sizeof *lines };
     seed = 23;
-    struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
-    int64_t block_bytes = e->info.block_bytes;
-    engine_close(e);
+    const int64_t block_bytes = block_bytes_for(*state, WEIGHTS_OWN, BLOCK);
     int32_t one = kv_ring_max_blocks(&(struct kv_ring_shape){.memory_len = M,
                                                              .sink_len = LINE_SINKS,
                                                              .chunk_tokens = CHUNK,
                                                              .block_tokens = BLOCK,
                                                              .session_len = 4096});
     for (int32_t room = one; room < 2 * one; room += 2) {
-        e = engine_for(*state, CHUNK, BLOCK, room * block_bytes);
+        struct engine *e = engine_for(*state, CHUNK, BLOCK, room * block_bytes);
         e->instance.opt.max_session_len = e->info.max_session_len = 4096;
         assert_int_equal(e->info.n_blocks, room);
         for (int i = 0; i < N; i++) lines[i] = (struct line){.sequence = 0};

@@ -343,10 +343,8 @@ static void test_random_operations(void **state) {
     struct engine_event ev;
     memset(players, 0, sizeof players);
     seed = 14;
-    struct engine *e = engine_for(*state, 16, 8, 0);
-    int64_t block_bytes = e->info.block_bytes;
-    engine_close(e);
-    e = engine_for(*state, 16, 8, 40 * block_bytes); // room for three or four of 24
+    const int64_t block_bytes = block_bytes_for(*state, WEIGHTS_OWN, 8);
+    struct engine *e = engine_for(*state, 16, 8, 40 * block_bytes); // room for three or four of 24
     e->max_queued = 6;
     // Of ranks, each sum waits for another process, which many running programs keep from a processor.
     const int n_ranks = test_ranks("PARLEY_TEST_TP") * test_ranks("PARLEY_TEST_PP");

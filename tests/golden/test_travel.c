@@ -9,12 +9,9 @@ static struct outcome out;
 
 // An engine with room for `host` parked blocks.
 static struct engine *travelling(const char *dir, int32_t chunk, int32_t host) {
-    runner_host_bytes = 0;
-    struct engine *e = engine_for(dir, chunk, 8, 0);
-    int64_t bytes = e->info.block_bytes;
-    engine_close(e);
+    const int64_t bytes = block_bytes_for(dir, WEIGHTS_OWN, 8);
     runner_host_bytes = host * bytes;
-    e = engine_for(dir, chunk, 8, 400 * bytes);
+    struct engine *e = engine_for(dir, chunk, 8, 400 * bytes);
     runner_host_bytes = 0;
     return e;
 }
@@ -120,46 +117,55 @@ static void a_turn_comes_first(void **state) {
     engine_close(a);
 }
 
+static struct packed_cache *taken_after_a_turn(struct engine *e, int32_t *log) {
+    struct engine_turn t = a_turn(e, 5, log, 150, 512);
+    run_slowly(e, &t, &out);
+    return take(e, 5);
+}
+
+static void another_model_refuses(struct engine *a, int32_t *log) {
+    struct engine *other = travelling("tests/fixtures/models/gpt2", 32, 200);
+    struct packed_cache *p = taken_after_a_turn(a, log);
+    assert_int_equal(engine_sequence_import(other, 5, p), E_INVAL);
+    assert_int_equal(engine_sequence_import(a, 0, p), E_INVAL);
+    assert_int_equal(engine_sequence_import(a, 5, p), 0); // as good as before
+    (void)wait_for(a, 5, ENGINE_FORKED);
+    let_go(a, 5);
+    engine_close(other);
+}
+
+static void too_little_host_memory_releases(struct engine *a, int32_t *log, const char *dir,
+                                            int32_t host) {
+    struct engine *tight = travelling(dir, 32, host);
+    assert_int_equal(engine_sequence_import(tight, 5, taken_after_a_turn(a, log)), 0);
+    struct engine_event ev = wait_for(tight, 5, ENGINE_FORKED);
+    assert_int_equal(ev.blocks, 0);
+    assert_int_equal(ev.n_cached, 0);
+    is_empty(tight);
+    if (host == 0) {
+        struct engine_turn t = a_turn(tight, 5, log, 150, 512);
+        run_slowly(tight, &t, &out);
+        engine_sequence_export(tight, 5);
+        (void)wait_for(tight, 5, ENGINE_RELEASED);
+        is_empty(tight);
+        engine_sequence_export(tight, 6); // unknown
+    }
+    engine_close(tight);
+}
+
+// Two engines at a time: of four ranks each, more are too much for two processors.
 static void what_cannot_travel(void **state) {
     static int32_t log[300];
     struct engine *a = travelling(*state, 32, 200);
-    struct engine *none = travelling(*state, 32, 0);
-    struct engine *tight = travelling(*state, 32, 2);
-    struct engine *other = travelling("tests/fixtures/models/gpt2", 32, 200);
-    struct engine_event ev;
     random_log(a, log, 300);
-    struct engine_turn t = a_turn(none, 5, log, 150, 512);
-    run_slowly(none, &t, &out);
-    engine_sequence_export(none, 5); // no host memory
-    (void)wait_for(none, 5, ENGINE_RELEASED);
-    is_empty(none);
-    engine_sequence_export(none, 6); // unknown
-    t = a_turn(a, 5, log, 150, 512);
-    run_slowly(a, &t, &out);
-    struct packed_cache *p = take(a, 5);
-    assert_int_equal(engine_sequence_import(other, 5, p), E_INVAL);
-    assert_int_equal(engine_sequence_import(a, 0, p), E_INVAL);
-    assert_int_equal(engine_sequence_import(tight, 5, p), 0);
-    ev = wait_for(tight, 5, ENGINE_FORKED);
-    assert_int_equal(ev.blocks, 0);
-    is_empty(tight);
-    t = a_turn(a, 5, log, 150, 512);
-    run_slowly(a, &t, &out);
-    p = take(a, 5);
-    assert_int_equal(engine_sequence_import(none, 5, p), 0);
-    ev = wait_for(none, 5, ENGINE_FORKED);
-    assert_int_equal(ev.n_cached, 0);
-    is_empty(none);
+    another_model_refuses(a, log);
+    too_little_host_memory_releases(a, log, *state, 2);
+    too_little_host_memory_releases(a, log, *state, 0);
     // Events and commands that are never taken are freed with the engine.
-    t = a_turn(a, 5, log, 150, 512);
-    run_slowly(a, &t, &out);
-    p = take(a, 5);
+    struct packed_cache *p = taken_after_a_turn(a, log);
     assert_int_equal(engine_sequence_import(a, 5, p), 0);
     engine_stop(a);
     assert_int_equal(engine_sequence_import(a, 6, p), E_CLOSED);
-    engine_close(other);
-    engine_close(tight);
-    engine_close(none);
     engine_close(a);
 }
 

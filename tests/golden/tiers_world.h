@@ -78,13 +78,10 @@ static const char *snapshots; // their folder, of the engines opened next
 
 static inline struct engine *tiered(const char *dir, int32_t chunk, int64_t blocks,
                                     int64_t host_blocks) {
-    runner_host_bytes = 0;
-    struct engine *e = engine_for(dir, chunk, 8, 0);
-    int64_t bytes = e->info.block_bytes;
-    engine_close(e);
+    const int64_t bytes = block_bytes_for(dir, WEIGHTS_OWN, 8);
     runner_host_bytes = host_blocks * bytes;
     runner_snapshots = snapshots;
-    e = engine_for(dir, chunk, 8, blocks * bytes);
+    struct engine *e = engine_for(dir, chunk, 8, blocks * bytes);
     runner_host_bytes = 0;
     runner_snapshots = NULL;
     return e;
