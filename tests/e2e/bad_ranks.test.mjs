@@ -63,3 +63,9 @@ test('no folder for sockets: named, with what to set', { skip: noMounts }, async
   assert.equal(code, 1, stderr);
   assert.match(stderr, /^parley: Open MPI has no folder for the ranks' sockets: .*: Read-only file system; set TMPDIR to a folder that can be written\n$/);
 });
+
+test('a folder for sockets with too little room: named, with what to set', { skip: noMounts }, async () => {
+  const { code, stderr } = await mounted('mount -t tmpfs -o size=8m none /tmp');
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /^parley: Open MPI has too little room for the ranks' sockets and memory: \/tmp has 8192 KiB of 32 MiB; set TMPDIR .*\n$/);
+});
