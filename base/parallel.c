@@ -1,8 +1,7 @@
 // See parallel.h.
 #include "base/parallel.h"
 #include "base/cgroup.h"
-#include <pthread.h>
-#include <signal.h>
+#include "base/thread.h"
 #include <stdbool.h>
 
 enum { MOST = 8 };
@@ -31,15 +30,11 @@ void parallel_ranges(int64_t n, int64_t least, parallel_fn *fn, void *ctx) {
     int count = cgroup_processors();
     if (count > MOST) count = MOST;
     if (most < count) count = (int)most;
-    sigset_t all, old; // signals stay with the threads that wait for them
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     for (int i = count - 1; i >= 0; i--) {
         int64_t first = n / count * i, end = i == count - 1 ? n : n / count * (i + 1);
         ranges[i] = (struct range){.fn = fn, .ctx = ctx, .first = first, .n = end - first};
-        if (i > 0) apart[i] = pthread_create(&ranges[i].thread, NULL, run, &ranges[i]) == 0;
+        if (i > 0) apart[i] = thread_start(&ranges[i].thread, run, &ranges[i]) == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     for (int i = 0; i < count; i++)
         if (!apart[i]) run(&ranges[i]);
     for (int i = 0; i < count; i++)

@@ -3,11 +3,11 @@
 
 #include "base/build_id.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/xxh64.h"
 #include "engine/device.h"
 #include "engine/engine_internal.h"
 #include "engine/model/ft_folder.h"
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -384,11 +384,7 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
     }
     TRY(engine_open_manual(out, o, &clock_system, err));
     struct engine *e = *out;
-    sigset_t all, old; // signals go to the owner's threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&e->thread, NULL, engine_main, e);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = thread_start(&e->thread, engine_main, e);
     if (rc != 0) {
         *out = NULL;
         engine_close(e);

@@ -4,9 +4,9 @@
 // from the session service may still be used for texts by workers; it is closed when they have let go.
 #include "ws/hosting.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "sessions/sessions.h"
 #include "ws/service.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,11 +59,7 @@ static void *close_engine(void *arg) {
 }
 
 static int task_start(struct task *t, void *(*run)(void *), struct err *err) {
-    sigset_t all, old; // signals go to the net thread
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&t->thread, NULL, run, t);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = thread_start(&t->thread, run, t);
     t->runs = rc == 0;
     return rc == 0 ? 0 : err_set(err, E_NOMEM, "a thread cannot start: %s", strerror(rc));
 }

@@ -2,9 +2,8 @@
 #include "ws/opening.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "ws/progress.h"
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,11 +71,7 @@ static void *thread_main(void *arg) {
 }
 
 static int start_thread(struct opening *x) {
-    sigset_t all, old; // signals go to the main thread
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&x->thread, NULL, thread_main, x);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = thread_start(&x->thread, thread_main, x);
     x->has_thread = rc == 0;
     return rc;
 }

@@ -2,11 +2,11 @@
 #include "engine/cache/snapshots.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -229,17 +229,13 @@ static void *reader_main(void *arg) {
 
 int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot_job *j), void *ctx,
                     struct err *err) {
-    sigset_t all, old;
     f->done = done;
     f->done_ctx = ctx;
-    sigfillset(&all); // signals go to the owner's threads
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&f->writer, NULL, writer_main, f);
-    if (rc == 0 && (rc = pthread_create(&f->reader, NULL, reader_main, f)) != 0) {
+    int rc = thread_start(&f->writer, writer_main, f);
+    if (rc == 0 && (rc = thread_start(&f->reader, reader_main, f)) != 0) {
         queue_close(&f->writes);
         pthread_join(f->writer, NULL);
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) return err_set(err, E_NOMEM, "no thread for snapshots: %s", strerror(rc));
     f->state = SNAPSHOTS_RUNNING;
     return 0;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/thread_priority.h"
 #include "engine/cache/packed_cache.h"
 #include "engine/process/loss.h"
@@ -458,11 +459,7 @@ static int put_open_again(struct process *p, const struct engine_options *o) {
 }
 
 static int await_first(struct process *p, struct err *err) {
-    sigset_t all, old; // signals go to the owner's threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&p->thread, NULL, supervise, p);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = thread_start(&p->thread, supervise, p);
     if (rc != 0) return err_set(err, E_NOMEM, "a thread cannot start: %s", strerror(rc));
     p->has_thread = true;
     pthread_mutex_lock(&p->lock);
