@@ -9,6 +9,7 @@
 
 // A long event that many follow is written to some of them, then other connections are served.
 #define PUSH_US 1000
+#define STALL_PATIENCE_US 5000000
 // The low bits of a number are a slot, the others count.
 #define SLOT_BITS 20
 #define SLOT_MASK (((uint64_t)1 << SLOT_BITS) - 1)
@@ -95,7 +96,14 @@ static void on_progress(void *ctx, uint64_t client, struct session *s, int64_t t
 static void on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason,
                        int64_t stalled_us) {
     struct follower *f = find(ctx, client);
-    if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, reason, stalled_us);
+    char message[512];
+    if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, reason);
+    if (!f || !f->ops->on_store_failed || stalled_us < STALL_PATIENCE_US) return;
+    snprintf(message, sizeof message,
+             "the answer cannot be saved: %s. What there is of it is kept and saved when the disk "
+             "works again",
+             reason);
+    f->ops->on_store_failed(f, message);
 }
 static void on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn,
                      const char *reason) {
@@ -111,14 +119,6 @@ static void on_changed(void *ctx, int64_t key, const char *owner, const char *id
     for (size_t i = 0; i < fs->n_slots; i++)
         if (fs->slots[i] && fs->slots[i]->ops->on_changed)
             fs->slots[i]->ops->on_changed(fs->slots[i], key, owner, id, removed);
-}
-
-const char *follower_stall_text(char *out, size_t cap, const char *reason) {
-    snprintf(out, cap,
-             "the answer cannot be saved: %s. What there is of it is kept and saved when the disk "
-             "works again",
-             reason);
-    return out;
 }
 
 void followers_callbacks(struct followers *fs, struct sessions_callbacks *out) {

@@ -9,19 +9,15 @@ struct follower;
 // Callbacks of the session service (sessions.h) and of the server. Those of the service come from inside
 // sessions_* calls: they write nothing to sockets and call no sessions_* function except
 // session_next_event. NULL: not wanted.
-// Protocols without a message for a stalled session end the answer with store_failed when its events have waited
-// this long.
-#define STALL_PATIENCE_US 5000000
-// What they say then. Gives out.
-const char *follower_stall_text(char *out, size_t cap, const char *reason);
-
 struct follower_ops {
     void (*on_answer)(struct follower *f, const struct session_answer *a);
     void (*on_ready)(struct follower *f, struct session *s);
     void (*on_progress)(struct follower *f, struct session *s, int64_t turn, int64_t done,
                         int64_t total);
-    void (*on_stalled)(struct follower *f, struct session *s, const char *reason,
-                       int64_t stalled_us);
+    void (*on_stalled)(struct follower *f, struct session *s, const char *reason);
+    // For protocols without a message for a stalled session: the disk has refused the answer's events for five
+    // seconds (STALL_PATIENCE_US), and the answer ends with store_failed and this message. May be called again.
+    void (*on_store_failed)(struct follower *f, const char *message);
     void (*on_moved)(struct follower *f, struct session *s, int64_t turn, const char *reason);
     void (*on_gone)(struct follower *f, struct session *s);
     void (*on_changed)(struct follower *f, int64_t key, const char *owner, const char *id,

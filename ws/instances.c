@@ -129,18 +129,16 @@ static int err_of(const struct hosted *h, int rc, const struct err *why, struct 
     return err_set(err, rc, "%s", why->text);
 }
 
-// A folder that two settings name in different words is refused by its lock (engine/cache/snapshots.h).
+// Two spellings of one folder pass here; the folder's lock refuses the second (engine/cache/snapshots.h).
 static int check_folder(const struct instances *v, const struct hosted *h, struct err *err) {
     const char *dir = h->config.snapshot_dir;
     const struct hosted *other;
     DL_FOREACH(v->list, other) {
         if (other == h) break;
-        if (!*dir || other->state == HOSTED_FAILED || strcmp(other->config.snapshot_dir, dir) != 0)
-            continue;
-        return err_set(
-            err, E_INVAL,
-            "snapshot_dir %s is also that of instance %s: each needs a folder of its own", dir,
-            other->name);
+        bool same = *dir && strcmp(other->config.snapshot_dir, dir) == 0;
+        if (same && other->state != HOSTED_FAILED)
+            return err_set(err, E_INVAL, "snapshot_dir %s: instance %s uses it already", dir,
+                           other->name);
     }
     return 0;
 }

@@ -31,7 +31,7 @@ struct openings {
     struct progress loading, measuring;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_bool failed; // one has: the others are given up
+    atomic_bool failed; // one of them: the others are given up
 };
 
 static bool still_wanted(void *ctx) {
@@ -52,7 +52,7 @@ static int open_one(struct opening *x) {
     return instances_open_one(all->instances, x->hosted, &o, &x->err);
 }
 
-static void *open_and_tell(void *arg) {
+static void *open_and_report(void *arg) {
     struct opening *x = arg;
     struct openings *all = x->all;
     int rc = open_one(x);
@@ -67,7 +67,7 @@ static void *open_and_tell(void *arg) {
 
 static void *thread_main(void *arg) {
     pthread_setname_np(pthread_self(), "parley-load");
-    return open_and_tell(arg);
+    return open_and_report(arg);
 }
 
 static int start_thread(struct opening *x) {
@@ -76,14 +76,14 @@ static int start_thread(struct opening *x) {
     return rc;
 }
 
-// With the lock, which it gives back while it opens an instance on this thread.
+// Called with the lock, and returns with it. Releases it while it opens an instance on this thread.
 static void begin(struct opening *x) {
     struct openings *all = x->all;
     x->state = OPENS;
     if (x->hosted->name[0]) log_info("instance.loading", "instance=%s", x->hosted->name);
     if (x->is_process && start_thread(x) == 0) return;
     pthread_mutex_unlock(&all->lock);
-    open_and_tell(x); // also without a thread for it: then it takes longer
+    open_and_report(x); // a process too if no thread could start: the start then takes longer
     pthread_mutex_lock(&all->lock);
 }
 
@@ -95,14 +95,18 @@ static bool share_a_gpu(const struct opening *a, const struct opening *b) {
     return false;
 }
 
+static bool is_pending(const struct opening *x) {
+    return x->state == WAITS || x->state == OPENS;
+}
+
 static bool may_begin(const struct opening *x) {
     if (x->state != WAITS) return false;
     for (const struct opening *before = x->all->list; before < x; before++)
-        if (before->state <= OPENS && share_a_gpu(before, x)) return false;
+        if (is_pending(before) && share_a_gpu(before, x)) return false;
     return true;
 }
 
-// Processes first: opening another one blocks this thread. NULL: none may begin now.
+// Processes first: an instance without one blocks this thread while it opens. NULL: none may begin now.
 static struct opening *next(const struct openings *all) {
     struct opening *found = NULL;
     if (atomic_load(&all->failed)) return NULL;

@@ -1,7 +1,6 @@
 // Opens the instances of a start. Engine processes load side by side, except those that share a GPU: each sizes
-// its cache by the memory that the one before it has left free. Those on the CPU share the free memory by
-// engine_options.n_beside. An instance without a process of its own is opened on the calling thread, and such
-// instances one after another.
+// its cache by the memory that the one before it has left free. Those on the CPU share the free memory
+// (engine_options.n_beside). Instances without a process of their own open one after another on the calling thread.
 //
 //   WAITS --> OPENS --> OPENED
 //     |         '-----> FAILED: the others are given up
@@ -9,7 +8,7 @@
 #pragma once
 #include "ws/instances.h"
 
-// Opens all in the order of their list, as far as they wait for each other. When one fails, it gives up the others,
-// waits until their processes are gone, and returns that error, which names the instance; others that failed too
-// are logged. What is open then is closed with instances_release.
+// Opens all; instances that wait for each other open in the order of the list. When one fails, this gives up the
+// others, waits until their processes have ended, and returns the error, which names the instance. Further errors are
+// logged. Instances that are open by then stay open until instances_release.
 int opening_run(struct instances *v, struct err *err);

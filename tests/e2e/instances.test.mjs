@@ -219,7 +219,7 @@ test('settings of instances: what is wrong is named with its line; --print-confi
   await refused('[instance a]\n[instance b]\nkv_dtype = int8\n', /instance 'b' would not compute 'demo-model' as instance 'a' does/);
   await refused('[instance a]\nmemory_len = 2\n', /instance a: sink_len/);
   const folder = path.join(path.dirname(file), 'snapshots');
-  await refused(`[instance a]\nsnapshot_dir = ${folder}\n[instance b]\nsnapshot_dir = ${folder}\n`, /instance b: snapshot_dir .* is also that of instance a: each needs a folder of its own/);
+  await refused(`[instance a]\nsnapshot_dir = ${folder}\n[instance b]\nsnapshot_dir = ${folder}\n`, /instance b: snapshot_dir .*: instance a uses it already/);
   await refused('[instance a]\n[instance b]\ndevice = cpu,cpu\n', /instance b: device names 2 devices, and this machine has 1 rank/);
   await refused('[instance a]\n[instance b]\nrank_timeout = 0\n', /parley\.ini:3: rank_timeout = 0: must be a number from 1/);
   const text = '[instance a]\nmodel = /x\nthreads = 2\n\n[instance b]\n';

@@ -244,9 +244,8 @@ static void begin(struct completion *c) {
     c->state = STARTING;
     release_speeches(c); // whether the prompt opens the thinking is known now
     init_speeches(c, c->request->plan->thinks);
-    if (forks)
-        fork_session(
-            c); // even without a turn to copy: a search under the busy session's id finds it
+    if (forks) // even without a turn to copy: a search under the busy session's id finds the fork
+        fork_session(c);
     else if (c->origin == OPENED)
         open_session(c);
     else
@@ -346,12 +345,9 @@ static void on_progress(struct follower *f, struct session *s, int64_t turn, int
     push_later(c);
 }
 
-static void on_stalled(struct follower *f, struct session *s, const char *reason,
-                       int64_t stalled_us) {
+static void on_store_failed(struct follower *f, const char *message) {
     struct completion *c = of_follower(f);
-    char message[512];
-    if (stalled_us < STALL_PATIENCE_US) return;
-    completion_fail(c, "store_failed", follower_stall_text(message, sizeof message, reason));
+    completion_fail(c, "store_failed", message);
     push_later(c);
 }
 
@@ -379,7 +375,7 @@ static void on_end(struct follower *f) {
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_ready = on_ready,
                                                  .on_progress = on_progress,
-                                                 .on_stalled = on_stalled,
+                                                 .on_store_failed = on_store_failed,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .drained = is_drained,

@@ -453,12 +453,9 @@ static void on_ready(struct follower *f, struct session *s) {
     push_later(i);
 }
 
-static void on_stalled(struct follower *f, struct session *s, const char *reason,
-                       int64_t stalled_us) {
+static void on_store_failed(struct follower *f, const char *message) {
     struct infer *i = (struct infer *)f;
-    char message[512];
-    if (stalled_us < STALL_PATIENCE_US) return;
-    fail(i, KSERVE_UNAVAILABLE, follower_stall_text(message, sizeof message, reason));
+    fail(i, KSERVE_UNAVAILABLE, message);
     push_later(i);
 }
 
@@ -521,7 +518,7 @@ static void on_later(struct follower *f, int64_t now_us) {
 
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_ready = on_ready,
-                                                 .on_stalled = on_stalled,
+                                                 .on_store_failed = on_store_failed,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .later = on_later,

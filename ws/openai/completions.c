@@ -384,13 +384,10 @@ static void on_ready(struct follower *f, struct session *s) {
     push_later(c);
 }
 
-static void on_stalled(struct follower *f, struct session *s, const char *reason,
-                       int64_t stalled_us) {
+static void on_store_failed(struct follower *f, const char *message) {
     struct completions *c = (struct completions *)f;
-    char message[512];
-    if (stalled_us < STALL_PATIENCE_US || c->working || c->failure.status) return;
-    completion_failure_set(&c->failure, "store_failed",
-                           follower_stall_text(message, sizeof message, reason));
+    if (c->working || c->failure.status) return;
+    completion_failure_set(&c->failure, "store_failed", message);
     push_later(c);
 }
 
@@ -420,7 +417,7 @@ static void on_end(struct follower *f) {
 
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_ready = on_ready,
-                                                 .on_stalled = on_stalled,
+                                                 .on_store_failed = on_store_failed,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .drained = is_drained,

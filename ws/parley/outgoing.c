@@ -291,8 +291,7 @@ static void on_progress(struct follower *f, struct session *s, int64_t turn, int
     outgoing_queue(o);
 }
 
-static void on_stalled(struct follower *f, struct session *s, const char *reason,
-                       int64_t stalled_us) {
+static void on_stalled(struct follower *f, struct session *s, const char *reason) {
     struct outgoing *o = (struct outgoing *)f;
     if (o->socket.close_code) return;
     protocol_write_stalled(outgoing_tx(o), session_id(s), reason);

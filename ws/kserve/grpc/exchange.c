@@ -32,14 +32,19 @@ struct answer { // that waits for room
     struct buf message;
 };
 
+enum requests { // of a stream
+    MORE_COME,
+    CLIENT_ENDED, // it sends no more
+    SERVER_ENDED, // no more are taken: one that the client has sent may be left unread and unanswered
+};
+
 struct stream {
     struct rpc *rpc;
     struct exchange *exchanges; // the first is the next to be asked for a piece
     struct answer *answers;
     size_t n_exchanges;
+    enum requests requests;
     bool reading;  // a message is on its way
-    bool ended;    // no more requests are taken
-    bool cut;      // ended by the server: a request that was not read is not answered
     bool admitted; // its first request was, with the call
 };
 
@@ -223,12 +228,12 @@ static void put_error(struct stream *s, const char *id, const char *text) {
 static void go_on(struct stream *s) {
     struct rpc *r = s->rpc;
     bool idle = s->n_exchanges == 0 && !s->answers && !s->reading;
-    if (!s->ended && !s->reading && s->n_exchanges < STREAM_REQUESTS_MAX) {
+    if (s->requests == MORE_COME && !s->reading && s->n_exchanges < STREAM_REQUESTS_MAX) {
         s->reading = true;
         rpc_next(r);
-    } else if (s->ended && idle && rpc_has_room(r)) {
+    } else if (s->requests != MORE_COME && idle && rpc_has_room(r)) {
         r->ctx = NULL;
-        if (s->cut)
+        if (s->requests == SERVER_ENDED)
             rpc_fail(r, KSERVE_UNAVAILABLE, "the server is shutting down", 0);
         else
             rpc_end(r);
@@ -328,8 +333,7 @@ void stream_ended(struct rpc *r) {
         return;
     }
     s->reading = false;
-    s->ended = true;
-    s->cut = false;
+    s->requests = CLIENT_ENDED;
     go_on(s);
 }
 
@@ -353,13 +357,12 @@ void stream_writable(struct rpc *r) {
     if (r->ctx) go_on(s);
 }
 
-// Takes no further request; the stream ends after its last answer. One whose client may have sent a request that was
-// not read ends as unavailable, so that the client does not take it for answered.
+// Takes no further request; the stream ends after its last answer. If the client may have sent more, the stream ends
+// as unavailable: otherwise the client would take a request that was not read for answered.
 void stream_closing(struct rpc *r) {
     struct stream *s = stream_of(r);
     if (!s) return;
-    s->cut = !s->ended;
-    s->ended = true;
+    if (s->requests == MORE_COME) s->requests = SERVER_ENDED;
     s->reading = false;
     go_on(s);
 }
