@@ -27,10 +27,19 @@ int char_set_add(struct char_set *s, uint32_t lo, uint32_t hi) {
     return 0;
 }
 
+int char_set_add_ranges(struct char_set *s, const struct char_range *ranges, int32_t n,
+                        bool complement) {
+    uint32_t from = 0; // of the next gap
+    for (int32_t i = 0; i < n; i++) {
+        if (!complement) TRY(char_set_add(s, ranges[i].lo, ranges[i].hi));
+        if (complement && ranges[i].lo > from) TRY(char_set_add(s, from, ranges[i].lo - 1));
+        from = ranges[i].hi + 1;
+    }
+    return complement && from <= CHAR_MAX_CODE ? char_set_add(s, from, CHAR_MAX_CODE) : 0;
+}
+
 int char_set_add_all(struct char_set *s, const struct char_set *more) {
-    for (int32_t i = 0; i < more->n; i++)
-        TRY(char_set_add(s, more->ranges[i].lo, more->ranges[i].hi));
-    return 0;
+    return char_set_add_ranges(s, more->ranges, more->n, false);
 }
 
 static int compare_ranges(const void *a, const void *b) {
@@ -54,13 +63,7 @@ void char_set_order(struct char_set *s) {
 
 int char_set_complement(struct char_set *s) {
     struct char_set out = {0};
-    uint32_t from = 0;
-    int rc = 0;
-    for (int32_t i = 0; i < s->n && rc == 0; i++) {
-        if (s->ranges[i].lo > from) rc = char_set_add(&out, from, s->ranges[i].lo - 1);
-        from = s->ranges[i].hi + 1;
-    }
-    if (rc == 0 && from <= CHAR_MAX_CODE) rc = char_set_add(&out, from, CHAR_MAX_CODE);
+    int rc = char_set_add_ranges(&out, s->ranges, s->n, true);
     char_set_release(s);
     *s = out;
     return rc;

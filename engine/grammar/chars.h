@@ -14,7 +14,10 @@ struct char_set { // ranges in order, apart from each other; surrogates are no c
 
 // A zeroed set is empty, and so is a released one.
 void char_set_release(struct char_set *s);
-int char_set_add(struct char_set *s, uint32_t lo, uint32_t hi);        // E_NOMEM
+int char_set_add(struct char_set *s, uint32_t lo, uint32_t hi); // E_NOMEM
+// Adds n ranges that are in order, or what is between them and around them. E_NOMEM: some are added.
+int char_set_add_ranges(struct char_set *s, const struct char_range *ranges, int32_t n,
+                        bool complement);
 int char_set_add_all(struct char_set *s, const struct char_set *more); // E_NOMEM: some are added
 void char_set_order(struct char_set *s);     // after adding: sorts, joins, leaves surrogates out
 int char_set_complement(struct char_set *s); // of an ordered set; the result is ordered

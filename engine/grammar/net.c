@@ -9,6 +9,11 @@ void net_init(struct net *n) {
     *n = (struct net){.root = -1};
 }
 
+void net_begin(struct net *n) {
+    net_init(n);
+    n->root = net_rule_new(n, NULL, 0);
+}
+
 void net_release(struct net *n) {
     for (int32_t i = 0; i < n->n_rules; i++) free(n->rules[i].name);
     free(n->states);
@@ -337,8 +342,8 @@ int net_finish(struct net *n, const bool *writes, struct err *err) {
     if (writes) cut_unwritable(n, writes);
     if (net_failed(n)) return err_set(err, n->failed.code, "%s", n->failed.text);
     if (!find_least(n)) return err_set(err, E_INVAL, "it is too deeply nested to compile");
-    if (n->rules[root].least >= NET_NEVER)
-        return err_set(err, E_INVAL, "no finite answer can match it");
+    n->matches_nothing = n->rules[root].least >= NET_NEVER;
+    if (n->matches_nothing) return err_set(err, E_INVAL, "no finite answer can match it");
     cut_dead_edges(n);
     TRY(check_left_recursion(n, err));
     find_pops(n);

@@ -48,11 +48,13 @@ struct net {
     int32_t n_classes;
     int64_t bytes;          // memory
     int32_t product_states; // made by product_emit
+    bool matches_nothing;   // net_finish failed because no text matches
     struct err failed;
 };
 
 // Each frees or forgets all, and leaves an empty network without a root.
 void net_init(struct net *n);
+void net_begin(struct net *n); // as net_init, and its root is a new rule without a name
 void net_release(struct net *n);
 
 int32_t net_rule_new(struct net *n, const char *name, size_t name_len); // with its start and end

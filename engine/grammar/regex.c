@@ -6,14 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void regex_free(struct regex *r) {
-    if (!r) return;
-    for (int32_t i = 0; i < r->n_sets; i++) char_set_release(&r->sets[i]);
-    free(r->sets);
-    free(r->nodes);
-    free(r);
-}
-
 // --- emitting ------------------------------------------------------------------------------------
 
 struct emitter {
@@ -65,16 +57,21 @@ static int32_t ahead_target(void *ctx, uint32_t matched) {
     return matched == (uint32_t)(((uint64_t)1 << a->n_needed) - 1) ? a->to : -1;
 }
 
+// Begins the next part, and returns what emits into it.
+static struct emitter next_part(const struct emitter *e, struct ahead *a) {
+    struct net *n = &a->parts[a->n++];
+    net_begin(n);
+    return (struct emitter){.r = e->r, .net = n, .form = e->form};
+}
+
 // The parts of one kind: look-aheads, negated or not, at the beginning of what `first` leads.
 static int add_aheads(const struct emitter *e, struct ahead *a, int32_t first, bool negated) {
     for (int32_t i = first; i >= 0 && e->r->nodes[i].kind == NODE_LOOKAHEAD;
          i = e->r->nodes[i].next) {
         if (e->r->nodes[i].negated != negated) continue;
         if (a->n == PRODUCT_MAX_PARTS) return E_LIMIT;
-        struct net *n = &a->parts[a->n++];
-        struct emitter own = {.r = e->r, .net = n, .form = e->form};
-        net_init(n);
-        n->root = net_rule_new(n, NULL, 0);
+        struct emitter own = next_part(e, a);
+        const struct net *n = own.net;
         if (!net_failed(n))
             emit(&own, n->rules[n->root].start, e->r->nodes[i].child, n->rules[n->root].end);
     }
@@ -84,8 +81,7 @@ static int add_aheads(const struct emitter *e, struct ahead *a, int32_t first, b
 static int finish_aheads(struct ahead *a, struct err *why) {
     for (int i = 0; i < a->n; i++) {
         int rc = net_finish(&a->parts[i], NULL, why);
-        bool never = rc == E_INVAL && strstr(why->text, "no finite");
-        if (never && i < a->n_needed) return 1;
+        if (a->parts[i].matches_nothing && i < a->n_needed) return 1;
         if (rc < 0) return rc;
     }
     return 0;
@@ -100,10 +96,8 @@ static void emit_ahead(const struct emitter *e, int32_t from, int32_t first, int
         return;
     }
     while (rest >= 0 && e->r->nodes[rest].kind == NODE_LOOKAHEAD) rest = e->r->nodes[rest].next;
-    struct net *n = &a->parts[a->n++];
-    struct emitter own = {.r = e->r, .net = n, .form = e->form};
-    net_init(n);
-    n->root = net_rule_new(n, NULL, 0);
+    struct emitter own = next_part(e, a);
+    const struct net *n = own.net;
     if (!net_failed(n)) emit_sequence(&own, n->rules[n->root].start, rest, n->rules[n->root].end);
     int rc = add_aheads(e, a, first, false);
     a->n_needed = a->n;

@@ -11,8 +11,8 @@ struct parser {
     const char *text;
     size_t at, len;
     int depth, n_properties, n_negative; // negative look-aheads around this place
-    bool property,
-        negated; // of the set in the making: it has a Unicode property; it is a complement
+    bool property;                       // the set in the making has a Unicode property
+    bool negated;                        // the set in the making is a complement
     struct err *err;
 };
 
@@ -87,14 +87,16 @@ static int add_class(struct parser *p, struct char_set *s, char name) {
     char lower = (char)(name | 0x20);
     const struct char_range *r = lower == 'd' ? digits : lower == 'w' ? words : spaces;
     int n = lower == 'd' ? 1 : lower == 'w' ? 4 : 10;
-    struct char_set own = {0};
-    int rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) rc = char_set_add(&own, r[i].lo, r[i].hi);
-    char_set_order(&own);
-    if (rc == 0 && name != lower) rc = char_set_complement(&own);
-    if (rc == 0) rc = char_set_add_all(s, &own);
-    char_set_release(&own);
-    return rc < 0 ? no_memory(p) : 0;
+    return char_set_add_ranges(s, r, n, name != lower) < 0 ? no_memory(p) : 0;
+}
+
+// The next character as it is.
+static int literal(struct parser *p, uint32_t *c) {
+    size_t n;
+    *c = chars_next(p->text + p->at, p->len - p->at, &n);
+    if (*c == UINT32_MAX) return refuse(p, "it is not UTF-8");
+    p->at += n;
+    return 0;
 }
 
 static int hex_digits(struct parser *p, int n, uint32_t *out) {
@@ -154,7 +156,7 @@ static int property(struct parser *p, struct char_set *s, bool negated) {
 
 // Behind a backslash: 1: one character; 0: a class, which was added to *s.
 static int escape(struct parser *p, struct char_set *s, uint32_t *c, bool in_class) {
-    static const char shorts[] = "t\tn\nr\rf\fv\v";
+    static const char shorts[] = "t\tn\nr\rf\fv\v0\0";
     char e = peek(p);
     if (!more(p)) return refuse(p, "it ends with a backslash");
     if (strchr("dDwWsS", e)) {
@@ -184,30 +186,20 @@ static int escape(struct parser *p, struct char_set *s, uint32_t *c, bool in_cla
         p->at += 2;
         return 1;
     }
-    if (e == '0') {
-        *c = 0;
-        p->at++;
-        return 1;
-    }
     if (in_class && e == 'b') {
         *c = 8;
         p->at++;
         return 1;
     }
     if ((e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z')) return refuse(p, "an unknown escape");
-    size_t n;
-    *c = chars_next(p->text + p->at, p->len - p->at, &n);
-    p->at += n;
-    return *c == UINT32_MAX ? refuse(p, "it is not UTF-8") : 1;
+    TRY(literal(p, c));
+    return 1;
 }
 
 // One end of a range, or a class within brackets: as escape().
 static int class_item(struct parser *p, struct char_set *s, uint32_t *c) {
     if (take(p, '\\')) return escape(p, s, c, true);
-    size_t n;
-    *c = chars_next(p->text + p->at, p->len - p->at, &n);
-    if (*c == UINT32_MAX) return refuse(p, "it is not UTF-8");
-    p->at += n;
+    TRY(literal(p, c));
     return 1;
 }
 
@@ -303,10 +295,7 @@ static int one_char(struct parser *p) {
             return node;
         }
     } else {
-        size_t n;
-        c = chars_next(p->text + p->at, p->len - p->at, &n);
-        if (c == UINT32_MAX) return refuse(p, "it is not UTF-8");
-        p->at += n;
+        TRY(literal(p, &c));
     }
     return char_set_add(s, c, c) < 0 ? no_memory(p) : node;
 }
@@ -380,6 +369,12 @@ static int repeated(struct parser *p) {
     return node;
 }
 
+// Makes `part` the parent's last one; *last: the last one so far, -1: none.
+static void append(struct regex *r, int32_t parent, int32_t *last, int32_t part) {
+    *(*last < 0 ? &r->nodes[parent].child : &r->nodes[*last].next) = part;
+    *last = part;
+}
+
 // Parts up to a bar or a closing bracket.
 static int sequence(struct parser *p) {
     int seq = add_node(p, NODE_SEQUENCE);
@@ -388,11 +383,7 @@ static int sequence(struct parser *p) {
     while (more(p) && peek(p) != '|' && peek(p) != ')') {
         int part = repeated(p);
         if (part < 0) return part;
-        if (last < 0)
-            p->r->nodes[seq].child = part;
-        else
-            p->r->nodes[last].next = part;
-        last = part;
+        append(p->r, seq, &last, part);
     }
     return seq;
 }
@@ -404,11 +395,7 @@ static int alternatives(struct parser *p) {
     do {
         int part = sequence(p);
         if (part < 0) return part;
-        if (last < 0)
-            p->r->nodes[choice].child = part;
-        else
-            p->r->nodes[last].next = part;
-        last = part;
+        append(p->r, choice, &last, part);
     } while (take(p, '|'));
     return choice;
 }
@@ -489,6 +476,14 @@ static int settle_lookaheads(struct parser *p, int32_t node, bool last) {
         TRY(settle_lookaheads(p, i, last && ends));
     }
     return 0;
+}
+
+void regex_free(struct regex *r) {
+    if (!r) return;
+    for (int32_t i = 0; i < r->n_sets; i++) char_set_release(&r->sets[i]);
+    free(r->sets);
+    free(r->nodes);
+    free(r);
 }
 
 int regex_parse(struct regex **out, const char *text, size_t len, bool search, struct err *err) {

@@ -13,37 +13,13 @@ static const char *const unsupported[] = {"$dynamicRef", "$recursiveRef", "disal
 
 // --- values --------------------------------------------------------------------------------------
 
-enum {
-    TYPE_NULL = 1,
-    TYPE_BOOLEAN = 2,
-    TYPE_OBJECT = 4,
-    TYPE_ARRAY = 8,
-    TYPE_STRING = 16,
-    TYPE_NUMBER = 32,
-    TYPE_INTEGER = 64,
-    TYPE_EVERY = 63
-};
-
-static unsigned type_named(const char *name) {
-    static const char *const names[] = {"null",   "boolean", "object", "array",
-                                        "string", "number",  "integer"};
-    for (unsigned i = 0; i < 7; i++)
-        if (strcmp(names[i], name) == 0) return 1u << i;
-    return 0;
-}
-
 static int read_types(struct schema_compiler *c, const cJSON *s, unsigned *out) {
     const cJSON *type = schema_get(s, "type"), *item;
-    *out = 0;
-    if (cJSON_IsString(type)) *out = type_named(type->valuestring);
-    for (item = cJSON_IsArray(type) ? type->child : NULL; item; item = item->next) {
-        unsigned one = cJSON_IsString(item) ? type_named(item->valuestring) : 0;
-        if (!one) return schema_refuse(c, E_INVAL, "type", "it names no type of JSON");
-        *out |= one;
-    }
-    if (type && !*out && !(cJSON_IsArray(type) && !type->child))
-        return schema_refuse(c, E_INVAL, "type", "it names no type of JSON");
-    return 0;
+    bool known = !type || cJSON_IsArray(type) || schema_type_names(type);
+    for (item = cJSON_IsArray(type) ? type->child : NULL; item; item = item->next)
+        known = known && cJSON_IsString(item) && schema_type_names(item);
+    *out = schema_type_names(type);
+    return known ? 0 : schema_refuse(c, E_INVAL, "type", "it names no type of JSON");
 }
 
 // Without `type` the keywords tell which types are meant: by the letter of the standard all others would
@@ -83,16 +59,6 @@ static unsigned implied_types(const cJSON *s) {
     return types ? types : TYPE_EVERY;
 }
 
-static unsigned type_of_value(const cJSON *v) {
-    if (cJSON_IsNull(v)) return TYPE_NULL;
-    if (cJSON_IsBool(v)) return TYPE_BOOLEAN;
-    if (cJSON_IsObject(v)) return TYPE_OBJECT;
-    if (cJSON_IsArray(v)) return TYPE_ARRAY;
-    if (cJSON_IsString(v)) return TYPE_STRING;
-    return v->valuedouble == (double)(int64_t)v->valuedouble ? TYPE_NUMBER | TYPE_INTEGER
-                                                             : TYPE_NUMBER;
-}
-
 static int emit_types(struct schema_compiler *c, const cJSON *s, unsigned types, int32_t from,
                       int32_t to) {
     if (types & TYPE_NULL) net_text(c->net, from, "null", 4, to);
@@ -119,7 +85,7 @@ static bool has_assertions(const cJSON *s) {
 static int compile_rest(struct schema_compiler *c, const cJSON *s, struct net *n) {
     struct err why = {0};
     cJSON *rest = cJSON_Duplicate(s, true);
-    if (!rest) return schema_refuse(c, E_NOMEM, "enum", "no memory");
+    if (!rest) return schema_no_memory(c, "enum");
     cJSON_DeleteItemFromObjectCaseSensitive(rest, "enum");
     cJSON_DeleteItemFromObjectCaseSensitive(rest, "const");
     char *json = json_print(rest);
@@ -128,7 +94,7 @@ static int compile_rest(struct schema_compiler *c, const cJSON *s, struct net *n
                   : err_set(&why, E_NOMEM, "no memory for it");
     free(json);
     if (rc == 0) rc = net_finish(n, NULL, &why);
-    if (rc < 0 && n->root >= 0 && n->n_rules > 0 && n->rules[n->root].least >= NET_NEVER) return 1;
+    if (n->matches_nothing) return 1;
     return rc < 0 ? schema_refuse(c, rc, "enum", why.text) : 0;
 }
 
@@ -143,9 +109,9 @@ struct values {
 static int texts_of(struct schema_compiler *c, const struct values *v, char **out, size_t *used) {
     const cJSON *value = v->first;
     for (int i = 0; i < v->n; i++, value = value->next) {
-        if (v->types && !(type_of_value(value) & v->types)) continue;
+        if (v->types && !(schema_type_of(value) & v->types)) continue;
         char *text = json_print(value);
-        if (!text) return schema_refuse(c, E_NOMEM, "enum", "no memory");
+        if (!text) return schema_no_memory(c, "enum");
         int good = v->rest ? schema_matches(v->rest, text, c->err) : 1;
         if (good == 1)
             out[(*used)++] = text;
@@ -161,7 +127,7 @@ static int emit_values(struct schema_compiler *c, const cJSON *s, struct values 
     struct net rest;
     char **texts = calloc((size_t)v->n + 1, sizeof *texts);
     size_t used = 0;
-    int rc = texts ? 0 : schema_refuse(c, E_NOMEM, "enum", "no memory");
+    int rc = texts ? 0 : schema_no_memory(c, "enum");
     net_init(&rest);
     if (rc == 0 && has_assertions(s)) {
         rc = compile_rest(c, s, &rest);
@@ -237,7 +203,7 @@ static int emit_any(struct schema_compiler *c, const cJSON *s, const char *key, 
         return schema_refuse(c, E_INVAL, key, "it must be a list of schemas");
     int n = cJSON_GetArraySize(list);
     const cJSON **branches = calloc((size_t)n, sizeof *branches);
-    if (!branches) return schema_refuse(c, E_NOMEM, key, "no memory");
+    if (!branches) return schema_no_memory(c, key);
     int rc = read_branches(c, s, key, branches);
     if (rc == 0 && strcmp(key, "oneOf") == 0) rc = schema_tell_apart(c, branches, n);
     for (int i = 0; i < n && rc == 0; i++) rc = call(c, branches[i], key, i, from, to);

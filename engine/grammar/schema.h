@@ -7,6 +7,26 @@
 #include "base/json.h"
 #include "engine/grammar/net.h"
 
+// The types of JSON, as bits: 1 << i is the one that schema_type_words[i] names.
+enum {
+    TYPE_NULL = 1,
+    TYPE_BOOLEAN = 2,
+    TYPE_OBJECT = 4,
+    TYPE_ARRAY = 8,
+    TYPE_STRING = 16,
+    TYPE_NUMBER = 32,
+    TYPE_INTEGER = 64,
+    TYPE_EVERY = 63, // TYPE_NUMBER has the integers
+    SCHEMA_N_TYPES = 7
+};
+extern const char *const schema_type_words[SCHEMA_N_TYPES];
+// The types that a value of "type" names: a word, or a list of them. Unknown words are left out.
+unsigned schema_type_names(const cJSON *type);
+unsigned schema_kinds(const cJSON *type); // the same, with TYPE_NUMBER for TYPE_INTEGER
+unsigned schema_type_of(const cJSON *v);  // of a value; a whole number has two
+
+extern const cJSON schema_always, schema_never; // true, false
+
 struct schema_rule {
     const cJSON *schema; // key
     int32_t rule;
@@ -19,8 +39,8 @@ struct schema_compiler {
     const cJSON *root;
     struct schema_rule *rules; // uthash, in the order of creation: also the queue
     cJSON *made;               // an array that owns schemas made by merging
-    int n_made,                // values in it
-        merge_depth;
+    int n_made;                // values in it
+    int merge_depth;
     const char *path; // of the schema that is emitted, for messages
     int32_t space, character, string, number, integer, any; // rules; -1: not made yet
     struct err *err;
@@ -33,6 +53,7 @@ int schema_rule_of(struct schema_compiler *c, const cJSON *schema, const char *k
 int schema_own(struct schema_compiler *c, cJSON *schema);
 // Sets the error "<path>/key: why"; code is E_UNSUPPORTED or E_INVAL.
 int schema_refuse(struct schema_compiler *c, int code, const char *key, const char *why);
+int schema_no_memory(struct schema_compiler *c, const char *key);
 const cJSON *schema_get(const cJSON *schema, const char *key);
 // Reads a keyword whose value is a count (minLength, maxItems); *out is `absent` if the schema lacks it.
 int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key, int64_t absent,
@@ -40,6 +61,17 @@ int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key
 int schema_resolve(struct schema_compiler *c, const char *ref, const cJSON **out);
 
 void schema_space(struct schema_compiler *c, int32_t from, int32_t to); // optional white space
+int32_t schema_comma(struct schema_compiler *c,
+                     int32_t from); // and white space; returns the state behind
+// Emits both brackets ("{}"), with white space inside; the caller emits what stands between.
+struct schema_inside {
+    int32_t from, to;
+};
+struct schema_inside schema_enclose(struct schema_compiler *c, const char *brackets, int32_t from,
+                                    int32_t to);
+static inline int64_t schema_max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 // A string with its quotes, as "pattern", "format" and the lengths of s ask; see schema_emit_content.
 int schema_emit_string(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to);
@@ -63,10 +95,10 @@ int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, c
 // knows stays: schema_emit_string serves it.
 int schema_rewrite(struct schema_compiler *c, const cJSON *s, const cJSON **out);
 bool schema_excludes_strings(const cJSON *s);
+// A keyword of ours in the schemas that schema_negate makes: for unevaluated*, their properties count as not evaluated.
+#define SCHEMA_NEGATED "$negated"
 // Makes a schema that accepts only values that s rejects, perhaps not all of them; the caller owns it. E_UNSUPPORTED:
 // none is known.
-// Marks what a negation mentions with SCHEMA_NEGATED: its properties are not evaluated ones.
-#define SCHEMA_NEGATED "$negated"
 int schema_negate(struct schema_compiler *c, const cJSON *s, cJSON **out);
 
 // --- schema_merge.c
@@ -84,7 +116,6 @@ int schema_fold(struct schema_compiler *c, const cJSON *s, const cJSON **out, bo
 int schema_close(struct schema_compiler *c, const cJSON *s, const cJSON **out);
 // The schema itself, or the one that it only refers to.
 int schema_target(struct schema_compiler *c, const cJSON *s, const cJSON **out);
-bool schema_names_type(const cJSON *type, const char *name); // "type": a name, or a list of them
 
 // --- schema_one.c
 

@@ -6,18 +6,12 @@
 
 enum { ARRAY_MAX_STATES = 40000, UNIQUE_ANY_ORDER = 10, UNIQUE_MAX_VALUES = 1000 };
 
-static const cJSON always = {.type = cJSON_True};
-
 struct array {
     const cJSON *prefix, *items;
     int64_t min, max;      // max -1: no bound
     const cJSON *contains; // NULL: none
     int64_t least, most;   // elements that match `contains`; most -1: no bound
 };
-
-static int64_t max64(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
 
 static int merged(struct schema_compiler *c, const cJSON *a, const cJSON *b, const cJSON **out) {
     cJSON *both;
@@ -34,12 +28,7 @@ static int element(struct schema_compiler *c, const cJSON *schema, const char *k
     *rule = net_rule_new(n, NULL, 0);
     if (net_failed(n)) return 0;
     int32_t at = n->rules[*rule].start;
-    if (!first) {
-        int32_t comma = net_state_new(n), next = net_state_new(n);
-        net_byte_range(n, at, ',', ',', comma);
-        schema_space(c, comma, next);
-        at = next;
-    }
+    if (!first) at = schema_comma(c, at);
     net_call(n, at, inner, n->rules[*rule].end);
     return 0;
 }
@@ -71,7 +60,7 @@ static int emit_elements(struct schema_compiler *c, const struct array *a, int32
         i = 1;
     }
     TRY(element(c, a->items, "items", -1, false, &rule));
-    net_repeat(n, at, rule, max64(a->min - i, 0), a->max < 0 ? -1 : a->max - i, end);
+    net_repeat(n, at, rule, schema_max(a->min - i, 0), a->max < 0 ? -1 : a->max - i, end);
     return 0;
 }
 
@@ -132,13 +121,13 @@ static int emit_rows(struct schema_compiler *c, const struct array *a, const str
 static int emit_counted(struct schema_compiler *c, const struct array *a, int32_t from,
                         int32_t end) {
     int64_t n_prefix = a->prefix ? cJSON_GetArraySize(a->prefix) : 0;
-    struct counted g = {.rows = a->max >= 0 ? a->max : max64(max64(a->min, n_prefix), 1),
+    struct counted g = {.rows = a->max >= 0 ? a->max : schema_max(schema_max(a->min, n_prefix), 1),
                         .cap = a->most >= 0 ? a->most : a->least};
     if ((g.rows + 1) * (g.cap + 1) > ARRAY_MAX_STATES)
         return schema_refuse(c, E_UNSUPPORTED, "contains", "it takes too many states");
     int64_t n = (g.rows + 1) * (g.cap + 1);
     g.states = malloc((size_t)n * sizeof *g.states);
-    if (!g.states) return schema_refuse(c, E_NOMEM, "contains", "no memory");
+    if (!g.states) return schema_no_memory(c, "contains");
     for (int64_t i = 0; i < n; i++) g.states[i] = net_state_new(c->net);
     net_empty(c->net, from, g.states[0]);
     int rc = emit_rows(c, a, &g, end);
@@ -164,7 +153,7 @@ static int add_value(struct schema_compiler *c, cJSON *values, const cJSON *v) {
         return schema_refuse(c, E_UNSUPPORTED, "uniqueItems", "so many values are not supported");
     cJSON *copy = cJSON_Duplicate(v, true);
     if (copy && cJSON_AddItemToArray(values, copy)) return 0;
-    return schema_refuse(c, E_NOMEM, "uniqueItems", "no memory");
+    return schema_no_memory(c, "uniqueItems");
 }
 
 static int add_integers(struct schema_compiler *c, cJSON *values, const cJSON *s) {
@@ -214,7 +203,7 @@ static int value_rules(struct schema_compiler *c, const struct array *a, const c
     if (!one || !copy || !cJSON_AddItemToObject(one, "const", copy)) {
         cJSON_Delete(one);
         cJSON_Delete(copy);
-        return schema_refuse(c, E_NOMEM, "uniqueItems", "no memory");
+        return schema_no_memory(c, "uniqueItems");
     }
     TRY(schema_own(c, one));
     TRY(merged(c, a->items, one, &schema));
@@ -246,11 +235,11 @@ static void emit_sets(struct net *n, const struct array *a, int n_values, const 
 static int emit_ordered(struct schema_compiler *c, const struct array *a, int n_values,
                         const int32_t *rules, int32_t from, int32_t end) {
     struct net *n = c->net;
-    int64_t cap = max64(1, max64(a->min, a->max)); // counts above it are equal to it
+    int64_t cap = schema_max(1, schema_max(a->min, a->max)); // counts above it are equal to it
     if ((n_values + 1) * (cap + 1) > ARRAY_MAX_STATES)
         return schema_refuse(c, E_UNSUPPORTED, "uniqueItems", "it takes too many states");
     int32_t *row = calloc((size_t)(2 * (cap + 1)), sizeof *row);
-    if (!row) return schema_refuse(c, E_NOMEM, "uniqueItems", "no memory");
+    if (!row) return schema_no_memory(c, "uniqueItems");
     int32_t *next = row + cap + 1;
     for (int64_t k = 0; k <= cap; k++) row[k] = k ? net_state_new(n) : from;
     for (int i = 0; i < n_values && !net_failed(n); i++) {
@@ -272,7 +261,7 @@ static int emit_values(struct schema_compiler *c, const struct array *a, const c
     const cJSON *v;
     if (a->min > n_values) return 0;
     int32_t *rules = calloc((size_t)n_values + 1, 2 * sizeof *rules);
-    int rc = rules ? 0 : schema_refuse(c, E_NOMEM, "uniqueItems", "no memory");
+    int rc = rules ? 0 : schema_no_memory(c, "uniqueItems");
     cJSON_ArrayForEach(v, values) if (rc == 0) rc = value_rules(c, a, v, rules + 2 * i++);
     if (rc == 0 && n_values <= UNIQUE_ANY_ORDER && !net_failed(c->net))
         emit_sets(c->net, a, n_values, rules, from, end);
@@ -285,7 +274,7 @@ static int emit_values(struct schema_compiler *c, const struct array *a, const c
 static int emit_unique(struct schema_compiler *c, const struct array *a, int32_t from,
                        int32_t end) {
     cJSON *values = cJSON_CreateArray();
-    int rc = values ? 0 : schema_refuse(c, E_NOMEM, "uniqueItems", "no memory");
+    int rc = values ? 0 : schema_no_memory(c, "uniqueItems");
     if (rc == 0) rc = a->prefix || a->contains ? 1 : list_values(c, values, a->items, 0);
     if (rc == 0) rc = emit_values(c, a, values, from, end);
     cJSON_Delete(values);
@@ -298,7 +287,6 @@ static int emit_unique(struct schema_compiler *c, const struct array *a, int32_t
 // --- arrays --------------------------------------------------------------------------------------
 
 int schema_emit_array(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
-    struct net *n = c->net;
     struct array a = {.prefix = schema_get(s, "prefixItems"), .items = schema_get(s, "items")};
     if (a.prefix && !cJSON_IsArray(a.prefix))
         return schema_refuse(c, E_INVAL, "prefixItems", "it must be a list of schemas");
@@ -307,19 +295,14 @@ int schema_emit_array(struct schema_compiler *c, const cJSON *s, int32_t from, i
         a.prefix = a.items;
         a.items = schema_get(s, "additionalItems");
     }
-    if (!a.items) a.items = &always;
+    if (!a.items) a.items = &schema_always;
     TRY(schema_count(c, s, "minItems", 0, &a.min));
     TRY(schema_count(c, s, "maxItems", -1, &a.max));
     TRY(read_contains(c, s, &a));
     if (a.max >= 0 && a.min > a.max) return 0;
-    int32_t open = net_state_new(n), inside = net_state_new(n), behind = net_state_new(n);
-    int32_t end = net_state_new(n);
-    net_byte_range(n, from, '[', '[', open);
-    schema_space(c, open, inside);
-    schema_space(c, behind, end);
-    net_byte_range(n, end, ']', ']', to);
+    struct schema_inside inside = schema_enclose(c, "[]", from, to);
     if (cJSON_IsTrue(schema_get(s, "uniqueItems")) && (a.max < 0 || a.max > 1))
-        return emit_unique(c, &a, inside, behind);
-    if (a.contains) return emit_counted(c, &a, inside, behind);
-    return emit_elements(c, &a, inside, behind);
+        return emit_unique(c, &a, inside.from, inside.to);
+    if (a.contains) return emit_counted(c, &a, inside.from, inside.to);
+    return emit_elements(c, &a, inside.from, inside.to);
 }

@@ -7,14 +7,11 @@
 
 enum { NAMES_MAX_DEPTH = 8 };
 
-static const cJSON never = {.type = cJSON_False};
-
 // --- parts ---------------------------------------------------------------------------------------
 
 static struct net *new_part(struct schema_keys *k) {
     struct net *n = &k->parts[k->n++];
-    net_init(n);
-    n->root = net_rule_new(n, NULL, 0);
+    net_begin(n);
     return n;
 }
 
@@ -32,8 +29,7 @@ static int finish_part(struct net *n, struct schema_compiler *c, const char *key
 static int emit_any_text(struct net *n, struct schema_compiler *c) {
     static struct char_range everything = {0, CHAR_MAX_CODE};
     const struct char_set set = {.ranges = &everything, .n = 1};
-    net_init(n);
-    n->root = net_rule_new(n, NULL, 0);
+    net_begin(n);
     if (net_failed(n)) return finish_part(n, c, NULL);
     int32_t loop = net_state_new(n);
     net_empty(n, n->rules[n->root].start, loop);
@@ -87,7 +83,7 @@ static int emit_names(struct schema_compiler *c, const cJSON *s, int depth, int3
     TRY(schema_rewrite(c, s, &s));
     TRY(schema_flatten(c, s, &s));
     if (!cJSON_IsObject(s)) return 0; // false
-    if (!schema_names_type(schema_get(s, "type"), "string")) return 0;
+    if (!(schema_kinds(schema_get(s, "type")) & TYPE_STRING)) return 0;
     if (cJSON_IsArray(schema_get(s, "anyOf"))) return emit_branches(c, s, "anyOf", depth, from, to);
     TRY(check_names(c, s, depth));
     if (!schema_get(s, "const") && !cJSON_IsArray(schema_get(s, "enum")))
@@ -101,7 +97,7 @@ static int read_names(struct schema_keys *k, struct schema_compiler *c, const cJ
     cJSON *merged, *string = cJSON_CreateObject();
     if (!string || !cJSON_AddStringToObject(string, "type", "string")) {
         cJSON_Delete(string);
-        return schema_refuse(c, E_NOMEM, "propertyNames", "no memory");
+        return schema_no_memory(c, "propertyNames");
     }
     TRY(schema_own(c, string));
     TRY(schema_merge(c, string, names, &merged));
@@ -115,7 +111,7 @@ static int read_names(struct schema_keys *k, struct schema_compiler *c, const cJ
     c->n_made = aside.n_made;
     TRY(rc);
     rc = net_finish(n, NULL, &why);
-    k->none = rc == E_INVAL && strstr(why.text, "no finite");
+    k->none = n->matches_nothing;
     return rc < 0 && !k->none ? schema_refuse(c, rc, "propertyNames", why.text) : 0;
 }
 
@@ -183,7 +179,7 @@ static int value_of(struct schema_keys *k, struct schema_compiler *c, const char
     int i = 1, is;
     for (; i <= k->n_limits; i++) {
         TRY(is = schema_matches(&k->parts[i], text, c->err));
-        if (is == 0) *schema = &never;
+        if (is == 0) *schema = &schema_never;
         if (is == 0) return 0;
     }
     cJSON_ArrayForEach(p, k->patterns) {
@@ -195,10 +191,10 @@ static int value_of(struct schema_keys *k, struct schema_compiler *c, const char
 
 int schema_keys_value(struct schema_keys *k, struct schema_compiler *c, const char *name,
                       const cJSON **schema) {
-    if (k->none) *schema = &never;
+    if (k->none) *schema = &schema_never;
     if (k->none || k->n == 2) return 0; // nothing is asserted
     char *text = written(name);
-    if (!text) return schema_refuse(c, E_NOMEM, NULL, "no memory");
+    if (!text) return schema_no_memory(c, NULL);
     int rc = value_of(k, c, text, schema);
     free(text);
     return rc;
@@ -207,8 +203,7 @@ int schema_keys_value(struct schema_keys *k, struct schema_compiler *c, const ch
 // --- other names ---------------------------------------------------------------------------------
 
 static void add_names(struct net *n, const char *const *names, int n_names) {
-    net_init(n);
-    n->root = net_rule_new(n, NULL, 0);
+    net_begin(n);
     if (net_failed(n)) return;
     int32_t start = n->rules[n->root].start, end = n->rules[n->root].end;
     if (n_names == 0) net_byte_range(n, start, 0, 0, end); // a byte that no text has

@@ -5,10 +5,6 @@
 
 enum { MERGE_MAX_DEPTH = 16 };
 
-static int no_memory(struct schema_compiler *c, const char *key) {
-    return schema_refuse(c, E_NOMEM, key, "no memory");
-}
-
 // Puts value (taken) under the key.
 static int put(struct schema_compiler *c, cJSON *out, const char *key, cJSON *value) {
     if (value) {
@@ -16,7 +12,7 @@ static int put(struct schema_compiler *c, cJSON *out, const char *key, cJSON *va
         if (cJSON_AddItemToObject(out, key, value)) return 0;
     }
     cJSON_Delete(value);
-    return no_memory(c, key);
+    return schema_no_memory(c, key);
 }
 
 static int put_copy(struct schema_compiler *c, cJSON *out, const char *key, const cJSON *value) {
@@ -55,24 +51,15 @@ static bool is_one_of(const char *key, const char *const *keys) {
     return false;
 }
 
-bool schema_names_type(const cJSON *type, const char *name) {
-    const cJSON *item;
-    if (cJSON_IsString(type)) return strcmp(type->valuestring, name) == 0;
-    cJSON_ArrayForEach(item, type) if (schema_names_type(item, name)) return true;
-    return false;
-}
-
 static cJSON *types_of_both(const cJSON *a, const cJSON *b) {
-    static const char *const names[] = {"null",   "boolean", "object", "array",
-                                        "string", "number",  "integer"};
+    unsigned in_a = schema_type_names(a), in_b = schema_type_names(b), in_both = in_a & in_b;
     cJSON *out = cJSON_CreateArray();
-    for (int i = 0; out && i < 7; i++) {
-        bool whole = i == 6;
-        bool in_a = schema_names_type(a, names[i]) || (whole && schema_names_type(a, "number"));
-        bool in_b = schema_names_type(b, names[i]) || (whole && schema_names_type(b, "number"));
-        bool covered = whole && schema_names_type(a, "number") && schema_names_type(b, "number");
-        if (in_a && in_b && !covered) cJSON_AddItemToArray(out, cJSON_CreateString(names[i]));
-    }
+    // "number" has the integers too: a number here and an integer there leave integers.
+    bool a_has = in_a & (TYPE_NUMBER | TYPE_INTEGER), b_has = in_b & (TYPE_NUMBER | TYPE_INTEGER);
+    if (a_has && b_has && !(in_both & TYPE_NUMBER)) in_both |= TYPE_INTEGER;
+    if (in_both & TYPE_NUMBER) in_both &= ~(unsigned)TYPE_INTEGER;
+    for (int i = 0; out && i < SCHEMA_N_TYPES; i++)
+        if (in_both >> i & 1) cJSON_AddItemToArray(out, cJSON_CreateString(schema_type_words[i]));
     return out;
 }
 
@@ -127,10 +114,7 @@ static int merge_word(struct schema_compiler *c, cJSON *out, const cJSON *a, con
     if (is_one_of(key, lists)) return put(c, out, key, lists_of_both(a, b));
     if (strcmp(key, "type") == 0) return put(c, out, key, types_of_both(a, b));
     if (strcmp(key, "enum") == 0) return put(c, out, key, values_of_both(a, b));
-    if (strcmp(key, "const") == 0) { // two that differ
-        TRY(put(c, out, "enum", cJSON_CreateArray()));
-        return 0;
-    }
+    if (strcmp(key, "const") == 0) return put(c, out, "enum", cJSON_CreateArray()); // they differ
     if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0)
         return put_copy(c, out, key, a); // see keep_second
     if (strcmp(key, "not") == 0) return put(c, out, key, either(a, b));
@@ -158,7 +142,7 @@ static int merge_properties(struct schema_compiler *c, cJSON *out, const cJSON *
         return schema_refuse(c, E_UNSUPPORTED, "patternProperties", "it cannot be merged");
     if (in_a || in_b) {
         cJSON *all = cJSON_CreateObject();
-        if (!all) return no_memory(c, "properties");
+        if (!all) return schema_no_memory(c, "properties");
         TRY(put(c, out, "properties", all));
         cJSON_ArrayForEach(p, in_a) {
             const cJSON *same = schema_get(in_b, p->string);
@@ -185,9 +169,8 @@ int schema_target(struct schema_compiler *c, const cJSON *s, const cJSON **out) 
     return schema_refuse(c, E_INVAL, "$ref", "references go round in a circle");
 }
 
-static bool is_described(const char *key) {
-    static const char *const keys[] = {"properties", NULL};
-    return is_one_of(key, keys);
+static bool is_properties(const char *key) { // merge_properties has done it
+    return strcmp(key, "properties") == 0;
 }
 
 // A reference within what is merged is followed first, one level for each call.
@@ -200,7 +183,7 @@ static int follow(struct schema_compiler *c, const cJSON *s, const cJSON **out, 
         return schema_refuse(c, E_UNSUPPORTED, "$ref", "references are nested too deeply to merge");
     const cJSON *at;
     cJSON *rest = cJSON_Duplicate(*out, true), *merged;
-    if (!rest) return no_memory(c, "$ref");
+    if (!rest) return schema_no_memory(c, "$ref");
     TRY(schema_own(c, rest));
     TRY(schema_resolve(c, ref->valuestring, &at));
     cJSON_DeleteItemFromObjectCaseSensitive(rest, "$ref");
@@ -218,7 +201,7 @@ static int append_copy(struct schema_compiler *c, cJSON *out, const char *key, c
     if (copy && cJSON_AddItemToObject(one, key, copy) && cJSON_AddItemToArray(all, one)) return 0;
     if (copy && !one->child) cJSON_Delete(copy);
     cJSON_Delete(one);
-    return no_memory(c, key);
+    return schema_no_memory(c, key);
 }
 
 // Of two anyOf, the second becomes an entry of allOf: emitting the first one merges it into each branch.
@@ -238,11 +221,11 @@ static int merge_into(struct schema_compiler *c, cJSON *out, const cJSON *a, con
         return schema_refuse(c, E_UNSUPPORTED, "prefixItems", "it cannot be merged with items");
     cJSON_ArrayForEach(v, a) {
         const cJSON *same = schema_get(b, v->string);
-        if (is_described(v->string) || schema_get(out, v->string)) continue;
+        if (is_properties(v->string) || schema_get(out, v->string)) continue;
         TRY(same ? merge_word(c, out, v, same) : put_copy(c, out, v->string, v));
     }
     cJSON_ArrayForEach(v, b) {
-        bool done = schema_get(a, v->string) || is_described(v->string);
+        bool done = schema_get(a, v->string) || is_properties(v->string);
         if (!done && !schema_get(out, v->string)) TRY(put_copy(c, out, v->string, v));
     }
     TRY(keep_second(c, out, a, b, "anyOf"));
@@ -266,7 +249,7 @@ int schema_merge(struct schema_compiler *c, const cJSON *a, const cJSON *b, cJSO
     if (!cJSON_IsObject(a) || !cJSON_IsObject(b))
         return schema_refuse(c, E_INVAL, "allOf", "one of its entries is no schema");
     *out = cJSON_CreateObject();
-    if (!*out) return no_memory(c, "allOf");
+    if (!*out) return schema_no_memory(c, "allOf");
     rc = merge_into(c, *out, a, b);
     if (rc == 0) return 0;
     cJSON_Delete(*out);
@@ -295,7 +278,7 @@ int schema_close(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
             return schema_refuse(c, E_UNSUPPORTED, unevaluated[!schema_get(s, unevaluated[0])],
                                  "it cannot be merged with this");
     cJSON *copy = cJSON_Duplicate(s, true);
-    if (!copy) return no_memory(c, unevaluated[0]);
+    if (!copy) return schema_no_memory(c, unevaluated[0]);
     TRY(schema_own(c, copy));
     *out = copy;
     for (int i = 0; i < 2; i++) {
@@ -312,7 +295,7 @@ int schema_close(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
 // The schema without its unevaluated* keywords.
 static int open_copy(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
     cJSON *copy = cJSON_Duplicate(s, true);
-    if (!copy) return no_memory(c, unevaluated[0]);
+    if (!copy) return schema_no_memory(c, unevaluated[0]);
     for (int i = 0; i < 2; i++) cJSON_DeleteItemFromObjectCaseSensitive(copy, unevaluated[i]);
     *out = copy;
     return schema_own(c, copy);
@@ -352,7 +335,7 @@ static int fold_item(struct schema_compiler *c, const cJSON **so_far, const cJSO
         cJSON *copy = cJSON_Duplicate(item, true);
         if (copy && cJSON_AddItemToArray(left, copy)) return 0;
         cJSON_Delete(copy);
-        return no_memory(c, "allOf");
+        return schema_no_memory(c, "allOf");
     }
     TRY(schema_merge(c, *so_far, item, &merged));
     TRY(schema_own(c, merged));
@@ -363,13 +346,13 @@ static int fold_item(struct schema_compiler *c, const cJSON **so_far, const cJSO
 // Takes the entries that are left out of the list.
 static int put_left(struct schema_compiler *c, const cJSON **so_far, cJSON *left) {
     cJSON *copy = cJSON_Duplicate(*so_far, true), *item;
-    if (!copy) return no_memory(c, "allOf");
+    if (!copy) return schema_no_memory(c, "allOf");
     TRY(schema_own(c, copy));
     *so_far = copy;
     if (!left->child) return 0;
     cJSON *all = cJSON_GetObjectItemCaseSensitive(copy, "allOf");
     if (!all) all = cJSON_AddArrayToObject(copy, "allOf");
-    if (!all) return no_memory(c, "allOf");
+    if (!all) return schema_no_memory(c, "allOf");
     while ((item = cJSON_DetachItemFromArray(left, 0))) cJSON_AddItemToArray(all, item);
     return 0;
 }
@@ -383,7 +366,7 @@ int schema_fold(struct schema_compiler *c, const cJSON *s, const cJSON **out, bo
     TRY(schema_without(c, s, "allOf", out));
     TRY(open_copy(c, *out ? *out : &empty, out));
     cJSON *left = cJSON_CreateArray();
-    int rc = left ? 0 : no_memory(c, "allOf");
+    int rc = left ? 0 : schema_no_memory(c, "allOf");
     cJSON_ArrayForEach(item, all) if (rc == 0) rc = fold_item(c, out, item, left);
     *stuck = rc == 0 && left->child;
     if (rc == 0 && (*stuck || has_unevaluated(s))) rc = put_left(c, out, left);

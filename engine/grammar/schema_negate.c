@@ -8,10 +8,8 @@
 
 enum { NEGATE_MAX_DEPTH = 8 };
 
-static const char *const type_names[] = {"null", "boolean", "object", "array", "string", "number"};
-
 static int no_memory(struct schema_compiler *c) {
-    return schema_refuse(c, E_NOMEM, "not", "no memory");
+    return schema_no_memory(c, "not");
 }
 
 // --- building ------------------------------------------------------------------------------------
@@ -36,26 +34,19 @@ static int add(struct schema_compiler *c, cJSON *any, const char *type, const ch
     return no_memory(c);
 }
 
-static int add_types(struct schema_compiler *c, cJSON *any, const bool *excluded) {
+// Values of all other types.
+static int add_types(struct schema_compiler *c, cJSON *any, unsigned excluded) {
     cJSON *list = cJSON_CreateArray(), *o = list ? add_object(any) : NULL;
     bool whole = o;
-    for (int i = 0; i < 6 && whole; i++)
-        if (!excluded[i]) whole = cJSON_AddItemToArray(list, cJSON_CreateString(type_names[i]));
+    for (int i = 0; i < SCHEMA_N_TYPES && whole; i++)
+        if ((TYPE_EVERY & ~excluded) >> i & 1)
+            whole = cJSON_AddItemToArray(list, cJSON_CreateString(schema_type_words[i]));
     if (o && cJSON_AddItemToObject(o, "type", list)) return whole ? 0 : no_memory(c);
     cJSON_Delete(list);
     return no_memory(c);
 }
 
 // --- types and values ----------------------------------------------------------------------------
-
-static void exclude_type(const cJSON *type, bool *excluded) {
-    const cJSON *item;
-    for (int i = 0; i < 6 && cJSON_IsString(type); i++)
-        if (strcmp(type->valuestring, type_names[i]) == 0) excluded[i] = true;
-    // A number that is no integer has no schema of its own.
-    if (cJSON_IsString(type) && strcmp(type->valuestring, "integer") == 0) excluded[5] = true;
-    if (cJSON_IsArray(type)) cJSON_ArrayForEach(item, type) exclude_type(item, excluded);
-}
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -78,7 +69,8 @@ static int add_gaps(struct schema_compiler *c, cJSON *any, double *numbers, int 
 }
 
 struct listed {
-    bool types[6], is_true, is_false;
+    unsigned types;
+    bool is_true, is_false;
     cJSON *texts;
     double *numbers;
     int n_numbers;
@@ -86,22 +78,13 @@ struct listed {
 
 // false: no memory.
 static bool read_value(struct listed *l, const cJSON *v) {
-    if (cJSON_IsNull(v)) l->types[0] = true;
-    if (cJSON_IsBool(v)) l->types[1] = true;
+    l->types |= schema_type_of(v);
     if (cJSON_IsTrue(v)) l->is_true = true;
     if (cJSON_IsFalse(v)) l->is_false = true;
-    if (cJSON_IsObject(v)) l->types[2] = true;
-    if (cJSON_IsArray(v)) l->types[3] = true;
-    if (cJSON_IsString(v)) {
-        l->types[4] = true;
-        cJSON *copy = cJSON_Duplicate(v, true);
-        if (!copy || !cJSON_AddItemToArray(l->texts, copy)) return false;
-    }
-    if (cJSON_IsNumber(v)) {
-        l->types[5] = true;
-        l->numbers[l->n_numbers++] = v->valuedouble;
-    }
-    return true;
+    if (cJSON_IsNumber(v)) l->numbers[l->n_numbers++] = v->valuedouble;
+    if (!cJSON_IsString(v)) return true;
+    cJSON *copy = cJSON_Duplicate(v, true);
+    return copy && cJSON_AddItemToArray(l->texts, copy);
 }
 
 static int add_others(struct schema_compiler *c, cJSON *any, struct listed *l) {
@@ -238,11 +221,8 @@ static int add_list(struct schema_compiler *c, cJSON *any, const cJSON *schemas,
 static int add_keyword(struct schema_compiler *c, cJSON *any, const cJSON *s, const cJSON *v,
                        int depth) {
     const char *key = v->string;
-    bool excluded[6] = {false};
-    if (strcmp(key, "type") == 0) {
-        exclude_type(v, excluded);
-        return add_types(c, any, excluded);
-    }
+    // A number that is no integer has no schema of its own.
+    if (strcmp(key, "type") == 0) return add_types(c, any, schema_kinds(v));
     if (strcmp(key, "const") == 0) return add_unlisted(c, any, v, 1);
     if (strcmp(key, "enum") == 0) return add_unlisted(c, any, v->child, cJSON_GetArraySize(v));
     if (strcmp(key, "required") == 0) return add_required(c, any, v);

@@ -367,7 +367,7 @@ static int emit_product(struct schema_compiler *c, struct net parts[2], int32_t 
     struct err why = {0};
     for (int i = 0; i < 2; i++) {
         int rc = net_finish(&parts[i], NULL, &why);
-        if (rc == E_INVAL && strstr(why.text, "no finite")) return 0; // the range is empty
+        if (parts[i].matches_nothing) return 0; // the range is empty
         if (rc < 0) return schema_refuse(c, rc, "multipleOf", why.text);
     }
     int rc = product_emit(c->net, from, parts, 2, 2, both_match, &to, &why);
@@ -381,7 +381,7 @@ static int emit_multiples(struct schema_compiler *c, const cJSON *s, bool intege
     int32_t *states = malloc(n_states * sizeof *states);
     struct schema_compiler range = schema_aside(c, &parts[0]);
     schema_aside(c, &parts[1]);
-    int rc = states ? 0 : schema_refuse(c, E_NOMEM, "multipleOf", "no memory");
+    int rc = states ? 0 : schema_no_memory(c, "multipleOf");
     if (rc == 0 && !net_failed(&parts[0]) && !net_failed(&parts[1])) {
         const struct net_rule *root = &parts[0].rules[parts[0].root];
         rc = emit_number(&range, s, integer, root->start, root->end);

@@ -11,8 +11,6 @@
 
 enum { OBJECT_MAX_STATES = 40000 };
 
-static const cJSON always = {.type = cJSON_True};
-
 struct object {
     struct schema_compiler *c;
     const cJSON *schema;
@@ -96,19 +94,7 @@ static int32_t grid_at(const struct grid *g, int row, int64_t count) {
 }
 
 static void add_member(struct object *o, int32_t rule, int32_t from, bool first, int32_t to) {
-    struct net *n = o->c->net;
-    int32_t at = from;
-    if (!first) {
-        int32_t comma = net_state_new(n);
-        at = net_state_new(n);
-        net_byte_range(n, from, ',', ',', comma);
-        schema_space(o->c, comma, at);
-    }
-    net_call(n, at, rule, to);
-}
-
-static int64_t max64(int64_t a, int64_t b) {
-    return a > b ? a : b;
+    net_call(o->c->net, first ? from : schema_comma(o->c, from), rule, to);
 }
 
 // Further members behind `count` named ones. The first counts for minProperties; others may have its name.
@@ -158,12 +144,12 @@ static int emit_members(struct object *o, int32_t from, int32_t end) {
         return schema_refuse(c, E_UNSUPPORTED, "minProperties",
                              "more than one property without a name is not supported");
     if (o->further < 0 && max > total) max = -1;
-    struct grid g = {.cap = max64(1, max64(min, max))};
+    struct grid g = {.cap = schema_max(1, schema_max(min, max))};
     int64_t n_states = (total + 1) * (g.cap + 1);
     if (n_states > OBJECT_MAX_STATES)
         return schema_refuse(c, E_UNSUPPORTED, "maxProperties", "it takes too many states");
     g.at = malloc((size_t)n_states * sizeof *g.at);
-    if (!g.at) return schema_refuse(c, E_NOMEM, NULL, "no memory");
+    if (!g.at) return schema_no_memory(c, NULL);
     for (int64_t i = 0; i < n_states; i++) g.at[i] = net_state_new(c->net);
     net_empty(c->net, from, grid_at(&g, 0, 0));
     emit_grid(o, &g, min, max, end);
@@ -183,7 +169,7 @@ static int find_name(const struct object *o, const char *name) {
 static int add_name(struct object *o, const char *name, const cJSON *schema, bool required) {
     const cJSON *additional = schema_get(o->schema, "additionalProperties");
     TRY(schema_keys_value(o->keys, o->c, name, &schema));
-    if (!schema) schema = additional ? additional : &always;
+    if (!schema) schema = additional ? additional : &schema_always;
     o->names[o->n] = name;
     o->schemas[o->n] = schema;
     o->required[o->n++] = required;
@@ -204,7 +190,7 @@ static int read_names(struct object *o) {
     o->members = calloc(most, sizeof *o->members);
     o->required = calloc(most, sizeof *o->required);
     if (!o->names || !o->schemas || !o->members || !o->required)
-        return schema_refuse(o->c, E_NOMEM, NULL, "no memory");
+        return schema_no_memory(o->c, NULL);
     cJSON_ArrayForEach(p, properties) TRY(add_name(o, p->string, p, false));
     cJSON_ArrayForEach(p, required) {
         if (!cJSON_IsString(p))
@@ -225,7 +211,7 @@ static int read_object(struct object *o) {
     TRY(schema_keys_read(o->keys, o->c, o->schema));
     // Without a word on further properties they are left out where others are described.
     bool described = schema_get(o->schema, "properties") || o->patterns;
-    o->additional = additional ? additional : described ? NULL : &always;
+    o->additional = additional ? additional : described ? NULL : &schema_always;
     if (o->additional && cJSON_IsFalse(o->additional)) o->additional = NULL;
     TRY(read_names(o));
     for (int i = 0; i < o->n && !net_failed(o->c->net); i++) TRY(member(o, i));
@@ -237,18 +223,12 @@ static int read_object(struct object *o) {
 }
 
 int schema_emit_object(struct schema_compiler *c, const cJSON *s, int32_t from, int32_t to) {
-    struct net *n = c->net;
     struct schema_keys *keys = calloc(1, sizeof *keys);
     struct object o = {.c = c, .schema = s, .keys = keys, .further = -1};
-    if (!keys) return schema_refuse(c, E_NOMEM, NULL, "no memory");
-    int32_t open = net_state_new(n), inside = net_state_new(n), behind = net_state_new(n);
-    int32_t end = net_state_new(n);
-    net_byte_range(n, from, '{', '{', open);
-    schema_space(c, open, inside);
-    schema_space(c, behind, end);
-    net_byte_range(n, end, '}', '}', to);
+    if (!keys) return schema_no_memory(c, NULL);
+    struct schema_inside inside = schema_enclose(c, "{}", from, to);
     int rc = read_object(&o);
-    if (rc == 0 && !net_failed(n)) rc = emit_members(&o, inside, behind);
+    if (rc == 0 && !net_failed(c->net)) rc = emit_members(&o, inside.from, inside.to);
     schema_keys_release(keys);
     free(keys);
     free(o.names);

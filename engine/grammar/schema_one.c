@@ -6,14 +6,8 @@
 // --- telling apart -------------------------------------------------------------------------------
 
 static unsigned kinds_of(const cJSON *s) {
-    static const char *const names[] = {"null", "boolean", "object", "array", "string", "number"};
     const cJSON *type = schema_get(s, "type");
-    unsigned kinds = 0;
-    if (!type) return 63;
-    for (unsigned i = 0; i < 6; i++)
-        if (schema_names_type(type, names[i]) || (i == 5 && schema_names_type(type, "integer")))
-            kinds |= 1u << i;
-    return kinds;
+    return type ? schema_kinds(type) : TYPE_EVERY;
 }
 
 // The values of const or enum as a list of `n`; NULL: neither.
@@ -92,9 +86,9 @@ bool schema_disjoint(struct schema_compiler *c, const cJSON *a, const cJSON *b, 
     if (cJSON_IsFalse(a) || cJSON_IsFalse(b)) return true;
     unsigned kinds = kinds_of(a) & kinds_of(b);
     if (!kinds || lists_differ(a, b)) return true;
-    if (kinds == 8 && (has_item(a) || has_item(b)) && first_item(a) && first_item(b))
+    if (kinds == TYPE_ARRAY && (has_item(a) || has_item(b)) && first_item(a) && first_item(b))
         return schema_disjoint(c, first_item(a), first_item(b), depth + 1);
-    if (kinds != 4) return false;
+    if (kinds != TYPE_OBJECT) return false;
     return excludes(a, b) || excludes(b, a) || discriminator(c, a, b, depth, true);
 }
 
@@ -110,7 +104,7 @@ int schema_flatten(struct schema_compiler *c, const cJSON *s, const cJSON **out)
             cJSON *merged;
             TRY(schema_target(c, *out, out));
             if (!schema_get(*out, "$ref")) continue;
-            TRY(schema_merge(c, *out, &(const cJSON){.type = cJSON_True}, &merged));
+            TRY(schema_merge(c, *out, &schema_always, &merged));
             TRY(schema_own(c, merged));
             *out = merged;
         } else {
@@ -132,7 +126,7 @@ static int narrow(struct schema_compiler *c, const cJSON **s, cJSON *more) {
     cJSON_Delete(copy);
     cJSON_Delete(more);
     cJSON_Delete(o);
-    return schema_refuse(c, E_NOMEM, "oneOf", "no memory");
+    return schema_no_memory(c, "oneOf");
 }
 
 static cJSON *requiring(const char *name) {
@@ -158,7 +152,7 @@ static int exclude(struct schema_compiler *c, const cJSON **s, const cJSON *flat
     struct err unused, *mine = c->err;
     cJSON *opposite = NULL;
     if (schema_disjoint(c, flat, other, 0)) return 0;
-    if ((kinds_of(flat) & kinds_of(other)) == 4) {
+    if ((kinds_of(flat) & kinds_of(other)) == TYPE_OBJECT) {
         const cJSON *p = discriminator(c, flat, other, 0, false);
         if (p) return narrow(c, s, requiring(p->string));
     }
@@ -174,7 +168,7 @@ static int exclude(struct schema_compiler *c, const cJSON **s, const cJSON *flat
 
 int schema_tell_apart(struct schema_compiler *c, const cJSON **branches, int n) {
     const cJSON **flat = calloc((size_t)n, sizeof *flat);
-    int rc = flat ? 0 : schema_refuse(c, E_NOMEM, "oneOf", "no memory");
+    int rc = flat ? 0 : schema_no_memory(c, "oneOf");
     for (int i = 0; i < n && rc == 0; i++) rc = schema_flatten(c, branches[i], &flat[i]);
     for (int i = 0; i < n && rc == 0; i++)
         for (int k = 0; k < n && rc == 0; k++)

@@ -3,10 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct schema_compiler *c, const char *key) {
-    return schema_refuse(c, E_NOMEM, key, "no memory");
-}
-
 // --- exclusions of strings -----------------------------------------------------------------------
 
 static bool is_exclusion(const cJSON *v) {
@@ -43,7 +39,7 @@ static int add_either(struct schema_compiler *c, cJSON *list, cJSON *a, cJSON *b
     cJSON_Delete(a);
     cJSON_Delete(b);
     cJSON_Delete(o);
-    return no_memory(c, "anyOf");
+    return schema_no_memory(c, "anyOf");
 }
 
 // {"allOf": [first, copy of second]}; takes the first. second NULL: anything.
@@ -68,7 +64,7 @@ static int add_not(struct schema_compiler *c, cJSON *list, const cJSON *excluded
     TRY(schema_negate(c, excluded, &other));
     if (cJSON_AddItemToArray(list, other)) return 0;
     cJSON_Delete(other);
-    return no_memory(c, "not");
+    return schema_no_memory(c, "not");
 }
 
 static int add_if(struct schema_compiler *c, cJSON *list, const cJSON *s) {
@@ -108,7 +104,7 @@ static int add_dependent(struct schema_compiler *c, cJSON *list, const cJSON *on
     }
     if (!whole) {
         cJSON_Delete(present);
-        return no_memory(c, one->string);
+        return schema_no_memory(c, one->string);
     }
     return add_either(c, list, forbidding(one->string), present);
 }
@@ -131,21 +127,20 @@ static bool is_rewritten(const cJSON *s, const char *key) {
 }
 
 int schema_rewrite(struct schema_compiler *c, const cJSON *s, const cJSON **out) {
-    static const cJSON never = {.type = cJSON_False};
     const cJSON *v = cJSON_IsObject(s) ? s->child : NULL, *type = schema_get(s, "type");
     bool no_type = cJSON_IsArray(type) && !type->child; // where types that exclude each other met
-    *out = no_type ? &never : s;
+    *out = no_type ? &schema_never : s;
     if (no_type) return 0;
     while (v && !is_rewritten(s, v->string)) v = v->next;
     if (!v) return 0;
     cJSON *copy = cJSON_Duplicate(s, true);
-    if (!copy) return no_memory(c, v->string);
+    if (!copy) return schema_no_memory(c, v->string);
     TRY(schema_own(c, copy));
     cJSON *all = cJSON_GetObjectItemCaseSensitive(copy, "allOf");
     if (all && !cJSON_IsArray(all))
         return schema_refuse(c, E_INVAL, "allOf", "it must be a list of schemas");
     if (!all) all = cJSON_AddArrayToObject(copy, "allOf");
-    if (!all) return no_memory(c, v->string);
+    if (!all) return schema_no_memory(c, v->string);
     for (v = s->child; v; v = v->next) {
         if (!is_rewritten(s, v->string)) continue;
         TRY(add_keyword(c, all, s, v));

@@ -7,7 +7,39 @@
 
 enum { SCHEMA_MOST_COUNT = 100000, SCHEMA_PATH_MAX = 200, SCHEMA_MOST_MADE = 400000 };
 
+// --- types ---------------------------------------------------------------------------------------
+
+const char *const schema_type_words[SCHEMA_N_TYPES] = {"null",   "boolean", "object", "array",
+                                                       "string", "number",  "integer"};
+
+unsigned schema_type_names(const cJSON *type) {
+    const cJSON *item;
+    unsigned types = 0;
+    for (int i = 0; i < SCHEMA_N_TYPES && cJSON_IsString(type); i++)
+        if (strcmp(type->valuestring, schema_type_words[i]) == 0) types |= 1u << i;
+    if (cJSON_IsArray(type)) cJSON_ArrayForEach(item, type) types |= schema_type_names(item);
+    return types;
+}
+
+unsigned schema_kinds(const cJSON *type) {
+    unsigned types = schema_type_names(type);
+    return types & TYPE_INTEGER ? (types & TYPE_EVERY) | TYPE_NUMBER : types;
+}
+
+unsigned schema_type_of(const cJSON *v) {
+    if (cJSON_IsNull(v)) return TYPE_NULL;
+    if (cJSON_IsBool(v)) return TYPE_BOOLEAN;
+    if (cJSON_IsObject(v)) return TYPE_OBJECT;
+    if (cJSON_IsArray(v)) return TYPE_ARRAY;
+    if (cJSON_IsString(v)) return TYPE_STRING;
+    bool whole = v->valuedouble == (double)(int64_t)v->valuedouble;
+    return whole ? TYPE_NUMBER | TYPE_INTEGER : TYPE_NUMBER;
+}
+
 // --- what the parts share ------------------------------------------------------------------------
+
+const cJSON schema_always = {.type = cJSON_True};
+const cJSON schema_never = {.type = cJSON_False};
 
 const cJSON *schema_get(const cJSON *schema, const char *key) {
     return cJSON_IsObject(schema) ? cJSON_GetObjectItemCaseSensitive(schema, key) : NULL;
@@ -15,6 +47,10 @@ const cJSON *schema_get(const cJSON *schema, const char *key) {
 
 int schema_refuse(struct schema_compiler *c, int code, const char *key, const char *why) {
     return err_set(c->err, code, "#%s%s%s: %s", c->path, key ? "/" : "", key ? key : "", why);
+}
+
+int schema_no_memory(struct schema_compiler *c, const char *key) {
+    return schema_refuse(c, E_NOMEM, key, "no memory");
 }
 
 int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key, int64_t absent,
@@ -51,7 +87,7 @@ int schema_rule_of(struct schema_compiler *c, const cJSON *schema, const char *k
         free(r->path);
         free(r);
     }
-    return schema_refuse(c, E_NOMEM, key, "no memory");
+    return schema_no_memory(c, key);
 }
 
 static int count_nodes(const cJSON *v) {
@@ -75,7 +111,7 @@ int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, c
     cJSON *rest = cJSON_CreateObject();
     const cJSON *v;
     *out = NULL;
-    if (!rest) return schema_refuse(c, E_NOMEM, key, "no memory");
+    if (!rest) return schema_no_memory(c, key);
     cJSON_ArrayForEach(v, s) {
         bool skip = strcmp(v->string, key) == 0;
         for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
@@ -84,7 +120,7 @@ int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, c
         if (skip || (copy && cJSON_AddItemToObject(rest, v->string, copy))) continue;
         cJSON_Delete(copy);
         cJSON_Delete(rest);
-        return schema_refuse(c, E_NOMEM, key, "no memory");
+        return schema_no_memory(c, key);
     }
     if (!rest->child) {
         cJSON_Delete(rest);
@@ -112,10 +148,28 @@ void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
     net_call(n, from, c->space, to);
 }
 
+int32_t schema_comma(struct schema_compiler *c, int32_t from) {
+    int32_t comma = net_state_new(c->net), behind = net_state_new(c->net);
+    net_byte_range(c->net, from, ',', ',', comma);
+    schema_space(c, comma, behind);
+    return behind;
+}
+
+struct schema_inside schema_enclose(struct schema_compiler *c, const char *brackets, int32_t from,
+                                    int32_t to) {
+    struct net *n = c->net;
+    int32_t open = net_state_new(n), close = net_state_new(n);
+    struct schema_inside inside = {.from = net_state_new(n), .to = net_state_new(n)};
+    net_byte_range(n, from, (uint8_t)brackets[0], (uint8_t)brackets[0], open);
+    schema_space(c, open, inside.from);
+    schema_space(c, inside.to, close);
+    net_byte_range(n, close, (uint8_t)brackets[1], (uint8_t)brackets[1], to);
+    return inside;
+}
+
 struct schema_compiler schema_aside(const struct schema_compiler *c, struct net *net) {
     struct schema_compiler aside = *c;
-    net_init(net);
-    net->root = net_rule_new(net, NULL, 0);
+    net_begin(net);
     aside.net = net;
     aside.rules = NULL;
     aside.space = aside.character = aside.string = aside.number = aside.integer = aside.any = -1;

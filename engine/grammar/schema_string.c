@@ -150,7 +150,7 @@ static int add_part(struct schema_compiler *c, struct constraints *k, const char
         regex_free(r);
         return schema_refuse(c, E_UNSUPPORTED, key, "\\p in what must not match is not supported");
     }
-    n->root = net_rule_new(n, NULL, 0);
+    net_begin(n);
     if (!net_failed(n))
         regex_emit(r, n, n->rules[n->root].start, CHARS_JSON, n->rules[n->root].end);
     regex_free(r);
@@ -164,8 +164,7 @@ static int add_length(struct schema_compiler *c, struct constraints *k, int64_t 
     if (k->n == PRODUCT_MAX_PARTS)
         return schema_refuse(c, E_UNSUPPORTED, "pattern", "too many of them");
     struct net *n = &k->parts[k->n++];
-    net_init(n);
-    n->root = net_rule_new(n, NULL, 0);
+    net_begin(n);
     int32_t one = net_rule_new(n, NULL, 0);
     if (net_failed(n)) return 0;
     chars_emit(n, n->rules[one].start, &set, CHARS_JSON, n->rules[one].end);
@@ -177,7 +176,7 @@ static int add_length(struct schema_compiler *c, struct constraints *k, int64_t 
 static int add_pattern(struct schema_compiler *c, struct constraints *k, const char *pattern,
                        bool forbidden) {
     struct lookaheads l;
-    int rc = lookaheads_split(&l, pattern) ? 0 : schema_refuse(c, E_NOMEM, "pattern", "no memory");
+    int rc = lookaheads_split(&l, pattern) ? 0 : schema_no_memory(c, "pattern");
     if (rc == 0 && !forbidden) rc = add_part(c, k, "pattern", l.rest, true, false);
     for (int i = 0; i < l.n && rc == 0; i++) {
         if (l.at[i].negated == forbidden)
@@ -212,7 +211,7 @@ static int emit_product(struct schema_compiler *c, struct constraints *k, int32_
     struct err why = {0};
     for (int i = 0; i < k->n; i++) {
         int rc = net_finish(&k->parts[i], NULL, &why);
-        bool never = rc == E_INVAL && strstr(why.text, "no finite");
+        bool never = k->parts[i].matches_nothing;
         if (never && i < k->n - k->n_forbidden) return 0; // no string matches it
         if (rc < 0) return schema_refuse(c, rc, "pattern", why.text);
     }
@@ -227,8 +226,7 @@ static int add_texts(struct schema_compiler *c, struct constraints *k, const cJS
     if (k->n == PRODUCT_MAX_PARTS)
         return schema_refuse(c, E_UNSUPPORTED, "not", "too many of them");
     struct net *n = &k->parts[k->n++];
-    net_init(n);
-    n->root = net_rule_new(n, NULL, 0);
+    net_begin(n);
     for (const cJSON *v = first; v && !net_failed(n); v = v->next)
         chars_emit_text(n, n->rules[n->root].start, v->valuestring, strlen(v->valuestring),
                         CHARS_JSON, n->rules[n->root].end);

@@ -33,7 +33,7 @@ static void find_runs(void) {
 #define OTHERS (BIT(CC) | BIT(CF) | BIT(CO))
 #define ASSIGNED (LETTERS | MARKS | NUMBERS | PUNCTUATION | SYMBOLS | SEPARATORS | OTHERS)
 
-static const struct {
+static const struct category_class {
     const char *name, *long_name;
     uint32_t categories;
 } classes[] = {
@@ -79,10 +79,11 @@ static const struct {
     {"Assigned", "Assigned", ASSIGNED},
 };
 
-static const struct {
+static const struct listed_class {
     const char *name, *long_name;
-    struct char_range ranges[16]; // ends with zeros
-    bool partial;                 // versions of Unicode differ: these characters are in all
+    struct char_range ranges[16]; // in order; ends with zeros
+    // Versions of Unicode differ: these characters are in all, and no complement is known.
+    bool partial;
 } listed[] = {
     {"ASCII", "ASCII", {{1, 0x7f}}, false},
     {"RI", "Regional_Indicator", {{0x1f1e6, 0x1f1ff}}, false},
@@ -117,8 +118,34 @@ static const struct {
      true},
 };
 
-static bool is_named(const char *name, size_t len, const char *known) {
+static bool equals(const char *name, size_t len, const char *known) {
     return strlen(known) == len && memcmp(name, known, len) == 0;
+}
+
+static const struct category_class *find_class(const char *name, size_t len) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (equals(name, len, classes[i].name) || equals(name, len, classes[i].long_name))
+            return &classes[i];
+    return NULL;
+}
+
+static const struct listed_class *find_listed(const char *name, size_t len) {
+    for (size_t i = 0; i < sizeof listed / sizeof *listed; i++)
+        if (equals(name, len, listed[i].name) || equals(name, len, listed[i].long_name))
+            return &listed[i];
+    return NULL;
+}
+
+// \\p{gc=Lu} and \\p{General_Category=Lu} are \\p{Lu}.
+static void skip_prefix(const char **name, size_t *len) {
+    static const char *const prefixes[] = {"gc=", "General_Category="};
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(prefixes[i]);
+        if (*len <= n || memcmp(*name, prefixes[i], n) != 0) continue;
+        *name += n;
+        *len -= n;
+        return;
+    }
 }
 
 static int add_run(struct char_set *s, int i) {
@@ -135,12 +162,11 @@ static int add_categories(struct char_set *s, uint32_t categories, bool negated)
     return 0;
 }
 
-static int add_listed(struct char_set *s, const struct char_range *ranges, bool negated) {
+static int add_listed(struct char_set *s, const struct listed_class *known, bool negated) {
     struct char_set own = {0};
-    int rc = 0;
-    for (; ranges->lo && rc == 0; ranges++) rc = char_set_add(&own, ranges->lo, ranges->hi);
-    char_set_order(&own);
-    if (rc == 0 && negated) rc = char_set_complement(&own);
+    int32_t n = 0;
+    while (known->ranges[n].lo) n++;
+    int rc = char_set_add_ranges(&own, known->ranges, n, negated);
     if (rc == 0 && negated) rc = unicode_class_assigned(&own);
     if (rc == 0) rc = char_set_add_all(s, &own);
     char_set_release(&own);
@@ -148,23 +174,13 @@ static int add_listed(struct char_set *s, const struct char_range *ranges, bool 
 }
 
 int unicode_class_add(struct char_set *s, const char *name, size_t len, bool negated) {
-    static const char *const prefixes[] = {"gc=", "General_Category="};
     pthread_once(&once, find_runs);
-    for (int i = 0; i < 2; i++) {
-        size_t n = strlen(prefixes[i]);
-        if (len <= n || memcmp(name, prefixes[i], n) != 0) continue;
-        name += n;
-        len -= n;
-        break;
-    }
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (is_named(name, len, classes[i].name) || is_named(name, len, classes[i].long_name))
-            return add_categories(s, classes[i].categories, negated);
-    for (size_t i = 0; i < sizeof listed / sizeof *listed; i++)
-        if (is_named(name, len, listed[i].name) || is_named(name, len, listed[i].long_name))
-            return listed[i].partial && negated ? E_UNSUPPORTED
-                                                : add_listed(s, listed[i].ranges, negated);
-    return E_UNSUPPORTED;
+    skip_prefix(&name, &len);
+    const struct category_class *c = find_class(name, len);
+    if (c) return add_categories(s, c->categories, negated);
+    const struct listed_class *known = find_listed(name, len);
+    if (!known || (known->partial && negated)) return E_UNSUPPORTED;
+    return add_listed(s, known, negated);
 }
 
 int unicode_class_assigned(struct char_set *s) {

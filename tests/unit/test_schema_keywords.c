@@ -197,6 +197,7 @@ static void refused_by_path(void **state) {
          "#/properties/a/if"},
         {"{\"type\":\"object\",\"additionalProperties\":{},\"minProperties\":2}",
          "#/minProperties"},
+        {"{\"enum\":[\"a\"],\"pattern\":\"a\\\\b\"}", "\\b (word boundaries)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refused(GRAMMAR_JSON_SCHEMA, rows[i].text, E_UNSUPPORTED, rows[i].word);
