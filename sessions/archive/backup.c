@@ -157,7 +157,7 @@ int backup_database(const char *from, const char *to, backup_progress progress, 
         return err_set(err, E_EXISTS, "%s: there is such a file already", to);
     if (snprintf(part, sizeof part, "%s.part", to) >= (int)sizeof part)
         return err_set(err, E_LIMIT, "the copy's path is too long");
-    TRY(store_db_open_reader(&source, from, err));
+    TRY(store_db_open_copy(&source, from, err));
     int fd = rc = backup_part(part, err);
     if (rc < 0) goto close;
     rc = copy_into(&source, part, progress, ctx, err);

@@ -196,15 +196,13 @@ static int move_marked(struct move *m, const char *to, struct err *err) {
 
 // --- the two files ---
 
-static int open_source(struct store_db *db, const char *path, struct err *err) {
+// As a server's start does it.
+static int prepare_source(struct store_db *db, struct err *err) {
     int64_t n;
-    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // opening would make the file
-    TRY(store_db_open(db, path, err));
-    int rc = tail_absorb(db, err);
-    if (rc == 0) rc = store_recover(db, clock_wall_us(&clock_system) / 1000, &n, err);
-    if (rc == 0) rc = store_remove_temporary(db, &n, err);
-    if (rc < 0) store_db_close(db, false);
-    return rc;
+    TRY(store_schema_migrate(db, err));
+    TRY(tail_absorb(db, err));
+    TRY(store_recover(db, clock_wall_us(&clock_system) / 1000, &n, err));
+    return store_remove_temporary(db, &n, err);
 }
 
 static bool is_same_file(const char *a, const char *b) {
@@ -212,6 +210,7 @@ static bool is_same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+// Where the target is refused, the source's own, older program must still open it.
 int archive_move(const char *from, const char *to, const struct archive_move *o,
                  struct archive_moved *out, struct err *err) {
     struct move m = {.options = o, .out = out};
@@ -221,11 +220,12 @@ int archive_move(const char *from, const char *to, const struct archive_move *o,
     *out = (struct archive_moved){0};
     if (is_same_file(from, to))
         return err_set(err, E_INVAL, "%s and %s are the same database", from, to);
-    TRY(open_source(&m.from, from, err));
+    TRY(store_db_open_unmigrated(&m.from, from, err));
     int rc = store_db_open_any(&m.to, to, &served, err);
     if (rc == 0) {
         char *path = realpath(to, NULL);
         rc = path ? store_leaving_check(&m.to, NULL, err) : err_errno(err, "%s", to);
+        if (rc == 0) rc = prepare_source(&m.from, err);
         if (rc == 0) rc = move_marked(&m, path, err);
         free(path);
         store_db_close(&m.to, !served);

@@ -39,6 +39,9 @@ struct store_db {
 
 // The server's read-write connection: lock, file mode, settings, checks, migrations.
 int store_db_open(struct store_db *db, const char *path, struct err *err);
+// The same without the migration: store_schema_migrate follows once it is sure that the file will be
+// used, because no older program opens it afterwards. Makes no file.
+int store_db_open_unmigrated(struct store_db *db, const char *path, struct err *err);
 // The same of a file that may be damaged: no check, no migration.
 int store_db_open_damaged(struct store_db *db, const char *path, struct err *err);
 // For tools. Without a server: as store_db_open, which makes the file. Beside a server (*served): a
@@ -47,6 +50,8 @@ int store_db_open_damaged(struct store_db *db, const char *path, struct err *err
 int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err);
 // Never writes, never checkpoints, needs the schema of this program.
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err);
+// The same of any older schema too: the pages are copied as they are.
+int store_db_open_copy(struct store_db *db, const char *path, struct err *err);
 // A reader in the process of the server's connection, which stays open longer.
 int store_db_open_beside(struct store_db *db, const struct store_db *writer, struct err *err);
 // For tools, of a file that may be damaged or cut short.

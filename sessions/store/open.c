@@ -128,13 +128,27 @@ static int same_schema(struct store_db *db, struct err *err) {
                        "%s: is empty: no server has written to it, or it was copied without the "
                        "file %s-wal, which holds what was written last",
                        db->path, db->path);
-    return err_set(
-        err, E_UNSUPPORTED,
-        "%s: has schema %lld, this program reads %d; start the server once to migrate it", db->path,
-        (long long)version, store_schema_version());
+    // A writer has the lock itself.
+    bool served = db->file_fd < 0 && store_lock_is_held(db);
+    return err_set(err, E_UNSUPPORTED,
+                   served ? "%s: the server that runs on it is of an older version (schema %lld, "
+                            "this program reads %d): start it again with this version, or use the "
+                            "older program"
+                          : "%s: written by an older version (schema %lld, this program reads %d): "
+                            "start a server of this version on it once, which brings it up to date",
+                   db->path, (long long)version, store_schema_version());
 }
 
-static int open_writer(struct store_db *db, const char *path, bool damaged, struct err *err) {
+enum purpose { SERVE, LOOK_FIRST, REPAIR };
+
+static int adopt(struct store_db *db, enum purpose purpose, struct err *err) {
+    if (purpose == REPAIR) return same_schema(db, err);
+    TRY(quick_check(db, err));
+    return purpose == SERVE ? store_schema_migrate(db, err) : 0;
+}
+
+static int open_writer(struct store_db *db, const char *path, enum purpose purpose,
+                       struct err *err) {
     int rc;
     TRY(init(db, path, true, err));
     if (!is_memory(path)) TRY_GOTO(close, store_lock_take(db, err));
@@ -145,9 +159,8 @@ static int open_writer(struct store_db *db, const char *path, bool damaged, stru
     TRY_GOTO(close, refuse_read_only(db, err));
     TRY_GOTO(close, switch_to_wal(db, err));
     TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
-    if (!damaged) TRY_GOTO(close, quick_check(db, err));
     sqlite3_wal_hook(db->sql, on_wal, db);
-    TRY_GOTO(close, damaged ? same_schema(db, err) : store_schema_migrate(db, err));
+    TRY_GOTO(close, adopt(db, purpose, err));
     memset(db->files, 0, sizeof db->files); // as SQLite has them now
     db->watched = !is_memory(path);
     store_db_write_end(db);
@@ -158,12 +171,17 @@ close:
 }
 
 int store_db_open(struct store_db *db, const char *path, struct err *err) {
-    return open_writer(db, path, false, err);
+    return open_writer(db, path, SERVE, err);
+}
+
+int store_db_open_unmigrated(struct store_db *db, const char *path, struct err *err) {
+    if (access(path, F_OK) < 0) return err_errno(err, "%s", path);
+    return open_writer(db, path, LOOK_FIRST, err);
 }
 
 int store_db_open_damaged(struct store_db *db, const char *path, struct err *err) {
     if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // a repair makes no file
-    return open_writer(db, path, true, err);
+    return open_writer(db, path, REPAIR, err);
 }
 
 static int open_guest(struct store_db *db, const char *path, struct err *err) {
@@ -187,11 +205,15 @@ int store_db_open_any(struct store_db *db, const char *path, bool *served, struc
     return *served ? open_guest(db, path, err) : rc;
 }
 
-static int begin_reading(struct store_db *db, bool salvage, struct err *err) {
+enum reading { READ, SALVAGE, COPY };
+
+static int begin_reading(struct store_db *db, enum reading reading, struct err *err) {
+    int64_t version = 0;
     TRY(apply_settings(db, reader_settings, N_OF(reader_settings), err));
     // Without it SQLite refuses to read a file that lacks pages.
-    if (salvage) TRY(store_db_exec(db, "PRAGMA writable_schema = ON", err));
-    return same_schema(db, err);
+    if (reading == SALVAGE) TRY(store_db_exec(db, "PRAGMA writable_schema = ON", err));
+    if (reading == COPY) TRY(store_db_int(db, "PRAGMA user_version", &version, err));
+    return version > 0 ? store_schema_check(db, err) : same_schema(db, err);
 }
 
 int store_db_open_beside(struct store_db *db, const struct store_db *writer, struct err *err) {
@@ -200,7 +222,7 @@ int store_db_open_beside(struct store_db *db, const struct store_db *writer, str
     db->watched = true;
     memcpy(db->files, writer->files, sizeof db->files);
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
-    TRY_GOTO(close, begin_reading(db, false, err));
+    TRY_GOTO(close, begin_reading(db, READ, err));
     return 0;
 close:
     store_db_close(db, false);
@@ -236,16 +258,17 @@ static int open_alone(struct store_db *db, struct err *err) {
     return open_untouched(db, err);
 }
 
-static int open_reader(struct store_db *db, const char *path, bool salvage, struct err *err) {
+static int open_reader(struct store_db *db, const char *path, enum reading reading,
+                       struct err *err) {
     int rc;
     struct err first = {0};
     TRY(init(db, path, false, err));
     if (access(path, R_OK) < 0) TRY_GOTO(close, err_errno(err, "%s", path));
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
-    rc = begin_reading(db, salvage, &first);
+    rc = begin_reading(db, reading, &first);
     if (rc == E_DENIED) {
         TRY_GOTO(close, open_alone(db, err));
-        rc = begin_reading(db, salvage, &first);
+        rc = begin_reading(db, reading, &first);
     }
     if (rc == 0) return 0;
     if (err) *err = first;
@@ -255,11 +278,15 @@ close:
 }
 
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
-    return open_reader(db, path, false, err);
+    return open_reader(db, path, READ, err);
 }
 
 int store_db_open_salvage(struct store_db *db, const char *path, struct err *err) {
-    return open_reader(db, path, true, err);
+    return open_reader(db, path, SALVAGE, err);
+}
+
+int store_db_open_copy(struct store_db *db, const char *path, struct err *err) {
+    return open_reader(db, path, COPY, err);
 }
 
 void store_db_close(struct store_db *db, bool checkpoint) {

@@ -1,6 +1,7 @@
 // Databases of earlier versions, left behind by a killed process: each opens, means the same, and
-// is continued; and what is left when the disk fails during the migration.
+// is continued; and what is left when the disk fails during the migration, or a move is refused.
 #include "sessions/archive/archive.h"
+#include "sessions/archive/backup.h"
 #include "sessions/archive/check.h"
 #include "sessions/store/db.h"
 #include "tests/unit/power_vfs.h"
@@ -132,13 +133,17 @@ static void a_database_of_a_later_schema_means_the_same(void **state) {
     fx_teardown();
 }
 
-// --- schema 4 ----------------------------------------------------------------
+// --- with exports: schema 4 and later ----------------------------------------
 
-#define SCHEMA_4 "tests/fixtures/sessions/schema-4."
+static const char *fixture(int version, const char *end) {
+    static char path[100];
+    snprintf(path, sizeof path, "tests/fixtures/sessions/schema-%d.%s", version, end);
+    return path;
+}
 
-static struct buf exports_4(void) {
+static struct buf exports_of(int version) {
     struct buf b;
-    if (buf_read_file(&b, SCHEMA_4 "exports", 1 << 20, NULL) < 0) fail();
+    if (buf_read_file(&b, fixture(version, "exports"), 1 << 20, NULL) < 0) fail();
     return b;
 }
 
@@ -153,9 +158,9 @@ static void remove_later(char *text) {
         }
 }
 
-// What `sessions export` of schema 4 printed of each session: the same bytes now.
-static void expect_exports(void) {
-    struct buf expected = exports_4();
+// What `sessions export` of that schema printed of each session: the same bytes now.
+static int expect_exports(int version) {
+    struct buf expected = exports_of(version);
     int n = 0;
     for (char *line = expected.data, *end; *line; line = end + 1, n++) {
         char id[80];
@@ -166,13 +171,13 @@ static void expect_exports(void) {
         struct stored_session *s = load_sound(id);
         buf_init(&out, 1 << 20);
         assert_int_equal(archive_export(s, &out), 0);
-        remove_later(out.data);
+        if (version < 7) remove_later(out.data);
         assert_string_equal(out.data, line);
         buf_release(&out);
         stored_session_free(s);
     }
-    assert_int_equal(n, 5);
     buf_release(&expected);
+    return n;
 }
 
 static const char *tmp_path(void) {
@@ -182,12 +187,12 @@ static const char *tmp_path(void) {
     return path;
 }
 
-static void put_schema_4(void) {
+static void put_schema(int version) {
     char tail[300];
     fx_remove_files();
     snprintf(tail, sizeof tail, "%s.tail", fx.path);
-    copy_file(SCHEMA_4 "sqlite", fx.path);
-    copy_file(SCHEMA_4 "sqlite.tail", tail);
+    copy_file(fixture(version, "sqlite"), fx.path);
+    copy_file(fixture(version, "sqlite.tail"), tail);
 }
 
 static size_t found(const char *owner, const char *query) {
@@ -203,9 +208,9 @@ static size_t found(const char *owner, const char *query) {
 static void a_database_of_schema_4_means_the_same(void **state) {
     fx_setup_file();
     sessions_close(fx.ss);
-    put_schema_4();
+    put_schema(4);
     fx_open();
-    expect_exports();
+    assert_int_equal(expect_exports(4), 5);
     const struct seen_answer *a = fx_get(1, "cut-off");
     assert_int_equal(a->n_turns, 3);
     assert_string_equal(a->turns[1].finish, "interrupted");
@@ -236,6 +241,39 @@ static void a_database_of_schema_4_means_the_same(void **state) {
     fx_teardown();
 }
 
+// Schemas that also have conversations of other protocols, their notes and a turn with two answers.
+static void a_database_with_conversations_means_the_same(void **state) {
+    static const int64_t linear[] = {-1, 0, 1};
+    int version = *(const int *)*state;
+    fx_setup_file();
+    sessions_close(fx.ss);
+    put_schema(version);
+    fx_open();
+    assert_int_equal(expect_exports(version), 7);
+    const struct seen_answer *a = fx_get(1, "cut-off");
+    assert_int_equal(a->n_turns, 3);
+    assert_string_equal(a->turns[1].finish, "interrupted");
+    assert_string_equal(a->turns[2].finish, "interrupted");
+    assert_true(a->turns[1].numbers.output_tokens >= 60); // streamed before the end: from the tail
+    struct stored_session *s = load_sound("cut-off");
+    for (int64_t i = 0; i < 3; i++) assert_int_equal(s->turns[i].rec.parent, linear[i]);
+    stored_session_free(s);
+    assert_int_equal(found("local", "quetzalcoatl"), 1);
+    assert_int_equal(found("local", "zeppelin koln"), 1);
+    assert_int_equal(found("local", "another thing"), 2);
+    assert_int_equal(found("other", "quetzalcoatl"), 0);
+    fx.max_text = 4096;
+    fx_attach(1, "branched", 0);
+    // It is written like a new one.
+    free(fx_session("branched")->rec.fingerprint);
+    fx_session("branched")->rec.fingerprint = strdup(fake.info.fingerprint);
+    fx_turn(1, "branched", "on");
+    fx_restart();
+    a = fx_get(1, "branched");
+    assert_int_equal(a->turns[a->n_turns - 1].turn, 5);
+    fx_teardown();
+}
+
 // Without the tail: what a crash during the migration leaves is compared with the exports only.
 static int64_t version_of(const char *path) {
     struct buf b;
@@ -251,7 +289,7 @@ static void open_and_compare(void) {
     if (store_db_open(&db, fx.path, &err) < 0) fail_msg("%s", err.text);
     store_db_close(&db, true);
     assert_int_equal(version_of(fx.path), store_schema_version());
-    expect_exports();
+    assert_int_equal(expect_exports(4), 5);
 }
 
 // Each write of the migration fails in turn: the file is as it was, and the next start migrates it.
@@ -261,7 +299,7 @@ static void a_migration_that_fails_changes_nothing(void **state) {
     do {
         struct store_db db;
         struct err err = {0};
-        put_schema_4();
+        put_schema(4);
         pv_install(true);
         pv_fail(PV_WRITE | PV_SYNC, n % 2 ? SQLITE_FULL : SQLITE_IOERR_WRITE, n);
         rc = store_db_open(&db, fx.path, &err);
@@ -302,7 +340,7 @@ static void a_power_cut_leaves_the_old_database_or_the_new(void **state) {
         struct store_db db;
         struct err err = {0};
         memset(left, 0, sizeof left);
-        put_schema_4();
+        put_schema(4);
         pv_install(true);
         pv.on_op = cut_now;
         if (store_db_open(&db, fx.path, &err) < 0) fail_msg("%s", err.text);
@@ -327,13 +365,75 @@ static void a_power_cut_leaves_the_old_database_or_the_new(void **state) {
     fx_remove_files();
 }
 
+// The copy that an operator makes after the installation and before the first start.
+static void a_backup_keeps_an_older_schema(void **state) {
+    char to[300];
+    fx_settings(tmp_path());
+    snprintf(to, sizeof to, "%s.backup", fx.path);
+    for (int version = 1; version <= 4; version++) {
+        struct err err = {0};
+        put_schema(version);
+        if (backup_database(fx.path, to, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(version_of(fx.path), version);
+        assert_int_equal(version_of(to), version);
+        if (version == 4) {
+            assert_int_equal(rename(to, fx.path), 0);
+            open_and_compare();
+        }
+        unlink(to);
+    }
+    fx_remove_files();
+}
+
+// --- a move ------------------------------------------------------------------
+
+static void expect_refused(const char *from, const char *to, const char *why) {
+    struct archive_move o = {0};
+    struct archive_moved moved;
+    struct err err = {0};
+    assert_true(archive_move(from, to, &o, &moved, &err) < 0);
+    if (!strstr(err.text, why) || !strstr(err.text, to)) fail_msg("%s", err.text);
+    assert_int_equal(version_of(from), 4);
+}
+
+// The older program can still open the source of a move that was refused.
+static void a_refused_move_migrates_nothing(void **state) {
+    char to[300], nowhere[320];
+    struct store_db server = {.lock_fd = -1, .file_fd = -1, .path = to};
+    struct archive_move o = {0};
+    struct archive_moved moved;
+    struct err err = {0};
+    fx_settings(tmp_path());
+    put_schema(4);
+    snprintf(to, sizeof to, "%s.to", fx.path);
+    snprintf(nowhere, sizeof nowhere, "%s.no/folder", fx.path);
+    copy_file(fixture(4, "sqlite"), to);
+    expect_refused(fx.path, nowhere, "No such file");
+    // A server of the older version has the target.
+    assert_int_equal(store_lock_take(&server, NULL), 0);
+    expect_refused(fx.path, to, "the server that runs on it is of an older version (schema 4");
+    assert_int_equal(version_of(to), 4);
+    close(server.file_fd), close(server.lock_fd);
+    unlink(to); // its sessions have the same ids
+    if (archive_move(fx.path, to, &o, &moved, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(moved.n_moved, 6);
+    assert_int_equal(version_of(to), store_schema_version());
+    snprintf(nowhere, sizeof nowhere, "%s.lock", to);
+    unlink(to), unlink(nowhere);
+    fx_remove_files();
+}
+
 int main(void) {
-    static int two = 2, three = 3;
+    static int two = 2, three = 3, nine = 9, ten = 10;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_database_of_schema_1_means_the_same),
         cmocka_unit_test_prestate(a_database_of_a_later_schema_means_the_same, &two),
         cmocka_unit_test_prestate(a_database_of_a_later_schema_means_the_same, &three),
         cmocka_unit_test(a_database_of_schema_4_means_the_same),
+        cmocka_unit_test_prestate(a_database_with_conversations_means_the_same, &nine),
+        cmocka_unit_test_prestate(a_database_with_conversations_means_the_same, &ten),
+        cmocka_unit_test(a_backup_keeps_an_older_schema),
+        cmocka_unit_test(a_refused_move_migrates_nothing),
         cmocka_unit_test(a_migration_that_fails_changes_nothing),
         cmocka_unit_test(a_power_cut_leaves_the_old_database_or_the_new),
     };
