@@ -205,6 +205,20 @@ test('a sequence over gRPC is a session: streamed turns, HTTP beside it, a resta
   await assert.rejects(client.call('ModelInfer', requestOf(inputsOf([[1]], 4), { sequence_id: 'room-1' })),
     { code: grpc.status.INVALID_ARGUMENT, details: /inference request for sequence room-1 to model 'fastertransformer' must specify the START flag on the first request of the sequence/ });
 
+  await t.test('all requests of a sequence sent at once on one stream run in order', async () => {
+    for (let k = 0; k < 5; k++) {
+      const send = (stream, i) => stream.send(requestOf(inputsOf([turns[i]], 4, i ? [] : lengths(1)),
+        { sequence_id: `at-once-${k}`, sequence_start: i === 0, sequence_end: i === 2 }, { id: `q${i}` }));
+      const stream = client.stream();
+      [0, 1, 2].forEach((i) => send(stream, i));
+      const answers = await stream.end();
+      assert.deepEqual(answers.map((a) => a.error_message), Array(12).fill(''));
+      [0, 1, 2].forEach((i) => assert.deepEqual(idsOf(answers.filter((a) => a.infer_response.id === `q${i}`).at(-1).infer_response)[0], want(i + 1)));
+      assert.deepEqual(answers.map((a) => a.infer_response.id), answers.map((_, n) => `q${Math.floor(n / 4)}`));
+    }
+    assert.deepEqual(await client.call('ServerLive'), { live: true });
+  });
+
   await t.test('ids of 64 bits, as either kind of number', async () => {
     const id = 2n ** 64n - 1n;
     await client.call('ModelInfer', requestOf(inputsOf([[5]], 2, lengths(1)), { sequence_id: id, sequence_start: true }));

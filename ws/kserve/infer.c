@@ -67,10 +67,26 @@ static void infer_free(struct infer *i) {
     free(i);
 }
 
+// In the queue of its sequence. It is pushed there too, when its client has room.
+static bool waits_for_others(const struct infer *i) {
+    return i->sequence && i->sequence->running != i;
+}
+
+static void unqueue(struct infer *i) {
+    struct sequence *q = i->sequence;
+    for (struct infer **p = &q->waiting; *p; p = &(*p)->next) {
+        if (*p != i) continue;
+        *p = i->next;
+        if (!*p) q->w_last = p;
+        return;
+    }
+}
+
 // The sequence's next exchange runs. Without one, a sequence that has no session is forgotten.
 static void leave_sequence(struct infer *i) {
     struct sequence *q = i->sequence;
-    if (!q) return;
+    if (waits_for_others(i)) unqueue(i);
+    if (!q || q->running != i) return;
     bool over = i->request->end || (i->code && is_fresh(i));
     if (i->request->end && !i->code)
         for (size_t row = 0; row < i->request->n_rows; row++)
@@ -276,6 +292,7 @@ static void proceed(struct infer *i) {
 }
 
 static void step(struct infer *i) {
+    if (waits_for_others(i)) return;
     if (i->state == INFER_WAITING && !i->code) proceed(i);
     if (i->state == INFER_OPENING && !i->code && all_rows(i, ROW_OPEN) &&
         fits(i, i->request->session_len))
@@ -479,38 +496,23 @@ static bool is_drained(const struct follower *f) {
     return true;
 }
 
-static void unqueue(struct infer *i) {
-    struct sequence *q = i->sequence;
-    for (struct infer **p = &q->waiting; *p; p = &(*p)->next) {
-        if (*p != i) continue;
-        *p = i->next;
-        if (!*p) q->w_last = p;
-        return;
-    }
-}
-
 static void on_end(struct follower *f) {
     struct infer *i = (struct infer *)f;
     fail(i, KSERVE_UNAVAILABLE, "the server is shutting down");
     reply(i);
-    if (i->sequence && i->sequence->running != i)
-        unqueue(i);
-    else
-        leave_sequence(i);
+    leave_sequence(i);
     infer_free(i);
 }
 
 // A request that waits behind others of its sequence fails after its timeout.
 static void on_later(struct follower *f, int64_t now_us) {
     struct infer *i = (struct infer *)f;
-    if (i->state != INFER_WAITING || !i->request->timeout_us || i->sequence->running == i) return;
+    if (!waits_for_others(i) || !i->request->timeout_us) return;
     int64_t left_us = i->begun_us + i->request->timeout_us - now_us;
     if (left_us > 0) {
         service_later(i->service, left_us / 1000 + 1);
         return;
     }
-    unqueue(i);
-    i->sequence = NULL;
     fail(i, KSERVE_INVALID, "timeout of the corresponding sequence has been expired");
     reply(i);
     end(i);
@@ -534,8 +536,6 @@ void infer_client_gone(struct infer *i) {
         push_later(i);
         return;
     }
-    if (i->sequence) unqueue(i);
-    i->sequence = NULL;
     fail(i, KSERVE_CANCELLED, "the client is gone");
     count(i);
     end(i);
@@ -587,11 +587,9 @@ fail:
 }
 
 void infer_begin(struct infer *i) {
-    int64_t timeout_us = i->request->timeout_us;
     if (i->request->sequence[0] && !enter_sequence(i))
         fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
-    if (!i->sequence || i->sequence->running == i || i->code)
-        step(i);
-    else if (timeout_us)
-        service_later(i->service, timeout_us / 1000 + 1);
+    if (waits_for_others(i) && i->request->timeout_us)
+        service_later(i->service, i->request->timeout_us / 1000 + 1);
+    step(i);
 }
