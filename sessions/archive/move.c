@@ -184,11 +184,20 @@ static int move_all(struct move *m, struct err *err) {
     return empty_batch(m, move_wanted(m, err), err);
 }
 
+// What the operator has to know besides the reason.
+static int stopped(const struct move *m, int rc, struct err *err) {
+    struct err why = *err;
+    if (rc >= 0 || (m->out->n_moved == 0 && !m->in_both)) return rc;
+    return err_set(err, rc, "%.300s; %lld sessions were moved, the same command moves the rest%s",
+                   why.text, (long long)m->out->n_moved,
+                   m->in_both ? "; until then no server opens the old database" : "");
+}
+
 static int move_marked(struct move *m, const char *to, struct err *err) {
     struct err later = {0};
     TRY(store_leaving_check(&m->from, to, err));
     TRY(store_leaving_set(&m->from, to, err));
-    int rc = move_all(m, err);
+    int rc = stopped(m, move_all(m, err), err);
     if (!m->in_both && store_leaving_set(&m->from, NULL, &later) < 0 && rc == 0)
         rc = err_set(err, later.code, "%s", later.text);
     return rc;

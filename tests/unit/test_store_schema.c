@@ -423,6 +423,35 @@ static void a_refused_move_migrates_nothing(void **state) {
     fx_remove_files();
 }
 
+static void run_sql(const char *path, const char *sql) {
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+// The source takes no deletion: its sessions are in both databases, and the next move finishes.
+static void a_move_that_stops_says_how_to_go_on(void **state) {
+    char to[300], lock[320];
+    struct archive_move o = {0};
+    struct archive_moved moved;
+    struct err err = {0};
+    fx_settings(tmp_path());
+    put_schema(4);
+    snprintf(to, sizeof to, "%s.to", fx.path);
+    run_sql(fx.path, "CREATE TRIGGER keep BEFORE DELETE ON turns BEGIN"
+                     " SELECT raise(ABORT, 'it is kept'); END");
+    assert_true(archive_move(fx.path, to, &o, &moved, &err) < 0);
+    assert_non_null(strstr(err.text, "it is kept; 0 sessions were moved, the same command moves the"
+                                     " rest; until then no server opens the old database"));
+    run_sql(fx.path, "DROP TRIGGER keep");
+    if (archive_move(fx.path, to, &o, &moved, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(moved.n_moved, 6);
+    snprintf(lock, sizeof lock, "%s.lock", to);
+    unlink(to), unlink(lock);
+    fx_remove_files();
+}
+
 int main(void) {
     static int two = 2, three = 3, nine = 9, ten = 10;
     const struct CMUnitTest tests[] = {
@@ -434,6 +463,7 @@ int main(void) {
         cmocka_unit_test_prestate(a_database_with_conversations_means_the_same, &ten),
         cmocka_unit_test(a_backup_keeps_an_older_schema),
         cmocka_unit_test(a_refused_move_migrates_nothing),
+        cmocka_unit_test(a_move_that_stops_says_how_to_go_on),
         cmocka_unit_test(a_migration_that_fails_changes_nothing),
         cmocka_unit_test(a_power_cut_leaves_the_old_database_or_the_new),
     };
