@@ -7,6 +7,7 @@
 #include "sessions/answers.h"
 #include "sessions/debug_handlers.h"
 #include "sessions/debug_replay.h"
+#include "sessions/input.h"
 #include "sessions/record_view.h"
 #include "sessions/residence.h"
 #include "sessions/streams.h"
@@ -21,6 +22,7 @@ static bool ended(const struct session *s, const struct turn *t) {
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     const struct turn *t = session_turn(s, r->turn);
+    struct err err = {0};
     if (!t || !session_turn_visible(s, t))
         refuse(ss, r, "invalid", "the session has no such turn");
     else if (r->kind == REQUEST_TURN)
@@ -28,7 +30,7 @@ static bool refused(struct session *s, const struct request *r) {
     else if (ss->draining)
         refuse(ss, r, "shutting_down", "the server is shutting down");
     else if (!residence_model(s))
-        refuse(ss, r, "unsupported", "the session was made with another model");
+        input_no_model(s, &err), refuse_err(ss, r, &err);
     else if (!ended(s, t))
         refuse(ss, r, "invalid", "the turn has not ended");
     else if (turn_was_edited(&t->rec))

@@ -9,6 +9,12 @@
 
 int input_no_model(const struct session *s, struct err *err) {
     char names[PLACEMENT_NAMES_MAX];
+    struct served_model *namesake;
+    if (placement_find_model(&s->service->placement, s->rec.model, &namesake, NULL) == 0)
+        return err_set(err, E_UNSUPPORTED,
+                       "the session was made with another model of the name '%s': the weights or "
+                       "their number format (weight_dtype) were not those of this server",
+                       s->rec.model);
     return err_set(err, E_UNSUPPORTED,
                    "the session was made with another model ('%s'); this server has %s",
                    s->rec.model, placement_names(&s->service->placement, names));

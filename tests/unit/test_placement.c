@@ -449,6 +449,27 @@ static void a_restart_places_sessions(void **state) {
     fx_teardown();
 }
 
+// The same name, and other weights or another number format: after a change of settings, or on another server.
+static void a_namesake_is_another_model(void **state) {
+    fx_setup_file();
+    open_with("s", NULL);
+    turn("s", "x");
+    free(fx_session("s")->rec.fingerprint);
+    fx_session("s")->rec.fingerprint = strdup("f-before");
+    fx_start(1, "s", "y");
+    fx_settle();
+    fx_expect_error("unsupported");
+    const char *why = "the session was made with another model of the name 'fake': the weights or "
+                      "their number format (weight_dtype) were not those of this server";
+    assert_string_equal(fx_last_answer()->message, why);
+    struct request r = fx_request(1, "replay");
+    ask_for(fx.ss, &r, REQUEST_REPLAY, "s", 0);
+    fx_settle();
+    fx_expect_error("unsupported");
+    assert_string_equal(fx_last_answer()->message, why);
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_names_its_model),
@@ -468,6 +489,7 @@ int main(void) {
         cmocka_unit_test(many_instances_are_all_considered),
         cmocka_unit_test(a_fork_is_born_beside_its_cache),
         cmocka_unit_test(a_restart_places_sessions),
+        cmocka_unit_test(a_namesake_is_another_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
