@@ -388,7 +388,7 @@ $(B)/tests/gpu/trap.fatbin: tests/gpu/trap.cu
 THREADED := queue workers log metrics threads thread_priority engine_thread store sessions sessions_turns sessions_preparing grammars
 threaded: $(THREADED:%=$(B)/tests/unit/test_%)
 # The server on sessions without model and database, for the tests of the wire (tests/e2e/wire*.test.mjs).
-$(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fake_sessions.o $(B)/tests/fakes/fake_rendering.o $(PAGE) $(LIB)
+$(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fake_sessions.o $(B)/tests/fakes/fake_engine.o $(B)/tests/fakes/fake_rendering.o $(PAGE) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:

@@ -33,7 +33,7 @@ enum process_texts {
 size_t process_n_found(const struct process *p);
 const char *process_found(const struct process *p, size_t i);
 
-// Lets it serve: the queues are the engine's, and its metrics are added to m (may be NULL).
+// Lets it serve: the queues are the engine's, and its metrics are added to m.
 int process_serve(struct process *p, struct queue *commands, struct queue *events,
                   struct engine_metrics *m, struct err *err);
 // READY -> SERVES: it serves again, and load's device_lost is false. False: it was not READY. Owner's thread.

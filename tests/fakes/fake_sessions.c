@@ -1,5 +1,5 @@
-// sessions.h and the part of engine.h that ws/ uses, without model and database, for tests of the
-// wire alone. Sessions live in memory; a turn's content says what it answers:
+// sessions.h without model and database, for tests of the wire alone. Sessions live in memory; a turn's content says
+// what it answers:
 //     "count N"          N tokens "w0 ", "w1 ", ... one each FAKE_TOKEN_US (environment; 1000)
 //     "flood N BYTES"    N tokens of BYTES bytes at once
 //     "silence"          runs, and says nothing
@@ -9,16 +9,12 @@
 #include "base/json.h"
 #include "base/random_id.h"
 #include "sessions/debug.h"
+#include "tests/fakes/fake_engine.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_CLIENTS 4096
-
-struct engine {
-    struct engine_info info;
-};
-static bool device_lost;
 
 struct fake_event {
     enum session_event_kind kind;
@@ -54,77 +50,8 @@ struct sessions {
     int64_t token_us;
 };
 
-// --- engine ---
+// --- sessions ---
 
-void engine_options_init(struct engine_options *o) {
-    memset(o, 0, sizeof(*o));
-}
-void engine_unload(struct engine *e) {}
-int engine_open(struct engine **out, const struct engine_options *o, struct err *err) {
-    struct engine *e = calloc(1, sizeof(*e));
-    if (!e) return err_set(err, E_NOMEM, "no memory");
-    if (strcmp(o->model_dir, "missing") == 0) {
-        free(e);
-        return err_set(err, E_NOTFOUND, "missing: no such model");
-    }
-    if (o->progress) o->progress(o->progress_ctx, 1, 1);
-    e->info = (struct engine_info){.model_name = "fake",
-                                   .family = "llama",
-                                   .fingerprint = "f-1",
-                                   .chat_template = "chatml",
-                                   .backend = "none",
-                                   .n_vocab = 1000,
-                                   .n_params = 1,
-                                   .max_session_len = 4096,
-                                   .default_memory_len = 1024,
-                                   .max_memory_len = 4096};
-    sampling_params_init(&e->info.suggested);
-    *out = e;
-    return 0;
-}
-int engine_n_gpus(void) {
-    return 0;
-}
-bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
-    return false;
-}
-void engine_stop(struct engine *e) {}
-void engine_close(struct engine *e) {
-    free(e);
-}
-int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
-    return 1;
-}
-const struct engine_info *engine_info(const struct engine *e) {
-    return &e->info;
-}
-void engine_save_at_stop(struct engine *e) {}
-bool engine_token_is_near(const struct engine *e) {
-    return true; // who believes it for ever uses all of a core
-}
-void engine_why_lost(const struct engine *e, char *out, size_t cap) {
-    snprintf(out, cap, "%s", device_lost ? "the device failed" : "");
-}
-void engine_load(const struct engine *e, struct engine_load *out) {
-    memset(out, 0, sizeof(*out));
-    out->heartbeat_us = clock_mono_us(&clock_system);
-    out->device_lost = device_lost;
-    if (getenv("FAKE_STUCK")) {
-        out->heartbeat_us -= 3600000000;
-        out->running = 1;
-    }
-}
-const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
-    *len = 2;
-    return "\xc3(";
-}
-// One id for each message.
-int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
-                       int32_t last_id, struct token_list *out, struct err *err) {
-    int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) rc = token_list_push(out, (int32_t)i);
-    return rc;
-}
 void session_turn_drafts(const struct session *s, int64_t turn, int64_t *n_drafted,
                          int64_t *n_accepted) {
     *n_drafted = *n_accepted = 0;
@@ -135,27 +62,6 @@ bool session_turn_prompt(const struct session *s, int64_t turn, int64_t *n_token
     *n_cached = 0;
     return true;
 }
-// One id for each byte.
-int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
-                    struct token_list *out, struct err *err) {
-    int rc = 0;
-    for (size_t i = 0; i < len && rc == 0; i++) rc = token_list_push(out, (unsigned char)text[i]);
-    return rc;
-}
-int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
-                      struct buf *out, struct err *err) {
-    for (size_t i = 0; i < n; i++) buf_addc(out, (char)ids[i]);
-    return out->error;
-}
-const char *engine_cache_source_name(enum engine_cache_source s) {
-    return s == CACHE_NONE ? "none" : "kept";
-}
-const char *engine_finish_name(enum engine_finish f) {
-    return "eos";
-}
-
-// --- sessions ---
-
 const char *session_state_name(enum session_state s) {
     static const char *names[] = {"open", "active", "idle", "parked", "cold", "closed"};
     return names[s];
@@ -478,7 +384,7 @@ static void start(struct session *s, const struct request *r) {
         return;
     }
     if (strcmp(text, "lose the device") == 0) {
-        device_lost = true;
+        fake_engine_lose_device();
         for (struct session *other = ss->first; other; other = other->next)
             if (other->running >= 0) end_turn(other, "error");
         return;

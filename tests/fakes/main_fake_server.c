@@ -14,13 +14,3 @@ int main(int argc, char **argv) {
     config_release(serve_config_table(), &c);
     return rc == E_DEVICE ? SERVE_EXIT_RESTART : rc < 0;
 }
-
-int engine_gpus(const struct engine_options *o, bool used[ENGINE_MAX_GPUS]) {
-    return 0;
-}
-bool engine_is_launched(void) {
-    return false;
-}
-bool engine_reopens(const struct engine *e) {
-    return false;
-}

@@ -18,9 +18,8 @@ static void fail(struct infer *i, enum kserve_code code, const char *message) {
 }
 
 static void push_later(struct infer *i) {
-    if (!follower_push_later(&i->service->followers, &i->follower))
-        fail(i, KSERVE_UNAVAILABLE,
-             "the server is out of memory"); // the next event continues it
+    if (!follower_push_later(&i->service->followers, &i->follower)) // the next event continues it
+        fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
 }
 
 // Whether its sessions are new ones.
@@ -72,37 +71,22 @@ static bool waits_for_others(const struct infer *i) {
     return i->sequence && i->sequence->running != i;
 }
 
-static void unqueue(struct infer *i) {
-    struct sequence *q = i->sequence;
-    for (struct infer **p = &q->waiting; *p; p = &(*p)->next) {
-        if (*p != i) continue;
-        *p = i->next;
-        if (!*p) q->w_last = p;
-        return;
-    }
-}
-
 // The sequence's next exchange runs. Without one, a sequence that has no session is forgotten.
 static void leave_sequence(struct infer *i) {
     struct sequence *q = i->sequence;
-    if (waits_for_others(i)) unqueue(i);
+    if (waits_for_others(i)) sequence_leave_queue(q, i);
     if (!q || q->running != i) return;
     bool over = i->request->end || (i->code && is_fresh(i));
     if (i->request->end && !i->code)
         for (size_t row = 0; row < i->request->n_rows; row++)
             close_session(i, i->turns[row].session_id, false);
     if (over) q->session[0] = '\0';
-    q->running = q->waiting;
+    struct infer *next = sequence_next(q);
     q->used_us = net_now_us();
-    if (q->running) {
-        struct infer *next = q->running;
-        q->waiting = next->next;
-        if (!q->waiting) q->w_last = &q->waiting;
-        next->next = NULL;
+    if (next)
         push_later(next);
-    } else if (!q->session[0]) {
+    else if (!q->session[0])
         sequences_remove(&i->service->kserve->sequences, q);
-    }
 }
 
 static void end(struct infer *i) {
@@ -551,12 +535,7 @@ static bool enter_sequence(struct infer *i) {
     if (!q) q = sequences_add(all, i->owner, i->request->sequence);
     if (!q) return false;
     i->sequence = q;
-    if (!q->running) {
-        q->running = i;
-        return true;
-    }
-    *q->w_last = i;
-    q->w_last = &i->next;
+    sequence_enter(q, i);
     return true;
 }
 

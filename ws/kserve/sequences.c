@@ -2,6 +2,7 @@
 #include "ws/kserve/sequences.h"
 #include "base/random_id.h"
 #include "base/xxh64.h"
+#include "ws/kserve/infer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ struct sequence *sequences_add(struct sequences *t, const char *owner, const cha
         free(s);
         return NULL;
     }
-    s->w_last = &s->waiting;
+    s->where_next = &s->waiting;
     HASH_ADD_KEYPTR(hh, t->by_key, s->key, strlen(s->key), s);
     if (!hash_added(&s->hh)) {
         free(s->key);
@@ -59,6 +60,35 @@ void sequences_remove(struct sequences *t, struct sequence *s) {
 void sequences_release(struct sequences *t) {
     struct sequence *s, *next;
     HASH_ITER(hh, t->by_key, s, next) sequences_remove(t, s);
+}
+
+// --- the queue of one ---
+
+void sequence_enter(struct sequence *s, struct infer *i) {
+    if (!s->running) {
+        s->running = i;
+        return;
+    }
+    *s->where_next = i;
+    s->where_next = &i->next;
+}
+
+void sequence_leave_queue(struct sequence *s, struct infer *i) {
+    for (struct infer **p = &s->waiting; *p; p = &(*p)->next) {
+        if (*p != i) continue;
+        *p = i->next;
+        if (!*p) s->where_next = p;
+        return;
+    }
+}
+
+struct infer *sequence_next(struct sequence *s) {
+    struct infer *next = s->running = s->waiting;
+    if (!next) return NULL;
+    s->waiting = next->next;
+    if (!s->waiting) s->where_next = &s->waiting;
+    next->next = NULL;
+    return next;
 }
 
 // --- names ---

@@ -18,9 +18,9 @@ struct sequence {
     char *key;                        // owner, a line feed, the id as infer_request has it
     char session[SESSION_ID_MAX + 1]; // of row 0; "": not started, or not found yet
     size_t n_rows;
-    struct infer *running;           // NULL: it is idle
-    struct infer *waiting, **w_last; // the next inferences, in order; where to append
-    int64_t used_us;                 // when it became idle
+    struct infer *running;               // NULL: it is idle
+    struct infer *waiting, **where_next; // the next inferences, in order; where to append
+    int64_t used_us;                     // when it became idle
 };
 
 struct sequences {
@@ -34,6 +34,12 @@ struct sequence *sequences_find(struct sequences *t, const char *owner, const ch
 struct sequence *sequences_add(struct sequences *t, const char *owner, const char *id);
 void sequences_remove(struct sequences *t, struct sequence *s); // frees it
 void sequences_release(struct sequences *t);
+
+// Runs the inference at once, or behind those that wait.
+void sequence_enter(struct sequence *s, struct infer *i);
+void sequence_leave_queue(struct sequence *s, struct infer *i); // which waits
+// The running inference has ended. Returns the next one, which runs now; NULL: none waits.
+struct infer *sequence_next(struct sequence *s);
 
 // The title of the sequence's sessions: "Sequence 42", "Sequence a-name".
 void sequence_title(const char *id, char out[SESSION_TITLE_BYTES]);

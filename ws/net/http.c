@@ -161,23 +161,12 @@ static void decoded(struct work *work) {
     free_decoding(d);
 }
 
-static bool is_longer_than_messages(const struct http *h) {
-    return h->longest > (size_t)h->net->config->max_message_bytes;
-}
-
-// Counts a body of this length, if it is long.
-static struct http_refusal count_body(struct http *h, size_t bytes) {
-    struct owner *o = h->peer->as.owner;
-    if (!o || !is_longer_than_messages(h)) return REFUSE(0, NULL, NULL);
-    return long_body_count(&h->counted, h->net, o, h->route->long_kind, bytes, h->longest);
-}
-
 // Zipped bodies are unpacked up to *max.
 static struct http_refusal judge_zipped(struct http *h, size_t *max) {
     *max = h->longest;
-    if (!h->head.zipped || !is_longer_than_messages(h)) return REFUSE(0, NULL, NULL);
+    if (!h->head.zipped || !http_takes_long_body(h)) return REFUSE(0, NULL, NULL);
     *max = long_body_unpacked(h->net, h->body.data.len, h->longest);
-    return count_body(h, *max);
+    return http_count_body(h, *max);
 }
 
 static void begin_decoding(struct http *h) {
@@ -223,83 +212,6 @@ static void begin_decoding(struct http *h) {
     free_decoding(d);
 }
 
-static bool matches(const char *pattern, const char *path) {
-    size_t len = strlen(pattern);
-    return pattern[len - 1] == '*' ? strncmp(pattern, path, len - 1) == 0
-                                   : strcmp(pattern, path) == 0;
-}
-
-static const struct http_route *find_route(struct http *h, bool *path_known) {
-    enum http_method m = h->head.method == HTTP_HEAD ? HTTP_GET : h->head.method;
-    *path_known = false;
-    for (size_t i = 0; i < h->net->n_routes; i++) {
-        const struct http_route *r = &h->net->routes[i];
-        if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
-        if (r->is_here && !r->is_here(h->head.path)) continue;
-        if (!*h->head.header[r->only_with]) continue;
-        if (!r->methods && *path_known) continue;
-        *path_known = r->methods != 0;
-        h->route = r; // for the form of its errors
-        if (!r->methods) return NULL;
-        if (r->methods & HTTP_METHOD(m)) return r;
-    }
-    return NULL;
-}
-
-// Of Authorization, else of x-api-key, in which Anthropic's clients send theirs.
-static const char *token_of(const struct http_head *h, size_t *len) {
-    const char *token = auth_bearer(h->header[HEADER_AUTHORIZATION], len);
-    if (token || !*h->header[HEADER_API_KEY]) return token;
-    *len = strlen(h->header[HEADER_API_KEY]);
-    return h->header[HEADER_API_KEY];
-}
-
-static struct http_refusal authorise(struct http *h) {
-    size_t len = 0;
-    const char *token = token_of(&h->head, &len);
-    if (!token && auth_needs_token(h->net->auth))
-        return REFUSE(401, "unauthorized", "this address needs a bearer token");
-    struct http_refusal r = peer_authorise(h->peer, token ? token : "", len);
-    h->authorised = !r.status;
-    if (!r.status) r = peer_take_request(h->peer, 1);
-    if (!r.status && h->route->admin && !h->peer->as.admin)
-        r = REFUSE(403, "forbidden", "this address needs the token of an administrator");
-    return r;
-}
-
-static bool has_body(const struct http *h) {
-    return h->head.framing == HTTP_CHUNKED || h->head.content_length > 0;
-}
-
-static size_t longest_body(const struct http *h, const struct http_route *r) {
-    if (r->longest_body) return r->longest_body(h->net->user, h->head.path);
-    return r->max_body == HTTP_BODY_AS_MESSAGES ? (size_t)h->net->config->max_message_bytes
-                                                : r->max_body;
-}
-
-static struct http_refusal refuse_length(struct http *h) {
-    err_set(&h->net->refusal, E_LIMIT, "the body is too long: more than %zu bytes", h->longest);
-    return REFUSE(413, "too_large", h->net->refusal.text);
-}
-
-static struct http_refusal judge_route(struct http *h) {
-    bool known;
-    const struct http_route *r = find_route(h, &known);
-    if (h->head.lacks_length && !(r && r->body_optional))
-        return REFUSE(411, "bad_message", "Content-Length is missing");
-    if (!r && !known) return REFUSE(404, "not_found", "there is nothing at this address");
-    if (!r) return REFUSE(405, "unsupported", "this method is not served here");
-    if (r->guarded) {
-        struct http_refusal denied = authorise(h);
-        if (denied.status) return denied;
-    }
-    if (has_body(h) && r->max_body == 0)
-        return REFUSE(413, "too_large", "no request here takes a body");
-    h->longest = longest_body(h, r);
-    if (http_body_begin(&h->body, &h->head, h->longest) < 0) return refuse_length(h);
-    return count_body(h, h->head.framing == HTTP_LENGTH ? (size_t)h->head.content_length : 0);
-}
-
 static void upgrade(struct http *h) {
     struct peer *p = h->peer;
     char key[64];
@@ -308,9 +220,7 @@ static void upgrade(struct http *h) {
     if (!r.status && h->in.len > 0)
         r = REFUSE(400, "bad_message", "a frame came before the handshake");
     if (r.status) {
-        bool known;
-        (void)find_route(h, &known); // for the form of the error
-        http_refuse(h, r);
+        http_refuse_in_form(h, r);
         return;
     }
     strncpy(key, h->head.header[HEADER_WS_KEY], sizeof(key) - 1);
@@ -332,15 +242,13 @@ static bool within_rate(struct http *h) {
 // A page's request, or its question if it may send one. true: it is answered here.
 static bool answer_page(struct http *h) {
     struct http_refusal r = cors_judge(h->net, &h->head);
-    bool known;
     struct buf extra;
     if (r.status) {
-        (void)find_route(h, &known); // for the form of the error
-        http_refuse(h, r);
+        http_refuse_in_form(h, r);
         return true;
     }
     if (!cors_is_preflight(&h->head) || !cors_is_listed(h->net, &h->head)) return false;
-    h->closes = has_body(h);
+    h->closes = http_has_body(h);
     buf_init(&extra, 8192);
     cors_put_permission(&h->head, &extra);
     http_reply(h, 204, NULL, buf_z(&extra), NULL, 0, false);
@@ -356,10 +264,10 @@ static void begin_request(struct http *h) {
     } else if (*h->head.header[HEADER_UPGRADE]) {
         upgrade(h);
     } else if (within_rate(h) && !answer_page(h)) {
-        struct http_refusal r = judge_route(h);
+        struct http_refusal r = http_judge(h);
         if (r.status) {
             // A refusal before the body is read closes the connection; another refusal need not.
-            if (has_body(h) || h->head.lacks_length || h->head.method == HTTP_POST)
+            if (http_has_body(h) || h->head.lacks_length || h->head.method == HTTP_POST)
                 h->closes = true;
             http_reply_error(h, r.status, r.code, r.message, r.retry_after_ms);
             return;
@@ -407,12 +315,12 @@ static bool take_body(struct http *h) {
     struct http_refusal r = REFUSE(0, NULL, NULL);
     buf_remove_front(&h->in, used);
     if (rc == E_FORMAT) r = REFUSE(400, "bad_message", "the chunks are malformed");
-    if (rc == E_LIMIT) r = refuse_length(h);
+    if (rc == E_LIMIT) r = http_too_long(h);
     if (rc == E_NOMEM) r = REFUSE(503, "overloaded", "no memory for the body");
     size_t len = h->body.data.len;
     if (!r.status && h->body.chunked && len > h->counted.bytes &&
         len > (size_t)h->net->config->max_message_bytes)
-        r = count_body(h, len + COUNT_AHEAD_BYTES);
+        r = http_count_body(h, len + COUNT_AHEAD_BYTES);
     if (r.status) {
         http_refuse(h, r);
         return true;

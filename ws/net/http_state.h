@@ -1,5 +1,5 @@
-// The state of a connection's HTTP, shared by its receiving side (http.c) and its sending side
-// (http_send.c). Only these two include it.
+// The state of a connection's HTTP, shared by its receiving side (http.c, http_judge.c) and its sending side
+// (http_send.c). Only these three include it.
 #pragma once
 #include "base/workers.h"
 #include "ws/net/http.h"
@@ -77,3 +77,16 @@ size_t http_unsent(const struct http *h); // bytes of `out` that wait
 int http_flush(struct http *h);
 // Replies with an error and closes: the bytes that follow cannot be trusted to be a request.
 void http_refuse(struct http *h, struct http_refusal r);
+
+// --- http_judge.c
+
+// Finds the request's route, checks its token and counts its body. A refusal without status: it may be read.
+struct http_refusal http_judge(struct http *h);
+// As http_refuse, for a request that is refused before http_judge: in the form of its route's errors.
+void http_refuse_in_form(struct http *h, struct http_refusal r);
+bool http_has_body(const struct http *h);
+// Whether the route takes bodies longer than a message.
+bool http_takes_long_body(const struct http *h);
+// Counts a body of this length (long_body.h), if the route takes long ones.
+struct http_refusal http_count_body(struct http *h, size_t bytes);
+struct http_refusal http_too_long(struct http *h); // 413
