@@ -22,7 +22,50 @@
 
 static const char *const status_names[] = {"in_progress", "completed", "incomplete", "cancelled",
                                            "failed"};
-static const char *const prefixes[] = {"rs", "rs", "msg", "fc", "ctc"};
+// How each kind of item and its events are named. part_*: NULL for calls, which have no parts.
+static const struct item_form {
+    const char *id_prefix, *type, *text_key;
+    const char *text_delta, *text_done;
+    const char *part_type, *part_added, *part_done, *part_index;
+} forms[] = {
+    [ITEM_REASONING] = {.id_prefix = "rs",
+                        .type = "reasoning",
+                        .text_key = "text",
+                        .text_delta = "response.reasoning_text.delta",
+                        .text_done = "response.reasoning_text.done",
+                        .part_type = "reasoning_text",
+                        .part_added = "response.content_part.added",
+                        .part_done = "response.content_part.done",
+                        .part_index = "content_index"},
+    [ITEM_SUMMARY] = {.id_prefix = "rs",
+                      .type = "reasoning",
+                      .text_key = "text",
+                      .text_delta = "response.reasoning_summary_text.delta",
+                      .text_done = "response.reasoning_summary_text.done",
+                      .part_type = "summary_text",
+                      .part_added = "response.reasoning_summary_part.added",
+                      .part_done = "response.reasoning_summary_part.done",
+                      .part_index = "summary_index"},
+    [ITEM_MESSAGE] = {.id_prefix = "msg",
+                      .type = "message",
+                      .text_key = "text",
+                      .text_delta = "response.output_text.delta",
+                      .text_done = "response.output_text.done",
+                      .part_type = "output_text",
+                      .part_added = "response.content_part.added",
+                      .part_done = "response.content_part.done",
+                      .part_index = "content_index"},
+    [ITEM_CALL] = {.id_prefix = "fc",
+                   .type = "function_call",
+                   .text_key = "arguments",
+                   .text_delta = "response.function_call_arguments.delta",
+                   .text_done = "response.function_call_arguments.done"},
+    [ITEM_CUSTOM_CALL] = {.id_prefix = "ctc",
+                          .type = "custom_tool_call",
+                          .text_key = "input",
+                          .text_delta = "response.custom_tool_call_input.delta",
+                          .text_done = "response.custom_tool_call_input.done"},
+};
 
 bool responses_asks_summary(const cJSON *reasoning) {
     return json_string(reasoning, "summary") || json_string(reasoning, "generate_summary");
@@ -50,13 +93,12 @@ void responses_output_release(struct responses_output *o) {
 
 // --- objects ---------------------------------------------------------------
 
-static bool is_call(const struct responses_item *item) {
-    return item->kind >= ITEM_CALL;
+static const struct item_form *form_of(const struct responses_item *item) {
+    return &forms[item->kind];
 }
 
-static const char *text_key(const struct responses_item *item) {
-    if (item->kind == ITEM_CUSTOM_CALL) return "input";
-    return is_call(item) ? "arguments" : "text";
+static bool is_call(const struct responses_item *item) {
+    return !form_of(item)->part_type;
 }
 
 static void put_item_id(const struct responses_output *o, struct json_writer *w, const char *key,
@@ -74,10 +116,9 @@ static void put_logprobs(struct json_writer *w, const char *elements, size_t len
 
 static void put_part(struct json_writer *w, const char *key, const struct responses_item *item,
                      bool begun) {
-    static const char *const types[] = {"reasoning_text", "summary_text", "output_text"};
     bool message = item->kind == ITEM_MESSAGE;
     json_open(w, key, '{');
-    json_put_string(w, "type", types[item->kind]);
+    json_put_string(w, "type", form_of(item)->part_type);
     json_put_text(w, "text", buf_z(&item->text), begun ? item->text.len : 0);
     if (message) {
         json_open(w, "annotations", '[');
@@ -115,16 +156,14 @@ static void put_call_name(struct json_writer *w, const char *name) {
 static void put_item(const struct responses_output *o, struct json_writer *w, const char *key,
                      size_t index, bool whole) {
     const struct responses_item *item = &o->items[index];
-    static const char *const types[] = {"reasoning", "reasoning", "message", "function_call",
-                                        "custom_tool_call"};
     json_open(w, key, '{');
-    put_item_id(o, w, "id", prefixes[item->kind], index);
-    json_put_string(w, "type", types[item->kind]);
+    put_item_id(o, w, "id", form_of(item)->id_prefix, index);
+    json_put_string(w, "type", form_of(item)->type);
     json_put_string(w, "status", status_names[item->status]);
     if (is_call(item)) {
         put_item_id(o, w, "call_id", "call", index);
         put_call_name(w, item->name);
-        json_put_text(w, text_key(item), buf_z(&item->text), whole ? item->text.len : 0);
+        json_put_text(w, form_of(item)->text_key, buf_z(&item->text), whole ? item->text.len : 0);
     } else {
         if (item->kind == ITEM_MESSAGE) json_put_string(w, "role", "assistant");
         if (item->kind != ITEM_MESSAGE)
@@ -241,10 +280,9 @@ static void emit_item(struct responses_output *o, const char *type, bool whole) 
 
 static void put_place(const struct responses_output *o, struct json_writer *w) {
     const struct responses_item *item = &o->items[o->n_items - 1];
-    put_item_id(o, w, "item_id", prefixes[item->kind], o->n_items - 1);
+    put_item_id(o, w, "item_id", form_of(item)->id_prefix, o->n_items - 1);
     json_put_int(w, "output_index", (int64_t)o->n_items - 1);
-    if (!is_call(item))
-        json_put_int(w, item->kind == ITEM_SUMMARY ? "summary_index" : "content_index", 0);
+    if (!is_call(item)) json_put_int(w, form_of(item)->part_index, 0);
 }
 
 static void emit_part(struct responses_output *o, const char *type, bool whole) {
@@ -259,17 +297,10 @@ static void emit_part(struct responses_output *o, const char *type, bool whole) 
 // Writes a piece of an item's text, or (whole) all of it, with the item's tokens from `tokens` on.
 static void emit_text(struct responses_output *o, const char *text, size_t len, size_t tokens,
                       bool whole) {
-    static const char *const deltas[] = {
-        "response.reasoning_text.delta", "response.reasoning_summary_text.delta",
-        "response.output_text.delta", "response.function_call_arguments.delta",
-        "response.custom_tool_call_input.delta"};
-    static const char *const ends[] = {
-        "response.reasoning_text.done", "response.reasoning_summary_text.done",
-        "response.output_text.done", "response.function_call_arguments.done",
-        "response.custom_tool_call_input.done"};
     const struct responses_item *item = &o->items[o->n_items - 1];
-    const char *type = (whole ? ends : deltas)[item->kind];
-    const char *key = whole ? text_key(item) : "delta";
+    const struct item_form *form = form_of(item);
+    const char *type = whole ? form->text_done : form->text_delta;
+    const char *key = whole ? form->text_key : "delta";
     struct json_writer w;
     struct buf out;
     if (!begin_event(o, &w, &out, type)) return;
@@ -283,19 +314,12 @@ static void emit_text(struct responses_output *o, const char *text, size_t len, 
 
 // --- items -----------------------------------------------------------------
 
-static const char *const part_begins[] = {"response.content_part.added",
-                                          "response.reasoning_summary_part.added",
-                                          "response.content_part.added"};
-static const char *const part_ends[] = {"response.content_part.done",
-                                        "response.reasoning_summary_part.done",
-                                        "response.content_part.done"};
-
 static void close_item(struct responses_output *o, enum responses_status status) {
     if (!o->open) return;
     struct responses_item *item = &o->items[o->n_items - 1];
     o->open = false;
     emit_text(o, buf_z(&item->text), item->text.len, 0, true);
-    if (!is_call(item)) emit_part(o, part_ends[item->kind], true);
+    if (!is_call(item)) emit_part(o, form_of(item)->part_done, true);
     item->status = status;
     emit_item(o, "response.output_item.done", true);
 }
@@ -314,7 +338,7 @@ static bool open_item(struct responses_output *o, enum responses_item_kind kind,
     buf_init(&item->logprobs, EVENT_MAX_BYTES);
     o->open = true;
     emit_item(o, "response.output_item.added", false);
-    if (!is_call(item)) emit_part(o, part_begins[kind], false);
+    if (!is_call(item)) emit_part(o, form_of(item)->part_added, false);
     return true;
 }
 

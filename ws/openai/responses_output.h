@@ -15,7 +15,7 @@ enum responses_status {
     RESPONSES_FAILED,
 };
 
-// A SUMMARY is a reasoning item too, with the thinking in its summary instead of its content. Calls come last.
+// A SUMMARY is a reasoning item too, with the thinking in its summary instead of its content.
 enum responses_item_kind {
     ITEM_REASONING,
     ITEM_SUMMARY,
