@@ -77,10 +77,8 @@ static void check_embeddings(const struct embeddings_request *r) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *second;
     size_t n_second, n = fuzz_split(data, size, &second, &n_second);
-    struct completions_request *c =
-        completions_request_read(NULL, (const char *)data, n, (size_t)1 << 20);
-    struct embeddings_request *e =
-        embeddings_request_read(NULL, (const char *)second, n_second, (size_t)1 << 20);
+    struct completions_request *c = completions_request_read(NULL, (const char *)data, n);
+    struct embeddings_request *e = embeddings_request_read(NULL, (const char *)second, n_second);
     FUZZ_CHECK(c && e);
     check_completions(c);
     check_embeddings(e);

@@ -12,7 +12,7 @@ static struct messages_request got;
 
 static void read_as(enum messages_purpose purpose, const char *body) {
     messages_request_release(&got);
-    messages_request_read(&got, purpose, body, strlen(body), 1 << 20, key);
+    messages_request_read(&got, purpose, body, strlen(body), key);
 }
 
 #define HEAD "{\"model\":\"m\",\"max_tokens\":9,"

@@ -203,11 +203,11 @@ static bool read_all(struct messages_request *r, enum messages_purpose purpose, 
 }
 
 void messages_request_read(struct messages_request *r, enum messages_purpose purpose,
-                           const char *body, size_t len, size_t max_bytes, const uint64_t key[2]) {
+                           const char *body, size_t len, const uint64_t key[2]) {
     struct json_limits limits = json_limits_message;
     struct err err = {0};
     *r = (struct messages_request){.failure = {.status = 0}};
-    limits.max_bytes = max_bytes;
+    limits.max_bytes = len;
     cJSON *json = json_parse(body, len, &limits, &err);
     if (json)
         read_all(r, purpose, json, key);

@@ -26,7 +26,7 @@ struct messages_request {
 enum messages_purpose { MESSAGES_ANSWER, MESSAGES_COUNT };
 // key: of thinking's signatures (thinking_seal.h). Release *r in any case.
 void messages_request_read(struct messages_request *r, enum messages_purpose purpose,
-                           const char *body, size_t len, size_t max_bytes, const uint64_t key[2]);
+                           const char *body, size_t len, const uint64_t key[2]);
 void messages_request_release(struct messages_request *r);
 
 // For the files that read its parts. Each returns false after a refusal, which is in r->failure.

@@ -26,11 +26,10 @@ static bool keep_seed(cJSON *json, const char *body) {
     return false;
 }
 
-cJSON *openai_body_read(const char *body, size_t len, size_t max_bytes,
-                        struct completion_failure *f) {
+cJSON *openai_body_read(const char *body, size_t len, struct completion_failure *f) {
     struct json_limits limits = json_limits_message;
     struct err err = {0};
-    limits.max_bytes = max_bytes;
+    limits.max_bytes = len;
     cJSON *json = json_parse(body, len, &limits, &err);
     bool kept = !cJSON_IsObject(json) || keep_seed(json, body);
     if (cJSON_IsObject(json) && kept) return json;

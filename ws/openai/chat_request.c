@@ -249,7 +249,7 @@ struct chat_request *chat_request_read(const struct service *s, const struct htt
     if (!r) return NULL;
     r->request = completion_request_new();
     if (r->request) r->request->owner = p->owner;
-    r->json = openai_body_read(p->body, p->len, p->len, &r->failure);
+    r->json = openai_body_read(p->body, p->len, &r->failure);
     if (r->json) read_all(r, s);
     cJSON_Delete(r->json); // on this worker: freeing two hundred thousand values takes milliseconds
     r->json = NULL;

@@ -526,7 +526,7 @@ void openai_completions_handle(void *user, struct http *h) {
 
 void *openai_completions_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    return completions_request_read(s, p->body, p->len, p->len);
+    return completions_request_read(s, p->body, p->len);
 }
 
 void openai_completions_release(void *decoded) {

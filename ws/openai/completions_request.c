@@ -116,10 +116,10 @@ static int read_all(struct completions_request *r, const struct service *s, cJSO
 }
 
 struct completions_request *completions_request_read(const struct service *s, const char *body,
-                                                     size_t len, size_t max_bytes) {
+                                                     size_t len) {
     struct completions_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    cJSON *json = openai_body_read(body, len, max_bytes, &r->failure);
+    cJSON *json = openai_body_read(body, len, &r->failure);
     if (json) read_all(r, s, json);
     cJSON_Delete(json);
     return r;

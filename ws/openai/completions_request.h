@@ -18,5 +18,5 @@ struct completions_request {
 
 // NULL: no memory.
 struct completions_request *completions_request_read(const struct service *s, const char *body,
-                                                     size_t len, size_t max_bytes);
+                                                     size_t len);
 void completions_request_free(struct completions_request *r); // NULL is fine

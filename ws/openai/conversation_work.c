@@ -39,7 +39,7 @@ struct conversation_body *conversation_body_read(const struct service *s, const 
                                                  size_t len) {
     struct conversation_body *b = calloc(1, sizeof *b);
     if (!b) return NULL;
-    cJSON *json = len == 0 ? cJSON_CreateObject() : openai_body_read(body, len, len, &b->failure);
+    cJSON *json = len == 0 ? cJSON_CreateObject() : openai_body_read(body, len, &b->failure);
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(json, "metadata");
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(json, "model");
     if (json && responses_metadata_check(metadata, &b->failure) == 0)

@@ -311,7 +311,7 @@ void openai_embeddings_handle(void *user, struct http *h) {
 
 void *openai_embeddings_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    return embeddings_request_read(s, p->body, p->len, p->len);
+    return embeddings_request_read(s, p->body, p->len);
 }
 
 void openai_embeddings_release(void *decoded) {

@@ -49,10 +49,10 @@ static int read_all(struct embeddings_request *r, const struct service *s, const
 }
 
 struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
-                                                   size_t len, size_t max_bytes) {
+                                                   size_t len) {
     struct embeddings_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    cJSON *json = openai_body_read(body, len, max_bytes, &r->failure);
+    cJSON *json = openai_body_read(body, len, &r->failure);
     if (json) read_all(r, s, json);
     cJSON_Delete(json);
     return r;

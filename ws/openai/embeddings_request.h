@@ -16,5 +16,5 @@ struct embeddings_request {
 
 // NULL: no memory.
 struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
-                                                   size_t len, size_t max_bytes);
+                                                   size_t len);
 void embeddings_request_free(struct embeddings_request *r); // NULL is fine

@@ -416,7 +416,7 @@ struct responses_request *responses_request_read(const struct service *s,
         return NULL;
     }
     r->completion->owner = p->owner;
-    d.json = openai_body_read(p->body, p->len, p->len, &r->failure);
+    d.json = openai_body_read(p->body, p->len, &r->failure);
     if (d.json) read_all(&d);
     cJSON_Delete(d.json);
     return r;
