@@ -11,8 +11,8 @@
 #
 # Programs run in three lanes at once: programs that compute, programs that talk to a server, and programs that drive a
 # browser. The last two wait half of the time, and timeouts depend on them, so the programs that compute run at a lower
-# priority, one more at a time; not those of several ranks, which wait for each other at each sum. TEST_JOBS programs of a lane run at a time, by default as many as there are processors;
-# TEST_JOBS=1 runs a single program at a time.
+# priority, one more at a time; not those of several ranks, which wait for each other at each sum. TEST_JOBS programs of
+# a lane run at a time, by default as many as there are processors; TEST_JOBS=1 runs a single program at a time.
 #
 # TEST_AGAIN=N (default 0): a program that waits for others (of the last two lanes, or of several ranks) and failed runs
 # once more when all others have ended, and that run counts. It is for machines that others use, too: what it waits for may

@@ -179,70 +179,85 @@ int bpe_pieces_init(struct bpe_pieces *b, const struct vocab *v, const struct pi
 
 // --- encoding
 
-static int push_symbol(const struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
-                       int32_t symbol, bool *in_run, struct token_list *out) {
+struct encoding {
+    const struct bpe_pieces *b;
+    const struct vocab *v;
+    const struct pieces *p;
+    const struct piece_word *word;
+    struct plain_cursor plain;
+    struct bpe_scratch *scratch;
+    bool in_run; // of unknown characters
+    struct token_list *out;
+};
+
+static int push_symbol(struct encoding *e, int32_t symbol) {
+    const struct bpe_pieces *b = e->b;
+    const struct vocab *v = e->v;
+    const struct pieces *p = e->p;
     if (symbol >= v->n_ids) symbol = STRANGE + (int32_t)b->strange_chars[symbol - v->n_ids];
     if (symbol < STRANGE_END) {
         char c[4];
         size_t len = (size_t)utf8proc_encode_char(symbol - STRANGE, (utf8proc_uint8_t *)c);
-        return pieces_push_unknown(p, c, len, in_run, out);
+        return pieces_push_unknown(p, c, len, &e->in_run, e->out);
     }
     if (symbol < 0) symbol = -2 - symbol;
     if (symbol == p->unk_id) {
         const struct token *t = vocab_token(v, symbol);
-        return pieces_push_unknown(p, vocab_content(v, t), t->content_len, in_run, out);
+        return pieces_push_unknown(p, vocab_content(v, t), t->content_len, &e->in_run, e->out);
     }
-    *in_run = false;
-    return token_list_push(out, symbol);
+    e->in_run = false;
+    return token_list_push(e->out, symbol);
 }
 
 // An unused piece may be made on the way to another one; where it is left, it comes apart as it was
 // put together.
-static int push_apart(const struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
-                      const struct bpe_scratch *s, int32_t symbol, bool *in_run,
-                      struct token_list *out) {
-    bool unused = symbol >= 0 && symbol < v->n_ids && p->kinds[symbol] == PIECE_UNUSED;
+static int push_apart(struct encoding *e, int32_t symbol) {
+    const struct merge_halves *halves = e->scratch->halves;
+    bool unused = symbol >= 0 && symbol < e->v->n_ids && e->p->kinds[symbol] == PIECE_UNUSED;
     // not merged from two halves: a single character
-    if (!unused || s->halves[symbol].left == NO_HALF)
-        return push_symbol(b, v, p, symbol, in_run, out);
+    if (!unused || halves[symbol].left == NO_HALF) return push_symbol(e, symbol);
     // As deep as a piece is long, at most
-    TRY(push_apart(b, v, p, s, s->halves[symbol].left, in_run, out));
-    return push_apart(b, v, p, s, s->halves[symbol].right, in_run, out);
+    TRY(push_apart(e, halves[symbol].left));
+    return push_apart(e, halves[symbol].right);
 }
 
-static int encode_word(const struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
-                       const struct piece_word *w, size_t from, size_t to,
-                       struct plain_cursor *plain, struct bpe_scratch *s, bool *in_run,
-                       struct token_list *out) {
+static int encode_part(struct encoding *e, size_t from, size_t to) {
+    const struct user_symbols *user = &e->p->symbols;
+    const struct piece_word *w = e->word;
+    struct bpe_scratch *s = e->scratch;
     int32_t *symbols = bpe_first_symbols(s, to - from), id;
     size_t n = 0;
     if (!symbols) return E_NOMEM;
     for (size_t i = from, len; i < to; i += len) {
         const char *c = w->text + i;
-        len = p->symbols.trie.roots[(unsigned char)*c]
-                  ? user_symbols_find(&p->symbols, c, to - i,
-                                      plain_room(plain, w->offset + i, to - i), &id)
+        len = user->trie.roots[(unsigned char)*c]
+                  ? user_symbols_find(user, c, to - i, plain_room(&e->plain, w->offset + i, to - i),
+                                      &id)
                   : 0;
         if (len > 0) {
             symbols[n++] = -2 - id;
             continue;
         }
         len = char_utf8_len(c);
-        symbols[n++] = len == 1 ? b->ascii[(unsigned char)*c] : symbol_of(b, v, c, len);
+        symbols[n++] = len == 1 ? e->b->ascii[(unsigned char)*c] : symbol_of(e->b, e->v, c, len);
     }
     s->joined.len = 0;
-    TRY(bpe_merge(&b->bpe, symbols, n, s, &s->joined));
+    TRY(bpe_merge(&e->b->bpe, symbols, n, s, &s->joined));
     for (size_t i = 0; i < s->joined.len; i++)
-        TRY(p->has_unused ? push_apart(b, v, p, s, s->joined.ids[i], in_run, out)
-                          : push_symbol(b, v, p, s->joined.ids[i], in_run, out));
+        TRY(e->p->has_unused ? push_apart(e, s->joined.ids[i]) : push_symbol(e, s->joined.ids[i]));
     return 0;
 }
 
 int bpe_pieces_encode(const struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
                       const struct piece_word *word, struct bpe_scratch *s,
                       struct token_list *out) {
-    struct plain_cursor plain = {word->plain, word->n_plain};
-    bool in_run = false;
+    struct encoding e = {.b = b,
+                         .v = v,
+                         .p = p,
+                         .word = word,
+                         .plain = {word->plain, word->n_plain},
+                         .scratch = s,
+                         .out = out};
     if (p->has_unused) TRY(bpe_scratch_keep_halves(s, v->n_ids));
     // A word's result can be cached only if it depends neither on plain spans nor on a run of unknown
     // characters.
@@ -257,9 +272,8 @@ int bpe_pieces_encode(const struct bpe_pieces *b, const struct vocab *v, const s
         }
         size_t before = out->len;
         int32_t id = string_table_find(&b->bpe.words, v->arena.data, word->text + from, to - from);
-        TRY(id >= 0 ? token_list_push(out, id)
-                    : encode_word(b, v, p, word, from, to, &plain, s, &in_run, out));
-        if (id >= 0) in_run = false;
+        TRY(id >= 0 ? token_list_push(out, id) : encode_part(&e, from, to));
+        if (id >= 0) e.in_run = false;
         if (cached) word_cache_fill(c, to - from, out, before);
     }
     return 0;

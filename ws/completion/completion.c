@@ -421,15 +421,14 @@ struct completion *completion_start(struct service *s, const char *owner,
 }
 
 struct completion *completion_follow(struct service *s, const char *owner,
-                                     struct completion_request *r, bool thinks, const char *session,
-                                     int64_t turn, int64_t after, completion_ready_fn ready,
-                                     void *user) {
-    struct completion *c = completion_new(s, owner, r, thinks, ready, user);
+                                     struct completion_request *r, const struct completion_turn *t,
+                                     completion_ready_fn ready, void *user) {
+    struct completion *c = completion_new(s, owner, r, t->thinks, ready, user);
     if (!c) return NULL;
-    snprintf(c->session, sizeof c->session, "%s", session);
-    c->turn = turn;
+    snprintf(c->session, sizeof c->session, "%s", t->session);
+    c->turn = t->turn;
     c->state = RUNNING;
-    attach(c, after);
+    attach(c, t->after);
     service_poll_soon(s);
     return c;
 }

@@ -175,13 +175,17 @@ int completion_next(struct completion *c, struct completion_event *out);
 void completion_cancel(struct completion *c); // ends its turn; events follow up to DONE
 // Frees it; a turn that still runs is cancelled. Not from inside a sessions_* call; NULL is fine.
 void completion_release(struct completion *c);
-// Follows a turn that another completion has started, with the same model and tools, from its first
-// token on: attaches to its session after event `after`. The request needs no completion_check. NULL: no
-// memory; the request is the caller's.
+struct completion_turn { // that another completion has started
+    const char *session;
+    int64_t turn;
+    int64_t after; // the session's last event before the turn's first token
+    bool thinks;   // its prompt ends inside the thinking
+};
+// Follows the turn, whose model and tools are the request's, from its first token on. The request needs no
+// completion_check. NULL: no memory; the request is the caller's.
 struct completion *completion_follow(struct service *s, const char *owner,
-                                     struct completion_request *r, bool thinks, const char *session,
-                                     int64_t turn, int64_t after, completion_ready_fn ready,
-                                     void *user);
+                                     struct completion_request *r, const struct completion_turn *t,
+                                     completion_ready_fn ready, void *user);
 
 // The tools whose calls are looked for in the answer; NULL: none.
 const cJSON *completion_calls(const struct completion_request *r);

@@ -43,6 +43,23 @@ static void end_others(struct completion *c, const char *finish) {
     }
 }
 
+static void take_done(struct completion *c, const struct turn_view *v) {
+    const char *finish = v->finish_reason;
+    c->state = ENDED;
+    if (v->error_code && strcmp(finish, "error") == 0)
+        completion_fail(c, v->error_code, v->error_message);
+    else if (strcmp(finish, "interrupted") == 0)
+        completion_fail(c, "shutting_down", "the server is shutting down");
+    session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens);
+    int64_t drafted;
+    session_turn_drafts(c->live, c->turn, &drafted, &c->usage.accepted_tokens);
+    c->usage.rejected_tokens = drafted - c->usage.accepted_tokens;
+    c->usage.predicted = c->request->prediction;
+    c->usage.completion_tokens += v->numbers.output_tokens;
+    speech_end(&c->speeches[0], v->text, v->text_len, finish);
+    end_others(c, finish);
+}
+
 // Takes the session's next event. 0: there is none.
 static int take_event(struct completion *c) {
     struct session_event ev;
@@ -56,21 +73,8 @@ static int take_event(struct completion *c) {
     if (ev.kind == EVENT_DELTA && ev.delta_turn == c->turn) speech_delta(&c->speeches[0], &ev);
     if (ev.kind == EVENT_SAMPLE && ev.delta_turn == c->turn && ev.branch < c->n_answers)
         speech_delta(&c->speeches[ev.branch], &ev);
-    if (ev.kind != EVENT_DONE || ev.turn.turn != c->turn || c->state != RUNNING) return 1;
-    c->state = ENDED;
-    const char *finish = ev.turn.finish_reason;
-    if (ev.turn.error_code && strcmp(finish, "error") == 0)
-        completion_fail(c, ev.turn.error_code, ev.turn.error_message);
-    else if (strcmp(finish, "interrupted") == 0)
-        completion_fail(c, "shutting_down", "the server is shutting down");
-    session_turn_prompt(c->live, c->turn, &c->usage.prompt_tokens, &c->usage.cached_tokens);
-    int64_t drafted;
-    session_turn_drafts(c->live, c->turn, &drafted, &c->usage.accepted_tokens);
-    c->usage.rejected_tokens = drafted - c->usage.accepted_tokens;
-    c->usage.predicted = c->request->prediction;
-    c->usage.completion_tokens += ev.turn.numbers.output_tokens;
-    speech_end(&c->speeches[0], ev.turn.text, ev.turn.text_len, finish);
-    end_others(c, finish);
+    if (ev.kind == EVENT_DONE && ev.turn.turn == c->turn && c->state == RUNNING)
+        take_done(c, &ev.turn);
     return 1;
 }
 

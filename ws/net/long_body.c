@@ -2,9 +2,9 @@
 #include "ws/net/long_body.h"
 
 #define RETRY_MS 1000
-#define LONG_CONVERSATIONS_BYTES ((size_t)32 << 20)
-#define UNPACKED_MOST 16          // times the packed length
-#define LONG_RATE_BYTES (4 << 20) // cost one request
+#define LONG_CONVERSATIONS_BYTES ((size_t)32 << 20) // an owner's share is no smaller
+#define UNPACKED_MOST 16                            // times the packed length
+#define LONG_RATE_BYTES (4 << 20)                   // cost one request
 #define BYTES_PER_SECOND 4096
 #define LONG_BYTES_PER_SECOND (256 << 10) // after max_message_bytes
 

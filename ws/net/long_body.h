@@ -19,7 +19,7 @@ struct long_body { // zeroed: counts nothing
 // longest: how long such a request may be. Refused: `b` is unchanged.
 struct http_refusal long_body_count(struct long_body *b, struct net *n, struct owner *o,
                                     enum long_kind kind, size_t bytes, size_t longest);
-// What an owner's requests of this kind may take: one inference, or conversations of 32 MiB or one of the longest.
+// The bytes that an owner's requests of a kind may take together: the longest one's; of conversations at least 32 MiB.
 size_t long_body_share(enum long_kind kind, size_t longest);
 void long_body_release(struct long_body *b);
 

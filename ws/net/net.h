@@ -36,7 +36,7 @@ struct net_metrics {
     struct metric *http_2xx, *http_4xx, *http_5xx, *http_limited;
 };
 
-// Each step keeps what the one before brought.
+// In order; each state also has the effect of the one before it.
 enum net_life {
     NET_OPEN,
     NET_DRAINING, // a reply ends its connection, so that the client's next request goes to another server

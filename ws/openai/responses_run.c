@@ -507,10 +507,11 @@ struct responses_run *responses_run_follow(struct service *s, const char *owner,
     run->output.logprobs = run->followed.wants_logprobs;
     run->state = RUNNING;
     c->steady = c->outlives = true;
-    bool thinks = responses_record_thinks(&run->followed);
-    run->completion =
-        completion_follow(s, owner, c, thinks, run->followed.session, run->followed.turn,
-                          run->followed.seq_first - 1, on_completion_ready, run);
+    const struct completion_turn turn = {.session = run->followed.session,
+                                         .turn = run->followed.turn,
+                                         .after = run->followed.seq_first - 1,
+                                         .thinks = responses_record_thinks(&run->followed)};
+    run->completion = completion_follow(s, owner, c, &turn, on_completion_ready, run);
     if (run->completion) return run;
     completion_request_free(c);
     destroy(run);
