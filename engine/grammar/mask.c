@@ -6,10 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void mask_free(struct mask *m) {
-    free(m);
-}
-
 // What steps of other loops take, in the time that a pair takes: NODES of a trie; the tokens that a text begins
 // with at one place; WORDS of a row of the vocabulary.
 enum { NODES = 4, PREFIXES_EFFORT = 4, WORDS = 64 };

@@ -6,6 +6,7 @@
 #pragma once
 #include "engine/grammar/machine.h"
 #include "engine/grammar/token_trie.h"
+#include <stdlib.h>
 
 struct mask {
     uint64_t serial;    // unique in this process
@@ -14,7 +15,9 @@ struct mask {
     uint64_t bits[];    // (n_words)
 };
 
-void mask_free(struct mask *m); // NULL is allowed
+static inline void mask_free(struct mask *m) { // NULL is allowed
+    free(m);
+}
 
 // A mask that is being made, as far as the machine's effort went. Zeroed: nothing is done yet.
 struct mask_making {

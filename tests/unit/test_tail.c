@@ -195,43 +195,49 @@ static void tokens_that_come_with_the_end_are_kept(void **state) {
     teardown();
 }
 
-static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
-    struct seen_turn seen[3];
-    char id[16];
-    setup(DURABLE_DELTA, 10000000);
-    for (int i = 0; i < 3; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        fx_open_session((uint64_t)i + 1, id);
+// Three sessions with a long turn each, whose clients are 1 to 3.
+static const char *const three[] = {"s0", "s1", "s2"};
+
+static void start_three(void) {
+    for (uint64_t i = 0; i < 3; i++) {
+        fx_open_session(i + 1, three[i]);
         fake.default_tokens = 1500;
-        fx_start((uint64_t)i + 1, id, "long");
+        fx_start(i + 1, three[i], "long");
     }
     fx_settle();
+}
+
+static void see_three(struct seen_turn *seen) {
+    for (uint64_t i = 0; i < 3; i++) seen[i] = fx_follower(i + 1, three[i])->turns[0];
+}
+
+static void expect_three_after_a_restart(const struct seen_turn *seen) {
+    start_from_image(taken.tail.len);
+    for (uint64_t i = 0; i < 3; i++) {
+        fx_attach(i + 4, three[i], 0);
+        expect_beginning(&seen[i], &fx_follower(i + 4, three[i])->turns[0], seen[i].n_ids);
+    }
+}
+
+static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
+    struct seen_turn seen[3];
+    setup(DURABLE_DELTA, 10000000);
+    start_three();
     int64_t largest = 0;
     for (int i = 0; i < 1200; i++) {
         fx_step();
         if (i % 100 == 99) { // a commit of all
-            for (int k = 0; k < 3; k++) {
-                snprintf(id, sizeof id, "s%d", k);
-                save_now(fx_session(id));
-            }
+            for (int k = 0; k < 3; k++) save_now(fx_session(three[k]));
             fx_settle();
         }
         if (i == 600) tail_writer_trim(fx.ss, true);
         if (tail_bytes(fx.ss->tail) > largest) largest = tail_bytes(fx.ss->tail);
     }
-    for (int i = 0; i < 3; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        seen[i] = fx_follower((uint64_t)i + 1, id)->turns[0];
-    }
+    see_three(seen);
     take_image();
     fx_run();
     assert_int_equal(tail_bytes(fx.ss->tail), 0); // all of it is committed
-    start_from_image(taken.tail.len);
-    for (int i = 0; i < 3; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        fx_attach((uint64_t)i + 4, id, 0);
-        expect_beginning(&seen[i], &fx_follower((uint64_t)i + 4, id)->turns[0], seen[i].n_ids);
-    }
+    expect_three_after_a_restart(seen);
     release_image();
     teardown();
 }
@@ -241,22 +247,14 @@ static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
 // only its first bytes are in the file.
 static void cross(int rounds, bool torn) {
     struct seen_turn seen[3];
-    char id[16];
     setup(DURABLE_DELTA, 10000000);
-    for (int i = 0; i < 3; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        fx_open_session((uint64_t)i + 1, id);
-        fake.default_tokens = 1500;
-        fx_start((uint64_t)i + 1, id, "long");
-    }
-    fx_settle();
+    start_three();
     int fd = fx.ss->tail->fd;
     struct buf before = {0};
     for (int round = 0; round < rounds; round++) {
         // Fewer in each round, so that old records remain after the new ones
         for (int i = 0; i < 40 - round; i++) fx_step();
-        snprintf(id, sizeof id, "s%d", round % 3);
-        save_now(fx_session(id)); // of one of them all is committed
+        save_now(fx_session(three[round % 3])); // of one of them all is committed
         fx_settle();
         int64_t bytes = tail_bytes(fx.ss->tail), base = fx.ss->tail->base;
         buf_release(&before);
@@ -267,10 +265,7 @@ static void cross(int rounds, bool torn) {
         assert_in_range(tail_bytes(fx.ss->tail), 1, bytes - 1);
     }
     for (int i = 0; !torn && i < 3; i++) fx_step();
-    for (int i = 0; i < 3; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        seen[i] = fx_follower((uint64_t)i + 1, id)->turns[0];
-    }
+    see_three(seen);
     take_image();
     if (torn) {
         size_t at = (size_t)fx.ss->tail->base;
@@ -281,12 +276,7 @@ static void cross(int rounds, bool torn) {
         before = (struct buf){0};
     }
     buf_release(&before);
-    start_from_image(taken.tail.len);
-    for (int i = 0; i < 3; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        fx_attach((uint64_t)i + 4, id, 0);
-        expect_beginning(&seen[i], &fx_follower((uint64_t)i + 4, id)->turns[0], seen[i].n_ids);
-    }
+    expect_three_after_a_restart(seen);
     release_image();
     teardown();
 }
