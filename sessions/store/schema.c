@@ -43,9 +43,11 @@ int store_schema_check(struct store_db *db, struct err *err) {
         return err_set(err, E_CORRUPT, "%s: the database is damaged (schema %lld)", db->path,
                        (long long)version);
     if (version > store_schema_version())
-        return err_set(err, E_UNSUPPORTED,
-                       "%s: written by a newer Parley (schema %lld, this program knows %d)",
-                       db->path, (long long)version, store_schema_version());
+        return err_set(
+            err, E_UNSUPPORTED,
+            "%s: written by a newer Parley (schema %lld, this program knows %d): use that "
+            "version, or a backup from before it",
+            db->path, (long long)version, store_schema_version());
     return 0;
 }
 

@@ -102,6 +102,7 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
     fx_start_closed();
     with_sql("PRAGMA user_version = 99");
     fx_expect_refused(E_UNSUPPORTED, "written by a newer Parley (schema 99");
+    fx_expect_refused(E_UNSUPPORTED, "use that version, or a backup from before it");
     with_sql("PRAGMA user_version = -10000000");
     fx_expect_refused(E_CORRUPT, "the database is damaged (schema -10000000)");
     fx_end_closed();
