@@ -296,6 +296,24 @@ test('an open block beyond 20 kB is shown plain until it closes', async (t) => {
   assert.equal(await page.locator('.prose strong').innerText(), 'it');
 });
 
+test('a model that repeats the mark of a list or a quote breaks neither the conversation nor what follows', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const marks = ['- ', '1. ', '> ', '>', '> - '];
+  const text = (mark) => `${mark.repeat(8000 / mark.length)}end`;
+  const fake = await FakeSession.route(page, [...marks.map((mark) => ['say', text(mark)]), ['say', 'and **then**']]);
+  await page.goto(`${server.url}/#s=fake`);
+  await connected(page);
+  await page.waitForFunction(() => document.querySelector('.prose strong')?.textContent === 'then');
+  for (const [i, mark] of marks.entries()) {
+    await fake.begin('again');
+    for (let at = 0; at < text(mark).length; at += 500) fake.delta(text(mark).slice(at, at + 500));
+    fake.done();
+    await settled(page, marks.length + 2 + i);
+    assert.ok((await page.locator('.turn .prose').last().textContent()).trimEnd().endsWith('end'), mark);
+  }
+  assert.ok((await page.locator('.turn .prose').last().locator('blockquote').count()) > 10, 'a mark is one as long as they are few');
+});
+
 test('a long prompt shows how far it has been read', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);

@@ -1,7 +1,7 @@
 // @ts-check
 // GitHub Markdown to sanitised elements, block by block. HTML is shown as text and images as links, so that the page
 // fetches nothing by itself.
-import { Marked } from 'marked';
+import { Marked, Tokenizer } from 'marked';
 import { h, iconButton } from '../dom.js';
 import { loaded, onceLoaded, part } from '../late.js';
 import { languageLabel } from './language_label.js';
@@ -10,6 +10,22 @@ import { sanitize } from './sanitize.js';
 
 /** @typedef {import('marked').Token} Token */
 
+const DEEPEST = 24; // lists and quotes inside each other: a model that repeats a bullet would exhaust the parser's stack
+let depth = 0;
+
+/** A list or quote; beyond the deepest its marks are text. @param {'blockquote' | 'list'} kind @returns {any} */
+const nested = (kind) =>
+  /** @this {Tokenizer} @param {string} src */
+  function (src) {
+    if (depth === DEEPEST) return undefined;
+    depth++;
+    try {
+      return Tokenizer.prototype[kind].call(this, src);
+    } finally {
+      depth--;
+    }
+  };
+
 /** @param {string} text */
 const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -17,6 +33,7 @@ const marked = new Marked({
   gfm: true,
   breaks: true,
   extensions: maths(escape),
+  tokenizer: { blockquote: nested('blockquote'), list: nested('list') },
   renderer: {
     html: ({ text }) => escape(text),
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
