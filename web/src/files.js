@@ -73,9 +73,28 @@ export function askImport() {
     type: 'file',
     accept: '.json,application/json',
     multiple: true,
-    onchange: async () => {
-      for (const file of input.files ?? []) await importFile(file);
-    },
+    onchange: () => importFiles(input.files),
   });
   input.click();
 }
+
+/** @param {FileList | null} files */
+async function importFiles(files) {
+  for (const file of [...(files ?? [])]) await importFile(file);
+}
+
+/**
+ * Files that are dropped anywhere are imported. A browser would show them, or what a dropped link names, in place of the
+ * page; a link or a text goes into a field only.
+ * @param {DragEvent} event
+ */
+function drag(event) {
+  const { dataTransfer: brought, target } = event;
+  const files = brought?.types.includes('Files');
+  if (!brought || (!files && target instanceof Element && target.matches('input, textarea'))) return;
+  event.preventDefault();
+  brought.dropEffect = files ? 'copy' : 'none';
+  if (event.type === 'drop') importFiles(brought.files);
+}
+addEventListener('dragover', drag);
+addEventListener('drop', drag);
