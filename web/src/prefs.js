@@ -27,14 +27,24 @@ function read(key, fallback) {
   return cache.get(key);
 }
 
+/** @type {Set<string>} what the browser did not store: the page's own copy counts */
+const unstored = new Set();
+
+/** As read(), but anew: another tab may have changed it. @type {typeof read} */
+function readAgain(key, fallback) {
+  if (!unstored.has(key)) cache.delete(key);
+  return read(key, fallback);
+}
+
 /** @param {string} key @param {any} value */
 function write(key, value) {
   cache.set(key, value);
   try {
     if (value === undefined) localStorage.removeItem(PREFIX + key);
     else localStorage.setItem(PREFIX + key, JSON.stringify(value));
+    unstored.delete(key);
   } catch {
-    // The page uses its own copy.
+    unstored.add(key);
   }
 }
 
@@ -71,7 +81,7 @@ export const setNewSession = (value) => write('new-session', value);
 
 /** @returns {Record<string, string>} */
 function drafts() {
-  const value = read('drafts', /** @type {Record<string, string>} */ ({}));
+  const value = readAgain('drafts', /** @type {Record<string, string>} */ ({}));
   return value && typeof value === 'object' ? value : {};
 }
 
@@ -89,10 +99,9 @@ export function setDraft(id, text) {
   write('drafts', Object.fromEntries(entries));
 }
 
-/** @returns {Record<string, any[]>} read anew: another tab may have changed it */
+/** @returns {Record<string, any[]>} */
 function allUnsent() {
-  cache.delete('unsent');
-  const value = read('unsent', /** @type {Record<string, any[]>} */ ({}));
+  const value = readAgain('unsent', /** @type {Record<string, any[]>} */ ({}));
   return value && typeof value === 'object' ? value : {};
 }
 
@@ -115,8 +124,7 @@ export function setUnsent(id, key, pending) {
 
 /** Sessions that the user deleted a moment ago: when the server will be asked to, by id. @returns {Record<string, number>} */
 export function deletions() {
-  cache.delete('deletions'); // another tab may have changed it
-  const value = read('deletions', /** @type {Record<string, number>} */ ({}));
+  const value = readAgain('deletions', /** @type {Record<string, number>} */ ({}));
   return value && typeof value === 'object' ? value : {};
 }
 
@@ -129,8 +137,7 @@ export function setDeletion(id, at) {
 
 /** The same for turns, by session and turn. @returns {Record<string, number>} */
 export function turnDeletions() {
-  cache.delete('turn-deletions');
-  const value = read('turn-deletions', /** @type {Record<string, number>} */ ({}));
+  const value = readAgain('turn-deletions', /** @type {Record<string, number>} */ ({}));
   return value && typeof value === 'object' ? value : {};
 }
 
@@ -146,8 +153,7 @@ export const seenTurns = (id) => read('seen', /** @type {Record<string, number>}
 
 /** @param {string} id @param {number} turns */
 export function setSeenTurns(id, turns) {
-  cache.delete('seen'); // another tab may have changed it
-  const { [id]: _, ...rest } = read('seen', /** @type {Record<string, number>} */ ({})) ?? {};
+  const { [id]: _, ...rest } = readAgain('seen', /** @type {Record<string, number>} */ ({})) ?? {};
   write('seen', Object.fromEntries([...Object.entries(rest).slice(-MAX_SEEN + 1), [id, turns]]));
 }
 

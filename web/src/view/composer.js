@@ -46,6 +46,7 @@ export const composer = h(
 );
 
 let shownFor = '';
+let kept = ''; // its draft, as this tab last read or stored it
 let sendsTo = ''; // the session whose loading a message waits for
 /** @type {any} */
 let timer = null;
@@ -66,7 +67,8 @@ function submit() {
 
 function keepDraft() {
   clearTimeout(timer);
-  setDraft(shownFor, field.value);
+  if (field.value !== kept) setDraft(shownFor, field.value); // else another tab's may be newer
+  kept = field.value;
 }
 
 field.addEventListener('input', () => {
@@ -138,6 +140,7 @@ subscribe('selection', () => {
     keepDraft();
     field.value = draft(id);
   }
+  kept = begun ? '' : field.value;
   shownFor = id;
   fitText(field);
   if (
@@ -149,4 +152,4 @@ subscribe('selection', () => {
 });
 for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'turn']))
   subscribe(topic, draw);
-field.value = draft('');
+field.value = kept = draft('');
