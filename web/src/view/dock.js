@@ -3,6 +3,7 @@
 import { h, iconButton } from '../dom.js';
 import { state, subscribe } from '../state.js';
 import { openDialog } from './dialog.js';
+import { isComposing } from './message_field.js';
 
 const wide = matchMedia('(min-width: 1360px)');
 
@@ -59,7 +60,7 @@ function dock(title, name, body, onClose) {
     },
   };
   element.addEventListener('keydown', (event) => {
-    if (event.key !== 'Escape' || event.shiftKey || event.defaultPrevented) return;
+    if (event.key !== 'Escape' || event.shiftKey || event.defaultPrevented || isComposing(event)) return;
     event.preventDefault(); // or it would stop an answer
     panel.close();
   });

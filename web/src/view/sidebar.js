@@ -336,6 +336,7 @@ export const searchField = h('input', {
     timer = setTimeout(() => search(searchField.value.trim()), SEARCH_MS);
   },
   onkeydown(/** @type {KeyboardEvent} */ event) {
+    if (isComposing(event)) return;
     if (event.key === 'Escape' && !event.shiftKey && searchField.value) {
       event.stopPropagation();
       event.preventDefault();
