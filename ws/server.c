@@ -89,11 +89,10 @@ static void drain(struct server *srv) {
         s->net->life = NET_CLOSING;
         srv->close_until_us = now + CLOSE_SECONDS * 1000000;
         net_stop_listening(s->net);
-        rpc_server_drain(srv->grpc);
     }
     if (s->state != SERVICE_CLOSING) return;
     followers_each(&s->followers, now > srv->close_until_us - 1000000 ? end_any : end_drained, now);
-    bool idle = s->followers.n == 0 && rpc_server_is_idle(srv->grpc);
+    bool idle = rpc_server_drain(srv->grpc) && s->followers.n == 0;
     if (idle || now > srv->close_until_us) uv_stop(&s->net->loop);
 }
 

@@ -3,10 +3,12 @@
 #include "base/array.h"
 #include "ws/net/listener.h"
 #include "ws/net/peer.h"
+#include "ws/net/tcp_sent.h"
 #include "ws/net/tunnel.h"
 #include <fcntl.h>
-#include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +19,8 @@ struct guest {
     int fd;    // the library's
     int watch; // the same socket, ours
     uv_poll_t poll;
+    bool spoke, held; // see guest_port_farewell
+    bool parted;      // the farewell is written
 };
 
 struct guest_port {
@@ -103,9 +107,65 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
         adopt(g, p, fd);
 }
 
+static struct guest *find(const struct guest_port *g, int fd) {
+    return fd >= 0 && (size_t)fd < g->n_fds ? g->by_fd[fd] : NULL;
+}
+
 struct peer *guest_port_peer(const struct guest_port *g, int fd) {
-    struct guest *c = fd >= 0 && (size_t)fd < g->n_fds ? g->by_fd[fd] : NULL;
+    struct guest *c = find(g, fd);
     return c ? c->peer : NULL;
+}
+
+// --- closing ---
+
+void guest_port_spoke(struct guest_port *g, int fd) {
+    struct guest *c = find(g, fd);
+    if (c) c->spoke = true;
+}
+
+void guest_port_hold(struct guest_port *g, int fd) {
+    struct guest *c = find(g, fd);
+    if (c) c->held = true;
+}
+
+static bool has_spoken(const struct guest *c) {
+    return c->spoke || tcp_has_sent(c->watch);
+}
+
+bool guest_port_awaits_farewell(const struct guest_port *g, int fd) {
+    const struct guest *c = find(g, fd);
+    return c && !c->parted && has_spoken(c);
+}
+
+// The protocol's first frame must be the library's. Into an empty socket the kernel takes a short write whole,
+// and never mixes two writes. The library leaves a frame half written only when the socket is full.
+// False: a part of bytes went out, and the connection is spoilt.
+static bool part(struct guest *c, const void *bytes, size_t len) {
+    int waiting; // bytes that the client has not acknowledged
+    if (c->held || !has_spoken(c)) return true;
+    if (ioctl(c->watch, SIOCOUTQ, &waiting) != 0 || waiting > 0) return true;
+    ssize_t n = send(c->watch, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    c->parted = n == (ssize_t)len;
+    return c->parted || n < 0;
+}
+
+size_t guest_port_farewell(struct guest_port *g, const void *bytes, size_t len) {
+    size_t n = 0;
+    for (size_t i = 0; i < g->n_fds; i++) {
+        struct guest *c = g->by_fd[i];
+        if (!c) continue;
+        n++;
+        if (!c->parted && !part(c, bytes, len))
+            end(&c->as_peer);
+        else
+            c->held = false;
+    }
+    return n;
+}
+
+void guest_port_cut(struct guest_port *g) {
+    for (size_t i = 0; i < g->n_fds; i++)
+        if (g->by_fd[i]) end(&g->by_fd[i]->as_peer);
 }
 
 int guest_port_open(struct guest_port **out, struct net *n, int port, guest_serve_fn serve,
@@ -142,8 +202,7 @@ void guest_port_stop_listening(struct guest_port *g) {
 void guest_port_close(struct guest_port *g) {
     if (!g) return;
     guest_port_stop_listening(g);
-    for (size_t i = 0; i < g->n_fds; i++)
-        if (g->by_fd[i]) end(&g->by_fd[i]->as_peer);
+    guest_port_cut(g);
     free(g->by_fd);
     free(g);
 }

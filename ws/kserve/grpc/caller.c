@@ -21,13 +21,9 @@ static struct rpc_refusal refusal_of(struct http_refusal h) {
     return (struct rpc_refusal){status, h.message, h.retry_after_ms};
 }
 
-// The connection of a call; NULL: it has ended. The peer of a connection that we gave to gRPC is named "fd:12";
-// the call keeps the descriptor open.
+// The connection of a call; NULL: it has ended.
 static struct peer *peer_of(const struct rpc *r) {
-    char *name = grpc_call_get_peer(r->call);
-    int fd = name && strncmp(name, "fd:", 3) == 0 ? atoi(name + 3) : -1;
-    gpr_free(name);
-    return guest_port_peer(r->port, fd);
+    return guest_port_peer(r->port, r->fd);
 }
 
 static const char *bearer(const grpc_metadata_array *metadata, char header[AUTH_TOKEN_MAX + 16],

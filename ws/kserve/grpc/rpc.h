@@ -61,6 +61,7 @@ struct rpc {
     } share_state;
     struct service *service;
     struct guest_port *port;
+    int fd;                          // of its connection (guest.h); -1: unknown
     size_t longest;                  // message that it may send
     const struct rpc_method *method; // NULL: unknown method
     grpc_call *call;
@@ -83,6 +84,7 @@ struct rpc {
         RPC_OVER    // it has ended, or the client is gone
     } state;
     bool begun; // the initial metadata was sent
+    bool late;  // the server's: came while it closes, and is refused after the connection's GOAWAY
 };
 
 struct rpc_refusal {

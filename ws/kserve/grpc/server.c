@@ -44,7 +44,12 @@ struct rpc_server {
     struct shares shares;
     struct rpc *rpcs;
     int n_rpcs;
-    enum { SERVING, DRAINING, ENDED } state; // ENDED: gRPC has closed its connections
+    enum {
+        SERVING,
+        DRAINING, // calls that are open go on, further ones are refused
+        STOPPING, // gRPC closes its connections
+        ENDED     // it has closed them
+    } state;
 };
 
 // --- calls ---
@@ -52,8 +57,17 @@ struct rpc_server {
 static void on_freed(struct rpc *r) {
     struct rpc_server *g = r->server;
     share_leave(r);
+    if (r->begun) guest_port_spoke(g->port, r->fd);
     DL_DELETE(g->rpcs, r);
     g->n_rpcs--;
+}
+
+// The peer of a connection that we gave to gRPC is named "fd:12"; the call keeps the descriptor open.
+static int fd_of(grpc_call *call) {
+    char *name = grpc_call_get_peer(call);
+    int fd = name && strncmp(name, "fd:", 3) == 0 ? atoi(name + 3) : -1;
+    gpr_free(name);
+    return fd;
 }
 
 static struct rpc *rpc_of(struct accept *a) {
@@ -64,6 +78,7 @@ static struct rpc *rpc_of(struct accept *a) {
                       .service = g->service,
                       .port = g->port,
                       .call = a->call,
+                      .fd = fd_of(a->call),
                       .longest = g->longest};
     r->method = method_find((const char *)GRPC_SLICE_START_PTR(a->details.method),
                             GRPC_SLICE_LENGTH(a->details.method));
@@ -75,6 +90,9 @@ static struct rpc *rpc_of(struct accept *a) {
     return r;
 }
 
+static const struct rpc_refusal closing = {GRPC_STATUS_UNAVAILABLE, "the server is shutting down",
+                                           0};
+
 static void take_call(struct accept *a) {
     struct rpc *r = rpc_of(a);
     struct rpc_refusal no = {0};
@@ -83,13 +101,16 @@ static void take_call(struct accept *a) {
         grpc_call_unref(a->call);
         return;
     }
-    if (!r->method)
-        no = (struct rpc_refusal){GRPC_STATUS_UNIMPLEMENTED, "this method is not served here", 0};
-    else if (r->server->n_rpcs > CALLS_MAX)
+    if (r->server->n_rpcs > CALLS_MAX)
         no = (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls are open", 1000};
+    else if (r->server->state != SERVING)
+        r->late = true;
+    else if (!r->method)
+        no = (struct rpc_refusal){GRPC_STATUS_UNIMPLEMENTED, "this method is not served here", 0};
     else
         no = caller_admit(r, &a->metadata);
     if (!rpc_start(r)) return;
+    if (r->late) return;
     if (!no.status) no = share_enter(&r->server->shares, r);
     if (no.status) rpc_refuse(r, no);
 }
@@ -101,7 +122,7 @@ static void on_call(struct event *e, bool ok) {
     if (ok) take_call(a);
     grpc_call_details_destroy(&a->details);
     grpc_metadata_array_destroy(&a->metadata);
-    if (ok && a->server->state == SERVING) next_call(a);
+    if (ok && a->server->state <= DRAINING) next_call(a);
 }
 
 static void next_call(struct accept *a) {
@@ -159,35 +180,64 @@ void rpc_server_reloaded(struct rpc_server *g) {
 
 // --- the end ---
 
+// grpc_server_shutdown_and_notify sends GOAWAY too, but from then on gRPC ends each call that a client sent
+// before it read the GOAWAY as CANCELLED. And gRPC's own end of a connection is a GOAWAY with INTERNAL_ERROR,
+// which clients report for the calls under way. Clients retry neither. So we send the GOAWAY, and answer calls
+// until the clients have closed their connections:
+//
+//   SERVING -> DRAINING: no new connections; GOAWAY to each client; calls that still come are UNAVAILABLE
+//           -> STOPPING: connections that are left are cut, before gRPC can say more; its calls are cancelled
+//           -> ENDED
+
+// GOAWAY: no further streams, NO_ERROR. Stream ids below 2^31 are not ruled out: all that come are answered.
+static const unsigned char goaway[] = {0,    0,    8,    7,    0, 0, 0, 0, 0,
+                                       0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0};
+
 static void on_ended(struct event *e, bool ok) {
     struct rpc_server *g = (struct rpc_server *)((char *)e - offsetof(struct rpc_server, ended));
     g->state = ENDED;
 }
 
-void rpc_server_drain(struct rpc_server *g) {
+static void begin_drain(struct rpc_server *g) {
     struct rpc *r, *next;
-    if (!g || g->state != SERVING) return;
     g->state = DRAINING;
     guest_port_stop_listening(g->port);
-    if (!g->server) { // it was never started
-        g->state = ENDED;
-        return;
-    }
-    g->ended.done = on_ended;
-    grpc_server_shutdown_and_notify(g->server, g->events.queue, &g->ended);
     DL_FOREACH_SAFE(g->rpcs, r, next)
     if (r->state == RPC_OPEN && r->method && r->method->streams) r->method->closing(r);
 }
 
-bool rpc_server_is_idle(const struct rpc_server *g) {
-    return !g || g->n_rpcs == 0;
+// A client that calls without a pause must not keep its connection too busy for the GOAWAY.
+static void refuse_late(struct rpc_server *g) {
+    struct rpc *r, *next;
+    DL_FOREACH_SAFE(g->rpcs, r, next) {
+        if (!r->late || guest_port_awaits_farewell(g->port, r->fd)) continue;
+        r->late = false;
+        rpc_refuse(r, closing);
+    }
+}
+
+bool rpc_server_drain(struct rpc_server *g) {
+    struct rpc *r;
+    if (!g) return true;
+    if (g->state == SERVING) begin_drain(g);
+    if (g->state != DRAINING) return true;
+    DL_FOREACH(g->rpcs, r) if (r->out_us) guest_port_hold(g->port, r->fd);
+    size_t connections = guest_port_farewell(g->port, goaway, sizeof goaway);
+    refuse_late(g);
+    return connections == 0 && g->n_rpcs == 0;
 }
 
 void rpc_server_stop(struct rpc_server *g) {
     if (!g) return;
     uv_timer_stop(&g->tick);
-    rpc_server_drain(g);
-    if (g->server) grpc_server_cancel_all_calls(g->server);
+    guest_port_stop_listening(g->port);
+    guest_port_cut(g->port);
+    g->state = g->server ? STOPPING : ENDED;
+    if (g->server) {
+        g->ended.done = on_ended;
+        grpc_server_shutdown_and_notify(g->server, g->events.queue, &g->ended);
+        grpc_server_cancel_all_calls(g->server);
+    }
     while (g->state != ENDED || g->n_rpcs > 0) events_take(&g->events, true);
     guest_port_close(g->port);
     g->port = NULL;
