@@ -80,12 +80,14 @@ struct verdict {
 // Whether the snapshot was written by an equal engine, for this sequence and for the same log.
 static struct verdict judge(const struct caches *c, const struct resume *r,
                             const struct snapshot_job *j) {
-    static const char why[] = "it does not fit this server or session";
+    static const char why[] = "it does not fit this session";
     const struct sequence *s = r->sequence;
     const struct kv_snapshot_head *h = &j->head;
     if (j->rc < 0) return (struct verdict){j->reason, j->why.text, true};
     const char *other = kv_snapshot_difference(&h->maker, &c->snapshots.maker);
-    if (other) return (struct verdict){other, why, true};
+    if (other)
+        return (struct verdict){other, "another build, or other settings or weights, wrote it",
+                                true};
     if (strcmp(h->id, r->is_origins ? s->names.origin : s->names.id) != 0)
         return (struct verdict){"session", why, true};
     if (h->owner[0] != s->names.owner.lo || h->owner[1] != s->names.owner.hi)

@@ -110,6 +110,7 @@ test('a file that has been damaged, or is of another configuration, is said, rem
     if (args.length === 0) assert.deepEqual(transcript(turn), transcript(want.at(-1)));
     assert.equal(await server.metric(`parley_engine_snapshots_refused_total{reason="${reason}"}`), 1, reason);
     assert.match(server.log, new RegExp(`event=snapshot.refused reason=${reason}`));
+    if (args.length > 0) assert.match(server.log, /why="another build, or other settings or weights, wrote it"/);
     // The client that caused it is told, at once and when it looks later.
     assert.equal(turn.done.cache.refused, reason);
     const { events } = await again.client.ask({ type: 'session.events', session: follower.session });
