@@ -238,7 +238,7 @@ int sampling_json_read(struct turn_sampling *s, const cJSON *object, int32_t n_v
     return read_rows(s, object, 0, n_vocab, err);
 }
 
-// vLLM's names of grammars, within its structured_outputs or (outer) beside it, and ours.
+// Others' names of grammars, within vLLM's structured_outputs or (outer) beside it, and ours.
 static const struct {
     const char *theirs, *ours;
     bool outer;
@@ -250,6 +250,7 @@ static const struct {
     {"grammar", "grammar", false},
     {"structural_tag", NULL, false},
     {"guided_json", "json_schema", true},
+    {"json_schema", "json_schema", true}, // llama.cpp's and parley.v1's
     {"guided_grammar", "grammar", true},
 };
 

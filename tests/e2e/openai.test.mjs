@@ -89,6 +89,8 @@ test('the demo model answers, whole and streamed, with the same words for the sa
       assert.deepEqual(await said({ top_k: 1, temperature: 2, seed: 3 }), await said({ temperature: 0 }));
       assert.deepEqual(await said({ top_k: -1, seed: 3 }), await said({ seed: 3 }), 'all tokens');
       await assert.rejects(api.create({ model: ask.model, ...body, min_p: 2 }), (e) => e.status === 400 && e.param === 'min_p');
+      for (const key of ['json_schema', 'guided_json']) assert.equal((await said({ [key]: { const: 5 } }))[1].trim(), '5', key);
+      await assert.rejects(api.create({ model: ask.model, ...body, json_schema: { type: 'nothing' } }), (e) => e.status === 400 && /^400 json_schema: .*type/.test(e.message));
     }
   });
   await t.test('no tokens are not all tokens', async () => {

@@ -170,7 +170,7 @@ static void reads_the_request_of_another_protocol(void **state) {
     cJSON_Delete(o);
 }
 
-// vLLM's names of grammars.
+// Others' names of grammars.
 static void reads_structured_outputs(void **state) {
     static const struct {
         const char *request, *given; // NULL: refused
@@ -185,6 +185,8 @@ static void reads_structured_outputs(void **state) {
          "{\"grammar\":\"root ::= [ab]\"}"},
         {"{\"guided_json\":\"{\\\"type\\\":\\\"null\\\"}\"}",
          "{\"json_schema\":{\"type\":\"null\"}}"},
+        {"{\"json_schema\":{\"type\":\"null\"}}", "{\"json_schema\":{\"type\":\"null\"}}"},
+        {"{\"json_schema\":true,\"grammar\":\"root ::= [b]\"}", NULL},
         {"{\"structured_outputs\":null}", "{}"},
         {"{\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}}", NULL},
         {"{\"structured_outputs\":{\"regex\":\"a\"},\"grammar\":\"root ::= [b]\"}", NULL},
