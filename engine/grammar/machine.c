@@ -176,13 +176,9 @@ static bool close_set(struct machine *m) {
         if (s->end && !reach_end(m, p.stack)) return false;
         for (int32_t at = s->first; at >= 0; at = net->edges[at].next) {
             const struct net_edge *e = &net->edges[at];
-            bool good = true;
-            if (e->kind == NET_BYTES)
-                takes = true;
-            else if (e->kind == NET_EMPTY)
-                good = reach(m, e->to, p.stack);
-            else
-                good = reach_call(m, e, p.stack);
+            takes = e->kind == NET_BYTES;
+            if (takes) break; // all further ones are too
+            bool good = e->kind == NET_EMPTY ? reach(m, e->to, p.stack) : reach_call(m, e, p.stack);
             if (!good) return false;
         }
         if (takes) m->kept[m->n_kept++] = p;
@@ -263,6 +259,7 @@ static int32_t intern_config(struct machine *m) {
                                                        .least = least_of_set(m),
                                                        .next = *at,
                                                        .uniform = MACHINE_UNKNOWN,
+                                                       .plain_own = PLAIN_UNKNOWN,
                                                        .plain = PLAIN_UNKNOWN,
                                                        .cost = -1};
     m->n_pairs += m->n_kept;
@@ -354,15 +351,19 @@ static int shortest_byte(const struct machine *m, const struct machine_config *c
     return best;
 }
 
+int32_t machine_shorten(struct machine *m, int32_t config, uint8_t *byte) {
+    int best = shortest_byte(m, &m->configs[config]);
+    if (best > 255) return MACHINE_DEAD;
+    *byte = (uint8_t)best;
+    return machine_step(m, config, *byte);
+}
+
 int32_t machine_shortest(struct machine *m, int32_t config, uint8_t *out, int32_t most) {
     int32_t n = 0;
     int64_t looked_at = 0; // spent at the end: else a long text would never be complete
-    while (config >= 0 && m->configs[config].least > 0) {
-        int byte = shortest_byte(m, &m->configs[config]);
+    while (config >= 0 && m->configs[config].least > 0 && n < most) {
         looked_at += m->configs[config].n;
-        if (n == most || byte > 255) break;
-        out[n++] = (uint8_t)byte;
-        config = machine_step(m, config, (uint8_t)byte);
+        config = machine_shorten(m, config, &out[n++]);
     }
     m->effort -= looked_at;
     return config >= 0 && m->configs[config].least == 0 ? n : -1;

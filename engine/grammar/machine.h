@@ -39,8 +39,10 @@ struct machine_config {
     int32_t next;  // in its bucket
     // The configuration that every harmless character leads to (token_trie.h), or DEAD; UNKNOWN: not computed.
     int32_t uniform;
-    // The class of characters (plain.h), PLAIN_UNKNOWN or PLAIN_NONE; and the configuration that all of its
-    // characters lead to, negative if they lead to none or to several.
+    // The class of characters (plain.h) that its own chain is of, PLAIN_UNKNOWN or PLAIN_NONE.
+    int8_t plain_own;
+    // The class that was followed from here last, also within the chain of another configuration; and the
+    // configuration that all of its characters lead to, negative if they lead to none or to several.
     int8_t plain;
     int32_t plain_to;
     int32_t cost;      // tokens to an end; -1: not counted yet
@@ -95,6 +97,9 @@ bool machine_may_spend(struct machine *m); // false: no effort is left, and m->e
 // MACHINE_DEAD: no text continues with this byte, or it continues in more than MACHINE_MAX_PAIRS ways, or
 // m->error is set.
 int32_t machine_step(struct machine *m, int32_t config, uint8_t byte);
+// One step of the completion that machine_shortest writes: its byte, and the configuration behind it. Negative: there
+// is none, or m->error is set. Of m->effort it takes only new transitions.
+int32_t machine_shorten(struct machine *m, int32_t config, uint8_t *byte);
 // Writes the bytes of a shortest completion into out (most) and returns their number. -1: more than most, or
 // out of memory.
 int32_t machine_shortest(struct machine *m, int32_t config, uint8_t *out, int32_t most);

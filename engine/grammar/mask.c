@@ -14,8 +14,10 @@ enum { NODES = 4, PREFIXES_EFFORT = 4, WORDS = 64 };
 
 struct cut { // of a text into the fewest tokens
     int32_t *cost, *token,
-        *len; // (n + 1) of the text from each byte on; the first token and its bytes
-    int32_t at;
+        *len;         // (n + 1) of the text from each byte on; the first token and its bytes
+    int32_t *configs; // (n + 1) before each byte
+    uint8_t *text;    // (n)
+    int32_t n, at;
 };
 
 static void consider(void *ctx, int32_t id, int32_t n_bytes) {
@@ -28,33 +30,64 @@ static void consider(void *ctx, int32_t id, int32_t n_bytes) {
     c->len[c->at] = n_bytes;
 }
 
-// Cuts a shortest end of the configuration. cut->cost is what to free; NULL: no memory, or no end.
-static void cut_end(struct machine *m, const struct token_trie *v, int32_t config, struct cut *c) {
+// The text of a shortest end, up to n bytes. With `known`, only up to where the costs of the next `enough`
+// configurations are known, because the cost of a configuration is that of the rest of this text: no token is longer.
+static bool write_end(struct machine *m, int32_t config, bool known, int32_t enough,
+                      struct cut *c) {
+    int32_t n = c->n, n_known = 0;
+    int64_t looked_at = 0; // spent at the end, as in machine_shortest
+    c->n = 0;
+    c->configs[0] = config;
+    while (config >= 0 && m->configs[config].least > 0 && c->n < n && n_known < enough) {
+        n_known = known && m->configs[config].cost >= 0 ? n_known + 1 : 0;
+        looked_at += m->configs[config].n;
+        config = machine_shorten(m, config, &c->text[c->n]);
+        c->configs[++c->n] = config;
+    }
+    m->effort -= looked_at;
+    return config >= 0 && (m->configs[config].least == 0 || n_known == enough);
+}
+
+// Cuts a shortest end of the configuration. c->cost is what to free; NULL: no memory, or no end. With `known`, the
+// costs of the configurations on the way are kept with them, and used.
+static void cut_end(struct machine *m, const struct token_trie *v, int32_t config, bool known,
+                    struct cut *c) {
     int32_t n = m->configs[config].least;
-    *c = (struct cut){0};
+    *c = (struct cut){.n = n};
     if (n >= NET_NEVER / 8) return;
     size_t each = (size_t)n + 1;
-    int32_t *all = malloc(4 * each * sizeof *all);
+    int32_t *all = malloc(5 * each * sizeof *all);
     if (!all) return;
-    uint8_t *text = (uint8_t *)(all + 3 * each);
-    if (machine_shortest(m, config, text, n) != n) {
+    c->token = all + each;
+    c->len = all + 2 * each;
+    c->configs = all + 3 * each;
+    c->text = (uint8_t *)(all + 4 * each);
+    if (!write_end(m, config, known, v->longest, c)) {
         free(all);
         return;
     }
-    *c = (struct cut){.cost = all, .token = all + each, .len = all + 2 * each};
-    c->cost[n] = 0;
-    for (c->at = n - 1; c->at >= 0; c->at--) {
+    c->cost = all;
+    int64_t n_cut = 0;
+    c->cost[c->n] = m->configs[c->configs[c->n]].least == 0 ? 0 : INT32_MAX; // or out of reach
+    for (c->at = c->n - 1; c->at >= 0; c->at--) {
+        struct machine_config *of = &m->configs[c->configs[c->at]];
         c->cost[c->at] = INT32_MAX;
-        token_trie_prefixes(v, text + c->at, n - c->at, consider, c);
+        if (known && of->cost >= 0) {
+            c->cost[c->at] = of->cost;
+            continue;
+        }
+        token_trie_prefixes(v, c->text + c->at, c->n - c->at, consider, c);
+        if (known) of->cost = c->cost[c->at];
+        n_cut++;
     }
-    m->effort -= (int64_t)n * PREFIXES_EFFORT;
+    m->effort -= n_cut * PREFIXES_EFFORT;
 }
 
 int32_t mask_cost(struct machine *m, const struct token_trie *v, int32_t config) {
     struct cut c;
     if (m->configs[config].cost >= 0) return m->configs[config].cost;
     if (!machine_may_spend(m)) return INT32_MAX;
-    cut_end(m, v, config, &c);
+    cut_end(m, v, config, true, &c);
     int32_t cost = c.cost ? c.cost[0] : INT32_MAX;
     free(c.cost);
     if (m->error == 0) m->configs[config].cost = cost;
@@ -65,7 +98,7 @@ int32_t *mask_plan(struct machine *m, const struct token_trie *v, int32_t config
     struct cut c;
     int32_t *plan = NULL;
     *n = 0;
-    cut_end(m, v, config, &c);
+    cut_end(m, v, config, false, &c);
     if (c.cost && c.cost[0] < INT32_MAX) plan = malloc(((size_t)c.cost[0] + 1) * sizeof *plan);
     for (int32_t at = 0; plan && *n < c.cost[0]; at += c.len[at]) plan[(*n)++] = c.token[at];
     free(c.cost);
@@ -106,8 +139,8 @@ struct walk {
     const struct token_trie *v;
     int32_t left; // tokens to close with; -1: no limit
     struct mask_making *making;
-    uint64_t *bits;  // of the mask that is being made
-    int64_t n_walks; // of tails
+    uint64_t *bits;           // of the mask that is being made
+    int64_t n_walks, n_nodes; // of tails; of the trie
 };
 
 static bool allowed(struct walk *w, int32_t config) {
@@ -115,6 +148,51 @@ static bool allowed(struct walk *w, int32_t config) {
     int32_t least = w->m->configs[config].least;
     if (least > w->making->mask->most_least) w->making->mask->most_least = least;
     return true;
+}
+
+// --- the trie ------------------------------------------------------------------------------------
+
+static void set_tokens(struct walk *w, int32_t id) {
+    for (; id >= 0; id = w->v->same[id]) w->bits[id >> 6] |= (uint64_t)1 << (id & 63);
+}
+
+// From node i on up to node `end`, both at the top or i within a walk that the making's path is of. Returns where it
+// stopped: before `end` where the effort is spent, or after an error.
+static int32_t walk_nodes(struct walk *w, int32_t config, int32_t i, int32_t end) {
+    const struct trie_part *t = &w->v->all;
+    struct machine *m = w->m;
+    const uint8_t *classes = m->net->byte_class;
+    int32_t *path = w->making->path;
+    path[0] = config;
+    while (i < end) {
+        w->n_nodes++;
+        const struct trie_node *node = &t->nodes[i];
+        const int32_t *row = m->configs[path[node->depth - 1]].row;
+        int32_t to = row ? row[classes[node->byte]] : MACHINE_UNKNOWN;
+        if (to == MACHINE_UNKNOWN) to = machine_step(m, path[node->depth - 1], node->byte);
+        bool takes = to != MACHINE_DEAD && node->token >= 0 && allowed(w, to);
+        if (m->error != 0) break;
+        if (to == MACHINE_DEAD) {
+            i = node->after;
+            continue;
+        }
+        path[node->depth] = to;
+        if (takes) set_tokens(w, node->token);
+        i++;
+    }
+    return i;
+}
+
+// From the node on that it stopped at before.
+static void walk_trie(struct walk *w, int32_t config) {
+    w->making->at = walk_nodes(w, config, w->making->at, w->v->all.n);
+    w->m->effort -= w->n_nodes / NODES; // not those that were skipped
+}
+
+// The tokens that begin with the byte.
+static void walk_byte(struct walk *w, int32_t config, int byte) {
+    int32_t i = w->v->singles[byte];
+    if (i >= 0) (void)walk_nodes(w, config, i, w->v->all.nodes[i].after);
 }
 
 // --- chains --------------------------------------------------------------------------------------
@@ -154,19 +232,64 @@ static void add_row(struct walk *w, const uint64_t *rows, int32_t k) {
     for (int32_t i = 0; i < w->v->n_words; i++) w->bits[i] |= row[i];
 }
 
+// The walks of tails from one configuration of the chain. Tails are sorted, so most of a walk is that of the tail before.
+enum { LANE_DEPTH = 48 }; // further bytes of a tail are walked each time
+struct lane {
+    int32_t valid;              // bytes of the current tail that `at` is known for
+    int32_t at[LANE_DEPTH + 1]; // the configuration behind each number of them
+};
+struct lanes {
+    struct lane lane[PLAIN_CHARS + 1]; // (n) those of equal configurations are one
+    int8_t of[PLAIN_CHARS + 1];        // each number of characters
+    int32_t n;
+    uint8_t tail[UINT16_MAX]; // the current one
+};
+
+static void lanes_init(struct lanes *l, const struct chain *c) {
+    l->n = 0;
+    for (int32_t k = 0; k <= c->n; k++) {
+        if (k == 0 || c->at[k] != c->at[k - 1]) {
+            l->lane[l->n].valid = 0;
+            l->lane[l->n++].at[0] = c->at[k];
+        }
+        l->of[k] = (int8_t)(l->n - 1);
+    }
+}
+
+static void next_tail(struct lanes *l, const struct tail_run *run, const uint8_t *rest) {
+    memcpy(l->tail + run->shared, rest, (size_t)(run->len - run->shared));
+    for (int32_t i = 0; i < l->n; i++)
+        if (l->lane[i].valid > run->shared) l->lane[i].valid = run->shared;
+}
+
+// Where the tail leads from the lane's configuration. Stops behind the byte that leads nowhere.
+static int32_t walk_tail(struct machine *m, struct lane *lane, const uint8_t *tail, int32_t len) {
+    const uint8_t *classes = m->net->byte_class;
+    int32_t i = lane->valid, to = lane->at[i];
+    for (; i < len && to >= 0; i++) {
+        const int32_t *row = m->configs[to].row;
+        int32_t next = row ? row[classes[tail[i]]] : MACHINE_UNKNOWN;
+        to = next == MACHINE_UNKNOWN ? machine_step(m, to, tail[i]) : next;
+        if (i >= LANE_DEPTH) continue;
+        lane->valid = i + 1;
+        lane->at[i + 1] = to;
+    }
+    return to;
+}
+
 // One walk for all tokens with the tail that come from the same configuration.
-static void add_tail(struct walk *w, const struct chain *c, int32_t run) {
-    const struct tail_token *t = &c->tails->tokens[c->tails->runs[run]],
-                            *end = &c->tails->tokens[c->tails->runs[run + 1]];
-    const uint8_t *tail = w->v->bytes[t->id] + t->bytes;
-    int32_t len = w->v->len[t->id] - t->bytes, from = MACHINE_UNKNOWN;
+static void add_tail(struct walk *w, const struct chain *c, struct lanes *l, int32_t run) {
+    const struct tail_run *r = &c->tails->runs[run];
+    const struct tail_token *t = &c->tails->tokens[r->first], *end = &c->tails->tokens[r[1].first];
+    int32_t walked = -1;
     bool fits = false;
     for (; t < end && t->chars <= c->n; t++) {
-        if (c->at[t->chars] != from) {
-            int32_t to = from = c->at[t->chars];
-            for (int32_t b = 0; b < len && to >= 0; b++) to = machine_step(w->m, to, tail[b]);
+        int32_t lane = l->of[t->chars];
+        if (lane != walked) {
+            int32_t to = walk_tail(w->m, &l->lane[lane], l->tail, r->len);
             fits = to >= 0 && allowed(w, to);
             if (w->m->error != 0) return;
+            walked = lane;
             w->n_walks++;
         }
         if (fits) w->bits[t->id >> 6] |= (uint64_t)1 << (t->id & 63);
@@ -175,16 +298,24 @@ static void add_tail(struct walk *w, const struct chain *c, int32_t run) {
 
 static void add_tails(struct walk *w, const struct chain *c) {
     struct machine *m = w->m;
+    const struct tails *tails = c->tails;
     const uint8_t *classes = m->net->byte_class;
+    struct lanes lanes;
     bool goes_on[256] = {false};
     for (int i = 0; i < m->net->n_classes; i++)
         for (int32_t k = 0; k <= c->n && !goes_on[i]; k++)
             goes_on[i] = (k == 0 || c->at[k] != c->at[k - 1]) &&
                          machine_step(m, c->at[k], m->net->class_byte[i]) != MACHINE_DEAD;
-    for (int b = 0; b < 256; b++) {
-        int32_t last = goes_on[classes[b]] ? c->tails->first[b + 1] : 0;
-        for (int32_t run = c->tails->first[b]; run < last && m->error == 0; run++)
-            add_tail(w, c, run);
+    for (int b = 0; b < 256 && m->error == 0; b++) {
+        int32_t last = goes_on[classes[b]] ? tails->first[b + 1] : 0;
+        if (tails->whole[b] && goes_on[classes[b]]) walk_byte(w, c->at[0], b);
+        const uint8_t *text = tails->text + tails->begin[b];
+        lanes_init(&lanes, c);
+        for (int32_t run = tails->first[b]; run < last && m->error == 0; run++) {
+            next_tail(&lanes, &tails->runs[run], text);
+            text += tails->runs[run].len - tails->runs[run].shared;
+            add_tail(w, c, &lanes, run);
+        }
     }
 }
 
@@ -200,37 +331,7 @@ static void add_chain(struct walk *w, const struct chain *c) {
     if (good > 0) add_row(w, c->upto, good);
     if (w->m->error == 0) add_tails(w, c);
     // At the end: a slice repeats what the last one did, and would never come further.
-    w->m->effort -= w->n_walks + w->v->n_words / WORDS;
-}
-
-// --- the trie ------------------------------------------------------------------------------------
-
-// From the node on that it stopped at before.
-static void walk_trie(struct walk *w, int32_t config) {
-    const struct trie_part *t = &w->v->all;
-    struct machine *m = w->m;
-    const uint8_t *classes = m->net->byte_class;
-    int32_t *path = w->making->path, i = w->making->at, visited = 0;
-    path[0] = config;
-    while (i < t->n) {
-        visited++;
-        const struct trie_node *node = &t->nodes[i];
-        const int32_t *row = m->configs[path[node->depth - 1]].row;
-        int32_t to = row ? row[classes[node->byte]] : MACHINE_UNKNOWN;
-        if (to == MACHINE_UNKNOWN) to = machine_step(m, path[node->depth - 1], node->byte);
-        bool takes = to != MACHINE_DEAD && node->token >= 0 && allowed(w, to);
-        if (m->error != 0) break;
-        if (to == MACHINE_DEAD) {
-            i = node->after;
-            continue;
-        }
-        path[node->depth] = to;
-        for (int32_t id = takes ? node->token : -1; id >= 0; id = w->v->same[id])
-            w->bits[id >> 6] |= (uint64_t)1 << (id & 63);
-        i++;
-    }
-    m->effort -= visited / NODES; // not those that were skipped
-    w->making->at = i;
+    w->m->effort -= w->n_walks + w->n_nodes / NODES + w->v->n_words / WORDS;
 }
 
 // Text outside of JSON strings: a quote is a character like others, so the tails of harmless characters are many that

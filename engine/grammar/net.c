@@ -187,6 +187,25 @@ static void cut_dead_edges(struct net *n) {
     }
 }
 
+// The edges of each state that take no byte first, so that a closure (machine.c) does not look at the many ranges
+// that a class of Unicode has.
+static void order_edges(struct net *n) {
+    for (int32_t i = 0; i < n->n_states; i++) {
+        int32_t bytes = -1, *last = &n->states[i].first;
+        for (int32_t at = *last, next; at >= 0; at = next) {
+            next = n->edges[at].next;
+            if (n->edges[at].kind == NET_BYTES) {
+                n->edges[at].next = bytes;
+                bytes = at;
+            } else {
+                *last = at;
+                last = &n->edges[at].next;
+            }
+        }
+        *last = bytes;
+    }
+}
+
 // States that are as good as the end of their rule, found backwards through chains of empty edges.
 static void find_pops(struct net *n) {
     for (int32_t i = n->n_states - 1; i >= 0; i--) {
@@ -346,6 +365,7 @@ int net_finish(struct net *n, const bool *writes, struct err *err) {
     if (n->matches_nothing) return err_set(err, E_INVAL, "no finite answer can match it");
     cut_dead_edges(n);
     TRY(check_left_recursion(n, err));
+    order_edges(n);
     find_pops(n);
     make_classes(n);
     return 0;

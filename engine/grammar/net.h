@@ -20,7 +20,7 @@ enum net_edge_kind { NET_BYTES, NET_EMPTY, NET_CALL };
 
 struct net_edge {
     int32_t to, rule; // rule: of NET_CALL
-    int32_t next;     // of the same state; -1: the last
+    int32_t next;     // of the same state; -1: the last. net_finish puts those of bytes last
     uint8_t kind, lo, hi;
 };
 struct net_state {

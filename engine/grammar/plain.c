@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of fewer characters few tokens consist, and a walk finds these fast.
-enum { LEAST_ASCII = 16 };
+// Of fewer characters few tokens consist, and a walk finds these fast: the digits of base 16 in particular, which every
+// JSON string has behind \u.
+enum { LEAST_ASCII = 23 };
 
 const struct utf8_form utf8_forms[UTF8_FORMS] = {
     {1, {0x20}, {0x21}},
@@ -57,54 +58,65 @@ static bool has_ascii(const struct plain_set *s, int b) {
     return s->ascii[b >> 6] >> (b & 63) & 1;
 }
 
-// The bytes of the character of the set at s; 0: there is none.
-static int32_t char_of_set(const struct plain_set *set, const uint8_t *s, int32_t len) {
-    if (s[0] < 0x80) return has_ascii(set, s[0]) ? 1 : 0;
-    for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++) {
-        const struct utf8_form *form = &utf8_forms[f];
-        if (s[0] < form->lo[0] || s[0] > form->hi[0]) continue;
-        if (!(set->forms >> f & 1) || len < form->n) return 0;
-        for (int i = 1; i < form->n; i++)
-            if (s[i] < form->lo[i] || s[i] > form->hi[i]) return 0;
-        return form->n;
-    }
-    return 0;
+// For each lead byte: 1 for an ASCII character of the set, the number of a form of the set, else 0.
+static void make_kinds(const struct plain_set *set, uint8_t *kinds) {
+    memset(kinds, 0, 256);
+    for (int b = 0; b < 128; b++) kinds[b] = has_ascii(set, b);
+    for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++)
+        for (int b = utf8_forms[f].lo[0]; b <= utf8_forms[f].hi[0] && set->forms >> f & 1; b++)
+            kinds[b] = (uint8_t)f;
 }
 
-static int32_t leading(const void *set, const uint8_t *s, int32_t len, int32_t *chars) {
-    int32_t at = 0;
-    for (int32_t n; at < len && (n = char_of_set(set, s + at, len - at)) > 0; at += n) (*chars)++;
-    return at;
+// The leading characters of the set in s.
+static struct tail_lead leading(const uint8_t *kinds, const uint8_t *s, int32_t len) {
+    struct tail_lead lead = {0};
+    for (int32_t at = 0; at < len && kinds[s[at]]; lead.chars++) {
+        const struct utf8_form *form = &utf8_forms[kinds[s[at]]];
+        bool whole = len - at >= form->n;
+        for (int i = 1; i < form->n && whole; i++)
+            whole = s[at + i] >= form->lo[i] && s[at + i] <= form->hi[i];
+        if (!whole) break;
+        at += form->n;
+        lead.bytes = (uint16_t)at;
+    }
+    return lead;
 }
 
 // The tokens of the set alone, by their number of characters.
-static void fill_rows(struct plain_class *p, const struct token_trie *v) {
+static void fill_rows(struct plain_class *p, const struct token_trie *v,
+                      const struct tail_lead *leads) {
     size_t words = (size_t)v->n_words;
     for (int32_t id = 0; id < v->n; id++) {
-        int32_t chars = 0;
-        if (!v->bytes[id] || leading(&p->set, v->bytes[id], v->len[id], &chars) < v->len[id] ||
-            chars > PLAIN_CHARS)
-            continue;
-        p->exact[(size_t)chars * words + (size_t)(id >> 6)] |= (uint64_t)1 << (id & 63);
+        size_t chars = leads[id].chars;
+        if (v->bytes[id] && leads[id].bytes == v->len[id] && chars <= PLAIN_CHARS)
+            p->exact[chars * words + (size_t)(id >> 6)] |= (uint64_t)1 << (id & 63);
     }
     for (size_t i = words; i < (PLAIN_CHARS + 1) * words; i++)
         p->upto[i] = p->upto[i - words] | p->exact[i];
 }
 
 static struct plain_class *class_new(const struct plain_set *set, const struct token_trie *v) {
-    struct plain_class *p = calloc(1, sizeof *p);
+    uint8_t kinds[256];
     size_t words = (size_t)v->n_words, rows = PLAIN_CHARS + 1;
-    if (!p) return NULL;
-    p->set = *set;
-    p->exact = calloc(rows * words, sizeof *p->exact);
-    p->upto = calloc(rows * words, sizeof *p->upto);
-    p->tails = tails_new(v, leading, set, PLAIN_CHARS);
-    if (!p->exact || !p->upto || !p->tails) {
-        plain_class_free(p);
-        return NULL;
+    struct plain_class *p = calloc(1, sizeof *p);
+    struct tail_lead *leads = calloc((size_t)v->n + 1, sizeof *leads);
+    if (p && leads) {
+        make_kinds(set, kinds);
+        for (int32_t id = 0; id < v->n; id++)
+            if (v->bytes[id]) leads[id] = leading(kinds, v->bytes[id], v->len[id]);
+        p->set = *set;
+        p->exact = calloc(rows * words, sizeof *p->exact);
+        p->upto = calloc(rows * words, sizeof *p->upto);
+        p->tails = tails_new(v, leads, PLAIN_CHARS);
     }
-    fill_rows(p, v);
-    p->size = (int64_t)(sizeof *p + 2 * rows * words * sizeof *p->exact) + p->tails->size;
+    if (p && p->exact && p->upto && p->tails) {
+        fill_rows(p, v, leads);
+        p->size = (int64_t)(sizeof *p + 2 * rows * words * sizeof *p->exact) + p->tails->size;
+    } else {
+        plain_class_free(p);
+        p = NULL;
+    }
+    free(leads);
     return p;
 }
 
@@ -123,8 +135,8 @@ static int find_class(struct machine *m, const struct token_trie *v, const struc
 
 // --- the chain -----------------------------------------------------------------------------------
 
-// The set of the characters that lead where most ASCII characters lead. False: too few do.
-static bool choose_set(struct machine *m, int32_t config, struct plain_set *set, int32_t *to) {
+// The ASCII characters of the set that leads where most of them lead. False: these are too few.
+static bool choose_ascii(struct machine *m, int32_t config, struct plain_set *set, int32_t *to) {
     int32_t next[128];
     int best = 0;
     memset(set, 0, sizeof *set);
@@ -140,8 +152,12 @@ static bool choose_set(struct machine *m, int32_t config, struct plain_set *set,
     if (best < LEAST_ASCII || m->error != 0) return false;
     for (int b = 0; b < 128; b++)
         if (next[b] == *to) set->ascii[b >> 6] |= (uint64_t)1 << (b & 63);
+    return true;
+}
+
+static bool choose_forms(struct machine *m, int32_t config, struct plain_set *set, int32_t to) {
     for (int f = UTF8_ASCII_FORMS; f < UTF8_FORMS; f++) {
-        int32_t where = *to;
+        int32_t where = to;
         if (plain_form_leads(m, config, &utf8_forms[f], &where)) set->forms |= 1u << f;
     }
     return m->error == 0;
@@ -182,16 +198,35 @@ static int32_t follow_class(struct machine *m, int32_t config, int class) {
     return to;
 }
 
-// The class of config: as its chain was followed before, or chosen now.
+// Whether config lies in the chain of a class that has its ASCII characters: then that one is its class too. Its further
+// characters have been followed, which takes long for those of \p.
+static bool continues(const struct machine *m, int32_t config, const struct plain_set *set,
+                      int32_t to) {
+    const struct machine_config *c = &m->configs[config];
+    return c->plain >= 0 && c->plain_to == to &&
+           memcmp(m->plain[c->plain]->set.ascii, set->ascii, sizeof set->ascii) == 0;
+}
+
+// The class of config, chosen at first use. A configuration in the chain of another one may have another class: behind
+// the last of few characters there may be a text of many.
 static int class_of(struct machine *m, const struct token_trie *v, int32_t config) {
     struct plain_set set;
-    int32_t to, class = m->configs[config].plain;
-    if (class == PLAIN_NONE || (class >= 0 && m->configs[config].plain_to >= 0)) return class;
-    class = choose_set(m, config, &set, &to) ? find_class(m, v, &set) : -1;
+    int32_t to = MACHINE_DEAD, class = m->configs[config].plain_own;
+    if (class != PLAIN_UNKNOWN) return class;
+    class = PLAIN_NONE;
+    if (choose_ascii(m, config, &set, &to)) {
+        if (continues(m, config, &set, to))
+            class = m->configs[config].plain;
+        else if (choose_forms(m, config, &set, to))
+            class = find_class(m, v, &set);
+    }
     if (m->error != 0) return PLAIN_NONE;
-    m->configs[config].plain = (int8_t)(class < 0 ? PLAIN_NONE : class);
-    m->configs[config].plain_to = class < 0 ? MACHINE_DEAD : to;
-    return m->configs[config].plain;
+    struct machine_config *c = &m->configs[config];
+    c->plain_own = (int8_t)(class < 0 ? PLAIN_NONE : class);
+    if (class < 0) return PLAIN_NONE;
+    c->plain = c->plain_own;
+    c->plain_to = to;
+    return class;
 }
 
 int32_t plain_chain(struct machine *m, const struct token_trie *v, int32_t config,

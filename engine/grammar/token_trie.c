@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PAIRS = 256 * 256 };
+
 struct entry {
     const uint8_t *bytes;
     int32_t len, id;
@@ -20,7 +22,7 @@ static int compare(const void *a, const void *b) {
 }
 
 // The bytes of the leading harmless characters, and their number.
-static int32_t leading_harmless(const void *set, const uint8_t *s, int32_t len, int32_t *chars) {
+static int32_t leading_harmless(const uint8_t *s, int32_t len, int32_t *chars) {
     int32_t at = 0;
     for (int32_t n; at < len; at += n, (*chars)++) {
         for (n = 1; at + n < len && n < 4 && (s[at + n] & 0xc0) == 0x80; n++) continue;
@@ -72,14 +74,26 @@ static int build(struct trie_part *t, const struct entry *e, int32_t n, int32_t 
     return 0;
 }
 
+// Where the nodes of the first byte and of the first two are.
+static void index_nodes(struct token_trie *v) {
+    memset(v->singles, 0xff, sizeof v->singles);
+    memset(v->pairs, 0xff, PAIRS * sizeof *v->pairs);
+    const struct trie_node *nodes = v->all.nodes;
+    for (int32_t i = 0; i < v->all.n; i = nodes[i].after) {
+        v->singles[nodes[i].byte] = i;
+        for (int32_t k = i + 1; k < nodes[i].after; k = nodes[k].after)
+            v->pairs[nodes[i].byte << 8 | nodes[k].byte] = k;
+    }
+}
+
 static void set_bit(uint64_t *row, int32_t id) {
     row[id >> 6] |= (uint64_t)1 << (id & 63);
 }
 
-static void mark_harmless(struct token_trie *v, int32_t id) {
-    int32_t chars = 0;
-    if (leading_harmless(NULL, v->bytes[id], v->len[id], &chars) < v->len[id]) return;
-    if (chars > HARMLESS_CHARS) return;
+static void mark_harmless(struct token_trie *v, int32_t id, struct tail_lead *lead) {
+    int32_t chars = 0, bytes = leading_harmless(v->bytes[id], v->len[id], &chars);
+    *lead = (struct tail_lead){(uint16_t)chars, (uint16_t)bytes};
+    if (bytes < v->len[id] || chars > HARMLESS_CHARS) return;
     set_bit(v->harmless + (size_t)chars * (size_t)v->n_words, id);
     for (int32_t k = chars; k <= HARMLESS_CHARS; k++)
         set_bit(v->any_harmless + (size_t)k * (size_t)v->n_words, id);
@@ -92,7 +106,9 @@ static const char *text_of(token_bytes_fn bytes, void *ctx, int32_t id, size_t *
     return s && *len > 0 && *len <= UINT16_MAX ? s : NULL;
 }
 
-static int fill(struct token_trie *v, struct entry *entries, token_bytes_fn bytes, void *ctx) {
+// leads: (v->n) scratch.
+static int fill(struct token_trie *v, struct entry *entries, struct tail_lead *leads,
+                token_bytes_fn bytes, void *ctx) {
     int32_t n = 0;
     size_t len, n_bytes = 0;
     for (int32_t id = 0; id < v->n; id++)
@@ -112,23 +128,27 @@ static int fill(struct token_trie *v, struct entry *entries, token_bytes_fn byte
         v->bytes[id] = to;
         v->len[id] = (int32_t)len;
         if ((int32_t)len > v->longest) v->longest = (int32_t)len;
-        mark_harmless(v, id);
+        mark_harmless(v, id, &leads[id]);
     }
     qsort(entries, (size_t)n, sizeof *entries, compare);
-    v->tails = tails_new(v, leading_harmless, NULL, HARMLESS_CHARS);
-    return v->tails ? build(&v->all, entries, n, v->same) : E_NOMEM;
+    TRY(build(&v->all, entries, n, v->same));
+    index_nodes(v);
+    v->tails = tails_new(v, leads, HARMLESS_CHARS);
+    return v->tails ? 0 : E_NOMEM;
 }
 
 int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, void *ctx,
                    struct err *err) {
     struct token_trie *v = calloc(1, sizeof *v);
     struct entry *entries = calloc((size_t)n + 1, sizeof *entries);
+    struct tail_lead *leads = calloc((size_t)n + 1, sizeof *leads);
     int rc = E_NOMEM;
     *out = NULL;
     if (v) {
         atomic_init(&v->n_holders, 1);
         v->n = n;
         v->n_words = (n + 63) / 64;
+        v->pairs = malloc(PAIRS * sizeof *v->pairs);
         v->same = calloc((size_t)n + 1, sizeof *v->same);
         v->bytes = calloc((size_t)n + 1, sizeof *v->bytes);
         v->len = calloc((size_t)n + 1, sizeof *v->len);
@@ -137,9 +157,11 @@ int token_trie_new(struct token_trie **out, int32_t n, token_bytes_fn bytes, voi
         v->any_harmless =
             calloc((size_t)(HARMLESS_CHARS + 1) * (size_t)v->n_words, sizeof *v->any_harmless);
     }
-    if (v && entries && v->same && v->bytes && v->len && v->harmless && v->any_harmless)
-        rc = fill(v, entries, bytes, ctx);
+    if (v && entries && leads && v->pairs && v->same && v->bytes && v->len && v->harmless &&
+        v->any_harmless)
+        rc = fill(v, entries, leads, bytes, ctx);
     free(entries);
+    free(leads);
     if (rc == 0) {
         *out = v;
         return 0;
@@ -158,6 +180,7 @@ void token_trie_free(struct token_trie *v) {
     free(v->text);
     free(v->all.nodes);
     tails_free(v->tails);
+    free(v->pairs);
     free(v->same);
     free(v->bytes);
     free(v->len);
@@ -169,8 +192,12 @@ void token_trie_free(struct token_trie *v) {
 void token_trie_prefixes(const struct token_trie *v, const uint8_t *text, int32_t len,
                          void (*each)(void *ctx, int32_t id, int32_t n_bytes), void *ctx) {
     const struct trie_node *nodes = v->all.nodes;
-    int32_t depth = 1;
-    for (int32_t i = 0; i < v->all.n && depth <= len;) {
+    int32_t i = len > 0 ? v->singles[text[0]] : -1, depth = 3;
+    if (i >= 0 && nodes[i].token >= 0) each(ctx, nodes[i].token, 1);
+    i = len > 1 ? v->pairs[text[0] << 8 | text[1]] : -1;
+    if (i < 0) return;
+    if (nodes[i].token >= 0) each(ctx, nodes[i].token, 2);
+    for (i++; i < v->all.n && depth <= len;) {
         const struct trie_node *node = &nodes[i];
         if (node->depth < depth) return;
         if (node->byte != text[depth - 1]) {

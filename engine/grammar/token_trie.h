@@ -31,6 +31,8 @@ struct token_trie {
     int32_t n_words; // of 64 bits in a mask
     int32_t longest; // bytes
     struct trie_part all;
+    // The node of each byte, and of each two bytes (256, 256); -1: none. Deeper nodes have few siblings.
+    int32_t singles[256], *pairs;
     int32_t *same;          // (n) the next token with the same bytes; -1: none
     uint64_t *harmless;     // (HARMLESS_CHARS + 1, n_words): row k: those of exactly k characters
     uint64_t *any_harmless; // (HARMLESS_CHARS + 1, n_words): row k: those of 1 to k characters

@@ -4,6 +4,7 @@
 #include "engine/grammar/grammar_internal.h"
 #include "engine/grammar/grammars.h"
 #include "engine/grammar/mask.h"
+#include "engine/grammar/plain.h"
 #include "tests/cmocka.h"
 #include "tests/random_walk.h"
 #include <stdlib.h>
@@ -99,6 +100,13 @@ static const struct {
                           "{\"type\":[\"string\",\"number\"],\"maxLength\":35,\"minimum\":0.5}}"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"^[a-z "
                           "]{2,34}(-[0-9]{1,3})?$\"}}"},
+    // what keywords become: look-aheads, searches, an opposite, a class of Unicode
+    {GRAMMAR_JSON_SCHEMA,
+     "{\"type\":\"string\",\"pattern\":\"^(?=.*[a-z])(?=.*[0-9])[^ ]{4,20}$\"}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"a.*b\"}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"not\":{\"enum\":[\"abc\",\"b\",\"中x\"]}}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(\\\\p{L}{1,20}[ ,]){1,4}$\"}"},
+    {GRAMMAR_REGEX, "[a-z]{5}( [a-z]{1,12}){0,8}[.]"},
     {GRAMMAR_GBNF, "root ::= \"(\" root? text \")\" text\ntext ::= [^()]{0,20} [a-z;,]{1,33}"},
 };
 
@@ -212,8 +220,76 @@ static void skipped_nodes_cost_nothing(void **state) {
     token_trie_free(v);
 }
 
+struct opened { // a regular expression over the tokens
+    struct token_trie *v;
+    struct net net;
+    struct machine m;
+};
+
+static void open_regex(struct opened *o, const char *regex) {
+    struct err err = {0};
+    make_tokens();
+    assert_int_equal(token_trie_new(&o->v, N, bytes_of, NULL, &err), 0);
+    net_init(&o->net);
+    assert_int_equal(
+        grammar_compile(&o->net, GRAMMAR_REGEX, regex, strlen(regex), o->v->writes, &err), 0);
+    assert_int_equal(machine_init(&o->m, &o->net, &err), 0);
+}
+
+static void close_regex(struct opened *o) {
+    machine_release(&o->m);
+    net_release(&o->net);
+    token_trie_free(o->v);
+}
+
+// The chain of [a-z] goes on into the text, whose own class is larger.
+static void a_class_is_not_taken_from_a_chain(void **state) {
+    static const char text[] = "[a-z]{4}[ -~]*";
+    struct opened o;
+    int32_t at[PLAIN_CHARS + 1];
+    const struct plain_class *letters, *all;
+    open_regex(&o, text);
+    assert_int_equal(plain_chain(&o.m, o.v, machine_start(&o.m), &letters, at), PLAIN_CHARS);
+    int32_t behind = at[4];
+    assert_int_equal(at[5], behind);
+    assert_int_equal(plain_chain(&o.m, o.v, behind, &all, at), PLAIN_CHARS);
+    assert_int_equal(__builtin_popcountll(letters->set.ascii[0]), 0);
+    assert_int_equal(__builtin_popcountll(letters->set.ascii[1]), 26);
+    assert_int_equal(__builtin_popcountll(all->set.ascii[0]), 32);
+    assert_int_equal(__builtin_popcountll(all->set.ascii[1]), 63);
+    check(&o.m, o.v, behind, mask_of(&o.m, o.v, behind)->bits, -1, text);
+    close_regex(&o);
+}
+
+// One look at a shortest end finds the costs of all configurations on the way, and a later one stops where these are
+// known. A plan is made without them.
+static void costs_are_those_of_plans(void **state) {
+    static const char *const texts[] = {"[a-z ]{300}", "a{70}b?c{1,40}", "(x|yy){3}[0-9]{50}(xy)*"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct opened o;
+        open_regex(&o, texts[i]);
+        int32_t start = machine_start(&o.m), at = start, n;
+        for (int k = 0; k < 5; k++) { // into the middle, then from the start
+            uint8_t byte;
+            at = machine_shorten(&o.m, at, &byte);
+        }
+        (void)mask_cost(&o.m, o.v, at);
+        (void)mask_cost(&o.m, o.v, start);
+        for (at = start; o.m.configs[at].least > 0;) {
+            uint8_t byte;
+            assert_true(o.m.configs[at].cost > 0); // known already
+            free(mask_plan(&o.m, o.v, at, &n));
+            assert_int_equal(o.m.configs[at].cost, n);
+            at = machine_shorten(&o.m, at, &byte);
+        }
+        close_regex(&o);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
-                                       cmocka_unit_test(skipped_nodes_cost_nothing)};
+                                       cmocka_unit_test(skipped_nodes_cost_nothing),
+                                       cmocka_unit_test(a_class_is_not_taken_from_a_chain),
+                                       cmocka_unit_test(costs_are_those_of_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
