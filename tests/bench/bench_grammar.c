@@ -6,75 +6,13 @@
 //
 // usage: bench_grammar [DIR]   the tokenizer of a model folder; else synthetic tokens of such lengths and kinds
 #include "base/buf.h"
-#include "base/philox.h"
 #include "engine/grammar/grammar_internal.h"
 #include "engine/grammar/grammars.h"
 #include "engine/grammar/matcher.h"
-#include "engine/text/tokenizer.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tests/bench/vocabulary.h"
 
-enum { N_SYNTHETIC = 128256, MAX_MASKS = 40000, MOST_TOKENS = 300, SESSIONS = 64, STEPS = 256 };
+enum { MAX_MASKS = 40000, MOST_TOKENS = 300, SESSIONS = 64, STEPS = 256 };
 enum { MASK_EFFORT = 120000 }; // engine/run/instance.h
-
-struct token {
-    uint8_t len;
-    char text[31];
-};
-
-static struct token *synthetic;
-static struct tokenizer *real;
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); // other programs do not count
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static uint32_t draw(uint64_t stream, uint64_t i, uint32_t below) {
-    return (uint32_t)(philox_uniform(stream, i, 0) * below);
-}
-
-// 256 bytes; pieces of words of 2 to 12 letters, two thirds behind a space; every 25th with punctuation, as
-// quotes, braces and line ends are in code; every 12th of two to four characters of another script.
-static void make_synthetic(void) {
-    static const char *const marks[] = {"\":", "\",", " {",  "}\n", "\n\n",
-                                        " \"", "',",  "();", "\\n", "}]"};
-    synthetic = calloc(N_SYNTHETIC, sizeof *synthetic);
-    for (int i = 0; i < N_SYNTHETIC; i++) {
-        struct token *t = &synthetic[i];
-        uint64_t k = 0, id = (uint64_t)i;
-        if (i < 256) {
-            t->text[0] = (char)i;
-            t->len = 1;
-            continue;
-        }
-        if (draw(id, k++, 3)) t->text[t->len++] = ' ';
-        if (i % 12 == 0) {
-            for (uint32_t n = 2 + draw(id, k++, 3); n > 0; n--) {
-                t->text[t->len++] = (char)(0xe4 + draw(id, k++, 4));
-                t->text[t->len++] = (char)(0x80 + draw(id, k++, 64));
-                t->text[t->len++] = (char)(0x80 + draw(id, k++, 64));
-            }
-            continue;
-        }
-        for (uint32_t n = 2 + draw(id, k++, 11); n > 0; n--)
-            t->text[t->len++] = (char)("etaoinshrdlucmfwypvbgkjqxzETAS01"[draw(id, k++, 32)]);
-        if (i % 25 == 0) {
-            const char *mark = marks[draw(id, k++, 10)];
-            memcpy(t->text + t->len, mark, strlen(mark));
-            t->len = (uint8_t)(t->len + strlen(mark));
-        }
-    }
-}
-
-static const char *bytes_of(void *ctx, int32_t id, size_t *len) {
-    if (real) return tokenizer_is_special(real, id) ? NULL : tokenizer_bytes(real, id, len);
-    *len = synthetic[id].len;
-    return synthetic[id].text;
-}
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -280,12 +218,7 @@ int main(int argc, char **argv) {
     static double us[MAX_MASKS];
     struct err err = {0};
     struct grammars *all;
-    make_synthetic();
-    if (argc > 1 && tokenizer_open(&real, argv[1], &err) < 0) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
-    int32_t n_vocab = real ? tokenizer_n_tokens(real) : N_SYNTHETIC;
+    int32_t n_vocab = open_vocabulary(argc > 1 ? argv[1] : NULL);
     printf("%d tokens\n", n_vocab);
     if (grammars_new(&all, n_vocab, bytes_of, NULL, &err) < 0) return 1;
     for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
