@@ -86,6 +86,10 @@ struct schema_compiler schema_aside(const struct schema_compiler *c, struct net 
 // 1 if the finished network matches the text, else 0; E_NOMEM.
 int schema_matches(const struct net *n, const char *text, struct err *err);
 
+// {key: a copy of the value}; the caller owns it. NULL: no memory.
+cJSON *schema_with(const char *key, const cJSON *value);
+// {key: [a, b]}; takes both, which may be NULL: then there is no memory, as when it returns NULL.
+cJSON *schema_pair(const char *key, cJSON *a, cJSON *b);
 // The schema without this keyword and those that assert nothing. NULL in *out: nothing else is asserted.
 int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out);
 

@@ -199,12 +199,8 @@ static int list_values(struct schema_compiler *c, cJSON *values, const cJSON *s,
 static int value_rules(struct schema_compiler *c, const struct array *a, const cJSON *value,
                        int32_t *rules) {
     const cJSON *schema;
-    cJSON *one = cJSON_CreateObject(), *copy = cJSON_Duplicate(value, true);
-    if (!one || !copy || !cJSON_AddItemToObject(one, "const", copy)) {
-        cJSON_Delete(one);
-        cJSON_Delete(copy);
-        return schema_no_memory(c, "uniqueItems");
-    }
+    cJSON *one = schema_with("const", value);
+    if (!one) return schema_no_memory(c, "uniqueItems");
     TRY(schema_own(c, one));
     TRY(merged(c, a->items, one, &schema));
     TRY(element(c, schema, "items", -1, true, &rules[0]));

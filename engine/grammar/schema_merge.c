@@ -19,28 +19,12 @@ static int put_copy(struct schema_compiler *c, cJSON *out, const char *key, cons
     return put(c, out, key, cJSON_Duplicate(value, true));
 }
 
-// {key: [a, b]}
-static cJSON *pair(const char *key, const cJSON *a, const cJSON *b) {
-    cJSON *out = cJSON_CreateObject(), *list = cJSON_CreateArray();
-    cJSON *x = cJSON_Duplicate(a, true), *y = cJSON_Duplicate(b, true);
-    if (out && list && x && y && cJSON_AddItemToObject(out, key, list)) {
-        cJSON_AddItemToArray(list, x);
-        cJSON_AddItemToArray(list, y);
-        return out;
-    }
-    cJSON_Delete(out);
-    cJSON_Delete(list);
-    cJSON_Delete(x);
-    cJSON_Delete(y);
-    return NULL;
-}
-
 // Merged when it is emitted.
 static cJSON *both(const cJSON *a, const cJSON *b) {
-    return pair("allOf", a, b);
+    return schema_pair("allOf", cJSON_Duplicate(a, true), cJSON_Duplicate(b, true));
 }
 static cJSON *either(const cJSON *a, const cJSON *b) {
-    return pair("anyOf", a, b);
+    return schema_pair("anyOf", cJSON_Duplicate(a, true), cJSON_Duplicate(b, true));
 }
 
 // --- keywords that both have ---------------------------------------------------------------------
@@ -195,11 +179,9 @@ static int follow(struct schema_compiler *c, const cJSON *s, const cJSON **out, 
 }
 
 static int append_copy(struct schema_compiler *c, cJSON *out, const char *key, const cJSON *value) {
-    cJSON *all = cJSON_GetObjectItemCaseSensitive(out, "allOf"), *one = cJSON_CreateObject();
+    cJSON *all = cJSON_GetObjectItemCaseSensitive(out, "allOf"), *one = schema_with(key, value);
     if (!all) all = cJSON_AddArrayToObject(out, "allOf");
-    cJSON *copy = all && one ? cJSON_Duplicate(value, true) : NULL;
-    if (copy && cJSON_AddItemToObject(one, key, copy) && cJSON_AddItemToArray(all, one)) return 0;
-    if (copy && !one->child) cJSON_Delete(copy);
+    if (all && one && cJSON_AddItemToArray(all, one)) return 0;
     cJSON_Delete(one);
     return schema_no_memory(c, key);
 }

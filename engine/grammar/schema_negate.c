@@ -92,13 +92,7 @@ static int add_others(struct schema_compiler *c, cJSON *any, struct listed *l) {
     if (l->is_true != l->is_false)
         TRY(add(c, any, "boolean", "const", cJSON_CreateBool(l->is_false)));
     TRY(add_gaps(c, any, l->numbers, l->n_numbers));
-    if (!l->texts->child) return 0;
-    cJSON *excluded = cJSON_CreateObject(), *texts = cJSON_Duplicate(l->texts, true);
-    if (!excluded || !texts || !cJSON_AddItemToObject(excluded, "enum", texts)) {
-        cJSON_Delete(excluded);
-        return no_memory(c);
-    }
-    return add(c, any, "string", "not", excluded);
+    return l->texts->child ? add(c, any, "string", "not", schema_with("enum", l->texts)) : 0;
 }
 
 // Values of enum, or one of const. No object and no array differs from such a value.
@@ -200,18 +194,28 @@ static int add_required(struct schema_compiler *c, cJSON *any, const cJSON *requ
     return 0;
 }
 
-// Each of the schemas is negated: all of them must hold, or one (allOf's) of them.
-static int add_list(struct schema_compiler *c, cJSON *any, const cJSON *schemas, bool all,
-                    int depth) {
+// A value that one schema of allOf rejects is rejected.
+static int add_all_of(struct schema_compiler *c, cJSON *any, const cJSON *schemas, int depth) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, schemas) {
+        cJSON *other;
+        TRY(try_negate(c, item, depth, &other));
+        if (other) cJSON_AddItemToArray(any, other);
+    }
+    return 0;
+}
+
+// A value that all schemas of anyOf reject is rejected. If one has no negation, this adds nothing.
+static int add_any_of(struct schema_compiler *c, cJSON *any, const cJSON *schemas, int depth) {
     cJSON *list = cJSON_CreateArray(), *o = NULL, *other = NULL;
     const cJSON *item;
     int rc = list ? 0 : no_memory(c);
     cJSON_ArrayForEach(item, schemas) {
         if (rc == 0) rc = try_negate(c, item, depth, &other);
-        if (rc < 0 || (all && !other)) break;
-        if (other) cJSON_AddItemToArray(all ? list : any, other);
+        if (rc < 0 || !other) break;
+        cJSON_AddItemToArray(list, other);
     }
-    bool complete = rc == 0 && all && !item;
+    bool complete = rc == 0 && !item;
     if (complete) o = add_object(any);
     if (o && cJSON_AddItemToObject(o, "allOf", list)) return 0;
     cJSON_Delete(list);
@@ -227,17 +231,10 @@ static int add_keyword(struct schema_compiler *c, cJSON *any, const cJSON *s, co
     if (strcmp(key, "enum") == 0) return add_unlisted(c, any, v->child, cJSON_GetArraySize(v));
     if (strcmp(key, "required") == 0) return add_required(c, any, v);
     if (strcmp(key, "properties") == 0) return add_properties(c, any, v, depth);
-    if (strcmp(key, "pattern") == 0) {
-        cJSON *pattern = cJSON_CreateObject(), *copy = cJSON_Duplicate(v, true);
-        if (!pattern || !copy || !cJSON_AddItemToObject(pattern, "pattern", copy)) {
-            cJSON_Delete(pattern);
-            return no_memory(c);
-        }
-        return add(c, any, "string", "not", pattern);
-    }
-    if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0)
-        return add_list(c, any, v, true, depth);
-    if (strcmp(key, "allOf") == 0) return add_list(c, any, v, false, depth);
+    if (strcmp(key, "pattern") == 0) return add(c, any, "string", "not", schema_with(key, v));
+    // What matches none of oneOf's schemas is rejected; what matches two is left out.
+    if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0) return add_any_of(c, any, v, depth);
+    if (strcmp(key, "allOf") == 0) return add_all_of(c, any, v, depth);
     if (strcmp(key, "not") == 0) {
         cJSON *copy = cJSON_Duplicate(v, true);
         if (cJSON_IsObject(copy)) cJSON_AddTrueToObject(copy, SCHEMA_NEGATED);

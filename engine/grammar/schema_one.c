@@ -115,18 +115,10 @@ int schema_flatten(struct schema_compiler *c, const cJSON *s, const cJSON **out)
 }
 
 static int narrow(struct schema_compiler *c, const cJSON **s, cJSON *more) {
-    cJSON *o = cJSON_CreateObject(), *all = o ? cJSON_AddArrayToObject(o, "allOf") : NULL;
-    cJSON *copy = all ? cJSON_Duplicate(*s, true) : NULL;
-    if (copy && more) {
-        cJSON_AddItemToArray(all, copy);
-        cJSON_AddItemToArray(all, more);
-        *s = o;
-        return schema_own(c, o);
-    }
-    cJSON_Delete(copy);
-    cJSON_Delete(more);
-    cJSON_Delete(o);
-    return schema_no_memory(c, "oneOf");
+    cJSON *o = schema_pair("allOf", cJSON_Duplicate(*s, true), more);
+    if (!o) return schema_no_memory(c, "oneOf");
+    *s = o;
+    return schema_own(c, o);
 }
 
 static cJSON *requiring(const char *name) {

@@ -27,34 +27,15 @@ bool schema_excludes_strings(const cJSON *s) {
 
 // --- building ------------------------------------------------------------------------------------
 
-// {"anyOf": [a, b]} in the list; takes both, which may be NULL: no memory.
+// {"anyOf": [a, b]} in the list; as schema_pair.
 static int add_either(struct schema_compiler *c, cJSON *list, cJSON *a, cJSON *b) {
-    cJSON *o = cJSON_CreateObject(), *any = o ? cJSON_AddArrayToObject(o, "anyOf") : NULL;
-    if (a && b && any) {
-        cJSON_AddItemToArray(any, a);
-        cJSON_AddItemToArray(any, b);
-        cJSON_AddItemToArray(list, o);
-        return 0;
-    }
-    cJSON_Delete(a);
-    cJSON_Delete(b);
-    cJSON_Delete(o);
-    return schema_no_memory(c, "anyOf");
+    cJSON *o = schema_pair("anyOf", a, b);
+    return o && cJSON_AddItemToArray(list, o) ? 0 : schema_no_memory(c, "anyOf");
 }
 
 // {"allOf": [first, copy of second]}; takes the first. second NULL: anything.
 static cJSON *all_of(cJSON *first, const cJSON *second) {
-    cJSON *o = cJSON_CreateObject(), *all = o ? cJSON_AddArrayToObject(o, "allOf") : NULL;
-    cJSON *copy = second ? cJSON_Duplicate(second, true) : cJSON_CreateTrue();
-    if (first && all && copy) {
-        cJSON_AddItemToArray(all, first);
-        cJSON_AddItemToArray(all, copy);
-        return o;
-    }
-    cJSON_Delete(first);
-    cJSON_Delete(copy);
-    cJSON_Delete(o);
-    return NULL;
+    return schema_pair("allOf", first, second ? cJSON_Duplicate(second, true) : cJSON_CreateTrue());
 }
 
 // --- keywords ------------------------------------------------------------------------------------

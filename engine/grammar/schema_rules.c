@@ -104,6 +104,28 @@ int schema_own(struct schema_compiler *c, cJSON *schema) {
     return schema_refuse(c, E_LIMIT, NULL, "merging its schemas takes too many steps");
 }
 
+cJSON *schema_with(const char *key, const cJSON *value) {
+    cJSON *o = cJSON_CreateObject(), *copy = o ? cJSON_Duplicate(value, true) : NULL;
+    if (copy && cJSON_AddItemToObject(o, key, copy)) return o;
+    cJSON_Delete(copy);
+    cJSON_Delete(o);
+    return NULL;
+}
+
+cJSON *schema_pair(const char *key, cJSON *a, cJSON *b) {
+    cJSON *o = a && b ? cJSON_CreateObject() : NULL;
+    cJSON *list = o ? cJSON_AddArrayToObject(o, key) : NULL;
+    if (list) {
+        cJSON_AddItemToArray(list, a);
+        cJSON_AddItemToArray(list, b);
+        return o;
+    }
+    cJSON_Delete(a);
+    cJSON_Delete(b);
+    cJSON_Delete(o);
+    return NULL;
+}
+
 int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out) {
     static const char *const silent[] = {
         "$defs",    "definitions", "title",   "description", "$schema",  "$id",      "default",
