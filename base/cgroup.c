@@ -58,13 +58,13 @@ static double processors_in(const char *root, const char *path) {
 
 void cgroup_limits_of(struct cgroup_limits *out, const char *root, const char *path) {
     char group[PATH_MAX];
-    *out = (struct cgroup_limits){.memory_left = -1};
+    *out = (struct cgroup_limits){.bytes_left = -1};
     if (snprintf(group, sizeof group, "%s", strcmp(path, "/") ? path : "") >= (int)sizeof group)
         return;
     for (;;) {
         int64_t left = memory_left_in(root, group);
         double processors = processors_in(root, group);
-        if (left >= 0 && (out->memory_left < 0 || left < out->memory_left)) out->memory_left = left;
+        if (left >= 0 && (out->bytes_left < 0 || left < out->bytes_left)) out->bytes_left = left;
         if (processors > 0 && (out->processors <= 0 || processors < out->processors))
             out->processors = processors;
         char *slash = strrchr(group, '/');

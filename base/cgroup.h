@@ -4,9 +4,9 @@
 #include <stdint.h>
 
 struct cgroup_limits {
-    int64_t memory_left; // bytes that may still be allocated, counting caches that the kernel would
-                         // give back; -1: no limit
-    double processors;   // how many of them it may use on average; 0: no limit
+    // Of memory that may still be allocated, counting caches that the kernel would free; -1: no limit.
+    int64_t bytes_left;
+    double processors; // how many of them it may use on average; 0: no limit
 };
 
 // Of the group and all groups above it, the smallest counts. May be called from any thread.

@@ -39,8 +39,8 @@ int64_t memory_left(void) {
     struct cgroup_limits group;
     int64_t left = available(), addresses, resident;
     cgroup_limits(&group);
-    if (group.memory_left >= 0 && (left == 0 || group.memory_left < left))
-        left = group.memory_left > 0 ? group.memory_left : 1; // 0 is unknown
+    if (group.bytes_left >= 0 && (left == 0 || group.bytes_left < left))
+        left = group.bytes_left > 0 ? group.bytes_left : 1; // 0 is unknown
     if (getrlimit(RLIMIT_AS, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return left;
     read_statm(&addresses, &resident);
     int64_t allowed = (int64_t)limit.rlim_cur - addresses;

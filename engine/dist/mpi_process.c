@@ -54,14 +54,18 @@ static void set_defaults(void) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
 
-// Open MPI keeps the sockets and shared memory of its ranks there. Where it cannot, it ends the process, and its
-// words do not say why.
-static int check_folder(struct err *err) {
+// Where Open MPI keeps the sockets and shared memory of its ranks.
+static const char *folder_of_ranks(void) {
     static const char *const names[] = {"TMPDIR", "TEMP", "TMP"}; // in Open MPI's order
     const char *dir = NULL;
-    char probe[PATH_MAX];
     for (int i = 0; i < 3 && !dir; i++) dir = getenv(names[i]);
-    if (!dir || !*dir) dir = "/tmp";
+    return dir && *dir ? dir : "/tmp";
+}
+
+// Without room there, Open MPI ends the process, or hangs, and does not say why.
+static int check_folder(struct err *err) {
+    const char *dir = folder_of_ranks();
+    char probe[PATH_MAX];
     bool fits = snprintf(probe, sizeof probe, "%s/parley-XXXXXX", dir) < (int)sizeof probe;
     if (!fits) errno = ENAMETOOLONG;
     if (!fits || (mkdir(dir, 0700) < 0 && errno != EEXIST) || !mkdtemp(probe))

@@ -352,7 +352,7 @@ test('a read-only database is named at the start', async (t) => {
   chmodSync(folder, 0o755);
 });
 
-test('a disk that fills in the middle of an answer: whoever is attached is told why nothing comes', async (t) => {
+test('a disk that fills in the middle of an answer: attached clients learn why nothing comes', async (t) => {
   const disk = smallDisk(t);
   if (!disk) return t.skip('no file system can be mounted here');
   const own = await Server.start(t, { db: path.join(disk, 'parley.db'), args: unlimited });

@@ -154,7 +154,7 @@ test('two owners with one id: tools ask whose, and take --owner', async (t) => {
   assert.deepEqual([0, 1].map((turn) => transcript(session.turns.get(turn))), turns);
 });
 
-test('list and show print no escape sequences, whoever wrote them', async (t) => {
+test('list and show print no escape sequences of any author', async (t) => {
   const { db } = await made(t);
   for (const verb of [['list'], ['show', 'zora']]) {
     const text = await good(['sessions', ...verb, '--db', db]);

@@ -37,13 +37,13 @@ static int remove_root(void **state) {
 static void no_group_is_no_limit(void **state) {
     struct cgroup_limits l;
     cgroup_limits_of(&l, "/no/such/folder", "/a");
-    assert_int_equal(l.memory_left, -1);
+    assert_int_equal(l.bytes_left, -1);
     assert_true(l.processors == 0);
     put("", "memory.max", "max\n");
     put("", "memory.current", "1048576\n");
     put("", "cpu.max", "max 100000\n");
     cgroup_limits_of(&l, root, "/");
-    assert_int_equal(l.memory_left, -1);
+    assert_int_equal(l.bytes_left, -1);
     assert_true(l.processors == 0);
 }
 
@@ -52,13 +52,13 @@ static void what_is_left_counts_caches_of_files_as_free(void **state) {
     put("", "memory.max", "104857600\n");
     put("", "memory.current", "62914560\n");
     cgroup_limits_of(&l, root, "/");
-    assert_int_equal(l.memory_left, 40 * MIB);
+    assert_int_equal(l.bytes_left, 40 * MIB);
     put("", "memory.stat", "anon 100\ninactive_file 10485760\nactive_file 10485760\nslab 5\n");
     cgroup_limits_of(&l, root, "/");
-    assert_int_equal(l.memory_left, 60 * MIB);
+    assert_int_equal(l.bytes_left, 60 * MIB);
     put("", "memory.current", "209715200\n"); // above it the kernel reclaims
     cgroup_limits_of(&l, root, "");
-    assert_int_equal(l.memory_left, 0);
+    assert_int_equal(l.bytes_left, 0);
 }
 
 static void the_smallest_of_all_groups_above_counts(void **state) {
@@ -70,7 +70,7 @@ static void the_smallest_of_all_groups_above_counts(void **state) {
     put("/a/b", "memory.current", "0\n");
     put("/a/b", "cpu.max", "150000 100000\n");
     cgroup_limits_of(&l, root, "/a/b");
-    assert_int_equal(l.memory_left, 80 * MIB);
+    assert_int_equal(l.bytes_left, 80 * MIB);
     assert_true(l.processors == 1.5);
     cgroup_limits_of(&l, root, "/a");
     assert_true(l.processors == 4);
@@ -81,7 +81,7 @@ static void rubbish_is_no_limit(void **state) {
     put("", "memory.max", "many\n");
     put("", "cpu.max", "-5 0\n");
     cgroup_limits_of(&l, root, "/");
-    assert_int_equal(l.memory_left, -1);
+    assert_int_equal(l.bytes_left, -1);
     assert_true(l.processors == 0);
 }
 
