@@ -51,6 +51,24 @@ test('code in an answer from right to left reads from left to right', async (t) 
   assert.equal(paragraph, 'rtl');
 });
 
+test('a paragraph begins at the side of its own language, whatever that of the answer or the message', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const [english, arabic] = ['In Arabic:', 'مرحبا بالعالم.'];
+  await FakeSession.route(page, [[`${english}\n${arabic}`, `${english}\n\n${arabic}\n\n- ${arabic}`], ['say', `${arabic}\n\n${english}`]]);
+  await page.goto(`${server.url}/#s=fake`);
+  await connected(page);
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-state=done] .prose p').length === 4);
+  const sides = await page.evaluate(() => {
+    const side = (box, words) => (words.left - box.left < box.right - words.right ? 'left' : 'right');
+    return [...document.querySelectorAll('.prose :is(p, li)')].map((element) => {
+      const words = new Range();
+      words.selectNodeContents(element);
+      return side(element.getBoundingClientRect(), words.getBoundingClientRect());
+    });
+  });
+  assert.deepEqual(sides, ['left', 'right', 'left', 'right', 'left'], 'an item of a list stays at its mark');
+});
+
 test('maths is shown as it was written, prices and variables are text', async (t) => {
   const page = await newPage(t, await newContext(t));
   const text = 'It is $a_1*b*c_2$ or \\(x\\,y\\), and \\[z_*1*\\] for $5 to $6 in $HOME/$PATH.\n\nSo\n$$\n\\int_0^1 x^2\\,dx\n\n- *b* <b>\n$$\nends.';
