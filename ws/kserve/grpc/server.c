@@ -18,6 +18,9 @@
 #define CALLS_MAX 4096  // of all connections
 #define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 lets its others wait
 #define TICK_MS 1000
+// Without a call for so long, a closing server cuts the connections that are left: a client that reads its GOAWAY has
+// closed its own by then, and gRPC's synchronous clients read nothing between calls.
+#define QUIET_US 1000000
 // How long a call's message may take to arrive: this, and its longest size at this rate.
 #define RECEIVE_US 10000000
 #define RECEIVE_BYTES_PER_SECOND 4096
@@ -44,6 +47,7 @@ struct rpc_server {
     struct shares shares;
     struct rpc *rpcs;
     int n_rpcs;
+    int64_t busy_us; // since it closes: when it last had a call
     enum {
         SERVING,
         DRAINING, // calls that are open go on, further ones are refused
@@ -201,6 +205,7 @@ static void on_ended(struct event *e, bool ok) {
 static void begin_drain(struct rpc_server *g) {
     struct rpc *r, *next;
     g->state = DRAINING;
+    g->busy_us = net_now_us();
     guest_port_stop_listening(g->port);
     DL_FOREACH_SAFE(g->rpcs, r, next)
     if (r->state == RPC_OPEN && r->method && r->method->streams) r->method->closing(r);
@@ -224,7 +229,8 @@ bool rpc_server_drain(struct rpc_server *g) {
     DL_FOREACH(g->rpcs, r) if (r->out_us) guest_port_hold(g->port, r->fd);
     size_t connections = guest_port_farewell(g->port, goaway, sizeof goaway);
     refuse_late(g);
-    return connections == 0 && g->n_rpcs == 0;
+    if (g->n_rpcs > 0) g->busy_us = net_now_us();
+    return g->n_rpcs == 0 && (connections == 0 || net_now_us() - g->busy_us > QUIET_US);
 }
 
 void rpc_server_stop(struct rpc_server *g) {
