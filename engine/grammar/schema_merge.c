@@ -35,6 +35,13 @@ static bool is_one_of(const char *key, const char *const *keys) {
     return false;
 }
 
+// A list that memory cut short would be another schema.
+static cJSON *if_whole(cJSON *list, bool whole) {
+    if (whole) return list;
+    cJSON_Delete(list);
+    return NULL;
+}
+
 static cJSON *types_of_both(const cJSON *a, const cJSON *b) {
     unsigned in_a = schema_type_names(a), in_b = schema_type_names(b), in_both = in_a & in_b;
     cJSON *out = cJSON_CreateArray();
@@ -42,17 +49,20 @@ static cJSON *types_of_both(const cJSON *a, const cJSON *b) {
     bool a_has = in_a & (TYPE_NUMBER | TYPE_INTEGER), b_has = in_b & (TYPE_NUMBER | TYPE_INTEGER);
     if (a_has && b_has && !(in_both & TYPE_NUMBER)) in_both |= TYPE_INTEGER;
     if (in_both & TYPE_NUMBER) in_both &= ~(unsigned)TYPE_INTEGER;
-    for (int i = 0; out && i < SCHEMA_N_TYPES; i++)
-        if (in_both >> i & 1) cJSON_AddItemToArray(out, cJSON_CreateString(schema_type_words[i]));
-    return out;
+    bool whole = out;
+    for (int i = 0; whole && i < SCHEMA_N_TYPES; i++)
+        if (in_both >> i & 1)
+            whole = cJSON_AddItemToArray(out, cJSON_CreateString(schema_type_words[i]));
+    return if_whole(out, whole);
 }
 
 static cJSON *values_of_both(const cJSON *a, const cJSON *b) {
     cJSON *out = cJSON_CreateArray();
     const cJSON *x, *y;
-    cJSON_ArrayForEach(x, a) cJSON_ArrayForEach(y, b) if (out && cJSON_Compare(x, y, true))
-        cJSON_AddItemToArray(out, cJSON_Duplicate(x, true));
-    return out;
+    bool whole = out;
+    cJSON_ArrayForEach(x, a) cJSON_ArrayForEach(y, b) if (whole && cJSON_Compare(x, y, true))
+        whole = cJSON_AddItemToArray(out, cJSON_Duplicate(x, true));
+    return if_whole(out, whole);
 }
 
 static cJSON *lists_of_both(const cJSON *a, const cJSON *b) {
@@ -68,16 +78,15 @@ static cJSON *lists_of_both(const cJSON *a, const cJSON *b) {
             whole = whole && cJSON_AddItemToArray(out, cJSON_Duplicate(item, true));
         }
     }
-    if (whole) return out;
-    cJSON_Delete(out);
-    return NULL;
+    return if_whole(out, whole);
 }
 
 static cJSON *prefixes_of_both(const cJSON *a, const cJSON *b) {
     cJSON *out = cJSON_CreateArray();
     const cJSON *x = a->child, *y = b->child;
-    for (; out && x && y; x = x->next, y = y->next) cJSON_AddItemToArray(out, both(x, y));
-    return out;
+    bool whole = out;
+    for (; whole && x && y; x = x->next, y = y->next) whole = cJSON_AddItemToArray(out, both(x, y));
+    return if_whole(out, whole);
 }
 
 static int merge_word(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
