@@ -31,10 +31,8 @@ async function delayedPage(t, late, hash = '', prepare = async () => {}) {
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 test('each frame arrives late by another time', async (t) => {
-  const page = await delayedPage(t, () => pause(random.below(60)));
-  await page.evaluate((sampling) => localStorage.setItem('parley.new-session', JSON.stringify({ sampling })), SHORT);
-  await page.reload();
-  await connected(page);
+  const short = (page) => page.addInitScript((sampling) => localStorage.setItem('parley.new-session', JSON.stringify({ sampling })), SHORT);
+  const page = await delayedPage(t, () => pause(random.below(60)), '', short);
   for (let i = 0; i < few(12); i++) {
     if (i) await newSession(page);
     await ask(page, `Message ${i}`);
