@@ -26,13 +26,13 @@ static const struct instance *instances(const struct service *s) {
 }
 
 // The oldest heartbeat. A server whose engine stands still is restarted, also where others work:
-// nothing else gets a hanging device back.
+// nothing else gets a hanging device back. An engine process is restarted by its server.
 static bool engines_alive(const struct service *s, int64_t *age_us) {
     bool alive = true;
     *age_us = 0;
     for (const struct instance *i = instances(s); i; i = i->next) {
         int64_t age;
-        if (!engine_alive(i->engine, &age)) alive = false;
+        if (!engine_alive(i->engine, &age) && !i->reopens) alive = false;
         if (age > *age_us) *age_us = age;
     }
     return alive;

@@ -76,6 +76,17 @@ static int share_devices(struct serve_config *c, int64_t i, int64_t n, struct er
     return set(c, "gpu_memory_fraction", text, err);
 }
 
+// engine_process = auto: a process for each instance that can be lost without the server: of several ranks, on a
+// GPU, beside others.
+static int choose_process(struct serve_config *c, int64_t n, struct err *err) {
+    bool gpus[ENGINE_MAX_GPUS];
+    struct engine_options o;
+    if (c->engine_process != SERVE_PROCESS_AUTO) return 0;
+    model_settings_engine(&c->model, &o);
+    bool on = n > 1 || o.tensor_parallel * o.pipeline_parallel > 1 || engine_gpus(&o, gpus) > 0;
+    return set(c, "engine_process", on && !engine_is_launched() ? "on" : "off", err);
+}
+
 static bool gives(const struct config_part *p, const char *key) {
     for (size_t i = 0; p && i < p->n_given; i++)
         if (strcmp(p->given[i].key->name, key) == 0) return true;
@@ -119,7 +130,10 @@ static int plan_all(struct instances *v, struct err *err) {
         snprintf(number, sizeof number, "%lld", (long long)i + 1);
         TRY(plan_one(v, n > 1 ? number : NULL, NULL, i, n, err));
     }
-    DL_FOREACH(v->list, h) TRY(share_cores(&h->config, n, err));
+    DL_FOREACH(v->list, h) {
+        TRY(share_cores(&h->config, n, err));
+        TRY(choose_process(&h->config, n, err));
+    }
     return 0;
 }
 
@@ -174,6 +188,7 @@ int instances_plan_more(struct instances *v, const char *name, const struct conf
     int rc = plan_one(v, name, p, 0, 1, err);
     struct hosted *h = v->list && v->list->prev != last ? v->list->prev : NULL;
     if (rc == 0) rc = share_cores(&h->config, n, err);
+    if (rc == 0) rc = choose_process(&h->config, n, err);
     if (rc == 0) rc = check_one(v, h, err);
     if (rc < 0 && h) instances_forget(v, h);
     *out = rc < 0 ? NULL : h;

@@ -106,7 +106,8 @@ static const struct config_key keys[] = {
     CHOICE("engine", engine_process, SERVE_PROCESS, "auto",
            "Whether an instance has a process of its own, `parley engine`, so that the server "
            "outlives its device: when that process ends or hangs, it is started again, and its "
-           "turns go on with the same tokens. auto: off for now. Not under mpirun or srun."),
+           "turns go on with the same tokens. auto: on for several instances, several ranks and "
+           "GPUs; off for one instance on the CPU, and under mpirun or srun."),
     FLOAT("engine", engine_timeout, 1, 86400, "60",
           "Seconds without a sign of life after which an engine process is killed and started "
           "again; at least 20 mean steps, and ten times as long while it loads its model."),

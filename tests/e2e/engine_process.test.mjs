@@ -14,8 +14,10 @@ const demo = path.join(root, 'configs/demo-model');
 const probe = await run(['generate', '--model', demo, '--device', 'cpu', '--ids', '5', '--max-tokens', '1', '--tensor-parallel', '2']);
 const noRanks = /built without MPI/.test(probe.stderr) && 'this parley was built without MPI';
 const last = (server) => engineProcesses(server).at(-1);
-const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--engine-process', 'on',
-  '--engine-backoff', '0.2', ...args] });
+/** Several instances or ranks have processes of their own by default. */
+const byDefault = (args) => ['--instances', '--tensor-parallel'].some((option) => args.includes(option));
+const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--engine-backoff', '0.2',
+  ...(byDefault(args) ? [] : ['--engine-process', 'on']), ...args] });
 const readyz = async (server) => (await fetch(`${server.url}/readyz`)).json();
 
 let expected = null;

@@ -15,7 +15,7 @@ const skip = /built without MPI/.test(probe.stderr) && 'this parley was built wi
 /** The ranks that this server has started, but for itself. */
 const ranks = (server) => ranksOf(server).filter((pid) => pid !== server.process.pid);
 const states = async (server) => (await (await fetch(`${server.url}/readyz`)).json()).instances.map(({ state }) => state);
-const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', '2', ...args] });
+const serve = (t, ...args) => Server.start(t, { args: [...unlimited, '--device', 'cpu', '--threads', '1', '--tensor-parallel', '2', '--engine-process', 'off', ...args] });
 
 test('a killed rank: turns go on elsewhere, no token is lost or doubled, the server stays ready', { skip }, async (t) => {
   const n_turns = few(10), alone = [];

@@ -23,7 +23,9 @@ const ids = Array.from({ length: 50 }, (_, i) => 5 + i).join(','); // enough row
 const generate = ['generate', '--model', llama, '--device', 'cpu', '--ids', ids, '--max-tokens', '24', '--temperature', '0', '--json'];
 const sizes = (tp, pp = 1) => ['--tensor-parallel', String(tp), '--pipeline-parallel', String(pp)];
 const ended = (pids) => until(`the ranks ${pids} to end`, () => pids.every((pid) => !isAlive(pid)));
-const serve = (t, options = {}) => Server.start(t, { ...options, args: ['--device', 'cpu', '--threads', '1', ...sizes(2), ...(options.args ?? [])] });
+/** A server that leads the ranks itself; engine_process.test.mjs has those that an engine process leads. */
+const serve = (t, options = {}) => Server.start(t, { ...options, args: ['--device', 'cpu', '--threads', '1', '--engine-process', 'off',
+  ...sizes(2), ...(options.args ?? [])] });
 
 test('generate: the tokens of one rank, and the same bits however the ranks were started', { skip }, async () => {
   const one = JSON.parse((await run(generate)).stdout);

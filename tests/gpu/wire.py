@@ -27,7 +27,8 @@ def free_port():
 
 
 class Server:
-    """parley serve with these options; a cache of a size that several servers at once have room for, unless cache is None."""
+    """parley serve with these options; a cache of a size that several servers at once have room for, unless cache is None.
+    The engine is in the server's process, unless the options say otherwise."""
 
     def __init__(self, *args, db=None, env=None, device=DEVICE, model=MODEL, cache='2GiB', wait=120):
         self.folder = tempfile.mkdtemp(prefix='parley-gpu-')
@@ -38,6 +39,8 @@ class Server:
                 '--messages-per-second', '100000', '--message-burst', '1000000']
         if cache:
             line += ['--kv-cache-bytes', cache]
+        if '--engine-process' not in args:
+            line += ['--engine-process', 'off']
         self.process = subprocess.Popen(line + [str(a) for a in args], stdout=self.log, stderr=self.log,
                                         env={**os.environ, **(env or {})})
         if wait:
