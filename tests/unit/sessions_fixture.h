@@ -345,9 +345,9 @@ static inline void fx_expect_refused(int code, const char *words) {
     assert_non_null(strstr(err.text, fx.path));
 }
 static void fx_remove_files(void) {
-    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock"};
+    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock", ".tail"};
     char path[300];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof path, "%s%s", fx.path, suffixes[i]);
         unlink(path);
     }

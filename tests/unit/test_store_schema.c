@@ -18,6 +18,20 @@ static void copy_file(const char *from, const char *to) {
     close(in), close(out);
 }
 
+static const char *fixture(int version, const char *end) {
+    static char path[100];
+    snprintf(path, sizeof path, "tests/fixtures/sessions/schema-%d.%s", version, end);
+    return path;
+}
+
+static void put_schema(int version) {
+    char tail[300];
+    fx_remove_files();
+    snprintf(tail, sizeof tail, "%s.tail", fx.path);
+    copy_file(fixture(version, "sqlite"), fx.path);
+    copy_file(fixture(version, "sqlite.tail"), tail);
+}
+
 static struct stored_session *load_sound(const char *id) {
     struct archive *a;
     struct stored_session *s = NULL;
@@ -41,13 +55,9 @@ static void check_linear(const char *id, int64_t n_turns, int64_t n_tokens) {
 
 // Killed at schema 1 in the middle of a turn; the next version goes on with it.
 static void a_database_of_schema_1_means_the_same(void **state) {
-    char tail[300];
     fx_setup_file();
     sessions_close(fx.ss);
-    fx_remove_files();
-    snprintf(tail, sizeof tail, "%s.tail", fx.path);
-    copy_file("tests/fixtures/sessions/schema-1.sqlite", fx.path);
-    copy_file("tests/fixtures/sessions/schema-1.sqlite.tail", tail);
+    put_schema(1);
     fx_open();
     check_linear("linear", 3, 92);
     check_linear("waiting", 4, 430);
@@ -74,7 +84,6 @@ static void a_database_of_schema_1_means_the_same(void **state) {
     assert_int_equal(fx_session("linear")->turns[3]->rec.log_first, 36);
     fx_restart();
     assert_int_equal(fx_get(1, "linear")->n_turns, 2);
-    unlink(tail);
     fx_teardown();
 }
 
@@ -91,19 +100,22 @@ static void expect_tree(const char *id, int64_t head, const int64_t *parents, in
     stored_session_free(s);
 }
 
+// A migrated session is written like any other: after a further turn and a restart it has that turn.
+static const struct seen_answer *goes_on(const char *id) {
+    free(fx_session(id)->rec.fingerprint);
+    fx_session(id)->rec.fingerprint = strdup(fake.info.fingerprint);
+    fx_turn(1, id, "on");
+    fx_restart();
+    return fx_get(1, id);
+}
+
 // Killed at schema 2, which knows of trees, and at 3, which knows of lost clients.
 static void a_database_of_a_later_schema_means_the_same(void **state) {
     static const int64_t linear[] = {-1, 0, 1}, branched[] = {-1, 0, 0, 0};
     int version = *(const int *)*state;
-    char from[300], tail[300];
     fx_setup_file();
     sessions_close(fx.ss);
-    fx_remove_files();
-    snprintf(tail, sizeof tail, "%s.tail", fx.path);
-    snprintf(from, sizeof from, "tests/fixtures/sessions/schema-%d.sqlite", version);
-    copy_file(from, fx.path);
-    strcat(from, ".tail");
-    copy_file(from, tail);
+    put_schema(version);
     fx_open();
     expect_tree("linear", 2, linear, 3);
     expect_tree("branched", 1, branched, 4);
@@ -120,26 +132,14 @@ static void a_database_of_a_later_schema_means_the_same(void **state) {
     assert_int_equal(fx_session("branched")->rec.cancel_after_ms, version > 2 ? 700 : 0);
     fx_attach(2, "copy", 0);
     assert_string_equal(fx_session("copy")->rec.forked_from, "branched");
-    // A migrated session is written like any other: the time to resume a turn is kept from now on.
-    free(fx_session("branched")->rec.fingerprint);
-    fx_session("branched")->rec.fingerprint = strdup(fake.info.fingerprint);
-    fx_turn(1, "branched", "on");
-    fx_restart();
-    a = fx_get(1, "branched");
+    a = goes_on("branched");
     assert_int_equal(a->turns[a->n_turns - 1].turn, 4);
-    assert_int_equal(a->turns[a->n_turns - 1].numbers.resume_us, 40);
+    assert_int_equal(a->turns[a->n_turns - 1].numbers.resume_us, 40); // kept from now on
     assert_int_equal(a->turns[a->n_turns - 1].numbers.paused_us, 7);
-    unlink(tail);
     fx_teardown();
 }
 
 // --- with exports: schema 4 and later ----------------------------------------
-
-static const char *fixture(int version, const char *end) {
-    static char path[100];
-    snprintf(path, sizeof path, "tests/fixtures/sessions/schema-%d.%s", version, end);
-    return path;
-}
 
 static struct buf exports_of(int version) {
     struct buf b;
@@ -185,14 +185,6 @@ static const char *tmp_path(void) {
     snprintf(path, sizeof path, "%s/parley-test-%ld.db",
              getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (long)getpid());
     return path;
-}
-
-static void put_schema(int version) {
-    char tail[300];
-    fx_remove_files();
-    snprintf(tail, sizeof tail, "%s.tail", fx.path);
-    copy_file(fixture(version, "sqlite"), fx.path);
-    copy_file(fixture(version, "sqlite.tail"), tail);
 }
 
 static size_t found(const char *owner, const char *query) {
@@ -264,12 +256,7 @@ static void a_database_with_conversations_means_the_same(void **state) {
     assert_int_equal(found("other", "quetzalcoatl"), 0);
     fx.max_text = 4096;
     fx_attach(1, "branched", 0);
-    // It is written like a new one.
-    free(fx_session("branched")->rec.fingerprint);
-    fx_session("branched")->rec.fingerprint = strdup(fake.info.fingerprint);
-    fx_turn(1, "branched", "on");
-    fx_restart();
-    a = fx_get(1, "branched");
+    a = goes_on("branched");
     assert_int_equal(a->turns[a->n_turns - 1].turn, 5);
     fx_teardown();
 }
