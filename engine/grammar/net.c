@@ -187,8 +187,8 @@ static void cut_dead_edges(struct net *n) {
     }
 }
 
-// The edges of each state that take no byte first, so that a closure (machine.c) does not look at the many ranges
-// that a class of Unicode has.
+// In each state's list, puts the edges that take no byte before the others: a closure (machine.c) follows those alone,
+// and a class of Unicode has many ranges of bytes to pass over.
 static void order_edges(struct net *n) {
     for (int32_t i = 0; i < n->n_states; i++) {
         int32_t bytes = -1, *last = &n->states[i].first;

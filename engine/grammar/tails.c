@@ -56,8 +56,8 @@ static void sort(const struct token_trie *v, struct tail_token *t, int32_t n, st
     for (int32_t i = 0; i < n; i++) t[i] = work[i].token;
 }
 
-// Tokens by the first byte of their tail. begin (257): where each byte's begin; led (256): where those of them do that
-// have leading characters.
+// Tokens by the first byte of their tail. begin (257): where the tokens of each byte begin. Those with leading characters
+// come last among them, from led (256) on.
 struct groups {
     int32_t begin[257], led[256];
 };
