@@ -133,8 +133,7 @@ static const struct {
      M(accepted), 0, 0},
     {"parley_engine_steps_total", "Passes through the model.", M(steps), 0, 0},
     {"parley_engine_steps_overlapped_total",
-     "Passes that pipeline stages began while the pass before them was not over.", M(overlapped), 0,
-     0},
+     "Passes that began while the pass before them was not over.", M(overlapped), 0, 0},
     {"parley_engine_pauses_total",
      "Turns that gave their place up for another owner's or, with "
      "idle priority, for an interactive one.",

@@ -304,6 +304,10 @@ struct backend_ops {
     int (*draw)(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                 int32_t vocab);
     int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
+    // The same for the step before the last one, which follows it (struct batch): waits for that step
+    // only. Its logits are lost, so id -1 then means that the row must be computed again. NULL: no step
+    // follows another.
+    int (*draws_read_before)(struct backend *be, struct batch_drawn *out, int32_t n);
     // `draw` leaves out a row whose draw changes the logits (DRAW_NONE). draw_adjust copies the changes
     // of such a row while the device computes the step; draw_adjusted then draws all such rows of the
     // step, and draws_read returns their tokens too. Call both between step_launch and draws_read.

@@ -51,6 +51,9 @@ struct batch_drawn {
     int32_t id;    // -1: not drawn; the host draws from the logits
     float logprob; // the model's own
 };
+// An id of a batch that follows the step before (struct batch's follows): the token that the step before
+// draws from this wanted row. Of such an id it is the row.
+#define BATCH_DRAWN(wanted_row) (-1 - (wanted_row))
 
 // Cache blocks that are copied from host memory during a step whose rows read them
 // (kernels/backend.h, kv_layer_wait).
@@ -72,7 +75,7 @@ struct batch {
     int32_t n_rows; // tokens in this step
     int32_t n_seqs;
     int32_t n_logits;               // rows whose logits are wanted
-    const int32_t *ids;             // (n_rows)
+    const int32_t *ids;             // (n_rows) below 0: BATCH_DRAWN
     const int32_t *positions;       // (n_rows) absolute: index in the token log
     const int32_t *logit_rows;      // (n_logits) ascending row numbers
     const struct batch_seq *seqs;   // (n_seqs)
@@ -82,6 +85,10 @@ struct batch {
     const struct batch_virtual *virtuals; // (n_virtual)
     int32_t n_virtual;
     const struct kv_load *load; // or NULL: nothing has to be loaded
+    // The step before may still run when this one begins, and its draws are read later
+    // (kernels/backend.h, draws_read_before). Ids of this step may be its draws.
+    bool follows;
+    bool is_followed; // the next step may follow this one, so every rank needs this one's draws
     // The step is computed in parts (engine/run/parts.h), and this is one of them or their end. A device
     // neither pads nor records it.
     bool is_part;

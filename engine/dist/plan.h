@@ -17,7 +17,7 @@ enum plan_kind {
     PLAN_OPEN, // payload: struct plan_open; each rank answers with two structs rank_report: its
                // build and machine, then what it has loaded
     PLAN_SIZE, // payload: struct plan_size; answered with a struct rank_report
-    PLAN_STEP, // payload: the batch; flag: one layer only; n: the number of its parts; first: its slot
+    PLAN_STEP, // payload: the batch; flag: enum plan_step; n: the number of its parts; first: its slot
     PLAN_PREFIX, // payload: the batch
     PLAN_LOGITS, // of the last step's wanted rows [first, first + n)
     PLAN_COPY,   // block `first` becomes a copy of block n
@@ -27,6 +27,11 @@ enum plan_kind {
     PLAN_PUT,    // the same; the leader sends each rank its parts
     PLAN_PING,   // each rank in turn sends the leader one byte
     PLAN_CLOSE,  // the engine closes; the rank waits for the next PLAN_OPEN
+};
+
+enum plan_step { // bits
+    PLAN_ONE_LAYER = 1,
+    PLAN_DRAWS = 2, // the batch has draws, for a step that follows
 };
 
 enum { PLAN_INLINE_BYTES = 4000, PLAN_DEVICE_BYTES = 512, PLAN_SLOTS = 8 };

@@ -174,6 +174,8 @@ static struct batch take_batch(struct rank *r) {
     b.ids = TAKE(at, int32_t, (size_t)p->n_rows);
     b.positions = TAKE(at, int32_t, (size_t)p->n_rows);
     b.logit_rows = TAKE(at, int32_t, (size_t)p->n_logits);
+    if (p->kind == PLAN_STEP && p->flag & PLAN_DRAWS)
+        b.draws = TAKE(at, struct batch_draw, (size_t)p->n_logits);
     for (int32_t i = 0; i < p->n_seqs; i++) {
         struct kv_map *m = &seqs[i].map;
         m->blocks = TAKE(at, int32_t, (size_t)(m->n_sink_blocks + m->n_ring_blocks));
@@ -185,7 +187,7 @@ static struct batch take_batch(struct rank *r) {
 
 static int step(struct rank *r) {
     struct batch b = take_batch(r);
-    r->forward.one_layer = r->plan->flag;
+    r->forward.one_layer = r->plan->kind == PLAN_STEP && r->plan->flag & PLAN_ONE_LAYER;
     r->forward.n_parts = r->plan->n;
     int rc = r->plan->kind == PLAN_PREFIX ? forward_prefix(&r->forward, &b)
                                           : forward_run(&r->forward, &b);

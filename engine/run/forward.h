@@ -93,6 +93,10 @@ int forward_draw_adjust(struct forward *f, const struct batch_adjusted *a);
 int forward_draw_adjusted(struct forward *f);
 // The results of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);
+// The results of the step before, which the last one follows (kernels/backend.h, draws_read_before).
+static inline int forward_draws_before(struct forward *f, int32_t n, struct batch_drawn *out) {
+    return f->backend->ops->draws_read_before(f->backend, out, n);
+}
 // The hidden state (width) f32 of one wanted row: the output of the last layer, before the final norm.
 // Between forward_run and forward_done.
 int forward_hidden(struct forward *f, const struct batch *b, int32_t row, float *out);

@@ -45,12 +45,14 @@ static size_t n_draws(const struct instance_options *o) {
 static int steps_init(struct instance *in, struct err *err) {
     const size_t n_seqs = (size_t)max_seqs(&in->opt), n = n_draws(&in->opt);
     const int32_t n_stages = in->model->split.pp_size;
-    in->n_steps = in->forward.lead ? n_stages : 1;
-    if (in->n_steps > PLAN_SLOTS) in->n_steps = PLAN_SLOTS;
+    in->n_groups = in->forward.lead ? n_stages : 1;
+    if (in->n_groups > PLAN_SLOTS) in->n_groups = PLAN_SLOTS;
+    in->n_steps = in->n_groups > 1 ? in->n_groups : 2; // one may follow the other
     in->step = &in->steps[0];
     in->flight_rows = instance_flight_rows(in->forward.backend);
     for (int32_t i = 0; i < in->n_steps; i++) {
         struct step *s = &in->steps[i];
+        s->group = i % in->n_groups;
         TRY(batch_init(&s->batch, instance_max_rows(&in->opt), (int32_t)n_seqs, err));
         s->turns = calloc(n_seqs, sizeof *s->turns);
         s->branches = calloc(n_seqs, sizeof *s->branches);

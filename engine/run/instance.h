@@ -75,15 +75,18 @@ struct step {
     int32_t n_draft_rows;
     // Turns that wait for a mask since the launch: no token is drawn from their rows.
     int32_t n_undrawn;
-    bool is_prefix; // it writes a prefix's keys and values to the cache
+    bool is_prefix;            // it writes a prefix's keys and values to the cache
+    int32_t group;             // of sessions (flight.c)
+    const struct step *before; // while it is built: the step that it follows (flight.c), or NULL
+    int rc;                    // of the launch of a step that another may follow
     int64_t began_us;
 };
 
-// Steps of several groups of sessions under way at once (flight.c). A group is also the index of its step.
+// Several steps under way at once (flight.c).
 enum flight_state {
     FLIGHT_OFF,   // whole steps, because there is other work
     FLIGHT_READY, // the last round was a whole step and left no other work
-    FLIGHT_ON,    // each round begins one group's step and ends the oldest
+    FLIGHT_ON,    // each round begins a step and ends the oldest
     FLIGHT_ENDS,  // no step begins
 };
 struct flight {
@@ -125,10 +128,10 @@ struct instance {
 
     struct caches caches;
     struct scheduler sched;
-    struct step steps[PLAN_SLOTS]; // [0, n_steps): one for each group of sessions (flight.c)
-    int32_t n_steps;
-    int32_t flight_rows; // a group has at least so many turns
-    struct step *step;   // the one that is built or computed now
+    struct step steps[PLAN_SLOTS]; // [0, n_steps): whole steps are the first one
+    int32_t n_steps, n_groups;     // n_groups: of sessions, one for each pipeline stage (flight.c)
+    int32_t flight_rows;           // a group has at least so many turns
+    struct step *step;             // the one that is built or computed now
     struct flight flight;
     struct forward forward;
     struct final_norm final_norm; // for context outputs
@@ -261,6 +264,11 @@ bool instance_takes_off(struct instance *in);
 void instance_fly(struct instance *in);
 // Ends all steps under way, so that turns and caches may change. Without a device their turns end with an error.
 void instance_land(struct instance *in);
+// The turn's rows of steps under way do not count: it ends, or its last token is computed again.
+void instance_leave_flight(struct instance *in, const struct live_turn *t);
+// Whether a step that follows in->step is under way: the draws of in->step come by forward_draws_before, and its
+// logits are lost.
+bool instance_is_followed(const struct instance *in);
 
 // --- emit_later.c --------------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ struct live_turn {
     enum engine_cache_source source; // of the n_cached
     int64_t restore_us;              // how long the turn waited for them
     bool then_release;               // the owner asked to drop the cache when the turn ends
-    int text_rc;                     // negative: its text failed; the turn ends with its next token
+    bool drawn_by_host; // the device could not draw one of its tokens: no further flight
+    int text_rc;        // negative: its text failed; the turn ends with its next token
     struct context_outputs context;
     struct branches *branches; // NULL: it has one answer
     int32_t *expected;         // spec's, a copy

@@ -60,10 +60,24 @@ static void no_rows(struct instance *in, struct live_turn *t, const char *event,
     instance_finish(in, t, FINISH_ERROR, &err, true);
 }
 
+// The wanted row of the step before that draws the turn's input; -1: none. Both steps have one row of each turn
+// and the same order, so the first row looked at is mostly the one.
+static int32_t row_before(const struct step *s, const struct live_turn *t) {
+    const int32_t n = s->before ? s->before->batch.batch.n_rows : 0;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t i = (s->batch.batch.n_rows + k) % n;
+        if (s->before->turns[i] == t) return i;
+    }
+    return -1;
+}
+
 // Adds the turn's rows. TURN_WAITS: none in this step.
 static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) {
     struct kv_ring *r = &t->sequence->ring;
-    int rc = instance_take_blocks(in, r, n_tokens);
+    const int32_t drawn_by = row_before(in->step, t), id = BATCH_DRAWN(drawn_by);
+    const int32_t n_ahead = drawn_by >= 0;               // rows that are not committed
+    if (n_ahead && t->n_log + 1 >= t->cap_log) return 0; // that token is the last one
+    int rc = instance_take_blocks(in, r, n_ahead + n_tokens);
     if (rc != 0) return rc;
     if (!kv_ring_sound(r)) return E_INTERNAL;
     if (t->sequence->state == CACHE_STEPPING)
@@ -72,9 +86,9 @@ static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) 
     in->step->n_draft_rows += t->n_drafted;
     in->step->turns[in->step->batch.batch.n_seqs] = t;
     in->step->branches[in->step->batch.batch.n_seqs] = 0;
-    batch_add(&in->step->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens,
-              in->step->is_prefix ? BATCH_LOGITS_NONE : wanted(t, n_tokens), r->memory_len,
-              r->sink_len, &r->map, t->prompt);
+    batch_add(&in->step->batch, n_ahead ? &id : t->spec.ids + r->n_tokens, r->n_tokens + n_ahead,
+              n_tokens, in->step->is_prefix ? BATCH_LOGITS_NONE : wanted(t, n_tokens),
+              r->memory_len, r->sink_len, &r->map, t->prompt);
     return 0;
 }
 
@@ -92,7 +106,7 @@ static void add_share(struct instance *in, const struct sched_share *share) {
 static int32_t plan(struct instance *in, bool all) {
     instance_prepare_masks(in);
     in->step->is_prefix = false;
-    if (!all) return sched_plan_group(&in->sched, (int32_t)(in->step - in->steps), in->shares);
+    if (!all) return sched_plan_group(&in->sched, in->step->group, in->shares);
     instance_find_drafts(in);
     return prefix_first(in, sched_plan(&in->sched, in->shares));
 }
@@ -102,14 +116,28 @@ bool instance_build_step(struct instance *in, bool all) {
     s->began_us = clock_mono_us(in->emit.clock);
     int32_t n = plan(in, all);
     batch_reset(&s->batch);
+    s->batch.batch.follows = s->before;
+    s->batch.batch.is_followed = !all && in->n_groups == 1;
     s->n_draft_rows = s->n_undrawn = 0;
     for (int32_t i = 0; i < n; i++) add_share(in, &in->shares[i]);
     plan_draws(in);
-    const struct batch *b = &s->batch.batch;
-    if (b->n_seqs == 0) return false;
+    s->before = NULL;
+    return s->batch.batch.n_seqs > 0;
+}
+
+// Rows of turns that have ended before the step count as not computed. False: all rows are such.
+static bool count_step(struct instance *in) {
+    const struct batch *b = &in->step->batch.batch;
+    int32_t n_rows = 0, n_turns = 0;
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        if (!in->step->turns[i]) continue;
+        n_rows += b->seqs[i].n_rows;
+        n_turns++;
+    }
+    if (n_turns == 0) return false;
     metric_add(in->metrics.steps, 1);
-    metric_observe(in->metrics.step_tokens, b->n_rows);
-    metric_observe(in->metrics.step_turns, b->n_seqs);
+    metric_observe(in->metrics.step_tokens, n_rows);
+    metric_observe(in->metrics.step_turns, n_turns);
     return true;
 }
 
@@ -237,12 +265,29 @@ static bool device_draws(const struct instance *in, int32_t row) {
     return in->step->draws[row].kind != DRAW_NONE || in->step->adjusts[row];
 }
 
+// The draws of a step whose logits the next step overwrites. What the device could not draw is computed again in a
+// whole step, whose logits the host draws from; such a turn takes part in no further flight.
+static int read_followed(struct instance *in) {
+    const struct batch *b = &in->step->batch.batch;
+    TRY(forward_draws_before(&in->forward, b->n_logits, in->drawn));
+    for (int32_t i = 0; i < b->n_logits; i++) {
+        struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[i]];
+        if (!t || in->drawn[i].id >= 0) continue;
+        t->drawn_by_host = true;
+        in->flight.state = FLIGHT_ENDS;
+        instance_leave_flight(in, t);
+        leave_step(in, t);
+        kv_ring_unextend(&t->sequence->ring, 1);
+    }
+    return 0;
+}
+
 // Takes the tokens that the device drew. *all: it drew all of them, so no logits are needed.
 static int use_draws(struct instance *in, bool *all) {
     const struct batch *b = &in->step->batch.batch;
     *all = b->draws;
     if (!b->draws) return 0;
-    TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
+    if (!instance_is_followed(in)) TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
     for (int32_t i = 0; i < b->n_logits; i++) {
         int32_t seq = in->step->batch.logit_seqs[i];
         struct live_turn *t = in->step->turns[seq];
@@ -319,7 +364,7 @@ static int use_hidden(struct instance *in) {
     for (int32_t i = 0; i < b->n_logits; i++) {
         struct live_turn *t = in->step->turns[in->step->batch.logit_seqs[i]];
         int32_t position = b->positions[b->logit_rows[i]];
-        if (!context_takes_hidden(&t->context, &t->spec, position)) continue;
+        if (!t || !context_takes_hidden(&t->context, &t->spec, position)) continue;
         TRY(forward_hidden(&in->forward, b, i, in->hidden));
         if (t->context.pooling != POOLING_SUM) final_norm_apply(&in->final_norm, in->hidden);
         context_add_hidden(&t->context, in->hidden);
@@ -373,6 +418,7 @@ static int use_logits(struct instance *in) {
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->step->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->step->turns[i];
+        if (!t) continue;
         int32_t n = in->step->batch.seqs[i].n_rows - t->n_unchecked;
         bool of_log = !t->branches || !t->branches->forked; // else of a branch's own tokens
         kv_ring_commit(t->branches ? branch_ring(t, in->step->branches[i]) : &t->sequence->ring, n);
@@ -450,6 +496,8 @@ int instance_launch_step(struct instance *in, bool sent) {
 
 void instance_complete_step(struct instance *in, int rc) {
     const struct batch *b = &in->step->batch.batch;
+    const bool counts = count_step(in);
+    if (rc == 0 && instance_is_followed(in)) rc = read_followed(in);
     if (rc == 0) {
         if (b->load) cache_stepped(&in->caches);
         commit(in);
@@ -468,7 +516,7 @@ void instance_complete_step(struct instance *in, int rc) {
 
     int64_t start = in->step->began_us, now = clock_mono_us(in->emit.clock), took = now - start;
     if (b->load && tiers_collect(&in->caches.tiers, false, now) < 0) in->caches.device_lost = true;
-    metric_observe(in->metrics.step_time, (double)took * 1e-6);
+    if (counts) metric_observe(in->metrics.step_time, (double)took * 1e-6);
     note_prefill(in, start, now, over, rc < 0);
     int64_t mean = atomic_load_explicit(&in->load->step_us_ewma, memory_order_relaxed);
     atomic_store_explicit(&in->load->step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,

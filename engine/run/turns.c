@@ -67,6 +67,7 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
     struct caches *c = &in->caches;
     struct sequence *s = t->sequence;
     instance_emit_pending(in);
+    instance_leave_flight(in, t);
     instance_settle_drafts(in, t);
     end_waiting(in, t);
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;

@@ -68,7 +68,8 @@ struct cuda_backend {
     // (CUDA_TICKETS) device memory: of linears whose blocks stay (gemv_stay.cu), each launch the next one.
     uint32_t *tickets;
     uint32_t next_ticket;
-    struct batch_drawn *drawn; // (max_seqs) pinned memory, which the device writes
+    struct cuda_drawn drawn;  // its slot is part of the step's description
+    cudaEvent_t drawn_before; // the end of the step that the present one follows
     void *draw_work;
     // Rows of the step whose draws change their logits: structs cuda_adjusted, then what they point to.
     struct cuda_adjustments {
@@ -125,6 +126,7 @@ void cuda_draws_release(struct cuda_backend *cuda);
 int cuda_op_draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                  int32_t vocab);
 int cuda_op_draws_read(struct backend *be, struct batch_drawn *out, int32_t n);
+int cuda_op_draws_read_before(struct backend *be, struct batch_drawn *out, int32_t n);
 int cuda_op_draw_adjust(struct backend *be, const struct batch_adjusted *a, int32_t vocab);
 int cuda_op_draw_adjusted(struct backend *be, const float *logits, int32_t vocab);
 int cuda_op_logits_read(struct backend *be, float *host, const void *logits, int32_t n,

@@ -189,9 +189,9 @@ int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
 
 // --- the rest; what each does is in kernels/backend.h --------------------------------------------
 
-// The rows `ids` of the weight that *w describes.
-int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
-               cudaStream_t stream);
+// The rows `ids` of the weight that *w describes. drawn: struct cuda_drawn's ids, which ids below 0 name.
+int cuda_embed(void *y, const int32_t *ids, const int32_t *drawn, int32_t n,
+               const struct cuda_linear *w, float scale, cudaStream_t stream);
 int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, int32_t n,
                          const float *table, int32_t cols, int32_t offset, cudaStream_t stream);
 int cuda_norm(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
@@ -208,10 +208,16 @@ int cuda_gather(void *y, const void *x, enum dtype dtype, const int32_t *rows, i
                 int32_t width, cudaStream_t stream);
 // Reads all of data (a multiple of 16 bytes), to measure the rate. out: any word of device memory.
 int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t stream);
-// Draws out (n) from logits (n, vocab) by draws (n), all in device memory. work:
-// cuda_draw_work_bytes.
+// Where draws go: to the host, and to the step after, whose embed may read ids.
+struct cuda_drawn {
+    struct batch_drawn *host; // (2, max) pinned memory: of two steps in turns
+    const int32_t *slot;      // device memory: which of the two
+    int32_t *ids;             // (max) device memory
+    int32_t max;
+};
+// Draws n rows from logits (n, vocab) by draws (n), in device memory. work: cuda_draw_work_bytes.
 size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab);
-int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
+int cuda_draw(const struct cuda_drawn *to, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream);
 // The same for rows whose draws change their logits (struct batch_adjusted). rows (n) and their penalties,
 // biases and allowed are device memory. work: cuda_draw_adjusted_work_bytes. vocab is at most
@@ -228,7 +234,7 @@ struct cuda_adjusted {
     const uint64_t *allowed;
 };
 size_t cuda_draw_adjusted_work_bytes(int32_t vocab);
-int cuda_draw_adjusted(struct batch_drawn *out, const float *logits,
+int cuda_draw_adjusted(const struct cuda_drawn *to, const float *logits,
                        const struct cuda_adjusted *rows, int32_t n, int32_t vocab, void *work,
                        cudaStream_t stream);
 // dst (n, w->ld) of w->dtype = rows [row, row + n) of a weight of 8 bits, times their scales; w->ld

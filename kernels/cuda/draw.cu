@@ -38,7 +38,7 @@ struct rows {
     struct extreme *parts; // (n, PARTS)
     float *run_sums;       // (n, n_runs)
     const struct batch_draw *draws;
-    struct batch_drawn *out;
+    struct cuda_drawn to;
     // Of draws that change the logits first, else NULL; draws is NULL then.
     const struct cuda_adjusted *adjusted; // (n)
     struct extreme *changed_parts;        // (n, PARTS)
@@ -52,6 +52,12 @@ __device__ int32_t step_row(const struct rows &a, int i) {
 }
 __device__ const struct batch_draw &draw_of(const struct rows &a, int i) {
     return a.adjusted ? a.adjusted[i].draw : a.draws[i];
+}
+
+__device__ void put(const struct rows &a, int i, const struct batch_drawn &drawn) {
+    const int32_t row = step_row(a, i);
+    a.to.ids[row] = drawn.id;
+    a.to.host[*a.to.slot * a.to.max + row] = drawn;
 }
 
 __device__ void merge(struct extreme &a, const struct extreme &b) {
@@ -232,7 +238,7 @@ __global__ void __launch_bounds__(THREADS, 1) draw_kernel(const __grid_constant_
     pdl_wait();
     const struct batch_draw d = draw_of(a, row);
     if (d.kind == DRAW_NONE) { // for all blocks of the row
-        if (of.rank == 0 && threadIdx.x == 0) a.out[step_row(a, row)] = {-1, 0.0f};
+        if (of.rank == 0 && threadIdx.x == 0) put(a, row, {-1, 0.0f});
         return;
     }
     const struct extreme own =
@@ -257,7 +263,7 @@ __global__ void __launch_bounds__(THREADS, 1) draw_kernel(const __grid_constant_
     if (threadIdx.x > 0) return;
     struct batch_drawn out = {id, 0.0f};
     if (id >= 0) out.logprob = (float)((double)logits[id] - (double)own.max - log(sum));
-    a.out[step_row(a, row)] = out;
+    put(a, row, out);
 }
 
 // --- launching -----------------------------------------------------------------------------------
@@ -302,7 +308,7 @@ size_t cuda_draw_adjusted_work_bytes(int32_t vocab) {
            (2 * PARTS * sizeof(struct extreme) + (size_t)(runs_of(vocab) + vocab) * sizeof(float));
 }
 
-int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
+int cuda_draw(const struct cuda_drawn *to, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream) {
     struct rows a = {};
     if (n == 0) return 0;
@@ -310,14 +316,14 @@ int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_d
     a.vocab = vocab;
     a.n_runs = runs_of(vocab);
     a.draws = draws;
-    a.out = out;
+    a.to = *to;
     a.run_sums = (float *)work;
     launch_draw(a, n, stream);
     return cuda_launched("draw");
 }
 
 // The changed rows need memory, so a few rows at a time.
-int cuda_draw_adjusted(struct batch_drawn *out, const float *logits,
+int cuda_draw_adjusted(const struct cuda_drawn *to, const float *logits,
                        const struct cuda_adjusted *rows, int32_t n, int32_t vocab, void *work,
                        cudaStream_t stream) {
     struct rows a = {};
@@ -325,7 +331,7 @@ int cuda_draw_adjusted(struct batch_drawn *out, const float *logits,
     a.vocab = vocab;
     a.n_runs = runs_of(vocab);
     a.slice = slice_of(vocab);
-    a.out = out;
+    a.to = *to;
     a.parts = (struct extreme *)work;
     a.changed_parts = a.parts + CUDA_ADJUSTED_ROWS * PARTS;
     a.run_sums = (float *)(a.changed_parts + CUDA_ADJUSTED_ROWS * PARTS);

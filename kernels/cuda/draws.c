@@ -13,17 +13,29 @@ int cuda_op_logits_read(struct backend *be, float *host, const void *logits, int
 int cuda_op_draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                  int32_t vocab) {
     struct cuda_backend *cuda = cuda_of(be);
-    if (n > cuda->step.max_seqs) return 0; // more rows than sequences: none is drawn
-    return cuda_draw(cuda->drawn, logits, cuda->step.draws, n, vocab, cuda->draw_work,
+    if (n > cuda->drawn.max) return 0; // more rows than sequences: none is drawn
+    return cuda_draw(&cuda->drawn, logits, cuda->step.draws, n, vocab, cuda->draw_work,
                      cuda->stream);
+}
+
+static int take_drawn(const struct cuda_backend *cuda, struct batch_drawn *out, int32_t n,
+                      int slot) {
+    if (n > cuda->drawn.max) return E_INVAL;
+    memcpy(out, cuda->drawn.host + (size_t)slot * (size_t)cuda->drawn.max, (size_t)n * sizeof *out);
+    return 0;
 }
 
 int cuda_op_draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
     struct cuda_backend *cuda = cuda_of(be);
     cuda_idle_step_ends(cuda);
     TRY(cuda_wait(cuda, "a step's draws"));
-    memcpy(out, cuda->drawn, (size_t)n * sizeof *out);
-    return 0;
+    return take_drawn(cuda, out, n, cuda->step.slot);
+}
+
+int cuda_op_draws_read_before(struct backend *be, struct batch_drawn *out, int32_t n) {
+    struct cuda_backend *cuda = cuda_of(be);
+    TRY(cuda_wait_event(cuda, cuda->drawn_before, "a step's draws"));
+    return take_drawn(cuda, out, n, 1 - cuda->step.slot);
 }
 
 // --- draws that change the logits ----------------------------------------------------------------
@@ -109,7 +121,7 @@ int cuda_op_draw_adjusted(struct backend *be, const float *logits, int32_t vocab
     CUDA_TRY(cudaMemcpyAsync(s->device, s->pinned, s->end, cudaMemcpyHostToDevice, s->stream));
     CUDA_TRY(cudaEventRecord(s->copied, s->stream));
     CUDA_TRY(cudaStreamWaitEvent(cuda->stream, s->copied, 0));
-    return cuda_draw_adjusted(cuda->drawn, logits, (const struct cuda_adjusted *)s->device, n,
+    return cuda_draw_adjusted(&cuda->drawn, logits, (const struct cuda_adjusted *)s->device, n,
                               vocab, s->work, cuda->stream);
 }
 
@@ -133,17 +145,25 @@ static int reserve_adjustments(struct cuda_backend *cuda, const struct step_limi
 // --- memory --------------------------------------------------------------------------------------
 
 int cuda_draws_reserve(struct cuda_backend *cuda, const struct step_limits *l, struct err *err) {
-    size_t bytes = (size_t)l->max_seqs * sizeof *cuda->drawn;
+    struct cuda_drawn *d = &cuda->drawn;
+    const size_t n = (size_t)l->max_seqs;
     cuda_draws_release(cuda);
-    TRY(cuda_host_alloc(&cuda->base, bytes, (void **)&cuda->drawn, err));
+    d->max = l->max_seqs;
+    TRY(cuda_host_alloc(&cuda->base, CUDA_STEP_SLOTS * n * sizeof *d->host, (void **)&d->host,
+                        err));
+    TRY(cuda_alloc((void **)&d->ids, n * sizeof *d->ids, err));
+    CUDA_TRY(cudaEventCreateWithFlags(&cuda->drawn_before, cudaEventDisableTiming));
     TRY(cuda_alloc(&cuda->draw_work, cuda_draw_work_bytes(l->max_seqs, l->vocab), err));
     return reserve_adjustments(cuda, l, err);
 }
 
 void cuda_draws_release(struct cuda_backend *cuda) {
     cudaFree(cuda->draw_work);
-    cuda_host_free(&cuda->base, cuda->drawn);
-    cuda->drawn = NULL;
+    cuda_host_free(&cuda->base, cuda->drawn.host);
+    cudaFree(cuda->drawn.ids);
+    cuda->drawn = (struct cuda_drawn){.slot = cuda->drawn.slot};
+    if (cuda->drawn_before) cudaEventDestroy(cuda->drawn_before);
+    cuda->drawn_before = NULL;
     cuda->draw_work = NULL;
     struct cuda_adjustments *s = &cuda->adjustments;
     if (s->stream) cudaStreamSynchronize(s->stream);

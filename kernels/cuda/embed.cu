@@ -2,12 +2,14 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pdl.cuh"
 
-// An id outside the table gives zeros; the host refuses such ids before.
+// An id outside the table gives zeros; the host refuses such ids before. An id that the step before has
+// drawn is complete: the copy of this step's description is between the two.
 template <typename T>
-__global__ void embed_kernel(const int32_t *ids, const __grid_constant__ struct cuda_linear w,
-                             float scale) {
+__global__ void embed_kernel(const int32_t *ids, const int32_t *drawn,
+                             const __grid_constant__ struct cuda_linear w, float scale) {
     pdl_trigger();
     int32_t id = ids[blockIdx.x];
+    if (id < 0 && drawn) id = drawn[BATCH_DRAWN(id)];
     T *y = (T *)w.y + (int64_t)blockIdx.x * w.cols;
     bool known = id >= 0 && id < w.rows;
     if (known && w.scale && !w.block_k) scale *= w.scale[id];
@@ -30,13 +32,13 @@ __global__ void embed_positions_kernel(T *y, const int32_t *positions, const flo
         y[i] = from_float<T>(to_float(y[i]) + table[i]);
 }
 
-int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
-               cudaStream_t stream) {
+int cuda_embed(void *y, const int32_t *ids, const int32_t *drawn, int32_t n,
+               const struct cuda_linear *w, float scale, cudaStream_t stream) {
     struct cuda_linear a = *w;
     a.y = y;
     if (n == 0) return 0;
-    DISPATCH(a.dtype,
-             pdl_launch(embed_kernel<T>, dim3((unsigned)n), dim3(1024), 0, stream, ids, a, scale));
+    DISPATCH(a.dtype, pdl_launch(embed_kernel<T>, dim3((unsigned)n), dim3(1024), 0, stream, ids,
+                                 drawn, a, scale));
     return cuda_launched("embed");
 }
 

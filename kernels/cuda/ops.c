@@ -5,7 +5,7 @@ static int op_embed(struct backend *be, void *y, const struct batch *b, const st
                     float scale) {
     struct cuda_backend *cuda = cuda_of(be);
     const struct cuda_linear table = cuda_linear_of(cuda, w);
-    return cuda_embed(y, cuda->step.b.ids, b->n_rows, &table, scale, cuda->stream);
+    return cuda_embed(y, cuda->step.b.ids, cuda->drawn.ids, b->n_rows, &table, scale, cuda->stream);
 }
 
 static int op_embed_positions(struct backend *be, void *y, const struct batch *b,
@@ -113,6 +113,7 @@ const struct backend_ops cuda_ops = {
     .logits_read = cuda_op_logits_read,
     .draw = cuda_op_draw,
     .draws_read = cuda_op_draws_read,
+    .draws_read_before = cuda_op_draws_read_before,
     .draw_adjust = cuda_op_draw_adjust,
     .draw_adjusted = cuda_op_draw_adjusted,
     .qkv_finish = cuda_op_qkv_finish,

@@ -12,7 +12,7 @@ enum { LEAST_MAX_POSITION = 256 };
 // --- the description's layout --------------------------------------------------------------------
 
 struct layout { // offsets of the arrays, in bytes
-    size_t ids, positions, row_seq, logit_rows, decode_rows, tiles, seqs, draws, maps, end;
+    size_t slot, ids, positions, row_seq, logit_rows, decode_rows, tiles, seqs, draws, maps, end;
 };
 
 static size_t take(size_t *at, size_t bytes) {
@@ -25,6 +25,7 @@ static struct layout layout_of(const struct cuda_step *s) {
     struct layout l;
     size_t at = 0, rows = (size_t)s->max_rows * sizeof(int32_t);
     size_t tiles = (size_t)s->max_seqs + (size_t)s->max_rows / CUDA_TILE_ROWS;
+    l.slot = take(&at, sizeof(int32_t));
     l.ids = take(&at, rows);
     l.positions = take(&at, rows);
     l.row_seq = take(&at, rows);
@@ -98,6 +99,7 @@ int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_s
     struct cuda_step s = {.max_rows = max_rows,
                           .max_seqs = max_seqs,
                           .max_map = max_map,
+                          .slot = cuda->step.slot, // its step's draws may not have been read
                           .graphs = cuda->step.graphs};
     TRY(cuda_wait(cuda, "the last step"));
     int rc = take_room(&s, err);
@@ -107,6 +109,7 @@ int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_s
     }
     cuda_step_release(cuda);
     cuda->step = s;
+    cuda->drawn.slot = (const int32_t *)(s.device + layout_of(&s).slot);
     return 0;
 }
 
@@ -146,6 +149,7 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
     int32_t *logit_rows = (int32_t *)(to + l.logit_rows), *maps = (int32_t *)(to + l.maps);
     struct cuda_seq *seqs = (struct cuda_seq *)(to + l.seqs);
     struct cuda_tile *tiles = (struct cuda_tile *)(to + l.tiles);
+    *(int32_t *)(to + l.slot) = s->slot;
     if (b->ids) memcpy(ids, b->ids, rows);
     memcpy(positions, b->positions, rows);
     if (b->n_logits) memcpy(logit_rows, b->logit_rows, (size_t)b->n_logits * sizeof(int32_t));
@@ -249,6 +253,10 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     struct cuda_step *s = &cuda->step;
     CUDA_TRY(cudaSetDevice(cuda->device)); // per thread, and this may be the thread's first call
     TRY(check_batch(s, b));
+    if (b->follows) {
+        CUDA_TRY(cudaEventRecord(cuda->drawn_before, cuda->stream));
+        cuda_idle_step_ends(cuda);
+    }
     TRY(make_room(cuda, b));
     // A recorded step is whole, and has no loads and no rows from the host.
     int32_t width = b->load || b->n_virtual || b->is_part ? 0 : width_for(s, b);

@@ -232,7 +232,78 @@ static void test_draws(void **state) {
     twin_each(draws);
 }
 
+// --- a step that follows --------------------------------------------------------------------------
+
+enum { FED = 9, FED_VOCAB = 257, FED_WIDTH = 64, FED_STEPS = 5 };
+
+// The first logits of a step whose greedy draws are ids.
+static void logits_for(float *x, const int32_t *ids) {
+    memset(x, 0, FED * FED_VOCAB * sizeof *x);
+    for (int i = 0; i < FED; i++) x[i * FED_VOCAB + ids[i]] = 4;
+}
+
+// Each step embeds what the step before draws, in another order, before the host has read it. Also when the steps are
+// recorded and launched again.
+static void follows(const struct twin *w) {
+    const struct backend_ops *ops = w->gpu->ops;
+    struct step_limits l = {FED, FED, 4096, 1, 1, 64, FED_VOCAB, NULL, NULL};
+    struct err err = {0};
+    struct weight table;
+    float *values = twin_floats(w, FED_VOCAB * FED_WIDTH), logits[FED * FED_VOCAB];
+    struct tensor_view view = {values, DTYPE_F32, FED_VOCAB, FED_WIDTH, FED_WIDTH, 1, NULL, 0};
+    int32_t positions[FED] = {0}, wanted[FED], ids[FED], drawn[FED_STEPS][FED];
+    struct batch_draw greedy[FED];
+    struct batch_drawn got[FED];
+    if (ops->weight_init(w->gpu, &table, &view, 1, &err) < 0) fail_msg("%s", err.text);
+    if (ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
+    void *y = twin_up(w, NULL, FED * FED_WIDTH), *x = twin_alloc(w, sizeof logits);
+    for (int step = 0; step < FED_STEPS; step++) {
+        const struct batch *run;
+        struct twin_rows rows;
+        for (int i = 0; i < FED; i++) {
+            wanted[i] = i;
+            greedy[i] = (struct batch_draw){.kind = DRAW_GREEDY};
+            ids[i] = step ? BATCH_DRAWN(FED - 1 - i) : i;
+            drawn[step][i] = (step * 31 + i * 17) % FED_VOCAB;
+        }
+        logits_for(logits, drawn[step]);
+        twin_rows_fill(&rows, FED, ids, positions, wanted, FED);
+        rows.b.draws = greedy;
+        rows.b.follows = step > 0;
+        // This write waits for the step before, so that a recorded step never holds it.
+        assert_int_equal(ops->mem_write(w->gpu, x, logits, sizeof logits), 0);
+        int rc = ops->step_begin(w->gpu, &rows.b, &run);
+        assert_true(rc >= 0);
+        if (rc != STEP_REPLAYED) {
+            assert_int_equal(ops->embed(w->gpu, y, run, &table, 1), 0);
+            assert_int_equal(ops->draw(w->gpu, x, run, run->n_logits, FED_VOCAB), 0);
+            assert_int_equal(ops->step_launch(w->gpu), 0);
+        }
+        if (step > 0) {
+            assert_int_equal(ops->draws_read_before(w->gpu, got, FED), 0);
+            for (int i = 0; i < FED; i++) assert_int_equal(got[i].id, drawn[step - 1][i]);
+            float *rows_got = twin_down(w, y, FED * FED_WIDTH, w->t);
+            for (int i = 0; i < FED; i++)
+                assert_memory_equal(rows_got + i * FED_WIDTH,
+                                    values + drawn[step - 1][FED - 1 - i] * FED_WIDTH,
+                                    FED_WIDTH * sizeof *values);
+            free(rows_got);
+        }
+        assert_int_equal(ops->step_end(w->gpu), 0);
+    }
+    assert_int_equal(ops->draws_read(w->gpu, got, FED), 0);
+    for (int i = 0; i < FED; i++) assert_int_equal(got[i].id, drawn[FED_STEPS - 1][i]);
+    ops->weight_release(w->gpu, &table);
+    twin_free(w, y), twin_free(w, x);
+    free(values);
+}
+
+static void test_follows(void **state) {
+    twin_each(follows);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_draws)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_draws),
+                                       cmocka_unit_test(test_follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

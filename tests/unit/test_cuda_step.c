@@ -117,12 +117,14 @@ static void test_no_room_for_a_larger_step(void **state) {
         assert_int_equal(cuda_step_reserve(cuda, 8, 4, 16, &err), 0);
         assert_int_equal(step_of(cuda, FEW, &run), 0);
         n_left = room;
-        int rc = step_of(cuda, MANY, &run);
+        int slot = cuda->step.slot, rc = step_of(cuda, MANY, &run);
         n_left = 0;
         n_copies = 0;
         assert_int_equal(step_of(cuda, FEW, &run), 0);
         assert_int_equal(run->n_rows, FEW);
         assert_int_equal(n_copies, 1);
+        // The slots alternate: the last step's draws are in the other one (draws.c).
+        assert_int_equal(cuda->step.slot == slot, rc == 0);
         if (rc == 0) break;
         assert_true(rc == E_NOMEM || rc == E_DEVICE); // E_DEVICE: no event
         assert_int_equal(last == cudaSuccess, rc == E_NOMEM);
