@@ -329,6 +329,9 @@ struct backend_ops {
     // first: (tp_size + 1) where each rank's columns begin, and the width.
     int (*gather_rows)(struct backend *be, void *out, const void *part, int32_t n_rows,
                        const int32_t *first);
+    // The ids that the first of the ranks has drawn for n wanted rows (`draw`) reach the others: a step that
+    // follows reads them (BATCH_DRAWN).
+    int (*share_draws)(struct backend *be, int32_t n);
     // To and from the rank `after` or `before`.
     int (*send)(struct backend *be, const void *x, int64_t n);
     int (*recv)(struct backend *be, void *x, int64_t n);

@@ -177,7 +177,7 @@ node_tests() { # node_tests LANE NAME FILE...
         env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-1800}" node --test --test-reporter=tap "$@"
 }
 ranks() { # ranks TP PP NAME ...: golden tests whose engines have TP x PP ranks
-    local name with="PARLEY_TEST_TP=$1 PARLEY_TEST_PP=$2" label=tp$1-pp$2
+    local name with="PARLEY_TEST_TP=$1 PARLEY_TEST_PP=$2 PARLEY_TEST_DEVICE=${PARLEY_TEST_DEVICE:-cpu}" label=tp$1-pp$2
     [ -e "$build/mpi-1" ] || return 0
     shift 2
     for name; do
@@ -232,7 +232,7 @@ for suite in "$@"; do
     unit | ops) cmocka "$suite" ;;
     golden)
         cmocka golden
-        ranks 2 1 models invariants fork sharing tiers 8bit kv_dtype prompts snapshots travel
+        ranks 2 1 models invariants ahead fork sharing tiers 8bit kv_dtype prompts snapshots travel
         ranks 4 1 models
         ranks 2 2 models snapshots travel
         ranks 1 2 models fork ft snapshots
@@ -242,7 +242,8 @@ for suite in "$@"; do
         cmocka ops cuda_devices cuda_rows cuda_linear cuda_fp8 cuda_attention cuda_draw cuda_copies cuda_plans
         if gpu_here; then
             cmocka golden models variants invariants sessions_resume sampling tiers overlap fork fork_tiers sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft pause prompts \
-                beams branches travel tiers_walk admission drafts
+                beams branches travel tiers_walk admission drafts masks ahead flight
+            [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -lt 2 ] || PARLEY_TEST_DEVICE=cuda:0,cuda:1 ranks 2 1 ahead models
             PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
             PARLEY_TEST_COMPUTE=bf16 cmocka golden models prompts
             PARLEY_TEST_COMPUTE=f16 cmocka golden models prompts

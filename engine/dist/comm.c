@@ -12,6 +12,10 @@ static int none_gather_rows(struct comm *c, struct backend *be, void *out, const
                             int32_t n_rows, int32_t part_width, int32_t width) {
     return 0;
 }
+static int none_share_draws(struct comm *c, struct backend *be, struct batch_drawn *drawn,
+                            int32_t n) {
+    return 0;
+}
 static int none_send(struct comm *c, struct backend *be, const void *x, int64_t n,
                      int32_t pp_rank) {
     return 0;
@@ -44,6 +48,7 @@ static const struct comm_ops none_ops = {
     .name = "none",
     .all_reduce = none_all_reduce,
     .gather_rows = none_gather_rows,
+    .share_draws = none_share_draws,
     .send = none_send,
     .recv = none_recv,
     .sent = none_sent,

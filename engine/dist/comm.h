@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct backend;
+struct batch_drawn;
 struct comm;
 
 enum comm_wait {
@@ -40,6 +41,9 @@ struct comm_ops {
     // (n_rows, width) f32 on the stage's first rank. On the other ranks, out is not written.
     int (*gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,
                        int32_t n_rows, int32_t part_width, int32_t width);
+    // What the stage's first rank has drawn for n wanted rows reaches its other ranks: where the device reads
+    // it, and for ranks in host memory into drawn (n).
+    int (*share_draws)(struct comm *c, struct backend *be, struct batch_drawn *drawn, int32_t n);
     // Sends and receives activations x (n): to and from the rank of stage pp_rank that has the same part
     // of each layer. send may return before x has left: x must not change until `sent` has waited.
     int (*send)(struct comm *c, struct backend *be, const void *x, int64_t n, int32_t pp_rank);

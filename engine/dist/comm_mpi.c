@@ -109,6 +109,16 @@ static int mpi_gather_rows(struct comm *base, struct backend *be, void *out, con
     return 0;
 }
 
+static int mpi_share_draws(struct comm *base, struct backend *be, struct batch_drawn *drawn,
+                           int32_t n) {
+    struct mpi_comm *c = of(base);
+    if (base->split.tp_size == 1 || n == 0) return 0;
+    if (base->linked) return be->ops->share_draws(be, n);
+    MPI_RUN(c, c->timeout_us,
+            MPI_Ibcast(drawn, n * (int)sizeof *drawn, MPI_BYTE, 0, c->stage, &request_));
+    return 0;
+}
+
 // The rank of another stage with the same part of each layer (comm_split_of).
 static int stage_peer(const struct comm *c, int32_t pp_rank) {
     return (c->split.pp_size - 1 - pp_rank) * c->split.tp_size + c->split.tp_rank;
@@ -275,6 +285,7 @@ static const struct comm_ops mpi_ops = {
     .name = "mpi",
     .all_reduce = mpi_all_reduce,
     .gather_rows = mpi_gather_rows,
+    .share_draws = mpi_share_draws,
     .send = mpi_send,
     .recv = mpi_recv,
     .sent = mpi_sent,

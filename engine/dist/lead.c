@@ -239,8 +239,7 @@ static int32_t map_len(const struct kv_map *m) {
 // The order of the arrays is rank.c's take_batch.
 static size_t batch_bytes(const struct plan *p) {
     const size_t row = sizeof(float) * (size_t)p->virtual_width + sizeof(struct batch_virtual);
-    const size_t draws = p->flag & PLAN_DRAWS ? (size_t)p->n_logits * sizeof(struct batch_draw) : 0;
-    return draws + (size_t)p->n_seqs * sizeof(struct batch_seq) + (size_t)p->n_virtual * row +
+    return (size_t)p->n_seqs * sizeof(struct batch_seq) + (size_t)p->n_virtual * row +
            sizeof(int32_t) * (2 * (size_t)p->n_rows + (size_t)p->n_logits + (size_t)p->n_map);
 }
 
@@ -251,7 +250,7 @@ static int send_step(struct lead *l, const struct batch *b, int32_t virtual_widt
     p->n_logits = b->n_logits;
     p->n_virtual = b->n_virtual;
     p->virtual_width = virtual_width;
-    if (b->is_followed && b->draws) p->flag |= PLAN_DRAWS;
+    if (b->is_followed) p->flag |= PLAN_FOLLOWED;
     for (int32_t i = 0; i < b->n_seqs; i++) p->n_map += map_len(&b->seqs[i].map);
     char *at = payload(l, batch_bytes(p));
     if (!at) return E_NOMEM;
@@ -260,7 +259,6 @@ static int send_step(struct lead *l, const struct batch *b, int32_t virtual_widt
     at = put(at, b->ids, (size_t)b->n_rows * sizeof *b->ids);
     at = put(at, b->positions, (size_t)b->n_rows * sizeof *b->positions);
     at = put(at, b->logit_rows, (size_t)b->n_logits * sizeof *b->logit_rows);
-    if (p->flag & PLAN_DRAWS) at = put(at, b->draws, (size_t)b->n_logits * sizeof *b->draws);
     for (int32_t i = 0; i < b->n_seqs; i++)
         at = put(at, b->seqs[i].map.blocks,
                  (size_t)map_len(&b->seqs[i].map) * sizeof *b->seqs[i].map.blocks);

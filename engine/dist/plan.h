@@ -31,7 +31,7 @@ enum plan_kind {
 
 enum plan_step { // bits
     PLAN_ONE_LAYER = 1,
-    PLAN_DRAWS = 2, // the batch has draws, for a step that follows
+    PLAN_FOLLOWED = 2, // struct batch's is_followed
 };
 
 enum { PLAN_INLINE_BYTES = 4000, PLAN_DEVICE_BYTES = 512, PLAN_SLOTS = 8 };

@@ -27,7 +27,8 @@ struct rank {
     struct model *model;
     struct kv_store store;
     struct forward forward;
-    char *host; // (n_host_blocks, block_bytes)
+    int32_t *ids; // (forward.max_rows) of a step that follows; NULL: there was none
+    char *host;   // (n_host_blocks, block_bytes)
     int32_t n_host_blocks;
 };
 
@@ -140,6 +141,7 @@ static int size(struct rank *r, struct rank_report *mine) {
 }
 
 static void close_model(struct rank *r) {
+    free(r->ids);
     forward_release(&r->forward);
     if (r->host && r->backend->ops->host_free)
         r->backend->ops->host_free(r->backend, r->host);
@@ -170,12 +172,11 @@ static struct batch take_batch(struct rank *r) {
                       .n_logits = p->n_logits,
                       .n_virtual = p->n_virtual,
                       .seqs = seqs,
-                      .virtuals = virtuals};
+                      .virtuals = virtuals,
+                      .is_followed = p->kind == PLAN_STEP && p->flag & PLAN_FOLLOWED};
     b.ids = TAKE(at, int32_t, (size_t)p->n_rows);
     b.positions = TAKE(at, int32_t, (size_t)p->n_rows);
     b.logit_rows = TAKE(at, int32_t, (size_t)p->n_logits);
-    if (p->kind == PLAN_STEP && p->flag & PLAN_DRAWS)
-        b.draws = TAKE(at, struct batch_draw, (size_t)p->n_logits);
     for (int32_t i = 0; i < p->n_seqs; i++) {
         struct kv_map *m = &seqs[i].map;
         m->blocks = TAKE(at, int32_t, (size_t)(m->n_sink_blocks + m->n_ring_blocks));
@@ -185,8 +186,27 @@ static struct batch take_batch(struct rank *r) {
     return b;
 }
 
+// In host memory, the ids of a step that follows; a device reads them itself. An id that was not drawn is of a row
+// that does not count.
+static int take_drawn(struct rank *r, struct batch *b) {
+    int32_t n_drawn = 0;
+    for (int32_t i = 0; i < b->n_rows; i++) n_drawn += b->ids[i] < 0;
+    if (r->comm->linked || n_drawn == 0) return 0;
+    if (!r->ids) r->ids = calloc((size_t)r->forward.max_rows, sizeof *r->ids);
+    if (!r->ids) return E_NOMEM;
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        int32_t id = b->ids[i];
+        if (id < 0 && BATCH_DRAWN(id) >= r->forward.max_logits) return E_INVAL;
+        if (id < 0) id = r->forward.drawn[BATCH_DRAWN(id)].id;
+        r->ids[i] = id < 0 ? 0 : id;
+    }
+    b->ids = r->ids;
+    return 0;
+}
+
 static int step(struct rank *r) {
     struct batch b = take_batch(r);
+    TRY(take_drawn(r, &b));
     r->forward.one_layer = r->plan->kind == PLAN_STEP && r->plan->flag & PLAN_ONE_LAYER;
     r->forward.n_parts = r->plan->n;
     int rc = r->plan->kind == PLAN_PREFIX ? forward_prefix(&r->forward, &b)

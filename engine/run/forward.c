@@ -5,6 +5,7 @@
 // others replace the stream with theirs, and the sum over the ranks is the new stream. With one rank
 // this is x += part.
 #include "engine/run/forward.h"
+#include "engine/run/virtual_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +102,9 @@ int forward_init(struct forward *f, const struct forward_options *o, struct err 
     f->stage_width = (int64_t)(m->n_heads + 2 * m->n_kv_heads) * m->config.head_dim;
     if (f->stage_width < m->config.embed_width) f->stage_width = m->config.embed_width;
     f->staged = calloc(FORWARD_STAGED_ROWS, (size_t)f->stage_width * sizeof(float));
-    int rc = f->staged ? host_init(f, err) : err_set(err, E_NOMEM, "no memory for a step's rows");
+    f->drawn = calloc((size_t)f->max_logits, sizeof *f->drawn);
+    int rc = f->staged && f->drawn ? host_init(f, err)
+                                   : err_set(err, E_NOMEM, "no memory for a step's rows");
     if (rc == 0 && m->split.pp_size > 1) rc = parts_init(&f->parts, o->max_rows, err);
     if (rc == 0) rc = reserve_steps(f, o, err);
     if (rc < 0) forward_release(f);
@@ -110,6 +113,7 @@ int forward_init(struct forward *f, const struct forward_options *o, struct err 
 
 void forward_release(struct forward *f) {
     free(f->staged);
+    free(f->drawn);
     parts_release(&f->parts);
     if (f->arena) f->backend->ops->mem_free(f->backend, f->arena);
     if (f->backend && f->backend->ops->host_free)
@@ -172,32 +176,6 @@ static enum linear_mode stream_mode(const struct forward *f) {
     return f->model->split.tp_rank == 0 ? LINEAR_ADD : LINEAR_STORE;
 }
 
-// Converts n values to the device's activations, at element `at` of the staged rows.
-static void stage(const struct forward *f, int64_t at, const float *x, int64_t n) {
-    enum dtype t = f->backend->act_dtype;
-    if (t == DTYPE_F32) {
-        memcpy((float *)f->staged + at, x, (size_t)n * sizeof *x);
-        return;
-    }
-    uint16_t *to = (uint16_t *)f->staged + at;
-    for (int64_t i = 0; i < n; i++)
-        to[i] = t == DTYPE_F16 ? f16_from_f32(x[i]) : bf16_from_f32(x[i]);
-}
-
-// Puts the embeddings of virtual tokens over those of their rows, a run of rows at a time.
-static int embed_virtual(struct forward *f, void *y, const struct batch *b) {
-    const int64_t width = f->model->config.embed_width;
-    const size_t row = (size_t)width * dtype_size(f->backend->act_dtype);
-    for (int32_t i = 0; i < b->n_virtual;) {
-        int32_t first = b->virtuals[i].row, n = 0;
-        while (n < FORWARD_STAGED_ROWS && i < b->n_virtual && b->virtuals[i].row == first + n)
-            stage(f, n++ * width, b->virtuals[i++].embedding, width);
-        TRY(f->backend->ops->mem_write(f->backend, (char *)y + (size_t)first * row, f->staged,
-                                       (size_t)n * row));
-    }
-    return 0;
-}
-
 // The rows' embeddings, or what the stage before made of them, into x (n_rows, width).
 static int embed(struct forward *f, const struct batch *b, void *x) {
     const struct model *m = f->model;
@@ -209,7 +187,7 @@ static int embed(struct forward *f, const struct batch *b, void *x) {
     }
     void *y = m->embed_in.data ? f->embedded : x;
     TRY(ops->embed(f->backend, y, b, &m->embed, mc->embed_scale));
-    if (b->n_virtual) TRY(embed_virtual(f, y, b));
+    if (b->n_virtual) TRY(virtual_rows_embed(f, y, b));
     if (m->embed_in.data) TRY(linear(f, LINEAR_STORE, x, y, b->n_rows, &m->embed_in, NULL));
     if (m->position_table) {
         TRY(ops->embed_positions(f->backend, x, b, m->position_table, mc->width,
@@ -408,6 +386,17 @@ static int head(struct forward *f, struct input in, int32_t n) {
                                      m->config.vocab_size);
 }
 
+// A step that follows this one begins with the tokens drawn here, on every rank. A device shares them in every step,
+// because a recorded step must be the same whether one follows or not.
+static int share_draws(struct forward *f, const struct batch *b, int32_t n) {
+    const struct split *split = &f->model->split;
+    const struct backend_ops *ops = f->backend->ops;
+    if (split->tp_size == 1 || split->pp_size > 1) return 0;
+    if (!f->comm->linked && !b->is_followed) return 0;
+    if (!f->comm->linked && split->tp_rank == 0) TRY(ops->draws_read(f->backend, f->drawn, n));
+    return f->comm->ops->share_draws(f->comm, f->backend, f->drawn, n);
+}
+
 // The ops after the layers: the final norm, then for the first max_logits wanted rows the head and,
 // on a device that draws, the next token. forward_logits runs the head for further rows, from f->out.
 static int finish(struct forward *f, const struct batch *b, struct stream *s) {
@@ -430,7 +419,10 @@ static int finish(struct forward *f, const struct batch *b, struct stream *s) {
         f->out = f->embedded;
     }
     TRY(head(f, in, n));
-    return ops->draw ? ops->draw(f->backend, f->logits, b, n, mc->vocab_size) : 0;
+    // Of several ranks the first one has the logits.
+    if (ops->draw && m->split.tp_rank == 0)
+        TRY(ops->draw(f->backend, f->logits, b, n, mc->vocab_size));
+    return share_draws(f, b, n);
 }
 
 static bool last_stage(const struct forward *f) {
@@ -504,50 +496,6 @@ int forward_run(struct forward *f, const struct batch *b) {
 int forward_run_sent(struct forward *f, const struct batch *b) {
     lead_begins(f->lead);
     return lead_among_ranks(f->lead, run_whole(f, b));
-}
-
-// Floats of a prefix's row: keys and values of all layers and heads.
-static int32_t prefix_width(const struct model *m) {
-    const struct model_config *c = &m->config;
-    return c->n_layers * 2 * c->n_kv_heads * c->head_dim;
-}
-
-// The rows of q, k and v are staged with q unset: kv_write reads k and v alone.
-static int write_prefix(struct forward *f, const struct batch *b, int32_t layer) {
-    const struct model *m = f->model;
-    const int64_t d = m->config.head_dim, q = m->n_heads * d, kv = m->n_kv_heads * d;
-    const int64_t all = m->config.n_kv_heads * d; // of all ranks
-    const int64_t skip = split_kv_heads(&m->split, m->config.n_kv_heads).first * d;
-    const size_t row = (size_t)(q + 2 * kv) * dtype_size(f->backend->act_dtype);
-    for (int32_t first = 0; first < b->n_rows; first += FORWARD_STAGED_ROWS) {
-        int32_t n = b->n_rows - first;
-        if (n > FORWARD_STAGED_ROWS) n = FORWARD_STAGED_ROWS;
-        for (int32_t i = 0; i < n; i++) {
-            const float *keys =
-                b->virtuals[first + i].embedding + (m->first_layer + layer) * 2 * all + skip;
-            stage(f, i * (q + 2 * kv) + q, keys, kv);
-            stage(f, i * (q + 2 * kv) + q + kv, keys + all, kv);
-        }
-        TRY(f->backend->ops->mem_write(f->backend, (char *)f->qkv + (size_t)first * row, f->staged,
-                                       (size_t)n * row));
-    }
-    return f->backend->ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
-}
-
-static int write_prefixes(struct forward *f, const struct batch *b) {
-    const struct backend_ops *ops = f->backend->ops;
-    const struct batch *run = b;
-    TRY(ops->step_begin(f->backend, b, &run));
-    for (int32_t i = 0; i < f->model->n_layers; i++) {
-        if (b->load) TRY(ops->kv_layer_wait(f->backend, i));
-        TRY(write_prefix(f, run, i));
-    }
-    return ops->step_launch(f->backend);
-}
-
-int forward_prefix(struct forward *f, const struct batch *b) {
-    TRY(lead_step(f->lead, PLAN_PREFIX, b, false, 1, prefix_width(f->model)));
-    return lead_among_ranks(f->lead, write_prefixes(f, b));
 }
 
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {

@@ -48,7 +48,8 @@ struct forward {
     void *out;       // after forward_run: (n_logits, width), the head's input beyond the first rows
     void *staged;    // (FORWARD_STAGED_ROWS, stage_width) in act_dtype, host memory
     int64_t stage_width;
-    bool one_layer;  // the step ends after the first layer (warm.c)
+    struct batch_drawn *drawn; // (max_logits) of ranks in host memory: the followed step's draws
+    bool one_layer;            // the step ends after the first layer (warm.c)
     int32_t n_parts; // of this step; the leader decides it, the others get it with the step
     struct parts parts;
 };

@@ -151,7 +151,8 @@ int cuda_draws_reserve(struct cuda_backend *cuda, const struct step_limits *l, s
     d->max = l->max_seqs;
     TRY(cuda_host_alloc(&cuda->base, CUDA_STEP_SLOTS * n * sizeof *d->host, (void **)&d->host,
                         err));
-    TRY(cuda_alloc((void **)&d->ids, n * sizeof *d->ids, err));
+    // An even number: cuda_share_draws sends pairs.
+    TRY(cuda_alloc((void **)&d->ids, (n + 1) / 2 * 2 * sizeof *d->ids, err));
     CUDA_TRY(cudaEventCreateWithFlags(&cuda->drawn_before, cudaEventDisableTiming));
     TRY(cuda_alloc(&cuda->draw_work, cuda_draw_work_bytes(l->max_seqs, l->vocab), err));
     return reserve_adjustments(cuda, l, err);

@@ -18,6 +18,7 @@ _Static_assert(NCCL_UNIQUE_ID_BYTES == NCCL_ID_BYTES, "an id is as large as NCCL
 #define NCCL_FUNCTIONS(X)                                                                          \
     X(ncclAllGather)                                                                               \
     X(ncclAllReduce)                                                                               \
+    X(ncclBroadcast)                                                                               \
     X(ncclCommAbort)                                                                               \
     X(ncclCommDestroy)                                                                             \
     X(ncclCommFinalize)                                                                            \
@@ -166,6 +167,12 @@ int nccl_all_gather(struct nccl_group *g, const void *part, void *all, size_t by
                   "ncclAllGather");
 }
 
+int nccl_broadcast(struct nccl_group *g, void *x, size_t bytes, cudaStream_t stream) {
+    if (!g->comm) return E_DEVICE;
+    return settle(g, api.ncclBroadcast(x, x, bytes, ncclUint8, 0, g->comm, stream),
+                  "ncclBroadcast");
+}
+
 int nccl_gather(struct nccl_group *g, void *const *from, const void *mine, const size_t *bytes,
                 cudaStream_t stream) {
     if (!g->comm) return E_DEVICE;
@@ -211,6 +218,9 @@ int nccl_sum(struct nccl_group *g, void *x, enum dtype dtype, int64_t n, cudaStr
 }
 int nccl_all_gather(struct nccl_group *g, const void *part, void *all, size_t bytes,
                     cudaStream_t stream) {
+    return E_UNSUPPORTED;
+}
+int nccl_broadcast(struct nccl_group *g, void *x, size_t bytes, cudaStream_t stream) {
     return E_UNSUPPORTED;
 }
 int nccl_gather(struct nccl_group *g, void *const *from, const void *mine, const size_t *bytes,

@@ -37,6 +37,7 @@ int nccl_sum(struct nccl_group *g, void *x, enum dtype dtype, int64_t n, cudaStr
 // all (n ranks, bytes) = each rank's part (bytes).
 int nccl_all_gather(struct nccl_group *g, const void *part, void *all, size_t bytes,
                     cudaStream_t stream);
+int nccl_broadcast(struct nccl_group *g, void *x, size_t bytes, cudaStream_t stream); // rank 0's x
 // from[r] (bytes[r]) of the other ranks r arrive on rank 0. mine: the other ranks' own.
 int nccl_gather(struct nccl_group *g, void *const *from, const void *mine, const size_t *bytes,
                 cudaStream_t stream);

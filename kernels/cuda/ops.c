@@ -124,6 +124,7 @@ const struct backend_ops cuda_ops = {
     .ranks_close = op_ranks_close,
     .all_reduce = cuda_all_reduce,
     .gather_rows = cuda_gather_rows,
+    .share_draws = cuda_share_draws,
     .send = cuda_send,
     .recv = cuda_recv,
     .close = cuda_close,

@@ -71,7 +71,7 @@ int peers_sum(const struct peer_channel *c, void *x, enum dtype dtype, int64_t n
 // (n_rows, first[c->n]) on rank 0. On the others out is not written.
 int peers_gather(const struct peer_channel *c, float *out, const float *part, int32_t n_rows,
                  const int32_t first[PEERS_MAX + 1], cudaStream_t stream);
-// In a channel of two: x (bytes, a multiple of 8) of rank `from` replaces the other's.
+// x (bytes, a multiple of 8) of rank `from` replaces the others'.
 int peers_copy(const struct peer_channel *c, void *x, int64_t bytes, int32_t from,
                cudaStream_t stream);
 // x (n) = the sum of parts (n_parts, n) in order, in F32, rounded once.

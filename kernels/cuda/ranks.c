@@ -409,6 +409,18 @@ int cuda_gather_rows(struct backend *be, void *out, const void *part, int32_t n_
     return gather_by_nccl(cuda, out, part, n_rows, first);
 }
 
+// In every step, also where no step follows: a recorded step is launched again for both.
+int cuda_share_draws(struct backend *be, int32_t n) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_ranks *r = cuda->ranks;
+    const int64_t bytes = ((int64_t)n + 1) / 2 * 2 * (int64_t)sizeof *cuda->drawn.ids;
+    TRY(ready(r));
+    if (r->links.tp_size == 1 || n == 0) return 0;
+    if (n > cuda->drawn.max) return 0; // none is drawn (cuda_op_draw)
+    if (r->has_peers) return peers_copy(&r->stage, cuda->drawn.ids, bytes, 0, cuda->stream);
+    return nccl_broadcast(&r->stage_group, cuda->drawn.ids, (size_t)bytes, cuda->stream);
+}
+
 int cuda_send(struct backend *be, const void *x, int64_t n) {
     struct cuda_backend *cuda = cuda_of(be);
     struct cuda_ranks *r = cuda->ranks;

@@ -1,6 +1,6 @@
 // Communication of a GPU with those of the other ranks of its instance: by peer memory (peers.h) or by NCCL.
 //
-//   | | sums | gathers up to 512 KiB | larger gathers, copies between stages |
+//   | | sums, drawn ids | gathers up to 512 KiB | larger gathers, copies between stages |
 //   |---|---|---|---|
 //   | GPUs of one machine that reach each other's memory | peers | peers | NCCL |
 //   | other GPUs | NCCL | NCCL | NCCL |
@@ -25,6 +25,7 @@ void cuda_ranks_release(struct cuda_backend *cuda);
 int cuda_all_reduce(struct backend *be, void *x, int64_t n);
 int cuda_gather_rows(struct backend *be, void *out, const void *part, int32_t n_rows,
                      const int32_t *first);
+int cuda_share_draws(struct backend *be, int32_t n);
 int cuda_send(struct backend *be, const void *x, int64_t n);
 int cuda_recv(struct backend *be, void *x, int64_t n);
 
