@@ -134,6 +134,40 @@ struct feed_forward_args {
     struct activate_args activate;
 };
 
+// How a router chooses experts by their logits.
+enum router_kind {
+    ROUTER_SOFTMAX_TOPK, // a softmax over all; the largest
+    ROUTER_TOPK_SOFTMAX, // the largest; a softmax over them alone
+    ROUTER_SIGMOID       // a sigmoid of each; the largest
+};
+enum { ROUTE_MAX_EXPERTS = 1024 };
+
+struct route_args {
+    enum router_kind kind;
+    int32_t n_experts, n_chosen; // n_chosen <= n_experts <= ROUTE_MAX_EXPERTS
+    bool normalised;             // the weights of the chosen are divided by their sum
+    float factor;                // then multiplied by this
+    // Device memory (n_experts), or NULL. Added to the scores for choosing alone; on the weights.
+    const float *choice_bias, *expert_scale;
+    // The experts come in n_groups groups of equal size, and those of the n_chosen_groups best alone are
+    // chosen; 0 or 1: no groups. A group counts as the sum of its group_best (1 or 2) largest scores.
+    int32_t n_groups, n_chosen_groups, group_best;
+};
+
+// One layer's experts, those of all ids: y = down(act(up(x))) each.
+struct experts_args {
+    int32_t n_experts, n_chosen;
+    // (n_experts) matrices of equal shapes. up: gated (2 * width, H), the gate's rows first, else (width, H);
+    // down: (H, width).
+    const struct weight *up, *down;
+    const float *up_bias,
+        *down_bias; // (n_experts, up's rows), (n_experts, H), device memory; or NULL
+    struct activate_args activate;
+    // gated, and not 0: the gate is at most limit, the other half within -limit .. limit and increased by
+    // 1 (gpt-oss).
+    float limit;
+};
+
 // A row of qkv, (n_heads + 2 n_kv_heads) * head_dim: q heads, then k heads, then v heads, of this rank.
 struct qkv_shape {
     int32_t n_heads, n_kv_heads, head_dim;
@@ -284,6 +318,19 @@ struct backend_ops {
     int (*activate)(struct backend *be, enum activation act, bool gated, void *y, const void *x,
                     int32_t n, int32_t width);
     int (*add)(struct backend *be, void *y, const void *x, int64_t n_elements); // y += x
+    // From a router's logits (n, n_experts) f32: ids (n, n_chosen) of the chosen experts, ascending in each
+    // row, and their weights. Of equal scores the lower id is chosen. A row with a logit that is not finite
+    // has the first ids and weights of NaN, so that what is computed of it is NaN too.
+    int (*route)(struct backend *be, int32_t *ids, float *weights, const float *logits, int32_t n,
+                 const struct route_args *args);
+    // y (n, H) =|+= the sum over a row's ids, ascending, of weight times the expert's result for x (n, H), one
+    // multiply-add each in F32. ids and weights as from route. An expert's weights are read once,
+    // those of experts that no row has are not read. work: experts_bytes(n), aligned as by mem_alloc. y must not
+    // overlap x.
+    int (*experts)(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                   const int32_t *ids, const float *weights, const struct experts_args *args,
+                   void *work);
+    size_t (*experts_bytes)(struct backend *be, int32_t n, const struct experts_args *args);
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);

@@ -103,6 +103,10 @@ struct cpu_kernels {
     void (*activate_row)(enum activation act, float *y, const float *x, const float *gate,
                          int32_t width);
     void (*add)(float *y, const float *x, int64_t n);
+    void (*add_weighted)(float *y, const float *x, float weight,
+                         int32_t n); // y += weight * x, fused
+    // A row (gate, other half) of `width` each, as experts_args.limit says.
+    void (*limit_row)(float *x, int32_t width, float limit);
 };
 
 extern const struct cpu_kernels cpu_kernels_portable;
@@ -167,6 +171,14 @@ void cpu_own_x(struct cpu_backend *cpu, const struct own_job *job, struct linear
                int worker);
 
 // linear with an x that is already prepared in split_x. n <= LINEAR_BLOCK_ROWS.
+// The loops of linear by w: split prepares x, NULL where it is used as it is; row_bytes of a prepared row, with
+// header_bytes before the first. Prepared rows are a whole number of 16.
+struct linear_loops {
+    void (*split)(const struct linear_args *a, int32_t row, int32_t n_rows);
+    void (*item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
+    size_t row_bytes, header_bytes;
+};
+struct linear_loops cpu_linear_loops(const struct cpu_backend *cpu, const struct weight *w);
 void cpu_linear_prepared(struct cpu_backend *cpu, enum linear_mode mode, float *y, int32_t n,
                          const struct weight *w, const float *bias, void *split_x);
 
@@ -219,6 +231,12 @@ int cpu_attention(struct backend *be, void *out, const void *qkv, const struct k
 int cpu_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x,
                  int32_t n, int32_t width);
 int cpu_add(struct backend *be, void *y, const void *x, int64_t n_elements);
+int cpu_route(struct backend *be, int32_t *ids, float *weights, const float *logits, int32_t n,
+              const struct route_args *args);
+int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                const int32_t *ids, const float *weights, const struct experts_args *args,
+                void *work);
+size_t cpu_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args);
 int cpu_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                     void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                     const struct activate_args *act);

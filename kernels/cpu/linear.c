@@ -14,18 +14,29 @@ static size_t own_bytes(const struct cpu_backend *cpu, const struct weight *w) {
            OWN_ROWS * (cpu->kernels->linear_row_bytes(w) + (size_t)w->cols * sizeof(float));
 }
 
+static size_t int8_row_bytes(const struct weight *w) {
+    return ((size_t)weight_int8_tiles(w) + 1) * INT8_TILE_K * 4;
+}
+
+struct linear_loops cpu_linear_loops(const struct cpu_backend *cpu, const struct weight *w) {
+    const struct cpu_kernels *k = cpu->kernels;
+    if (w->dtype == DTYPE_I8)
+        return (struct linear_loops){k->int8_split, k->int8_item, int8_row_bytes(w),
+                                     INT8_HEADER_BYTES};
+    if (w->dtype == DTYPE_BF16 && k->linear_split)
+        return (struct linear_loops){k->linear_split, k->linear_item_split, k->linear_row_bytes(w),
+                                     0};
+    return (struct linear_loops){NULL, k->linear_item, 0, 0};
+}
+
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
     // AMX stores a block of the item's weights, the other sets one of x and, for e4m3 weights with
     // blocks, the sums of one block (two panels).
     size_t floats =
         (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
         (size_t)LINEAR_BLOCK_ROWS * (LINEAR_ROW_FLOATS + 2 * WEIGHT_PANEL);
-    size_t split = 0;
-    if (w->dtype == DTYPE_I8)
-        split = INT8_HEADER_BYTES +
-                (size_t)LINEAR_BLOCK_ROWS * ((size_t)weight_int8_tiles(w) + 1) * INT8_TILE_K * 4;
-    else if (cpu->kernels->linear_split)
-        split = (size_t)LINEAR_BLOCK_ROWS * cpu->kernels->linear_row_bytes(w);
+    const struct linear_loops loops = cpu_linear_loops(cpu, w);
+    size_t split = loops.header_bytes + LINEAR_BLOCK_ROWS * loops.row_bytes;
     size_t scratch = floats * sizeof(float);
     if (cpu->fuses && w->dtype == DTYPE_BF16 && scratch < own_bytes(cpu, w))
         scratch = own_bytes(cpu, w);
@@ -117,16 +128,9 @@ static void plan(struct linear_job *job, int workers) {
 }
 
 static void pick_loops(struct linear_job *job) {
-    const struct cpu_kernels *k = job->cpu->kernels;
-    enum dtype t = job->args.w->dtype;
-    job->item = k->linear_item;
-    if (t == DTYPE_I8) {
-        job->split = k->int8_split;
-        job->item = k->int8_item;
-    } else if (t == DTYPE_BF16 && k->linear_split) {
-        job->split = k->linear_split;
-        job->item = k->linear_item_split;
-    }
+    const struct linear_loops l = cpu_linear_loops(job->cpu, job->args.w);
+    job->split = l.split;
+    job->item = l.item;
 }
 
 // A matrix that one core multiplies within the time of a hand-over.
