@@ -238,7 +238,7 @@ test('clients that vanish, cancel or stop reading leave nothing behind', { skip 
 });
 
 test('silent connections and many calls are bounded', { skip }, async (t) => {
-  const server = await startServer(t, { args: ['--max-connections-per-ip', '8'] });
+  const server = await startServer(t, { args: ['--max-connections', '8'] });
   const sockets = await Promise.all(Array.from({ length: 20 }, () => new Promise((resolve) => {
     const socket = net.connect(server.grpc, '127.0.0.1');
     socket.on('error', () => {}).on('close', () => { socket.gone = true; }).on('connect', () => resolve(socket));

@@ -51,6 +51,26 @@ static void one_household_is_one_address(void **state) {
     assert_null(t.entries);
 }
 
+static void loopback_is_known_in_each_form(void **state) {
+    static const struct {
+        const char *text;
+        bool is;
+    } addresses[] = {{"127.0.0.1", true},
+                     {"127.200.3.4", true},
+                     {"::1", true},
+                     {"::ffff:127.0.0.1", true},
+                     {"10.0.0.1", false},
+                     {"126.0.0.1", false},
+                     {"::2", false},
+                     {"::", false},
+                     {"::ffff:10.0.0.1", false},
+                     {"7f00::1", false}};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        struct sockaddr_storage s = address(addresses[i].text);
+        assert_int_equal(ip_is_loopback((struct sockaddr *)&s), addresses[i].is);
+    }
+}
+
 static void without_memory_a_connection_is_refused(void **state) {
     struct ip_table t = {0};
     struct ip_entry *e = NULL, *again;
@@ -73,6 +93,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_counted_apart),
         cmocka_unit_test(one_household_is_one_address),
+        cmocka_unit_test(loopback_is_known_in_each_form),
         cmocka_unit_test(without_memory_a_connection_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

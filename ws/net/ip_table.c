@@ -3,7 +3,6 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +24,13 @@ static struct ip_key key_of(const struct sockaddr *addr) {
         memcpy(k.bytes + 1, a->s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
     }
     return k;
+}
+
+bool ip_is_loopback(const struct sockaddr *addr) {
+    const struct ip_key k = key_of(addr);
+    if (k.bytes[0] == 4) return k.bytes[1] == 127;
+    return addr->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr);
 }
 
 int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max,

@@ -17,7 +17,9 @@ int peer_new(struct peer **out, struct net *n, const struct sockaddr *addr) {
     if (n->n_peers >= n->config->max_connections) return E_LIMIT;
     struct peer *p = calloc(1, sizeof(*p));
     if (!p) return E_NOMEM;
-    int rc = ip_table_add(&n->ips, addr, n->config->max_connections_per_ip, &p->ip);
+    // Behind a reverse proxy all clients have its address; their owners have limits of their own.
+    int64_t most = ip_is_loopback(addr) ? INT64_MAX : n->config->max_connections_per_ip;
+    int rc = ip_table_add(&n->ips, addr, most, &p->ip);
     if (rc < 0) {
         free(p);
         return rc == E_LIMIT ? E_BUSY : rc;
