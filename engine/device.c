@@ -73,6 +73,79 @@ int device_of_rank(char out[DEVICE_WORD_BYTES], const char *device, int32_t plac
     return 0;
 }
 
+// Instances of n, each with the words [i * n_ranks, (i + 1) * n_ranks) of the list, that use the GPU of instance i that
+// most use.
+static int32_t sharing(const char *list, int32_t i, int32_t n, int32_t n_ranks, struct err *err) {
+    char mine[DEVICE_WORD_BYTES], other[DEVICE_WORD_BYTES];
+    int32_t most = 0, n_words;
+    for (int32_t r = i * n_ranks; r < (i + 1) * n_ranks; r++) {
+        int a, b;
+        int32_t n_users = 0, last = -1;
+        TRY(list_word(mine, list, r, &n_words, err));
+        TRY(parse_device(mine, &a, err));
+        for (int32_t k = 0; k < n * n_ranks && a >= 0; k++) {
+            TRY(list_word(other, list, k, &n_words, err));
+            TRY(parse_device(other, &b, err));
+            if (b != a || k / n_ranks == last) continue;
+            last = k / n_ranks;
+            n_users++;
+        }
+        if (n_users > most) most = n_users;
+    }
+    return most;
+}
+
+static int part_of_list(char out[DEVICE_LIST_BYTES], const char *list, int32_t first, int32_t n,
+                        struct err *err) {
+    char word[DEVICE_WORD_BYTES];
+    size_t len = 0;
+    int32_t n_words;
+    out[0] = '\0';
+    for (int32_t r = first; r < first + n; r++) {
+        TRY(list_word(word, list, r, &n_words, err));
+        int more = snprintf(out + len, DEVICE_LIST_BYTES - len, "%s%s", r > first ? "," : "", word);
+        len += (size_t)more;
+        if (len >= DEVICE_LIST_BYTES)
+            return err_set(err, E_INVAL, "device: \"%.60s\" is too long", list);
+    }
+    return 0;
+}
+
+int device_of_instance(char out[DEVICE_LIST_BYTES], const char *device, int32_t i, int32_t n,
+                       int32_t n_ranks, int32_t n_gpus, int32_t *n_sharing, struct err *err) {
+    char word[DEVICE_WORD_BYTES];
+    int32_t n_words, n_groups = n_gpus / n_ranks;
+    int which;
+    *n_sharing = 0;
+    if (!device) device = "auto";
+    TRY(list_word(word, device, 0, &n_words, err));
+    TRY(parse_device(word, &which, err));
+    if (n_words == 1 && which == DEVICE_AUTO && n_groups > 0) {
+        snprintf(out, DEVICE_LIST_BYTES, "cuda:%d", i % n_groups * n_ranks);
+        *n_sharing = n / n_groups + (i % n_groups < n % n_groups);
+        return 0;
+    }
+    if (n_words == 1 || n_words == n_ranks) {
+        if (snprintf(out, DEVICE_LIST_BYTES, "%s", device) >= DEVICE_LIST_BYTES)
+            return err_set(err, E_INVAL, "device: \"%.60s\" is too long", device);
+        for (int32_t k = 0; k < n_words && *n_sharing == 0; k++) {
+            TRY(list_word(word, device, k, &n_words, err));
+            TRY(parse_device(word, &which, err));
+            if (which >= 0) *n_sharing = n;
+        }
+        return 0;
+    }
+    if (n_words != n * n_ranks)
+        return err_set(err, E_INVAL,
+                       "device names %d devices, and %d instances of %d rank%s take %d of them, or "
+                       "%d for all",
+                       n_words, n, n_ranks, n_ranks > 1 ? "s" : "", n * n_ranks, n_ranks);
+    int32_t most = sharing(device, i, n, n_ranks, err);
+    TRY(most);
+    *n_sharing = most;
+    return part_of_list(out, device, i * n_ranks, n_ranks, err);
+}
+
 int device_gpus(const char *device, int32_t n, bool used[DEVICE_MAX_GPUS]) {
     char word[DEVICE_WORD_BYTES];
     struct err err;

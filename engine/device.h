@@ -24,13 +24,19 @@ int device_open(struct backend **out, const struct device_options *o, struct err
 // The GPU architectures this program was built for, "sm_90 sm_100"; NULL without CUDA.
 const char *device_cuda_archs(void);
 int device_n_gpus(void);
-enum { DEVICE_WORD_BYTES = 64, DEVICE_MAX_GPUS = 1024 };
+enum { DEVICE_WORD_BYTES = 64, DEVICE_LIST_BYTES = 512, DEVICE_MAX_GPUS = 1024 };
 // The word for the rank at `place` of the n ranks of its machine. A list, "cuda:0,cuda:2", has one
 // word for each of them in order; the same GPU may be named twice. Else "cuda:N" is the first rank's,
 // and the others have the GPUs behind it; "auto" is the same from the first GPU on, or the CPU if there
 // is no GPU. E_INVAL: a list of another length; E_NOTFOUND: fewer GPUs than ranks.
 int device_of_rank(char out[DEVICE_WORD_BYTES], const char *device, int32_t place, int32_t n,
                    struct err *err);
+// The devices of instance i of n, each of n_ranks ranks, as a word or list for device_of_rank. A list of n * n_ranks
+// words gives each instance the next n_ranks of them, and one of n_ranks words gives all instances the same. "auto"
+// spreads the instances over n_gpus GPUs, n_ranks to each, and stays as it is where there are fewer. *n_sharing: how many
+// instances use the GPU that most use; 0: none uses one. E_INVAL: a list of another length.
+int device_of_instance(char out[DEVICE_LIST_BYTES], const char *device, int32_t i, int32_t n,
+                       int32_t n_ranks, int32_t n_gpus, int32_t *n_sharing, struct err *err);
 // Sets used[i] for each GPU of the n ranks of this machine, and returns their number; 0: none, or the words are
 // wrong.
 int device_gpus(const char *device, int32_t n, bool used[DEVICE_MAX_GPUS]);

@@ -42,6 +42,52 @@ static void ranks_share_cpus_but_not_a_gpu(void **state) {
     if (device_n_gpus() > 1) gives("auto", 1, 2, "cuda:1");
 }
 
+// Instance i of n, each of n_ranks ranks, on a machine of n_gpus GPUs.
+static void divides(const char *device, int32_t n, int32_t n_ranks, int32_t n_gpus, int32_t i,
+                    const char *devices, int32_t sharing) {
+    char out[DEVICE_LIST_BYTES];
+    struct err err = {0};
+    int32_t n_sharing = -1;
+    if (device_of_instance(out, device, i, n, n_ranks, n_gpus, &n_sharing, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(out, devices);
+    assert_int_equal(n_sharing, sharing);
+}
+
+static void instances_take_a_lists_devices_in_order(void **state) {
+    divides("cuda:0,cuda:1", 2, 1, 2, 0, "cuda:0", 1);
+    divides("cuda:0,cuda:1", 2, 1, 2, 1, "cuda:1", 1);
+    divides("cuda:3,cuda:1,cuda:0,cuda:2", 2, 2, 4, 0, "cuda:3,cuda:1", 1);
+    divides("cuda:3,cuda:1,cuda:0,cuda:2", 2, 2, 4, 1, "cuda:0,cuda:2", 1);
+    divides("cuda:0,cpu,cuda:1", 3, 1, 2, 1, "cpu", 0);
+    divides("cuda:0,cuda:1,cuda:0", 3, 1, 2, 0, "cuda:0", 2); // with the third
+    divides("cuda:0,cuda:1,cuda:0", 3, 1, 2, 1, "cuda:1", 1);
+    divides("cuda,cuda:1,cuda:0,cuda:1", 2, 2, 2, 1, "cuda:0,cuda:1", 2);
+    divides("cuda:0,cuda:0,cuda:1,cuda:1", 2, 2, 2, 0, "cuda:0,cuda:0", 1); // both ranks of one
+    divides("cuda:0,cuda:1", 3, 2, 2, 2, "cuda:0,cuda:1", 3);               // the same for all
+    divides("cuda:1", 2, 1, 2, 1, "cuda:1", 2);
+    divides("cpu", 2, 1, 2, 1, "cpu", 0);
+    char out[DEVICE_LIST_BYTES];
+    struct err err = {0};
+    int32_t n;
+    assert_int_equal(device_of_instance(out, "cuda:0,cuda:1,cuda:2", 0, 2, 1, 3, &n, &err),
+                     E_INVAL);
+    assert_string_equal(err.text, "device names 3 devices, and 2 instances of 1 rank take 2 of "
+                                  "them, or 1 for all");
+    assert_int_equal(device_of_instance(out, "gpu", 0, 2, 1, 3, &n, &err), E_INVAL);
+}
+
+static void instances_spread_over_the_gpus(void **state) {
+    divides("auto", 2, 1, 2, 0, "cuda:0", 1);
+    divides("auto", 2, 1, 2, 1, "cuda:1", 1);
+    divides("auto", 3, 1, 2, 2, "cuda:0", 2);
+    divides("auto", 3, 1, 2, 1, "cuda:1", 1);
+    divides(NULL, 2, 2, 4, 1, "cuda:2", 1); // and the GPU behind it
+    divides("auto", 3, 2, 5, 2, "cuda:0", 2);
+    divides("auto", 2, 4, 2, 0, "auto", 0); // opening says that there are too few
+    divides("auto", 2, 1, 0, 1, "auto", 0);
+}
+
 static int n_gpus(const char *device, int32_t n, bool used[DEVICE_MAX_GPUS]) {
     memset(used, 0, DEVICE_MAX_GPUS * sizeof *used);
     return device_gpus(device, n, used);
@@ -79,6 +125,8 @@ int main(void) {
         cmocka_unit_test(one_rank_has_the_word_itself),
         cmocka_unit_test(a_list_names_each_rank),
         cmocka_unit_test(ranks_share_cpus_but_not_a_gpu),
+        cmocka_unit_test(instances_take_a_lists_devices_in_order),
+        cmocka_unit_test(instances_spread_over_the_gpus),
         cmocka_unit_test(the_gpus_of_an_instance_are_those_of_its_ranks),
         cmocka_unit_test(each_word_of_a_list_is_checked),
     };
