@@ -30,6 +30,12 @@ static int64_t least_cache(const struct budget *b, int64_t chunk) {
     return (blocks < all ? blocks : all) * b->block_bytes;
 }
 
+int64_t budget_places(const struct budget *b, int64_t asked, int64_t tokens) {
+    if (tokens > b->session_len) tokens = b->session_len;
+    int64_t each = (tokens + b->block_tokens - 1) / b->block_tokens * b->block_bytes;
+    return (asked > 0 ? asked : budget_cache(b)) / (each > 0 ? each : 1);
+}
+
 int64_t budget_least_cache(const struct budget *b) {
     return least_cache(b, b->prefill_chunk_tokens);
 }

@@ -28,6 +28,9 @@ struct budget {
 int64_t budget_cache(const struct budget *b);
 // The largest cache that fits beside the steps' work.
 int64_t budget_largest_cache(const struct budget *b);
+// How many sequences of so many tokens a cache of `asked` bytes holds (0: of budget_cache): b->work is for no more of them
+// than max_sequences.
+int64_t budget_places(const struct budget *b, int64_t asked, int64_t tokens);
 // Bytes of the smallest cache that gives one sequence its memory_len.
 int64_t budget_least_cache(const struct budget *b);
 

@@ -62,7 +62,7 @@ static int options_check(const struct engine_options *o, struct err *err) {
         return err_set(err, E_INVAL,
                        "deterministic and fp8_activations exclude each other: products of fp8 by "
                        "fp8 have other bits in other batches");
-    TRY(check_range("max_sequences", o->max_sequences, 1, MAX_SEQUENCES, err));
+    TRY(check_range("max_sequences", o->max_sequences, 0, MAX_SEQUENCES, err));
     TRY(check_range("max_queued_turns", o->max_queued_turns, 0, MAX_QUEUED, err));
     TRY(check_range("prefill_chunk_tokens", o->prefill_chunk_tokens, 0, MAX_CHUNK_TOKENS, err));
     TRY(check_range("block_tokens", o->block_tokens, 8, 256, err));
@@ -108,6 +108,7 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->max_session_len = io->max_session_len;
     i->block_tokens = io->block_tokens;
     i->n_blocks = io->n_blocks;
+    i->max_sequences = io->max_running;
     i->kv_dtype = io->kv_dtype;
     i->suggested = suggested(mc);
 }
@@ -345,6 +346,7 @@ static int open_at(struct engine **out, const struct engine_options *o,
     if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows
         sized.prefill_chunk_tokens =
             e->backend->ops->mem_info ? GPU_CHUNK_TOKENS : CPU_CHUNK_TOKENS;
+    TRY_GOTO(fail, engine_size_places(e, &sized, err));
     TRY_GOTO(fail, open_instance(e, &sized, at, clock, err));
     TRY_GOTO(fail, engine_open_grammars(e, err));
     *out = e;
@@ -406,8 +408,19 @@ int engine_n_gpus(void) {
     return device_n_gpus();
 }
 
+static int32_t ranks_of(const struct engine_options *o) {
+    return at_least_one(o->tensor_parallel) * at_least_one(o->pipeline_parallel);
+}
+
+_Static_assert((int)ENGINE_DEVICES_BYTES == (int)DEVICE_LIST_BYTES, "one number");
+int engine_devices(const struct engine_options *o, int32_t i, int32_t n,
+                   char out[ENGINE_DEVICES_BYTES], int32_t *n_sharing, struct err *err) {
+    TRY(device_of_instance(out, o->device, i, n, ranks_of(o), device_n_gpus(), n_sharing, err));
+    if (*n_sharing < 1) *n_sharing = 1;
+    return 0;
+}
+
 _Static_assert((int)ENGINE_MAX_GPUS == (int)DEVICE_MAX_GPUS, "one number");
 int engine_gpus(const struct engine_options *o, bool used[ENGINE_MAX_GPUS]) {
-    return device_gpus(o->device,
-                       at_least_one(o->tensor_parallel) * at_least_one(o->pipeline_parallel), used);
+    return device_gpus(o->device, ranks_of(o), used);
 }

@@ -65,7 +65,8 @@ struct engine_options {
     int64_t snapshot_bytes;     // most of all snapshots; the least recently used is removed first
     int32_t block_tokens;       // positions per cache block: a power of two, 8 .. 256
     int32_t default_memory_len; // 0: the length that the model was trained for
-    int32_t max_sequences;      // turns that run at once; further turns are queued
+    int32_t max_sequences;      // turns that run at once; further turns are queued. 0: on the CPU
+                                // 16, on a GPU as its memory allows, up to 256
     // Beyond it turns are refused with E_BUSY, except those of owners with few turns (engine_turn_submit).
     int32_t max_queued_turns;
     int32_t prefill_chunk_tokens; // most prompt tokens in one step, which bounds how long a prompt
@@ -113,7 +114,11 @@ bool engine_has_tokenizer(const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
 int engine_n_gpus(void); // GPUs that this build can use; 0: none
-enum { ENGINE_MAX_GPUS = 1024 };
+enum { ENGINE_MAX_GPUS = 1024, ENGINE_DEVICES_BYTES = 512 };
+// The `device` of instance i of n with these options (engine/device.h, device_of_instance). *n_sharing: of how many
+// instances its GPU has to hold a part, at least 1. E_INVAL: a list that cannot be divided.
+int engine_devices(const struct engine_options *o, int32_t i, int32_t n,
+                   char out[ENGINE_DEVICES_BYTES], int32_t *n_sharing, struct err *err);
 // Sets used[i] for each GPU that an engine with these options uses on this machine, and returns their number.
 // 0: it computes on the CPU, or names what is not there: opening it says so.
 int engine_gpus(const struct engine_options *o, bool used[ENGINE_MAX_GPUS]);
@@ -167,6 +172,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t max_memory_len;         // the longest that the cache can hold for one sequence
     int32_t block_tokens, n_blocks; // tokens per cache block; blocks on the device
     int64_t block_bytes;
+    int32_t max_sequences; // turns that run at once
     enum dtype kv_dtype;
     struct sampling_params suggested; // from generation_config.json, over sampling_params_init
     const struct prompt_task *prompt_tasks; // (n_prompt_tasks)

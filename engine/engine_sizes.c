@@ -88,18 +88,50 @@ static void add_loaded(struct budget *b, const struct engine *e, const struct en
     b->session_len = io->max_session_len;
 }
 
+static enum dtype kv_dtype_of(const struct engine *e, const struct engine_options *o) {
+    return o->kv_dtype_auto ? e->backend->act_dtype : o->kv_dtype;
+}
+
+static int64_t block_bytes_of(const struct engine *e, const struct engine_options *o) {
+    const struct kv_store shape = {.dtype = kv_dtype_of(e, o),
+                                   .n_layers = e->model->n_layers,
+                                   .n_kv_heads = e->model->n_kv_heads,
+                                   .head_dim = e->model->config.head_dim,
+                                   .block_tokens = o->block_tokens,
+                                   .n_blocks = 1};
+    return (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
+}
+
+// --- places --------------------------------------------------------------------------------------
+
+// A GPU computes steps of this many rows in little more time than narrower ones, and records none of more rows.
+enum { CPU_PLACES = 16, GPU_PLACES = 256, PLACE_TOKENS = 1024 };
+
+int engine_size_places(const struct engine *e, struct engine_options *o, struct err *err) {
+    struct instance_options io = {0};
+    struct budget b;
+    if (o->max_sequences > 0) return 0;
+    o->max_sequences = CPU_PLACES;
+    TRY(size_log(o, &e->model->config, &io, err));
+    TRY(device_budget(e, o, &b, err));
+    if (!b.device) return 0;
+    for (int32_t n = GPU_PLACES; n > CPU_PLACES; n /= 2) {
+        o->max_sequences = io.max_running = n;
+        add_loaded(&b, e, o, &io, block_bytes_of(e, o));
+        if (budget_places(&b, o->kv_cache_bytes, PLACE_TOKENS) >= n) return 0;
+    }
+    o->max_sequences = CPU_PLACES;
+    return 0;
+}
+
+// --- the cache -----------------------------------------------------------------------------------
+
 int engine_size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
                       struct err *err) {
     const struct model_config *mc = &e->model->config;
     TRY(size_log(o, mc, io, err));
-    io->kv_dtype = o->kv_dtype_auto ? e->backend->act_dtype : o->kv_dtype;
-    struct kv_store shape = {.dtype = io->kv_dtype,
-                             .n_layers = e->model->n_layers,
-                             .n_kv_heads = e->model->n_kv_heads,
-                             .head_dim = mc->head_dim,
-                             .block_tokens = o->block_tokens,
-                             .n_blocks = 1};
-    int64_t block_bytes = (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
+    io->kv_dtype = kv_dtype_of(e, o);
+    int64_t block_bytes = block_bytes_of(e, o);
     int64_t memory = o->default_memory_len > 0 ? o->default_memory_len : mc->max_positions;
     int64_t bytes = o->kv_cache_bytes;
     struct budget budget;

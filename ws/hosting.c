@@ -280,7 +280,7 @@ void hosting_put(const struct hosting *h, struct json_writer *w) {
         json_put_string(w, "backend", i ? i->info->backend : NULL);
         json_put_int(w, "turns", i ? i->n_turns : 0);
         json_put_int(w, "sessions", i ? i->n_sessions : 0);
-        json_put_int(w, "max_sequences", x->config.max_sequences);
+        json_put_int(w, "max_sequences", i ? i->max_sequences : x->config.max_sequences);
         if (x->state == HOSTED_FAILED) json_put_string(w, "error", x->why.text);
         if (i && i->state == INSTANCE_LOST) put_loss(w, i);
         json_close(w, '}');

@@ -64,15 +64,16 @@ static int share_cores(struct serve_config *c, int64_t n, struct err *err) {
     return set(c, "threads", text, err);
 }
 
-// Instances without sections take the GPUs in turn, and a part of one each where they are more.
+// Instances without sections take the devices in order, or the GPUs in turn, and a part of one each where they are more.
 static int share_devices(struct serve_config *c, int64_t i, int64_t n, struct err *err) {
-    char text[40];
-    int n_gpus = strcmp(c->model.device, "auto") == 0 ? engine_n_gpus() : 0;
-    if (n_gpus == 0) return 0;
-    snprintf(text, sizeof text, "cuda:%d", (int)(i % n_gpus));
-    TRY(set(c, "device", text, err));
-    int64_t on_it = n / n_gpus + (i % n_gpus < n % n_gpus);
-    snprintf(text, sizeof text, "%g", c->model.gpu_memory_fraction / (double)on_it);
+    char text[24], devices[ENGINE_DEVICES_BYTES];
+    struct engine_options o;
+    int32_t on_it;
+    model_settings_engine(&c->model, &o);
+    TRY(engine_devices(&o, (int32_t)i, (int32_t)n, devices, &on_it, err));
+    TRY(set(c, "device", devices, err));
+    if (on_it < 2) return 0;
+    snprintf(text, sizeof text, "%g", c->model.gpu_memory_fraction / on_it);
     return set(c, "gpu_memory_fraction", text, err);
 }
 
@@ -267,7 +268,7 @@ int instances_add_one(const struct instances *v, struct hosted *h, struct sessio
                                  .engine = h->engine,
                                  .is_tidy = is_tidy,
                                  .reopens = engine_reopens(h->engine),
-                                 .max_sequences = (int32_t)c->max_sequences,
+                                 .max_sequences = info->max_sequences,
                                  .memory_len = (int32_t)c->model.memory_len,
                                  .sink_len = (int32_t)c->model.sink_len,
                                  .session_len = c->model.session_len,

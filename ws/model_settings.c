@@ -20,7 +20,8 @@ static const struct config_key keys[] = {
     TEXT("engine", device, "auto", "DEVICE",
          "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, or the CPU "
          "if there is none. Several ranks have a GPU each, from this one on; a list "
-         "(cuda:0,cuda:2) names each rank's."),
+         "(cuda:0,cuda:2) names each rank's, of one instance after the other. With auto, several "
+         "instances spread over the GPUs."),
     TEXT("engine", compute_dtype, "auto", "DTYPE",
          "Number format of the computation: f32, bf16, f16 (GPU only) or auto: on a GPU the "
          "model's own; on the CPU bf16 if all matrices are bf16 and the processor has AVX512-BF16 "

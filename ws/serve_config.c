@@ -52,8 +52,8 @@ static const struct config_key keys[] = {
     INT("server", max_connections, 1, 1000000, "4096",
         "Maximum number of open connections; more are rejected."),
     INT("server", max_connections_per_ip, 1, 1000000, "64",
-        "Maximum number of open connections from one address (one /64 of IPv6). Raise it behind a "
-        "reverse proxy."),
+        "Maximum number of open connections from one address (one /64 of IPv6), except from this "
+        "machine, where a reverse proxy may be. Raise it behind a proxy on another machine."),
     BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
           "Maximum size of a WebSocket message from a client; a larger one closes the connection "
           "(1009)."),
@@ -129,8 +129,9 @@ static const struct config_key keys[] = {
          "snapshots. The files are as private as the database."),
     BYTES("engine", snapshot_bytes, 0, 65536 * GIB, "8GiB",
           "Maximum size of all snapshots together; the least recently used is removed first."),
-    INT("engine", max_sequences, 1, 4096, "16",
-        "Turns that run at the same time; more wait in the queue."),
+    INT("engine", max_sequences, 0, 4096, "0",
+        "Turns that run at the same time; more wait in the queue. 0 means 16 on the CPU; on a GPU, "
+        "as many as its cache holds with 1024 tokens each, from 16 to 256."),
     INT("engine", max_queued_turns, 0, 65536, "256",
         "Turns that may wait in the queue; more are rejected as overloaded, except those of owners "
         "with few turns in it."),

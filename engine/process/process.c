@@ -21,10 +21,11 @@ static int put_open(struct buf *b, const struct engine_options *o) {
     return wire_end(b);
 }
 
-// A later life has the first one's cache, whatever memory is free by then.
+// A later life has the first one's cache and places, whatever memory is free by then.
 static int put_open_again(struct process *p, const struct engine_options *o) {
     struct engine_options again = *o;
     again.kv_cache_bytes = (int64_t)p->report.info.n_blocks * p->report.info.block_bytes;
+    again.max_sequences = p->report.max_running;
     return put_open(&p->open_again, &again);
 }
 

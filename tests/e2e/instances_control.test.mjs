@@ -34,6 +34,15 @@ const refused = async (server, request, want) => {
   assert.match(answer.message, want);
 };
 
+test('instances take the devices of a list in order, and say how many places they have', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--instances', '2', '--device', 'cpu,cpu', '--threads', '1'] });
+  const { instances } = await ask(server, { command: 'list' });
+  assert.deepEqual(instances.map(({ name, state, max_sequences }) => [name, state, max_sequences]), [['1', 'serving', 16], ['2', 'serving', 16]]);
+  const three = await run(['serve', '--model', demo, '--db', ':memory:', '--port', '0', '--instances', '2', '--device', 'cpu,cpu,cpu']);
+  assert.notEqual(three.code, 0);
+  assert.match(three.stderr, /device names 3 devices, and 2 instances of 1 rank take 2 of them, or 1 for all/);
+});
+
 test('load, drain and unload under load: no error, every token of a server left alone, nothing computed twice', async (t) => {
   const texts = ['My name is Zora.', 'What is my name?', 'What is 17 plus 25?'];
   const turn = (session, i) => session.say(texts[i % texts.length], { sampling: { temperature: 0.8, seed: '99', max_tokens: 24 } });

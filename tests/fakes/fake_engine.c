@@ -35,7 +35,8 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
                                    .n_params = 1,
                                    .max_session_len = 4096,
                                    .default_memory_len = 1024,
-                                   .max_memory_len = 4096};
+                                   .max_memory_len = 4096,
+                                   .max_sequences = o->max_sequences > 0 ? o->max_sequences : 16};
     sampling_params_init(&e->info.suggested);
     *out = e;
     return 0;
@@ -103,6 +104,11 @@ const char *engine_finish_name(enum engine_finish f) {
 }
 int engine_gpus(const struct engine_options *o, bool used[ENGINE_MAX_GPUS]) {
     return 0;
+}
+int engine_devices(const struct engine_options *o, int32_t i, int32_t n,
+                   char out[ENGINE_DEVICES_BYTES], int32_t *n_sharing, struct err *err) {
+    snprintf(out, ENGINE_DEVICES_BYTES, "%s", o->device);
+    return *n_sharing = 1, 0;
 }
 bool engine_is_launched(void) {
     return false;

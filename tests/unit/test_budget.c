@@ -51,6 +51,20 @@ static void the_cache_takes_what_the_fraction_leaves(void **state) {
     assert_int_equal(budget_largest_cache(&b), 0);
 }
 
+static void places_follow_from_the_cache(void **state) {
+    struct budget b = llama_8b(140 * GIB, 124 * GIB, 0.9); // 16 blocks of 8 MiB for 1,024 tokens
+    assert_int_equal(budget_places(&b, 0, 1024), budget_cache(&b) / (128 * MIB));
+    assert_true(budget_places(&b, 0, 1024) > 256);
+    assert_int_equal(budget_places(&b, 4 * GIB, 1024), 32);
+    assert_int_equal(budget_places(&b, 4 * GIB, 1025), 30);
+    b.session_len = 130; // no session is longer
+    assert_int_equal(budget_places(&b, 4 * GIB, 1024), 4 * GIB / (24 * MIB));
+    b = llama_8b(24 * GIB, 8 * GIB, 0.9);
+    assert_in_range(budget_places(&b, 0, 1024), 16, 63);
+    b.left = 0;
+    assert_int_equal(budget_places(&b, 0, 1024), 0);
+}
+
 static void the_least_cache_is_a_window_with_its_slack_or_a_short_session(void **state) {
     struct budget b = llama_8b(140 * GIB, 124 * GIB, 0.9);
     assert_int_equal(budget_least_cache(&b), ((1024 + 2048) / 64 + 2) * 8 * MIB);
@@ -123,6 +137,7 @@ static void a_cache_too_large_says_how_large_it_may_be(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places_follow_from_the_cache),
         cmocka_unit_test(the_cache_takes_what_the_fraction_leaves),
         cmocka_unit_test(the_least_cache_is_a_window_with_its_slack_or_a_short_session),
         cmocka_unit_test(weights_that_do_not_fit),
