@@ -34,6 +34,11 @@ $(error MPI=$(MPI): it is 0 or 1)
 endif
 
 # --- compiler -------------------------------------------------------------------------------------------
+# ccache where it is installed and works, unless a compiler is named.
+CCACHE := $(shell command -v ccache >/dev/null 2>&1 && ccache gcc -E -x c /dev/null >/dev/null 2>&1 && echo 'ccache ')
+ifeq ($(origin CC),default)
+CC := $(if $(CCACHE),ccache gcc,cc)
+endif
 # The same bytes from every folder: neither debug information nor __FILE__ has the folder's own path.
 PREFIX_MAP := -ffile-prefix-map=$(CURDIR)=.
 PKGS     := libwebsockets libuv libedit libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
@@ -195,8 +200,9 @@ $(MPI_OBJ): $(B)/mpi-$(MPI)
 $(LIB): $(OBJ) $(B)/cuda-$(CUDA) $(B)/grpc-$(GRPC) $(B)/mpi-$(MPI)
 	@rm -f $@
 	ar rcs $@ $(OBJ)
-# Hundreds of programs with the whole library: gold, which comes with binutils, links them in half of ld's time.
-TEST_LINKER := $(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold)
+# Hundreds of programs with the whole library: the fastest linker that is here. gold, which comes with binutils, takes
+# half of ld's time.
+TEST_LINKER := $(firstword $(foreach l,mold lld gold,$(if $(shell command -v ld.$(l) 2>/dev/null),-fuse-ld=$(l))))
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(CC) $(LDFLAGS) $(TEST_LINKER) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
 
@@ -242,6 +248,12 @@ $(B)/libfuzzed.a: $(FUZZED) $(B)/libfuzzed.list
 $(FUZZERS): $(B)/%: $(B)/%.o $(B)/libfuzzed.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libfuzzed.a $(LDLIBS)
 fuzzers: $(FUZZERS)
+# The same targets with a main that walks the kept corpora (tests/fuzz/walk.c), in the sanitizers' build of gcc.
+WALKS := $(FUZZERS:$(B)/tests/fuzz/fuzz_%=$(B)/tests/fuzz/walk_%)
+$(B)/tests/fuzz/fuzz_%.o: CFLAGS += $(if $(filter fuzz,$(VARIANT)),,-Wno-missing-field-initializers)
+$(WALKS): $(B)/tests/fuzz/walk_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/walk.o $(LIB)
+	$(CC) $(LDFLAGS) $(TEST_LINKER) -o $@ $< $(B)/tests/fuzz/walk.o $(LIB) $(LDLIBS)
+walks: $(WALKS)
 
 # --- the chat page: bundled by node into build/web (web/build.mjs), then embedded (web/embed.mjs) ------------
 web/node_modules/.package-lock.json: web/package-lock.json
@@ -288,19 +300,30 @@ run: ## build what is needed and serve the demo model at http://127.0.0.1:8080
 	@$(SUBMAKE) -s all
 	@exec $(PARLEY) serve --config configs/demo.ini
 # Each check in two steps, so that .ci/run can build the next one beside the tests of the one before.
-test: test-built ## all tests; ends with `N passed, N failed`
-	@tests/run.sh $(B) unit ops golden layers e2e page
+SUITES := unit ops golden layers e2e page
+test: test-built ## what a change can break, in minutes; ends with `N passed, N failed`
+	@tests/run.sh --quick $(B) $(SUITES)
 test-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s all tests
+test-all: test-built check-tsan-built ## all tests: also long walks, attacks, kill -9, more ranks, external clients, threads under TSan
+	@THREADED='$(THREADED)' tests/run.sh $(B) $(SUITES) clients torture build/tsan threads e2e-threads
+test-of: test-built ## the tests that a change of one folder can break: make test-of FOLDER=engine/sampling
+	@tests/run.sh --of '$(or $(FOLDER),$(filter-out test-of,$(MAKECMDGOALS)))' --verbose $(B) $(SUITES)
+ifneq ($(filter test-of,$(MAKECMDGOALS)),)
+$(filter-out test-of,$(MAKECMDGOALS)): test-of ; @:
+endif
+check-long: check-long-built ## what test-all has beside test, or a part of it (PART=0/2 or 1/2)
+	@tests/run.sh --long $(if $(PART),--part $(PART)) $(B) $(SUITES) clients torture
+check-long-built: test-built
 check-clients: check-clients-built ## frameworks that are built on OpenAI's protocols, unmodified; needs Node 20
 	@tests/run.sh $(B) clients
 check-clients-built: test-built
-check-asan: check-asan-built ## unit, golden and end-to-end tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@tests/run.sh build/asan unit ops golden e2e
+check-asan: check-asan-built ## what handles memory and input, under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tests/run.sh build/asan unit ops walk corpora hostile
 check-asan-built:
 	@configs/deps.sh test
-	@$(SUBMAKE) -s VARIANT=asan all tests
+	@$(SUBMAKE) -s VARIANT=asan all asan-tests
 check-cuda: ## the op tests, the golden tests and a server from end to end on the first GPU
 	@configs/deps.sh test
 	@$(SUBMAKE) -s CUDA=1 all tests
@@ -316,7 +339,7 @@ check-tsan: check-tsan-built ## the threaded tests under ThreadSanitizer
 check-tsan-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=tsan all threaded
-FUZZ_CC      ?= clang
+FUZZ_CC      ?= $(CCACHE)clang
 FUZZ_SECONDS ?= 60
 fuzz: check-fuzz-built ## every fuzz target for FUZZ_SECONDS=60 each, or the one named by FUZZ=jinja
 	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ)
@@ -377,6 +400,8 @@ help: ## this list
 	@echo '  variables: CUDA=0|1 (1 where nvcc is found), GRPC=0|1 (1 where libgrpc-dev and protobuf-c are found), MPI=0|1 (1 where mpicc is found), PREFIX=/usr/local, DESTDIR=,'
 	@echo '             VARIANT=release|asan|tsan|fuzz, CUDA_ARCHS="sm_90 ...", REPRODUCIBLE=1 (kernels with the same bytes in every build)'
 tests: $(UNIT) $(B)/tests/fake_server $(E2E_PACKAGES) $(if $(filter release,$(VARIANT)),$(BENCHES)) $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
+# What check-asan runs: of golden the walks alone.
+asan-tests: $(filter-out $(B)/tests/golden/%,$(UNIT)) $(filter $(B)/tests/golden/%_walk,$(UNIT)) $(B)/tests/fake_server $(E2E_PACKAGES) walks
 # A GPU that fails (tests/gpu/README.md).
 $(B)/tests/gpu/fault.so: tests/gpu/fault.c
 	@mkdir -p $(@D)
@@ -393,4 +418,4 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench plots bench-recording bench-page format \
-    install help check-cuda-sanitize check-cuda-archs check-reproducible deb test-built check-clients check-clients-built check-asan-built check-tsan-built check-fuzz-built
+    install help check-cuda-sanitize check-cuda-archs check-reproducible deb test-all test-of check-long check-long-built asan-tests walks test-built check-clients check-clients-built check-asan-built check-tsan-built check-fuzz-built
