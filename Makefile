@@ -313,8 +313,8 @@ test-of: test-built ## the tests that a change of one folder can break: make tes
 ifneq ($(filter test-of,$(MAKECMDGOALS)),)
 $(filter-out test-of,$(MAKECMDGOALS)): test-of ; @:
 endif
-check-long: check-long-built ## what test-all has beside test, or a part of it (PART=0/2 or 1/2)
-	@tests/run.sh --long $(if $(PART),--part $(PART)) $(B) $(SUITES) clients torture
+check-long: check-long-built ## what needs minutes: attacks, chaos, more ranks, external clients, or a part of it (PART=0/2 or 1/2)
+	@tests/run.sh --long $(if $(PART),--part $(PART)) $(B) $(SUITES) clients
 check-long-built: test-built
 check-clients: check-clients-built ## frameworks that are built on OpenAI's protocols, unmodified; needs Node 20
 	@tests/run.sh $(B) clients
