@@ -131,8 +131,8 @@ static void describe_maker(const struct engine *e, const struct instance_options
     const char *threads = be->ops->mem_info ? NULL : strrchr(be->description, ',');
     int n = threads ? (int)(threads - be->description) : (int)strlen(be->description);
     *m = (struct kv_snapshot_maker){.n_layers = e->model->n_layers,
-                                    .n_kv_heads = e->model->n_kv_heads,
-                                    .head_dim = e->model->config.head_dim,
+                                    .n_kv_heads = e->model->of_kind[0].n_kv_heads,
+                                    .head_dim = e->model->config.kinds[0].attention.head_dim,
                                     .block_tokens = io->block_tokens,
                                     .block_bytes = (uint64_t)e->info.block_bytes};
     if (!lead_is_alone(lead)) {
@@ -177,7 +177,7 @@ static void note_found(struct engine *e) {
 // Before the leader's own cache, whose first steps the other ranks take part in.
 static int size_ranks(struct engine *e, const struct instance_options *io, struct err *err) {
     const struct kv_store store = {.dtype = io->kv_dtype,
-                                   .head_dim = e->model->config.head_dim,
+                                   .head_dim = e->model->config.kinds[0].attention.head_dim,
                                    .block_tokens = io->block_tokens,
                                    .n_blocks = io->n_blocks,
                                    .block_bytes = (size_t)e->info.block_bytes};

@@ -95,8 +95,8 @@ static enum dtype kv_dtype_of(const struct engine *e, const struct engine_option
 static int64_t block_bytes_of(const struct engine *e, const struct engine_options *o) {
     const struct kv_store shape = {.dtype = kv_dtype_of(e, o),
                                    .n_layers = e->model->n_layers,
-                                   .n_kv_heads = e->model->n_kv_heads,
-                                   .head_dim = e->model->config.head_dim,
+                                   .n_kv_heads = e->model->of_kind[0].n_kv_heads,
+                                   .head_dim = e->model->config.kinds[0].attention.head_dim,
                                    .block_tokens = o->block_tokens,
                                    .n_blocks = 1};
     return (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);

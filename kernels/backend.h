@@ -20,6 +20,27 @@
 
 struct backend;
 
+// What ops can do beyond what every backend does. A backend names its features (backend_ops.features), and a model
+// that needs another one is not loaded on it. OP_FEATURE_NAMES in the order of the bits.
+enum op_feature {
+    OP_SOFT_CAP = 1 << 0,      // attention_args.soft_cap
+    OP_SINKS = 1 << 1,         // attention with sink logits
+    OP_QUERY_SCALE = 1 << 2,   // qkv_args.query_beta
+    OP_QK_NORM_WIDTH = 1 << 3, // qkv_args.all_heads
+    OP_QK_NORM_LATE = 1 << 4,  // qkv_args.norm_late
+    OP_V_NORM = 1 << 5,        // qkv_args.v_weight
+    OP_Q_ONLY = 1 << 6,        // rows of q alone: attention_args.q_only, n_kv_heads 0 in qkv_shape
+    OP_SCALE = 1 << 7,         // scale
+    OP_XIELU = 1 << 8,         // xielu
+    OP_LAYER_INPUTS = 1 << 9,  // multiply_rows
+    OP_LOGITS = 1 << 10,       // finish_logits
+};
+#define OP_FEATURE_NAMES                                                                           \
+    "soft caps on attention", "attention sinks", "queries scaled by position",                     \
+        "norms over all heads of q and k", "norms of q and k after rotation", "norms of v",        \
+        "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
+        "embeddings for each layer", "scaled or capped logits"
+
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
 // row_stride = 1, col_stride = out.
@@ -118,7 +139,9 @@ struct attention_args {
     int32_t layer;
     int32_t n_heads, n_kv_heads, head_dim; // of this rank
     float scale;                           // on q.k, usually head_dim^-0.5
-    int32_t window;            // the model's own sliding window in this layer, 0 for none
+    float soft_cap; // scores become cap * tanh(score / cap), before the mask; 0: they do not
+    bool q_only;    // qkv's rows are n_heads q heads alone
+    int32_t window; // the model's own sliding window in this layer, 0 for none
     const float *alibi_slopes; // (n_heads), device memory, or NULL
 };
 
@@ -175,10 +198,18 @@ struct qkv_shape {
 
 struct qkv_args { // what happens to q, k and v before attention
     enum rope_style style;
-    int32_t rot_dim;                  // 0: no rotation
-    const float *cos_sin;             // (n, rot_dim)
-    const float *q_weight, *k_weight; // (head_dim), both or neither NULL
+    int32_t rot_dim;      // 0: no rotation
+    const float *cos_sin; // (n, rot_dim)
+    // (head_dim), both or neither NULL; with no k heads q_weight alone
+    const float *q_weight, *k_weight;
     float eps;
+    const float *v_weight; // (head_dim) RMS norm of each v head; or NULL
+    bool all_heads; // one norm over all q heads, one over all k: weights of (heads * head_dim)
+    bool norm_late; // the norms of q and k come after the rotation
+    // q at position p is multiplied by 1 + query_beta * ln(1 + floor(p / query_length)), last of all;
+    // query_beta 0: it is not. positions (n).
+    float query_beta, query_length;
+    const int32_t *positions;
 };
 
 // How a device with its own memory reaches those of the other ranks of its instance (engine/dist).
@@ -197,7 +228,8 @@ struct rank_links {
 };
 
 struct backend_ops {
-    const char *name; // "cpu"
+    const char *name;  // "cpu"
+    uint32_t features; // of enum op_feature
 
     // --- memory ----------------------------------------------------------------------------------
 
@@ -293,7 +325,8 @@ struct backend_ops {
     // y (n, w->rows) =|+= x (n, w->cols) W^T + bias; bias (rows) f32 or NULL. y must not overlap x.
     int (*linear)(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                   const struct weight *w, const float *bias);
-    // RMS norm of every q head with q_weight and of every k head with k_weight, in place. Neither is NULL.
+    // RMS norm of every q head with q_weight, of every k head with k_weight and of every v head with v_weight, in
+    // place; those that are not NULL.
     int (*qk_norm)(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
                    const struct qkv_args *args);
     // cos_sin (n, rot_dim): cos of angles 0..rot/2-1, then their sines, for this step's positions.
@@ -301,7 +334,7 @@ struct backend_ops {
     // `scale`.
     int (*rope_angles)(struct backend *be, float *cos_sin, const struct batch *b,
                        const float *inv_freq, int32_t rot_dim, float scale);
-    // Rotates the first rot_dim of each q and k head in place.
+    // Rotates the first rot_dim of each q and k head in place, then scales q by its position (query_beta).
     int (*rope)(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
                 const struct qkv_args *args);
     // Stores the batch's k and v (from qkv, k already rotated) in the cache.
@@ -331,6 +364,19 @@ struct backend_ops {
                    const int32_t *ids, const float *weights, const struct experts_args *args,
                    void *work);
     size_t (*experts_bytes)(struct backend *be, int32_t n, const struct experts_args *args);
+    // With their features (enum op_feature); else NULL.
+    // x *= factor * by[0] (device memory; NULL: 1)
+    int (*scale)(struct backend *be, void *x, int64_t n_elements, const float *by, float factor);
+    // y (n, width) *= x, x's rows stride elements apart
+    int (*multiply_rows)(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                         int64_t stride);
+    // y (n, width) = xIELU(x) (Huang and Schlag 2024) with alpha_p = softplus(alpha[0]), beta = 0.5 and
+    // alpha_n = beta + softplus(alpha[1]): x > 0: alpha_p x^2 + beta x; else
+    // alpha_n (e^min(x, -1e-6) - 1 - x) + beta x. alpha (2) is device memory. y may be x.
+    int (*xielu)(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                 const float *alpha);
+    // x (n_elements) f32, whatever act_dtype is, becomes cap * tanh(scale * x / cap); cap 0: scale * x.
+    int (*finish_logits)(struct backend *be, float *x, int64_t n_elements, float scale, float cap);
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);

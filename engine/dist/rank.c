@@ -115,7 +115,7 @@ static int size(struct rank *r, struct rank_report *mine) {
     const struct backend_ops *ops = r->backend->ops;
     s.store.data = NULL;
     s.store.n_layers = r->model->n_layers;
-    s.store.n_kv_heads = r->model->n_kv_heads;
+    s.store.n_kv_heads = r->model->of_kind[0].n_kv_heads;
     TRY(ops->kv_store_init(r->backend, &s.store, err));
     r->store = s.store;
     mine->block_bytes = s.store.block_bytes;

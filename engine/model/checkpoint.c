@@ -268,7 +268,17 @@ static const struct tensor *find_exact(const struct checkpoint *c, const char *n
 
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name) {
     static const char *const prefixes[] = {"model.", "transformer.", "gpt_neox."};
+    // As models that also see name their text: "model." and these in place of it, the head behind them.
+    static const char *const texts[] = {"model.language_model.", "language_model.model.",
+                                        "language_model."};
     const struct tensor *t = find_exact(c, name);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && !t; i++) {
+        char nested[512];
+        bool inner = strncmp(name, "model.", 6) == 0;
+        if (inner == (i == 2)) continue;
+        snprintf(nested, sizeof nested, "%s%s", texts[i], inner ? name + 6 : name);
+        t = find_exact(c, nested);
+    }
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !t; i++) {
         size_t len = strlen(prefixes[i]);
         char longer[512];

@@ -12,7 +12,8 @@ struct checkpoint;
 // A folder with only pytorch_model.bin is E_UNSUPPORTED; the sentence says how to convert it.
 int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *err);
 void checkpoint_close(struct checkpoint *c); // unmaps
-// Finds `name`, or name with the prefix "model." or "transformer." added or removed. NULL if
+// Finds `name`, or name with the prefix "model." or "transformer." added or removed, or under the names that a
+// model which also sees has for its text ("language_model.model.", "model.language_model."). NULL if
 // absent.
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name);
 size_t checkpoint_count(const struct checkpoint *c);

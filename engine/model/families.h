@@ -27,13 +27,22 @@ struct family_keys {
 struct family_tensors {
     const char *embed, *final_norm, *head, *layers;
     const char *positions, *embed_norm, *embed_in, *embed_out;
-    const char *attn_norm, *ffn_norm;
+    // The norms before and after each sub-layer's sum (NORM_PRE or NORM_POST), and those of what the sub-layer
+    // adds (NORM_OUT).
+    const char *attn_norm, *ffn_norm, *attn_out_norm, *ffn_out_norm;
     const char *q, *k, *v, *q_norm, *k_norm, *o;
     const char *qkv;  // q, k and v in one tensor; then q, k and v are NULL
     bool qkv_by_head; // its rows: q, k, v of the first head, then of the second ...; false: all
                       // rows of q, then of k, then of v
     bool conv1d;      // the layers' matrices are stored (inputs, outputs)
     const char *gate, *up, *down;
+    const char *gate_up; // gate and up in one tensor, all rows of gate first; then both are NULL
+    const char *xielu;   // "STEM.alpha_p" and "STEM.alpha_n" (Apertus)
+    const char *output_scalar;
+    // Embeddings for each layer (Gemma 4 E): the table, the stream's projection and its norm; in a layer the two
+    // matrices and the norm behind them.
+    const char *layer_embed, *layer_project, *layer_project_norm;
+    const char *layer_gate, *layer_out, *layer_out_norm;
 };
 
 struct family {
@@ -56,7 +65,8 @@ const struct family_tensors *family_tensors_of(const struct model_config *c);
 #define FAMILY_NAMES_MAX 256
 char *family_names(char out[FAMILY_NAMES_MAX]);
 
-// "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" if layer is negative. Returns out.
+// "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" if layer is negative; without a dot before an empty suffix.
+// Returns out.
 #define TENSOR_NAME_MAX 256
 char *family_tensor_name(char out[TENSOR_NAME_MAX], const struct family_tensors *t, int32_t layer,
                          const char *stem, const char *suffix);

@@ -25,50 +25,63 @@ static bool feed_f32(EVP_MD_CTX *h, float v) {
     return feed_i64(h, bits);
 }
 
+// The first layer with a window; n_layers: none.
+static int32_t first_windowed(const struct model_config *c) {
+    int32_t i = 0;
+    while (i < c->n_layers && !model_layer(c, i)->attention.window) i++;
+    return i;
+}
+
+// Models of one kind of layer, or with windows from one layer on, have had fingerprints since before
+// layers were rows: they are described by the switches of their first and last layer.
 static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
+    const struct layer_config *row = &c->kinds[0];
+    const struct attention_config *a = &row->attention;
+    const int32_t window = model_layer(c, c->n_layers - 1)->attention.window;
     const int64_t numbers[] = {
         c->n_layers,
         c->width,
-        c->n_heads,
-        c->n_kv_heads,
-        c->head_dim,
-        c->ffn_width,
+        a->n_heads,
+        a->n_kv_heads,
+        a->head_dim,
+        row->feed.width,
         c->vocab_size,
         c->norm,
-        c->norm_placement,
+        row->norms == NORM_POST,
         c->norm_bias,
         c->embed_norm,
         c->final_norm,
-        c->qk_norm,
+        a->qk_norm,
         c->positions,
         c->position_offset,
-        c->rope_style,
-        c->rot_dim,
-        c->activation,
-        c->gated,
-        c->qkv_bias,
-        c->o_bias,
-        c->ffn_bias,
+        c->ropes[0].style,
+        c->ropes[0].rot_dim,
+        row->feed.activation,
+        row->feed.gated,
+        a->qkv_bias,
+        a->o_bias,
+        row->feed.bias,
         c->head_bias,
-        c->parallel_residual,
-        c->shared_norm,
+        row->parallel,
+        row->shared_norm,
         c->embed_width,
         c->tied_head,
-        c->sliding_window,
-        c->first_windowed_layer,
+        window,
+        window ? first_windowed(c) : 0,
     };
     bool ok = feed(h, c->family, sizeof c->family);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         ok = ok && feed_i64(h, numbers[i]);
-    for (int32_t i = 0; i < c->rot_dim / 2; i++) ok = ok && feed_f32(h, c->inv_freq[i]);
+    for (int32_t i = 0; i < c->ropes[0].rot_dim / 2; i++)
+        ok = ok && feed_f32(h, c->ropes[0].inv_freq[i]);
     // Switches that came later count when they are on, so that older models keep their
     // fingerprints.
-    if (c->scale_by_layer) ok = ok && feed(h, "scale_by_layer", 14);
+    if (a->scale_by_layer) ok = ok && feed(h, "scale_by_layer", 14);
     if (c->int8) ok = ok && feed(h, "int8", 4);
     if (c->fp8) ok = ok && feed(h, "fp8", 3);
-    if (c->normed_residual) ok = ok && feed(h, "normed_residual", 15);
-    return ok && feed_f32(h, c->rope_scale) && feed_f32(h, c->norm_eps) &&
-           feed_f32(h, c->embed_scale) && feed_f32(h, c->attention_scale);
+    if (row->normed_residual) ok = ok && feed(h, "normed_residual", 15);
+    return ok && feed_f32(h, c->ropes[0].scale) && feed_f32(h, c->norm_eps) &&
+           feed_f32(h, c->embed_scale) && feed_f32(h, a->scale);
 }
 
 static int feed_tensor(EVP_MD_CTX *h, const struct checkpoint *cp, const struct tensor *t,

@@ -38,7 +38,8 @@ static int find_ranks(struct ft_checkpoint *c, struct err *err) {
     const struct model_config *m = &c->config.model;
     const struct split ranks = {.tp_size = n, .pp_size = 1};
     struct err why = {0};
-    int rc = split_check(&ranks, m->n_layers, m->n_heads, m->n_kv_heads, m->ffn_width, &why);
+    int rc = split_check(&ranks, m->n_layers, m->kinds[0].attention.n_heads,
+                         m->kinds[0].attention.n_kv_heads, m->kinds[0].feed.width, &why);
     return rc < 0 ? err_set(err, E_FORMAT, "%s: %s", c->files.dir, why.text) : 0;
 }
 

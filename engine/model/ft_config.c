@@ -78,18 +78,19 @@ static int read_bool(const struct ft_reader *r, const char *name, bool *out, str
 
 static int read_shape(const struct ft_reader *r, struct err *err) {
     struct model_config *c = &r->out->model;
-    TRY(require_i32(r, "head_num", MODEL_MAX_HEADS, &c->n_heads, err));
-    TRY(require_i32(r, "size_per_head", MODEL_MAX_HEAD_DIM, &c->head_dim, err));
-    TRY(require_i32(r, "inter_size", MODEL_MAX_FFN, &c->ffn_width, err));
+    TRY(require_i32(r, "head_num", MODEL_MAX_HEADS, &c->kinds[0].attention.n_heads, err));
+    TRY(require_i32(r, "size_per_head", MODEL_MAX_HEAD_DIM, &c->kinds[0].attention.head_dim, err));
+    TRY(require_i32(r, "inter_size", MODEL_MAX_FFN, &c->kinds[0].feed.width, err));
     TRY(require_i32(r, "num_layer", MODEL_MAX_LAYERS, &c->n_layers, err));
     TRY(require_i32(r, "vocab_size", MODEL_MAX_VOCAB, &c->vocab_size, err));
-    int64_t width = (int64_t)c->n_heads * c->head_dim;
+    int64_t width = (int64_t)c->kinds[0].attention.n_heads * c->kinds[0].attention.head_dim;
     if (width > MODEL_MAX_WIDTH)
         return err_set(err, E_LIMIT, "%s: 'head_num' %d times 'size_per_head' %d is over %d",
-                       r->ini->path, c->n_heads, c->head_dim, MODEL_MAX_WIDTH);
-    c->n_kv_heads = c->n_heads;
+                       r->ini->path, c->kinds[0].attention.n_heads, c->kinds[0].attention.head_dim,
+                       MODEL_MAX_WIDTH);
+    c->kinds[0].attention.n_kv_heads = c->kinds[0].attention.n_heads;
     c->width = c->embed_width = (int32_t)width;
-    c->attention_scale = (float)(1.0 / sqrt(c->head_dim));
+    c->kinds[0].attention.scale = (float)(1.0 / sqrt(c->kinds[0].attention.head_dim));
     return 0;
 }
 
@@ -126,7 +127,7 @@ static int read_activation(const struct ft_reader *r, struct err *err) {
     ft_ini_string(r->ini, r->section, "activation_type", &name);
     for (size_t i = 0; i < N_ACTIVATIONS; i++) {
         if (strcasecmp(name, activations[i].name) != 0) continue;
-        r->out->model.activation = activations[i].activation;
+        r->out->model.kinds[0].feed.activation = activations[i].activation;
         return 0;
     }
     return err_set(err, E_UNSUPPORTED,
@@ -151,9 +152,9 @@ static int read_placement(const struct ft_reader *r, const char *variant, struct
                        "%s: 'layernorm_type' is '%.40s'; known are pre_layernorm, post_layernorm",
                        r->ini->path, type);
     if (post && is_bloom_post(r, variant))
-        r->out->model.normed_residual = true;
+        r->out->model.kinds[0].normed_residual = true;
     else if (post)
-        r->out->model.norm_placement = NORM_POST;
+        r->out->model.kinds[0].norms = NORM_POST;
     return 0;
 }
 
@@ -241,16 +242,16 @@ static void pass_over(const struct ft_reader *r) {
 static const struct model_config gpt_base = {.family = "gpt",
                                              .positions = POSITION_LEARNED,
                                              .final_norm = true,
-                                             .qkv_bias = true,
-                                             .o_bias = true,
+                                             .kinds[0].attention.qkv_bias = true,
+                                             .kinds[0].attention.o_bias = true,
                                              .tied_head = true};
 static const struct model_config gptj_base = {.family = "gptj",
                                               .positions = POSITION_ROTARY,
-                                              .rope_style = ROPE_INTERLEAVED,
+                                              .ropes[0].style = ROPE_INTERLEAVED,
                                               .final_norm = true,
-                                              .activation = ACT_GELU_TANH,
-                                              .parallel_residual = true,
-                                              .shared_norm = true,
+                                              .kinds[0].feed.activation = ACT_GELU_TANH,
+                                              .kinds[0].parallel = true,
+                                              .kinds[0].shared_norm = true,
                                               .head_bias = true};
 
 static int read_positions(const struct ft_reader *r, struct err *err) {
@@ -282,7 +283,8 @@ static int read_gpt(const struct ft_reader *r, struct err *err) {
 static int read_gptj(const struct ft_reader *r, struct err *err) {
     struct model_config *c = &r->out->model;
     struct err why = {0};
-    TRY(require_i32(r, "rotary_embedding", c->head_dim, &c->rot_dim, err));
+    TRY(require_i32(r, "rotary_embedding", c->kinds[0].attention.head_dim, &c->ropes[0].rot_dim,
+                    err));
     TRY(read_i32(r, "max_pos_seq_len", 1, INT32_MAX, &c->max_positions, err));
     int rc = rope_plain(c, &why);
     return rc < 0 ? err_set(err, rc, "%s: %s", r->ini->path, why.text) : 0;
@@ -306,11 +308,13 @@ static int read_config(struct ft_reader *r, struct err *err) {
     TRY(find_section(r, err));
     bool gpt = strcmp(r->section, "gpt") == 0;
     *c = gpt ? gpt_base : gptj_base;
+    c->n_kinds = 1;
+    if (!gpt) c->n_ropes = c->kinds[0].attention.rope = 1;
     c->format = FORMAT_FASTERTRANSFORMER;
     c->norm = NORM_LAYER;
-    c->norm_placement = NORM_PRE;
-    c->norm_bias = c->ffn_bias = true;
-    c->rope_scale = c->embed_scale = 1;
+    c->kinds[0].norms = NORM_PRE;
+    c->norm_bias = c->kinds[0].feed.bias = true;
+    c->ropes[0].scale = c->embed_scale = 1;
     c->max_positions = DEFAULT_POSITIONS;
     c->temperature = c->top_p = c->repetition_penalty = -1;
     c->top_k = -1;

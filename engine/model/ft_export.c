@@ -54,18 +54,19 @@ static int check_family(const struct export *x, struct err *err) {
 static int check_switches(const struct export *x, struct err *err) {
     const struct model_config *c = &x->source.config;
     bool gptj = c->positions == POSITION_ROTARY;
-    const char *activation = ft_activation_name(c->activation);
+    const char *activation = ft_activation_name(c->kinds[0].feed.activation);
     if (c->int8 || c->fp8)
         return refuse(x, "weights in 8 bits: export the model that they were made from", err);
-    if (c->scale_by_layer) return refuse(x, "scale of attention by layer", err);
-    if (c->normed_residual)
+    if (c->kinds[0].attention.scale_by_layer) return refuse(x, "scale of attention by layer", err);
+    if (c->kinds[0].normed_residual)
         return refuse(x, "residual of the normed stream (apply_residual_connection_post_layernorm)",
                       err);
-    if (c->attention_scale != (float)(1.0 / sqrt(c->head_dim)))
+    if (c->kinds[0].attention.scale != (float)(1.0 / sqrt(c->kinds[0].attention.head_dim)))
         return refuse(x, "scale of attention but 1/sqrt(size_per_head)", err);
-    if (c->width != c->n_heads * c->head_dim || c->n_kv_heads != c->n_heads)
+    if (c->width != c->kinds[0].attention.n_heads * c->kinds[0].attention.head_dim ||
+        c->kinds[0].attention.n_kv_heads != c->kinds[0].attention.n_heads)
         return refuse(x, "heads that do not make up the width", err);
-    if (!activation || (gptj && c->activation != ACT_GELU_TANH))
+    if (!activation || (gptj && c->kinds[0].feed.activation != ACT_GELU_TANH))
         return refuse(x, "activation such as this model's (its Gelu is the form with tanh)", err);
     return 0;
 }
@@ -76,7 +77,8 @@ static int check_ranks(const struct export *x, struct err *err) {
     const struct split ranks = {.tp_size = n, .pp_size = 1};
     if (n < 1 || n > FT_MAX_RANKS)
         return err_set(err, E_INVAL, "tensor_parallel: %d is not in 1 .. %d", n, FT_MAX_RANKS);
-    return split_check(&ranks, c->n_layers, c->n_heads, c->n_kv_heads, c->ffn_width, err);
+    return split_check(&ranks, c->n_layers, c->kinds[0].attention.n_heads,
+                       c->kinds[0].attention.n_kv_heads, c->kinds[0].feed.width, err);
 }
 
 // The source as config.ini describes it: every bias there, the embedding as wide as the stream.
@@ -86,8 +88,8 @@ static void describe_target(struct export *x) {
     *t = x->source.config;
     bool gptj = t->positions == POSITION_ROTARY;
     x->has_head = gptj || !t->tied_head || t->embed_width != t->width;
-    t->qkv_bias = t->o_bias = !gptj;
-    t->ffn_bias = t->norm_bias = true;
+    t->kinds[0].attention.qkv_bias = t->kinds[0].attention.o_bias = !gptj;
+    t->kinds[0].feed.bias = t->norm_bias = true;
     t->head_bias = gptj;
     t->position_offset = 0;
     t->embed_width = t->width;
@@ -174,8 +176,8 @@ static void add_float(struct buf *b, const char *key, float v) {
 }
 
 static void add_gpt_keys(struct buf *b, const struct model_config *c) {
-    buf_addf(b, "layernorm_type=%s_layernorm\n", c->norm_placement == NORM_PRE ? "pre" : "post");
-    buf_addf(b, "activation_type=%s\n", ft_activation_name(c->activation));
+    buf_addf(b, "layernorm_type=%s_layernorm\n", c->kinds[0].norms == NORM_PRE ? "pre" : "post");
+    buf_addf(b, "activation_type=%s\n", ft_activation_name(c->kinds[0].feed.activation));
     buf_addf(b, "has_positional_encoding=%d\n", c->positions == POSITION_LEARNED);
     buf_addf(b, "has_pre_decoder_layernorm=%d\n", c->embed_norm);
     buf_addf(b, "has_post_decoder_layernorm=%d\n", c->final_norm);
@@ -188,15 +190,16 @@ static int write_config(const struct export *x, struct err *err) {
     struct buf b;
     buf_init(&b, 65536);
     buf_addf(&b, "[%s]\nmodel_name=%s\n", gptj ? "gptj" : "gpt", c->family);
-    buf_addf(&b, "head_num=%d\nsize_per_head=%d\n", c->n_heads, c->head_dim);
-    buf_addf(&b, "inter_size=%d\nnum_layer=%d\n", c->ffn_width, c->n_layers);
+    buf_addf(&b, "head_num=%d\nsize_per_head=%d\n", c->kinds[0].attention.n_heads,
+             c->kinds[0].attention.head_dim);
+    buf_addf(&b, "inter_size=%d\nnum_layer=%d\n", c->kinds[0].feed.width, c->n_layers);
     buf_addf(&b, "max_pos_seq_len=%d\nvocab_size=%d\n", c->max_positions, c->vocab_size);
     buf_addf(&b, "start_id=%d\nend_id=%d\n", c->bos_id, c->n_eos ? c->eos_ids[0] : -1);
     buf_addf(&b, "weight_data_type=%s\n", ft_dtype_name(x->dtype));
     buf_addf(&b, "tensor_para_size=%d\n", x->o->tensor_parallel);
     add_float(&b, "layernorm_eps", c->norm_eps);
     if (gptj)
-        buf_addf(&b, "rotary_embedding=%d\n", c->rot_dim);
+        buf_addf(&b, "rotary_embedding=%d\n", c->ropes[0].rot_dim);
     else
         add_gpt_keys(&b, c);
     int rc = b.error ? err_set(err, b.error, "no memory for config.ini")

@@ -53,16 +53,17 @@ static int emit_norm(const struct walk *w, enum ft_role role, int32_t layer, con
 
 static int emit_layer(const struct walk *w, const struct model_config *c, int32_t i) {
     const struct family_tensors *t = &ft_tensors;
-    int64_t heads = (int64_t)c->n_heads * c->head_dim;
+    int64_t heads = (int64_t)c->kinds[0].attention.n_heads * c->kinds[0].attention.head_dim;
     TRY(emit_norm(w, FT_ATTN_NORM, i, t->attn_norm, c->width));
     TRY(emit(w, FT_QKV, i, t->qkv, false, c->width, 3 * heads, BY_OUTPUTS, 3));
-    if (c->qkv_bias) TRY(emit(w, FT_QKV, i, t->qkv, true, 3 * heads, 0, BY_OUTPUTS, 3));
+    if (c->kinds[0].attention.qkv_bias)
+        TRY(emit(w, FT_QKV, i, t->qkv, true, 3 * heads, 0, BY_OUTPUTS, 3));
     TRY(emit(w, FT_O, i, t->o, false, heads, c->width, BY_INPUTS, 1));
-    if (c->o_bias) TRY(emit(w, FT_O, i, t->o, true, c->width, 0, WHOLE, 1));
-    if (!c->shared_norm) TRY(emit_norm(w, FT_FFN_NORM, i, t->ffn_norm, c->width));
-    TRY(emit(w, FT_UP, i, t->up, false, c->width, c->ffn_width, BY_OUTPUTS, 1));
-    TRY(emit(w, FT_UP, i, t->up, true, c->ffn_width, 0, BY_OUTPUTS, 1));
-    TRY(emit(w, FT_DOWN, i, t->down, false, c->ffn_width, c->width, BY_INPUTS, 1));
+    if (c->kinds[0].attention.o_bias) TRY(emit(w, FT_O, i, t->o, true, c->width, 0, WHOLE, 1));
+    if (!c->kinds[0].shared_norm) TRY(emit_norm(w, FT_FFN_NORM, i, t->ffn_norm, c->width));
+    TRY(emit(w, FT_UP, i, t->up, false, c->width, c->kinds[0].feed.width, BY_OUTPUTS, 1));
+    TRY(emit(w, FT_UP, i, t->up, true, c->kinds[0].feed.width, 0, BY_OUTPUTS, 1));
+    TRY(emit(w, FT_DOWN, i, t->down, false, c->kinds[0].feed.width, c->width, BY_INPUTS, 1));
     return emit(w, FT_DOWN, i, t->down, true, c->width, 0, WHOLE, 1);
 }
 

@@ -60,13 +60,16 @@ static int read_rows(struct table_file *f, const char *dir, const struct ft_task
 // (layers, 2, heads, rows, head_dim) of a rank into (rows, layers, 2, all heads, head_dim).
 static void place_rank(const struct table_file *f, const struct model_config *m,
                        const struct ft_task *task, int32_t rank, int64_t n_heads, float *out) {
-    int64_t at = 0, row_width = (int64_t)m->n_layers * 2 * m->n_kv_heads * m->head_dim;
+    int64_t at = 0, row_width = (int64_t)m->n_layers * 2 * m->kinds[0].attention.n_kv_heads *
+                                m->kinds[0].attention.head_dim;
     for (int64_t part = 0; part < (int64_t)m->n_layers * 2; part++)
         for (int64_t h = 0; h < n_heads; h++)
             for (int64_t r = 0; r < task->length; r++) {
-                float *to =
-                    out + r * row_width + (part * m->n_kv_heads + rank * n_heads + h) * m->head_dim;
-                for (int64_t i = 0; i < m->head_dim; i++) to[i] = value_at(f, at++);
+                float *to = out + r * row_width +
+                            (part * m->kinds[0].attention.n_kv_heads + rank * n_heads + h) *
+                                m->kinds[0].attention.head_dim;
+                for (int64_t i = 0; i < m->kinds[0].attention.head_dim; i++)
+                    to[i] = value_at(f, at++);
             }
 }
 
@@ -83,11 +86,11 @@ static int read_prefix(struct table_file *f, const struct ft_config *c, const ch
                        const struct ft_task *task, float *out, struct err *err) {
     const struct model_config *m = &c->model;
     int32_t n_ranks = count_ranks(f, c, dir, task);
-    if (m->n_kv_heads % n_ranks)
-        return err_set(err, E_FORMAT, "%s: %d heads do not divide by %d ranks", dir, m->n_kv_heads,
-                       n_ranks);
-    int64_t n_heads = m->n_kv_heads / n_ranks;
-    int64_t n = (int64_t)m->n_layers * 2 * n_heads * task->length * m->head_dim;
+    if (m->kinds[0].attention.n_kv_heads % n_ranks)
+        return err_set(err, E_FORMAT, "%s: %d heads do not divide by %d ranks", dir,
+                       m->kinds[0].attention.n_kv_heads, n_ranks);
+    int64_t n_heads = m->kinds[0].attention.n_kv_heads / n_ranks;
+    int64_t n = (int64_t)m->n_layers * 2 * n_heads * task->length * m->kinds[0].attention.head_dim;
     for (int32_t rank = 0; rank < n_ranks; rank++) {
         TRY(name_file(f, dir, task, rank, err));
         int rc = read_file(f, n, err);

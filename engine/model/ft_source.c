@@ -41,10 +41,10 @@ static bool is_norm(enum ft_role role) {
 
 // FasterTransformer has every bias; a model without them (an OPT) has zeros.
 static bool has_bias(const struct model_config *c, enum ft_role role) {
-    if (role == FT_QKV) return c->qkv_bias;
-    if (role == FT_O) return c->o_bias;
+    if (role == FT_QKV) return c->kinds[0].attention.qkv_bias;
+    if (role == FT_O) return c->kinds[0].attention.o_bias;
     if (role == FT_HEAD) return c->head_bias;
-    return is_norm(role) ? c->norm_bias : c->ffn_bias;
+    return is_norm(role) ? c->norm_bias : c->kinds[0].feed.bias;
 }
 
 // Embedding, positions and head: (rows, width) on both sides.
@@ -70,7 +70,7 @@ static void layer_parts(struct ft_source *s, const struct ft_array *a) {
     const struct model_config *c = &s->m->config;
     const struct family_tensors *t = s->m->names;
     if (a->role == FT_QKV) {
-        parts_qkv(c, t, &split_single, s->parts);
+        (void)parts_qkv(c, &c->kinds[0], t, &split_single, s->parts);
         s->n_parts = 3;
         return;
     }

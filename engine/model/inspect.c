@@ -19,7 +19,10 @@
 static const int table_sessions[] = {1, 8, 64};
 
 static const char *const norm_words[] = {[NORM_RMS] = "rms", [NORM_LAYER] = "layer"};
-static const char *const placement_words[] = {[NORM_PRE] = "pre", [NORM_POST] = "post"};
+static const char *const placement_words[] = {[NORM_PRE] = "pre",
+                                              [NORM_OUT] = "output",
+                                              [NORM_PRE | NORM_OUT] = "pre and output",
+                                              [NORM_POST] = "post"};
 static const char *const position_words[] = {[POSITION_LEARNED] = "learned",
                                              [POSITION_SINUSOIDAL] = "sinusoidal",
                                              [POSITION_ROTARY] = "rotary",
@@ -49,48 +52,67 @@ static void put_shape(struct json_writer *w, const struct model_config *c) {
     json_put_int(w, "n_params", model_config_n_params(c));
     json_put_int(w, "n_layers", c->n_layers);
     json_put_int(w, "width", c->width);
-    json_put_int(w, "n_heads", c->n_heads);
-    json_put_int(w, "n_kv_heads", c->n_kv_heads);
-    json_put_int(w, "head_dim", c->head_dim);
-    json_put_int(w, "ffn_width", c->ffn_width);
+    json_put_int(w, "n_heads", c->kinds[0].attention.n_heads);
+    json_put_int(w, "n_kv_heads", c->kinds[0].attention.n_kv_heads);
+    json_put_int(w, "head_dim", c->kinds[0].attention.head_dim);
+    json_put_int(w, "ffn_width", c->kinds[0].feed.width);
     json_put_int(w, "vocab_size", c->vocab_size);
     json_put_int(w, "max_positions", c->max_positions);
 }
 
+// The distinct layers, and each layer's number in them.
+static void put_layers(struct json_writer *w, const struct model_config *c) {
+    json_open(w, "kinds", '[');
+    for (int32_t i = 0; i < c->n_kinds; i++) {
+        const struct attention_config *a = &c->kinds[i].attention;
+        json_open(w, NULL, '{');
+        json_put_int(w, "n_kv_heads", a->n_kv_heads);
+        json_put_int(w, "head_dim", a->head_dim);
+        json_put_int(w, "sliding_window", a->window);
+        json_put_int(w, "rope", a->rope);
+        json_put_int(w, "ffn_width", c->kinds[i].feed.width);
+        json_put_bool(w, "own_keys_and_values", !a->kv_from);
+        json_close(w, '}');
+    }
+    json_close(w, ']');
+    json_open(w, "kind_of_layer", '[');
+    for (int32_t i = 0; i < c->n_layers; i++) json_put_int(w, NULL, c->kind_of[i]);
+    json_close(w, ']');
+}
+
 static void put_switches(struct json_writer *w, const struct model_config *c) {
     json_put_string(w, "norm", norm_words[c->norm]);
-    json_put_string(w, "norm_placement", placement_words[c->norm_placement]);
+    json_put_string(w, "norm_placement", placement_words[c->kinds[0].norms]);
     json_put_float(w, "norm_eps", c->norm_eps);
     json_put_bool(w, "norm_bias", c->norm_bias);
     json_put_bool(w, "embed_norm", c->embed_norm);
     json_put_bool(w, "final_norm", c->final_norm);
-    json_put_bool(w, "qk_norm", c->qk_norm);
+    json_put_bool(w, "qk_norm", c->kinds[0].attention.qk_norm);
     json_put_string(w, "positions", position_words[c->positions]);
     json_put_int(w, "position_offset", c->position_offset);
     if (c->positions == POSITION_ROTARY) {
         json_open(w, "rope", '{');
-        json_put_string(w, "style", rope_words[c->rope_style]);
-        json_put_int(w, "rot_dim", c->rot_dim);
-        json_put_float(w, "scale", c->rope_scale);
-        json_put_float(w, "lowest_frequency", c->inv_freq[c->rot_dim / 2 - 1]);
+        json_put_string(w, "style", rope_words[c->ropes[0].style]);
+        json_put_int(w, "rot_dim", c->ropes[0].rot_dim);
+        json_put_float(w, "scale", c->ropes[0].scale);
+        json_put_float(w, "lowest_frequency", c->ropes[0].inv_freq[c->ropes[0].rot_dim / 2 - 1]);
         json_close(w, '}');
     }
-    json_put_string(w, "activation", activation_words[c->activation]);
-    json_put_bool(w, "gated", c->gated);
-    json_put_bool(w, "qkv_bias", c->qkv_bias);
-    json_put_bool(w, "o_bias", c->o_bias);
-    json_put_bool(w, "ffn_bias", c->ffn_bias);
+    json_put_string(w, "activation", activation_words[c->kinds[0].feed.activation]);
+    json_put_bool(w, "gated", c->kinds[0].feed.gated);
+    json_put_bool(w, "qkv_bias", c->kinds[0].attention.qkv_bias);
+    json_put_bool(w, "o_bias", c->kinds[0].attention.o_bias);
+    json_put_bool(w, "ffn_bias", c->kinds[0].feed.bias);
     json_put_bool(w, "head_bias", c->head_bias);
-    json_put_bool(w, "parallel_residual", c->parallel_residual);
-    json_put_bool(w, "shared_norm", c->shared_norm);
-    json_put_bool(w, "normed_residual", c->normed_residual);
-    json_put_float(w, "attention_scale", c->attention_scale);
-    json_put_bool(w, "scale_by_layer", c->scale_by_layer);
+    json_put_bool(w, "parallel_residual", c->kinds[0].parallel);
+    json_put_bool(w, "shared_norm", c->kinds[0].shared_norm);
+    json_put_bool(w, "normed_residual", c->kinds[0].normed_residual);
+    json_put_float(w, "attention_scale", c->kinds[0].attention.scale);
+    json_put_bool(w, "scale_by_layer", c->kinds[0].attention.scale_by_layer);
     json_put_float(w, "embed_scale", c->embed_scale);
     json_put_int(w, "embed_width", c->embed_width);
     json_put_bool(w, "tied_head", c->tied_head);
-    json_put_int(w, "sliding_window", c->sliding_window);
-    json_put_int(w, "first_windowed_layer", c->first_windowed_layer);
+    put_layers(w, c);
 }
 
 static void put_suggestion(struct json_writer *w, const char *key, float v) {
@@ -134,8 +156,13 @@ static int64_t put_tensors(struct json_writer *w, const struct checkpoint *cp) {
 }
 
 static void put_memory(struct json_writer *w, const struct model_config *c, int64_t weight_bytes) {
-    int64_t values = 2 * (int64_t)c->n_layers * c->n_kv_heads * c->head_dim;
-    int64_t scales = 2 * (int64_t)c->n_layers * c->n_kv_heads; // kernels/kv_quant.h
+    int64_t values = 0, scales = 0; // kernels/kv_quant.h
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const struct attention_config *a = &model_layer(c, i)->attention;
+        if (a->kv_from) continue;
+        values += 2 * (int64_t)a->n_kv_heads * a->head_dim;
+        scales += 2 * (int64_t)a->n_kv_heads;
+    }
     int64_t int8 = values + scales * (int64_t)sizeof(float);
     int64_t tokens = c->max_positions < TABLE_TOKENS ? c->max_positions : TABLE_TOKENS;
     json_open(w, "kv_bytes_per_token", '{');

@@ -388,6 +388,13 @@ int loader_to_device(struct model *m, float **out, const float *values, size_t n
     return 0;
 }
 
+int loader_ones(struct loader *l, float **out, int32_t n, struct err *err) {
+    float ones[MODEL_MAX_HEAD_DIM];
+    if (!l->packing) return 0;
+    for (int32_t i = 0; i < n; i++) ones[i] = 1;
+    return loader_to_device(l->m, out, ones, (size_t)n, err);
+}
+
 static int pack_vector(struct loader *l, float **out, const struct part *parts, int n,
                        const struct tensor *const *tensors, struct err *err) {
     size_t count = 0, at = 0, room = 0, bytes = 0;
@@ -407,6 +414,7 @@ static int pack_vector(struct loader *l, float **out, const struct part *parts, 
         to_f32(values + at, l->staging, tensors[i]->dtype, values_here);
         at += values_here;
     }
+    for (size_t i = 0; i < at && l->plus != 0; i++) values[i] += l->plus;
     if (rc == 0) rc = loader_to_device(l->m, out, values, count, err);
     free(values);
     if (rc == 0) loader_step(l, bytes);

@@ -16,6 +16,7 @@ struct loader {
     uint8_t *roles;             // (tensors of the checkpoint) enum tensor_role; first walk
     size_t *order;              // (tensors of the checkpoint) or NULL: the tensors found, in order
     size_t n_found;
+    float plus; // loader_vector adds it to each value
     char *staging;
     size_t staging_bytes;
     int64_t done, total;
@@ -39,6 +40,7 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
 // Loads a matrix "STEM.weight" that is looked up, not multiplied, as f32, row-major.
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err);
 // Copies values that are not in a tensor to the device.
+int loader_ones(struct loader *l, float **out, int32_t n, struct err *err); // in the second walk
 int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err);
 void loader_step(struct loader *l, size_t bytes); // adds to done and reports
 void loader_unstage(struct loader *l);            // frees the staging area

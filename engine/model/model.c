@@ -9,63 +9,132 @@
 #include "engine/model/loader.h"
 #include "engine/model/positions.h"
 #include "engine/model/tied_head.h"
+#include <stdio.h>
 #include <stdlib.h>
 
-static int load_head_norm(struct loader *l, float **out, int32_t layer, const char *stem,
-                          struct err *err) {
-    struct part p = part_whole(stem, l->m->config.head_dim, 0);
-    return loader_vector(l, out, layer, &p, 1, "weight", err);
+// A norm's weight of n values; with norm_plus_one the stored values are w of 1 + w.
+static int load_norm_weight(struct loader *l, float **out, int32_t layer, const char *stem,
+                            const struct part *p, struct err *err) {
+    struct part named = *p;
+    named.stem = stem;
+    l->plus = l->m->config.norm_plus_one ? 1 : 0;
+    int rc = loader_vector(l, out, layer, &named, 1, "weight", err);
+    l->plus = 0;
+    return rc;
 }
 
 static int load_norm(struct loader *l, struct norm_weights *w, int32_t layer, const char *stem,
                      struct err *err) {
     const struct model_config *c = &l->m->config;
     struct part p = part_whole(stem, c->width, 0);
-    TRY(loader_vector(l, w ? &w->weight : NULL, layer, &p, 1, "weight", err));
+    TRY(load_norm_weight(l, w ? &w->weight : NULL, layer, stem, &p, err));
     if (!c->norm_bias) return 0;
     return loader_vector(l, w ? &w->bias : NULL, layer, &p, 1, "bias", err);
 }
 
 // --- the walk ---
 
+// The norms of q and k, for one head or for all heads together, and v's, which has no weight.
+static int load_qk_norms(struct loader *l, struct layer_weights *w, int32_t layer,
+                         const struct part *qkv, struct err *err) {
+    const struct attention_config *a = &model_layer(&l->m->config, layer)->attention;
+    const struct part head = part_whole(NULL, a->head_dim, 0);
+    const struct part *q = &head, *k = &head;
+    struct part wide[2] = {qkv[0]};
+    if (a->qk_norm == QK_NORM_WIDTH) {
+        wide[1] = qkv[1];
+        q = &wide[0], k = &wide[1];
+    }
+    if (a->qk_norm)
+        TRY(load_norm_weight(l, w ? &w->q_norm : NULL, layer, l->names->q_norm, q, err));
+    if (a->qk_norm && !a->kv_from)
+        TRY(load_norm_weight(l, w ? &w->k_norm : NULL, layer, l->names->k_norm, k, err));
+    return w && a->v_norm && !a->kv_from ? loader_ones(l, &w->v_norm, a->head_dim, err) : 0;
+}
+
 static int load_attention(struct loader *l, struct layer_weights *w, int32_t layer,
                           struct err *err) {
     const struct model_config *c = &l->m->config;
+    const struct layer_config *row = model_layer(c, layer);
+    const struct attention_config *a = &row->attention;
     const struct family_tensors *t = l->names;
     struct part qkv[3];
-    parts_qkv(c, t, &l->m->split, qkv);
-    const struct part o = part_of_layer(t, t->o, c->width, c->n_heads * c->head_dim,
+    int n = parts_qkv(c, row, t, &l->m->split, qkv);
+    const struct part o = part_of_layer(t, t->o, c->width, a->n_heads * a->head_dim,
                                         range_whole(c->width), qkv[0].rows);
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed: one of them adds it
-    TRY(load_norm(l, w ? &w->attn_norm : NULL, layer, t->attn_norm, err));
-    TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, 3, err));
-    if (c->qkv_bias) TRY(loader_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, 3, "bias", err));
-    if (c->qk_norm) TRY(load_head_norm(l, w ? &w->q_norm : NULL, layer, t->q_norm, err));
-    if (c->qk_norm) TRY(load_head_norm(l, w ? &w->k_norm : NULL, layer, t->k_norm, err));
+    if (row->norms & (NORM_PRE | NORM_POST))
+        TRY(load_norm(l, w ? &w->attn_norm : NULL, layer, t->attn_norm, err));
+    if (row->norms & NORM_OUT)
+        TRY(load_norm(l, w ? &w->attn_out_norm : NULL, layer, t->attn_out_norm, err));
+    TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, n, err));
+    if (a->qkv_bias) TRY(loader_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, n, "bias", err));
+    TRY(load_qk_norms(l, w, layer, qkv, err));
     TRY(loader_matrix(l, w ? &w->o : NULL, layer, &o, 1, err));
-    if (c->o_bias)
+    if (a->o_bias)
         TRY(loader_vector(l, w && adds_bias ? &w->o_bias : NULL, layer, &o, 1, "bias", err));
     return 0;
 }
 
-static int load_ffn(struct loader *l, struct layer_weights *w, int32_t layer, struct err *err) {
+static int load_xielu(struct loader *l, struct layer_weights *w, int32_t layer, struct err *err) {
+    char p[TENSOR_NAME_MAX], n[TENSOR_NAME_MAX];
+    const struct part alphas[] = {part_whole(p, 1, 0), part_whole(n, 1, 0)};
+    snprintf(p, sizeof p, "%s.alpha_p", l->names->xielu);
+    snprintf(n, sizeof n, "%s.alpha_n", l->names->xielu);
+    return loader_vector(l, w ? &w->xielu : NULL, layer, alphas, 2, "", err);
+}
+
+static int load_feed(struct loader *l, struct layer_weights *w, int32_t layer, struct err *err) {
     const struct model_config *c = &l->m->config;
+    const struct layer_config *row = model_layer(c, layer);
     const struct family_tensors *t = l->names;
-    struct range mine = split_even(&l->m->split, c->ffn_width);
-    struct range all = range_whole(c->width);
-    const struct part ups[] = {part_of_layer(t, t->gate, c->ffn_width, c->width, mine, all),
-                               part_of_layer(t, t->up, c->ffn_width, c->width, mine, all)};
-    const struct part down = part_of_layer(t, t->down, c->width, c->ffn_width, all, mine);
-    const struct part *up = c->gated ? ups : ups + 1;
-    int n_up = c->gated ? 2 : 1;
+    struct part up[2];
+    int n = parts_up(c, row, t, &l->m->split, up);
+    const struct part down =
+        part_of_layer(t, t->down, c->width, row->feed.width, range_whole(c->width), up[0].rows);
     bool adds_bias = l->m->split.tp_rank == 0;
-    if (!c->shared_norm) TRY(load_norm(l, w ? &w->ffn_norm : NULL, layer, t->ffn_norm, err));
-    TRY(loader_matrix(l, w ? &w->up : NULL, layer, up, n_up, err));
-    if (c->ffn_bias) TRY(loader_vector(l, w ? &w->up_bias : NULL, layer, up, n_up, "bias", err));
+    if ((row->norms & (NORM_PRE | NORM_POST)) && !row->shared_norm)
+        TRY(load_norm(l, w ? &w->ffn_norm : NULL, layer, t->ffn_norm, err));
+    if (row->norms & NORM_OUT)
+        TRY(load_norm(l, w ? &w->ffn_out_norm : NULL, layer, t->ffn_out_norm, err));
+    TRY(loader_matrix(l, w ? &w->up : NULL, layer, up, n, err));
+    if (row->feed.bias) TRY(loader_vector(l, w ? &w->up_bias : NULL, layer, up, n, "bias", err));
+    if (row->feed.xielu) TRY(load_xielu(l, w, layer, err));
     TRY(loader_matrix(l, w ? &w->down : NULL, layer, &down, 1, err));
-    if (c->ffn_bias)
+    if (row->feed.bias)
         TRY(loader_vector(l, w && adds_bias ? &w->down_bias : NULL, layer, &down, 1, "bias", err));
     return 0;
+}
+
+// The layer's part of Gemma 4 E's embeddings, and the scalar on its output.
+static int load_layer_end(struct loader *l, struct layer_weights *w, int32_t layer,
+                          struct err *err) {
+    const struct model_config *c = &l->m->config;
+    const struct family_tensors *t = l->names;
+    const struct part gate = part_whole(t->layer_gate, c->per_layer_width, c->width);
+    const struct part out = part_whole(t->layer_out, c->width, c->per_layer_width);
+    const struct part scalar = part_whole(t->output_scalar, 1, 0);
+    if (model_layer(c, layer)->output_scalar)
+        TRY(loader_vector(l, w ? &w->output_scalar : NULL, layer, &scalar, 1, "", err));
+    if (!c->per_layer_width) return 0;
+    TRY(loader_matrix(l, w ? &w->layer_gate : NULL, layer, &gate, 1, err));
+    TRY(loader_matrix(l, w ? &w->layer_out : NULL, layer, &out, 1, err));
+    return load_norm(l, w ? &w->layer_out_norm : NULL, layer, t->layer_out_norm, err);
+}
+
+static int load_layer_embeddings(struct loader *l, struct err *err) {
+    struct model *m = l->m;
+    const struct model_config *c = &m->config;
+    const int32_t all = c->n_layers * c->per_layer_width;
+    struct part embed = part_whole(l->names->layer_embed, c->per_layer_vocab, all);
+    const struct part project = part_whole(l->names->layer_project, all, c->width);
+    const struct part norm = part_whole(NULL, c->per_layer_width, 0);
+    if (!c->per_layer_width) return 0;
+    embed.looked_up = true;
+    TRY(loader_matrix(l, &m->layer_embed, -1, &embed, 1, err));
+    TRY(loader_matrix(l, &m->layer_project, -1, &project, 1, err));
+    return load_norm_weight(l, &m->layer_project_norm.weight, -1, l->names->layer_project_norm,
+                            &norm, err);
 }
 
 // The projections between an embedding of another width and the stream: in on the first pipeline
@@ -107,6 +176,7 @@ static int load_ends(struct loader *l, struct err *err) {
     head.stem = l->names->head;
     if (c->head_bias) TRY(loader_vector(l, last ? &m->head_bias : NULL, -1, &head, 1, "bias", err));
     TRY(load_projections(l, first, last, err));
+    TRY(load_layer_embeddings(l, err));
     TRY(load_positions(l, first, err));
     if (c->embed_norm)
         TRY(load_norm(l, first ? &m->embed_norm : NULL, -1, l->names->embed_norm, err));
@@ -123,7 +193,8 @@ static int walk(struct loader *l, struct err *err) {
         struct layer_weights *w = mine ? &m->layers[i - m->first_layer] : NULL;
         if (!w && l->packing) continue;
         TRY(load_attention(l, w, i, err));
-        TRY(load_ffn(l, w, i, err));
+        TRY(load_feed(l, w, i, err));
+        TRY(load_layer_end(l, w, i, err));
     }
     return 0;
 }
@@ -131,10 +202,11 @@ static int walk(struct loader *l, struct err *err) {
 // --- tables from formulas ---
 
 static int make_alibi_slopes(struct model *m, struct err *err) {
-    struct range mine = split_heads(&m->split, m->config.n_heads);
-    float *slopes = malloc((size_t)m->config.n_heads * sizeof *slopes);
-    if (!slopes) return err_set(err, E_NOMEM, "no memory for %d heads", m->config.n_heads);
-    alibi_slopes(slopes, m->config.n_heads);
+    const int32_t n_heads = m->config.kinds[0].attention.n_heads;
+    struct range mine = split_heads(&m->split, n_heads);
+    float *slopes = malloc((size_t)n_heads * sizeof *slopes);
+    if (!slopes) return err_set(err, E_NOMEM, "no memory for %d heads", n_heads);
+    alibi_slopes(slopes, n_heads);
     int rc = loader_to_device(m, &m->alibi_slopes, slopes + mine.first, (size_t)mine.count, err);
     free(slopes);
     return rc;
@@ -153,8 +225,9 @@ static int make_sinusoids(struct model *m, struct err *err) {
 
 static int make_positions(struct model *m, struct err *err) {
     const struct model_config *c = &m->config;
-    if (c->positions == POSITION_ROTARY)
-        return loader_to_device(m, &m->inv_freq, c->inv_freq, (size_t)c->rot_dim / 2, err);
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        TRY(loader_to_device(m, &m->inv_freq[i], c->ropes[i].inv_freq,
+                             (size_t)c->ropes[i].rot_dim / 2, err));
     if (c->positions == POSITION_ALIBI) return make_alibi_slopes(m, err);
     if (c->positions == POSITION_SINUSOIDAL && m->split.pp_rank == 0) return make_sinusoids(m, err);
     return 0;
@@ -205,19 +278,52 @@ static void report_unused(const struct loader *l) {
 
 // --- public ---
 
+// What several ranks cannot compute yet.
+static int check_ranks(const struct model *m, const struct layer_config *row, struct err *err) {
+    if (m->split.tp_size > 1 && row->attention.qk_norm == QK_NORM_WIDTH)
+        return err_set(err, E_UNSUPPORTED,
+                       "a norm over all heads of q and k needs all heads on one rank "
+                       "(tensor_parallel 1)");
+    if (m->split.pp_size > 1 && m->config.per_layer_width)
+        return err_set(err, E_UNSUPPORTED,
+                       "embeddings for each layer are not sent between pipeline stages "
+                       "(pipeline_parallel 1)");
+    if (m->split.pp_size > 1 && row->attention.kv_from)
+        return err_set(err, E_UNSUPPORTED,
+                       "layers that share keys and values must be on one pipeline stage "
+                       "(pipeline_parallel 1)");
+    return 0;
+}
+
 static int prepare(struct model *m, struct err *err) {
     const struct model_config *c = &m->config;
     const struct split *s = &m->split;
-    TRY(split_check(s, c->n_layers, c->n_heads, c->n_kv_heads, c->ffn_width, err));
+    for (int32_t i = 0; i < c->n_kinds; i++) {
+        const struct layer_config *row = &c->kinds[i];
+        const struct attention_config *a = &row->attention;
+        TRY(split_check(s, c->n_layers, a->n_heads, a->n_kv_heads, row->feed.width, err));
+        TRY(check_ranks(m, row, err));
+        m->of_kind[i] = (struct rank_shape){split_heads(s, a->n_heads).count,
+                                            split_kv_heads(s, a->n_kv_heads).count,
+                                            split_even(s, row->feed.width).count};
+    }
     struct range layers = split_layers(s, c->n_layers);
     m->first_layer = layers.first;
     m->n_layers = layers.count;
-    m->n_heads = split_heads(s, c->n_heads).count;
-    m->n_kv_heads = split_kv_heads(s, c->n_kv_heads).count;
-    m->ffn_width = split_even(s, c->ffn_width).count;
     m->vocab_rows = split_even(s, c->vocab_size).count;
     m->layers = calloc((size_t)m->n_layers, sizeof *m->layers);
     return m->layers ? 0 : err_set(err, E_NOMEM, "no memory for %d layers", m->n_layers);
+}
+
+// The ops beyond the first families' that a model needs, by the names under which a device that lacks one refuses it.
+static int check_features(const struct model *m, struct err *err) {
+    static const char *const names[] = {OP_FEATURE_NAMES};
+    uint32_t lacks = model_config_features(&m->config) & ~m->backend->ops->features;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (lacks >> i & 1)
+            return err_set(err, E_UNSUPPORTED, "the backend %s has no code for %s yet",
+                           m->backend->ops->name, names[i]);
+    return 0;
 }
 
 // One 8-bit format is never converted to the other.
@@ -233,6 +339,7 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     struct model *m = l->m;
     TRY(model_config_load(&m->config, model_dir, err));
     TRY(check_format(l, err));
+    TRY(check_features(m, err));
     TRY(prepare(m, err));
     TRY(checkpoint_open(&l->cp, model_dir, err));
     TRY(tied_head_settle(&m->config, l->cp, err));
@@ -297,6 +404,7 @@ int model_load(struct model **out, const struct model_load_options *o, struct er
 size_t model_bytes_read(const struct model *m) {
     const struct model_config *c = &m->config;
     size_t tables = m->head_is_embed ? 0 : m->embed.bytes;
+    tables += m->layer_embed.bytes;
     if (m->position_table)
         tables += (size_t)(c->max_positions + c->position_offset) * (size_t)c->width *
                   sizeof *m->position_table;
@@ -317,11 +425,13 @@ static void release_norm(struct model *m, const struct norm_weights *w) {
 }
 
 static void release_layer(struct model *m, struct layer_weights *w) {
-    float *const vectors[] = {w->qkv_bias, w->q_norm,  w->k_norm,
-                              w->o_bias,   w->up_bias, w->down_bias};
-    struct weight *const matrices[] = {&w->qkv, &w->o, &w->up, &w->down};
-    release_norm(m, &w->attn_norm);
-    release_norm(m, &w->ffn_norm);
+    float *const vectors[] = {w->qkv_bias, w->q_norm,    w->k_norm, w->v_norm,       w->o_bias,
+                              w->up_bias,  w->down_bias, w->xielu,  w->output_scalar};
+    struct weight *const matrices[] = {&w->qkv,  &w->o,          &w->up,
+                                       &w->down, &w->layer_gate, &w->layer_out};
+    const struct norm_weights *const norms[] = {&w->attn_norm, &w->ffn_norm, &w->attn_out_norm,
+                                                &w->ffn_out_norm, &w->layer_out_norm};
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) release_norm(m, norms[i]);
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) release_vector(m, vectors[i]);
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) release_weight(m, matrices[i]);
 }
@@ -338,7 +448,10 @@ void model_free(struct model *m) {
     release_vector(m, m->position_table);
     release_vector(m, m->head_bias);
     release_vector(m, m->alibi_slopes);
-    release_vector(m, m->inv_freq);
+    for (int32_t i = 0; i < MODEL_MAX_ROPES; i++) release_vector(m, m->inv_freq[i]);
+    release_weight(m, &m->layer_embed);
+    release_weight(m, &m->layer_project);
+    release_norm(m, &m->layer_project_norm);
     checkpoint_close(m->files);
     free(m->layers);
     free(m);

@@ -10,34 +10,51 @@ struct norm_weights {     // device f32; NULL where the family has none
 };
 
 struct layer_weights {
-    struct norm_weights attn_norm, ffn_norm;
-    // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank
+    struct norm_weights attn_norm, ffn_norm, attn_out_norm, ffn_out_norm;
+    // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank; q rows alone in a layer that
+    // reads another layer's keys and values
     struct weight qkv;
     float *qkv_bias;        // (rows) or NULL
-    float *q_norm, *k_norm; // (head_dim) or NULL
+    float *q_norm, *k_norm; // (head_dim), or of all heads (QK_NORM_WIDTH), or NULL
+    float *v_norm;          // (head_dim) ones, or NULL
     struct weight o;        // (width, heads * head_dim)
     float *o_bias;          // (width) or NULL; on tp rank 0 only
     struct weight up;       // gated: (2 * ffn, width), gate rows then up rows; else (ffn, width)
     float *up_bias;
     struct weight down; // (width, ffn)
     float *down_bias;
+    float *xielu;         // (2) alpha_p and alpha_n as stored, or NULL
+    float *output_scalar; // (1) or NULL
+    // Gemma 4 E: (per_layer_width, width) and back, and the norm behind them
+    struct weight layer_gate, layer_out;
+    struct norm_weights layer_out_norm;
+};
+
+// This rank's part of a layer of one kind.
+struct rank_shape {
+    int32_t n_heads, n_kv_heads, ffn_width;
 };
 
 struct model {
     struct model_config config;
     struct split split;
-    struct backend *backend;                            // borrowed
-    int32_t first_layer, n_layers;                      // of this rank
-    int32_t n_heads, n_kv_heads, ffn_width, vocab_rows; // of this rank
-    struct weight embed;               // (vocab, embed_width); on every rank that embeds
-    float *position_table;             // (max_positions + offset, width) or NULL
-    struct weight embed_in, embed_out; // OPT-350m's projections; data NULL where absent
+    struct backend *backend;                    // borrowed
+    int32_t first_layer, n_layers;              // of this rank
+    struct rank_shape of_kind[MODEL_MAX_KINDS]; // (config.n_kinds)
+    int32_t vocab_rows;                         // of this rank
+    struct weight embed;                        // (vocab, embed_width); on every rank that embeds
+    float *position_table;                      // (max_positions + offset, width) or NULL
+    struct weight embed_in, embed_out;          // OPT-350m's projections; data NULL where absent
     struct norm_weights embed_norm, final_norm;
     struct weight head; // (vocab rows of this rank, width); when tied, a copy of embed's struct
     bool head_is_embed;
     float *head_bias;
-    float *inv_freq, *alibi_slopes; // device copies
-    struct layer_weights *layers;   // (n_layers)
+    float *inv_freq[MODEL_MAX_ROPES], *alibi_slopes; // device copies
+    // Gemma 4 E: (per_layer_vocab, n_layers * per_layer_width), (n_layers * per_layer_width, width), and the norm of
+    // each layer's part of the latter's output
+    struct weight layer_embed, layer_project;
+    struct norm_weights layer_project_norm;
+    struct layer_weights *layers; // (n_layers)
     size_t weight_bytes;
     struct checkpoint *files; // the mapped files of n_mapped weights; NULL if none is mapped
     int32_t n_mapped;
@@ -61,8 +78,17 @@ struct model_load_options {
 // `parley quantize` stored in panels stay in the mapped file; README.md explains the consequences. A
 // rank reads only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong
 // shape (E_FORMAT), no memory (E_NOMEM, with the bytes needed).
+// A model that needs an op which the backend lacks (op_feature), or which several ranks cannot compute yet, is
+// E_UNSUPPORTED by name.
 int model_load(struct model **out, const struct model_load_options *o, struct err *err);
 void model_free(struct model *m);
+// A layer of this rank, from 0: its row, and the rank's part of it.
+static inline const struct layer_config *model_row(const struct model *m, int32_t layer) {
+    return model_layer(&m->config, m->first_layer + layer);
+}
+static inline const struct rank_shape *model_shape(const struct model *m, int32_t layer) {
+    return &m->of_kind[m->config.kind_of[m->first_layer + layer]];
+}
 // The part of weight_bytes that a step of one row reads: all but the look-up tables.
 size_t model_bytes_read(const struct model *m);
 

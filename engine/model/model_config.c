@@ -1,6 +1,6 @@
 // config.json and generation_config.json into struct model_config. See model_config.h.
 //
-// families.c has the differences between families. This file has the rest: the shape with its ranges,
+// families_*.c have the differences between families. This file has the rest: the shape with its ranges,
 // unsupported values, the token ids. In an error, inner functions name the wrong key, and the outermost
 // one adds the file's name.
 #include "engine/model/model_config.h"
@@ -69,36 +69,40 @@ static int require_i32(const cJSON *json, const char *key, int32_t max, int32_t 
 static int read_heads(struct model_config *c, const struct family *f, const cJSON *json,
                       struct err *err) {
     const struct family_keys *k = f->keys;
-    TRY(require_i32(json, k->n_heads, MODEL_MAX_HEADS, &c->n_heads, err));
-    c->n_kv_heads = c->n_heads;
+    TRY(require_i32(json, k->n_heads, MODEL_MAX_HEADS, &c->kinds[0].attention.n_heads, err));
+    c->kinds[0].attention.n_kv_heads = c->kinds[0].attention.n_heads;
     if (k->n_kv_heads && f->kv_heads_required)
-        TRY(require_i32(json, k->n_kv_heads, MODEL_MAX_HEADS, &c->n_kv_heads, err));
+        TRY(require_i32(json, k->n_kv_heads, MODEL_MAX_HEADS, &c->kinds[0].attention.n_kv_heads,
+                        err));
     else if (k->n_kv_heads)
-        TRY(read_i32(json, k->n_kv_heads, MODEL_MAX_HEADS, &c->n_kv_heads, err));
-    if (c->n_heads % c->n_kv_heads != 0)
-        return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->n_heads, c->n_heads,
-                       k->n_kv_heads, c->n_kv_heads);
+        TRY(read_i32(json, k->n_kv_heads, MODEL_MAX_HEADS, &c->kinds[0].attention.n_kv_heads, err));
+    if (c->kinds[0].attention.n_heads % c->kinds[0].attention.n_kv_heads != 0)
+        return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->n_heads,
+                       c->kinds[0].attention.n_heads, k->n_kv_heads,
+                       c->kinds[0].attention.n_kv_heads);
     // null means the value that follows from the shape, even if the class has another default.
-    if (k->head_dim && cJSON_GetObjectItemCaseSensitive(json, k->head_dim)) c->head_dim = 0;
-    if (k->head_dim) TRY(read_i32(json, k->head_dim, MODEL_MAX_HEAD_DIM, &c->head_dim, err));
-    if (c->head_dim != 0) return 0;
-    if (c->width % c->n_heads != 0)
+    if (k->head_dim && cJSON_GetObjectItemCaseSensitive(json, k->head_dim))
+        c->kinds[0].attention.head_dim = 0;
+    if (k->head_dim)
+        TRY(read_i32(json, k->head_dim, MODEL_MAX_HEAD_DIM, &c->kinds[0].attention.head_dim, err));
+    if (c->kinds[0].attention.head_dim != 0) return 0;
+    if (c->width % c->kinds[0].attention.n_heads != 0)
         return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->width, c->width,
-                       k->n_heads, c->n_heads);
-    c->head_dim = c->width / c->n_heads;
-    return c->head_dim <= MODEL_MAX_HEAD_DIM
+                       k->n_heads, c->kinds[0].attention.n_heads);
+    c->kinds[0].attention.head_dim = c->width / c->kinds[0].attention.n_heads;
+    return c->kinds[0].attention.head_dim <= MODEL_MAX_HEAD_DIM
                ? 0
-               : err_set(err, E_UNSUPPORTED, "heads of %d; the limit is %d", c->head_dim,
-                         MODEL_MAX_HEAD_DIM);
+               : err_set(err, E_UNSUPPORTED, "heads of %d; the limit is %d",
+                         c->kinds[0].attention.head_dim, MODEL_MAX_HEAD_DIM);
 }
 
 static int read_ffn_width(struct model_config *c, const struct family_keys *k, const cJSON *json,
                           struct err *err) {
-    c->ffn_width = 4 * c->width;
+    c->kinds[0].feed.width = 4 * c->width;
     if (!k->ffn_width) return 0;
     if (!k->ffn_width_optional)
-        return require_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->ffn_width, err);
-    return read_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->ffn_width, err);
+        return require_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->kinds[0].feed.width, err);
+    return read_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->kinds[0].feed.width, err);
 }
 
 // A family with a fixed length needs no such key.
@@ -118,11 +122,13 @@ static int read_shape(struct model_config *c, const struct family *f, const cJSO
     TRY(read_ffn_width(c, k, json, err));
     TRY(read_max_positions(c, k, json, err));
     TRY(read_heads(c, f, json, err));
-    if (((int64_t)c->n_heads + 2 * (int64_t)c->n_kv_heads) * c->head_dim > MODEL_MAX_QKV_ROWS)
+    if (((int64_t)c->kinds[0].attention.n_heads + 2 * (int64_t)c->kinds[0].attention.n_kv_heads) *
+            c->kinds[0].attention.head_dim >
+        MODEL_MAX_QKV_ROWS)
         return err_set(err, E_LIMIT, "%d heads of %d are more than a matrix may have rows",
-                       c->n_heads, c->head_dim);
+                       c->kinds[0].attention.n_heads, c->kinds[0].attention.head_dim);
     c->embed_width = c->width;
-    c->attention_scale = (float)(1.0 / sqrt(c->head_dim));
+    c->kinds[0].attention.scale = (float)(1.0 / sqrt(c->kinds[0].attention.head_dim));
     return 0;
 }
 
@@ -159,7 +165,7 @@ static int read_activation(struct model_config *c, const char *key, const cJSON 
     if (rc != JSON_PRESENT) return rc;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i].name) != 0) continue;
-        c->activation = names[i].activation;
+        c->kinds[0].feed.activation = names[i].activation;
         return 0;
     }
     return err_set(err, E_UNSUPPORTED, "'%s' is '%.60s', an unknown activation", key, name);
@@ -200,9 +206,10 @@ static int read_rotary_dim(struct model_config *c, const char *key, const cJSON 
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
     if (item && cJSON_IsNull(item))
         return err_set(err, E_UNSUPPORTED, "'%s' is null; it must be a width", key);
-    TRY(read_i32(json, key, c->head_dim, &c->rot_dim, err));
-    if (c->rot_dim > c->head_dim)
-        return err_set(err, E_FORMAT, "'%s' is %d of heads of %d", key, c->rot_dim, c->head_dim);
+    TRY(read_i32(json, key, c->kinds[0].attention.head_dim, &c->ropes[0].rot_dim, err));
+    if (c->ropes[0].rot_dim > c->kinds[0].attention.head_dim)
+        return err_set(err, E_FORMAT, "'%s' is %d of heads of %d", key, c->ropes[0].rot_dim,
+                       c->kinds[0].attention.head_dim);
     return rope_plain(c, err);
 }
 
@@ -298,6 +305,7 @@ static int read_config(struct model_config *c, cJSON *json, struct err *err) {
         return err_set(err, E_UNSUPPORTED, "'model_type' is '%.60s'; known are %s", type,
                        family_names(names));
     *c = *f->base;
+    c->n_kinds = 1;
     snprintf(c->family, sizeof c->family, "%s", f->model_type);
     c->bos_id = -1;
     c->temperature = c->top_p = c->repetition_penalty = -1;
@@ -309,6 +317,7 @@ static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     TRY(read_numbers(c, f, json, err));
     TRY(read_positions(c, f, json, err));
     if (f->read) TRY(f->read(c, json, err));
+    model_config_settle_layers(c);
     return read_tokens(c, json, err);
 }
 
@@ -353,34 +362,6 @@ int model_config_load(struct model_config *c, const char *model_dir, struct err 
     if (!is_ft && access(config, F_OK) < 0 && errno != EACCES) return no_model(model_dir, err);
     TRY(is_ft ? ft_model_config_load(c, ft_dir, err) : read_file(c, config, read_config, err));
     return access(generation, F_OK) == 0 ? read_file(c, generation, read_generation, err) : 0;
-}
-
-int32_t model_config_window(const struct model_config *c, int32_t layer) {
-    return layer >= c->first_windowed_layer ? c->sliding_window : 0;
-}
-
-float model_config_attention_scale(const struct model_config *c, int32_t layer) {
-    return c->scale_by_layer ? c->attention_scale / (float)(layer + 1) : c->attention_scale;
-}
-
-int64_t model_config_n_params(const struct model_config *c) {
-    int64_t width = c->width, q = (int64_t)c->n_heads * c->head_dim;
-    int64_t kv = (int64_t)c->n_kv_heads * c->head_dim, ffn = c->ffn_width;
-    int64_t norm = width * (c->norm_bias ? 2 : 1), ups = c->gated ? 2 : 1;
-    int64_t layer = (q + 2 * kv) * width + width * q + (ups + 1) * ffn * width;
-    layer += norm * (c->shared_norm ? 1 : 2);
-    if (c->qkv_bias) layer += q + 2 * kv;
-    if (c->o_bias) layer += width;
-    if (c->ffn_bias) layer += ups * ffn + width;
-    if (c->qk_norm) layer += 2 * (int64_t)c->head_dim;
-    int64_t n = layer * c->n_layers + (int64_t)c->vocab_size * c->embed_width;
-    if (c->embed_width != c->width) n += 2 * width * c->embed_width;
-    if (c->positions == POSITION_LEARNED)
-        n += ((int64_t)c->max_positions + c->position_offset) * width;
-    if (c->embed_norm) n += norm;
-    if (c->final_norm) n += norm;
-    if (!c->tied_head) n += (int64_t)c->vocab_size * c->embed_width;
-    return n + (c->head_bias ? c->vocab_size : 0);
 }
 
 const char *model_config_weight_dtype(const struct model_config *c) {

@@ -1,9 +1,10 @@
-// Every switch in which decoder families differ, in one plain struct. A family is a row in families.c:
-// the names of its tensors, and the rules that set the switches from config.json. forward reads only
-// this struct.
+// Every switch in which decoder families differ, as plain data: what a model has once, and its layers
+// (layer_config.h). A family is a row in family_rows.c: the names of its tensors, and the rules that set
+// the switches from config.json. forward reads only this struct.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
+#include "engine/model/layer_config.h"
 #include "engine/model/weight_format.h"
 #include "kernels/backend.h"
 #include <stdbool.h>
@@ -11,7 +12,6 @@
 
 #define MODEL_MAX_EOS 8
 #define FINGERPRINT_LEN 32 // lower-case hexadecimal digits (fingerprint.h)
-#define MODEL_MAX_ROT 512
 // Larger than in any model, and small enough that products do not overflow: rows * width * layers is
 // at most 2^(26 + 20 + 12).
 #define MODEL_MAX_WIDTH (1 << 20)
@@ -37,7 +37,6 @@ enum model_format { // of the folder: names and layout of its tensors
     FORMAT_HUGGING_FACE,
     FORMAT_FASTERTRANSFORMER
 };
-enum norm_placement { NORM_PRE, NORM_POST }; // before or after each sub-layer's residual add
 enum position_kind { POSITION_LEARNED, POSITION_SINUSOIDAL, POSITION_ROTARY, POSITION_ALIBI };
 
 struct model_config {
@@ -54,41 +53,37 @@ struct model_config {
     // Recorded by `parley quantize`: the fingerprint of its source loaded in 8 bits, and the folder's
     // own fingerprint. "" for other folders.
     char quantized_of[FINGERPRINT_LEN + 1], quantized_own[FINGERPRINT_LEN + 1];
-    int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
+    int32_t n_layers, width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
 
+    struct layer_config kinds[MODEL_MAX_KINDS]; // the distinct layers, each once
+    int32_t n_kinds;
+    uint8_t kind_of[MODEL_MAX_LAYERS]; // (n_layers)
+    struct rope ropes[MODEL_MAX_ROPES];
+    int32_t n_ropes;
+
     enum norm_kind norm;
-    enum norm_placement norm_placement;
     float norm_eps;
     bool norm_bias;
-    bool embed_norm; // a norm directly after the embedding (BLOOM)
-    bool final_norm; // a norm before the head
-    bool qk_norm;    // RMS norm of each q and k head (Qwen3)
+    bool norm_plus_one; // norms multiply by 1 + w, w the stored weight (Gemma 2 and 3)
+    bool embed_norm;    // a norm directly after the embedding (BLOOM)
+    bool final_norm;    // a norm before the head
 
     enum position_kind positions;
     // added to the index in the log before the table look-up (OPT, XGLM: 2)
     int32_t position_offset;
-    enum rope_style rope_style;
-    int32_t rot_dim; // rotated width of a head
-    // (rot_dim / 2), scaling (linear, llama3, yarn) already applied
-    float inv_freq[MODEL_MAX_ROT / 2];
-    float rope_scale; // on cos and sin (yarn's attention factor), else 1
 
-    enum activation activation;
-    bool gated;
-    bool qkv_bias, o_bias, ffn_bias, head_bias;
-    bool parallel_residual; // y = x + attention(n1(x)) + ffn(n2(x))
-    bool shared_norm;       // with parallel_residual: n2 is n1 (GPT-J)
-    bool normed_residual; // pre-norm: residuals are added to the normed stream (a variant of BLOOM)
     float embed_scale;
     // width of the embedding; differs from width if it is projected (OPT-350m)
     int32_t embed_width;
-    bool tied_head;
-    float attention_scale; // on q.k
-    bool scale_by_layer;   // layer n (from 0) divides attention_scale by n + 1 (a variant of GPT-2)
-
-    int32_t sliding_window;       // 0 for none
-    int32_t first_windowed_layer; // layers below attend to everything (Qwen2's max_window_layers)
+    // Width of each layer's own embedding of a token (Gemma 4 E), which enters behind the layer's feed-forward;
+    // 0: none. per_layer_vocab: rows of their table; per_layer_scale: on its values.
+    int32_t per_layer_width, per_layer_vocab;
+    float per_layer_scale;
+    bool tied_head, head_bias;
+    bool no_head;         // an embedding model: hidden states alone
+    float logit_scale;    // on the logits; 0: 1 (Granite, Cohere)
+    float logit_soft_cap; // logits become cap * tanh(logit / cap); 0: none (Gemma 2 and 4)
 
     int32_t bos_id; // -1: none
     int32_t eos_ids[MODEL_MAX_EOS];
@@ -106,8 +101,27 @@ struct model_config {
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err);
 // The same from a config.json alone, without suggestions.
 int model_config_load_file(struct model_config *c, const char *config_path, struct err *err);
-// The sliding window of a layer, 0 for none.
-int32_t model_config_window(const struct model_config *c, int32_t layer);
+static inline const struct layer_config *model_layer(const struct model_config *c, int32_t layer) {
+    return &c->kinds[c->kind_of[layer]];
+}
+// On q.k.
 float model_config_attention_scale(const struct model_config *c, int32_t layer);
+// Gives layer `layer` a copy of *row, which may be in kinds. E_UNSUPPORTED: too many distinct rows.
+int model_config_set_layer(struct model_config *c, int32_t layer, const struct layer_config *row,
+                           struct err *err);
+// Numbers the rows by their first layers, and drops those that no layer has.
+void model_config_settle_layers(struct model_config *c);
+// What a backend must have beyond the ops of the first families (enum op_feature).
+uint32_t model_config_features(const struct model_config *c);
+// The distinct shapes of the layers' caches in the order of their first layers, and each layer's group
+// (group_of: (n_layers) or NULL; -1: the layer has no cache). Returns their number.
+int32_t model_config_cache_groups(const struct model_config *c,
+                                  struct cache_group groups[MODEL_MAX_GROUPS], int8_t *group_of,
+                                  struct err *err);
+// The layer whose keys and values a layer reads: its own, or kv_from's.
+static inline int32_t model_config_kv_layer(const struct model_config *c, int32_t layer) {
+    int32_t from = model_layer(c, layer)->attention.kv_from;
+    return from ? from - 1 : layer;
+}
 int64_t model_config_n_params(const struct model_config *c);
 const char *model_config_weight_dtype(const struct model_config *c); // "int8", "fp8", "bf16" ...

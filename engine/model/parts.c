@@ -29,25 +29,46 @@ static struct range heads_rows(struct range heads, int32_t head_dim) {
     return (struct range){heads.first * head_dim, heads.count * head_dim};
 }
 
-void parts_qkv(const struct model_config *c, const struct family_tensors *names,
-               const struct split *split, struct part parts[3]) {
-    int32_t d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d;
-    struct range q_rows = heads_rows(split_heads(split, c->n_heads), d);
-    struct range kv_rows = heads_rows(split_kv_heads(split, c->n_kv_heads), d);
+// Makes p a part of a tensor of n_rows that holds several: this one's rows begin at `first`.
+static void within(struct part *p, const char *stem, int32_t n_rows, int32_t first) {
+    p->first = first;
+    p->group = p->n_rows;
+    p->stem = stem;
+    p->n_rows = n_rows;
+}
+
+int parts_qkv(const struct model_config *c, const struct layer_config *row,
+              const struct family_tensors *names, const struct split *split, struct part parts[3]) {
+    const struct attention_config *a = &row->attention;
+    int32_t d = a->head_dim, q = a->n_heads * d, kv = a->n_kv_heads * d;
+    struct range q_rows = heads_rows(split_heads(split, a->n_heads), d);
+    struct range kv_rows = heads_rows(split_kv_heads(split, a->n_kv_heads), d);
     struct range cols = range_whole(c->width);
-    const char *const stems[] = {names->q, names->k, names->v};
+    const char *const stems[] = {names->q, names->k, a->v_is_k ? names->k : names->v};
     for (int32_t i = 0, at = 0; i < 3; i++) {
         int32_t n = i == 0 ? q : kv;
         parts[i] = part_of_layer(names, stems[i], n, c->width, i == 0 ? q_rows : kv_rows, cols);
-        if (names->qkv) {
-            parts[i].stem = names->qkv;
-            parts[i].n_rows = q + 2 * kv;
-            parts[i].first = names->qkv_by_head ? i * d : at;
-            parts[i].group = names->qkv_by_head ? d : n;
+        if (names->qkv) within(&parts[i], names->qkv, q + 2 * kv, at);
+        if (names->qkv_by_head) {
+            parts[i].first = i * d;
+            parts[i].group = d;
             parts[i].stride = 3 * d;
         }
         at += n;
     }
+    return a->kv_from ? 1 : 3;
+}
+
+int parts_up(const struct model_config *c, const struct layer_config *row,
+             const struct family_tensors *names, const struct split *split, struct part parts[2]) {
+    const char *const stems[] = {names->gate, names->up};
+    const int32_t ffn = row->feed.width, n = row->feed.gated ? 2 : 1;
+    for (int32_t i = 0; i < n; i++) {
+        parts[i] = part_of_layer(names, stems[2 - n + i], ffn, c->width, split_even(split, ffn),
+                                 range_whole(c->width));
+        if (names->gate_up) within(&parts[i], names->gate_up, n * ffn, i * ffn);
+    }
+    return n;
 }
 
 bool part_is_panels(const struct tensor *t) {

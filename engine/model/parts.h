@@ -23,9 +23,13 @@ struct part part_whole(const char *stem, int32_t n_rows, int32_t n_cols);
 // A slice of a layer's matrix that has a tensor of its own.
 struct part part_of_layer(const struct family_tensors *names, const char *stem, int32_t n_rows,
                           int32_t n_cols, struct range rows, struct range cols);
-// The rank's rows of q, k and v, whether they are three tensors or one.
-void parts_qkv(const struct model_config *c, const struct family_tensors *names,
-               const struct split *split, struct part parts[3]);
+// The rank's rows of a layer's q, k and v, whether they are three tensors or one. Returns the number of parts: 3, or
+// 1 where the layer has no keys and values of its own.
+int parts_qkv(const struct model_config *c, const struct layer_config *row,
+              const struct family_tensors *names, const struct split *split, struct part parts[3]);
+// The same of gate and up, or of up alone. Returns the number of parts.
+int parts_up(const struct model_config *c, const struct layer_config *row,
+             const struct family_tensors *names, const struct split *split, struct part parts[2]);
 // The number in the tensor of the part's row r.
 int32_t part_tensor_row(const struct part *p, int32_t r);
 // Whether a matrix is stored in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16,

@@ -23,7 +23,8 @@ bool prompt_name_valid(const char *name) {
 
 int64_t prompt_width(const struct model_config *c, enum prompt_kind kind) {
     if (kind == PROMPT_ROWS) return c->embed_width;
-    return (int64_t)c->n_layers * 2 * c->n_kv_heads * c->head_dim;
+    return (int64_t)c->n_layers * 2 * c->kinds[0].attention.n_kv_heads *
+           c->kinds[0].attention.head_dim;
 }
 
 // --- identity ------------------------------------------------------------------------------------

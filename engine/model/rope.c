@@ -174,25 +174,28 @@ static int read_yarn(struct model_config *c, struct rope_params *p, struct err *
         if (p->mscale != 0 && p->mscale_all_dim != 0)
             scale = yarn_mscale(p->factor, p->mscale) / yarn_mscale(p->factor, p->mscale_all_dim);
     }
-    c->rope_scale = (float)scale;
+    c->ropes[0].scale = (float)scale;
     return 0;
 }
 
 static int check_width(const struct model_config *c, struct err *err) {
-    if (c->rot_dim >= 2 && c->rot_dim % 2 == 0 && c->rot_dim <= MODEL_MAX_ROT) return 0;
+    if (c->ropes[0].rot_dim >= 2 && c->ropes[0].rot_dim % 2 == 0 &&
+        c->ropes[0].rot_dim <= MODEL_MAX_ROT)
+        return 0;
     return err_set(err, E_UNSUPPORTED,
                    "rotary positions need an even width up to %d of each head, not %d",
-                   MODEL_MAX_ROT, c->rot_dim);
+                   MODEL_MAX_ROT, c->ropes[0].rot_dim);
 }
 
 static void set_inv_freq(struct model_config *c, double theta) {
-    for (int32_t i = 0; i < c->rot_dim / 2; i++)
-        c->inv_freq[i] = 1.0f / power((float)theta, (float)(2 * i) / (float)c->rot_dim);
+    for (int32_t i = 0; i < c->ropes[0].rot_dim / 2; i++)
+        c->ropes[0].inv_freq[i] =
+            1.0f / power((float)theta, (float)(2 * i) / (float)c->ropes[0].rot_dim);
 }
 
 int rope_plain(struct model_config *c, struct err *err) {
     TRY(check_width(c, err));
-    c->rope_scale = 1;
+    c->ropes[0].scale = 1;
     set_inv_freq(c, 10000);
     return 0;
 }
@@ -200,7 +203,7 @@ int rope_plain(struct model_config *c, struct err *err) {
 int rope_read(struct model_config *c, double part, const cJSON *json, struct err *err) {
     struct rope_params p;
     TRY(read_spellings(&p, part, json, err));
-    c->rot_dim = (int32_t)(c->head_dim * p.part);
+    c->ropes[0].rot_dim = (int32_t)(c->kinds[0].attention.head_dim * p.part);
     TRY(check_width(c, err));
     bool linear = strcmp(p.type, "linear") == 0, llama3 = strcmp(p.type, "llama3") == 0;
     bool yarn = strcmp(p.type, "yarn") == 0;
@@ -216,14 +219,14 @@ int rope_read(struct model_config *c, double part, const cJSON *json, struct err
                            "rotary scaling 'llama3' needs 'high_freq_factor' above "
                            "'low_freq_factor'");
     }
-    c->rope_scale = 1;
+    c->ropes[0].scale = 1;
     if (yarn) TRY(read_yarn(c, &p, err));
 
-    int32_t n = c->rot_dim / 2;
+    int32_t n = c->ropes[0].rot_dim / 2;
     set_inv_freq(c, p.theta);
-    if (yarn) scale_yarn(c->inv_freq, c->rot_dim, &p);
+    if (yarn) scale_yarn(c->ropes[0].inv_freq, c->ropes[0].rot_dim, &p);
     if (linear)
-        for (int32_t i = 0; i < n; i++) c->inv_freq[i] /= (float)p.factor;
-    if (llama3) scale_llama3(c->inv_freq, n, &p);
+        for (int32_t i = 0; i < n; i++) c->ropes[0].inv_freq[i] /= (float)p.factor;
+    if (llama3) scale_llama3(c->ropes[0].inv_freq, n, &p);
     return 0;
 }

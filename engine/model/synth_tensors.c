@@ -8,6 +8,7 @@
 #include "engine/model/synth_values.h"
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static int add_tensor(struct synth_tensors *p, int32_t layer, const char *stem, const char *suffix,
@@ -46,40 +47,89 @@ static int add_matrix(struct synth_tensors *p, int32_t layer, const char *stem, 
     return bias ? add_tensor(p, layer, stem, "bias", rows, 0, 0, 0.1f * damping, err) : 0;
 }
 
-static int add_head_norm(struct synth_tensors *p, int32_t layer, const char *stem,
-                         struct err *err) {
-    return add_tensor(p, layer, stem, "weight", p->config->head_dim, 0, 1, 0.05f, err);
+// A norm's weights are near one, stored as they are or as what is added to one.
+static int add_norm_weight(struct synth_tensors *p, int32_t layer, const char *stem, int64_t n,
+                           struct err *err) {
+    const float mean = p->config->norm_plus_one ? 0 : 1;
+    return add_tensor(p, layer, stem, "weight", n, 0, mean, 0.05f, err);
 }
 
 static int add_norm(struct synth_tensors *p, int32_t layer, const char *stem, struct err *err) {
-    TRY(add_tensor(p, layer, stem, "weight", p->config->width, 0, 1, 0.05f, err));
+    TRY(add_norm_weight(p, layer, stem, p->config->width, err));
     if (!p->config->norm_bias) return 0;
     return add_tensor(p, layer, stem, "bias", p->config->width, 0, 0, 0.05f, err);
 }
 
-static int add_qkv(struct synth_tensors *p, int32_t layer, int64_t q, int64_t kv, struct err *err) {
-    const struct model_config *c = p->config;
+static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attention_config *a,
+                   struct err *err) {
+    const int32_t width = p->config->width;
     const struct family_tensors *t = p->names;
-    if (t->qkv) return add_matrix(p, layer, t->qkv, q + 2 * kv, c->width, c->qkv_bias, 1, err);
-    TRY(add_matrix(p, layer, t->q, q, c->width, c->qkv_bias, 1, err));
-    TRY(add_matrix(p, layer, t->k, kv, c->width, c->qkv_bias, 1, err));
-    return add_matrix(p, layer, t->v, kv, c->width, c->qkv_bias, 1, err);
+    const int64_t d = a->head_dim, q = a->n_heads * d, kv = a->n_kv_heads * d;
+    const bool heads = a->qk_norm == QK_NORM_HEADS;
+    if (t->qkv) {
+        TRY(add_matrix(p, layer, t->qkv, q + 2 * kv, width, a->qkv_bias, 1, err));
+    } else {
+        TRY(add_matrix(p, layer, t->q, q, width, a->qkv_bias, 1, err));
+        if (!a->kv_from) TRY(add_matrix(p, layer, t->k, kv, width, a->qkv_bias, 1, err));
+        if (!a->kv_from && !a->v_is_k)
+            TRY(add_matrix(p, layer, t->v, kv, width, a->qkv_bias, 1, err));
+    }
+    if (a->qk_norm) TRY(add_norm_weight(p, layer, t->q_norm, heads ? d : q, err));
+    if (a->qk_norm && !a->kv_from) TRY(add_norm_weight(p, layer, t->k_norm, heads ? d : kv, err));
+    return 0;
+}
+
+static int add_feed(struct synth_tensors *p, int32_t layer, const struct feed_config *f,
+                    float damping, struct err *err) {
+    const int32_t width = p->config->width;
+    const struct family_tensors *t = p->names;
+    const char *stem = t->gate_up ? t->gate_up : t->up;
+    if (f->gated && !t->gate_up)
+        TRY(add_matrix(p, layer, t->gate, f->width, width, f->bias, 1, err));
+    TRY(add_matrix(p, layer, stem, (f->gated && t->gate_up ? 2 : 1) * (int64_t)f->width, width,
+                   f->bias, 1, err));
+    if (f->xielu) {
+        char name[TENSOR_NAME_MAX];
+        snprintf(name, sizeof name, "%s.alpha_p", t->xielu);
+        TRY(add_tensor(p, layer, name, "", 1, 0, 0.5f, 0.1f, err));
+        snprintf(name, sizeof name, "%s.alpha_n", t->xielu);
+        TRY(add_tensor(p, layer, name, "", 1, 0, 0.5f, 0.1f, err));
+    }
+    return add_matrix(p, layer, t->down, width, f->width, f->bias, damping, err);
 }
 
 static int add_layer(struct synth_tensors *p, int32_t layer, struct err *err) {
     const struct model_config *c = p->config;
+    const struct layer_config *row = model_layer(c, layer);
+    const struct attention_config *a = &row->attention;
     const struct family_tensors *t = p->names;
-    int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
+    const bool whole = row->norms & (NORM_PRE | NORM_POST);
     float damping = 1 / sqrtf(2 * (float)c->n_layers);
-    TRY(add_norm(p, layer, t->attn_norm, err));
-    TRY(add_qkv(p, layer, q, kv, err));
-    if (c->qk_norm) TRY(add_head_norm(p, layer, t->q_norm, err));
-    if (c->qk_norm) TRY(add_head_norm(p, layer, t->k_norm, err));
-    TRY(add_matrix(p, layer, t->o, c->width, q, c->o_bias, damping, err));
-    if (!c->shared_norm) TRY(add_norm(p, layer, t->ffn_norm, err));
-    if (c->gated) TRY(add_matrix(p, layer, t->gate, c->ffn_width, c->width, c->ffn_bias, 1, err));
-    TRY(add_matrix(p, layer, t->up, c->ffn_width, c->width, c->ffn_bias, 1, err));
-    return add_matrix(p, layer, t->down, c->width, c->ffn_width, c->ffn_bias, damping, err);
+    if (whole) TRY(add_norm(p, layer, t->attn_norm, err));
+    TRY(add_qkv(p, layer, a, err));
+    TRY(add_matrix(p, layer, t->o, c->width, (int64_t)a->n_heads * a->head_dim, a->o_bias, damping,
+                   err));
+    if (row->norms & NORM_OUT) TRY(add_norm(p, layer, t->attn_out_norm, err));
+    if (whole && !row->shared_norm) TRY(add_norm(p, layer, t->ffn_norm, err));
+    TRY(add_feed(p, layer, &row->feed, damping, err));
+    if (row->norms & NORM_OUT) TRY(add_norm(p, layer, t->ffn_out_norm, err));
+    if (row->output_scalar) TRY(add_tensor(p, layer, t->output_scalar, "", 1, 0, 1, 0, err));
+    if (!c->per_layer_width) return 0;
+    TRY(add_matrix(p, layer, t->layer_gate, c->per_layer_width, c->width, false, 1, err));
+    TRY(add_matrix(p, layer, t->layer_out, c->width, c->per_layer_width, false, damping, err));
+    return add_norm(p, layer, t->layer_out_norm, err);
+}
+
+// Of all layers' embeddings.
+static int add_layer_embeddings(struct synth_tensors *p, struct err *err) {
+    const struct model_config *c = p->config;
+    const struct family_tensors *t = p->names;
+    const int64_t all = (int64_t)c->n_layers * c->per_layer_width;
+    if (!c->per_layer_width) return 0;
+    TRY(add_tensor(p, -1, t->layer_embed, "weight", c->per_layer_vocab, all, 0,
+                   1 / sqrtf((float)c->per_layer_width), err));
+    TRY(add_matrix(p, -1, t->layer_project, all, c->width, false, 1, err));
+    return add_norm_weight(p, -1, t->layer_project_norm, c->per_layer_width, err);
 }
 
 // Between the embedding and the first layer, and between the last one and the head.
@@ -101,6 +151,7 @@ static int list_all(struct synth_tensors *p, struct err *err) {
     float embed = c->tied_head ? 1 / sqrtf((float)c->embed_width) : 1;
     TRY(add_tensor(p, -1, p->names->embed, "weight", c->vocab_size, c->embed_width, 0, embed, err));
     for (int32_t i = 0; i < c->n_layers; i++) TRY(add_layer(p, i, err));
+    TRY(add_layer_embeddings(p, err));
     TRY(add_ends(p, embed, err));
     if (!c->tied_head)
         TRY(add_matrix(p, -1, p->names->head, c->vocab_size, c->embed_width, false, 1, err));

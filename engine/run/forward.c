@@ -4,7 +4,7 @@
 // Tensor parallel: the first rank adds its part of a sub-layer's output to the residual stream, the
 // others replace the stream with theirs, and the sum over the ranks is the new stream. With one rank
 // this is x += part.
-#include "engine/run/forward.h"
+#include "engine/run/layer.h"
 #include "engine/run/virtual_rows.h"
 
 #include <stdlib.h>
@@ -23,21 +23,52 @@ static void *carve_take(struct carve *c, size_t rows, size_t cols, size_t elemen
     return c->base && rows * cols > 0 ? c->base + at : NULL;
 }
 
+// The widest rows of all layers, which share the buffers.
+struct forward_widths {
+    int32_t q, qkv, feed, up;
+    bool adds_apart; // some sub-layer's output is normed or scaled before it joins the stream
+};
+
+static void widen(int32_t *to, int32_t width) {
+    if (*to < width) *to = width;
+}
+
+static struct forward_widths forward_widths(const struct model *m) {
+    const struct model_config *mc = &m->config;
+    struct forward_widths w = {.feed = mc->per_layer_width, .up = mc->per_layer_width};
+    w.adds_apart = mc->per_layer_width > 0;
+    for (int32_t i = 0; i < m->n_layers; i++) {
+        const struct layer_config *row = model_row(m, i);
+        const struct rank_shape *r = model_shape(m, i);
+        widen(&w.q, r->n_heads * row->attention.head_dim);
+        widen(&w.qkv, (r->n_heads + 2 * r->n_kv_heads) * row->attention.head_dim);
+        widen(&w.feed, r->ffn_width);
+        widen(&w.up, r->ffn_width * (row->feed.gated ? 2 : 1));
+        w.adds_apart = w.adds_apart || layer_adds_apart(row);
+    }
+    return w;
+}
+
 static void carve_all(struct forward *f, struct carve *c) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     size_t n = (size_t)f->max_rows, e = dtype_size(m->backend->act_dtype), wide = sizeof(float);
-    size_t width = (size_t)mc->width, head = (size_t)mc->head_dim, ffn = (size_t)m->ffn_width;
+    const struct forward_widths w = forward_widths(m);
+    size_t width = (size_t)mc->width, layers = (size_t)mc->n_layers * (size_t)mc->per_layer_width;
     f->x = carve_take(c, n, width, e);
     f->rows = carve_take(c, n, width, e);
     f->normed = carve_take(c, n, width, e);
     f->embedded =
         carve_take(c, m->embed_in.data || m->embed_out.data ? n : 0, (size_t)mc->embed_width, e);
-    f->qkv = carve_take(c, n, (size_t)(m->n_heads + 2 * m->n_kv_heads) * head, e);
-    f->attended = carve_take(c, n, (size_t)m->n_heads * head, e);
-    f->up = carve_take(c, n, ffn * (mc->gated ? 2 : 1), e);
-    f->activated = carve_take(c, n, ffn, e);
-    f->cos_sin = carve_take(c, n, mc->positions == POSITION_ROTARY ? (size_t)mc->rot_dim : 0, wide);
+    f->qkv = carve_take(c, n, (size_t)w.qkv, e);
+    f->attended = carve_take(c, n, (size_t)w.q, e);
+    f->up = carve_take(c, n, (size_t)w.up, e);
+    f->activated = carve_take(c, n, (size_t)w.feed, e);
+    for (int32_t i = 0; i < mc->n_ropes; i++)
+        f->cos_sin[i] = carve_take(c, n, (size_t)mc->ropes[i].rot_dim, wide);
+    f->added = carve_take(c, w.adds_apart ? n : 0, width, e);
+    f->layer_inputs = carve_take(c, n, layers, e);
+    f->layer_wanted = carve_take(c, n, layers, e);
     f->part = carve_take(c, (size_t)f->max_logits, (size_t)m->vocab_rows, wide);
     bool whole = m->vocab_rows == mc->vocab_size;
     f->logits =
@@ -74,9 +105,9 @@ static int reserve_steps(struct forward *f, const struct forward_options *o, str
         .max_rows = f->max_rows,
         .max_seqs = f->max_logits,
         .max_map = map < most ? map : most,
-        .n_heads = m->n_heads,
-        .n_kv_heads = m->n_kv_heads,
-        .head_dim = m->config.head_dim,
+        .n_heads = m->of_kind[0].n_heads,
+        .n_kv_heads = m->of_kind[0].n_kv_heads,
+        .head_dim = m->config.kinds[0].attention.head_dim,
         .vocab = m->config.vocab_size,
         .progress = o->progress,
         .progress_ctx = o->progress_ctx,
@@ -99,7 +130,7 @@ int forward_init(struct forward *f, const struct forward_options *o, struct err 
     TRY(f->backend->ops->mem_alloc(f->backend, c.used, &f->arena, err));
     c = (struct carve){.base = f->arena};
     carve_all(f, &c);
-    f->stage_width = (int64_t)(m->n_heads + 2 * m->n_kv_heads) * m->config.head_dim;
+    f->stage_width = forward_widths(m).qkv;
     if (f->stage_width < m->config.embed_width) f->stage_width = m->config.embed_width;
     f->staged = calloc(FORWARD_STAGED_ROWS, (size_t)f->stage_width * sizeof(float));
     f->drawn = calloc((size_t)f->max_logits, sizeof *f->drawn);
@@ -124,48 +155,6 @@ void forward_release(struct forward *f) {
 }
 
 // --- parts ---------------------------------------------------------------------------------------
-
-static struct norm_args norm_args_of(const struct forward *f, const struct norm_weights *w) {
-    const struct model_config *mc = &f->model->config;
-    return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
-}
-
-static int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x, int32_t n,
-                int32_t width) {
-    const struct norm_args a = norm_args_of(f, w);
-    return f->backend->ops->norm(f->backend, y, x, n, width, &a);
-}
-
-static int linear(struct forward *f, enum linear_mode mode, void *y, const void *x, int32_t n,
-                  const struct weight *w, const float *bias) {
-    return f->backend->ops->linear(f->backend, mode, y, x, n, w, bias);
-}
-
-// The input of a sub-layer: x, or norm(x) if `norm` is not NULL.
-struct input {
-    const void *x;
-    const struct norm_weights *norm;
-};
-
-// Norms the rows by a separate op, if no fusion did.
-static int norm_input(struct forward *f, struct input *in, int32_t n) {
-    if (!in->norm) return 0;
-    TRY(norm(f, in->norm, f->normed, in->x, n, f->model->config.width));
-    *in = (struct input){.x = f->normed};
-    return 0;
-}
-
-static int input_linear(struct forward *f, enum linear_mode mode, void *y, struct input in,
-                        int32_t n, const struct weight *w, const float *bias) {
-    const struct backend_ops *ops = f->backend->ops;
-    if (in.norm && ops->norm_linear) {
-        struct norm_args a = norm_args_of(f, in.norm);
-        int rc = ops->norm_linear(f->backend, &a, mode, y, in.x, n, w, bias, NULL);
-        if (rc != OP_DECLINED) return rc;
-    }
-    TRY(norm_input(f, &in, n));
-    return linear(f, mode, y, in.x, n, w, bias);
-}
 
 static int all_reduce(struct forward *f, void *x, int32_t n) {
     return f->comm->ops->all_reduce(f->comm, f->backend, x, (int64_t)n * f->model->config.width);
@@ -197,183 +186,114 @@ static int embed(struct forward *f, const struct batch *b, void *x) {
     return 0;
 }
 
-// Norms and rotates q and k, stores k and v.
-static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer,
-                      const struct qkv_args *q) {
-    const struct model *m = f->model;
-    const struct backend_ops *ops = f->backend->ops;
-    const struct qkv_shape shape = {m->n_heads, m->n_kv_heads, m->config.head_dim};
-    if (ops->qkv_finish) return ops->qkv_finish(f->backend, f->qkv, f->kv, b, layer, m->n_heads, q);
-    if (q->q_weight) TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, &shape, q));
-    if (q->rot_dim > 0) TRY(ops->rope(f->backend, f->qkv, b->n_rows, &shape, q));
-    return ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
-}
-
-// in (n_rows, width) -> f->attended; writes the cache.
-static int attend(struct forward *f, const struct batch *b, int32_t layer, struct input in) {
-    const struct model *m = f->model;
-    const struct model_config *mc = &m->config;
-    const struct backend_ops *ops = f->backend->ops;
-    const struct layer_weights *w = &m->layers[layer];
-    TRY(input_linear(f, LINEAR_STORE, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
-    // Before the write, not only before attention: a turn's first tokens share a block with the
-    // last ones that come back.
-    if (b->load) TRY(ops->kv_layer_wait(f->backend, layer));
-    struct qkv_args q = {
-        .style = mc->rope_style,
-        .rot_dim = mc->positions == POSITION_ROTARY ? mc->rot_dim : 0,
-        .cos_sin = f->cos_sin,
-        .q_weight = w->q_norm,
-        .k_weight = w->k_norm,
-        .eps = mc->norm_eps,
-    };
-    struct attention_args args = {
-        .layer = layer,
-        .n_heads = m->n_heads,
-        .n_kv_heads = m->n_kv_heads,
-        .head_dim = mc->head_dim,
-        .scale = model_config_attention_scale(mc, m->first_layer + layer),
-        .window = model_config_window(mc, m->first_layer + layer),
-        .alibi_slopes = m->alibi_slopes,
-    };
-    if (ops->qkv_attention) {
-        int rc = ops->qkv_attention(f->backend, f->attended, f->qkv, f->kv, b, &args, &q);
-        if (rc != OP_DECLINED) return rc;
-    }
-    TRY(qkv_finish(f, b, layer, &q));
-    return ops->attention(f->backend, f->attended, f->qkv, f->kv, b, &args);
-}
-
-// f->activated = act(up(in)): the feed-forward without its last linear, `down`.
-static int feed(struct forward *f, struct input in, int32_t n, int32_t layer) {
-    const struct model *m = f->model;
-    const struct model_config *mc = &m->config;
-    const struct backend_ops *ops = f->backend->ops;
-    const struct layer_weights *w = &m->layers[layer];
-    if (in.norm && ops->norm_linear) {
-        struct norm_args a = norm_args_of(f, in.norm);
-        struct activate_args act = {mc->activation, mc->gated};
-        int rc = ops->norm_linear(f->backend, &a, LINEAR_STORE, f->activated, in.x, n, &w->up,
-                                  w->up_bias, &act);
-        if (rc != OP_DECLINED) return rc;
-    }
-    TRY(norm_input(f, &in, n));
-    if (ops->linear_activate) {
-        int rc = ops->linear_activate(f->backend, f->activated, in.x, n, &w->up, w->up_bias,
-                                      mc->activation, mc->gated);
-        if (rc != OP_DECLINED) return rc;
-    }
-    TRY(linear(f, LINEAR_STORE, f->up, in.x, n, &w->up, w->up_bias));
-    return ops->activate(f->backend, mc->activation, mc->gated, f->activated, f->up, n,
-                         m->ffn_width);
-}
-
-static int down(struct forward *f, enum linear_mode mode, void *x, int32_t n, int32_t layer) {
-    const struct layer_weights *w = &f->model->layers[layer];
-    return linear(f, mode, x, f->activated, n, &w->down, w->down_bias);
-}
-
-// x =|+= down(act(up(in))), by one op if the device has it.
-static int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input in,
-                        int32_t n, int32_t layer) {
-    const struct model_config *mc = &f->model->config;
-    const struct backend_ops *ops = f->backend->ops;
-    const struct layer_weights *w = &f->model->layers[layer];
-    if (ops->feed_forward) {
-        struct norm_args a = in.norm ? norm_args_of(f, in.norm) : (struct norm_args){0};
-        const struct feed_forward_args args = {.norm = in.norm ? &a : NULL,
-                                               .up = &w->up,
-                                               .down = &w->down,
-                                               .up_bias = w->up_bias,
-                                               .down_bias = w->down_bias,
-                                               .activate = {mc->activation, mc->gated}};
-        int rc = ops->feed_forward(f->backend, mode, x, in.x, n, &args);
-        if (rc != OP_DECLINED) return rc;
-    }
-    TRY(feed(f, in, n, layer));
-    return down(f, mode, x, n, layer);
-}
-
 // --- layers --------------------------------------------------------------------------------------
-
-struct stream { // the present residual stream
-    void *x;    // (n, width)
-    int32_t n;
-    const void *attended; // (n, n_heads * head_dim)
-    void *wanted; // (n_logits, width) where the wanted rows go; NULL: all are wanted, and they stay
-};
 
 // The input of a sub-layer after the norm `w`. With normed_residual the stream itself is normed, in
 // place.
-static int normed_stream(struct forward *f, const struct stream *s, const struct norm_weights *w,
-                         struct input *in) {
-    const struct model_config *mc = &f->model->config;
+static int normed_stream(struct forward *f, int32_t layer, const struct stream *s,
+                         const struct norm_weights *w, struct input *in) {
     *in = (struct input){s->x, w};
-    if (!mc->normed_residual) return 0;
+    if (!model_row(f->model, layer)->normed_residual) return 0;
     in->norm = NULL;
-    return norm(f, w, s->x, s->x, s->n, mc->width);
+    return norm(f, w, s->x, s->x, s->n, f->model->config.width);
 }
 
 // After the last layer's attention only the wanted rows are computed: of a prompt's chunk, one or
 // none.
-static int narrow(struct forward *f, const struct batch *b, struct stream *s) {
+static int narrow(struct forward *f, const struct batch *b, int32_t layer, struct stream *s) {
     const struct model *m = f->model;
+    const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     if (!s->wanted) return 0;
-    int32_t q_width = m->n_heads * m->config.head_dim;
-    TRY(ops->gather_logit_rows(f->backend, s->wanted, s->x, b, m->config.width));
+    int32_t q_width = model_shape(m, layer)->n_heads * model_row(m, layer)->attention.head_dim;
+    TRY(ops->gather_logit_rows(f->backend, s->wanted, s->x, b, mc->width));
     TRY(ops->gather_logit_rows(f->backend, f->qkv, f->attended, b, q_width)); // qkv is free again
-    *s = (struct stream){.x = s->wanted, .n = b->n_logits, .attended = f->qkv};
+    if (s->layer_inputs)
+        TRY(ops->gather_logit_rows(f->backend, f->layer_wanted, s->layer_inputs, b,
+                                   mc->n_layers * mc->per_layer_width));
+    *s = (struct stream){.x = s->wanted,
+                         .n = b->n_logits,
+                         .attended = f->qkv,
+                         .layer_inputs = s->layer_inputs ? f->layer_wanted : NULL};
     return 0;
 }
 
 // x = x + attention(n1(x)) + ffn(n2(x)), both from the same x: the feed-forward's input is read, or
 // normed to another buffer, before o adds to x.
 static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
-    const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
-    const struct norm_weights *n2 = mc->shared_norm ? &w->attn_norm : &w->ffn_norm;
-    struct input in = {s->x, n2};
+    const bool shared = model_row(f->model, layer)->shared_norm;
+    struct input in = {s->x, shared ? &w->attn_norm : &w->ffn_norm};
     bool whole = f->backend->ops->feed_forward;
-    TRY(whole ? norm_input(f, &in, s->n) : feed(f, in, s->n, layer));
+    TRY(whole ? norm_input(f, &in, s->n) : feed_up(f, in, s->n, layer));
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(whole ? feed_forward(f, LINEAR_ADD, s->x, in, s->n, layer)
-              : down(f, LINEAR_ADD, s->x, s->n, layer));
+              : feed_down(f, LINEAR_ADD, s->x, s->n, layer));
     return all_reduce(f, s->x, s->n);
+}
+
+// Adds a sub-layer's output, f->added of all ranks together, to the stream: normed by w (NORM_OUT) or scaled.
+static int join(struct forward *f, const struct layer_config *row, const struct norm_weights *w,
+                struct stream *s) {
+    const struct backend_ops *ops = f->backend->ops;
+    const int32_t width = f->model->config.width;
+    const int64_t n = (int64_t)s->n * width;
+    TRY(all_reduce(f, f->added, s->n));
+    if (row->norms & NORM_OUT) TRY(norm(f, w, f->added, f->added, s->n, width));
+    if (row->residual_scale != 0)
+        TRY(ops->scale(f->backend, f->added, n, NULL, row->residual_scale));
+    return ops->add(f->backend, s->x, f->added, n);
+}
+
+// The same where outputs do not enter the stream as they are.
+static int finish_apart(struct forward *f, int32_t layer, struct stream *s) {
+    const struct layer_config *row = model_row(f->model, layer);
+    const struct layer_weights *w = &f->model->layers[layer];
+    const struct input in = {s->x, row->norms & NORM_PRE ? &w->ffn_norm : NULL};
+    TRY(linear(f, LINEAR_STORE, f->added, s->attended, s->n, &w->o, w->o_bias));
+    TRY(join(f, row, &w->attn_out_norm, s));
+    TRY(feed_forward(f, LINEAR_STORE, f->added, in, s->n, layer));
+    return join(f, row, &w->ffn_out_norm, s);
 }
 
 // x = x + attention(..), then x = x + ffn(..), with the norm before or after each.
 static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
-    const struct model_config *mc = &f->model->config;
+    const int32_t width = f->model->config.width;
     const struct layer_weights *w = &f->model->layers[layer];
-    bool post = mc->norm_placement == NORM_POST;
+    bool post = model_row(f->model, layer)->norms == NORM_POST;
     struct input in = {.x = f->normed};
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(all_reduce(f, s->x, s->n));
     if (post) {
         // Ranks past the first replace the stream with their part, so the feed-forward reads a
         // copy.
-        TRY(norm(f, &w->attn_norm, f->normed, s->x, s->n, mc->width));
-        TRY(norm(f, &w->attn_norm, s->x, s->x, s->n, mc->width));
+        TRY(norm(f, &w->attn_norm, f->normed, s->x, s->n, width));
+        TRY(norm(f, &w->attn_norm, s->x, s->x, s->n, width));
     } else {
-        TRY(normed_stream(f, s, &w->ffn_norm, &in));
+        TRY(normed_stream(f, layer, s, &w->ffn_norm, &in));
     }
     TRY(feed_forward(f, stream_mode(f), s->x, in, s->n, layer));
     TRY(all_reduce(f, s->x, s->n));
-    return post ? norm(f, &w->ffn_norm, s->x, s->x, s->n, mc->width) : 0;
+    return post ? norm(f, &w->ffn_norm, s->x, s->x, s->n, width) : 0;
 }
 
 static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bool last,
                      struct stream *s) {
-    const struct model_config *mc = &f->model->config;
+    const struct layer_config *row = model_row(f->model, layer);
+    const struct layer_weights *w = &f->model->layers[layer];
     struct input in = {.x = s->x};
-    if (mc->norm_placement == NORM_PRE)
-        TRY(normed_stream(f, s, &f->model->layers[layer].attn_norm, &in));
-    TRY(attend(f, b, layer, in));
+    if (row->norms & NORM_PRE) TRY(normed_stream(f, layer, s, &w->attn_norm, &in));
+    TRY(mixer_attend(f, b, layer, in));
     s->attended = f->attended;
-    if (last) TRY(narrow(f, b, s));
+    if (last) TRY(narrow(f, b, layer, s));
     if (s->n == 0) return 0;
-    return mc->parallel_residual ? finish_parallel(f, layer, s) : finish_serial(f, layer, s);
+    TRY(row->parallel           ? finish_parallel(f, layer, s)
+        : layer_adds_apart(row) ? finish_apart(f, layer, s)
+                                : finish_serial(f, layer, s));
+    TRY(feed_layer_input(f, layer, s));
+    if (!row->output_scalar) return 0;
+    return f->backend->ops->scale(f->backend, s->x, (int64_t)s->n * f->model->config.width,
+                                  w->output_scalar, 1);
 }
 
 // --- a step --------------------------------------------------------------------------------------
@@ -381,7 +301,12 @@ static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bo
 // Logits of n wanted rows into f->logits.
 static int head(struct forward *f, struct input in, int32_t n) {
     const struct model *m = f->model;
+    const struct model_config *mc = &m->config;
     TRY(input_linear(f, LINEAR_STORE_F32, f->part, in, n, &m->head, m->head_bias));
+    if (mc->logit_scale != 0 || mc->logit_soft_cap != 0)
+        TRY(f->backend->ops->finish_logits(f->backend, f->part, (int64_t)n * m->vocab_rows,
+                                           mc->logit_scale != 0 ? mc->logit_scale : 1,
+                                           mc->logit_soft_cap));
     return f->comm->ops->gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows,
                                      m->config.vocab_size);
 }
@@ -434,10 +359,12 @@ static int compute(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
-    if (mc->positions == POSITION_ROTARY) {
-        TRY(ops->rope_angles(f->backend, f->cos_sin, b, m->inv_freq, mc->rot_dim, mc->rope_scale));
-    }
+    for (int32_t i = 0; i < mc->n_ropes; i++)
+        TRY(ops->rope_angles(f->backend, f->cos_sin[i], b, m->inv_freq[i], mc->ropes[i].rot_dim,
+                             mc->ropes[i].scale));
     TRY(embed(f, b, s->x));
+    TRY(feed_layer_inputs(f, b, s->x));
+    s->layer_inputs = f->layer_inputs;
     const int32_t n_layers = f->one_layer ? 1 : m->n_layers;
     for (int32_t i = 0; i < n_layers; i++) {
         TRY(layer_run(f, b, i, last_stage(f) && i == n_layers - 1, s));

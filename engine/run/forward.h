@@ -31,22 +31,27 @@ struct forward {
     struct lead *lead; // sends the other ranks each step; NULL on these, and with one rank
     const struct kv_store *kv;
     int32_t max_rows, max_logits;
-    size_t bytes;    // of the workspace
-    void *arena;     // device memory of the buffers below, in the backend's act_dtype
-    void *x;         // (max_rows, width) the residual stream
-    void *rows;      // (max_rows, width) the stream of the rows whose logits are wanted
-    void *normed;    // (max_rows, width)
-    void *embedded;  // (max_rows, embed_width); NULL where it is not projected
-    void *qkv;       // (max_rows, (n_heads + 2 n_kv_heads) * head_dim)
-    void *attended;  // (max_rows, n_heads * head_dim)
-    void *up;        // (max_rows, ffn_width, twice that when gated)
-    void *activated; // (max_rows, ffn_width)
-    float *cos_sin;  // (max_rows, rot_dim) f32
-    void *part;      // (max_logits, vocab rows of this rank)
-    void *logits;    // (max_logits, vocab); the same as part where this rank has all rows
-    float *host;     // (max_logits, vocab) f32, host memory; NULL if logits are such memory already
-    void *out;       // after forward_run: (n_logits, width), the head's input beyond the first rows
-    void *staged;    // (FORWARD_STAGED_ROWS, stage_width) in act_dtype, host memory
+    size_t bytes;   // of the workspace
+    void *arena;    // device memory of the buffers below, in the backend's act_dtype
+    void *x;        // (max_rows, width) the residual stream
+    void *rows;     // (max_rows, width) the stream of the rows whose logits are wanted
+    void *normed;   // (max_rows, width)
+    void *embedded; // (max_rows, embed_width); NULL where it is not projected
+    // As wide as the widest layer's:
+    void *qkv;                       // (max_rows, (n_heads + 2 n_kv_heads) * head_dim)
+    void *attended;                  // (max_rows, n_heads * head_dim)
+    void *up;                        // (max_rows, ffn_width, twice that when gated)
+    void *activated;                 // (max_rows, ffn_width)
+    float *cos_sin[MODEL_MAX_ROPES]; // (max_rows, rot_dim) f32 of each rope
+    // (max_rows, width) what a sub-layer adds, where it is normed or scaled first; or NULL
+    void *added;
+    void *layer_inputs; // (max_rows, n_layers * per_layer_width) Gemma 4 E; or NULL
+    void *layer_wanted; // the same of the wanted rows
+    void *part;         // (max_logits, vocab rows of this rank)
+    void *logits;       // (max_logits, vocab); the same as part where this rank has all rows
+    float *host;  // (max_logits, vocab) f32, host memory; NULL if logits are such memory already
+    void *out;    // after forward_run: (n_logits, width), the head's input beyond the first rows
+    void *staged; // (FORWARD_STAGED_ROWS, stage_width) in act_dtype, host memory
     int64_t stage_width;
     struct batch_drawn *drawn; // (max_logits) of ranks in host memory: the followed step's draws
     bool one_layer;            // the step ends after the first layer (warm.c)

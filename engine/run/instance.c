@@ -110,8 +110,8 @@ static int caches_open(struct instance *in, struct err *err) {
     const struct kv_store shape = {
         .dtype = o->kv_dtype,
         .n_layers = in->model->n_layers,
-        .n_kv_heads = in->model->n_kv_heads,
-        .head_dim = in->model->config.head_dim,
+        .n_kv_heads = in->model->of_kind[0].n_kv_heads,
+        .head_dim = in->model->config.kinds[0].attention.head_dim,
         .block_tokens = o->block_tokens,
         .n_blocks = o->n_blocks,
     };

@@ -33,15 +33,18 @@ int virtual_rows_embed(struct forward *f, void *y, const struct batch *b) {
 // Floats of a prefix's row: keys and values of all layers and heads.
 static int32_t prefix_width(const struct model *m) {
     const struct model_config *c = &m->config;
-    return c->n_layers * 2 * c->n_kv_heads * c->head_dim;
+    const struct attention_config *a = &c->kinds[0].attention;
+    return c->n_layers * 2 * a->n_kv_heads * a->head_dim;
 }
 
 // The rows of q, k and v are staged with q unset: kv_write reads k and v alone.
 static int write_prefix(struct forward *f, const struct batch *b, int32_t layer) {
     const struct model *m = f->model;
-    const int64_t d = m->config.head_dim, q = m->n_heads * d, kv = m->n_kv_heads * d;
-    const int64_t all = m->config.n_kv_heads * d; // of all ranks
-    const int64_t skip = split_kv_heads(&m->split, m->config.n_kv_heads).first * d;
+    const struct attention_config *a = &model_row(m, layer)->attention;
+    const struct rank_shape *r = model_shape(m, layer);
+    const int64_t d = a->head_dim, q = r->n_heads * d, kv = r->n_kv_heads * d;
+    const int64_t all = a->n_kv_heads * d; // of all ranks
+    const int64_t skip = split_kv_heads(&m->split, a->n_kv_heads).first * d;
     const size_t row = (size_t)(q + 2 * kv) * dtype_size(f->backend->act_dtype);
     for (int32_t first = 0; first < b->n_rows; first += FORWARD_STAGED_ROWS) {
         int32_t n = b->n_rows - first;
@@ -55,7 +58,7 @@ static int write_prefix(struct forward *f, const struct batch *b, int32_t layer)
         TRY(f->backend->ops->mem_write(f->backend, (char *)f->qkv + (size_t)first * row, f->staged,
                                        (size_t)n * row));
     }
-    return f->backend->ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
+    return f->backend->ops->kv_write(f->backend, f->kv, layer, f->qkv, b, r->n_heads);
 }
 
 static int write_prefixes(struct forward *f, const struct batch *b) {

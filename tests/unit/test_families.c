@@ -13,10 +13,14 @@ static struct model_config fixture_config(const char *family, int32_t n_kv_heads
     assert_int_equal(c.n_layers, 3);
     assert_int_equal(c.width, 64);
     assert_int_equal(c.embed_width, 64);
-    assert_int_equal(c.n_heads, 4);
-    assert_int_equal(c.n_kv_heads, n_kv_heads);
-    assert_int_equal(c.head_dim, head_dim);
+    assert_int_equal(c.kinds[0].attention.n_heads, 4);
+    assert_int_equal(c.kinds[0].attention.n_kv_heads, n_kv_heads);
+    assert_int_equal(c.kinds[0].attention.head_dim, head_dim);
     return c;
+}
+
+static int32_t window_of(const struct model_config *c, int32_t layer) {
+    return model_layer(c, layer)->attention.window;
 }
 
 static void reads_the_fixtures(void **state) {
@@ -31,22 +35,23 @@ static void reads_the_fixtures(void **state) {
     for (int i = 0; i < 4; i++) {
         struct model_config c = fixture_config(expect[i].family, expect[i].kv, expect[i].head_dim);
         assert_int_equal(c.dtype, DTYPE_BF16);
-        assert_int_equal(c.rot_dim, expect[i].head_dim);
-        assert_int_equal(c.ffn_width, 160);
+        assert_int_equal(c.ropes[0].rot_dim, expect[i].head_dim);
+        assert_int_equal(c.kinds[0].feed.width, 160);
         assert_int_equal(c.vocab_size, 320);
         assert_int_equal(c.max_positions, 512);
         assert_int_equal(c.tied_head, expect[i].tied);
-        assert_int_equal(c.qkv_bias, expect[i].bias);
-        assert_int_equal(c.qk_norm, expect[i].qk_norm);
-        assert_false(c.o_bias || c.ffn_bias || c.head_bias || c.parallel_residual || c.embed_norm);
-        assert_true(c.gated && c.final_norm);
+        assert_int_equal(c.kinds[0].attention.qkv_bias, expect[i].bias);
+        assert_int_equal(c.kinds[0].attention.qk_norm, expect[i].qk_norm);
+        assert_false(c.kinds[0].attention.o_bias || c.kinds[0].feed.bias || c.head_bias ||
+                     c.kinds[0].parallel || c.embed_norm);
+        assert_true(c.kinds[0].feed.gated && c.final_norm);
         assert_int_equal(c.norm, NORM_RMS);
         assert_int_equal(c.positions, POSITION_ROTARY);
-        assert_int_equal(c.rope_style, ROPE_HALF);
-        assert_int_equal(c.activation, ACT_SILU);
-        assert_true(c.norm_eps == 1e-6f && c.rope_scale == 1 && c.embed_scale == 1);
-        assert_true(c.attention_scale == (float)pow(expect[i].head_dim, -0.5));
-        assert_int_equal(c.sliding_window, 0);
+        assert_int_equal(c.ropes[0].style, ROPE_HALF);
+        assert_int_equal(c.kinds[0].feed.activation, ACT_SILU);
+        assert_true(c.norm_eps == 1e-6f && c.ropes[0].scale == 1 && c.embed_scale == 1);
+        assert_true(c.kinds[0].attention.scale == (float)pow(expect[i].head_dim, -0.5));
+        assert_int_equal(window_of(&c, 3), 0);
         assert_int_equal(c.bos_id, 0);
         assert_int_equal(c.n_eos, 1);
         assert_int_equal(c.eos_ids[0], 1);
@@ -81,27 +86,28 @@ static void reads_the_earlier_fixtures(void **state) {
     };
     for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
         struct model_config c = fixture_config(expect[i].family, 4, 16);
-        assert_int_equal(c.ffn_width, expect[i].ffn);
+        assert_int_equal(c.kinds[0].feed.width, expect[i].ffn);
         assert_int_equal(c.max_positions, expect[i].max_positions);
         assert_int_equal(c.position_offset, expect[i].position_offset);
-        assert_int_equal(c.rot_dim, expect[i].rot_dim);
+        assert_int_equal(c.ropes[0].rot_dim, expect[i].rot_dim);
         assert_int_equal(c.dtype, expect[i].dtype);
         assert_int_equal(c.positions, expect[i].positions);
-        assert_int_equal(c.activation, expect[i].activation);
+        assert_int_equal(c.kinds[0].feed.activation, expect[i].activation);
         assert_int_equal(c.tied_head, expect[i].tied);
-        assert_int_equal(c.qkv_bias, expect[i].qkv_bias);
-        assert_int_equal(c.o_bias, expect[i].qkv_bias);
+        assert_int_equal(c.kinds[0].attention.qkv_bias, expect[i].qkv_bias);
+        assert_int_equal(c.kinds[0].attention.o_bias, expect[i].qkv_bias);
         assert_int_equal(c.head_bias, expect[i].head_bias);
-        assert_int_equal(c.parallel_residual, expect[i].parallel);
-        assert_int_equal(c.shared_norm, expect[i].shared);
+        assert_int_equal(c.kinds[0].parallel, expect[i].parallel);
+        assert_int_equal(c.kinds[0].shared_norm, expect[i].shared);
         assert_int_equal(c.embed_norm, expect[i].embed_norm);
         assert_true(c.embed_scale == expect[i].embed_scale && c.norm_eps == 1e-5f);
-        assert_true(c.norm_bias && c.ffn_bias && c.final_norm);
-        assert_false(c.gated || c.qk_norm || c.normed_residual || c.scale_by_layer);
+        assert_true(c.norm_bias && c.kinds[0].feed.bias && c.final_norm);
+        assert_false(c.kinds[0].feed.gated || c.kinds[0].attention.qk_norm ||
+                     c.kinds[0].normed_residual || c.kinds[0].attention.scale_by_layer);
         assert_int_equal(c.norm, NORM_LAYER);
-        assert_int_equal(c.norm_placement, NORM_PRE);
-        assert_int_equal(c.rope_style, c.shared_norm ? ROPE_INTERLEAVED : ROPE_HALF);
-        assert_true(c.attention_scale == 0.25f);
+        assert_int_equal(c.kinds[0].norms, NORM_PRE);
+        assert_int_equal(c.ropes[0].style, c.kinds[0].shared_norm ? ROPE_INTERLEAVED : ROPE_HALF);
+        assert_true(c.kinds[0].attention.scale == 0.25f);
         assert_int_equal(c.eos_ids[0], expect[i].eos);
     }
 }
@@ -113,8 +119,8 @@ static void reads_published_spellings(void **state) {
                 "\"num_attention_heads\":16,\"offset_alibi\":100,\"seq_length\":4096,"
                 "\"vocab_size\":250880,\"torch_dtype\":\"float16\",\"eos_token_id\":2}");
     assert_int_equal(c.width, 1024);
-    assert_int_equal(c.n_heads, 16);
-    assert_int_equal(c.ffn_width, 4096);
+    assert_int_equal(c.kinds[0].attention.n_heads, 16);
+    assert_int_equal(c.kinds[0].feed.width, 4096);
     assert_int_equal(c.max_positions, 4096);
     assert_int_equal(model_config_n_params(&c), 559214592);
     load_ok(&c, "{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"num_hidden_layers\":44,"
@@ -122,19 +128,19 @@ static void reads_published_spellings(void **state) {
                 "\"max_position_embeddings\":2048,\"rotary_pct\":0.25,\"rotary_emb_base\":10000,"
                 "\"hidden_act\":\"gelu_fast\",\"layer_norm_eps\":1e-05,"
                 "\"tie_word_embeddings\":false}");
-    assert_int_equal(c.rot_dim, 24);
-    assert_int_equal(c.activation, ACT_GELU_TANH);
+    assert_int_equal(c.ropes[0].rot_dim, 24);
+    assert_int_equal(c.kinds[0].feed.activation, ACT_GELU_TANH);
     assert_int_equal(model_config_n_params(&c), 20554567680);
     load_ok(&c, "{\"model_type\":\"gptj\",\"n_embd\":4096,\"n_layer\":28,\"n_head\":16,"
                 "\"n_positions\":2048,\"n_inner\":null,\"rotary_dim\":64,\"vocab_size\":50400,"
                 "\"rotary\":true,\"tie_word_embeddings\":false}");
-    assert_int_equal(c.ffn_width, 16384);
+    assert_int_equal(c.kinds[0].feed.width, 16384);
     assert_int_equal(model_config_n_params(&c), 6050882784);
     load_ok(&c, "{\"model_type\":\"opt\",\"hidden_size\":1024,\"num_hidden_layers\":24,"
                 "\"num_attention_heads\":16,\"ffn_dim\":4096,\"max_position_embeddings\":2048,"
                 "\"vocab_size\":50272,\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false}");
     assert_int_equal(c.embed_width, 512);
-    assert_int_equal(c.norm_placement, NORM_POST);
+    assert_int_equal(c.kinds[0].norms, NORM_POST);
     assert_false(c.final_norm);
     assert_int_equal(model_config_n_params(&c), 331196416);
 }
@@ -143,34 +149,36 @@ static void switches_of_the_earlier_families(void **state) {
     struct model_config c;
     load_ok(&c, GPT2(",\"n_inner\":100,\"activation_function\":\"tanh\","
                      "\"scale_attn_weights\":false,\"tie_word_embeddings\":false"));
-    assert_int_equal(c.ffn_width, 100);
-    assert_int_equal(c.head_dim, 12);
-    assert_int_equal(c.activation, ACT_TANH);
-    assert_true(c.attention_scale == 1 && !c.tied_head);
+    assert_int_equal(c.kinds[0].feed.width, 100);
+    assert_int_equal(c.kinds[0].attention.head_dim, 12);
+    assert_int_equal(c.kinds[0].feed.activation, ACT_TANH);
+    assert_true(c.kinds[0].attention.scale == 1 && !c.tied_head);
     assert_true(model_config_attention_scale(&c, 1) == 1);
     load_ok(&c, GPT2(",\"scale_attn_by_inverse_layer_idx\":true,\"num_attention_heads\":5"));
-    assert_true(model_config_attention_scale(&c, 0) == c.attention_scale);
-    assert_true(model_config_attention_scale(&c, 1) == c.attention_scale / 2);
+    assert_true(model_config_attention_scale(&c, 0) == c.kinds[0].attention.scale);
+    assert_true(model_config_attention_scale(&c, 1) == c.kinds[0].attention.scale / 2);
     load_ok(&c, GPTJ(",\"rotary_dim\":8,\"rope_theta\":5,\"tie_word_embeddings\":true"));
-    assert_int_equal(c.rot_dim, 8); // its class knows no other theta
-    assert_true(c.tied_head && c.head_bias && c.inv_freq[1] == 0.1f);
+    assert_int_equal(c.ropes[0].rot_dim, 8); // its class knows no other theta
+    assert_true(c.tied_head && c.head_bias && c.ropes[0].inv_freq[1] == 0.1f);
     load_ok(&c, NEOX(",\"use_parallel_residual\":false,\"attention_bias\":false,\"rotary_pct\":1.0,"
                      "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"));
-    assert_false(c.parallel_residual || c.qkv_bias || c.o_bias);
-    assert_true(c.ffn_bias && c.inv_freq[0] == 0.5f);
-    assert_int_equal(c.rot_dim, 16);
+    assert_false(c.kinds[0].parallel || c.kinds[0].attention.qkv_bias ||
+                 c.kinds[0].attention.o_bias);
+    assert_true(c.kinds[0].feed.bias && c.ropes[0].inv_freq[0] == 0.5f);
+    assert_int_equal(c.ropes[0].rot_dim, 16);
     struct model_config d;
     load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,\"rope_theta\":500,"
                      "\"partial_rotary_factor\":0.5"));
     load_ok(&d, NEOX(",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500.0,"
                      "\"partial_rotary_factor\":0.5}"));
     assert_memory_equal(&c, &d, sizeof c);
-    assert_int_equal(c.rot_dim, 8);
+    assert_int_equal(c.ropes[0].rot_dim, 8);
     load_ok(&c, BLOOM(",\"apply_residual_connection_post_layernorm\":true"));
-    assert_true(c.normed_residual);
-    assert_int_equal(c.head_dim, 5);
+    assert_true(c.kinds[0].normed_residual);
+    assert_int_equal(c.kinds[0].attention.head_dim, 5);
     load_ok(&c, OPT(",\"enable_bias\":false,\"_remove_final_layer_norm\":true"));
-    assert_false(c.qkv_bias || c.o_bias || c.ffn_bias || c.final_norm);
+    assert_false(c.kinds[0].attention.qkv_bias || c.kinds[0].attention.o_bias ||
+                 c.kinds[0].feed.bias || c.final_norm);
     assert_true(c.norm_bias);
     load_ok(&c, XGLM(",\"scale_embedding\":false,\"pad_token_id\":null"));
     assert_true(c.embed_scale == 1);
@@ -181,13 +189,15 @@ static void switches_of_each_family(void **state) {
     load_ok(&c,
             LLAMA(",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu_pytorch_tanh\","
                   "\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-5"));
-    assert_true(c.qkv_bias && c.o_bias && c.ffn_bias && c.tied_head);
-    assert_int_equal(c.activation, ACT_GELU_TANH);
+    assert_true(c.kinds[0].attention.qkv_bias && c.kinds[0].attention.o_bias &&
+                c.kinds[0].feed.bias && c.tied_head);
+    assert_int_equal(c.kinds[0].feed.activation, ACT_GELU_TANH);
     assert_true(c.norm_eps == 1e-5f);
     load_ok(&c, QWEN3(",\"attention_bias\":true"));
-    assert_true(c.qkv_bias && c.o_bias && !c.ffn_bias);
+    assert_true(c.kinds[0].attention.qkv_bias && c.kinds[0].attention.o_bias &&
+                !c.kinds[0].feed.bias);
     load_ok(&c, QWEN2(",\"attention_bias\":false")); // its class has biases whatever the key says
-    assert_true(c.qkv_bias && !c.o_bias);
+    assert_true(c.kinds[0].attention.qkv_bias && !c.kinds[0].attention.o_bias);
 }
 
 static void activations_by_name(void **state) {
@@ -214,33 +224,40 @@ static void activations_by_name(void **state) {
         char text[600];
         snprintf(text, sizeof text, LLAMA(",\"hidden_act\":\"%s\""), names[i].name);
         load_ok(&c, text);
-        assert_int_equal(c.activation, names[i].activation);
+        assert_int_equal(c.kinds[0].feed.activation, names[i].activation);
     }
 }
 
 static void sliding_windows(void **state) {
     struct model_config c;
     load_ok(&c, QWEN2(",\"sliding_window\":100,\"max_window_layers\":2"));
-    assert_int_equal(c.sliding_window, 0); // not asked for
+    assert_int_equal(window_of(&c, 3), 0); // not asked for
     load_ok(&c,
             QWEN2(",\"sliding_window\":100,\"max_window_layers\":2,\"use_sliding_window\":true"));
-    assert_int_equal(model_config_window(&c, 1), 0);
-    assert_int_equal(model_config_window(&c, 2), 100);
-    assert_int_equal(model_config_window(&c, 3), 100);
+    assert_int_equal(window_of(&c, 1), 0);
+    assert_int_equal(window_of(&c, 2), 100);
+    assert_int_equal(window_of(&c, 3), 100);
     // 28 layers of 4: none
     load_ok(&c, QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true"));
-    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(window_of(&c, 3), 0);
     load_ok(&c, QWEN3(",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
                       "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
                       "\"sliding_attention\"]"));
-    assert_int_equal(c.first_windowed_layer, 3); // layer_types decides
-    assert_int_equal(model_config_window(&c, 2), 0);
+    assert_int_equal(window_of(&c, 3), 100); // layer_types decides
+    assert_int_equal(window_of(&c, 2), 0);
+    assert_int_equal(c.n_kinds, 2);
+    load_ok(
+        &c,
+        QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true,\"layer_types\":["
+              "\"sliding_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]"));
+    assert_int_equal(window_of(&c, 0), 100);
+    assert_int_equal(window_of(&c, 1), 0);
     load_ok(
         &c,
         MISTRAL(
             ",\"sliding_window\":9,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
             "\"sliding_attention\",\"sliding_attention\"]"));
-    assert_int_equal(model_config_window(&c, 0), 9);
+    assert_int_equal(window_of(&c, 0), 9);
 }
 
 int main(void) {

@@ -199,29 +199,28 @@ static int set_up(void **state) {
         layers[i].attn_norm.weight = &norms[i * 2];
         layers[i].ffn_norm.weight = &norms[i * 2 + 1];
     }
-    model = (struct model){.config = {.n_layers = 1,
-                                      .width = 8,
-                                      .n_heads = 2,
-                                      .n_kv_heads = 1,
-                                      .head_dim = 4,
-                                      .ffn_width = 16,
-                                      .vocab_size = 32,
-                                      .embed_width = 8,
-                                      .final_norm = true,
-                                      .positions = POSITION_ROTARY,
-                                      .rot_dim = 4,
-                                      .gated = true},
-                           .split = {.tp_size = 1, .pp_size = 1},
-                           .backend = &backend,
-                           .n_layers = 1,
-                           .n_heads = 2,
-                           .n_kv_heads = 1,
-                           .ffn_width = 16,
-                           .vocab_rows = 32,
-                           .layers = layers,
-                           .final_norm = {.weight = &norms[4]},
-                           .embed_norm = {.weight = &norms[5]},
-                           .head = {.cols = 8}};
+    model = (struct model){
+        .config =
+            {.n_layers = 1,
+             .width = 8,
+             .kinds[0] = {.attention = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .rope = 1},
+                          .feed = {.width = 16, .gated = true},
+                          .norms = NORM_PRE},
+             .n_ropes = 1,
+             .vocab_size = 32,
+             .embed_width = 8,
+             .final_norm = true,
+             .positions = POSITION_ROTARY,
+             .ropes[0].rot_dim = 4},
+        .split = {.tp_size = 1, .pp_size = 1},
+        .backend = &backend,
+        .n_layers = 1,
+        .of_kind[0] = {2, 1, 16},
+        .vocab_rows = 32,
+        .layers = layers,
+        .final_norm = {.weight = &norms[4]},
+        .embed_norm = {.weight = &norms[5]},
+        .head = {.cols = 8}};
     return 0;
 }
 
@@ -262,8 +261,10 @@ static void test_chunk_without_logits_stops_behind_the_cache(void **state) {
 
 static void test_only_the_last_layer_is_narrowed(void **state) {
     model.n_layers = model.config.n_layers = 2;
-    model.config.sliding_window = 5;
-    model.config.first_windowed_layer = 1;
+    model.config.kinds[1] = model.config.kinds[0];
+    model.config.kinds[1].attention.window = 5;
+    model.config.kind_of[1] = 1;
+    model.of_kind[1] = model.of_kind[0];
     layers[1].q_norm = layers[1].k_norm = unit;
     expect(
         1,
@@ -344,7 +345,7 @@ static void test_a_norm_in_its_linear(void **state) {
               "gather:att>qkv launch ");
     buf_reset(&script);
     norm_linear_declines = 0;
-    model.config.normed_residual = true;
+    model.config.kinds[0].normed_residual = true;
     expect(0, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
               "gather:att>qkv launch ");
 }
@@ -355,7 +356,7 @@ static void test_fusions_of_a_parallel_residual(void **state) {
     ops.norm_linear = fake_norm_linear;
     ops.feed_forward = fake_feed_forward;
     norm_linear_declines = 0;
-    model.config.parallel_residual = model.config.shared_norm = true;
+    model.config.kinds[0].parallel = model.config.kinds[0].shared_norm = true;
     expect(1, "angles embed>x n1+qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
               "n1:rows>h*1 o:qkv>+rows*1 +up+act+down:h>+rows*1 reduce:rows nf+head:rows>logits*1 "
               "collect:logits>logits launch read:logits ");
@@ -382,7 +383,7 @@ static void test_norms_and_attention_fused(void **state) {
 static void test_fused_but_for_a_normed_stream(void **state) {
     ops.norm_linear = fake_norm_linear;
     norm_linear_declines = 0;
-    model.config.normed_residual = true;
+    model.config.kinds[0].normed_residual = true;
     expect(1, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
               "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>rows*1 up:rows>up*1 act "
               "down:act>+rows*1 reduce:rows nf+head:rows>logits*1 collect:logits>logits launch "
@@ -400,16 +401,21 @@ static void test_fusions_decline(void **state) {
 }
 
 static void test_parallel_residual_reduces_once(void **state) { // GPT-J
-    model.config.parallel_residual = model.config.shared_norm = true;
+    model.config.kinds[0].parallel = model.config.kinds[0].shared_norm = true;
     expect(1,
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
            "n1:rows>h*1 up:h>up*1 act o:qkv>+rows*1 down:act>+rows*1 reduce:rows nf:rows>h*1 "
            "head:h>logits*1 collect:logits>logits launch read:logits ");
 }
 
+static void no_rotation(enum position_kind positions) {
+    model.config.positions = positions;
+    model.config.n_ropes = model.config.kinds[0].attention.rope = 0;
+}
+
 static void test_post_norm_with_projected_embedding(void **state) { // OPT-350m
-    model.config.positions = POSITION_LEARNED;
-    model.config.norm_placement = NORM_POST;
+    no_rotation(POSITION_LEARNED);
+    model.config.kinds[0].norms = NORM_POST;
     model.config.final_norm = false;
     model.config.embed_width = 4;
     model.position_table = unit;
@@ -424,7 +430,7 @@ static void test_post_norm_with_projected_embedding(void **state) { // OPT-350m
 }
 
 static void test_norm_behind_the_embedding(void **state) { // BLOOM
-    model.config.positions = POSITION_ALIBI;
+    no_rotation(POSITION_ALIBI);
     model.config.embed_norm = true;
     expect(0, "embed>x ne:x>x*3 n1:x>h*3 qkv:h>qkv*3 kv attend0/0>att gather:x>rows gather:att>qkv "
               "launch ");
@@ -432,7 +438,7 @@ static void test_norm_behind_the_embedding(void **state) { // BLOOM
 
 // What is added to is the normed stream: no copy of it, and the feed-forward reads it in place.
 static void test_normed_residual(void **state) {
-    model.config.normed_residual = true;
+    model.config.kinds[0].normed_residual = true;
     expect(1, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
               "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>rows*1 up:rows>up*1 act "
               "down:act>+rows*1 reduce:rows nf:rows>h*1 head:h>logits*1 "

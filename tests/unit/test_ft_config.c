@@ -24,21 +24,22 @@ static void reads_gpt2s(void **state) {
     assert_int_equal(m->format, FORMAT_FASTERTRANSFORMER);
     assert_int_equal(m->width, 768);
     assert_int_equal(m->embed_width, 768);
-    assert_int_equal(m->n_kv_heads, 12);
-    assert_int_equal(m->head_dim, 64);
-    assert_int_equal(m->ffn_width, 3072);
+    assert_int_equal(m->kinds[0].attention.n_kv_heads, 12);
+    assert_int_equal(m->kinds[0].attention.head_dim, 64);
+    assert_int_equal(m->kinds[0].feed.width, 3072);
     assert_int_equal(m->n_layers, 12);
     assert_int_equal(m->vocab_size, 50257);
     assert_int_equal(m->max_positions, 1024);
     assert_int_equal(m->dtype, DTYPE_F16);
     assert_int_equal(m->norm, NORM_LAYER);
-    assert_int_equal(m->norm_placement, NORM_PRE);
+    assert_int_equal(m->kinds[0].norms, NORM_PRE);
     assert_true(m->norm_eps == 1e-5f); // not FasterTransformer's 1e-6
     assert_int_equal(m->positions, POSITION_LEARNED);
-    assert_int_equal(m->activation, ACT_GELU_TANH);
-    assert_true(m->qkv_bias && m->o_bias && m->ffn_bias && m->norm_bias && m->final_norm);
-    assert_false(m->embed_norm || m->head_bias || m->parallel_residual || m->gated);
-    assert_true(m->attention_scale == 0.125f && m->embed_scale == 1);
+    assert_int_equal(m->kinds[0].feed.activation, ACT_GELU_TANH);
+    assert_true(m->kinds[0].attention.qkv_bias && m->kinds[0].attention.o_bias &&
+                m->kinds[0].feed.bias && m->norm_bias && m->final_norm);
+    assert_false(m->embed_norm || m->head_bias || m->kinds[0].parallel || m->kinds[0].feed.gated);
+    assert_true(m->kinds[0].attention.scale == 0.125f && m->embed_scale == 1);
     assert_int_equal(m->bos_id, 50256);
     assert_int_equal(m->n_eos, 1);
     assert_int_equal(m->eos_ids[0], 50256);
@@ -53,9 +54,9 @@ static void reads_opts(void **state) {
                                   "layernorm_type = post_layernorm\nactivation_type = Relu\n"
                                   "has_post_decoder_layernorm = 0\nstart_id = 2\nend_id = 2\n"
                                   "weight_data_type = fp32\nint8 = False\n");
-    assert_int_equal(c.model.norm_placement, NORM_POST);
-    assert_int_equal(c.model.activation, ACT_RELU);
-    assert_false(c.model.final_norm || c.model.normed_residual);
+    assert_int_equal(c.model.kinds[0].norms, NORM_POST);
+    assert_int_equal(c.model.kinds[0].feed.activation, ACT_RELU);
+    assert_false(c.model.final_norm || c.model.kinds[0].normed_residual);
     assert_int_equal(c.model.position_offset, 0);
     assert_int_equal(c.n_ranks, 0);
     assert_int_equal(c.n_unused, 0);
@@ -72,7 +73,7 @@ static void reads_blooms(void **state) {
     assert_int_equal(c.model.max_positions, 2048);
     assert_int_equal(c.model.dtype, DTYPE_BF16);
     assert_true(c.model.embed_norm && c.head_transposed);
-    assert_false(c.model.normed_residual);
+    assert_false(c.model.kinds[0].normed_residual);
 }
 
 static void reads_megatrons(void **state) {
@@ -97,11 +98,12 @@ static void reads_gptjs(void **state) {
     assert_string_equal(m->family, "gptj");
     assert_int_equal(m->width, 4096);
     assert_int_equal(m->positions, POSITION_ROTARY);
-    assert_int_equal(m->rope_style, ROPE_INTERLEAVED);
-    assert_int_equal(m->rot_dim, 64);
-    assert_true(m->inv_freq[0] == 1 && m->rope_scale == 1);
-    assert_true(m->parallel_residual && m->shared_norm && m->head_bias && m->ffn_bias);
-    assert_false(m->qkv_bias || m->o_bias || m->tied_head);
+    assert_int_equal(m->ropes[0].style, ROPE_INTERLEAVED);
+    assert_int_equal(m->ropes[0].rot_dim, 64);
+    assert_true(m->ropes[0].inv_freq[0] == 1 && m->ropes[0].scale == 1);
+    assert_true(m->kinds[0].parallel && m->kinds[0].shared_norm && m->head_bias &&
+                m->kinds[0].feed.bias);
+    assert_false(m->kinds[0].attention.qkv_bias || m->kinds[0].attention.o_bias || m->tied_head);
     assert_true(m->norm_eps == 1e-5f);
     assert_int_equal(m->max_positions, 2048);
 }

@@ -47,8 +47,8 @@ static void same_model(const struct model *a, const struct model *b) {
     same_vector(a->head_bias, b->head_bias, a->vocab_rows);
     same_norm(&a->embed_norm, &b->embed_norm, c->width);
     same_norm(&a->final_norm, &b->final_norm, c->width);
-    same_vector(a->alibi_slopes, b->alibi_slopes, a->n_heads);
-    same_vector(a->inv_freq, b->inv_freq, c->rot_dim / 2);
+    same_vector(a->alibi_slopes, b->alibi_slopes, a->of_kind[0].n_heads);
+    same_vector(a->inv_freq[0], b->inv_freq[0], c->ropes[0].rot_dim / 2);
     // OPT's table begins with two rows that the folder has not.
     int32_t skip = b->config.position_offset * c->width;
     assert_int_equal(c->position_offset, 0);
@@ -59,11 +59,12 @@ static void same_model(const struct model *a, const struct model *b) {
         same_norm(&x->attn_norm, &y->attn_norm, c->width);
         same_norm(&x->ffn_norm, &y->ffn_norm, c->width);
         same_weight(&x->qkv, &y->qkv);
-        same_vector(x->qkv_bias, y->qkv_bias, 3 * a->n_heads * c->head_dim);
+        same_vector(x->qkv_bias, y->qkv_bias,
+                    3 * a->of_kind[0].n_heads * c->kinds[0].attention.head_dim);
         same_weight(&x->o, &y->o);
         same_vector(x->o_bias, y->o_bias, c->width);
         same_weight(&x->up, &y->up);
-        same_vector(x->up_bias, y->up_bias, a->ffn_width);
+        same_vector(x->up_bias, y->up_bias, a->of_kind[0].ffn_width);
         same_weight(&x->down, &y->down);
         same_vector(x->down_bias, y->down_bias, c->width);
     }

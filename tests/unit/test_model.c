@@ -119,21 +119,23 @@ static void same_norm(const struct norm_weights *w, const struct model_config *c
 static void check_qkv(const struct model *m, const struct layer_weights *w, int32_t layer) {
     const struct model_config *c = &m->config;
     const struct names *t = names_of(m);
-    int32_t d = c->head_dim, n_q = m->n_heads * d, n_kv = m->n_kv_heads * d, first = 0;
-    int32_t q = c->n_heads * d, kv = c->n_kv_heads * d;
+    int32_t d = c->kinds[0].attention.head_dim, n_q = m->of_kind[0].n_heads * d,
+            n_kv = m->of_kind[0].n_kv_heads * d, first = 0;
+    int32_t q = c->kinds[0].attention.n_heads * d, kv = c->kinds[0].attention.n_kv_heads * d;
     const char *stems[] = {t->q, t->k, t->v};
     assert_int_equal(w->qkv.rows, n_q + 2 * n_kv);
-    assert_int_equal(w->qkv_bias != NULL, c->qkv_bias);
+    assert_int_equal(w->qkv_bias != NULL, c->kinds[0].attention.qkv_bias);
     for (int which = 0; which < 3; which++) {
         int32_t n = which == 0 ? n_q : n_kv;
-        int32_t from = which == 0 ? split_heads(&m->split, c->n_heads).first * d
-                                  : split_kv_heads(&m->split, c->n_kv_heads).first * d;
+        int32_t from = which == 0
+                           ? split_heads(&m->split, c->kinds[0].attention.n_heads).first * d
+                           : split_kv_heads(&m->split, c->kinds[0].attention.n_kv_heads).first * d;
         struct slice s = {stems[which], which == 0 ? q : kv, c->width, from, 0, t->conv1d, 0,
                           which};
         if (t->layout == STACKED) s.rows = 3 * q, s.from += which * q;
         if (t->layout == BY_HEAD) s.head_dim = d;
         same_rows(t, layer, &w->qkv, first, n, &s);
-        for (int32_t i = 0; c->qkv_bias && i < n; i++)
+        for (int32_t i = 0; c->kinds[0].attention.qkv_bias && i < n; i++)
             assert_true(w->qkv_bias[first + i] ==
                         stored(full_name(layer, t, s.stem, "bias"), slice_row(&s, i)));
         first += n;
@@ -143,15 +145,17 @@ static void check_qkv(const struct model *m, const struct layer_weights *w, int3
 static void check_layer(const struct model *m, const struct layer_weights *w, int32_t layer) {
     const struct model_config *c = &m->config;
     const struct names *t = names_of(m);
-    int32_t d = c->head_dim, f = m->ffn_width, F = c->ffn_width, width = c->width;
-    int32_t q0 = split_heads(&m->split, c->n_heads).first * d, q = c->n_heads * d;
-    int32_t f0 = split_even(&m->split, F).first, ups = c->gated ? 2 : 1;
+    int32_t d = c->kinds[0].attention.head_dim, f = m->of_kind[0].ffn_width,
+            F = c->kinds[0].feed.width, width = c->width;
+    int32_t q0 = split_heads(&m->split, c->kinds[0].attention.n_heads).first * d,
+            q = c->kinds[0].attention.n_heads * d;
+    int32_t f0 = split_even(&m->split, F).first, ups = c->kinds[0].feed.gated ? 2 : 1;
     bool first_rank = m->split.tp_rank == 0;
     check_qkv(m, w, layer);
-    assert_int_equal(w->o.cols, m->n_heads * d);
+    assert_int_equal(w->o.cols, m->of_kind[0].n_heads * d);
     same_rows(t, layer, &w->o, 0, width, &(struct slice){t->o, width, q, 0, q0, t->conv1d, 0, 0});
     assert_int_equal(w->up.rows, ups * f);
-    if (c->gated)
+    if (c->kinds[0].feed.gated)
         same_rows(t, layer, &w->up, 0, f, &(struct slice){t->gate, F, width, f0, 0, false, 0, 0});
     same_rows(t, layer, &w->up, (ups - 1) * f, f,
               &(struct slice){t->up, F, width, f0, 0, t->conv1d, 0, 0});
@@ -159,16 +163,17 @@ static void check_layer(const struct model *m, const struct layer_weights *w, in
     same_rows(t, layer, &w->down, 0, width,
               &(struct slice){t->down, width, F, 0, f0, t->conv1d, 0, 0});
     same_norm(&w->attn_norm, c, t, layer, t->n1);
-    assert_int_equal(w->ffn_norm.weight == NULL, c->shared_norm);
-    if (!c->shared_norm) same_norm(&w->ffn_norm, c, t, layer, t->n2);
-    if (c->qk_norm) same_vector(w->k_norm, d, full_name(layer, t, "self_attn.k_norm", "weight"), 0);
-    assert_int_equal(w->q_norm != NULL, c->qk_norm);
-    if (c->ffn_bias)
+    assert_int_equal(w->ffn_norm.weight == NULL, c->kinds[0].shared_norm);
+    if (!c->kinds[0].shared_norm) same_norm(&w->ffn_norm, c, t, layer, t->n2);
+    if (c->kinds[0].attention.qk_norm)
+        same_vector(w->k_norm, d, full_name(layer, t, "self_attn.k_norm", "weight"), 0);
+    assert_int_equal(w->q_norm != NULL, c->kinds[0].attention.qk_norm);
+    if (c->kinds[0].feed.bias)
         same_vector(w->up_bias + (ups - 1) * f, f, full_name(layer, t, t->up, "bias"), f0);
-    assert_int_equal(w->up_bias != NULL, c->ffn_bias);
-    assert_int_equal(w->o_bias != NULL, c->o_bias && first_rank);
+    assert_int_equal(w->up_bias != NULL, c->kinds[0].feed.bias);
+    assert_int_equal(w->o_bias != NULL, c->kinds[0].attention.o_bias && first_rank);
     if (w->o_bias) same_vector(w->o_bias, width, full_name(layer, t, t->o, "bias"), 0);
-    assert_int_equal(w->down_bias != NULL, c->ffn_bias && first_rank);
+    assert_int_equal(w->down_bias != NULL, c->kinds[0].feed.bias && first_rank);
     if (w->down_bias) same_vector(w->down_bias, width, full_name(layer, t, t->down, "bias"), 0);
 }
 
@@ -177,10 +182,11 @@ static void check_positions(const struct model *m) {
     const struct model_config *c = &m->config;
     bool table = c->positions == POSITION_LEARNED || c->positions == POSITION_SINUSOIDAL;
     int64_t rows = c->max_positions + c->position_offset;
-    assert_int_equal(m->inv_freq != NULL, c->positions == POSITION_ROTARY);
+    assert_int_equal(m->inv_freq[0] != NULL, c->positions == POSITION_ROTARY);
     assert_int_equal(m->alibi_slopes != NULL, c->positions == POSITION_ALIBI);
     assert_int_equal(m->position_table != NULL, table && m->split.pp_rank == 0);
-    for (int32_t i = 0; i < c->rot_dim / 2; i++) assert_true(m->inv_freq[i] == c->inv_freq[i]);
+    for (int32_t i = 0; i < c->ropes[0].rot_dim / 2; i++)
+        assert_true(m->inv_freq[0][i] == c->ropes[0].inv_freq[i]);
     if (m->position_table && c->positions == POSITION_LEARNED)
         same_vector(m->position_table, rows * c->width,
                     strcmp(c->family, "opt") == 0 ? "model.decoder.embed_positions.weight"
@@ -192,8 +198,8 @@ static void check_positions(const struct model *m) {
         assert_true(fabsf(m->position_table[rows * c->width - 1] - 1) < 0.01f);
     }
     if (m->alibi_slopes) { // of four heads in all: 2^-2, 2^-4, 2^-6, 2^-8
-        int32_t first = split_heads(&m->split, c->n_heads).first;
-        for (int32_t i = 0; i < m->n_heads; i++)
+        int32_t first = split_heads(&m->split, c->kinds[0].attention.n_heads).first;
+        for (int32_t i = 0; i < m->of_kind[0].n_heads; i++)
             assert_true(m->alibi_slopes[i] == exp2f((float)(-2 * (first + i + 1))));
     }
 }

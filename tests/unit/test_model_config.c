@@ -35,19 +35,19 @@ static void what_is_missing_means_what_transformers_means(void **state) {
     load_ok(&c,
             "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,\"intermediate_size\":8,"
             "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"max_position_embeddings\":9}");
-    assert_int_equal(c.n_kv_heads, 4);
-    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.kinds[0].attention.n_kv_heads, 4);
+    assert_int_equal(c.kinds[0].attention.head_dim, 16);
     assert_int_equal(c.dtype, DTYPE_F32);
     assert_int_equal(c.bos_id, -1);
     assert_int_equal(c.n_eos, 0);
     load_ok(&c, QWEN3(""));
-    assert_int_equal(c.head_dim, 128);
+    assert_int_equal(c.kinds[0].attention.head_dim, 128);
     load_ok(&c, QWEN3(",\"head_dim\":null"));
-    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.kinds[0].attention.head_dim, 16);
     load_ok(&c, MISTRAL(""));
-    assert_int_equal(c.sliding_window, 4096);
+    assert_int_equal(c.kinds[0].attention.window, 4096);
     load_ok(&c, MISTRAL(",\"sliding_window\":null"));
-    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(c.kinds[0].attention.window, 0);
     load_ok(&c, LLAMA(",\"bos_token_id\":-1,\"eos_token_id\":-1"));
     assert_int_equal(c.bos_id, -1);
     assert_int_equal(c.n_eos, 0);
@@ -164,9 +164,8 @@ static const struct {
     {LLAMA(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_"
            "attention\"]"),
      E_UNSUPPORTED, "contradicts"},
-    {QWEN2(",\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"full_attention\","
-           "\"full_attention\",\"full_attention\"]"),
-     E_UNSUPPORTED, "layer 1"},
+    {QWEN2(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",7]"),
+     E_UNSUPPORTED, "layer 3"},
     {QWEN2(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_"
            "attention\"]"),
      E_FORMAT, "use_sliding_window"},
@@ -258,16 +257,19 @@ static void change_and_read(const char *family) {
             continue;
         }
         accepted++;
-        assert_true(c.n_layers > 0 && c.width > 0 && c.vocab_size > 0 && c.ffn_width > 0);
-        assert_true(c.n_kv_heads > 0 && c.n_heads % c.n_kv_heads == 0);
+        assert_true(c.n_layers > 0 && c.width > 0 && c.vocab_size > 0 && c.kinds[0].feed.width > 0);
+        assert_true(c.kinds[0].attention.n_kv_heads > 0 &&
+                    c.kinds[0].attention.n_heads % c.kinds[0].attention.n_kv_heads == 0);
         assert_true(c.max_positions > 0 && c.embed_width > 0);
         if (c.positions == POSITION_ROTARY)
-            assert_true(c.rot_dim > 1 && c.rot_dim <= c.head_dim && c.rot_dim % 2 == 0 &&
-                        c.rot_dim <= MODEL_MAX_ROT);
-        assert_true(c.first_windowed_layer >= 0 && c.n_eos <= MODEL_MAX_EOS);
+            assert_true(c.ropes[0].rot_dim > 1 &&
+                        c.ropes[0].rot_dim <= c.kinds[0].attention.head_dim &&
+                        c.ropes[0].rot_dim % 2 == 0 && c.ropes[0].rot_dim <= MODEL_MAX_ROT);
+        assert_true(c.n_kinds >= 1 && c.n_eos <= MODEL_MAX_EOS);
         assert_true(model_config_n_params(&c) > 0);
-        for (int i = 0; i < c.rot_dim / 2; i++) assert_true(isfinite(c.inv_freq[i]));
-        assert_true(isfinite(c.rope_scale) && c.norm_eps > 0);
+        for (int i = 0; i < c.ropes[0].rot_dim / 2; i++)
+            assert_true(isfinite(c.ropes[0].inv_freq[i]));
+        assert_true(isfinite(c.ropes[0].scale) && c.norm_eps > 0);
     }
     assert_true(accepted > 50);
 }

@@ -88,7 +88,8 @@ static void check_rank(const char *name, enum weight_format format, int rank) {
         assert_true(got->o.cols < whole->o.cols);
         same_quantized(format, &got->o, &whole->o, 0, rank * got->o.cols);
         same_quantized(format, &got->down, &whole->down, 0, rank * got->down.cols);
-        if (!m->config.gated) same_quantized(format, &got->up, &whole->up, rank * got->up.rows, 0);
+        if (!m->config.kinds[0].feed.gated)
+            same_quantized(format, &got->up, &whole->up, rank * got->up.rows, 0);
     }
     model_free(m);
     model_free(plain);

@@ -5,7 +5,7 @@
 #include <math.h>
 
 static const struct model_config model = {
-    .n_layers = 2, .n_kv_heads = 1, .head_dim = 4, .embed_width = 6};
+    .n_layers = 2, .kinds[0].attention = {.n_kv_heads = 1, .head_dim = 4}, .embed_width = 6};
 
 static void write_text(const struct tmp_dir *d, const char *name, const char *text) {
     char path[200];

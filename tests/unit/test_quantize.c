@@ -213,7 +213,8 @@ static void ranks_read_panels_test(void **state) {
                            &err),
                 0);
             // A rank's rows of two stacked matrices are not contiguous.
-            same_panels(&packed->layers[1].up, &mapped->layers[1].up, !packed->config.gated);
+            same_panels(&packed->layers[1].up, &mapped->layers[1].up,
+                        !packed->config.kinds[0].feed.gated);
             same_panels(&packed->head, &mapped->head, true);
             same_panels(&packed->layers[1].down, &mapped->layers[1].down, false);
             model_free(made);

@@ -11,8 +11,8 @@ static void rotary_frequencies(void **state) {
     load_ok(&c, LLAMA(""));
     static const double plain[][2] = {
         {0, 1}, {1, 0.316227766}, {5, 0.00316227766}, {7, 0.000316227766}};
-    for (int i = 0; i < 4; i++) near(c.inv_freq[(int)plain[i][0]], plain[i][1]);
-    assert_true(c.inv_freq[8] == 0);
+    for (int i = 0; i < 4; i++) near(c.ropes[0].inv_freq[(int)plain[i][0]], plain[i][1]);
+    assert_true(c.ropes[0].inv_freq[8] == 0);
 
     load_ok(
         &c,
@@ -30,8 +30,9 @@ static void rotary_frequencies(void **state) {
                                        {31, 9.41830673e-08}};
     // Within the transition the smoothing factor cancels, so F32 keeps fewer digits there.
     for (int i = 0; i < 9; i++)
-        assert_true(fabs(c.inv_freq[(int)llama3[i][0]] - llama3[i][1]) < 2e-6 * llama3[i][1]);
-    assert_true(c.rope_scale == 1);
+        assert_true(fabs(c.ropes[0].inv_freq[(int)llama3[i][0]] - llama3[i][1]) <
+                    2e-6 * llama3[i][1]);
+    assert_true(c.ropes[0].scale == 1);
 
     load_ok(&c, LLAMA(",\"head_dim\":128,\"rope_parameters\":{\"rope_theta\":1000000.0,\"rope_"
                       "type\":\"yarn\","
@@ -44,19 +45,20 @@ static void rotary_frequencies(void **state) {
                                      {50, 5.13381257e-06},
                                      {63, 3.1023444e-07}};
     for (int i = 0; i < 7; i++)
-        assert_true(fabs(c.inv_freq[(int)yarn[i][0]] - yarn[i][1]) < 2e-6 * yarn[i][1]);
-    near(c.rope_scale, 1.138629436111989);
+        assert_true(fabs(c.ropes[0].inv_freq[(int)yarn[i][0]] - yarn[i][1]) < 2e-6 * yarn[i][1]);
+    near(c.ropes[0].scale, 1.138629436111989);
 
     load_ok(&c,
             LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}"));
-    assert_true(c.rope_scale == 0.5f);
+    assert_true(c.ropes[0].scale == 0.5f);
     load_ok(&c,
             LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":0.707,"
                   "\"mscale_all_dim\":1.0,\"truncate\":false,\"beta_fast\":16,\"beta_slow\":2}"));
-    near(c.rope_scale, (0.1 * 0.707 * log(40) + 1) / (0.1 * log(40) + 1));
+    near(c.ropes[0].scale, (0.1 * 0.707 * log(40) + 1) / (0.1 * log(40) + 1));
     static const double exact[] = {1,       0.316227766,    0.0683637127, 0.00454810827,
                                    0.00025, 7.90569415e-05, 2.5e-05,      7.90569415e-06};
-    for (int i = 0; i < 8; i++) assert_true(fabs(c.inv_freq[i] - exact[i]) < 2e-6 * exact[i]);
+    for (int i = 0; i < 8; i++)
+        assert_true(fabs(c.ropes[0].inv_freq[i] - exact[i]) < 2e-6 * exact[i]);
 }
 
 // A part of each head: the scalings count in that part's width.
@@ -65,9 +67,10 @@ static void rotary_frequencies_of_a_part(void **state) {
     load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,"
                      "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"));
     static const double yarn[] = {1, 0.132171408, 0.0111803399, 0.00236435402};
-    for (int i = 0; i < 4; i++) assert_true(fabs(c.inv_freq[i] - yarn[i]) < 2e-6 * yarn[i]);
-    assert_true(c.inv_freq[4] == 0);
-    near(c.rope_scale, 1.138629436111989);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(c.ropes[0].inv_freq[i] - yarn[i]) < 2e-6 * yarn[i]);
+    assert_true(c.ropes[0].inv_freq[4] == 0);
+    near(c.ropes[0].scale, 1.138629436111989);
 }
 
 int main(void) {

@@ -167,24 +167,23 @@ static struct batch_seq seqs[SESSIONS];
 
 static void set_up(struct stage *s, int32_t stage) {
     const struct split split = {.tp_size = 1, .pp_rank = stage, .pp_size = 2};
-    *s = (struct stage){.backend = {.ops = &ops, .act_dtype = DTYPE_F32},
-                        .comm = {.ops = &comm_table, .split = split},
-                        .model = {.config = {.n_layers = 2,
-                                             .n_heads = 1,
-                                             .n_kv_heads = 1,
-                                             .head_dim = 4,
-                                             .width = 4,
-                                             .ffn_width = 4,
-                                             .vocab_size = 8,
-                                             .embed_width = 4,
-                                             .positions = POSITION_ALIBI},
-                                  .split = split,
-                                  .n_layers = 1,
-                                  .first_layer = stage,
-                                  .n_heads = 1,
-                                  .n_kv_heads = 1,
-                                  .ffn_width = 4,
-                                  .vocab_rows = 8}};
+    *s = (struct stage){
+        .backend = {.ops = &ops, .act_dtype = DTYPE_F32},
+        .comm = {.ops = &comm_table, .split = split},
+        .model = {
+            .config = {.n_layers = 2,
+                       .width = 4,
+                       .kinds[0] = {.attention = {.n_heads = 1, .n_kv_heads = 1, .head_dim = 4},
+                                    .feed.width = 4,
+                                    .norms = NORM_PRE},
+                       .vocab_size = 8,
+                       .embed_width = 4,
+                       .positions = POSITION_ALIBI},
+            .split = split,
+            .n_layers = 1,
+            .first_layer = stage,
+            .of_kind[0] = {1, 1, 4},
+            .vocab_rows = 8}};
     s->model.backend = &s->backend;
     s->model.layers = &s->layer;
     assert_int_equal(forward_init(&s->forward,

@@ -141,7 +141,7 @@ static void shapes_are_those_of_the_models(void **state) {
         assert_int_equal(deal_shards(&p, &err), 0);
         assert_int_equal(model_config_n_params(&p.config), known[i].n_params);
         assert_int_equal(p.all.total, 2 * known[i].n_params);
-        assert_int_equal(p.config.sliding_window, 0);
+        assert_int_equal(p.config.kinds[0].attention.window, 0);
         assert_true(p.n_shards >= p.all.total / shard_bytes &&
                     p.n_shards <= p.all.total / shard_bytes * 8 / 7 + 2);
         synth_tensors_free(&p.all);

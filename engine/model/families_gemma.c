@@ -1,0 +1,2 @@
+#include "engine/model/family_rows.h"
+const struct family_list families_gemma = {NULL, 0};

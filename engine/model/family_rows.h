@@ -1,0 +1,37 @@
+// What the files of families share: the readers of switches that several families have, and the lists of
+// rows that family_rows.c joins.
+#pragma once
+#include "engine/model/families.h"
+
+struct family_list {
+    const struct family *rows;
+    size_t n;
+};
+extern const struct family_list families_llama, families_gpt, families_gemma;
+
+// Keys and tensors of Llama, which most later families share.
+extern const struct family_keys llama_keys;
+#define LLAMA_TENSORS                                                                              \
+    .embed = "model.embed_tokens", .final_norm = "model.norm", .head = "lm_head",                  \
+    .layers = "model.layers", .q = "self_attn.q_proj", .k = "self_attn.k_proj",                    \
+    .v = "self_attn.v_proj", .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm",           \
+    .o = "self_attn.o_proj", .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
+#define LLAMA_SWITCHES                                                                             \
+    .norm = NORM_RMS, .norm_eps = 1e-6f, .final_norm = true, .positions = POSITION_ROTARY,         \
+    .embed_scale = 1, .kinds[0].feed.gated = true, .n_ropes = 1, .kinds[0].attention.rope = 1,     \
+    .ropes[0].scale = 1, .kinds[0].norms = NORM_PRE
+
+// Reads the window: a key with the value null means none; an absent key, `fallback` (the class's default).
+int family_read_window(const cJSON *json, int32_t fallback, int32_t *window, struct err *err);
+// Reads layer_types into windowed (n_layers). JSON_PRESENT, JSON_ABSENT or an error that names the layer.
+int family_read_layer_types(const cJSON *json, int32_t n_layers, bool *windowed, struct err *err);
+// layer_types, or where the key is absent every layer but each pattern-th is windowed (0: none is).
+int family_read_pattern(const cJSON *json, int32_t n_layers, int64_t pattern, bool *windowed,
+                        struct err *err);
+// Gives each layer one of two rows. Neither may be in c->kinds.
+int family_set_layers(struct model_config *c, const bool *windowed, const struct layer_config *full,
+                      const struct layer_config *sliding, struct err *err);
+// attention_bias, of q, k, v and o.
+int family_read_attention_bias(struct model_config *c, const cJSON *json, struct err *err);
+// Refuses a key whose value would change the result: present, and neither null nor false nor 0 nor 1.
+int family_refuse(const cJSON *json, const char *const *keys, struct err *err);

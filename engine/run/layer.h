@@ -1,0 +1,77 @@
+// A decoder layer's two halves, as forward.c composes them: the mixer (mixer.c) and the feed-forward
+// (feed.c), and the ops that all of them use. Engine thread only.
+#pragma once
+#include "engine/run/forward.h"
+
+// The input of a sub-layer: x, or norm(x) if `norm` is not NULL.
+struct input {
+    const void *x;
+    const struct norm_weights *norm;
+};
+
+struct stream { // the present residual stream
+    void *x;    // (n, width)
+    int32_t n;
+    const void *attended; // (n, n_heads * head_dim)
+    void *wanted; // (n_logits, width) where the wanted rows go; NULL: all are wanted, and they stay
+    const void *layer_inputs; // (n, n_layers * per_layer_width) or NULL
+};
+
+// Whether a sub-layer's output is normed or scaled before it joins the stream.
+static inline bool layer_adds_apart(const struct layer_config *row) {
+    return (row->norms & NORM_OUT) || row->residual_scale != 0;
+}
+
+// --- ops
+
+static inline struct norm_args norm_args_of(const struct forward *f, const struct norm_weights *w) {
+    const struct model_config *mc = &f->model->config;
+    return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
+}
+
+static inline int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x,
+                       int32_t n, int32_t width) {
+    const struct norm_args a = norm_args_of(f, w);
+    return f->backend->ops->norm(f->backend, y, x, n, width, &a);
+}
+
+static inline int linear(struct forward *f, enum linear_mode mode, void *y, const void *x,
+                         int32_t n, const struct weight *w, const float *bias) {
+    return f->backend->ops->linear(f->backend, mode, y, x, n, w, bias);
+}
+
+// Norms the rows by a separate op, if no fusion did.
+static inline int norm_input(struct forward *f, struct input *in, int32_t n) {
+    if (!in->norm) return 0;
+    TRY(norm(f, in->norm, f->normed, in->x, n, f->model->config.width));
+    *in = (struct input){.x = f->normed};
+    return 0;
+}
+
+static inline int input_linear(struct forward *f, enum linear_mode mode, void *y, struct input in,
+                               int32_t n, const struct weight *w, const float *bias) {
+    const struct backend_ops *ops = f->backend->ops;
+    if (in.norm && ops->norm_linear) {
+        struct norm_args a = norm_args_of(f, in.norm);
+        int rc = ops->norm_linear(f->backend, &a, mode, y, in.x, n, w, bias, NULL);
+        if (rc != OP_DECLINED) return rc;
+    }
+    TRY(norm_input(f, &in, n));
+    return linear(f, mode, y, in.x, n, w, bias);
+}
+
+// --- the halves. layer: of this rank, from 0
+
+// in (n_rows, width) -> f->attended; writes the cache.
+int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct input in);
+// f->activated = act(up(in)): the feed-forward without its last linear.
+int feed_up(struct forward *f, struct input in, int32_t n, int32_t layer);
+// x =|+= down(f->activated)
+int feed_down(struct forward *f, enum linear_mode mode, void *x, int32_t n, int32_t layer);
+// x =|+= down(act(up(in))), by one op if the device has it.
+int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
+                 int32_t layer);
+// The embeddings of the rows for each layer, from the stream's first state x, into f->layer_inputs.
+int feed_layer_inputs(struct forward *f, const struct batch *b, const void *x);
+// x += norm(out(act(gate(x)) * the layer's own embedding)), at the end of a layer.
+int feed_layer_input(struct forward *f, int32_t layer, struct stream *s);
