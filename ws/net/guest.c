@@ -3,7 +3,7 @@
 #include "base/array.h"
 #include "ws/net/listener.h"
 #include "ws/net/peer.h"
-#include "ws/net/tcp_sent.h"
+#include "ws/net/tcp_watch.h"
 #include "ws/net/tunnel.h"
 #include <fcntl.h>
 #include <linux/sockios.h>

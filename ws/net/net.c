@@ -64,6 +64,7 @@ int net_admit(struct net *n, struct peer **out, int fd, const struct sockaddr *a
     int rc = peer_new(out, n, addr);
     if (rc < 0) metric_add(rc == E_LIMIT ? n->metrics.refused_total : n->metrics.refused_ip, 1);
     if (rc < 0) return rc;
+    (*out)->tcp_fd = fd;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &notsent, sizeof(notsent));
     return 0;

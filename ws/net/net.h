@@ -11,6 +11,7 @@
 #include "ws/net/gate.h"
 #include "ws/net/ip_table.h"
 #include "ws/net/lockout.h"
+#include "ws/net/tcp_watch.h"
 #include "ws/serve_config.h"
 #include <libwebsockets.h>
 #include <uv.h>
@@ -77,6 +78,7 @@ struct net {
     struct lws_context *context;
     struct lws_vhost *vhost;
     lws_retry_bo_t retry;
+    uint64_t last_ping;    // never reused
     struct peer *adopting; // being handed to libwebsockets
     struct gate *gate;
     struct buf tx;                   // LWS_PRE bytes, then what one write sends
@@ -104,11 +106,16 @@ struct peer {
     struct auth_token as;                      // its valid token; owner NULL: none yet
     struct peer *unknown_prev, *unknown_next;  // net->unknown
     int32_t hello_ticks;                       // since the upgrade; websocket.c
-    int64_t heard_us;                          // when it was last heard of, by net_served_us
-    bool evicted;                              // closed for a new connection, and not counted
+    // Silence, by net_served_us (websocket_tick).
+    int64_t heard_us;     // when the client last did something
+    int64_t pinged_us;    // when the last ping was due
+    int32_t pongs_due;    // pings sent that have no answer yet
+    int tcp_fd;           // the client's own socket, below TLS; borrowed
+    struct tcp_marks tcp; // of tcp_fd
+    bool evicted;         // closed for a new connection, and not counted
     struct gate_entry gate;
     unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
-    bool wants_write;
+    bool wants_write, wants_ping, close_sent;
 };
 
 // The group of the peer's jobs (workers.h): its owner.

@@ -9,8 +9,7 @@
 
 #define HANDSHAKE_SECONDS 10
 #define HELLO_TICK_MS 100
-#define NO_HANGUP_SECONDS 65535 // the most that libwebsockets takes
-#define RX_BYTES 2048           // per WebSocket, for as long as it lives
+#define RX_BYTES 2048 // per WebSocket, for as long as it lives
 #define TX_KEEP_BYTES 65536
 #define TX_MAX_BYTES (32 << 20)
 
@@ -38,6 +37,7 @@ int websocket_write_text(struct peer *p, size_t len, bool first, bool last) {
 }
 
 int websocket_write_close(struct peer *p, size_t len) {
+    p->close_sent = true;
     return write_tx(p, len, WRITE_CLOSE);
 }
 
@@ -103,12 +103,52 @@ static void wait_hello(struct peer *p) {
 
 // --- silence ---
 
-// libwebsockets sends the pings. It would also close the silent, but by a clock that goes on while this thread stands
-// still, and a pong may wait unread then. Where we read nothing from a client, its silence is ours.
+// The pings are ours, not libwebsockets'. Its pings have no payload, so pongs have none, and version 4.1.6 makes no
+// callback for an empty pong: every client that sends nothing else would look dead. Its clock also goes on while this
+// thread stands still, when a pong may wait unread.
+
+static void heard(struct peer *p) {
+    p->heard_us = net_served_us(p->net);
+}
+
+static int write_ping(struct peer *p) {
+    struct buf *tx = websocket_tx(p->net);
+    uint64_t number = ++p->net->last_ping;
+    if (buf_add(tx, &number, sizeof number) < 0) return 0; // no memory: the next interval's
+    p->pongs_due++;
+    return write_tx(p, sizeof number, LWS_WRITE_PING);
+}
+
+// A pong that we asked for costs its client nothing; others count as any control frame.
+static void pong(struct peer *p) {
+    heard(p);
+    if (p->pongs_due > 0)
+        p->pongs_due--;
+    else
+        p->protocol->control_frame(p->websocket);
+}
+
+static void ping(struct peer *p, int64_t now_us) {
+    if (p->close_sent) return;
+    p->pinged_us = now_us;
+    p->wants_ping = true;
+    tcp_moves(p->tcp_fd, &p->tcp); // from here on
+    lws_callback_on_writable(p->wsi);
+}
+
+// A ping after each interval of silence, and the end an interval after a ping that has changed nothing. Pongs make
+// callbacks, but not all that arrives does, so the socket is asked as well. Where we read nothing from a client, its
+// silence is ours.
 void websocket_tick(struct peer *p, int64_t now_us) {
-    int64_t patience_us = (int64_t)(2 * p->net->config->ping_interval * 1e6);
+    int64_t interval_us = (int64_t)(p->net->config->ping_interval * 1e6);
     if (p->pauses & ~(unsigned)PAUSE_GATE) p->heard_us = now_us;
-    if (now_us - p->heard_us <= patience_us) {
+    bool late = p->pinged_us > p->heard_us && now_us - p->pinged_us > interval_us;
+    if (late && tcp_moves(p->tcp_fd, &p->tcp)) {
+        p->heard_us = now_us;
+        late = false;
+    }
+    if (!late) {
+        if (p->pinged_us <= p->heard_us && now_us - p->heard_us >= interval_us) ping(p, now_us);
         p->protocol->tick(p->websocket, now_us);
         return;
     }
@@ -121,7 +161,7 @@ void websocket_tick(struct peer *p, int64_t now_us) {
 
 static int established(struct peer *p, struct lws *wsi) {
     p->wsi = wsi;
-    p->heard_us = net_served_us(p->net);
+    heard(p);
     p->websocket = p->protocol->open(p->net->user, p);
     if (!p->websocket) return -1;
     if (!p->as.owner) wait_hello(p);
@@ -138,7 +178,7 @@ static void closed(struct peer *p) {
 }
 
 static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t len) {
-    p->heard_us = net_served_us(p->net);
+    heard(p);
     struct websocket_piece piece = {.bytes = bytes,
                                     .len = len,
                                     .first = lws_is_first_fragment(wsi),
@@ -150,7 +190,13 @@ static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t le
 
 // libwebsockets answers a ping by itself, and makes this callback when the pong is sent.
 static int writable(struct peer *p) {
+    if (p->wants_ping) {
+        p->wants_ping = false;
+        if (p->wants_write) lws_callback_on_writable(p->wsi);
+        return p->close_sent ? 0 : write_ping(p);
+    }
     if (!p->wants_write) {
+        heard(p);
         p->protocol->control_frame(p->websocket);
         return 0;
     }
@@ -167,9 +213,7 @@ static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_RECEIVE:
         return p && p->websocket ? receive(p, wsi, in, len) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:
-        if (!p || !p->websocket) return 0;
-        p->heard_us = net_served_us(p->net);
-        p->protocol->control_frame(p->websocket);
+        if (p && p->websocket) pong(p);
         return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE:
         return p && p->websocket ? writable(p) : -1;
@@ -247,10 +291,7 @@ static void fill_info(struct net *n, struct lws_context_creation_info *info, voi
     info->timeout_secs = HANDSHAKE_SECONDS;
     info->gid = (gid_t)-1;
     info->uid = (uid_t)-1;
-    n->retry =
-        (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)n->config->ping_interval,
-                         .secs_since_valid_hangup = NO_HANGUP_SECONDS}; // websocket_tick does
-    info->retry_and_idle_policy = &n->retry;
+    info->retry_and_idle_policy = &n->retry; // all zero: websocket_tick pings and hangs up
 }
 
 static int list_protocols(struct net *n, struct err *err) {

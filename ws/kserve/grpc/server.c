@@ -18,6 +18,7 @@
 #define CALLS_MAX 4096  // of all connections
 #define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 lets its others wait
 #define TICK_MS 1000
+#define FASTEST_PINGS_MS 5000 // clients of gRPC may not ping more often than every 10 s
 // Without a call for so long, a closing server cuts the connections that are left: a client that reads its GOAWAY has
 // closed its own by then, and gRPC's synchronous clients read nothing between calls.
 #define QUIET_US 1000000
@@ -296,6 +297,11 @@ static void create_server(struct rpc_server *g) {
         number(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_MAX),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, (int64_t)(c->ping_interval * 1000)),
         number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, (int64_t)(c->ping_interval * 1000)),
+        number(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+        // A call may wait for long without data. Our pings go on meanwhile, and so may the client's: by default gRPC
+        // ends a connection that pings more than once in five minutes.
+        number(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, FASTEST_PINGS_MS),
         number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                1 << GRPC_COMPRESS_NONE | 1 << GRPC_COMPRESS_DEFLATE | 1 << GRPC_COMPRESS_GZIP),
         number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
