@@ -25,7 +25,8 @@ static int check_lengths(const struct served_model *m, const struct request *o,
         return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
                        (long long)memory_len);
     if (session_len < 2 || session_len > info->max_session_len)
-        return err_set(err, E_INVAL, "session_len must be from 2 to %lld",
+        return err_set(err, E_INVAL,
+                       "session_len must be from 2 to %lld, the most that this model takes",
                        (long long)info->max_session_len);
     if (r->prompt_rows >= session_len - 1)
         return err_set(err, E_INVAL, "session_len %lld has no room behind %lld virtual tokens",

@@ -76,8 +76,10 @@ static int check_lengths(const struct instance_options *o, const struct engine_i
     if (o->sink_len < 0 || o->sink_len >= memory_len)
         return err_set(err, E_INVAL, "sink_len %d must be from 0 to memory_len - 1 (%d)",
                        o->sink_len, memory_len - 1);
-    if (o->session_len < 0 || o->session_len > info->max_session_len)
-        return err_set(err, E_INVAL, "session_len %lld must be from 0 to %lld",
+    if (o->session_len > info->max_session_len)
+        return err_set(err, E_INVAL,
+                       "session_len %lld is more than this model takes: its positions end at "
+                       "%lld, which 0 sets as well",
                        (long long)o->session_len, (long long)info->max_session_len);
     return 0;
 }
@@ -88,6 +90,13 @@ static struct served_model *model_named(const struct placement *p, const char *n
         if (strcmp(m->name, name) == 0 || (m->alias && strcmp(m->alias, name) == 0)) return m;
     }
     return NULL;
+}
+
+// Clients may name the model by one of its instances, unless a model has that name.
+static struct served_model *model_called(const struct placement *p, const char *name) {
+    struct served_model *m = model_named(p, name);
+    const struct instance *i = m || !*name ? NULL : placement_find(p, name);
+    return i ? i->model : m;
 }
 
 static int check_instance(const struct placement *p, const struct instance_options *o,
@@ -269,7 +278,7 @@ void placement_release(struct placement *p) {
 
 const struct served_model *placement_hold(struct placement *p, const char *name) {
     pthread_mutex_lock(&p->lock);
-    struct served_model *m = name ? model_named(p, name) : p->models;
+    struct served_model *m = name ? model_called(p, name) : p->models;
     if (m) atomic_fetch_add(&m->holds, 1);
     pthread_mutex_unlock(&p->lock);
     return m;
@@ -290,7 +299,7 @@ const char *placement_names(const struct placement *p, char out[PLACEMENT_NAMES_
 int placement_find_model(const struct placement *p, const char *name, struct served_model **out,
                          struct err *err) {
     char names[PLACEMENT_NAMES_MAX];
-    *out = name ? model_named(p, name) : p->models;
+    *out = name ? model_called(p, name) : p->models;
     if (*out) return 0;
     if (!p->models) return err_set(err, E_BUSY, "no model is loaded now");
     return err_set(err, E_INVAL, "model: there is no '%.64s'; this server has %s", name,

@@ -67,7 +67,8 @@ bool instance_leads_to(enum instance_state from, enum instance_state to);
 // a new served_model of the same name replaces this one in the list; holders of this one keep using its
 // engine.
 struct served_model {
-    char *name, *alias; // alias: another name for clients; NULL: none
+    // alias: another name for clients; NULL: none. Names of its instances are further ones.
+    char *name, *alias;
     // An engine of one of its instances, never NULL. Texts are the same on all of them.
     const struct engine *engine;
     const struct engine_info *info;

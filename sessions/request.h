@@ -106,7 +106,7 @@ struct request {
     const char *new_session; // FORK: the new session's id; NULL: drawn
 
     int64_t after;  // ATTACH: the last event the client has; -1: the newest
-    bool attach;    // GET: attaches as well
+    bool attach;    // GET, START, REGENERATE: attaches as well
     int64_t last;   // GET, EVENTS: at most so many; 0: 100
     int64_t before; // GET: turns before this one; EVENTS: events before this number; -1: the newest
     bool delete_it; // CLOSE

@@ -291,6 +291,12 @@ static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     return enqueue(s, t, err);
 }
 
+// A client that does not follow the session would see nothing of its turn: it follows from here on.
+static int follow(struct session *s, const struct request *r) {
+    if (!r->attach || session_attachment(s, r->client)) return 0;
+    return clients_attach(s, r->client, session_tellable(s));
+}
+
 // The client that starts a turn, or repeats the request, keeps it going while it is connected.
 static int note_author(struct session *s, const struct request *r) {
     TRY(clients_note_author(s, r->client));
@@ -302,7 +308,7 @@ static int note_author(struct session *s, const struct request *r) {
 static int answer_again(struct session *s, const struct request *r, const struct turn *t) {
     struct pending *p = save_pending(s, PENDING_TURN, r, t->rec.seq_first);
     if (!p) return E_NOMEM;
-    if (note_author(s, r) < 0) {
+    if (follow(s, r) < 0 || note_author(s, r) < 0) {
         pending_drop(&s->pending, p);
         return E_NOMEM;
     }
@@ -377,14 +383,14 @@ static int put(struct session *s, struct turn *t, const struct request *r, struc
     bool given = input_is_given(&r->input);
     if (given && input_given(s, &r->input, r->turn, &t->input) < 0) goto no_memory;
     *p = save_pending(s, PENDING_TURN, r, 0);
-    if (!*p || clients_note_author(s, r->client) < 0) goto no_memory;
+    if (!*p || follow(s, r) < 0 || clients_note_author(s, r->client) < 0) goto no_memory;
     int rc = begin(s, t, r->turn, *p, err);
     if (rc == 0 || err->code) return rc;
 no_memory:
     return err_set(err, E_NOMEM, "the server is out of memory");
 }
 
-int turns_start(struct session *s, const struct request *given) {
+static int take_turn(struct session *s, const struct request *given) {
     struct sessions *ss = s->service;
     struct err err = {0};
     struct request whole = *given;
@@ -431,6 +437,22 @@ int turns_start(struct session *s, const struct request *given) {
     save_now(s);
     if (made && made->aborted) turns_finish(s, t, "cancelled", NULL, NULL);
     return 0;
+}
+
+// A session of which only a refused turn was asked goes with its last client, as one that was opened for a turn does: an
+// untitled, empty one is of no use to its user.
+static void note_unused(struct session *s) {
+    if (s->n_turns > 0 || s->preparing || s->awaits_turn || s->life != LIFE_LIVE) return;
+    if (s->rec.title && s->rec.title[0]) return;
+    s->awaits_turn = true;
+    s->marks |= MARK_NOTE;
+    save_now(s);
+}
+
+int turns_start(struct session *s, const struct request *r) {
+    int rc = take_turn(s, r);
+    if (r->attach) note_unused(s);
+    return rc;
 }
 
 void turns_prepared(struct session *s, struct preparation *p) {

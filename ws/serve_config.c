@@ -5,6 +5,7 @@
 #include "sessions/placement.h"
 #include "sessions/store/facts.h"
 #include "sessions/volatile_text.h"
+#include "ws/net/origin_list.h"
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
@@ -278,6 +279,8 @@ static bool is_server_name(const char *s) {
 
 int serve_config_check(const struct serve_config *c, struct err *err) {
     TRY(check_host(c, err));
+    TRY(origin_list_check(c->allowed_origins, err));
+    TRY(host_list_check(c->allowed_hosts, err));
     if (*c->server_name && !is_server_name(c->server_name))
         return err_set(err, E_INVAL, "server_name '%.64s' is not 1 to %d small letters and digits",
                        c->server_name, SERVER_NAME_MAX);

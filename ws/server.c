@@ -58,7 +58,7 @@ static const struct http_route routes[] = {
     KSERVE_ROUTES,
     // What clients of OpenAI and Anthropic ask for and this server does not have: errors that they can read.
     {.path = "/v1/*", .only_with = HEADER_ANTHROPIC_VERSION, .shape_error = anthropic_shape_error},
-    {.path = "/v1/*", .write_error = openai_write_error},
+    {.path = "/v1/*", .write_error = openai_write_error, .put_headers = openai_put_headers},
     {.path = NULL, .is_here = page_is_here, .methods = GET, .handle = page_handle},
 };
 

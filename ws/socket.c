@@ -19,7 +19,8 @@ static bool within_rate(struct socket *s) {
     double cost = 1 + (double)(s->rx.len / NET_RATE_BYTES);
     struct http_refusal r = REFUSE(0, NULL, NULL);
     if (!rate_take(&s->rate, &s->limit, cost, net_now_us()))
-        r = (struct http_refusal){429, "rate_limited", "too many messages",
+        r = (struct http_refusal){429, "rate_limited",
+                                  "too many messages on this connection: see messages_per_second",
                                   rate_promise_ms(&s->rate, &s->limit, cost)};
     else if (s->peer->as.owner)
         r = peer_take_request(s->peer, cost);
@@ -48,7 +49,8 @@ void socket_control_frame(void *ws) {
 
 static void too_big(struct socket *s) {
     char text[96];
-    snprintf(text, sizeof(text), "a message may have %zu bytes", s->rx.max);
+    snprintf(text, sizeof(text), "a message may have %zu bytes%s", s->rx.max,
+             s->peer->as.owner ? " (max_message_bytes)" : "");
     s->ops->refuse(s, &REFUSE(413, "too_large", text));
     socket_end(s, CLOSE_TOO_BIG, "message too big");
 }

@@ -137,8 +137,7 @@ int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct to
     if (t->spec.score_only) return 0;
 
     TRY(sampler_begin(&slot->sampler, &t->spec.sampling, 0, eos_ids, n_eos, ids, n_before, err));
-    if (t->grammar)
-        TRY(sampler_constrain(&slot->sampler, t->grammar, live_turn_planned(&t->spec), err));
+    if (t->grammar) TRY(sampler_constrain(&slot->sampler, t->grammar, t->grammar_room, err));
     if (t->thinking)
         sampler_watch_thinking(&slot->sampler, t->thinking, ids, n_before, t->spec.goes_on);
     TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, n_before, err));

@@ -11,11 +11,14 @@
 #include "engine/run/scheduler.h"
 #include "engine/run/turn_slot.h"
 
+#define GRAMMAR_NO_END INT32_MAX
+
 struct live_turn {
     struct sched_turn sched; // first: the scheduler's pointer is the turn's
     struct engine_turn spec; // ids is the log, owned, and grows
     struct prompt *prompt;   // spec's, held
     struct grammar *grammar; // of spec.sampling.grammar, held; NULL: none
+    int64_t grammar_room;    // tokens that the whole answer may take; GRAMMAR_NO_END: it is cut
     // The model's, where the turn has a grammar or a budget of thinking; else NULL
     const struct thinking_marks *thinking;
     int64_t n_log, cap_log; // spec.n_ids stays the length before the first drawn token

@@ -55,6 +55,13 @@ test('settings that do not fit together', async (t) => {
   const folder = temporaryFolder(t);
   (await doctor([...settings(folder), '--host', '0.0.0.0']))('settings', 'fault');
   (await doctor(['--db', path.join(folder, 'a.db')]))('settings', 'fault'); // no model
+  for (const origins of ['*', 'http://localhost:5173/', 'localhost:5173', 'https://chat.example, https://chat.example:443']) {
+    const { text } = (await doctor([...settings(folder), '--allowed-origins', origins]))('settings', 'fault');
+    assert.match(text, /allowed_origins has '[^']*', which matches nothing: /);
+    const serve = await run(['serve', ...settings(folder), '--allowed-origins', origins]);
+    assert.equal(serve.code, 1);
+    assert.ok(serve.stderr.includes(text), serve.stderr);
+  }
 });
 
 test('a port in use, and the port and database of a server that runs', async (t) => {

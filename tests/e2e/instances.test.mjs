@@ -45,6 +45,17 @@ test('two models: hello, /readyz, /v1/models and /metrics list them; sessions us
   const { data } = await (await fetch(`${server.url}/v1/models`)).json();
   assert.deepEqual(data.map(({ id, object }) => [id, object]), [['demo-model', 'model'], ['other-model', 'model']]);
 
+  // An instance's name stands for its model, in every protocol.
+  for (const [name, model] of [['main', 'demo-model'], ['second', 'other-model']]) {
+    const { session } = await client.request({ type: 'session.open', model: name });
+    assert.equal(session.model, model);
+    await client.request({ type: 'session.close', session: session.id, delete: true });
+    for (const [target, body] of [['/v1/chat/completions', { max_tokens: 1, messages: [{ role: 'user', content: 'Hi' }] }], ['/tokenize', { content: 'Hi' }]])
+      assert.equal((await fetch(`${server.url}${target}`, { method: 'POST', body: JSON.stringify({ model: name, store: false, ...body }), headers: { 'content-type': 'application/json' } })).status, 200, `${target} ${name}`);
+    assert.equal((await fetch(`${server.url}/v1/models/${name}`)).status, 200);
+    assert.equal((await fetch(`${server.url}/v2/models/${name}`)).status, 200);
+  }
+
   const unknown = await client.request({ type: 'session.open', model: 'third-model' });
   assert.equal(unknown.code, 'invalid');
   assert.match(unknown.message, /'third-model'.*'demo-model', 'other-model'/);
@@ -54,8 +65,8 @@ test('two models: hello, /readyz, /v1/models and /metrics list them; sessions us
   const [a, b] = [await first.say('What is 2 plus 3?', greedy), await second.say('What is 2 plus 3?', { sampling: { temperature: 0, max_tokens: 12 } })];
   assert.match(a.text, /5/);
   assert.notDeepEqual(a.ids, b.ids);
-  assert.equal(await generated(server, 'main'), a.ids.length);
-  assert.equal(await generated(server, 'second'), b.ids.length);
+  assert.equal(await generated(server, 'main'), a.ids.length + 1); // and that of the chat completion above
+  assert.equal(await generated(server, 'second'), b.ids.length + 1);
   const { session } = await client.request({ type: 'session.get', session: second.session });
   assert.deepEqual([session.model, session.memory_len], ['other-model', 512]);
 

@@ -102,7 +102,7 @@ test('texts of the demo model', async (t) => {
       ['/apply-template', { messages: Array(4097).fill(messages[0]) }, /4096/],
       ['/apply-template', { messages, add_generation_prompt: false }, /'add_generation_prompt' must be true/],
       ['/apply-template', { messages, tools: {} }, /'tools'/], ['/apply-template', { messages, tools: [5] }, /./],
-      ['/apply-template', { messages, chat_template_kwargs: [1] }, /'chat_template_kwargs'/],
+      ['/apply-template', { messages, chat_template_kwargs: [1] }, /chat_template_kwargs must be an object/],
       ['/apply-template', { messages, grammar: 'root ::= "a"' }, /'grammar' is not served/],
       ['/apply-template', { messages, chat_template: 'x' }, /'chat_template' is not served/],
     ];

@@ -98,6 +98,45 @@ test('a prompt that no session holds leaves no session', async (t) => {
   assert.deepEqual((await watcher.request({ type: 'session.list' })).sessions, []);
 });
 
+test('parley.v1: an untitled session whose first turn is refused goes with its last client; one that gets a turn stays', async (t) => {
+  const server = await start(t);
+  const watcher = await server.connect({ token: TOKEN });
+  await watcher.request({ type: 'sessions.watch' });
+  for (const leave of ['detach', 'close']) {
+    const client = await server.connect({ token: TOKEN });
+    const session = await client.open();
+    assert.equal((await client.start(session, long)).type, 'error');
+    assert.equal((await client.request({ type: 'session.get', session })).session.id, session, 'its client still has it');
+    if (leave === 'close') await client.close();
+    else await client.request({ type: 'session.detach', session });
+    await watcher.next((f) => f.type === 'session.removed' && f.session === session);
+    await untilNone(server, leave);
+  }
+  const client = await server.connect({ token: TOKEN });
+  const [retried, titled] = [await client.open(), await client.open({ title: 'Mine' })];
+  for (const session of [retried, titled]) assert.equal((await client.start(session, long)).type, 'error');
+  await client.turn(retried, 'Hello', { sampling: { max_tokens: 2 } });
+  await client.close();
+  await server.stop();
+  assert.deepEqual(stored(server).map(({ id }) => id).sort(), [retried, titled].sort());
+});
+
+test('a grammar that has no room for its shortest answer ends with length in every protocol', async (t) => {
+  const server = await start(t);
+  const schema = { type: 'object', properties: { a: { type: 'string', minLength: 60 } }, required: ['a'], additionalProperties: false };
+  const tool = { name: 'f', description: 'd', parameters: schema };
+  const json = async (target, body, headers) => JSON.parse((await post(server, target, { model, max_tokens: 4, ...body }, headers)).replace(/^served: /, ''));
+  const format = { type: 'json_schema', json_schema: { name: 'it', schema } };
+  for (const more of [{ response_format: format }, { tools: [{ type: 'function', function: tool }], tool_choice: 'required' }, { regex: 'a{90}' }])
+    assert.equal((await json('/v1/chat/completions', { messages: [user('Hello')], ...more })).choices?.[0].finish_reason, 'length', JSON.stringify(more));
+  assert.equal((await json('/v1/completions', { prompt: 'Hello', regex: 'a{90}' })).choices[0].finish_reason, 'length');
+  const anthropic = { messages: [user('Hello')], tools: [{ name: 'f', input_schema: schema }], tool_choice: { type: 'any' } };
+  assert.equal((await json('/v1/messages', anthropic)).stop_reason, 'max_tokens');
+  const response = await json('/v1/responses', { input: 'Hello', max_tokens: undefined, max_output_tokens: 16, text: { format: { type: 'json_schema', name: 'it', schema } } });
+  assert.deepEqual([response.status, response.incomplete_details.reason], ['incomplete', 'max_output_tokens']);
+  assert.match((await json('/v2/models/demo-model/generate', { text_input: 'Hello', parameters: { max_tokens: 4, regex: 'a{90}' } })).text_output, /^a+$/);
+});
+
 test('a limit of the owner that is met leaves no session', async (t) => {
   const server = await start(t, 'tokens_per_minute=60');
   const client = await server.connect({ token: TOKEN });

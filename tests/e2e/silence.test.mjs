@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import { describe, test } from 'node:test';
+import { test } from 'node:test';
 import WebSocket from 'ws';
 import { absent, column, connect, idsOf, inputsOf, requestOf, startServer } from './grpc.mjs';
 import { root, sleep, temporaryFolder, until } from './harness.mjs';
@@ -23,8 +23,8 @@ const listen = (url, protocols = ['parley.v1'], options = {}) => new Promise((re
   socket.once('error', reject);
 });
 
-describe('silence', { concurrency: true }, () => {
-  test('a client that is idle for many ping intervals is kept', async (t) => {
+test('silence', { concurrency: true }, (out) => Promise.all([
+  out.test('a client that is idle for many ping intervals is kept', async (t) => {
     const wire = await Wire.start(t, { args: eager });
     const at = `ws://127.0.0.1:${wire.port}`;
     const silent = await listen(`${at}/ws`), spoke = await listen(`${at}/ws`), responses = await listen(`${at}/v1/responses`, []);
@@ -36,9 +36,9 @@ describe('silence', { concurrency: true }, () => {
       assert.ok(socket.pings.every((payload) => payload.length > 0), 'a ping without payload: its pong may be read by nobody');
     }
     assert.doesNotMatch(wire.log, /ws\.silent/);
-  });
+  }),
 
-  test('over TLS as well', async (t) => {
+  out.test('over TLS as well', async (t) => {
     const folder = temporaryFolder(t), [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
     execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', cert, '-days', '2', '-subj', '/CN=localhost'], { stdio: 'ignore' });
     const wire = await Wire.start(t, { tls: true, args: [...eager, '--tls-cert', cert, '--tls-key', key] });
@@ -46,9 +46,9 @@ describe('silence', { concurrency: true }, () => {
     await many();
     assert.equal(silent.closeCode, undefined);
     assert.ok(silent.pings.length >= 2);
-  });
+  }),
 
-  test('what arrives counts, also where libwebsockets tells nobody: an empty pong, an empty ping, half a frame', async (t) => {
+  out.test('what arrives counts, also where libwebsockets tells nobody: an empty pong, an empty ping, half a frame', async (t) => {
     const wire = await Wire.start(t, { args: eager });
     const says = [(s) => s.send('', { opcode: 10 }), (s) => s.send('', { opcode: 9 }), (s) => s.socket.write(frame('').subarray(0, 1))];
     const sockets = await Promise.all(says.map(() => RawSocket.open(wire)));
@@ -60,18 +60,18 @@ describe('silence', { concurrency: true }, () => {
     assert.ok(sockets.slice(0, 2).every((s) => !s.closed), 'closed although bytes came');
     assert.ok(sockets[2].closed, 'one byte keeps a connection for ever');
     sockets.forEach((s) => s.socket.destroy());
-  });
+  }),
 
-  test('a client that has stopped is closed, also one that has its answers unread', async (t) => {
+  out.test('a client that has stopped is closed, also one that has its answers unread', async (t) => {
     const wire = await Wire.start(t, { args: eager });
     const [reads, stands] = [await RawSocket.open(wire), await RawSocket.open(wire)]; // neither answers a ping
     stands.socket.pause();
     await until('the end of both', async () => (await wire.metric('parley_websockets')) === 0);
     await until('two lines in the log', () => wire.log.match(/ws\.silent/g)?.length === 2);
     for (const s of [reads, stands]) s.socket.destroy();
-  });
+  }),
 
-  test('clients of every protocol wait for a slow turn and for an engine that is lost', { skip: absent }, async (t) => {
+  out.test('clients of every protocol wait for a slow turn and for an engine that is lost', { skip: absent }, async (t) => {
     const server = await startServer(t, { model: path.join(root, 'configs/demo-model'),
       args: [...eager, '--device', 'cpu', '--threads', '1', '--engine-process', 'on', '--engine-backoff', '0.2'] });
     const talker = await server.connect(), reader = await server.connect();
@@ -100,5 +100,5 @@ describe('silence', { concurrency: true }, () => {
     assert.equal(idsOf(answers.at(-1).infer_response)[0].length, row.length + 400);
     assert.ok(await server.metric('parley_sessions_moved_turns_total{reason="lost"}') > 0);
     assert.doesNotMatch(server.log, /ws\.silent/);
-  });
-});
+  }),
+]));

@@ -280,6 +280,20 @@ test('detached is quiet; attached again, nothing is missing', async () => {
   assert.deepEqual(transcript(await author.done(turn)), transcript(other.turns.get(turn)));
 });
 
+test('a turn started by a connection that does not follow the session: it follows from then on', async () => {
+  const author = await server.connect(), other = await server.connect();
+  const session = await author.open();
+  await author.turn(session, 'Hello!', { sampling: endless(4) });
+  const { deltas, ids, done } = await other.turn(session, 'Hello again!', { sampling: endless(6) });
+  assert.ok(deltas.length > 0);
+  assert.deepEqual([ids.length, done.finish_reason], [6, 'length']);
+  await author.turn(session, 'And again!', { sampling: endless(5) });
+  await other.next((f) => f.type === 'turn.done' && f.session === session && f.turn === 2);
+  assert.equal((await author.request({ type: 'session.detach', session })).type, 'session.detached');
+  const again = await author.request({ type: 'turn.regenerate', session, sampling: endless(3) });
+  assert.equal((await author.next((f) => f.type === 'turn.done' && f.session === session && f.turn === again.turn)).finish_reason, 'length');
+});
+
 test('a reader that stops reading gets joined deltas or 4001, and loses nothing', async (t) => {
   // A busy machine may keep the fast one from reading for some seconds: it must not be the one that is cut off.
   const own = await Server.start(t, { args: [...unlimited, '--slow-reader-timeout', '15'], model: 'tests/fixtures/models/llama' });

@@ -131,9 +131,13 @@ test('HTTP', async (t) => {
     for (const host of ['localhost', `localhost:${wire.port}`, '127.0.0.1', '[::1]:1', '192.168.3.4:8080'])
       assert.equal((await wire.raw(`GET /healthz HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)).status, 200, host);
   });
-  await t.test('HTTP/1.0 and lines that end in LF alone are served', async () => {
+  await t.test('HTTP/1.0 is served, and a head with a line that ends in LF alone is refused', async () => {
     assert.equal((await wire.raw('GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n')).status, 200);
-    assert.equal((await wire.raw('GET /healthz HTTP/1.1\nHost: localhost\nConnection: close\n\n')).status, 200);
+    for (const head of ['\nHost: localhost\n\n', '\r\nHost: localhost\n\r\n', '\nHost: localhost\r\n\r\n', '\r\nHost: localhost\r\n\n']) {
+      const bare = await wire.raw(`GET /healthz HTTP/1.1${head}`);
+      assert.equal(bare.status, 400, JSON.stringify(head));
+      assert.match(bare.text, /ends without CR/);
+    }
   });
   await t.test('keep-alive serves one request after the other, pipelined ones too', async () => {
     const one = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n';

@@ -33,7 +33,7 @@ static void a_head_is_parsed(void **state) {
     assert_int_equal(h.framing, HTTP_LENGTH);
     assert_int_equal(h.content_length, 12);
     assert_true(h.keep_alive && h.expects_continue && !h.zipped);
-    assert_int_equal(parse(&h, "GET / HTTP/1.0\nHost: a\n\n").status, 0);
+    assert_int_equal(parse(&h, "GET / HTTP/1.0\r\nHost: a\r\n\r\n").status, 0);
     assert_true(h.http10 && !h.keep_alive);
     assert_int_equal(parse(&h, "GET / HTTP/1.1\r\n" HOST "Connection: x, CLOSE\r\n\r\n").status, 0);
     assert_false(h.keep_alive);

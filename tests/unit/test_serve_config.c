@@ -74,6 +74,59 @@ static void what_goes_together(void **state) {
     refused(E_INVAL, "message_burst");
 }
 
+// A browser sends an origin in one form, and an entry in another form lets no page in.
+static void origins_and_hosts_that_match_nothing(void **state) {
+    static const char *const good[] = {
+        "https://chat.example",
+        "HTTP://LOCALHOST:5173",
+        "null",
+        "http://[::1]:5173, tauri://localhost, https://a.b",
+        "chrome-extension://abcdef",
+        "https://chat.example:80",
+    };
+    static const char *const bad[] = {
+        "*",
+        "https://*.example",
+        "http://localhost:5173/",
+        "localhost:5173",
+        "chat.example",
+        "https://chat.example/app",
+        "https://chat.example?x",
+        "https://chat.example#x",
+        "https://user@chat.example",
+        "https://chat.example:443",
+        "http://chat.example:80",
+        "https://",
+        "://chat.example",
+        "https:chat.example",
+        "https://chat.example:",
+        "https://chat.example:0",
+        "https://chat.example:08080",
+        "https://chat.example:70000",
+        "https://chat.example:x",
+        "https://[::1",
+        "https://b\u00fccher.example",
+        "https://ok.example, chat.example",
+    };
+    static const char *const bad_hosts[] = {"*", "https://chat.example", "chat.example/", "a:b",
+                                            "*.example"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        set("allowed_origins", good[i]);
+        if (serve_config_check(&c, &err) < 0) fail_msg("%s", err.text);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        set("allowed_origins", bad[i]);
+        refused(E_INVAL, "allowed_origins has '");
+    }
+    set("allowed_origins", "");
+    set("allowed_hosts", "chat.example, chat.example:8080,[fe80::1], 10.0.0.1");
+    assert_int_equal(serve_config_check(&c, &err), 0);
+    for (size_t i = 0; i < sizeof bad_hosts / sizeof *bad_hosts; i++) {
+        set("allowed_hosts", bad_hosts[i]);
+        refused(E_INVAL, "allowed_hosts has '");
+    }
+}
+
 static void the_burst_follows_the_rate(void **state) {
     if (config_load(serve_config_table(), &c, "configs/demo.ini", &err) < 0)
         fail_msg("%s", err.text);
@@ -132,6 +185,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(other_addresses_need_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_goes_together, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_burst_follows_the_rate, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(origins_and_hosts_that_match_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(sampling_lies_over_the_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(number_formats_of_the_cache, set_up, tear_down),
     };

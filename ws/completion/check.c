@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEMPLATE_ARGS_MAX 256
+
 static int check_tools(const struct completion_request *r, struct completion_failure *f) {
     bool served = engine_syntax(r->served->engine).tools != ENGINE_TOOLS_NONE;
     if (cJSON_GetArraySize(r->tools) == 0) return 0;
@@ -97,8 +99,18 @@ static int make_plan(struct completion_request *r, struct completion_failure *f)
     return r->previous_session ? find_new(r, f) : 0;
 }
 
+// A template looks a variable up in their list.
+static int check_args(const struct completion_request *r, struct completion_failure *f) {
+    int n = cJSON_GetArraySize(r->template_args);
+    if (n <= TEMPLATE_ARGS_MAX) return 0;
+    return completion_refuse(f, "invalid", "chat_template_kwargs",
+                             "chat_template_kwargs has %d members: at most %d are taken", n,
+                             TEMPLATE_ARGS_MAX);
+}
+
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
-    return completion_normalise(r, f) == 0 && check_tools(r, f) == 0 && force_call(r, f) == 0 &&
-           take_budget(r, f) == 0 && completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
+    return check_args(r, f) == 0 && completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
+           force_call(r, f) == 0 && take_budget(r, f) == 0 && completion_take_format(r, f) == 0 &&
+           make_plan(r, f) == 0;
 }

@@ -36,8 +36,8 @@ SETTER(set_top_k) {
     return 0;
 }
 SETTER(set_top_p) {
-    IN_RANGE(0, INFINITY, "must not be negative");
-    row->sampling.params.top_p = v > 1 ? 1 : (float)v;
+    IN_RANGE(0, 1, "must be from 0 to 1");
+    row->sampling.params.top_p = (float)v;
     return 0;
 }
 SETTER(set_top_p_decay) {

@@ -202,14 +202,19 @@ static int set_sequence(struct infer_request *r, const struct infer_value *v, st
     return 0;
 }
 
+// Without effect: owners take turns here.
+static int set_priority(struct infer_request *r, const struct infer_value *v, struct err *err) {
+    if (v->kind == VALUE_INTEGER) return 0;
+    return err_set(err, E_INVAL, "parameter 'priority' must be an unsigned integer");
+}
+
 static const struct {
     const char *name;
     int (*set)(struct infer_request *r, const struct infer_value *v, struct err *err);
-} parameters[] = {{"sequence_id", set_sequence},
-                  {"sequence_start", set_start},
-                  {"sequence_end", set_end},
-                  {"timeout", set_timeout},
-                  {"triton_enable_empty_final_response", set_empty_final}};
+} parameters[] = {
+    {"sequence_id", set_sequence}, {"sequence_start", set_start},
+    {"sequence_end", set_end},     {"timeout", set_timeout},
+    {"priority", set_priority},    {"triton_enable_empty_final_response", set_empty_final}};
 enum { N_PARAMETERS = sizeof parameters / sizeof *parameters };
 
 const char *infer_parameter(size_t i) {
@@ -220,7 +225,9 @@ int infer_request_set(struct infer_request *r, const char *name, const struct in
                       struct err *err) {
     for (int i = 0; i < N_PARAMETERS; i++)
         if (strcmp(parameters[i].name, name) == 0) return parameters[i].set(r, v, err);
-    return strncmp(name, "triton_", 7) == 0 ? refuse_reserved(err) : 0;
+    if (strncmp(name, "triton_", 7) == 0) return refuse_reserved(err);
+    if (v->kind != VALUE_OTHER) return 0;
+    return err_set(err, E_INVAL, "parameter '%.64s' must be a boolean, a number or a string", name);
 }
 
 // --- the whole ---
@@ -273,6 +280,7 @@ void infer_request_free(struct infer_request *r) {
         free(r->rows[i].ids);
         free(r->rows[i].text);
         prompt_free(r->rows[i].prompt);
+        turn_sampling_release(&r->rows[i].sampling);
     }
     free(r->rows);
     free(r->id);

@@ -87,13 +87,14 @@ struct infer_request *infer_request_new(enum infer_form form, enum infer_model m
 void infer_request_free(struct infer_request *r); // NULL is fine
 
 struct infer_value { // of a parameter
-    enum { VALUE_BOOL, VALUE_INTEGER, VALUE_STRING, VALUE_OTHER } kind;
+    // VALUE_NUMBER: negative or a fraction. VALUE_OTHER: what no parameter may be.
+    enum { VALUE_BOOL, VALUE_INTEGER, VALUE_STRING, VALUE_NUMBER, VALUE_OTHER } kind;
     bool flag;
-    uint64_t integer; // a negative one is VALUE_OTHER
+    uint64_t integer;
     const char *text; // (len)
     size_t len;
 };
-// Ignores unknown names, as Triton does.
+// Ignores unknown names, as Triton does, but no value of another type than parameters have.
 int infer_request_set(struct infer_request *r, const char *name, const struct infer_value *v,
                       struct err *err);
 const char *infer_parameter(size_t i); // the i-th known name; NULL after the last one

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "ws/completion/plan.h"
+#include "ws/completion/thinking_options.h"
 #include "ws/llamacpp/llamacpp.h"
 #include "ws/service.h"
 #include <stdlib.h>
@@ -94,24 +95,21 @@ static int detokenize(struct text_call *c) {
 // --- /apply-template ---
 
 static int take_conversation(struct text_call *c, struct completion_request *r) {
+    struct completion_failure f;
     r->messages = cJSON_DetachItemFromObjectCaseSensitive(c->json, "messages");
     r->tools = cJSON_DetachItemFromObjectCaseSensitive(c->json, "tools");
-    r->template_args = cJSON_DetachItemFromObjectCaseSensitive(c->json, "chat_template_kwargs");
     r->served = c->served;
     c->served = NULL;
     if (cJSON_IsNull(r->tools) || (cJSON_IsArray(r->tools) && !r->tools->child)) {
         cJSON_Delete(r->tools);
         r->tools = NULL;
     }
-    if (cJSON_IsNull(r->template_args)) {
-        cJSON_Delete(r->template_args);
-        r->template_args = NULL;
-    }
-    if (r->template_args && !cJSON_IsObject(r->template_args))
-        return err_set(c->err, E_INVAL, "'chat_template_kwargs' must be an object");
     if (r->tools && !cJSON_IsArray(r->tools))
         return err_set(c->err, E_INVAL, "'tools' must be an array");
-    return r->messages ? 0 : err_set(c->err, E_INVAL, "'messages' is missing");
+    if (!r->messages) return err_set(c->err, E_INVAL, "'messages' is missing");
+    if (thinking_options_read(r, c->json, &f) < 0 || thinking_options_rename(r, &f) < 0)
+        return err_set(c->err, f.status == 503 ? E_NOMEM : E_INVAL, "%s", f.message);
+    return 0;
 }
 
 // As chat completions render it: the text that the model would be given.

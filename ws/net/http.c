@@ -97,6 +97,9 @@ const char *http_owner(const struct http *h) {
 const struct peer *http_peer(const struct http *h) {
     return h->peer;
 }
+bool http_is_authorised(const struct http *h) {
+    return h->authorised;
+}
 void *http_decoded(const struct http *h) {
     return h->decoded;
 }
@@ -136,7 +139,7 @@ static void take_decoded(struct http *h, struct decoding *d) {
     h->decoded = d->decoded;
     d->decoded = NULL;
     if (d->rc == E_LIMIT)
-        http_reply_error(h, 413, "too_large", "the unpacked body is too long", 0);
+        http_refuse(h, http_too_long(h, "unpacked body"));
     else if (d->rc == E_FORMAT)
         http_reply_error(h, 400, "bad_message", "the body is not valid gzip or deflate", 0);
     else
@@ -220,7 +223,7 @@ static void upgrade(struct http *h) {
     if (!r.status && h->in.len > 0)
         r = REFUSE(400, "bad_message", "a frame came before the handshake");
     if (r.status) {
-        http_refuse_in_form(h, r);
+        http_refuse(h, r);
         return;
     }
     strncpy(key, h->head.header[HEADER_WS_KEY], sizeof(key) - 1);
@@ -234,7 +237,8 @@ static bool within_rate(struct http *h) {
     if (rate_take(&h->rate, &h->net->request_limit, cost, net_now_us())) return true;
     metric_add(h->net->metrics.http_limited, 1);
     h->closes = true;
-    http_reply_error(h, 429, "rate_limited", "too many requests",
+    http_reply_error(h, 429, "rate_limited",
+                     "too many requests on this connection: see messages_per_second",
                      rate_promise_ms(&h->rate, &h->net->request_limit, cost));
     return false;
 }
@@ -244,7 +248,7 @@ static bool answer_page(struct http *h) {
     struct http_refusal r = cors_judge(h->net, &h->head);
     struct buf extra;
     if (r.status) {
-        http_refuse_in_form(h, r);
+        http_refuse(h, r);
         return true;
     }
     if (!cors_is_preflight(&h->head) || !cors_is_listed(h->net, &h->head)) return false;
@@ -292,16 +296,19 @@ static bool take_head(struct http *h) {
     if (h->in.len == 0 || (len == 0 && h->in.len < HTTP_HEAD_BYTES)) return false;
     memset(&h->head, 0, sizeof(h->head));
     for (int i = 0; i < HEADER_COUNT; i++) h->head.header[i] = "";
-    if (len == 0 || len > HTTP_HEAD_BYTES)
-        r = REFUSE(431, "too_large", "the head is longer than 16 KiB");
-    else if (!(h->head_text = malloc(len)))
-        r = REFUSE(503, "overloaded", "no memory for the request");
-    if (!r.status) {
+    bool too_long = len == 0 || len > HTTP_HEAD_BYTES;
+    if (too_long) len = HTTP_HEAD_BYTES; // its first line says in which form it is refused
+    h->head_text = malloc(len);
+    if (h->head_text) {
         memcpy(h->head_text, h->in.data, len);
         buf_remove_front(&h->in, len);
         r = http_head_parse(&h->head, h->head_text, len);
+    } else {
+        r = REFUSE(503, "overloaded", "no memory for the request");
     }
+    if (too_long) r = REFUSE(431, "too_large", "the head is longer than 16 KiB");
     h->served = true;
+    http_find_form(h);
     if (r.status)
         http_refuse(h, r);
     else
@@ -315,7 +322,7 @@ static bool take_body(struct http *h) {
     struct http_refusal r = REFUSE(0, NULL, NULL);
     buf_remove_front(&h->in, used);
     if (rc == E_FORMAT) r = REFUSE(400, "bad_message", "the chunks are malformed");
-    if (rc == E_LIMIT) r = http_too_long(h);
+    if (rc == E_LIMIT) r = http_too_long(h, "body");
     if (rc == E_NOMEM) r = REFUSE(503, "overloaded", "no memory for the body");
     size_t len = h->body.data.len;
     if (!r.status && h->body.chunked && len > h->counted.bytes &&

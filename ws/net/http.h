@@ -55,7 +55,8 @@ struct http_route {
     // Instead of write_error, for routes with headers of their own: writes the body and, to extra, header
     // lines, and may change the status and retry_after_ms of *e.
     void (*shape_error)(struct http *h, struct http_error *e, struct buf *body, struct buf *extra);
-    // Writes header lines of every reply to a request whose owner is known, errors too; NULL: none.
+    // Writes header lines of every reply, also of refusals before its token is known (http_is_authorised);
+    // NULL: none.
     void (*put_headers)(const struct http *h, struct buf *out);
 };
 
@@ -85,8 +86,9 @@ const char *http_header(const struct http *h, enum http_header name); // "" when
 // The name of the token's owner; AUTH_LOCAL if the server needs no token. NULL: no token came yet.
 const char *http_owner(const struct http *h);
 const struct peer *http_peer(const struct http *h);
-void *http_decoded(const struct http *h); // released with the exchange
-void *http_take_decoded(struct http *h);  // now the caller's
+bool http_is_authorised(const struct http *h); // the peer's owner has sent this request
+void *http_decoded(const struct http *h);      // released with the exchange
+void *http_take_decoded(struct http *h);       // now the caller's
 
 // extra: further header lines, each with CR LF. body: free()d if owned, else it must outlive the connection.
 void http_reply(struct http *h, int status, const char *type, const char *extra, const void *body,

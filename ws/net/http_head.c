@@ -53,7 +53,14 @@ static bool is_token_char(unsigned char c) {
 
 // --- lines ---
 
-// Ends in LF, with or without CR; both become NUL. NULL when no line is left.
+// A line that ends in LF alone may be one line for a proxy in front and two for us, or the other way round.
+static bool has_bare_lf(const char *text, size_t len) {
+    for (const char *p = text, *end = text + len; (p = memchr(p, '\n', (size_t)(end - p))); p++)
+        if (p == text || p[-1] != '\r') return true;
+    return false;
+}
+
+// Without its CR LF, which become NUL. NULL when no line is left.
 static char *next_line(char **text, char *end) {
     char *line = *text;
     char *lf = line < end ? memchr(line, '\n', (size_t)(end - line)) : NULL;
@@ -64,6 +71,7 @@ static char *next_line(char **text, char *end) {
     return line;
 }
 
+// Also finds an end that is refused later, so that its sender gets an answer.
 size_t http_head_find(const char *text, size_t len) {
     const char *p = text, *end = text + len;
     while (p < end && (p = memchr(p, '\n', (size_t)(end - p)))) {
@@ -89,6 +97,7 @@ static struct http_refusal parse_target(struct http_head *h, const char *target)
     if (*target != '/') return BAD("the request's target must be a path");
     for (const char *p = target; *p && *p != '?' && *p != '#'; p++) {
         int c = (unsigned char)*p;
+        if (c < ' ' || c == 0x7f) return BAD("the path has a control character");
         if (c == '%') {
             int high = hex(p[1]), low = high < 0 ? -1 : hex(p[2]);
             c = high < 0 || low < 0 ? 0 : high << 4 | low;
@@ -217,9 +226,11 @@ struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len)
     memset(h, 0, sizeof(*h));
     for (int i = 0; i < HEADER_COUNT; i++) h->header[i] = "";
     if (memchr(text, '\0', len)) return BAD("a head has a NUL");
+    bool bare_lf = has_bare_lf(text, len);
     line = next_line(&text, end);
     if (!line) return BAD("the head is empty");
     struct http_refusal r = parse_request_line(h, line);
+    if (bare_lf) return BAD("a line of the head ends without CR");
     // A bad header line is reported before a bad method: it is about framing.
     while ((line = next_line(&text, end)) && *line) {
         if (++n_lines > HTTP_HEAD_LINES)

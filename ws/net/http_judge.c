@@ -17,7 +17,7 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
         const struct http_route *r = &h->net->routes[i];
         if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
         if (r->is_here && !r->is_here(h->head.path)) continue;
-        if (!*h->head.header[r->only_with]) continue;
+        if (r->only_with && !*h->head.header[r->only_with]) continue;
         if (!r->methods && *path_known) continue;
         *path_known = r->methods != 0;
         h->route = r; // for the form of its errors
@@ -27,10 +27,9 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
     return NULL;
 }
 
-void http_refuse_in_form(struct http *h, struct http_refusal r) {
+void http_find_form(struct http *h) {
     bool known;
-    (void)find_route(h, &known);
-    http_refuse(h, r);
+    if (h->head.path[0]) (void)find_route(h, &known);
 }
 
 // --- the token ---
@@ -78,8 +77,17 @@ static size_t longest_body(const struct http *h, const struct http_route *r) {
                                                 : r->max_body;
 }
 
-struct http_refusal http_too_long(struct http *h) {
-    err_set(&h->net->refusal, E_LIMIT, "the body is too long: more than %zu bytes", h->longest);
+// The setting that a longest body comes from; NULL: it is fixed.
+static const char *longest_setting(const struct http *h) {
+    if (h->longest == (size_t)h->net->config->max_message_bytes) return "max_message_bytes";
+    if (!h->route->longest_body) return NULL;
+    return h->route->long_kind == LONG_INFERENCES ? "max_infer_bytes" : "max_conversation_bytes";
+}
+
+struct http_refusal http_too_long(struct http *h, const char *body) {
+    const char *setting = longest_setting(h);
+    err_set(&h->net->refusal, E_LIMIT, "the %s is too long: more than %zu bytes%s%s%s", body,
+            h->longest, setting ? " (" : "", setting ? setting : "", setting ? ")" : "");
     return REFUSE(413, "too_large", h->net->refusal.text);
 }
 
@@ -97,6 +105,6 @@ struct http_refusal http_judge(struct http *h) {
     if (http_has_body(h) && r->max_body == 0)
         return REFUSE(413, "too_large", "no request here takes a body");
     h->longest = longest_body(h, r);
-    if (http_body_begin(&h->body, &h->head, h->longest) < 0) return http_too_long(h);
+    if (http_body_begin(&h->body, &h->head, h->longest) < 0) return http_too_long(h, "body");
     return http_count_body(h, h->head.framing == HTTP_LENGTH ? (size_t)h->head.content_length : 0);
 }

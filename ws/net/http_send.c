@@ -81,7 +81,7 @@ static void begin_reply(struct http *h, const struct http_reply_head *r) {
     struct buf extra;
     buf_init(&extra, 8192);
     buf_addz(&extra, r->extra ? r->extra : "");
-    if (h->authorised && h->route->put_headers) h->route->put_headers(h, &extra);
+    if (h->route && h->route->put_headers) h->route->put_headers(h, &extra);
     // Without its text the head is an earlier request's, or none has come.
     if (h->head_text && cors_is_listed(h->net, &h->head)) cors_put_headers(&h->head, &extra);
     if (!extra.error) head.extra = buf_z(&extra);

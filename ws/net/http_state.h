@@ -82,11 +82,11 @@ void http_refuse(struct http *h, struct http_refusal r);
 
 // Finds the request's route, checks its token and counts its body. A refusal without status: it may be read.
 struct http_refusal http_judge(struct http *h);
-// As http_refuse, for a request that is refused before http_judge: in the form of its route's errors.
-void http_refuse_in_form(struct http *h, struct http_refusal r);
+// Finds the request's route, as far as its head was read, for the form of refusals that come before http_judge.
+void http_find_form(struct http *h);
 bool http_has_body(const struct http *h);
 // Whether the route takes bodies longer than a message.
 bool http_takes_long_body(const struct http *h);
 // Counts a body of this length (long_body.h), if the route takes long ones.
 struct http_refusal http_count_body(struct http *h, size_t bytes);
-struct http_refusal http_too_long(struct http *h); // 413
+struct http_refusal http_too_long(struct http *h, const char *body); // 413; body: "body"

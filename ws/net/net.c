@@ -76,8 +76,9 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
     int rc = net_admit(n, &p, fd, addr);
     if (rc < 0) {
         turn_away(n, fd,
-                  rc == E_LIMIT ? "too many connections"
-                                : "too many connections from this address");
+                  rc == E_LIMIT
+                      ? "too many connections: see max_connections"
+                      : "too many connections from this address: see max_connections_per_ip");
         return;
     }
     if (n->ssl && tunnel_open(n, fd, TUNNEL_HTTP1, &fd) < 0)

@@ -1,5 +1,6 @@
 // Reading chat completions. See chat_request.h.
 #include "ws/openai/chat_request.h"
+#include "ws/completion/thinking_options.h"
 #include "ws/openai/body.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
@@ -86,79 +87,11 @@ static int read_sampling(struct chat_request *r) {
     return openai_sampling_read(sampling, r->json, r->request->served->info->n_vocab, &r->failure);
 }
 
-// --- tools, thinking ---
+// --- tools, prediction ---
 
 static const char *choice_name(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]) {
     const char *name = json_string(json_member(tool, "function"), "name");
     return name ? name : json_string(json_member(tool, "custom"), "name");
-}
-
-static int add_args(struct chat_request *r, const char *key, const char *value) {
-    cJSON **args = &r->request->template_args;
-    if (!*args) *args = cJSON_CreateObject();
-    return *args && cJSON_AddStringToObject(*args, key, value) ? 0 : no_memory(r);
-}
-
-static int read_effort(struct chat_request *r, const char *param, const cJSON *effort) {
-    bool thinks = engine_syntax(r->request->served->engine).think_close;
-    if (effort && !cJSON_IsString(effort)) return bad(r, param, "must be a string");
-    if (!effort || !thinks) return 0;
-    bool none = strcmp(effort->valuestring, "none") == 0;
-    r->request->thinking = none ? THINKING_OFF : THINKING_ON;
-    return none ? 0 : add_args(r, "reasoning_effort", effort->valuestring);
-}
-
-// -1: no limit.
-static int read_budget(struct chat_request *r, const char *param, const cJSON *v) {
-    if (!v) return 0;
-    double n = cJSON_IsNumber(v) ? v->valuedouble : -2;
-    if (!(n >= -1 && n <= INT32_MAX) || n != (int32_t)n)
-        return bad(r, param, "must be a number of tokens, or -1 for no limit");
-    r->request->thinking_budget = (int32_t)n;
-    return 0;
-}
-
-static void read_switch(struct chat_request *r, const cJSON *on) {
-    if (cJSON_IsBool(on)) r->request->thinking = cJSON_IsTrue(on) ? THINKING_ON : THINKING_OFF;
-}
-
-// {"effort":"low","max_tokens":2000,"enabled":true}, as OpenRouter's
-static int read_reasoning(struct chat_request *r) {
-    const cJSON *v = json_member(r->json, "reasoning");
-    if (v && !cJSON_IsObject(v)) return bad(r, "reasoning", "must be an object");
-    read_switch(r, json_member(v, "enabled"));
-    TRY(read_effort(r, "reasoning.effort", json_member(v, "effort")));
-    return read_budget(r, "reasoning.max_tokens", json_member(v, "max_tokens"));
-}
-
-// {"type":"enabled","budget_tokens":2000}, as in chat completions of GLM, Kimi and DeepSeek
-static int read_thinking_object(struct chat_request *r) {
-    const cJSON *v = json_member(r->json, "thinking");
-    const char *type = json_string(v, "type");
-    if (!cJSON_IsObject(v)) return 0;
-    if (type && strcmp(type, "enabled") == 0) r->request->thinking = THINKING_ON;
-    if (type && strcmp(type, "disabled") == 0) r->request->thinking = THINKING_OFF;
-    return read_budget(r, "thinking.budget_tokens", json_member(v, "budget_tokens"));
-}
-
-// Beside the names that are rows of sampling parameters (engine/sampling/rows.c), llama.cpp's.
-static int read_budgets(struct chat_request *r) {
-    static const char *const names[] = {"reasoning_budget", "thinking_budget_tokens"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        TRY(read_budget(r, names[i], json_member(r->json, names[i])));
-    return 0;
-}
-
-static int read_thinking(struct chat_request *r) {
-    cJSON *args = take(r, "chat_template_kwargs");
-    r->request->template_args = args;
-    if (args && !cJSON_IsObject(args)) return bad(r, "chat_template_kwargs", "must be an object");
-    TRY(read_reasoning(r));
-    TRY(read_thinking_object(r));
-    TRY(read_budgets(r));
-    TRY(read_effort(r, "reasoning_effort", json_member(r->json, "reasoning_effort")));
-    read_switch(r, json_member(r->json, "enable_thinking"));
-    return 0;
 }
 
 // {"type":"content","content":"..." or [{"type":"text","text":"..."}]}
@@ -211,18 +144,6 @@ void chat_name_param(struct completion_failure *f) {
     if (strcmp(f->code, "context_length_exceeded") == 0) strcpy(f->param, "messages");
 }
 
-// Thinking that a client sends back by its other name, `reasoning`.
-static int name_thinking(struct chat_request *r) {
-    cJSON *message;
-    cJSON_ArrayForEach(message, r->request->messages) {
-        const char *given = json_string(message, "reasoning");
-        if (!given || json_string(message, "reasoning_content")) continue;
-        cJSON_DeleteItemFromObjectCaseSensitive(message, "reasoning_content"); // null
-        if (!cJSON_AddStringToObject(message, "reasoning_content", given)) return no_memory(r);
-    }
-    return 0;
-}
-
 static int read_all(struct chat_request *r, const struct service *s) {
     if (!r->request) return no_memory(r);
     TRY(read_flags(r));
@@ -233,10 +154,10 @@ static int read_all(struct chat_request *r, const struct service *s) {
     TRY(read_sampling(r));
     TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"), choice_name,
                                 &r->failure));
-    TRY(read_thinking(r));
+    TRY(thinking_options_read(r->request, r->json, &r->failure));
     TRY(read_prediction(r));
     r->request->messages = take(r, "messages");
-    TRY(name_thinking(r));
+    TRY(thinking_options_rename(r->request, &r->failure));
     r->request->tools = take(r, "tools");
     r->request->format = take(r, "response_format");
     if (completion_check(r->request, &r->failure)) return 0;

@@ -33,7 +33,7 @@ void openai_put_headers(const struct http *h, struct buf *out) {
     char id[RANDOM_ID_LEN + 1];
     random_id(id);
     buf_addf(out, "x-request-id: req_%s\r\n", id);
-    if (!o) return; // no token came
+    if (!o || !http_is_authorised(h)) return; // no token came
     put_rate(out, o, OWNER_REQUESTS, "requests");
     put_rate(out, o, OWNER_TOKENS, "tokens");
 }

@@ -191,6 +191,7 @@ static int decode_close(struct decoder *d) {
 
 static int decode_start(struct decoder *d) {
     TRY(decode_input(d));
+    d->r->attach = true;
     TRY(get_turn(d, "after", &d->r->turn));
     TRY(get_sampling(d));
     return get_bool(d, "queue", &d->r->queue);
@@ -218,6 +219,7 @@ static int decode_rewind(struct decoder *d) {
 }
 
 static int decode_regenerate(struct decoder *d) {
+    d->r->attach = true;
     TRY(get_turn(d, "turn", &d->r->turn));
     if (d->r->turn == TURN_NONE)
         return bad(d, "bad_message", "must be the number of a turn", "turn");

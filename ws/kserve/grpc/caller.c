@@ -44,7 +44,8 @@ static struct rpc_refusal take_rate(struct rpc *r, struct peer *p, double cost) 
     struct net *n = p->net;
     if (rate_take(&p->rate, &n->request_limit, cost, net_now_us())) return (struct rpc_refusal){0};
     metric_add(n->metrics.http_limited, 1);
-    return (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many requests",
+    return (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                "too many requests on this connection: see messages_per_second",
                                 rate_promise_ms(&p->rate, &n->request_limit, cost)};
 }
 

@@ -23,12 +23,15 @@ static int read_parameter(struct infer_request *r, const char *key,
         v.flag = p->bool_param != 0;
         break;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM:
-        if (p->int64_param >= 0) v.kind = VALUE_INTEGER;
+        v.kind = p->int64_param >= 0 ? VALUE_INTEGER : VALUE_NUMBER;
         v.integer = (uint64_t)p->int64_param;
         break;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM:
         v.kind = VALUE_INTEGER;
         v.integer = p->uint64_param;
+        break;
+    case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM:
+        v.kind = VALUE_NUMBER;
         break;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM:
         TRY(message_check_text("a parameter", p->string_param, err));

@@ -29,7 +29,10 @@ static struct infer_value value_of(const cJSON *json, const char *raw, size_t le
         v.kind = VALUE_STRING;
         v.text = json->valuestring;
         v.len = strlen(json->valuestring);
-    } else if (raw && len < 21 && strspn(raw, "0123456789") >= len) {
+    } else if (cJSON_IsNumber(json)) {
+        v.kind = VALUE_NUMBER;
+    }
+    if (v.kind == VALUE_NUMBER && raw && len < 21 && strspn(raw, "0123456789") >= len) {
         memcpy(digits, raw, len);
         digits[len] = '\0';
         errno = 0;
@@ -37,6 +40,13 @@ static struct infer_value value_of(const cJSON *json, const char *raw, size_t le
         if (errno == 0) v.kind = VALUE_INTEGER;
     }
     return v;
+}
+
+static bool is_parameter(const char *name) {
+    const char *known;
+    for (size_t i = 0; (known = infer_parameter(i)); i++)
+        if (strcmp(known, name) == 0) return true;
+    return false;
 }
 
 static int read_parameters(const struct reading *g, struct err *err) {
@@ -49,9 +59,9 @@ static int read_parameters(const struct reading *g, struct err *err) {
     if (rc != JSON_PRESENT) return rc;
     const char *text = json_raw_value(g->source->body, "parameters", &len);
     cJSON_ArrayForEach(p, parameters) {
-        struct infer_value none = {.kind = VALUE_OTHER}; // refuses names that are reserved
-        if (strncmp(p->string, "triton_", 7) == 0)
-            TRY(infer_request_set(g->r, p->string, &none, err));
+        struct infer_value v = value_of(p, NULL, 0);
+        bool known = is_parameter(p->string) && v.kind != VALUE_OTHER; // set below
+        if (!known && !cJSON_IsNull(p)) TRY(infer_request_set(g->r, p->string, &v, err));
     }
     for (size_t i = 0; (name = infer_parameter(i)); i++) {
         const cJSON *json = cJSON_GetObjectItemCaseSensitive(parameters, name);
@@ -67,9 +77,10 @@ static int read_parameters(const struct reading *g, struct err *err) {
 
 static int read_wanted(const struct reading *g, struct infer_wanted *wanted, size_t *n,
                        struct err *err) {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(g->json, "outputs"), *item;
+    const cJSON *list = NULL, *item;
     const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(g->json, "parameters");
     bool all_binary = false;
+    if (json_get_array(g->json, "outputs", &list, err) < 0) return E_INVAL;
     TRY(json_get_bool(parameters, "binary_data_output", &all_binary, err));
     if (all_binary) g->r->binary = UINT_MAX;
     *n = 0;
@@ -77,9 +88,13 @@ static int read_wanted(const struct reading *g, struct infer_wanted *wanted, siz
         if (*n == TENSOR_MAX_INPUTS)
             return err_set(err, E_INVAL, "there are more than %d outputs", TENSOR_MAX_INPUTS);
         struct infer_wanted *w = &wanted[(*n)++];
-        w->name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "name"));
-        w->binary = all_binary;
-        const cJSON *of_output = cJSON_GetObjectItemCaseSensitive(item, "parameters"), *p;
+        const cJSON *of_output = NULL, *p;
+        *w = (struct infer_wanted){.binary = all_binary};
+        if (!cJSON_IsObject(item))
+            return err_set(err, E_INVAL, "outputs must be objects with a name");
+        TRY(json_get_string(item, "name", &w->name, err));
+        if (!w->name) return err_set(err, E_INVAL, "an output has no name");
+        if (json_get_object(item, "parameters", &of_output, err) < 0) return E_INVAL;
         cJSON_ArrayForEach(p, of_output) if (p->string)
             TRY(tensor_check_parameter(w->name, p->string, err));
         TRY(json_get_bool(of_output, "binary_data", &w->binary, err));
