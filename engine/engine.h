@@ -22,6 +22,7 @@
 #include "engine/sampling/json.h"
 #include "engine/sampling/rows.h"
 #include "engine/sampling/text.h"
+#include "engine/text/answer_parser.h"
 #include "engine/text/token_list.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -498,26 +499,14 @@ int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct 
 struct grammar *engine_grammar_find(const struct engine *e, uint64_t owner,
                                     const struct grammar_text *text);
 void engine_grammar_release(struct grammar *g); // NULL is allowed; engines may be closed before
+bool engine_token_is_text(const struct engine *e, int32_t id); // false: a special one, or no token
 // The bytes of one token, borrowed; NULL: the id is out of range. For showing alternatives.
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len);
 
 // --- conversations (any thread) ------------------------------------------------------------------
 
-// How the model writes tool calls and thinking (engine/text/chat_template.h).
-enum engine_tool_syntax {
-    ENGINE_TOOLS_NONE,
-    ENGINE_TOOLS_JSON,
-    ENGINE_TOOLS_HERMES,
-    ENGINE_TOOLS_XML,
-    ENGINE_TOOLS_LLAMA,
-    ENGINE_TOOLS_MISTRAL,
-};
-struct engine_syntax {
-    enum engine_tool_syntax tools;
-    const char *think_open, *think_close; // NULL: it does not think
-};
-// From any thread; the texts live as long as the engine. Zeroed: the model has no chat template.
-struct engine_syntax engine_syntax(const struct engine *e);
+// How the model writes tool calls and thinking. From any thread; the texts live as long as the engine. Zeroed: the model has no chat template.
+struct chat_syntax engine_syntax(const struct engine *e);
 // Whether an answer behind the log (n) begins inside the model's thinking: the template opened it at the
 // end of the prompt, or the answer that goes on (goes_on, as in engine_turn) had not closed it.
 bool engine_begins_thinking(const struct engine *e, const int32_t *log, int64_t n, bool goes_on);

@@ -64,6 +64,7 @@ int engine_grammar_take(const struct engine *e, struct live_turn *t, struct err 
     struct grammar *compiled = t->spec.compiled;
     t->spec.compiled = NULL; // borrowed for this call
     if (t->spec.score_only) return 0;
+    t->form = (struct answer_form){.thinking = e->thinking, .syntax = engine_syntax(e)};
     TRY(take_thinking(e, t, err));
     if (!p->grammar) return 0;
     const char *name = grammar_kind_name(grammar_text_kind(p->grammar));

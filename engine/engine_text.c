@@ -12,7 +12,7 @@
 
 // Without marks that the tokenizer can write, a thinking_budget is refused.
 static int open_thinking(struct engine *e, struct err *err) {
-    struct engine_syntax s = engine_syntax(e);
+    struct chat_syntax s = engine_syntax(e);
     struct err why = {0};
     if (!s.think_close) return 0;
     const char *text = chat_template_text(e->chat);
@@ -141,16 +141,15 @@ const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) 
     return e->tokenizer ? tokenizer_bytes(e->tokenizer, id, len) : NULL;
 }
 
+bool engine_token_is_text(const struct engine *e, int32_t id) {
+    size_t len;
+    return engine_token_bytes(e, id, &len) && !tokenizer_is_special(e->tokenizer, id);
+}
+
 // --- conversations ---
 
-_Static_assert(ENGINE_TOOLS_MISTRAL == (int)TOOL_SYNTAX_MISTRAL, "engine_tool_syntax");
-
-struct engine_syntax engine_syntax(const struct engine *e) {
-    if (!e->chat) return (struct engine_syntax){0};
-    struct chat_syntax s = chat_template_syntax(e->chat);
-    return (struct engine_syntax){.tools = (enum engine_tool_syntax)s.tools,
-                                  .think_open = s.think_open,
-                                  .think_close = s.think_close};
+struct chat_syntax engine_syntax(const struct engine *e) {
+    return e->chat ? chat_template_syntax(e->chat) : (struct chat_syntax){0};
 }
 
 int engine_render(const struct engine *e, const struct cJSON *messages, const struct cJSON *tools,

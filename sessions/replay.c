@@ -284,7 +284,7 @@ static int run_changed(struct replay *r, size_t place, struct err *err) {
     int32_t asked = p->max_tokens;
     if (cut_short) rerun_bound(p, t);
     TRY(rerun_spec(&r->window, p, r->log.ids, r->log.n, n_input, &spec, err));
-    spec.planned_tokens = asked;
+    spec.planned_tokens = asked > 0 ? asked : INT32_MAX; // 0: the session bounds it
     spec.goes_on = t->rec.kind != INPUT_CONTENT;
     TRY(run(r, &spec, err));
     if (a->failed) return err_set(err, E_NOMEM, "no memory for the answer");

@@ -269,7 +269,7 @@ static int ask_answer(struct rerun *r, struct engine_turn *out, struct err *err)
         p->top_logprobs = r->answer.n_top; // changes the report, not the draw
     TRY(rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,
                    err));
-    out->planned_tokens = asked;
+    out->planned_tokens = asked > 0 ? asked : INT32_MAX; // 0: the session bounds it
     out->goes_on = t->kind != INPUT_CONTENT; // as it ran: its text decides about stop strings
     return 0;
 }

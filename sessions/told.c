@@ -1,6 +1,6 @@
 // See told.h.
 #include "sessions/told.h"
-#include "sessions/answer_parser.h"
+#include "engine/engine.h"
 #include "sessions/told_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,7 +180,7 @@ static int take_pieces(struct answer_parser *p, struct buf *text, struct buf *th
 }
 
 // An answer as the assistant's message. NULL: no memory.
-static cJSON *message_of(struct engine_syntax syntax, const cJSON *tools, bool thinks,
+static cJSON *message_of(struct chat_syntax syntax, const cJSON *tools, bool thinks,
                          const char *text, size_t len) {
     struct answer_parser p;
     struct buf said, thinking;

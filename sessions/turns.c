@@ -227,6 +227,10 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     t->accepted_us = service_now(ss);
     t->version = 1;
     const struct turn *parent = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
+    bool chat = rec->kind == INPUT_CONTENT ||
+                (rec->kind == INPUT_CONTINUE && parent && tree_chat_begun(s, parent->rec.turn));
+    int32_t *stop_in = &t->sampling->params.stop_in;
+    if (*stop_in == STOP_IN_OLD_RECORD) *stop_in = chat ? STOP_IN_ANSWER : STOP_IN_ALL;
     t->told = told_behind(r->told, parent ? parent->rec.told : NULL);
     t->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, &failed);
     t->n_expected = r->n_expected;

@@ -51,13 +51,16 @@ int64_t branches_reserve(const struct engine_turn *t, int32_t chunk_tokens, int3
 // --- stop strings of beams -----------------------------------------------------------------------
 
 // Beams change places in every step, so none has a detokenizer of its own: the end of a beam's answer
-// becomes text again for each candidate. No text before it has the string, or the beam would be over.
+// becomes text again for each candidate. If that end has a stop string, the whole answer decides whether it
+// applies there (stop_filter.h).
 struct stop_texts {
     const struct engine_turn *spec;
+    const struct answer_form *form;
     const struct tokenizer *tokenizer;
     int32_t n_tail; // tokens that a string can end in: each has a byte, except a few special ones
     struct detokenizer detokenizer;
-    struct buf text;
+    struct buf text, passed;
+    struct stop_filter filter;
 };
 
 enum { TAIL_MORE_TOKENS = 8 };
@@ -68,6 +71,7 @@ static struct stop_texts *stop_texts_new(const struct engine_turn *spec) {
     if (!x) return NULL;
     x->spec = spec;
     buf_init(&x->text, TEXTS_MAX);
+    buf_init(&x->passed, TEXTS_MAX);
     for (int32_t i = 0; i < w->n_texts; i++) {
         int32_t len = (int32_t)strlen(sampling_word_text(w, i));
         if (len > x->n_tail) x->n_tail = len;
@@ -80,6 +84,8 @@ static void stop_texts_free(struct stop_texts *x) {
     if (!x) return;
     detokenizer_release(&x->detokenizer);
     buf_release(&x->text);
+    buf_release(&x->passed);
+    stop_filter_release(&x->filter);
     free(x);
 }
 
@@ -89,24 +95,43 @@ static int feed(struct stop_texts *x, int32_t id) {
                                                    : 0;
 }
 
-// Whether a stop string ends with id after ids. False without memory: the answer goes on.
-static bool stop_texts_match(struct stop_texts *x, const int32_t *ids, int32_t n, int32_t id) {
+// Starts the text of an answer behind its first `from` ids.
+static int start(struct stop_texts *x, const int32_t *ids, int32_t from) {
+    const struct engine_turn *spec = x->spec;
+    if (from > 0) return detokenizer_start_after(&x->detokenizer, x->tokenizer, ids, (size_t)from);
+    if (spec->goes_on)
+        return detokenizer_start_after(&x->detokenizer, x->tokenizer, spec->ids,
+                                       (size_t)spec->n_ids);
+    detokenizer_start(&x->detokenizer, x->tokenizer);
+    return 0;
+}
+
+static bool tail_has_stop(struct stop_texts *x, const int32_t *ids, int32_t n, int32_t id) {
     const struct sampling_words *w = &x->spec->sampling.stop;
     int32_t from = n > x->n_tail ? n - x->n_tail : 0;
-    int rc = 0;
     buf_reset(&x->text);
-    if (from > 0)
-        rc = detokenizer_start_after(&x->detokenizer, x->tokenizer, ids, (size_t)from);
-    else if (x->spec->goes_on)
-        rc = detokenizer_start_after(&x->detokenizer, x->tokenizer, x->spec->ids,
-                                     (size_t)x->spec->n_ids);
-    else
-        detokenizer_start(&x->detokenizer, x->tokenizer);
+    int rc = start(x, ids, from);
     for (int32_t i = from; rc == 0 && i < n; i++) rc = feed(x, ids[i]);
     if (rc == 0) rc = feed(x, id);
     for (int32_t i = 0; rc == 0 && i < w->n_texts; i++)
         if (strstr(buf_z(&x->text), sampling_word_text(w, i))) return true;
     return false;
+}
+
+// Whether a stop string ends the answer with id after ids. False without memory: the answer goes on.
+static bool stop_texts_match(struct stop_texts *x, const int32_t *ids, int32_t n, int32_t id) {
+    if (!tail_has_stop(x, ids, n, id)) return false;
+    int rc = turn_stop_begin(&x->filter, x->spec, x->form, x->spec->n_ids, NULL);
+    if (rc == 0) rc = start(x, ids, 0);
+    for (int32_t i = 0; rc == 0 && i <= n; i++) {
+        buf_reset(&x->text);
+        buf_reset(&x->passed);
+        rc = feed(x, i < n ? ids[i] : id);
+        if (rc == 0)
+            rc = stop_filter_feed(&x->filter, buf_z(&x->text), x->text.len,
+                                  turn_stop_is_early(x->spec, i + 1), &x->passed);
+    }
+    return rc == 1;
 }
 
 // The sampler of a beam knows the tokens before this one.
@@ -186,7 +211,7 @@ void branches_free(struct branches *b) {
         free(s->ids);
         free(s->logprobs);
         sampler_release(&s->slot.sampler);
-        detokenizer_release(&s->slot.detokenizer);
+        turn_slot_release_text(&s->slot);
     }
     free(b->samplers);
     free(b->samples);
@@ -253,7 +278,7 @@ int branches_begin(struct live_turn *t, const struct tokenizer *tokenizer, struc
     struct branches *b = t->branches;
     struct sequence *s = t->sequence;
     TRY(sequence_branch(s, b->beams ? b->n : b->n - 1, err));
-    if (b->stop_texts) b->stop_texts->tokenizer = tokenizer;
+    if (b->stop_texts) b->stop_texts->tokenizer = tokenizer, b->stop_texts->form = &t->form;
     s->n_agreed = b->beams ? t->n_log : INT64_MAX;
     b->forked = b->best_is_held = false;
     if (b->begun) return 0;
@@ -264,7 +289,7 @@ int branches_begin(struct live_turn *t, const struct tokenizer *tokenizer, struc
         struct turn_slot *slot = &b->samples[i].slot;
         TRY(sampler_copy(&slot->sampler, &t->slot->sampler, err));
         slot->sampler.branch = (uint32_t)i;
-        TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, t->spec.n_ids, err));
+        TRY(turn_slot_begin_text(slot, &t->spec, &t->form, tokenizer, t->spec.n_ids, err));
     }
     return 0;
 }
@@ -480,7 +505,7 @@ int branches_texts(struct live_turn *t, struct turn_slot *slot, const struct tok
         x->text_ends = b->text_ends + at;
         ends[i] = from;
         if (!tokenizer) continue;
-        TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, t->spec.n_ids, &err));
+        TRY(turn_slot_begin_text(slot, &t->spec, &t->form, tokenizer, t->spec.n_ids, &err));
         int rc = 0;
         for (int32_t k = 0; k < x->n; k++) { // no text follows a stop string
             if (rc == 0) rc = turn_slot_text(slot, x->ids[k], scratch, &b->texts);

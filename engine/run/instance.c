@@ -185,7 +185,7 @@ void instance_release(struct instance *in) {
     buf_release(&in->scratch);
     for (int32_t i = 0; in->slots && i <= in->opt.max_running; i++) {
         sampler_release(&in->slots[i].sampler);
-        detokenizer_release(&in->slots[i].detokenizer);
+        turn_slot_release_text(&in->slots[i]);
     }
     free(in->pending);
     free(in->drawn);

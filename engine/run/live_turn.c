@@ -140,7 +140,7 @@ int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct to
     if (t->grammar) TRY(sampler_constrain(&slot->sampler, t->grammar, t->grammar_room, err));
     if (t->thinking)
         sampler_watch_thinking(&slot->sampler, t->thinking, ids, n_before, t->spec.goes_on);
-    TRY(turn_slot_begin_text(slot, &t->spec, tokenizer, n_before, err));
+    TRY(turn_slot_begin_text(slot, &t->spec, &t->form, tokenizer, n_before, err));
     if (drafts_tokens(t) > 0 && !t->drafts)
         TRY(drafts_new(&t->drafts, drafts_tokens(t), cap, ids, n_before, t->expected,
                        t->spec.n_expected, err));

@@ -21,7 +21,8 @@ struct live_turn {
     int64_t grammar_room;    // tokens that the whole answer may take; GRAMMAR_NO_END: it is cut
     // The model's, where the turn has a grammar or a budget of thinking; else NULL
     const struct thinking_marks *thinking;
-    int64_t n_log, cap_log; // spec.n_ids stays the length before the first drawn token
+    struct answer_form form; // the model's
+    int64_t n_log, cap_log;  // spec.n_ids stays the length before the first drawn token
     struct sequence *sequence;
     struct turn_slot *slot;                               // while it runs
     int64_t submitted_us, started_us, first_us, last_us;  // 0: not yet

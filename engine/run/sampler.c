@@ -214,8 +214,14 @@ static void ban_bad_words(const struct sampler *s, float *x) {
     }
 }
 
+// Whether a stop at the answer's n-th token would come before min_tokens.
+static bool stop_is_early(const struct sampler *s, int64_t n) {
+    return s->params->stop_in != STOP_IN_OLD_RECORD && n <= s->params->min_tokens;
+}
+
 bool sampler_at_stop(const struct sampler *s) {
     const struct sampling_words *w = &s->params->stop;
+    if (stop_is_early(s, s->n_generated)) return false;
     for (int32_t i = 0; i < w->n_lists; i++) {
         int32_t n;
         const int32_t *ids = sampling_word_ids(w, i, &n);
@@ -226,6 +232,7 @@ bool sampler_at_stop(const struct sampler *s) {
 
 bool sampler_stops_with(const struct sampler *s, int32_t id) {
     const struct sampling_words *w = &s->params->stop;
+    if (stop_is_early(s, s->n_generated + 1)) return false;
     for (int32_t i = 0; i < w->n_lists; i++) {
         int32_t n;
         const int32_t *ids = sampling_word_ids(w, i, &n);

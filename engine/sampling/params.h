@@ -25,6 +25,15 @@
 // after the final norm; the last one after the final norm.
 enum context_pooling { POOLING_SUM, POOLING_MEAN, POOLING_LAST };
 
+// Where stop strings apply (engine/text/stop_filter.h).
+enum stop_in {
+    STOP_IN_OLD_RECORD, // everywhere, and before min_tokens: as turns ran before this was recorded
+    STOP_IN_ALL,        // everywhere: a plain prompt's text has no parts
+    STOP_IN_ANSWER,     // behind the model's thinking
+    STOP_IN_TEXT,       // behind the thinking, outside of tool calls
+    N_STOP_IN,
+};
+
 struct logit_bias {
     int32_t id;
     float bias; // added to the logit: -100 .. 100, or -INFINITY to forbid the token
@@ -67,7 +76,7 @@ struct sampling_params {
     uint64_t seed;           // has_seed false: the session draws a seed and records it here
     bool has_seed;
     int32_t max_tokens; // 0: until eos or session_len
-    int32_t min_tokens; // no eos is drawn before the answer has so many tokens
+    int32_t min_tokens; // no eos is drawn, and nothing stops, before the answer has so many tokens
     bool ignore_eos;
     int32_t start_id;        // the first token of an empty log; -1: none
     int32_t end_id;          // the only token that ends the answer; -1: the model's eos ids
@@ -91,6 +100,7 @@ struct sampling_params {
     // The answer ends when its text contains one of the texts, which is cut out, or when the log ends
     // with one of the token sequences, which stays. A sequence may begin in the input.
     struct sampling_words stop;
+    int32_t stop_in; // enum stop_in, of the texts
     // No answer contains these token sequences. A text stands for two of them: its tokens inside a
     // longer text, with and without a space before it.
     struct sampling_words bad_words;

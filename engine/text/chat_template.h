@@ -3,6 +3,7 @@
 // is marked as plain for the tokenizer, so that `<|im_end|>` in a message stays ten characters and
 // never ends a turn.
 #pragma once
+#include "engine/text/chat_syntax.h"
 #include "engine/text/tokenizer.h"
 
 struct chat_template;
@@ -48,21 +49,8 @@ int chat_template_render_next(const struct chat_template *c, const struct chat_m
 
 // --- conversations with tools (chat_conversation.c) ---
 
-// How a model writes its tool calls, found by their marks in the template ...
-enum tool_syntax {
-    TOOL_SYNTAX_NONE,    // the template shows no tools
-    TOOL_SYNTAX_JSON,    // the answer is {"name":..,"arguments":..}: a template without other marks
-    TOOL_SYNTAX_HERMES,  // <tool_call>{"name":..,"arguments":..}</tool_call>
-    TOOL_SYNTAX_XML,     // <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>
-    TOOL_SYNTAX_LLAMA,   // {"name":..,"parameters":..}, perhaps after <|python_tag|>
-    TOOL_SYNTAX_MISTRAL, // [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]NAME[ARGS]{..}
-};
-// ... and the marks of its thinking, which ends before the answer. NULL: it does not think.
-struct chat_syntax {
-    enum tool_syntax tools;
-    const char *think_open, *think_close;
-};
-struct chat_syntax chat_template_syntax(const struct chat_template *c); // texts borrowed from c
+// Found by its marks in the template; the texts are c's.
+struct chat_syntax chat_template_syntax(const struct chat_template *c);
 
 struct cJSON;
 struct chat_conversation {

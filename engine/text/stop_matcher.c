@@ -67,6 +67,19 @@ static size_t held_len(const struct stop_matcher *m, const struct window *w, siz
     return best;
 }
 
+// Gives all but the tail that may begin a stop string.
+static int hold_tail(struct stop_matcher *m, const struct window *w, size_t total,
+                     struct buf *out) {
+    size_t keep = held_len(m, w, total), give = total - keep;
+    TRY(window_give(w, give, out));
+    char tail[STOP_MAX_BYTES];
+    for (size_t i = 0; i < keep; i++, give++)
+        tail[i] = give < w->n_held ? w->held[give] : w->text[give - w->n_held];
+    memcpy(m->held, tail, keep);
+    m->n_held = keep;
+    return 0;
+}
+
 int stop_matcher_feed(struct stop_matcher *m, const char *text, size_t len, struct buf *out) {
     if (m->matched >= 0) return 1; // the turn is over: text behind it is dropped
     struct window w = {.held = m->held, .text = text, .n_held = m->n_held};
@@ -79,14 +92,12 @@ int stop_matcher_feed(struct stop_matcher *m, const char *text, size_t len, stru
         m->n_held = 0;
         return 1;
     }
-    size_t keep = held_len(m, &w, total), give = total - keep;
-    TRY(window_give(&w, give, out));
-    char tail[STOP_MAX_BYTES];
-    for (size_t i = 0; i < keep; i++, give++)
-        tail[i] = give < w.n_held ? w.held[give] : text[give - w.n_held];
-    memcpy(m->held, tail, keep);
-    m->n_held = keep;
-    return 0;
+    return hold_tail(m, &w, total, out);
+}
+
+int stop_matcher_pass(struct stop_matcher *m, const char *text, size_t len, struct buf *out) {
+    struct window w = {.held = m->held, .text = text, .n_held = m->n_held};
+    return hold_tail(m, &w, m->n_held + len, out);
 }
 
 int stop_matcher_flush(struct stop_matcher *m, struct buf *out) {

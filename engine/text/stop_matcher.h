@@ -21,5 +21,7 @@ int stop_matcher_init(struct stop_matcher *m, const char *const *strings, int n_
 // Appends the text that is now safe to show. Returns 1 if a stop string is complete: out ends just
 // before it, and the rest of the text is dropped. Otherwise returns 0, or the buffer's error.
 int stop_matcher_feed(struct stop_matcher *m, const char *text, size_t len, struct buf *out);
+// The same without a match: a stop string that ends in this text does not end the answer.
+int stop_matcher_pass(struct stop_matcher *m, const char *text, size_t len, struct buf *out);
 // Appends the tail, after the turn has ended for another reason
 int stop_matcher_flush(struct stop_matcher *m, struct buf *out);

@@ -73,6 +73,9 @@ void engine_load(const struct engine *e, struct engine_load *out) {
         out->running = 1;
     }
 }
+bool engine_token_is_text(const struct engine *e, int32_t id) {
+    return false;
+}
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
     *len = 2;
     return "\xc3(";

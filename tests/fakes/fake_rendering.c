@@ -7,8 +7,8 @@
 struct chat_rendering {
     struct buf text;
 };
-struct engine_syntax engine_syntax(const struct engine *e) {
-    return (struct engine_syntax){0};
+struct chat_syntax engine_syntax(const struct engine *e) {
+    return (struct chat_syntax){0};
 }
 int engine_render(const struct engine *e, const struct cJSON *messages, const struct cJSON *tools,
                   const struct cJSON *args, struct chat_rendering **out, struct err *err) {

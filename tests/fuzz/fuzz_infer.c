@@ -44,6 +44,9 @@ int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool
     }
     return out->error;
 }
+bool engine_token_is_text(const struct engine *e, int32_t id) {
+    return id >= 0 && id < N_VOCAB;
+}
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
     *len = 1;
     return id >= 0 && id < N_VOCAB ? "a" : NULL;

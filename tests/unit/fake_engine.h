@@ -474,8 +474,8 @@ void engine_grammar_release(struct grammar *g) {
 }
 
 // Conversations that clients send whole are tested with a real model.
-struct engine_syntax engine_syntax(const struct engine *e) {
-    return (struct engine_syntax){0};
+struct chat_syntax engine_syntax(const struct engine *e) {
+    return (struct chat_syntax){0};
 }
 
 bool engine_begins_thinking(const struct engine *e, const int32_t *log, int64_t n, bool goes_on) {
@@ -493,6 +493,9 @@ int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *t
                           struct token_list *out, struct err *err) {
     fake_use(e);
     return engine_tokenize(e, text, len, true, out, err);
+}
+bool engine_token_is_text(const struct engine *e, int32_t id) {
+    return true;
 }
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
     static char byte;

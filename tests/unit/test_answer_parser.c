@@ -1,20 +1,20 @@
 // What models say, in each syntax, cut at every byte: the parts are the same however the text comes.
-#include "sessions/answer_parser.h"
+#include "engine/text/answer_parser.h"
 #include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define THINK "<think>", "</think>"
-static const struct engine_syntax plain = {ENGINE_TOOLS_NONE, NULL, NULL},
-                                  thinking = {ENGINE_TOOLS_NONE, THINK},
-                                  json = {ENGINE_TOOLS_JSON, NULL, NULL},
-                                  hermes = {ENGINE_TOOLS_HERMES, THINK},
-                                  xml = {ENGINE_TOOLS_XML, THINK},
-                                  llama = {ENGINE_TOOLS_LLAMA, NULL, NULL},
-                                  mistral = {ENGINE_TOOLS_MISTRAL, NULL, NULL};
+static const struct chat_syntax plain = {TOOL_SYNTAX_NONE, NULL, NULL},
+                                thinking = {TOOL_SYNTAX_NONE, THINK},
+                                json = {TOOL_SYNTAX_JSON, NULL, NULL},
+                                hermes = {TOOL_SYNTAX_HERMES, THINK},
+                                xml = {TOOL_SYNTAX_XML, THINK},
+                                llama = {TOOL_SYNTAX_LLAMA, NULL, NULL},
+                                mistral = {TOOL_SYNTAX_MISTRAL, NULL, NULL};
 
 struct row {
-    const struct engine_syntax *syntax;
+    const struct chat_syntax *syntax;
     bool thinks;
     const char *said;
     // Parts: ~thinking, 'text, (NAME ARGUMENTS)
@@ -161,7 +161,7 @@ static void test_without_tools(void **state) {
 // allowed_tools: in every syntax, a call of another tool is text.
 static void test_strict(void **state) {
     static const struct {
-        const struct engine_syntax *syntax;
+        const struct chat_syntax *syntax;
         const char *said, *parts;
     } cases[] = {
         {&hermes, "A. <tool_call>{\"name\":\"mul\",\"arguments\":{\"a\":1}}</tool_call>",
@@ -242,7 +242,7 @@ static void test_noise(void **state) {
                                         "x",
                                         "<|python_tag|>",
                                         ";"};
-    const struct engine_syntax *all[] = {&json, &hermes, &xml, &llama, &mistral};
+    const struct chat_syntax *all[] = {&json, &hermes, &xml, &llama, &mistral};
     uint32_t random = 1;
     for (int i = 0; i < 20000; i++) {
         struct answer_parser p;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct engine_syntax hermes = {ENGINE_TOOLS_HERMES, "<think>", "</think>"};
+static const struct chat_syntax hermes = {TOOL_SYNTAX_HERMES, "<think>", "</think>"};
 
 static const struct {
     const char *arguments, *input;

@@ -179,6 +179,7 @@ static int run(void *settings, char **words, struct err *err) {
     int rc;
     if (!s->model.model[0]) return cli_usage(err, CLI_NO_MODEL);
     if (take_sampling(s, &turn.sampling, err) < 0) return CLI_USAGE;
+    turn.sampling.stop_in = s->chat ? STOP_IN_ANSWER : STOP_IN_ALL;
     if (s->ids[0] && s->prompt[0]) return cli_usage(err, "give exactly one of --ids and --prompt");
     if (!s->ids[0] && !s->prompt[0] && turn.sampling.start_id < 0)
         return cli_usage(err, "give exactly one of --ids and --prompt, or --start-id");

@@ -2,7 +2,7 @@
 // its call has the arguments {"input":"..."}; clients see the string. Arguments of another form are given as they are.
 // One thread at a time.
 #pragma once
-#include "sessions/answer_parser.h"
+#include "engine/engine.h"
 
 struct call_inputs {
     const cJSON *custom; // names of custom tools, borrowed; NULL: none

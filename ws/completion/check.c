@@ -6,12 +6,26 @@
 #define TEMPLATE_ARGS_MAX 256
 
 static int check_tools(const struct completion_request *r, struct completion_failure *f) {
-    bool served = engine_syntax(r->served->engine).tools != ENGINE_TOOLS_NONE;
+    bool served = engine_syntax(r->served->engine).tools != TOOL_SYNTAX_NONE;
     if (cJSON_GetArraySize(r->tools) == 0) return 0;
     if (!served)
         return completion_refuse(f, "unsupported", "tools",
                                  "The model '%.64s' takes no tools: its chat template has none.",
                                  r->served->name);
+    return 0;
+}
+
+// Stop strings apply to the answer's text. A forced call has none.
+static int place_stops(struct completion_request *r, struct completion_failure *f) {
+    bool forced = r->tool_choice >= TOOLS_REQUIRED;
+    if (!completion_calls(r)) return 0;
+    struct turn_sampling *s = completion_sampling(r);
+    if (!s) return completion_no_memory(f);
+    s->params.stop_in = STOP_IN_TEXT;
+    s->set |= (uint64_t)1 << (sampling_row_find("stop_in") - sampling_rows);
+    if (!forced) return 0;
+    s->params.stop = (struct sampling_words){0};
+    s->set |= (uint64_t)1 << (sampling_row_find("stop") - sampling_rows);
     return 0;
 }
 
@@ -111,6 +125,7 @@ static int check_args(const struct completion_request *r, struct completion_fail
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
     return check_args(r, f) == 0 && completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
+           place_stops(r, f) == 0 &&
            force_call(r, f) == 0 && take_budget(r, f) == 0 && completion_take_format(r, f) == 0 &&
            make_plan(r, f) == 0;
 }

@@ -1,6 +1,6 @@
 // A request made ready: its conversation checked, put into one form, and rendered. Any thread.
 #pragma once
-#include "sessions/answer_parser.h"
+#include "engine/engine.h"
 #include "sessions/store/store.h"
 #include "sessions/told.h"
 #include "ws/completion/completion.h"

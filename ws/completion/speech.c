@@ -12,13 +12,13 @@ void speech_init(struct speech *s, const struct completion_request *r, bool thin
     s->parser.strict = r->callable != NULL;
     call_inputs_init(&s->inputs, r->custom);
     s->parser.single = r->no_parallel_tool_calls;
-    stop_tail_init(&s->tail, r->sampling ? &r->sampling->params.stop : NULL);
+    drawn_text_init(&s->drawn, r->sampling ? &r->sampling->params.stop : NULL);
 }
 
 void speech_release(struct speech *s) {
     answer_parser_release(&s->parser);
     call_inputs_release(&s->inputs);
-    stop_tail_release(&s->tail);
+    drawn_text_release(&s->drawn);
     event_tokens_release(&s->tokens);
 }
 
@@ -34,39 +34,33 @@ bool speech_wants_tokens(const struct speech *s) {
 // --- tokens ---
 
 static int add_tokens(struct speech *s, const struct session_event *ev) {
+    const struct served_model *m = s->request->served;
     size_t n_alt = ev->alternatives ? (size_t)ev->n_alternatives : 0;
-    for (size_t i = 0; i < ev->n_ids; i++)
-        TRY(event_tokens_add(&s->tokens, s->request->served, ev->ids[i], ev->logprobs[i],
-                             n_alt ? ev->alternatives + i * n_alt : NULL, n_alt));
+    bool wanted = ev->logprobs && wants_logprobs(s);
+    for (size_t i = 0; i < ev->n_ids; i++) {
+        uint64_t start = drawn_text_add(&s->drawn, m->engine, ev->ids[i]);
+        if (wanted)
+            TRY(event_tokens_add(&s->tokens, m, ev->ids[i], ev->logprobs[i], start,
+                                 n_alt ? ev->alternatives + i * n_alt : NULL, n_alt));
+    }
     return 0;
-}
-
-static void put_tokens(struct speech *s, struct completion_event *out) {
-    event_tokens_put(&s->tokens, out);
-    s->n_out = s->tokens.n;
 }
 
 // --- in ---
 
 void speech_delta(struct speech *s, const struct session_event *ev) {
     bool thought = answer_parser_thinks(&s->parser);
-    if (ev->logprobs && wants_logprobs(s) && add_tokens(s, ev) < 0) s->parser.failed = true;
+    if (add_tokens(s, ev) < 0) s->parser.failed = true;
     if (thought) s->n_reasoning += (int64_t)ev->n_ids;
     s->n_tokens_in += (int64_t)ev->n_ids;
-    stop_tail_add(&s->tail, s->request->served->engine, ev->ids, ev->n_ids);
     // A token without text (an end token that is ignored, a part of a character) is not sent by itself.
     if (!s->drawn_us && ev->text_len > 0) s->drawn_us = ev->drawn_us;
+    drawn_text_give(&s->drawn, ev->text, ev->text_len);
     answer_parser_feed(&s->parser, ev->text, ev->text_len);
 }
 
-// Tokens of the stop sequence alone are no part of the answer's text. One that begins before it stays.
-static void drop_stop_tokens(struct speech *s, size_t behind) {
-    struct event_tokens *t = &s->tokens;
-    while (t->n > s->n_out && t->of[t->n - 1].len <= behind) behind -= t->of[--t->n].len;
-}
-
 void speech_end(struct speech *s, const char *text, size_t len, const char *finish) {
-    size_t behind = 0;
+    drawn_text_give(&s->drawn, text, len);
     answer_parser_feed(&s->parser, text, len);
     answer_parser_end(&s->parser);
     s->closing = true;
@@ -76,8 +70,7 @@ void speech_end(struct speech *s, const char *text, size_t len, const char *fini
     if (strcmp(finish, "deadline") == 0) s->finish = COMPLETION_DEADLINE;
     if (strcmp(finish, "stop") == 0) {
         s->finish = COMPLETION_STOP_SEQUENCE;
-        s->stop = stop_tail_find(&s->tail, &behind);
-        drop_stop_tokens(s, behind);
+        s->stop = drawn_text_stop(&s->drawn);
     }
 }
 
@@ -87,7 +80,7 @@ void speech_end(struct speech *s, const char *text, size_t len, const char *fini
 static void draw_tool_id(struct speech *s) {
     char id[RANDOM_ID_LEN + 1];
     random_id(id);
-    if (s->parser.syntax.tools == ENGINE_TOOLS_MISTRAL)
+    if (s->parser.syntax.tools == TOOL_SYNTAX_MISTRAL)
         snprintf(s->tool_id, sizeof s->tool_id, "%.9s", id);
     else
         snprintf(s->tool_id, sizeof s->tool_id, "call_%.24s", id);
@@ -117,7 +110,7 @@ static int put_piece(struct speech *s, const struct answer_piece *piece,
     out->tool_is_custom = s->inputs.is_custom;
     out->drawn_us = s->drawn_us;
     s->drawn_us = 0;
-    put_tokens(s, out);
+    s->n_out = event_tokens_put(&s->tokens, drawn_text_end(&s->drawn), out);
     return 1;
 }
 
@@ -135,6 +128,7 @@ int speech_next(struct speech *s, struct completion_event *out) {
     out->answer = s->answer;
     out->finish = s->finish;
     out->stop_sequence = s->stop;
-    put_tokens(s, out);
+    uint64_t end = s->finish == COMPLETION_STOP_SEQUENCE ? drawn_text_end(&s->drawn) : UINT64_MAX;
+    s->n_out = event_tokens_put(&s->tokens, end, out);
     return 1;
 }

@@ -2,8 +2,8 @@
 // thread.
 #pragma once
 #include "ws/completion/call_inputs.h"
+#include "ws/completion/drawn_text.h"
 #include "ws/completion/event_tokens.h"
-#include "ws/completion/stop_tail.h"
 
 struct speech {
     const struct completion_request *request;
@@ -17,7 +17,7 @@ struct speech {
     char tool_id[48];
     struct event_tokens tokens; // those of the last event and later ones
     size_t n_out;               // how many of them the last event had
-    struct stop_tail tail;
+    struct drawn_text drawn;
     int64_t n_tokens_in; // tokens of all deltas
     int64_t n_reasoning, drawn_us;
 };

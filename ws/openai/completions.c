@@ -7,8 +7,8 @@
 // completion is written when all choices have ended, by a worker, since prompts are long.
 #include "base/random_id.h"
 #include "base/workers.h"
+#include "ws/completion/drawn_text.h"
 #include "ws/completion/event_tokens.h"
-#include "ws/completion/stop_tail.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/completions_write.h"
 #include "ws/openai/openai.h"
@@ -28,7 +28,8 @@ struct choice {
     struct session *session;         // while its events wait; NULL: none do
     struct buf text;                 // of an answer that is not streamed
     struct completions_logprobs log; // likewise; streamed, of one chunk
-    struct stop_tail tail;
+    struct drawn_text drawn;
+    struct event_tokens waiting;  // tokens that begin behind the delivered text
     const char *finish;           // NULL: its turn has not ended
     struct engine_scores *scores; // of its prompt; NULL: not wanted, or another choice has them
     struct completions_logprobs prompt_log; // made of them
@@ -58,7 +59,8 @@ static void completions_free(struct completions *c) {
     for (size_t i = 0; i < c->n_choices; i++) {
         buf_release(&c->choices[i].text);
         completions_logprobs_release(&c->choices[i].log);
-        stop_tail_release(&c->choices[i].tail);
+        drawn_text_release(&c->choices[i].drawn);
+        event_tokens_release(&c->choices[i].waiting);
         completions_logprobs_release(&c->choices[i].prompt_log);
         free(c->choices[i].scores);
     }
@@ -230,18 +232,37 @@ static void reply_scored(struct completions *c) {
 
 // --- events ---
 
-// The token that ends an answer is no part of its text.
+// Moves the tokens that begin before byte `end` of the text into the log.
+static void log_tokens(struct completions *c, struct choice *ch, uint64_t end) {
+    struct engine_alternative a[SAMPLING_MAX_TOP_LOGPROBS];
+    struct completion_event e = {0};
+    size_t n = event_tokens_put(&ch->waiting, end, &e);
+    for (size_t i = 0; i < n; i++) {
+        const struct completion_token *t = &e.tokens[i];
+        for (int32_t k = 0; k < t->n_alternatives; k++)
+            a[k] = (struct engine_alternative){t->alternatives[k].id, t->alternatives[k].logprob};
+        completions_logprobs_add(&ch->log, c->request->served->engine, t->id, t->logprob, a,
+                                 t->n_alternatives);
+    }
+    event_tokens_drop(&ch->waiting, n);
+}
+
 static void take_tokens(struct completions *c, struct choice *ch, const struct session_event *ev) {
     const struct served_model *m = c->request->served;
-    stop_tail_add(&ch->tail, m->engine, ev->ids, ev->n_ids);
+    size_t n_alt = ev->alternatives ? (size_t)ev->n_alternatives : 0;
     for (size_t i = 0; ev->logprobs && i < ev->n_ids; i++) {
-        const struct engine_alternative *a =
-            ev->alternatives ? ev->alternatives + i * (size_t)ev->n_alternatives : NULL;
-        // Harnesses that score a prompt expect one more token after it.
-        if (event_tokens_is_end(m->info, ev->ids[i]) && !c->request->scores) continue;
-        completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
-                                 a ? ev->n_alternatives : 0);
+        uint64_t start = drawn_text_add(&ch->drawn, m->engine, ev->ids[i]);
+        const struct engine_alternative *a = n_alt ? ev->alternatives + i * n_alt : NULL;
+        // Harnesses that score a prompt expect one more token after it, also one that ends the answer.
+        if (c->request->scores)
+            completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
+                                     (int32_t)n_alt);
+        else if (event_tokens_add(&ch->waiting, m, ev->ids[i], ev->logprobs[i], start, a, n_alt) <
+                 0)
+            openai_no_memory(&c->failure);
     }
+    drawn_text_give(&ch->drawn, ev->text, ev->text_len);
+    log_tokens(c, ch, drawn_text_end(&ch->drawn));
 }
 
 static void take_delta(struct completions *c, struct choice *ch, const struct session_event *ev) {
@@ -277,12 +298,11 @@ static void take_scores(struct completions *c, struct choice *ch, const struct t
                     "the log-probabilities of the prompt were not computed");
 }
 
-// Tokens of the stop sequence alone are no part of the text. One that begins before it stays, and so do all tokens of
-// an answer to a scored prompt (take_tokens).
-static void drop_stop_tokens(struct completions *c, struct choice *ch, const char *finish) {
-    size_t behind;
-    if (c->request->scores || !finish || strcmp(finish, "stop") != 0) return;
-    if (stop_tail_find(&ch->tail, &behind)) completions_logprobs_drop_last(&ch->log, behind);
+// The rest of an answer's tokens, but those of a stop sequence alone.
+static void take_last_tokens(struct completions *c, struct choice *ch, const struct turn_view *t) {
+    bool stopped = t->finish_reason && strcmp(t->finish_reason, "stop") == 0;
+    drawn_text_give(&ch->drawn, t->text, t->text_len);
+    log_tokens(c, ch, stopped ? drawn_text_end(&ch->drawn) : UINT64_MAX);
 }
 
 static void take_end(struct completions *c, struct choice *ch, const struct turn_view *t) {
@@ -293,7 +313,7 @@ static void take_end(struct completions *c, struct choice *ch, const struct turn
     }
     begin_stream(c);
     if (!c->request->nothing) buf_add(&ch->text, t->text, t->text_len);
-    drop_stop_tokens(c, ch, t->finish_reason);
+    if (c->request->logprobs) take_last_tokens(c, ch, t);
     ch->finish = c->request->nothing ? "length" : completions_finish(t->finish_reason);
     count(c, ch, &t->numbers);
     c->n_ended++;
@@ -478,7 +498,7 @@ static int make_choices(struct completions *c) {
         buf_init(&ch->text, ANSWER_MAX_BYTES);
         completions_logprobs_init(&ch->log, q->echo ? count_text_chars(p->text, p->len) : 0);
         completions_logprobs_init(&ch->prompt_log, 0);
-        stop_tail_init(&ch->tail, q->logprobs ? &q->sampling.params.stop : NULL);
+        drawn_text_init(&ch->drawn, NULL);
         if (q->echo && buf_add(&ch->text, p->text, p->len) < 0) return E_NOMEM;
     }
     return 0;

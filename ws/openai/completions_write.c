@@ -9,17 +9,12 @@
 
 // --- log-probabilities ---
 
-struct mark { // the lengths before a token was added, and its own
-    size_t tokens, logprobs, tops, offsets, n_chars, bytes;
-};
-
 void completions_logprobs_init(struct completions_logprobs *l, size_t n_chars) {
     *l = (struct completions_logprobs){.n_chars = n_chars};
     buf_init(&l->tokens, LOGPROBS_MAX_BYTES);
     buf_init(&l->logprobs, LOGPROBS_MAX_BYTES);
     buf_init(&l->tops, LOGPROBS_MAX_BYTES);
     buf_init(&l->offsets, LOGPROBS_MAX_BYTES);
-    buf_init(&l->marks, LOGPROBS_MAX_BYTES);
 }
 
 void completions_logprobs_release(struct completions_logprobs *l) {
@@ -27,7 +22,6 @@ void completions_logprobs_release(struct completions_logprobs *l) {
     buf_release(&l->logprobs);
     buf_release(&l->tops);
     buf_release(&l->offsets);
-    buf_release(&l->marks);
 }
 
 void completions_logprobs_clear(struct completions_logprobs *l) {
@@ -35,7 +29,6 @@ void completions_logprobs_clear(struct completions_logprobs *l) {
     buf_reset(&l->logprobs);
     buf_reset(&l->tops);
     buf_reset(&l->offsets);
-    buf_reset(&l->marks);
     l->n = 0;
 }
 
@@ -92,9 +85,6 @@ void completions_logprobs_add(struct completions_logprobs *l, const struct engin
     const char *comma = l->n++ > 0 ? "," : "";
     size_t len = 0;
     const char *bytes = engine_token_bytes(e, id, &len);
-    struct mark mark = {l->tokens.len,  l->logprobs.len, l->tops.len,
-                        l->offsets.len, l->n_chars,      bytes ? len : 0};
-    buf_add(&l->marks, &mark, sizeof mark);
     buf_addz(&l->tokens, comma);
     put_token(&l->tokens, e, id, false);
     buf_addz(&l->logprobs, comma);
@@ -103,28 +93,6 @@ void completions_logprobs_add(struct completions_logprobs *l, const struct engin
     put_tops(&l->tops, e, id, logprob, alternatives, n_alternatives);
     buf_addf(&l->offsets, "%s%zu", comma, l->n_chars);
     l->n_chars += bytes ? count_chars(bytes, len) : 0;
-}
-
-static void cut(struct buf *b, size_t len) {
-    if (b->len <= len) return;
-    b->len = len;
-    b->data[len] = '\0';
-}
-
-void completions_logprobs_drop_last(struct completions_logprobs *l, size_t bytes) {
-    struct mark mark;
-    while (bytes > 0 && l->marks.len > 0 && !l->marks.error) {
-        memcpy(&mark, l->marks.data + l->marks.len - sizeof mark, sizeof mark);
-        if (mark.bytes > bytes) return;
-        bytes -= mark.bytes;
-        cut(&l->marks, l->marks.len - sizeof mark);
-        cut(&l->tokens, mark.tokens);
-        cut(&l->logprobs, mark.logprobs);
-        cut(&l->tops, mark.tops);
-        cut(&l->offsets, mark.offsets);
-        l->n_chars = mark.n_chars;
-        l->n--;
-    }
 }
 
 // The first token: no tokens precede it, so it has no log-probability.

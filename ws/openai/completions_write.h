@@ -13,7 +13,6 @@ struct completions_usage {
 // kept as text, since an answer may be long. Bytes that are no text are written as "bytes:\xe4\xbd".
 struct completions_logprobs {
     struct buf tokens, logprobs, tops, offsets; // elements, with commas between
-    struct buf marks;                           // where each token that was drawn begins in these
     size_t n, n_chars;                          // n_chars: of the text so far, in code points
 };
 // n_chars: code points of the text before the first token.
@@ -27,9 +26,6 @@ void completions_logprobs_add_prompt(struct completions_logprobs *l, const struc
 void completions_logprobs_add(struct completions_logprobs *l, const struct engine *e, int32_t id,
                               float logprob, const struct engine_alternative *alternatives,
                               int32_t n_alternatives);
-
-// Tokens at the end that have at most so many bytes together are no part of the answer.
-void completions_logprobs_drop_last(struct completions_logprobs *l, size_t bytes);
 
 struct completions_choice { // one element of "choices"
     const char *text;       // (len)

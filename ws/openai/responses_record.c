@@ -1,6 +1,7 @@
 // Turns as responses. See responses_record.h.
 #include "ws/openai/responses_record.h"
 #include "ws/completion/call_inputs.h"
+#include "ws/completion/drawn_text.h"
 #include "ws/completion/event_tokens.h"
 #include "ws/completion/speech.h"
 #include "ws/openai/responses_items.h"
@@ -173,15 +174,18 @@ bool responses_record_has_revision(const struct responses_record *r, uint64_t pr
 
 // --- the answer ------------------------------------------------------------
 
-static int add_token(const struct responses_record *r, size_t i, struct event_tokens *tokens) {
+static int add_token(const struct responses_record *r, size_t i, struct drawn_text *drawn,
+                     struct event_tokens *tokens) {
     size_t n_alt = (size_t)r->n_alternatives;
     if (!r->ids || !r->served) return 0;
-    return event_tokens_add(tokens, r->served, r->ids[i], r->logprobs[i],
+    uint64_t start = drawn_text_add(drawn, r->served->engine, r->ids[i]);
+    return event_tokens_add(tokens, r->served, r->ids[i], r->logprobs[i], start,
                             n_alt ? r->alternatives + i * n_alt : NULL, n_alt);
 }
 
 static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
-                        struct event_tokens *tokens, struct responses_output *out) {
+                        const struct drawn_text *drawn, struct event_tokens *tokens,
+                        struct responses_output *out) {
     struct answer_piece piece;
     int rc;
     while ((rc = call_inputs_next(inputs, p, &piece)) == 1) {
@@ -190,9 +194,9 @@ static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
                                      .text_len = piece.len,
                                      .tool_name = piece.text,
                                      .tool_is_custom = inputs->is_custom};
-        event_tokens_put(tokens, &e);
+        size_t n = event_tokens_put(tokens, drawn_text_end(drawn), &e);
         responses_output_take(out, &e);
-        event_tokens_drop(tokens, tokens->n);
+        event_tokens_drop(tokens, n);
     }
     if (rc < 0) out->failed = true;
 }
@@ -201,24 +205,27 @@ static void take_pieces(struct answer_parser *p, struct call_inputs *inputs,
 static int64_t play_tokens(const struct responses_record *r, struct answer_parser *p,
                            struct call_inputs *inputs, struct responses_output *out) {
     struct event_tokens tokens = {0};
+    struct drawn_text drawn;
     int64_t n_thought = 0;
-    size_t from = 0, begin = 0;
-    bool stopped = strcmp(r->finish, "stop") == 0;
-    for (size_t i = 0; i < r->n_ids; begin = r->text_ends[i++]) {
+    size_t from = 0;
+    drawn_text_init(&drawn, NULL);
+    for (size_t i = 0; i < r->n_ids; i++) {
         size_t to = r->text_ends[i] < r->text_len ? r->text_ends[i] : r->text_len;
-        bool said = !stopped || begin < r->text_len; // else it is of the stop sequence alone
         n_thought += answer_parser_thinks(p);
-        if (out->logprobs && said && add_token(r, i, &tokens) < 0) out->failed = true;
+        if (out->logprobs && add_token(r, i, &drawn, &tokens) < 0) out->failed = true;
         if (to <= from) continue;
+        drawn_text_give(&drawn, r->text + from, to - from);
         answer_parser_feed(p, r->text + from, to - from);
-        take_pieces(p, inputs, &tokens, out);
+        take_pieces(p, inputs, &drawn, &tokens, out);
         from = to;
     }
     if (r->finish[0]) {
         if (r->text_len > from) answer_parser_feed(p, r->text + from, r->text_len - from);
+        if (r->text_len > from) drawn_text_give(&drawn, r->text + from, r->text_len - from);
         answer_parser_end(p);
-        take_pieces(p, inputs, &tokens, out);
+        take_pieces(p, inputs, &drawn, &tokens, out);
     }
+    drawn_text_release(&drawn);
     event_tokens_release(&tokens);
     return n_thought;
 }
@@ -272,7 +279,7 @@ struct completion_request *responses_record_completion(struct responses_record *
 void responses_record_play(const struct responses_record *r, struct responses_output *out) {
     struct answer_parser parser;
     struct call_inputs inputs;
-    struct engine_syntax syntax = {0};
+    struct chat_syntax syntax = {0};
     struct completion_request *asked = completion_request_new();
     if (asked)
         read_tools(r, asked);

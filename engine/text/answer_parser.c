@@ -1,19 +1,19 @@
 // See answer_parser.h. The parser holds back an incomplete marker, and white space that may stand before
 // one. It reads a call's object up to the arguments in one go, and from the start again when more text has
 // come: that part is short. The bytes of the arguments are passed on as they come.
-#include "sessions/answer_parser.h"
-#include "sessions/call_syntax.h"
+#include "engine/text/answer_parser.h"
+#include "engine/text/call_syntax.h"
 #include <string.h>
 
 #define HELD_MAX 16384 // bytes of a call before its arguments; a longer text is no call
 #define ANSWER_BYTES ((size_t)64 << 20)
 #define STEP_ON 2
 
-void answer_parser_init(struct answer_parser *p, struct engine_syntax syntax, const cJSON *tools,
+void answer_parser_init(struct answer_parser *p, struct chat_syntax syntax, const cJSON *tools,
                         bool thinks) {
-    bool served = syntax.tools != ENGINE_TOOLS_NONE && cJSON_GetArraySize(tools) > 0;
+    bool served = syntax.tools != TOOL_SYNTAX_NONE && cJSON_GetArraySize(tools) > 0;
     *p = (struct answer_parser){
-        .syntax = syntax, .tools = served ? tools : NULL, .fresh = true, .name = ""};
+        .syntax = syntax, .tools = tools, .looks = served, .fresh = true, .name = ""};
     p->state = thinks && syntax.think_close ? ANSWER_THINKS : ANSWER_BEGINS;
     buf_init(&p->in, ANSWER_BYTES);
     buf_init(&p->out, ANSWER_BYTES);
@@ -114,14 +114,14 @@ static const char *const *markers_of(const struct answer_parser *p) {
     static const char *const llama[] = {"<|python_tag|>", NULL};
     static const char *const mistral[] = {"[TOOL_CALLS]", NULL};
     static const char *const none[] = {NULL};
-    switch (p->tools ? p->syntax.tools : ENGINE_TOOLS_NONE) {
-    case ENGINE_TOOLS_HERMES:
+    switch (p->looks ? p->syntax.tools : TOOL_SYNTAX_NONE) {
+    case TOOL_SYNTAX_HERMES:
         return hermes;
-    case ENGINE_TOOLS_XML:
+    case TOOL_SYNTAX_XML:
         return xml;
-    case ENGINE_TOOLS_LLAMA:
+    case TOOL_SYNTAX_LLAMA:
         return llama;
-    case ENGINE_TOOLS_MISTRAL:
+    case TOOL_SYNTAX_MISTRAL:
         return mistral;
     default:
         return none;
@@ -146,11 +146,11 @@ static size_t find_marker(const struct answer_parser *p, struct span rest, size_
 // A call's object without a marker, which names one of the tools. Some models write calls so; forced calls
 // (ws/completion/forced_call.c) are so with every model; and small models forget the marker.
 static bool guesses(const struct answer_parser *p) {
-    return p->tools;
+    return p->looks;
 }
 
 static bool separates_calls(const struct answer_parser *p, char c) {
-    bool plain = p->syntax.tools == ENGINE_TOOLS_JSON || p->syntax.tools == ENGINE_TOOLS_LLAMA;
+    bool plain = p->syntax.tools == TOOL_SYNTAX_JSON || p->syntax.tools == TOOL_SYNTAX_LLAMA;
     return plain && c == ';';
 }
 
@@ -161,7 +161,7 @@ static int speak(struct answer_parser *p, struct answer_piece *out) {
         skip_space(p);
         rest = rest_of(p);
     }
-    if (!p->tools) return rest.len ? pass(p, PIECE_TEXT, rest.len, out) : 0;
+    if (!p->looks) return rest.len ? pass(p, PIECE_TEXT, rest.len, out) : 0;
     if (p->fresh && guesses(p)) {
         size_t white = span_space(rest);
         if (white == rest.len && !p->ended) return 0;
@@ -199,6 +199,7 @@ static int no_call(struct answer_parser *p, struct answer_piece *out) {
 
 static bool is_tool(const struct answer_parser *p, const char *name) {
     const cJSON *tool;
+    if (!p->tools) return true;
     cJSON_ArrayForEach(tool, p->tools) {
         const cJSON *function = cJSON_GetObjectItemCaseSensitive(tool, "function");
         const char *known =
@@ -281,9 +282,8 @@ static int call(struct answer_parser *p, struct answer_piece *out) {
         if (span_starts(rest, *m) && (*m)[1] != 'f') at = strlen(*m);
     at += span_space(span_from(rest, at));
     if (at == rest.len) return p->ended ? no_call(p, out) : 0;
-    if (p->syntax.tools == ENGINE_TOOLS_XML && !p->guessed) return xml_call(p, at, out);
-    if (p->syntax.tools != ENGINE_TOOLS_MISTRAL || rest.s[at] == '{')
-        return object_call(p, at, out);
+    if (p->syntax.tools == TOOL_SYNTAX_XML && !p->guessed) return xml_call(p, at, out);
+    if (p->syntax.tools != TOOL_SYNTAX_MISTRAL || rest.s[at] == '{') return object_call(p, at, out);
     if (rest.s[at] != '[') return p->listed ? no_call(p, out) : named_call(p, at, out);
     size_t item = at + 1 + span_space(span_from(rest, at + 1));
     if (item == rest.len && !p->ended) return 0;
@@ -362,7 +362,7 @@ static int between(struct answer_parser *p) {
     skip_space(p);
     struct span rest = rest_of(p);
     if (rest.len == 0) return 0;
-    bool tagged = p->syntax.tools == ENGINE_TOOLS_HERMES || p->syntax.tools == ENGINE_TOOLS_XML;
+    bool tagged = p->syntax.tools == TOOL_SYNTAX_HERMES || p->syntax.tools == TOOL_SYNTAX_XML;
     if (tagged && !p->ended && rest.len < sizeof close - 1 && span_begins(rest, close)) return 0;
     if (tagged && span_starts(rest, close)) {
         p->from += sizeof close - 1;

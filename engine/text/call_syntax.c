@@ -1,5 +1,5 @@
 // See call_syntax.h.
-#include "sessions/call_syntax.h"
+#include "engine/text/call_syntax.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,9 @@
 // thread, but one thread for each parser.
 #pragma once
 #include "base/json.h"
-#include "engine/engine.h"
+#include "engine/text/chat_syntax.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 enum answer_piece_kind {
     PIECE_THINKING,
@@ -37,8 +39,9 @@ struct answer_parser {
     // Set behind answer_parser_init.
     bool single; // calls after the first one are dropped
     bool strict; // calls of tools that are not in `tools` are text
-    struct engine_syntax syntax;
-    const cJSON *tools; // NULL: calls are not looked for
+    struct chat_syntax syntax;
+    bool looks;         // for calls; answer_parser_init sets it
+    const cJSON *tools; // NULL: a call may name any tool
     enum answer_state state;
     struct buf in;  // the text fed so far; bytes before `from` have been passed on
     struct buf out; // the bytes that a piece points to, if they are not in `in`
@@ -56,8 +59,9 @@ struct answer_parser {
     bool in_string, escaped; // likewise
 };
 
-// thinks: the prompt has opened the thinking. tools: borrowed; NULL: none are served.
-void answer_parser_init(struct answer_parser *p, struct engine_syntax syntax, const cJSON *tools,
+// thinks: the prompt has opened the thinking. tools: borrowed; NULL: none are served, so calls are not looked for,
+// unless the caller sets `looks`.
+void answer_parser_init(struct answer_parser *p, struct chat_syntax syntax, const cJSON *tools,
                         bool thinks);
 void answer_parser_release(struct answer_parser *p);
 void answer_parser_feed(struct answer_parser *p, const char *text, size_t len);

@@ -1,0 +1,16 @@
+// How a model writes tool calls and thinking: what its chat template shows of it. Plain data.
+#pragma once
+
+enum tool_syntax {
+    TOOL_SYNTAX_NONE,    // the template shows no tools
+    TOOL_SYNTAX_JSON,    // the answer is {"name":..,"arguments":..}: a template without other marks
+    TOOL_SYNTAX_HERMES,  // <tool_call>{"name":..,"arguments":..}</tool_call>
+    TOOL_SYNTAX_XML,     // <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>
+    TOOL_SYNTAX_LLAMA,   // {"name":..,"parameters":..}, perhaps after <|python_tag|>
+    TOOL_SYNTAX_MISTRAL, // [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]NAME[ARGS]{..}
+};
+// The texts belong to the template. Zeroed: no tools, and it does not think.
+struct chat_syntax {
+    enum tool_syntax tools;
+    const char *think_open, *think_close; // NULL: it does not think
+};
