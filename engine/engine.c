@@ -134,6 +134,7 @@ static void describe_maker(const struct engine *e, const struct instance_options
                                     .n_kv_heads = e->model->of_kind[0].n_kv_heads,
                                     .head_dim = e->model->config.kinds[0].attention.head_dim,
                                     .block_tokens = io->block_tokens,
+                                    .n_groups = e->model->cache_groups.n,
                                     .block_bytes = (uint64_t)e->info.block_bytes};
     if (!lead_is_alone(lead)) {
         snprintf(ranks, sizeof ranks, "tp %d pp %d, ", lead->comm->split.tp_size,
@@ -163,7 +164,8 @@ static void size_snapshots(struct engine *e, const struct engine_options *o,
                                          .sink_len = 1,
                                          .chunk_tokens = o->prefill_chunk_tokens,
                                          .block_tokens = io->block_tokens,
-                                         .session_len = io->max_session_len};
+                                         .session_len = io->max_session_len,
+                                         .groups = &e->model->cache_groups};
     int64_t bytes = kv_ring_max_blocks(&window) * e->info.block_bytes;
     io->host_transit = true;
     io->host_cache_bytes = bytes > TRANSIT_BYTES ? bytes : TRANSIT_BYTES;
@@ -176,15 +178,16 @@ static void note_found(struct engine *e) {
 
 // Before the leader's own cache, whose first steps the other ranks take part in.
 static int size_ranks(struct engine *e, const struct instance_options *io, struct err *err) {
-    const struct kv_store store = {.dtype = io->kv_dtype,
-                                   .head_dim = e->model->config.kinds[0].attention.head_dim,
-                                   .block_tokens = io->block_tokens,
-                                   .n_blocks = io->n_blocks,
-                                   .block_bytes = (size_t)e->info.block_bytes};
     int64_t parked = io->host_cache_bytes / e->info.block_bytes;
     if (parked > INT32_MAX / 2) parked = INT32_MAX / 2;
-    return lead_size(&e->lead, e->backend, &store, instance_max_rows(io), instance_max_logits(io),
-                     (int32_t)parked, err);
+    const struct plan_size size = {.dtype = io->kv_dtype,
+                                   .block_tokens = io->block_tokens,
+                                   .n_blocks = io->n_blocks,
+                                   .n_groups = e->model->cache_groups.n,
+                                   .max_rows = instance_max_rows(io),
+                                   .max_logits = instance_max_logits(io),
+                                   .n_host_blocks = (int32_t)parked};
+    return lead_size(&e->lead, e->backend, &size, (size_t)e->info.block_bytes, err);
 }
 
 static int open_instance(struct engine *e, const struct engine_options *o,

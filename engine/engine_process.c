@@ -81,7 +81,7 @@ static void make_room(struct inside *in, struct engine_event *events, size_t n) 
         struct engine_event *ev = &events[i];
         const struct packed_cache *p = ev->kind == ENGINE_EXPORTED ? ev->cache : NULL;
         if (!p) continue;
-        size_t block = (size_t)p->maker.block_bytes + sizeof *p->logical;
+        size_t block = (size_t)p->maker.block_bytes + sizeof *p->numbers;
         size_t more = (size_t)p->n_blocks * block + (size_t)p->n_ids * sizeof *p->ids;
         buf_reset(&in->out);
         if (buf_reserve(&in->out, room + more) == 0) {

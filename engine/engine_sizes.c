@@ -4,13 +4,32 @@
 #include "engine/budget.h"
 #include "engine/engine_internal.h"
 
-// The longest memory that fits the pool with any sinks: a whole session's log if that fits, else the
-// pool less the sinks' last block, the chunk of slack and the partly used blocks at both ends.
-static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
-                              int64_t max_session_len) {
-    int64_t b = o->block_tokens;
-    if ((max_session_len + b - 1) / b <= n_blocks) return max_session_len;
-    return (n_blocks - 2) * b - o->prefill_chunk_tokens;
+// Blocks for a memory of this length with any sinks: of each group a whole session's log, or its window,
+// the chunk of slack, the sinks' last block and the partly used blocks at both ends.
+static int64_t blocks_for(const struct engine_options *o, const struct kv_groups *groups,
+                          int64_t memory_len, int64_t max_session_len) {
+    int64_t b = o->block_tokens, all = (max_session_len + b - 1) / b, n = 0;
+    for (int32_t g = 0; g < groups->n; g++) {
+        int64_t window = groups->group[g].window;
+        int64_t sees = window > 0 && window < memory_len ? window : memory_len;
+        int64_t most = (sees + o->prefill_chunk_tokens + b - 1) / b + 2;
+        n += most < all ? most : all;
+    }
+    return n;
+}
+
+// The longest memory that fits the pool; below 1: none does.
+static int64_t longest_memory(const struct engine_options *o, const struct kv_groups *groups,
+                              int64_t n_blocks, int64_t max_session_len) {
+    int64_t fits = 0, beyond = max_session_len + 1;
+    while (beyond - fits > 1) {
+        int64_t middle = fits + (beyond - fits) / 2;
+        if (blocks_for(o, groups, middle, max_session_len) <= n_blocks)
+            fits = middle;
+        else
+            beyond = middle;
+    }
+    return fits;
 }
 
 // The device's memory; *b is zero where the device uses the host's.
@@ -48,12 +67,13 @@ int engine_check_weights(const struct engine *e, const struct engine_options *o,
 // a GPU at most what gpu_memory_fraction leaves, and all of that where the fraction is set.
 static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
                                    int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
-                                   int32_t n_sharing) {
+                                   int32_t n_sharing, const struct kv_groups *groups) {
     const struct kv_ring_shape window = {.memory_len = (int32_t)memory_len,
                                          .sink_len = 1,
                                          .chunk_tokens = o->prefill_chunk_tokens,
                                          .block_tokens = o->block_tokens,
-                                         .session_len = max_session_len};
+                                         .session_len = max_session_len,
+                                         .groups = groups};
     int64_t full = kv_ring_max_blocks(&window) * block_bytes * o->max_sequences;
     bool device = b->device;
     int32_t n_beside = o->n_beside > 0 ? o->n_beside : 1;
@@ -93,13 +113,9 @@ static enum dtype kv_dtype_of(const struct engine *e, const struct engine_option
 }
 
 static int64_t block_bytes_of(const struct engine *e, const struct engine_options *o) {
-    const struct kv_store shape = {.dtype = kv_dtype_of(e, o),
-                                   .n_layers = e->model->n_layers,
-                                   .n_kv_heads = e->model->of_kind[0].n_kv_heads,
-                                   .head_dim = e->model->config.kinds[0].attention.head_dim,
-                                   .block_tokens = o->block_tokens,
-                                   .n_blocks = 1};
-    return (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
+    struct cache_stores shape;
+    cache_stores_shape(&shape, e->model, kv_dtype_of(e, o), o->block_tokens, 1);
+    return (int64_t)shape.arena.block_bytes;
 }
 
 // --- places --------------------------------------------------------------------------------------
@@ -143,9 +159,9 @@ int engine_size_cache(struct engine *e, const struct engine_options *o, struct i
     }
     if (bytes == 0)
         bytes = default_cache_bytes(o, &budget, memory, io->max_session_len, block_bytes,
-                                    e->lead.comm->n_sharing);
+                                    e->lead.comm->n_sharing, &e->model->cache_groups);
     int64_t n_blocks = bytes / block_bytes < INT32_MAX / 2 ? bytes / block_bytes : INT32_MAX / 2;
-    int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
+    int64_t longest = longest_memory(o, &e->model->cache_groups, n_blocks, io->max_session_len);
     if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
         int64_t want = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
         if (budget.device && o->kv_cache_bytes == 0) return budget_no_cache(&budget, err);

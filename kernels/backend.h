@@ -78,6 +78,9 @@ struct kv_store {
     size_t block_bytes; // set by kv_store_init
     enum dtype dtype;   // F32, F16, BF16; I8 and F8_E4M3 with scales (kernels/kv_quant.h)
     int32_t n_layers, n_kv_heads, head_dim, block_tokens, n_blocks;
+    // Several cache groups (kvcache/groups.h) share an arena: each has a struct of its own with the same
+    // data and block_bytes, and the shape of its layers. A layer is then one of the group's.
+    int32_t group; // which of the sequences' maps (struct batch_seq) its ops read
 };
 
 // Duration of copies by the device's clock, in microseconds; 0 if the device has none.
@@ -230,6 +233,8 @@ struct rank_links {
 struct backend_ops {
     const char *name;  // "cpu"
     uint32_t features; // of enum op_feature
+    // Ops read the map of a store's group. False: the maps of all groups are one, and so are their shapes.
+    bool kv_groups;
 
     // --- memory ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ struct batch_seq {
     int32_t first_row; // its tokens are rows [first_row, first_row + n_rows) of the batch
     int32_t n_rows;    // consecutive positions, ascending
     int32_t memory_len, sink_len;
-    struct kv_map map;
+    const struct kv_map *maps; // one for each cache group (struct kv_store's group)
 };
 
 // How a device draws the token after a wanted row (kernels/backend.h, draw): the sampling

@@ -11,30 +11,53 @@ struct check {
     bool *is_free;    // (n_blocks)
 };
 
-// The window rule for the next token, at t = n_tokens, which also sees itself. Later tokens need no
-// position that it does not need.
-static bool position_needed(const struct kv_ring *r, int64_t p) {
-    int64_t t = r->n_tokens;
-    return p <= t && (p < r->sink_len || p > t - ((int64_t)r->memory_len - r->sink_len));
+// What the window rule says of the group, found without ring.c: the ring's shape and the window of the
+// model's layers decide.
+struct rule {
+    int64_t memory_len, sink_len, window; // window 0: none
+};
+
+// Whether the next token, at t = n_tokens, which also sees itself, sees p. Later tokens need no position
+// that it does not need.
+static bool position_needed(const struct rule *w, int64_t t, int64_t p) {
+    if (w->window > 0 && p <= t - w->window) return false;
+    return p <= t && (p < w->sink_len || p > t - (w->memory_len - w->sink_len));
 }
 
-static bool block_needed(const struct kv_ring *r, int64_t logical) {
-    int64_t b = r->map.block_tokens;
+static bool block_needed(const struct rule *w, int64_t n_sink_blocks, int64_t b, int64_t t,
+                         int64_t logical) {
     // Sink blocks stay whole: each holds a sink position for good.
-    if (logical < r->map.n_sink_blocks) return true;
-    for (int64_t p = logical * b; p < (logical + 1) * b; p++) {
-        if (position_needed(r, p)) return true;
-    }
+    if (logical < n_sink_blocks) return true;
+    for (int64_t p = logical * b; p < (logical + 1) * b; p++)
+        if (position_needed(w, t, p)) return true;
     return false;
+}
+
+static int group_check(const struct kv_ring *r, size_t i, int32_t g, int32_t *wanted,
+                       struct err *err) {
+    int64_t b = r->block_tokens, n_logical = (r->n_tokens + b - 1) / b;
+    const struct kv_map *m = &r->maps[g];
+    bool own_window =
+        r->reach[g].run < r->memory_len - r->sink_len || r->reach[g].sink_len < r->sink_len;
+    const struct rule rule = {r->memory_len, r->sink_len, own_window ? r->reach[g].run : 0};
+    for (int64_t l = 0; l < n_logical; l++) {
+        if (!block_needed(&rule, own_window ? 0 : m->n_sink_blocks, b, r->n_tokens, l)) continue;
+        (*wanted)++;
+        if (m->blocks[kv_map_slot(m, l * b)] < 0)
+            return err_set(err, E_INTERNAL, "ring %zu of %lld tokens lacks block %lld of group %d",
+                           i, (long long)r->n_tokens, (long long)l, g);
+    }
+    return 0;
 }
 
 static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_t i,
                       struct check *c, struct err *err) {
-    int32_t n_slots = r->map.n_sink_blocks + r->map.n_ring_blocks, held = 0;
-    if (r->pool != pool || r->map.blocks != r->blocks) {
-        return err_set(err, E_INTERNAL, "ring %zu belongs to another pool or maps another ring", i);
-    }
-    for (int32_t s = 0; s < n_slots; s++) {
+    int32_t held = 0, wanted = 0;
+    if (r->pool != pool) return err_set(err, E_INTERNAL, "ring %zu belongs to another pool", i);
+    for (int32_t g = 0; g < r->n_groups; g++)
+        if (r->maps[g].blocks != r->blocks + r->reach[g].first_slot)
+            return err_set(err, E_INTERNAL, "ring %zu maps another ring in group %d", i, g);
+    for (int32_t s = 0; s < r->n_slots; s++) {
         int32_t id = r->blocks[s];
         if (id < 0) continue;
         if (id >= pool->n_blocks)
@@ -50,23 +73,10 @@ static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_
     }
     if (held != r->n_held)
         return err_set(err, E_INTERNAL, "ring %zu holds %d blocks and says %d", i, held, r->n_held);
-
-    int64_t n_logical = (r->n_tokens + r->map.block_tokens - 1) / r->map.block_tokens;
-    int32_t wanted = 0;
-    for (int64_t l = 0; l < n_logical; l++) {
-        if (!block_needed(r, l)) continue;
-        wanted++;
-        if (r->blocks[kv_map_slot(&r->map, l * r->map.block_tokens)] < 0) {
-            return err_set(err, E_INTERNAL, "ring %zu of %lld tokens lacks its block %lld", i,
-                           (long long)r->n_tokens, (long long)l);
-        }
-    }
-    if (wanted != held) {
-        return err_set(err, E_INTERNAL,
-                       "ring %zu of %lld tokens holds %d blocks where %d are needed", i,
-                       (long long)r->n_tokens, held, wanted);
-    }
-    return 0;
+    for (int32_t g = 0; g < r->n_groups; g++) TRY(group_check(r, i, g, &wanted, err));
+    if (wanted == held) return 0;
+    return err_set(err, E_INTERNAL, "ring %zu of %lld tokens holds %d blocks where %d are needed",
+                   i, (long long)r->n_tokens, held, wanted);
 }
 
 static int pool_check(const struct kv_pool *pool, struct check *c, struct err *err) {

@@ -14,7 +14,7 @@ static void copy_drop(struct kv_image *m, struct kv_copy *c) {
 
 int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring *shape) {
     *m = (struct kv_image){0};
-    int32_t n = shape->map.n_sink_blocks + shape->map.n_ring_blocks;
+    int32_t n = shape->n_slots;
     m->copies = malloc((size_t)n * sizeof *m->copies);
     if (!m->copies) return E_NOMEM;
     for (int32_t i = 0; i < n; i++) m->copies[i] = (struct kv_copy){.host = -1};
@@ -50,38 +50,31 @@ void kv_image_cut(struct kv_image *m, int64_t n, int32_t block_tokens) {
         struct kv_copy *c = &m->copies[i];
         if (c->host < 0 || c->upto <= n) continue;
         c->upto = n;
-        if (n <= c->logical * block_tokens) copy_drop(m, c);
+        if (n <= kv_number_logical(c->number) * block_tokens) copy_drop(m, c);
     }
 }
 
-// The logical number of the block in the ring's slot.
-static int64_t logical_of(const struct kv_ring *r, int32_t slot) {
-    if (slot < r->map.n_sink_blocks) return slot;
-    // The window has fewer blocks than the ring has slots: the slot holds its youngest block.
-    int64_t last = (r->n_tokens - 1) / r->map.block_tokens - r->map.n_sink_blocks;
-    int64_t at = slot - r->map.n_sink_blocks;
-    return r->map.n_sink_blocks + last - (last - at) % r->map.n_ring_blocks;
-}
-
-static int64_t end_of(const struct kv_ring *r, int64_t logical) {
-    int64_t end = (logical + 1) * r->map.block_tokens;
-    return end < r->n_tokens ? end : r->n_tokens;
+// Up to which position the block of this number is written in a log of n_tokens.
+static int64_t end_of(int64_t number, int64_t n_tokens, int64_t block_tokens) {
+    int64_t end = (kv_number_logical(number) + 1) * block_tokens;
+    return end < n_tokens ? end : n_tokens;
 }
 
 static bool is_right(const struct kv_image *m, const struct kv_ring *r, int32_t slot) {
     const struct kv_copy *c = &m->copies[slot];
-    int64_t logical = logical_of(r, slot);
-    return c->host >= 0 && c->logical == logical && c->upto >= end_of(r, logical);
+    int64_t number = kv_ring_number(r, slot);
+    return c->host >= 0 && c->number == number &&
+           c->upto >= end_of(number, r->n_tokens, r->block_tokens);
 }
 
 bool kv_image_serves(const struct kv_image *m, const struct kv_ring *shape, int64_t n) {
-    int64_t block = shape->map.block_tokens, logical;
+    int64_t number;
     if (!m->copies || m->memory_len != shape->memory_len || m->sink_len != shape->sink_len)
         return false;
-    for (int64_t i = 0; (logical = kv_ring_holds(shape, n, i)) >= 0; i++) {
-        const struct kv_copy *c = &m->copies[kv_map_slot(&shape->map, logical * block)];
-        int64_t end = (logical + 1) * block;
-        if (c->host < 0 || c->logical != logical || c->upto < (end < n ? end : n)) return false;
+    for (int64_t i = 0; (number = kv_ring_holds(shape, n, i)) >= 0; i++) {
+        const struct kv_copy *c = &m->copies[kv_ring_slot(shape, number)];
+        if (c->host < 0 || c->number != number || c->upto < end_of(number, n, shape->block_tokens))
+            return false;
     }
     return true;
 }
@@ -144,8 +137,8 @@ int kv_image_next(struct kv_image *m, const struct kv_ring *r, int32_t *slot) {
 void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot) {
     struct kv_copy *c = &m->copies[slot];
     assert(c->host >= 0);
-    c->logical = logical_of(r, slot);
-    c->upto = end_of(r, c->logical);
+    c->number = kv_ring_number(r, slot);
+    c->upto = end_of(c->number, r->n_tokens, r->block_tokens);
     const struct kv_names *names = &r->pool->names;
     bool named = r->blocks[slot] >= 0 && kv_names_has(names, r->blocks[slot]);
     if (!named || kv_names_has(&m->host->names, c->host)) return;
@@ -157,7 +150,7 @@ int kv_image_fill(struct kv_image *m, const struct kv_ring *r) {
     for (int32_t i = 0; i < m->n_slots; i++) {
         if (r->blocks[i] < 0) continue;
         if (copy_take(m, &m->copies[i]) < 0) {
-            kv_image_cut(m, 0, r->map.block_tokens);
+            kv_image_cut(m, 0, r->block_tokens);
             return E_NOMEM;
         }
         kv_image_copied(m, r, i);
@@ -166,16 +159,15 @@ int kv_image_fill(struct kv_image *m, const struct kv_ring *r) {
 }
 
 int kv_image_take(struct kv_image *m, const struct kv_ring *shape, int64_t n) {
-    int64_t block = shape->map.block_tokens, logical;
-    for (int64_t i = 0; (logical = kv_ring_holds(shape, n, i)) >= 0; i++) {
-        struct kv_copy *c = &m->copies[kv_map_slot(&shape->map, logical * block)];
+    int64_t number;
+    for (int64_t i = 0; (number = kv_ring_holds(shape, n, i)) >= 0; i++) {
+        struct kv_copy *c = &m->copies[kv_ring_slot(shape, number)];
         if (copy_take(m, c) < 0) {
-            kv_image_cut(m, 0, shape->map.block_tokens);
+            kv_image_cut(m, 0, shape->block_tokens);
             return E_NOMEM;
         }
-        int64_t end = (logical + 1) * block;
-        c->logical = logical;
-        c->upto = end < n ? end : n;
+        c->number = number;
+        c->upto = end_of(number, n, shape->block_tokens);
     }
     return 0;
 }

@@ -11,16 +11,16 @@
 #pragma once
 #include "kvcache/ring.h"
 
-struct kv_copy {     // of one block
-    int32_t host;    // host block id, -1: no copy
-    int64_t logical; // the block's positions are [logical, logical + 1) * block_tokens
-    int64_t upto;    // the copy is valid for positions below this one
+struct kv_copy {    // of one block
+    int32_t host;   // host block id, -1: no copy
+    int64_t number; // of the block (ring.h)
+    int64_t upto;   // the copy is valid for positions below this one
 };
 
 struct kv_image {
-    struct kv_pool *host;   // borrowed
-    struct kv_copy *copies; // (n_slots) by the ring's slot; NULL: no image
-    int32_t n_slots, n_held;
+    struct kv_pool *host;         // borrowed
+    struct kv_copy *copies;       // (n_slots) by the ring's slot; NULL: no image
+    int32_t n_slots, n_held;      // of all groups
     int32_t memory_len, sink_len; // of the ring that was copied
 };
 

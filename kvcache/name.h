@@ -33,6 +33,12 @@ struct hash128 kv_name_begin(const struct kv_names *k, uint64_t tag, int32_t mem
 struct hash128 kv_name_next(const struct kv_names *k, struct hash128 before, const int32_t *ids,
                             int32_t n);
 
+// The name of a group's block, of the log's name up to the block's end. Group 0 has the log's.
+static inline struct hash128 kv_name_of_group(struct hash128 log, int32_t group) {
+    log.lo ^= (uint64_t)group * UINT64_C(0x9e3779b97f4a7c15);
+    return log;
+}
+
 int32_t kv_names_find(const struct kv_names *k, struct hash128 name); // a block, or -1
 bool kv_names_has(const struct kv_names *k, int32_t block);           // the block has a name
 // The block has no name yet, and no other block has this one.

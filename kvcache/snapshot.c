@@ -2,6 +2,7 @@
 #include "kvcache/snapshot.h"
 
 #include "base/xxh64.h"
+#include "kvcache/ring.h"
 #include <endian.h>
 #include <string.h>
 
@@ -79,6 +80,7 @@ static void fields(struct cursor *c, struct kv_snapshot_head *h, uint64_t *file_
     field_i32(c, &h->n_blocks);
     field_u64(c, &h->table_sum);
     field_u64(c, file_bytes);
+    if (h->maker.n_groups != 1) field_i32(c, &m->n_groups);
 }
 
 // --- sizes
@@ -97,6 +99,10 @@ uint64_t kv_snapshot_file_bytes(const struct kv_snapshot_head *h) {
     return kv_snapshot_data_at(h) + (uint64_t)h->n_blocks * h->maker.block_bytes;
 }
 
+static uint64_t version_of(int32_t n_groups) {
+    return n_groups == 1 ? KV_SNAPSHOT_VERSION - 1 : KV_SNAPSHOT_VERSION;
+}
+
 // Whether a cache can have these sizes, and nothing computed from them overflows.
 static bool sizes_can_be(const struct kv_snapshot_head *h) {
     const struct kv_snapshot_maker *m = &h->maker;
@@ -104,7 +110,9 @@ static bool sizes_can_be(const struct kv_snapshot_head *h) {
     if (m->block_tokens < 1 || m->block_bytes < 1 || m->block_bytes > MAX_BLOCK_BYTES) return false;
     if (h->sink_len < 0 || h->sink_len >= h->memory_len) return false;
     if (h->n_tokens < 1 || h->n_tokens > KV_SNAPSHOT_MAX_TOKENS) return false;
-    return h->n_blocks >= 1 && h->n_blocks <= (h->n_tokens - 1) / m->block_tokens + 1;
+    if (m->n_groups < 1 || m->n_groups > KV_GROUPS_MAX) return false;
+    int64_t most = ((h->n_tokens - 1) / m->block_tokens + 1) * m->n_groups;
+    return h->n_blocks >= 1 && h->n_blocks <= most;
 }
 
 // --- the head
@@ -112,7 +120,7 @@ static bool sizes_can_be(const struct kv_snapshot_head *h) {
 void kv_snapshot_write_head(const struct kv_snapshot_head *h,
                             unsigned char out[KV_SNAPSHOT_HEAD_BYTES]) {
     struct kv_snapshot_head copy = *h;
-    uint64_t file_bytes = kv_snapshot_file_bytes(h), version = KV_SNAPSHOT_VERSION;
+    uint64_t file_bytes = kv_snapshot_file_bytes(h), version = version_of(h->maker.n_groups);
     memset(out, 0, KV_SNAPSHOT_HEAD_BYTES);
     memcpy(out, MAGIC, MAGIC_BYTES);
     struct cursor c = {.out = out, .at = MAGIC_BYTES};
@@ -136,7 +144,8 @@ int kv_snapshot_read_head(struct kv_snapshot_head *h,
     if (sum != xxh64(in, SUM_AT, 0)) return err_set(err, E_CORRUPT, "its head is damaged");
     c.at = MAGIC_BYTES;
     field_u64(&c, &version);
-    if (version != KV_SNAPSHOT_VERSION)
+    h->maker.n_groups = version == version_of(1) ? 1 : 0; // 0: the head says
+    if (version != version_of(h->maker.n_groups))
         return err_set(err, E_UNSUPPORTED, "it is of version %llu, not %d",
                        (unsigned long long)version, KV_SNAPSHOT_VERSION);
     fields(&c, h, &said);
@@ -161,7 +170,7 @@ void kv_snapshot_write_table(struct kv_snapshot_head *h, const int32_t *ids,
     struct cursor c = {.out = out, .at = ((size_t)h->n_tokens * sizeof(int32_t) + 7) & ~(size_t)7};
     for (int32_t i = 0; i < h->n_blocks; i++) {
         struct kv_snapshot_block b = blocks[i];
-        field_u64(&c, &b.logical);
+        field_u64(&c, &b.number);
         field_u64(&c, &b.sum);
     }
     h->table_sum = xxh64(out, bytes, 1);
@@ -177,13 +186,16 @@ int kv_snapshot_read_table(const struct kv_snapshot_head *h, const unsigned char
         ids[i] = (int32_t)le32toh(le);
     }
     struct cursor c = {.in = in, .at = ((size_t)h->n_tokens * sizeof(int32_t) + 7) & ~(size_t)7};
-    uint64_t last = (uint64_t)((h->n_tokens - 1) / h->maker.block_tokens), next = 0;
+    int64_t last = (h->n_tokens - 1) / h->maker.block_tokens;
+    uint64_t next = 0;
     for (int32_t i = 0; i < h->n_blocks; i++) {
-        field_u64(&c, &blocks[i].logical);
+        field_u64(&c, &blocks[i].number);
         field_u64(&c, &blocks[i].sum);
-        if (blocks[i].logical < next || blocks[i].logical > last)
+        uint64_t number = blocks[i].number;
+        if (number < next || number >= (uint64_t)kv_number(h->maker.n_groups, 0) ||
+            kv_number_logical((int64_t)number) > last)
             return err_set(err, E_CORRUPT, "its table contradicts itself");
-        next = blocks[i].logical + 1;
+        next = number + 1;
     }
     return 0;
 }
@@ -194,8 +206,8 @@ const char *kv_snapshot_difference(const struct kv_snapshot_maker *a,
     if (a->tokenizer != b->tokenizer) return "tokenizer";
     if (strcmp(a->dtype, b->dtype) != 0) return "dtype";
     if (a->n_layers != b->n_layers || a->n_kv_heads != b->n_kv_heads ||
-        a->head_dim != b->head_dim || a->block_tokens != b->block_tokens ||
-        a->block_bytes != b->block_bytes)
+        a->head_dim != b->head_dim || a->n_groups != b->n_groups ||
+        a->block_tokens != b->block_tokens || a->block_bytes != b->block_bytes)
         return "layout";
     if (strcmp(a->backend, b->backend) != 0) return "backend";
     return strcmp(a->build, b->build) != 0 ? "build" : NULL;

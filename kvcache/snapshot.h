@@ -3,10 +3,11 @@
 //
 //   0         head       HEAD_BYTES: the blocks' origin and number, and the head's own checksum
 //   HEAD      table      ids (n_tokens) i32, the log of the cache;
-//                        n_blocks times { logical u64, checksum u64 }; its checksum is in the head
-//   data_at   blocks     (n_blocks, block_bytes), ascending by logical number
+//                        n_blocks times { number u64, checksum u64 }; its checksum is in the head
+//   data_at   blocks     (n_blocks, block_bytes), ascending by number (kvcache/ring.h)
 //
-// All numbers are little endian. The blocks are those that a ring of n_tokens positions holds: the
+// All numbers are little endian. A cache of several groups has version 4, of one group version 3, which
+// earlier programs read too. The blocks are those that a ring of n_tokens positions holds: the
 // sinks', and those that the window has not passed. Their bytes are only valid where they were
 // written, so the head names all that they depend on (struct kv_snapshot_maker), and a reader
 // compares that first. A head that decodes is consistent: its sizes cannot overflow and match the
@@ -18,7 +19,7 @@
 #include <stdint.h>
 
 #define KV_SNAPSHOT_HEAD_BYTES 1024
-#define KV_SNAPSHOT_VERSION 3
+#define KV_SNAPSHOT_VERSION 4 // 3 where there is one group
 #define KV_SNAPSHOT_ID_MAX 64
 #define KV_SNAPSHOT_MAKER_MAX 64
 #define KV_SNAPSHOT_MAX_TOKENS (1 << 28)
@@ -32,6 +33,7 @@ struct kv_snapshot_maker {
     char dtype[KV_SNAPSHOT_MAKER_MAX];   // of the cache
     uint64_t tokenizer;                  // a checksum of its tokens
     int32_t n_layers, n_kv_heads, head_dim, block_tokens;
+    int32_t n_groups; // n_kv_heads and head_dim are the first group's; the model gives the others
     uint64_t block_bytes;
 };
 
@@ -47,8 +49,8 @@ struct kv_snapshot_head {
 };
 
 struct kv_snapshot_block {
-    uint64_t logical; // positions [logical, logical + 1) * block_tokens
-    uint64_t sum;     // of its bytes, XXH64
+    uint64_t number; // kv_number
+    uint64_t sum;    // of its bytes, XXH64
 };
 
 // Bytes of the table (the log's ids, then the blocks); where in the file the first block begins; bytes of

@@ -13,11 +13,11 @@ enum { PIECE_BYTES = 4 << 20 };
 static void guard_block(void *ctx, int32_t block, bool is_free) {
     struct caches *c = ctx;
     if (c->backend->ops->kv_block_guard)
-        c->backend->ops->kv_block_guard(c->backend, &c->store, block, is_free);
+        c->backend->ops->kv_block_guard(c->backend, &c->stores.arena, block, is_free);
 }
 #endif
 
-int caches_init(struct caches *c, struct backend *backend, const struct kv_store *shape,
+int caches_init(struct caches *c, struct backend *backend, const struct cache_stores *shape,
                 const struct cache_options *o, struct emitter *emit,
                 const struct engine_metrics *metrics, struct err *err) {
     int rc;
@@ -25,15 +25,15 @@ int caches_init(struct caches *c, struct backend *backend, const struct kv_store
                          .backend = backend,
                          .emit = emit,
                          .metrics = metrics,
-                         .store = *shape,
+                         .stores = *shape,
                          .piece_bytes = PIECE_BYTES};
-    TRY_GOTO(fail, kv_pool_init(&c->pool, shape->n_blocks, err));
-    TRY_GOTO(fail, backend->ops->kv_store_init(backend, &c->store, err));
+    TRY_GOTO(fail, kv_pool_init(&c->pool, shape->arena.n_blocks, err));
+    TRY_GOTO(fail, cache_stores_init(&c->stores, backend, err));
 #ifdef PARLEY_DEBUG_KV
     c->pool.guard = guard_block;
     c->pool.guard_ctx = c;
 #endif
-    TRY_GOTO(fail, tiers_init(&c->tiers, backend, o->lead, &c->store, o->host_bytes, err));
+    TRY_GOTO(fail, tiers_init(&c->tiers, backend, o->lead, &c->stores.arena, o->host_bytes, err));
     c->tiers.transit = o->host_transit;
     if (o->snapshot_dir)
         TRY_GOTO(fail,
@@ -57,7 +57,7 @@ void caches_release(struct caches *c) {
     }
     snapshots_close(&c->snapshots);
     if (c->tiers.backend) tiers_release(&c->tiers);
-    if (c->store.data) c->backend->ops->kv_store_release(c->backend, &c->store);
+    cache_stores_release(&c->stores, c->backend);
     kv_pool_release(&c->pool);
     *c = (struct caches){0};
 }

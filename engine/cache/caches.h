@@ -11,6 +11,7 @@
 #include "engine/cache/resume.h"
 #include "engine/cache/sequence.h"
 #include "engine/cache/snapshots.h"
+#include "engine/cache/stores.h"
 #include "engine/cache/tiers.h"
 #include "engine/engine_metrics.h"
 #include "engine/events.h"
@@ -33,7 +34,7 @@ struct caches {
     struct emitter *emit;                 // borrowed
     const struct engine_metrics *metrics; // borrowed
     struct kv_pool pool;
-    struct kv_store store;
+    struct cache_stores stores;
     struct tiers tiers;
     struct snapshots snapshots;
     struct sequence *sequences; // uthash
@@ -60,8 +61,8 @@ struct caches {
     bool device_lost;
 };
 
-// shape: dtype, layers, heads and blocks of the store. On failure *c is zeroed.
-int caches_init(struct caches *c, struct backend *backend, const struct kv_store *shape,
+// shape: without memory yet. On failure *c is zeroed.
+int caches_init(struct caches *c, struct backend *backend, const struct cache_stores *shape,
                 const struct cache_options *o, struct emitter *emit,
                 const struct engine_metrics *metrics, struct err *err);
 // Also frees the sequences; none may have a turn.

@@ -10,8 +10,9 @@
 static int fork_image(struct caches *c, struct sequence *to, const struct sequence *from,
                       int64_t n) {
     const struct sequence_shape all = {.ring = {.chunk_tokens = c->opt.chunk_tokens,
-                                                .block_tokens = c->store.block_tokens,
-                                                .session_len = c->opt.max_session_len}};
+                                                .block_tokens = c->stores.arena.block_tokens,
+                                                .session_len = c->opt.max_session_len,
+                                                .groups = c->stores.groups}};
     const struct sequence_shape shape = sequence_image_shape(from, &all);
     bool parks = to->ring.n_held == 0;
     struct err err;

@@ -14,8 +14,9 @@ static void begun(struct caches *c, struct sequence *s) {
 
 void cache_warm(struct caches *c, struct sequence *s, int64_t n_free) {
     const struct sequence_shape all = {.ring = {.chunk_tokens = c->opt.chunk_tokens,
-                                                .block_tokens = c->store.block_tokens,
-                                                .session_len = c->opt.max_session_len}};
+                                                .block_tokens = c->stores.arena.block_tokens,
+                                                .session_len = c->opt.max_session_len,
+                                                .groups = c->stores.groups}};
     const struct sequence_shape shape = sequence_image_shape(s, &all);
     struct err err;
     if (s->state != CACHE_PARKED || c->n_warm >= MOST_WARM || s->image.n_held > n_free) return;

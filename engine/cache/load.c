@@ -22,7 +22,7 @@ bool cache_load_begin(struct caches *c, struct sequence *s, const int32_t *ids, 
         return false;
     int64_t n = sequence_common_prefix(s->image_ids, s->n_image, ids, n_ids - 1);
     if (n <= n_cached || !kv_image_serves(m, &s->ring, n)) return false;
-    double copy = rate_cost(t->load_rate, (double)m->n_held * (double)c->store.block_bytes);
+    double copy = rate_cost(t->load_rate, (double)m->n_held * (double)c->stores.arena.block_bytes);
     double compute = rate_cost(t->prefill_rate, (double)(n - n_cached));
     if (copy > 0 && compute > 0 && copy > compute) return false;
     if (!resume_begin(c, s, CACHE_WAITING, CACHE_HOST, n)) return false;
@@ -91,7 +91,7 @@ static bool comes_with_step(const struct caches *c, const struct resume *r, int6
         r->next || c->stepping || !r->sequence->turn_ids)
         return false;
     if (c->load.n_stepping == 0) return true;
-    double cost = rate_cost(t->load_rate, (double)rest * (double)c->store.block_bytes);
+    double cost = rate_cost(t->load_rate, (double)rest * (double)c->stores.arena.block_bytes);
     return cost > 0 && cost <= (double)slice_us;
 }
 

@@ -9,7 +9,7 @@ static int copy_blocks(struct caches *c, const struct kv_image *m, const struct 
     for (int32_t i = 0; host && whole && i < m->n_slots; i++) {
         if (m->copies[i].host < 0) continue;
         host[n] = m->copies[i].host;
-        whole[n++] = packed_cache_block(p, m->copies[i].logical);
+        whole[n++] = packed_cache_block(p, m->copies[i].number);
     }
     int rc = host && whole ? tiers_pack(&c->tiers, host, n, whole) : E_NOMEM;
     free(whole);

@@ -10,12 +10,12 @@ static int by_number(const void *a, const void *b) {
 }
 
 static int take_blocks(struct packed_cache *p, const struct kv_image *m, size_t block_bytes) {
-    p->logical = malloc((size_t)m->n_held * sizeof *p->logical);
+    p->numbers = malloc((size_t)m->n_held * sizeof *p->numbers);
     p->bytes = malloc((size_t)m->n_held * block_bytes);
-    if (!p->logical || !p->bytes) return E_NOMEM;
+    if (!p->numbers || !p->bytes) return E_NOMEM;
     for (int32_t i = 0; i < m->n_slots; i++)
-        if (m->copies[i].host >= 0) p->logical[p->n_blocks++] = m->copies[i].logical;
-    qsort(p->logical, (size_t)p->n_blocks, sizeof *p->logical, by_number);
+        if (m->copies[i].host >= 0) p->numbers[p->n_blocks++] = m->copies[i].number;
+    qsort(p->numbers, (size_t)p->n_blocks, sizeof *p->numbers, by_number);
     return 0;
 }
 
@@ -43,13 +43,13 @@ struct packed_cache *packed_cache_new(const struct sequence *s,
 void packed_cache_free(struct packed_cache *p) {
     if (!p) return;
     free(p->ids);
-    free(p->logical);
+    free(p->numbers);
     free(p->bytes);
     free(p);
 }
 
-char *packed_cache_block(const struct packed_cache *p, int64_t logical) {
+char *packed_cache_block(const struct packed_cache *p, int64_t number) {
     const int64_t *at =
-        bsearch(&logical, p->logical, (size_t)p->n_blocks, sizeof *p->logical, by_number);
-    return at ? p->bytes + (size_t)(at - p->logical) * (size_t)p->maker.block_bytes : NULL;
+        bsearch(&number, p->numbers, (size_t)p->n_blocks, sizeof *p->numbers, by_number);
+    return at ? p->bytes + (size_t)(at - p->numbers) * (size_t)p->maker.block_bytes : NULL;
 }

@@ -12,7 +12,7 @@ struct packed_cache {
     int32_t memory_len, sink_len;
     int32_t *ids;           // (n_ids) the log; all of it is in the cache
     int64_t n_ids, used_us; // used_us: when its last turn ended
-    int64_t *logical;       // (n_blocks) positions [logical, logical + 1) * block_tokens, ascending
+    int64_t *numbers;       // (n_blocks) of the blocks (kvcache/ring.h), ascending
     char *bytes;            // (n_blocks, maker.block_bytes)
     int32_t n_blocks;
 };
@@ -22,4 +22,4 @@ struct packed_cache *packed_cache_new(const struct sequence *s,
                                       const struct kv_snapshot_maker *maker);
 void packed_cache_free(struct packed_cache *p); // NULL is fine
 // The place of a block in `bytes`; NULL: it has no such block.
-char *packed_cache_block(const struct packed_cache *p, int64_t logical);
+char *packed_cache_block(const struct packed_cache *p, int64_t number);

@@ -69,7 +69,7 @@ static int image_begin(struct caches *c, struct sequence *s) {
         return E_NOMEM;
     }
     int64_t same = sequence_common_prefix(s->image_ids, s->n_image, s->ids, r->n_tokens);
-    kv_image_cut(&s->image, same, r->map.block_tokens);
+    kv_image_cut(&s->image, same, r->block_tokens);
     if (same != s->n_image || same != r->n_tokens) s->n_filed = 0;
     memcpy(ids, s->ids, (size_t)r->n_tokens * sizeof *ids);
     free(s->image_ids);

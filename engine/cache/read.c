@@ -57,9 +57,9 @@ static void refuse(struct caches *c, struct sequence *s, const struct snapshot_j
 // since the window had moved on when it was written.
 static int32_t blocks_wanted(const struct kv_ring *r, const struct snapshot_job *j, int64_t n) {
     int32_t at = 0, wanted = 0;
-    for (int64_t logical; (logical = kv_ring_holds(r, n, wanted)) >= 0; wanted++) {
-        while (at < j->head.n_blocks && (int64_t)j->blocks[at].logical < logical) at++;
-        if (at == j->head.n_blocks || (int64_t)j->blocks[at].logical != logical) return -1;
+    for (int64_t number; (number = kv_ring_holds(r, n, wanted)) >= 0; wanted++) {
+        while (at < j->head.n_blocks && (int64_t)j->blocks[at].number < number) at++;
+        if (at == j->head.n_blocks || (int64_t)j->blocks[at].number != number) return -1;
     }
     return wanted;
 }
@@ -170,7 +170,6 @@ static int take_host_blocks(struct caches *c, struct resume *r) {
 static int plan_reads(struct caches *c, struct resume *r) {
     struct sequence *s = r->sequence;
     struct snapshot_job *j = r->job;
-    const struct kv_map *map = &s->ring.map;
     size_t n = (size_t)s->ring.n_held;
     r->slots = malloc(n * sizeof *r->slots);
     j->memory = malloc(n * sizeof *j->memory);
@@ -178,10 +177,11 @@ static int plan_reads(struct caches *c, struct resume *r) {
     j->host = malloc(n * sizeof *j->host);
     if (!r->slots || !j->memory || !j->wanted || !j->host) return E_NOMEM;
     for (int32_t i = 0; i < j->head.n_blocks; i++) {
-        int64_t logical = (int64_t)j->blocks[i].logical;
-        int32_t slot = kv_map_slot(map, logical * map->block_tokens);
+        int64_t number = (int64_t)j->blocks[i].number;
+        int32_t slot = kv_ring_slot(&s->ring, number);
+        if (slot < 0) continue;
         const struct kv_copy *copy = &s->image.copies[slot];
-        if (copy->host < 0 || copy->logical != logical) continue;
+        if (copy->host < 0 || copy->number != number) continue;
         r->slots[j->n_wanted] = slot;
         j->memory[j->n_wanted] = tiers_host(&c->tiers, copy->host);
         j->host[j->n_wanted] = copy->host;

@@ -13,7 +13,7 @@ enum {
 };
 
 static int32_t blocks_in(const struct caches *c, size_t bytes) {
-    size_t n = bytes / c->store.block_bytes;
+    size_t n = bytes / c->stores.arena.block_bytes;
     return n < 1 ? 1 : (int32_t)n;
 }
 
@@ -24,7 +24,7 @@ void caches_rest(struct caches *c, int64_t now_us) {
     int32_t n =
         kv_pool_give_back(&c->pool, blocks_in(c, KEEP_BYTES), blocks_in(c, PART_BYTES), &blocks);
     if (n > 0) {
-        ops->kv_blocks_unused(c->backend, &c->store, blocks, n);
+        ops->kv_blocks_unused(c->backend, &c->stores.arena, blocks, n);
         return;
     }
     c->rest_us = now_us;

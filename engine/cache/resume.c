@@ -34,7 +34,8 @@ static enum cache_state arrived(struct caches *c, struct sequence *s) {
     const struct resume *r = s->resume;
     bool from_host = r->source == CACHE_HOST, beside_step = s->state == CACHE_STEPPING;
     metric_add(from_host ? c->metrics->restored : c->metrics->snapshots_read, 1);
-    metric_add(c->metrics->restored_bytes, (double)r->n_slots * (double)c->store.block_bytes);
+    metric_add(c->metrics->restored_bytes,
+               (double)r->n_slots * (double)c->stores.arena.block_bytes);
     if (beside_step) metric_add(c->metrics->restored_overlapped, 1);
     s->cached.n = r->n;
     s->cached.n_shared = 0;

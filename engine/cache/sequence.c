@@ -138,7 +138,7 @@ void sequence_name_all(struct sequence *s, const int32_t *ids) {
 
 void sequence_name(struct sequence *s, const int32_t *ids) {
     struct kv_ring *r = &s->ring;
-    int32_t block = r->map.block_tokens;
+    int32_t block = r->block_tokens;
     if (!s->group) return;
     for (; s->n_named + block <= r->n_tokens; s->n_named += block) {
         s->name = kv_name_next(&r->pool->names, s->name, ids + s->n_named, block);

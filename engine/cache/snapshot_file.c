@@ -102,7 +102,7 @@ static int write_blocks(struct snapshot_job *j) {
             return err_set(&j->why, E_CANCELLED, "it is not wanted any more");
         if (j->ends_us && clock_mono_us(&clock_system) > j->ends_us)
             return err_set(&j->why, E_TIMEOUT, "the disk is too slow");
-        j->blocks[i].sum = xxh64(j->memory[i], bytes, j->blocks[i].logical);
+        j->blocks[i].sum = xxh64(j->memory[i], bytes, j->blocks[i].number);
         TRY(write_all(j->fd, j->memory[i], bytes, data + (uint64_t)i * bytes, &j->why));
     }
     return 0;
@@ -209,7 +209,7 @@ static int block_read(struct snapshot_job *j, int32_t i, struct err *why) {
     if (atomic_load(&j->stop)) return err_set(why, E_CANCELLED, "it is not wanted any more");
     uint64_t at = kv_snapshot_data_at(h) + (uint64_t)j->wanted[i] * bytes;
     TRY(read_all(j->fd, j->memory[i], bytes, at, why));
-    if (xxh64(j->memory[i], bytes, b->logical) == b->sum) return 0;
+    if (xxh64(j->memory[i], bytes, b->number) == b->sum) return 0;
     return err_set(why, E_CORRUPT, "its block %d is damaged", j->wanted[i]);
 }
 

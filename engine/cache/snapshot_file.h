@@ -19,7 +19,7 @@ struct snapshot_job {
     struct hash128 name;
     struct kv_snapshot_head head;     // WRITE: all but the sums; OPEN fills it
     int32_t *ids;                     // (head.n_tokens) WRITE; OPEN fills it
-    struct kv_snapshot_block *blocks; // (head.n_blocks) WRITE: logical numbers; OPEN fills it
+    struct kv_snapshot_block *blocks; // (head.n_blocks) WRITE: numbers; OPEN fills it
     void **memory;   // WRITE: (head.n_blocks) the blocks' bytes; READ: (n_wanted) where they go
     int32_t *wanted; // READ: (n_wanted) indices of the file's blocks, ascending
     int32_t n_wanted;

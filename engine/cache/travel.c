@@ -41,7 +41,7 @@ static int list_blocks(const struct kv_image *m, const struct packed_cache *p, i
     for (int32_t i = 0; i < m->n_slots; i++) {
         if (m->copies[i].host < 0) continue;
         host[n] = m->copies[i].host;
-        from[n] = packed_cache_block(p, m->copies[i].logical);
+        from[n] = packed_cache_block(p, m->copies[i].number);
         if (!from[n++]) return E_NOTFOUND; // the window had moved on
     }
     return 0;
@@ -65,8 +65,9 @@ static int import(struct caches *c, struct sequence *to, const struct packed_cac
                                          .ring = {.memory_len = p->memory_len,
                                                   .sink_len = p->sink_len,
                                                   .chunk_tokens = c->opt.chunk_tokens,
-                                                  .block_tokens = c->store.block_tokens,
-                                                  .session_len = c->opt.max_session_len}};
+                                                  .block_tokens = c->stores.arena.block_tokens,
+                                                  .session_len = c->opt.max_session_len,
+                                                  .groups = c->stores.groups}};
     struct err err;
     if (!tiers_on(&c->tiers) || c->tiers.transit) return E_UNSUPPORTED;
     int32_t *ids = malloc((size_t)p->n_ids * sizeof *ids);

@@ -50,9 +50,9 @@ static void give_up(struct caches *c, struct sequence *s, const char *reason, co
              log_quote(quoted, sizeof quoted, why));
 }
 
-static int by_logical(const void *a, const void *b) {
-    uint64_t x = ((const struct kv_snapshot_block *)a)->logical,
-             y = ((const struct kv_snapshot_block *)b)->logical;
+static int by_number(const void *a, const void *b) {
+    uint64_t x = ((const struct kv_snapshot_block *)a)->number,
+             y = ((const struct kv_snapshot_block *)b)->number;
     return (x > y) - (x < y);
 }
 
@@ -69,10 +69,10 @@ static int take_image(struct caches *c, const struct sequence *s, struct snapsho
     int32_t k = 0;
     for (int32_t i = 0; i < m->n_slots; i++) { // sum holds the host block until all are sorted
         if (m->copies[i].host < 0) continue;
-        j->blocks[k].logical = (uint64_t)m->copies[i].logical;
+        j->blocks[k].number = (uint64_t)m->copies[i].number;
         j->blocks[k++].sum = (uint64_t)m->copies[i].host;
     }
-    qsort(j->blocks, n, sizeof *j->blocks, by_logical);
+    qsort(j->blocks, n, sizeof *j->blocks, by_number);
     for (size_t i = 0; i < n; i++) {
         j->host[i] = (int32_t)j->blocks[i].sum;
         j->memory[i] = tiers_host(&c->tiers, j->host[i]);

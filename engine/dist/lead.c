@@ -191,15 +191,15 @@ int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err)
     return collect(l, &report, true, err);
 }
 
-int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, int32_t max_rows,
-              int32_t max_logits, int32_t n_host_blocks, struct err *err) {
+int lead_size(struct lead *l, struct backend *be, const struct plan_size *size, size_t block_bytes,
+              struct err *err) {
     if (lead_is_alone(l)) return 0;
     begin(l, PLAN_SIZE);
-    struct plan_size *p = (struct plan_size *)(void *)payload(l, sizeof *p);
-    *p = (struct plan_size){*store, max_rows, max_logits, n_host_blocks};
+    l->n_groups = size->n_groups;
+    *(struct plan_size *)(void *)payload(l, sizeof *size) = *size;
     int rc = send_plan(l);
     if (rc < 0) return failed(l, rc, err);
-    struct rank_report mine = {.block_bytes = store->block_bytes};
+    struct rank_report mine = {.block_bytes = block_bytes};
     build_id(mine.build);
     (void)comm_link(l->comm, be, &mine.err);
     return collect(l, &mine, false, err);
@@ -236,32 +236,43 @@ static int32_t map_len(const struct kv_map *m) {
     return m->n_sink_blocks + m->n_ring_blocks;
 }
 
+// The i-th map of the batch: those of a sequence's groups are adjacent.
+static const struct kv_map *map_of(const struct batch *b, int32_t n_groups, int32_t i) {
+    return &b->seqs[i / n_groups].maps[i % n_groups];
+}
+
 // The order of the arrays is rank.c's take_batch.
 static size_t batch_bytes(const struct plan *p) {
     const size_t row = sizeof(float) * (size_t)p->virtual_width + sizeof(struct batch_virtual);
-    return (size_t)p->n_seqs * sizeof(struct batch_seq) + (size_t)p->n_virtual * row +
+    const size_t seq = sizeof(struct batch_seq) + sizeof(struct kv_map) * (size_t)p->n_groups;
+    return (size_t)p->n_seqs * seq + (size_t)p->n_virtual * row +
            sizeof(int32_t) * (2 * (size_t)p->n_rows + (size_t)p->n_logits + (size_t)p->n_map);
 }
 
 static int send_step(struct lead *l, const struct batch *b, int32_t virtual_width) {
     struct plan *p = l->plan;
+    const int32_t n_groups = l->n_groups;
     p->n_rows = b->n_rows;
     p->n_seqs = b->n_seqs;
     p->n_logits = b->n_logits;
     p->n_virtual = b->n_virtual;
     p->virtual_width = virtual_width;
     if (b->is_followed) p->flag |= PLAN_FOLLOWED;
-    for (int32_t i = 0; i < b->n_seqs; i++) p->n_map += map_len(&b->seqs[i].map);
+    p->n_groups = n_groups;
+    for (int32_t i = 0; i < b->n_seqs * n_groups; i++) p->n_map += map_len(map_of(b, n_groups, i));
     char *at = payload(l, batch_bytes(p));
     if (!at) return E_NOMEM;
     at = put(at, b->seqs, (size_t)b->n_seqs * sizeof *b->seqs);
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        at = put(at, b->seqs[i].maps, (size_t)n_groups * sizeof *b->seqs[i].maps);
     at = put(at, b->virtuals, (size_t)b->n_virtual * sizeof *b->virtuals);
     at = put(at, b->ids, (size_t)b->n_rows * sizeof *b->ids);
     at = put(at, b->positions, (size_t)b->n_rows * sizeof *b->positions);
     at = put(at, b->logit_rows, (size_t)b->n_logits * sizeof *b->logit_rows);
-    for (int32_t i = 0; i < b->n_seqs; i++)
-        at = put(at, b->seqs[i].map.blocks,
-                 (size_t)map_len(&b->seqs[i].map) * sizeof *b->seqs[i].map.blocks);
+    for (int32_t i = 0; i < b->n_seqs * n_groups; i++) {
+        const struct kv_map *m = map_of(b, n_groups, i);
+        at = put(at, m->blocks, (size_t)map_len(m) * sizeof *m->blocks);
+    }
     for (int32_t i = 0; i < b->n_virtual; i++)
         at = put(at, b->virtuals[i].embedding, (size_t)virtual_width * sizeof(float));
     return send_plan(l);

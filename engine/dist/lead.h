@@ -29,7 +29,8 @@ struct lead {
     struct comm *comm;
     struct plan *plan; // the message that is sent; NULL with one rank
     struct lead_payloads payloads[PLAN_SLOTS];
-    int32_t n_ahead; // steps that were sent and that the leader's device has not begun
+    int32_t n_groups; // of the caches; after lead_size
+    int32_t n_ahead;  // steps that were sent and that the leader's device has not begun
     char *host; // memory of the leader's parked blocks, which have the same numbers on all ranks
     size_t host_block_bytes;
     size_t *parts;      // (n_ranks) bytes of each rank's part of a block; NULL with one rank
@@ -58,11 +59,10 @@ void lead_describe(struct rank_report *r, const struct model *m);
 // mine: the leader's own report of what it has loaded, or why it could not. E_*: the error of the first
 // rank that failed, with its number and machine.
 int lead_loaded(struct lead *l, const struct rank_report *mine, struct err *err);
-// store: its shape, and the bytes of the leader's own blocks. max_rows, max_logits: as for
-// forward_init. n_host_blocks: how many parked blocks the leader has. Also
-// connects the ranks' devices with that of the leader's backend `be`.
-int lead_size(struct lead *l, struct backend *be, const struct kv_store *store, int32_t max_rows,
-              int32_t max_logits, int32_t n_host_blocks, struct err *err);
+// block_bytes: of the leader's own blocks. Also connects the ranks' devices with that of the leader's
+// backend `be`.
+int lead_size(struct lead *l, struct backend *be, const struct plan_size *size, size_t block_bytes,
+              struct err *err);
 void lead_host(struct lead *l, void *memory, size_t block_bytes); // of the parked blocks
 
 // n_parts: how many parts the step is computed in (engine/run/parts.h). virtual_width: floats of each of

@@ -40,7 +40,8 @@ struct plan {
     int32_t kind; // enum plan_kind
     int32_t first, n, flag;
     // Of a batch.
-    int32_t n_rows, n_seqs, n_logits, n_map, n_virtual, virtual_width;
+    int32_t n_rows, n_seqs, n_logits, n_groups, n_map, n_virtual,
+        virtual_width; // n_map: of all maps
     // Bytes of the payload: in `payload` if they fit. Otherwise in a second message, or, where it is like the last such
     // payload of its slot but for a few words, those are in `payload`: n_changed structs plan_change. -1: it is not.
     int64_t n_payload, n_changed;
@@ -69,8 +70,10 @@ struct plan_open { // the engine_options that ranks need
 };
 
 struct plan_size {
-    struct kv_store store; // its shape; n_layers and n_kv_heads are each rank's own
-    int32_t max_rows, max_logits, n_host_blocks;
+    enum dtype dtype; // of the cache
+    int32_t block_tokens, n_blocks, n_groups;
+    int32_t max_rows, max_logits; // as for forward_init
+    int32_t n_host_blocks;        // parked blocks
 };
 
 struct rank_report {

@@ -25,7 +25,7 @@ struct rank {
     // An engine's; zero between two.
     struct backend *backend;
     struct model *model;
-    struct kv_store store;
+    struct cache_stores stores;
     struct forward forward;
     int32_t *ids; // (forward.max_rows) of a step that follows; NULL: there was none
     char *host;   // (n_host_blocks, block_bytes)
@@ -113,15 +113,12 @@ static int size(struct rank *r, struct rank_report *mine) {
     struct plan_size s;
     memcpy(&s, r->payload, sizeof s);
     const struct backend_ops *ops = r->backend->ops;
-    s.store.data = NULL;
-    s.store.n_layers = r->model->n_layers;
-    s.store.n_kv_heads = r->model->of_kind[0].n_kv_heads;
-    TRY(ops->kv_store_init(r->backend, &s.store, err));
-    r->store = s.store;
-    mine->block_bytes = s.store.block_bytes;
+    cache_stores_shape(&r->stores, r->model, s.dtype, s.block_tokens, s.n_blocks);
+    TRY(cache_stores_init(&r->stores, r->backend, err));
+    mine->block_bytes = r->stores.arena.block_bytes;
     r->n_host_blocks = s.n_host_blocks;
     TRY(comm_link(r->comm, r->backend, err));
-    const size_t bytes = (size_t)s.n_host_blocks * r->store.block_bytes;
+    const size_t bytes = (size_t)s.n_host_blocks * r->stores.arena.block_bytes;
     if (bytes > 0 && ops->host_alloc) {
         TRY(ops->host_alloc(r->backend, bytes, (void **)&r->host, err));
     } else if (bytes > 0) {
@@ -134,7 +131,7 @@ static int size(struct rank *r, struct rank_report *mine) {
     }
     const struct forward_options fo = {.model = r->model,
                                        .comm = r->comm,
-                                       .kv = &r->store,
+                                       .kv = &r->stores,
                                        .max_rows = s.max_rows,
                                        .max_logits = s.max_logits};
     return forward_init(&r->forward, &fo, err);
@@ -146,8 +143,8 @@ static void close_model(struct rank *r) {
     if (r->host && r->backend->ops->host_free)
         r->backend->ops->host_free(r->backend, r->host);
     else if (r->host)
-        munmap(r->host, (size_t)r->n_host_blocks * r->store.block_bytes);
-    if (r->store.data) r->backend->ops->kv_store_release(r->backend, &r->store);
+        munmap(r->host, (size_t)r->n_host_blocks * r->stores.arena.block_bytes);
+    if (r->backend) cache_stores_release(&r->stores, r->backend);
     if (r->model) model_free(r->model);
     if (r->backend) r->backend->ops->close(r->backend);
     const struct rank old = *r;
@@ -165,6 +162,8 @@ static struct batch take_batch(struct rank *r) {
     const struct plan *p = r->plan;
     char *at = r->payload;
     struct batch_seq *seqs = (struct batch_seq *)TAKE(at, struct batch_seq, (size_t)p->n_seqs);
+    const size_t n_maps = (size_t)p->n_seqs * (size_t)p->n_groups;
+    struct kv_map *maps = (struct kv_map *)TAKE(at, struct kv_map, n_maps);
     struct batch_virtual *virtuals =
         (struct batch_virtual *)TAKE(at, struct batch_virtual, (size_t)p->n_virtual);
     struct batch b = {.n_rows = p->n_rows,
@@ -177,10 +176,9 @@ static struct batch take_batch(struct rank *r) {
     b.ids = TAKE(at, int32_t, (size_t)p->n_rows);
     b.positions = TAKE(at, int32_t, (size_t)p->n_rows);
     b.logit_rows = TAKE(at, int32_t, (size_t)p->n_logits);
-    for (int32_t i = 0; i < p->n_seqs; i++) {
-        struct kv_map *m = &seqs[i].map;
-        m->blocks = TAKE(at, int32_t, (size_t)(m->n_sink_blocks + m->n_ring_blocks));
-    }
+    for (int32_t i = 0; i < p->n_seqs; i++) seqs[i].maps = maps + (size_t)i * (size_t)p->n_groups;
+    for (size_t i = 0; i < n_maps; i++)
+        maps[i].blocks = TAKE(at, int32_t, (size_t)(maps[i].n_sink_blocks + maps[i].n_ring_blocks));
     for (int32_t i = 0; i < p->n_virtual; i++)
         virtuals[i].embedding = TAKE(at, float, (size_t)p->virtual_width);
     return b;
@@ -216,7 +214,7 @@ static int step(struct rank *r) {
 }
 
 static char *host_block(const struct rank *r, int32_t number) {
-    return r->host + (size_t)number * r->store.block_bytes;
+    return r->host + (size_t)number * r->stores.arena.block_bytes;
 }
 
 // Before the next plan a copy has ended: that may use the blocks on either side.
@@ -228,8 +226,8 @@ static int move(struct rank *r) {
         void *host = host_block(r, blocks[n + i]);
         struct kv_copied how = {0};
         TRY(r->plan->kind == PLAN_LOAD
-                ? ops->kv_blocks_load(r->backend, &r->store, blocks + i, &host, 1)
-                : ops->kv_blocks_save(r->backend, &r->store, &host, blocks + i, 1));
+                ? ops->kv_blocks_load(r->backend, &r->stores.arena, blocks + i, &host, 1)
+                : ops->kv_blocks_save(r->backend, &r->stores.arena, &host, blocks + i, 1));
         if (ops->kv_copies_done) TRY(ops->kv_copies_done(r->backend, true, &how));
     }
     return 0;
@@ -241,8 +239,9 @@ static int travel(struct rank *r) {
     struct comm *c = r->comm;
     for (int32_t i = 0; i < r->plan->n; i++) {
         char *host = host_block(r, blocks[i]);
-        TRY(r->plan->kind == PLAN_FETCH ? c->ops->send_bytes(c, host, r->store.block_bytes, 0)
-                                        : c->ops->recv_bytes(c, host, r->store.block_bytes, 0));
+        TRY(r->plan->kind == PLAN_FETCH
+                ? c->ops->send_bytes(c, host, r->stores.arena.block_bytes, 0)
+                : c->ops->recv_bytes(c, host, r->stores.arena.block_bytes, 0));
     }
     return 0;
 }
@@ -270,7 +269,7 @@ static int run(struct rank *r) {
         if (r->comm->split.pp_rank < r->comm->split.pp_size - 1) return 0;
         return forward_logits(&r->forward, p->first, p->n, &none);
     case PLAN_COPY:
-        return r->backend->ops->kv_block_copy(r->backend, &r->store, p->first, p->n);
+        return r->backend->ops->kv_block_copy(r->backend, &r->stores.arena, p->first, p->n);
     case PLAN_SAVE:
     case PLAN_LOAD:
         return move(r);

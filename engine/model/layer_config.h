@@ -14,7 +14,6 @@
 #define MODEL_MAX_ROT 512
 #define MODEL_MAX_ROPES 2  // Gemma 3, OLMo 3: one for windowed layers, one for the others
 #define MODEL_MAX_KINDS 16 // distinct rows
-#define MODEL_MAX_GROUPS 4 // distinct shapes of caches (struct cache_group)
 
 // Rotary positions: the angle of pair i at position p is p * inv_freq[i], in F32.
 struct rope {
@@ -110,10 +109,4 @@ struct layer_config {
     bool normed_residual; // NORM_PRE: residuals are added to the normed stream (a variant of BLOOM)
     float residual_scale; // on what a sub-layer adds to the stream; 0: 1 (Granite)
     bool output_scalar;   // the layer's output is multiplied by a stored number (Gemma 4)
-};
-
-// Layers whose caches have one shape and one window. A layer that reads another's cache (kv_from) is in
-// that layer's group without room of its own.
-struct cache_group {
-    int32_t n_kv_heads, head_dim, v_head_dim, window; // heads of the whole model, not of a rank
 };

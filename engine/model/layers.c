@@ -1,4 +1,4 @@
-// The layers of a model_config: rows, caches, features, parameters. See model_config.h.
+// The layers of a model_config: rows, features, parameters. See model_config.h.
 #include "engine/model/model_config.h"
 #include <string.h>
 
@@ -28,28 +28,6 @@ void model_config_settle_layers(struct model_config *c) {
     memset(c->kinds, 0, sizeof c->kinds);
     memcpy(c->kinds, kinds, (size_t)n * sizeof *kinds);
     c->n_kinds = n;
-}
-
-int32_t model_config_cache_groups(const struct model_config *c,
-                                  struct cache_group groups[MODEL_MAX_GROUPS], int8_t *group_of,
-                                  struct err *err) {
-    int32_t n = 0;
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        const struct layer_config *row = model_layer(c, i);
-        const struct attention_config *a = &row->attention;
-        const struct cache_group g = {a->n_kv_heads, a->head_dim,
-                                      a->v_head_dim ? a->v_head_dim : a->head_dim, a->window};
-        int32_t k = 0;
-        if (group_of) group_of[i] = -1;
-        if (row->mixer != MIXER_ATTENTION) continue;
-        while (k < n && memcmp(&groups[k], &g, sizeof g) != 0) k++;
-        if (k == MODEL_MAX_GROUPS)
-            return err_set(err, E_UNSUPPORTED, "more than %d shapes of caches, in layer %d",
-                           MODEL_MAX_GROUPS, i);
-        if (k == n) groups[n++] = g;
-        if (group_of) group_of[i] = (int8_t)k;
-    }
-    return n;
 }
 
 float model_config_attention_scale(const struct model_config *c, int32_t layer) {

@@ -5,6 +5,7 @@
 // once and not after ten minutes of reading. The second walk reads and packs.
 #include "engine/model/model.h"
 #include "base/log.h"
+#include "engine/model/cache_groups.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/loader.h"
 #include "engine/model/positions.h"
@@ -312,7 +313,8 @@ static int prepare(struct model *m, struct err *err) {
     m->n_layers = layers.count;
     m->vocab_rows = split_even(s, c->vocab_size).count;
     m->layers = calloc((size_t)m->n_layers, sizeof *m->layers);
-    return m->layers ? 0 : err_set(err, E_NOMEM, "no memory for %d layers", m->n_layers);
+    if (!m->layers) return err_set(err, E_NOMEM, "no memory for %d layers", m->n_layers);
+    return model_cache_groups(m, err);
 }
 
 // The ops beyond the first families' that a model needs, by the names under which a device that lacks one refuses it.
@@ -438,6 +440,7 @@ static void release_layer(struct model *m, struct layer_weights *w) {
 
 void model_free(struct model *m) {
     if (!m) return;
+    kv_groups_release(&m->cache_groups);
     for (int32_t i = 0; m->layers && i < m->n_layers; i++) release_layer(m, &m->layers[i]);
     if (!m->head_is_embed) release_weight(m, &m->head);
     release_weight(m, &m->embed);

@@ -4,6 +4,7 @@
 #include "engine/dist/split.h"
 #include "engine/model/model_config.h"
 #include "kernels/backend.h"
+#include "kvcache/groups.h"
 
 struct norm_weights {     // device f32; NULL where the family has none
     float *weight, *bias; // (width)
@@ -54,7 +55,8 @@ struct model {
     // each layer's part of the latter's output
     struct weight layer_embed, layer_project;
     struct norm_weights layer_project_norm;
-    struct layer_weights *layers; // (n_layers)
+    struct layer_weights *layers;  // (n_layers)
+    struct kv_groups cache_groups; // of this rank's layers
     size_t weight_bytes;
     struct checkpoint *files; // the mapped files of n_mapped weights; NULL if none is mapped
     int32_t n_mapped;

@@ -113,11 +113,6 @@ int model_config_set_layer(struct model_config *c, int32_t layer, const struct l
 void model_config_settle_layers(struct model_config *c);
 // What a backend must have beyond the ops of the first families (enum op_feature).
 uint32_t model_config_features(const struct model_config *c);
-// The distinct shapes of the layers' caches in the order of their first layers, and each layer's group
-// (group_of: (n_layers) or NULL; -1: the layer has no cache). Returns their number.
-int32_t model_config_cache_groups(const struct model_config *c,
-                                  struct cache_group groups[MODEL_MAX_GROUPS], int8_t *group_of,
-                                  struct err *err);
 // The layer whose keys and values a layer reads: its own, or kv_from's.
 static inline int32_t model_config_kv_layer(const struct model_config *c, int32_t layer) {
     int32_t from = model_layer(c, layer)->attention.kv_from;

@@ -45,7 +45,7 @@ bool wire_take_options(struct wire_message *m, struct engine_options *o) {
 static void put_cache(struct buf *b, const struct packed_cache *p) {
     wire_put(b, p, sizeof *p);
     wire_put(b, p->ids, (size_t)p->n_ids * sizeof *p->ids);
-    wire_put(b, p->logical, (size_t)p->n_blocks * sizeof *p->logical);
+    wire_put(b, p->numbers, (size_t)p->n_blocks * sizeof *p->numbers);
     wire_put(b, p->bytes, (size_t)p->n_blocks * (size_t)p->maker.block_bytes);
 }
 
@@ -57,9 +57,9 @@ static struct packed_cache *take_cache(struct wire_message *m) {
     }
     *p = head;
     p->ids = wire_take_copy(m, sizeof *p->ids, (size_t)head.n_ids);
-    p->logical = wire_take_copy(m, sizeof *p->logical, (size_t)head.n_blocks);
+    p->numbers = wire_take_copy(m, sizeof *p->numbers, (size_t)head.n_blocks);
     p->bytes = wire_take_copy(m, (size_t)head.maker.block_bytes, (size_t)head.n_blocks);
-    if (p->ids && p->logical && p->bytes) return p;
+    if (p->ids && p->numbers && p->bytes) return p;
     packed_cache_free(p);
     return NULL;
 }

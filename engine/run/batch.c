@@ -43,7 +43,7 @@ void batch_reset(struct batch_builder *b) {
 
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
                enum batch_logits logits, int32_t memory_len, int32_t sink_len,
-               const struct kv_map *map, const struct prompt *prompt) {
+               const struct kv_map *maps, const struct prompt *prompt) {
     struct batch *out = &b->batch;
     int32_t row = out->n_rows, seq = out->n_seqs;
     assert(n >= 1 && row + n <= b->max_rows && seq < b->max_seqs && first + n <= INT32_MAX);
@@ -59,8 +59,11 @@ void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32
         b->logit_rows[out->n_logits] = row + i;
         b->logit_seqs[out->n_logits++] = seq;
     }
-    b->seqs[seq] = (struct batch_seq){
-        .first_row = row, .n_rows = n, .memory_len = memory_len, .sink_len = sink_len, .map = *map};
+    b->seqs[seq] = (struct batch_seq){.first_row = row,
+                                      .n_rows = n,
+                                      .memory_len = memory_len,
+                                      .sink_len = sink_len,
+                                      .maps = maps};
     out->n_rows += n;
     out->n_seqs++;
 }

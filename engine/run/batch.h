@@ -22,9 +22,9 @@ struct batch_builder {
 int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs, struct err *err);
 void batch_release(struct batch_builder *b);
 void batch_reset(struct batch_builder *b);
-// Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The map's blocks
+// Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The maps
 // stay borrowed until the step is over. The caller adds at most max_rows tokens and max_seqs
 // sequences. prompt: of the log's virtual tokens, or NULL.
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
                enum batch_logits logits, int32_t memory_len, int32_t sink_len,
-               const struct kv_map *map, const struct prompt *prompt);
+               const struct kv_map *maps, const struct prompt *prompt);

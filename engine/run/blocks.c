@@ -5,7 +5,7 @@ static int copy_block(void *ctx, int32_t dst, int32_t src) {
     struct instance *in = ctx;
     struct backend *be = in->forward.backend;
     TRY(lead_copy(in->forward.lead, dst, src));
-    return be->ops->kv_block_copy(be, &in->caches.store, dst, src);
+    return be->ops->kv_block_copy(be, &in->caches.stores.arena, dst, src);
 }
 
 int instance_take_blocks(struct instance *in, struct kv_ring *ring, int32_t n) {

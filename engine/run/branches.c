@@ -30,19 +30,21 @@ int branches_check(const struct engine_turn *t, int32_t n_eos, struct err *err) 
 
 // The full blocks of the turn's log are shared by all rings. Behind them each ring has its own, and so
 // has the ring of the best ended beam.
-int64_t branches_reserve(const struct engine_turn *t, int32_t chunk_tokens, int32_t block_tokens,
-                         int64_t max_log) {
+int64_t branches_reserve(const struct engine_turn *t, const struct kv_groups *groups,
+                         int32_t chunk_tokens, int32_t block_tokens, int64_t max_log) {
     struct kv_ring_shape shape = {.memory_len = t->memory_len,
                                   .sink_len = t->sink_len,
                                   .chunk_tokens = chunk_tokens,
                                   .block_tokens = block_tokens,
-                                  .session_len = max_log};
+                                  .session_len = max_log,
+                                  .groups = groups};
     int32_t most = kv_ring_max_blocks(&shape);
     int64_t n = t->score_only ? 1 : branches_wanted(&t->sampling);
     if (n == 1) return most;
     shape.session_len = t->n_ids;
     int64_t shared = kv_ring_max_blocks(&shape);
     int64_t own = (t->n_ids % block_tokens + max_log - t->n_ids + block_tokens - 1) / block_tokens;
+    own *= groups->n;
     if (own > most) own = most;
     int64_t all = shared + (n + (t->sampling.beam_width > 1)) * own;
     return all > most ? all : most;

@@ -51,8 +51,8 @@ int32_t branches_wanted(const struct sampling_params *p);
 // E_INVAL, E_UNSUPPORTED: parameters that exclude each other.
 int branches_check(const struct engine_turn *t, int32_t n_eos, struct err *err);
 // The most blocks that the turn can hold.
-int64_t branches_reserve(const struct engine_turn *t, int32_t chunk_tokens, int32_t block_tokens,
-                         int64_t max_log);
+int64_t branches_reserve(const struct engine_turn *t, const struct kv_groups *groups,
+                         int32_t chunk_tokens, int32_t block_tokens, int64_t max_log);
 // Allocates everything that the turn needs until it ends, except rings. Owner's thread. spec is borrowed
 // until branches_free; eos_ids (n_eos) end an answer. max_log: the longest log. E_NOMEM.
 int branches_new(struct branches **out, const struct engine_turn *spec, int64_t max_log,

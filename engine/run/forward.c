@@ -100,7 +100,7 @@ static int reserve_steps(struct forward *f, const struct forward_options *o, str
     const struct model *m = f->model;
     if (!f->backend->ops->step_reserve) return 0;
     const int64_t most = INT64_C(1) << 22;
-    int64_t map = (int64_t)(f->kv->n_blocks + 2) * f->max_logits;
+    int64_t map = (int64_t)(f->kv->arena.n_blocks + 2) * f->max_logits;
     struct step_limits l = {
         .max_rows = f->max_rows,
         .max_seqs = f->max_logits,

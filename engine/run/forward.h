@@ -16,6 +16,7 @@
 //
 // Engine thread only. All buffers are sized at init; a step allocates nothing.
 #pragma once
+#include "engine/cache/stores.h"
 #include "engine/dist/comm.h"
 #include "engine/dist/lead.h"
 #include "engine/model/model.h"
@@ -29,7 +30,7 @@ struct forward {
     struct backend *backend;
     struct comm *comm;
     struct lead *lead; // sends the other ranks each step; NULL on these, and with one rank
-    const struct kv_store *kv;
+    const struct cache_stores *kv;
     int32_t max_rows, max_logits;
     size_t bytes;   // of the workspace
     void *arena;    // device memory of the buffers below, in the backend's act_dtype
@@ -65,7 +66,7 @@ struct forward_options { // its pointers are borrowed until forward_release
     const struct model *model;
     struct comm *comm;
     struct lead *lead; // NULL: not the leader of several ranks
-    const struct kv_store *kv;
+    const struct cache_stores *kv;
     int32_t max_rows, max_logits;
     // Of measurements that the device makes first, if any. May be NULL.
     void (*progress)(void *ctx, int64_t done, int64_t total);

@@ -107,14 +107,8 @@ static void job_done(void *ctx, struct snapshot_job *j) {
 
 static int caches_open(struct instance *in, struct err *err) {
     const struct instance_options *o = &in->opt;
-    const struct kv_store shape = {
-        .dtype = o->kv_dtype,
-        .n_layers = in->model->n_layers,
-        .n_kv_heads = in->model->of_kind[0].n_kv_heads,
-        .head_dim = in->model->config.kinds[0].attention.head_dim,
-        .block_tokens = o->block_tokens,
-        .n_blocks = o->n_blocks,
-    };
+    struct cache_stores shape;
+    cache_stores_shape(&shape, in->model, o->kv_dtype, o->block_tokens, o->n_blocks);
     const struct cache_options co = {
         .chunk_tokens = o->prefill_tokens,
         .max_idle = o->max_idle,
@@ -155,7 +149,7 @@ int instance_init(struct instance *in, const struct instance_parts *p,
     const struct forward_options fo = {.model = p->model,
                                        .comm = lead ? lead->comm : comm_none(),
                                        .lead = lead,
-                                       .kv = &in->caches.store,
+                                       .kv = &in->caches.stores,
                                        .max_rows = instance_max_rows(opt),
                                        .max_logits = instance_max_logits(opt),
                                        .progress = opt->measuring,
@@ -287,12 +281,12 @@ static void save_all(struct instance *in) {
 
 // Blocks that running turns will need in their next steps.
 static int64_t blocks_soon(const struct instance *in) {
-    int64_t n = 0;
+    int64_t n = 0, n_groups = in->model->cache_groups.n;
     for (int32_t i = 0; i < in->sched.n_running; i++) {
         const struct live_turn *t = (const struct live_turn *)in->sched.running[i];
         int64_t left = t->sched.reserve - sequence_n_blocks(t->sequence);
         int64_t rows = t->branches ? t->branches->n : 1;
-        int64_t soon = t->sched.n_todo / in->opt.block_tokens + 2 * rows;
+        int64_t soon = (t->sched.n_todo / in->opt.block_tokens + 2 * rows) * n_groups;
         if (left > 0) n += left < soon ? left : soon;
     }
     return n;

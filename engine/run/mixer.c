@@ -3,20 +3,20 @@
 
 // Norms and rotates q and k, stores k and v. A layer that reads another layer's cache has q alone.
 static int finish_qkv(struct forward *f, const struct batch *b, int32_t layer,
-                      const struct qkv_args *q) {
+                      struct cache_layer at, const struct qkv_args *q) {
     const struct model *m = f->model;
     const struct backend_ops *ops = f->backend->ops;
     const struct attention_config *a = &model_row(m, layer)->attention;
     const struct rank_shape *r = model_shape(m, layer);
     const struct qkv_shape shape = {r->n_heads, a->kv_from ? 0 : r->n_kv_heads, a->head_dim};
     if (ops->qkv_finish && !a->kv_from)
-        return ops->qkv_finish(f->backend, f->qkv, f->kv, b, layer, r->n_heads, q);
+        return ops->qkv_finish(f->backend, f->qkv, at.kv, b, at.index, r->n_heads, q);
     bool norms = q->q_weight || q->v_weight;
     if (norms && !q->norm_late) TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, &shape, q));
     if (q->rot_dim > 0 || q->query_beta != 0)
         TRY(ops->rope(f->backend, f->qkv, b->n_rows, &shape, q));
     if (norms && q->norm_late) TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, &shape, q));
-    return a->kv_from ? 0 : ops->kv_write(f->backend, f->kv, layer, f->qkv, b, r->n_heads);
+    return a->kv_from ? 0 : ops->kv_write(f->backend, at.kv, at.index, f->qkv, b, r->n_heads);
 }
 
 static struct qkv_args qkv_args_of(const struct forward *f, const struct batch *b, int32_t layer) {
@@ -46,13 +46,14 @@ int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct
     const struct layer_weights *w = &m->layers[layer];
     const struct attention_config *a = &model_row(m, layer)->attention;
     const struct rank_shape *r = model_shape(m, layer);
+    const struct cache_layer at = cache_layer_of(f->kv, layer);
     TRY(input_linear(f, LINEAR_STORE, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
     // Before the write, not only before attention: a turn's first tokens share a block with the
     // last ones that come back.
     if (b->load) TRY(ops->kv_layer_wait(f->backend, layer));
     const struct qkv_args q = qkv_args_of(f, b, layer);
     const struct attention_args args = {
-        .layer = a->kv_from ? a->kv_from - 1 - m->first_layer : layer,
+        .layer = at.index,
         .n_heads = r->n_heads,
         .n_kv_heads = r->n_kv_heads,
         .head_dim = a->head_dim,
@@ -63,9 +64,9 @@ int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct
         .alibi_slopes = m->alibi_slopes,
     };
     if (ops->qkv_attention && !a->kv_from) {
-        int rc = ops->qkv_attention(f->backend, f->attended, f->qkv, f->kv, b, &args, &q);
+        int rc = ops->qkv_attention(f->backend, f->attended, f->qkv, at.kv, b, &args, &q);
         if (rc != OP_DECLINED) return rc;
     }
-    TRY(finish_qkv(f, b, layer, &q));
-    return ops->attention(f->backend, f->attended, f->qkv, f->kv, b, &args);
+    TRY(finish_qkv(f, b, layer, at, &q));
+    return ops->attention(f->backend, f->attended, f->qkv, at.kv, b, &args);
 }

@@ -158,7 +158,8 @@ static struct sequence_shape shape_of(const struct instance *in, const struct en
                  .sink_len = t->sink_len,
                  .chunk_tokens = in->opt.prefill_tokens,
                  .block_tokens = in->opt.block_tokens,
-                 .session_len = in->opt.max_session_len},
+                 .session_len = in->opt.max_session_len,
+                 .groups = &in->model->cache_groups},
     };
 }
 

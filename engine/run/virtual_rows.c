@@ -58,7 +58,8 @@ static int write_prefix(struct forward *f, const struct batch *b, int32_t layer)
         TRY(f->backend->ops->mem_write(f->backend, (char *)f->qkv + (size_t)first * row, f->staged,
                                        (size_t)n * row));
     }
-    return f->backend->ops->kv_write(f->backend, f->kv, layer, f->qkv, b, r->n_heads);
+    const struct cache_layer at = cache_layer_of(f->kv, layer);
+    return f->backend->ops->kv_write(f->backend, at.kv, at.index, f->qkv, b, r->n_heads);
 }
 
 static int write_prefixes(struct forward *f, const struct batch *b) {

@@ -10,12 +10,16 @@
 struct warm {
     int32_t *ids, *positions, *logit_rows, *blocks; // (max_rows)
     struct batch_seq *seqs;                         // (max_rows)
+    struct kv_map *maps;                            // (max_rows) all groups' maps are one
 };
 
 static int warm_init(struct warm *w, int32_t max_rows, int32_t n_blocks, struct err *err) {
     size_t n = (size_t)(max_rows > n_blocks ? max_rows : n_blocks);
-    *w = (struct warm){.ids = calloc(n * 4, sizeof *w->ids), .seqs = calloc(n, sizeof *w->seqs)};
-    if (!w->ids || !w->seqs) return err_set(err, E_NOMEM, "no memory for the first steps");
+    *w = (struct warm){.ids = calloc(n * 4, sizeof *w->ids),
+                       .seqs = calloc(n, sizeof *w->seqs),
+                       .maps = calloc(n, sizeof *w->maps)};
+    if (!w->ids || !w->seqs || !w->maps)
+        return err_set(err, E_NOMEM, "no memory for the first steps");
     w->positions = w->ids + n;
     w->logit_rows = w->positions + n;
     w->blocks = w->logit_rows + n;
@@ -26,13 +30,16 @@ static int warm_init(struct warm *w, int32_t max_rows, int32_t n_blocks, struct 
 static void warm_release(struct warm *w) {
     free(w->ids);
     free(w->seqs);
+    free(w->maps);
 }
 
-static struct kv_map map_of(const struct warm *w, const struct kv_store *kv, int32_t block,
-                            int32_t n_rows) {
-    return (struct kv_map){.blocks = w->blocks + block,
-                           .n_ring_blocks = (n_rows + kv->block_tokens - 1) / kv->block_tokens,
-                           .block_tokens = kv->block_tokens};
+static const struct kv_map *map_of(struct warm *w, const struct kv_store *kv, int32_t block,
+                                   int32_t n_rows) {
+    w->maps[block] =
+        (struct kv_map){.blocks = w->blocks + block,
+                        .n_ring_blocks = (n_rows + kv->block_tokens - 1) / kv->block_tokens,
+                        .block_tokens = kv->block_tokens};
+    return &w->maps[block];
 }
 
 static int run(struct forward *f, const struct batch *b) {
@@ -49,7 +56,8 @@ static int run(struct forward *f, const struct batch *b) {
 static int prompt(struct forward *f, struct warm *w, int32_t n) {
     for (int32_t i = 0; i < n; i++) w->positions[i] = i;
     w->logit_rows[0] = n - 1;
-    w->seqs[0] = (struct batch_seq){.n_rows = n, .memory_len = n, .map = map_of(w, f->kv, 0, n)};
+    w->seqs[0] =
+        (struct batch_seq){.n_rows = n, .memory_len = n, .maps = map_of(w, &f->kv->arena, 0, n)};
     const struct batch b = {.n_rows = n,
                             .n_seqs = 1,
                             .n_logits = 1,
@@ -69,7 +77,7 @@ static int decode(struct forward *f, struct warm *w, int32_t n) {
         w->positions[i] = 0;
         w->logit_rows[i] = i;
         w->seqs[i] = (struct batch_seq){
-            .first_row = i, .n_rows = 1, .memory_len = 1, .map = map_of(w, f->kv, i, 1)};
+            .first_row = i, .n_rows = 1, .memory_len = 1, .maps = map_of(w, &f->kv->arena, i, 1)};
     }
     const struct batch b = {.n_rows = n,
                             .n_seqs = n,
@@ -82,7 +90,7 @@ static int decode(struct forward *f, struct warm *w, int32_t n) {
 }
 
 static int warm_all(struct forward *f, struct warm *w) {
-    const struct kv_store *kv = f->kv;
+    const struct kv_store *kv = &f->kv->arena;
     int64_t room = (int64_t)kv->n_blocks * kv->block_tokens;
     if (room > f->model->config.max_positions) room = f->model->config.max_positions;
     // Widths grow by a third to a half: a library's choice of kernel does not change more often.
@@ -95,7 +103,7 @@ static int warm_all(struct forward *f, struct warm *w) {
 int forward_warm(struct forward *f, struct err *err) {
     struct warm w;
     if (!f->backend->ops->mem_info || !f->backend->ops->logits_read) return 0;
-    int rc = warm_init(&w, f->max_rows, f->kv->n_blocks, err);
+    int rc = warm_init(&w, f->max_rows, f->kv->arena.n_blocks, err);
     if (rc == 0) {
         rc = warm_all(f, &w);
         if (rc < 0) err_set(err, rc, "the device failed in its first steps");

@@ -153,7 +153,7 @@ static int check(const struct kv_store *kv, const struct batch *b, const struct 
         a->head_dim != kv->head_dim || a->layer < 0 || a->layer >= kv->n_layers)
         return E_INVAL;
     for (int32_t i = 0; i < b->n_seqs; i++)
-        if (b->seqs[i].map.block_tokens != kv->block_tokens) return E_INVAL;
+        if (b->seqs[i].maps[kv->group].block_tokens != kv->block_tokens) return E_INVAL;
     return 0;
 }
 

@@ -78,6 +78,7 @@ static void cpu_close(struct backend *be) {
 
 static const struct backend_ops cpu_ops = {
     .name = "cpu",
+    .kv_groups = true,
     .mem_alloc = cpu_mem_alloc,
     .mem_free = cpu_mem_free,
     .mem_write = cpu_mem_copy,

@@ -41,8 +41,9 @@ static void kv_chunk(void *ctx, int32_t row, int32_t n_rows) {
         while (r >= seq->first_row + seq->n_rows) seq++;
         float *q = j->qkv + r * stride, *k = q + j->n_heads * hd;
         if (j->finish) finish_row(j, r, q);
-        int32_t position = j->b->positions[r], slot = position & (seq->map.block_tokens - 1);
-        int32_t block = seq->map.blocks[kv_map_slot(&seq->map, position)];
+        const struct kv_map *map = &seq->maps[j->kv->group];
+        int32_t position = j->b->positions[r], slot = position & (map->block_tokens - 1);
+        int32_t block = map->blocks[kv_map_slot(map, position)];
         j->cpu->kernels->kv_put(j->kv, block, j->layer, slot, k, k + j->kv->n_kv_heads * hd);
     }
 }
@@ -51,9 +52,10 @@ static void kv_chunk(void *ctx, int32_t row, int32_t n_rows) {
 static int check_blocks(const struct kv_store *kv, const struct batch *b) {
     for (int32_t s = 0; s < b->n_seqs; s++) {
         const struct batch_seq *seq = &b->seqs[s];
-        if (seq->map.block_tokens != kv->block_tokens) return E_INVAL;
+        const struct kv_map *map = &seq->maps[kv->group];
+        if (map->block_tokens != kv->block_tokens) return E_INVAL;
         for (int32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++) {
-            int32_t block = seq->map.blocks[kv_map_slot(&seq->map, b->positions[r])];
+            int32_t block = map->blocks[kv_map_slot(map, b->positions[r])];
             if (block < 0 || block >= kv->n_blocks) return E_INVAL;
         }
     }

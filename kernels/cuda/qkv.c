@@ -34,9 +34,9 @@ int cuda_op_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shap
 int cuda_check_blocks(const struct kv_store *kv, const struct batch *b) {
     for (int32_t s = 0; s < b->n_seqs; s++) {
         const struct batch_seq *q = &b->seqs[s];
-        if (q->map.block_tokens != kv->block_tokens) return E_INVAL;
+        if (q->maps->block_tokens != kv->block_tokens) return E_INVAL;
         for (int32_t r = q->first_row; r < q->first_row + q->n_rows; r++)
-            if (q->map.blocks[kv_map_slot(&q->map, b->positions[r])] >= kv->n_blocks)
+            if (q->maps->blocks[kv_map_slot(q->maps, b->positions[r])] >= kv->n_blocks)
                 return E_INVAL;
     }
     return 0;

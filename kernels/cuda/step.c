@@ -118,8 +118,8 @@ int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_s
 // Entries of a sequence's map that its rows can look up. Until the ring wraps, slots are used in
 // order, so the slots after the last row's are unused.
 static int64_t used_map(const struct batch_seq *q, const int32_t *positions) {
-    int64_t all = (int64_t)q->map.n_sink_blocks + q->map.n_ring_blocks;
-    int64_t reach = positions[q->first_row + q->n_rows - 1] / q->map.block_tokens + 1;
+    int64_t all = (int64_t)q->maps->n_sink_blocks + q->maps->n_ring_blocks;
+    int64_t reach = positions[q->first_row + q->n_rows - 1] / q->maps->block_tokens + 1;
     return reach < all ? reach : all;
 }
 
@@ -160,11 +160,11 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const struct batch_seq *q = &b->seqs[i];
         int32_t n = (int32_t)used_map(q, b->positions);
-        seqs[i] = (struct cuda_seq){q->first_row,         q->n_rows,
-                                    q->memory_len,        q->sink_len,
-                                    q->map.n_sink_blocks, q->map.n_ring_blocks,
-                                    q->map.block_tokens,  at};
-        memcpy(maps + at, q->map.blocks, (size_t)n * sizeof *maps);
+        seqs[i] = (struct cuda_seq){q->first_row,           q->n_rows,
+                                    q->memory_len,          q->sink_len,
+                                    q->maps->n_sink_blocks, q->maps->n_ring_blocks,
+                                    q->maps->block_tokens,  at};
+        memcpy(maps + at, q->maps->blocks, (size_t)n * sizeof *maps);
         at += n;
         for (int32_t r = 0; r < q->n_rows; r++) row_seq[q->first_row + r] = i;
         if (q->n_rows == 1)
@@ -229,7 +229,7 @@ static int check_batch(const struct cuda_step *s, const struct batch *b) {
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const struct batch_seq *q = &b->seqs[i];
         for (int32_t r = q->first_row; r < q->first_row + q->n_rows; r++)
-            if (b->positions[r] < 0 || q->map.blocks[kv_map_slot(&q->map, b->positions[r])] < 0)
+            if (b->positions[r] < 0 || q->maps->blocks[kv_map_slot(q->maps, b->positions[r])] < 0)
                 return E_INVAL;
     }
     return 0;

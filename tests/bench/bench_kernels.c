@@ -317,14 +317,15 @@ static double bench_step(struct backend *be, const struct model *m, const struct
                          const char *what, int32_t n_seqs, int32_t n_rows, int32_t context,
                          const struct buffers *f) {
     struct batch_seq seqs[16];
+    struct kv_map maps[16];
     int32_t *ids = malloc(sizeof(int32_t) * (size_t)(n_seqs * n_rows)), logit_rows[16];
     int32_t *positions = malloc(sizeof(int32_t) * (size_t)(n_seqs * n_rows));
     int32_t per_seq = m->kv.n_blocks / n_seqs,
             *blocks = malloc(sizeof(int32_t) * (size_t)m->kv.n_blocks);
     for (int32_t i = 0; i < m->kv.n_blocks; i++) blocks[i] = i;
     for (int32_t i = 0; i < n_seqs; i++) {
-        seqs[i] = (struct batch_seq){
-            i * n_rows, n_rows, 1 << 20, 0, {blocks + i * per_seq, 0, per_seq, 64}};
+        maps[i] = (struct kv_map){blocks + i * per_seq, 0, per_seq, 64};
+        seqs[i] = (struct batch_seq){i * n_rows, n_rows, 1 << 20, 0, &maps[i]};
         for (int32_t r = 0; r < n_rows; r++) {
             ids[i * n_rows + r] = (i * 37 + r * 101) % m->s->vocab;
             positions[i * n_rows + r] = context + r;

@@ -1,6 +1,7 @@
 // The file of a cache: its head and its table. Random input rarely passes the checksums, so it is read
 // a second time with corrected ones, as in a file that an attacker wrote.
 #include "base/xxh64.h"
+#include "kvcache/ring.h"
 #include "kvcache/snapshot.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -26,7 +27,9 @@ static void check_table(struct kv_snapshot_head *h, const uint8_t *data, size_t 
     int rc = kv_snapshot_read_table(h, table, ids, blocks, &err);
     fuzz_check_err(rc, &err);
     for (int32_t i = 0; rc == 0 && i < h->n_blocks; i++)
-        FUZZ_CHECK(blocks[i].logical * (uint64_t)h->maker.block_tokens < (uint64_t)h->n_tokens);
+        FUZZ_CHECK((uint64_t)kv_number_logical((int64_t)blocks[i].number) *
+                       (uint64_t)h->maker.block_tokens <
+                   (uint64_t)h->n_tokens);
     if (rc == 0) {
         kv_snapshot_write_table(h, ids, blocks, again);
         size_t used = (size_t)h->n_tokens * sizeof *ids; // what fills up to the blocks may be any

@@ -5,6 +5,8 @@
 #include "tests/scale.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+// Layers with a window of 24 tokens and one that sees everything: three cache groups.
+static const char *const windows_model = "tests/fixtures/models/qwen3_windows";
 
 static struct engine_turn scoring_turn(const struct engine *e, uint64_t sequence,
                                        const int32_t *log, int64_t n, int32_t memory_len,
@@ -120,8 +122,9 @@ static void test_ten_windows_long(void **state) {
     struct rows want = rows_new(e->info.n_vocab), got = rows_new(e->info.n_vocab);
     random_log(e, log, N);
     score(e, 1, log, N, M, S, &want);
-    int32_t idle_bound = kv_ring_max_blocks(&(struct kv_ring_shape){M, S, 1, BLOCK, N}),
-            busy_bound = kv_ring_max_blocks(&(struct kv_ring_shape){M, S, CHUNK, BLOCK, N});
+    const struct kv_groups *groups = &e->model->cache_groups;
+    int32_t idle_bound = kv_ring_max_blocks(&(struct kv_ring_shape){M, S, 1, BLOCK, N, groups}),
+            busy_bound = kv_ring_max_blocks(&(struct kv_ring_shape){M, S, CHUNK, BLOCK, N, groups});
     for (int64_t n = 0; n < N;) {
         struct engine_event ev;
         bool done = false;
@@ -428,6 +431,11 @@ int main(void) {
         {"fixture: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[0]},
         {"fixture: evict and resume", test_evict_and_resume, NULL, NULL, (void *)models[0]},
         {"fixture: random operations", test_random_operations, NULL, NULL, (void *)models[0]},
+        {"windows: any split and any company", test_any_split_and_any_company, NULL, NULL,
+         (void *)windows_model},
+        {"windows: ten windows long", test_ten_windows_long, NULL, NULL, (void *)windows_model},
+        {"windows: evict and resume", test_evict_and_resume, NULL, NULL, (void *)windows_model},
+        {"windows: random operations", test_random_operations, NULL, NULL, (void *)windows_model},
         {"demo: any split and any company", test_any_split_and_any_company, NULL, NULL,
          (void *)models[1]},
         {"demo: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[1]},
@@ -440,6 +448,8 @@ int main(void) {
          (void *)models[0]},
         {"int8 cache: demo, any split and any company", test_any_split_and_any_company,
          runner_with_int8, runner_with_auto, (void *)models[1]},
+        {"int8 cache: windows, evict and resume", test_evict_and_resume, runner_with_int8,
+         runner_with_auto, (void *)windows_model},
         {"fp8 cache: any split and any company", test_any_split_and_any_company, runner_with_fp8,
          runner_with_auto, (void *)models[0]},
         {"fp8 cache: ten windows long", test_ten_windows_long, runner_with_fp8, runner_with_auto,

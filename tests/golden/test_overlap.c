@@ -180,10 +180,10 @@ static void test_named_when_there(void **state) {
     const struct kv_names *names = &e->instance.caches.pool.names;
     assert_non_null(e->instance.caches.stepping);
     for (int32_t i = 0; i < OLD / 8; i++)
-        assert_false(kv_names_has(names, r->blocks[kv_map_slot(&r->map, i * 8)]));
+        assert_false(kv_names_has(names, r->blocks[kv_map_slot(&r->maps[0], i * 8)]));
     assert_true(engine_round(e));
     for (int32_t i = 0; i < OLD / 8; i++)
-        assert_true(kv_names_has(names, r->blocks[kv_map_slot(&r->map, i * 8)]));
+        assert_true(kv_names_has(names, r->blocks[kv_map_slot(&r->maps[0], i * 8)]));
     until_done(e, 1, &out);
     close_both(e, calm);
 }

@@ -7,6 +7,8 @@
 #endif
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+// Layers with a window of 24 tokens and one that sees everything: three cache groups.
+static const char *const windows_model = "tests/fixtures/models/qwen3_windows";
 enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
 static struct line a, b, c;
@@ -350,7 +352,7 @@ static void test_freed_blocks_are_poisoned(void **state) {
     if (strcmp(test_device(), "cpu") != 0) skip();
     seed = 38;
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
-    const struct kv_store *kv = &e->instance.caches.store;
+    const struct kv_store *kv = &e->instance.caches.stores.arena;
     line_begin(e, &a, 1, 7, NULL, 50);
     go_on(e, &a, 5, M);
     int32_t block = e->instance.caches.sequences->ring.blocks[0];
@@ -386,6 +388,11 @@ int main(void) {
          (void *)models[0]},
         {"fixture: freed blocks are poisoned", test_freed_blocks_are_poisoned, NULL, NULL,
          (void *)models[0]},
+        {"windows: a common prompt", test_common_prompt, NULL, NULL, (void *)windows_model},
+        {"windows: many in a small pool", test_many_in_a_small_pool, NULL, NULL,
+         (void *)windows_model},
+        {"windows: many with a host tier", test_many_with_a_host_tier, NULL, NULL,
+         (void *)windows_model},
         {"demo: a common prompt", test_common_prompt, NULL, NULL, (void *)models[1]},
         {"demo: a running donor", test_running_donor, NULL, NULL, (void *)models[1]},
         {"demo: a wrapped donor", test_wrapped_donor, NULL, NULL, (void *)models[1]},

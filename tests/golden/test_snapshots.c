@@ -523,7 +523,9 @@ int main(void) {
         OF("llama", test_through_files),
         OF("mistral", test_through_files),
         OF("qwen3", test_through_files),
+        OF("qwen3_windows", test_through_files),
         OF("qwen3", test_through_restarts),
+        OF("qwen3_windows", test_through_restarts),
         OF("bloom", test_through_restarts),
         OF("llama", test_weights_of_8_bits),
         OF("llama", test_narrow_caches),
@@ -543,6 +545,7 @@ int main(void) {
     const struct CMUnitTest of_many_ranks[] = {
         OF("llama", test_through_files),
         OF("qwen3", test_through_restarts),
+        OF("qwen3_windows", test_through_restarts),
         OF("qwen3", test_forks_and_shared_beginnings),
         OF("qwen3", test_another_division),
     };

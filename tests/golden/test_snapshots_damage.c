@@ -207,7 +207,7 @@ static void forged(const char *dir, const char *path, const unsigned char *bytes
         } else {
             memcpy(copy, bytes, n);
         }
-        if (i == 2) blocks[5].logical = 4;
+        if (i == 2) blocks[5].number = 4;
         kv_snapshot_write_table(&h, ids, blocks, copy + KV_SNAPSHOT_HEAD_BYTES);
         kv_snapshot_write_head(&h, copy);
         never_used(dir, "forged table", path, copy, n);

@@ -6,6 +6,8 @@
 #include "base/log.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+// Layers with a window of 24 tokens and one that sees everything: three cache groups.
+static const char *const windows_model = "tests/fixtures/models/qwen3_windows";
 
 // --- parked after every turn, on rings that wrap many times --------------------------------------
 
@@ -409,6 +411,8 @@ int main(void) {
          (void *)models[0]},
         {"fixture: the oldest goes first", test_the_oldest_goes_first, NULL, NULL,
          (void *)models[0]},
+        {"windows: parked after every turn", test_parked_after_every_turn, NULL, NULL,
+         (void *)windows_model},
         {"demo: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[1]},
         {"int8 cache: parked after every turn", test_parked_after_every_turn, runner_with_int8,

@@ -6,7 +6,8 @@
 #include "base/log.h"
 #include "tests/unit/tmp_dir.h"
 
-static const char *const model = "tests/fixtures/models/qwen3";
+static const char *const model = "tests/fixtures/models/qwen3",
+                        *const windows_model = "tests/fixtures/models/qwen3_windows";
 
 enum { SEQUENCES = 16, OPERATIONS = 6000, LOG = 256 };
 
@@ -346,6 +347,8 @@ int main(void) {
         {"fixture: files and steps that fail", test_files_and_steps_that_fail, NULL, NULL,
          (void *)model},
         {"fixture: anything with files", test_anything_with_files, NULL, NULL, (void *)model},
+        {"windows: anything with files", test_anything_with_files, NULL, NULL,
+         (void *)windows_model},
         {"int8 cache: anything in any order", test_anything_in_any_order, runner_with_int8,
          runner_with_auto, (void *)model},
     };

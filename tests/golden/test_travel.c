@@ -172,6 +172,7 @@ static void what_cannot_travel(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         OF("qwen3", a_cache_travels),
+        OF("qwen3_windows", a_cache_travels),
         OF("llama", a_turn_comes_first),
         OF("qwen3", what_cannot_travel),
     };

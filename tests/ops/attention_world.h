@@ -113,6 +113,7 @@ static inline struct attention_args args_of(const struct shape *s, const float *
 struct step {
     struct batch batch;
     struct batch_seq seqs[MAX_SEQS];
+    struct kv_map maps[MAX_SEQS];
     float *qkv, *out; // (n_rows, row_width), (n_rows, out_width): the latter to be filled
     int32_t *positions;
 };
@@ -127,12 +128,13 @@ static inline void step_init(struct step *t, const struct shape *s, const struct
     for (int i = 0; i < MAX_SEQS; i++) {
         const struct seq *q = &seqs[i];
         if (rows[i] == 0) continue;
-        t->seqs[n_seqs++] = (struct batch_seq){
-            .first_row = at,
-            .n_rows = rows[i],
-            .memory_len = s->memory_len,
-            .sink_len = s->sink_len,
-            .map = {q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens}};
+        struct kv_map *map = &t->maps[n_seqs];
+        *map = (struct kv_map){q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens};
+        t->seqs[n_seqs++] = (struct batch_seq){.first_row = at,
+                                               .n_rows = rows[i],
+                                               .memory_len = s->memory_len,
+                                               .sink_len = s->sink_len,
+                                               .maps = map};
         memcpy(t->qkv + at * row_width(s), q->qkv + q->done * row_width(s),
                (size_t)(rows[i] * row_width(s)) * sizeof(float));
         for (int32_t r = 0; r < rows[i]; r++) t->positions[at + r] = q->done + r;

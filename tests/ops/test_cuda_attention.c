@@ -264,7 +264,8 @@ static void finish(const struct twin *w) {
     float freq[ROT / 2];
     for (int i = 0; i < N; i++) positions[i] = i + 3;
     for (int i = 0; i < ROT / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / ROT);
-    struct batch_seq seq = {0, N, 64, 0, {blocks, 0, 2, 8}};
+    const struct kv_map map = {blocks, 0, 2, 8};
+    struct batch_seq seq = {0, N, 64, 0, &map};
     struct batch b = {.n_rows = N, .n_seqs = 1, .ids = ids, .positions = positions, .seqs = &seq};
     const struct batch *run;
     struct backend *be = w->gpu;
@@ -281,7 +282,7 @@ static void finish(const struct twin *w) {
             uint8_t *bytes[2];
             void *q[2];
             for (int i = 0; i < 2; i++) {
-                kv[i] = (struct kv_store){NULL, 0, cached, 3, KV, DIM, 8, 2};
+                kv[i] = (struct kv_store){NULL, 0, cached, 3, KV, DIM, 8, 2, 0};
                 assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
                 bytes[i] = calloc(2, kv[i].block_bytes);
                 be->ops->mem_write(be, kv[i].data, bytes[i], 2 * kv[i].block_bytes);
@@ -381,6 +382,7 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
                       int32_t kv_heads, int32_t dim, int32_t rot) {
     static const int32_t some[] = {5, 16, 47, 255, 130, 0, 239}, ids[OWN_MOST] = {0};
     int32_t blocks[OWN_MOST * OWN_RING], positions[OWN_MOST], logit_rows[OWN_MOST];
+    struct kv_map maps[OWN_MOST];
     float freq[128];
     struct backend *be = w->gpu;
     struct own o = {.w = w,
@@ -396,8 +398,9 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     for (int i = 0; i < rows; i++)
         logit_rows[i] = i, positions[i] = i + 1 < rows ? some[i % 7] : 400;
     for (int i = 0; i < rows; i++)
-        o.seqs[i] = (struct batch_seq){
-            i, 1, OWN_RING * OWN_TOKENS, 0, {blocks + i * OWN_RING, 0, OWN_RING, OWN_TOKENS}};
+        maps[i] = (struct kv_map){blocks + i * OWN_RING, 0, OWN_RING, OWN_TOKENS};
+    for (int i = 0; i < rows; i++)
+        o.seqs[i] = (struct batch_seq){i, 1, OWN_RING * OWN_TOKENS, 0, &maps[i]};
     o.batch = (struct batch){.n_rows = rows,
                              .n_seqs = rows,
                              .n_logits = rows,
@@ -412,7 +415,7 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     o.freq_up = twin_up_bytes(w, freq, sizeof freq);
     o.angles = twin_alloc(w, (size_t)(padded * rot) * 4);
     for (int i = 0; i < 2; i++) {
-        o.kv[i] = (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING};
+        o.kv[i] = (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING, 0};
         assert_int_equal(be->ops->kv_store_init(be, &o.kv[i], NULL), 0);
         o.bytes[i] = malloc((size_t)o.kv[i].n_blocks * o.kv[i].block_bytes);
         o.qkv[i] = twin_up(w, NULL, padded * o.qkv_width);
@@ -452,7 +455,7 @@ static void finish_and_attend(const struct twin *w) {
 }
 
 static void block_copy(const struct twin *w) {
-    struct kv_store kv = {NULL, 0, DTYPE_F16, 2, 3, 5, 4, 3};
+    struct kv_store kv = {NULL, 0, DTYPE_F16, 2, 3, 5, 4, 3, 0};
     struct backend *be = w->gpu;
     size_t bytes = be->ops->kv_block_bytes(be, &kv);
     assert_true(bytes >= 2 * 3 * 5 * 4 * 2 * 2);
@@ -475,7 +478,8 @@ static void block_copy(const struct twin *w) {
 // A row whose position has no block is refused before anything is launched.
 static void unmapped(const struct twin *w) {
     int32_t blocks[] = {-1, 0}, positions[] = {3};
-    struct batch_seq seq = {0, 1, 64, 0, {blocks, 0, 2, 8}};
+    const struct kv_map map = {blocks, 0, 2, 8};
+    struct batch_seq seq = {0, 1, 64, 0, &map};
     struct batch b = {.n_rows = 1, .n_seqs = 1, .positions = positions, .seqs = &seq};
     const struct batch *run;
     assert_int_equal(w->gpu->ops->step_begin(w->gpu, &b, &run), E_INVAL);

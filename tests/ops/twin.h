@@ -83,14 +83,16 @@ struct twin_rows {
     struct batch b;
     struct batch_seq seqs[TWIN_ROWS];
     int32_t block;
+    struct kv_map map;
 };
 static inline void twin_rows_fill(struct twin_rows *r, int32_t n, const int32_t *ids,
                                   const int32_t *positions, const int32_t *logit_rows,
                                   int32_t n_logits) {
     assert_in_range(n, 1, TWIN_ROWS);
+    r->map = (struct kv_map){&r->block, 0, 1, 8};
     for (int32_t i = 0; i < n; i++)
-        r->seqs[i] = (struct batch_seq){
-            .first_row = i, .n_rows = 1, .memory_len = 8, .map = {&r->block, 0, 1, 8}};
+        r->seqs[i] =
+            (struct batch_seq){.first_row = i, .n_rows = 1, .memory_len = 8, .maps = &r->map};
     r->block = 0;
     r->b = (struct batch){.n_rows = n,
                           .n_seqs = n,

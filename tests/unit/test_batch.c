@@ -25,7 +25,7 @@ static void test_packs_sequences(void **state) {
         assert_int_equal(out->seqs[1].n_rows, 3);
         assert_int_equal(out->seqs[1].memory_len, 32);
         assert_int_equal(out->seqs[1].sink_len, 4);
-        assert_ptr_equal(out->seqs[1].map.blocks, blocks_a);
+        assert_ptr_equal(out->seqs[1].maps->blocks, blocks_a);
         const int32_t rows[] = {0, 1, 2, 3}, seqs[] = {0, 1, 1, 1};
         assert_int_equal(out->n_logits, 4);
         assert_memory_equal(out->logit_rows, rows, sizeof rows);

@@ -12,8 +12,8 @@ static int set_up(void **state) {
     static struct fixture f;
     memset(&f, 0, sizeof f);
     kv_pool_init(&f.pool, 16, NULL);
-    kv_ring_init(&f.a, &f.pool, &(struct kv_ring_shape){32, 4, 8, 8, 1000}, NULL);
-    kv_ring_init(&f.b, &f.pool, &(struct kv_ring_shape){32, 0, 8, 8, 1000}, NULL);
+    kv_ring_init(&f.a, &f.pool, &(struct kv_ring_shape){32, 4, 8, 8, 1000, NULL}, NULL);
+    kv_ring_init(&f.b, &f.pool, &(struct kv_ring_shape){32, 0, 8, 8, 1000, NULL}, NULL);
     for (int i = 0; i < 9; i++) {
         if (kv_ring_extend(&f.a, 7, NULL, NULL) < 0) return -1;
         kv_ring_commit(&f.a, 7);
@@ -29,7 +29,7 @@ static int tear_down(void **state) {
     // The rings are damaged on purpose: give back the memory, not the blocks.
     for (int i = 0; i < 2; i++) {
         struct kv_ring *r = i ? &f->b : &f->a;
-        for (int s = 0; s < r->map.n_sink_blocks + r->map.n_ring_blocks; s++) r->blocks[s] = -1;
+        for (int s = 0; s < r->n_slots; s++) r->blocks[s] = -1;
         r->n_held = 0;
         kv_ring_release(r);
     }
@@ -46,7 +46,7 @@ static int verdict(struct fixture *f) {
 }
 
 static int32_t *held_slot(struct kv_ring *r) {
-    for (int s = r->map.n_sink_blocks; s < r->map.n_sink_blocks + r->map.n_ring_blocks; s++) {
+    for (int s = r->maps[0].n_sink_blocks; s < r->n_slots; s++) {
         if (r->blocks[s] >= 0) return &r->blocks[s];
     }
     fail();
@@ -80,7 +80,7 @@ static void test_block_in_two_rings_without_a_count(void **state) {
 static void test_block_twice_in_one_ring(void **state) {
     struct fixture *f = *state;
     int32_t block = *held_slot(&f->a);
-    for (int s = 0; s < f->a.map.n_sink_blocks + f->a.map.n_ring_blocks; s++) {
+    for (int s = 0; s < f->a.n_slots; s++) {
         if (f->a.blocks[s] < 0 || f->a.blocks[s] == block) continue;
         kv_pool_unref(&f->pool, f->a.blocks[s]);
         f->a.blocks[s] = block;
@@ -101,7 +101,7 @@ static void test_hole_in_the_window(void **state) {
 
 static void test_block_kept_too_long(void **state) {
     struct fixture *f = *state;
-    for (int s = 0; s < f->b.map.n_ring_blocks; s++) {
+    for (int s = 0; s < f->b.maps[0].n_ring_blocks; s++) {
         if (f->b.blocks[s] >= 0) continue;
         f->b.blocks[s] = kv_pool_take(&f->pool);
         f->b.n_held++;

@@ -90,13 +90,11 @@ enum { FEW = 2, MANY = 6 };
 static struct batch_seq seqs[MANY];
 static int32_t zeros[MANY], blocks[1];
 
+static const struct kv_map map = {.blocks = blocks, .n_ring_blocks = 1, .block_tokens = 8};
+
 static int step_of(struct cuda_backend *cuda, int32_t n, const struct batch **run) {
     for (int32_t i = 0; i < n; i++)
-        seqs[i] =
-            (struct batch_seq){.first_row = i,
-                               .n_rows = 1,
-                               .memory_len = 8,
-                               .map = {.blocks = blocks, .n_ring_blocks = 1, .block_tokens = 8}};
+        seqs[i] = (struct batch_seq){.first_row = i, .n_rows = 1, .memory_len = 8, .maps = &map};
     const struct batch b = {.n_rows = n,
                             .n_seqs = n,
                             .n_logits = n,

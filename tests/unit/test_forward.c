@@ -14,7 +14,9 @@ static struct model model;
 static struct layer_weights layers[2];
 static struct backend backend;
 static struct comm comm;
-static struct kv_store store;
+static struct kv_place places[] = {{0, 0}, {0, 1}};
+static const struct kv_groups groups = {.n = 1, .places = places};
+static const struct cache_stores stores = {.groups = &groups};
 static float unit[1];
 static int begin_answer;
 
@@ -231,7 +233,7 @@ static int tear_down(void **state) {
 
 static const int32_t logit_rows[] = {2};
 static const struct forward_options options = {
-    .model = &model, .comm = &comm, .kv = &store, .max_rows = 4, .max_logits = 2};
+    .model = &model, .comm = &comm, .kv = &stores, .max_rows = 4, .max_logits = 2};
 
 // Runs one step of 3 rows, whose logits are wanted for one, and its head; compares the recorded
 // calls.

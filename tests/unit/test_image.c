@@ -5,22 +5,24 @@
 #include "kvcache/image.h"
 #include "tests/cmocka.h"
 #include "tests/random_walk.h"
+#include "tests/unit/random_groups.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 256, MAX_BLOCK = 16 };
+enum { BLOCKS = 800, MAX_BLOCK = 16 };
 
+static const struct kv_groups one = {.n = 1};
 static int64_t device[BLOCKS][MAX_BLOCK], host[BLOCKS][MAX_BLOCK]; // what stands in each place
 
-static int64_t *place(const struct kv_ring *r, int64_t p) {
-    int32_t b = r->blocks[kv_map_slot(&r->map, p)];
+static int64_t *place(const struct kv_ring *r, int32_t g, int64_t p) {
+    int32_t b = r->maps[g].blocks[kv_map_slot(&r->maps[g], p)];
     assert_in_range(b, 0, BLOCKS - 1);
-    return &device[b][p % r->map.block_tokens];
+    return &device[b][p % r->block_tokens];
 }
 
 // The token at p in the log's n-th version: other logs, other keys.
 static int64_t value(int64_t version, int64_t p) {
-    return version * 100000 + p;
+    return (version * 100000 + p) * KV_GROUPS_MAX;
 }
 
 struct world {
@@ -30,6 +32,14 @@ struct world {
     int64_t log[4096]; // the version in which each position was written
     int64_t version;
 };
+
+// Whether the ring has what its next token sees.
+static void look(const struct world *w, const struct kv_ring *r) {
+    for (int32_t g = 0; g < groups.n; g++)
+        for (int64_t p = 0; p < r->n_tokens; p++)
+            if (group_sees(r, g, r->n_tokens, p))
+                assert_int_equal(*place(r, g, p), value(w->log[p], p) + g);
+}
 
 static void check(const struct world *w) {
     const struct kv_ring *rings[] = {&w->ring};
@@ -45,7 +55,7 @@ static void write_tokens(struct world *w, int32_t n) {
     assert_int_equal(kv_ring_extend(&w->ring, n, NULL, NULL), 0);
     for (int64_t p = w->ring.n_tokens; p < w->ring.n_tokens + n; p++) {
         w->log[p] = w->version;
-        *place(&w->ring, p) = value(w->version, p);
+        for (int32_t g = 0; g < groups.n; g++) *place(&w->ring, g, p) = value(w->version, p) + g;
     }
     kv_ring_commit(&w->ring, n);
 }
@@ -80,8 +90,9 @@ static void park_and_restore(struct world *w) {
                                   &(struct kv_ring_shape){.memory_len = was.memory_len,
                                                           .sink_len = was.sink_len,
                                                           .chunk_tokens = chunk,
-                                                          .block_tokens = was.map.block_tokens,
-                                                          .session_len = 4000},
+                                                          .block_tokens = was.block_tokens,
+                                                          .session_len = 4000,
+                                                          .groups = &groups},
                                   &err),
                      0);
     assert_int_equal(kv_ring_restore(&w->ring, n), 0);
@@ -91,10 +102,7 @@ static void park_and_restore(struct world *w) {
             memcpy(device[w->ring.blocks[i]], host[w->image.copies[i].host], sizeof device[0]);
     }
     assert_int_equal(w->ring.n_held, was.n_held);
-    for (int64_t p = 0; p < n; p++) {
-        bool seen = p < was.sink_len || p > n - (was.memory_len - was.sink_len);
-        if (seen) assert_int_equal(*place(&w->ring, p), value(w->log[p], p));
-    }
+    look(w, &w->ring);
 }
 
 // A fork of the image at any place. Where it claims to serve the fork, a ring restored from it
@@ -104,7 +112,7 @@ static bool fork_and_restore(struct world *w) {
     struct kv_image fork;
     struct kv_ring ring;
     struct err err;
-    int32_t used = w->hosts.n_blocks - w->hosts.n_free, block = w->ring.map.block_tokens;
+    int32_t used = w->hosts.n_blocks - w->hosts.n_free, block = w->ring.block_tokens;
     int64_t n = below(2) ? w->ring.n_tokens : 1 + below((uint32_t)w->ring.n_tokens);
     bool whole = n == w->ring.n_tokens && kv_image_missing(&w->image, &w->ring) == 0;
     assert_int_equal(kv_image_fork(&fork, &w->image, n, block), 0);
@@ -114,7 +122,8 @@ static bool fork_and_restore(struct world *w) {
                                                           .sink_len = w->ring.sink_len,
                                                           .chunk_tokens = 8,
                                                           .block_tokens = block,
-                                                          .session_len = 4000},
+                                                          .session_len = 4000,
+                                                          .groups = &groups},
                                   &err),
                      0);
     bool serves = kv_image_serves(&fork, &ring, n);
@@ -126,20 +135,18 @@ static bool fork_and_restore(struct world *w) {
             if (ring.blocks[i] >= 0)
                 memcpy(device[ring.blocks[i]], host[fork.copies[i].host], sizeof device[0]);
         }
-        for (int64_t p = 0; p < n; p++) {
-            bool seen = p < ring.sink_len || p > n - (ring.memory_len - ring.sink_len);
-            if (seen) assert_int_equal(*place(&ring, p), value(w->log[p], p));
-        }
+        look(w, &ring);
     }
     kv_ring_release(&ring);
     kv_image_release(&fork);
     return serves;
 }
 
-static void walk(int32_t memory_len, int32_t sink_len, int32_t block) {
+static void walk(int32_t memory_len, int32_t sink_len, int32_t block, const struct kv_groups *of) {
     static struct world w;
     struct err err;
     w = (struct world){.version = 1};
+    groups = *of;
     assert_int_equal(kv_pool_init(&w.pool, BLOCKS, &err), 0);
     assert_int_equal(kv_pool_init(&w.hosts, BLOCKS, &err), 0);
     assert_int_equal(kv_ring_init(&w.ring, &w.pool,
@@ -147,7 +154,8 @@ static void walk(int32_t memory_len, int32_t sink_len, int32_t block) {
                                                           .sink_len = sink_len,
                                                           .chunk_tokens = 8,
                                                           .block_tokens = block,
-                                                          .session_len = 4000},
+                                                          .session_len = 4000,
+                                                          .groups = &groups},
                                   &err),
                      0);
     assert_int_equal(kv_image_init(&w.image, &w.hosts, &w.ring), 0);
@@ -187,7 +195,8 @@ static void test_what_comes_back_is_what_went(void **state) {
     for (size_t i = 0; i < 5; i++)
         for (int32_t block = 4; block <= MAX_BLOCK; block *= 2) {
             if (windows[i][0] == 4000 && block < MAX_BLOCK) continue; // more blocks than there are
-            walk(windows[i][0], windows[i][1], block);
+            walk(windows[i][0], windows[i][1], block, &one);
+            walk(windows[i][0], windows[i][1], block, random_groups());
         }
 }
 
@@ -197,10 +206,12 @@ static void test_an_image_is_brought_up_to_date(void **state) {
     struct err err;
     int32_t slot;
     w = (struct world){.version = 1};
+    groups = one;
     assert_int_equal(kv_pool_init(&w.pool, BLOCKS, &err), 0);
     assert_int_equal(kv_pool_init(&w.hosts, 11, &err), 0);
     assert_int_equal(
-        kv_ring_init(&w.ring, &w.pool, &(struct kv_ring_shape){1000, 0, 8, 8, 1000}, &err), 0);
+        kv_ring_init(&w.ring, &w.pool, &(struct kv_ring_shape){1000, 0, 8, 8, 1000, NULL}, &err),
+        0);
     assert_int_equal(kv_image_init(&w.image, &w.hosts, &w.ring), 0);
     for (int i = 0; i < 10; i++) write_tokens(&w, 8);
     while (!copy_some(&w, 1)) continue;
@@ -234,7 +245,7 @@ static void test_all_or_nothing(void **state) {
     assert_int_equal(kv_pool_init(&w.pool, 4, &err), 0);
     assert_int_equal(kv_pool_init(&w.hosts, 3, &err), 0);
     assert_int_equal(
-        kv_ring_init(&w.ring, &w.pool, &(struct kv_ring_shape){100, 0, 8, 8, 100}, &err), 0);
+        kv_ring_init(&w.ring, &w.pool, &(struct kv_ring_shape){100, 0, 8, 8, 100, NULL}, &err), 0);
     assert_int_equal(kv_ring_restore(&w.ring, 33), E_NOMEM);
     assert_int_equal(w.pool.n_free, 4);
     assert_int_equal(kv_ring_restore(&w.ring, 32), 0);

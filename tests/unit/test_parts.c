@@ -7,6 +7,7 @@ enum { ROWS = 400, SEQS = 40 };
 
 static int32_t ids[ROWS], positions[ROWS], logit_rows[ROWS];
 static struct batch_seq seqs[SEQS];
+static struct kv_map maps[SEQS];
 static struct batch batch;
 
 static int set_up(void **state) {
@@ -18,8 +19,9 @@ static int set_up(void **state) {
 // A sequence of n rows, the last `wanted` of which are wanted.
 static void add(int32_t n, int32_t wanted) {
     const int32_t seq = batch.n_seqs++, row = batch.n_rows;
+    maps[seq].n_ring_blocks = seq;
     seqs[seq] = (struct batch_seq){
-        .first_row = row, .n_rows = n, .memory_len = 1000 + seq, .map = {.n_ring_blocks = seq}};
+        .first_row = row, .n_rows = n, .memory_len = 1000 + seq, .maps = &maps[seq]};
     for (int32_t i = 0; i < n; i++) {
         ids[row + i] = 7 * (row + i);
         positions[row + i] = 100 * seq + i;
@@ -47,7 +49,7 @@ static void check_whole(const struct parts *p) {
                 assert_int_equal(b->positions[r], positions[row + r]);
                 // The row's sequence is the one that it has in the whole.
                 assert_int_equal(b->seqs[s].memory_len, 1000 + positions[row + r] / 100);
-                assert_int_equal(b->seqs[s].map.n_ring_blocks, positions[row + r] / 100);
+                assert_int_equal(b->seqs[s].maps->n_ring_blocks, positions[row + r] / 100);
             }
             in_seqs += b->seqs[s].n_rows;
         }

@@ -6,6 +6,7 @@
 #include "kvcache/ring.h"
 #include "tests/cmocka.h"
 #include "tests/random_walk.h"
+#include "tests/unit/random_groups.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,21 +25,35 @@ static int arena_copy(void *ctx, int32_t dst, int32_t src) {
     return 0;
 }
 
-static int64_t *place_of(const struct kv_ring *r, int64_t p) {
-    int32_t b = r->blocks[kv_map_slot(&r->map, p)];
+static int64_t *group_place(const struct kv_ring *r, int32_t g, int64_t p) {
+    int32_t b = r->maps[g].blocks[kv_map_slot(&r->maps[g], p)];
     assert_in_range(b, 0, MAX_BLOCKS - 1);
-    return &arena.place[b][p % r->map.block_tokens];
+    return &arena.place[b][p % r->block_tokens];
+}
+
+static int64_t *place_of(const struct kv_ring *r, int64_t p) {
+    return group_place(r, 0, p);
+}
+
+// What a group's block holds at a position where `what` was written.
+static int64_t in_group(int32_t g, int64_t what) {
+    return what + ((int64_t)g << 50);
+}
+
+static void write_at(const struct kv_ring *r, int64_t p, int64_t what) {
+    for (int32_t g = 0; g < r->n_groups; g++) *group_place(r, g, p) = in_group(g, what);
+}
+
+static void look_at(const struct kv_ring *r, int64_t t, int64_t p, int64_t what) {
+    for (int32_t g = 0; g < r->n_groups; g++)
+        if (group_sees(r, g, t, p)) assert_int_equal(*group_place(r, g, p), in_group(g, what));
 }
 
 // Writes the step's positions, then checks every position that attention reads for each token.
 static void write_and_look(struct kv_ring *r, int owner, int32_t n) {
-    for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++) *place_of(r, p) = owner * 1000000 + p;
-    for (int64_t t = r->n_tokens; t < r->n_tokens + n; t++) {
-        for (int64_t p = 0; p <= t; p++) {
-            bool sees = p < r->sink_len || p > t - (r->memory_len - r->sink_len);
-            if (sees) assert_int_equal(*place_of(r, p), owner * 1000000 + p);
-        }
-    }
+    for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++) write_at(r, p, owner * 1000000 + p);
+    for (int64_t t = r->n_tokens; t < r->n_tokens + n; t++)
+        for (int64_t p = 0; p <= t; p++) look_at(r, t, p, owner * 1000000 + p);
 }
 
 static void check(const struct kv_pool *pool, const struct kv_ring *const *rings, size_t n) {
@@ -47,8 +62,7 @@ static void check(const struct kv_pool *pool, const struct kv_ring *const *rings
 }
 
 static struct kv_ring_shape random_shape(void) {
-    struct kv_ring_shape s;
-    s.block_tokens = 1 << below(6);
+    struct kv_ring_shape s = {.block_tokens = 1 << below(6), .groups = random_groups()};
     s.memory_len = 1 + (int32_t)below(70);
     s.sink_len = (int32_t)below((uint32_t)(s.memory_len < 20 ? s.memory_len : 20));
     s.chunk_tokens = 1 + (int32_t)below(40);
@@ -96,7 +110,8 @@ static void test_cut_keeps_what_it_says(void **state) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){32, 4, 16, 8, 1000}, NULL), 0);
+    assert_int_equal(
+        kv_ring_init(&r, &pool, &(struct kv_ring_shape){32, 4, 16, 8, 1000, NULL}, NULL), 0);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
         kv_ring_commit(&r, 16);
@@ -120,8 +135,8 @@ static void test_full_pool_changes_nothing(void **state) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 3, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){100, 0, 64, 8, 1000}, NULL),
-                     0);
+    assert_int_equal(
+        kv_ring_init(&r, &pool, &(struct kv_ring_shape){100, 0, 64, 8, 1000, NULL}, NULL), 0);
     assert_int_equal(kv_ring_extend(&r, 10, NULL, NULL), 0);
     kv_ring_commit(&r, 10);
     assert_int_equal(kv_ring_extend(&r, 20, NULL, NULL), E_NOMEM);
@@ -142,7 +157,8 @@ static void test_copy_on_write(void **state) {
     struct kv_pool pool;
     struct kv_ring a, b;
     assert_int_equal(kv_pool_init(&pool, 16, NULL), 0);
-    assert_int_equal(kv_ring_init(&a, &pool, &(struct kv_ring_shape){64, 4, 16, 8, 200}, NULL), 0);
+    assert_int_equal(
+        kv_ring_init(&a, &pool, &(struct kv_ring_shape){64, 4, 16, 8, 200, NULL}, NULL), 0);
     assert_int_equal(kv_ring_extend(&a, 12, NULL, NULL), 0);
     write_and_look(&a, 1, 12);
     kv_ring_commit(&a, 12);
@@ -180,7 +196,7 @@ struct relative {
 static void family_write(struct relative *r, int32_t n) {
     static int64_t next = 1;
     for (int64_t p = r->ring.n_tokens; p < r->ring.n_tokens + n; p++)
-        *place_of(&r->ring, p) = r->wrote[p] = next++;
+        write_at(&r->ring, p, r->wrote[p] = next++);
 }
 
 static void family_check(const struct kv_pool *pool, struct relative *family) {
@@ -190,10 +206,7 @@ static void family_check(const struct kv_pool *pool, struct relative *family) {
         struct kv_ring *r = &family[i].ring;
         if (!r->blocks) continue;
         rings[n++] = r;
-        for (int64_t p = 0; p < r->n_tokens; p++) {
-            bool sees = p < r->sink_len || p > r->n_tokens - (r->memory_len - r->sink_len);
-            if (sees) assert_int_equal(*place_of(r, p), family[i].wrote[p]);
-        }
+        for (int64_t p = 0; p < r->n_tokens; p++) look_at(r, r->n_tokens, p, family[i].wrote[p]);
     }
     check(pool, rings, n);
 }
@@ -267,7 +280,8 @@ static void test_fork_of_a_wrapped_ring(void **state) {
     struct kv_pool pool;
     struct kv_ring a, b, c;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
-    assert_int_equal(kv_ring_init(&a, &pool, &(struct kv_ring_shape){32, 4, 16, 8, 1000}, NULL), 0);
+    assert_int_equal(
+        kv_ring_init(&a, &pool, &(struct kv_ring_shape){32, 4, 16, 8, 1000, NULL}, NULL), 0);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(kv_ring_extend(&a, 10, NULL, NULL), 0);
         kv_ring_commit(&a, 10);
@@ -295,7 +309,8 @@ static void test_failed_first_step(void **state) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 8, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){32, 0, 16, 8, 100}, NULL), 0);
+    assert_int_equal(
+        kv_ring_init(&r, &pool, &(struct kv_ring_shape){32, 0, 16, 8, 100, NULL}, NULL), 0);
     assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
     assert_int_equal(kv_ring_truncate(&r, 0), 0);
     assert_int_equal(pool.n_free, 8);
@@ -306,17 +321,18 @@ static void test_failed_first_step(void **state) {
 static void test_bounds(void **state) {
     // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a
     // row, 7 blocks.
-    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 4, 32, 16, 100000}), 1 + 7);
+    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 4, 32, 16, 100000, NULL}),
+                     1 + 7);
     // A short log needs no more than itself
-    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 4, 32, 16, 40}), 3);
-    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 0, 1, 16, 1}), 1);
+    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 4, 32, 16, 40, NULL}), 3);
+    assert_int_equal(kv_ring_max_blocks(&(struct kv_ring_shape){64, 0, 1, 16, 1, NULL}), 1);
     struct kv_pool pool;
     struct kv_ring r;
     struct err err = {0};
     assert_int_equal(kv_pool_init(&pool, 4, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){8, 8, 4, 16, 100}, &err),
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){8, 8, 4, 16, 100, NULL}, &err),
                      E_INVAL);
-    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){8, 0, 4, 12, 100}, &err),
+    assert_int_equal(kv_ring_init(&r, &pool, &(struct kv_ring_shape){8, 0, 4, 12, 100, NULL}, &err),
                      E_INVAL);
     kv_pool_release(&pool);
 }
@@ -355,7 +371,7 @@ static void test_shared_rings_under_random_steps(void **state) {
                 if (pass == 0) check(&pool, all, RINGS);
             }
             for (int i = 0; i < RINGS; i++) {
-                for (int64_t p = r[i].n_tokens; p < r[i].n_tokens + n; p++) *place_of(&r[i], p) = p;
+                for (int64_t p = r[i].n_tokens; p < r[i].n_tokens + n; p++) write_at(&r[i], p, p);
                 kv_ring_commit(&r[i], n);
             }
             check(&pool, all, RINGS);

@@ -4,6 +4,7 @@
 #include "kvcache/check.h"
 #include "kvcache/ring.h"
 #include "tests/cmocka.h"
+#include "tests/unit/random_groups.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,15 +13,10 @@ enum { MAX_BLOCKS = 512, MAX_BLOCK_TOKENS = 16, RINGS = 8, LOG = 300 };
 static uint64_t arena[MAX_BLOCKS][MAX_BLOCK_TOKENS];
 static int copies;
 
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed = 5;
 static uint64_t mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
-}
-static uint32_t below(uint32_t n) {
-    return (uint32_t)(mix(seed += 0x9e3779b97f4a7c15u) % n);
 }
 
 static int copy(void *ctx, int32_t dst, int32_t src) {
@@ -42,10 +38,10 @@ struct log {
     int64_t n_named, n_log;
 };
 
-static uint64_t *place_of(const struct kv_ring *r, int64_t p) {
-    int32_t b = r->blocks[kv_map_slot(&r->map, p)];
+static uint64_t *place_of(const struct kv_ring *r, int32_t g, int64_t p) {
+    int32_t b = r->maps[g].blocks[kv_map_slot(&r->maps[g], p)];
     assert_in_range(b, 0, MAX_BLOCKS - 1);
-    return &arena[b][p % r->map.block_tokens];
+    return &arena[b][p % r->block_tokens];
 }
 
 static void check_all(const struct kv_pool *pool, struct log *logs) {
@@ -57,10 +53,10 @@ static void check_all(const struct kv_pool *pool, struct log *logs) {
         if (!r->blocks) continue;
         rings[n++] = r;
         assert_true(kv_ring_sound(r));
-        for (int64_t p = 0; p < r->n_tokens; p++) {
-            bool sees = p < r->sink_len || p > r->n_tokens - (r->memory_len - r->sink_len);
-            if (sees) assert_true(*place_of(r, p) == logs[i].key[p]);
-        }
+        for (int32_t g = 0; g < r->n_groups; g++)
+            for (int64_t p = 0; p < r->n_tokens; p++)
+                if (group_sees(r, g, r->n_tokens, p))
+                    assert_true(*place_of(r, g, p) == mix(logs[i].key[p] + (uint64_t)g));
     }
     if (kv_check(pool, rings, n, &err) < 0) fail_msg("%s", err.text);
 }
@@ -78,8 +74,8 @@ static void new_log(struct log *l, const struct kv_pool *pool) {
 
 static void name_blocks(struct log *l) {
     struct kv_ring *r = &l->ring;
-    for (; l->n_named + r->map.block_tokens <= r->n_tokens; l->n_named += r->map.block_tokens) {
-        l->name = kv_name_next(&r->pool->names, l->name, l->ids + l->n_named, r->map.block_tokens);
+    for (; l->n_named + r->block_tokens <= r->n_tokens; l->n_named += r->block_tokens) {
+        l->name = kv_name_next(&r->pool->names, l->name, l->ids + l->n_named, r->block_tokens);
         kv_ring_name(r, l->n_named, l->name);
     }
 }
@@ -92,7 +88,7 @@ static int64_t adopt(struct log *l, int64_t n_most) {
     int64_t had = r->n_tokens, gained = kv_ring_adopt(r, l->name, l->ids, n_most);
     assert_int_equal(r->n_tokens, had + gained);
     assert_true(r->n_tokens <= n_most || gained == 0);
-    assert_true(gained == 0 || r->n_tokens % r->map.block_tokens == 0);
+    assert_true(gained == 0 || r->n_tokens % r->block_tokens == 0);
     name_blocks(l);
     return gained;
 }
@@ -142,7 +138,9 @@ static int64_t step(struct kv_pool *pool, struct log *logs, const struct kv_ring
         int32_t n = 1 + (int32_t)below((uint32_t)s->chunk_tokens);
         if (r->n_tokens + n > LOG) return 0;
         while (kv_ring_extend(r, n, copy, NULL) == E_NOMEM) assert_true(evict(logs, l));
-        for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++) *place_of(r, p) = l->key[p];
+        for (int32_t g = 0; g < r->n_groups; g++)
+            for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++)
+                *place_of(r, g, p) = mix(l->key[p] + (uint64_t)g);
         kv_ring_commit(r, n);
         name_blocks(l);
         return 0;
@@ -155,6 +153,7 @@ static void test_random_scripts(void **state) {
     int64_t gained = 0, extra = 0;
     for (int i = 0; i < 120; i++) {
         struct kv_ring_shape s = {.session_len = LOG,
+                                  .groups = random_groups(),
                                   .block_tokens = 1 << below(5),
                                   .memory_len = 2 + (int32_t)below(80)};
         s.sink_len = (int32_t)below((uint32_t)(s.memory_len < 12 ? s.memory_len : 12));
@@ -322,6 +321,7 @@ static void test_foreign_block_is_seen(void **state) {
 }
 
 int main(void) {
+    seed = 5;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_scripts),
         cmocka_unit_test(test_what_is_found),

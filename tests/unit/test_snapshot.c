@@ -1,4 +1,5 @@
 // The snapshot's bytes: what is written is read, what is damaged, cut off or impossible is not.
+#include "kvcache/ring.h"
 #include "kvcache/snapshot.h"
 
 #include "base/xxh64.h"
@@ -15,6 +16,7 @@ static struct kv_snapshot_head some(void) {
                                            .dtype = "f32",
                                            .tokenizer = UINT64_C(0xfedcba9876543210),
                                            .n_layers = 4,
+                                           .n_groups = 1,
                                            .n_kv_heads = 2,
                                            .head_dim = 64,
                                            .block_tokens = 16,
@@ -39,6 +41,8 @@ static void test_written_and_read(void **state) {
         blocks[i] = (struct kv_snapshot_block){i == 0 ? 0 : 57 + (uint64_t)i, ~(uint64_t)i};
     kv_snapshot_write_table(&h, ids, blocks, table);
     kv_snapshot_write_head(&h, head);
+    // As a program without cache groups wrote it.
+    assert_true(xxh64(head, sizeof head, 0) == UINT64_C(0x3991be1d54da546d));
     assert_int_equal(kv_snapshot_data_at(&h), 8192);
     assert_int_equal(kv_snapshot_file_bytes(&h), 8192 + 6 * 65536);
     assert_int_equal(kv_snapshot_read_head(&got, head, 8192 + 6 * 65536, &err), 0);
@@ -143,16 +147,47 @@ static void test_tables_that_contradict_themselves(void **state) {
     struct kv_snapshot_head h = some();
     int32_t ids[1000] = {0};
     unsigned char *table = malloc(kv_snapshot_table_bytes(&h));
-    static const uint64_t logicals[][6] = {{0, 58, 59, 60, 61, 62},
-                                           {58, 58, 59, 60, 61, 62},
-                                           {59, 58, 60, 61, 62, 57},
-                                           {0, 1, 2, 3, 4, 63},
-                                           {0, 1, 2, 3, 4, UINT64_MAX}};
+    static const uint64_t numbers[][6] = {{0, 58, 59, 60, 61, 62},
+                                          {58, 58, 59, 60, 61, 62},
+                                          {59, 58, 60, 61, 62, 57},
+                                          {0, 1, 2, 3, 4, 63},
+                                          {0, 1, 2, 3, 4, UINT64_MAX}};
     for (size_t i = 0; i < 5; i++) {
         struct kv_snapshot_block blocks[6], got[6];
-        for (int k = 0; k < 6; k++) blocks[k] = (struct kv_snapshot_block){logicals[i][k], 0};
+        for (int k = 0; k < 6; k++) blocks[k] = (struct kv_snapshot_block){numbers[i][k], 0};
         kv_snapshot_write_table(&h, ids, blocks, table);
         assert_int_equal(kv_snapshot_read_table(&h, table, ids, got, NULL), i ? E_CORRUPT : 0);
+    }
+    free(table);
+}
+
+// A cache of several groups: a version that programs without groups refuse.
+static void test_groups(void **state) {
+    struct kv_snapshot_head h = some(), got;
+    int32_t ids[1000] = {0};
+    unsigned char head[HEAD], *table = malloc(kv_snapshot_table_bytes(&h));
+    const uint64_t group = UINT64_C(1) << KV_NUMBER_BITS;
+    h.maker.n_groups = 2;
+    const uint64_t numbers[][6] = {{0, 58, 62, group + 60, group + 61, group + 62},
+                                   {0, 58, 62, group + 60, group + 62, group + 61},
+                                   {0, 58, 62, group + 60, group + 61, group + 63},
+                                   {0, 58, 62, group + 60, group + 61, 2 * group}};
+    for (size_t i = 0; i < 4; i++) {
+        struct kv_snapshot_block blocks[6], read[6];
+        for (int k = 0; k < 6; k++) blocks[k] = (struct kv_snapshot_block){numbers[i][k], 0};
+        kv_snapshot_write_table(&h, ids, blocks, table);
+        kv_snapshot_write_head(&h, head);
+        assert_int_equal(head[8], 4);
+        assert_int_equal(kv_snapshot_read_head(&got, head, kv_snapshot_file_bytes(&h), NULL), 0);
+        assert_memory_equal(&got, &h, sizeof h);
+        assert_int_equal(kv_snapshot_read_table(&got, table, ids, read, NULL), i ? E_CORRUPT : 0);
+    }
+    static const int32_t bad[] = {0, -1, KV_GROUPS_MAX + 1, INT32_MAX};
+    for (size_t i = 0; i < 4; i++) {
+        h.maker.n_groups = bad[i];
+        kv_snapshot_write_head(&h, head);
+        assert_int_equal(kv_snapshot_read_head(&got, head, kv_snapshot_file_bytes(&h), NULL),
+                         E_CORRUPT);
     }
     free(table);
 }
@@ -164,6 +199,7 @@ static void test_what_differs(void **state) {
     assert_string_equal((b = a, b.dtype[1] = '1', kv_snapshot_difference(&a, &b)), "dtype");
     assert_string_equal((b = a, b.block_tokens *= 2, kv_snapshot_difference(&a, &b)), "layout");
     assert_string_equal((b = a, b.block_bytes++, kv_snapshot_difference(&a, &b)), "layout");
+    assert_string_equal((b = a, b.n_groups++, kv_snapshot_difference(&a, &b)), "layout");
     assert_string_equal((b = a, b.head_dim++, kv_snapshot_difference(&a, &b)), "layout");
     assert_string_equal((b = a, b.backend[9] = '!', kv_snapshot_difference(&a, &b)), "backend");
     assert_string_equal((b = a, b.build[0] = '!', kv_snapshot_difference(&a, &b)), "build");
@@ -176,6 +212,7 @@ int main(void) {
         cmocka_unit_test(test_hostile_lengths),
         cmocka_unit_test(test_other_files),
         cmocka_unit_test(test_tables_that_contradict_themselves),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_what_differs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,6 +35,7 @@ static struct snapshot_job *write_job(void) {
     struct snapshot_job *j = job(SNAPSHOT_WRITE, written);
     j->head = (struct kv_snapshot_head){.id = "one",
                                         .maker = {.n_layers = 1,
+                                                  .n_groups = 1,
                                                   .n_kv_heads = 1,
                                                   .head_dim = 64,
                                                   .block_tokens = 16,
@@ -46,7 +47,7 @@ static struct snapshot_job *write_job(void) {
     j->blocks = calloc(BLOCKS, sizeof *j->blocks);
     for (int i = 0; i < BLOCKS; i++) {
         fill(written + (size_t)i * BYTES, (uint64_t)i);
-        j->blocks[i].logical = (uint64_t)i;
+        j->blocks[i].number = (uint64_t)i;
     }
     return j;
 }

@@ -161,7 +161,10 @@ static const struct comm_ops comm_table = {.all_reduce = fake_reduce,
                                            .recv = fake_recv,
                                            .sent = fake_sent};
 
-static struct kv_store store = {.block_tokens = 16, .n_blocks = SESSIONS};
+static struct kv_place places[] = {{0, 0}};
+static const struct kv_groups groups = {.n = 1, .places = places};
+static const struct cache_stores stores = {.groups = &groups,
+                                           .arena = {.block_tokens = 16, .n_blocks = SESSIONS}};
 static int32_t ids[SESSIONS], positions[SESSIONS], logit_rows[SESSIONS];
 static struct batch_seq seqs[SESSIONS];
 
@@ -189,7 +192,7 @@ static void set_up(struct stage *s, int32_t stage) {
     assert_int_equal(forward_init(&s->forward,
                                   &(struct forward_options){.model = &s->model,
                                                             .comm = &s->comm,
-                                                            .kv = &store,
+                                                            .kv = &stores,
                                                             .max_rows = SESSIONS,
                                                             .max_logits = SESSIONS},
                                   NULL),

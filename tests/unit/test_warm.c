@@ -26,10 +26,10 @@ static int fake_run(struct forward *f, const struct batch *b) {
     for (int32_t s = 0; s < b->n_seqs; s++)
         for (int32_t r = 0; r < b->seqs[s].n_rows; r++) {
             const int32_t position = b->positions[b->seqs[s].first_row + r];
-            const struct kv_map *m = &b->seqs[s].map;
+            const struct kv_map *m = b->seqs[s].maps;
             assert_int_equal(position, r);
             assert_in_range(position, 0, f->model->config.max_positions - 1);
-            assert_in_range(m->blocks[kv_map_slot(m, position)], 0, f->kv->n_blocks - 1);
+            assert_in_range(m->blocks[kv_map_slot(m, position)], 0, f->kv->arena.n_blocks - 1);
             assert_int_equal(b->ids[b->seqs[s].first_row + r], 0);
         }
     assert_in_range(b->logit_rows[b->n_logits - 1], 0, b->n_rows - 1);
@@ -65,7 +65,7 @@ static int warm(bool gpu, int32_t max_rows, int32_t max_logits, int32_t n_blocks
     static struct model model;
     const struct backend_ops ops = {.mem_info = gpu ? fake_info : NULL, .logits_read = fake_read};
     struct backend be = {.ops = &ops};
-    struct kv_store kv = {.n_blocks = n_blocks, .block_tokens = 16};
+    const struct cache_stores kv = {.arena = {.n_blocks = n_blocks, .block_tokens = 16}};
     struct forward f = {
         .model = &model, .backend = &be, .kv = &kv, .max_rows = max_rows, .max_logits = max_logits};
     struct err err = {0};
@@ -126,7 +126,7 @@ static void test_a_failure_ends_it(void **state) {
     static struct model model = {.config.max_positions = 100};
     const struct backend_ops ops = {.mem_info = fake_info, .logits_read = fake_read};
     struct backend be = {.ops = &ops};
-    struct kv_store kv = {.n_blocks = 8, .block_tokens = 16};
+    const struct cache_stores kv = {.arena = {.n_blocks = 8, .block_tokens = 16}};
     struct forward f = {
         .model = &model, .backend = &be, .kv = &kv, .max_rows = 100, .max_logits = 8};
     struct err err = {0};
