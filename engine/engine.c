@@ -3,6 +3,7 @@
 
 #include "base/build_id.h"
 #include "base/log.h"
+#include "base/patience.h"
 #include "base/thread.h"
 #include "base/xxh64.h"
 #include "engine/device.h"
@@ -376,8 +377,9 @@ bool engine_round(struct engine *e) {
 
 static void *engine_main(void *arg) {
     struct engine *e = arg;
+    const int64_t idle_us = patience_us(IDLE_ROUND_US);
     pthread_setname_np(pthread_self(), "parley-engine");
-    while (instance_round(&e->instance, IDLE_ROUND_US)) continue;
+    while (instance_round(&e->instance, idle_us)) continue;
     queue_close(&e->events); // the owner can still poll the remaining events
     return NULL;
 }

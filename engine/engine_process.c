@@ -5,6 +5,7 @@
 #include "engine/engine_process.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/patience.h"
 #include "engine/cache/packed_cache.h"
 #include "engine/engine_internal.h"
 #include <fcntl.h>
@@ -129,10 +130,11 @@ static void send_events(void *ctx, struct engine_event *events, size_t n) {
 static void *engine_main(void *arg) {
     struct inside *in = arg;
     struct engine *e = in->engine;
+    const int64_t idle_us = patience_us(ROUND_US);
     bool goes_on = true;
     pthread_setname_np(pthread_self(), "parley-engine");
     while (goes_on) {
-        goes_on = instance_round(&e->instance, ROUND_US);
+        goes_on = instance_round(&e->instance, idle_us);
         if (!in->dirty && clock_mono_us(&clock_system) - in->sent_us < METRICS_US && goes_on)
             continue;
         pthread_mutex_lock(&in->lock);

@@ -1,6 +1,8 @@
 // See drawing.h.
 #include "engine/run/drawing.h"
 
+#include <assert.h>
+
 int drawings_init(struct drawings *d, int32_t n_vocab, struct err *err) {
     *d = (struct drawings){0};
     // One for each draw, not for each thread: every thread draws at some time, and the scratch of each,
@@ -19,12 +21,15 @@ void drawings_release(struct drawings *d) {
     *d = (struct drawings){0};
 }
 
-int drawings_together(int32_t n_turns) {
-    return n_turns <= DRAWN_TOGETHER ? DRAWN_TOGETHER : 1;
+bool drawings_are_full(const struct drawings *d, int32_t n_seqs) {
+    if (d->n == 0) return false;
+    bool emits = !d->of[d->n - 1].search;
+    return d->n >= (emits && n_seqs > DRAWN_TOGETHER ? 1 : DRAWN_TOGETHER);
 }
 
 void drawings_add(struct drawings *d, int32_t seq, struct sampler *s, const float *logits,
                   int64_t position) {
+    assert(d->n < DRAWN_TOGETHER);
     struct drawing *one = &d->of[d->n++];
     one->seq = seq;
     one->branch = 0;

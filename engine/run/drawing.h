@@ -37,8 +37,10 @@ struct drawings {
 int drawings_init(struct drawings *d, int32_t n_vocab, struct err *err); // E_NOMEM
 void drawings_release(struct drawings *d); // a zeroed or released one is allowed
 
-// How many draws to gather for one drawings_run, in a step of n_turns.
-int drawings_together(int32_t n_turns);
+// Whether the gathered draws are to run before another is added, in a step of n_seqs sequences. Ranked beams emit
+// nothing here, so they fill the array; a draw beside them ends the gathering.
+bool drawings_are_full(const struct drawings *d, int32_t n_seqs);
+// These add one; the draws are not full.
 void drawings_add(struct drawings *d, int32_t seq, struct sampler *s, const float *logits,
                   int64_t position);
 // Ranks the continuations of a running beam.

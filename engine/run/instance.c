@@ -204,15 +204,19 @@ static int64_t wait_time(const struct instance *in, int64_t timeout_us) {
     return left < timeout_us ? left : timeout_us;
 }
 
+// Whether the round may sleep until a command comes. Only after a round that changed nothing: the end of a turn, also one
+// of a step, lets turns begin that waited for its places or blocks.
+static bool may_sleep(const struct instance *in) {
+    if (!in->idle || in->cache_work) return false;
+    return in->sched.n_running == 0 || (in->caches.reads && instance_n_stepping(in) == 0);
+}
+
 static void take_commands(struct instance *in, int64_t timeout_us) {
     struct command c;
-    bool reads = in->caches.reads;
-    bool waits = in->sched.n_running == 0 || (reads && instance_n_stepping(in) == 0);
-    if (in->cache_work) timeout_us = 0;
-    if (reads && timeout_us > READ_POLL_US) timeout_us = READ_POLL_US;
-    if (waits && queue_pop(in->commands, &c, wait_time(in, timeout_us)) == 1) {
+    if (in->caches.reads && timeout_us > READ_POLL_US) timeout_us = READ_POLL_US;
+    if (may_sleep(in) && queue_pop(in->commands, &c, wait_time(in, timeout_us)) == 1)
         instance_command(in, &c);
-    }
+    in->idle = true;
     while (queue_try_pop(in->commands, &c) == 1) instance_command(in, &c);
 }
 
@@ -338,6 +342,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     }
     int64_t began = clock_mono_us(in->emit.clock);
     bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
+    if (stepped) in->idle = false;
     if (!stepped) {
         instance_emit_pending(in);
         in->unwaited.unclear = in->unwaited.n_rows > 0;

@@ -146,10 +146,11 @@ struct instance {
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
     } unwaited;
-    int64_t mask_effort;      // of the masks made in a round (masks.c)
-    int64_t mask_left;        // of it, in this round
-    int32_t mask_cursor;      // index into the scheduler's running turns: the first to get masks
-    bool cache_work;          // there is more to copy: the loop does not wait for commands
+    int64_t mask_effort; // of the masks made in a round (masks.c)
+    int64_t mask_left;   // of it, in this round
+    int32_t mask_cursor; // index into the scheduler's running turns: the first to get masks
+    bool idle;           // no turn has ended, begun or taken part in a step since the last commands
+    bool cache_work;     // there is more to copy: the loop does not wait for commands
     int64_t next_deadline_us; // no turn's deadline is earlier
     struct buf scratch, text; // of one token at a time
     struct emitter emit;

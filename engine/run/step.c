@@ -324,15 +324,13 @@ static bool reads_logits(const struct instance *in, int32_t row) {
 
 static void gather(struct instance *in, int32_t seq, const float *logits) {
     struct live_turn *t = in->step->turns[seq];
-    int together = drawings_together(in->step->batch.batch.n_seqs);
     int32_t n = t->branches ? instance_branch_jobs(t) : 1;
     for (int32_t i = 0; i < n && in->step->turns[seq]; i++) {
         if (t->branches)
             instance_branch_job(in, seq, i, logits);
         else
             drawings_add(&in->drawings, seq, &t->slot->sampler, logits, t->n_log);
-        bool emits = !in->drawings.of[in->drawings.n - 1].search;
-        if (in->drawings.n == (emits ? together : DRAWN_TOGETHER)) draw(in);
+        if (drawings_are_full(&in->drawings, in->step->batch.batch.n_seqs)) draw(in);
     }
 }
 

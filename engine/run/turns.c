@@ -66,6 +66,7 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
                      const struct err *why, bool drop_cache) {
     struct caches *c = &in->caches;
     struct sequence *s = t->sequence;
+    in->idle = false;
     instance_emit_pending(in);
     instance_leave_flight(in, t);
     instance_settle_drafts(in, t);
@@ -304,6 +305,7 @@ static void go_on(struct live_turn *t) {
 }
 
 static void start(struct instance *in, struct live_turn *t) {
+    in->idle = false;
     live_turn_goes_on(t, clock_mono_us(in->emit.clock));
     t->sched.state = SCHED_PREFILL;
     t->sched.n_todo = t->branches ? branches_uncomputed(t, t->sequence->cached.n)

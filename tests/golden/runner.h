@@ -161,6 +161,7 @@ int main(int argc, char **argv) {
 static int64_t runner_host_bytes;     // for parked caches, of the engines opened next
 static const char *runner_snapshots;  // their folder, NULL: none
 static int64_t runner_snapshot_bytes; // 0: as many as there are
+static int32_t runner_places = 8;
 
 // The cache's number format of the engines opened next, of ENGINE_KV_DTYPES; and setups for a test
 // that is to run with one.
@@ -204,7 +205,7 @@ static inline struct engine *engine_for_weights(const char *dir, enum weight_for
     o.pipeline_parallel = test_ranks("PARLEY_TEST_PP");
     o.prefill_chunk_tokens = chunk;
     o.block_tokens = block_tokens;
-    o.max_sequences = 8;
+    o.max_sequences = runner_places;
     engine_options_kv_dtype(&o, runner_kv);
     o.kv_cache_bytes = cache_bytes;
     o.host_cache_bytes = runner_host_bytes;

@@ -131,17 +131,40 @@ static void test_one_that_fails_fails_alone(void **state) {
 
 // Many turns draw one by one, and each token is emitted when it is drawn.
 static void test_how_many_draw_together(void **state) {
-    assert_int_equal(drawings_together(1), DRAWN_TOGETHER);
-    assert_int_equal(drawings_together(DRAWN_TOGETHER), DRAWN_TOGETHER);
-    assert_int_equal(drawings_together(DRAWN_TOGETHER + 1), 1);
-    assert_int_equal(drawings_together(500), 1);
+    static const int32_t n_seqs[] = {1, DRAWN_TOGETHER, DRAWN_TOGETHER + 1, 500};
+    for (int i = 0; i < 4; i++) {
+        assert_false(drawings_are_full(&drawings, n_seqs[i]));
+        while (!drawings_are_full(&drawings, n_seqs[i]))
+            drawings_add(&drawings, 0, &together[0], logits[0], 4);
+        assert_int_equal(drawings.n, i < 2 ? DRAWN_TOGETHER : 1);
+        drawings.n = 0;
+    }
+}
+
+// Ranked beams fill the array in a step of any width; a draw behind them ends the gathering at once.
+static void test_draws_beside_beams(void **state) {
+    struct beam_search search;
+    for (int beams = 0; beams <= DRAWN_TOGETHER; beams++) {
+        drawings.n = 0;
+        for (int i = 0; i < beams; i++) {
+            assert_false(drawings_are_full(&drawings, 20));
+            drawings_add_beam(&drawings, 0, i, &together[0], &search, logits[0]);
+        }
+        assert_int_equal(drawings_are_full(&drawings, 20), beams == DRAWN_TOGETHER);
+        if (beams == DRAWN_TOGETHER) break;
+        drawings_add(&drawings, 1, &together[1], logits[1], 4);
+        assert_true(drawings_are_full(&drawings, 20));
+        assert_int_equal(drawings_are_full(&drawings, 8), drawings.n == DRAWN_TOGETHER);
+    }
+    drawings.n = 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_same_draws_on_any_threads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_that_fails_fails_alone, set_up, tear_down),
-        cmocka_unit_test(test_how_many_draw_together),
+        cmocka_unit_test_setup_teardown(test_how_many_draw_together, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_draws_beside_beams, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
