@@ -15,13 +15,17 @@ struct json_limits {
     size_t max_nodes; // values; keys are none
 };
 // From the network: 1 MiB, depth 48, 200,000 values: a tool's schema of ten nested objects that may be null, as OpenAI
-// allows, takes 44. From disk: 256 MiB, depth 64, 20,000,000.
-extern const struct json_limits json_limits_message, json_limits_file;
+// allows, takes 44. From disk: 256 MiB, depth 64, 20,000,000. An outline of a file: 200,000.
+extern const struct json_limits json_limits_message, json_limits_file, json_limits_outline;
 
 // NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result, whose keys may be
 // literals (cJSON_StringIsConst). An object with the same key twice is refused, at any depth, because
 // two readers could disagree about it.
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err);
+// As json_parse, but arrays are left empty: their items are checked and freed, so that a tree of any file is small.
+// json_raw.h reads the items. max_nodes bounds the values outside of arrays and those of each item.
+cJSON *json_parse_outline(const char *text, size_t len, const struct json_limits *limits,
+                          struct err *err);
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err);
 
 // A member of an object. NULL: none, or null; obj may be anything, NULL too. Borrowed, as its text.

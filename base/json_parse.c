@@ -19,12 +19,14 @@
 
 const struct json_limits json_limits_message = {1 << 20, 48, 200000};
 const struct json_limits json_limits_file = {256 << 20, 64, 20000000};
+const struct json_limits json_limits_outline = {256 << 20, 64, 200000};
 
 struct scan {
     const char *text;
     size_t len, at;
     int depth;
-    size_t n_nodes;
+    size_t n_nodes; // in the tree, which an outline's items leave again
+    bool outline;
     const struct json_limits *limits;
     struct err *err;
 };
@@ -350,7 +352,13 @@ static int read_children(struct scan *s, cJSON *parent, bool keys) {
     while (here(s) != close) {
         cJSON *child;
         if (keys) TRY(scan_key(s, &key));
+        size_t n_before = s->n_nodes;
         TRY(read_value(s, &place, &child));
+        if (s->outline && !keys) {
+            cJSON_Delete(child);
+            parent->child = NULL;
+            s->n_nodes = n_before;
+        }
         skip_white_space(s);
         if (here(s) == close) break;
         if (here(s) != ',') return malformed(s, s->at, "no comma");
@@ -397,12 +405,22 @@ static int check_text(const struct scan *s) {
     return 0;
 }
 
-cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err) {
-    struct scan s = {.text = text, .len = len, .limits = limits, .err = err};
+static cJSON *parse(struct scan *s) {
     cJSON *root = NULL;
-    if (check_text(&s) == 0 && read_all(&s, &root) == 0) return root;
+    if (check_text(s) == 0 && read_all(s, &root) == 0) return root;
     cJSON_Delete(root);
     return NULL;
+}
+
+cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err) {
+    struct scan s = {.text = text, .len = len, .limits = limits, .err = err};
+    return parse(&s);
+}
+
+cJSON *json_parse_outline(const char *text, size_t len, const struct json_limits *limits,
+                          struct err *err) {
+    struct scan s = {.text = text, .len = len, .outline = true, .limits = limits, .err = err};
+    return parse(&s);
 }
 
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err) {

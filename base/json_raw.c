@@ -48,6 +48,10 @@ const char *json_raw_value(const char *text, const char *key, size_t *len) {
     return NULL;
 }
 
+size_t json_raw_len(const char *value) {
+    return (size_t)(skip_value(value) - value);
+}
+
 const char *json_raw_first(const char *text) {
     const char *p = skip_space(skip_space(text) + 1);
     return *p == ']' ? NULL : p;

@@ -11,3 +11,4 @@ const char *json_raw_value(const char *text, const char *key, size_t *len);
 // The first item of the array that text begins with, and the item after another; NULL at the end.
 const char *json_raw_first(const char *text);
 const char *json_raw_next(const char *item);
+size_t json_raw_len(const char *value); // of the value that text begins with

@@ -1,6 +1,8 @@
 // From JSON to records, and from records into a database. See archive.h.
 //
-// The file is untrusted. One pass reads it with the type and range of each column.
+// The file is untrusted. One pass checks its JSON and keeps all but the items of arrays. Then each turn and event is
+// read by itself, with the type and range of each column, and long lists of numbers from the text: a tree of the whole
+// file would be thirty times as large.
 // stored_session_check then tests whether the parts fit together. Only then is a database opened.
 #include "base/base64.h"
 #include "base/err.h"
@@ -115,18 +117,36 @@ static int copy_bytes(const struct reader *r, const char *key, const char *key_b
 
 // --- arrays of numbers -------------------------------------------------------
 
-static int get_array(const struct reader *r, const char *key, const cJSON **out, size_t *n) {
+static size_t count(const char *array) {
+    size_t n = 0;
+    for (const char *item = json_raw_first(array); item; item = json_raw_next(item)) n++;
+    return n;
+}
+
+// *out: the array as written, because the tree has none of its items.
+static int get_array(const struct reader *r, const char *key, const char **out, size_t *n) {
     struct err reason = {0};
-    TRY(judge(r, key, json_get_array(r->at, key, out, &reason), true, &reason));
-    const cJSON *item;
-    *n = 0;
-    cJSON_ArrayForEach(item, *out)++ *n;
+    const cJSON *array;
+    size_t len;
+    TRY(judge(r, key, json_get_array(r->at, key, &array, &reason), true, &reason));
+    *out = json_raw_value(r->raw, key, &len);
+    if (!*out) return refuse(r, "'%s' must be written without escapes", key);
+    *n = count(*out);
     return 0;
 }
 
-static bool is_whole(const cJSON *item, double min, double max) {
-    return cJSON_IsNumber(item) && item->valuedouble >= min && item->valuedouble <= max &&
-           item->valuedouble == (double)(int64_t)item->valuedouble;
+// The whole number at item, which may be written as 1.0 or 1e3. -1: it is none from 0 to max.
+static int64_t whole(const char *item, int64_t max) {
+    struct err ignored = {0};
+    size_t n = strspn(item, "0123456789"), len = json_raw_len(item);
+    if (n == len && n < 16) {
+        int64_t v = strtoll(item, NULL, 10);
+        return v <= max ? v : -1;
+    }
+    cJSON *number = json_parse(item, len, &json_limits_message, &ignored);
+    double v = cJSON_IsNumber(number) ? number->valuedouble : -1;
+    cJSON_Delete(number);
+    return v >= 0 && v <= (double)max && v == (double)(int64_t)v ? (int64_t)v : -1;
 }
 
 enum numbers { TOKEN_IDS, BITS }; // int32 from 0, uint32: both four bytes each
@@ -134,26 +154,28 @@ enum numbers { TOKEN_IDS, BITS }; // int32 from 0, uint32: both four bytes each
 // *out: (n) allocated; NULL for none. want: as many as that, or SIZE_MAX for any.
 static int copy_numbers(const struct reader *r, const char *key, enum numbers kind, size_t want,
                         void *out, size_t *n) {
-    const cJSON *array, *item;
+    const char *array;
     TRY(get_array(r, key, &array, n));
     if (want != SIZE_MAX && *n != want)
         return refuse(r, "'%s' has %zu values, not %zu", key, *n, want);
     uint32_t *values = malloc((*n + 1) * sizeof *values);
     if (!values) return err_set(r->err, E_NOMEM, "no memory to import");
     *(uint32_t **)out = values;
+    int64_t max = kind == TOKEN_IDS ? INT32_MAX : UINT32_MAX;
     size_t i = 0;
-    cJSON_ArrayForEach(item, array) {
-        if (!is_whole(item, 0, kind == TOKEN_IDS ? INT32_MAX : UINT32_MAX))
+    for (const char *item = json_raw_first(array); item; item = json_raw_next(item), i++) {
+        int64_t v = whole(item, max);
+        if (v < 0)
             return refuse(r, "%s[%zu] is not a whole number from 0 to %lld", key, i,
-                          kind == TOKEN_IDS ? (long long)INT32_MAX : (long long)UINT32_MAX);
-        values[i++] = (uint32_t)item->valuedouble;
+                          (long long)max);
+        values[i] = (uint32_t)v;
     }
     return 0;
 }
 
 // Per token a list of id, bits, id, bits ... An id of -1 (as bits: export writes them so) fills up.
 static int copy_alternatives(const struct reader *r, size_t n_each, struct token_run *t) {
-    const cJSON *array, *list, *item;
+    const char *array, *list, *item;
     size_t n, i = 0;
     if (!cJSON_GetObjectItemCaseSensitive(r->at, "alternatives")) return 0;
     TRY(get_array(r, "alternatives", &array, &n));
@@ -162,12 +184,14 @@ static int copy_alternatives(const struct reader *r, size_t n_each, struct token
     t->alternatives = calloc(n * n_each + 1, sizeof *t->alternatives);
     if (!t->alternatives) return err_set(r->err, E_NOMEM, "no memory to import");
     uint32_t *values = (uint32_t *)t->alternatives;
-    cJSON_ArrayForEach(list, array) {
+    for (list = json_raw_first(array); list; list = json_raw_next(list)) {
         size_t k = 0;
-        bool good = cJSON_IsArray(list);
-        for (item = good ? list->child : NULL; item && good; item = item->next, k++) {
-            good = k < n_each * 2 && is_whole(item, 0, UINT32_MAX);
-            if (good) values[i * n_each * 2 + k] = (uint32_t)item->valuedouble;
+        bool good = *list == '[';
+        for (item = good ? json_raw_first(list) : NULL; item && good;
+             item = json_raw_next(item), k++) {
+            int64_t v = k < n_each * 2 ? whole(item, UINT32_MAX) : -1;
+            good = v >= 0;
+            if (good) values[i * n_each * 2 + k] = (uint32_t)v;
         }
         if (!good || k != n_each * 2)
             return refuse(r, "alternatives[%zu] is not a list of %zu numbers of 32 bits", i,
@@ -280,10 +304,30 @@ static int read_record(const struct reader *r, const struct record_table *table,
     return 0;
 }
 
-static int read_turn(const struct reader *r, struct stored_turn *st) {
+static int read_turn(const struct reader *r, struct stored_session *s, size_t i) {
+    struct stored_turn *st = &s->turns[i];
     TRY(read_record(r, &record_tables[TABLE_TURNS], &st->rec, st));
     if (r->linear) st->rec.parent = st->rec.turn - 1;
     return 0;
+}
+
+static int read_event(const struct reader *r, struct stored_session *s, size_t i) {
+    return read_record(r, &record_tables[TABLE_EVENTS], &s->events[i], NULL);
+}
+
+// Item i of an array, with a tree of its own: trees of all items would take many times the size of the file.
+static int read_item(const struct reader *top, const char *array, const char *item, size_t i,
+                     int (*read)(const struct reader *r, struct stored_session *s, size_t i),
+                     struct stored_session *s) {
+    struct reader r = {.raw = item, .linear = top->linear, .err = top->err};
+    snprintf(r.where, sizeof r.where, "%s[%zu]", array, i);
+    if (*item != '{') return refuse(&r, "must be an object");
+    cJSON *tree = json_parse_outline(item, json_raw_len(item), &json_limits_outline, top->err);
+    if (!tree) return top->err->code;
+    r.at = tree;
+    int rc = read(&r, s, i);
+    cJSON_Delete(tree);
+    return rc;
 }
 
 static int read_session(const struct reader *r, struct session_record *s) {
@@ -295,38 +339,26 @@ static int read_session(const struct reader *r, struct session_record *s) {
 // --- the whole file ----------------------------------------------------------
 
 static int read_turns(const struct reader *top, struct stored_session *s) {
-    const cJSON *array, *item;
-    size_t n, len;
+    const char *array;
+    size_t n;
     TRY(get_array(top, "turns", &array, &n));
-    const char *raw = json_raw_value(top->raw, "turns", &len);
-    if (!raw) return refuse(top, "'turns' must be written without escapes");
     s->turns = calloc(n + 1, sizeof *s->turns);
     if (!s->turns) return err_set(top->err, E_NOMEM, "no memory to import %zu turns", n);
-    raw = json_raw_first(raw);
-    cJSON_ArrayForEach(item, array) {
-        struct reader r = {.at = item, .raw = raw, .linear = top->linear, .err = top->err};
-        snprintf(r.where, sizeof r.where, "turns[%zu]", s->n_turns);
-        if (!cJSON_IsObject(item)) return refuse(&r, "must be an object");
-        TRY(read_turn(&r, &s->turns[s->n_turns++]));
-        raw = json_raw_next(raw);
-    }
+    for (const char *item = json_raw_first(array); item; item = json_raw_next(item))
+        TRY(read_item(top, "turns", item, s->n_turns++, read_turn, s));
     s->rec.n_turns = (int64_t)s->n_turns;
     if (top->linear) s->rec.head = s->rec.n_turns - 1;
     return 0;
 }
 
 static int read_events(const struct reader *top, struct stored_session *s) {
-    const cJSON *array, *item;
+    const char *array;
     size_t n;
     TRY(get_array(top, "events", &array, &n));
     s->events = calloc(n + 1, sizeof *s->events);
     if (!s->events) return err_set(top->err, E_NOMEM, "no memory to import %zu events", n);
-    cJSON_ArrayForEach(item, array) {
-        struct reader r = {.at = item, .err = top->err};
-        snprintf(r.where, sizeof r.where, "events[%zu]", s->n_events);
-        if (!cJSON_IsObject(item)) return refuse(&r, "must be an object");
-        TRY(read_record(&r, &record_tables[TABLE_EVENTS], &s->events[s->n_events++], NULL));
-    }
+    for (const char *item = json_raw_first(array); item; item = json_raw_next(item))
+        TRY(read_item(top, "events", item, s->n_events++, read_event, s));
     return 0;
 }
 
@@ -364,12 +396,12 @@ int archive_read(struct stored_session **out, const char *json, size_t len, int6
                  struct err *err) {
     struct err local = {0};
     if (!err) err = &local;
-    cJSON *tree = json_parse(json, len, &json_limits_file, err);
+    cJSON *tree = json_parse_outline(json, len, &json_limits_outline, err);
     if (!tree) return err->code;
     struct reader top = {.at = tree, .raw = json, .where = "the file", .err = err};
     struct stored_session *s = calloc(1, sizeof *s);
     int rc = s ? read_file(&top, s) : err_set(err, E_NOMEM, "no memory to import");
-    cJSON_Delete(tree); // before the check: the tree is many times the size of the file
+    cJSON_Delete(tree); // before the check, which takes memory too
     if (rc >= 0) rc = stored_session_interrupt(s, now_ms, err);
     if (rc == 0) rc = stored_session_check(s, err);
     if (rc == 0)

@@ -76,7 +76,7 @@ test('refusals before a route keep the form of the address', async (t) => {
 });
 
 test('connections beyond a limit are told which setting it is', async (t) => {
-  const server = await Server.start(t, { args: ['--max-connections-per-ip', '2'], wait: false });
+  const server = await Server.start(t, { args: ['--max-connections', '2'], wait: false });
   const agent = () => new http.Agent({ keepAlive: true });
   let answers;
   for (let tries = 0; !answers; tries++)
@@ -84,7 +84,7 @@ test('connections beyond a limit are told which setting it is', async (t) => {
       assert.ok(tries < 3000, error);
       return new Promise((resolve) => setTimeout(resolve, 20));
     });
-  assert.match(answers.find(({ status }) => status === 503).body.error.message, /max_connections_per_ip/);
+  assert.match(answers.find(({ status }) => status === 503).body.error.message, /max_connections/);
 });
 
 test('/apply-template renders as chat completions do', async (t) => {

@@ -488,8 +488,35 @@ static void lists_of_token_ids(void **state) {
     }
 }
 
+// An outline checks all of the text, and keeps nothing of the items of arrays.
+static void outlines(void **state) {
+    static const char text[] = "{\"a\":[1,{\"x\":[2]},\"s\"],\"b\":{\"c\":\"d\",\"e\":[]}}";
+    static const char *const bad[] = {"{\"a\":[1,]}", "{\"a\":[{\"x\":1,\"x\":2}]}", "[1", "[01]"};
+    const struct json_limits few = {1 << 20, 48, 8};
+    struct err err = {0};
+    cJSON *tree = json_parse_outline(text, strlen(text), &few, &err);
+    assert_non_null(tree);
+    const cJSON *a = json_member(tree, "a");
+    assert_true(cJSON_IsArray(a) && !a->child);
+    assert_string_equal(json_string(json_member(tree, "b"), "c"), "d");
+    cJSON_Delete(tree);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_null(json_parse_outline(bad[i], strlen(bad[i]), &few, &err));
+        assert_int_equal(err.code, E_FORMAT);
+    }
+    char many[400] = "[1"; // more items than values may live at a time
+    for (int i = 0; i < 100; i++) strcat(many, ",1");
+    strcat(many, "]");
+    tree = json_parse_outline(many, strlen(many), &few, &err);
+    assert_non_null(tree);
+    cJSON_Delete(tree);
+    assert_null(json_parse(many, strlen(many), &few, &err));
+    assert_int_equal(err.code, E_LIMIT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outlines),
         cmocka_unit_test(lists_of_token_ids),
         cmocka_unit_test(well_formed_values_are_taken),
         cmocka_unit_test(values_are_those_of_cjson),
