@@ -22,10 +22,11 @@ function start(program, scratch) {
   });
   program.pid = child.pid;
   program.begun = begun;
-  // What waits for others has timeouts, so that programs that only compute give way to it.
-  if (!program.waits && child.pid)
+  // What waits for others has timeouts, so that programs that only compute give way to it. Not below other work of the
+  // machine: where the whole run has a low priority already, it stays the same for all.
+  if (!program.waits && child.pid && os.getPriority() <= 0)
     try {
-      os.setPriority(child.pid, Math.min(19, os.getPriority() + 5));
+      os.setPriority(child.pid, 5);
     } catch { /* it has ended */ }
   return new Promise((resolve) => {
     child.once('error', () => resolve({ status: 255, seconds: 0, cpu: 0 }));
