@@ -7,7 +7,7 @@
 #include "tests/unit/tmp_dir.h"
 
 static const char *const model = "tests/fixtures/models/qwen3",
-                        *const windows_model = "tests/fixtures/models/qwen3_windows";
+                         *const windows_model = "tests/fixtures/models/qwen3_windows";
 
 enum { SEQUENCES = 16, OPERATIONS = 6000, LOG = 256 };
 

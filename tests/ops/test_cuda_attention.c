@@ -415,7 +415,8 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     o.freq_up = twin_up_bytes(w, freq, sizeof freq);
     o.angles = twin_alloc(w, (size_t)(padded * rot) * 4);
     for (int i = 0; i < 2; i++) {
-        o.kv[i] = (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING, 0};
+        o.kv[i] =
+            (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING, 0};
         assert_int_equal(be->ops->kv_store_init(be, &o.kv[i], NULL), 0);
         o.bytes[i] = malloc((size_t)o.kv[i].n_blocks * o.kv[i].block_bytes);
         o.qkv[i] = twin_up(w, NULL, padded * o.qkv_width);

@@ -25,10 +25,10 @@ export const faults = [
   ['save-no-retry', 'sessions/save.c', 'save_wanted(s) ? service_now(s->service) + backoff(s->n_failures) : 0', '0', 'unit/sessions_faults unit/sessions'],
   ['save-undo-forgotten', 'sessions/save.c', '        DL_DELETE(s->pending, p);\n        undo(s, p);\n', '        DL_DELETE(s->pending, p);\n', 'unit/sessions_faults unit/sessions_tree_faults'],
   // --- the rule of the window, the ring, the pool
-  ['window-one-short', 'kvcache/ring.c', '(int64_t)r->memory_len - r->sink_len) + 1;', '(int64_t)r->memory_len - r->sink_len) + 2;', 'unit/ring unit/positions golden/invariants'],
+  ['window-one-short', 'kvcache/ring.c', 'oldest = t - r->reach[g].run + 1;', 'oldest = t - r->reach[g].run + 2;', 'unit/ring unit/positions golden/invariants'],
   ['ring-slot-less', 'kvcache/ring.c', '(run + s->block_tokens - 2) / s->block_tokens + 1,', '(run + s->block_tokens - 2) / s->block_tokens,', 'unit/ring'],
   ['ring-name-kept', 'kvcache/ring.c', 'if (r->blocks[slot] >= 0) kv_names_drop(&r->pool->names, r->blocks[slot]);', '', 'unit/ring unit/share golden/sharing'],
-  ['ring-truncate-keeps', 'kvcache/ring.c', 'for (int64_t l = ceil_div(n, block); l <= (r->n_tokens - 1) / block; l++) {', 'for (int64_t l = ceil_div(n, block) + 1; l <= (r->n_tokens - 1) / block; l++) {', 'unit/ring'],
+  ['ring-truncate-keeps', 'kvcache/ring.c', 'for (int64_t l = ceil_div(n, block); l <= (r->n_tokens - 1) / block; l++)', 'for (int64_t l = ceil_div(n, block) + 1; l <= (r->n_tokens - 1) / block; l++)', 'unit/ring'],
   ['pool-extra', 'kvcache/pool.c', '        p->n_extra--;\n', '', 'unit/pool unit/ring unit/share'],
   // --- scheduler
   ['sched-places', 'engine/run/scheduler.c', 's->n_places + places_of(t) > s->max_running ||', 's->n_places + places_of(t) > s->max_running + 1 ||', 'unit/scheduler'],
