@@ -5,8 +5,6 @@
 #include "tests/golden/lines.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
-// Layers with a window of 24 tokens and one that sees everything: three cache groups.
-static const char *const windows_model = "tests/fixtures/models/qwen3_windows";
 enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
 // Forks `from` at n tokens and continues both.
@@ -222,9 +220,6 @@ int main(void) {
         {"fixture: a pool for one", test_forks_in_a_pool_for_one, NULL, NULL, (void *)models[0]},
         {"fixture: refusals and empty forks", test_refusals_and_empty_forks, NULL, NULL,
          (void *)models[0]},
-        {"windows: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)windows_model},
-        {"windows: a running source", test_fork_of_a_running_source, NULL, NULL,
-         (void *)windows_model},
         {"demo: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)models[1]},
         {"demo: a running source", test_fork_of_a_running_source, NULL, NULL, (void *)models[1]},
         {"int8 cache: both sides go on", test_both_sides_go_on, runner_with_int8, runner_with_auto,

@@ -351,7 +351,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         OF("qwen3", test_forks_of_parked),
         OF("llama", test_forks_of_parked),
-        OF("qwen3_windows", test_forks_of_parked),
         OF("qwen3", test_both_park),
         OF("qwen3", test_equal_beginnings),
         OF("qwen3", test_the_parent_goes),

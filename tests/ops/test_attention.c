@@ -322,8 +322,12 @@ static void finish(struct backend *be) {
                                               .n_blocks = 2};
                     assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
                 }
-                const struct qkv_args qa = {(enum rope_style)style, ROT,  angles, norm ? qw : NULL,
-                                            norm ? kw : NULL,       1e-6f};
+                const struct qkv_args qa = {.style = (enum rope_style)style,
+                                            .rot_dim = ROT,
+                                            .cos_sin = angles,
+                                            .q_weight = norm ? qw : NULL,
+                                            .k_weight = norm ? kw : NULL,
+                                            .eps = 1e-6f};
                 if (norm) be->ops->qk_norm(be, a, N, &shape, &qa);
                 be->ops->rope(be, a, N, &shape, &qa);
                 be->ops->kv_write(be, &kv[0], 2, a, &batch, HEADS);
