@@ -150,9 +150,9 @@ static int divide(struct kv_groups *g, struct classes *c, struct err *err) {
     return 0;
 }
 
-// Deals each class's layers to its groups. merged: all layers are of the one class. all: (n)
+// Deals each class's layers to its groups. all: (n)
 static void deal(struct kv_groups *g, struct classes *c, const struct kv_layer *layers, int32_t n,
-                 bool merged, struct kv_place *all) {
+                 struct kv_place *all) {
     for (int32_t i = 0; i < n; i++) {
         all[i] = (struct kv_place){.group = -1};
         if (layers[i].kv_heads == 0) continue;
@@ -160,7 +160,7 @@ static void deal(struct kv_groups *g, struct classes *c, const struct kv_layer *
             all[i] = all[layers[i].uses];
             continue;
         }
-        struct class *class = merged ? &c->of[0] : class_of(c, &layers[i]);
+        struct class *class = c->n == 1 ? &c->of[0] : class_of(c, &layers[i]);
         all[i].group = class->first_group + class->n_dealt++ % class->n_groups;
         bool mine = i >= g->first_layer && i < g->first_layer + g->n_layers;
         all[i].index = mine ? g->group[all[i].group].n_layers++ : -1;
@@ -175,6 +175,7 @@ int kv_groups_init(struct kv_groups *g, const struct kv_layer *layers, int32_t n
     TRY(check(layers, n, err));
     TRY(find_classes(&c, layers, n, err));
     if (one_group && c.n > 1) TRY(merge(&c, err));
+    if (c.n == 1) c.of[0].shape.window = 0; // see groups.h
     TRY(divide(g, &c, err));
     struct kv_place *all = malloc((size_t)n * sizeof *all);
     g->places = malloc((size_t)(n_own > 0 ? n_own : 1) * sizeof *g->places);
@@ -182,7 +183,7 @@ int kv_groups_init(struct kv_groups *g, const struct kv_layer *layers, int32_t n
         rc = err_set(err, E_NOMEM, "no memory for the places of %d layers", n);
         goto fail;
     }
-    deal(g, &c, layers, n, one_group, all);
+    deal(g, &c, layers, n, all);
     memcpy(g->places, all + first, (size_t)n_own * sizeof *all);
     for (int32_t i = 0; i < n_own; i++) {
         if (g->places[i].group < 0 || g->places[i].index >= 0) continue;

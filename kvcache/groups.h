@@ -27,6 +27,11 @@
 // is in the cache if every group that needs it has it; so an equal prefix is shared, and a log cut, only
 // where every group still has its part, and else computed again.
 //
+// A log that is cut or forked behind a group's window is computed again from its start: what a windowed
+// layer holds depends on tokens many windows back. That is the price of the memory. A model whose layers
+// all have one window does not pay it: its ring keeps memory_len tokens, and the kernels alone apply the
+// window.
+//
 // Several ranks: every rank divides the layers of the whole model alike, so that block ids mean the same
 // on all; a rank's block has the group's layers that the rank computes. Layers of a class are dealt to
 // its groups in turn, so that each pipeline stage has about the same share of each group.

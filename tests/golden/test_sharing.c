@@ -7,8 +7,6 @@
 #endif
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
-// Layers with a window of 24 tokens and one that sees everything: three cache groups.
-static const char *const windows_model = "tests/fixtures/models/qwen3_windows";
 enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
 static struct line a, b, c;
@@ -388,11 +386,6 @@ int main(void) {
          (void *)models[0]},
         {"fixture: freed blocks are poisoned", test_freed_blocks_are_poisoned, NULL, NULL,
          (void *)models[0]},
-        {"windows: a common prompt", test_common_prompt, NULL, NULL, (void *)windows_model},
-        {"windows: many in a small pool", test_many_in_a_small_pool, NULL, NULL,
-         (void *)windows_model},
-        {"windows: many with a host tier", test_many_with_a_host_tier, NULL, NULL,
-         (void *)windows_model},
         {"demo: a common prompt", test_common_prompt, NULL, NULL, (void *)models[1]},
         {"demo: a running donor", test_running_donor, NULL, NULL, (void *)models[1]},
         {"demo: a wrapped donor", test_wrapped_donor, NULL, NULL, (void *)models[1]},
