@@ -20,6 +20,9 @@ struct family_keys {
     // the family always rotates whole heads).
     const char *rotary_dim;
     double rotary_part;
+    double theta;                       // the default of rope_theta; 0: 10000
+    bool query_scale;                   // the family knows llama_4_scaling_beta
+    bool reads_ropes;                   // the family's `read` fills the ropes
     const struct family_alias *aliases; // ends with a NULL; may be NULL
 };
 
@@ -62,7 +65,7 @@ const struct family *family_find(const char *model_type); // NULL if unknown
 // The names of a model's tensors in its folder, of Hugging Face or of FasterTransformer.
 const struct family_tensors *family_tensors_of(const struct model_config *c);
 // "llama, mistral, ...", for the error message of an unknown family. Returns out.
-#define FAMILY_NAMES_MAX 256
+#define FAMILY_NAMES_MAX 512
 char *family_names(char out[FAMILY_NAMES_MAX]);
 
 // "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" if layer is negative; without a dot before an empty suffix.

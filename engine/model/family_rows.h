@@ -10,16 +10,22 @@ struct family_list {
 extern const struct family_list families_llama, families_gpt, families_gemma;
 
 // Keys and tensors of Llama, which most later families share.
-extern const struct family_keys llama_keys;
+#define LLAMA_SHAPE_KEYS                                                                           \
+    .n_layers = "num_hidden_layers", .width = "hidden_size", .n_heads = "num_attention_heads",     \
+    .n_kv_heads = "num_key_value_heads", .head_dim = "head_dim", .ffn_width = "intermediate_size", \
+    .max_positions = "max_position_embeddings"
+#define LLAMA_KEYS LLAMA_SHAPE_KEYS, .norm_eps = "rms_norm_eps", .activation = "hidden_act"
 #define LLAMA_TENSORS                                                                              \
     .embed = "model.embed_tokens", .final_norm = "model.norm", .head = "lm_head",                  \
     .layers = "model.layers", .q = "self_attn.q_proj", .k = "self_attn.k_proj",                    \
     .v = "self_attn.v_proj", .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm",           \
     .o = "self_attn.o_proj", .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
-#define LLAMA_SWITCHES                                                                             \
-    .norm = NORM_RMS, .norm_eps = 1e-6f, .final_norm = true, .positions = POSITION_ROTARY,         \
+#define LLAMA_SWITCHES_AS(NORM, EPS, NORMS)                                                        \
+    .norm = NORM, .norm_eps = EPS, .final_norm = true, .positions = POSITION_ROTARY,               \
     .embed_scale = 1, .kinds[0].feed.gated = true, .n_ropes = 1, .kinds[0].attention.rope = 1,     \
-    .ropes[0].scale = 1, .kinds[0].norms = NORM_PRE
+    .ropes[0].scale = 1, .kinds[0].norms = (NORMS)
+#define LLAMA_SWITCHES_OF(NORMS) LLAMA_SWITCHES_AS(NORM_RMS, 1e-6f, NORMS)
+#define LLAMA_SWITCHES LLAMA_SWITCHES_OF(NORM_PRE)
 
 // Reads the window: a key with the value null means none; an absent key, `fallback` (the class's default).
 int family_read_window(const cJSON *json, int32_t fallback, int32_t *window, struct err *err);

@@ -32,6 +32,46 @@ static int32_t first_windowed(const struct model_config *c) {
     return i;
 }
 
+// Whether the switches of the first and last layer describe all layers: as one row, or with a window from
+// some layer on.
+static bool is_plain(const struct model_config *c) {
+    struct layer_config row = c->kinds[0], last = *model_layer(c, c->n_layers - 1);
+    bool same = true;
+    last.attention.window = row.attention.window = 0;
+    for (int32_t i = first_windowed(c); i < c->n_layers; i++)
+        same = same && model_layer(c, i)->attention.window > 0;
+    return same && c->n_kinds <= 2 && memcmp(&row, &last, sizeof row) == 0 && c->n_ropes <= 1 &&
+           !(row.norms & NORM_OUT) && !c->norm_plus_one && model_config_features(c) == 0;
+}
+
+// All that a row says, and which layers have it.
+static bool feed_layers(EVP_MD_CTX *h, const struct model_config *c) {
+    bool ok = feed(h, "layers", 6) && feed(h, c->kind_of, (size_t)c->n_layers);
+    for (int32_t i = 0; ok && i < c->n_kinds; i++) {
+        const struct layer_config *row = &c->kinds[i];
+        const struct attention_config *a = &row->attention;
+        const int64_t numbers[] = {
+            a->n_heads,      a->n_kv_heads,    a->head_dim,        a->window,
+            a->rope,         a->qk_norm,       a->v_norm,          a->v_is_k,
+            a->kv_from,      a->qkv_bias,      a->o_bias,          a->qk_norm_after_rope,
+            row->feed.width, row->feed.bias,   row->feed.xielu,    row->norms,
+            row->parallel,   row->shared_norm, row->output_scalar,
+        };
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+            ok = ok && feed_i64(h, numbers[k]);
+        ok = ok && feed_f32(h, a->scale) && feed_f32(h, a->soft_cap) &&
+             feed_f32(h, a->query_beta) && feed_f32(h, a->query_length) &&
+             feed_f32(h, row->residual_scale);
+    }
+    for (int32_t i = 1; i < c->n_ropes; i++) {
+        const struct rope *r = &c->ropes[i];
+        ok = ok && feed_i64(h, r->rot_dim) && feed_i64(h, r->style) && feed_f32(h, r->scale);
+        for (int32_t k = 0; k < r->rot_dim / 2; k++) ok = ok && feed_f32(h, r->inv_freq[k]);
+    }
+    return ok && feed_i64(h, c->norm_plus_one) && feed_i64(h, c->per_layer_width) &&
+           feed_f32(h, c->logit_scale) && feed_f32(h, c->logit_soft_cap);
+}
+
 // Models of one kind of layer, or with windows from one layer on, have had fingerprints since before
 // layers were rows: they are described by the switches of their first and last layer.
 static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
@@ -80,6 +120,7 @@ static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
     if (c->int8) ok = ok && feed(h, "int8", 4);
     if (c->fp8) ok = ok && feed(h, "fp8", 3);
     if (row->normed_residual) ok = ok && feed(h, "normed_residual", 15);
+    if (!is_plain(c)) ok = ok && feed_layers(h, c);
     return ok && feed_f32(h, c->ropes[0].scale) && feed_f32(h, c->norm_eps) &&
            feed_f32(h, c->embed_scale) && feed_f32(h, a->scale);
 }

@@ -286,7 +286,7 @@ static int read_gptj(const struct ft_reader *r, struct err *err) {
     TRY(require_i32(r, "rotary_embedding", c->kinds[0].attention.head_dim, &c->ropes[0].rot_dim,
                     err));
     TRY(read_i32(r, "max_pos_seq_len", 1, INT32_MAX, &c->max_positions, err));
-    int rc = rope_plain(c, &why);
+    int rc = rope_plain(&c->ropes[0], &why);
     return rc < 0 ? err_set(err, rc, "%s: %s", r->ini->path, why.text) : 0;
 }
 

@@ -163,6 +163,8 @@ static int read_activation(struct model_config *c, const char *key, const cJSON 
     const char *name;
     int rc = json_get_string(json, key, &name, err);
     if (rc != JSON_PRESENT) return rc;
+    c->kinds[0].feed.xielu = strcmp(name, "xielu") == 0 && !c->kinds[0].feed.gated;
+    if (c->kinds[0].feed.xielu) return 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i].name) != 0) continue;
         c->kinds[0].feed.activation = names[i].activation;
@@ -210,7 +212,7 @@ static int read_rotary_dim(struct model_config *c, const char *key, const cJSON 
     if (c->ropes[0].rot_dim > c->kinds[0].attention.head_dim)
         return err_set(err, E_FORMAT, "'%s' is %d of heads of %d", key, c->ropes[0].rot_dim,
                        c->kinds[0].attention.head_dim);
-    return rope_plain(c, err);
+    return rope_plain(&c->ropes[0], err);
 }
 
 static int read_positions(struct model_config *c, const struct family *f, const cJSON *json,
@@ -225,7 +227,13 @@ static int read_positions(struct model_config *c, const struct family *f, const 
                        c->width);
     if (c->positions != POSITION_ROTARY) return 0;
     if (f->keys->rotary_dim) return read_rotary_dim(c, f->keys->rotary_dim, json, err);
-    return rope_read(c, f->keys->rotary_part, json, err);
+    if (f->keys->reads_ropes) return 0;
+    struct attention_config *a = &c->kinds[0].attention;
+    const struct rope_request r = {.head_dim = a->head_dim,
+                                   .part = f->keys->rotary_part,
+                                   .theta = f->keys->theta != 0 ? f->keys->theta : 10000,
+                                   .theta_key = "rope_theta"};
+    return rope_read(c, &c->ropes[0], &r, json, f->keys->query_scale ? a : NULL, err);
 }
 
 static int read_numbers(struct model_config *c, const struct family *f, const cJSON *json,
@@ -295,8 +303,31 @@ static int read_suggestions(struct model_config *c, const cJSON *json, struct er
 
 // --- the files ---
 
+// A model that also sees: its text is described by text_config, to which some keys of the whole belong.
+static int read_nested(cJSON *json, cJSON **text, struct err *err) {
+    static const char *const keys[] = {"dtype",       "torch_dtype",  "quantization_config",
+                                       MODEL_FP8_KEY, "bos_token_id", "eos_token_id"};
+    cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "text_config");
+    *text = json;
+    if (!inner || cJSON_IsNull(inner)) return 0;
+    if (!cJSON_IsObject(inner)) return err_set(err, E_FORMAT, "'text_config' is not an object");
+    cJSON *tied = cJSON_DetachItemFromObjectCaseSensitive(json, "tie_word_embeddings");
+    if (tied) { // the whole model's head
+        cJSON_DeleteItemFromObjectCaseSensitive(inner, "tie_word_embeddings");
+        cJSON_AddItemToObject(inner, "tie_word_embeddings", tied);
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (cJSON_GetObjectItemCaseSensitive(inner, keys[i])) continue;
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, keys[i]);
+        if (item) cJSON_AddItemToObject(inner, keys[i], item);
+    }
+    *text = inner;
+    return 0;
+}
+
 static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     const char *type = NULL;
+    TRY(read_nested(json, &json, err));
     char names[FAMILY_NAMES_MAX];
     TRY(json_get_string(json, "model_type", &type, err));
     if (!type) return err_set(err, E_FORMAT, "'model_type' is missing");

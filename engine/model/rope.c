@@ -15,6 +15,8 @@ struct rope_params { // as in config.json; 0: not given
     double theta, factor, low_freq_factor, high_freq_factor, original_max;
     double attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim;
     bool truncate;
+    double alpha, query_beta;                // Hunyuan's scale of theta; Ministral's of queries
+    const cJSON *long_factor, *short_factor; // longrope: a divisor for each frequency
 };
 
 // --- reading ---
@@ -34,6 +36,12 @@ static const char *const known_keys[] = {
     "mscale_all_dim",
     "high_freq_factor",
     "attention_factor",
+    "alpha",
+    "llama_4_scaling_beta",
+    "long_factor",
+    "short_factor",
+    "mrope_section", // how positions of images are divided; those of text are all equal
+    "mrope_interleaved",
     "finetuned", // written by early yarn models; transformers ignores it
 };
 
@@ -58,28 +66,39 @@ static int read_part(struct rope_params *p, double part, const cJSON *dict, stru
 
 // dict: rope_scaling, rope_parameters or NULL. theta and the part stand in it (v5) or beside it
 // (v4).
-static int read_params(struct rope_params *p, double part, const cJSON *dict, const cJSON *json,
-                       struct err *err) {
+static int read_params(struct rope_params *p, const struct rope_request *r, const cJSON *dict,
+                       const cJSON *json, struct err *err) {
+    const struct {
+        const char *key;
+        double min, max, *to;
+    } numbers[] = {
+        {"rope_theta", 1, 1e15, &p->theta},
+        {"factor", 1e-6, 1e6, &p->factor},
+        {"low_freq_factor", 1e-6, 1e6, &p->low_freq_factor},
+        {"high_freq_factor", 1e-6, 1e6, &p->high_freq_factor},
+        {"original_max_position_embeddings", 1, INT32_MAX, &p->original_max},
+        {"attention_factor", 1e-6, 1e6, &p->attention_factor},
+        {"beta_fast", 0, 1e6, &p->beta_fast},
+        {"beta_slow", 0, 1e6, &p->beta_slow},
+        {"mscale", 0, 1e6, &p->mscale},
+        {"mscale_all_dim", 0, 1e6, &p->mscale_all_dim},
+        {"alpha", 1e-6, 1e9, &p->alpha},
+        {"llama_4_scaling_beta", 0, 1e3, &p->query_beta},
+    };
     *p = (struct rope_params){
-        .type = "default", .theta = 10000, .truncate = true, .part = part != 0 ? part : 1};
-    TRY(json_get_double(json, "rope_theta", 1, 1e15, &p->theta, err));
-    TRY(read_part(p, part, json, err));
+        .type = "default", .theta = r->theta, .truncate = true, .part = r->part != 0 ? r->part : 1};
+    TRY(json_get_double(json, r->theta_key, 1, 1e15, &p->theta, err));
+    TRY(read_part(p, r->part, json, err));
     if (!dict) return 0;
     TRY(check_keys(dict, err));
-    TRY(read_part(p, part, dict, err));
-    TRY(json_get_double(dict, "rope_theta", 1, 1e15, &p->theta, err));
+    TRY(read_part(p, r->part, dict, err));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        TRY(json_get_double(dict, numbers[i].key, numbers[i].min, numbers[i].max, numbers[i].to,
+                            err));
     TRY(json_get_string(dict, "type", &p->type, err));
     TRY(json_get_string(dict, "rope_type", &p->type, err));
-    TRY(json_get_double(dict, "factor", 1e-6, 1e6, &p->factor, err));
-    TRY(json_get_double(dict, "low_freq_factor", 1e-6, 1e6, &p->low_freq_factor, err));
-    TRY(json_get_double(dict, "high_freq_factor", 1e-6, 1e6, &p->high_freq_factor, err));
-    TRY(json_get_double(dict, "original_max_position_embeddings", 1, INT32_MAX, &p->original_max,
-                        err));
-    TRY(json_get_double(dict, "attention_factor", 1e-6, 1e6, &p->attention_factor, err));
-    TRY(json_get_double(dict, "beta_fast", 0, 1e6, &p->beta_fast, err));
-    TRY(json_get_double(dict, "beta_slow", 0, 1e6, &p->beta_slow, err));
-    TRY(json_get_double(dict, "mscale", 0, 1e6, &p->mscale, err));
-    TRY(json_get_double(dict, "mscale_all_dim", 0, 1e6, &p->mscale_all_dim, err));
+    TRY(json_get_array(dict, "long_factor", &p->long_factor, err));
+    TRY(json_get_array(dict, "short_factor", &p->short_factor, err));
     TRY(json_get_bool(dict, "truncate", &p->truncate, err));
     return 0;
 }
@@ -89,19 +108,36 @@ static bool same_params(const struct rope_params *a, const struct rope_params *b
            a->factor == b->factor && a->low_freq_factor == b->low_freq_factor &&
            a->high_freq_factor == b->high_freq_factor && a->original_max == b->original_max &&
            a->attention_factor == b->attention_factor && a->beta_fast == b->beta_fast &&
-           a->beta_slow == b->beta_slow && a->mscale == b->mscale &&
+           a->beta_slow == b->beta_slow && a->mscale == b->mscale && a->alpha == b->alpha &&
+           a->query_beta == b->query_beta &&
+           (!a->long_factor || cJSON_Compare(a->long_factor, b->long_factor, true)) &&
+           (!a->short_factor || cJSON_Compare(a->short_factor, b->short_factor, true)) &&
            a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate;
 }
 
+// rope_parameters may have an object for each kind of layers.
+static int of_layers(const struct rope_request *r, const cJSON **dict, struct err *err) {
+    const cJSON *own = NULL;
+    bool keyed = cJSON_GetObjectItemCaseSensitive(*dict, "full_attention") ||
+                 cJSON_GetObjectItemCaseSensitive(*dict, "sliding_attention");
+    if (!keyed || !r->layers) return 0;
+    TRY(json_get_object(*dict, r->layers, &own, err));
+    if (!own) return err_set(err, E_FORMAT, "'rope_parameters' has no '%s'", r->layers);
+    *dict = own;
+    return 0;
+}
+
 // A file may carry both spellings, for old and new readers; then they must agree.
-static int read_spellings(struct rope_params *p, double part, const cJSON *json, struct err *err) {
+static int read_spellings(struct rope_params *p, const struct rope_request *r, const cJSON *json,
+                          struct err *err) {
     const cJSON *v4 = NULL, *v5 = NULL;
     struct rope_params other;
-    TRY(json_get_object(json, "rope_scaling", &v4, err));
+    if (!r->unscaled) TRY(json_get_object(json, "rope_scaling", &v4, err));
     TRY(json_get_object(json, "rope_parameters", &v5, err));
-    TRY(read_params(p, part, v5 ? v5 : v4, json, err));
+    if (v5) TRY(of_layers(r, &v5, err));
+    TRY(read_params(p, r, v5 ? v5 : v4, json, err));
     if (!v4 || !v5) return 0;
-    TRY(read_params(&other, part, v4, json, err));
+    TRY(read_params(&other, r, v4, json, err));
     if (!same_params(p, &other))
         return err_set(err, E_FORMAT, "'rope_scaling' and 'rope_parameters' disagree");
     return 0;
@@ -161,7 +197,8 @@ static void scale_yarn(float *inv_freq, int32_t rot_dim, const struct rope_param
     }
 }
 
-static int read_yarn(struct model_config *c, struct rope_params *p, struct err *err) {
+static int read_yarn(const struct model_config *c, struct rope *out, struct rope_params *p,
+                     struct err *err) {
     if (p->original_max == 0) p->original_max = c->max_positions;
     if (p->factor == 0) p->factor = c->max_positions / p->original_max;
     if (p->beta_fast == 0) p->beta_fast = 32;
@@ -174,59 +211,129 @@ static int read_yarn(struct model_config *c, struct rope_params *p, struct err *
         if (p->mscale != 0 && p->mscale_all_dim != 0)
             scale = yarn_mscale(p->factor, p->mscale) / yarn_mscale(p->factor, p->mscale_all_dim);
     }
-    c->ropes[0].scale = (float)scale;
+    out->scale = (float)scale;
+    scale_yarn(out->inv_freq, out->rot_dim, p);
     return 0;
 }
 
-static int check_width(const struct model_config *c, struct err *err) {
-    if (c->ropes[0].rot_dim >= 2 && c->ropes[0].rot_dim % 2 == 0 &&
-        c->ropes[0].rot_dim <= MODEL_MAX_ROT)
-        return 0;
+static int read_llama3(struct rope *out, const struct rope_params *p, struct err *err) {
+    TRY(require(p->factor, p->type, "factor", err));
+    TRY(require(p->original_max, p->type, "original_max_position_embeddings", err));
+    TRY(require(p->low_freq_factor, p->type, "low_freq_factor", err));
+    if (!(p->high_freq_factor > p->low_freq_factor))
+        return err_set(err, E_FORMAT,
+                       "rotary scaling 'llama3' needs 'high_freq_factor' above "
+                       "'low_freq_factor'");
+    scale_llama3(out->inv_freq, out->rot_dim / 2, p);
+    return 0;
+}
+
+// Phi-3: divisors for texts up to the original length and beyond it. transformers changes from one set to the other
+// within a text, which makes the keys so far wrong; here a model that was trained for longer texts uses the long set
+// from the first token on.
+static int read_longrope(const struct model_config *c, struct rope *out,
+                         const struct rope_params *p, struct err *err) {
+    double original = p->original_max;
+    TRY(require(original, p->type, "original_max_position_embeddings", err));
+    const bool longer = c->max_positions > original;
+    const cJSON *list = longer ? p->long_factor : p->short_factor, *item;
+    const char *name = longer ? "long_factor" : "short_factor";
+    int32_t n = 0;
+    if (!list || cJSON_GetArraySize(list) != out->rot_dim / 2)
+        return err_set(err, E_FORMAT, "rotary scaling 'longrope' needs %d numbers in '%s'",
+                       out->rot_dim / 2, name);
+    cJSON_ArrayForEach(item, list) {
+        if (!cJSON_IsNumber(item) || !(item->valuedouble > 1e-6 && item->valuedouble < 1e6))
+            return err_set(err, E_FORMAT, "'%s' holds no divisor at %d", name, n);
+        const float wavelength = power((float)p->theta, (float)(2 * n) / (float)out->rot_dim);
+        out->inv_freq[n++] = 1.0f / ((float)item->valuedouble * wavelength);
+    }
+    double factor = p->factor != 0 ? p->factor : c->max_positions / original;
+    double scale = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
+    out->scale = (float)(p->attention_factor != 0 ? p->attention_factor : scale);
+    return 0;
+}
+
+// Gemma 4: the exponents are those of the whole head, of which the first pairs turn and the others do not.
+static void scale_proportional(struct rope *out, const struct rope_params *p) {
+    const int32_t turning = (int32_t)(out->rot_dim * p->part / 2);
+    for (int32_t i = 0; i < out->rot_dim / 2; i++)
+        out->inv_freq[i] =
+            i < turning ? out->inv_freq[i] / (float)(p->factor != 0 ? p->factor : 1) : 0;
+}
+
+// Up to the trained length theta stays as it is; Hunyuan scales it once and for all.
+static int read_dynamic(struct rope_params *p, int32_t rot_dim, struct err *err) {
+    TRY(require(p->factor, p->type, "factor", err));
+    if (rot_dim <= 2) return err_set(err, E_FORMAT, "rotary scaling 'dynamic' of width 2");
+    if (p->alpha != 0) p->theta *= pow(p->alpha, rot_dim / (double)(rot_dim - 2));
+    return 0;
+}
+
+static int check_width(const struct rope *out, struct err *err) {
+    if (out->rot_dim >= 2 && out->rot_dim % 2 == 0 && out->rot_dim <= MODEL_MAX_ROT) return 0;
     return err_set(err, E_UNSUPPORTED,
                    "rotary positions need an even width up to %d of each head, not %d",
-                   MODEL_MAX_ROT, c->ropes[0].rot_dim);
+                   MODEL_MAX_ROT, out->rot_dim);
 }
 
-static void set_inv_freq(struct model_config *c, double theta) {
-    for (int32_t i = 0; i < c->ropes[0].rot_dim / 2; i++)
-        c->ropes[0].inv_freq[i] =
-            1.0f / power((float)theta, (float)(2 * i) / (float)c->ropes[0].rot_dim);
+static void set_inv_freq(struct rope *out, double theta) {
+    for (int32_t i = 0; i < out->rot_dim / 2; i++)
+        out->inv_freq[i] = 1.0f / power((float)theta, (float)(2 * i) / (float)out->rot_dim);
 }
 
-int rope_plain(struct model_config *c, struct err *err) {
-    TRY(check_width(c, err));
-    c->ropes[0].scale = 1;
-    set_inv_freq(c, 10000);
+int rope_plain(struct rope *out, struct err *err) {
+    TRY(check_width(out, err));
+    out->scale = 1;
+    set_inv_freq(out, 10000);
     return 0;
 }
 
-int rope_read(struct model_config *c, double part, const cJSON *json, struct err *err) {
-    struct rope_params p;
-    TRY(read_spellings(&p, part, json, err));
-    c->ropes[0].rot_dim = (int32_t)(c->kinds[0].attention.head_dim * p.part);
-    TRY(check_width(c, err));
-    bool linear = strcmp(p.type, "linear") == 0, llama3 = strcmp(p.type, "llama3") == 0;
-    bool yarn = strcmp(p.type, "yarn") == 0;
-    if (!linear && !llama3 && !yarn && strcmp(p.type, "default") != 0)
-        return err_set(err, E_UNSUPPORTED,
-                       "rotary scaling '%.60s'; known are default, linear, llama3, yarn", p.type);
-    if (linear || llama3) TRY(require(p.factor, p.type, "factor", err));
-    if (llama3) {
-        TRY(require(p.original_max, p.type, "original_max_position_embeddings", err));
-        TRY(require(p.low_freq_factor, p.type, "low_freq_factor", err));
-        if (!(p.high_freq_factor > p.low_freq_factor))
-            return err_set(err, E_FORMAT,
-                           "rotary scaling 'llama3' needs 'high_freq_factor' above "
-                           "'low_freq_factor'");
-    }
-    c->ropes[0].scale = 1;
-    if (yarn) TRY(read_yarn(c, &p, err));
+enum scaling { PLAIN, LINEAR, LLAMA3, YARN, LONGROPE, DYNAMIC, PROPORTIONAL };
 
-    int32_t n = c->ropes[0].rot_dim / 2;
-    set_inv_freq(c, p.theta);
-    if (yarn) scale_yarn(c->ropes[0].inv_freq, c->ropes[0].rot_dim, &p);
-    if (linear)
-        for (int32_t i = 0; i < n; i++) c->ropes[0].inv_freq[i] /= (float)p.factor;
-    if (llama3) scale_llama3(c->ropes[0].inv_freq, n, &p);
+static int find_scaling(const char *type, enum scaling *out, struct err *err) {
+    static const struct {
+        const char *type;
+        enum scaling scaling;
+    } known[] = {{"default", PLAIN}, {"mrope", PLAIN},     {"linear", LINEAR},
+                 {"llama3", LLAMA3}, {"yarn", YARN},       {"longrope", LONGROPE},
+                 {"su", LONGROPE},   {"dynamic", DYNAMIC}, {"proportional", PROPORTIONAL}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(type, known[i].type) != 0) continue;
+        *out = known[i].scaling;
+        return 0;
+    }
+    return err_set(err, E_UNSUPPORTED,
+                   "rotary scaling '%.60s'; known are default, linear, llama3, yarn, longrope, "
+                   "dynamic, proportional",
+                   type);
+}
+
+int rope_read(const struct model_config *c, struct rope *out, const struct rope_request *r,
+              const cJSON *json, struct attention_config *queries, struct err *err) {
+    struct rope_params p;
+    enum scaling scaling = PLAIN;
+    TRY(read_spellings(&p, r, json, err));
+    TRY(find_scaling(p.type, &scaling, err));
+    out->rot_dim = (int32_t)(r->head_dim * (scaling == PROPORTIONAL ? 1 : p.part));
+    TRY(check_width(out, err));
+    out->scale = 1;
+    if (p.original_max == 0 && scaling == LONGROPE)
+        TRY(json_get_double(json, "original_max_position_embeddings", 1, INT32_MAX, &p.original_max,
+                            err));
+    if (scaling == LINEAR) TRY(require(p.factor, p.type, "factor", err));
+    if (scaling == DYNAMIC) TRY(read_dynamic(&p, out->rot_dim, err));
+    set_inv_freq(out, p.theta);
+    if (scaling == LINEAR)
+        for (int32_t i = 0; i < out->rot_dim / 2; i++) out->inv_freq[i] /= (float)p.factor;
+    if (scaling == PROPORTIONAL) scale_proportional(out, &p);
+    if (scaling == YARN) TRY(read_yarn(c, out, &p, err));
+    if (scaling == LLAMA3) TRY(read_llama3(out, &p, err));
+    if (scaling == LONGROPE) TRY(read_longrope(c, out, &p, err));
+    if (p.query_beta == 0) return 0;
+    if (!queries) return err_set(err, E_UNSUPPORTED, "'llama_4_scaling_beta' in this family");
+    TRY(require(p.original_max, "llama_4_scaling_beta", "original_max_position_embeddings", err));
+    queries->query_beta = (float)p.query_beta;
+    queries->query_length = (float)p.original_max;
     return 0;
 }

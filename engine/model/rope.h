@@ -1,12 +1,24 @@
-// Rotary frequencies from config.json, in its two spellings (rope_theta with rope_scaling, or
-// rope_parameters), with the scalings default, linear, llama3 and yarn.
+// Rotary frequencies from config.json, in its spellings (rope_theta with rope_scaling, or rope_parameters, which may
+// have an object for each kind of layers), with the scalings default, linear, llama3, yarn, longrope, dynamic and
+// proportional.
 #pragma once
 #include "engine/model/model_config.h"
 #include <cjson/cJSON.h>
 
-// Fills c->rot_dim, c->inv_freq and c->rope_scale; c->head_dim and c->max_positions are set. part:
-// the rotated part of a head if json has no partial_rotary_factor; 0 for families that always
-// rotate whole heads. Another scaling, or an unknown parameter, is E_UNSUPPORTED by name.
-int rope_read(struct model_config *c, double part, const cJSON *json, struct err *err);
-// Fills them without scaling, theta 10000; c->rot_dim is set.
-int rope_plain(struct model_config *c, struct err *err);
+struct rope_request {
+    int32_t head_dim;
+    // The rotated part of a head if json has no partial_rotary_factor; 0: always whole heads.
+    double part;
+    double theta; // if json has none
+    // Its key beside the objects: "rope_theta", Gemma 3's "rope_local_base_freq".
+    const char *theta_key;
+    const char *layers; // the object to read, "full_attention" ...; NULL: there is one for all
+    bool unscaled;      // rope_scaling is not about these layers
+};
+
+// Fills out but for its style; c->max_positions is set. Another scaling, or an unknown parameter, is
+// E_UNSUPPORTED by name. queries: receives the scale of queries by position; NULL: the family has none.
+int rope_read(const struct model_config *c, struct rope *out, const struct rope_request *r,
+              const cJSON *json, struct attention_config *queries, struct err *err);
+// Fills it without scaling, theta 10000; out->rot_dim is set.
+int rope_plain(struct rope *out, struct err *err);

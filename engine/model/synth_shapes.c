@@ -21,6 +21,13 @@ static const struct synth_shape shapes[] = {
     {"qwen2-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 131072, false, 1e-6, 1e6, 0, 151643, 151643, NULL},
     {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, true, 1e-6, 1e6, 0, 151643, 151645, NULL},
     {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, false, 1e-6, 1e6, 0, 151643, 151645, NULL},
+    {"phi4", "phi3", 40, 5120, 40, 10, 0, 17920, 100352, 16384, false, 1e-5, 250000, 0, 100257, 100265, NULL},
+    {"smollm3", "smollm3", 36, 2048, 16, 4, 0, 11008, 128256, 65536, true, 1e-6, 5e6, 0, 128000, 128012, NULL},
+    {"ministral3-8b", "ministral3", 34, 4096, 32, 8, 128, 14336, 131072, 262144, false, 1e-5, 1e6, 0, 1, 2,
+     "\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000,\"factor\":16,\"beta_fast\":32,\"beta_slow\":1,"
+     "\"original_max_position_embeddings\":16384,\"mscale\":1,\"mscale_all_dim\":1,\"llama_4_scaling_beta\":0.1}"},
+    {"gemma3-12b", "gemma3_text", 48, 3840, 16, 8, 256, 15360, 262208, 131072, true, 1e-6, 0, 0, 2, 1,
+     "\"sliding_window\":1024,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}"},
     {"gpt2", "gpt2", 12, 768, 12, 0, 0, 0, 50257, 1024, true, 1e-5, 0, 0, 50256, 50256, NULL},
     {"gpt2-xl", "gpt2", 48, 1600, 25, 0, 0, 0, 50257, 1024, true, 1e-5, 0, 0, 50256, 50256, NULL},
     {"gpt-j-6b", "gptj", 28, 4096, 16, 0, 0, 0, 50400, 2048, false, 1e-5, 0, 0, 50256, 50256, "\"rotary_dim\":64"},

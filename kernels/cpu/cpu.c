@@ -79,6 +79,8 @@ static void cpu_close(struct backend *be) {
 static const struct backend_ops cpu_ops = {
     .name = "cpu",
     .kv_groups = true,
+    .features = OP_SOFT_CAP | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE | OP_V_NORM |
+                OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS,
     .mem_alloc = cpu_mem_alloc,
     .mem_free = cpu_mem_free,
     .mem_write = cpu_mem_copy,
@@ -111,6 +113,10 @@ static const struct backend_ops cpu_ops = {
     .route = cpu_route,
     .experts = cpu_experts,
     .experts_bytes = cpu_experts_bytes,
+    .scale = cpu_scale,
+    .multiply_rows = cpu_multiply_rows,
+    .xielu = cpu_xielu,
+    .finish_logits = cpu_finish_logits,
     .gather_logit_rows = cpu_gather_logit_rows,
     .host_for = cpu_host_for,
     .qkv_finish = cpu_qkv_finish,

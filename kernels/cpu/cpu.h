@@ -103,6 +103,7 @@ struct cpu_kernels {
     void (*activate_row)(enum activation act, float *y, const float *x, const float *gate,
                          int32_t width);
     void (*add)(float *y, const float *x, int64_t n);
+    void (*cap_values)(float *x, int64_t n, float scale, float cap);
     void (*add_weighted)(float *y, const float *x, float weight,
                          int32_t n); // y += weight * x, fused
     // A row (gate, other half) of `width` each, as experts_args.limit says.
@@ -188,6 +189,12 @@ int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct e
 // Room for attention of heads of this size.
 int cpu_attention_reserve(struct cpu_backend *cpu, int32_t head_dim, struct err *err);
 
+// qk_norm and rope of one row of q, k and v, for ops that do them together. row: its number in the batch.
+void cpu_qk_norm_row(const struct cpu_kernels *kernels, const struct qkv_shape *s,
+                     const struct qkv_args *a, float *q);
+void cpu_rope_row(const struct cpu_kernels *kernels, const struct qkv_shape *s,
+                  const struct qkv_args *a, int32_t row, float *q);
+
 // Runs fn over rows [0, n) in chunks, in parallel if rows * work_per_row is worth a hand-over.
 typedef void cpu_rows_fn(void *ctx, int32_t row, int32_t n_rows);
 void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn,
@@ -237,6 +244,12 @@ int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *
                 const int32_t *ids, const float *weights, const struct experts_args *args,
                 void *work);
 size_t cpu_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args);
+int cpu_scale(struct backend *be, void *x, int64_t n_elements, const float *by, float factor);
+int cpu_multiply_rows(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                      int64_t stride);
+int cpu_xielu(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+              const float *alpha);
+int cpu_finish_logits(struct backend *be, float *x, int64_t n_elements, float scale, float cap);
 int cpu_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                     void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                     const struct activate_args *act);

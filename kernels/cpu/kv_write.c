@@ -14,15 +14,10 @@ struct kv_job {
 static void finish_row(const struct kv_job *j, int32_t row, float *q) {
     const struct cpu_kernels *kernels = j->cpu->kernels;
     const struct qkv_args *a = j->finish;
-    int32_t hd = j->kv->head_dim, n_kv = j->kv->n_kv_heads;
-    if (a->q_weight) {
-        float *k = q + (int64_t)j->n_heads * hd;
-        kernels->norm_rows(NORM_RMS, q, q, j->n_heads, hd, hd, a->q_weight, NULL, a->eps);
-        kernels->norm_rows(NORM_RMS, k, k, n_kv, hd, hd, a->k_weight, NULL, a->eps);
-    }
-    if (a->rot_dim)
-        kernels->rope_rows(a->style, q, 1, 0, j->n_heads + n_kv, hd, a->rot_dim,
-                           a->cos_sin + (int64_t)row * a->rot_dim);
+    const struct qkv_shape s = {j->n_heads, j->kv->n_kv_heads, j->kv->head_dim};
+    if (!a->norm_late) cpu_qk_norm_row(kernels, &s, a, q);
+    cpu_rope_row(kernels, &s, a, row, q);
+    if (a->norm_late) cpu_qk_norm_row(kernels, &s, a, q);
 }
 
 static const struct batch_seq *seq_of_row(const struct batch *b, int32_t row) {

@@ -33,18 +33,31 @@ struct qk_norm_job {
     const struct qkv_args *args;
 };
 
+// n heads together as one row, or each for itself.
+static void norm_heads(const struct cpu_kernels *kernels, const struct qkv_args *a, float *x,
+                       int32_t n, int32_t head_dim, const float *weight) {
+    int32_t width = a->all_heads ? n * head_dim : head_dim;
+    if (weight && n > 0)
+        kernels->norm_rows(NORM_RMS, x, x, a->all_heads ? 1 : n, width, width, weight, NULL,
+                           a->eps);
+}
+
+void cpu_qk_norm_row(const struct cpu_kernels *kernels, const struct qkv_shape *s,
+                     const struct qkv_args *a, float *q) {
+    float *k = q + (int64_t)s->n_heads * s->head_dim, *v = k + (int64_t)s->n_kv_heads * s->head_dim;
+    norm_heads(kernels, a, q, s->n_heads, s->head_dim, a->q_weight);
+    norm_heads(kernels, a, k, s->n_kv_heads, s->head_dim, a->k_weight);
+    if (a->v_weight)
+        kernels->norm_rows(NORM_RMS, v, v, s->n_kv_heads, s->head_dim, s->head_dim, a->v_weight,
+                           NULL, a->eps);
+}
+
 static void qk_norm_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct qk_norm_job *j = ctx;
-    const struct qkv_args *a = j->args;
-    const struct qkv_shape s = j->shape;
-    int64_t stride = (int64_t)(s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
-    for (int32_t r = row; r < row + n_rows; r++) {
-        float *q = j->qkv + r * stride, *k = q + (int64_t)s.n_heads * s.head_dim;
-        j->cpu->kernels->norm_rows(NORM_RMS, q, q, s.n_heads, s.head_dim, s.head_dim, a->q_weight,
-                                   NULL, a->eps);
-        j->cpu->kernels->norm_rows(NORM_RMS, k, k, s.n_kv_heads, s.head_dim, s.head_dim,
-                                   a->k_weight, NULL, a->eps);
-    }
+    const struct qkv_shape *s = &j->shape;
+    int64_t stride = (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
+    for (int32_t r = row; r < row + n_rows; r++)
+        cpu_qk_norm_row(j->cpu->kernels, s, j->args, j->qkv + r * stride);
 }
 
 int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,

@@ -31,30 +31,43 @@ int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
     return 0;
 }
 
+// q *= 1 + beta ln(1 + floor(position / length)), in F32 as in transformers.
+static void scale_query(const struct qkv_args *a, int32_t row, float *q, int32_t n) {
+    float whole = floorf((float)a->positions[row] / a->query_length);
+    float by = 1 + a->query_beta * logf(1 + whole);
+    for (int32_t i = 0; i < n; i++) q[i] *= by;
+}
+
+void cpu_rope_row(const struct cpu_kernels *kernels, const struct qkv_shape *s,
+                  const struct qkv_args *a, int32_t row, float *q) {
+    // q heads and k heads lie side by side and turn alike.
+    if (a->rot_dim > 0)
+        kernels->rope_rows(a->style, q, 1, 0, s->n_heads + s->n_kv_heads, s->head_dim, a->rot_dim,
+                           a->cos_sin + (int64_t)row * a->rot_dim);
+    if (a->query_beta != 0) scale_query(a, row, q, s->n_heads * s->head_dim);
+}
+
 struct rope_job {
     struct cpu_backend *cpu;
     float *qkv;
     int64_t stride;
-    int32_t n_heads, head_dim;
+    const struct qkv_shape *shape;
     const struct qkv_args *args;
 };
 
 static void rope_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct rope_job *j = ctx;
-    const struct qkv_args *a = j->args;
-    j->cpu->kernels->rope_rows(a->style, j->qkv + row * j->stride, n_rows, j->stride, j->n_heads,
-                               j->head_dim, a->rot_dim, a->cos_sin + (int64_t)row * a->rot_dim);
+    for (int32_t r = row; r < row + n_rows; r++)
+        cpu_rope_row(j->cpu->kernels, j->shape, j->args, r, j->qkv + r * j->stride);
 }
 
 int cpu_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *s,
              const struct qkv_args *args) {
-    // q heads and k heads lie side by side and turn alike.
     struct rope_job j = {.cpu = cpu_of(be),
                          .qkv = qkv,
                          .stride = (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim,
-                         .n_heads = s->n_heads + s->n_kv_heads,
-                         .head_dim = s->head_dim,
+                         .shape = s,
                          .args = args};
-    cpu_for_rows(j.cpu, n, (int64_t)j.n_heads * args->rot_dim, rope_chunk, &j);
+    cpu_for_rows(j.cpu, n, (int64_t)(s->n_heads + s->n_kv_heads) * args->rot_dim, rope_chunk, &j);
     return 0;
 }

@@ -98,8 +98,8 @@ static const struct {
     {LLAMA(",\"rope_theta\":1e308"), E_FORMAT, "rope_theta"},
     {LLAMA(",\"partial_rotary_factor\":0.5"), E_UNSUPPORTED, "partial_rotary_factor"},
     {ROPE("[1]"), E_FORMAT, "rope_scaling"},
-    {ROPE("{\"type\":\"dynamic\",\"factor\":2}"), E_UNSUPPORTED, "dynamic"},
-    {ROPE("{\"rope_type\":\"longrope\"}"), E_UNSUPPORTED, "longrope"},
+    {ROPE("{\"type\":\"sometimes\",\"factor\":2}"), E_UNSUPPORTED, "sometimes"},
+    {ROPE("{\"rope_type\":\"longrope\"}"), E_FORMAT, "longrope"},
     {ROPE("{\"type\":\"linear\"}"), E_FORMAT, "factor"},
     {ROPE("{\"type\":\"linear\",\"factor\":-2}"), E_FORMAT, "factor"},
     {ROPE("{\"type\":\"linear\",\"factor\":2,\"short_factor\":[1]}"), E_UNSUPPORTED,
@@ -171,6 +171,46 @@ static const struct {
      E_FORMAT, "use_sliding_window"},
     {MISTRAL(",\"sliding_window\":0"), E_FORMAT, "sliding_window"},
     {MISTRAL(",\"sliding_window\":-3"), E_FORMAT, "sliding_window"},
+    {"{\"model_type\":\"olmo3\"," SHAPE ",\"layer_types\":[\"sliding_attention\",\"sliding_"
+     "attention\",\"chunked\",\"full_attention\"]}",
+     E_UNSUPPORTED, "layer 2"},
+    {"{\"model_type\":\"gemma2\"," SHAPE ",\"layer_types\":[\"sliding_attention\"]}", E_FORMAT,
+     "1 layers of 4"},
+    {"{\"model_type\":\"gemma2\"," SHAPE ",\"sliding_window\":0}", E_FORMAT, "sliding_window"},
+    {"{\"model_type\":\"gemma3_text\"," SHAPE ",\"sliding_window\":-5}", E_FORMAT,
+     "sliding_window"},
+    {"{\"model_type\":\"gemma3_text\"," SHAPE
+     ",\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_"
+     "attention\",\"full_attention\"]}",
+     E_FORMAT, "layer 1"},
+    {"{\"model_type\":\"gemma3_text\"," SHAPE ",\"use_bidirectional_attention\":true}",
+     E_UNSUPPORTED, "use_bidirectional_attention"},
+    {"{\"model_type\":\"gemma3_text\"," SHAPE
+     ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6}}}",
+     E_FORMAT, "sliding_attention"},
+    {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1,1,1,2]}", E_FORMAT, "layer 3"},
+    {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1,1]}", E_FORMAT, "2 layers of 4"},
+    {"{\"model_type\":\"smollm3\"," SHAPE ",\"use_sliding_window\":true}", E_UNSUPPORTED,
+     "use_sliding_window"},
+    {"{\"model_type\":\"exaone4\"," SHAPE ",\"sliding_window_pattern\":\"LGL\"}", E_UNSUPPORTED,
+     "sliding_window_pattern"},
+    {"{\"model_type\":\"llama\"," SHAPE
+     ",\"rope_parameters\":{\"rope_type\":\"default\",\"llama_4_scaling_beta\":0.1}}",
+     E_UNSUPPORTED, "llama_4_scaling_beta"},
+    {"{\"model_type\":\"ministral3\"," SHAPE
+     ",\"rope_parameters\":{\"rope_type\":\"default\",\"llama_4_scaling_beta\":0.1}}",
+     E_FORMAT, "original_max_position_embeddings"},
+    {"{\"model_type\":\"phi3\"," SHAPE
+     ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1,2],\"short_factor\":[1,2]},"
+     "\"original_max_position_embeddings\":64}",
+     E_FORMAT, "long_factor"},
+    {"{\"model_type\":\"phi3\"," SHAPE ",\"partial_rotary_factor\":0.44}", E_UNSUPPORTED,
+     "even width"},
+    {"{\"model_type\":\"granite\"," SHAPE ",\"residual_multiplier\":-1}", E_FORMAT,
+     "residual_multiplier"},
+    {"{\"model_type\":\"mistral3\",\"text_config\":7}", E_FORMAT, "text_config"},
+    {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"other\"}}", E_UNSUPPORTED,
+     "other"},
     {"{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,\"intermediate_size\":8,"
      "\"num_hidden_layers\":1,\"num_attention_heads\":6,\"max_position_embeddings\":9}",
      E_FORMAT, "divide"},
