@@ -10,9 +10,10 @@ static int64_t blocks_for(const struct engine_options *o, const struct kv_groups
                           int64_t memory_len, int64_t max_session_len) {
     int64_t b = o->block_tokens, all = (max_session_len + b - 1) / b, n = 0;
     for (int32_t g = 0; g < groups->n; g++) {
-        int64_t window = groups->group[g].window;
-        int64_t sees = window > 0 && window < memory_len ? window : memory_len;
-        int64_t most = (sees + o->prefill_chunk_tokens + b - 1) / b + 2;
+        int64_t most = (memory_len + o->prefill_chunk_tokens + b - 1) / b + 2;
+        int64_t run = groups->group[g].window + o->prefill_chunk_tokens - 1; // without sinks
+        int64_t windowed = (run + b - 2) / b + 1;
+        if (groups->group[g].window > 0 && windowed < most) most = windowed;
         n += most < all ? most : all;
     }
     return n;
