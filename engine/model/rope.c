@@ -318,6 +318,11 @@ int rope_read(const struct model_config *c, struct rope *out, const struct rope_
     out->rot_dim = (int32_t)(r->head_dim * (scaling == PROPORTIONAL ? 1 : p.part));
     TRY(check_width(out, err));
     out->scale = 1;
+    if (scaling != LONGROPE && (p.long_factor || p.short_factor))
+        return err_set(err, E_UNSUPPORTED, "rotary scaling '%s' knows no '%s'", p.type,
+                       p.long_factor ? "long_factor" : "short_factor");
+    if (scaling != DYNAMIC && p.alpha != 0)
+        return err_set(err, E_UNSUPPORTED, "rotary scaling '%s' knows no 'alpha'", p.type);
     if (p.original_max == 0 && scaling == LONGROPE)
         TRY(json_get_double(json, "original_max_position_embeddings", 1, INT32_MAX, &p.original_max,
                             err));
