@@ -36,7 +36,7 @@ int model_cache_groups(struct model *m, struct err *err) {
     }
     if (rc == 0)
         rc = kv_groups_init(&m->cache_groups, layers, c->n_layers, m->first_layer, m->n_layers,
-                            !m->backend->ops->kv_groups, err);
+                            m->backend && !m->backend->ops->kv_groups, err);
     free(layers);
     return rc;
 }

@@ -371,6 +371,7 @@ int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint
     memset(roles, TENSOR_UNUSED, checkpoint_count(cp));
     int rc = prepare(&m, err);
     if (rc == 0) rc = walk(&l, err);
+    kv_groups_release(&m.cache_groups);
     free(m.layers);
     return rc;
 }
