@@ -1,7 +1,7 @@
 // Reading and writing JSON. A parser and a writer of our own, around cJSON's tree. The parser bounds
-// length, depth and values, and takes RFC 8259's JSON in valid UTF-8 alone, without NUL (raw or
-// \u0000), surrogates without their pair, or anything but white space after the value. Keys are
-// case-sensitive. The writer writes exact integers and finite floats.
+// length, depth and values, and takes RFC 8259's JSON in valid UTF-8 alone, without a raw NUL. Of \u0000 and
+// of a surrogate without its pair a value gets U+FFFD; a key with one is refused, as anything behind the value. Keys
+// are case-sensitive. The writer writes exact integers and finite floats.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

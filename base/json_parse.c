@@ -27,6 +27,7 @@ struct scan {
     int depth;
     size_t n_nodes; // in the tree, which an outline's items leave again
     bool outline;
+    bool in_key;
     const struct json_limits *limits;
     struct err *err;
 };
@@ -77,17 +78,24 @@ static void put_utf8(uint32_t c, char **out) {
     *out = to;
 }
 
+// An escape that is no text. Keys must be equal for every reader, so they cannot have it.
+static int no_text(struct scan *s, size_t at, const char *what, char **out) {
+    if (s->in_key) return malformed(s, at, what);
+    put_utf8(0xfffd, out);
+    return 0;
+}
+
 // At the u of \uXXXX; with a high surrogate, also the low one that must follow. Moves behind them.
 static int read_unicode(struct scan *s, char **out) {
     size_t start = s->at - 1;
     int32_t c = hex4(s->text + s->at + 1, s->len - s->at - 1);
     if (c < 0) return malformed(s, start, "\\u without four digits");
-    if (c == 0) return malformed(s, start, "\\u0000");
     s->at += 5;
+    if (c == 0) return no_text(s, start, "\\u0000", out);
     if (c >= 0xd800 && c < 0xe000) {
         bool pair = s->len - s->at >= 6 && s->text[s->at] == '\\' && s->text[s->at + 1] == 'u';
         int32_t low = pair && c < 0xdc00 ? hex4(s->text + s->at + 2, 4) : -1;
-        if (low < 0xdc00 || low > 0xdfff) return malformed(s, start, "half a surrogate pair");
+        if (low < 0xdc00 || low > 0xdfff) return no_text(s, start, "half a surrogate pair", out);
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         s->at += 6;
     }
@@ -194,7 +202,10 @@ static int set_key(struct scan *s, const struct quoted *key, cJSON *value) {
     value->string = cJSON_malloc(key->n + 1);
     if (!value->string) return no_memory(s);
     value->string[0] = '\0'; // if it turns out to be malformed
-    return copy_string(s, key, value->string);
+    s->in_key = true;
+    int rc = copy_string(s, key, value->string);
+    s->in_key = false;
+    return rc;
 }
 
 static int compare_keys(const void *a, const void *b) {

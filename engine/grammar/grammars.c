@@ -116,12 +116,18 @@ static int measure(struct grammar *g, struct err *err) {
     int32_t start = machine_start(&g->machine);
     if (start >= 0) {
         g->least_tokens = mask_cost(&g->machine, g->vocab, start);
-        if (g->machine.error == 0 && g->least_tokens == INT32_MAX)
+        if (g->machine.error == 0 && g->least_tokens == INT32_MAX && !g->machine.crowded)
             return err_set(err, E_INVAL, "%s: the model's tokens cannot write any answer", name);
         g->machine.work = 0;
         (void)mask_of(&g->machine, g->vocab, start);
         if (g->machine.error == 0) prepare(g, start);
     }
+    bool none = start < 0 || g->least_tokens == INT32_MAX;
+    if (g->machine.crowded && none && g->machine.error == 0)
+        return err_set(err, E_LIMIT,
+                       "%s: its texts go on in more than %d ways at one place (alternatives, or "
+                       "repetitions in each other); a list of texts can be a choice",
+                       name, MACHINE_MAX_PAIRS);
     if (start >= 0 && g->machine.error == 0) return 0;
     if (g->machine.error == E_NOMEM) return err_set(err, E_NOMEM, "%s: no memory for it", name);
     return err_set(err, E_LIMIT, "%s is too ambiguous: its texts go on in too many ways at once",

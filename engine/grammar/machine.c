@@ -145,7 +145,10 @@ static bool reach(struct machine *m, int32_t state, int32_t stack) {
         const struct machine_pair *p = &m->reached[m->reached_buckets[at]];
         if (p->state == state && p->stack == stack) return true;
     }
-    if (m->n_reached == MACHINE_MAX_PAIRS) return false;
+    if (m->n_reached == MACHINE_MAX_PAIRS) {
+        m->crowded = true;
+        return false;
+    }
     m->reached_stamp[at] = m->stamp;
     m->reached_buckets[at] = m->n_reached;
     m->reached[m->n_reached++] = (struct machine_pair){state, stack};

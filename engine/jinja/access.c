@@ -33,7 +33,8 @@ static int no_attr(struct jinja_run *r, const struct jinja_value *v, struct jinj
                    struct jinja_value *out) {
     struct jinja_missing *last = &r->missing[name.len % JINJA_MISSING];
     bool again = last->name == name.s && last->len == name.len;
-    bool dict = v->kind == JINJA_DICT; // others of one kind can be of several types
+    const char *label = v->kind == JINJA_DICT ? v->dict->label : NULL;
+    bool dict = v->kind == JINJA_DICT && !label; // others of one kind can be of several types
     struct jinja_text t;
     if (again && dict) {
         *out = (struct jinja_value){.kind = JINJA_UNDEFINED, .s = last->sentence};
@@ -48,6 +49,11 @@ static int no_attr(struct jinja_run *r, const struct jinja_value *v, struct jinj
     struct jinja_string shown = {.s = name.s, .len = name.len < NAME_BYTES ? name.len : NAME_BYTES};
     jinja_text_add(&t, shown);
     jinja_text_addz(&t, "'");
+    if (label) {
+        jinja_text_addz(&t, " (");
+        jinja_text_addz(&t, label);
+        jinja_text_addz(&t, ")");
+    }
     out->kind = JINJA_UNDEFINED;
     TRY(jinja_text_take(&t, &out->s));
     if (dict) *last = (struct jinja_missing){name.s, name.len, out->s};

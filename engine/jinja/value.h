@@ -61,6 +61,7 @@ struct jinja_dict { // in the order of insertion, as Python's
     struct jinja_pair *pairs;
     size_t len, cap;
     int depth;
+    const char *label; // what it is to the client, for errors; NULL: nothing
 };
 struct jinja_macro {
     const struct jinja_node *node; // its parameters and body

@@ -292,12 +292,27 @@ static int call(struct answer_parser *p, struct answer_piece *out) {
     return rc;
 }
 
+static bool is_raw_control(const struct answer_parser *p, char c) {
+    return p->in_string && (unsigned char)c < 0x20;
+}
+
+// A line end inside of a string: models write it as it is, and JSON wants an escape.
+static int escape_control(struct answer_parser *p, char c, struct answer_piece *out) {
+    buf_reset(&p->out);
+    call_escape(&p->out, c, p->escaped);
+    p->escaped = false;
+    p->from++;
+    if (p->out.error) return E_NOMEM;
+    return give(p, PIECE_TOOL_ARGUMENTS, buf_z(&p->out), p->out.len, out);
+}
+
 // Passes the value on as it comes, up to its end.
 static int arguments(struct answer_parser *p, struct answer_piece *out) {
     struct span rest = rest_of(p);
     size_t n = 0;
     bool done = false;
-    while (n < rest.len && !done) {
+    if (rest.len && is_raw_control(p, rest.s[0])) return escape_control(p, rest.s[0], out);
+    while (n < rest.len && !done && !is_raw_control(p, rest.s[n])) {
         char c = rest.s[n++];
         if (p->in_string) {
             if (p->escaped)
@@ -314,7 +329,7 @@ static int arguments(struct answer_parser *p, struct answer_piece *out) {
     }
     if (done) {
         p->state = p->named ? ANSWER_CALL_ENDS : ANSWER_MEMBERS;
-    } else if (p->ended) {
+    } else if (p->ended && n == rest.len) {
         p->state = ANSWER_CALL_ENDS;
     }
     if (n > 0) return pass(p, PIECE_TOOL_ARGUMENTS, n, out);

@@ -102,15 +102,37 @@ static bool decode_string(struct span t, size_t at, size_t end, char *out, size_
     return ok;
 }
 
+void call_escape(struct buf *out, char c, bool escaped) {
+    static const char names[] = "btnvfr"; // of the characters 8 to 13; 11 has none in JSON
+    if (!escaped) buf_addc(out, '\\');
+    if (c >= 8 && c <= 13 && c != 11)
+        buf_addc(out, names[c - 8]);
+    else
+        buf_addf(out, "u%04x", (unsigned)(unsigned char)c);
+}
+
+// A value with the control characters in its strings escaped: models write line ends into them.
+static void repair(struct span value, struct buf *out) {
+    bool in_string = false, escaped = false;
+    buf_reset(out);
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.s[i];
+        if (in_string && (unsigned char)c < 0x20)
+            call_escape(out, c, escaped);
+        else
+            buf_addc(out, c);
+        if (c == '"' && !escaped) in_string = !in_string;
+        escaped = in_string && c == '\\' && !escaped;
+    }
+}
+
 // The arguments' JSON: as they stand, or out of a string.
 static bool take_arguments(struct span t, size_t at, size_t end, struct buf *args) {
-    cJSON *v = json_parse(t.s + at, end - at, &value_limits, NULL);
+    repair((struct span){t.s + at, end - at}, args);
+    cJSON *v = json_parse(buf_z(args), args->len, &value_limits, NULL);
     const char *s = cJSON_GetStringValue(v);
-    buf_reset(args);
-    if (s)
-        buf_addz(args, s);
-    else if (cJSON_IsObject(v))
-        buf_add(args, t.s + at, end - at);
+    if (!cJSON_IsObject(v)) buf_reset(args);
+    if (s) buf_addz(args, s);
     bool ok = v != NULL;
     cJSON_Delete(v);
     return ok;

@@ -34,6 +34,9 @@ enum call_found call_head_read(struct span t, bool strict, struct call_head *out
 // SIZE_MAX: the object has not ended.
 size_t call_object_end(struct span t);
 
+// Writes c, a control character inside of a JSON string, as its escape. escaped: a backslash is before it.
+void call_escape(struct buf *out, char c, bool escaped);
+
 struct call_parameter {
     size_t key, key_len, value, value_len, end;
     bool text; // its schema says string

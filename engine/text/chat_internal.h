@@ -14,6 +14,7 @@ static inline uint8_t origin_of_message(size_t i) {
 struct clock;
 struct chat_template {
     struct jinja_template *jinja;
+    struct jinja_template *tools_jinja; // for conversations with tools; NULL: the same one
     const struct tokenizer *tokenizer;
     const struct clock *clock;
     char *name, *text;

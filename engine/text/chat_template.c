@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -199,6 +200,22 @@ static int open_text(struct chat_template *c, const char *text, size_t len, cons
     return 0;
 }
 
+// A second template, for conversations with tools: calls are written by it.
+static int open_tools_text(struct chat_template *c, const char *text, size_t len, const char *where,
+                           struct err *err) {
+    struct err why = {0};
+    if (!utf8_valid(text, len))
+        return err_set(err, E_FORMAT, "%s: the tool_use template is not UTF-8", where);
+    if (len > TEMPLATE_MAX_BYTES)
+        return err_set(err, E_LIMIT, "%s: a chat template of %zu bytes", where, len);
+    int rc = jinja_open(&c->tools_jinja, text, len, &why);
+    if (rc < 0) return err_set(err, rc, "%s: tool_use template, %s", where, why.text);
+    struct chat_syntax s = find_syntax(text, len);
+    c->syntax.tools = s.tools;
+    if (!c->syntax.think_close) c->syntax = s;
+    return 0;
+}
+
 // E_NOTFOUND leaves *err to the caller, who may know another place to look.
 static int open_file(struct chat_template *c, const char *path, struct err *err) {
     struct buf text;
@@ -211,15 +228,14 @@ static int open_file(struct chat_template *c, const char *path, struct err *err)
 }
 
 // chat_template of tokenizer_config.json: a string, or a list of {"name", "template"} of which
-// "default" is meant.
-static const char *template_in(const cJSON *config) {
+// the name's is meant.
+static const char *template_in(const cJSON *config, const char *wanted) {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(config, "chat_template"), *item;
-    if (cJSON_IsString(value)) return value->valuestring;
+    if (cJSON_IsString(value)) return strcmp(wanted, "default") == 0 ? value->valuestring : NULL;
     cJSON_ArrayForEach(item, value) {
         const cJSON *name = cJSON_GetObjectItemCaseSensitive(item, "name");
         const cJSON *text = cJSON_GetObjectItemCaseSensitive(item, "template");
-        if (cJSON_IsString(name) && strcmp(name->valuestring, "default") == 0 &&
-            cJSON_IsString(text))
+        if (cJSON_IsString(name) && strcmp(name->valuestring, wanted) == 0 && cJSON_IsString(text))
             return text->valuestring;
     }
     return NULL;
@@ -230,13 +246,31 @@ static int open_config(struct chat_template *c, const char *path, struct err *er
     cJSON *config = json_parse_file(path, &json_limits_file, &why);
     if (!config)
         return why.code == E_NOTFOUND ? E_NOTFOUND : err_set(err, why.code, "%s", why.text);
-    const char *text = template_in(config);
+    const char *text = template_in(config, "default"), *tools = template_in(config, "tool_use");
     size_t len = text ? strlen(text) : 0;
     int rc = !text ? E_NOTFOUND
              : len > TEMPLATE_MAX_BYTES
                  ? err_set(err, E_LIMIT, "%s: a chat template of %zu bytes", path, len)
                  : open_text(c, text, len, path, err);
+    if (rc == 0 && tools) rc = open_tools_text(c, tools, strlen(tools), path, err);
     cJSON_Delete(config);
+    return rc;
+}
+
+// transformers keeps further templates in files of this folder.
+static int open_additional(struct chat_template *c, const char *model_dir, struct err *err) {
+    char path[PATH_MAX];
+    struct buf text;
+    struct err why = {0};
+    TRY(path_join(path, model_dir, "additional_chat_templates/tool_use.jinja", err));
+    int rc = buf_read_file(&text, path, TEMPLATE_MAX_BYTES, &why);
+    if (rc == 0)
+        rc = open_tools_text(c, buf_z(&text), text.len, path, err);
+    else if (rc == E_NOTFOUND)
+        rc = 0;
+    else
+        err_set(err, rc, "%s", why.text);
+    buf_release(&text);
     return rc;
 }
 
@@ -246,6 +280,7 @@ static int open_folder(struct chat_template *c, const char *model_dir, struct er
     for (int i = 0; i < 2; i++) {
         TRY(path_join(path, model_dir, names[i], err));
         int rc = i == 0 ? open_file(c, path, err) : open_config(c, path, err);
+        if (rc == 0 && !c->tools_jinja) rc = open_additional(c, model_dir, err);
         if (rc != E_NOTFOUND) return rc;
     }
     return err_set(err, E_NOTFOUND, "%s has no chat template", model_dir);
@@ -280,6 +315,7 @@ int chat_template_open(struct chat_template **out, const char *model_dir, const 
 void chat_template_close(struct chat_template *c) {
     if (!c) return;
     jinja_close(c->jinja);
+    if (c->tools_jinja) jinja_close(c->tools_jinja);
     free(c->name);
     free(c->text);
     free(c);
@@ -389,14 +425,45 @@ int chat_encode(const struct chat_template *c, struct jinja_string text, size_t 
 
 // --- conversations
 
+// For a template without a system role: the system's words begin the user's message behind them. Free the
+// result's content. False: the conversation does not begin so, or no memory.
+static bool join_system(struct message *m, size_t n, char **joined) {
+    if (n < 2 || strcmp(m[0].role, "system") != 0 || strcmp(m[1].role, "user") != 0) return false;
+    size_t len = m[0].len + m[1].len + 2;
+    *joined = malloc(len + 1);
+    if (!*joined) return false;
+    snprintf(*joined, len + 1, "%s\n\n%s", m[0].content, m[1].content);
+    m[1].content = *joined;
+    m[1].len = len;
+    return true;
+}
+
+// Renders the messages, in another layout if the template refuses theirs.
+static int render_checked(const struct chat_template *c, struct message *m, size_t n, bool prompt,
+                          bool forge, struct rendering *w, struct err *err) {
+    char *joined = NULL;
+    struct err why = {0};
+    int rc = render(c, m, n, prompt, w, &why);
+    if (rc == 0 && !forge) rc = check_written(w, m, n, &why);
+    if (rc == E_INVAL && join_system(m, n, &joined)) {
+        struct rendering other = {0};
+        int again = render(c, m + 1, n - 1, prompt, &other, NULL);
+        if (again == 0 && !forge) again = check_written(&other, m + 1, n - 1, NULL);
+        rendering_release(again == 0 ? w : &other);
+        if (again == 0) *w = other;
+        if (again == 0) rc = 0;
+    }
+    free(joined);
+    return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+}
+
 int chat_template_render(const struct chat_template *c, const struct chat_message *messages,
                          size_t n, bool add_generation_prompt, bool forge, struct token_list *ids,
                          struct buf *text, struct err *err) {
     struct message *m = NULL;
     struct rendering w;
     TRY(read_messages(messages, n, 0, &m, err));
-    int rc = render(c, m, n, add_generation_prompt, &w, err);
-    if (rc == 0 && !forge) rc = check_written(&w, m, n, err);
+    int rc = render_checked(c, m, n, add_generation_prompt, forge, &w, err);
     if (rc == 0 && ids) rc = chat_encode(c, w.text, 0, forge, ids, err);
     if (rc == 0 && text && (rc = buf_add(text, w.text.s, w.text.len)) < 0)
         err_set(err, rc, "no room for the conversation's text");

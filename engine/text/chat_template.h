@@ -14,7 +14,8 @@ struct chat_message {
 };
 
 // override: the name of a built-in form (chat_template_names), or a file with a template. NULL:
-// DIR/chat_template.jinja, or else chat_template in DIR/tokenizer_config.json.
+// DIR/chat_template.jinja, or else chat_template in DIR/tokenizer_config.json. A further template named tool_use, of
+// the list there or in DIR/additional_chat_templates, renders conversations with tools, as in transformers.
 // E_NOTFOUND: the folder has none; E_FORMAT, E_LIMIT, E_UNSUPPORTED: the template is broken, too
 // large, or uses an unsupported part of Jinja (engine/jinja/jinja.h); the sentence names file, line
 // and construct.
@@ -59,7 +60,8 @@ struct chat_conversation {
     const struct cJSON *args;     // object: further variables (enable_thinking ...); NULL: none
 };
 
-// A rendered conversation with the origin of each byte. Its text ends where the model continues: after
+// Where the template refuses the conversation's roles, it gets another layout of them (chat_layout.h); the first error
+// is reported where none suits it. A rendered conversation with the origin of each byte. Its text ends where the model continues: after
 // the generation prompt or, if the last message is the assistant's, after that message's text.
 struct chat_rendering;
 int chat_rendering_new(const struct chat_template *c, const struct chat_conversation *conversation,

@@ -49,7 +49,7 @@ function isError(answer, codes, culprit) {
 
 test('broken JSON, wrong types, unknown messages', () => undisturbed(async () => {
   for (const text of ['', '{', '{"type":', '{"type":"ping"}}', '{"type":"ping",}', "{'type':'ping'}", 'nonsense', '{"type":"ping"} x', '\u0000',
-    '['.repeat(100000), `${'{"a":'.repeat(5000)}1${'}'.repeat(5000)}`, '{"type":"ping","x":"\\ud800"}', '{"type":"\\u0000ping"}', `{"type":"ping","x":[${'0,'.repeat(300000)}0]}`])
+    '['.repeat(100000), `${'{"a":'.repeat(5000)}1${'}'.repeat(5000)}`, '{"type":"ping","x\\ud800":1}', '{"type":"\\u0000ping"}', `{"type":"ping","x":[${'0,'.repeat(300000)}0]}`])
     isError(await reply(client, text), ['bad_json', 'bad_message', 'unknown_type'], null);
   for (const text of ['[]', '1', 'null', '"ping"', '{}', '{"type":5}', '{"type":null}', '{"Type":"ping"}'])
     isError(await reply(client, text), ['bad_message', 'bad_json'], null);
@@ -101,8 +101,6 @@ test('ids out of the vocabulary, empty input, session ids with slashes or 10 kB'
   for (const ids of [[-1], [4096], [1, 2, 1e9], [1e300], [0.5], []]) isError(await start({ ids }), 'invalid', 'ids');
   isError(await start({ content: '' }), 'invalid', 'content');
   isError(await start({ text: '' }), 'invalid', 'text');
-  const nul = { type: 'turn.start', session: author.session, input: { content: 'a\u0000b' } };
-  isError(await reply(client, JSON.stringify(nul)), ['invalid', 'bad_json', 'bad_message']);
   for (const session of ['../../etc/passwd', 'a/b', '', 'x'.repeat(10240), 'ä', 'a b', "'; drop table sessions;--", 'x'.repeat(65), '%00', '.']) {
     isError(await client.ask({ type: 'session.open', session }), ['invalid', 'bad_message'], 'session');
     for (const type of ['session.attach', 'session.get', 'session.close', 'session.update', 'turn.cancel'])

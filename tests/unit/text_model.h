@@ -55,9 +55,9 @@ static inline void text_model_write(const char *dir, const char *name, const cha
 
 static inline void text_model_remove(const char *dir) {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
-                                        "chat_template.jinja"};
+                                        "chat_template.jinja", "tool_use.jinja"};
     char path[256];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         unlink(path);
     }

@@ -73,7 +73,8 @@ static cJSON *message(const char *role, const char *content) {
 
 static bool put_previous(struct completion_request *r) {
     cJSON *answer = message("assistant", previous_answer), *question = message("user", "?");
-    if (question && answer && cJSON_InsertItemInArray(r->messages, 0, answer) &&
+    if (question && answer && cJSON_AddTrueToObject(answer, "fixed") &&
+        cJSON_InsertItemInArray(r->messages, 0, answer) &&
         cJSON_InsertItemInArray(r->messages, 0, question))
         return true;
     cJSON_Delete(answer);
