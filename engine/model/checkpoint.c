@@ -8,6 +8,8 @@
 #include "base/path.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
+#include "engine/model/gguf_tensors.h"
+#include "engine/model/packed_tensors.h"
 #include "engine/model/synth_tensors.h"
 #include <limits.h>
 #include <stdio.h>
@@ -25,8 +27,11 @@ struct checkpoint {
     char **file_names;          // (n_files), without the folder
     size_t n_files;
     struct ft_checkpoint *ft;      // instead of files
+    struct gguf_tensors *gguf;     // likewise
     struct synth_tensors *random;  // likewise
     struct model_config config;    // of random
+    struct packed_tensors *packed; // matrices of few bits among the files' tensors, or NULL
+    const struct tensor **stored;  // of packed: the files' tensors
     const struct tensor **tensors; // (n), sorted by name
     size_t n;
 };
@@ -115,6 +120,7 @@ static int build_table(struct checkpoint *c, struct err *err) {
     size_t n = 0;
     for (size_t i = 0; i < c->n_files; i++) n += safetensors_count(c->files[i]);
     if (c->ft) n = ft_checkpoint_count(c->ft);
+    if (c->gguf) n = gguf_tensors_count(c->gguf);
     if (c->random) n = c->random->n;
     c->tensors = calloc(n + 1, sizeof *c->tensors);
     if (!c->tensors) return err_set(err, E_NOMEM, "%s: no memory for %zu tensors", c->dir, n);
@@ -122,12 +128,34 @@ static int build_table(struct checkpoint *c, struct err *err) {
         for (size_t k = 0; k < safetensors_count(c->files[i]); k++)
             c->tensors[c->n++] = safetensors_at(c->files[i], k);
     for (size_t i = 0; c->ft && i < n; i++) c->tensors[c->n++] = ft_checkpoint_at(c->ft, i);
+    for (size_t i = 0; c->gguf && i < n; i++) c->tensors[c->n++] = gguf_tensors_at(c->gguf, i);
     for (size_t i = 0; c->random && i < n; i++) c->tensors[c->n++] = &c->random->tensors[i];
     qsort(c->tensors, c->n, sizeof *c->tensors, compare_tensors);
     for (size_t i = 1; i < c->n; i++)
         if (strcmp(c->tensors[i - 1]->name, c->tensors[i]->name) == 0)
             return err_set(err, E_FORMAT, "%s: the tensor '%s' is in two shards", c->dir,
                            c->tensors[i]->name);
+    return 0;
+}
+
+static int read_stored(const void *ctx, const struct tensor *t, size_t offset, void *out, size_t n,
+                       struct err *err);
+
+// Shows matrices of few bits as such, in place of their parts.
+static int show_packed(struct checkpoint *c, struct err *err) {
+    enum packed_format format;
+    struct packed_reader reader = {read_stored, c};
+    if (c->n_files == 0) return 0;
+    TRY(packed_format_of(c->dir, &format, err));
+    if (format == PACKED_NONE) return 0;
+    TRY(packed_tensors_open(&c->packed, format, c->tensors, c->n, reader, err));
+    if (!c->packed) return 0;
+    c->stored = c->tensors;
+    c->n = packed_tensors_count(c->packed);
+    c->tensors = calloc(c->n + 1, sizeof *c->tensors);
+    if (!c->tensors) return err_set(err, E_NOMEM, "%s: no memory for %zu tensors", c->dir, c->n);
+    for (size_t i = 0; i < c->n; i++) c->tensors[i] = packed_tensors_at(c->packed, i);
+    qsort(c->tensors, c->n, sizeof *c->tensors, compare_tensors);
     return 0;
 }
 
@@ -221,7 +249,9 @@ int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *
         goto fail;
     }
     TRY_GOTO(fail, ft_folder_find(ft_dir, model_dir, &is_ft, err));
-    if (is_ft)
+    if (gguf_is(model_dir))
+        TRY_GOTO(fail, gguf_tensors_open(&c->gguf, model_dir, err));
+    else if (is_ft)
         TRY_GOTO(fail, ft_checkpoint_open(&c->ft, ft_dir, err));
     else if (path_holds(model_dir, SINGLE_NAME, F_OK))
         TRY_GOTO(fail, add_file(c, SINGLE_NAME, false, err));
@@ -232,6 +262,7 @@ int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *
     else
         TRY_GOTO(fail, no_weights(model_dir, err));
     TRY_GOTO(fail, build_table(c, err));
+    TRY_GOTO(fail, show_packed(c, err));
     *out = c;
     return 0;
 fail:
@@ -246,6 +277,9 @@ void checkpoint_close(struct checkpoint *c) {
         free(c->file_names[i]);
     }
     ft_checkpoint_close(c->ft);
+    gguf_tensors_close(c->gguf);
+    packed_tensors_close(c->packed);
+    free(c->stored);
     if (c->random) synth_tensors_free(c->random);
     free(c->random);
     free(c->files);
@@ -313,13 +347,21 @@ void checkpoint_forget(const struct checkpoint *c, const struct tensor *t) {
     if (f) safetensors_forget(f, t);
 }
 
+static int read_stored(const void *ctx, const struct tensor *t, size_t offset, void *out, size_t n,
+                       struct err *err) {
+    const struct safetensors *f = file_of(ctx, t);
+    if (!f) return err_set(err, E_INTERNAL, "the tensor '%s' is not of this checkpoint", t->name);
+    return safetensors_read(f, t, offset, out, n, err);
+}
+
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err) {
     if (c->ft) return ft_checkpoint_read(c->ft, t, offset, out, n, err);
+    if (c->gguf) return gguf_tensors_read(c->gguf, t, offset, out, n, err);
     if (c->random) return synth_tensors_read(c->random, t, offset, out, n), 0;
-    const struct safetensors *f = file_of(c, t);
-    if (!f) return err_set(err, E_INTERNAL, "the tensor '%s' is not of this checkpoint", t->name);
-    return safetensors_read(f, t, offset, out, n, err);
+    if (c->packed && packed_tensors_has(c->packed, t))
+        return packed_tensors_read(c->packed, t, offset, out, n, err);
+    return read_stored(c, t, offset, out, n, err);
 }
 
 int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size_t offset, size_t n,
@@ -331,6 +373,7 @@ int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size
 
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err) {
     if (c->ft) return ft_checkpoint_check_unchanged(c->ft, err);
+    if (c->gguf) return gguf_tensors_check_unchanged(c->gguf, err);
     for (size_t i = 0; i < c->n_files; i++) TRY(safetensors_check_unchanged(c->files[i], err));
     return 0;
 }

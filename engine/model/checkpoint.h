@@ -3,7 +3,9 @@
 //                          shard must be in the folder and hold the tensors that the index names
 //   FasterTransformer's    ft_checkpoint.h
 //   `parley synth --no-weights`: each read makes the values (synth_tensors.h)
-// In the last two, tensor.data is NULL, and only checkpoint_read returns values.
+//   a GGUF file in place of a folder: gguf_tensors.h
+// Matrices of few bits (packed_tensors.h) are shown as one F32 tensor each.
+// In the last three, and for such matrices, tensor.data is NULL, and only checkpoint_read returns values.
 #pragma once
 #include "engine/model/safetensors.h"
 

@@ -1,6 +1,7 @@
 // See ft_folder.h.
 #include "engine/model/ft_folder.h"
 #include "base/path.h"
+#include "engine/gguf/gguf.h"
 #include "engine/model/ft_config.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ void ft_folder_model_name(char *out, size_t cap, const char *dir) {
     }
     const char *path = real ? real : dir, *slash = strrchr(path, '/');
     snprintf(out, cap, "%s", slash && slash[1] ? slash + 1 : path);
+    if (gguf_is(path)) *strrchr(out, '.') = '\0';
     free(real);
 }
 

@@ -8,6 +8,7 @@
 #include "base/path.h"
 #include "engine/model/families.h"
 #include "engine/model/ft_checkpoint.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/quantization.h"
 #include "engine/model/rope.h"
@@ -374,6 +375,15 @@ int model_config_load_file(struct model_config *c, const char *config_path, stru
     return read_file(c, config_path, read_config, err);
 }
 
+static int read_gguf(struct model_config *c, const char *path, struct err *err) {
+    struct err why = {0};
+    cJSON *json = NULL;
+    TRY(gguf_folder_json(&json, path, "config.json", err));
+    int rc = read_config(c, json, &why);
+    cJSON_Delete(json);
+    return rc < 0 ? err_set(err, rc == E_INVAL ? E_FORMAT : rc, "%s: %s", path, why.text) : 0;
+}
+
 // Neither a Hugging Face folder nor FasterTransformer's.
 static int no_model(const char *dir, struct err *err) {
     DIR *folder = opendir(dir);
@@ -387,6 +397,7 @@ static int no_model(const char *dir, struct err *err) {
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err) {
     char config[PATH_MAX], generation[PATH_MAX], ft_dir[PATH_MAX];
     bool is_ft;
+    if (gguf_is(model_dir)) return read_gguf(c, model_dir, err);
     TRY(ft_folder_find(ft_dir, model_dir, &is_ft, err));
     TRY(path_join(config, model_dir, "config.json", err));
     TRY(path_join(generation, is_ft ? ft_dir : model_dir, "generation_config.json", err));

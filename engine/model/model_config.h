@@ -95,7 +95,7 @@ struct model_config {
 
 // Reads DIR/config.json (transformers 4 and 5: torch_dtype|dtype,
 // rope_theta+rope_scaling|rope_parameters), or DIR/N-gpu/config.ini (ft_folder.h), and
-// generation_config.json beside it. Every number is range-checked and cross-checked (heads divide,
+// generation_config.json beside it; or a GGUF file (engine/gguf). Every number is range-checked and cross-checked (heads divide,
 // sizes multiply without overflow); an unsupported value that would change the result is
 // E_UNSUPPORTED by name.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err);

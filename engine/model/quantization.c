@@ -1,5 +1,6 @@
 // Reads a folder's quantisation method. See quantization.h.
 #include "engine/model/quantization.h"
+#include "engine/model/packed_tensors.h"
 #include "kernels/fp8.h"
 #include <stdio.h>
 #include <string.h>
@@ -157,9 +158,12 @@ int quantization_read(struct model_config *c, const cJSON *json, struct err *err
     const cJSON *q = cJSON_GetObjectItemCaseSensitive(json, "quantization_config"), *own = NULL;
     const char *method = NULL;
     int64_t bits = 8;
-    static const char known[] = MODEL_INT8_METHOD " (parley quantize), fp8 and compressed-tensors";
+    enum packed_format packed;
+    static const char known[] = MODEL_INT8_METHOD " (parley quantize), fp8, compressed-tensors, awq, gptq and modelopt";
     if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
     if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is not an object");
+    TRY(packed_format_read(json, &packed, err));
+    if (packed != PACKED_NONE) return 0; // the checkpoint shows its matrices as F32
     TRY(json_get_string(q, "quant_method", &method, err));
     TRY(json_get_int(q, "bits", 0, 64, &bits, err));
     if (!method)

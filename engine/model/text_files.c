@@ -2,6 +2,7 @@
 #include "engine/model/text_files.h"
 #include "base/buf.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/model/ft_folder.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ const char *text_files_tokenizer(const char *dir) {
     static const char *const names[] = {"tokenizer.json", "20B_tokenizer.json", "tokenizer.model",
                                         "sentencepiece.bpe.model", "spiece.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (path_holds(dir, names[i], R_OK)) return names[i];
+        if (path_holds(dir, names[i], R_OK) || gguf_folder_holds(dir, names[i])) return names[i];
     if (path_holds(dir, "vocab.json", R_OK) && path_holds(dir, "merges.txt", R_OK))
         return "vocab.json";
     return path_holds(dir, "gpt2-vocab.json", R_OK) && path_holds(dir, "gpt2-merges.txt", R_OK)

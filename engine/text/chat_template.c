@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_folder.h"
 #include "base/utf8.h"
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_internal.h"
@@ -241,9 +242,14 @@ static const char *template_in(const cJSON *config, const char *wanted) {
     return NULL;
 }
 
-static int open_config(struct chat_template *c, const char *path, struct err *err) {
+static int open_config(struct chat_template *c, const char *model_dir, const char *path,
+                       struct err *err) {
     struct err why = {0};
-    cJSON *config = json_parse_file(path, &json_limits_file, &why);
+    cJSON *config = NULL;
+    if (gguf_is(model_dir))
+        gguf_folder_json(&config, model_dir, "tokenizer_config.json", &why);
+    else
+        config = json_parse_file(path, &json_limits_file, &why);
     if (!config)
         return why.code == E_NOTFOUND ? E_NOTFOUND : err_set(err, why.code, "%s", why.text);
     const char *text = template_in(config, "default"), *tools = template_in(config, "tool_use");
@@ -277,10 +283,11 @@ static int open_additional(struct chat_template *c, const char *model_dir, struc
 static int open_folder(struct chat_template *c, const char *model_dir, struct err *err) {
     static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
     char path[PATH_MAX];
-    for (int i = 0; i < 2; i++) {
+    for (int i = gguf_is(model_dir) ? 1 : 0; i < 2; i++) {
         TRY(path_join(path, model_dir, names[i], err));
-        int rc = i == 0 ? open_file(c, path, err) : open_config(c, path, err);
-        if (rc == 0 && !c->tools_jinja) rc = open_additional(c, model_dir, err);
+        int rc = i == 0 ? open_file(c, path, err) : open_config(c, model_dir, path, err);
+        if (rc == 0 && !c->tools_jinja && !gguf_is(model_dir))
+            rc = open_additional(c, model_dir, err);
         if (rc != E_NOTFOUND) return rc;
     }
     return err_set(err, E_NOTFOUND, "%s has no chat template", model_dir);

@@ -4,6 +4,7 @@
 // tokenizer's files have in FasterTransformer's model repositories are found too.
 #include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/text/tokenizer_file.h"
 #include <limits.h>
 #include <stdio.h>
@@ -37,6 +38,10 @@ static int in_file(const struct folder *f, const char *name, int rc) {
 static int read_json(const struct folder *f, const char *name, cJSON **out) {
     char path[PATH_MAX];
     struct err why = {0};
+    if (gguf_is(f->dir)) {
+        int rc = gguf_folder_json(out, f->dir, name, &why);
+        return rc == 0 || rc == E_NOTFOUND ? 0 : err_set(f->err, rc, "%s", why.text);
+    }
     TRY(path_join(path, f->dir, name, f->err));
     *out = json_parse_file(path, &json_limits_file, &why);
     if (!*out && why.code == E_NOTFOUND) return 0;
@@ -217,7 +222,8 @@ static int read_sentencepiece(struct folder *f, struct tokenizer *t, const char 
     TRY(path_join(path, f->dir, name, f->err));
     TRY(make_list(f, true, &list));
     o.added = list;
-    int rc = buf_read_file(&bytes, path, MODEL_MAX_BYTES, f->err);
+    int rc = gguf_is(f->dir) ? gguf_folder_model(&bytes, f->dir, f->err)
+                             : buf_read_file(&bytes, path, MODEL_MAX_BYTES, f->err);
     if (rc == 0)
         rc = in_file(f, name, tokenizer_read_model(t, buf_z(&bytes), bytes.len, &o, f->err));
     buf_release(&bytes);
@@ -373,7 +379,8 @@ static int read_tokenizer(struct folder *f, struct tokenizer *t) {
     if (f->config) TRY(note_specials(f, f->config, "tokenizer_config.json"));
     if (f->map) TRY(note_specials(f, f->map, "special_tokens_map.json"));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (path_holds(f->dir, models[i], F_OK)) return read_sentencepiece(f, t, models[i]);
+        if (path_holds(f->dir, models[i], F_OK) || gguf_folder_holds(f->dir, models[i]))
+            return read_sentencepiece(f, t, models[i]);
     for (size_t i = 0; i < sizeof gpt2_files / sizeof *gpt2_files; i++)
         if (path_holds(f->dir, gpt2_files[i].vocab, F_OK) &&
             path_holds(f->dir, gpt2_files[i].merges, F_OK))

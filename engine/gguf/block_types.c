@@ -1,0 +1,199 @@
+// See block_types.h. `low` and `high` are the halves of a byte: in types of 32 values, byte j has the
+// values j and j + 16.
+#include "engine/gguf/block_types.h"
+#include "base/dtype.h"
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#define HALF 16 // values of a block of 32 in each half of its bytes
+
+static float half_at(const uint8_t *p) {
+    return f16_to_f32((uint16_t)(p[0] | p[1] << 8));
+}
+
+static uint32_t u32_at(const uint8_t *p) {
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+// --- values of their own ---
+
+static void decode_f32(float *out, const uint8_t *b) {
+    uint32_t u = u32_at(b);
+    memcpy(out, &u, sizeof u);
+}
+
+static void decode_f16(float *out, const uint8_t *b) {
+    *out = half_at(b);
+}
+
+static void decode_bf16(float *out, const uint8_t *b) {
+    *out = bf16_to_f32((uint16_t)(b[0] | b[1] << 8));
+}
+
+// --- blocks of 32 ---
+
+static void decode_q4_0(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    for (int j = 0; j < HALF; j++) {
+        out[j] = (float)((b[2 + j] & 15) - 8) * d;
+        out[j + HALF] = (float)((b[2 + j] >> 4) - 8) * d;
+    }
+}
+
+static void decode_q4_1(float *out, const uint8_t *b) {
+    const float d = half_at(b), m = half_at(b + 2);
+    for (int j = 0; j < HALF; j++) {
+        out[j] = (float)(b[4 + j] & 15) * d + m;
+        out[j + HALF] = (float)(b[4 + j] >> 4) * d + m;
+    }
+}
+
+// The fifth bits of all 32 values stand in one word.
+static int five_bits(const uint8_t *q, uint32_t fifth, int j) {
+    int four = j < HALF ? q[j] & 15 : q[j - HALF] >> 4;
+    return four | (int)(fifth >> j & 1) << 4;
+}
+
+static void decode_q5_0(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    for (int j = 0; j < 32; j++) out[j] = (float)(five_bits(b + 6, u32_at(b + 2), j) - 16) * d;
+}
+
+static void decode_q5_1(float *out, const uint8_t *b) {
+    const float d = half_at(b), m = half_at(b + 2);
+    for (int j = 0; j < 32; j++) out[j] = (float)five_bits(b + 8, u32_at(b + 4), j) * d + m;
+}
+
+static void decode_q8_0(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    for (int j = 0; j < 32; j++) out[j] = (float)(int8_t)b[2 + j] * d;
+}
+
+// The values that 4 bits choose from, denser around 0.
+static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
+
+static void decode_iq4_nl(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    for (int j = 0; j < HALF; j++) {
+        out[j] = d * (float)iq4[b[2 + j] & 15];
+        out[j + HALF] = d * (float)iq4[b[2 + j] >> 4];
+    }
+}
+
+// e2m1 numbers with an exponent for all (OCP microscaling).
+static void decode_mxfp4(float *out, const uint8_t *b) {
+    static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    const float d = b[0] == 0xff ? NAN : ldexpf(1.0f, b[0] - 127);
+    for (int j = 0; j < HALF; j++) {
+        out[j] = e2m1[b[1 + j] & 15] * d;
+        out[j + HALF] = e2m1[b[1 + j] >> 4] * d;
+    }
+}
+
+// --- blocks of 256: groups of 16 or 32 values with small scales of their own ---
+
+static void decode_q2_k(float *out, const uint8_t *b) {
+    const uint8_t *scales = b, *q = b + 16;
+    const float d = half_at(b + 80), m = half_at(b + 82);
+    for (int i = 0; i < 256; i++) {
+        int part = i / 128, shift = i / 32 % 4 * 2, scale = scales[i / 16];
+        int value = q[part * 32 + i % 32] >> shift & 3;
+        out[i] = d * (float)(scale & 15) * (float)value - m * (float)(scale >> 4);
+    }
+}
+
+static int q3_scale(const uint8_t *s, int j) {
+    int low = j < 8 ? s[j] & 15 : s[j - 8] >> 4;
+    return (low | (s[8 + j % 4] >> (2 * (j / 4)) & 3) << 4) - 32;
+}
+
+// A set bit of `high` says not to subtract 4.
+static void decode_q3_k(float *out, const uint8_t *b) {
+    const uint8_t *high = b, *q = b + 32;
+    const float d = half_at(b + 108);
+    for (int i = 0; i < 256; i++) {
+        int part = i / 128, shift = i / 32 % 4 * 2, bit = i / 32;
+        int value = (q[part * 32 + i % 32] >> shift & 3) - (high[i % 32] >> bit & 1 ? 0 : 4);
+        out[i] = d * (float)q3_scale(b + 96, i / 16) * (float)value;
+    }
+}
+
+// Eight scales and eight minimums of 6 bits in 12 bytes.
+static void six_bits(const uint8_t *s, int j, float *scale, float *min) {
+    *scale = (float)(j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4);
+    *min = (float)(j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4);
+}
+
+// 64 values lie in 32 bytes, the low halves first. high: the fifth bits, or NULL.
+static void decode_45(float *out, const uint8_t *b, const uint8_t *q, const uint8_t *high) {
+    const float d = half_at(b), m = half_at(b + 2);
+    for (int group = 0; group < 8; group++) {
+        float scale, min;
+        six_bits(b + 4, group, &scale, &min);
+        const float by = d * scale, from = m * min;
+        for (int l = 0; l < 32; l++) {
+            int value = q[group / 2 * 32 + l] >> (group % 2 * 4) & 15;
+            if (high && high[l] >> group & 1) value += 16;
+            *out++ = by * (float)value - from;
+        }
+    }
+}
+
+static void decode_q4_k(float *out, const uint8_t *b) {
+    decode_45(out, b, b + 16, NULL);
+}
+
+static void decode_q5_k(float *out, const uint8_t *b) {
+    decode_45(out, b, b + 48, b + 16);
+}
+
+static void decode_q6_k(float *out, const uint8_t *b) {
+    const uint8_t *low = b, *high = b + 128;
+    const float d = half_at(b + 208);
+    for (int i = 0; i < 256; i++) {
+        int part = i / 128, r = i % 128; // of a part: values r and r + 64 share a byte of low
+        int four = low[part * 64 + r % 64] >> (r / 64 * 4) & 15;
+        int two = high[part * 32 + r % 32] >> (r / 32 * 2) & 3;
+        out[i] = d * (float)(int8_t)b[192 + i / 16] * (float)((four | two << 4) - 32);
+    }
+}
+
+static void decode_iq4_xs(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    const int high = b[2] | b[3] << 8;
+    for (int group = 0; group < 8; group++, out += 32) {
+        int scale = (b[4 + group / 2] >> (group % 2 * 4) & 15) | (high >> (2 * group) & 3) << 4;
+        const float by = d * (float)(scale - 32);
+        for (int j = 0; j < HALF; j++) {
+            uint8_t q = b[8 + group * HALF + j];
+            out[j] = by * (float)iq4[q & 15];
+            out[j + HALF] = by * (float)iq4[q >> 4];
+        }
+    }
+}
+
+// --- the table ---
+
+static const struct block_type types[] = {
+    {0, "F32", 1, 4, decode_f32},          {1, "F16", 1, 2, decode_f16},
+    {2, "Q4_0", 32, 18, decode_q4_0},      {3, "Q4_1", 32, 20, decode_q4_1},
+    {6, "Q5_0", 32, 22, decode_q5_0},      {7, "Q5_1", 32, 24, decode_q5_1},
+    {8, "Q8_0", 32, 34, decode_q8_0},      {10, "Q2_K", 256, 84, decode_q2_k},
+    {11, "Q3_K", 256, 110, decode_q3_k},   {12, "Q4_K", 256, 144, decode_q4_k},
+    {13, "Q5_K", 256, 176, decode_q5_k},   {14, "Q6_K", 256, 210, decode_q6_k},
+    {20, "IQ4_NL", 32, 18, decode_iq4_nl}, {23, "IQ4_XS", 256, 136, decode_iq4_xs},
+    {30, "BF16", 1, 2, decode_bf16},       {39, "MXFP4", 32, 17, decode_mxfp4},
+};
+
+const struct block_type *block_type_find(uint32_t id) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].id == id) return &types[i];
+    return NULL;
+}
+
+const char *block_type_names(void) {
+    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4";
+}

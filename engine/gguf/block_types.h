@@ -1,0 +1,20 @@
+// The number types of GGUF files. A type stores values in blocks of fixed size along a row: small
+// integers with one or two scales. Layouts: ggml's ggml-common.h; decoding is exact in F32, with the
+// products in the order that ggml has them, so both read the same bits.
+#pragma once
+#include <stdint.h>
+
+#define BLOCK_MAX_VALUES 256
+
+struct block_type {
+    uint32_t id; // as GGUF files say it
+    const char *name;
+    int32_t values; // of a block
+    int32_t bytes;
+    void (*decode)(float *out, const uint8_t *block); // out (values)
+};
+
+// NULL: unknown, or known to hold nothing that weights are.
+const struct block_type *block_type_find(uint32_t id);
+// The names of all types, for sentences.
+const char *block_type_names(void);

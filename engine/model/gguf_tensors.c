@@ -1,0 +1,251 @@
+// See gguf_tensors.h.
+#include "engine/model/gguf_tensors.h"
+#include "base/json.h"
+#include "engine/gguf/gguf_arch.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_MAX_BYTES 256
+#define LAYER_PREFIX "blk."
+// Tensors that are read otherwise (the switches of positions).
+static const char *const not_weights[] = {"rope_freqs.weight"};
+
+struct source { // of the tensor with the same index
+    const struct gguf_tensor *from;
+    enum gguf_change change;
+    int64_t head_rows; // GGUF_PAIRED_ROWS
+};
+
+struct gguf_tensors {
+    struct gguf *g;
+    struct tensor *tensors; // (n)
+    struct source *sources; // (n)
+    size_t n;
+};
+
+// --- names ---
+
+// Splits "STEM.weight" and "STEM.bias"; the suffix keeps its point.
+static bool split_suffix(const char *name, size_t *stem_len, const char **suffix) {
+    *suffix = strrchr(name, '.');
+    if (!*suffix) return false;
+    *stem_len = (size_t)(*suffix - name);
+    return strcmp(*suffix, ".weight") == 0 || strcmp(*suffix, ".bias") == 0;
+}
+
+static const struct gguf_tensor_name *find_name(const struct gguf_tensor_name *names,
+                                                const char *stem, size_t len) {
+    for (; names->gguf; names++)
+        if (strlen(names->gguf) == len && memcmp(names->gguf, stem, len) == 0) return names;
+    return NULL;
+}
+
+// Hugging Face's name in out, and the row of the table; NULL: no tensor of this architecture.
+static const struct gguf_tensor_name *translate(const struct gguf_arch *arch, const char *name,
+                                                char out[NAME_MAX_BYTES]) {
+    const char *suffix, *stem = name;
+    size_t len;
+    long layer = -1;
+    if (!split_suffix(name, &len, &suffix)) return NULL;
+    if (strncmp(name, LAYER_PREFIX, sizeof LAYER_PREFIX - 1) == 0) {
+        char *end;
+        layer = strtol(name + sizeof LAYER_PREFIX - 1, &end, 10);
+        if (*end != '.' || layer < 0 || end >= suffix) return NULL;
+        stem = end + 1;
+        len = (size_t)(suffix - stem);
+    }
+    const struct gguf_tensor_name *row =
+        find_name(layer < 0 ? gguf_outer_names : arch->layer, stem, len);
+    if (!row) return NULL;
+    int n = layer < 0 ? snprintf(out, NAME_MAX_BYTES, "%s%s", row->hf, suffix)
+                      : snprintf(out, NAME_MAX_BYTES, "model.layers.%ld.%s%s", layer, row->hf, suffix);
+    return n > 0 && n < NAME_MAX_BYTES ? row : NULL;
+}
+
+static bool is_weight(const char *name) {
+    for (size_t i = 0; i < sizeof not_weights / sizeof *not_weights; i++)
+        if (strcmp(name, not_weights[i]) == 0) return false;
+    return true;
+}
+
+// --- the list ---
+
+static enum dtype dtype_of(const struct block_type *type) {
+    return strcmp(type->name, "F16") == 0    ? DTYPE_F16
+           : strcmp(type->name, "BF16") == 0 ? DTYPE_BF16
+                                             : DTYPE_F32;
+}
+
+static int64_t heads_of(const struct gguf_tensors *c, const struct gguf_arch *arch, bool kv) {
+    char key[128];
+    const cJSON *m = gguf_metadata(c->g), *value;
+    snprintf(key, sizeof key, "%s.attention.head_count%s", arch->name, kv ? "_kv" : "");
+    value = json_member(m, key);
+    if (!value && kv) return heads_of(c, arch, false);
+    if (cJSON_IsArray(value)) value = value->child;
+    return cJSON_IsNumber(value) ? (int64_t)value->valuedouble : 0;
+}
+
+static int pair_rows(const struct gguf_tensors *c, const struct gguf_arch *arch, bool kv,
+                     const struct tensor *t, struct source *s, struct err *err) {
+    int64_t heads = heads_of(c, arch, kv);
+    s->head_rows = heads > 0 ? t->shape[0] / heads : 0;
+    if (heads > 0 && t->shape[0] % heads == 0 && s->head_rows % 2 == 0) return 0;
+    return err_set(err, E_FORMAT, "the tensor '%s' has %lld rows, which are not %lld heads of pairs",
+                   s->from->name, (long long)t->shape[0], (long long)heads);
+}
+
+static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
+                      const struct gguf_tensor *from, struct err *err) {
+    char name[NAME_MAX_BYTES];
+    const struct gguf_tensor_name *row = translate(arch, from->name, name);
+    struct tensor *t = &c->tensors[c->n];
+    struct source *s = &c->sources[c->n];
+    if (!is_weight(from->name)) return 0;
+    if (!row)
+        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s", from->name,
+                       arch->name);
+    *t = (struct tensor){.dtype = dtype_of(from->type), .n_dims = from->n_dims};
+    *s = (struct source){.from = from, .change = row->change};
+    t->bytes = dtype_size(t->dtype);
+    for (int i = 0; i < t->n_dims; i++) {
+        t->shape[i] = from->shape[i];
+        t->bytes *= (size_t)t->shape[i]; // the file's number of values is below INT64_MAX / 8
+    }
+    t->name = strdup(name);
+    if (!t->name) return err_set(err, E_NOMEM, "no memory for the names of tensors");
+    c->n++;
+    return row->change == GGUF_PAIRED_ROWS ? pair_rows(c, arch, row->by_kv_head, t, s, err) : 0;
+}
+
+static int list_tensors(struct gguf_tensors *c, struct err *err) {
+    const struct gguf_arch *arch;
+    const size_t n = gguf_count(c->g);
+    TRY(gguf_arch_of(c->g, &arch, err));
+    c->tensors = calloc(n + 1, sizeof *c->tensors);
+    c->sources = calloc(n + 1, sizeof *c->sources);
+    if (!c->tensors || !c->sources) return err_set(err, E_NOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++) TRY(add_tensor(c, arch, gguf_at(c->g, i), err));
+    return 0;
+}
+
+int gguf_tensors_open(struct gguf_tensors **out, const char *path, struct err *err) {
+    struct gguf_tensors *c = calloc(1, sizeof *c);
+    struct err why = {0};
+    *out = NULL;
+    if (!c) return err_set(err, E_NOMEM, "no memory to open %s", path);
+    int rc = gguf_open(&c->g, path, false, err);
+    if (rc == 0 && (rc = list_tensors(c, &why)) < 0) err_set(err, rc, "%.200s: %.300s", path, why.text);
+    if (rc < 0) {
+        gguf_tensors_close(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void gguf_tensors_close(struct gguf_tensors *c) {
+    if (!c) return;
+    for (size_t i = 0; i < c->n; i++) free((char *)(uintptr_t)c->tensors[i].name);
+    free(c->tensors);
+    free(c->sources);
+    gguf_close(c->g);
+    free(c);
+}
+
+size_t gguf_tensors_count(const struct gguf_tensors *c) {
+    return c->n;
+}
+
+const struct tensor *gguf_tensors_at(const struct gguf_tensors *c, size_t i) {
+    return &c->tensors[i];
+}
+
+int gguf_tensors_check_unchanged(const struct gguf_tensors *c, struct err *err) {
+    return gguf_check_unchanged(c->g, err);
+}
+
+// --- reading ---
+
+// Where row r of the model lies in the file.
+static int64_t stored_row(const struct source *s, int64_t r) {
+    if (s->change != GGUF_PAIRED_ROWS) return r;
+    const int64_t in_head = r % s->head_rows, half = s->head_rows / 2;
+    return r - in_head + in_head % half * 2 + in_head / half;
+}
+
+// Values [first, first + n) of a stored row, which takes row_values, as F32.
+static int read_values(const struct gguf_tensors *c, const struct source *s, int64_t row,
+                       int64_t row_values, int64_t first, int64_t n, float *out, struct err *err) {
+    enum { BLOCKS = 64 };
+    const struct block_type *type = s->from->type;
+    uint8_t stored[BLOCKS * 256];
+    float values[BLOCK_MAX_VALUES];
+    const int64_t row_blocks = row_values / type->values, end = first + n;
+    for (int64_t b = first / type->values; b * type->values < end; b += BLOCKS) {
+        int64_t last = (end + type->values - 1) / type->values;
+        int64_t blocks = last - b < BLOCKS ? last - b : BLOCKS;
+        TRY(gguf_read(c->g, s->from, (uint64_t)(row * row_blocks + b) * (uint64_t)type->bytes, stored,
+                      (size_t)(blocks * type->bytes), err));
+        for (int64_t i = 0; i < blocks; i++) {
+            const int64_t at = (b + i) * type->values;
+            type->decode(values, stored + i * type->bytes);
+            for (int64_t k = at < first ? first - at : 0; k < type->values && at + k < end; k++) {
+                if (!isfinite(values[k]) && type->values > 1)
+                    return err_set(err, E_FORMAT,
+                                   "the tensor '%s' holds a value that is infinite or no number",
+                                   s->from->name);
+                out[at + k - first] = values[k];
+            }
+        }
+    }
+    return 0;
+}
+
+// A piece of one row. F16 and BF16 are copied as they are.
+static int read_piece(const struct gguf_tensors *c, const struct tensor *t, const struct source *s,
+                      int64_t row, size_t from, void *out, size_t n, struct err *err) {
+    const int64_t row_values = t->shape[t->n_dims - 1];
+    const size_t size = dtype_size(t->dtype);
+    row = stored_row(s, row);
+    if (t->dtype != DTYPE_F32)
+        return gguf_read(c->g, s->from, (uint64_t)row * (uint64_t)row_values * size + from, out, n, err);
+    while (n > 0) { // by pieces that end with a value, since a read may begin within one
+        float values[512];
+        const size_t skip = from % size, room = sizeof values - skip, here = n < room ? n : room;
+        const int64_t n_values = (int64_t)((skip + here + size - 1) / size);
+        TRY(read_values(c, s, row, row_values, (int64_t)(from / size), n_values, values, err));
+        for (int64_t i = 0; i < n_values && s->change == GGUF_PLUS_ONE; i++) values[i] -= 1;
+        memcpy(out, (const char *)values + skip, here);
+        out = (char *)out + here;
+        from += here;
+        n -= here;
+    }
+    return 0;
+}
+
+int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset, void *out,
+                      size_t n, struct err *err) {
+    const struct source *s = &c->sources[t - c->tensors];
+    // A vector is a column where its values are permuted as rows, else one row.
+    const bool column = t->n_dims == 1 && s->change == GGUF_PAIRED_ROWS;
+    const size_t size = dtype_size(t->dtype);
+    const size_t row_bytes = column ? size : (size_t)t->shape[t->n_dims - 1] * size;
+    char *to = out;
+    if (offset > t->bytes || n > t->bytes - offset)
+        return err_set(err, E_INTERNAL, "a read past the tensor '%s'", t->name);
+    while (n > 0) {
+        size_t row = offset / row_bytes, from = offset % row_bytes;
+        size_t here = row_bytes - from < n ? row_bytes - from : n;
+        if (column)
+            TRY(read_piece(c, t, s, 0, (size_t)stored_row(s, (int64_t)row) * size, to, here, err));
+        else
+            TRY(read_piece(c, t, s, (int64_t)row, from, to, here, err));
+        to += here;
+        offset += here;
+        n -= here;
+    }
+    return 0;
+}

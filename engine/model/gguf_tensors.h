@@ -1,0 +1,17 @@
+// The tensors of a GGUF file under the names of Hugging Face. Reading decodes blocks of few bits into F32, and takes
+// back what the converter changed (gguf_arch.h), so no other code depends on the format.
+#pragma once
+#include "engine/gguf/gguf.h"
+#include "engine/model/safetensors.h"
+
+struct gguf_tensors;
+
+int gguf_tensors_open(struct gguf_tensors **out, const char *path, struct err *err);
+void gguf_tensors_close(struct gguf_tensors *c); // NULL is allowed
+size_t gguf_tensors_count(const struct gguf_tensors *c);
+// data is NULL; F32, F16 and BF16 keep their dtype, all others are F32
+const struct tensor *gguf_tensors_at(const struct gguf_tensors *c, size_t i);
+// Like safetensors_read and safetensors_check_unchanged. E_FORMAT: a value that is infinite or no number in blocks.
+int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset, void *out,
+                      size_t n, struct err *err);
+int gguf_tensors_check_unchanged(const struct gguf_tensors *c, struct err *err);

@@ -1,0 +1,644 @@
+// See packed_tensors.h. Two steps: `find` recognises the parts of a matrix by their names, types and shapes, and checks
+// them against each other; `read` decodes whole rows into F32, some at a time.
+#include "engine/model/packed_tensors.h"
+#include "base/json.h"
+#include "base/path.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAME_MAX_BYTES 320
+#define STRIP_BYTES ((size_t)4 << 20) // of decoded rows at a time
+#define FP8_BLOCK 128
+
+// --- quantization_config ---
+
+static int refuse(const char *method, const char *what, const char *known, struct err *err) {
+    return err_set(err, E_UNSUPPORTED, "'quantization_config' of %.40s has %.80s; known %s", method,
+                   what, known);
+}
+
+static int read_awq(const cJSON *q, enum packed_format *out, struct err *err) {
+    const char *version = "gemm";
+    int64_t bits = 4;
+    TRY(json_get_string(q, "version", &version, err));
+    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
+    if (strcasecmp(version, "gemm") != 0) return refuse("awq", version, "is version gemm", err);
+    if (bits != 4) return refuse("awq", "other than 4 bits", "are 4 bits", err);
+    *out = PACKED_AWQ;
+    return 0;
+}
+
+static int read_gptq(const cJSON *q, enum packed_format *out, struct err *err) {
+    const char *format = NULL;
+    int64_t bits = 4;
+    TRY(json_get_string(q, "format", &format, err));
+    TRY(json_get_string(q, "checkpoint_format", &format, err));
+    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
+    if (bits != 4 && bits != 8) return refuse("gptq", "other than 4 or 8 bits", "are 4 and 8", err);
+    if (format && strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
+        return refuse("gptq", format, "are the formats gptq and gptq_v2", err);
+    *out = format && strcmp(format, "gptq_v2") == 0 ? PACKED_GPTQ_V2 : PACKED_GPTQ;
+    return 0;
+}
+
+static bool is_one_of(const char *name, const char *const *known, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, known[i]) == 0) return true;
+    return false;
+}
+#define IS_ONE_OF(name, known) is_one_of(name, known, sizeof known / sizeof *known)
+
+// Folders of one format of 8-bit floats are the loader's own.
+static int read_compressed(const cJSON *q, enum packed_format *out, struct err *err) {
+    static const char *const floats[] = {"float-quantized", "naive-quantized"};
+    static const char *const packed[] = {"pack-quantized", "int-quantized", "nvfp4-pack-quantized",
+                                         "mxfp4-pack-quantized", "mixed-precision",
+                                         "float-quantized", "naive-quantized"};
+    const char *format = NULL;
+    const cJSON *groups = json_member(q, "config_groups"), *group;
+    TRY(json_get_string(q, "format", &format, err));
+    if (!format) return 0;
+    if (IS_ONE_OF(format, floats) && cJSON_GetArraySize(groups) <= 1) return 0;
+    if (!IS_ONE_OF(format, packed))
+        return refuse("compressed-tensors", format,
+                      "are pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized, "
+                      "mxfp4-pack-quantized and mixed-precision",
+                      err);
+    cJSON_ArrayForEach(group, groups) {
+        const char *own = json_string(group, "format");
+        if (own && !IS_ONE_OF(own, packed))
+            return refuse("compressed-tensors", own, "are the formats of its list", err);
+    }
+    *out = PACKED_OTHER;
+    return 0;
+}
+
+int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err) {
+    const cJSON *q = json_member(config, "quantization_config");
+    const char *method = json_string(q, "quant_method"), *algo = json_string(q, "quant_algo");
+    *out = PACKED_NONE;
+    if (!method) return 0;
+    if (strcmp(method, "awq") == 0) return read_awq(q, out, err);
+    if (strcmp(method, "gptq") == 0) return read_gptq(q, out, err);
+    if (strcmp(method, "compressed-tensors") == 0) return read_compressed(q, out, err);
+    if (strcmp(method, "modelopt") != 0) return 0;
+    if (!algo || (strcmp(algo, "NVFP4") != 0 && strcmp(algo, "FP8") != 0))
+        return refuse("modelopt", algo ? algo : "no quant_algo", "are NVFP4 and FP8", err);
+    *out = PACKED_OTHER;
+    return 0;
+}
+
+// The object in a file, as config.json's quantization_config. *out stays NULL if there is no such file.
+static int read_own_file(const char *dir, cJSON **out, struct err *err) {
+    char path[PATH_MAX];
+    struct err why = {0};
+    cJSON *root = cJSON_CreateObject(), *q;
+    *out = NULL;
+    if (!root) return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
+    int rc = path_join(path, dir, "quantize_config.json", err);
+    q = rc == 0 ? json_parse_file(path, &json_limits_file, &why) : NULL;
+    if (rc == 0 && !q && why.code != E_NOTFOUND) rc = err_set(err, why.code, "%s", why.text);
+    if (!q) {
+        cJSON_Delete(root);
+        return rc;
+    }
+    if (!json_string(q, "quant_method")) cJSON_AddStringToObject(q, "quant_method", "gptq");
+    if (!cJSON_AddItemToObject(root, "quantization_config", q)) {
+        cJSON_Delete(q);
+        cJSON_Delete(root);
+        return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
+    }
+    *out = root;
+    return 0;
+}
+
+int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err) {
+    char path[PATH_MAX];
+    struct err why = {0};
+    *out = PACKED_NONE;
+    TRY(path_join(path, model_dir, "config.json", err));
+    cJSON *config = json_parse_file(path, &json_limits_file, &why), *own = NULL;
+    if (!config) return why.code == E_NOTFOUND ? 0 : err_set(err, why.code, "%s", why.text);
+    int rc = json_member(config, "quantization_config") ? 0 : read_own_file(model_dir, &own, err);
+    if (rc == 0) rc = packed_format_read(own ? own : config, out, err);
+    cJSON_Delete(own);
+    cJSON_Delete(config);
+    return rc;
+}
+
+// --- the parts of a matrix ---
+
+enum code_kind {
+    CODES_AWQ,       // (K, N / 8) words
+    CODES_GPTQ,      // (K b / 32, N) words
+    CODES_INTEGERS,  // (N, K b / 32) words, each code 2^(b-1) above its value
+    CODES_E2M1,      // (N, K / 2) bytes, the even element in the low half
+    CODES_I8,        // (N, K) bytes
+    CODES_E4M3       // (N, K) bytes
+};
+
+struct matrix {
+    const char *stem; // owned
+    enum code_kind kind;
+    int64_t rows, cols;   // N, K
+    int bits;             // of a code in words
+    int64_t groups;       // scales of a row; of blocks: of a row of blocks
+    int64_t group_cols;   // columns of a scale
+    int64_t block_rows;   // rows that share their scales: 1, FP8_BLOCK, or all of them
+    int zero_plus;        // added to stored zeros
+    const struct tensor *codes, *scales;
+    const struct tensor *zeros, *order, *global; // NULL: none; order: the group of each column
+    bool divides;                                // by global; else multiplies
+    bool scales_across;                          // scales are (groups, rows)
+};
+
+struct packed_tensors {
+    struct tensor *own;          // (n_matrices)
+    struct matrix *matrices;     // (n_matrices)
+    size_t n_matrices;
+    const struct tensor **all; // (n)
+    size_t n;
+    struct packed_reader reader;
+};
+
+struct finding {
+    const struct tensor *const *stored; // (n), sorted by name
+    size_t n;
+    bool *is_part; // (n)
+    enum packed_format format;
+    struct err *err;
+};
+
+static int compare_name(const void *key, const void *at) {
+    return strcmp(key, (*(const struct tensor *const *)at)->name);
+}
+
+// The tensor "STEM.SUFFIX", which counts as a part from then on. NULL: none.
+static const struct tensor *part(struct finding *f, const char *stem, const char *suffix) {
+    char name[NAME_MAX_BYTES];
+    if ((size_t)snprintf(name, sizeof name, "%s.%s", stem, suffix) >= sizeof name) return NULL;
+    const struct tensor *const *at =
+        bsearch(name, f->stored, f->n, sizeof *f->stored, compare_name);
+    if (!at) return NULL;
+    f->is_part[at - f->stored] = true;
+    return *at;
+}
+
+static int misfit(struct finding *f, const struct matrix *m, const char *what) {
+    return err_set(f->err, E_FORMAT, "the matrix '%.200s.weight': %s", m->stem, what);
+}
+
+static bool has_shape(const struct tensor *t, int64_t rows, int64_t cols) {
+    return t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == cols;
+}
+
+static int64_t n_values(const struct tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->n_dims; i++) n *= t->shape[i];
+    return n;
+}
+
+static bool is_float(const struct tensor *t) {
+    return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
+}
+
+// AWQ's and GPTQ's: scales (groups, N), zeros (groups, N b / 32).
+static int find_qweight(struct finding *f, struct matrix *m) {
+    m->codes = part(f, m->stem, "qweight");
+    m->scales = part(f, m->stem, "scales");
+    m->zeros = part(f, m->stem, "qzeros");
+    m->order = part(f, m->stem, "g_idx");
+    const struct tensor *codes = m->codes, *s = m->scales;
+    if (codes->dtype != DTYPE_I32 || codes->n_dims != 2) return misfit(f, m, "qweight is no I32 matrix");
+    if (!s || s->n_dims != 2 || !is_float(s)) return misfit(f, m, "it has no scales");
+    m->rows = s->shape[1];
+    m->groups = s->shape[0];
+    m->scales_across = true;
+    m->bits = 4;
+    if (f->format == PACKED_AWQ) {
+        m->kind = CODES_AWQ;
+        m->cols = codes->shape[0];
+        if (codes->shape[1] * 8 != m->rows) return misfit(f, m, "qweight and scales differ in width");
+    } else {
+        m->kind = CODES_GPTQ;
+        m->zero_plus = f->format == PACKED_GPTQ ? 1 : 0;
+        if (codes->shape[1] != m->rows) return misfit(f, m, "qweight and scales differ in width");
+        if (!m->zeros || m->zeros->n_dims != 2 || m->rows == 0 ||
+            m->zeros->shape[1] * 32 % m->rows)
+            return misfit(f, m, "it has no qzeros");
+        m->bits = (int)(m->zeros->shape[1] * 32 / m->rows);
+        if (m->bits != 4 && m->bits != 8) return misfit(f, m, "its codes are not of 4 or 8 bits");
+        m->cols = codes->shape[0] * 32 / m->bits;
+    }
+    if (m->rows * m->bits % 32 ||
+        (m->zeros && (m->zeros->dtype != DTYPE_I32 ||
+                      !has_shape(m->zeros, m->groups, m->rows * m->bits / 32))))
+        return misfit(f, m, "qzeros have another shape");
+    return 0;
+}
+
+// compressed-tensors' integers in words; scales (N, groups).
+static int find_integers(struct finding *f, struct matrix *m) {
+    const struct tensor *shape = part(f, m->stem, "weight_shape");
+    m->zeros = part(f, m->stem, "weight_zero_point");
+    m->order = part(f, m->stem, "weight_g_idx");
+    m->kind = CODES_INTEGERS;
+    m->rows = m->codes->shape[0];
+    m->groups = m->scales->n_dims == 2 ? m->scales->shape[1] : 1;
+    if (!shape || shape->dtype != DTYPE_I64 || n_values(shape) != 2)
+        return misfit(f, m, "it has no weight_shape");
+    return 0; // the number of columns is in weight_shape: settle() reads it
+}
+
+static int find_e2m1(struct finding *f, struct matrix *m) {
+    m->kind = CODES_E2M1;
+    m->rows = m->codes->shape[0];
+    m->cols = m->codes->shape[1] * 2;
+    m->groups = m->scales->n_dims == 2 ? m->scales->shape[1] : 0;
+    m->global = part(f, m->stem, "weight_global_scale");
+    m->divides = m->global != NULL;
+    if (!m->global) m->global = part(f, m->stem, "weight_scale_2");
+    if (m->global && (m->global->dtype != DTYPE_F32 || n_values(m->global) != 1))
+        return misfit(f, m, "its global scale is no F32 number");
+    if (m->scales->dtype == DTYPE_F8_E4M3 && !m->global)
+        return misfit(f, m, "it has no global scale");
+    if (m->scales->dtype != DTYPE_F8_E4M3 && m->scales->dtype != DTYPE_U8)
+        return misfit(f, m, "its scales are of another type");
+    return 0;
+}
+
+// One value a byte: a scale for each row, for all, or for each block.
+static int find_bytes(struct finding *f, struct matrix *m) {
+    const struct tensor *s = m->scales;
+    const int64_t n = n_values(s);
+    m->kind = m->codes->dtype == DTYPE_I8 ? CODES_I8 : CODES_E4M3;
+    m->rows = m->codes->shape[0];
+    m->cols = m->codes->shape[1];
+    m->groups = 1;
+    if (n == 1)
+        m->block_rows = m->rows;
+    else if (n == m->rows && (s->n_dims == 1 || s->shape[0] == n))
+        m->block_rows = 1;
+    else if (s->n_dims == 2 && s->shape[0] == (m->rows + FP8_BLOCK - 1) / FP8_BLOCK &&
+             s->shape[1] == (m->cols + FP8_BLOCK - 1) / FP8_BLOCK) {
+        m->block_rows = FP8_BLOCK;
+        m->groups = s->shape[1];
+        m->group_cols = FP8_BLOCK;
+    } else
+        return misfit(f, m, "its scales have another shape");
+    return is_float(s) ? 0 : misfit(f, m, "its scales are of another type");
+}
+
+// The matrix whose codes are `codes`, named "STEM.SUFFIX".
+static int find_matrix(struct finding *f, struct matrix *m, const struct tensor *codes,
+                       const char *suffix) {
+    m->block_rows = 1;
+    m->codes = codes;
+    if (strcmp(suffix, "qweight") == 0) return find_qweight(f, m);
+    part(f, m->stem, suffix);
+    m->scales = part(f, m->stem, "weight_scale");
+    if (!m->scales) m->scales = part(f, m->stem, "weight_scale_inv");
+    if (!m->scales) return misfit(f, m, "it has no scales");
+    if (codes->n_dims != 2) return misfit(f, m, "its codes are no matrix");
+    if (codes->dtype == DTYPE_I32) return find_integers(f, m);
+    if (codes->dtype == DTYPE_U8) return find_e2m1(f, m);
+    return find_bytes(f, m);
+}
+
+// What all kinds must have: columns in whole groups.
+static int settle(struct finding *f, struct matrix *m, struct packed_reader reader) {
+    if (m->kind == CODES_INTEGERS) {
+        int64_t shape[2];
+        char name[NAME_MAX_BYTES];
+        snprintf(name, sizeof name, "%s.weight_shape", m->stem);
+        const struct tensor *const *t =
+            bsearch(name, f->stored, f->n, sizeof *f->stored, compare_name);
+        TRY(reader.read(reader.ctx, *t, 0, shape, sizeof shape, f->err));
+        m->cols = shape[1];
+        if (shape[0] != m->rows || m->cols < 1 || m->cols > INT32_MAX)
+            return misfit(f, m, "weight_shape does not fit weight_packed");
+        m->bits = m->codes->shape[1] == (m->cols * 4 + 31) / 32   ? 4
+                  : m->codes->shape[1] == (m->cols * 8 + 31) / 32 ? 8
+                                                                  : 0;
+        if (!m->bits) return misfit(f, m, "its codes are not of 4 or 8 bits");
+        if (m->zeros && (m->zeros->dtype != DTYPE_I32 ||
+                         !has_shape(m->zeros, (m->rows * m->bits + 31) / 32, m->groups)))
+            return misfit(f, m, "weight_zero_point has another shape");
+    }
+    if (m->rows < 1 || m->cols < 1 || m->rows > INT32_MAX || m->cols > INT32_MAX || m->groups < 1)
+        return misfit(f, m, "it has an impossible shape");
+    if (m->block_rows == 1 && m->kind != CODES_I8 && m->kind != CODES_E4M3) {
+        if (n_values(m->scales) != m->rows * m->groups ||
+            (!is_float(m->scales) && m->kind != CODES_E2M1))
+            return misfit(f, m, "its scales have another shape or type");
+    }
+    if (!m->group_cols) {
+        if (m->cols % m->groups && !m->order)
+            return misfit(f, m, "its columns are not whole groups");
+        m->group_cols = m->cols / m->groups;
+    }
+    if (m->order && (m->order->dtype != DTYPE_I32 || n_values(m->order) != m->cols))
+        return misfit(f, m, "g_idx has another shape");
+    return 0;
+}
+
+// Whether a stored tensor is the codes of a packed matrix; *suffix: of its name.
+static bool is_codes(const struct tensor *t, const char **suffix) {
+    const char *dot = strrchr(t->name, '.');
+    if (!dot) return false;
+    *suffix = dot + 1;
+    if (strcmp(*suffix, "qweight") == 0 || strcmp(*suffix, "weight_packed") == 0) return true;
+    return strcmp(*suffix, "weight") == 0 && t->n_dims == 2 &&
+           (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3);
+}
+
+static int add_matrix(struct packed_tensors *p, struct finding *f, const struct tensor *codes,
+                      const char *suffix) {
+    struct matrix *m = &p->matrices[p->n_matrices];
+    struct tensor *t = &p->own[p->n_matrices];
+    char *name = NULL;
+    m->stem = strndup(codes->name, (size_t)(suffix - 1 - codes->name));
+    if (m->stem && asprintf(&name, "%s.weight", m->stem) < 0) name = NULL;
+    t->name = name;
+    p->n_matrices++; // close releases both
+    if (!m->stem || !name) return err_set(f->err, E_NOMEM, "no memory for the names of matrices");
+    TRY(find_matrix(f, m, codes, suffix));
+    TRY(settle(f, m, p->reader));
+    t->dtype = DTYPE_F32;
+    t->n_dims = 2;
+    t->shape[0] = m->rows;
+    t->shape[1] = m->cols;
+    t->bytes = (size_t)m->rows * (size_t)m->cols * sizeof(float);
+    return 0;
+}
+
+static int find_all(struct packed_tensors *p, struct finding *f) {
+    for (size_t i = 0; i < f->n; i++) {
+        const char *suffix;
+        if (is_codes(f->stored[i], &suffix)) TRY(add_matrix(p, f, f->stored[i], suffix));
+    }
+    for (size_t i = 0; i < f->n; i++)
+        if (!f->is_part[i]) p->all[p->n++] = f->stored[i];
+    for (size_t i = 0; i < p->n_matrices; i++) p->all[p->n++] = &p->own[i];
+    return 0;
+}
+
+int packed_tensors_open(struct packed_tensors **out, enum packed_format format,
+                        const struct tensor *const *stored, size_t n, struct packed_reader reader,
+                        struct err *err) {
+    *out = NULL;
+    struct packed_tensors *p = calloc(1, sizeof *p);
+    struct finding f = {stored, n, calloc(n + 1, 1), format, err};
+    int rc = 0;
+    if (p) {
+        p->reader = reader;
+        p->own = calloc(n + 1, sizeof *p->own);
+        p->matrices = calloc(n + 1, sizeof *p->matrices);
+        p->all = calloc(2 * n + 1, sizeof *p->all);
+    }
+    if (!p || !f.is_part || !p->own || !p->matrices || !p->all)
+        rc = err_set(err, E_NOMEM, "no memory for %zu tensors", n);
+    if (rc == 0) rc = find_all(p, &f);
+    free(f.is_part);
+    if (rc < 0 || p->n_matrices == 0) {
+        packed_tensors_close(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void packed_tensors_close(struct packed_tensors *p) {
+    if (!p) return;
+    for (size_t i = 0; i < p->n_matrices; i++) {
+        free((char *)(uintptr_t)p->own[i].name);
+        free((char *)(uintptr_t)p->matrices[i].stem);
+    }
+    free(p->own);
+    free(p->matrices);
+    free(p->all);
+    free(p);
+}
+
+size_t packed_tensors_count(const struct packed_tensors *p) {
+    return p->n;
+}
+
+const struct tensor *packed_tensors_at(const struct packed_tensors *p, size_t i) {
+    return p->all[i];
+}
+
+bool packed_tensors_has(const struct packed_tensors *p, const struct tensor *t) {
+    return t >= p->own && t < p->own + p->n_matrices;
+}
+
+// --- reading ---
+
+// The parts of a strip of rows, in memory.
+struct strip {
+    int64_t first, count; // rows
+    uint8_t *codes;       // as stored; of AWQ and GPTQ only the words of these rows
+    uint8_t *zeros;       // all of them; NULL: none
+    int32_t *order;       // (cols) or NULL
+    float *scales;        // (count, groups), or of blocks and tensors (block rows, groups)
+    float global;         // 1: none
+};
+
+static float scale_value(const struct tensor *t, const uint8_t *bytes, size_t i) {
+    uint16_t half;
+    float f;
+    switch (t->dtype) {
+    case DTYPE_F32: memcpy(&f, bytes + 4 * i, sizeof f); return f;
+    case DTYPE_F16: memcpy(&half, bytes + 2 * i, sizeof half); return f16_to_f32(half);
+    case DTYPE_BF16: memcpy(&half, bytes + 2 * i, sizeof half); return bf16_to_f32(half);
+    case DTYPE_F8_E4M3: return e4m3_to_f32(bytes[i]);
+    default: return bytes[i] == 0xff ? NAN : ldexpf(1.0f, bytes[i] - 127); // e8m0
+    }
+}
+
+static int read_bytes(const struct packed_tensors *p, const struct tensor *t, size_t from, size_t n,
+                      uint8_t **out, struct err *err) {
+    *out = malloc(n + 1);
+    if (!*out) return err_set(err, E_NOMEM, "no memory for %zu bytes of '%s'", n, t->name);
+    return p->reader.read(p->reader.ctx, t, from, *out, n, err);
+}
+
+// Columns [first, first + count) of a matrix of words, line by line.
+static int read_columns(const struct packed_tensors *p, const struct tensor *t, int64_t first,
+                        int64_t count, uint8_t **out, struct err *err) {
+    const size_t line = (size_t)count * 4, whole = (size_t)t->shape[1] * 4;
+    const int64_t lines = t->shape[0];
+    if (line == whole) return read_bytes(p, t, 0, t->bytes, out, err);
+    *out = malloc(line * (size_t)lines + 1);
+    if (!*out) return err_set(err, E_NOMEM, "no memory for '%s'", t->name);
+    for (int64_t i = 0; i < lines; i++)
+        TRY(p->reader.read(p->reader.ctx, t, (size_t)i * whole + (size_t)first * 4,
+                           *out + (size_t)i * line, line, err));
+    return 0;
+}
+
+static int read_scales(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
+                       struct err *err) {
+    const struct tensor *t = m->scales;
+    const int64_t first = s->first / m->block_rows;
+    const int64_t last = (s->first + s->count - 1) / m->block_rows;
+    uint8_t *bytes = NULL;
+    s->scales = malloc((size_t)((last - first + 1) * m->groups) * sizeof *s->scales);
+    int rc = s->scales ? read_bytes(p, t, 0, t->bytes, &bytes, err)
+                       : err_set(err, E_NOMEM, "no memory for '%s'", t->name);
+    for (int64_t r = first; rc == 0 && r <= last; r++)
+        for (int64_t g = 0; rc == 0 && g < m->groups; g++) {
+            int64_t i = m->scales_across ? g * m->rows + r : r * m->groups + g;
+            float v = scale_value(t, bytes, (size_t)i);
+            s->scales[(r - first) * m->groups + g] = v;
+            if (!isfinite(v))
+                rc = err_set(err, E_FORMAT, "the tensor '%s' holds a scale that is infinite or no number",
+                             t->name);
+        }
+    free(bytes);
+    return rc;
+}
+
+static int read_global(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
+                       struct err *err) {
+    s->global = 1;
+    if (!m->global) return 0;
+    TRY(p->reader.read(p->reader.ctx, m->global, 0, &s->global, sizeof s->global, err));
+    if (isfinite(s->global) && (s->global != 0 || !m->divides)) return 0;
+    return err_set(err, E_FORMAT, "the tensor '%s' is %g", m->global->name, (double)s->global);
+}
+
+static int read_order(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
+                      struct err *err) {
+    if (!m->order) return 0;
+    TRY(read_bytes(p, m->order, 0, m->order->bytes, (uint8_t **)(void *)&s->order, err));
+    for (int64_t k = 0; k < m->cols; k++)
+        if (s->order[k] < 0 || s->order[k] >= m->groups)
+            return err_set(err, E_FORMAT, "the tensor '%s' names group %d of %lld", m->order->name,
+                           s->order[k], (long long)m->groups);
+    return 0;
+}
+
+static int read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
+                      struct err *err) {
+    const size_t line = (size_t)m->codes->shape[1] * dtype_size(m->codes->dtype);
+    TRY(read_scales(p, m, s, err));
+    TRY(read_global(p, m, s, err));
+    TRY(read_order(p, m, s, err));
+    if (m->zeros) TRY(read_bytes(p, m->zeros, 0, m->zeros->bytes, &s->zeros, err));
+    if (m->kind == CODES_AWQ) return read_columns(p, m->codes, s->first / 8, s->count / 8, &s->codes, err);
+    if (m->kind == CODES_GPTQ) return read_columns(p, m->codes, s->first, s->count, &s->codes, err);
+    return read_bytes(p, m->codes, (size_t)s->first * line, (size_t)s->count * line, &s->codes, err);
+}
+
+static void release_strip(struct strip *s) {
+    free(s->codes);
+    free(s->zeros);
+    free(s->order);
+    free(s->scales);
+}
+
+static uint32_t word_at(const uint8_t *bytes, int64_t i) {
+    uint32_t w;
+    memcpy(&w, bytes + 4 * i, sizeof w);
+    return w;
+}
+
+// AWQ: the place in its word of output 8 c + i.
+static int awq_slot(int64_t i) {
+    static const int slots[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    return slots[i % 8];
+}
+
+static int code_at(const struct matrix *m, const struct strip *s, int64_t r, int64_t k) {
+    const int per_word = 32 / (m->bits ? m->bits : 32), mask = (1 << m->bits) - 1;
+    switch (m->kind) {
+    case CODES_AWQ: {
+        uint32_t w = word_at(s->codes, k * (s->count / 8) + r / 8);
+        return (int)(w >> (4 * awq_slot(r))) & 15;
+    }
+    case CODES_GPTQ:
+        return (int)(word_at(s->codes, k / per_word * s->count + r) >> (k % per_word * m->bits)) & mask;
+    case CODES_INTEGERS:
+        return (int)(word_at(s->codes, r * m->codes->shape[1] + k / per_word) >>
+                     (k % per_word * m->bits)) & mask;
+    case CODES_E2M1: return s->codes[r * (m->cols / 2) + k / 2] >> (k % 2 * 4) & 15;
+    default: return s->codes[r * m->cols + k];
+    }
+}
+
+// The code that stands for 0 in a group of a row.
+static int zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g) {
+    const int per_word = 32 / m->bits, mask = (1 << m->bits) - 1;
+    if (m->kind == CODES_AWQ && s->zeros)
+        return (int)(word_at(s->zeros, g * (m->rows / 8) + row / 8) >> (4 * awq_slot(row))) & 15;
+    if (m->kind == CODES_GPTQ) {
+        uint32_t w = word_at(s->zeros, g * (m->rows / per_word) + row / per_word);
+        return ((int)(w >> (row % per_word * m->bits)) & mask) + m->zero_plus;
+    }
+    if (m->kind == CODES_INTEGERS && s->zeros)
+        return (int)(word_at(s->zeros, row / per_word * m->groups + g) >>
+                     (row % per_word * m->bits)) & mask;
+    return 1 << (m->bits - 1);
+}
+
+static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                               -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+static void decode_row(const struct matrix *m, const struct strip *s, int64_t r, float *out) {
+    const int64_t row = s->first + r;
+    const float *scales = s->scales + (row / m->block_rows - s->first / m->block_rows) * m->groups;
+    int64_t group = -1;
+    float scale = 0;
+    int zero = 0;
+    for (int64_t k = 0; k < m->cols; k++) {
+        int64_t g = s->order ? s->order[k] : k / m->group_cols;
+        if (g != group) {
+            group = g;
+            scale = m->divides ? scales[g] / s->global : scales[g] * s->global;
+            if (m->bits) zero = zero_at(m, s, row, g);
+        }
+        int code = code_at(m, s, r, k);
+        out[k] = m->kind == CODES_E2M1   ? e2m1[code] * scale
+                 : m->kind == CODES_I8   ? (float)(int8_t)code * scale
+                 : m->kind == CODES_E4M3 ? e4m3_to_f32((uint8_t)code) * scale
+                                         : (float)(code - zero) * scale;
+    }
+}
+
+// Rows of AWQ come by eights, which share their words.
+static int64_t strip_rows(const struct matrix *m) {
+    int64_t rows = (int64_t)(STRIP_BYTES / sizeof(float)) / m->cols;
+    return rows < 8 ? 8 : rows / 8 * 8;
+}
+
+int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, size_t offset,
+                        void *out, size_t n, struct err *err) {
+    const struct matrix *m = &p->matrices[t - p->own];
+    const size_t row_bytes = (size_t)m->cols * sizeof(float);
+    if (offset > t->bytes || n > t->bytes - offset)
+        return err_set(err, E_INTERNAL, "a read past the matrix '%s'", t->name);
+    float *row = malloc(row_bytes);
+    int rc = row ? 0 : err_set(err, E_NOMEM, "no memory for a row of '%s'", t->name);
+    for (char *to = out; rc == 0 && n > 0;) {
+        const int64_t first = (int64_t)(offset / row_bytes), step = strip_rows(m);
+        struct strip s = {.first = first - first % 8};
+        const int64_t end = (int64_t)((offset + n + row_bytes - 1) / row_bytes), most = s.first + step;
+        s.count = (end < most ? end : most) - s.first;
+        s.count = s.first + (s.count + 7) / 8 * 8 < m->rows ? (s.count + 7) / 8 * 8 : m->rows - s.first;
+        rc = read_strip(p, m, &s, err);
+        for (int64_t r = first; rc == 0 && n > 0 && r < s.first + s.count; r++) {
+            const size_t from = offset % row_bytes;
+            const size_t here = row_bytes - from < n ? row_bytes - from : n;
+            decode_row(m, &s, r - s.first, row);
+            memcpy(to, (const char *)row + from, here);
+            to += here;
+            offset += here;
+            n -= here;
+        }
+        release_strip(&s);
+    }
+    free(row);
+    return rc;
+}

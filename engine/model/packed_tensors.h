@@ -1,0 +1,51 @@
+// Matrices of few bits in safetensors files, as Hugging Face's quantisers store them: several tensors each (codes,
+// scales, zeros ...), shown as one matrix "STEM.weight" of F32, whose values reading computes. Weight-only: what a
+// folder says of activations and of the cache does not change them.
+//
+//   STEM.qweight (K, N / 8)       AWQ, `gemm`      4 bits; eight outputs share a word, in the order 0 2 4 6 1 3 5 7
+//   STEM.qweight (K b / 32, N)    GPTQ             b = 4 or 8 bits; inputs share a word; qzeros: z - 1, or z (gptq_v2)
+//   STEM.weight_packed, I32       compressed-tensors, pack-quantized: b = 4 or 8, (N, K b / 32), dense along K
+//   STEM.weight_packed, U8        compressed-tensors, nvfp4-pack (scales e4m3) and mxfp4-pack (scales U8: e8m0)
+//   STEM.weight, U8               ModelOpt NVFP4: weight_scale_2
+//   STEM.weight, I8 or F8_E4M3    with scales, where the folder mixes formats or is int-quantized
+//
+// What a tensor is, its own parts decide, not the lists of modules in config.json.
+#pragma once
+#include "engine/model/safetensors.h"
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+
+enum packed_format { // of quantization_config
+    PACKED_NONE,     // no such folder, or one whose matrices the loader reads itself (quantization.h)
+    PACKED_AWQ,
+    PACKED_GPTQ,    // version 1: zeros are stored as z - 1
+    PACKED_GPTQ_V2, // zeros are stored as they are
+    PACKED_OTHER    // compressed-tensors, ModelOpt
+};
+// The format that config.json's quantization_config names. E_UNSUPPORTED names what is unknown and changes values.
+int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err);
+// The same of a folder, whose quantization_config may also be a file of its own (quantize_config.json).
+int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err);
+
+struct packed_tensors;
+
+// Reads a tensor's stored bytes.
+struct packed_reader {
+    int (*read)(const void *ctx, const struct tensor *t, size_t offset, void *out, size_t n,
+                struct err *err);
+    const void *ctx;
+};
+// Finds the packed matrices among stored tensors, which are borrowed and sorted by name. *out stays NULL if there is
+// none. E_FORMAT names a matrix whose parts do not fit together.
+int packed_tensors_open(struct packed_tensors **out, enum packed_format format,
+                        const struct tensor *const *stored, size_t n, struct packed_reader reader,
+                        struct err *err);
+void packed_tensors_close(struct packed_tensors *p); // NULL is allowed
+// All tensors of the folder, with a matrix in place of its parts.
+size_t packed_tensors_count(const struct packed_tensors *p);
+const struct tensor *packed_tensors_at(const struct packed_tensors *p, size_t i);
+// Whether t is such a matrix, whose data is NULL; others are stored tensors.
+bool packed_tensors_has(const struct packed_tensors *p, const struct tensor *t);
+// Like safetensors_read. E_FORMAT: a scale that is infinite or no number.
+int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, size_t offset,
+                        void *out, size_t n, struct err *err);

@@ -1,0 +1,248 @@
+// Models in blocks of few bits against the same model in F32: GGUF files here, each with the logits that its exact
+// values give (tests/fixtures/quantised).
+//
+// PARLEY_TEST_PAIRS=FOLDER: instead, the pairs of quantised model and reference that FOLDER/pairs.json lists, each
+// model loaded; those that Parley refuses are printed with their sentence. With PARLEY_TEST_RECORD=FILE the references'
+// logits are written, as golden.safetensors of the fixtures here has them.
+#include "tests/golden/model_golden.h"
+#include <unistd.h>
+
+#define FIXTURES "tests/fixtures/quantised"
+enum { MAX_CASES = 64, MAX_IDS = 512 };
+// In F32, of the spread: rounding of products alone.
+#define BOUND 2e-3
+
+static struct rows logits_of(const char *path, const int32_t *ids, int64_t n) {
+    struct engine *e = engine_for(path, 96, 8, 0);
+    struct rows rows = rows_new(e->info.n_vocab);
+    struct outcome o;
+    struct engine_turn turn = turn_for(e, 1, ids, n, 0, 0);
+    turn.score_only = true;
+    turn.on_logits = rows_keep;
+    turn.on_logits_ctx = &rows;
+    run_turn(e, &turn, &o);
+    assert_int_equal(o.finish, FINISH_LENGTH);
+    assert_int_equal(rows.n_seen, n);
+    engine_close(e);
+    return rows;
+}
+
+static double off(const float *got, const float *want, size_t n) {
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        assert_true(isfinite(got[i]));
+        worst = fmax(worst, fabs((double)got[i] - want[i]));
+    }
+    return worst / spread(want, n);
+}
+
+// --- the fixtures here ---
+
+static void test_fixtures(void **state) {
+    struct safetensors *golden;
+    struct err err = {0};
+    int n_files = 0;
+    if (safetensors_open(&golden, FIXTURES "/golden.safetensors", &err) < 0) fail_msg("%s", err.text);
+    for (size_t i = 0; i < safetensors_count(golden); i++) {
+        const struct tensor *want = safetensors_at(golden, i), *ids;
+        char name[128], path[256];
+        snprintf(name, sizeof name, "%s.ids", want->name);
+        ids = safetensors_find(golden, name);
+        if (!ids) continue; // it is ids itself
+        snprintf(path, sizeof path, FIXTURES "/%s", want->name);
+        struct rows rows = logits_of(path, ids->data, ids->shape[0]);
+        assert_int_equal(want->shape[1], rows.vocab);
+        double worst = off(rows.data, want->data, want->bytes / sizeof(float));
+        if (getenv("PARLEY_TEST_SHOW")) print_message("%s: %.3g\n", want->name, worst);
+        if (worst > BOUND && test_is_exact()) fail_msg("%s: off by %.3g of the spread", path, worst);
+        free(rows.data);
+        n_files++;
+    }
+    assert_true(n_files >= 16);
+    safetensors_close(golden);
+}
+
+// --- tokenizers ---
+
+// cJSON's strings cannot hold NUL: read_cases puts U+E000 in its place.
+#define NUL_MARK "\xee\x80\x80"
+static size_t text_of(const cJSON *one, char out[4096]) {
+    size_t len = 0;
+    for (const char *p = json_string(one, "text"); *p; len++) {
+        bool is_nul = strncmp(p, NUL_MARK, 3) == 0;
+        assert_true(len < 4096);
+        out[len] = is_nul ? '\0' : *p;
+        p += is_nul ? 3 : 1;
+    }
+    return len;
+}
+
+static cJSON *read_cases(const char *path) {
+    struct buf text;
+    struct err err = {0};
+    if (buf_read_file(&text, path, 1 << 24, &err) < 0) fail_msg("%s", err.text);
+    for (char *p = text.data; (p = strstr(p, "\\u0000"));) memcpy(p, "\\ue000", 6);
+    cJSON *cases = cJSON_Parse(buf_z(&text));
+    buf_release(&text);
+    assert_non_null(cases);
+    return cases;
+}
+
+static void check_ids(const struct tokenizer *t, const char *file, const cJSON *one) {
+    struct token_list got = {0};
+    struct err err = {0};
+    static int32_t want[MAX_LOG];
+    char text[4096];
+    size_t len = text_of(one, text);
+    int64_t n = json_log(one, "ids", want);
+    if (tokenizer_encode(t, text, len, NULL, &got, &err) < 0)
+        fail_msg("%s: '%s': %s", file, text, err.text);
+    bool same = (int64_t)got.len == n && (n == 0 || memcmp(got.ids, want, (size_t)n * sizeof *want) == 0);
+    if (!same) {
+        for (size_t i = 0; i < got.len; i++) print_message("%d ", got.ids[i]);
+        fail_msg("%s: other ids for '%s'", file, text);
+    }
+    token_list_release(&got);
+}
+
+static void check_chat(const struct tokenizer *t, const char *file, const cJSON *one) {
+    struct chat_template *chat;
+    struct err err = {0};
+    struct buf got;
+    struct chat_message messages[16];
+    size_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, json_member(one, "messages")) {
+        messages[n++] = (struct chat_message){json_string(item, "role"), json_string(item, "content")};
+    }
+    if (chat_template_open(&chat, file, NULL, t, &err) < 0) fail_msg("%s: %s", file, err.text);
+    buf_init(&got, 1 << 20);
+    if (chat_template_render(chat, messages, n, true, false, NULL, &got, &err) < 0)
+        fail_msg("%s: %s", file, err.text);
+    assert_string_equal(buf_z(&got), json_string(one, "text"));
+    chat_template_close(chat);
+    buf_release(&got);
+}
+
+// {"FILE": [{"text": ..., "ids": [...]}, ...]}, special tokens found in the text.
+static int check_tokenizer(const char *path, const cJSON *cases, const cJSON *chats) {
+    struct tokenizer *t;
+    struct err err = {0};
+    const cJSON *one;
+    int n = 0;
+    if (tokenizer_open(&t, path, &err) < 0) fail_msg("%s", err.text);
+    cJSON_ArrayForEach(one, cases) {
+        check_ids(t, path, one);
+        n++;
+    }
+    cJSON_ArrayForEach(one, chats) {
+        check_chat(t, path, one);
+    }
+    tokenizer_close(t);
+    return n;
+}
+
+// --- pairs ---
+
+struct recorded {
+    const char *name, *ids_name;
+    int32_t *ids;
+    int64_t n;
+    struct rows rows;
+};
+static struct recorded records[MAX_CASES];
+static int n_recorded;
+
+static void record(const char *quant, const int32_t *ids, int64_t n, struct rows rows) {
+    struct recorded *r = &records[n_recorded++];
+    char *name = NULL;
+    assert_true(asprintf(&name, "%s.ids", strrchr(quant, '/') ? strrchr(quant, '/') + 1 : quant) > 0);
+    r->ids_name = name;
+    r->name = strndup(name, strlen(name) - 4);
+    r->ids = malloc((size_t)n * sizeof *ids);
+    memcpy(r->ids, ids, (size_t)n * sizeof *ids);
+    r->n = n;
+    r->rows = rows;
+}
+
+static void write_record(const char *path) {
+    struct tensor list[2 * MAX_CASES];
+    struct safetensors_writer *w;
+    struct err err = {0};
+    for (int i = 0; i < n_recorded; i++) {
+        const struct recorded *r = &records[i];
+        list[2 * i] = (struct tensor){.name = r->ids_name, .bytes = (size_t)r->n * 4,
+                                      .dtype = DTYPE_I32, .n_dims = 1, .shape = {r->n}};
+        list[2 * i + 1] = (struct tensor){.name = r->name, .dtype = DTYPE_F32, .n_dims = 2,
+                                          .bytes = (size_t)r->n * (size_t)r->rows.vocab * 4,
+                                          .shape = {r->n, r->rows.vocab}};
+    }
+    assert_int_equal(safetensors_create(&w, path, list, (size_t)n_recorded * 2, &err), 0);
+    for (int i = 0; i < n_recorded; i++) {
+        assert_int_equal(safetensors_write(w, records[i].ids, list[2 * i].bytes, &err), 0);
+        assert_int_equal(safetensors_write(w, records[i].rows.data, list[2 * i + 1].bytes, &err), 0);
+    }
+    assert_int_equal(safetensors_finish(w, &err), 0);
+}
+
+// Whether the model can be loaded; prints why not.
+static bool loads(const char *path) {
+    struct engine_options o;
+    struct engine *e;
+    struct err err = {0};
+    engine_options_init(&o);
+    o.model_dir = path;
+    o.compute_dtype = "f32";
+    o.kv_cache_bytes = 1 << 20;
+    if (engine_open_manual(&e, &o, &clock_system, &err) < 0) {
+        print_message("refused: %s\n", err.text);
+        return false;
+    }
+    engine_close(e);
+    return true;
+}
+
+static int check_pair(const char *dir, const cJSON *pair) {
+    char quant[512], ref[512];
+    static int32_t ids[MAX_IDS];
+    const char *name = json_string(pair, "quant");
+    snprintf(quant, sizeof quant, "%s/%s", dir, name);
+    snprintf(ref, sizeof ref, "%s/%s", dir, json_string(pair, "ref"));
+    if (!loads(quant) || !loads(ref)) return 1;
+    int64_t n = json_log(pair, "ids", ids);
+    struct rows got = logits_of(quant, ids, n), want = logits_of(ref, ids, n);
+    double worst = off(got.data, want.data, (size_t)n * (size_t)want.vocab);
+    print_message("%s: %.3g of the spread\n", name, worst);
+    free(got.data);
+    if (getenv("PARLEY_TEST_RECORD") && strstr(name, ".gguf"))
+        record(name, ids, n, want);
+    else
+        free(want.data);
+    return worst > BOUND;
+}
+
+static void test_pairs(void **state) {
+    const char *dir = getenv("PARLEY_TEST_PAIRS");
+    char path[512];
+    int n_failed = 0;
+    snprintf(path, sizeof path, "%s/pairs.json", dir);
+    cJSON *pairs = read_cases(path);
+    const cJSON *pair;
+    cJSON_ArrayForEach(pair, pairs) {
+        if (strcmp(json_string(pair, "kind"), "logits") == 0) n_failed += check_pair(dir, pair);
+        if (strcmp(json_string(pair, "kind"), "ids") != 0) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, json_string(pair, "quant"));
+        print_message("%s: %d texts\n", path,
+                      check_tokenizer(path, json_member(pair, "cases"), json_member(pair, "chat")));
+    }
+    cJSON_Delete(pairs);
+    if (getenv("PARLEY_TEST_RECORD")) write_record(getenv("PARLEY_TEST_RECORD"));
+    assert_int_equal(n_failed, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest pairs[] = {cmocka_unit_test(test_pairs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures)};
+    if (getenv("PARLEY_TEST_PAIRS")) return cmocka_run_group_tests(pairs, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
