@@ -133,8 +133,9 @@ enum value_type {
 static const struct {
     int bytes; // 0: no number
     bool is_signed;
-} value_types[] = {{1, false}, {1, true},  {2, false}, {2, true},  {4, false}, {4, true}, {4, false},
-                   {1, false}, {0, false}, {0, false}, {8, false}, {8, true},  {8, false}};
+} value_types[] = {{1, false}, {1, true},  {2, false}, {2, true},  {4, false},
+                   {4, true},  {4, false}, {1, false}, {0, false}, {0, false},
+                   {8, false}, {8, true},  {8, false}};
 #define N_VALUE_TYPES (sizeof value_types / sizeof *value_types)
 
 static cJSON *integer(uint64_t bits, int bytes, bool is_signed) {
@@ -233,17 +234,18 @@ static int take_value(struct header *h, uint64_t type, int depth, cJSON **out) {
     } else {
         int bytes = value_types[type].bytes;
         TRY(take_uint(h, bytes, &bits));
-        *out = type == VALUE_BOOL                        ? cJSON_CreateBool(bits != 0)
-               : type == VALUE_F32 || type == VALUE_F64 ? real(bits, bytes)
-                                                         : integer(bits, bytes, value_types[type].is_signed);
+        *out = type == VALUE_BOOL ? cJSON_CreateBool(bits != 0)
+               : type == VALUE_F32 || type == VALUE_F64
+                   ? real(bits, bytes)
+                   : integer(bits, bytes, value_types[type].is_signed);
     }
     return *out ? 0 : err_set(h->err, E_NOMEM, "%s: no memory for its metadata", h->part->path);
 }
 
 static int take_metadata(struct header *h, uint64_t n, cJSON *into) {
     if (n > MAX_KEYS)
-        return err_set(h->err, E_LIMIT, "%s: %llu keys of metadata where %d are allowed", h->part->path,
-                       (unsigned long long)n, MAX_KEYS);
+        return err_set(h->err, E_LIMIT, "%s: %llu keys of metadata where %d are allowed",
+                       h->part->path, (unsigned long long)n, MAX_KEYS);
     for (uint64_t i = 0; i < n; i++) {
         const char *text;
         char key[MAX_KEY_BYTES + 1];
@@ -258,9 +260,10 @@ static int take_metadata(struct header *h, uint64_t n, cJSON *into) {
         bool twice = cJSON_HasObjectItem(into, key);
         if (twice || !cJSON_AddItemToObject(into, key, item)) {
             cJSON_Delete(item);
-            return twice ? err_set(h->err, E_FORMAT, "%s: the key '%.100s' is there twice",
-                                   h->part->path, key)
-                         : err_set(h->err, E_NOMEM, "%s: no memory for its metadata", h->part->path);
+            return twice
+                       ? err_set(h->err, E_FORMAT, "%s: the key '%.100s' is there twice",
+                                 h->part->path, key)
+                       : err_set(h->err, E_NOMEM, "%s: no memory for its metadata", h->part->path);
         }
     }
     return 0;
@@ -293,8 +296,9 @@ static int take_shape(struct header *h, struct gguf_tensor *t) {
                        "%s: the tensor '%s' is stored as type %llu; known are %s", h->part->path,
                        t->name, (unsigned long long)type, block_type_names());
     if (dims[0] % t->type->values)
-        return err_set(h->err, E_FORMAT, "%s: the tensor '%s' has rows of %lld values in blocks of %d",
-                       h->part->path, t->name, (long long)dims[0], t->type->values);
+        return err_set(h->err, E_FORMAT,
+                       "%s: the tensor '%s' has rows of %lld values in blocks of %d", h->part->path,
+                       t->name, (long long)dims[0], t->type->values);
     t->bytes = count / (uint64_t)t->type->values * (uint64_t)t->type->bytes;
     return 0;
 }
@@ -325,7 +329,8 @@ static int place_tensors(struct header *h, struct gguf *g, size_t first, uint64_
     for (size_t i = first; i < g->n; i++) {
         struct gguf_tensor *t = &g->tensors[i];
         if (t->offset % alignment)
-            return err_set(h->err, E_FORMAT, "%s: the tensor '%s' does not begin at a multiple of %llu",
+            return err_set(h->err, E_FORMAT,
+                           "%s: the tensor '%s' does not begin at a multiple of %llu",
                            h->part->path, t->name, (unsigned long long)alignment);
         if (data > size || t->offset > size - data || t->bytes > size - data - t->offset)
             return err_set(h->err, E_CORRUPT,
@@ -347,6 +352,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 static int check_tensors(struct gguf *g, struct err *err) {
+    if (g->n == 0) return 0;
     qsort(g->tensors, g->n, sizeof *g->tensors, by_place);
     for (size_t i = 1; i < g->n; i++) {
         const struct gguf_tensor *a = &g->tensors[i - 1], *b = &g->tensors[i];
@@ -426,15 +432,17 @@ static int open_parts(struct gguf *g, const char *path, struct err *err) {
     char tail[SPLIT_TAIL + 1];
     snprintf(tail, sizeof tail, "-00001-of-%05d.gguf", (int)n);
     if (len <= SPLIT_TAIL || strcmp(path + len - SPLIT_TAIL, tail) != 0)
-        return err_set(err, E_FORMAT, "%s is the first of %lld parts, but its name does not end in %s",
-                       path, (long long)n, tail);
+        return err_set(err, E_FORMAT,
+                       "%s is the first of %lld parts, but its name does not end in %s", path,
+                       (long long)n, tail);
     char *next = strdup(path);
     if (!next) return err_set(err, E_NOMEM, "no memory to open %s", path);
     int rc = 0;
     for (int64_t i = 1; i < n && rc == 0; i++) {
         cJSON *metadata = NULL;
         int64_t its_no = -1, its_n = -1;
-        snprintf(next + len - SPLIT_TAIL, SPLIT_TAIL + 1, "-%05d-of-%05d.gguf", (int)i + 1, (int)n);
+        snprintf(next + len - SPLIT_TAIL, SPLIT_TAIL + 1, "-%05u-of-%05u.gguf",
+                 (unsigned)(i + 1) % 100000, (unsigned)n % 100000);
         rc = open_part(g, next, false, &metadata, err);
         if (rc == 0) rc = json_get_int(metadata, "split.no", 0, MAX_PARTS, &its_no, err);
         if (rc >= 0) rc = json_get_int(metadata, "split.count", 0, MAX_PARTS, &its_n, err);
@@ -494,16 +502,18 @@ const struct gguf_tensor *gguf_at(const struct gguf *g, size_t i) {
 
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name) {
     struct gguf_tensor key = {.name = name};
+    if (g->n == 0) return NULL;
     return bsearch(&key, g->tensors, g->n, sizeof key, by_name);
 }
 
-int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *out, size_t n,
-              struct err *err) {
+int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *out,
+              size_t n, struct err *err) {
     const struct part *p = &g->parts[t->file];
     if (offset > t->bytes || n > t->bytes - offset)
         return err_set(err, E_INTERNAL, "%s: a read past the tensor '%s'", p->path, t->name);
     for (size_t done = 0; done < n;) {
-        ssize_t got = pread(p->fd, (char *)out + done, n - done, (off_t)(t->offset + offset + done));
+        ssize_t got =
+            pread(p->fd, (char *)out + done, n - done, (off_t)(t->offset + offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return err_errno(err, "cannot read %s", p->path);
         if (got == 0)

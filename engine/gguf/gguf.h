@@ -42,7 +42,7 @@ size_t gguf_count(const struct gguf *g);
 const struct gguf_tensor *gguf_at(const struct gguf *g, size_t i); // in no order
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name);
 // Copies n bytes of t from offset on. E_CORRUPT if the file has become shorter.
-int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *out, size_t n,
-              struct err *err);
+int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *out,
+              size_t n, struct err *err);
 // E_CORRUPT if size or modification time of a part differ from those at open.
 int gguf_check_unchanged(const struct gguf *g, struct err *err);

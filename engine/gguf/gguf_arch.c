@@ -34,8 +34,9 @@ const struct gguf_key gguf_common_keys[] = {
         {"attn_q_norm", "self_attn.q_norm", GGUF_AS_IS, false},                                    \
         {"attn_k_norm", "self_attn.k_norm", GGUF_AS_IS, false},                                    \
         {"ffn_gate", "mlp.gate_proj", GGUF_AS_IS, false},                                          \
-        {"ffn_up", "mlp.up_proj", GGUF_AS_IS, false},                                              \
-        {"ffn_down", "mlp.down_proj", GGUF_AS_IS, false}
+        {"ffn_up", "mlp.up_proj", GGUF_AS_IS, false}, {                                            \
+        "ffn_down", "mlp.down_proj", GGUF_AS_IS, false                                             \
+    }
 
 static const struct gguf_tensor_name llama_layer[] = {
     LLAMA_LAYER,
@@ -70,5 +71,6 @@ int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err 
         if (i > 0) strncat(known, ", ", sizeof known - strlen(known) - 1);
         strncat(known, archs[i].name, sizeof known - strlen(known) - 1);
     }
-    return err_set(err, E_UNSUPPORTED, "general.architecture is '%.60s'; known are %s", name, known);
+    return err_set(err, E_UNSUPPORTED, "general.architecture is '%.60s'; known are %s", name,
+                   known);
 }

@@ -10,7 +10,8 @@ enum gguf_change {
 };
 
 struct gguf_tensor_name {
-    const char *gguf, *hf;   // of a layer: behind "blk.N." and "model.layers.N.", without ".weight" and ".bias"
+    const char *gguf,
+        *hf; // of a layer: behind "blk.N." and "model.layers.N.", without ".weight" and ".bias"
     enum gguf_change change; // of weights and biases
     bool by_kv_head;         // GGUF_PAIRED_ROWS: the heads are those of keys
 };
@@ -20,8 +21,8 @@ struct gguf_key {
 };
 
 struct gguf_arch {
-    const char *name;       // general.architecture
-    const char *model_type; // Hugging Face's
+    const char *name;                     // general.architecture
+    const char *model_type;               // Hugging Face's
     const struct gguf_tensor_name *layer; // ends with a NULL
     const struct gguf_key *keys;          // besides those that all have; ends with a NULL; or NULL
 };

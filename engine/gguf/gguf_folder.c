@@ -33,10 +33,10 @@ bool gguf_folder_holds(const char *path, const char *name) {
     enum gguf_tokenizer kind;
     if (file_named(name) == FILE_NONE || !gguf_is(path)) return false;
     // Of a tokenizer that is unknown, opening tells.
-    bool holds = gguf_open(&g, path, false, NULL) == 0 &&
-                 is_there(file_named(name), gguf_tokenizer_kind(g, &kind, NULL) < 0
-                                                ? GGUF_TOKENIZER_BYTE_LEVEL
-                                                : kind);
+    bool holds =
+        gguf_open(&g, path, false, NULL) == 0 &&
+        is_there(file_named(name),
+                 gguf_tokenizer_kind(g, &kind, NULL) < 0 ? GGUF_TOKENIZER_BYTE_LEVEL : kind);
     gguf_close(g);
     return holds;
 }

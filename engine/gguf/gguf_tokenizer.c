@@ -26,14 +26,13 @@ enum token_type { // as SentencePiece counts the types of pieces
 
 static const char llama3[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}{1,3}" REST;
 static const char qwen2[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}" REST;
-static const char qwen35[] =
-    CONTRACTIONS "|" NO_WORD
-                 "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!"
-                 "\\S)|\\s+";
+static const char qwen35[] = CONTRACTIONS
+    "|" NO_WORD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!"
+    "\\S)|\\s+";
 static const char gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-static const char tekken[] = NO_WORD UPPER "*" LOWER "+|" NO_WORD UPPER "+" LOWER
-                                           "*|\\p{N}" REST_SLASH;
+static const char tekken[] =
+    NO_WORD UPPER "*" LOWER "+|" NO_WORD UPPER "+" LOWER "*|\\p{N}" REST_SLASH;
 static const char gpt4o[] = NO_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" NO_WORD UPPER "+" LOWER
                                           "*" CONTRACTIONS "?|\\p{N}{1,3}" REST_SLASH;
 static const char digit[] = "\\p{N}";
@@ -49,22 +48,38 @@ static const struct cut {
     const char *patterns[3];
     bool ignore_merges; // a piece that is a token is that token
 } cuts[] = {
-    {"llama-bpe", {llama3}, true},      {"llama3", {llama3}, true},
-    {"llama-v3", {llama3}, true},       {"falcon3", {llama3}, true},
-    {"falcon-h1", {llama3}, true},      {"pixtral", {llama3}, true},
-    {"lfm2", {llama3}, true},           {"smaug-bpe", {llama3}, false},
-    {"dbrx", {llama3}, false},          {"glm4", {llama3}, false},
-    {"chatglm-bpe", {llama3}, false},   {"qwen2", {qwen2}, false},
-    {"deepseek-r1-qwen", {qwen2}, false}, {"megrez", {qwen2}, false},
-    {"stablelm2", {qwen2}, false},      {"hunyuan", {qwen2}, false},
-    {"qwen35", {qwen35}, false},        {"gpt-2", {gpt2}, false},
-    {"phi-2", {gpt2}, false},           {"exaone4", {gpt2}, false},
-    {"olmo", {gpt2}, false},            {"mpt", {gpt2}, false},
-    {"tekken", {tekken}, true},         {"gpt-4o", {gpt4o}, false},
-    {"llama4", {gpt4o}, false},         {"kanana2", {gpt4o}, false},
-    {"smollm", {digit, gpt2}, false},   {"starcoder", {digit, gpt2}, false},
-    {"refact", {digit, gpt2}, false},   {"command-r", {digit, gpt2}, false},
-    {"codeshell", {digit, gpt2}, false}, {"exaone", {digit, gpt2}, false},
+    {"llama-bpe", {llama3}, true},
+    {"llama3", {llama3}, true},
+    {"llama-v3", {llama3}, true},
+    {"falcon3", {llama3}, true},
+    {"falcon-h1", {llama3}, true},
+    {"pixtral", {llama3}, true},
+    {"lfm2", {llama3}, true},
+    {"smaug-bpe", {llama3}, false},
+    {"dbrx", {llama3}, false},
+    {"glm4", {llama3}, false},
+    {"chatglm-bpe", {llama3}, false},
+    {"qwen2", {qwen2}, false},
+    {"deepseek-r1-qwen", {qwen2}, false},
+    {"megrez", {qwen2}, false},
+    {"stablelm2", {qwen2}, false},
+    {"hunyuan", {qwen2}, false},
+    {"qwen35", {qwen35}, false},
+    {"gpt-2", {gpt2}, false},
+    {"phi-2", {gpt2}, false},
+    {"exaone4", {gpt2}, false},
+    {"olmo", {gpt2}, false},
+    {"mpt", {gpt2}, false},
+    {"tekken", {tekken}, true},
+    {"gpt-4o", {gpt4o}, false},
+    {"llama4", {gpt4o}, false},
+    {"kanana2", {gpt4o}, false},
+    {"smollm", {digit, gpt2}, false},
+    {"starcoder", {digit, gpt2}, false},
+    {"refact", {digit, gpt2}, false},
+    {"command-r", {digit, gpt2}, false},
+    {"codeshell", {digit, gpt2}, false},
+    {"exaone", {digit, gpt2}, false},
     {"deepseek-v3", {digits3, cjk, deepseek3}, false},
     {"hunyuan-dense", {digits3, cjk, deepseek3}, false},
 };
@@ -73,9 +88,10 @@ static const struct cut {
 static int find_cut(const struct gguf *g, const struct cut **out, struct err *err) {
     const char *pre = json_string(gguf_metadata(g), TOKENIZER "pre");
     if (!pre)
-        return err_set(err, E_UNSUPPORTED,
-                       "the file has no " TOKENIZER
-                       "pre, so how its tokenizer cuts text is unknown: a newer conversion names it");
+        return err_set(
+            err, E_UNSUPPORTED,
+            "the file has no " TOKENIZER
+            "pre, so how its tokenizer cuts text is unknown: a newer conversion names it");
     for (size_t i = 0; i < N_CUTS; i++) {
         *out = &cuts[i];
         if (strcmp(cuts[i].pre, pre) == 0) return 0;
@@ -91,7 +107,8 @@ int gguf_tokenizer_kind(const struct gguf *g, enum gguf_tokenizer *out, struct e
     if (strcmp(model, "gpt2") == 0) *out = GGUF_TOKENIZER_BYTE_LEVEL;
     if (strcmp(model, "llama") == 0) *out = GGUF_TOKENIZER_SENTENCEPIECE;
     if (*out != GGUF_TOKENIZER_NONE) return 0;
-    return err_set(err, E_UNSUPPORTED, TOKENIZER "model is '%.60s'; known are gpt2 and llama", model);
+    return err_set(err, E_UNSUPPORTED, TOKENIZER "model is '%.60s'; known are gpt2 and llama",
+                   model);
 }
 
 // --- the tokens ---
@@ -110,9 +127,10 @@ static int first_token(const struct gguf *g, struct tokens *t, struct err *err) 
         return err_set(err, E_FORMAT, "the file has no " TOKENIZER "tokens");
     const int n = cJSON_GetArraySize(list);
     if ((types && cJSON_GetArraySize(types) != n) || (scores && cJSON_GetArraySize(scores) != n))
-        return err_set(err, E_FORMAT, "the file has %d tokens, and another number of types or scores",
-                       n);
-    *t = (struct tokens){list->child, types ? types->child : NULL, scores ? scores->child : NULL, 0};
+        return err_set(err, E_FORMAT,
+                       "the file has %d tokens, and another number of types or scores", n);
+    *t =
+        (struct tokens){list->child, types ? types->child : NULL, scores ? scores->child : NULL, 0};
     return 0;
 }
 
@@ -284,7 +302,8 @@ static int put_pieces(const struct gguf *g, struct buf *piece, struct buf *out, 
         buf_reset(piece);
         put_bytes(piece, 1, t.content->valuestring, strlen(t.content->valuestring));
         put_float(piece, 2, (float)t.score->valuedouble);
-        put_number(piece, 3, (uint64_t)(type < TOKEN_NORMAL || type > TOKEN_BYTE ? TOKEN_UNUSED : type));
+        put_number(piece, 3,
+                   (uint64_t)(type < TOKEN_NORMAL || type > TOKEN_BYTE ? TOKEN_UNUSED : type));
         if (piece->error < 0) return no_memory(err);
         put_bytes(out, 1, piece->data, piece->len);
     } while (next_token(&t));

@@ -59,8 +59,9 @@ static const struct gguf_tensor_name *translate(const struct gguf_arch *arch, co
     const struct gguf_tensor_name *row =
         find_name(layer < 0 ? gguf_outer_names : arch->layer, stem, len);
     if (!row) return NULL;
-    int n = layer < 0 ? snprintf(out, NAME_MAX_BYTES, "%s%s", row->hf, suffix)
-                      : snprintf(out, NAME_MAX_BYTES, "model.layers.%ld.%s%s", layer, row->hf, suffix);
+    int n = layer < 0
+                ? snprintf(out, NAME_MAX_BYTES, "%s%s", row->hf, suffix)
+                : snprintf(out, NAME_MAX_BYTES, "model.layers.%ld.%s%s", layer, row->hf, suffix);
     return n > 0 && n < NAME_MAX_BYTES ? row : NULL;
 }
 
@@ -93,7 +94,8 @@ static int pair_rows(const struct gguf_tensors *c, const struct gguf_arch *arch,
     int64_t heads = heads_of(c, arch, kv);
     s->head_rows = heads > 0 ? t->shape[0] / heads : 0;
     if (heads > 0 && t->shape[0] % heads == 0 && s->head_rows % 2 == 0) return 0;
-    return err_set(err, E_FORMAT, "the tensor '%s' has %lld rows, which are not %lld heads of pairs",
+    return err_set(err, E_FORMAT,
+                   "the tensor '%s' has %lld rows, which are not %lld heads of pairs",
                    s->from->name, (long long)t->shape[0], (long long)heads);
 }
 
@@ -105,8 +107,8 @@ static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
     struct source *s = &c->sources[c->n];
     if (!is_weight(from->name)) return 0;
     if (!row)
-        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s", from->name,
-                       arch->name);
+        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s",
+                       from->name, arch->name);
     *t = (struct tensor){.dtype = dtype_of(from->type), .n_dims = from->n_dims};
     *s = (struct source){.from = from, .change = row->change};
     t->bytes = dtype_size(t->dtype);
@@ -137,7 +139,8 @@ int gguf_tensors_open(struct gguf_tensors **out, const char *path, struct err *e
     *out = NULL;
     if (!c) return err_set(err, E_NOMEM, "no memory to open %s", path);
     int rc = gguf_open(&c->g, path, false, err);
-    if (rc == 0 && (rc = list_tensors(c, &why)) < 0) err_set(err, rc, "%.200s: %.300s", path, why.text);
+    if (rc == 0 && (rc = list_tensors(c, &why)) < 0)
+        err_set(err, rc, "%.200s: %.300s", path, why.text);
     if (rc < 0) {
         gguf_tensors_close(c);
         return rc;
@@ -187,8 +190,8 @@ static int read_values(const struct gguf_tensors *c, const struct source *s, int
     for (int64_t b = first / type->values; b * type->values < end; b += BLOCKS) {
         int64_t last = (end + type->values - 1) / type->values;
         int64_t blocks = last - b < BLOCKS ? last - b : BLOCKS;
-        TRY(gguf_read(c->g, s->from, (uint64_t)(row * row_blocks + b) * (uint64_t)type->bytes, stored,
-                      (size_t)(blocks * type->bytes), err));
+        TRY(gguf_read(c->g, s->from, (uint64_t)(row * row_blocks + b) * (uint64_t)type->bytes,
+                      stored, (size_t)(blocks * type->bytes), err));
         for (int64_t i = 0; i < blocks; i++) {
             const int64_t at = (b + i) * type->values;
             type->decode(values, stored + i * type->bytes);
@@ -211,7 +214,8 @@ static int read_piece(const struct gguf_tensors *c, const struct tensor *t, cons
     const size_t size = dtype_size(t->dtype);
     row = stored_row(s, row);
     if (t->dtype != DTYPE_F32)
-        return gguf_read(c->g, s->from, (uint64_t)row * (uint64_t)row_values * size + from, out, n, err);
+        return gguf_read(c->g, s->from, (uint64_t)row * (uint64_t)row_values * size + from, out, n,
+                         err);
     while (n > 0) { // by pieces that end with a value, since a read may begin within one
         float values[512];
         const size_t skip = from % size, room = sizeof values - skip, here = n < room ? n : room;
@@ -226,8 +230,8 @@ static int read_piece(const struct gguf_tensors *c, const struct tensor *t, cons
     return 0;
 }
 
-int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset, void *out,
-                      size_t n, struct err *err) {
+int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset,
+                      void *out, size_t n, struct err *err) {
     const struct source *s = &c->sources[t - c->tensors];
     // A vector is a column where its values are permuted as rows, else one row.
     const bool column = t->n_dims == 1 && s->change == GGUF_PAIRED_ROWS;

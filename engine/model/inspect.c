@@ -2,6 +2,7 @@
 #include "engine/model/inspect.h"
 #include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/model.h"
@@ -229,12 +230,15 @@ static void put_weights(struct json_writer *w, const struct model_config *c,
 
 static const char *template_file(const char *dir) {
     char path[PATH_MAX];
+    cJSON *json = NULL;
     if (path_holds(dir, "chat_template.jinja", R_OK)) return "chat_template.jinja";
-    if (!path_holds(dir, "tokenizer_config.json", R_OK)) return NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/tokenizer_config.json", dir) >= sizeof path)
         return NULL;
     // The tokenizer reports a broken file; here it counts as one without a template.
-    cJSON *json = json_parse_file(path, &json_limits_file, NULL);
+    if (gguf_is(dir))
+        gguf_folder_json(&json, dir, "tokenizer_config.json", NULL);
+    else if (path_holds(dir, "tokenizer_config.json", R_OK))
+        json = json_parse_file(path, &json_limits_file, NULL);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
     bool there = item && !cJSON_IsNull(item);
     cJSON_Delete(json);

@@ -153,7 +153,17 @@ struct matrix { // parts as read: whole rows if they will be quantised
     int n;
     int32_t block_k;             // of the stored scales, likewise
     enum weight_format quantize; // on the way
+    bool widen;                  // floats of several types: all become F32
 };
+
+static bool is_widened(const struct matrix *m, int i) {
+    return m->widen && m->tensors[i]->dtype != DTYPE_F32;
+}
+
+static size_t widened_room(const struct matrix *m, int i) {
+    size_t size = dtype_size(m->tensors[i]->dtype);
+    return aligned(staged_bytes(m->tensors[i], &m->parts[i]) / size * sizeof(float));
+}
 
 static int64_t n_values(const struct part *p) {
     return (int64_t)p->rows.count * p->cols.count;
@@ -174,6 +184,7 @@ static size_t matrix_room(const struct matrix *m) {
     for (int i = 0; i < m->n; i++) {
         const struct part *p = &m->parts[i];
         room += staged_room(m->tensors[i], p);
+        if (is_widened(m, i)) room += widened_room(m, i);
         if (m->scales[i] || m->quantize) room += scales_room(m, i);
         if (m->quantize) room += aligned((size_t)n_values(p));
     }
@@ -300,9 +311,22 @@ static int map_matrix(struct loader *l, struct weight *w, const struct matrix *m
 
 // --- the others ---
 
+// Turns a view of a part that is staged at `staged` into one of F32 at *at, which moves on.
+static void widen_view(const struct matrix *m, int i, const char *staged, char **at,
+                       struct tensor_view *v) {
+    size_t size = dtype_size(v->dtype), n = staged_bytes(m->tensors[i], &m->parts[i]) / size;
+    size_t skip = (size_t)((const char *)v->data - staged) / size;
+    float *wide = (float *)(void *)*at;
+    to_f32(wide, staged, v->dtype, n);
+    v->data = wide + skip;
+    v->dtype = DTYPE_F32;
+    *at += widened_room(m, i);
+}
+
 static int pack_matrix(struct loader *l, struct weight *w, const struct part *parts,
                        struct matrix *m, struct err *err) {
     struct tensor_view views[LOADER_MAX_PARTS];
+    const char *staged_at[LOADER_MAX_PARTS];
     struct backend *be = l->m->backend;
     const char *panels = be->ops->weight_map ? find_panels(m) : NULL;
     if (panels) return map_matrix(l, w, m, panels, err);
@@ -314,11 +338,13 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
         bool staged = i > 0 && p->transposed && m->tensors[i] == m->tensors[i - 1];
         if (!staged && i > 0) at += staged_room(m->tensors[i - 1], &m->parts[i - 1]);
         if (!staged) TRY(read_part(l, m->tensors[i], p, l->staging + at, err));
-        views[i] = view_of(m->tensors[i], p, l->staging + at);
+        staged_at[i] = l->staging + at;
+        views[i] = view_of(m->tensors[i], p, staged_at[i]);
         bytes += slice_bytes(m->tensors[i], &parts[i]);
     }
     char *rest = l->staging + at + staged_room(m->tensors[m->n - 1], &m->parts[m->n - 1]);
     for (int i = 0; i < m->n; i++) {
+        if (is_widened(m, i)) widen_view(m, i, staged_at[i], &rest, &views[i]);
         if (m->scales[i]) TRY(read_scales(l, m, i, &rest, &views[i], err));
         if (!m->quantize) continue;
         TRY(quantize_view(m, i, &rest, &views[i], err));
@@ -348,13 +374,20 @@ static int find_scales(struct loader *l, int32_t layer, struct matrix *m, int i,
     return 0;
 }
 
+static bool is_wide_float(const struct tensor *t) {
+    return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
+}
+
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err) {
     struct matrix m = {.n = n};
     for (int i = 0; i < n; i++) {
         m.parts[i] = parts[i];
         TRY(find_part(l, layer, &parts[i], "weight", &m.tensors[i], err));
-        if (m.tensors[i]->dtype != m.tensors[0]->dtype)
+        bool same = m.tensors[i]->dtype == m.tensors[0]->dtype;
+        if (!same && is_wide_float(m.tensors[i]) && is_wide_float(m.tensors[0]))
+            m.widen = true;
+        else if (!same)
             return err_set(err, E_UNSUPPORTED,
                            "the tensors '%s' (%s) and '%s' (%s) must be of one dtype",
                            m.tensors[0]->name, dtype_name(m.tensors[0]->dtype), m.tensors[i]->name,

@@ -52,9 +52,9 @@ static bool is_one_of(const char *name, const char *const *known, size_t n) {
 // Folders of one format of 8-bit floats are the loader's own.
 static int read_compressed(const cJSON *q, enum packed_format *out, struct err *err) {
     static const char *const floats[] = {"float-quantized", "naive-quantized"};
-    static const char *const packed[] = {"pack-quantized", "int-quantized", "nvfp4-pack-quantized",
-                                         "mxfp4-pack-quantized", "mixed-precision",
-                                         "float-quantized", "naive-quantized"};
+    static const char *const packed[] = {
+        "pack-quantized",  "int-quantized",   "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+        "mixed-precision", "float-quantized", "naive-quantized"};
     const char *format = NULL;
     const cJSON *groups = json_member(q, "config_groups"), *group;
     TRY(json_get_string(q, "format", &format, err));
@@ -130,23 +130,23 @@ int packed_format_of(const char *model_dir, enum packed_format *out, struct err 
 // --- the parts of a matrix ---
 
 enum code_kind {
-    CODES_AWQ,       // (K, N / 8) words
-    CODES_GPTQ,      // (K b / 32, N) words
-    CODES_INTEGERS,  // (N, K b / 32) words, each code 2^(b-1) above its value
-    CODES_E2M1,      // (N, K / 2) bytes, the even element in the low half
-    CODES_I8,        // (N, K) bytes
-    CODES_E4M3       // (N, K) bytes
+    CODES_AWQ,      // (K, N / 8) words
+    CODES_GPTQ,     // (K b / 32, N) words
+    CODES_INTEGERS, // (N, K b / 32) words, each code 2^(b-1) above its value
+    CODES_E2M1,     // (N, K / 2) bytes, the even element in the low half
+    CODES_I8,       // (N, K) bytes
+    CODES_E4M3      // (N, K) bytes
 };
 
 struct matrix {
     const char *stem; // owned
     enum code_kind kind;
-    int64_t rows, cols;   // N, K
-    int bits;             // of a code in words
-    int64_t groups;       // scales of a row; of blocks: of a row of blocks
-    int64_t group_cols;   // columns of a scale
-    int64_t block_rows;   // rows that share their scales: 1, FP8_BLOCK, or all of them
-    int zero_plus;        // added to stored zeros
+    int64_t rows, cols; // N, K
+    int bits;           // of a code in words
+    int64_t groups;     // scales of a row; of blocks: of a row of blocks
+    int64_t group_cols; // columns of a scale
+    int64_t block_rows; // rows that share their scales: 1, FP8_BLOCK, or all of them
+    int zero_plus;      // added to stored zeros
     const struct tensor *codes, *scales;
     const struct tensor *zeros, *order, *global; // NULL: none; order: the group of each column
     bool divides;                                // by global; else multiplies
@@ -154,8 +154,8 @@ struct matrix {
 };
 
 struct packed_tensors {
-    struct tensor *own;          // (n_matrices)
-    struct matrix *matrices;     // (n_matrices)
+    struct tensor *own;      // (n_matrices)
+    struct matrix *matrices; // (n_matrices)
     size_t n_matrices;
     const struct tensor **all; // (n)
     size_t n;
@@ -210,7 +210,8 @@ static int find_qweight(struct finding *f, struct matrix *m) {
     m->zeros = part(f, m->stem, "qzeros");
     m->order = part(f, m->stem, "g_idx");
     const struct tensor *codes = m->codes, *s = m->scales;
-    if (codes->dtype != DTYPE_I32 || codes->n_dims != 2) return misfit(f, m, "qweight is no I32 matrix");
+    if (codes->dtype != DTYPE_I32 || codes->n_dims != 2)
+        return misfit(f, m, "qweight is no I32 matrix");
     if (!s || s->n_dims != 2 || !is_float(s)) return misfit(f, m, "it has no scales");
     m->rows = s->shape[1];
     m->groups = s->shape[0];
@@ -219,21 +220,21 @@ static int find_qweight(struct finding *f, struct matrix *m) {
     if (f->format == PACKED_AWQ) {
         m->kind = CODES_AWQ;
         m->cols = codes->shape[0];
-        if (codes->shape[1] * 8 != m->rows) return misfit(f, m, "qweight and scales differ in width");
+        if (codes->shape[1] * 8 != m->rows)
+            return misfit(f, m, "qweight and scales differ in width");
     } else {
         m->kind = CODES_GPTQ;
         m->zero_plus = f->format == PACKED_GPTQ ? 1 : 0;
         if (codes->shape[1] != m->rows) return misfit(f, m, "qweight and scales differ in width");
-        if (!m->zeros || m->zeros->n_dims != 2 || m->rows == 0 ||
-            m->zeros->shape[1] * 32 % m->rows)
+        if (!m->zeros || m->zeros->n_dims != 2 || m->rows == 0 || m->zeros->shape[1] * 32 % m->rows)
             return misfit(f, m, "it has no qzeros");
         m->bits = (int)(m->zeros->shape[1] * 32 / m->rows);
         if (m->bits != 4 && m->bits != 8) return misfit(f, m, "its codes are not of 4 or 8 bits");
         m->cols = codes->shape[0] * 32 / m->bits;
     }
     if (m->rows * m->bits % 32 ||
-        (m->zeros && (m->zeros->dtype != DTYPE_I32 ||
-                      !has_shape(m->zeros, m->groups, m->rows * m->bits / 32))))
+        (m->zeros &&
+         (m->zeros->dtype != DTYPE_I32 || !has_shape(m->zeros, m->groups, m->rows * m->bits / 32))))
         return misfit(f, m, "qzeros have another shape");
     return 0;
 }
@@ -449,11 +450,19 @@ static float scale_value(const struct tensor *t, const uint8_t *bytes, size_t i)
     uint16_t half;
     float f;
     switch (t->dtype) {
-    case DTYPE_F32: memcpy(&f, bytes + 4 * i, sizeof f); return f;
-    case DTYPE_F16: memcpy(&half, bytes + 2 * i, sizeof half); return f16_to_f32(half);
-    case DTYPE_BF16: memcpy(&half, bytes + 2 * i, sizeof half); return bf16_to_f32(half);
-    case DTYPE_F8_E4M3: return e4m3_to_f32(bytes[i]);
-    default: return bytes[i] == 0xff ? NAN : ldexpf(1.0f, bytes[i] - 127); // e8m0
+    case DTYPE_F32:
+        memcpy(&f, bytes + 4 * i, sizeof f);
+        return f;
+    case DTYPE_F16:
+        memcpy(&half, bytes + 2 * i, sizeof half);
+        return f16_to_f32(half);
+    case DTYPE_BF16:
+        memcpy(&half, bytes + 2 * i, sizeof half);
+        return bf16_to_f32(half);
+    case DTYPE_F8_E4M3:
+        return e4m3_to_f32(bytes[i]);
+    default:
+        return bytes[i] == 0xff ? NAN : ldexpf(1.0f, bytes[i] - 127); // e8m0
     }
 }
 
@@ -493,8 +502,9 @@ static int read_scales(const struct packed_tensors *p, const struct matrix *m, s
             float v = scale_value(t, bytes, (size_t)i);
             s->scales[(r - first) * m->groups + g] = v;
             if (!isfinite(v))
-                rc = err_set(err, E_FORMAT, "the tensor '%s' holds a scale that is infinite or no number",
-                             t->name);
+                rc =
+                    err_set(err, E_FORMAT,
+                            "the tensor '%s' holds a scale that is infinite or no number", t->name);
         }
     free(bytes);
     return rc;
@@ -527,9 +537,11 @@ static int read_strip(const struct packed_tensors *p, const struct matrix *m, st
     TRY(read_global(p, m, s, err));
     TRY(read_order(p, m, s, err));
     if (m->zeros) TRY(read_bytes(p, m->zeros, 0, m->zeros->bytes, &s->zeros, err));
-    if (m->kind == CODES_AWQ) return read_columns(p, m->codes, s->first / 8, s->count / 8, &s->codes, err);
+    if (m->kind == CODES_AWQ)
+        return read_columns(p, m->codes, s->first / 8, s->count / 8, &s->codes, err);
     if (m->kind == CODES_GPTQ) return read_columns(p, m->codes, s->first, s->count, &s->codes, err);
-    return read_bytes(p, m->codes, (size_t)s->first * line, (size_t)s->count * line, &s->codes, err);
+    return read_bytes(p, m->codes, (size_t)s->first * line, (size_t)s->count * line, &s->codes,
+                      err);
 }
 
 static void release_strip(struct strip *s) {
@@ -559,12 +571,16 @@ static int code_at(const struct matrix *m, const struct strip *s, int64_t r, int
         return (int)(w >> (4 * awq_slot(r))) & 15;
     }
     case CODES_GPTQ:
-        return (int)(word_at(s->codes, k / per_word * s->count + r) >> (k % per_word * m->bits)) & mask;
+        return (int)(word_at(s->codes, k / per_word * s->count + r) >> (k % per_word * m->bits)) &
+               mask;
     case CODES_INTEGERS:
         return (int)(word_at(s->codes, r * m->codes->shape[1] + k / per_word) >>
-                     (k % per_word * m->bits)) & mask;
-    case CODES_E2M1: return s->codes[r * (m->cols / 2) + k / 2] >> (k % 2 * 4) & 15;
-    default: return s->codes[r * m->cols + k];
+                     (k % per_word * m->bits)) &
+               mask;
+    case CODES_E2M1:
+        return s->codes[r * (m->cols / 2) + k / 2] >> (k % 2 * 4) & 15;
+    default:
+        return s->codes[r * m->cols + k];
     }
 }
 
@@ -579,7 +595,8 @@ static int zero_at(const struct matrix *m, const struct strip *s, int64_t row, i
     }
     if (m->kind == CODES_INTEGERS && s->zeros)
         return (int)(word_at(s->zeros, row / per_word * m->groups + g) >>
-                     (row % per_word * m->bits)) & mask;
+                     (row % per_word * m->bits)) &
+               mask;
     return 1 << (m->bits - 1);
 }
 
@@ -624,9 +641,11 @@ int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, 
     for (char *to = out; rc == 0 && n > 0;) {
         const int64_t first = (int64_t)(offset / row_bytes), step = strip_rows(m);
         struct strip s = {.first = first - first % 8};
-        const int64_t end = (int64_t)((offset + n + row_bytes - 1) / row_bytes), most = s.first + step;
+        const int64_t end = (int64_t)((offset + n + row_bytes - 1) / row_bytes),
+                      most = s.first + step;
         s.count = (end < most ? end : most) - s.first;
-        s.count = s.first + (s.count + 7) / 8 * 8 < m->rows ? (s.count + 7) / 8 * 8 : m->rows - s.first;
+        s.count =
+            s.first + (s.count + 7) / 8 * 8 < m->rows ? (s.count + 7) / 8 * 8 : m->rows - s.first;
         rc = read_strip(p, m, &s, err);
         for (int64_t r = first; rc == 0 && n > 0 && r < s.first + s.count; r++) {
             const size_t from = offset % row_bytes;

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 enum packed_format { // of quantization_config
-    PACKED_NONE,     // no such folder, or one whose matrices the loader reads itself (quantization.h)
+    PACKED_NONE, // no such folder, or one whose matrices the loader reads itself (quantization.h)
     PACKED_AWQ,
     PACKED_GPTQ,    // version 1: zeros are stored as z - 1
     PACKED_GPTQ_V2, // zeros are stored as they are

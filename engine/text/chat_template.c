@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/path.h"
-#include "engine/gguf/gguf_folder.h"
 #include "base/utf8.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_internal.h"
 #include <stdio.h>
@@ -284,7 +284,10 @@ static int open_folder(struct chat_template *c, const char *model_dir, struct er
     static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
     char path[PATH_MAX];
     for (int i = gguf_is(model_dir) ? 1 : 0; i < 2; i++) {
-        TRY(path_join(path, model_dir, names[i], err));
+        if (gguf_is(model_dir)) // named as what it is
+            snprintf(path, sizeof path, "%s", model_dir);
+        else
+            TRY(path_join(path, model_dir, names[i], err));
         int rc = i == 0 ? open_file(c, path, err) : open_config(c, model_dir, path, err);
         if (rc == 0 && !c->tools_jinja && !gguf_is(model_dir))
             rc = open_additional(c, model_dir, err);

@@ -1,14 +1,14 @@
-// Models in blocks of few bits against the same model in F32: GGUF files here, each with the logits that its exact
-// values give (tests/fixtures/quantised).
+// Models of few bits against the same model in F32: files and folders here, each with the logits that its exact values
+// give (tests/fixtures/quantised), and the tokenizers of GGUF files.
 //
 // PARLEY_TEST_PAIRS=FOLDER: instead, the pairs of quantised model and reference that FOLDER/pairs.json lists, each
 // model loaded; those that Parley refuses are printed with their sentence. With PARLEY_TEST_RECORD=FILE the references'
 // logits are written, as golden.safetensors of the fixtures here has them.
+#include "base/path.h"
 #include "tests/golden/model_golden.h"
-#include <unistd.h>
 
 #define FIXTURES "tests/fixtures/quantised"
-enum { MAX_CASES = 64, MAX_IDS = 512 };
+enum { MAX_CASES = 64, MAX_IDS = 512, RECORDED_IDS = 24 };
 // In F32, of the spread: rounding of products alone.
 #define BOUND 2e-3
 
@@ -42,7 +42,8 @@ static void test_fixtures(void **state) {
     struct safetensors *golden;
     struct err err = {0};
     int n_files = 0;
-    if (safetensors_open(&golden, FIXTURES "/golden.safetensors", &err) < 0) fail_msg("%s", err.text);
+    if (safetensors_open(&golden, FIXTURES "/golden.safetensors", &err) < 0)
+        fail_msg("%s", err.text);
     for (size_t i = 0; i < safetensors_count(golden); i++) {
         const struct tensor *want = safetensors_at(golden, i), *ids;
         char name[128], path[256];
@@ -54,11 +55,12 @@ static void test_fixtures(void **state) {
         assert_int_equal(want->shape[1], rows.vocab);
         double worst = off(rows.data, want->data, want->bytes / sizeof(float));
         if (getenv("PARLEY_TEST_SHOW")) print_message("%s: %.3g\n", want->name, worst);
-        if (worst > BOUND && test_is_exact()) fail_msg("%s: off by %.3g of the spread", path, worst);
+        if (worst > BOUND && test_is_exact())
+            fail_msg("%s: off by %.3g of the spread", path, worst);
         free(rows.data);
         n_files++;
     }
-    assert_true(n_files >= 16);
+    assert_true(n_files >= 24);
     safetensors_close(golden);
 }
 
@@ -97,7 +99,8 @@ static void check_ids(const struct tokenizer *t, const char *file, const cJSON *
     int64_t n = json_log(one, "ids", want);
     if (tokenizer_encode(t, text, len, NULL, &got, &err) < 0)
         fail_msg("%s: '%s': %s", file, text, err.text);
-    bool same = (int64_t)got.len == n && (n == 0 || memcmp(got.ids, want, (size_t)n * sizeof *want) == 0);
+    bool same =
+        (int64_t)got.len == n && (n == 0 || memcmp(got.ids, want, (size_t)n * sizeof *want) == 0);
     if (!same) {
         for (size_t i = 0; i < got.len; i++) print_message("%d ", got.ids[i]);
         fail_msg("%s: other ids for '%s'", file, text);
@@ -113,7 +116,8 @@ static void check_chat(const struct tokenizer *t, const char *file, const cJSON 
     size_t n = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, json_member(one, "messages")) {
-        messages[n++] = (struct chat_message){json_string(item, "role"), json_string(item, "content")};
+        messages[n++] =
+            (struct chat_message){json_string(item, "role"), json_string(item, "content")};
     }
     if (chat_template_open(&chat, file, NULL, t, &err) < 0) fail_msg("%s: %s", file, err.text);
     buf_init(&got, 1 << 20);
@@ -142,6 +146,19 @@ static int check_tokenizer(const char *path, const cJSON *cases, const cJSON *ch
     return n;
 }
 
+static void test_tokenizers(void **state) {
+    cJSON *files = read_cases(FIXTURES "/tokenizers.json");
+    const cJSON *file;
+    char path[256];
+    int n = 0;
+    cJSON_ArrayForEach(file, files) {
+        snprintf(path, sizeof path, FIXTURES "/%s", file->string);
+        n += check_tokenizer(path, json_member(file, "cases"), json_member(file, "chat"));
+    }
+    assert_int_equal(n, 80);
+    cJSON_Delete(files);
+}
+
 // --- pairs ---
 
 struct recorded {
@@ -156,7 +173,8 @@ static int n_recorded;
 static void record(const char *quant, const int32_t *ids, int64_t n, struct rows rows) {
     struct recorded *r = &records[n_recorded++];
     char *name = NULL;
-    assert_true(asprintf(&name, "%s.ids", strrchr(quant, '/') ? strrchr(quant, '/') + 1 : quant) > 0);
+    assert_true(asprintf(&name, "%s.ids", strrchr(quant, '/') ? strrchr(quant, '/') + 1 : quant) >
+                0);
     r->ids_name = name;
     r->name = strndup(name, strlen(name) - 4);
     r->ids = malloc((size_t)n * sizeof *ids);
@@ -171,16 +189,22 @@ static void write_record(const char *path) {
     struct err err = {0};
     for (int i = 0; i < n_recorded; i++) {
         const struct recorded *r = &records[i];
-        list[2 * i] = (struct tensor){.name = r->ids_name, .bytes = (size_t)r->n * 4,
-                                      .dtype = DTYPE_I32, .n_dims = 1, .shape = {r->n}};
-        list[2 * i + 1] = (struct tensor){.name = r->name, .dtype = DTYPE_F32, .n_dims = 2,
+        list[2 * i] = (struct tensor){.name = r->ids_name,
+                                      .bytes = (size_t)r->n * 4,
+                                      .dtype = DTYPE_I32,
+                                      .n_dims = 1,
+                                      .shape = {r->n}};
+        list[2 * i + 1] = (struct tensor){.name = r->name,
+                                          .dtype = DTYPE_F32,
+                                          .n_dims = 2,
                                           .bytes = (size_t)r->n * (size_t)r->rows.vocab * 4,
                                           .shape = {r->n, r->rows.vocab}};
     }
     assert_int_equal(safetensors_create(&w, path, list, (size_t)n_recorded * 2, &err), 0);
     for (int i = 0; i < n_recorded; i++) {
         assert_int_equal(safetensors_write(w, records[i].ids, list[2 * i].bytes, &err), 0);
-        assert_int_equal(safetensors_write(w, records[i].rows.data, list[2 * i + 1].bytes, &err), 0);
+        assert_int_equal(safetensors_write(w, records[i].rows.data, list[2 * i + 1].bytes, &err),
+                         0);
     }
     assert_int_equal(safetensors_finish(w, &err), 0);
 }
@@ -214,8 +238,9 @@ static int check_pair(const char *dir, const cJSON *pair) {
     double worst = off(got.data, want.data, (size_t)n * (size_t)want.vocab);
     print_message("%s: %.3g of the spread\n", name, worst);
     free(got.data);
-    if (getenv("PARLEY_TEST_RECORD") && strstr(name, ".gguf"))
-        record(name, ids, n, want);
+    const char *slash = strrchr(name, '/');
+    if (getenv("PARLEY_TEST_RECORD") && path_holds(FIXTURES, slash ? slash + 1 : name, F_OK))
+        record(name, ids, n < RECORDED_IDS ? n : RECORDED_IDS, want);
     else
         free(want.data);
     return worst > BOUND;
@@ -242,7 +267,8 @@ static void test_pairs(void **state) {
 
 int main(void) {
     const struct CMUnitTest pairs[] = {cmocka_unit_test(test_pairs)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures),
+                                       cmocka_unit_test(test_tokenizers)};
     if (getenv("PARLEY_TEST_PAIRS")) return cmocka_run_group_tests(pairs, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,236 @@
+// Matrices of few bits: what quantization_config says, and parts that do not fit together. Values:
+// golden/test_quantised.c.
+#include "base/json.h"
+#include "engine/model/packed_tensors.h"
+#include "tests/cmocka.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+// --- quantization_config ---
+
+static void formats_are_known_or_refused_by_name(void **state) {
+    static const struct {
+        const char *q;
+        int format; // or the error
+        const char *says;
+    } cases[] = {
+        {"{}", PACKED_NONE, NULL},
+        {"{\"quant_method\":\"parley_int8\"}", PACKED_NONE, NULL},
+        {"{\"quant_method\":\"fp8\"}", PACKED_NONE, NULL},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"GEMM\"}", PACKED_AWQ, NULL},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\"}", E_UNSUPPORTED, "gemv"},
+        {"{\"quant_method\":\"awq\",\"bits\":3}", E_UNSUPPORTED, "4 bits"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4}", PACKED_GPTQ, NULL},
+        {"{\"quant_method\":\"gptq\",\"bits\":8,\"checkpoint_format\":\"gptq_v2\"}", PACKED_GPTQ_V2,
+         NULL},
+        {"{\"quant_method\":\"gptq\",\"bits\":3}", E_UNSUPPORTED, "4 and 8"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"checkpoint_format\":\"marlin\"}", E_UNSUPPORTED,
+         "marlin"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"}", PACKED_OTHER,
+         NULL},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\",\"config_"
+         "groups\":{\"a\":{}}}",
+         PACKED_NONE, NULL},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\"}", E_UNSUPPORTED,
+         "marlin-24"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"mixed-precision\",\"config_"
+         "groups\":{\"a\":{"
+         "\"format\":\"sparse-24\"}}}",
+         E_UNSUPPORTED, "sparse-24"},
+        {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", PACKED_OTHER, NULL},
+        {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8_AWQ\"}", E_UNSUPPORTED, "W4A8_AWQ"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        enum packed_format format;
+        struct err err = {0};
+        snprintf(text, sizeof text, "{\"quantization_config\":%s}", cases[i].q);
+        cJSON *config = json_parse(text, strlen(text), &json_limits_file, &err);
+        assert_non_null(config);
+        int rc = packed_format_read(config, &format, &err);
+        if (rc < 0 ? rc != cases[i].format || !strstr(err.text, cases[i].says)
+                   : (int)format != cases[i].format)
+            fail_msg("%s: %d, %s", cases[i].q, rc < 0 ? rc : (int)format, err.text);
+        cJSON_Delete(config);
+    }
+}
+
+// --- parts ---
+
+static const int32_t no_words[64];
+static const float ones[64] = {1, 1, 1, 1, 1, 1, 1, 1};
+static const float a_nan[8] = {1, NAN};
+static const int32_t no_groups[8] = {0, 0, 7};
+static const int64_t shape_8x8[2] = {8, 8}, shape_9x8[2] = {9, 8};
+
+static int read_data(const void *ctx, const struct tensor *t, size_t offset, void *out, size_t n,
+                     struct err *err) {
+    assert_true(offset + n <= t->bytes);
+    memcpy(out, (const char *)t->data + offset, n);
+    return 0;
+}
+
+// n dims and dtype; the data must be large enough.
+#define WORDS(label, n_rows, n_cols)                                                               \
+    {                                                                                              \
+        .name = label, .data = no_words, .bytes = (n_rows) * (n_cols)*4, .dtype = DTYPE_I32,       \
+        .n_dims = 2, .shape = {                                                                    \
+            n_rows,                                                                                \
+            n_cols                                                                                 \
+        }                                                                                          \
+    }
+#define FLOATS(label, values, n_rows, n_cols)                                                      \
+    {                                                                                              \
+        .name = label, .data = values, .bytes = (n_rows) * (n_cols)*4, .dtype = DTYPE_F32,         \
+        .n_dims = 2, .shape = {                                                                    \
+            n_rows,                                                                                \
+            n_cols                                                                                 \
+        }                                                                                          \
+    }
+#define LIST(label, values, type, n)                                                               \
+    {                                                                                              \
+        .name = label, .data = values, .bytes = (n) * sizeof *(values), .dtype = type,             \
+        .n_dims = 1, .shape = {                                                                    \
+            n                                                                                      \
+        }                                                                                          \
+    }
+#define CODES(label, type, n_rows, n_cols)                                                         \
+    {                                                                                              \
+        .name = label, .data = no_words, .bytes = (n_rows) * (n_cols), .dtype = type, .n_dims = 2, \
+        .shape = {                                                                                 \
+            n_rows,                                                                                \
+            n_cols                                                                                 \
+        }                                                                                          \
+    }
+
+static const struct fault {
+    enum packed_format format;
+    struct tensor stored[5]; // sorted by name
+    const char *says;        // NULL: none
+} faults[] = {
+    {PACKED_AWQ,
+     {WORDS("a.qweight", 8, 1), WORDS("a.qzeros", 1, 1), FLOATS("a.scales", ones, 1, 8)},
+     NULL},
+    {PACKED_AWQ,
+     {WORDS("a.qweight", 8, 1), WORDS("a.qzeros", 1, 1)},
+     "'a.weight': it has no scales"},
+    {PACKED_AWQ,
+     {WORDS("a.qweight", 8, 2), WORDS("a.qzeros", 1, 1), FLOATS("a.scales", ones, 1, 8)},
+     "differ in width"},
+    {PACKED_AWQ,
+     {WORDS("a.qweight", 8, 1), WORDS("a.qzeros", 2, 1), FLOATS("a.scales", ones, 1, 8)},
+     "qzeros have another shape"},
+    {PACKED_AWQ,
+     {WORDS("a.qweight", 8, 1), WORDS("a.qzeros", 3, 1), FLOATS("a.scales", ones, 3, 8)},
+     "whole groups"},
+    {PACKED_AWQ,
+     {WORDS("a.qweight", 8, 1), WORDS("a.qzeros", 1, 1), FLOATS("a.scales", a_nan, 1, 8)},
+     "a scale that is infinite or no number"},
+    {PACKED_GPTQ, {WORDS("a.qweight", 1, 8), FLOATS("a.scales", ones, 1, 8)}, "no qzeros"},
+    {PACKED_GPTQ,
+     {WORDS("a.qweight", 1, 8), WORDS("a.qzeros", 1, 3), FLOATS("a.scales", ones, 1, 8)},
+     "not of 4 or 8 bits"},
+    {PACKED_GPTQ,
+     {LIST("a.g_idx", no_groups, DTYPE_I32, 8), WORDS("a.qweight", 1, 8), WORDS("a.qzeros", 1, 1),
+      FLOATS("a.scales", ones, 1, 8)},
+     "names group 7 of 1"},
+    {PACKED_GPTQ,
+     {LIST("a.g_idx", no_groups, DTYPE_I32, 4), WORDS("a.qweight", 1, 8), WORDS("a.qzeros", 1, 1),
+      FLOATS("a.scales", ones, 1, 8)},
+     "g_idx has another shape"},
+    {PACKED_OTHER, {WORDS("a.weight_packed", 8, 1)}, "it has no scales"},
+    {PACKED_OTHER,
+     {WORDS("a.weight_packed", 8, 1), FLOATS("a.weight_scale", ones, 8, 1)},
+     "no weight_shape"},
+    {PACKED_OTHER,
+     {WORDS("a.weight_packed", 8, 1), FLOATS("a.weight_scale", ones, 8, 1),
+      LIST("a.weight_shape", shape_9x8, DTYPE_I64, 2)},
+     "weight_shape does not fit"},
+    {PACKED_OTHER,
+     {WORDS("a.weight_packed", 8, 5), FLOATS("a.weight_scale", ones, 8, 1),
+      LIST("a.weight_shape", shape_8x8, DTYPE_I64, 2)},
+     "not of 4 or 8 bits"},
+    {PACKED_OTHER,
+     {CODES("a.weight_packed", DTYPE_U8, 8, 8), CODES("a.weight_scale", DTYPE_F8_E4M3, 8, 1)},
+     "no global scale"},
+    {PACKED_OTHER,
+     {CODES("a.weight", DTYPE_I8, 8, 8), FLOATS("a.weight_scale", ones, 3, 1)},
+     "its scales have another shape"},
+};
+
+static void parts_that_do_not_fit_are_refused(void **state) {
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        const struct fault *f = &faults[i];
+        const struct tensor *list[5];
+        struct packed_tensors *p = NULL;
+        struct err err = {0};
+        size_t n = 0;
+        for (; n < 5 && f->stored[n].name; n++) list[n] = &f->stored[n];
+        int rc = packed_tensors_open(&p, f->format, list, n,
+                                     (struct packed_reader){read_data, NULL}, &err);
+        if (rc == 0) {
+            assert_int_equal(packed_tensors_count(p), 1);
+            const struct tensor *t = packed_tensors_at(p, 0);
+            float values[64];
+            assert_string_equal(t->name, "a.weight");
+            assert_true(packed_tensors_has(p, t));
+            assert_int_equal(t->bytes, sizeof values);
+            rc = packed_tensors_read(p, t, 0, values, sizeof values, &err);
+        }
+        if (f->says ? rc != E_FORMAT || !strstr(err.text, f->says) : rc != 0)
+            fail_msg("fault %zu: %d %s", i, rc, err.text);
+        packed_tensors_close(p);
+    }
+}
+
+// A read may begin and end anywhere.
+static void pieces_are_the_same_as_the_whole(void **state) {
+    static const int32_t words[16] = {0x12345678, -2, 77, 1 << 30, 5,  6,  7,  8,
+                                      -9,         10, 11, 12,      13, 14, 15, 16};
+    const struct tensor stored[] = {
+        {.name = "a.qweight",
+         .data = words,
+         .bytes = 64,
+         .dtype = DTYPE_I32,
+         .n_dims = 2,
+         .shape = {8, 2}},
+        {.name = "a.qzeros",
+         .data = words,
+         .bytes = 16,
+         .dtype = DTYPE_I32,
+         .n_dims = 2,
+         .shape = {2, 2}},
+        {.name = "a.scales",
+         .data = ones,
+         .bytes = 128,
+         .dtype = DTYPE_F32,
+         .n_dims = 2,
+         .shape = {2, 16}},
+    };
+    const struct tensor *list[] = {&stored[0], &stored[1], &stored[2]};
+    struct packed_tensors *p = NULL;
+    struct err err = {0};
+    char whole[16 * 8 * 4], part[16 * 8 * 4];
+    assert_int_equal(
+        packed_tensors_open(&p, PACKED_AWQ, list, 3, (struct packed_reader){read_data, NULL}, &err),
+        0);
+    const struct tensor *t = packed_tensors_at(p, 0);
+    assert_int_equal(packed_tensors_read(p, t, 0, whole, sizeof whole, &err), 0);
+    for (size_t from = 0; from < sizeof whole; from += 13)
+        for (size_t n = 1; from + n <= sizeof whole; n += 37) {
+            assert_int_equal(packed_tensors_read(p, t, from, part, n, &err), 0);
+            assert_memory_equal(part, whole + from, n);
+        }
+    assert_int_equal(packed_tensors_read(p, t, sizeof whole, part, 1, &err), E_INTERNAL);
+    packed_tensors_close(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_are_known_or_refused_by_name),
+        cmocka_unit_test(parts_that_do_not_fit_are_refused),
+        cmocka_unit_test(pieces_are_the_same_as_the_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
