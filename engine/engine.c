@@ -345,6 +345,7 @@ static int open_at(struct engine **out, const struct engine_options *o,
     TRY_GOTO(fail, open_ranks(e, o, err));
     TRY_GOTO(fail, open_model(e, o, err));
     e->config = &e->model->config;
+    e->groups = &e->model->cache_groups;
     TRY_GOTO(fail, engine_open_texts(e, o, err));
     struct engine_options sized = *o;
     if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows

@@ -56,6 +56,8 @@ struct engine {
     struct process *process;           // has backend, model, lead and instance; NULL: this one has
     struct model_config *own_config;   // read for an engine process's engine; NULL: the model's
     const struct model_config *config; // own_config, or the model's
+    struct kv_groups own_groups;       // of an engine process's engine, without places
+    const struct kv_groups *groups;    // own_groups, or the model's
     int32_t max_running, prefill_tokens, host_blocks;
     bool has_final_norm;
     struct tokenizer *tokenizer; // NULL: ids only

@@ -17,6 +17,8 @@ static int read_config(struct engine *e, const struct engine_options *o, struct 
 static void take_report(struct engine *e, const struct wire_report *r) {
     e->info = r->info;
     e->maker = r->maker;
+    e->own_groups = r->groups;
+    e->groups = &e->own_groups;
     e->info.family = process_text(e->process, PROCESS_FAMILY);
     e->info.fingerprint = process_text(e->process, PROCESS_FINGERPRINT);
     e->info.backend = process_text(e->process, PROCESS_BACKEND);

@@ -231,8 +231,11 @@ static void on_measuring(void *ctx, int64_t done, int64_t total) {
 static void send_opened(struct inside *in) {
     const struct engine *e = in->engine;
     const struct known_snapshot *k;
+    struct kv_groups groups = *e->groups;
+    groups.places = NULL; // of this process
     struct wire_report r = {.info = e->info,
                             .maker = e->maker,
+                            .groups = groups,
                             .max_running = e->max_running,
                             .prefill_tokens = e->prefill_tokens,
                             .host_blocks = e->host_blocks,

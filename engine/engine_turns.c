@@ -213,10 +213,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     if (!owner) return err_set(err, E_NOMEM, "no memory for another turn");
     struct turn_places *mine = &owner->places[turn->priority];
     TRY(check_room(e, turn, w, mine, err));
-    // The model is in the engine process, if there is one: as one group without a window then.
-    const struct kv_groups *groups = e->model ? &e->model->cache_groups : NULL;
-    int64_t reserve = branches_reserve(turn, groups, e->prefill_tokens, e->info.block_tokens,
-                                       live_turn_max_log(turn));
+    int64_t reserve = branches_reserve(turn, e->groups, e->prefill_tokens,
+                                       e->info.block_tokens, live_turn_max_log(turn));
     int32_t n_branches = turn->score_only ? 1 : branches_wanted(&turn->sampling);
     if (reserve > e->info.n_blocks)
         return err_set(err, E_NOMEM,
@@ -317,7 +315,7 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
                                                        .chunk_tokens = e->prefill_tokens,
                                                        .block_tokens = e->info.block_tokens,
                                                        .session_len = t->n_ids,
-                                                       .groups = &e->model->cache_groups});
+                                                       .groups = e->groups});
         if (queue_try_push(&e->commands, &c) == 0) {
             t->ids = NULL;
             return;

@@ -76,6 +76,7 @@ void *wire_take_copy(struct wire_message *m, size_t each, size_t n);
 struct wire_report {
     struct engine_info info; // without its pointers
     struct kv_snapshot_maker maker;
+    struct kv_groups groups; // without its places
     int32_t max_running, prefill_tokens, host_blocks, max_queued, max_known;
     size_t n_commands; // capacity of the queue
     bool has_final_norm, has_snapshots;
