@@ -140,7 +140,8 @@ static void short_id(const char *id, char out[SHORT_ID + 1]) {
 }
 
 static int put_id(struct jinja_run *r, const char *id, uint8_t origin, struct jinja_value *out) {
-    char text[SHORT_ID + 1];
+    char *text = jinja_arena_bytes(&r->arena, SHORT_ID + 1); // put_text borrows it
+    if (!text) return r->arena.error;
     short_id(id, text);
     return put_text(r, text, origin, out);
 }
