@@ -213,8 +213,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     if (!owner) return err_set(err, E_NOMEM, "no memory for another turn");
     struct turn_places *mine = &owner->places[turn->priority];
     TRY(check_room(e, turn, w, mine, err));
-    int64_t reserve = branches_reserve(turn, e->groups, e->prefill_tokens,
-                                       e->info.block_tokens, live_turn_max_log(turn));
+    int64_t reserve = branches_reserve(turn, e->groups, e->prefill_tokens, e->info.block_tokens,
+                                       live_turn_max_log(turn));
     int32_t n_branches = turn->score_only ? 1 : branches_wanted(&turn->sampling);
     if (reserve > e->info.n_blocks)
         return err_set(err, E_NOMEM,

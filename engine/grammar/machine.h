@@ -86,7 +86,7 @@ struct machine {
     int64_t effort;
     uint32_t n_collected; // calls of machine_collect
     bool explored;        // all configurations have been found, so what is left to find is little
-    bool crowded; // a set had more than MACHINE_MAX_PAIRS pairs, so it was left out
+    bool crowded;         // a set had more than MACHINE_MAX_PAIRS pairs, so it was left out
     int error; // E_NOMEM, or E_LIMIT (bytes, work): sticky until machine_collect; or MACHINE_SPENT
 };
 

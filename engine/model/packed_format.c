@@ -1,0 +1,119 @@
+// quantization_config of folders whose matrices are packed. See packed_tensors.h.
+#include "base/json.h"
+#include "base/path.h"
+#include "engine/model/packed_tensors.h"
+#include <string.h>
+
+static int refuse(const char *method, const char *what, const char *known, struct err *err) {
+    return err_set(err, E_UNSUPPORTED, "'quantization_config' of %.40s has %.80s; known %s", method,
+                   what, known);
+}
+
+static int read_awq(const cJSON *q, enum packed_format *out, struct err *err) {
+    const char *version = "gemm";
+    int64_t bits = 4;
+    TRY(json_get_string(q, "version", &version, err));
+    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
+    if (strcasecmp(version, "gemm") != 0) return refuse("awq", version, "is version gemm", err);
+    if (bits != 4) return refuse("awq", "other than 4 bits", "are 4 bits", err);
+    *out = PACKED_AWQ;
+    return 0;
+}
+
+static int read_gptq(const cJSON *q, enum packed_format *out, struct err *err) {
+    const char *format = NULL;
+    int64_t bits = 4;
+    TRY(json_get_string(q, "format", &format, err));
+    TRY(json_get_string(q, "checkpoint_format", &format, err));
+    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
+    if (bits != 4 && bits != 8) return refuse("gptq", "other than 4 or 8 bits", "are 4 and 8", err);
+    if (format && strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
+        return refuse("gptq", format, "are the formats gptq and gptq_v2", err);
+    *out = format && strcmp(format, "gptq_v2") == 0 ? PACKED_GPTQ_V2 : PACKED_GPTQ;
+    return 0;
+}
+
+static bool is_one_of(const char *name, const char *const *known, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, known[i]) == 0) return true;
+    return false;
+}
+#define IS_ONE_OF(name, known) is_one_of(name, known, sizeof known / sizeof *known)
+
+// Folders of one format of 8-bit floats are the loader's own.
+static int read_compressed(const cJSON *q, enum packed_format *out, struct err *err) {
+    static const char *const floats[] = {"float-quantized", "naive-quantized"};
+    static const char *const packed[] = {
+        "pack-quantized",  "int-quantized",   "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+        "mixed-precision", "float-quantized", "naive-quantized"};
+    const char *format = NULL;
+    const cJSON *groups = json_member(q, "config_groups"), *group;
+    TRY(json_get_string(q, "format", &format, err));
+    if (!format) return 0;
+    if (IS_ONE_OF(format, floats) && cJSON_GetArraySize(groups) <= 1) return 0;
+    if (!IS_ONE_OF(format, packed))
+        return refuse("compressed-tensors", format,
+                      "are pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized, "
+                      "mxfp4-pack-quantized and mixed-precision",
+                      err);
+    cJSON_ArrayForEach(group, groups) {
+        const char *own = json_string(group, "format");
+        if (own && !IS_ONE_OF(own, packed))
+            return refuse("compressed-tensors", own, "are the formats of its list", err);
+    }
+    *out = PACKED_OTHER;
+    return 0;
+}
+
+int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err) {
+    const cJSON *q = json_member(config, "quantization_config");
+    const char *method = json_string(q, "quant_method"), *algo = json_string(q, "quant_algo");
+    *out = PACKED_NONE;
+    if (!method) return 0;
+    if (strcmp(method, "awq") == 0) return read_awq(q, out, err);
+    if (strcmp(method, "gptq") == 0) return read_gptq(q, out, err);
+    if (strcmp(method, "compressed-tensors") == 0) return read_compressed(q, out, err);
+    if (strcmp(method, "modelopt") != 0) return 0;
+    if (!algo || (strcmp(algo, "NVFP4") != 0 && strcmp(algo, "FP8") != 0))
+        return refuse("modelopt", algo ? algo : "no quant_algo", "are NVFP4 and FP8", err);
+    *out = PACKED_OTHER;
+    return 0;
+}
+
+// The object in a file, as config.json's quantization_config. *out stays NULL if there is no such file.
+static int read_own_file(const char *dir, cJSON **out, struct err *err) {
+    char path[PATH_MAX];
+    struct err why = {0};
+    cJSON *root = cJSON_CreateObject(), *q;
+    *out = NULL;
+    if (!root) return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
+    int rc = path_join(path, dir, "quantize_config.json", err);
+    q = rc == 0 ? json_parse_file(path, &json_limits_file, &why) : NULL;
+    if (rc == 0 && !q && why.code != E_NOTFOUND) rc = err_set(err, why.code, "%s", why.text);
+    if (!q) {
+        cJSON_Delete(root);
+        return rc;
+    }
+    if (!json_string(q, "quant_method")) cJSON_AddStringToObject(q, "quant_method", "gptq");
+    if (!cJSON_AddItemToObject(root, "quantization_config", q)) {
+        cJSON_Delete(q);
+        cJSON_Delete(root);
+        return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
+    }
+    *out = root;
+    return 0;
+}
+
+int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err) {
+    char path[PATH_MAX];
+    struct err why = {0};
+    *out = PACKED_NONE;
+    TRY(path_join(path, model_dir, "config.json", err));
+    cJSON *config = json_parse_file(path, &json_limits_file, &why), *own = NULL;
+    if (!config) return why.code == E_NOTFOUND ? 0 : err_set(err, why.code, "%s", why.text);
+    int rc = json_member(config, "quantization_config") ? 0 : read_own_file(model_dir, &own, err);
+    if (rc == 0) rc = packed_format_read(own ? own : config, out, err);
+    cJSON_Delete(own);
+    cJSON_Delete(config);
+    return rc;
+}
