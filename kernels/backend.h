@@ -34,12 +34,13 @@ enum op_feature {
     OP_XIELU = 1 << 8,         // xielu
     OP_LAYER_INPUTS = 1 << 9,  // multiply_rows
     OP_LOGITS = 1 << 10,       // finish_logits
+    OP_EXPERTS = 1 << 11,      // route, experts, experts_bytes, add_gated
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \
         "norms over all heads of q and k", "norms of q and k after rotation", "norms of v",        \
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
-        "embeddings for each layer", "scaled or capped logits"
+        "embeddings for each layer", "scaled or capped logits", "experts"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
@@ -146,6 +147,8 @@ struct attention_args {
     bool q_only;    // qkv's rows are n_heads q heads alone
     int32_t window; // the model's own sliding window in this layer, 0 for none
     const float *alibi_slopes; // (n_heads), device memory, or NULL
+    // (n_heads), device memory, or NULL: a score of each head that joins the softmax and has no value (gpt-oss)
+    const float *sinks;
 };
 
 struct activate_args {
@@ -356,19 +359,6 @@ struct backend_ops {
     int (*activate)(struct backend *be, enum activation act, bool gated, void *y, const void *x,
                     int32_t n, int32_t width);
     int (*add)(struct backend *be, void *y, const void *x, int64_t n_elements); // y += x
-    // From a router's logits (n, n_experts) f32: ids (n, n_chosen) of the chosen experts, ascending in each
-    // row, and their weights. Of equal scores the lower id is chosen. A row with a logit that is not finite
-    // has the first ids and weights of NaN, so that what is computed of it is NaN too.
-    int (*route)(struct backend *be, int32_t *ids, float *weights, const float *logits, int32_t n,
-                 const struct route_args *args);
-    // y (n, H) =|+= the sum over a row's ids, ascending, of weight times the expert's result for x (n, H), one
-    // multiply-add each in F32. ids and weights as from route. An expert's weights are read once,
-    // those of experts that no row has are not read. work: experts_bytes(n), aligned as by mem_alloc. y must not
-    // overlap x.
-    int (*experts)(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                   const int32_t *ids, const float *weights, const struct experts_args *args,
-                   void *work);
-    size_t (*experts_bytes)(struct backend *be, int32_t n, const struct experts_args *args);
     // With their features (enum op_feature); else NULL.
     // x *= factor * by[0] (device memory; NULL: 1)
     int (*scale)(struct backend *be, void *x, int64_t n_elements, const float *by, float factor);
@@ -382,6 +372,22 @@ struct backend_ops {
                  const float *alpha);
     // x (n_elements) f32, whatever act_dtype is, becomes cap * tanh(scale * x / cap); cap 0: scale * x.
     int (*finish_logits)(struct backend *be, float *x, int64_t n_elements, float scale, float cap);
+    // From a router's logits (n, n_experts) f32: ids (n, n_chosen) of the chosen experts, ascending in each
+    // row, and their weights. Of equal scores the lower id is chosen. A row with a logit that is not finite
+    // has the first ids and weights of NaN, so that what is computed of it is NaN too.
+    int (*route)(struct backend *be, int32_t *ids, float *weights, const float *logits, int32_t n,
+                 const struct route_args *args);
+    // y (n, H) =|+= the sum over a row's ids, ascending, of weight times the expert's result for x (n, H), one
+    // multiply-add each in F32. ids and weights as from route. An expert's weights are read once,
+    // those of experts that no row has are not read. work: experts_bytes(n), aligned as by mem_alloc. y must not
+    // overlap x.
+    int (*experts)(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                   const int32_t *ids, const float *weights, const struct experts_args *args,
+                   void *work);
+    size_t (*experts_bytes)(struct backend *be, int32_t n, const struct experts_args *args);
+    // y (n, width) += sigmoid(gate[r]) * x; gate (n) f32 whatever act_dtype is.
+    int (*add_gated)(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
+                     int32_t width);
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);

@@ -80,7 +80,8 @@ static const struct backend_ops cpu_ops = {
     .name = "cpu",
     .kv_groups = true,
     .features = OP_SOFT_CAP | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE | OP_V_NORM |
-                OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS,
+                OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS | OP_SINKS |
+                OP_EXPERTS,
     .mem_alloc = cpu_mem_alloc,
     .mem_free = cpu_mem_free,
     .mem_write = cpu_mem_copy,
@@ -117,6 +118,7 @@ static const struct backend_ops cpu_ops = {
     .multiply_rows = cpu_multiply_rows,
     .xielu = cpu_xielu,
     .finish_logits = cpu_finish_logits,
+    .add_gated = cpu_add_gated,
     .gather_logit_rows = cpu_gather_logit_rows,
     .host_for = cpu_host_for,
     .qkv_finish = cpu_qkv_finish,

@@ -250,6 +250,8 @@ int cpu_multiply_rows(struct backend *be, void *y, const void *x, int32_t n, int
 int cpu_xielu(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
               const float *alpha);
 int cpu_finish_logits(struct backend *be, float *x, int64_t n_elements, float scale, float cap);
+int cpu_add_gated(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
+                  int32_t width);
 int cpu_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                     void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                     const struct activate_args *act);

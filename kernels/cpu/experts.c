@@ -16,6 +16,7 @@
 //
 // Work memory holds one block of rows at a time (block_rows), so that a long prompt takes no more of it.
 #include "kernels/cpu/cpu.h"
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -325,5 +326,29 @@ int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *
         j.weights = weights + (int64_t)row * args->n_chosen;
         run_block(&j);
     }
+    return 0;
+}
+
+// --- the feed-forward beside the experts ---------------------------------------------------------
+
+struct gated_job {
+    struct cpu_backend *cpu;
+    float *y;
+    const float *x, *gate;
+    int32_t width;
+};
+
+static void add_gated_rows(void *ctx, int32_t row, int32_t n_rows) {
+    const struct gated_job *j = ctx;
+    for (int32_t r = row; r < row + n_rows; r++) {
+        const int64_t at = (int64_t)r * j->width;
+        j->cpu->kernels->add_weighted(j->y + at, j->x + at, 1 / (1 + expf(-j->gate[r])), j->width);
+    }
+}
+
+int cpu_add_gated(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
+                  int32_t width) {
+    struct gated_job j = {cpu_of(be), y, x, gate, width};
+    cpu_for_rows(j.cpu, n, width, add_gated_rows, &j);
     return 0;
 }

@@ -12,6 +12,7 @@ struct shape {
     int32_t memory_len, sink_len, window;
     int32_t slack; // the largest chunk, which the ring must hold beyond the window
     bool alibi;
+    bool sink_logits; // attention_args.sinks
 };
 
 // A sequence: all its q, k and v rows, and the results of attention for each row.

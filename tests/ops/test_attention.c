@@ -37,6 +37,9 @@ static void world_release(struct world *w) {
     w->be->ops->kv_store_release(w->be, &w->kv);
 }
 
+// Below, among and above the scores.
+static const float sink_logits[] = {-40, 0.5f, 60, 2};
+
 // One step, in which sequence i of n_seqs advances by rows[i].
 static void world_step(struct world *w, const int32_t *rows) {
     const struct shape *s = &w->s;
@@ -45,6 +48,7 @@ static void world_step(struct world *w, const int32_t *rows) {
     memcpy(all, rows, (size_t)w->n_seqs * sizeof *rows);
     step_init(&t, s, w->seqs, all);
     struct attention_args args = args_of(s, w->slopes);
+    if (s->sink_logits) args.sinks = sink_logits;
     assert_int_equal(w->be->ops->kv_write(w->be, &w->kv, s->layer, t.qkv, &t.batch, s->n_heads), 0);
     assert_int_equal(w->be->ops->attention(w->be, t.out, t.qkv, &w->kv, &t.batch, &args), 0);
     step_take(&t, s, w->seqs, all, t.out);
@@ -70,6 +74,8 @@ static void check_row(const struct world *w, int index, int32_t t, int32_t head)
         if (!sees(s, t, i)) p[i] = -INFINITY;
         if (p[i] > max) max = p[i];
     }
+    if (s->sink_logits && sink_logits[head] > max) max = sink_logits[head];
+    if (s->sink_logits) sum = exp(sink_logits[head] - max);
     for (int32_t i = 0; i <= t; i++) sum += p[i] = exp(p[i] - max);
     for (int32_t d = 0; d < hd; d++) {
         double want = 0;
@@ -148,7 +154,9 @@ static void windows_of(struct backend *be, enum dtype t) {
     check_shape(be, s);
     s.window = 20; // the model's own, stricter
     check_shape(be, s);
-    s.window = 0, s.alibi = true;
+    s.sink_logits = true;
+    check_shape(be, s);
+    s.window = 0, s.sink_logits = false, s.alibi = true;
     check_shape(be, s);
     s.memory_len = 1, s.sink_len = 0, s.block_tokens = 2, s.alibi = false; // sees itself only
     check_shape(be, s);
