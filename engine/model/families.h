@@ -40,7 +40,20 @@ struct family_tensors {
     bool conv1d;      // the layers' matrices are stored (inputs, outputs)
     const char *gate, *up, *down;
     const char *gate_up; // gate and up in one tensor, all rows of gate first; then both are NULL
-    const char *xielu;   // "STEM.alpha_p" and "STEM.alpha_n" (Apertus)
+    // Experts. The router: "ROUTER.weight" and, with a bias, "ROUTER.bias"; choice_bias is a whole name. An expert's
+    // matrices are "EXPERTS.NUMBER.STEM.weight", or those of all are in one tensor each: gate and up (experts,
+    // 2 * width, H), the gate's rows first, and down (experts, H, width); NULL: the family has no such form. With
+    // experts_turned the two are stored the other way round, rows of gate and up alternate, and biases
+    // are in "NAME_bias" (gpt-oss).
+    const char *router, *choice_bias;
+    const char *experts, *expert_gate, *expert_up, *expert_down;
+    const char *experts_up, *experts_down;
+    bool experts_turned;
+    bool experts_bare; // their names have no ".weight"
+    const char *shared_gate, *shared_up, *shared_down;
+    const char *shared_switch; // (1, H) gates the shared experts
+    const char *sinks;         // a whole name
+    const char *xielu;         // "STEM.alpha_p" and "STEM.alpha_n" (Apertus)
     const char *output_scalar;
     // Embeddings for each layer (Gemma 4 E): the table, the stream's projection and its norm; in a layer the two
     // matrices and the norm behind them.

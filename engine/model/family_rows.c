@@ -6,7 +6,8 @@
 #include <string.h>
 
 // In the order in which an error lists them.
-static const struct family_list *const lists[] = {&families_llama, &families_gpt, &families_gemma};
+static const struct family_list *const lists[] = {&families_llama, &families_gpt, &families_gemma,
+                                                  &families_experts};
 #define N_LISTS (sizeof lists / sizeof *lists)
 
 const struct family *family_find(const char *model_type) {

@@ -7,7 +7,7 @@ struct family_list {
     const struct family *rows;
     size_t n;
 };
-extern const struct family_list families_llama, families_gpt, families_gemma;
+extern const struct family_list families_llama, families_gpt, families_gemma, families_experts;
 
 // Keys and tensors of Llama, which most later families share.
 #define LLAMA_SHAPE_KEYS                                                                           \

@@ -72,6 +72,19 @@ static bool feed_layers(EVP_MD_CTX *h, const struct model_config *c) {
            feed_f32(h, c->logit_scale) && feed_f32(h, c->logit_soft_cap);
 }
 
+static bool feed_experts(EVP_MD_CTX *h, const struct layer_config *row) {
+    const struct experts_config *x = &row->feed.experts;
+    const int64_t numbers[] = {
+        x->n_experts,         x->n_chosen,     x->width,    x->router,
+        x->router_bias,       x->choice_bias,  x->n_groups, x->n_chosen_groups,
+        x->group_best,        x->shared_width, x->bias,     x->normalised,
+        row->attention.window};
+    bool ok = true;
+    for (size_t i = 0; x->n_experts && i < sizeof numbers / sizeof *numbers; i++)
+        ok = ok && feed_i64(h, numbers[i]);
+    return x->n_experts ? ok && feed_f32(h, x->factor) && feed_f32(h, x->limit) : true;
+}
+
 // Models of one kind of layer, or with windows from one layer on, have had fingerprints since before
 // layers were rows: they are described by the switches of their first and last layer.
 static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
@@ -119,6 +132,7 @@ static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
     if (a->scale_by_layer) ok = ok && feed(h, "scale_by_layer", 14);
     if (c->int8) ok = ok && feed(h, "int8", 4);
     if (c->fp8) ok = ok && feed(h, "fp8", 3);
+    for (int32_t i = 0; i < c->n_kinds; i++) ok = ok && feed_experts(h, &c->kinds[i]);
     if (row->normed_residual) ok = ok && feed(h, "normed_residual", 15);
     if (!is_plain(c)) ok = ok && feed_layers(h, c);
     return ok && feed_f32(h, c->ropes[0].scale) && feed_f32(h, c->norm_eps) &&

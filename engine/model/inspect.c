@@ -49,6 +49,14 @@ static void put_format(struct json_writer *w, const struct model_config *c,
     if (ft) json_put_int(w, "tensor_parallel", checkpoint_ft_ranks(cp));
 }
 
+static void put_experts(struct json_writer *w, const struct experts_config *x) {
+    if (!x->n_experts) return;
+    json_put_int(w, "n_experts", x->n_experts);
+    json_put_int(w, "n_experts_chosen", x->n_chosen);
+    json_put_int(w, "expert_width", x->width);
+    json_put_int(w, "shared_expert_width", x->shared_width);
+}
+
 static void put_shape(struct json_writer *w, const struct model_config *c) {
     json_put_int(w, "n_params", model_config_n_params(c));
     json_put_int(w, "n_layers", c->n_layers);
@@ -57,6 +65,7 @@ static void put_shape(struct json_writer *w, const struct model_config *c) {
     json_put_int(w, "n_kv_heads", c->kinds[0].attention.n_kv_heads);
     json_put_int(w, "head_dim", c->kinds[0].attention.head_dim);
     json_put_int(w, "ffn_width", c->kinds[0].feed.width);
+    put_experts(w, &model_layer(c, c->n_layers - 1)->feed.experts);
     json_put_int(w, "vocab_size", c->vocab_size);
     json_put_int(w, "max_positions", c->max_positions);
 }
@@ -72,6 +81,7 @@ static void put_layers(struct json_writer *w, const struct model_config *c) {
         json_put_int(w, "sliding_window", a->window);
         json_put_int(w, "rope", a->rope);
         json_put_int(w, "ffn_width", c->kinds[i].feed.width);
+        put_experts(w, &c->kinds[i].feed.experts);
         json_put_bool(w, "own_keys_and_values", !a->kv_from);
         json_close(w, '}');
     }

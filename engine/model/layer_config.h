@@ -4,7 +4,7 @@
 // here, never a comparison with a family's name.
 //
 // A zeroed field means "none", "no" or "plain" in every case, so a row says only what a layer has.
-// Fields of mixers and feed-forwards that have no code yet (recurrences, latent attention, experts) are
+// Fields of mixers and feed-forwards that have no code yet (recurrences, latent attention) are
 // the place where they will stand; a model that needs one is refused by name.
 #pragma once
 #include "kernels/backend.h"
@@ -75,11 +75,12 @@ struct experts_config {
     enum router_kind router;
     bool router_bias, choice_bias; // on the logits; on the scores, for choosing alone
     bool normalised;
-    float factor;
-    int32_t n_groups, n_chosen_groups;
-    int32_t shared_width; // of the shared experts together; 0: none
-    bool shared_gate;     // a sigmoid gates them
-    float limit;          // gpt-oss: clamps the gate and the other half; 0: none
+    float factor;                                  // on the weights; 0: 1
+    int32_t n_groups, n_chosen_groups, group_best; // as route_args
+    bool bias;                                     // on up and down of each expert
+    int32_t shared_width;                          // of the shared experts together; 0: none
+    bool shared_gate;                              // a sigmoid gates them
+    float limit; // gpt-oss: clamps the gate and the other half; 0: none
 };
 
 struct feed_config {

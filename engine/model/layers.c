@@ -43,7 +43,7 @@ static uint32_t row_features(const struct layer_config *row) {
            (a->qk_norm_after_rope ? OP_QK_NORM_LATE : 0u) | (a->v_norm ? OP_V_NORM : 0u) |
            (a->kv_from ? OP_Q_ONLY : 0u) |
            (row->residual_scale != 0 || row->output_scalar ? OP_SCALE : 0u) |
-           (row->feed.xielu ? OP_XIELU : 0u);
+           (row->feed.xielu ? OP_XIELU : 0u) | (row->feed.experts.n_experts ? OP_EXPERTS : 0u);
 }
 
 uint32_t model_config_features(const struct model_config *c) {
@@ -53,6 +53,15 @@ uint32_t model_config_features(const struct model_config *c) {
 }
 
 // --- parameters ---
+
+static int64_t n_experts_params(int64_t width, const struct feed_config *f) {
+    const struct experts_config *x = &f->experts;
+    const int64_t n = x->n_experts, ups = f->gated ? 2 : 1;
+    int64_t each = (ups + 1) * x->width * width;
+    if (x->bias) each += ups * x->width + width;
+    return n * (each + width + x->router_bias + x->choice_bias) +
+           (ups + 1) * x->shared_width * width + (x->shared_gate ? width : 0);
+}
 
 static int64_t n_layer_params(const struct model_config *c, const struct layer_config *row) {
     const struct attention_config *a = &row->attention;
@@ -65,7 +74,9 @@ static int64_t n_layer_params(const struct model_config *c, const struct layer_c
     if (row->norms & NORM_OUT) n += 2 * norm;
     if (a->qkv_bias) n += qkv;
     if (a->o_bias) n += width;
-    if (row->feed.bias) n += ups * ffn + width;
+    if (a->sinks) n += a->n_heads;
+    if (row->feed.bias && ffn) n += ups * ffn + width;
+    n += n_experts_params(width, &row->feed);
     if (row->feed.xielu) n += 2;
     if (a->qk_norm == QK_NORM_HEADS) n += d + (kv ? d : 0);
     if (a->qk_norm == QK_NORM_WIDTH) n += q + kv;

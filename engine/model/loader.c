@@ -100,8 +100,10 @@ static int read_panels(struct loader *l, const struct tensor *t, const struct pa
 static int read_rows(struct loader *l, const struct tensor *t, const struct part *p, void *to,
                      struct err *err) {
     size_t row = stored_row_bytes(t, p);
+    const size_t before = (size_t)p->at * (size_t)p->n_cols; // rows as stored of the matrices below
     if (p->transposed)
-        return checkpoint_read(l->cp, t, (size_t)p->cols.first * row, to, staged_bytes(t, p), err);
+        return checkpoint_read(l->cp, t, (before + (size_t)p->cols.first) * row, to,
+                               staged_bytes(t, p), err);
     int32_t end = p->rows.first + p->rows.count;
     for (int32_t r = p->rows.first, n; r < end; r += n) {
         n = run_of(p, r);
@@ -140,7 +142,9 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
         .dtype = part_is_panels(t) ? DTYPE_I8 : t->dtype,
         .rows = p->rows.count,
         .cols = p->cols.count,
-        .row_stride = p->transposed ? 1 : p->n_cols,
+        .row_stride = !p->transposed  ? p->n_cols
+                      : p->group == 1 ? p->stride
+                                      : 1,
         .col_stride = p->transposed ? p->n_rows : 1,
     };
 }
@@ -383,7 +387,7 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
     struct matrix m = {.n = n};
     for (int i = 0; i < n; i++) {
         m.parts[i] = parts[i];
-        TRY(find_part(l, layer, &parts[i], "weight", &m.tensors[i], err));
+        TRY(find_part(l, layer, &parts[i], parts[i].bare ? "" : "weight", &m.tensors[i], err));
         bool same = m.tensors[i]->dtype == m.tensors[0]->dtype;
         if (!same && is_wide_float(m.tensors[i]) && is_wide_float(m.tensors[0]))
             m.widen = true;
@@ -396,7 +400,7 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
         if (part_is_8bit(m.tensors[i])) TRY(find_scales(l, layer, &m, i, err));
         if (w && !l->packing) l->total += (int64_t)slice_bytes(m.tensors[i], &parts[i]);
     }
-    for (int i = 0; i < n && !parts[0].looked_up; i++)
+    for (int i = 0; i < n && !parts[0].looked_up && !parts[0].stack; i++)
         l->roles[checkpoint_index(l->cp, m.tensors[i])] =
             parts[i].transposed ? TENSOR_TRANSPOSED : TENSOR_MATRIX;
     if (!part_is_8bit(m.tensors[0]) && !parts[0].looked_up) m.quantize = l->weights;
@@ -426,6 +430,23 @@ int loader_ones(struct loader *l, float **out, int32_t n, struct err *err) {
     if (!l->packing) return 0;
     for (int32_t i = 0; i < n; i++) ones[i] = 1;
     return loader_to_device(l->m, out, ones, (size_t)n, err);
+}
+
+int loader_floats(struct loader *l, float **out, int32_t layer, const struct part *p,
+                  const char *suffix, struct err *err) {
+    const struct tensor *t;
+    *out = NULL;
+    TRY(find_part(l, layer, p, suffix, &t, err));
+    if (!l->packing) l->total += (int64_t)slice_bytes(t, p);
+    if (!l->packing) return 0;
+    const size_t n = slice_bytes(t, p) / dtype_size(t->dtype);
+    TRY(stage(l, staged_room(t, p), err));
+    TRY(read_part(l, t, p, l->staging, err));
+    *out = malloc(n * sizeof **out);
+    if (!*out) return err_set(err, E_NOMEM, "no memory for %zu values", n);
+    to_f32(*out, l->staging, t->dtype, n);
+    loader_step(l, slice_bytes(t, p));
+    return 0;
 }
 
 static int pack_vector(struct loader *l, float **out, const struct part *parts, int n,

@@ -39,6 +39,12 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
                   const char *suffix, struct err *err);
 // Loads a matrix "STEM.weight" that is looked up, not multiplied, as f32, row-major.
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err);
+// Reads a tensor "STEM.suffix" into host memory as f32 in the second walk; the caller frees *out, which is
+// NULL in the first.
+int loader_floats(struct loader *l, float **out, int32_t layer, const struct part *p,
+                  const char *suffix, struct err *err);
+// A layer's experts (load_experts.c). w NULL: another rank's.
+int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, struct err *err);
 // Copies values that are not in a tensor to the device.
 int loader_ones(struct loader *l, float **out, int32_t n, struct err *err); // in the second walk
 int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err);

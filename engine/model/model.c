@@ -71,6 +71,9 @@ static int load_attention(struct loader *l, struct layer_weights *w, int32_t lay
     TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, n, err));
     if (a->qkv_bias) TRY(loader_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, n, "bias", err));
     TRY(load_qk_norms(l, w, layer, qkv, err));
+    struct part sinks = part_whole(t->sinks, a->n_heads, 0);
+    sinks.rows = split_heads(&l->m->split, a->n_heads);
+    if (a->sinks) TRY(loader_vector(l, w ? &w->sinks : NULL, layer, &sinks, 1, "", err));
     TRY(loader_matrix(l, w ? &w->o : NULL, layer, &o, 1, err));
     if (a->o_bias)
         TRY(loader_vector(l, w && adds_bias ? &w->o_bias : NULL, layer, &o, 1, "bias", err));
@@ -90,14 +93,17 @@ static int load_feed(struct loader *l, struct layer_weights *w, int32_t layer, s
     const struct layer_config *row = model_layer(c, layer);
     const struct family_tensors *t = l->names;
     struct part up[2];
-    int n = parts_up(c, row, t, &l->m->split, up);
+    int n = row->feed.width ? parts_up(c, row, t, &l->m->split, up) : 0;
     const struct part down =
-        part_of_layer(t, t->down, c->width, row->feed.width, range_whole(c->width), up[0].rows);
+        part_of_layer(t, t->down, c->width, row->feed.width, range_whole(c->width),
+                      split_even(&l->m->split, row->feed.width));
     bool adds_bias = l->m->split.tp_rank == 0;
     if ((row->norms & (NORM_PRE | NORM_POST)) && !row->shared_norm)
         TRY(load_norm(l, w ? &w->ffn_norm : NULL, layer, t->ffn_norm, err));
     if (row->norms & NORM_OUT)
         TRY(load_norm(l, w ? &w->ffn_out_norm : NULL, layer, t->ffn_out_norm, err));
+    if (row->feed.experts.n_experts) TRY(loader_experts(l, w ? &w->experts : NULL, layer, err));
+    if (!row->feed.width) return 0;
     TRY(loader_matrix(l, w ? &w->up : NULL, layer, up, n, err));
     if (row->feed.bias) TRY(loader_vector(l, w ? &w->up_bias : NULL, layer, up, n, "bias", err));
     if (row->feed.xielu) TRY(load_xielu(l, w, layer, err));
@@ -285,6 +291,12 @@ static int check_ranks(const struct model *m, const struct layer_config *row, st
         return err_set(err, E_UNSUPPORTED,
                        "a norm over all heads of q and k needs all heads on one rank "
                        "(tensor_parallel 1)");
+    const struct experts_config *x = &row->feed.experts;
+    if (x->width % m->split.tp_size != 0 || x->shared_width % m->split.tp_size != 0)
+        return err_set(err, E_INVAL,
+                       "experts of %d and shared ones of %d do not divide by %d tensor-parallel "
+                       "ranks",
+                       x->width, x->shared_width, m->split.tp_size);
     if (m->split.pp_size > 1 && m->config.per_layer_width)
         return err_set(err, E_UNSUPPORTED,
                        "embeddings for each layer are not sent between pipeline stages "
@@ -304,9 +316,10 @@ static int prepare(struct model *m, struct err *err) {
         const struct attention_config *a = &row->attention;
         TRY(split_check(s, c->n_layers, a->n_heads, a->n_kv_heads, row->feed.width, err));
         TRY(check_ranks(m, row, err));
-        m->of_kind[i] = (struct rank_shape){split_heads(s, a->n_heads).count,
-                                            split_kv_heads(s, a->n_kv_heads).count,
-                                            split_even(s, row->feed.width).count};
+        m->of_kind[i] = (struct rank_shape){
+            split_heads(s, a->n_heads).count, split_kv_heads(s, a->n_kv_heads).count,
+            split_even(s, row->feed.width).count, split_even(s, row->feed.experts.width).count,
+            split_even(s, row->feed.experts.shared_width).count};
     }
     struct range layers = split_layers(s, c->n_layers);
     m->first_layer = layers.first;
@@ -404,10 +417,20 @@ int model_load(struct model **out, const struct model_load_options *o, struct er
     return err_set(err, rc, "%s: %s", o->dir, why.text);
 }
 
+// Of the experts that a row does not go to.
+static size_t idle_experts_bytes(const struct model *m, int32_t layer) {
+    const struct experts_config *x = &model_row(m, layer)->feed.experts;
+    const struct experts_weights *w = &m->layers[layer].experts;
+    size_t bytes = 0;
+    for (int32_t e = 0; e < x->n_experts; e++) bytes += w->up[e].bytes + w->down[e].bytes;
+    return x->n_experts ? bytes / (size_t)x->n_experts * (size_t)(x->n_experts - x->n_chosen) : 0;
+}
+
 size_t model_bytes_read(const struct model *m) {
     const struct model_config *c = &m->config;
     size_t tables = m->head_is_embed ? 0 : m->embed.bytes;
     tables += m->layer_embed.bytes;
+    for (int32_t i = 0; i < m->n_layers; i++) tables += idle_experts_bytes(m, i);
     if (m->position_table)
         tables += (size_t)(c->max_positions + c->position_offset) * (size_t)c->width *
                   sizeof *m->position_table;
@@ -427,9 +450,23 @@ static void release_norm(struct model *m, const struct norm_weights *w) {
     release_vector(m, w->bias);
 }
 
+static void release_experts(struct model *m, struct experts_weights *w, int32_t n) {
+    float *const vectors[] = {w->router_bias, w->choice_bias, w->up_bias, w->down_bias};
+    struct weight *const matrices[] = {&w->router, &w->shared_up, &w->shared_down,
+                                       &w->shared_switch};
+    for (int32_t e = 0; e < n; e++) {
+        if (w->up) release_weight(m, &w->up[e]);
+        if (w->down) release_weight(m, &w->down[e]);
+    }
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) release_vector(m, vectors[i]);
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) release_weight(m, matrices[i]);
+    free(w->up);
+    free(w->down);
+}
+
 static void release_layer(struct model *m, struct layer_weights *w) {
-    float *const vectors[] = {w->qkv_bias, w->q_norm,    w->k_norm, w->v_norm,       w->o_bias,
-                              w->up_bias,  w->down_bias, w->xielu,  w->output_scalar};
+    float *const vectors[] = {w->qkv_bias, w->q_norm,  w->k_norm,    w->v_norm, w->o_bias,
+                              w->sinks,    w->up_bias, w->down_bias, w->xielu,  w->output_scalar};
     struct weight *const matrices[] = {&w->qkv,  &w->o,          &w->up,
                                        &w->down, &w->layer_gate, &w->layer_out};
     const struct norm_weights *const norms[] = {&w->attn_norm, &w->ffn_norm, &w->attn_out_norm,
@@ -442,7 +479,10 @@ static void release_layer(struct model *m, struct layer_weights *w) {
 void model_free(struct model *m) {
     if (!m) return;
     kv_groups_release(&m->cache_groups);
-    for (int32_t i = 0; m->layers && i < m->n_layers; i++) release_layer(m, &m->layers[i]);
+    for (int32_t i = 0; m->layers && i < m->n_layers; i++) {
+        release_experts(m, &m->layers[i].experts, model_row(m, i)->feed.experts.n_experts);
+        release_layer(m, &m->layers[i]);
+    }
     if (!m->head_is_embed) release_weight(m, &m->head);
     release_weight(m, &m->embed);
     release_weight(m, &m->embed_in);

@@ -10,6 +10,15 @@ struct norm_weights {     // device f32; NULL where the family has none
     float *weight, *bias; // (width)
 };
 
+// A layer's experts and the feed-forward that all rows share.
+struct experts_weights {
+    struct weight router;             // (n_experts, width), never of 8 bits
+    float *router_bias, *choice_bias; // (n_experts) or NULL
+    struct weight *up, *down;   // (n_experts), as in struct experts_args; NULL: the layer has none
+    float *up_bias, *down_bias; // likewise; down's on tp rank 0 only
+    struct weight shared_up, shared_down, shared_switch; // data NULL where absent
+};
+
 struct layer_weights {
     struct norm_weights attn_norm, ffn_norm, attn_out_norm, ffn_out_norm;
     // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank; q rows alone in a layer that
@@ -18,12 +27,14 @@ struct layer_weights {
     float *qkv_bias;        // (rows) or NULL
     float *q_norm, *k_norm; // (head_dim), or of all heads (QK_NORM_WIDTH), or NULL
     float *v_norm;          // (head_dim) ones, or NULL
+    float *sinks;           // (heads of this rank) or NULL
     struct weight o;        // (width, heads * head_dim)
     float *o_bias;          // (width) or NULL; on tp rank 0 only
     struct weight up;       // gated: (2 * ffn, width), gate rows then up rows; else (ffn, width)
     float *up_bias;
     struct weight down; // (width, ffn)
     float *down_bias;
+    struct experts_weights experts;
     float *xielu;         // (2) alpha_p and alpha_n as stored, or NULL
     float *output_scalar; // (1) or NULL
     // Gemma 4 E: (per_layer_width, width) and back, and the norm behind them
@@ -33,7 +44,7 @@ struct layer_weights {
 
 // This rank's part of a layer of one kind.
 struct rank_shape {
-    int32_t n_heads, n_kv_heads, ffn_width;
+    int32_t n_heads, n_kv_heads, ffn_width, expert_width, shared_width;
 };
 
 struct model {
@@ -91,7 +102,8 @@ static inline const struct layer_config *model_row(const struct model *m, int32_
 static inline const struct rank_shape *model_shape(const struct model *m, int32_t layer) {
     return &m->of_kind[m->config.kind_of[m->first_layer + layer]];
 }
-// The part of weight_bytes that a step of one row reads: all but the look-up tables.
+// The part of weight_bytes that a step of one row reads: all but the look-up tables and the experts that it
+// does not choose.
 size_t model_bytes_read(const struct model *m);
 
 // The roles of a checkpoint's tensors in a model.

@@ -22,7 +22,8 @@ struct part part_of_layer(const struct family_tensors *names, const char *stem, 
 }
 
 int32_t part_tensor_row(const struct part *p, int32_t r) {
-    return p->group ? p->first + r / p->group * p->stride + r % p->group : r;
+    const int32_t before = p->transposed ? 0 : p->at * p->n_rows; // of the matrices below
+    return before + (p->group ? p->first + r / p->group * p->stride + r % p->group : r);
 }
 
 static struct range heads_rows(struct range heads, int32_t head_dim) {
@@ -82,6 +83,12 @@ bool part_is_8bit(const struct tensor *t) {
 // The shape that the part's tensor must have; returns the number of dimensions.
 static int shape_of(const struct part *p, bool panels, int64_t shape[4]) {
     bool turned = p->transposed && !panels;
+    if (p->stack) {
+        shape[0] = p->stack;
+        shape[1] = turned ? p->n_cols : p->n_rows;
+        shape[2] = turned ? p->n_rows : p->n_cols;
+        return 3;
+    }
     shape[0] = turned ? p->n_cols : panels ? int8_panels(p->n_rows) : p->n_rows;
     shape[1] = turned   ? p->n_rows
                : panels ? int8_panel_bytes(p->n_cols) / (4 * INT8_PANEL_ROWS)
@@ -132,9 +139,11 @@ int part_find(const struct part *p, const struct checkpoint *cp, const struct fa
               const struct tensor **out, struct err *err) {
     const struct tensor *t;
     TRY(find_tensor(cp, names, layer, p->stem, suffix, &t, err));
-    bool is_panels = c->int8_panels && part_is_panels(t) && p->n_cols > 0;
-    bool is_8bit = is_panels || (p->n_cols > 0 && ((c->int8 && t->dtype == DTYPE_I8) ||
-                                                   (c->fp8_scale && t->dtype == DTYPE_F8_E4M3)));
+    bool is_panels = c->int8_panels && part_is_panels(t) && p->n_cols > 0 && !p->stack;
+    bool is_8bit =
+        is_panels ||
+        (p->n_cols > 0 && !p->stack &&
+         ((c->int8 && t->dtype == DTYPE_I8) || (c->fp8_scale && t->dtype == DTYPE_F8_E4M3)));
     if (is_panels || !part_is_panels(t)) TRY(check_shape(t, p, err));
     if (!is_wide(t->dtype) && !is_8bit)
         return err_set(err, E_UNSUPPORTED,

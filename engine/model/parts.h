@@ -14,7 +14,10 @@ struct part {
     // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
     int32_t first, group, stride;
     bool transposed; // stored as (n_cols, n_rows); then the slice is within one group
-    bool looked_up;  // an embedding that is not the head: looked up, never multiplied
+    bool looked_up;  // never of 8 bits: an embedding that is not the head, a router
+    // The tensor has `stack` matrices of this shape, and this is number `at`; 0: it has one.
+    int32_t stack, at;
+    bool bare; // the tensor's name is the stem alone
 };
 
 struct range range_whole(int32_t n); // [0, n)

@@ -213,6 +213,11 @@ static int plan(struct job *j, struct err *err) {
     for (size_t i = 0; i < n; i++) n_used += j->roles[i] != TENSOR_UNUSED;
     for (size_t i = 0; i < n_used; i++) {
         const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
+        if (t->n_dims == 3)
+            return err_set(err, E_UNSUPPORTED,
+                           "the tensor '%s' has all experts of a layer, which are not written in 8 "
+                           "bits yet; weight_dtype converts them while loading",
+                           t->name);
         j->result.bytes_before += (int64_t)t->bytes;
         if (is_matrix(j, t)) add_matrix(j, t);
     }

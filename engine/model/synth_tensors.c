@@ -79,11 +79,41 @@ static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attentio
     return 0;
 }
 
+// One tensor for each matrix of an expert, or one for all, as the family has it.
+static int add_experts(struct synth_tensors *p, int32_t layer, const struct feed_config *f,
+                       float damping, struct err *err) {
+    const struct experts_config *x = &f->experts;
+    const struct family_tensors *t = p->names;
+    const int32_t width = p->config->width;
+    char stem[TENSOR_NAME_MAX];
+    if (!t->experts)
+        return err_set(err, E_UNSUPPORTED, "random models of the family %s are not written yet",
+                       p->config->family);
+    TRY(add_matrix(p, layer, t->router, x->n_experts, width, x->router_bias, 1, err));
+    if (x->choice_bias)
+        TRY(add_tensor(p, layer, t->choice_bias, "", x->n_experts, 0, 0, 0.1f, err));
+    for (int32_t e = 0; e < x->n_experts; e++) {
+        snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_gate);
+        if (f->gated) TRY(add_matrix(p, layer, stem, x->width, width, false, 1, err));
+        snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_up);
+        TRY(add_matrix(p, layer, stem, x->width, width, false, 1, err));
+        snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_down);
+        TRY(add_matrix(p, layer, stem, width, x->width, false, damping, err));
+    }
+    if (!x->shared_width) return 0;
+    if (f->gated) TRY(add_matrix(p, layer, t->shared_gate, x->shared_width, width, false, 1, err));
+    TRY(add_matrix(p, layer, t->shared_up, x->shared_width, width, false, 1, err));
+    TRY(add_matrix(p, layer, t->shared_down, width, x->shared_width, false, damping, err));
+    return x->shared_gate ? add_matrix(p, layer, t->shared_switch, 1, width, false, 1, err) : 0;
+}
+
 static int add_feed(struct synth_tensors *p, int32_t layer, const struct feed_config *f,
                     float damping, struct err *err) {
     const int32_t width = p->config->width;
     const struct family_tensors *t = p->names;
     const char *stem = t->gate_up ? t->gate_up : t->up;
+    if (f->experts.n_experts) TRY(add_experts(p, layer, f, damping, err));
+    if (!f->width) return 0;
     if (f->gated && !t->gate_up)
         TRY(add_matrix(p, layer, t->gate, f->width, width, f->bias, 1, err));
     TRY(add_matrix(p, layer, stem, (f->gated && t->gate_up ? 2 : 1) * (int64_t)f->width, width,

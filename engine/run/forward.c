@@ -26,6 +26,8 @@ static void *carve_take(struct carve *c, size_t rows, size_t cols, size_t elemen
 // The widest rows of all layers, which share the buffers.
 struct forward_widths {
     int32_t q, qkv, feed, up;
+    int32_t experts, chosen, shared_gated; // shared_gated: the stream's width, if one is gated
+    size_t experts_bytes;
     bool adds_apart; // some sub-layer's output is normed or scaled before it joins the stream
 };
 
@@ -33,7 +35,22 @@ static void widen(int32_t *to, int32_t width) {
     if (*to < width) *to = width;
 }
 
-static struct forward_widths forward_widths(const struct model *m) {
+static void widen_experts(struct forward_widths *w, const struct model *m, int32_t layer,
+                          int32_t max_rows) {
+    const struct feed_config *feed = &model_row(m, layer)->feed;
+    if (!feed->experts.n_experts) return;
+    const struct experts_args a = feed_experts_args(m, layer);
+    const int32_t shared = model_shape(m, layer)->shared_width;
+    widen(&w->experts, a.n_experts);
+    widen(&w->chosen, a.n_chosen);
+    widen(&w->feed, shared);
+    widen(&w->up, shared * (feed->gated ? 2 : 1));
+    if (feed->experts.shared_gate) widen(&w->shared_gated, m->config.width);
+    size_t bytes = m->backend->ops->experts_bytes(m->backend, max_rows, &a);
+    if (w->experts_bytes < bytes) w->experts_bytes = bytes;
+}
+
+static struct forward_widths forward_widths(const struct model *m, int32_t max_rows) {
     const struct model_config *mc = &m->config;
     struct forward_widths w = {.feed = mc->per_layer_width, .up = mc->per_layer_width};
     w.adds_apart = mc->per_layer_width > 0;
@@ -45,6 +62,7 @@ static struct forward_widths forward_widths(const struct model *m) {
         widen(&w.feed, r->ffn_width);
         widen(&w.up, r->ffn_width * (row->feed.gated ? 2 : 1));
         w.adds_apart = w.adds_apart || layer_adds_apart(row);
+        widen_experts(&w, m, i, max_rows);
     }
     return w;
 }
@@ -53,7 +71,7 @@ static void carve_all(struct forward *f, struct carve *c) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     size_t n = (size_t)f->max_rows, e = dtype_size(m->backend->act_dtype), wide = sizeof(float);
-    const struct forward_widths w = forward_widths(m);
+    const struct forward_widths w = forward_widths(m, f->max_rows);
     size_t width = (size_t)mc->width, layers = (size_t)mc->n_layers * (size_t)mc->per_layer_width;
     f->x = carve_take(c, n, width, e);
     f->rows = carve_take(c, n, width, e);
@@ -67,6 +85,11 @@ static void carve_all(struct forward *f, struct carve *c) {
     for (int32_t i = 0; i < mc->n_ropes; i++)
         f->cos_sin[i] = carve_take(c, n, (size_t)mc->ropes[i].rot_dim, wide);
     f->added = carve_take(c, w.adds_apart ? n : 0, width, e);
+    f->router_logits = carve_take(c, n, (size_t)w.experts, wide);
+    f->route_ids = carve_take(c, n, (size_t)w.chosen, sizeof *f->route_ids);
+    f->route_weights = carve_take(c, n, (size_t)w.chosen, wide);
+    f->experts_work = carve_take(c, 1, w.experts_bytes, 1);
+    f->shared = carve_take(c, n, (size_t)w.shared_gated, e);
     f->layer_inputs = carve_take(c, n, layers, e);
     f->layer_wanted = carve_take(c, n, layers, e);
     f->part = carve_take(c, (size_t)f->max_logits, (size_t)m->vocab_rows, wide);
@@ -130,7 +153,7 @@ int forward_init(struct forward *f, const struct forward_options *o, struct err 
     TRY(f->backend->ops->mem_alloc(f->backend, c.used, &f->arena, err));
     c = (struct carve){.base = f->arena};
     carve_all(f, &c);
-    f->stage_width = forward_widths(m).qkv;
+    f->stage_width = forward_widths(m, 1).qkv;
     if (f->stage_width < m->config.embed_width) f->stage_width = m->config.embed_width;
     f->staged = calloc(FORWARD_STAGED_ROWS, (size_t)f->stage_width * sizeof(float));
     f->drawn = calloc((size_t)f->max_logits, sizeof *f->drawn);
@@ -224,7 +247,8 @@ static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
     const struct layer_weights *w = &f->model->layers[layer];
     const bool shared = model_row(f->model, layer)->shared_norm;
     struct input in = {s->x, shared ? &w->attn_norm : &w->ffn_norm};
-    bool whole = f->backend->ops->feed_forward;
+    bool whole =
+        f->backend->ops->feed_forward || model_row(f->model, layer)->feed.experts.n_experts > 0;
     TRY(whole ? norm_input(f, &in, s->n) : feed_up(f, in, s->n, layer));
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(whole ? feed_forward(f, LINEAR_ADD, s->x, in, s->n, layer)

@@ -71,6 +71,12 @@ int feed_down(struct forward *f, enum linear_mode mode, void *x, int32_t n, int3
 // x =|+= down(act(up(in))), by one op if the device has it.
 int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
                  int32_t layer);
+// The same for a layer of experts (feed_experts.c).
+int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
+                 int32_t layer);
+// What the ops need of a layer's experts; n_experts 0: it has none.
+struct experts_args feed_experts_args(const struct model *m, int32_t layer);
+struct route_args feed_route_args(const struct model *m, int32_t layer);
 // The embeddings of the rows for each layer, from the stream's first state x, into f->layer_inputs.
 int feed_layer_inputs(struct forward *f, const struct batch *b, const void *x);
 // x += norm(out(act(gate(x)) * the layer's own embedding)), at the end of a layer.

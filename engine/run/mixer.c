@@ -62,6 +62,7 @@ int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct
         .q_only = a->kv_from > 0,
         .window = a->window,
         .alibi_slopes = m->alibi_slopes,
+        .sinks = w->sinks,
     };
     if (ops->qkv_attention && !a->kv_from) {
         int rc = ops->qkv_attention(f->backend, f->attended, f->qkv, at.kv, b, &args, &q);

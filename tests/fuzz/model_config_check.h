@@ -7,8 +7,10 @@
 static inline void model_config_check(const struct model_config *c) {
     FUZZ_CHECK(c->n_layers > 0 && c->kinds[0].attention.n_heads > 0 &&
                c->kinds[0].attention.n_kv_heads > 0 && c->kinds[0].attention.head_dim > 0);
-    FUZZ_CHECK(c->width > 0 && c->kinds[0].feed.width > 0 && c->vocab_size > 0 &&
-               c->max_positions > 0);
+    const struct experts_config *x = &c->kinds[0].feed.experts;
+    FUZZ_CHECK(c->width > 0 && (c->kinds[0].feed.width > 0 || x->n_experts > 0) &&
+               c->vocab_size > 0 && c->max_positions > 0);
+    FUZZ_CHECK(x->n_chosen <= x->n_experts && x->n_experts <= ROUTE_MAX_EXPERTS);
     FUZZ_CHECK(c->kinds[0].attention.n_heads % c->kinds[0].attention.n_kv_heads == 0);
     FUZZ_CHECK(c->width <= MODEL_MAX_WIDTH && c->kinds[0].feed.width <= 16 * MODEL_MAX_WIDTH);
     FUZZ_CHECK(c->ropes[0].rot_dim >= 0 && c->ropes[0].rot_dim <= MODEL_MAX_ROT &&

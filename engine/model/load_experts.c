@@ -1,0 +1,181 @@
+// Loads a layer's experts, from one tensor for each of an expert's matrices or from one for all experts. See loader.h.
+#include "engine/model/loader.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+struct names { // an expert's stems
+    char stem[3][TENSOR_NAME_MAX];
+};
+
+// A slice of a matrix of the layer as it is stored, (rows, cols) whole.
+static struct part matrix_part(const char *stem, int32_t n_rows, int32_t n_cols, struct range rows,
+                               struct range cols) {
+    return (struct part){
+        .stem = stem, .n_rows = n_rows, .n_cols = n_cols, .rows = rows, .cols = cols};
+}
+
+// Whether the file has all experts in one tensor.
+static bool is_stacked(const struct loader *l, int32_t layer) {
+    const struct family_tensors *t = l->names;
+    char name[TENSOR_NAME_MAX];
+    if (!t->experts_up) return false;
+    if (!t->experts) return true;
+    family_tensor_name(name, t, layer, t->experts_up, t->experts_bare ? "" : "weight");
+    return checkpoint_find(l->cp, name) != NULL;
+}
+
+// Expert e's part of the tensors of all: its gate, its up, its down.
+static void stacked_parts(const struct loader *l, const struct feed_config *f, int32_t e,
+                          struct part parts[3]) {
+    const struct family_tensors *t = l->names;
+    const int32_t width = f->experts.width, hidden = l->m->config.width;
+    const struct range mine = split_even(&l->m->split, width);
+    const int32_t ups = f->gated ? 2 : 1;
+    for (int32_t i = 0; i < 3; i++) {
+        const bool down = i == 2;
+        parts[i] = matrix_part(down ? t->experts_down : t->experts_up, down ? hidden : ups * width,
+                               down ? width : hidden, down ? range_whole(hidden) : mine,
+                               down ? mine : range_whole(hidden));
+        parts[i].transposed = t->experts_turned;
+        parts[i].stack = f->experts.n_experts;
+        parts[i].at = e;
+        parts[i].bare = t->experts_bare;
+        if (down) continue;
+        parts[i].first = t->experts_turned ? i % ups : i % ups * width;
+        parts[i].group = t->experts_turned ? 1 : width;
+        parts[i].stride = t->experts_turned ? ups : 0;
+    }
+}
+
+static void single_parts(const struct loader *l, const struct feed_config *f, int32_t e,
+                         struct names *names, struct part parts[3]) {
+    const struct family_tensors *t = l->names;
+    const char *const stems[] = {t->expert_gate, t->expert_up, t->expert_down};
+    const int32_t width = f->experts.width, hidden = l->m->config.width;
+    const struct range mine = split_even(&l->m->split, width);
+    for (int i = 0; i < 3; i++) {
+        snprintf(names->stem[i], TENSOR_NAME_MAX, "%s.%d.%s", t->experts, e,
+                 stems[i] ? stems[i] : "");
+        parts[i] = i < 2 ? matrix_part(names->stem[i], width, hidden, mine, range_whole(hidden))
+                         : matrix_part(names->stem[i], hidden, width, range_whole(hidden), mine);
+    }
+}
+
+static int load_each(struct loader *l, struct experts_weights *w, int32_t layer, bool stacked,
+                     struct err *err) {
+    const struct feed_config *f = &model_layer(&l->m->config, layer)->feed;
+    struct part parts[3];
+    struct names names;
+    for (int32_t e = 0; e < f->experts.n_experts; e++) {
+        if (stacked)
+            stacked_parts(l, f, e, parts);
+        else
+            single_parts(l, f, e, &names, parts);
+        const struct part *up = f->gated ? parts : parts + 1;
+        TRY(loader_matrix(l, w ? &w->up[e] : NULL, layer, up, f->gated ? 2 : 1, err));
+        TRY(loader_matrix(l, w ? &w->down[e] : NULL, layer, &parts[2], 1, err));
+        // The loops over a layer's experts are those of the first one's numbers.
+        if (w && l->packing && e > 0 &&
+            (w->up[e].dtype != w->up[0].dtype || w->down[e].dtype != w->down[0].dtype ||
+             w->up[e].block_k != w->up[0].block_k))
+            return err_set(err, E_UNSUPPORTED,
+                           "the experts %d and 0 of layer %d are stored in different formats", e,
+                           layer);
+    }
+    return 0;
+}
+
+// Of each expert's alternating biases of gate and up, this rank's: those of the gate first.
+static float *sort_bias(const float *all, int32_t n_experts, int32_t n, struct range mine) {
+    float *sorted = malloc((size_t)n_experts * 2 * (size_t)mine.count * sizeof *sorted),
+          *to = sorted;
+    for (int32_t e = 0; sorted && e < n_experts; e++)
+        for (int32_t half = 0; half < 2; half++)
+            for (int32_t i = mine.first; i < mine.first + mine.count; i++)
+                *to++ = all[(int64_t)e * 2 * n + 2 * i + half];
+    return sorted;
+}
+
+static int load_up_bias(struct loader *l, float **out, int32_t layer, struct err *err) {
+    const struct experts_config *x = &model_layer(&l->m->config, layer)->feed.experts;
+    const struct range mine = split_even(&l->m->split, x->width);
+    char name[TENSOR_NAME_MAX];
+    float *all;
+    snprintf(name, sizeof name, "%s_bias", l->names->experts_up);
+    const struct part p = part_whole(name, x->n_experts, 2 * x->width);
+    TRY(loader_floats(l, &all, layer, &p, "", err));
+    float *sorted = all && out ? sort_bias(all, x->n_experts, x->width, mine) : NULL;
+    int rc = 0;
+    if (sorted)
+        rc =
+            loader_to_device(l->m, out, sorted, (size_t)x->n_experts * 2 * (size_t)mine.count, err);
+    else if (all && out)
+        rc = err_set(err, E_NOMEM, "no memory for the biases of %d experts", x->n_experts);
+    free(all);
+    free(sorted);
+    return rc;
+}
+
+static int load_down_bias(struct loader *l, float **out, int32_t layer, struct err *err) {
+    const struct experts_config *x = &model_layer(&l->m->config, layer)->feed.experts;
+    char name[TENSOR_NAME_MAX];
+    float *all;
+    snprintf(name, sizeof name, "%s_bias", l->names->experts_down);
+    const struct part p = part_whole(name, x->n_experts, l->m->config.width);
+    TRY(loader_floats(l, &all, layer, &p, "", err));
+    int rc = all && out
+                 ? loader_to_device(l->m, out, all, (size_t)x->n_experts * (size_t)p.n_cols, err)
+                 : 0;
+    free(all);
+    return rc;
+}
+
+static int load_router(struct loader *l, struct experts_weights *w, int32_t layer,
+                       struct err *err) {
+    const struct model_config *c = &l->m->config;
+    const struct experts_config *x = &model_layer(c, layer)->feed.experts;
+    struct part router = part_whole(l->names->router, x->n_experts, c->width);
+    const struct part choice = part_whole(l->names->choice_bias, x->n_experts, 0);
+    router.looked_up = true; // 8 bits would choose other experts
+    TRY(loader_matrix(l, w ? &w->router : NULL, layer, &router, 1, err));
+    if (x->router_bias)
+        TRY(loader_vector(l, w ? &w->router_bias : NULL, layer, &router, 1, "bias", err));
+    if (!x->choice_bias) return 0;
+    return loader_vector(l, w ? &w->choice_bias : NULL, layer, &choice, 1, "", err);
+}
+
+static int load_shared(struct loader *l, struct experts_weights *w, int32_t layer,
+                       struct err *err) {
+    const struct model_config *c = &l->m->config;
+    const struct feed_config *f = &model_layer(c, layer)->feed;
+    const struct family_tensors *t = l->names;
+    const int32_t width = f->experts.shared_width;
+    const struct range mine = split_even(&l->m->split, width), all = range_whole(c->width);
+    const struct part up[2] = {matrix_part(t->shared_gate, width, c->width, mine, all),
+                               matrix_part(t->shared_up, width, c->width, mine, all)};
+    const struct part down = matrix_part(t->shared_down, c->width, width, all, mine);
+    struct part gate = part_whole(t->shared_switch, 1, c->width);
+    if (!width) return 0;
+    TRY(loader_matrix(l, w ? &w->shared_up : NULL, layer, f->gated ? up : up + 1, f->gated ? 2 : 1,
+                      err));
+    TRY(loader_matrix(l, w ? &w->shared_down : NULL, layer, &down, 1, err));
+    gate.looked_up = true;
+    if (!f->experts.shared_gate) return 0;
+    return loader_matrix(l, w ? &w->shared_switch : NULL, layer, &gate, 1, err);
+}
+
+int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, struct err *err) {
+    const struct feed_config *f = &model_layer(&l->m->config, layer)->feed;
+    const size_t n = (size_t)f->experts.n_experts;
+    if (w && l->packing) {
+        w->up = calloc(n, sizeof *w->up);
+        w->down = calloc(n, sizeof *w->down);
+        if (!w->up || !w->down) return err_set(err, E_NOMEM, "no memory for %zu experts", n);
+    }
+    TRY(load_router(l, w, layer, err));
+    TRY(load_each(l, w, layer, is_stacked(l, layer), err));
+    bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed
+    if (f->experts.bias) TRY(load_up_bias(l, w ? &w->up_bias : NULL, layer, err));
+    if (f->experts.bias) TRY(load_down_bias(l, w && adds_bias ? &w->down_bias : NULL, layer, err));
+    return load_shared(l, w, layer, err);
+}
