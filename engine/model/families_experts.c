@@ -279,6 +279,7 @@ static const struct family_tensors gpt_oss_tensors = {
     .experts_turned = true,
 };
 
+static const struct family_keys llama_keys = {LLAMA_KEYS};
 static const struct model_config plain_base = {LLAMA_SWITCHES};
 static const struct model_config qwen2_base = {LLAMA_SWITCHES, .kinds[0].attention.qkv_bias = true};
 static const struct model_config qwen3_base = {LLAMA_SWITCHES,

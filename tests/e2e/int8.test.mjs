@@ -123,11 +123,11 @@ test('what cannot be is said: twice, over another folder, another method, wrong 
   await refused(['score', '--model', demo, '--compare-weights', 'int8'], /--ids/, 2);
   await refused(['score', '--model', demo, '--ids', '1', '--text', 'x'], /exactly one of --ids and --text/, 2);
   await refused(['score', '--model', demo, '--ids', '1', '--compare-weights', 'int4'], /compare-weights|compare_weights/, 2);
-  const other = path.join(folder, 'gptq');
+  const other = path.join(folder, 'other');
   cpSync(out, other, { recursive: true });
   const file = path.join(other, 'config.json');
-  writeFileSync(file, readFileSync(file, 'utf8').replace('parley_int8', 'gptq'));
-  await refused(['generate', '--model', other, '--ids', '1'], /'gptq'/);
+  writeFileSync(file, readFileSync(file, 'utf8').replace('parley_int8', 'bitsandbytes'));
+  await refused(['generate', '--model', other, '--ids', '1'], /'bitsandbytes'/);
   assert.ok(!existsSync(path.join(folder, 'twice')));
 });
 

@@ -128,16 +128,16 @@ test('a grammar holds behind the thinking: every answer is valid at temperature 
   const { server } = await start(t);
   const client = await server.connect();
   const id = await client.open({ sampling: { temperature: 2, top_p: 1 } });
-  let refused = 0;
+  let short = 0; // that had to end before they were whole
   for (let i = 0; i < few(60); i++) {
     await client.request({ type: 'session.rewind', session: id, turn: null });
     const max_tokens = 12 + i * 3, thinking_budget = i % 3 === 0 ? -1 : (i * 7) % 40;
     const grammar = i % 4 === 3 ? { regex: '(red|green)( [a-z]{1,9}){0,4}' } : { json_schema: schema };
     const sampling = { ...grammar, max_tokens, thinking_budget, seed: String(i), ...(i % 5 === 4 ? { draft_tokens: 4 } : {}) };
-    const made = await client.turn(id, 'Where?', { sampling }).catch((error) => error);
-    if (made instanceof Error) {
-      assert.match(made.message, /\d+ tokens.*thinking.*max_tokens.*\d+/);
-      refused++;
+    const made = await client.turn(id, 'Where?', { sampling });
+    if (made.done.finish_reason === 'length') {
+      assert.equal(made.ids.length, max_tokens);
+      short++;
       continue;
     }
     assert.equal(made.done.finish_reason, 'eos');
@@ -146,7 +146,7 @@ test('a grammar holds behind the thinking: every answer is valid at temperature 
     if (grammar.regex) assert.match(answer.slice(2), /^(red|green)( [a-z]{1,9}){0,4}$/);
     else checkJson(answer.slice(2), `max_tokens ${max_tokens}, budget ${thinking_budget}`);
   }
-  assert.ok(refused < few(60) / 2, `${refused} refused`);
+  assert.ok(short < few(60) / 2, `${short} ended before they were whole`);
   const { text } = await client.turn(id, 'Where?', { sampling: { json_schema: schema, n: 3, max_tokens: 80, seed: '1' } });
   checkJson(parts(text).answer, 'the first of three');
   const beams = await client.turn(id, 'Where?', { sampling: { json_schema: schema, beam_width: 3, temperature: 1, max_tokens: 80 } });

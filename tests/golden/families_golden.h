@@ -16,7 +16,8 @@ struct fixture {
 static void fixture_open(struct fixture *f, const char *family) {
     char path[192];
     struct err err = {0};
-    snprintf(f->dir, sizeof f->dir, "tests/fixtures/%s%s", strchr(family, '/') ? "" : "models/", family);
+    snprintf(f->dir, sizeof f->dir, "tests/fixtures/%s%s", strchr(family, '/') ? "" : "models/",
+             family);
     snprintf(path, sizeof path, "%s/golden.json", f->dir);
     f->golden = json_parse_file(path, &json_limits_file, &err);
     if (!f->golden) fail_msg("%s", err.text);
@@ -38,8 +39,8 @@ static void compare_logits(const char *what, const float *got, const float *want
 }
 
 // The rows that the fixture holds out of all that were computed: all; in `later` the last ones; else each so many-th.
-static const float *stored_rows(const struct fixture *f, const struct rows *rows, const struct tensor *t,
-                                float *kept) {
+static const float *stored_rows(const struct fixture *f, const struct rows *rows,
+                                const struct tensor *t, float *kept) {
     const int64_t n = t->shape[0], step = N_TOKENS / n, vocab = rows->vocab;
     if (strstr(f->dir, "/later/")) return rows->data + (N_TOKENS - n) * vocab;
     assert_int_equal(n * step, N_TOKENS);
