@@ -70,8 +70,21 @@ static void put_shape(struct json_writer *w, const struct model_config *c) {
     json_put_int(w, "max_positions", c->max_positions);
 }
 
+// The widest window of a layer, and the first layer that has one; 0: none has.
+static void put_window(struct json_writer *w, const struct model_config *c) {
+    int32_t window = 0, first = 0;
+    for (int32_t i = c->n_layers - 1; i >= 0; i--) {
+        int32_t own = model_layer(c, i)->attention.window;
+        if (own > window) window = own;
+        if (own > 0) first = i;
+    }
+    json_put_int(w, "sliding_window", window);
+    json_put_int(w, "first_windowed_layer", first);
+}
+
 // The distinct layers, and each layer's number in them.
 static void put_layers(struct json_writer *w, const struct model_config *c) {
+    put_window(w, c);
     json_open(w, "kinds", '[');
     for (int32_t i = 0; i < c->n_kinds; i++) {
         const struct attention_config *a = &c->kinds[i].attention;
