@@ -129,7 +129,8 @@ static const struct rendering renderings[] = {
      "2023\nToday Date: 26 Jul "
      "2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"},
     {"mistral", {Q("a"), A("b"), Q("c")}, true, "<s>[INST] a [/INST]b</s>[INST] c [/INST]"},
-    {"mistral", {S("be"), Q("a")}, true, NULL},
+    // Layouts that the template refuses: the system prompt goes into the user's message.
+    {"mistral", {S("be"), Q("a")}, true, "<s>[INST] be\n\na [/INST]"},
     {"mistral-v1", {S("be"), Q("a"), A("b")}, true, "<s> [INST] be\n\na [/INST] b</s>"},
     {"mistral-v3",
      {S("be"), Q("a"), A(" b"), Q("c")},
@@ -145,7 +146,10 @@ static const struct rendering renderings[] = {
      true,
      "<s><start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\nb<end_of_turn>\n<start_of_turn>"
      "model\n"},
-    {"gemma", {S("be"), Q("a")}, true, NULL},
+    {"gemma",
+     {S("be"), Q("a")},
+     true,
+     "<s><start_of_turn>user\nbe\n\na<end_of_turn>\n<start_of_turn>model\n"},
     {"gemma", {Q("a"), Q("b")}, true, NULL},
     {"phi3", {S(""), Q("a")}, false, "<|system|>\n<|end|>\n<|user|>\na<|end|>\n</s>"},
     {"phi3.5", {S(""), Q("a")}, true, "<|user|>\na<|end|>\n<|assistant|>\n"},
@@ -176,7 +180,7 @@ static void test_renderings(void **state) {
         buf_init(&text, 1 << 20);
         assert_int_equal(chat_template_open(&c, "", r->form, t, &err), 0);
         int rc = chat_template_render(c, r->m, n, r->generate, false, NULL, &text, &err);
-        assert_int_equal(rc, r->want ? 0 : E_INVAL);
+        if (rc != (r->want ? 0 : E_INVAL)) fail_msg("%s (%zu): %d %s", r->form, i, rc, err.text);
         if (r->want && strcmp(buf_z(&text), r->want) != 0)
             fail_msg("%s (%zu): '%s', not '%s'", r->form, i, buf_z(&text), r->want);
         buf_release(&text);

@@ -300,8 +300,8 @@ static void methods_are_refused_by_name_test(void **state) {
         {CT("\"num_bits\":8,\"type\":\"float\",\"strategy\":\"tensor\",\"actorder\":\"group\""),
          "actorder"},
         {",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"
-         "\"pack-quantized\"}",
-         "'format' pack-quantized"},
+         "\"marlin-24\"}",
+         "marlin-24"},
         {",\"quantization_config\":{\"quant_method\":\"compressed-tensors\"}", "config_groups"},
         {",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":"
          "{\"a\":{\"weights\":{}},\"b\":{}}}",
