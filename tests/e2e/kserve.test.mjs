@@ -423,6 +423,36 @@ test('generate and generate_stream in a sequence', async (t) => {
   });
 });
 
+test('generate and generate_stream take sampling parameters that are lists and objects', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const name = (await server.connect()).hello.models[0].name;
+  const said = { temperature: 0, max_tokens: 12 };
+  const ask = async (parameters, members = {}, verb = 'generate') => {
+    const { status, bytes } = await post(server, { text_input: 'Once upon a time', parameters: { ...said, ...parameters }, ...members }, { model: name, verb });
+    return { status, text: String(bytes), ...(verb === 'generate' ? JSON.parse(bytes) : {}) };
+  };
+  const json_schema = { type: 'integer', minimum: 40, maximum: 49 };
+  for (const answer of [await ask({ json_schema }), await ask({}, { json_schema }), await ask({ json_schema: JSON.stringify(json_schema) })]) {
+    assert.equal(answer.status, 200, answer.text);
+    assert.match(answer.text_output, /^\s*4\d$/);
+  }
+  assert.match((await ask({ choice: ['left'] })).text_output, /^left$/);
+  assert.match((await ask({ choice: ['left'] }, {}, 'generate_stream')).text, /"text_output":"l/);
+  const { text_output: plain } = await ask({ ignore_eos: true });
+  const cut = plain.slice(2, 4);
+  assert.equal((await ask({ ignore_eos: true, stop: ['\u0001', cut] })).text_output, plain.slice(0, plain.indexOf(cut)));
+  const [first] = (await (await fetch(`${server.url}/tokenize`, { method: 'POST', body: JSON.stringify({ content: plain }) })).json()).tokens;
+  assert.notEqual((await ask({ ignore_eos: true, logit_bias: { [first]: -100 } })).text_output, plain);
+  assert.equal((await ask({ ignore_eos: true, mine: [1], other: { a: 1 } })).text_output, plain); // unknown names
+  for (const [parameters, named] of [[{ json_schema: [] }, /json_schema/], [{ json_schema: { $ref: '#' } }, /\$ref|schema/], [{ stop: [5] }, /stop/], [{ temperature: [] }, /temperature/],
+    [{ max_tokens: {} }, /max_tokens/], [{ priority: [] }, /priority/], [{ timeout: {} }, /timeout/], [{ sequence_id: [] }, /sequence_id/], [{ triton_x: [] }, /triton_/]])
+    for (const verb of ['generate', 'generate_stream']) {
+      const { status, text } = await ask(parameters, {}, verb);
+      assert.equal(status, 400, text);
+      assert.match(text, named);
+    }
+});
+
 test('the ensemble of a repository has the tokenizer of its preprocessing, under the names of FasterTransformer', async (t) => {
   const folder = temporaryFolder(t);
   const words = path.join(folder, 'preprocessing/1');

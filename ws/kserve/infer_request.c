@@ -226,7 +226,8 @@ int infer_request_set(struct infer_request *r, const char *name, const struct in
     for (int i = 0; i < N_PARAMETERS; i++)
         if (strcmp(parameters[i].name, name) == 0) return parameters[i].set(r, v, err);
     if (strncmp(name, "triton_", 7) == 0) return refuse_reserved(err);
-    if (v->kind != VALUE_OTHER) return 0;
+    bool sampling = r->form == FORM_TEXT || r->form == FORM_STREAM; // which has lists and objects
+    if (sampling || v->kind != VALUE_OTHER) return 0;
     return err_set(err, E_INVAL, "parameter '%.64s' must be a boolean, a number or a string", name);
 }
 

@@ -87,14 +87,15 @@ struct infer_request *infer_request_new(enum infer_form form, enum infer_model m
 void infer_request_free(struct infer_request *r); // NULL is fine
 
 struct infer_value { // of a parameter
-    // VALUE_NUMBER: negative or a fraction. VALUE_OTHER: what no parameter may be.
+    // VALUE_NUMBER: negative or a fraction. VALUE_OTHER: a list, an object or null.
     enum { VALUE_BOOL, VALUE_INTEGER, VALUE_STRING, VALUE_NUMBER, VALUE_OTHER } kind;
     bool flag;
     uint64_t integer;
     const char *text; // (len)
     size_t len;
 };
-// Ignores unknown names, as Triton does, but no value of another type than parameters have.
+// Ignores unknown names, as Triton does. Of infer it refuses lists and objects under any name; generate
+// has sampling parameters among its own, and reads and checks those elsewhere.
 int infer_request_set(struct infer_request *r, const char *name, const struct infer_value *v,
                       struct err *err);
 const char *infer_parameter(size_t i); // the i-th known name; NULL after the last one
