@@ -17,45 +17,49 @@ struct row {
     const struct chat_syntax *syntax;
     enum stop_in in;
     const char *text, *stop;
-    const char *want; // NULL: all of it
-    bool thinks, goes_on;
+    const char *want;     // NULL: all of it
+    bool thinks, goes_on; // the answer begins inside thinking; it continues an answer
 };
 
 static const struct row rows[] = {
-    {&hermes, STOP_IN_ALL, "<think>\na\n</think>\n\nb", "\n", "<think>"},
-    {&hermes, STOP_IN_OLD_RECORD, "<think>\na\n</think>\n\nb", "\n", "<think>"},
+    {&hermes, STOP_IN_ALL, "<think>\na\n</think>\n\nb", "\n", .want = "<think>"},
+    {&hermes, STOP_IN_OLD_RECORD, "<think>\na\n</think>\n\nb", "\n", .want = "<think>"},
     {&hermes, STOP_IN_ANSWER, "<think>\na END\n</think>\n\nb END", "END",
-     "<think>\na END\n</think>\n\nb "},
+     .want = "<think>\na END\n</think>\n\nb "},
     {&hermes, STOP_IN_ANSWER, "<think>\na\n</think>\n\nFour.\n\nFive", "\n",
-     "<think>\na\n</think>\n\nFour."},
+     .want = "<think>\na\n</think>\n\nFour."},
     {&hermes, STOP_IN_ANSWER, "a\n</think>\n\nb\nc", "\n", "a\n</think>\n\nb", .thinks = true},
     {&hermes, STOP_IN_ANSWER, "a\nb </think", "\n", NULL, .thinks = true},
     {&hermes, STOP_IN_ANSWER, "\n\nb\nc", "\n", "", .goes_on = true},
-    {&hermes, STOP_IN_ANSWER, "b <think>\n", "\n", "b <think>"}, // not at the answer's beginning
-    {&none, STOP_IN_ANSWER, "<think>\nx", "\n", "<think>"},
+    {&hermes, STOP_IN_ANSWER, "b <think>\n", "\n",
+     .want = "b <think>"}, // not at the answer's beginning
+    {&none, STOP_IN_ANSWER, "<think>\nx", "\n", .want = "<think>"},
     // A stop string begins in one part and ends in the next: it is in neither.
-    {&hermes, STOP_IN_ANSWER, "<think>ab</think>ab", "b</think>", NULL},
-    {&hermes, STOP_IN_ANSWER, "<think>a</think>bab", "ab", "<think>a</think>b"},
+    {&hermes, STOP_IN_ANSWER, "<think>ab</think>ab", "b</think>", .want = NULL},
+    {&hermes, STOP_IN_ANSWER, "<think>a</think>bab", "ab", .want = "<think>a</think>b"},
     // Without tools, the markup is text.
-    {&hermes, STOP_IN_ANSWER, CALL, "\n", "<tool_call>"},
-    {&hermes, STOP_IN_TEXT, CALL, "\n", NULL},
-    {&hermes, STOP_IN_TEXT, CALL, "call", NULL},
-    {&hermes, STOP_IN_TEXT, CALL, "<", NULL},
-    {&hermes, STOP_IN_TEXT, CALL, "}", NULL},
-    {&hermes, STOP_IN_TEXT, "Wait.\n" CALL "\n" CALL, "\n", NULL},
-    {&hermes, STOP_IN_TEXT, "Wait.\nNo." CALL, "\n", "Wait."},
-    {&hermes, STOP_IN_TEXT, "a < b <tool_x", "<", "a "},
-    {&hermes, STOP_IN_TEXT, CALL "\nDone. END", "END", CALL "\nDone. "},
-    {&hermes, STOP_IN_TEXT, "<think>\nx\n</think>\n\n" CALL, "\n", NULL},
-    {&hermes, STOP_IN_TEXT, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "{", NULL},
-    {&hermes, STOP_IN_TEXT, "{\"name\": \"f\", \"age\": 3}", "}", "{\"name\": \"f\", \"age\": 3"},
-    {&hermes, STOP_IN_TEXT, "<tool_call>no call</tool_call>", "call>", "<tool_"},
-    {&xml, STOP_IN_TEXT, XML, "\n", NULL},
-    {&xml, STOP_IN_TEXT, XML "END", "END", XML},
-    {&mistral, STOP_IN_TEXT, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", "[", NULL},
+    {&hermes, STOP_IN_ANSWER, CALL, "\n", .want = "<tool_call>"},
+    {&hermes, STOP_IN_TEXT, CALL, "\n", .want = NULL},
+    {&hermes, STOP_IN_TEXT, CALL, "call", .want = NULL},
+    {&hermes, STOP_IN_TEXT, CALL, "<", .want = NULL},
+    {&hermes, STOP_IN_TEXT, CALL, "}", .want = NULL},
+    {&hermes, STOP_IN_TEXT, "Wait.\n" CALL "\n" CALL, "\n", .want = NULL},
+    {&hermes, STOP_IN_TEXT, "Wait.\nNo." CALL, "\n", .want = "Wait."},
+    {&hermes, STOP_IN_TEXT, "a < b <tool_x", "<", .want = "a "},
+    {&hermes, STOP_IN_TEXT, CALL "\nDone. END", "END", .want = CALL "\nDone. "},
+    {&hermes, STOP_IN_TEXT, "<think>\nx\n</think>\n\n" CALL, "\n", .want = NULL},
+    {&hermes, STOP_IN_TEXT, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "{", .want = NULL},
+    {&hermes, STOP_IN_TEXT, "{\"name\": \"f\", \"age\": 3}", "}",
+     .want = "{\"name\": \"f\", \"age\": 3"},
+    {&hermes, STOP_IN_TEXT, "<tool_call>no call</tool_call>", "call>", .want = "<tool_"},
+    {&xml, STOP_IN_TEXT, XML, "\n", .want = NULL},
+    {&xml, STOP_IN_TEXT, XML "END", "END", .want = XML},
+    {&mistral, STOP_IN_TEXT, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", "[",
+     .want = NULL},
     {&mistral, STOP_IN_TEXT, "[TOOL_CALLS]f[ARGS]{\"a\": \"END\"}", "END", .want = NULL},
-    {&llama, STOP_IN_TEXT, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "|", NULL},
-    {&none, STOP_IN_TEXT, CALL, "\n", "<tool_call>"},
+    {&llama, STOP_IN_TEXT, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "|",
+     .want = NULL},
+    {&none, STOP_IN_TEXT, CALL, "\n", .want = "<tool_call>"},
 };
 
 // The answer in pieces of `step` bytes, those before byte `early` too early to stop.
