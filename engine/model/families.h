@@ -48,6 +48,9 @@ struct family_tensors {
     const char *router, *choice_bias;
     const char *experts, *expert_gate, *expert_up, *expert_down;
     const char *experts_up, *experts_down;
+    // Of experts beside a dense feed-forward: the norm of what the latter adds, those around the experts, and two
+    // whole names: the weight of the norm before the router, and each expert's number.
+    const char *dense_out_norm, *experts_norm, *experts_out_norm, *router_norm, *expert_scale;
     bool experts_turned;
     bool experts_bare; // their names have no ".weight"
     const char *shared_gate, *shared_up, *shared_down;

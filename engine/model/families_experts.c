@@ -8,38 +8,20 @@
 
 // --- reading ---
 
-static int require_count(const cJSON *json, const char *key, int64_t max, int32_t *out,
-                         struct err *err) {
-    int64_t v;
-    int rc = json_get_int(json, key, 1, max, &v, err);
-    if (rc < 0) return rc;
-    if (rc == JSON_ABSENT) return err_set(err, E_FORMAT, "'%s' is missing", key);
-    *out = (int32_t)v;
-    return 0;
-}
-
 // LLAMA_SWITCHES has 1e-6.
 static void default_eps(struct model_config *c, const cJSON *json) {
     if (!cJSON_GetObjectItemCaseSensitive(json, "rms_norm_eps")) c->norm_eps = 1e-5f;
 }
 
-// The number of experts, of the chosen and the width of one. count: one of two names that classes accept.
+// count: one of two names that classes accept.
 static int read_counts(struct experts_config *x, const cJSON *json, const char *count,
                        const char *width, struct err *err) {
     const char *other = strcmp(count, "num_experts") == 0 ? "num_local_experts" : "num_experts";
     if (!cJSON_GetObjectItemCaseSensitive(json, count) &&
         cJSON_GetObjectItemCaseSensitive(json, other))
         count = other;
-    TRY(require_count(json, count, ROUTE_MAX_EXPERTS, &x->n_experts, err));
-    TRY(require_count(json, "num_experts_per_tok", INT32_MAX, &x->n_chosen, err));
-    TRY(require_count(json, width, MODEL_MAX_FFN / 2, &x->width, err));
-    if (2 * (int64_t)x->n_experts * x->width > MODEL_MAX_QKV_ROWS)
-        return err_set(err, E_LIMIT, "%d experts of %d are more than a layer may have",
-                       x->n_experts, x->width);
-    if (x->n_chosen > x->n_experts)
-        return err_set(err, E_FORMAT, "'num_experts_per_tok' is %d of %d experts", x->n_chosen,
-                       x->n_experts);
-    return 0;
+    const struct family_expert_keys keys = {count, "num_experts_per_tok", width};
+    return family_read_experts(x, json, &keys, err);
 }
 
 // Layers on the list, and those that the step leaves out, are dense.
@@ -101,8 +83,8 @@ static int read_qwen2_moe(struct model_config *c, const cJSON *json, struct err 
     TRY(json_get_bool(json, "use_sliding_window", &use, err));
     if (use)
         return err_set(err, E_UNSUPPORTED, "'use_sliding_window' is not supported in this family");
-    TRY(require_count(json, "shared_expert_intermediate_size", MODEL_MAX_FFN / 2, &x.shared_width,
-                      err));
+    TRY(family_require_count(json, "shared_expert_intermediate_size", MODEL_MAX_FFN / 2,
+                             &x.shared_width, err));
     return read_qwen_moe(c, json, &x, err);
 }
 

@@ -84,6 +84,32 @@ int family_set_layers(struct model_config *c, const bool *windowed, const struct
     return 0;
 }
 
+// --- experts ---
+
+int family_require_count(const cJSON *json, const char *key, int64_t max, int32_t *out,
+                         struct err *err) {
+    int64_t v;
+    int rc = json_get_int(json, key, 1, max, &v, err);
+    if (rc < 0) return rc;
+    if (rc == JSON_ABSENT) return err_set(err, E_FORMAT, "'%s' is missing", key);
+    *out = (int32_t)v;
+    return 0;
+}
+
+int family_read_experts(struct experts_config *x, const cJSON *json,
+                        const struct family_expert_keys *keys, struct err *err) {
+    TRY(family_require_count(json, keys->count, ROUTE_MAX_EXPERTS, &x->n_experts, err));
+    TRY(family_require_count(json, keys->chosen, INT32_MAX, &x->n_chosen, err));
+    TRY(family_require_count(json, keys->width, MODEL_MAX_FFN / 2, &x->width, err));
+    if (2 * (int64_t)x->n_experts * x->width > MODEL_MAX_QKV_ROWS)
+        return err_set(err, E_LIMIT, "%d experts of %d are more than a layer may have",
+                       x->n_experts, x->width);
+    if (x->n_chosen > x->n_experts)
+        return err_set(err, E_FORMAT, "'%s' is %d of %d experts", keys->chosen, x->n_chosen,
+                       x->n_experts);
+    return 0;
+}
+
 // --- other switches ---
 
 int family_read_attention_bias(struct model_config *c, const cJSON *json, struct err *err) {

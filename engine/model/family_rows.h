@@ -37,6 +37,15 @@ int family_read_pattern(const cJSON *json, int32_t n_layers, int64_t pattern, bo
 // Gives each layer one of two rows. Neither may be in c->kinds.
 int family_set_layers(struct model_config *c, const bool *windowed, const struct layer_config *full,
                       const struct layer_config *sliding, struct err *err);
+// Reads a number from 1 to max that must be there.
+int family_require_count(const cJSON *json, const char *key, int64_t max, int32_t *out,
+                         struct err *err);
+// Reads the number of experts, of those that a token goes to, and the width of one, by these keys.
+struct family_expert_keys {
+    const char *count, *chosen, *width;
+};
+int family_read_experts(struct experts_config *x, const cJSON *json,
+                        const struct family_expert_keys *keys, struct err *err);
 // attention_bias, of q, k, v and o.
 int family_read_attention_bias(struct model_config *c, const cJSON *json, struct err *err);
 // Refuses a key whose value would change the result: present, and neither null nor false nor 0 nor 1.

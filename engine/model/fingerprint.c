@@ -80,6 +80,7 @@ static bool feed_experts(EVP_MD_CTX *h, const struct layer_config *row) {
         x->group_best,        x->shared_width, x->bias,     x->normalised,
         row->attention.window};
     bool ok = true;
+    if (x->beside) ok = feed(h, "beside", 6);
     for (size_t i = 0; x->n_experts && i < sizeof numbers / sizeof *numbers; i++)
         ok = ok && feed_i64(h, numbers[i]);
     return x->n_experts ? ok && feed_f32(h, x->factor) && feed_f32(h, x->limit) : true;

@@ -81,6 +81,10 @@ struct experts_config {
     int32_t shared_width;                          // of the shared experts together; 0: none
     bool shared_gate;                              // a sigmoid gates them
     float limit; // gpt-oss: clamps the gate and the other half; 0: none
+    // Beside a dense feed-forward: both have norms of their own around them, and the router reads the stream
+    // through a norm of its own (Gemma 4).
+    bool beside;
+    bool expert_scale; // a stored number on the weights of each expert
 };
 
 struct feed_config {

@@ -59,8 +59,10 @@ static int64_t n_experts_params(int64_t width, const struct feed_config *f) {
     const int64_t n = x->n_experts, ups = f->gated ? 2 : 1;
     int64_t each = (ups + 1) * x->width * width;
     if (x->bias) each += ups * x->width + width;
-    return n * (each + width + x->router_bias + x->choice_bias) +
-           (ups + 1) * x->shared_width * width + (x->shared_gate ? width : 0);
+    if (x->n_experts == 0) return 0;
+    return n * (each + width + x->router_bias + x->choice_bias + x->expert_scale) +
+           (x->beside ? 4 * width : 0) + (ups + 1) * x->shared_width * width +
+           (x->shared_gate ? width : 0);
 }
 
 static int64_t n_layer_params(const struct model_config *c, const struct layer_config *row) {

@@ -1,5 +1,6 @@
 // Loads a layer's experts, from one tensor for each of an expert's matrices or from one for all experts. See loader.h.
 #include "engine/model/loader.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -144,6 +145,33 @@ static int load_router(struct loader *l, struct experts_weights *w, int32_t laye
     return loader_vector(l, w ? &w->choice_bias : NULL, layer, &choice, 1, "", err);
 }
 
+static int load_norm(struct loader *l, struct norm_weights *w, int32_t layer, const char *stem,
+                     struct err *err) {
+    const struct part p = part_whole(stem, l->m->config.width, 0);
+    return loader_vector(l, w ? &w->weight : NULL, layer, &p, 1, "weight", err);
+}
+
+// What stands around the experts where they are beside a dense feed-forward. transformers multiplies the router's
+// input by the scale and by the width's root, one after the other.
+static int load_beside(struct loader *l, struct experts_weights *w, int32_t layer,
+                       struct err *err) {
+    const struct model_config *c = &l->m->config;
+    const struct experts_config *x = &model_layer(c, layer)->feed.experts;
+    const struct family_tensors *t = l->names;
+    const struct part router = part_whole(t->router_norm, c->width, 0);
+    const struct part scale = part_whole(t->expert_scale, x->n_experts, 0);
+    if (x->expert_scale)
+        TRY(loader_vector(l, w ? &w->expert_scale : NULL, layer, &scale, 1, "", err));
+    if (!x->beside) return 0;
+    TRY(load_norm(l, w ? &w->dense_out_norm : NULL, layer, t->dense_out_norm, err));
+    TRY(load_norm(l, w ? &w->norm : NULL, layer, t->experts_norm, err));
+    TRY(load_norm(l, w ? &w->out_norm : NULL, layer, t->experts_out_norm, err));
+    l->times = (float)(1 / sqrt(c->width));
+    int rc = loader_vector(l, w ? &w->router_norm : NULL, layer, &router, 1, "", err);
+    l->times = 0;
+    return rc;
+}
+
 static int load_shared(struct loader *l, struct experts_weights *w, int32_t layer,
                        struct err *err) {
     const struct model_config *c = &l->m->config;
@@ -173,6 +201,7 @@ int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, s
         if (!w->up || !w->down) return err_set(err, E_NOMEM, "no memory for %zu experts", n);
     }
     TRY(load_router(l, w, layer, err));
+    TRY(load_beside(l, w, layer, err));
     TRY(load_each(l, w, layer, is_stacked(l, layer), err));
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed
     if (f->experts.bias) TRY(load_up_bias(l, w ? &w->up_bias : NULL, layer, err));

@@ -469,6 +469,7 @@ static int pack_vector(struct loader *l, float **out, const struct part *parts, 
         at += values_here;
     }
     for (size_t i = 0; i < at && l->plus != 0; i++) values[i] += l->plus;
+    for (size_t i = 0; i < at && l->times != 0; i++) values[i] *= l->times;
     if (rc == 0) rc = loader_to_device(l->m, out, values, count, err);
     free(values);
     if (rc == 0) loader_step(l, bytes);

@@ -16,7 +16,8 @@ struct loader {
     uint8_t *roles;             // (tensors of the checkpoint) enum tensor_role; first walk
     size_t *order;              // (tensors of the checkpoint) or NULL: the tensors found, in order
     size_t n_found;
-    float plus; // loader_vector adds it to each value
+    float plus;  // loader_vector adds it to each value
+    float times; // and multiplies them by it; 0: 1
     char *staging;
     size_t staging_bytes;
     int64_t done, total;

@@ -451,13 +451,16 @@ static void release_norm(struct model *m, const struct norm_weights *w) {
 }
 
 static void release_experts(struct model *m, struct experts_weights *w, int32_t n) {
-    float *const vectors[] = {w->router_bias, w->choice_bias, w->up_bias, w->down_bias};
+    float *const vectors[] = {w->router_bias, w->choice_bias, w->up_bias,
+                              w->down_bias,   w->router_norm, w->expert_scale};
+    const struct norm_weights *const norms[] = {&w->dense_out_norm, &w->norm, &w->out_norm};
     struct weight *const matrices[] = {&w->router, &w->shared_up, &w->shared_down,
                                        &w->shared_switch};
     for (int32_t e = 0; e < n; e++) {
         if (w->up) release_weight(m, &w->up[e]);
         if (w->down) release_weight(m, &w->down[e]);
     }
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) release_norm(m, norms[i]);
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) release_vector(m, vectors[i]);
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) release_weight(m, matrices[i]);
     free(w->up);

@@ -17,6 +17,10 @@ struct experts_weights {
     struct weight *up, *down;   // (n_experts), as in struct experts_args; NULL: the layer has none
     float *up_bias, *down_bias; // likewise; down's on tp rank 0 only
     struct weight shared_up, shared_down, shared_switch; // data NULL where absent
+    // Beside a dense feed-forward (experts_config.beside); else empty
+    struct norm_weights dense_out_norm, norm, out_norm;
+    float *router_norm;  // (width), the root of the width divided out
+    float *expert_scale; // (n_experts) or NULL
 };
 
 struct layer_weights {

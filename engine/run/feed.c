@@ -36,7 +36,8 @@ int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input
     const struct feed_config *feed = &model_row(f->model, layer)->feed;
     const struct backend_ops *ops = f->backend->ops;
     const struct layer_weights *w = &f->model->layers[layer];
-    if (feed->experts.n_experts) return feed_experts(f, mode, x, in, n, layer);
+    if (feed->experts.n_experts && !feed->experts.beside)
+        return feed_experts(f, mode, x, in, n, layer);
     if (ops->feed_forward && !feed->xielu) {
         struct norm_args a = in.norm ? norm_args_of(f, in.norm) : (struct norm_args){0};
         const struct feed_forward_args args = {.norm = in.norm ? &a : NULL,

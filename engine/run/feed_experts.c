@@ -26,6 +26,7 @@ struct route_args feed_route_args(const struct model *m, int32_t layer) {
         .normalised = x->normalised,
         .factor = x->factor != 0 ? x->factor : 1,
         .choice_bias = m->layers[layer].experts.choice_bias,
+        .expert_scale = m->layers[layer].experts.expert_scale,
         .n_groups = x->n_groups,
         .n_chosen_groups = x->n_chosen_groups,
         .group_best = x->group_best,
@@ -49,16 +50,40 @@ static int add_shared(struct forward *f, void *x, const void *in, int32_t n, int
     return ops->add_gated(f->backend, x, f->shared, f->router_logits, n, m->config.width);
 }
 
-int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
-                 int32_t layer) {
+// y =|+= the chosen experts of x, by the router's logits for `routed`. Both are normed already.
+static int choose_and_run(struct forward *f, enum linear_mode mode, void *y, const void *routed,
+                          const void *x, int32_t n, int32_t layer) {
     const struct experts_weights *w = &f->model->layers[layer].experts;
     const struct backend_ops *ops = f->backend->ops;
     const struct experts_args experts = feed_experts_args(f->model, layer);
     const struct route_args route = feed_route_args(f->model, layer);
-    TRY(norm_input(f, &in, n));
-    TRY(linear(f, LINEAR_STORE_F32, f->router_logits, in.x, n, &w->router, w->router_bias));
+    TRY(linear(f, LINEAR_STORE_F32, f->router_logits, routed, n, &w->router, w->router_bias));
     TRY(ops->route(f->backend, f->route_ids, f->route_weights, f->router_logits, n, &route));
-    TRY(ops->experts(f->backend, mode, x, in.x, n, f->route_ids, f->route_weights, &experts,
-                     f->experts_work));
+    return ops->experts(f->backend, mode, y, x, n, f->route_ids, f->route_weights, &experts,
+                        f->experts_work);
+}
+
+int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
+                 int32_t layer) {
+    TRY(norm_input(f, &in, n));
+    TRY(choose_and_run(f, mode, x, in.x, in.x, n, layer));
     return add_shared(f, x, in.x, n, layer);
+}
+
+int feed_beside(struct forward *f, const struct stream *s, int32_t layer) {
+    const struct experts_weights *w = &f->model->layers[layer].experts;
+    const struct norm_weights router_norm = {.weight = w->router_norm};
+    const int32_t n = s->n, width = f->model->config.width;
+    struct input in = {s->x, &f->model->layers[layer].ffn_norm};
+    TRY(feed_forward(f, LINEAR_STORE, f->added, in, n, layer));
+    TRY(all_reduce(f, f->added, n));
+    TRY(norm(f, &w->dense_out_norm, f->added, f->added, n, width));
+    // The router's input lies where the experts' output will.
+    TRY(norm(f, &router_norm, f->shared, s->x, n, width));
+    in = (struct input){s->x, &w->norm};
+    TRY(norm_input(f, &in, n));
+    TRY(choose_and_run(f, LINEAR_STORE, f->shared, f->shared, in.x, n, layer));
+    TRY(all_reduce(f, f->shared, n));
+    TRY(norm(f, &w->out_norm, f->shared, f->shared, n, width));
+    return f->backend->ops->add(f->backend, f->added, f->shared, (int64_t)n * width);
 }

@@ -26,7 +26,8 @@ static void *carve_take(struct carve *c, size_t rows, size_t cols, size_t elemen
 // The widest rows of all layers, which share the buffers.
 struct forward_widths {
     int32_t q, qkv, feed, up;
-    int32_t experts, chosen, shared_gated; // shared_gated: the stream's width, if one is gated
+    int32_t experts, chosen;
+    int32_t apart; // the stream's width, if some layer's experts need another buffer of it
     size_t experts_bytes;
     bool adds_apart; // some sub-layer's output is normed or scaled before it joins the stream
 };
@@ -45,7 +46,7 @@ static void widen_experts(struct forward_widths *w, const struct model *m, int32
     widen(&w->chosen, a.n_chosen);
     widen(&w->feed, shared);
     widen(&w->up, shared * (feed->gated ? 2 : 1));
-    if (feed->experts.shared_gate) widen(&w->shared_gated, m->config.width);
+    if (feed->experts.shared_gate || feed->experts.beside) widen(&w->apart, m->config.width);
     size_t bytes = m->backend->ops->experts_bytes(m->backend, max_rows, &a);
     if (w->experts_bytes < bytes) w->experts_bytes = bytes;
 }
@@ -89,7 +90,7 @@ static void carve_all(struct forward *f, struct carve *c) {
     f->route_ids = carve_take(c, n, (size_t)w.chosen, sizeof *f->route_ids);
     f->route_weights = carve_take(c, n, (size_t)w.chosen, wide);
     f->experts_work = carve_take(c, 1, w.experts_bytes, 1);
-    f->shared = carve_take(c, n, (size_t)w.shared_gated, e);
+    f->shared = carve_take(c, n, (size_t)w.apart, e);
     f->layer_inputs = carve_take(c, n, layers, e);
     f->layer_wanted = carve_take(c, n, layers, e);
     f->part = carve_take(c, (size_t)f->max_logits, (size_t)m->vocab_rows, wide);
@@ -179,10 +180,6 @@ void forward_release(struct forward *f) {
 
 // --- parts ---------------------------------------------------------------------------------------
 
-static int all_reduce(struct forward *f, void *x, int32_t n) {
-    return f->comm->ops->all_reduce(f->comm, f->backend, x, (int64_t)n * f->model->config.width);
-}
-
 // How a rank's part of a sub-layer's output enters the stream (see above, "Tensor parallel").
 static enum linear_mode stream_mode(const struct forward *f) {
     return f->model->split.tp_rank == 0 ? LINEAR_ADD : LINEAR_STORE;
@@ -256,13 +253,14 @@ static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
     return all_reduce(f, s->x, s->n);
 }
 
-// Adds a sub-layer's output, f->added of all ranks together, to the stream: normed by w (NORM_OUT) or scaled.
+// Adds a sub-layer's output, f->added of this rank or (whole) of all, to the stream: normed by w (NORM_OUT) or
+// scaled.
 static int join(struct forward *f, const struct layer_config *row, const struct norm_weights *w,
-                struct stream *s) {
+                struct stream *s, bool whole) {
     const struct backend_ops *ops = f->backend->ops;
     const int32_t width = f->model->config.width;
     const int64_t n = (int64_t)s->n * width;
-    TRY(all_reduce(f, f->added, s->n));
+    if (!whole) TRY(all_reduce(f, f->added, s->n));
     if (row->norms & NORM_OUT) TRY(norm(f, w, f->added, f->added, s->n, width));
     if (row->residual_scale != 0)
         TRY(ops->scale(f->backend, f->added, n, NULL, row->residual_scale));
@@ -275,9 +273,13 @@ static int finish_apart(struct forward *f, int32_t layer, struct stream *s) {
     const struct layer_weights *w = &f->model->layers[layer];
     const struct input in = {s->x, row->norms & NORM_PRE ? &w->ffn_norm : NULL};
     TRY(linear(f, LINEAR_STORE, f->added, s->attended, s->n, &w->o, w->o_bias));
-    TRY(join(f, row, &w->attn_out_norm, s));
+    TRY(join(f, row, &w->attn_out_norm, s, false));
+    if (row->feed.experts.beside) {
+        TRY(feed_beside(f, s, layer));
+        return join(f, row, &w->ffn_out_norm, s, true);
+    }
     TRY(feed_forward(f, LINEAR_STORE, f->added, in, s->n, layer));
-    return join(f, row, &w->ffn_out_norm, s);
+    return join(f, row, &w->ffn_out_norm, s, false);
 }
 
 // x = x + attention(..), then x = x + ffn(..), with the norm before or after each.

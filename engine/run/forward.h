@@ -47,7 +47,7 @@ struct forward {
     // (max_rows, width) what a sub-layer adds, where it is normed or scaled first; or NULL
     void *added;
     // Experts: (max_rows, n_experts) f32, (max_rows, n_chosen) each, the op's work memory, and (max_rows, width) where
-    // shared experts are gated; NULL where no layer has any
+    // shared experts are gated or experts stand beside a dense feed-forward; NULL where no layer has any
     float *router_logits, *route_weights;
     int32_t *route_ids;
     void *experts_work, *shared;

@@ -40,6 +40,11 @@ static inline int linear(struct forward *f, enum linear_mode mode, void *y, cons
     return f->backend->ops->linear(f->backend, mode, y, x, n, w, bias);
 }
 
+// The sum over the ranks that compute the same layers. x (n, width).
+static inline int all_reduce(struct forward *f, void *x, int32_t n) {
+    return f->comm->ops->all_reduce(f->comm, f->backend, x, (int64_t)n * f->model->config.width);
+}
+
 // Norms the rows by a separate op, if no fusion did.
 static inline int norm_input(struct forward *f, struct input *in, int32_t n) {
     if (!in->norm) return 0;
@@ -68,12 +73,15 @@ int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct
 int feed_up(struct forward *f, struct input in, int32_t n, int32_t layer);
 // x =|+= down(f->activated)
 int feed_down(struct forward *f, enum linear_mode mode, void *x, int32_t n, int32_t layer);
-// x =|+= down(act(up(in))), by one op if the device has it.
+// x =|+= down(act(up(in))), by one op if the device has it; the experts of a layer that has them alone.
 int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
                  int32_t layer);
 // The same for a layer of experts (feed_experts.c).
 int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
                  int32_t layer);
+// f->added = norm(dense(norm(x))) + norm(experts(norm(x))) of the stream, of all ranks together, for a layer
+// that has both side by side.
+int feed_beside(struct forward *f, const struct stream *s, int32_t layer);
 // What the ops need of a layer's experts; n_experts 0: it has none.
 struct experts_args feed_experts_args(const struct model *m, int32_t layer);
 struct route_args feed_route_args(const struct model *m, int32_t layer);

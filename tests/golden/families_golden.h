@@ -1,6 +1,7 @@
 // The tests of a family against its reference results in tests/fixtures/models or tests/fixtures/later: the logits of a
 // 96-token text, plain and under each window, whatever the chunk; greedy text; a session of four turns on one cache;
-// greedy under each window. A test's state is the family's name, or its folder in tests/fixtures.
+// greedy under each window. A test's state is the family's name, its folder in tests/fixtures, or a folder by its whole
+// path.
 #pragma once
 #include "tests/golden/model_golden.h"
 
@@ -16,8 +17,8 @@ struct fixture {
 static void fixture_open(struct fixture *f, const char *family) {
     char path[192];
     struct err err = {0};
-    snprintf(f->dir, sizeof f->dir, "tests/fixtures/%s%s", strchr(family, '/') ? "" : "models/",
-             family);
+    const char *in = strchr(family, '/') ? "tests/fixtures/" : "tests/fixtures/models/";
+    snprintf(f->dir, sizeof f->dir, "%s%s", family[0] == '/' ? "" : in, family);
     snprintf(path, sizeof path, "%s/golden.json", f->dir);
     f->golden = json_parse_file(path, &json_limits_file, &err);
     if (!f->golden) fail_msg("%s", err.text);

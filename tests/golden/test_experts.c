@@ -1,12 +1,12 @@
-// Families with experts against the reference results in tests/fixtures/models, with the tests that all families
+// Families with experts against the reference results in tests/fixtures, with the tests that all families
 // have (families_golden.h); their weights in 8 bits; ranks, by PARLEY_TEST_TP and PARLEY_TEST_PP, as all golden tests.
 #include "engine/model/checkpoint.h"
 #include "engine/model/model.h"
 #include "tests/golden/families_golden.h"
 #include "tests/unit/tmp_dir.h"
 
-static const char *const expert_families[] = {"qwen3_moe", "qwen2_moe", "mixtral", "glm4_moe",
-                                              "gpt_oss"};
+static const char *const expert_families[] = {"qwen3_moe", "qwen2_moe", "mixtral",
+                                              "glm4_moe",  "gpt_oss",   "later/gemma4_moe"};
 enum { N_EXPERT_FAMILIES = sizeof expert_families / sizeof *expert_families };
 
 // The logits of all tokens, in chunks.

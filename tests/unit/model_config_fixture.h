@@ -37,6 +37,10 @@ static inline void load_ok(struct model_config *c, const char *text) {
 #define MISTRAL(more) "{\"model_type\":\"mistral\"," SHAPE more "}"
 #define QWEN2(more) "{\"model_type\":\"qwen2\"," SHAPE more "}"
 #define QWEN3(more) "{\"model_type\":\"qwen3\"," SHAPE more "}"
+#define GEMMA4(more)                                                                               \
+    "{\"model_type\":\"gemma4_text\"," SHAPE                                                       \
+    ",\"head_dim\":16,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\"},"   \
+    "\"sliding_attention\":{}}" more "}"
 
 #define GPT2(more)                                                                                 \
     "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":60,\"n_layer\":2,\"n_head\":5,"        \
