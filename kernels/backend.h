@@ -35,12 +35,13 @@ enum op_feature {
     OP_LAYER_INPUTS = 1 << 9,  // multiply_rows
     OP_LOGITS = 1 << 10,       // finish_logits
     OP_EXPERTS = 1 << 11,      // route, experts, experts_bytes, add_gated
+    OP_LATENT = 1 << 12,       // linear_heads, linear_heads_bytes, copy_parts; caches of latents
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \
         "norms over all heads of q and k", "norms of q and k after rotation", "norms of v",        \
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
-        "embeddings for each layer", "scaled or capped logits", "experts"
+        "embeddings for each layer", "scaled or capped logits", "experts", "latent attention"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
@@ -82,6 +83,9 @@ struct kv_store {
     // Several cache groups (kvcache/groups.h) share an arena: each has a struct of its own with the same
     // data and block_bytes, and the shape of its layers. A layer is then one of the group's.
     int32_t group; // which of the sequences' maps (struct batch_seq) its ops read
+    // A head has one vector for a position, which is both its key and its value (latent attention). Rows of q, k and
+    // v then have no v: (n_heads + n_kv_heads) * head_dim.
+    bool latent;
 };
 
 // Duration of copies by the device's clock, in microseconds; 0 if the device has none.
@@ -195,6 +199,19 @@ struct experts_args {
     // gated, and not 0: the gate is at most limit, the other half within -limit .. limit and increased by
     // 1 (gpt-oss).
     float limit;
+};
+
+// A matrix for each head, for a part of each row. x_row ... are elements from one row to the next, and from one head's
+// part to the next one's.
+struct heads_args {
+    const struct weight *w; // (n_heads) of equal shapes
+    int32_t n_heads;
+    int64_t x_row, x_head, y_row, y_head;
+};
+
+struct parts_args { // n_parts of `width` elements in each row
+    int32_t n_parts, width;
+    int64_t x_row, x_part, y_row, y_part;
 };
 
 // A row of qkv, (n_heads + 2 n_kv_heads) * head_dim: q heads, then k heads, then v heads, of this rank.
@@ -388,6 +405,14 @@ struct backend_ops {
     // y (n, width) += sigmoid(gate[r]) * x; gate (n) f32 whatever act_dtype is.
     int (*add_gated)(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
                      int32_t width);
+    // y[r * y_row + h * y_head], (w->rows) elements, = W_h x[r * x_row + h * x_head], (w->cols). y must not overlap
+    // x. work: linear_heads_bytes(n), aligned as by mem_alloc.
+    int (*linear_heads)(struct backend *be, void *y, const void *x, int32_t n,
+                        const struct heads_args *args, void *work);
+    size_t (*linear_heads_bytes)(struct backend *be, int32_t n, const struct heads_args *args);
+    // y[r * y_row + p * y_part], width elements, = x[r * x_row + p * x_part]
+    int (*copy_parts)(struct backend *be, void *y, const void *x, int32_t n,
+                      const struct parts_args *args);
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);

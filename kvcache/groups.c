@@ -42,7 +42,7 @@ static int check(const struct kv_layer *layers, int32_t n, struct err *err) {
 }
 
 static bool same_shape(const struct kv_group *a, const struct kv_layer *b) {
-    return a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
+    return a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->latent == b->latent;
 }
 
 static struct class *class_of(struct classes *c, const struct kv_layer *l) {
@@ -65,8 +65,10 @@ static int find_classes(struct classes *c, const struct kv_layer *layers, int32_
             class = &c->of[c->n++];
             class->shape = (struct kv_group){.kv_heads = layers[i].kv_heads,
                                              .head_dim = layers[i].head_dim,
+                                             .latent = layers[i].latent,
                                              .window = layers[i].window};
-            class->values = (int64_t)layers[i].kv_heads * layers[i].head_dim;
+            class->values =
+                (int64_t)layers[i].kv_heads * layers[i].head_dim * (layers[i].latent ? 1 : 2);
         }
         class->n_layers++;
     }
@@ -80,7 +82,7 @@ static int merge(struct classes *c, struct err *err) {
     for (int32_t i = 1; i < c->n; i++) {
         const struct class *one = &c->of[i];
         if (one->shape.kv_heads != all->shape.kv_heads ||
-            one->shape.head_dim != all->shape.head_dim)
+            one->shape.head_dim != all->shape.head_dim || one->shape.latent != all->shape.latent)
             return err_set(err, E_UNSUPPORTED,
                            "the device has no caches for layers of %d heads of %d beside layers of "
                            "%d heads of %d",

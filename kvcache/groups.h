@@ -50,10 +50,12 @@ struct kv_layer {               // one layer of the model
     int32_t kv_heads, head_dim; // of the whole model; kv_heads 0: it has no keys and values
     int32_t window;             // 0: none
     int32_t uses; // whose keys and values it reads: its own number, or an earlier layer's
+    bool latent;  // one vector for a position is both key and value
 };
 
 struct kv_group {
     int32_t kv_heads, head_dim; // of the whole model
+    bool latent;                // as kv_layer's
     int32_t window;             // 0: none
     int32_t n_layers;           // that this rank computes
 };

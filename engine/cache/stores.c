@@ -13,6 +13,7 @@ void cache_stores_shape(struct cache_stores *s, const struct model *m, enum dtyp
                                .n_layers = group->n_layers,
                                .n_kv_heads = split_kv_heads(&m->split, group->kv_heads).count,
                                .head_dim = group->head_dim,
+                               .latent = group->latent,
                                .block_tokens = block_tokens,
                                .n_blocks = n_blocks};
         v->block_bytes = m->backend->ops->kv_block_bytes(m->backend, v);

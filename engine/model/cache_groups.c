@@ -10,13 +10,14 @@ static int layer_of(const struct model_config *c, int32_t i, struct kv_layer *ou
     const struct attention_config *a = &row->attention;
     *out = (struct kv_layer){.uses = i};
     if (row->mixer != MIXER_ATTENTION) return 0;
-    if (a->v_head_dim && a->v_head_dim != a->head_dim)
+    if (!a->kv_rank && a->v_head_dim && a->v_head_dim != a->head_dim)
         return err_set(err, E_UNSUPPORTED,
                        "layer %d has keys of %d and values of %d: no cache has both", i,
                        a->head_dim, a->v_head_dim);
     *out = (struct kv_layer){.kv_heads = a->n_kv_heads,
                              .head_dim = a->head_dim,
                              .window = a->window,
+                             .latent = a->kv_rank > 0,
                              .uses = model_config_kv_layer(c, i)};
     return 0;
 }

@@ -34,6 +34,8 @@ struct family_tensors {
     // adds (NORM_OUT).
     const char *attn_norm, *ffn_norm, *attn_out_norm, *ffn_out_norm;
     const char *q, *k, *v, *q_norm, *k_norm, *o;
+    // Latent attention: q in two steps (or `q`), the latents, what each head makes of them
+    const char *q_a, *q_a_norm, *q_b, *kv_a, *kv_a_norm, *kv_b;
     const char *qkv;  // q, k and v in one tensor; then q, k and v are NULL
     bool qkv_by_head; // its rows: q, k, v of the first head, then of the second ...; false: all
                       // rows of q, then of k, then of v

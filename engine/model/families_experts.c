@@ -4,6 +4,8 @@
 // token goes to have none here, since a wrong one would give another model.
 #include "base/json.h"
 #include "engine/model/family_rows.h"
+#include "engine/model/rope.h"
+#include <math.h>
 #include <string.h>
 
 // --- reading ---
@@ -123,30 +125,65 @@ static int read_granitemoe(struct model_config *c, const cJSON *json, struct err
     return set_experts(c, NULL, &x, err);
 }
 
-// DeepSeek's router and the keys of its layers. shared: experts that all tokens go to.
-static int read_deepseek_experts(struct model_config *c, const cJSON *json, struct err *err) {
-    struct experts_config x = {.router = ROUTER_SIGMOID, .choice_bias = true, .group_best = 2};
-    bool dense[MODEL_MAX_LAYERS];
-    int64_t leading = 1, shared = 1, groups = 1, chosen = 1;
-    double factor = 1;
-    x.normalised = true;
-    TRY(read_counts(&x, json, "n_routed_experts", "moe_intermediate_size", err));
+// Which layers are dense: the leading ones, or by a list.
+static int read_dense_layers(const struct model_config *c, const cJSON *json, int64_t leading,
+                             bool *dense, struct err *err) {
+    const cJSON *list = NULL, *item;
+    int64_t every = 1;
+    int32_t n = 0;
     TRY(json_get_int(json, "first_k_dense_replace", 0, INT32_MAX, &leading, err));
+    TRY(json_get_int(json, "moe_layer_freq", 1, INT32_MAX, &every, err));
+    if (every != 1) return err_set(err, E_UNSUPPORTED, "'moe_layer_freq' is %d", (int)every);
+    for (int32_t i = 0; i < c->n_layers; i++) dense[i] = i < leading;
+    int rc = json_get_array(json, "mlp_layer_types", &list, err);
+    if (rc != JSON_PRESENT) return rc < 0 ? rc : 0;
+    cJSON_ArrayForEach(item, list) {
+        const char *type = cJSON_IsString(item) ? item->valuestring : "?";
+        const bool is_dense = strcmp(type, "dense") == 0;
+        if (!is_dense && strcmp(type, "sparse") != 0)
+            return err_set(err, E_UNSUPPORTED, "'mlp_layer_types' asks for '%.40s' in layer %d",
+                           type, n);
+        if (n < c->n_layers) dense[n] = is_dense;
+        n++;
+    }
+    return n == c->n_layers
+               ? 0
+               : err_set(err, E_FORMAT, "'mlp_layer_types' lists %d layers of %d", n, c->n_layers);
+}
+
+// DeepSeek's router and the keys of its layers. x has what the family fixes; leading: the class's dense layers.
+static int read_deepseek_experts(struct model_config *c, const cJSON *json, struct experts_config x,
+                                 int64_t leading, struct err *err) {
+    bool dense[MODEL_MAX_LAYERS];
+    int64_t shared = 1, groups = 1, chosen = 1;
+    double factor = 1;
+    TRY(read_counts(&x, json, "n_routed_experts", "moe_intermediate_size", err));
     TRY(json_get_int(json, "n_shared_experts", 0, 1024, &shared, err));
     TRY(json_get_int(json, "n_group", 1, x.n_experts, &groups, err));
     TRY(json_get_int(json, "topk_group", 1, groups, &chosen, err));
-    TRY(json_get_bool(json, "norm_topk_prob", &x.normalised, err));
     TRY(json_get_double(json, "routed_scaling_factor", 1e-6, 1e6, &factor, err));
-    if (x.n_experts % groups != 0 || (groups > 1 && x.n_experts / groups < 2))
+    if (x.n_experts % groups != 0 || (groups > 1 && x.n_experts / groups < x.group_best))
         return err_set(err, E_FORMAT, "'n_group' is %d of %d experts", (int)groups, x.n_experts);
+    if (x.n_chosen > x.n_experts / groups * chosen)
+        return err_set(err, E_FORMAT, "'num_experts_per_tok' is %d of %d in the chosen groups",
+                       x.n_chosen, (int)(x.n_experts / groups * chosen));
     if (shared * x.width > MODEL_MAX_FFN / 2)
         return err_set(err, E_LIMIT, "'n_shared_experts' is %d, of width %d", (int)shared, x.width);
     x.shared_width = (int32_t)shared * x.width;
     x.factor = (float)factor;
     x.n_groups = (int32_t)groups;
     x.n_chosen_groups = (int32_t)chosen;
-    for (int32_t i = 0; i < c->n_layers; i++) dense[i] = i < leading;
+    TRY(read_dense_layers(c, json, leading, dense, err));
     return set_experts(c, dense, &x, err);
+}
+
+// The router of DeepSeek-V3: chosen with a bias that does not weigh.
+static int read_biased_experts(struct model_config *c, const cJSON *json, int64_t leading,
+                               struct err *err) {
+    struct experts_config x = {
+        .router = ROUTER_SIGMOID, .choice_bias = true, .group_best = 2, .normalised = true};
+    TRY(json_get_bool(json, "norm_topk_prob", &x.normalised, err));
+    return read_deepseek_experts(c, json, x, leading, err);
 }
 
 static int read_glm4_moe(struct model_config *c, const cJSON *json, struct err *err) {
@@ -155,7 +192,101 @@ static int read_glm4_moe(struct model_config *c, const cJSON *json, struct err *
     TRY(json_get_bool(json, "attention_bias", &c->kinds[0].attention.qkv_bias, err));
     TRY(json_get_bool(json, "use_qk_norm", &norm, err));
     c->kinds[0].attention.qk_norm = norm ? QK_NORM_HEADS : QK_NORM_NONE;
-    return read_deepseek_experts(c, json, err);
+    return read_biased_experts(c, json, 1, err);
+}
+
+// --- latent attention ---
+
+struct latent_defaults {
+    int32_t q_rank, kv_rank, nope, rope, v;
+};
+
+static int read_dim(const cJSON *json, const char *key, int32_t max, int32_t fallback, int32_t *out,
+                    struct err *err) {
+    int64_t v = fallback;
+    TRY(json_get_int(json, key, 1, max, &v, err));
+    *out = (int32_t)v;
+    return 0;
+}
+
+// DeepSeek multiplies the scale by the square of yarn's factor on cos and sin, by its own count of dimensions.
+static int read_latent_scale(struct attention_config *a, const cJSON *json, struct err *err) {
+    const cJSON *dict = cJSON_GetObjectItemCaseSensitive(json, "rope_parameters");
+    double factor = 1, all = 0;
+    a->scale = (float)(1 / sqrt(a->nope_dim + a->rope_dim));
+    if (!cJSON_IsObject(dict)) dict = cJSON_GetObjectItemCaseSensitive(json, "rope_scaling");
+    if (!cJSON_IsObject(dict)) return 0;
+    TRY(json_get_double(dict, "factor", 1e-6, 1e6, &factor, err));
+    TRY(json_get_double(dict, "mscale_all_dim", 0, 1e6, &all, err));
+    if (all == 0 || factor <= 1) return 0;
+    const double by = 0.1 * all * log(factor) + 1;
+    a->scale = (float)((double)a->scale * by * by);
+    return 0;
+}
+
+static int read_latent(struct model_config *c, const cJSON *json, const struct latent_defaults *d,
+                       struct err *err) {
+    struct attention_config *a = &c->kinds[0].attention;
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(json, "q_lora_rank");
+    bool bias = false, pairs = true;
+    TRY(json_get_bool(json, "attention_bias", &bias, err));
+    if (bias) return err_set(err, E_UNSUPPORTED, "'attention_bias' true in this family");
+    TRY(json_get_bool(json, "rope_interleave", &pairs, err));
+    TRY(read_dim(json, "q_lora_rank", MODEL_MAX_WIDTH, d->q_rank, &a->q_rank, err));
+    if (rank && cJSON_IsNull(rank)) a->q_rank = 0;
+    TRY(read_dim(json, "kv_lora_rank", MODEL_MAX_HEAD_DIM, d->kv_rank, &a->kv_rank, err));
+    TRY(read_dim(json, "qk_nope_head_dim", MODEL_MAX_HEAD_DIM, d->nope, &a->nope_dim, err));
+    TRY(read_dim(json, "qk_rope_head_dim", MODEL_MAX_HEAD_DIM, d->rope, &a->rope_dim, err));
+    TRY(read_dim(json, "v_head_dim", MODEL_MAX_HEAD_DIM, d->v, &a->v_head_dim, err));
+    a->n_kv_heads = 1;
+    a->head_dim = a->kv_rank + a->rope_dim;
+    if (a->head_dim > MODEL_MAX_HEAD_DIM)
+        return err_set(err, E_UNSUPPORTED, "latents of %d and %d; the limit is %d", a->kv_rank,
+                       a->rope_dim, MODEL_MAX_HEAD_DIM);
+    if ((int64_t)a->n_heads * (a->nope_dim + a->rope_dim + a->v_head_dim + a->head_dim) >
+        MODEL_MAX_QKV_ROWS)
+        return err_set(err, E_LIMIT, "%d heads of %d are more than a matrix may have rows",
+                       a->n_heads, a->head_dim);
+    TRY(read_latent_scale(a, json, err));
+    const struct rope_request r = {
+        .head_dim = a->rope_dim, .theta = 10000, .theta_key = "rope_theta"};
+    c->ropes[0].style = pairs ? ROPE_INTERLEAVED : ROPE_HALF;
+    return rope_read(c, &c->ropes[0], &r, json, NULL, err);
+}
+
+// The softmax is over all experts; a group counts as its largest.
+static int read_deepseek_v2(struct model_config *c, const cJSON *json, struct err *err) {
+    const struct latent_defaults d = {1536, 512, 128, 64, 128};
+    struct experts_config x = {.router = ROUTER_SOFTMAX_TOPK, .group_best = 1};
+    const char *method = "greedy", *scoring = "softmax";
+    bool norm = false;
+    TRY(json_get_string(json, "topk_method", &method, err));
+    TRY(json_get_string(json, "scoring_func", &scoring, err));
+    TRY(json_get_bool(json, "norm_topk_prob", &norm, err));
+    const bool limited = strcmp(method, "group_limited_greedy") == 0;
+    if (!limited && strcmp(method, "greedy") != 0)
+        return err_set(err, E_UNSUPPORTED, "'topk_method' is '%.40s'", method);
+    if (strcmp(scoring, "softmax") != 0)
+        return err_set(err, E_UNSUPPORTED, "'scoring_func' is '%.40s'", scoring);
+    if (norm) return err_set(err, E_UNSUPPORTED, "'norm_topk_prob' true in this family");
+    TRY(read_latent(c, json, &d, err));
+    TRY(read_deepseek_experts(c, json, x, 0, err));
+    for (int32_t i = 0; i < c->n_kinds && !limited; i++) // greedy: whatever groups there are
+        c->kinds[i].feed.experts.n_groups = 1;
+    return 0;
+}
+
+static int read_deepseek_v3(struct model_config *c, const cJSON *json, struct err *err) {
+    const struct latent_defaults d = {1536, 512, 128, 64, 128};
+    TRY(read_latent(c, json, &d, err));
+    return read_biased_experts(c, json, 3, err);
+}
+
+static int read_glm4_moe_lite(struct model_config *c, const cJSON *json, struct err *err) {
+    const struct latent_defaults d = {768, 512, 192, 64, 256};
+    default_eps(c, json);
+    TRY(read_latent(c, json, &d, err));
+    return read_biased_experts(c, json, 1, err);
 }
 
 // Windows in every second layer, the first one's among them, unless the layers are listed.
@@ -261,6 +392,45 @@ static const struct family_tensors gpt_oss_tensors = {
     .experts_turned = true,
 };
 
+static const struct family_tensors latent_tensors = {
+    .embed = "model.embed_tokens",
+    .final_norm = "model.norm",
+    .head = "lm_head",
+    .layers = "model.layers",
+    NORMS,
+    MLP_EXPERTS,
+    .q = "self_attn.q_proj",
+    .q_a = "self_attn.q_a_proj",
+    .q_a_norm = "self_attn.q_a_layernorm",
+    .q_b = "self_attn.q_b_proj",
+    .kv_a = "self_attn.kv_a_proj_with_mqa",
+    .kv_a_norm = "self_attn.kv_a_layernorm",
+    .kv_b = "self_attn.kv_b_proj",
+    .o = "self_attn.o_proj",
+    .gate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .down = "mlp.down_proj",
+    .router = "mlp.gate",
+    .choice_bias = "mlp.gate.e_score_correction_bias",
+    .shared_gate = "mlp.shared_experts.gate_proj",
+    .shared_up = "mlp.shared_experts.up_proj",
+    .shared_down = "mlp.shared_experts.down_proj",
+};
+
+// The heads' sizes have keys of their own.
+static const struct family_keys latent_keys = {
+    .n_layers = "num_hidden_layers",
+    .width = "hidden_size",
+    .n_heads = "num_attention_heads",
+    .ffn_width = "intermediate_size",
+    .max_positions = "max_position_embeddings",
+    .norm_eps = "rms_norm_eps",
+    .activation = "hidden_act",
+    .reads_ropes = true,
+};
+static const struct model_config latent_base = {LLAMA_SWITCHES, .kinds[0].attention.head_dim = 1,
+                                                .kinds[0].attention.latent_eps = 1e-6f};
+
 static const struct family_keys llama_keys = {LLAMA_KEYS};
 static const struct model_config plain_base = {LLAMA_SWITCHES};
 static const struct model_config qwen2_base = {LLAMA_SWITCHES, .kinds[0].attention.qkv_bias = true};
@@ -279,6 +449,9 @@ static const struct family rows[] = {
     {"olmoe", "OlmoeForCausalLM", &llama_keys, &qwen_tensors, &olmoe_base, false, read_olmoe},
     {"granitemoe", "GraniteMoeForCausalLM", &llama_keys, &granite_tensors, &plain_base, false, read_granitemoe},
     {"glm4_moe", "Glm4MoeForCausalLM", &glm_keys, &glm_tensors, &plain_base, true, read_glm4_moe},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", &latent_keys, &latent_tensors, &latent_base, false, read_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", &latent_keys, &latent_tensors, &latent_base, false, read_deepseek_v3},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &latent_keys, &latent_tensors, &latent_base, false, read_glm4_moe_lite},
     {"gpt_oss", "GptOssForCausalLM", &llama_keys, &gpt_oss_tensors, &gpt_oss_base, true, read_gpt_oss},
 };
 // clang-format on

@@ -184,8 +184,9 @@ static void put_memory(struct json_writer *w, const struct model_config *c, int6
     for (int32_t i = 0; i < c->n_layers; i++) {
         const struct attention_config *a = &model_layer(c, i)->attention;
         if (a->kv_from) continue;
-        values += 2 * (int64_t)a->n_kv_heads * a->head_dim;
-        scales += 2 * (int64_t)a->n_kv_heads;
+        const int32_t vectors = a->kv_rank ? 1 : 2;
+        values += vectors * (int64_t)a->n_kv_heads * a->head_dim;
+        scales += vectors * (int64_t)a->n_kv_heads;
     }
     int64_t int8 = values + scales * (int64_t)sizeof(float);
     int64_t tokens = c->max_positions < TABLE_TOKENS ? c->max_positions : TABLE_TOKENS;

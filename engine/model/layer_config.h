@@ -60,8 +60,11 @@ struct attention_config {
     // The layer has no keys and values of its own: it reads those of layer kv_from - 1, a layer below it with
     // the same heads and window. 0: it has.
     int32_t kv_from;
-    // Latent attention (DeepSeek, GLM-4.7): ranks of the two projections, and how a head divides. kv_rank 0: none.
+    // Latent attention (DeepSeek, GLM-4.7): ranks of the two projections (q_rank 0: q has one matrix), and how a head
+    // of q divides. kv_rank 0: none. The cache has one head, (rope_dim + kv_rank): n_kv_heads is 1 and head_dim that
+    // sum; v_head_dim is what a head gives to o.
     int32_t q_rank, kv_rank, nope_dim, rope_dim;
+    float latent_eps; // of the norms between the projections
 };
 
 // The fixed-size state of a recurrent mixer, for each sequence.

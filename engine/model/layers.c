@@ -41,7 +41,7 @@ static uint32_t row_features(const struct layer_config *row) {
            (a->query_beta != 0 ? OP_QUERY_SCALE : 0u) |
            (a->qk_norm == QK_NORM_WIDTH ? OP_QK_NORM_WIDTH : 0u) |
            (a->qk_norm_after_rope ? OP_QK_NORM_LATE : 0u) | (a->v_norm ? OP_V_NORM : 0u) |
-           (a->kv_from ? OP_Q_ONLY : 0u) |
+           (a->kv_from ? OP_Q_ONLY : 0u) | (a->kv_rank ? OP_LATENT : 0u) |
            (row->residual_scale != 0 || row->output_scalar ? OP_SCALE : 0u) |
            (row->feed.xielu ? OP_XIELU : 0u) | (row->feed.experts.n_experts ? OP_EXPERTS : 0u);
 }
@@ -65,13 +65,24 @@ static int64_t n_experts_params(int64_t width, const struct feed_config *f) {
            (x->shared_gate ? width : 0);
 }
 
+static int64_t n_attention_params(const struct model_config *c, const struct attention_config *a) {
+    const int64_t width = c->width, d = a->head_dim, q = a->n_heads * d;
+    const int64_t kv = a->kv_from ? 0 : a->n_kv_heads * d;
+    const int64_t nope = a->nope_dim, rope = a->rope_dim, rank = a->kv_rank;
+    if (rank == 0) return (q + (a->v_is_k ? 1 : 2) * kv) * width + width * q;
+    const int64_t q_in = a->q_rank ? a->q_rank : width;
+    return (a->q_rank ? a->q_rank * (width + 1) : 0) + a->n_heads * (nope + rope) * q_in +
+           (rank + rope) * width + rank +
+           a->n_heads * ((nope + a->v_head_dim) * rank + a->v_head_dim * width);
+}
+
 static int64_t n_layer_params(const struct model_config *c, const struct layer_config *row) {
     const struct attention_config *a = &row->attention;
     const int64_t width = c->width, d = a->head_dim, q = a->n_heads * d;
     const int64_t kv = a->kv_from ? 0 : a->n_kv_heads * d;
     const int64_t qkv = q + (a->v_is_k ? 1 : 2) * kv, ups = row->feed.gated ? 2 : 1;
     const int64_t norm = width * (c->norm_bias ? 2 : 1), ffn = row->feed.width;
-    int64_t n = qkv * width + width * q + (ups + 1) * ffn * width;
+    int64_t n = n_attention_params(c, a) + (ups + 1) * ffn * width;
     if (row->norms & (NORM_PRE | NORM_POST)) n += norm * (row->shared_norm ? 1 : 2);
     if (row->norms & NORM_OUT) n += 2 * norm;
     if (a->qkv_bias) n += qkv;

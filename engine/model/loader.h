@@ -46,6 +46,9 @@ int loader_floats(struct loader *l, float **out, int32_t layer, const struct par
                   const char *suffix, struct err *err);
 // A layer's experts (load_experts.c). w NULL: another rank's.
 int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, struct err *err);
+// A layer's latent attention, and its o (load_latent.c). w NULL: another rank's.
+int loader_latent(struct loader *l, struct latent_weights *w, int32_t layer, struct err *err);
+int loader_latent_out(struct loader *l, struct weight *o, int32_t layer, struct err *err);
 // Copies values that are not in a tensor to the device.
 int loader_ones(struct loader *l, float **out, int32_t n, struct err *err); // in the second walk
 int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err);

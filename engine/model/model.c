@@ -68,6 +68,10 @@ static int load_attention(struct loader *l, struct layer_weights *w, int32_t lay
         TRY(load_norm(l, w ? &w->attn_norm : NULL, layer, t->attn_norm, err));
     if (row->norms & NORM_OUT)
         TRY(load_norm(l, w ? &w->attn_out_norm : NULL, layer, t->attn_out_norm, err));
+    if (a->kv_rank) {
+        TRY(loader_latent(l, w ? &w->latent : NULL, layer, err));
+        return loader_latent_out(l, w ? &w->o : NULL, layer, err);
+    }
     TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, n, err));
     if (a->qkv_bias) TRY(loader_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, n, "bias", err));
     TRY(load_qk_norms(l, w, layer, qkv, err));
@@ -467,6 +471,20 @@ static void release_experts(struct model *m, struct experts_weights *w, int32_t 
     free(w->down);
 }
 
+static void release_latent(struct model *m, struct latent_weights *w, int32_t n) {
+    for (int32_t h = 0; h < n; h++) {
+        if (w->k) release_weight(m, &w->k[h]);
+        if (w->v) release_weight(m, &w->v[h]);
+    }
+    release_weight(m, &w->q_a);
+    release_weight(m, &w->q);
+    release_weight(m, &w->kv_a);
+    release_vector(m, w->q_norm);
+    release_vector(m, w->kv_norm);
+    free(w->k);
+    free(w->v);
+}
+
 static void release_layer(struct model *m, struct layer_weights *w) {
     float *const vectors[] = {w->qkv_bias, w->q_norm,  w->k_norm,    w->v_norm, w->o_bias,
                               w->sinks,    w->up_bias, w->down_bias, w->xielu,  w->output_scalar};
@@ -484,6 +502,7 @@ void model_free(struct model *m) {
     kv_groups_release(&m->cache_groups);
     for (int32_t i = 0; m->layers && i < m->n_layers; i++) {
         release_experts(m, &m->layers[i].experts, model_row(m, i)->feed.experts.n_experts);
+        release_latent(m, &m->layers[i].latent, model_shape(m, i)->n_heads);
         release_layer(m, &m->layers[i]);
     }
     if (!m->head_is_embed) release_weight(m, &m->head);

@@ -23,18 +23,28 @@ struct experts_weights {
     float *expert_scale; // (n_experts) or NULL
 };
 
+// Latent attention. A head's matrices bring q into the latents' space, and latents to what o gets.
+struct latent_weights {
+    struct weight q_a, q;    // (q_rank, width) or empty; (heads * (nope + rope), q_rank or width)
+    struct weight kv_a;      // (kv_rank + rope, width), the latents first
+    float *q_norm, *kv_norm; // (q_rank) or NULL, (kv_rank)
+    struct weight *k,
+        *v; // (heads) of (kv_rank, nope), of (v_head_dim, kv_rank); NULL: no such layer
+};
+
 struct layer_weights {
     struct norm_weights attn_norm, ffn_norm, attn_out_norm, ffn_out_norm;
     // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank; q rows alone in a layer that
     // reads another layer's keys and values
     struct weight qkv;
-    float *qkv_bias;        // (rows) or NULL
-    float *q_norm, *k_norm; // (head_dim), or of all heads (QK_NORM_WIDTH), or NULL
-    float *v_norm;          // (head_dim) ones, or NULL
-    float *sinks;           // (heads of this rank) or NULL
-    struct weight o;        // (width, heads * head_dim)
-    float *o_bias;          // (width) or NULL; on tp rank 0 only
-    struct weight up;       // gated: (2 * ffn, width), gate rows then up rows; else (ffn, width)
+    struct latent_weights latent; // in place of qkv
+    float *qkv_bias;              // (rows) or NULL
+    float *q_norm, *k_norm;       // (head_dim), or of all heads (QK_NORM_WIDTH), or NULL
+    float *v_norm;                // (head_dim) ones, or NULL
+    float *sinks;                 // (heads of this rank) or NULL
+    struct weight o;              // (width, heads * head_dim)
+    float *o_bias;                // (width) or NULL; on tp rank 0 only
+    struct weight up; // gated: (2 * ffn, width), gate rows then up rows; else (ffn, width)
     float *up_bias;
     struct weight down; // (width, ffn)
     float *down_bias;

@@ -204,6 +204,21 @@ static int check_tensor(const struct tensor *t, const char *path, int64_t n_rows
                    (long long)width);
 }
 
+// A prefix has one shape for all layers, each with its own keys and values.
+static int check_prefix(const struct model_config *c, enum prompt_kind kind, struct err *err) {
+    const struct attention_config *first = &c->kinds[0].attention;
+    for (int32_t i = 0; kind == PROMPT_PREFIX && i < c->n_kinds; i++) {
+        const struct attention_config *a = &c->kinds[i].attention;
+        if (a->kv_rank || a->kv_from || a->n_kv_heads != first->n_kv_heads ||
+            a->head_dim != first->head_dim)
+            return err_set(err, E_UNSUPPORTED,
+                           "prefix tuning of a model whose layers have not each keys and values of "
+                           "one shape (%s)",
+                           c->family);
+    }
+    return 0;
+}
+
 int prompt_load(struct prompt **out, const struct model_config *c, const char *dir,
                 struct err *err) {
     char path[PATH_MAX];
@@ -214,6 +229,7 @@ int prompt_load(struct prompt **out, const struct model_config *c, const char *d
     struct err why = {0};
     *out = NULL;
     TRY(read_config(dir, &kind, &n_rows, err));
+    TRY(check_prefix(c, kind, err));
     snprintf(path, sizeof path, "%s/" TENSORS_FILE, dir);
     TRY(safetensors_open(&f, path, err));
     const struct tensor *t = safetensors_find(f, "prompt_embeddings");

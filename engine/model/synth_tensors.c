@@ -66,6 +66,9 @@ static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attentio
     const struct family_tensors *t = p->names;
     const int64_t d = a->head_dim, q = a->n_heads * d, kv = a->n_kv_heads * d;
     const bool heads = a->qk_norm == QK_NORM_HEADS;
+    if (a->kv_rank)
+        return err_set(err, E_UNSUPPORTED, "random models of the family %s are not written yet",
+                       p->config->family);
     if (t->qkv) {
         TRY(add_matrix(p, layer, t->qkv, q + 2 * kv, width, a->qkv_bias, 1, err));
     } else {

@@ -60,7 +60,7 @@ static int choose_and_run(struct forward *f, enum linear_mode mode, void *y, con
     TRY(linear(f, LINEAR_STORE_F32, f->router_logits, routed, n, &w->router, w->router_bias));
     TRY(ops->route(f->backend, f->route_ids, f->route_weights, f->router_logits, n, &route));
     return ops->experts(f->backend, mode, y, x, n, f->route_ids, f->route_weights, &experts,
-                        f->experts_work);
+                        f->work);
 }
 
 int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,

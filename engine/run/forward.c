@@ -27,8 +27,9 @@ static void *carve_take(struct carve *c, size_t rows, size_t cols, size_t elemen
 struct forward_widths {
     int32_t q, qkv, feed, up;
     int32_t experts, chosen;
-    int32_t apart; // the stream's width, if some layer's experts need another buffer of it
-    size_t experts_bytes;
+    int32_t apart;     // the stream's width, if some layer's experts need another buffer of it
+    size_t work_bytes; // of ops that need any
+    int32_t latent_q, latent; // ranks of latent attention, and a row of the cache
     bool adds_apart; // some sub-layer's output is normed or scaled before it joins the stream
 };
 
@@ -48,7 +49,26 @@ static void widen_experts(struct forward_widths *w, const struct model *m, int32
     widen(&w->up, shared * (feed->gated ? 2 : 1));
     if (feed->experts.shared_gate || feed->experts.beside) widen(&w->apart, m->config.width);
     size_t bytes = m->backend->ops->experts_bytes(m->backend, max_rows, &a);
-    if (w->experts_bytes < bytes) w->experts_bytes = bytes;
+    if (w->work_bytes < bytes) w->work_bytes = bytes;
+}
+
+// Latent attention keeps q in `activated` and what attention gives in `up`, which are free then.
+static void widen_latent(struct forward_widths *w, const struct model *m, int32_t layer,
+                         int32_t max_rows) {
+    const struct backend_ops *ops = m->backend->ops;
+    const struct attention_config *a = &model_row(m, layer)->attention;
+    const struct latent_weights *l = &m->layers[layer].latent;
+    const int32_t heads = model_shape(m, layer)->n_heads;
+    if (!a->kv_rank) return;
+    const struct heads_args of[] = {{.w = l->k, .n_heads = heads}, {.w = l->v, .n_heads = heads}};
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes = ops->linear_heads_bytes(m->backend, max_rows, &of[i]);
+        if (w->work_bytes < bytes) w->work_bytes = bytes;
+    }
+    widen(&w->feed, heads * (a->nope_dim + a->rope_dim));
+    widen(&w->up, heads * a->head_dim);
+    widen(&w->latent_q, a->q_rank);
+    widen(&w->latent, a->head_dim);
 }
 
 static struct forward_widths forward_widths(const struct model *m, int32_t max_rows) {
@@ -58,12 +78,13 @@ static struct forward_widths forward_widths(const struct model *m, int32_t max_r
     for (int32_t i = 0; i < m->n_layers; i++) {
         const struct layer_config *row = model_row(m, i);
         const struct rank_shape *r = model_shape(m, i);
-        widen(&w.q, r->n_heads * row->attention.head_dim);
+        widen(&w.q, layer_attended_width(m, i));
         widen(&w.qkv, (r->n_heads + 2 * r->n_kv_heads) * row->attention.head_dim);
         widen(&w.feed, r->ffn_width);
         widen(&w.up, r->ffn_width * (row->feed.gated ? 2 : 1));
         w.adds_apart = w.adds_apart || layer_adds_apart(row);
         widen_experts(&w, m, i, max_rows);
+        widen_latent(&w, m, i, max_rows);
     }
     return w;
 }
@@ -89,8 +110,11 @@ static void carve_all(struct forward *f, struct carve *c) {
     f->router_logits = carve_take(c, n, (size_t)w.experts, wide);
     f->route_ids = carve_take(c, n, (size_t)w.chosen, sizeof *f->route_ids);
     f->route_weights = carve_take(c, n, (size_t)w.chosen, wide);
-    f->experts_work = carve_take(c, 1, w.experts_bytes, 1);
+    f->work = carve_take(c, 1, w.work_bytes, 1);
     f->shared = carve_take(c, n, (size_t)w.apart, e);
+    f->latent_q = carve_take(c, n, (size_t)w.latent_q, e);
+    f->latent_kv = carve_take(c, n, (size_t)w.latent, e);
+    f->latent = carve_take(c, n, (size_t)w.latent, e);
     f->layer_inputs = carve_take(c, n, layers, e);
     f->layer_wanted = carve_take(c, n, layers, e);
     f->part = carve_take(c, (size_t)f->max_logits, (size_t)m->vocab_rows, wide);
@@ -225,7 +249,7 @@ static int narrow(struct forward *f, const struct batch *b, int32_t layer, struc
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     if (!s->wanted) return 0;
-    int32_t q_width = model_shape(m, layer)->n_heads * model_row(m, layer)->attention.head_dim;
+    const int32_t q_width = layer_attended_width(m, layer);
     TRY(ops->gather_logit_rows(f->backend, s->wanted, s->x, b, mc->width));
     TRY(ops->gather_logit_rows(f->backend, f->qkv, f->attended, b, q_width)); // qkv is free again
     if (s->layer_inputs)

@@ -46,11 +46,14 @@ struct forward {
     float *cos_sin[MODEL_MAX_ROPES]; // (max_rows, rot_dim) f32 of each rope
     // (max_rows, width) what a sub-layer adds, where it is normed or scaled first; or NULL
     void *added;
-    // Experts: (max_rows, n_experts) f32, (max_rows, n_chosen) each, the op's work memory, and (max_rows, width) where
-    // shared experts are gated or experts stand beside a dense feed-forward; NULL where no layer has any
+    // Experts: (max_rows, n_experts) f32, (max_rows, n_chosen) each, and (max_rows, width) where shared experts are
+    // gated or experts stand beside a dense feed-forward; NULL where no layer has any
     float *router_logits, *route_weights;
     int32_t *route_ids;
-    void *experts_work, *shared;
+    void *shared;
+    void *work; // work memory of ops that need any
+    // Latent attention: (max_rows, q_rank), (max_rows, kv_rank + rope) as projected, (max_rows, kv_rank) normed; or NULL
+    void *latent_q, *latent_kv, *latent;
     void *layer_inputs; // (max_rows, n_layers * per_layer_width) Gemma 4 E; or NULL
     void *layer_wanted; // the same of the wanted rows
     void *part;         // (max_logits, vocab rows of this rank)

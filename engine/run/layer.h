@@ -12,7 +12,7 @@ struct input {
 struct stream { // the present residual stream
     void *x;    // (n, width)
     int32_t n;
-    const void *attended; // (n, n_heads * head_dim)
+    const void *attended; // (n, layer_attended_width)
     void *wanted; // (n_logits, width) where the wanted rows go; NULL: all are wanted, and they stay
     const void *layer_inputs; // (n, n_layers * per_layer_width) or NULL
 };
@@ -20,6 +20,12 @@ struct stream { // the present residual stream
 // Whether a sub-layer's output is normed or scaled before it joins the stream.
 static inline bool layer_adds_apart(const struct layer_config *row) {
     return (row->norms & NORM_OUT) || row->residual_scale != 0;
+}
+
+// What a layer's attention gives to o, of this rank.
+static inline int32_t layer_attended_width(const struct model *m, int32_t layer) {
+    const struct attention_config *a = &model_row(m, layer)->attention;
+    return model_shape(m, layer)->n_heads * (a->kv_rank ? a->v_head_dim : a->head_dim);
 }
 
 // --- ops
@@ -69,6 +75,8 @@ static inline int input_linear(struct forward *f, enum linear_mode mode, void *y
 
 // in (n_rows, width) -> f->attended; writes the cache.
 int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct input in);
+// The same by latents (mixer_latent.c).
+int mixer_attend_latent(struct forward *f, const struct batch *b, int32_t layer, struct input in);
 // f->activated = act(up(in)): the feed-forward without its last linear.
 int feed_up(struct forward *f, struct input in, int32_t n, int32_t layer);
 // x =|+= down(f->activated)

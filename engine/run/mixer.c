@@ -47,6 +47,7 @@ int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct
     const struct attention_config *a = &model_row(m, layer)->attention;
     const struct rank_shape *r = model_shape(m, layer);
     const struct cache_layer at = cache_layer_of(f->kv, layer);
+    if (a->kv_rank) return mixer_attend_latent(f, b, layer, in);
     TRY(input_linear(f, LINEAR_STORE, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
     // Before the write, not only before attention: a turn's first tokens share a block with the
     // last ones that come back.

@@ -163,9 +163,11 @@ int cpu_attention(struct backend *be, void *out, const void *qkv, const struct k
     struct attention_job j = {
         .task = {.args = args,
                  .qkv = qkv,
-                 .qkv_stride =
-                     (int64_t)(args->n_heads + (args->q_only ? 0 : 2 * args->n_kv_heads)) *
-                     args->head_dim,
+                 .qkv_stride = (int64_t)(args->n_heads + (args->q_only ? 0
+                                                          : kv->latent ? 1
+                                                                       : 2) *
+                                                             args->n_kv_heads) *
+                               args->head_dim,
                  .out = out,
                  .kv = kv,
                  .b = b},

@@ -81,7 +81,7 @@ static const struct backend_ops cpu_ops = {
     .kv_groups = true,
     .features = OP_SOFT_CAP | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE | OP_V_NORM |
                 OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS | OP_SINKS |
-                OP_EXPERTS,
+                OP_EXPERTS | OP_LATENT,
     .mem_alloc = cpu_mem_alloc,
     .mem_free = cpu_mem_free,
     .mem_write = cpu_mem_copy,
@@ -114,6 +114,9 @@ static const struct backend_ops cpu_ops = {
     .route = cpu_route,
     .experts = cpu_experts,
     .experts_bytes = cpu_experts_bytes,
+    .linear_heads = cpu_linear_heads,
+    .linear_heads_bytes = cpu_linear_heads_bytes,
+    .copy_parts = cpu_copy_parts,
     .scale = cpu_scale,
     .multiply_rows = cpu_multiply_rows,
     .xielu = cpu_xielu,

@@ -244,6 +244,11 @@ int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *
                 const int32_t *ids, const float *weights, const struct experts_args *args,
                 void *work);
 size_t cpu_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args);
+int cpu_linear_heads(struct backend *be, void *y, const void *x, int32_t n,
+                     const struct heads_args *a, void *work);
+size_t cpu_linear_heads_bytes(struct backend *be, int32_t n, const struct heads_args *a);
+int cpu_copy_parts(struct backend *be, void *y, const void *x, int32_t n,
+                   const struct parts_args *a);
 int cpu_scale(struct backend *be, void *x, int64_t n_elements, const float *by, float factor);
 int cpu_multiply_rows(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
                       int64_t stride);

@@ -2,6 +2,7 @@
 //
 //   block: [layer][kv head] { K [head_dim][block_tokens], V [block_tokens][head_dim] }
 //   with 8 bits behind these, from a multiple of 4: scales of K [block_tokens], of V [block_tokens]
+//   latents: V and its scales alone
 //
 // K is transposed, so that a vector's lanes are positions and a dot product needs no sum over
 // lanes; its scales lie as those lanes do.

@@ -30,7 +30,8 @@ static const struct batch_seq *seq_of_row(const struct batch *b, int32_t row) {
 // stores do not overlap.
 static void kv_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct kv_job *j = ctx;
-    int64_t hd = j->kv->head_dim, stride = (j->n_heads + 2 * j->kv->n_kv_heads) * hd;
+    const int32_t vectors = j->kv->latent ? 1 : 2;
+    int64_t hd = j->kv->head_dim, stride = (j->n_heads + vectors * j->kv->n_kv_heads) * hd;
     const struct batch_seq *seq = seq_of_row(j->b, row);
     for (int32_t r = row; r < row + n_rows; r++) {
         while (r >= seq->first_row + seq->n_rows) seq++;
@@ -39,7 +40,8 @@ static void kv_chunk(void *ctx, int32_t row, int32_t n_rows) {
         const struct kv_map *map = &seq->maps[j->kv->group];
         int32_t position = j->b->positions[r], slot = position & (map->block_tokens - 1);
         int32_t block = map->blocks[kv_map_slot(map, position)];
-        j->cpu->kernels->kv_put(j->kv, block, j->layer, slot, k, k + j->kv->n_kv_heads * hd);
+        j->cpu->kernels->kv_put(j->kv, block, j->layer, slot, k,
+                                j->kv->latent ? k : k + j->kv->n_kv_heads * hd);
     }
 }
 

@@ -26,8 +26,8 @@ static void take(const float *score, int32_t n, int32_t k, bool *taken) {
     for (int32_t i = 0; i < k; i++) taken[largest(score, taken, n)] = true;
 }
 
-// Scores of experts in groups that are not chosen become `out`.
-static void limit_groups(const struct route_args *a, float *score, float out) {
+// Experts in groups that are not chosen are not chosen, however low a bias makes the scores of the others.
+static void limit_groups(const struct route_args *a, float *score) {
     const int32_t size = a->n_experts / a->n_groups;
     float group[ROUTE_MAX_EXPERTS];
     bool taken[ROUTE_MAX_EXPERTS];
@@ -40,7 +40,7 @@ static void limit_groups(const struct route_args *a, float *score, float out) {
     }
     take(group, a->n_groups, a->n_chosen_groups, taken);
     for (int32_t e = 0; e < a->n_experts; e++)
-        if (!taken[e / size]) score[e] = out;
+        if (!taken[e / size]) score[e] = -INFINITY;
 }
 
 // The experts' weights before any are chosen, and the scores to choose by. The softmax keeps the order of the
@@ -59,8 +59,7 @@ static void score_row(const struct route_args *a, const float *logit, float *wei
     const bool by_logit = !a->choice_bias && a->kind != ROUTER_SIGMOID;
     for (int32_t e = 0; e < n; e++)
         score[e] = by_logit ? logit[e] : weight[e] + (a->choice_bias ? a->choice_bias[e] : 0);
-    // 0, as the models' authors have it: a bias below zero does not bring such an expert back.
-    if (a->n_groups > 1) limit_groups(a, score, by_logit ? -INFINITY : 0);
+    if (a->n_groups > 1) limit_groups(a, score);
 }
 
 static bool is_broken(const float *logit, int32_t n) {

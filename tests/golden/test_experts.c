@@ -5,8 +5,9 @@
 #include "tests/golden/families_golden.h"
 #include "tests/unit/tmp_dir.h"
 
-static const char *const expert_families[] = {"qwen3_moe", "qwen2_moe", "mixtral",
-                                              "glm4_moe",  "gpt_oss",   "later/gemma4_moe"};
+static const char *const expert_families[] = {"qwen3_moe",          "qwen2_moe", "mixtral",
+                                              "glm4_moe",           "gpt_oss",   "later/gemma4_moe",
+                                              "later/glm4_moe_lite"};
 enum { N_EXPERT_FAMILIES = sizeof expert_families / sizeof *expert_families };
 
 // The logits of all tokens, in chunks.

@@ -13,10 +13,20 @@ enum { N_TOKENS = 96 };
 static const struct family {
     const char *name;
     double int8, fp8;
-} families[] = {{"llama", 0.037, 0.18},     {"mistral", 0.036, 0.18}, {"qwen2", 0.032, 0.17},
-                {"qwen3", 0.019, 0.078},    {"gpt2", 0.0043, 0.022},  {"gptj", 0.013, 0.06},
-                {"gpt_neox", 0.0115, 0.05}, {"bloom", 0.017, 0.078},  {"opt", 0.0115, 0.06},
-                {"xglm", 0.0062, 0.031}};
+} families[] = {{"llama", 0.037, 0.18},
+                {"mistral", 0.036, 0.18},
+                {"qwen2", 0.032, 0.17},
+                {"qwen3", 0.019, 0.078},
+                {"gpt2", 0.0043, 0.022},
+                {"gptj", 0.013, 0.06},
+                {"gpt_neox", 0.0115, 0.05},
+                {"bloom", 0.017, 0.078},
+                {"opt", 0.0115, 0.06},
+                {"xglm", 0.0062, 0.031},
+                {"gpt_oss", 0.155, 0.55},
+                {"later/gemma3_scaled", 0.029, 0.152},
+                {"later/gemma4_e", 0.0205, 0.109},
+                {"later/glm4_moe_lite", 0.172, 0.44}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static struct rows logits_of(const char *path, int kv, const int32_t *ids, int32_t memory_len,
@@ -73,7 +83,8 @@ static void test_family(void **state) {
     int32_t ids[N_TOKENS];
     char path[200];
     double off[2][2];
-    snprintf(path, sizeof path, "tests/fixtures/models/%s", f->name);
+    snprintf(path, sizeof path, "tests/fixtures/%s%s", strchr(f->name, '/') ? "" : "models/",
+             f->name);
     struct engine *e = engine_for(path, N_TOKENS, 8, 0);
     seed = 5;
     for (int i = 0; i < N_TOKENS; i++) ids[i] = (int32_t)below((uint32_t)e->info.n_vocab);

@@ -41,6 +41,9 @@ static inline void load_ok(struct model_config *c, const char *text) {
     "{\"model_type\":\"gemma4_text\"," SHAPE                                                       \
     ",\"head_dim\":16,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\"},"   \
     "\"sliding_attention\":{}}" more "}"
+#define LATENT(more)                                                                               \
+    "{\"model_type\":\"deepseek_v3\"," SHAPE                                                       \
+    ",\"n_routed_experts\":8,\"num_experts_per_tok\":4,\"moe_intermediate_size\":16" more "}"
 
 #define GPT2(more)                                                                                 \
     "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":60,\"n_layer\":2,\"n_head\":5,"        \

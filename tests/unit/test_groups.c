@@ -152,13 +152,13 @@ static void test_a_device_with_one_list(void **state) {
 static void test_hostile_sizes(void **state) {
     struct kv_groups g;
     struct err err = {0};
-    static const struct kv_layer bad[] = {{-1, 64, 0, 3},
-                                          {1, 0, 0, 3},
-                                          {1, 64, -1, 3},
-                                          {1, 64, 0, 4},
-                                          {1, 64, 0, -1},
-                                          {1, 64, 0, 2},
-                                          {INT32_MAX, INT32_MAX, 0, 3}};
+    static const struct kv_layer bad[] = {{-1, 64, 0, 3, false},
+                                          {1, 0, 0, 3, false},
+                                          {1, 64, -1, 3, false},
+                                          {1, 64, 0, 4, false},
+                                          {1, 64, 0, -1, false},
+                                          {1, 64, 0, 2, false},
+                                          {INT32_MAX, INT32_MAX, 0, 3, false}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         gemma(4, 2, 16);
         layers[2].kv_heads = 0;
@@ -169,7 +169,7 @@ static void test_hostile_sizes(void **state) {
     }
     assert_int_equal(kv_groups_init(&g, layers, 0, 0, 0, false, &err), E_INVAL);
     assert_int_equal(kv_groups_init(&g, layers, INT32_MAX, 0, 4, false, &err), E_INVAL);
-    for (int32_t i = 0; i < MOST; i++) layers[i] = (struct kv_layer){1, 64, i + 1, i};
+    for (int32_t i = 0; i < MOST; i++) layers[i] = (struct kv_layer){1, 64, i + 1, i, false};
     assert_int_equal(kv_groups_init(&g, layers, MOST, 0, MOST, false, &err), E_UNSUPPORTED);
     for (int32_t i = 0; i < MOST; i++) layers[i].kv_heads = 0;
     assert_int_equal(kv_groups_init(&g, layers, MOST, 0, MOST, false, &err), E_UNSUPPORTED);

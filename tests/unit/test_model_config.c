@@ -207,6 +207,17 @@ static const struct {
             "\"moe_intermediate_size\":8"),
      E_FORMAT, "'top_k_experts' is 5 of 4 experts"},
     {"{\"model_type\":\"gemma4_text\"," SHAPE "}", E_FORMAT, "rope_parameters"},
+    {LATENT(",\"kv_lora_rank\":0"), E_FORMAT, "kv_lora_rank"},
+    {LATENT(",\"kv_lora_rank\":1000"), E_UNSUPPORTED, "latents of 1000 and 64"},
+    {LATENT(",\"qk_rope_head_dim\":7"), E_UNSUPPORTED, "even width"},
+    {LATENT(",\"q_lora_rank\":-1"), E_FORMAT, "q_lora_rank"},
+    {LATENT(",\"attention_bias\":true"), E_UNSUPPORTED, "attention_bias"},
+    {LATENT(",\"n_group\":8,\"topk_group\":1"), E_FORMAT, "n_group"},
+    {LATENT(",\"n_group\":4,\"topk_group\":1"), E_FORMAT, "'num_experts_per_tok' is 4 of 2"},
+    {LATENT(",\"topk_group\":2"), E_FORMAT, "topk_group"},
+    {LATENT(",\"moe_layer_freq\":2"), E_UNSUPPORTED, "moe_layer_freq"},
+    {LATENT(",\"mlp_layer_types\":[\"dense\"]"), E_FORMAT, "1 layers of 4"},
+    {LATENT(",\"mlp_layer_types\":[\"dense\",\"odd\"]"), E_UNSUPPORTED, "layer 1"},
     {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1,1,1,2]}", E_FORMAT, "layer 3"},
     {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1,1]}", E_FORMAT, "2 layers of 4"},
     {"{\"model_type\":\"smollm3\"," SHAPE ",\"use_sliding_window\":true}", E_UNSUPPORTED,
@@ -335,10 +346,10 @@ static void change_and_read(const char *family) {
 
 static void changed_files_do_no_harm(void **state) {
     static const char *const families[] = {
-        "models/qwen3",   "models/gpt2",    "models/gptj",      "models/gpt_neox",
-        "models/bloom",   "models/opt",     "models/xglm",      "later/gemma3_scaled",
-        "later/phi3",     "later/gemma4_e", "later/gemma4_moe", "models/gpt_oss",
-        "models/glm4_moe"};
+        "models/qwen3",    "models/gpt2",        "models/gptj",      "models/gpt_neox",
+        "models/bloom",    "models/opt",         "models/xglm",      "later/gemma3_scaled",
+        "later/phi3",      "later/gemma4_e",     "later/gemma4_moe", "models/gpt_oss",
+        "models/glm4_moe", "later/glm4_moe_lite"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) change_and_read(families[i]);
 }
 

@@ -1,0 +1,85 @@
+// Loads latent attention (DeepSeek-V2): the projections, and what each head makes of the latents. See loader.h.
+//
+// kv_b is stored (heads * (nope + v), rank): for each head the rows that make its key, then those that make its value.
+// The latter are a matrix as they are, the former are used the other way round (engine/run/mixer_latent.c).
+#include "engine/model/loader.h"
+#include <stdlib.h>
+
+static const struct attention_config *attention_of(const struct loader *l, int32_t layer) {
+    return &model_layer(&l->m->config, layer)->attention;
+}
+
+static struct part slice(const char *stem, int32_t n_rows, int32_t n_cols, struct range rows,
+                         struct range cols) {
+    return (struct part){
+        .stem = stem, .n_rows = n_rows, .n_cols = n_cols, .rows = rows, .cols = cols};
+}
+
+static struct range head_rows(struct range heads, int32_t each) {
+    return (struct range){heads.first * each, heads.count * each};
+}
+
+// Turning a matrix round turns its scales too, which no format has.
+static int check_floats(struct loader *l, int32_t layer, struct err *err) {
+    char name[TENSOR_NAME_MAX];
+    const struct tensor *t =
+        checkpoint_find(l->cp, family_tensor_name(name, l->names, layer, l->names->kv_b, "weight"));
+    if (!t || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "the tensor '%s' is stored as %s; of latent attention f32, f16 and bf16 are "
+                   "supported",
+                   t->name, dtype_name(t->dtype));
+}
+
+static int load_heads(struct loader *l, struct latent_weights *w, int32_t layer, struct err *err) {
+    const struct attention_config *a = attention_of(l, layer);
+    const struct range mine = split_heads(&l->m->split, a->n_heads);
+    const int32_t each = a->nope_dim + a->v_head_dim, all = a->n_heads * each, rank = a->kv_rank;
+    TRY(check_floats(l, layer, err));
+    if (w && l->packing) {
+        w->k = calloc((size_t)mine.count, sizeof *w->k);
+        w->v = calloc((size_t)mine.count, sizeof *w->v);
+        if (!w->k || !w->v) return err_set(err, E_NOMEM, "no memory for %d heads", mine.count);
+    }
+    for (int32_t h = 0; h < mine.count; h++) {
+        const int32_t row = (mine.first + h) * each;
+        struct part k =
+            slice(l->names->kv_b, rank, all, range_whole(rank), (struct range){row, a->nope_dim});
+        struct part v = slice(l->names->kv_b, all, rank,
+                              (struct range){row + a->nope_dim, a->v_head_dim}, range_whole(rank));
+        k.transposed = true;
+        k.looked_up = v.looked_up = true; // floats, also in a model of 8 bits
+        TRY(loader_matrix(l, w ? &w->k[h] : NULL, layer, &k, 1, err));
+        TRY(loader_matrix(l, w ? &w->v[h] : NULL, layer, &v, 1, err));
+    }
+    return 0;
+}
+
+int loader_latent(struct loader *l, struct latent_weights *w, int32_t layer, struct err *err) {
+    const struct attention_config *a = attention_of(l, layer);
+    const struct family_tensors *t = l->names;
+    const int32_t width = l->m->config.width, own = a->nope_dim + a->rope_dim;
+    const struct range rows = head_rows(split_heads(&l->m->split, a->n_heads), own);
+    const int32_t q_in = a->q_rank ? a->q_rank : width;
+    const struct part q_a = part_whole(t->q_a, a->q_rank, width);
+    const struct part q =
+        slice(a->q_rank ? t->q_b : t->q, a->n_heads * own, q_in, rows, range_whole(q_in));
+    const struct part kv_a = part_whole(t->kv_a, a->kv_rank + a->rope_dim, width);
+    const struct part q_norm = part_whole(t->q_a_norm, a->q_rank, 0);
+    const struct part kv_norm = part_whole(t->kv_a_norm, a->kv_rank, 0);
+    if (a->q_rank) TRY(loader_matrix(l, w ? &w->q_a : NULL, layer, &q_a, 1, err));
+    if (a->q_rank) TRY(loader_vector(l, w ? &w->q_norm : NULL, layer, &q_norm, 1, "weight", err));
+    TRY(loader_matrix(l, w ? &w->q : NULL, layer, &q, 1, err));
+    TRY(loader_matrix(l, w ? &w->kv_a : NULL, layer, &kv_a, 1, err));
+    TRY(loader_vector(l, w ? &w->kv_norm : NULL, layer, &kv_norm, 1, "weight", err));
+    return load_heads(l, w, layer, err);
+}
+
+int loader_latent_out(struct loader *l, struct weight *o, int32_t layer, struct err *err) {
+    const struct attention_config *a = attention_of(l, layer);
+    const int32_t width = l->m->config.width;
+    const struct range mine = split_heads(&l->m->split, a->n_heads);
+    const struct part p = slice(l->names->o, width, a->n_heads * a->v_head_dim, range_whole(width),
+                                head_rows(mine, a->v_head_dim));
+    return loader_matrix(l, o, layer, &p, 1, err);
+}
