@@ -15,19 +15,27 @@ static struct part matrix_part(const char *stem, int32_t n_rows, int32_t n_cols,
         .stem = stem, .n_rows = n_rows, .n_cols = n_cols, .rows = rows, .cols = cols};
 }
 
-// Whether the file has all experts in one tensor.
-static bool is_stacked(const struct loader *l, int32_t layer) {
-    const struct family_tensors *t = l->names;
+static bool has_stack(const struct loader *l, int32_t layer, const char *suffix) {
     char name[TENSOR_NAME_MAX];
-    if (!t->experts_up) return false;
-    if (!t->experts) return true;
-    family_tensor_name(name, t, layer, t->experts_up, t->experts_bare ? "" : "weight");
+    family_tensor_name(name, l->names, layer, l->names->experts_up, suffix);
     return checkpoint_find(l->cp, name) != NULL;
+}
+
+// How a file has a layer's experts: one by one, all in one tensor as the family stores it, or so from blocks of
+// few bits (packed_tensors.h), which are never stored the other way round.
+enum form { ONE_BY_ONE, STACKED, BLOCKS };
+
+static enum form form_of(const struct loader *l, int32_t layer) {
+    const struct family_tensors *t = l->names;
+    if (!t->experts_up) return ONE_BY_ONE;
+    if (t->experts_turned && has_stack(l, layer, "weight")) return BLOCKS;
+    if (!t->experts) return STACKED;
+    return has_stack(l, layer, t->experts_bare ? "" : "weight") ? STACKED : ONE_BY_ONE;
 }
 
 // Expert e's part of the tensors of all: its gate, its up, its down.
 static void stacked_parts(const struct loader *l, const struct feed_config *f, int32_t e,
-                          struct part parts[3]) {
+                          bool blocks, struct part parts[3]) {
     const struct family_tensors *t = l->names;
     const int32_t width = f->experts.width, hidden = l->m->config.width;
     const struct range mine = split_even(&l->m->split, width);
@@ -37,10 +45,10 @@ static void stacked_parts(const struct loader *l, const struct feed_config *f, i
         parts[i] = matrix_part(down ? t->experts_down : t->experts_up, down ? hidden : ups * width,
                                down ? width : hidden, down ? range_whole(hidden) : mine,
                                down ? mine : range_whole(hidden));
-        parts[i].transposed = t->experts_turned;
+        parts[i].transposed = t->experts_turned && !blocks;
         parts[i].stack = f->experts.n_experts;
         parts[i].at = e;
-        parts[i].bare = t->experts_bare;
+        parts[i].bare = t->experts_bare && !blocks;
         if (down) continue;
         parts[i].first = t->experts_turned ? i % ups : i % ups * width;
         parts[i].group = t->experts_turned ? 1 : width;
@@ -62,14 +70,14 @@ static void single_parts(const struct loader *l, const struct feed_config *f, in
     }
 }
 
-static int load_each(struct loader *l, struct experts_weights *w, int32_t layer, bool stacked,
+static int load_each(struct loader *l, struct experts_weights *w, int32_t layer, enum form form,
                      struct err *err) {
     const struct feed_config *f = &model_layer(&l->m->config, layer)->feed;
     struct part parts[3];
     struct names names;
     for (int32_t e = 0; e < f->experts.n_experts; e++) {
-        if (stacked)
-            stacked_parts(l, f, e, parts);
+        if (form != ONE_BY_ONE)
+            stacked_parts(l, f, e, form == BLOCKS, parts);
         else
             single_parts(l, f, e, &names, parts);
         const struct part *up = f->gated ? parts : parts + 1;
@@ -202,7 +210,7 @@ int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, s
     }
     TRY(load_router(l, w, layer, err));
     TRY(load_beside(l, w, layer, err));
-    TRY(load_each(l, w, layer, is_stacked(l, layer), err));
+    TRY(load_each(l, w, layer, form_of(l, layer), err));
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed
     if (f->experts.bias) TRY(load_up_bias(l, w ? &w->up_bias : NULL, layer, err));
     if (f->experts.bias) TRY(load_down_bias(l, w && adds_bias ? &w->down_bias : NULL, layer, err));

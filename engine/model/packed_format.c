@@ -73,6 +73,10 @@ int packed_format_read(const cJSON *config, enum packed_format *out, struct err 
     if (strcmp(method, "awq") == 0) return read_awq(q, out, err);
     if (strcmp(method, "gptq") == 0) return read_gptq(q, out, err);
     if (strcmp(method, "compressed-tensors") == 0) return read_compressed(q, out, err);
+    if (strcmp(method, "mxfp4") == 0) {
+        *out = PACKED_OTHER;
+        return 0;
+    }
     if (strcmp(method, "modelopt") != 0) return 0;
     if (!algo || (strcmp(algo, "NVFP4") != 0 && strcmp(algo, "FP8") != 0))
         return refuse("modelopt", algo ? algo : "no quant_algo", "are NVFP4 and FP8", err);

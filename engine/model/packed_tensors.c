@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #define NAME_MAX_BYTES 320
+#define BLOCKS "_blocks" // gpt-oss: what their names end in
+#define BLOCK_VALUES 32
 #define STRIP_BYTES ((size_t)4 << 20) // of decoded rows at a time
 #define FP8_BLOCK 128
 
@@ -56,15 +58,19 @@ static int compare_name(const void *key, const void *at) {
     return strcmp(key, (*(const struct tensor *const *)at)->name);
 }
 
-// The tensor "STEM.SUFFIX", which counts as a part from then on. NULL: none.
-static const struct tensor *part(struct finding *f, const char *stem, const char *suffix) {
-    char name[NAME_MAX_BYTES];
-    if ((size_t)snprintf(name, sizeof name, "%s.%s", stem, suffix) >= sizeof name) return NULL;
+// The tensor of this name, which counts as a part from then on. NULL: none.
+static const struct tensor *part_named(struct finding *f, const char *name) {
     const struct tensor *const *at =
         bsearch(name, f->stored, f->n, sizeof *f->stored, compare_name);
     if (!at) return NULL;
     f->is_part[at - f->stored] = true;
     return *at;
+}
+
+static const struct tensor *part(struct finding *f, const char *stem, const char *suffix) {
+    char name[NAME_MAX_BYTES];
+    if ((size_t)snprintf(name, sizeof name, "%s.%s", stem, suffix) >= sizeof name) return NULL;
+    return part_named(f, name);
 }
 
 static int misfit(struct finding *f, const struct matrix *m, const char *what) {
@@ -173,6 +179,27 @@ static int find_bytes(struct finding *f, struct matrix *m) {
     return is_float(s) ? 0 : misfit(f, m, "its scales are of another type");
 }
 
+// gpt-oss: all experts of a layer, (experts, rows, groups, 16 bytes) and (experts, rows, groups).
+static int find_blocks(struct finding *f, struct matrix *m, struct tensor *shown) {
+    const struct tensor *codes = m->codes, *s = m->scales;
+    if (!s || s->dtype != DTYPE_U8 || s->n_dims != 3 ||
+        memcmp(s->shape, codes->shape, 3 * sizeof *s->shape) != 0)
+        return misfit(f, m, "its blocks have no scales of their shape");
+    const int64_t experts = codes->shape[0], rows = codes->shape[1], groups = codes->shape[2];
+    if (experts < 1 || rows < 1 || groups < 1 || groups > INT32_MAX / BLOCK_VALUES ||
+        rows > INT32_MAX / experts)
+        return misfit(f, m, "it has an impossible shape");
+    m->kind = CODES_E2M1;
+    m->rows = experts * rows;
+    m->groups = groups;
+    m->cols = groups * BLOCK_VALUES;
+    shown->n_dims = 3;
+    shown->shape[0] = experts;
+    shown->shape[1] = rows;
+    shown->shape[2] = m->cols;
+    return 0;
+}
+
 // The matrix whose codes are `codes`, named "STEM.SUFFIX".
 static int find_matrix(struct finding *f, struct matrix *m, const struct tensor *codes,
                        const char *suffix) {
@@ -226,6 +253,16 @@ static int settle(struct finding *f, struct matrix *m, struct packed_reader read
     return 0;
 }
 
+static const char *ends_in(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0 ? name + n - m : NULL;
+}
+
+static bool is_blocks(const struct tensor *t) {
+    return t->dtype == DTYPE_U8 && t->n_dims == 4 && t->shape[3] == BLOCK_VALUES / 2 &&
+           ends_in(t->name, BLOCKS);
+}
+
 // Whether a stored tensor is the codes of a packed matrix; *suffix: of its name.
 static bool is_codes(const struct tensor *t, const char **suffix) {
     const char *dot = strrchr(t->name, '.');
@@ -234,6 +271,29 @@ static bool is_codes(const struct tensor *t, const char **suffix) {
     if (strcmp(*suffix, "qweight") == 0 || strcmp(*suffix, "weight_packed") == 0) return true;
     return strcmp(*suffix, "weight") == 0 && t->n_dims == 2 &&
            (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3);
+}
+
+// Experts' blocks: "STEM_blocks" and "STEM_scales".
+static int add_blocks(struct packed_tensors *p, struct finding *f, const struct tensor *codes) {
+    struct matrix *m = &p->matrices[p->n_matrices];
+    struct tensor *t = &p->own[p->n_matrices];
+    char *name = NULL;
+    const int stem = (int)(ends_in(codes->name, BLOCKS) - codes->name);
+    m->stem = strndup(codes->name, (size_t)stem);
+    if (m->stem && asprintf(&name, "%s.weight", m->stem) < 0) name = NULL;
+    t->name = name;
+    p->n_matrices++; // close releases both
+    if (!m->stem || !name) return err_set(f->err, E_NOMEM, "no memory for the names of matrices");
+    m->block_rows = 1;
+    m->codes = part_named(f, codes->name);
+    char scales[NAME_MAX_BYTES];
+    snprintf(scales, sizeof scales, "%.*s_scales", stem, codes->name);
+    m->scales = part_named(f, scales);
+    TRY(find_blocks(f, m, t));
+    TRY(settle(f, m, p->reader));
+    t->dtype = DTYPE_F32;
+    t->bytes = (size_t)m->rows * (size_t)m->cols * sizeof(float);
+    return 0;
 }
 
 static int add_matrix(struct packed_tensors *p, struct finding *f, const struct tensor *codes,
@@ -259,6 +319,10 @@ static int add_matrix(struct packed_tensors *p, struct finding *f, const struct 
 static int find_all(struct packed_tensors *p, struct finding *f) {
     for (size_t i = 0; i < f->n; i++) {
         const char *suffix;
+        if (is_blocks(f->stored[i])) {
+            TRY(add_blocks(p, f, f->stored[i]));
+            continue;
+        }
         if (is_codes(f->stored[i], &suffix)) TRY(add_matrix(p, f, f->stored[i], suffix));
     }
     for (size_t i = 0; i < f->n; i++)
@@ -374,13 +438,19 @@ static int read_scales(const struct packed_tensors *p, const struct matrix *m, s
     const struct tensor *t = m->scales;
     const int64_t first = s->first / m->block_rows;
     const int64_t last = (s->first + s->count - 1) / m->block_rows;
+    // Of a matrix with a row of scales for each of its rows, those of the strip.
+    const bool some = !m->scales_across && m->block_rows == 1 && n_values(t) == m->rows * m->groups;
+    const size_t each = (size_t)m->groups * dtype_size(t->dtype);
+    const size_t from = some ? (size_t)first * each : 0;
+    const size_t n = some ? (size_t)(last - first + 1) * each : t->bytes;
     uint8_t *bytes = NULL;
     s->scales = malloc((size_t)((last - first + 1) * m->groups) * sizeof *s->scales);
-    int rc = s->scales ? read_bytes(p, t, 0, t->bytes, &bytes, err)
+    int rc = s->scales ? read_bytes(p, t, from, n, &bytes, err)
                        : err_set(err, E_NOMEM, "no memory for '%s'", t->name);
     for (int64_t r = first; rc == 0 && r <= last; r++)
         for (int64_t g = 0; rc == 0 && g < m->groups; g++) {
-            int64_t i = m->scales_across ? g * m->rows + r : r * m->groups + g;
+            int64_t i =
+                m->scales_across ? g * m->rows + r : (r - (some ? first : 0)) * m->groups + g;
             float v = scale_value(t, bytes, (size_t)i);
             s->scales[(r - first) * m->groups + g] = v;
             if (!isfinite(v))
@@ -414,7 +484,9 @@ static int read_order(const struct packed_tensors *p, const struct matrix *m, st
 
 static int read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
                       struct err *err) {
-    const size_t line = (size_t)m->codes->shape[1] * dtype_size(m->codes->dtype);
+    const size_t line = m->kind == CODES_E2M1
+                            ? (size_t)m->cols / 2
+                            : (size_t)m->codes->shape[1] * dtype_size(m->codes->dtype);
     TRY(read_scales(p, m, s, err));
     TRY(read_global(p, m, s, err));
     TRY(read_order(p, m, s, err));

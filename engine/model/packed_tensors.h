@@ -6,6 +6,8 @@
 //   STEM.qweight (K b / 32, N)    GPTQ             b = 4 or 8 bits; inputs share a word; qzeros: z - 1, or z (gptq_v2)
 //   STEM.weight_packed, I32       compressed-tensors, pack-quantized: b = 4 or 8, (N, K b / 32), dense along K
 //   STEM.weight_packed, U8        compressed-tensors, nvfp4-pack (scales e4m3) and mxfp4-pack (scales U8: e8m0)
+//   STEM_blocks, U8               gpt-oss: MXFP4 of all experts of a layer, (E, N, K / 32, 16), and STEM_scales; the
+//                                 matrix is (E, N, K)
 //   STEM.weight, U8               ModelOpt NVFP4: weight_scale_2
 //   STEM.weight, I8 or F8_E4M3    with scales, where the folder mixes formats or is int-quantized
 //
@@ -20,7 +22,7 @@ enum packed_format { // of quantization_config
     PACKED_AWQ,
     PACKED_GPTQ,    // version 1: zeros are stored as z - 1
     PACKED_GPTQ_V2, // zeros are stored as they are
-    PACKED_OTHER    // compressed-tensors, ModelOpt
+    PACKED_OTHER    // compressed-tensors, ModelOpt, MXFP4 of gpt-oss
 };
 // The format that config.json's quantization_config names. E_UNSUPPORTED names what is unknown and changes values.
 int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err);

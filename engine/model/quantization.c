@@ -159,8 +159,8 @@ int quantization_read(struct model_config *c, const cJSON *json, struct err *err
     const char *method = NULL;
     int64_t bits = 8;
     enum packed_format packed;
-    static const char known[] =
-        MODEL_INT8_METHOD " (parley quantize), fp8, compressed-tensors, awq, gptq and modelopt";
+    static const char known[] = MODEL_INT8_METHOD
+        " (parley quantize), fp8, compressed-tensors, awq, gptq, mxfp4 and modelopt";
     if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
     if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is not an object");
     TRY(packed_format_read(json, &packed, err));

@@ -38,6 +38,7 @@ static void formats_are_known_or_refused_by_name(void **state) {
          "groups\":{\"a\":{"
          "\"format\":\"sparse-24\"}}}",
          E_UNSUPPORTED, "sparse-24"},
+        {"{\"quant_method\":\"mxfp4\"}", PACKED_OTHER, NULL},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", PACKED_OTHER, NULL},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8_AWQ\"}", E_UNSUPPORTED, "W4A8_AWQ"},
     };
@@ -104,6 +105,27 @@ static int read_data(const void *ctx, const struct tensor *t, size_t offset, voi
         }                                                                                          \
     }
 
+#define BLOCKS(label, n_experts, n_rows, n_groups)                                                 \
+    {                                                                                              \
+        .name = label, .data = no_words, .bytes = (n_experts) * (n_rows) * (n_groups)*16,          \
+        .dtype = DTYPE_U8, .n_dims = 4, .shape = {                                                 \
+            n_experts,                                                                             \
+            n_rows,                                                                                \
+            n_groups,                                                                              \
+            16                                                                                     \
+        }                                                                                          \
+    }
+#define BLOCK_SCALES(label, values, n_experts, n_rows, n_groups)                                   \
+    {                                                                                              \
+        .name = label, .data = values, .bytes = (n_experts) * (n_rows) * (n_groups),               \
+        .dtype = DTYPE_U8, .n_dims = 3, .shape = {                                                 \
+            n_experts,                                                                             \
+            n_rows,                                                                                \
+            n_groups                                                                               \
+        }                                                                                          \
+    }
+static const uint8_t no_number[4] = {127, 255, 127, 127}; // e8m0
+
 static const struct fault {
     enum packed_format format;
     struct tensor stored[5]; // sorted by name
@@ -157,6 +179,16 @@ static const struct fault {
     {PACKED_OTHER,
      {CODES("a.weight", DTYPE_I8, 8, 8), FLOATS("a.weight_scale", ones, 3, 1)},
      "its scales have another shape"},
+    {PACKED_OTHER,
+     {BLOCKS("a_blocks", 2, 1, 1), BLOCK_SCALES("a_scales", no_words, 2, 1, 1)},
+     NULL},
+    {PACKED_OTHER, {BLOCKS("a_blocks", 2, 1, 1)}, "its blocks have no scales"},
+    {PACKED_OTHER,
+     {BLOCKS("a_blocks", 2, 1, 1), BLOCK_SCALES("a_scales", no_words, 1, 2, 1)},
+     "its blocks have no scales"},
+    {PACKED_OTHER,
+     {BLOCKS("a_blocks", 2, 1, 1), BLOCK_SCALES("a_scales", no_number, 2, 1, 1)},
+     "a scale that is infinite or no number"},
 };
 
 static void parts_that_do_not_fit_are_refused(void **state) {
