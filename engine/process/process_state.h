@@ -58,6 +58,8 @@ struct process {
     int64_t began_us;
     int64_t seen_heartbeat_us;
     int64_t unchanged_us; // how long the heartbeat has been the same, by our own clock's ticks
+    int64_t still_us;     // and how long without processor time either, while it stops
+    int64_t processor_us; // that the process had used at the last look, while it stops
     atomic_int life;      // enum life
 
     struct loss loss; // the supervising thread writes it

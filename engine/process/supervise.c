@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -22,7 +23,14 @@ enum {
     EVENTS_AT_ONCE = 16,  // of one push into the queue
     LOADING_TIMES = 10,   // a loading process may be silent for as many times engine_timeout
     STOP_US = 30000000,   // for its end after COMMAND_STOP; snapshots take at most 8 s of it
-    LASTS_US = 60000000,  // a life of this length begins with the first pause again
+    // After COMMAND_STOP a process begins no step, and its heartbeat goes on while it saves: it may
+    // be silent for a few mean steps, and longer while it computes the last one, a long prompt's.
+    STOP_SILENCE_US = 1000000,
+    STOP_SILENCE_STEPS = 4,
+    STOP_COMPUTES_US = 10000000,
+    STOP_LEAVES_US = 5000000, // after its last message: it frees its memory, its ranks end
+    COMPUTES_US = WATCH_US / 100, // of processor time within WATCH_US: a process that waits uses less
+    LASTS_US = 60000000,          // a life of this length begins with the first pause again
     BACKOFF_FIRST_US = 1000000
 };
 
@@ -229,9 +237,26 @@ static void free_command(struct command *c) {
     c->cache = NULL;
 }
 
-static int64_t limit_us(const struct process *p) {
+static bool computes(struct process *p) {
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(p->pid, &clock) != 0 || clock_gettime(clock, &t) < 0) return false;
+    int64_t before = p->processor_us;
+    p->processor_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    return p->processor_us - before > COMPUTES_US;
+}
+
+static bool hangs(struct process *p, bool is_silent) {
     int64_t step = atomic_load_explicit(&p->load->step_us_ewma, memory_order_relaxed);
-    return step * HEARTBEAT_STEPS > p->timeout_us ? step * HEARTBEAT_STEPS : p->timeout_us;
+    bool works = is_stopping(p) && computes(p);
+    p->unchanged_us = is_silent ? p->unchanged_us + WATCH_US : 0;
+    p->still_us = is_silent && !works ? p->still_us + WATCH_US : 0;
+    if (atomic_load(&p->life) == LEAVING) return p->unchanged_us > STOP_LEAVES_US;
+    int64_t steps_us = step * (is_stopping(p) ? STOP_SILENCE_STEPS : HEARTBEAT_STEPS);
+    if (is_stopping(p))
+        return p->still_us > STOP_SILENCE_US + steps_us ||
+               p->unchanged_us > STOP_COMPUTES_US + steps_us;
+    return p->unchanged_us > (steps_us > p->timeout_us ? steps_us : p->timeout_us);
 }
 
 // Counts our own ticks, not the time between them: where both processes were stopped, nothing hangs.
@@ -240,9 +265,9 @@ static bool watch(void *ctx) {
     int64_t beat = atomic_load_explicit(&p->load->heartbeat_us, memory_order_relaxed);
     if (is_gone(p)) return false;
     if (is_stopping(p) && now_us() > p->stop_until_us) return false;
-    p->unchanged_us = beat == p->seen_heartbeat_us ? p->unchanged_us + WATCH_US : 0;
+    bool is_silent = beat == p->seen_heartbeat_us;
     p->seen_heartbeat_us = beat;
-    if (is_stopping(p) || p->unchanged_us <= limit_us(p)) return true;
+    if (!hangs(p, is_silent)) return true;
     loss_hangs(&p->loss, p->name, p->pid, p->unchanged_us);
     return false;
 }
@@ -261,17 +286,23 @@ static int send_command(struct process *p, struct command *c) {
     return rc;
 }
 
+// The silence of an engine that had nothing to do does not count against its end.
+static void begin_stop(struct process *p) {
+    p->stop_until_us = now_us() + STOP_US;
+    p->unchanged_us = p->still_us = 0;
+}
+
 // Sends commands until the process has ended or hangs.
 static void serve(struct process *p, bool again) {
     struct command c;
     bool taken_up = !again;
     int64_t looked_us = now_us();
-    p->unchanged_us = 0;
+    p->unchanged_us = p->still_us = p->processor_us = 0;
     if (pthread_create(&p->receiver, NULL, receive, p) != 0) return;
     for (bool goes_on = true; goes_on;) {
         bool got = queue_pop(p->commands, &c, WATCH_US) == 1;
         if (got && c.kind == COMMAND_TAKEN_UP) taken_up = true;
-        if (got && c.kind == COMMAND_STOP) p->stop_until_us = now_us() + STOP_US;
+        if (got && c.kind == COMMAND_STOP) begin_stop(p);
         bool is_own = got && (c.kind == COMMAND_BELL || c.kind == COMMAND_TAKEN_UP);
         bool keeps = c.kind == COMMAND_STOP || c.kind == COMMAND_FORGET || c.kind == COMMAND_SAVE;
         if (got && !is_own && (taken_up || keeps)) goes_on = send_command(p, &c) == 0;
@@ -311,7 +342,7 @@ static void pause_for(struct process *p, int64_t us, struct buf *kept) {
     while (!is_stopping(p) && now_us() < until) {
         int64_t left = until - now_us();
         if (queue_pop(p->commands, &c, left < WATCH_US ? left : WATCH_US) != 1) continue;
-        if (c.kind == COMMAND_STOP) p->stop_until_us = now_us() + STOP_US;
+        if (c.kind == COMMAND_STOP) begin_stop(p);
         keep_forgets(p, &c, kept);
         free_command(&c);
     }

@@ -242,6 +242,11 @@ static void end_lost(struct instance *in) {
     end_all(in, FINISH_ERROR, &err);
 }
 
+static void beat(struct instance *in) {
+    int64_t now = clock_mono_us(in->emit.clock);
+    atomic_store_explicit(&in->load->heartbeat_us, now, memory_order_relaxed);
+}
+
 static void publish(struct instance *in) {
     struct instance_load *l = in->load;
     struct caches *c = &in->caches;
@@ -268,7 +273,7 @@ static void publish(struct instance *in) {
     atomic_store_explicit(&l->snapshots, (int32_t)HASH_COUNT(c->snapshots.by_name),
                           memory_order_relaxed);
     atomic_store_explicit(&l->snapshot_bytes, c->snapshots.bytes, memory_order_relaxed);
-    atomic_store_explicit(&l->heartbeat_us, clock_mono_us(in->emit.clock), memory_order_relaxed);
+    beat(in);
 }
 
 // The engine stops: writes snapshots of idle and parked caches for at most SAVE_US.
@@ -280,6 +285,7 @@ static void save_all(struct instance *in) {
         struct command c;
         int64_t wait_us = how == SAVING_COPIES ? 0 : SAVE_POLL_US;
         if (queue_pop(in->commands, &c, wait_us) == 1) instance_command(in, &c);
+        beat(in); // a process without one is taken for hung (process/supervise.c)
     }
 }
 
