@@ -23,6 +23,14 @@ static int open_thinking(struct engine *e, struct err *err) {
     return 0;
 }
 
+// What the parser of answers reads must be in their text.
+static void show_marks(struct engine *e) {
+    const char *marks[ANSWER_MARKS_MAX];
+    if (!e->chat) return;
+    answer_marks(engine_syntax(e), marks);
+    for (size_t i = 0; marks[i]; i++) tokenizer_show(e->tokenizer, marks[i]);
+}
+
 static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
     struct err why = {0};
     char dir[PATH_MAX];
@@ -42,18 +50,32 @@ static int open_text(struct engine *e, const struct engine_options *o, struct er
         return err_set(err, rc, "%s", why.text);
     }
     if (rc < 0) snprintf(e->template_error, sizeof e->template_error, "%s", why.text);
+    show_marks(e);
     return open_thinking(e, err);
+}
+
+// Of harmony's marks two end an answer, and the one that the template writes behind a message does not.
+static void collect_harmony_eos(struct engine *e) {
+    static const char *const ends[] = {"<|return|>", "<|call|>"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const int32_t id = tokenizer_find(e->tokenizer, ends[i]);
+        bool known = id < 0 || id >= e->config->vocab_size || e->n_eos == MODEL_MAX_EOS;
+        for (int32_t k = 0; k < e->n_eos; k++) known = known || e->eos_ids[k] == id;
+        if (!known) e->eos_ids[e->n_eos++] = id;
+    }
 }
 
 static void collect_eos(struct engine *e) {
     const struct model_config *mc = e->config;
-    int32_t end = e->chat ? chat_template_end_of_turn(e->chat) : -1;
+    const bool harmony = e->chat && engine_syntax(e).tools == TOOL_SYNTAX_HARMONY;
+    int32_t end = e->chat && !harmony ? chat_template_end_of_turn(e->chat) : -1;
     bool known = end < 0 || end >= mc->vocab_size;
     for (int32_t i = 0; i < mc->n_eos; i++) {
         e->eos_ids[e->n_eos++] = mc->eos_ids[i];
         known = known || mc->eos_ids[i] == end;
     }
     if (!known) e->eos_ids[e->n_eos++] = end;
+    if (harmony) collect_harmony_eos(e);
 }
 
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err) {

@@ -62,15 +62,14 @@ static int compare_name(const void *key, const void *at) {
 static const struct tensor *part_named(struct finding *f, const char *name) {
     const struct tensor *const *at =
         bsearch(name, f->stored, f->n, sizeof *f->stored, compare_name);
-    if (!at) return NULL;
-    f->is_part[at - f->stored] = true;
-    return *at;
+    if (at) f->is_part[at - f->stored] = true;
+    return at ? *at : NULL;
 }
 
 static const struct tensor *part(struct finding *f, const char *stem, const char *suffix) {
     char name[NAME_MAX_BYTES];
-    if ((size_t)snprintf(name, sizeof name, "%s.%s", stem, suffix) >= sizeof name) return NULL;
-    return part_named(f, name);
+    const int n = snprintf(name, sizeof name, "%s.%s", stem, suffix);
+    return (size_t)n < sizeof name ? part_named(f, name) : NULL;
 }
 
 static int misfit(struct finding *f, const struct matrix *m, const char *what) {
@@ -86,7 +85,6 @@ static int64_t n_values(const struct tensor *t) {
     for (int i = 0; i < t->n_dims; i++) n *= t->shape[i];
     return n;
 }
-
 static bool is_float(const struct tensor *t) {
     return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
 }
@@ -185,25 +183,18 @@ static int find_blocks(struct finding *f, struct matrix *m, struct tensor *shown
     if (!s || s->dtype != DTYPE_U8 || s->n_dims != 3 ||
         memcmp(s->shape, codes->shape, 3 * sizeof *s->shape) != 0)
         return misfit(f, m, "its blocks have no scales of their shape");
-    const int64_t experts = codes->shape[0], rows = codes->shape[1], groups = codes->shape[2];
-    if (experts < 1 || rows < 1 || groups < 1 || groups > INT32_MAX / BLOCK_VALUES ||
-        rows > INT32_MAX / experts)
-        return misfit(f, m, "it has an impossible shape");
     m->kind = CODES_E2M1;
-    m->rows = experts * rows;
-    m->groups = groups;
-    m->cols = groups * BLOCK_VALUES;
+    m->rows = codes->shape[0] * codes->shape[1];
+    m->cols = (m->groups = codes->shape[2]) * BLOCK_VALUES;
     shown->n_dims = 3;
-    shown->shape[0] = experts;
-    shown->shape[1] = rows;
-    shown->shape[2] = m->cols;
+    memcpy(shown->shape, (int64_t[]){codes->shape[0], codes->shape[1], m->cols},
+           3 * sizeof *shown->shape);
     return 0;
 }
 
 // The matrix whose codes are `codes`, named "STEM.SUFFIX".
 static int find_matrix(struct finding *f, struct matrix *m, const struct tensor *codes,
                        const char *suffix) {
-    m->block_rows = 1;
     m->codes = codes;
     if (strcmp(suffix, "qweight") == 0) return find_qweight(f, m);
     part(f, m->stem, suffix);
@@ -253,14 +244,10 @@ static int settle(struct finding *f, struct matrix *m, struct packed_reader read
     return 0;
 }
 
-static const char *ends_in(const char *name, const char *end) {
-    const size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0 ? name + n - m : NULL;
-}
-
 static bool is_blocks(const struct tensor *t) {
-    return t->dtype == DTYPE_U8 && t->n_dims == 4 && t->shape[3] == BLOCK_VALUES / 2 &&
-           ends_in(t->name, BLOCKS);
+    const size_t n = strlen(t->name), m = strlen(BLOCKS);
+    return t->dtype == DTYPE_U8 && t->n_dims == 4 && t->shape[3] == BLOCK_VALUES / 2 && n > m &&
+           strcmp(t->name + n - m, BLOCKS) == 0;
 }
 
 // Whether a stored tensor is the codes of a packed matrix; *suffix: of its name.
@@ -273,25 +260,29 @@ static bool is_codes(const struct tensor *t, const char **suffix) {
            (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3);
 }
 
+// The next matrix, whose name is "STEM.weight" by the first n bytes of `stem`.
+static int begin_matrix(struct packed_tensors *p, const char *stem, size_t n, struct err *err) {
+    struct matrix *m = &p->matrices[p->n_matrices];
+    char *name = NULL;
+    m->stem = strndup(stem, n);
+    if (m->stem && asprintf(&name, "%s.weight", m->stem) < 0) name = NULL;
+    p->own[p->n_matrices++] =
+        (struct tensor){.name = name, .dtype = DTYPE_F32}; // close releases both
+    m->block_rows = 1;
+    return m->stem && name ? 0 : err_set(err, E_NOMEM, "no memory for the names of matrices");
+}
+
 // Experts' blocks: "STEM_blocks" and "STEM_scales".
 static int add_blocks(struct packed_tensors *p, struct finding *f, const struct tensor *codes) {
     struct matrix *m = &p->matrices[p->n_matrices];
     struct tensor *t = &p->own[p->n_matrices];
-    char *name = NULL;
-    const int stem = (int)(ends_in(codes->name, BLOCKS) - codes->name);
-    m->stem = strndup(codes->name, (size_t)stem);
-    if (m->stem && asprintf(&name, "%s.weight", m->stem) < 0) name = NULL;
-    t->name = name;
-    p->n_matrices++; // close releases both
-    if (!m->stem || !name) return err_set(f->err, E_NOMEM, "no memory for the names of matrices");
-    m->block_rows = 1;
-    m->codes = part_named(f, codes->name);
     char scales[NAME_MAX_BYTES];
-    snprintf(scales, sizeof scales, "%.*s_scales", stem, codes->name);
+    TRY(begin_matrix(p, codes->name, strlen(codes->name) - strlen(BLOCKS), f->err));
+    m->codes = part_named(f, codes->name);
+    snprintf(scales, sizeof scales, "%s_scales", m->stem);
     m->scales = part_named(f, scales);
     TRY(find_blocks(f, m, t));
     TRY(settle(f, m, p->reader));
-    t->dtype = DTYPE_F32;
     t->bytes = (size_t)m->rows * (size_t)m->cols * sizeof(float);
     return 0;
 }
@@ -300,15 +291,9 @@ static int add_matrix(struct packed_tensors *p, struct finding *f, const struct 
                       const char *suffix) {
     struct matrix *m = &p->matrices[p->n_matrices];
     struct tensor *t = &p->own[p->n_matrices];
-    char *name = NULL;
-    m->stem = strndup(codes->name, (size_t)(suffix - 1 - codes->name));
-    if (m->stem && asprintf(&name, "%s.weight", m->stem) < 0) name = NULL;
-    t->name = name;
-    p->n_matrices++; // close releases both
-    if (!m->stem || !name) return err_set(f->err, E_NOMEM, "no memory for the names of matrices");
+    TRY(begin_matrix(p, codes->name, (size_t)(suffix - 1 - codes->name), f->err));
     TRY(find_matrix(f, m, codes, suffix));
     TRY(settle(f, m, p->reader));
-    t->dtype = DTYPE_F32;
     t->n_dims = 2;
     t->shape[0] = m->rows;
     t->shape[1] = m->cols;
@@ -319,11 +304,10 @@ static int add_matrix(struct packed_tensors *p, struct finding *f, const struct 
 static int find_all(struct packed_tensors *p, struct finding *f) {
     for (size_t i = 0; i < f->n; i++) {
         const char *suffix;
-        if (is_blocks(f->stored[i])) {
+        if (is_blocks(f->stored[i]))
             TRY(add_blocks(p, f, f->stored[i]));
-            continue;
-        }
-        if (is_codes(f->stored[i], &suffix)) TRY(add_matrix(p, f, f->stored[i], suffix));
+        else if (is_codes(f->stored[i], &suffix))
+            TRY(add_matrix(p, f, f->stored[i], suffix));
     }
     for (size_t i = 0; i < f->n; i++)
         if (!f->is_part[i]) p->all[p->n++] = f->stored[i];
@@ -436,16 +420,15 @@ static int read_columns(const struct packed_tensors *p, const struct tensor *t, 
 static int read_scales(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
                        struct err *err) {
     const struct tensor *t = m->scales;
-    const int64_t first = s->first / m->block_rows;
-    const int64_t last = (s->first + s->count - 1) / m->block_rows;
+    const int64_t first = s->first / m->block_rows,
+                  last = (s->first + s->count - 1) / m->block_rows;
     // Of a matrix with a row of scales for each of its rows, those of the strip.
     const bool some = !m->scales_across && m->block_rows == 1 && n_values(t) == m->rows * m->groups;
     const size_t each = (size_t)m->groups * dtype_size(t->dtype);
-    const size_t from = some ? (size_t)first * each : 0;
     const size_t n = some ? (size_t)(last - first + 1) * each : t->bytes;
     uint8_t *bytes = NULL;
     s->scales = malloc((size_t)((last - first + 1) * m->groups) * sizeof *s->scales);
-    int rc = s->scales ? read_bytes(p, t, from, n, &bytes, err)
+    int rc = s->scales ? read_bytes(p, t, some ? (size_t)first * each : 0, n, &bytes, err)
                        : err_set(err, E_NOMEM, "no memory for '%s'", t->name);
     for (int64_t r = first; rc == 0 && r <= last; r++)
         for (int64_t g = 0; rc == 0 && g < m->groups; g++) {

@@ -11,10 +11,14 @@
 
 void answer_parser_init(struct answer_parser *p, struct chat_syntax syntax, const cJSON *tools,
                         bool thinks) {
-    bool served = syntax.tools != TOOL_SYNTAX_NONE && cJSON_GetArraySize(tools) > 0;
+    bool served = syntax.tools != TOOL_SYNTAX_NONE && syntax.tools != TOOL_SYNTAX_OTHER &&
+                  cJSON_GetArraySize(tools) > 0;
     *p = (struct answer_parser){
         .syntax = syntax, .tools = tools, .looks = served, .fresh = true, .name = ""};
     p->state = thinks && syntax.think_close ? ANSWER_THINKS : ANSWER_BEGINS;
+    p->words = PIECE_THINKING;
+    if (syntax.tools == TOOL_SYNTAX_HARMONY)
+        p->state = p->state == ANSWER_THINKS ? ANSWER_MESSAGE : ANSWER_HEADER;
     buf_init(&p->in, ANSWER_BYTES);
     buf_init(&p->out, ANSWER_BYTES);
 }
@@ -35,7 +39,7 @@ void answer_parser_end(struct answer_parser *p) {
 }
 
 bool answer_parser_thinks(const struct answer_parser *p) {
-    return p->state == ANSWER_THINKS;
+    return p->state == ANSWER_THINKS || (p->state == ANSWER_MESSAGE && p->words == PIECE_THINKING);
 }
 
 // --- what is there ---
@@ -113,6 +117,7 @@ static const char *const *markers_of(const struct answer_parser *p) {
     static const char *const xml[] = {"<tool_call>", "<function=", NULL};
     static const char *const llama[] = {"<|python_tag|>", NULL};
     static const char *const mistral[] = {"[TOOL_CALLS]", NULL};
+    static const char *const list[] = {"<|tool_call|>", NULL};
     static const char *const none[] = {NULL};
     switch (p->looks ? p->syntax.tools : TOOL_SYNTAX_NONE) {
     case TOOL_SYNTAX_HERMES:
@@ -123,6 +128,8 @@ static const char *const *markers_of(const struct answer_parser *p) {
         return llama;
     case TOOL_SYNTAX_MISTRAL:
         return mistral;
+    case TOOL_SYNTAX_LIST:
+        return list;
     default:
         return none;
     }
@@ -283,8 +290,12 @@ static int call(struct answer_parser *p, struct answer_piece *out) {
     at += span_space(span_from(rest, at));
     if (at == rest.len) return p->ended ? no_call(p, out) : 0;
     if (p->syntax.tools == TOOL_SYNTAX_XML && !p->guessed) return xml_call(p, at, out);
-    if (p->syntax.tools != TOOL_SYNTAX_MISTRAL || rest.s[at] == '{') return object_call(p, at, out);
-    if (rest.s[at] != '[') return p->listed ? no_call(p, out) : named_call(p, at, out);
+    const bool lists =
+        p->syntax.tools == TOOL_SYNTAX_MISTRAL || p->syntax.tools == TOOL_SYNTAX_LIST;
+    if (!lists || rest.s[at] == '{') return object_call(p, at, out);
+    if (rest.s[at] != '[')
+        return p->listed || p->syntax.tools == TOOL_SYNTAX_LIST ? no_call(p, out)
+                                                                : named_call(p, at, out);
     size_t item = at + 1 + span_space(span_from(rest, at + 1));
     if (item == rest.len && !p->ended) return 0;
     int rc = object_call(p, item, out);
@@ -373,14 +384,25 @@ static int parameters(struct answer_parser *p, struct answer_piece *out) {
 
 // After a call: its closing mark, the next call, or text.
 static int between(struct answer_parser *p) {
-    static const char close[] = "</tool_call>";
+    const bool list = p->syntax.tools == TOOL_SYNTAX_LIST;
+    const char *close = list ? "<|/tool_call|>" : "</tool_call>";
+    if (p->syntax.tools == TOOL_SYNTAX_HARMONY) {
+        enter(p, ANSWER_HEADER);
+        return STEP_ON;
+    }
     skip_space(p);
     struct span rest = rest_of(p);
     if (rest.len == 0) return 0;
-    bool tagged = p->syntax.tools == TOOL_SYNTAX_HERMES || p->syntax.tools == TOOL_SYNTAX_XML;
-    if (tagged && !p->ended && rest.len < sizeof close - 1 && span_begins(rest, close)) return 0;
+    bool tagged =
+        list || p->syntax.tools == TOOL_SYNTAX_HERMES || p->syntax.tools == TOOL_SYNTAX_XML;
+    if (tagged && !p->ended && rest.len < strlen(close) && span_begins(rest, close)) return 0;
+    if (list && p->listed && rest.s[0] == ']') { // the mark may follow
+        p->from++;
+        p->listed = false;
+        return STEP_ON;
+    }
     if (tagged && span_starts(rest, close)) {
-        p->from += sizeof close - 1;
+        p->from += strlen(close);
     } else if (p->listed && rest.s[0] == ',') {
         p->from++;
         p->state = ANSWER_CALLS;
@@ -392,6 +414,130 @@ static int between(struct answer_parser *p) {
     p->behind = true;
     enter(p, ANSWER_SPEAKS);
     return STEP_ON;
+}
+
+// --- harmony ---
+
+static const char *const ends[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
+enum { N_ENDS = sizeof ends / sizeof *ends, START = N_ENDS - 1 };
+
+// Whether t may be a header: what it begins with, or could begin with once more has come.
+static bool may_be_header(struct span t) {
+    static const char *const words[] = {"<|channel|>", "to=", "assistant", "<|constrain|>",
+                                        "<|message|>"};
+    for (size_t i = 0; i < N_ENDS; i++)
+        if (span_starts(t, ends[i]) || span_begins(t, ends[i])) return true;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (span_starts(t, words[i]) || span_begins(t, words[i])) return true;
+    return false;
+}
+
+// The word behind `mark` in a header. Its length; 0: there is none.
+static size_t word_behind(struct span header, const char *mark, const char **word) {
+    const size_t at = span_find(header, mark);
+    if (at == SIZE_MAX) return 0;
+    const struct span t = span_from(header, at + strlen(mark));
+    size_t n = 0;
+    while (n < t.len && span_is_name(t.s[n])) n++;
+    *word = t.s;
+    return n;
+}
+
+// The tool that the header's message goes to, into p->name.
+static bool takes_call(struct answer_parser *p, struct span header) {
+    static const char space[] = "functions.";
+    const char *word = NULL;
+    size_t n = word_behind(header, "to=", &word), skip = sizeof space - 1;
+    if (n > skip && memcmp(word, space, skip) == 0) word += skip, n -= skip;
+    if (n == 0 || n >= sizeof p->name || !p->looks) return false;
+    memcpy(p->name, word, n);
+    p->name[n] = '\0';
+    return !p->strict || is_tool(p, p->name);
+}
+
+static int header(struct answer_parser *p, struct answer_piece *out) {
+    static const char message[] = "<|message|>";
+    struct span rest = rest_of(p);
+    const size_t white = span_space(rest), end = span_find(rest, message);
+    const struct span said = span_from(rest, white);
+    const char *channel = NULL;
+    if (said.len == 0 && !p->ended) return 0;
+    // An answer without channels, as a forced call is.
+    if (!may_be_header(said) || (end == SIZE_MAX && rest.len > HELD_MAX)) {
+        enter(p, ANSWER_SPEAKS);
+        return STEP_ON;
+    }
+    if (end == SIZE_MAX) {
+        if (p->ended) p->from = p->in.len;
+        return 0;
+    }
+    const struct span head = {rest.s, end};
+    const size_t n = word_behind(head, "<|channel|>", &channel);
+    p->from += end + sizeof message - 1;
+    if (takes_call(p, head)) {
+        p->state = ANSWER_CALL_BODY;
+        return begin_call(p, out);
+    }
+    p->words = n == 8 && memcmp(channel, "analysis", 8) == 0 ? PIECE_THINKING : PIECE_TEXT;
+    enter(p, ANSWER_MESSAGE);
+    return STEP_ON;
+}
+
+static int message(struct answer_parser *p, struct answer_piece *out) {
+    if (p->fresh) skip_space(p);
+    struct span rest = rest_of(p);
+    size_t at = SIZE_MAX, held = 0, which = 0;
+    for (size_t i = 0; i < N_ENDS; i++) {
+        const size_t found = span_find(rest, ends[i]), may = span_held(rest, ends[i]);
+        if (may > held) held = may;
+        if (found >= at) continue;
+        at = found;
+        which = i;
+    }
+    size_t n = at != SIZE_MAX ? at : p->ended ? rest.len : rest.len - held;
+    if (at != SIZE_MAX || !p->ended) n = span_trimmed(rest, n);
+    if (n > 0) return pass(p, p->words, n, out);
+    if (at == SIZE_MAX) return 0;
+    p->from += at + (which == START ? 0 : strlen(ends[which]));
+    enter(p, ANSWER_HEADER);
+    return STEP_ON;
+}
+
+// An object, or a call without arguments.
+static int call_body(struct answer_parser *p) {
+    skip_space(p);
+    const struct span rest = rest_of(p);
+    if (rest.len == 0 && !p->ended) return 0;
+    p->depth = 0;
+    p->in_string = p->escaped = false;
+    p->named = true;
+    buf_reset(&p->out);
+    p->state = rest.len && rest.s[0] == '{' ? ANSWER_ARGUMENTS : ANSWER_WHOLE_CALL;
+    return STEP_ON;
+}
+
+void answer_marks(struct chat_syntax syntax, const char *out[ANSWER_MARKS_MAX]) {
+    static const char *const of[][8] = {
+        [TOOL_SYNTAX_HERMES] = {"<tool_call>", "</tool_call>"},
+        [TOOL_SYNTAX_XML] = {"<tool_call>", "</tool_call>"},
+        [TOOL_SYNTAX_LLAMA] = {"<|python_tag|>"},
+        [TOOL_SYNTAX_MISTRAL] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+        [TOOL_SYNTAX_LIST] = {"<|tool_call|>", "<|/tool_call|>"},
+        [TOOL_SYNTAX_HARMONY] = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+                                 "<|end|>"}, // the other ends are no text: they end the answer
+        [TOOL_SYNTAX_OTHER] = {NULL},
+    };
+    size_t n = 0;
+    while (n < 8 && of[syntax.tools][n]) {
+        out[n] = of[syntax.tools][n];
+        n++;
+    }
+    // Harmony's marks of thinking are made of the others.
+    if (syntax.think_close && syntax.tools != TOOL_SYNTAX_HARMONY) {
+        out[n++] = syntax.think_open;
+        out[n++] = syntax.think_close;
+    }
+    out[n] = NULL;
 }
 
 // 1: a piece; 0: more is needed; STEP_ON: the new state goes on.
@@ -418,6 +564,12 @@ static int step(struct answer_parser *p, struct answer_piece *out) {
         return give(p, PIECE_TOOL_END, "", 0, out);
     case ANSWER_BETWEEN:
         return between(p);
+    case ANSWER_HEADER:
+        return header(p, out);
+    case ANSWER_MESSAGE:
+        return message(p, out);
+    case ANSWER_CALL_BODY:
+        return call_body(p);
     }
     return 0;
 }

@@ -34,6 +34,9 @@ enum answer_state {
     ANSWER_PARAMETERS, // of the XML syntax
     ANSWER_CALL_ENDS,  // the call's end comes next
     ANSWER_BETWEEN,    // calls: the next one, or the end of the list
+    ANSWER_HEADER,     // harmony: what stands before a message's words
+    ANSWER_MESSAGE,    // harmony: its words
+    ANSWER_CALL_BODY,  // harmony: begun; the arguments come
 };
 struct answer_parser {
     // Set behind answer_parser_init.
@@ -46,17 +49,18 @@ struct answer_parser {
     struct buf in;  // the text fed so far; bytes before `from` have been passed on
     struct buf out; // the bytes that a piece points to, if they are not in `in`
     size_t from;
-    bool ended, failed;      // failed: no memory
-    bool fresh;              // nothing of this part has been passed on
-    bool behind;             // another part was before: white space is dropped
-    bool guessed;            // the call has no marker
-    bool listed;             // it is one of Mistral's list
-    bool named;              // its name stands before its arguments, in Mistral's newer form
-    char name[128];          // of the call
-    int32_t n_tools;         // calls begun
-    size_t n_params;         // of XML
-    int depth;               // of the value that is passed on
-    bool in_string, escaped; // likewise
+    bool ended, failed;           // failed: no memory
+    bool fresh;                   // nothing of this part has been passed on
+    bool behind;                  // another part was before: white space is dropped
+    bool guessed;                 // the call has no marker
+    bool listed;                  // it is one of Mistral's list
+    bool named;                   // its name stands before its arguments, in Mistral's newer form
+    enum answer_piece_kind words; // harmony: what the present message is
+    char name[128];               // of the call
+    int32_t n_tools;              // calls begun
+    size_t n_params;              // of XML
+    int depth;                    // of the value that is passed on
+    bool in_string, escaped;      // likewise
 };
 
 // thinks: the prompt has opened the thinking. tools: borrowed; NULL: none are served, so calls are not looked for,
@@ -68,4 +72,8 @@ void answer_parser_feed(struct answer_parser *p, const char *text, size_t len);
 void answer_parser_end(struct answer_parser *p); // no more will come
 // 1: *out; 0: none yet; E_NOMEM.
 int answer_parser_next(struct answer_parser *p, struct answer_piece *out);
+// The marks that the parser reads in a model's answers, ending with a NULL: tokenizers call some of them special, and
+// text that leaves special tokens out has none of them.
+#define ANSWER_MARKS_MAX 12
+void answer_marks(struct chat_syntax syntax, const char *out[ANSWER_MARKS_MAX]);
 bool answer_parser_thinks(const struct answer_parser *p); // the next text is thinking

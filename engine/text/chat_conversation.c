@@ -174,13 +174,14 @@ static int put_message(const struct chat_template *c, struct jinja_run *r, const
                        size_t i, struct jinja_value *out) {
     static const struct jinja_string roles[] = {JINJA_LITERAL("system"), JINJA_LITERAL("user"),
                                                 JINJA_LITERAL("assistant"), JINJA_LITERAL("tool")};
-    enum { ROLE, CONTENT, CALLS = 3, CALL_ID, N_KEYS = 6 };
+    enum { ROLE, CONTENT, THOUGHT, CALLS, CALL_ID, N_KEYS = 6 };
     static const struct jinja_string keys[N_KEYS] = {[ROLE] = JINJA_LITERAL("role"),
                                                      [CONTENT] = JINJA_LITERAL("content"),
-                                                     JINJA_LITERAL("reasoning_content"),
+                                                     [THOUGHT] = JINJA_LITERAL("reasoning_content"),
                                                      [CALLS] = JINJA_LITERAL("tool_calls"),
                                                      [CALL_ID] = JINJA_LITERAL("tool_call_id"),
                                                      JINJA_LITERAL("name")};
+    static const struct jinja_string thinking = JINJA_LITERAL("thinking"); // gpt-oss
     const cJSON *found[N_KEYS] = {NULL}, *item;
     size_t n = 2;
     struct jinja_value to;
@@ -198,6 +199,11 @@ static int put_message(const struct chat_template *c, struct jinja_run *r, const
         return err_set(r->err, E_INVAL,
                        "message %zu: role '%.40s' is not system, user, assistant or tool", i,
                        said ? said : "");
+    const bool harmony = c->syntax.tools == TOOL_SYNTAX_HARMONY;
+    if (harmony && cJSON_GetArraySize(found[CALLS]) == 0)
+        found[CALLS] = NULL; // it asks for the key
+    if (harmony && found[CALLS] && content && content[0])
+        found[THOUGHT] = NULL; // it takes one of both
     for (size_t k = CONTENT + 1; k < N_KEYS; k++) n += found[k] != NULL;
     TRY(jinja_dict_new(r, out));
     TRY(jinja_dict_reserve(r, out->dict, n));
@@ -212,7 +218,8 @@ static int put_message(const struct chat_template *c, struct jinja_run *r, const
             TRY(put_id(r, text_of(message, "tool_call_id"), origin, &to));
         else
             TRY(put_json(r, found[k], origin, NULL, &to));
-        TRY(jinja_dict_add(r, out->dict, keys[k], to));
+        const bool renamed = harmony && k == THOUGHT;
+        TRY(jinja_dict_add(r, out->dict, renamed ? thinking : keys[k], to));
     }
     return 0;
 }

@@ -8,6 +8,11 @@ enum tool_syntax {
     TOOL_SYNTAX_XML,     // <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>
     TOOL_SYNTAX_LLAMA,   // {"name":..,"parameters":..}, perhaps after <|python_tag|>
     TOOL_SYNTAX_MISTRAL, // [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]NAME[ARGS]{..}
+    TOOL_SYNTAX_LIST, // <|tool_call|>[{"name":..,"arguments":..}, ..], perhaps with <|/tool_call|> (Granite, Phi-4)
+    // Messages with channels, <|channel|>NAME<|message|>TEXT<|end|>, with or without tools: analysis is thinking,
+    // commentary to=functions.NAME a call, final the answer (gpt-oss)
+    TOOL_SYNTAX_HARMONY,
+    TOOL_SYNTAX_OTHER, // calls are written in a form that Parley does not read
 };
 // The texts belong to the template. Zeroed: no tools, and it does not think.
 struct chat_syntax {

@@ -162,24 +162,39 @@ static bool has(const char *text, size_t len, const char *what) {
 // A template shows the model how to call tools by the words that it writes earlier calls with.
 static struct chat_syntax find_syntax(const char *text, size_t len) {
     static const char *const thinking[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+    // The first that is there counts.
+    static const struct {
+        const char *mark;
+        enum tool_syntax tools;
+    } marks[] = {
+        {"<arg_key>", TOOL_SYNTAX_OTHER}, // GLM, within <tool_call>
+        {"<function=", TOOL_SYNTAX_XML},
+        {"<tool_call>", TOOL_SYNTAX_HERMES},
+        {"[TOOL_CALLS]", TOOL_SYNTAX_MISTRAL},
+        {"<|python_tag|>", TOOL_SYNTAX_LLAMA},
+        {"<|tool_call|>", TOOL_SYNTAX_LIST},
+        {"<|tool_list_start|>", TOOL_SYNTAX_OTHER}, // LFM2: Python's calls
+        {"<|tool_call_start|>", TOOL_SYNTAX_OTHER},
+        {"<|START_ACTION|>", TOOL_SYNTAX_OTHER},             // Cohere
+        {"<|tool_call>", TOOL_SYNTAX_OTHER},                 // Gemma 4
+        {"<｜tool▁calls▁begin｜>", TOOL_SYNTAX_OTHER},       // DeepSeek
+        {"<tool_calls>", TOOL_SYNTAX_OTHER},                 // Hunyuan
+        {"<|tool_calls_section_begin|>", TOOL_SYNTAX_OTHER}, // Kimi
+        {"<minimax:tool_call>", TOOL_SYNTAX_OTHER},
+        {"<|action_start|>", TOOL_SYNTAX_OTHER}, // InternLM
+    };
     struct chat_syntax s = {0};
     for (int i = 0; i < 2 && !s.think_close; i++)
         if (has(text, len, thinking[i][1])) {
             s.think_open = thinking[i][0];
             s.think_close = thinking[i][1];
         }
-    if (!has(text, len, "tools"))
-        s.tools = TOOL_SYNTAX_NONE;
-    else if (has(text, len, "<function="))
-        s.tools = TOOL_SYNTAX_XML;
-    else if (has(text, len, "<tool_call>"))
-        s.tools = TOOL_SYNTAX_HERMES;
-    else if (has(text, len, "[TOOL_CALLS]"))
-        s.tools = TOOL_SYNTAX_MISTRAL;
-    else if (has(text, len, "<|python_tag|>"))
-        s.tools = TOOL_SYNTAX_LLAMA;
-    else
-        s.tools = TOOL_SYNTAX_JSON;
+    if (has(text, len, "<|channel|>") && has(text, len, "<|message|>"))
+        return (struct chat_syntax){TOOL_SYNTAX_HARMONY, "<|channel|>analysis<|message|>",
+                                    "<|end|>"};
+    s.tools = has(text, len, "tools") ? TOOL_SYNTAX_JSON : TOOL_SYNTAX_NONE;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks && s.tools == TOOL_SYNTAX_JSON; i++)
+        if (has(text, len, marks[i].mark)) s.tools = marks[i].tools;
     return s;
 }
 

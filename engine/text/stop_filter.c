@@ -3,7 +3,8 @@
 
 int stop_filter_begin(struct stop_filter *f, const char *const *strings, int n_strings,
                       const struct stop_place *place) {
-    bool calls = place->in == STOP_IN_TEXT && place->syntax.tools != TOOL_SYNTAX_NONE;
+    bool calls = place->in == STOP_IN_TEXT && place->syntax.tools != TOOL_SYNTAX_NONE &&
+                 place->syntax.tools != TOOL_SYNTAX_OTHER;
     bool parts = calls || (place->in >= STOP_IN_ANSWER && place->syntax.think_close);
     if (f->parses) answer_parser_release(&f->parser);
     f->parses = n_strings > 0 && parts;

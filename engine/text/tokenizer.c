@@ -313,6 +313,11 @@ const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len) 
     return token ? vocab_bytes(&t->vocab, token) : NULL;
 }
 
+void tokenizer_show(struct tokenizer *t, const char *content) {
+    const int32_t id = tokenizer_find(t, content);
+    if (id >= 0) t->vocab.tokens[id].flags &= (uint8_t)~TOKEN_SPECIAL;
+}
+
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id) {
     const struct token *token = vocab_token(&t->vocab, id);
     return token && (token->flags & TOKEN_SPECIAL);

@@ -57,6 +57,9 @@ const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len);
 // such bound holds, because a normaliser, a pre-tokeniser or an added token removes bytes, or one
 // unknown token stands for many bytes.
 size_t tokenizer_longest_token(const struct tokenizer *t);
+// The token of this text, if there is one, is part of text for people from now on, although the files call it
+// special. Before any other thread uses the tokenizer.
+void tokenizer_show(struct tokenizer *t, const char *content);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 // An added or vocabulary token's id, or -1
 int32_t tokenizer_find(const struct tokenizer *t, const char *content);

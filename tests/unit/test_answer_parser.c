@@ -11,7 +11,14 @@ static const struct chat_syntax plain = {TOOL_SYNTAX_NONE, NULL, NULL},
                                 hermes = {TOOL_SYNTAX_HERMES, THINK},
                                 xml = {TOOL_SYNTAX_XML, THINK},
                                 llama = {TOOL_SYNTAX_LLAMA, NULL, NULL},
-                                mistral = {TOOL_SYNTAX_MISTRAL, NULL, NULL};
+                                mistral = {TOOL_SYNTAX_MISTRAL, NULL, NULL},
+                                list = {TOOL_SYNTAX_LIST, NULL, NULL},
+                                other = {TOOL_SYNTAX_OTHER, NULL, NULL},
+                                harmony = {TOOL_SYNTAX_HARMONY, "<|channel|>analysis<|message|>",
+                                           "<|end|>"};
+#define ANALYSIS "<|channel|>analysis<|message|>"
+#define FINAL "<|channel|>final<|message|>"
+#define NEXT "<|end|><|start|>assistant"
 
 struct row {
     const struct chat_syntax *syntax;
@@ -85,6 +92,38 @@ static const struct row rows[] = {
      "Well. [TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {}, \"id\": \"x]}\"}, "
      "{\"name\": \"sub\", \"arguments\": {\"b\": []}}]",
      "'Well.(add {})(sub {\"b\": []})"},
+    {&list, false,
+     "Well.\n<|tool_call|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"sub\", "
+     "\"arguments\": {}}]<|/tool_call|>",
+     "'Well.(add {\"a\": 1})(sub {})"},
+    {&list, false, "<|tool_call|> [{\"name\":\"add\",\"arguments\":{}}] so", "(add {})'so"},
+    {&list, false, "<|tool_call|>add {}", "'<|tool_call|>add {}"},
+    {&other, false, "<tool_call>{\"name\":\"add\",\"arguments\":{}}",
+     "'<tool_call>{\"name\":\"add\",\"arguments\":{}}"},
+    {&harmony, false, ANALYSIS "Two and two. " NEXT FINAL "Four.", "~Two and two.'Four."},
+    {&harmony, false, FINAL "a < b <|en", "'a < b <|en"},
+    {&harmony, false, FINAL "Four.<|return|>", "'Four."},
+    {&harmony, false, ANALYSIS "cut sho", "~cut sho"},
+    {&harmony, true, "opened before" NEXT FINAL "yes", "~opened before'yes"},
+    {&harmony, false,
+     ANALYSIS "hm" NEXT
+              "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{\"a\": "
+              "{\"b\": \"}<|end|>\"}}<|call|>",
+     "~hm(add {\"a\": {\"b\": \"}<|end|>\"}})"},
+    {&harmony, false, " to=functions.sub<|channel|>commentary json<|message|>{}<|call|>",
+     "(sub {})"},
+    {&harmony, false, "<|channel|>commentary to=functions.add<|message|><|call|>", "(add {})"},
+    {&harmony, false,
+     "<|channel|>commentary<|message|>I look. " NEXT
+     "<|channel|>commentary to=functions.add json<|message|>{\"a\": 1",
+     "'I look.(add {\"a\": 1)"},
+    {&harmony, false,
+     "<|channel|>commentary to=functions.add json<|message|>{}<|call|><|start|>assistant<|channel|>"
+     "commentary to=functions.sub json<|message|>{\"s\": 2}<|call|>",
+     "(add {})(sub {\"s\": 2})"},
+    {&harmony, false, "no channel at all", "'no channel at all"},
+    {&harmony, false, "<|channel|>analy", ""},
+    {&harmony, false, "{\"name\":\"add\",\"arguments\":{\"a\":1}}", "(add {\"a\":1})"}, // forced
     {&mistral, false, "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]sub{\"b\": 2}",
      "(add {\"a\": 1})(sub {\"b\": 2})"},
     {&mistral, false, "[TOOL_CALLS]{\"name\": \"add\", \"arguments\": {\"a\": 1}}",
@@ -249,13 +288,22 @@ static void test_noise(void **state) {
                                         "\n",
                                         "x",
                                         "<|python_tag|>",
+                                        "<|tool_call|>",
+                                        "<|channel|>",
+                                        "final",
+                                        "analysis",
+                                        "to=functions.add",
+                                        "<|message|>",
+                                        "<|end|>",
+                                        "<|start|>",
                                         ";"};
-    const struct chat_syntax *all[] = {&json, &hermes, &xml, &llama, &mistral};
+    const struct chat_syntax *all[] = {&json, &hermes, &xml, &llama, &mistral, &list, &harmony};
+    enum { N_ALL = sizeof all / sizeof *all };
     uint32_t random = 1;
     for (int i = 0; i < 20000; i++) {
         struct answer_parser p;
         struct answer_piece piece;
-        answer_parser_init(&p, *all[i % 5], tools, i % 7 == 0);
+        answer_parser_init(&p, *all[i % N_ALL], tools, i % 11 == 0);
         for (int k = 0; k < 24; k++) {
             random = random * 1664525u + 1013904223u;
             const char *word = words[(random >> 16) % (sizeof words / sizeof *words)];

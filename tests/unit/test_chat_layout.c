@@ -139,6 +139,69 @@ static void test_ids_of_calls(void **state) {
     chat_template_close(c);
 }
 
+// How calls are written is found by the template's own words.
+static void test_syntaxes(void **state) {
+    static const struct {
+        const char *marks;
+        enum tool_syntax tools;
+    } cases[] = {
+        {"", TOOL_SYNTAX_NONE},
+        {"tools", TOOL_SYNTAX_JSON},
+        {"tools <tool_call>", TOOL_SYNTAX_HERMES},
+        {"tools <tool_call> <function=x>", TOOL_SYNTAX_XML},
+        {"tools <tool_call> <arg_key>", TOOL_SYNTAX_OTHER},
+        {"tools <|tool_call|>", TOOL_SYNTAX_LIST},
+        {"tools [TOOL_CALLS]", TOOL_SYNTAX_MISTRAL},
+        {"tools <|tool_call_start|>", TOOL_SYNTAX_OTHER},
+        {"tools <|START_ACTION|>", TOOL_SYNTAX_OTHER},
+        {"<|channel|>final<|message|>", TOOL_SYNTAX_HARMONY},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200];
+        struct chat_template *c;
+        struct err err = {0};
+        snprintf(text, sizeof text, "{# %s #}{{ messages[0].content }}", cases[i].marks);
+        assert_int_equal(open_own(&c, text, demo, &err), 0);
+        if (chat_template_syntax(c).tools != cases[i].tools)
+            fail_msg("%s: %d", cases[i].marks, chat_template_syntax(c).tools);
+        chat_template_close(c);
+    }
+}
+
+// gpt-oss: its template has a name of its own for thinking, takes words or thinking beside a call, and asks whether a
+// message has calls by the key.
+static void test_harmony_messages(void **state) {
+    static const char text[] =
+        "{# <|channel|><|message|> #}{% for m in messages %}[{{ m.role }}"
+        "{% if 'tool_calls' in m %} calls {{ m.tool_calls[0].function.name }}{% endif %}"
+        "{% if 'thinking' in m %} thinks {{ m.thinking }}{% endif %}"
+        "{% if 'reasoning_content' in m %} no{% endif %} {{ m.content }}]{% endfor %}";
+    static const struct {
+        const char *answer, *shown;
+    } cases[] = {
+        {"\"content\":\"A\",\"reasoning_content\":\"t\",\"tool_calls\":[]", " thinks t A"},
+        {"\"reasoning_content\":\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]",
+         " calls f thinks t "},
+        {"\"content\":\"A\",\"reasoning_content\":\"t\",\"tool_calls\":[{\"function\":{\"name\":"
+         "\"f\"}}]",
+         " calls f A"},
+    };
+    struct chat_template *c;
+    struct err err = {0};
+    assert_int_equal(open_own(&c, text, demo, &err), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char messages[400], want[200];
+        snprintf(messages, sizeof messages,
+                 "[" M("user", "q") ",{\"role\":\"assistant\",%s}," M("user", "r") "]",
+                 cases[i].answer);
+        snprintf(want, sizeof want, "[user q][assistant%s][user r]", cases[i].shown);
+        char *got = rendered(c, messages, NULL, &err);
+        assert_string_equal(got, want);
+        free(got);
+    }
+    chat_template_close(c);
+}
+
 static void test_template_for_tools(void **state) {
     static const char config[] =
         "{\"chat_template\":[{\"name\":\"default\",\"template\":\"{{ messages[0].content }}\"},"
@@ -205,6 +268,8 @@ int main(void) {
         cmocka_unit_test(test_system_without_role),
         cmocka_unit_test(test_ids_of_calls),
         cmocka_unit_test(test_template_for_tools),
+        cmocka_unit_test(test_syntaxes),
+        cmocka_unit_test(test_harmony_messages),
         cmocka_unit_test(test_errors_name_the_tool),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);

@@ -305,6 +305,32 @@ static void test_next_refusals(void **state) {
 
 // --- published templates
 
+// Of those with another form than Hermes's or none.
+static const struct {
+    const char *name;
+    enum tool_syntax tools;
+} published[] = {
+    {"GLM-4.6", TOOL_SYNTAX_OTHER},
+    {"LFM2-8B-A1B", TOOL_SYNTAX_OTHER},
+    {"Qwen3-Coder", TOOL_SYNTAX_XML},
+    {"Qwen-Qwen3-0.6B", TOOL_SYNTAX_HERMES},
+    {"HuggingFaceTB-SmolLM3-3B", TOOL_SYNTAX_NONE},
+    {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", TOOL_SYNTAX_OTHER},
+    {"google-gemma-2-2b-it", TOOL_SYNTAX_NONE},
+    {"ibm-granite-granite-3.3-2B-Instruct", TOOL_SYNTAX_LIST},
+    {"meta-llama-Llama-3.1-8B-Instruct", TOOL_SYNTAX_LLAMA},
+    {"microsoft-Phi-3.5-mini-instruct", TOOL_SYNTAX_NONE},
+    {"mistralai-Mistral-Nemo-Instruct-2407", TOOL_SYNTAX_MISTRAL},
+    {"openai-gpt-oss-120b", TOOL_SYNTAX_HARMONY},
+};
+
+static void check_syntax(const char *name, const struct chat_template *c) {
+    const enum tool_syntax found = chat_template_syntax(c).tools;
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+        if (strcmp(published[i].name, name) == 0 && published[i].tools != found)
+            fail_msg("%s: tools of syntax %d", name, found);
+}
+
 static void check_published(const char *dir, const char *name) {
     char path[1024];
     struct err err = {0};
@@ -324,6 +350,7 @@ static void check_published(const char *dir, const char *name) {
     snprintf(path, sizeof path, "%s/%s.jinja", dir, name);
     if (chat_template_open(&c, "", path, t, &err) < 0) fail_msg("%s", err.text);
     chat_template_set_clock(c, &clock.clock);
+    check_syntax(name, c);
     const cJSON *item;
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, "cases")) {
         struct chat_message m[8];

@@ -6,9 +6,14 @@
 #define TEMPLATE_ARGS_MAX 256
 
 static int check_tools(const struct completion_request *r, struct completion_failure *f) {
-    bool served = engine_syntax(r->served->engine).tools != TOOL_SYNTAX_NONE;
+    const enum tool_syntax syntax = engine_syntax(r->served->engine).tools;
     if (cJSON_GetArraySize(r->tools) == 0) return 0;
-    if (!served)
+    if (syntax == TOOL_SYNTAX_OTHER)
+        return completion_refuse(f, "unsupported", "tools",
+                                 "The model '%.64s' takes no tools here: its chat template writes "
+                                 "calls in a form that is not read.",
+                                 r->served->name);
+    if (syntax == TOOL_SYNTAX_NONE)
         return completion_refuse(f, "unsupported", "tools",
                                  "The model '%.64s' takes no tools: its chat template has none.",
                                  r->served->name);
