@@ -121,6 +121,7 @@ static const char *const *markers_of(const struct answer_parser *p) {
     static const char *const none[] = {NULL};
     switch (p->looks ? p->syntax.tools : TOOL_SYNTAX_NONE) {
     case TOOL_SYNTAX_HERMES:
+    case TOOL_SYNTAX_GLM:
         return hermes;
     case TOOL_SYNTAX_XML:
         return xml;
@@ -281,6 +282,27 @@ static int xml_call(struct answer_parser *p, size_t from, struct answer_piece *o
     return begin_call(p, out);
 }
 
+// NAME, then <arg_key> or the end of the call
+static int glm_call(struct answer_parser *p, size_t from, struct answer_piece *out) {
+    static const char key[] = "<arg_key>", end[] = "</tool_call>";
+    const struct span rest = span_from(rest_of(p), from);
+    size_t n = 0;
+    if (rest.len && rest.s[0] == '{') return object_call(p, from, out);
+    while (n < rest.len && span_is_name(rest.s[n])) n++;
+    const struct span next = span_from(rest, n + span_space(span_from(rest, n)));
+    const bool may = span_begins(next, key) || span_begins(next, end);
+    if (may && !p->ended && rest.len < HELD_MAX) return 0;
+    if (n == 0 || n >= sizeof p->name || !(span_starts(next, key) || span_starts(next, end)))
+        return no_call(p, out);
+    memcpy(p->name, rest.s, n);
+    p->name[n] = '\0';
+    if (p->strict && !is_tool(p, p->name)) return no_call(p, out);
+    p->from += from + n;
+    p->n_params = 0;
+    p->state = ANSWER_PARAMETERS;
+    return begin_call(p, out);
+}
+
 // The rest begins with the marker, because both are text if this is no call.
 static int call(struct answer_parser *p, struct answer_piece *out) {
     struct span rest = rest_of(p);
@@ -290,6 +312,7 @@ static int call(struct answer_parser *p, struct answer_piece *out) {
     at += span_space(span_from(rest, at));
     if (at == rest.len) return p->ended ? no_call(p, out) : 0;
     if (p->syntax.tools == TOOL_SYNTAX_XML && !p->guessed) return xml_call(p, at, out);
+    if (p->syntax.tools == TOOL_SYNTAX_GLM && !p->guessed) return glm_call(p, at, out);
     const bool lists =
         p->syntax.tools == TOOL_SYNTAX_MISTRAL || p->syntax.tools == TOOL_SYNTAX_LIST;
     if (!lists || rest.s[at] == '{') return object_call(p, at, out);
@@ -363,10 +386,12 @@ static int whole_arguments(struct answer_parser *p, struct answer_piece *out) {
     return give(p, PIECE_TOOL_ARGUMENTS, buf_z(&p->out), p->out.len, out);
 }
 
-// <parameter=KEY>VALUE</parameter> ... </function>
+// <parameter=KEY>VALUE</parameter> ... </function>, or GLM's
 static int parameters(struct answer_parser *p, struct answer_piece *out) {
     struct call_parameter one;
-    enum call_found found = call_parameter_read(rest_of(p), p->tools, p->name, &one);
+    enum call_found found = p->syntax.tools == TOOL_SYNTAX_GLM
+                                ? call_argument_read(rest_of(p), p->tools, p->name, &one)
+                                : call_parameter_read(rest_of(p), p->tools, p->name, &one);
     if (found == CALL_INCOMPLETE && !p->ended) return 0;
     buf_reset(&p->out);
     if (found == CALL_PARAMETER) {
@@ -393,8 +418,8 @@ static int between(struct answer_parser *p) {
     skip_space(p);
     struct span rest = rest_of(p);
     if (rest.len == 0) return 0;
-    bool tagged =
-        list || p->syntax.tools == TOOL_SYNTAX_HERMES || p->syntax.tools == TOOL_SYNTAX_XML;
+    bool tagged = list || p->syntax.tools == TOOL_SYNTAX_HERMES ||
+                  p->syntax.tools == TOOL_SYNTAX_XML || p->syntax.tools == TOOL_SYNTAX_GLM;
     if (tagged && !p->ended && rest.len < strlen(close) && span_begins(rest, close)) return 0;
     if (list && p->listed && rest.s[0] == ']') { // the mark may follow
         p->from++;
@@ -514,30 +539,6 @@ static int call_body(struct answer_parser *p) {
     buf_reset(&p->out);
     p->state = rest.len && rest.s[0] == '{' ? ANSWER_ARGUMENTS : ANSWER_WHOLE_CALL;
     return STEP_ON;
-}
-
-void answer_marks(struct chat_syntax syntax, const char *out[ANSWER_MARKS_MAX]) {
-    static const char *const of[][8] = {
-        [TOOL_SYNTAX_HERMES] = {"<tool_call>", "</tool_call>"},
-        [TOOL_SYNTAX_XML] = {"<tool_call>", "</tool_call>"},
-        [TOOL_SYNTAX_LLAMA] = {"<|python_tag|>"},
-        [TOOL_SYNTAX_MISTRAL] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
-        [TOOL_SYNTAX_LIST] = {"<|tool_call|>", "<|/tool_call|>"},
-        [TOOL_SYNTAX_HARMONY] = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
-                                 "<|end|>"}, // the other ends are no text: they end the answer
-        [TOOL_SYNTAX_OTHER] = {NULL},
-    };
-    size_t n = 0;
-    while (n < 8 && of[syntax.tools][n]) {
-        out[n] = of[syntax.tools][n];
-        n++;
-    }
-    // Harmony's marks of thinking are made of the others.
-    if (syntax.think_close && syntax.tools != TOOL_SYNTAX_HARMONY) {
-        out[n++] = syntax.think_open;
-        out[n++] = syntax.think_close;
-    }
-    out[n] = NULL;
 }
 
 // 1: a piece; 0: more is needed; STEP_ON: the new state goes on.

@@ -255,6 +255,37 @@ enum call_found call_parameter_read(struct span t, const cJSON *tools, const cha
     return CALL_PARAMETER;
 }
 
+enum call_found call_argument_read(struct span t, const cJSON *tools, const char *name,
+                                   struct call_parameter *out) {
+    static const char end[] = "</tool_call>", key[] = "<arg_key>", key_end[] = "</arg_key>",
+                      value[] = "<arg_value>", value_end[] = "</arg_value>";
+    const size_t white = span_space(t);
+    const struct span rest = span_from(t, white);
+    *out = (struct call_parameter){0};
+    if (span_starts(rest, end)) {
+        out->end = white + sizeof end - 1;
+        return CALL_WHOLE;
+    }
+    if (span_begins(rest, key) || span_begins(rest, end)) return CALL_INCOMPLETE;
+    if (!span_starts(rest, key)) return CALL_NONE;
+    const size_t stop = span_find(rest, key_end);
+    if (stop == SIZE_MAX) return CALL_INCOMPLETE;
+    out->key = white + sizeof key - 1;
+    out->key_len = white + stop - out->key;
+    const size_t behind = white + stop + sizeof key_end - 1,
+                 begin = behind + span_space(span_from(t, behind));
+    const struct span said = span_from(t, begin);
+    if (span_begins(said, value)) return CALL_INCOMPLETE;
+    if (!span_starts(said, value)) return CALL_NONE;
+    const size_t last = span_find(said, value_end);
+    if (last == SIZE_MAX) return CALL_INCOMPLETE;
+    out->value = begin + sizeof value - 1;
+    out->value_len = begin + last - out->value;
+    out->end = begin + last + sizeof value_end - 1;
+    out->text = is_text(tools, name, (struct span){t.s + out->key, out->key_len});
+    return CALL_PARAMETER;
+}
+
 static void write_string(struct buf *out, const char *s, size_t len) {
     struct json_writer w;
     json_writer_init(&w, out);

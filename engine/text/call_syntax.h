@@ -44,4 +44,7 @@ struct call_parameter {
 // <parameter=KEY>VALUE</parameter>, or </function> (CALL_WHOLE: ends at `end`).
 enum call_found call_parameter_read(struct span t, const cJSON *tools, const char *name,
                                     struct call_parameter *out);
+// The same of <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>, or </tool_call>.
+enum call_found call_argument_read(struct span t, const cJSON *tools, const char *name,
+                                   struct call_parameter *out);
 void call_parameter_write(struct buf *out, struct span t, const struct call_parameter *p);

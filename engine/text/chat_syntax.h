@@ -9,6 +9,8 @@ enum tool_syntax {
     TOOL_SYNTAX_LLAMA,   // {"name":..,"parameters":..}, perhaps after <|python_tag|>
     TOOL_SYNTAX_MISTRAL, // [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]NAME[ARGS]{..}
     TOOL_SYNTAX_LIST, // <|tool_call|>[{"name":..,"arguments":..}, ..], perhaps with <|/tool_call|> (Granite, Phi-4)
+    // <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>, perhaps with line ends (GLM-4.5)
+    TOOL_SYNTAX_GLM,
     // Messages with channels, <|channel|>NAME<|message|>TEXT<|end|>, with or without tools: analysis is thinking,
     // commentary to=functions.NAME a call, final the answer (gpt-oss)
     TOOL_SYNTAX_HARMONY,

@@ -167,7 +167,7 @@ static struct chat_syntax find_syntax(const char *text, size_t len) {
         const char *mark;
         enum tool_syntax tools;
     } marks[] = {
-        {"<arg_key>", TOOL_SYNTAX_OTHER}, // GLM, within <tool_call>
+        {"<arg_key>", TOOL_SYNTAX_GLM}, // within <tool_call>
         {"<function=", TOOL_SYNTAX_XML},
         {"<tool_call>", TOOL_SYNTAX_HERMES},
         {"[TOOL_CALLS]", TOOL_SYNTAX_MISTRAL},

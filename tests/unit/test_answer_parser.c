@@ -13,6 +13,7 @@ static const struct chat_syntax plain = {TOOL_SYNTAX_NONE, NULL, NULL},
                                 llama = {TOOL_SYNTAX_LLAMA, NULL, NULL},
                                 mistral = {TOOL_SYNTAX_MISTRAL, NULL, NULL},
                                 list = {TOOL_SYNTAX_LIST, NULL, NULL},
+                                glm = {TOOL_SYNTAX_GLM, THINK},
                                 other = {TOOL_SYNTAX_OTHER, NULL, NULL},
                                 harmony = {TOOL_SYNTAX_HARMONY, "<|channel|>analysis<|message|>",
                                            "<|end|>"};
@@ -98,6 +99,17 @@ static const struct row rows[] = {
      "'Well.(add {\"a\": 1})(sub {})"},
     {&list, false, "<|tool_call|> [{\"name\":\"add\",\"arguments\":{}}] so", "(add {})'so"},
     {&list, false, "<|tool_call|>add {}", "'<|tool_call|>add {}"},
+    {&glm, false,
+     "<think>hm</think>\nI "
+     "look.\n<tool_call>find\n<arg_key>what</arg_key>\n<arg_value>12</arg_value>\n"
+     "<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>add</tool_call>",
+     "~hm'I look.(find {\"what\": \"12\", \"n\": 3})(add {})"},
+    {&glm, false, "<tool_call>find<arg_key>what</arg_key><arg_value>a\nb</arg_value></tool_call>so",
+     "(find {\"what\": \"a\\nb\"})'so"},
+    {&glm, false, "<tool_call>add what</tool_call>", "'<tool_call>add what</tool_call>"},
+    {&glm, false, "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>", "(add {})"},
+    {&glm, false, "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1",
+     "(add {})'<arg_key>a</arg_key>\n<arg_value>1"},
     {&other, false, "<tool_call>{\"name\":\"add\",\"arguments\":{}}",
      "'<tool_call>{\"name\":\"add\",\"arguments\":{}}"},
     {&harmony, false, ANALYSIS "Two and two. " NEXT FINAL "Four.", "~Two and two.'Four."},
@@ -289,6 +301,10 @@ static void test_noise(void **state) {
                                         "x",
                                         "<|python_tag|>",
                                         "<|tool_call|>",
+                                        "<arg_key>",
+                                        "</arg_key>",
+                                        "<arg_value>",
+                                        "</arg_value>",
                                         "<|channel|>",
                                         "final",
                                         "analysis",
@@ -297,7 +313,8 @@ static void test_noise(void **state) {
                                         "<|end|>",
                                         "<|start|>",
                                         ";"};
-    const struct chat_syntax *all[] = {&json, &hermes, &xml, &llama, &mistral, &list, &harmony};
+    const struct chat_syntax *all[] = {&json,    &hermes, &xml,     &llama,
+                                       &mistral, &list,   &harmony, &glm};
     enum { N_ALL = sizeof all / sizeof *all };
     uint32_t random = 1;
     for (int i = 0; i < 20000; i++) {

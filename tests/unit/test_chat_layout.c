@@ -149,7 +149,7 @@ static void test_syntaxes(void **state) {
         {"tools", TOOL_SYNTAX_JSON},
         {"tools <tool_call>", TOOL_SYNTAX_HERMES},
         {"tools <tool_call> <function=x>", TOOL_SYNTAX_XML},
-        {"tools <tool_call> <arg_key>", TOOL_SYNTAX_OTHER},
+        {"tools <tool_call> <arg_key>", TOOL_SYNTAX_GLM},
         {"tools <|tool_call|>", TOOL_SYNTAX_LIST},
         {"tools [TOOL_CALLS]", TOOL_SYNTAX_MISTRAL},
         {"tools <|tool_call_start|>", TOOL_SYNTAX_OTHER},

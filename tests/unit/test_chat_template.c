@@ -310,7 +310,7 @@ static const struct {
     const char *name;
     enum tool_syntax tools;
 } published[] = {
-    {"GLM-4.6", TOOL_SYNTAX_OTHER},
+    {"GLM-4.6", TOOL_SYNTAX_GLM},
     {"LFM2-8B-A1B", TOOL_SYNTAX_OTHER},
     {"Qwen3-Coder", TOOL_SYNTAX_XML},
     {"Qwen-Qwen3-0.6B", TOOL_SYNTAX_HERMES},
