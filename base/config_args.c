@@ -8,6 +8,8 @@
 #define NAME_MAX_CHARS 64
 
 static const char env_prefix[] = "PARLEY_";
+// Variables that are no settings: tests set them (patience.h).
+static const char *const not_settings[] = {"patience_ms"};
 
 // Copies the name that ends at `end`, in lower case. False if it is too long for a key.
 static bool copy_name(char out[NAME_MAX_CHARS], const char *name, const char *end) {
@@ -24,6 +26,8 @@ static int set_from_variable(const struct config_table *t, void *settings, const
     struct err reason = {0};
     if (!equals) return 0;
     if (!copy_name(name, variable + sizeof env_prefix - 1, equals)) return 0;
+    for (size_t i = 0; i < sizeof not_settings / sizeof *not_settings; i++)
+        if (strcmp(name, not_settings[i]) == 0) return 0;
     int rc = config_set(t, settings, name, equals + 1, &reason);
     if (rc == E_NOTFOUND) { // it may be for another program, or a typing error
         log_warn("config.unknown_variable", "reason=%s",

@@ -245,8 +245,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = (int32_t)reserve;
-    int32_t most = e->max_running;
-    t->sched.places = n_branches < most ? n_branches : most;
+    t->sched.places = instance_places(e->max_running, n_branches);
     t->sched.priority = turn->priority;
     t->sched.never_paused = turn->on_logits;
     struct command c = {

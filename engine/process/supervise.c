@@ -29,8 +29,9 @@ enum {
     STOP_SILENCE_STEPS = 4,
     STOP_COMPUTES_US = 10000000,
     STOP_LEAVES_US = 5000000, // after its last message: it frees its memory, its ranks end
-    COMPUTES_US = WATCH_US / 100, // of processor time within WATCH_US: a process that waits uses less
-    LASTS_US = 60000000,          // a life of this length begins with the first pause again
+    COMPUTES_US =
+        WATCH_US / 100,  // of processor time within WATCH_US: a process that waits uses less
+    LASTS_US = 60000000, // a life of this length begins with the first pause again
     BACKOFF_FIRST_US = 1000000
 };
 

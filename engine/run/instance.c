@@ -21,14 +21,20 @@ enum { CHECK_EVERY_STEP = 1 };
 enum { CHECK_EVERY_STEP = 0 };
 #endif
 
-// A turn with more branches than max_running holds all places, and a step has a row of each branch.
+// A turn with as many branches as max_running or more holds all places but one (instance_places), and a step has a row of
+// each branch. Beside it one turn of a place runs.
 static int32_t max_seqs(const struct instance_options *o) {
-    return o->max_running > BEAMS_MAX ? o->max_running : BEAMS_MAX;
+    return o->max_running > BEAMS_MAX ? o->max_running : BEAMS_MAX + 1;
 }
 
 int32_t instance_max_rows(const struct instance_options *o) {
-    int32_t rows = o->max_running + o->prefill_tokens;
-    return rows > BEAMS_MAX ? rows : BEAMS_MAX;
+    return max_seqs(o) + o->prefill_tokens;
+}
+
+int32_t instance_places(int32_t max_running, int32_t n_branches) {
+    const int32_t least = 3; // with two places, two such turns would run beside each other
+    if (n_branches < max_running) return n_branches;
+    return max_running < least ? max_running : max_running - 1;
 }
 
 // A turn alone may have a few rows of drafts; the head's matrix is read once for so many.

@@ -162,6 +162,9 @@ struct instance {
 };
 
 int32_t instance_max_rows(const struct instance_options *o); // of the widest step
+// How many of max_running places a turn with n_branches branches (1: none) holds. One is left over, so that another
+// owner's turn need not wait until a turn with branches is paused, which then computes all of its branches again.
+int32_t instance_places(int32_t max_running, int32_t n_branches);
 // Rows whose logits are made together.
 int32_t instance_max_logits(const struct instance_options *o);
 struct instance_parts { // what the engine has opened: borrowed until instance_release

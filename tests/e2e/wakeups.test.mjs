@@ -31,5 +31,6 @@ for (const [what, places, n, more] of kinds)
       '--engine-process', 'off', '--engine-timeout', '600', '--max-sequences', String(places)] });
     await all(server, n, more);
     await all(server, n, more);
+    assert.doesNotMatch(server.log, /unknown_variable/);
     assert.deepEqual(await server.stop(), { code: 0, signal: null });
   });

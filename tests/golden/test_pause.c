@@ -317,6 +317,51 @@ static void test_no_owner_starves(void **state) {
     engine_close(e);
 }
 
+// --- branches ---
+
+// Beams that take all places but one run on beside another owner's turn, whose tokens come in the next steps. (Paused,
+// they would compute all of their beams again before they could be paused for the next turn.)
+static void test_another_owner_beside_beams(void **state) {
+    struct engine *e = tiered(qwen, CHUNK, 600, 0);
+    struct engine_event ev;
+    struct engine_turn beams = drawn_turn(e, 1, 20, 0, 60);
+    beams.owner = 1;
+    beams.sampling.ignore_eos = true;
+    beams.sampling.beam_width = BEAMS_MAX;
+    e->instance.metrics.pauses = n_pauses;
+    metric_set(n_pauses, 0);
+    assert_true(e->max_running > 2 && e->max_running <= BEAMS_MAX);
+    submit(e, &beams);
+    for (int i = 0; i < 8; i++) assert_true(engine_round(e));
+    int n_done = 0;
+    for (uint64_t k = 2; k < 8; k++) {
+        struct engine_turn other = short_turn(e, k, CHUNK);
+        memset(&others, 0, sizeof others);
+        submit(e, &other);
+        for (int rounds = 0; !others.done; rounds++) {
+            assert_true(rounds < 6);
+            assert_true(engine_round(e));
+            while (engine_poll(e, &ev) == 1) {
+                n_done += ev.sequence == 1 && ev.kind == ENGINE_DONE;
+                if (ev.sequence == other.sequence) outcome_take(&others, &ev);
+            }
+            if (rounds == 2) assert_true(others.n > 0);
+        }
+        assert_int_equal(others.n, 3);
+    }
+    assert_int_equal(n_done, 0);
+    for (int i = 0; !n_done; i++) {
+        assert_true(i < 200);
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            n_done += ev.kind == ENGINE_DONE;
+            if (ev.kind == ENGINE_DONE) assert_int_equal(ev.finish, FINISH_LENGTH);
+        }
+    }
+    assert_int_equal(metric_value(n_pauses), 0);
+    engine_close(e);
+}
+
 // --- idle turns ----------------------------------------------------------------------------------
 
 static void test_idle_turns_run_aside(void **state) {
@@ -388,6 +433,7 @@ int main(void) {
         cmocka_unit_test(test_ends_while_paused),
         cmocka_unit_test(test_fork_of_a_paused_turn),
         cmocka_unit_test(test_no_owner_starves),
+        cmocka_unit_test(test_another_owner_beside_beams),
         cmocka_unit_test(test_idle_turns_run_aside),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
