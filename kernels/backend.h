@@ -86,6 +86,7 @@ struct kv_store {
     // A head has one vector for a position, which is both its key and its value (latent attention). Rows of q, k and
     // v then have no v: (n_heads + n_kv_heads) * head_dim.
     bool latent;
+    bool mixed; // the groups' layers differ in n_kv_heads or head_dim
 };
 
 // Duration of copies by the device's clock, in microseconds; 0 if the device has none.
@@ -135,6 +136,7 @@ struct step_limits {
     // first time. May be NULL.
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
+    int32_t n_groups; // of the cache; 0 is 1
 };
 
 // Returned by step_begin: the step has been launched as a captured graph. Call no op; the ops'
@@ -473,6 +475,10 @@ struct backend_ops {
     int (*qkv_finish)(struct backend *be, void *qkv, const struct kv_store *kv,
                       const struct batch *b, int32_t layer, int32_t n_heads,
                       const struct qkv_args *args);
+
+    // y (n, width) += norm(x), which is first rounded to act_dtype. y must not overlap x.
+    int (*norm_add)(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                    const struct norm_args *args);
 
     // linear, its result rounded to act_dtype, then activate: y (n, w->rows; if gated, half as
     // many). OP_DECLINED: compose it from the ops.

@@ -28,6 +28,13 @@ static const struct synth_shape shapes[] = {
      "\"original_max_position_embeddings\":16384,\"mscale\":1,\"mscale_all_dim\":1,\"llama_4_scaling_beta\":0.1}"},
     {"gemma3-12b", "gemma3_text", 48, 3840, 16, 8, 256, 15360, 262208, 131072, true, 1e-6, 0, 0, 2, 1,
      "\"sliding_window\":1024,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}"},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 128, 6144, 151936, 40960, false, 1e-6, 1e6, 0, 151643, 151645,
+     "\"num_experts\":128,\"num_experts_per_tok\":8,\"moe_intermediate_size\":768,\"norm_topk_prob\":true,"
+     "\"decoder_sparse_step\":1,\"mlp_only_layers\":[]"},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, false, 1e-5, 0, 0, 199998, 200002,
+     "\"num_local_experts\":32,\"num_experts_per_tok\":4,\"sliding_window\":128,\"swiglu_limit\":7.0,\"rope_theta\":150000,"
+     "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":32,\"beta_slow\":1,"
+     "\"original_max_position_embeddings\":4096,\"truncate\":false}"},
     {"gpt2", "gpt2", 12, 768, 12, 0, 0, 0, 50257, 1024, true, 1e-5, 0, 0, 50256, 50256, NULL},
     {"gpt2-xl", "gpt2", 48, 1600, 25, 0, 0, 0, 50257, 1024, true, 1e-5, 0, 0, 50256, 50256, NULL},
     {"gpt-j-6b", "gptj", 28, 4096, 16, 0, 0, 0, 50400, 2048, false, 1e-5, 0, 0, 50256, 50256, "\"rotary_dim\":64"},

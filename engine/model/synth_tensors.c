@@ -77,9 +77,27 @@ static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attentio
         if (!a->kv_from && !a->v_is_k)
             TRY(add_matrix(p, layer, t->v, kv, width, a->qkv_bias, 1, err));
     }
+    if (a->sinks) TRY(add_tensor(p, layer, t->sinks, "", a->n_heads, 0, 0, 1, err));
     if (a->qk_norm) TRY(add_norm_weight(p, layer, t->q_norm, heads ? d : q, err));
     if (a->qk_norm && !a->kv_from) TRY(add_norm_weight(p, layer, t->k_norm, heads ? d : kv, err));
     return 0;
+}
+
+// One tensor for a matrix of all experts, and one for their biases.
+static int add_stacked(struct synth_tensors *p, int32_t layer, const char *stem, int64_t rows,
+                       int64_t cols, float damping, struct err *err) {
+    const struct experts_config *x = &p->config->kinds[0].feed.experts;
+    const bool turned = p->names->experts_turned;
+    char name[TENSOR_NAME_MAX];
+    TRY(add_tensor(p, layer, stem, p->names->experts_bare ? "" : "weight", x->n_experts,
+                   rows * cols, 0, damping / sqrtf((float)cols), err));
+    struct tensor *t = &p->tensors[p->n - 1];
+    t->n_dims = 3;
+    t->shape[1] = turned ? cols : rows;
+    t->shape[2] = turned ? rows : cols;
+    snprintf(name, sizeof name, "%s_bias", stem);
+    if (!x->bias) return 0;
+    return add_tensor(p, layer, name, "", x->n_experts, rows, 0, 0.1f * damping, err);
 }
 
 // One tensor for each matrix of an expert, or one for all, as the family has it.
@@ -89,13 +107,15 @@ static int add_experts(struct synth_tensors *p, int32_t layer, const struct feed
     const struct family_tensors *t = p->names;
     const int32_t width = p->config->width;
     char stem[TENSOR_NAME_MAX];
-    if (!t->experts)
-        return err_set(err, E_UNSUPPORTED, "random models of the family %s are not written yet",
-                       p->config->family);
     TRY(add_matrix(p, layer, t->router, x->n_experts, width, x->router_bias, 1, err));
     if (x->choice_bias)
         TRY(add_tensor(p, layer, t->choice_bias, "", x->n_experts, 0, 0, 0.1f, err));
-    for (int32_t e = 0; e < x->n_experts; e++) {
+    if (!t->experts) {
+        TRY(add_stacked(p, layer, t->experts_up, (f->gated ? 2 : 1) * (int64_t)x->width, width, 1,
+                        err));
+        TRY(add_stacked(p, layer, t->experts_down, width, x->width, damping, err));
+    }
+    for (int32_t e = 0; t->experts && e < x->n_experts; e++) {
         snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_gate);
         if (f->gated) TRY(add_matrix(p, layer, stem, x->width, width, false, 1, err));
         snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_up);

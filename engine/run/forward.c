@@ -142,6 +142,10 @@ static int host_init(struct forward *f, struct err *err) {
     return err_set(err, E_NOMEM, "no memory for the logits of %d sequences", f->max_logits);
 }
 
+static int64_t attention_width(const struct model *m, int32_t kind) {
+    return (int64_t)m->of_kind[kind].n_heads * m->config.kinds[kind].attention.head_dim;
+}
+
 // A sequence's map has at most as many entries as the pool has blocks; all maps together have at most
 // four million (a device allocates more when a step needs them).
 static int reserve_steps(struct forward *f, const struct forward_options *o, struct err *err) {
@@ -149,16 +153,20 @@ static int reserve_steps(struct forward *f, const struct forward_options *o, str
     if (!f->backend->ops->step_reserve) return 0;
     const int64_t most = INT64_C(1) << 22;
     int64_t map = (int64_t)(f->kv->arena.n_blocks + 2) * f->max_logits;
+    int32_t widest = 0; // the kind of layers whose attention needs the most room
+    for (int32_t i = 1; i < m->config.n_kinds; i++)
+        if (attention_width(m, i) > attention_width(m, widest)) widest = i;
     struct step_limits l = {
         .max_rows = f->max_rows,
         .max_seqs = f->max_logits,
         .max_map = map < most ? map : most,
-        .n_heads = m->of_kind[0].n_heads,
-        .n_kv_heads = m->of_kind[0].n_kv_heads,
-        .head_dim = m->config.kinds[0].attention.head_dim,
+        .n_heads = m->of_kind[widest].n_heads,
+        .n_kv_heads = m->of_kind[widest].n_kv_heads,
+        .head_dim = m->config.kinds[widest].attention.head_dim,
         .vocab = m->config.vocab_size,
         .progress = o->progress,
         .progress_ctx = o->progress_ctx,
+        .n_groups = f->kv->groups->n,
     };
     return f->backend->ops->step_reserve(f->backend, &l, err);
 }
@@ -285,6 +293,10 @@ static int join(struct forward *f, const struct layer_config *row, const struct 
     const int32_t width = f->model->config.width;
     const int64_t n = (int64_t)s->n * width;
     if (!whole) TRY(all_reduce(f, f->added, s->n));
+    if (row->norms & NORM_OUT && row->residual_scale == 0 && ops->norm_add) {
+        const struct norm_args a = norm_args_of(f, w);
+        return ops->norm_add(f->backend, s->x, f->added, s->n, width, &a);
+    }
     if (row->norms & NORM_OUT) TRY(norm(f, w, f->added, f->added, s->n, width));
     if (row->residual_scale != 0)
         TRY(ops->scale(f->backend, f->added, n, NULL, row->residual_scale));

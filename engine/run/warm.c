@@ -10,14 +10,17 @@
 struct warm {
     int32_t *ids, *positions, *logit_rows, *blocks; // (max_rows)
     struct batch_seq *seqs;                         // (max_rows)
-    struct kv_map *maps;                            // (max_rows) all groups' maps are one
+    struct kv_map *maps; // (max_rows, n_groups) those of a sequence's groups are equal
+    int32_t n_groups;
 };
 
-static int warm_init(struct warm *w, int32_t max_rows, int32_t n_blocks, struct err *err) {
+static int warm_init(struct warm *w, int32_t max_rows, int32_t n_blocks, int32_t n_groups,
+                     struct err *err) {
     size_t n = (size_t)(max_rows > n_blocks ? max_rows : n_blocks);
     *w = (struct warm){.ids = calloc(n * 4, sizeof *w->ids),
                        .seqs = calloc(n, sizeof *w->seqs),
-                       .maps = calloc(n, sizeof *w->maps)};
+                       .maps = calloc(n * (size_t)n_groups, sizeof *w->maps),
+                       .n_groups = n_groups};
     if (!w->ids || !w->seqs || !w->maps)
         return err_set(err, E_NOMEM, "no memory for the first steps");
     w->positions = w->ids + n;
@@ -35,11 +38,13 @@ static void warm_release(struct warm *w) {
 
 static const struct kv_map *map_of(struct warm *w, const struct kv_store *kv, int32_t block,
                                    int32_t n_rows) {
-    w->maps[block] =
-        (struct kv_map){.blocks = w->blocks + block,
-                        .n_ring_blocks = (n_rows + kv->block_tokens - 1) / kv->block_tokens,
-                        .block_tokens = kv->block_tokens};
-    return &w->maps[block];
+    struct kv_map *maps = w->maps + (size_t)block * (size_t)w->n_groups;
+    for (int32_t g = 0; g < w->n_groups; g++)
+        maps[g] =
+            (struct kv_map){.blocks = w->blocks + block,
+                            .n_ring_blocks = (n_rows + kv->block_tokens - 1) / kv->block_tokens,
+                            .block_tokens = kv->block_tokens};
+    return maps;
 }
 
 static int run(struct forward *f, const struct batch *b) {
@@ -103,7 +108,7 @@ static int warm_all(struct forward *f, struct warm *w) {
 int forward_warm(struct forward *f, struct err *err) {
     struct warm w;
     if (!f->backend->ops->mem_info || !f->backend->ops->logits_read) return 0;
-    int rc = warm_init(&w, f->max_rows, f->kv->arena.n_blocks, err);
+    int rc = warm_init(&w, f->max_rows, f->kv->arena.n_blocks, f->kv->groups->n, err);
     if (rc == 0) {
         rc = warm_all(f, &w);
         if (rc < 0) err_set(err, rc, "the device failed in its first steps");

@@ -16,12 +16,15 @@ static struct cuda_attention describe(struct cuda_backend *cuda, void *out, cons
         .qkv = qkv,
         .dtype = cuda->base.act_dtype,
         .kv = cuda_kv_of(kv),
-        .b = s->b,
+        .b = cuda_batch_of(cuda, kv),
         .layer = args->layer,
         .n_heads = args->n_heads,
+        .row_heads = args->n_heads + (args->q_only ? 0 : 2 * args->n_kv_heads),
         .scale = args->scale,
+        .soft_cap = args->soft_cap,
         .window = args->window,
         .alibi_slopes = args->alibi_slopes,
+        .sinks = args->sinks,
         .n_decode = s->n_decode,
         .n_tiles = s->n_tiles,
         .max_position = s->max_position,
@@ -73,7 +76,7 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
     // The fused kernel reads the cache before it waits for its predecessor, so it would read cache
     // blocks that a load has not copied yet.
-    if (b->load) return OP_DECLINED;
+    if (b->load || finish->all_heads) return OP_DECLINED;
     if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || !is_fresh(cuda, &a))
         return OP_DECLINED;
     if (args->layer == 0) TRY(cuda_check_blocks(kv, b));

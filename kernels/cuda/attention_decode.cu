@@ -202,7 +202,7 @@ int launch_decode_typed(struct decode &j, cudaStream_t stream) {
 
 size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
                                  int32_t head_dim) {
-    return (size_t)max_rows * row_bytes(n_heads, n_kv_heads, head_dim) + TILE_COUNTERS;
+    return (size_t)max_rows * row_bytes(n_heads, n_kv_heads, head_dim) + COUNTERS_BYTES;
 }
 
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {

@@ -5,7 +5,10 @@
 #pragma once
 #include "kernels/cuda/cuda.h"
 
-enum { CUDA_TILE_COUNTERS = 16 * 1024 }; // int32_t each, at the end of the work space
+// int32_t each, at the end of the work space: before those of tiles, those of decode rows. Their places are
+// the same for all shapes, since layers of several shapes use one work space and leave the counters zero, but
+// nothing else.
+enum { CUDA_TILE_COUNTERS = 16 * 1024, CUDA_DECODE_COUNTERS = 64 * 1024 };
 
 #ifdef __cplusplus
 extern "C"

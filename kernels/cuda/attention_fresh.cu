@@ -87,7 +87,7 @@ int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_wr
                          cudaStream_t stream) {
     struct decode j = {};
     if (describe(&j, a) != 0 || kv_is_8bit(a->kv.dtype) || fresh->rot_dim > 256 ||
-        a->n_heads / a->kv.n_kv_heads > 8)
+        fresh->norm_late || a->n_heads / a->kv.n_kv_heads > 8)
         return CUDA_UNSUPPORTED;
     j.fresh = *fresh;
     return a->dtype == DTYPE_BF16 ? launch_fresh_typed<__nv_bfloat16>(j, stream)

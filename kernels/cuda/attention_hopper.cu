@@ -150,8 +150,7 @@ __global__ void __launch_bounds__(ALL, 1)
                 mine[h] = sight_of(seq, first_position + token, a.window);
                 slope[h] = a.alibi_slopes ? a.alibi_slopes[head] * LOG2E : 0.0f;
                 q_from[h] =
-                    (const T *)a.qkv +
-                    ((int64_t)(tile.row + token) * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * DIM;
+                    (const T *)a.qkv + ((int64_t)(tile.row + token) * a.row_heads + head) * DIM;
             }
             uint32_t q[DIM / 16][4], p[KEYS / 16][4];
 #pragma unroll
@@ -162,7 +161,8 @@ __global__ void __launch_bounds__(ALL, 1)
             }
             float out[DIM / 2], score[KEYS / 2];
             float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}, factor[2];
-            const float unit = a.alibi_slopes ? 1.0f : a.scale * LOG2E; // score * unit: log2
+            const float unit = a.alibi_slopes || a.soft_cap != 0.0f ? 1.0f : a.scale * LOG2E;
+            const float inverse_cap = a.soft_cap != 0.0f ? a.scale / a.soft_cap : 0.0f;
             auto multiply_keys = [&](int i) {
                 barrier_wait(full_keys(i), i / STAGES & 1);
                 const uint32_t from = keys + (uint32_t)(i % STAGES * R::bytes);
@@ -217,11 +217,17 @@ __global__ void __launch_bounds__(ALL, 1)
                 const int p0 = position_of(i);
                 const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
                                       (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
+                if (a.soft_cap != 0.0f) {
+#pragma unroll
+                    for (int e = 0; e < KEYS / 2; e++)
+                        score[e] = soft_capped(score[e], a.soft_cap * LOG2E, inverse_cap);
+                }
                 if (a.alibi_slopes) {
+                    const float before = a.soft_cap != 0.0f ? 1.0f : a.scale * LOG2E;
 #pragma unroll
                     for (int e = 0; e < KEYS / 2; e++) {
                         const int key = p0 + e / 4 * 8 + 2 * t + e % 2;
-                        score[e] = score[e] * (a.scale * LOG2E) +
+                        score[e] = score[e] * before +
                                    slope[e / 2 % 2] * (float)(key - mine[e / 2 % 2].position);
                     }
                 }
@@ -289,7 +295,7 @@ __global__ void __launch_bounds__(ALL, 1)
             products_read(p);
 
             // Of this lane's rows: the sums over all keys, which the lanes of a row add up.
-            auto store_parts = [&](float(&all)[2]) {
+            auto store_parts = [&](float(&all)[2], const float(&highest)[2]) {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int row = warp * 16 + h * 8 + g;
@@ -297,7 +303,8 @@ __global__ void __launch_bounds__(ALL, 1)
                     all[h] += __shfl_xor_sync(0xffffffffu, all[h], 2);
                     if (row >= rows.n_rows) continue;
                     T *to = (T *)a.out + output_of(a, rows, row) + 2 * t;
-                    const float inverse = 1.0f / all[h];
+                    const float inverse =
+                        1.0f / (all[h] + sink_of(a, rows, row, highest[h] * unit));
 #pragma unroll
                     for (int c = 0; c < DIM / 8; c++)
                         *(uint32_t *)(to + c * 8) = pack2<T>(out[4 * c + 2 * h] * inverse,
@@ -305,7 +312,7 @@ __global__ void __launch_bounds__(ALL, 1)
                 }
             };
             if (blocks == 1) {
-                store_parts(sum);
+                store_parts(sum, top);
                 return;
             }
             // Each warpgroup leaves its part, and the last of the unit's merges them in their order.
@@ -350,7 +357,7 @@ __global__ void __launch_bounds__(ALL, 1)
                     }
                 }
             }
-            store_parts(total);
+            store_parts(total, high);
         }
     }
 #endif
@@ -362,13 +369,13 @@ int launch_hopper(const struct cuda_attention *a, cudaStream_t stream) {
     const int group = a->n_heads / a->kv.n_kv_heads;
     const int m_blocks = (CUDA_TILE_ROWS * group + PAIRS - 1) / PAIRS;
     const int64_t units = (int64_t)a->n_tiles * a->kv.n_kv_heads * m_blocks;
-    const int64_t cache_rows = (int64_t)a->kv.layer_bytes * a->kv.n_layers / (DIM * 2);
+    const int64_t cache_rows = (int64_t)a->kv.bytes / (DIM * 2);
     CUtensorMap cache;
     if (cache_rows > INT32_MAX || a->kv.block_bytes % (DIM * 2) != 0 ||
         !tensor_map_of(&cache, a->kv.data, a->kv.dtype, cache_rows, DIM, DIM, KEYS))
         return CUDA_UNSUPPORTED;
     const size_t counters = CUDA_TILE_COUNTERS * sizeof(int32_t);
-    const size_t room = a->work_bytes > counters ? (a->work_bytes - counters) / 16 * 15 : 0;
+    const size_t room = parts_room(a);
     const size_t each = (size_t)PAIRS * part_pitch<DIM> * sizeof(float);
     struct sharing by = {1, 0, (float *)a->work, NULL};
     if (room > 0 && units * WARPGROUPS <= CUDA_TILE_COUNTERS) {

@@ -108,6 +108,8 @@ __device__ __forceinline__ void softmax_run(const struct decode &j, const struct
                                             const float (&slope)[HALVES]) {
     const int t = (int)threadIdx.x % 4;
     const bool whole = sees_whole_run(it.v, p);
+    const float unit = j.a.scale * LOG2E;
+    const float inverse_cap = j.a.soft_cap != 0.0f ? 1.0f / (j.a.soft_cap * LOG2E) : 0.0f;
     bool moved = false;
     float factor[HALVES];
 #pragma unroll
@@ -117,7 +119,8 @@ __device__ __forceinline__ void softmax_run(const struct decode &j, const struct
         for (int i = 0; i < 4; i++) {
             int at = p + i / 2 * 8 + 2 * t + i % 2;
             float &s = score[i / 2][h * 2 + i % 2];
-            s *= j.a.scale * LOG2E;
+            s *= unit;
+            if (j.a.soft_cap != 0.0f) s = soft_capped(s, j.a.soft_cap * LOG2E, inverse_cap);
             if (j.a.alibi_slopes) s += slope[h] * (float)(at - it.v.position);
             if (!whole && !sees(it.v, at)) s = -INFINITY;
             top = fmaxf(top, s);
@@ -235,7 +238,7 @@ __device__ __forceinline__ void finish(const struct decode &j, const struct item
         float value = merge_shared(parts + head * S::pitch, WARPS, S::heads * S::pitch, S::pitch, d,
                                    top, sum);
         if (it.n_splits == 1) {
-            put<T, C>(a, to + i, value / sum);
+            put<T, C>(a, to + i, value / (sum + sink_of(a, first_head + head, top)));
             continue;
         }
         float *part = work + (it.split * held + head) * S::pitch;
@@ -253,7 +256,7 @@ __device__ __forceinline__ void finish(const struct decode &j, const struct item
                 float top, sum;
                 float value = merge(work + i / dim * S::pitch, it.n_splits,
                                     (int64_t)held * S::pitch, S::pitch, i % dim, top, sum);
-                put<T, C>(a, to + i, value / sum);
+                put<T, C>(a, to + i, value / (sum + sink_of(a, first_head + i / dim, top)));
             }
             if (threadIdx.x == 0) j.counters[unit] = 0;
         }
@@ -341,10 +344,8 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
         int in_group = it.chunk * S::heads + h * 8 + g, head = it.kv_head * group + in_group;
-        const T *from =
-            FRESH ? heads + (h * 8 + g) * dim
-                  : (const T *)a.qkv +
-                        ((int64_t)it.v.row * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
+        const T *from = FRESH ? heads + (h * 8 + g) * dim
+                              : (const T *)a.qkv + ((int64_t)it.v.row * a.row_heads + head) * dim;
         slope[h] = a.alibi_slopes && in_group < group ? a.alibi_slopes[head] * LOG2E : 0.0f;
         if constexpr (is_8bit<C>) {
             load_query<WIDE>(q8[h], from, a.dtype, dim, in_group < group, q_unit[h]);

@@ -43,9 +43,11 @@ __device__ __forceinline__ void prepare(const struct decode &j, const struct ite
             if (e * 32 + lane < dim) head[e * 32 + lane] = to_float(raw[e]);
         load(h + WARPS);
         __syncwarp();
-        if (h <= n_heads && w.q_weight)
-            norm_head<T>(head, dim, h < n_heads ? w.q_weight : w.k_weight, w.eps, lane);
+        const float *weight = h < n_heads ? w.q_weight : h == n_heads ? w.k_weight : w.v_weight;
+        if (weight) norm_head<T>(head, dim, weight, w.eps, lane);
         if (h <= n_heads && w.rot_dim > 0) rotate_head<T>(head, w.style, w.rot_dim, turn, lane);
+        if (h < n_heads && w.query_beta != 0.0f)
+            scale_head<T>(head, dim, w.query_beta, w.query_length, it.v.position, lane);
         for (int i = lane; i < dim; i += 32) to[h * dim + i] = from_float<T>(head[i]);
         __syncwarp();
     }

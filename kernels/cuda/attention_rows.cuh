@@ -9,8 +9,8 @@
 namespace {
 
 constexpr int WARPS = 4, THREADS = WARPS * 32, RUN = 16, MAX_SPLITS = 64;
-constexpr int SPLIT_RUNS = 16;                                         // at least
-constexpr size_t TILE_COUNTERS = CUDA_TILE_COUNTERS * sizeof(int32_t); // not ours
+constexpr int SPLIT_RUNS = 16; // at least
+constexpr size_t TILE_COUNTERS = CUDA_TILE_COUNTERS * sizeof(int32_t);
 constexpr float LOG2E = 1.4426950408889634f;
 
 struct decode {
@@ -64,6 +64,11 @@ __device__ __forceinline__ bool sees_whole_run(const struct view &v, int p) {
            (p >= v.sink_first && p + RUN <= v.sink_end);
 }
 
+// What the sink of a head adds to its sum of powers of two: `top` is the largest of them.
+__device__ __forceinline__ float sink_of(const struct cuda_attention &a, int head, float top) {
+    return a.sinks ? power_of_two(a.sinks[head] * LOG2E - top) : 0.0f;
+}
+
 // C: the cache's type, T of 16 bits or one of the tags of 8 bits.
 template <typename C>
 constexpr bool is_8bit = std::is_same_v<C, kv_i8> || std::is_same_v<C, kv_e4m3>;
@@ -90,15 +95,17 @@ struct item {
     int32_t begin, end; // runs
 };
 
-// Work space of one row: the parts of every head at every split, and a counter for each group of
-// heads. Heads of 129 to 192 may use the kernel for up to 256 (launch_cached), with parts of that
+// Behind the parts of all rows: a counter for each group of heads of a row, then those of tiles.
+constexpr size_t COUNTERS_BYTES = TILE_COUNTERS + CUDA_DECODE_COUNTERS * sizeof(int32_t);
+
+// Work space of one row: the parts of every head at every split. Heads of 129 to 192 may use the kernel for up to 256 (launch_cached), with parts of that
 // length.
 inline size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
     int group = n_heads / n_kv_heads, heads = group <= 8 ? 8 : 16;
     size_t units = (size_t)n_kv_heads * (size_t)((group + heads - 1) / heads);
     size_t pitch = (size_t)(head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256) + 4;
     size_t held = (size_t)(group < heads ? group : heads);
-    return units * ((size_t)MAX_SPLITS * held * pitch * sizeof(float) + sizeof(int));
+    return units * (size_t)MAX_SPLITS * held * pitch * sizeof(float);
 }
 
 inline bool covers(const struct cuda_attention *a) {
@@ -117,15 +124,15 @@ inline bool has_room(size_t bytes) {
 
 // CUDA_UNSUPPORTED for cases that neither kernel covers.
 inline int describe(struct decode *j, const struct cuda_attention *a) {
-    size_t mine = a->work_bytes > TILE_COUNTERS ? a->work_bytes - TILE_COUNTERS : 0;
+    size_t mine = a->work_bytes > COUNTERS_BYTES ? a->work_bytes - COUNTERS_BYTES : 0;
     size_t room = mine / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
     if (!covers(a) || (size_t)a->n_decode > room) return CUDA_UNSUPPORTED;
     j->a = *a;
     j->n_rows = a->n_decode;
-    // From the end, so that they are the same words for every number of rows.
     int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
     int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
-    j->counters = (int32_t *)((char *)a->work + mine / 4 * 4) - (int)room * units;
+    if ((size_t)a->n_decode * (size_t)units > CUDA_DECODE_COUNTERS) return CUDA_UNSUPPORTED;
+    j->counters = (int32_t *)((char *)a->work + mine / 4 * 4);
     return 0;
 }
 

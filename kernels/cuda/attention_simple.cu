@@ -32,7 +32,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
     if (seq < 0) return;
     const struct cuda_seq s = a.b.seqs[seq];
     int32_t t = a.b.positions[row];
-    const T *q = (const T *)a.qkv + ((int64_t)row * (a.n_heads + 2 * n_kv) + head) * dim;
+    const T *q = (const T *)a.qkv + ((int64_t)row * a.row_heads + head) * dim;
     for (int32_t i = threadIdx.x; i < dim; i += RUN) query[i] = to_float(q[i]);
     __syncthreads();
 
@@ -64,6 +64,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
                 value_scale = scale[(int64_t)n_kv * s.block_tokens];
             }
             score = dot * a.scale;
+            if (a.soft_cap != 0.0f) score = a.soft_cap * tanhf(score / a.soft_cap);
             if (a.alibi_slopes) score += a.alibi_slopes[head] * (float)(p - t);
         }
         float top = fmaxf(max, block_max(score));
@@ -84,6 +85,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
         }
         __syncthreads();
     }
+    if (a.sinks) sum += expf(a.sinks[head] - max);
     T *to = (T *)a.out + ((int64_t)row * a.n_heads + head) * dim;
     for (int32_t j = 0; j < DIMS; j++) {
         int32_t d = threadIdx.x + j * RUN;

@@ -19,10 +19,11 @@ template <typename T> __device__ __forceinline__ void put_four(T *to, float4 v) 
 // of the block that ends last. First every split's top and sum, a warp for a head and a lane for a
 // split, whose factors go to `factors` (heads, n_splits); then the values.
 template <typename T, typename S>
-__device__ __forceinline__ void merge_splits(T *to, const float *work, float *factors, int n_splits,
-                                             int n_heads, int held, int dim) {
+__device__ __forceinline__ void merge_splits(const struct cuda_attention &a, int first_head, T *to,
+                                             const float *work, float *factors, int n_splits,
+                                             int n_heads, int held) {
     constexpr int EACH = MAX_SPLITS / 32, pitch = S::pitch_fresh;
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, dim = a.kv.head_dim;
     for (int head = warp; head < n_heads; head += WARPS) {
         float2 end[EACH]; // top and sum
         float top = -INFINITY, sum = 0.0f;
@@ -42,7 +43,7 @@ __device__ __forceinline__ void merge_splits(T *to, const float *work, float *fa
             end[i].x = power_of_two(end[i].x - top);
             sum += end[i].x * end[i].y;
         }
-        sum = warp_sum(sum);
+        sum = warp_sum(sum) + sink_of(a, first_head + head, top);
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             if (i * 32 + lane < n_splits) factors[head * n_splits + i * 32 + lane] = end[i].x / sum;
@@ -111,6 +112,7 @@ __device__ __forceinline__ void finish_fresh(const struct decode &j, const struc
             sum += factor * end.y;
         }
         if (it.n_splits == 1) {
+            sum += sink_of(a, first_head + head, top);
             put_four(to + i,
                      make_float4(value.x / sum, value.y / sum, value.z / sum, value.w / sum));
             continue;
@@ -126,7 +128,7 @@ __device__ __forceinline__ void finish_fresh(const struct decode &j, const struc
     __syncthreads();
     if (!last) return;
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    merge_splits<T, S>(to, work, parts, it.n_splits, n_heads, held, dim);
+    merge_splits<T, S>(a, first_head, to, work, parts, it.n_splits, n_heads, held);
     if (threadIdx.x == 0) j.counters[unit] = 0;
 }
 

@@ -98,6 +98,13 @@ __device__ __forceinline__ int64_t output_of(const struct cuda_attention &a,
            a.kv.head_dim;
 }
 
+// What the sink of a row's head adds to its sum of powers of two, of which `top` is the largest.
+__device__ __forceinline__ float sink_of(const struct cuda_attention &a, const struct block_rows &b,
+                                         int row, float top) {
+    if (!a.sinks) return 0.0f;
+    return power_of_two(__fmaf_rn(a.sinks[b.head + (row + b.first) % b.group], LOG2E, -top));
+}
+
 // A unit's parts, all of them held, to the output.
 template <typename T, int DIM>
 __device__ __forceinline__ void merge_held(const struct cuda_attention &a, const float *held,
@@ -119,7 +126,8 @@ __device__ __forceinline__ void merge_held(const struct cuda_attention &a, const
             sum[0] = merged(m, sum[0], s.x), sum[1] = merged(m, sum[1], s.y);
             sum[2] = merged(m, sum[2], s.z), sum[3] = merged(m, sum[3], s.w);
         }
-        float inverse = 1.0f / __fadd_rn(__fadd_rn(sum[0], sum[1]), __fadd_rn(sum[2], sum[3]));
+        const float all = __fadd_rn(__fadd_rn(sum[0], sum[1]), __fadd_rn(sum[2], sum[3]));
+        float inverse = 1.0f / __fadd_rn(all, sink_of(a, b, row, __fmul_rn(top, unit)));
         *(uint32_t *)((T *)a.out + output_of(a, b, row) + d) =
             pack2<T>(__fmul_rn(x, inverse), __fmul_rn(y, inverse));
     }
@@ -189,8 +197,7 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
         int token = row / group, head = kv_head * group + row % group;
         mine[h] = sight_of(seq, first_position + token, a.window);
         slope[h] = a.alibi_slopes ? a.alibi_slopes[head] * LOG2E : 0.0f;
-        q_from[h] = (const T *)a.qkv +
-                    ((int64_t)(tile.row + token) * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
+        q_from[h] = (const T *)a.qkv + ((int64_t)(tile.row + token) * a.row_heads + head) * dim;
     }
 
     const uint32_t k_buffer = shared_address(shared);
@@ -249,7 +256,8 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     float out[DIM / 8][4] = {};
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
     // Scores in powers of two: score * unit.
-    const float unit = a.alibi_slopes ? 1.0f : a.scale * LOG2E;
+    const float unit = a.alibi_slopes || a.soft_cap != 0.0f ? 1.0f : a.scale * LOG2E;
+    const float inverse_cap = a.soft_cap != 0.0f ? a.scale / a.soft_cap : 0.0f;
     const bool works = warp * 16 < rows.n_rows; // a decode row fills one warp; the others fetch
     const int held_rows = EXACT && decode ? min(group, ROWS) : ROWS;
     auto hold_part = [&] {
@@ -335,14 +343,23 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
             const int p0 = run * KEYS;
             const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
                                   (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
+            if (a.soft_cap != 0.0f) {
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        score[n][e] = soft_capped(score[n][e], a.soft_cap * LOG2E, inverse_cap);
+                }
+            }
             if (a.alibi_slopes) {
+                const float before = a.soft_cap != 0.0f ? 1.0f : a.scale * LOG2E;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
                         int p = p0 + n * 8 + 2 * t + e % 2;
-                        score[n][e] = score[n][e] * (a.scale * LOG2E) +
-                                      slope[e / 2] * (float)(p - mine[e / 2].position);
+                        score[n][e] =
+                            score[n][e] * before + slope[e / 2] * (float)(p - mine[e / 2].position);
                     }
                 }
             }
@@ -425,7 +442,8 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
         int row = warp * 16 + h * 8 + g;
         if (row >= rows.n_rows) continue;
         T *to = (T *)a.out + output_of(a, rows, row);
-        float inverse = 1.0f / all;
+        const float highest = EXACT ? total_top[h] : top[h];
+        float inverse = 1.0f / __fadd_rn(all, sink_of(a, rows, row, __fmul_rn(highest, unit)));
 #pragma unroll
         for (int d = 0; d < DIM / 8; d++) {
             const float(&v)[4] = EXACT ? total[EXACT ? d : 0] : out[d];
@@ -435,6 +453,12 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
                     pack2<T>(__fmul_rn(v[2 * h], inverse), __fmul_rn(v[2 * h + 1], inverse));
         }
     }
+}
+
+// Bytes of the work space before the counters.
+inline size_t parts_room(const struct cuda_attention *a) {
+    const size_t counters = (size_t)(CUDA_TILE_COUNTERS + CUDA_DECODE_COUNTERS) * sizeof(int32_t);
+    return a->work_bytes > counters ? (a->work_bytes - counters) & ~(size_t)255 : 0;
 }
 
 // Blocks run in waves, as many at once as there is room for. The number of parts, `most` at most,
@@ -463,9 +487,8 @@ void launch(const struct cuda_attention *a, bool decode, Share share, cudaStream
     const int held_rows = decode && group < ROWS ? group : ROWS;
     const int64_t units =
         (int64_t)(decode ? a->n_decode : a->n_tiles) * a->kv.n_kv_heads * m_blocks;
-    // Room for parts, less the counters at the end; the decode kernel's are in the last sixteenth.
     const size_t counters = CUDA_TILE_COUNTERS * sizeof(int32_t);
-    const size_t room = a->work_bytes > counters ? (a->work_bytes - counters) / 16 * 15 : 0;
+    const size_t room = parts_room(a);
     const size_t each = (size_t)held_rows * part_pitch<DIM> * sizeof(float);
     struct sharing by = {1, 0, (float *)a->work, NULL};
     if (room > 0 && units <= CUDA_TILE_COUNTERS) {

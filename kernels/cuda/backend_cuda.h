@@ -198,17 +198,40 @@ void cuda_idle_step_ends(struct cuda_backend *cuda);
 void cuda_idle_release(struct cuda_backend *cuda);
 int cuda_idle_time(struct backend *be, bool on, double *median_us);
 
+// Bytes of a layer's part of a block.
+size_t cuda_kv_part_bytes(const struct kv_store *kv);
+
 // The cache as kernels see it (kv_store.c has the layout).
 static inline struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
-    size_t part = kv->block_bytes / (size_t)kv->n_layers;
+    const size_t part = cuda_kv_part_bytes(kv);
     return (struct cuda_kv){.data = kv->data,
-                            .layer_bytes = part * (size_t)kv->n_blocks,
-                            .block_bytes = part,
+                            .layer_bytes = kv->mixed ? part : part * (size_t)kv->n_blocks,
+                            .block_bytes = kv->mixed ? kv->block_bytes : part,
+                            .bytes = kv->block_bytes * (size_t)kv->n_blocks,
                             .dtype = kv->dtype,
                             .n_layers = kv->n_layers,
                             .n_kv_heads = kv->n_kv_heads,
                             .head_dim = kv->head_dim,
                             .block_tokens = kv->block_tokens};
+}
+
+// What is copied of a block at once: the parts of its layers, or the whole.
+struct cuda_pieces {
+    int32_t n;
+    size_t bytes, apart, block; // of one; from one to the next; from a block's to the next block's
+};
+static inline struct cuda_pieces cuda_pieces_of(const struct kv_store *kv) {
+    const struct cuda_kv c = cuda_kv_of(kv);
+    if (kv->mixed) return (struct cuda_pieces){1, kv->block_bytes, 0, kv->block_bytes};
+    return (struct cuda_pieces){kv->n_layers, c.block_bytes, c.layer_bytes, c.block_bytes};
+}
+
+// The step as the ops on a store see it: with the sequences of its group.
+static inline struct cuda_batch cuda_batch_of(const struct cuda_backend *cuda,
+                                              const struct kv_store *kv) {
+    struct cuda_batch b = cuda->step.b;
+    b.seqs += (int64_t)kv->group * cuda->step.max_seqs;
+    return b;
 }
 
 extern const struct backend_ops cuda_ops;

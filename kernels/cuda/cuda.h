@@ -133,7 +133,8 @@ int cuda_linear_end(const struct cuda_linear *a, const float *sums, cudaStream_t
 // attention reads that layer of all blocks (kv_store.c).
 struct cuda_kv {
     void *data;
-    size_t layer_bytes, block_bytes;
+    size_t layer_bytes, block_bytes; // from a layer's, a block's part to the next
+    size_t bytes;                    // of the arena
     enum dtype dtype;
     int32_t n_layers, n_kv_heads, head_dim, block_tokens;
 };
@@ -141,14 +142,17 @@ struct cuda_kv {
 struct cuda_attention {
     void *out; // (n_rows, n_heads * head_dim)
     // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q is rotated, k and v are in the cache
-    const void *qkv;
+    const void *qkv; // (or q alone: row_heads)
     enum dtype dtype;
     struct cuda_kv kv;
     struct cuda_batch b;
     int32_t layer, n_heads;
+    int32_t row_heads; // heads in a row of qkv
     float scale;
+    float soft_cap;            // scores become cap * tanh(score / cap); 0: they do not
     int32_t window;            // the model's own; 0 for none
     const float *alibi_slopes; // (n_heads) or NULL; adds slope * (key position - row position)
+    const float *sinks;        // (n_heads) or NULL: a score without a value, for each head
     int32_t n_decode, n_tiles;
     // A power of two above the positions of all rows. The decode kernel's grid may depend on it.
     int32_t max_position;
@@ -170,8 +174,8 @@ int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream);
 int cuda_attention_simple(const struct cuda_attention *a, const int32_t *rows, int32_t n,
                           cudaStream_t stream);
 
-// Stores k and v of qkv's rows in the cache. Norms q and k first if q_weight is not NULL, and
-// rotates them if rot_dim > 0.
+// Stores k and v of qkv's rows in the cache. First norms the heads of q, k and v that have a weight,
+// rotates those of q and k if rot_dim > 0 and scales q (kernels/backend.h, struct qkv_args).
 struct cuda_kv_write {
     void *qkv; // q and k are written back normed and rotated
     enum dtype dtype;
@@ -181,9 +185,12 @@ struct cuda_kv_write {
     bool store; // false: norm and rotate only
     enum rope_style style;
     int32_t rot_dim;
-    const float *cos_sin;             // (n_rows, rot_dim)
-    const float *q_weight, *k_weight; // (head_dim) or NULL
+    const float *cos_sin;                        // (n_rows, rot_dim)
+    const float *q_weight, *k_weight, *v_weight; // (head_dim) or NULL
     float eps;
+    bool norm_late; // q and k are normed after they are rotated
+    float query_beta, query_length;
+    const int32_t *positions; // (n_rows) where query_beta is not 0
 };
 int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
 
@@ -196,6 +203,40 @@ int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, in
                          const float *table, int32_t cols, int32_t offset, cudaStream_t stream);
 int cuda_norm(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
               const struct norm_args *args, cudaStream_t stream);
+// In place, rows `stride` elements apart.
+int cuda_norm_strided(void *x, enum dtype dtype, int32_t n, int32_t width, int64_t stride,
+                      const struct norm_args *args, cudaStream_t stream);
+int cuda_norm_add(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
+                  const struct norm_args *args, cudaStream_t stream);
+int cuda_scale(void *x, enum dtype dtype, int64_t n_elements, const float *by, float factor,
+               cudaStream_t stream);
+int cuda_multiply_rows(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
+                       int64_t stride, cudaStream_t stream);
+int cuda_xielu(void *y, const void *x, enum dtype dtype, int64_t n_elements, const float *alpha,
+               cudaStream_t stream);
+int cuda_finish_logits(float *x, int64_t n_elements, float scale, float cap, cudaStream_t stream);
+int cuda_add_gated(void *y, const void *x, enum dtype dtype, const float *gate, int32_t n,
+                   int32_t width, cudaStream_t stream);
+// A layer's experts (kernels/backend.h, experts). At most so many rows, and pairs (row, expert) unless one row
+// has more, are computed at once.
+enum { CUDA_EXPERT_PAIRS = 16 * 1024, CUDA_EXPERT_ROWS = 4096 };
+struct cuda_experts {
+    struct experts_args args; // up and down: the host's structs
+    enum linear_mode mode;
+    enum dtype dtype;
+    void *y;
+    const void *x;
+    const int32_t *ids;
+    const float *weights;
+    int32_t n;
+    void *work; // cuda_experts_bytes(n, ..)
+    bool deterministic;
+};
+size_t cuda_experts_bytes(int32_t n, const struct experts_args *args, enum dtype dtype);
+int cuda_experts(const struct cuda_experts *a, cudaStream_t stream);
+
+int cuda_route(int32_t *ids, float *weights, const float *logits, int32_t n,
+               const struct route_args *args, cudaStream_t stream);
 int cuda_rope_angles(float *cos_sin, const int32_t *positions, int32_t n, const float *inv_freq,
                      int32_t rot_dim, float scale, cudaStream_t stream);
 int cuda_activate(enum activation act, bool gated, void *y, const void *x, enum dtype dtype,

@@ -79,9 +79,9 @@ static int begin(struct cuda_backend *cuda, const struct kv_store *kv, const int
     return 0;
 }
 
-// A group's first layer; for the group after the last: the number of layers.
+// A group's first piece of a block (a layer's part); for the group after the last: their number.
 static int32_t first_layer(const struct cuda_copies *c, const struct kv_store *kv, int group) {
-    return (int32_t)((int64_t)group * kv->n_layers / c->n_groups);
+    return (int32_t)((int64_t)group * cuda_pieces_of(kv).n / c->n_groups);
 }
 
 // Copies in any order. With an older toolkit: one call each.
@@ -105,18 +105,17 @@ static int copy_parts(struct cuda_copies *c, enum cudaMemcpyKind kind) {
 static int begin_group(struct cuda_backend *cuda, const struct kv_store *kv, void *const *host,
                        const int32_t *blocks, int32_t n, enum cudaMemcpyKind kind) {
     struct cuda_copies *c = &cuda->copies;
-    struct cuda_kv k = cuda_kv_of(kv);
+    const struct cuda_pieces p = cuda_pieces_of(kv);
     CUDA_TRY(cudaEventRecord(c->begun[c->n_begun], c->stream));
     c->n_parts = 0;
     for (int32_t l = first_layer(c, kv, c->n_begun); l < first_layer(c, kv, c->n_begun + 1); l++) {
         for (int32_t i = 0; i < n; i++) {
-            char *here =
-                (char *)kv->data + (size_t)l * k.layer_bytes + (size_t)blocks[i] * k.block_bytes;
-            char *there = (char *)host[i] + (size_t)l * k.block_bytes;
+            char *here = (char *)kv->data + (size_t)l * p.apart + (size_t)blocks[i] * p.block;
+            char *there = (char *)host[i] + (size_t)l * p.bytes;
             bool save = kind == cudaMemcpyDeviceToHost;
             c->to[c->n_parts] = save ? there : here;
             c->from[c->n_parts] = save ? here : there;
-            c->bytes[c->n_parts] = k.block_bytes;
+            c->bytes[c->n_parts] = p.bytes;
             if (++c->n_parts == CUDA_COPY_PARTS) TRY(copy_parts(c, kind));
         }
     }
@@ -149,7 +148,8 @@ static int begin_next(struct cuda_backend *cuda) {
 }
 
 int cuda_kv_load_begin(struct cuda_backend *cuda, const struct kv_load *load) {
-    int32_t layers = load->kv->n_layers;
+    // With several cache groups, a piece's number says nothing about when its layer's turn comes.
+    int32_t layers = cuda->step.n_groups > 1 ? 1 : cuda_pieces_of(load->kv).n;
     TRY(begin(cuda, load->kv, load->blocks, load->n,
               layers < CUDA_COPY_GROUPS ? layers : CUDA_COPY_GROUPS));
     cuda->copies.load = load;

@@ -1,4 +1,4 @@
-// Norm and rotation of q and k (qkv_head.cuh) and the cache write, in one pass: a warp for each
+// Norms and rotation of q, k and v (qkv_head.cuh) and the cache write, in one pass: a warp for each
 // (row, head). For an 8-bit cache it quantises the rounded values (kernels/kv_quant.h).
 #include "kernels/cuda/kv_8bit.cuh"
 #include "kernels/cuda/pdl.cuh"
@@ -40,11 +40,14 @@ __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) 
     T *x = (T *)a.qkv + ((int64_t)row * n_all + h) * dim;
     for (int32_t i = lane; i < dim; i += 32) head[i] = to_float(x[i]);
     __syncwarp();
-    bool changed = h < n_qk && (a.q_weight || a.rot_dim > 0);
-    if (h < n_qk && a.q_weight)
-        norm_head<T>(head, dim, h < a.n_heads ? a.q_weight : a.k_weight, a.eps, lane);
-    if (h < n_qk && a.rot_dim > 0)
-        rotate_head<T>(head, a.style, a.rot_dim, a.cos_sin + (int64_t)row * a.rot_dim, lane);
+    const float *weight = h < a.n_heads ? a.q_weight : h < n_qk ? a.k_weight : a.v_weight;
+    const bool turns = h < n_qk && a.rot_dim > 0, late = h < n_qk && a.norm_late;
+    const bool scaled = h < a.n_heads && a.query_beta != 0.0f;
+    const bool changed = weight || turns || scaled;
+    if (weight && !late) norm_head<T>(head, dim, weight, a.eps, lane);
+    if (turns) rotate_head<T>(head, a.style, a.rot_dim, a.cos_sin + (int64_t)row * a.rot_dim, lane);
+    if (weight && late) norm_head<T>(head, dim, weight, a.eps, lane);
+    if (scaled) scale_head<T>(head, dim, a.query_beta, a.query_length, a.positions[row], lane);
     if (changed)
         for (int32_t i = lane; i < dim; i += 32) x[i] = from_float<T>(head[i]);
     int32_t seq = a.store ? a.b.row_seq[row] : -1;

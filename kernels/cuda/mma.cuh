@@ -165,6 +165,12 @@ template <typename T> __device__ __forceinline__ uint32_t widen_low(uint32_t fou
 template <typename T> __device__ __forceinline__ uint32_t widen_high(uint32_t four, T t) {
     return widened<0x4342>(four, t);
 }
+// cap * tanh(x / cap), 1e-6 of the cap off at most; inverse is 1 / cap.
+__device__ __forceinline__ float power_of_two(float x);
+__device__ __forceinline__ float soft_capped(float x, float cap, float inverse) {
+    return cap - __fdividef(2.0f * cap, 1.0f + power_of_two(x * inverse * 2.8853900817779268f));
+}
+
 // 2^x, two units in the last place off at most, no special case for tiny results.
 __device__ __forceinline__ float power_of_two(float x) {
     float y;

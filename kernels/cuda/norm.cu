@@ -1,4 +1,4 @@
-// y = norm(x), a block for each row: RMS or layer norm, F32 sums in an order that depends on the
+// y = norm(x) or y += norm(x), a block for each row: RMS or layer norm, F32 sums in an order that depends on the
 // width only. Bound by latency in a decode step (one row) and by bytes in a prefill: a row is read
 // once and kept in registers where it fits. One row may be normed by the linear that reads it
 // (gemv.cu), with the same bits (norm_row.cuh).
@@ -10,7 +10,7 @@ namespace {
 // Each thread keeps VEC neighbouring values. width is a multiple of VEC, at most VEC * blockDim.x.
 template <typename T>
 __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width, int64_t stride,
-                            const float *weight, const float *bias, float eps) {
+                            const float *weight, const float *bias, float eps, bool add) {
     constexpr int VEC = 16 / (int)sizeof(T);
     int32_t at = (int32_t)threadIdx.x * VEC;
     bool mine = at < width;
@@ -21,8 +21,9 @@ __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width
         b[i] = mine && bias ? bias[at + i] : 0.0f;
     }
     pdl_wait();
-    alignas(16) T raw[VEC];
+    alignas(16) T raw[VEC], old[VEC];
     if (mine) *(uint4 *)raw = *(const uint4 *)(x + blockIdx.x * stride + at);
+    if (mine && add) *(uint4 *)old = *(const uint4 *)(y + blockIdx.x * stride + at);
     float mean = 0.0f, sum = 0.0f;
     for (int i = 0; i < VEC; i++) v[i] = mine ? to_float(raw[i]) : 0.0f;
     if (kind == NORM_LAYER) {
@@ -35,6 +36,7 @@ __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width
     for (int i = 0; i < VEC; i++) {
         float r = norm_result(v[i], mean, scale, w[i]);
         raw[i] = from_float<T>(bias ? __fadd_rn(r, b[i]) : r);
+        if (add) raw[i] = from_float<T>(to_float(old[i]) + to_float(raw[i]));
     }
     if (mine) *(uint4 *)(y + blockIdx.x * stride + at) = *(const uint4 *)raw;
 }
@@ -42,7 +44,8 @@ __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width
 // Any width.
 template <typename T>
 __global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t width,
-                                int64_t stride, const float *weight, const float *bias, float eps) {
+                                int64_t stride, const float *weight, const float *bias, float eps,
+                                bool add) {
     x += blockIdx.x * stride;
     y += blockIdx.x * stride;
     float mean = 0.0f, sum = 0.0f;
@@ -58,25 +61,26 @@ __global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t w
     float scale = 1.0f / sqrtf(block_sum(sum) / (float)width + eps);
     for (int32_t i = threadIdx.x; i < width; i += blockDim.x) {
         float v = (to_float(x[i]) - mean) * scale * weight[i];
-        y[i] = from_float<T>(bias ? v + bias[i] : v);
+        const T normed = from_float<T>(bias ? v + bias[i] : v);
+        y[i] = add ? from_float<T>(to_float(y[i]) + to_float(normed)) : normed;
     }
 }
 
 template <typename T>
-void launch_norm(T *y, const T *x, int32_t n, int32_t width, const struct norm_args *a,
-                 cudaStream_t stream) {
+void launch_norm(T *y, const T *x, int32_t n, int32_t width, int64_t stride,
+                 const struct norm_args *a, bool add, cudaStream_t stream) {
     constexpr int VEC = 16 / (int)sizeof(T);
-    bool whole =
-        width % VEC == 0 && width <= VEC * 1024 && (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
+    bool whole = width % VEC == 0 && stride % VEC == 0 && width <= VEC * 1024 &&
+                 (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
     if (whole) {
         dim3 block((unsigned)((width / VEC + 31) / 32 * 32));
         pdl_launch(norm_kernel<T>, dim3((unsigned)n), block, 0, stream, a->kind, y, x, width,
-                   (int64_t)width, a->weight, a->bias, a->eps);
+                   stride, a->weight, a->bias, a->eps, add);
         return;
     }
     int32_t threads = (width / 4 + 31) / 32 * 32;
     norm_any_kernel<T><<<n, threads<32 ? 32 : threads> 1024 ? 1024 : threads, 0, stream>>>(
-        a->kind, y, x, width, (int64_t)width, a->weight, a->bias, a->eps);
+        a->kind, y, x, width, stride, a->weight, a->bias, a->eps, add);
 }
 
 } // namespace
@@ -84,6 +88,20 @@ void launch_norm(T *y, const T *x, int32_t n, int32_t width, const struct norm_a
 int cuda_norm(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
               const struct norm_args *args, cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype, launch_norm<T>((T *)y, (const T *)x, n, width, args, stream));
+    DISPATCH(dtype, launch_norm<T>((T *)y, (const T *)x, n, width, width, args, false, stream));
     return cuda_launched("norm");
+}
+
+int cuda_norm_strided(void *x, enum dtype dtype, int32_t n, int32_t width, int64_t stride,
+                      const struct norm_args *args, cudaStream_t stream) {
+    if (n == 0) return 0;
+    DISPATCH(dtype, launch_norm<T>((T *)x, (const T *)x, n, width, stride, args, false, stream));
+    return cuda_launched("norm");
+}
+
+int cuda_norm_add(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
+                  const struct norm_args *args, cudaStream_t stream) {
+    if (n == 0) return 0;
+    DISPATCH(dtype, launch_norm<T>((T *)y, (const T *)x, n, width, width, args, true, stream));
+    return cuda_launched("norm_add");
 }

@@ -20,6 +20,11 @@ static int op_norm(struct backend *be, void *y, const void *x, int32_t n, int32_
     return cuda_norm(y, x, be->act_dtype, n, width, args, cuda_of(be)->stream);
 }
 
+static int op_norm_add(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                       const struct norm_args *args) {
+    return cuda_norm_add(y, x, be->act_dtype, n, width, args, cuda_of(be)->stream);
+}
+
 static int op_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
                           const float *inv_freq, int32_t rot_dim, float scale) {
     struct cuda_backend *cuda = cuda_of(be);
@@ -36,6 +41,57 @@ static int op_add(struct backend *be, void *y, const void *x, int64_t n_elements
     return cuda_add(y, x, be->act_dtype, n_elements, cuda_of(be)->stream);
 }
 
+static int op_scale(struct backend *be, void *x, int64_t n_elements, const float *by,
+                    float factor) {
+    return cuda_scale(x, be->act_dtype, n_elements, by, factor, cuda_of(be)->stream);
+}
+
+static int op_multiply_rows(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                            int64_t stride) {
+    return cuda_multiply_rows(y, x, be->act_dtype, n, width, stride, cuda_of(be)->stream);
+}
+
+static int op_xielu(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
+                    const float *alpha) {
+    return cuda_xielu(y, x, be->act_dtype, (int64_t)n * width, alpha, cuda_of(be)->stream);
+}
+
+static int op_finish_logits(struct backend *be, float *x, int64_t n_elements, float scale,
+                            float cap) {
+    return cuda_finish_logits(x, n_elements, scale, cap, cuda_of(be)->stream);
+}
+
+static int op_route(struct backend *be, int32_t *ids, float *weights, const float *logits,
+                    int32_t n, const struct route_args *args) {
+    return cuda_route(ids, weights, logits, n, args, cuda_of(be)->stream);
+}
+
+static int op_experts(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                      const int32_t *ids, const float *weights, const struct experts_args *args,
+                      void *work) {
+    const struct cuda_backend *cuda = cuda_of(be);
+    const struct cuda_experts a = {.args = *args,
+                                   .mode = mode,
+                                   .dtype = be->act_dtype,
+                                   .y = y,
+                                   .x = x,
+                                   .ids = ids,
+                                   .weights = weights,
+                                   .n = n,
+                                   .work = work,
+                                   .deterministic = cuda->deterministic};
+    return cuda_experts(&a, cuda->stream);
+}
+
+static size_t op_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args) {
+    return cuda_experts_bytes(n, args, be->act_dtype);
+}
+
+static int op_add_gated(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
+                        int32_t width) {
+    return cuda_add_gated(y, x, be->act_dtype, gate, n, width, cuda_of(be)->stream);
+}
+
 static int op_gather(struct backend *be, void *y, const void *x, const struct batch *b,
                      int32_t width) {
     struct cuda_backend *cuda = cuda_of(be);
@@ -46,7 +102,7 @@ static int op_gather(struct backend *be, void *y, const void *x, const struct ba
 static int op_step_reserve(struct backend *be, const struct step_limits *l, struct err *err) {
     struct cuda_backend *cuda = cuda_of(be);
     cuda_staging_release(cuda);
-    TRY(cuda_step_reserve(cuda, l->max_rows, l->max_seqs, l->max_map, err));
+    TRY(cuda_step_reserve(cuda, l->max_rows, l->max_seqs, l->max_map, l->n_groups, err));
     size_t work = cuda_attention_work_bytes(l->max_seqs, l->n_heads, l->n_kv_heads, l->head_dim);
     const size_t least = cuda->deterministic ? CUDA_EXACT_WORK_BYTES : CUDA_TILES_WORK_BYTES;
     if (work < least) work = least; // for few sequences it would be too little for tiles
@@ -74,6 +130,10 @@ static void op_ranks_close(struct backend *be) {
 
 const struct backend_ops cuda_ops = {
     .name = "cuda",
+    .features = OP_SOFT_CAP | OP_SINKS | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE |
+                OP_V_NORM | OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS |
+                OP_EXPERTS,
+    .kv_groups = true,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,
     .mem_write = cuda_mem_write,
@@ -109,6 +169,14 @@ const struct backend_ops cuda_ops = {
     .attention = cuda_op_attention,
     .activate = op_activate,
     .add = op_add,
+    .scale = op_scale,
+    .multiply_rows = op_multiply_rows,
+    .xielu = op_xielu,
+    .finish_logits = op_finish_logits,
+    .route = op_route,
+    .experts = op_experts,
+    .experts_bytes = op_experts_bytes,
+    .add_gated = op_add_gated,
     .gather_logit_rows = op_gather,
     .logits_read = cuda_op_logits_read,
     .draw = cuda_op_draw,
@@ -117,6 +185,7 @@ const struct backend_ops cuda_ops = {
     .draw_adjust = cuda_op_draw_adjust,
     .draw_adjusted = cuda_op_draw_adjusted,
     .qkv_finish = cuda_op_qkv_finish,
+    .norm_add = op_norm_add,
     .linear_activate = cuda_op_linear_activate,
     .norm_linear = cuda_op_norm_linear,
     .qkv_attention = cuda_op_qkv_attention,

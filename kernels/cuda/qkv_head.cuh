@@ -15,6 +15,15 @@ __device__ __forceinline__ void norm_head(float *head, int32_t dim, const float 
     __syncwarp();
 }
 
+// q by its position (kernels/backend.h, query_beta).
+template <typename T>
+__device__ __forceinline__ void scale_head(float *head, int32_t dim, float beta, float length,
+                                           int32_t position, int32_t lane) {
+    const float by = 1.0f + beta * logf(1.0f + floorf((float)position / length));
+    for (int32_t i = lane; i < dim; i += 32) head[i] = rounded<T>(__fmul_rn(head[i], by));
+    __syncwarp();
+}
+
 // cos_sin: the row's rot_dim / 2 cosines, then sines.
 template <typename T>
 __device__ __forceinline__ void rotate_head(float *head, enum rope_style style, int32_t rot_dim,

@@ -32,7 +32,7 @@ static struct layout layout_of(const struct cuda_step *s) {
     l.logit_rows = take(&at, rows);
     l.decode_rows = take(&at, rows);
     l.tiles = take(&at, tiles * sizeof(struct cuda_tile));
-    l.seqs = take(&at, (size_t)s->max_seqs * sizeof(struct cuda_seq));
+    l.seqs = take(&at, (size_t)s->n_groups * (size_t)s->max_seqs * sizeof(struct cuda_seq));
     l.draws = take(&at, (size_t)s->max_seqs * sizeof(struct batch_draw));
     l.maps = take(&at, (size_t)s->max_map * sizeof(int32_t));
     l.end = at;
@@ -95,10 +95,11 @@ static int take_room(struct cuda_step *s, struct err *err) {
 }
 
 int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
-                      int64_t max_map, struct err *err) {
+                      int64_t max_map, int32_t n_groups, struct err *err) {
     struct cuda_step s = {.max_rows = max_rows,
                           .max_seqs = max_seqs,
                           .max_map = max_map,
+                          .n_groups = n_groups > 0 ? n_groups : 1,
                           .slot = cuda->step.slot, // its step's draws may not have been read
                           .graphs = cuda->step.graphs};
     TRY(cuda_wait(cuda, "the last step"));
@@ -117,15 +118,18 @@ int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_s
 
 // Entries of a sequence's map that its rows can look up. Until the ring wraps, slots are used in
 // order, so the slots after the last row's are unused.
-static int64_t used_map(const struct batch_seq *q, const int32_t *positions) {
-    int64_t all = (int64_t)q->maps->n_sink_blocks + q->maps->n_ring_blocks;
-    int64_t reach = positions[q->first_row + q->n_rows - 1] / q->maps->block_tokens + 1;
+static int64_t used_map(const struct batch_seq *q, const struct kv_map *map,
+                        const int32_t *positions) {
+    int64_t all = (int64_t)map->n_sink_blocks + map->n_ring_blocks;
+    int64_t reach = positions[q->first_row + q->n_rows - 1] / map->block_tokens + 1;
     return reach < all ? reach : all;
 }
 
-static int64_t map_entries(const struct batch *b) {
+static int64_t map_entries(const struct batch *b, int32_t n_groups) {
     int64_t n = 0;
-    for (int32_t i = 0; i < b->n_seqs; i++) n += used_map(&b->seqs[i], b->positions);
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        for (int32_t g = 0; g < n_groups; g++)
+            n += used_map(&b->seqs[i], &b->seqs[i].maps[g], b->positions);
     return n;
 }
 
@@ -159,13 +163,15 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
     s->n_decode = s->n_tiles = 0;
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const struct batch_seq *q = &b->seqs[i];
-        int32_t n = (int32_t)used_map(q, b->positions);
-        seqs[i] = (struct cuda_seq){q->first_row,           q->n_rows,
-                                    q->memory_len,          q->sink_len,
-                                    q->maps->n_sink_blocks, q->maps->n_ring_blocks,
-                                    q->maps->block_tokens,  at};
-        memcpy(maps + at, q->maps->blocks, (size_t)n * sizeof *maps);
-        at += n;
+        for (int32_t g = 0; g < s->n_groups; g++) {
+            const struct kv_map *map = &q->maps[g];
+            int32_t n = (int32_t)used_map(q, map, b->positions);
+            seqs[g * s->max_seqs + i] = (struct cuda_seq){
+                q->first_row,       q->n_rows,          q->memory_len,     q->sink_len,
+                map->n_sink_blocks, map->n_ring_blocks, map->block_tokens, at};
+            memcpy(maps + at, map->blocks, (size_t)n * sizeof *maps);
+            at += n;
+        }
         for (int32_t r = 0; r < q->n_rows; r++) row_seq[q->first_row + r] = i;
         if (q->n_rows == 1)
             decode[s->n_decode++] = q->first_row;
@@ -229,20 +235,22 @@ static int check_batch(const struct cuda_step *s, const struct batch *b) {
     for (int32_t i = 0; i < b->n_seqs; i++) {
         const struct batch_seq *q = &b->seqs[i];
         for (int32_t r = q->first_row; r < q->first_row + q->n_rows; r++)
-            if (b->positions[r] < 0 || q->maps->blocks[kv_map_slot(q->maps, b->positions[r])] < 0)
-                return E_INVAL;
+            for (int32_t g = 0; g < s->n_groups; g++)
+                if (b->positions[r] < 0 ||
+                    q->maps[g].blocks[kv_map_slot(&q->maps[g], b->positions[r])] < 0)
+                    return E_INVAL;
     }
     return 0;
 }
 
 static int make_room(struct cuda_backend *cuda, const struct batch *b) {
     struct cuda_step *s = &cuda->step;
-    int64_t map = map_entries(b);
+    int64_t map = map_entries(b, s->n_groups);
     if (b->n_rows <= s->max_rows && b->n_seqs <= s->max_seqs && map <= s->max_map) return 0;
     struct err err = {0};
     int rc = cuda_step_reserve(cuda, b->n_rows > s->max_rows ? b->n_rows : s->max_rows,
                                b->n_seqs > s->max_seqs ? b->n_seqs : s->max_seqs,
-                               map > s->max_map ? 2 * map : s->max_map, &err);
+                               map > s->max_map ? 2 * map : s->max_map, s->n_groups, &err);
     char why[300];
     if (rc < 0) log_error("cuda.step_room", "why=%s", log_quote(why, sizeof why, err.text));
     return rc;
@@ -252,6 +260,7 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     struct cuda_backend *cuda = cuda_of(be);
     struct cuda_step *s = &cuda->step;
     CUDA_TRY(cudaSetDevice(cuda->device)); // per thread, and this may be the thread's first call
+    if (s->n_groups == 0) s->n_groups = 1; // no step was reserved
     TRY(check_batch(s, b));
     if (b->follows) {
         CUDA_TRY(cudaEventRecord(cuda->drawn_before, cuda->stream));

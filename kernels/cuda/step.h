@@ -19,6 +19,7 @@ struct cuda_step {
     // Limits, set by cuda_step_reserve; a larger step calls it again.
     int32_t max_rows, max_seqs;
     int64_t max_map;
+    int32_t n_groups; // of the cache: b.seqs has (n_groups, max_seqs), each with its map
     size_t bytes;
     char *device;                  // the memory that b points into
     char *pinned[CUDA_STEP_SLOTS]; // where the next step is written before it is copied
@@ -39,7 +40,7 @@ struct cuda_backend;
 // Allocates for steps of this size, and frees the recorded graphs. On failure the smaller room stays, for smaller
 // steps.
 int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
-                      int64_t max_map, struct err *err);
+                      int64_t max_map, int32_t n_groups, struct err *err);
 void cuda_step_release(struct cuda_backend *cuda);
 void cuda_step_forget_graphs(struct cuda_step *s); // steps are recorded anew
 int cuda_step_begin(struct backend *be, const struct batch *b, const struct batch **run);

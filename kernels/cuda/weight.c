@@ -37,11 +37,11 @@ void cuda_staging_release(struct cuda_backend *cuda) {
 
 // --- one view ------------------------------------------------------------------------------------
 
-struct lines { // a view as lines of contiguous elements: its rows, or its columns if transposed
+struct lines { // a view as lines of elements: its rows, or its columns if transposed
     const char *data;
     int64_t n, length, stride; // lines; elements of each; elements from one to the next
     bool down;                 // lines are columns of the matrix
-    int64_t scattered;         // 0, or the distance of a line's elements
+    int64_t apart;             // of a line's elements; 1: they are contiguous
 };
 
 static struct lines lines_of(const struct tensor_view *v) {
@@ -53,7 +53,7 @@ static struct lines lines_of(const struct tensor_view *v) {
                           down ? v->rows : v->cols,
                           down ? v->col_stride : v->row_stride,
                           down,
-                          0};
+                          down ? v->row_stride : 1};
 }
 
 // Lines [first, first + n), elements [from, from + length) of each, packed into the pinned half.
@@ -64,17 +64,30 @@ struct packing {
     size_t size;
 };
 
+// n elements that lie `apart` elements from each other.
+static void gather(char *to, const char *from, int64_t apart, int64_t n, size_t size) {
+    for (int64_t j = 0; j < n; j++) {
+        const char *src = from + (size_t)(j * apart) * size;
+        if (size == 1)
+            to[j] = *src;
+        else if (size == 2)
+            memcpy(to + 2 * j, src, 2);
+        else
+            memcpy(to + 4 * j, src, 4);
+    }
+}
+
 static void pack_range(void *ctx, int64_t at, int64_t n) {
     const struct packing *p = ctx;
     const struct lines *l = p->l;
     const int64_t first = p->first + at, from = p->from, length = p->length;
     const size_t size = p->size;
     char *to = p->to + (size_t)(at * length) * size;
-    const char *src = l->data + (size_t)(first * l->stride + from) * size;
-    if (l->scattered) { // the kernel does not transpose 8 bits, so the rows are gathered here
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < length; j++)
-                to[i * length + j] = l->data[(first + i) * l->stride + (from + j) * l->scattered];
+    const char *src = l->data + (size_t)(first * l->stride + from * l->apart) * size;
+    if (l->apart !=
+        1) { // rows of 8 bits, which the kernel does not transpose; or each other row of a matrix
+        for (int64_t i = 0; i < n; i++, to += (size_t)length * size)
+            gather(to, src + (size_t)(i * l->stride) * size, l->apart, length, size);
         return;
     }
     if (l->stride == length) {

@@ -119,7 +119,8 @@ static struct cuda_attention attention_args_of(const attention_set &s, const dev
     a.kv.n_layers = s.n_layers, a.kv.n_kv_heads = c.n_kv_heads, a.kv.head_dim = c.head_dim;
     a.kv.block_tokens = c.block_tokens;
     a.b = b.get();
-    a.n_heads = c.n_heads, a.scale = 1.0f / sqrtf((float)c.head_dim), a.window = c.window;
+    a.n_heads = c.n_heads, a.row_heads = c.n_heads + 2 * c.n_kv_heads,
+    a.scale = 1.0f / sqrtf((float)c.head_dim), a.window = c.window;
     a.alibi_slopes = slopes;
     a.n_decode = (int)s.decode_rows.size(), a.n_tiles = (int)s.tiles.size();
     a.max_position = s.max_position;

@@ -13,6 +13,7 @@ struct shape {
     int32_t slack; // the largest chunk, which the ring must hold beyond the window
     bool alibi;
     bool sink_logits; // attention_args.sinks
+    float soft_cap;
 };
 
 // A sequence: all its q, k and v rows, and the results of attention for each row.
@@ -106,6 +107,7 @@ static inline struct attention_args args_of(const struct shape *s, const float *
                                    .n_kv_heads = s->n_kv_heads,
                                    .head_dim = s->head_dim,
                                    .scale = 1 / sqrtf((float)s->head_dim),
+                                   .soft_cap = s->soft_cap,
                                    .window = s->window,
                                    .alibi_slopes = s->alibi ? slopes : NULL};
 }

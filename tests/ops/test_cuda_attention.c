@@ -36,8 +36,13 @@ static void world_init(struct world *o, const struct twin *w, const struct shape
     poison(w, &o->cpu_kv, &o->gpu_kv);
     slopes_init(o->slopes);
     o->gpu_slopes = twin_up_bytes(w, o->slopes, sizeof o->slopes);
-    struct step_limits l = {512,         MAX_SEQS, n_blocks + 8, s->n_heads, s->n_kv_heads,
-                            s->head_dim, 100,      NULL,         NULL};
+    const struct step_limits l = {.max_rows = 512,
+                                  .max_seqs = MAX_SEQS,
+                                  .max_map = n_blocks + 8,
+                                  .n_heads = s->n_heads,
+                                  .n_kv_heads = s->n_kv_heads,
+                                  .head_dim = s->head_dim,
+                                  .vocab = 100};
     if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
 }
 
@@ -61,6 +66,7 @@ static void world_step(struct world *o, const int32_t *rows) {
     void *gout = twin_up(w, NULL, n_rows * out_width(s));
     struct attention_args a = args_of(s, o->slopes), ga = args_of(s, o->gpu_slopes);
     const struct qkv_args as_it_is = {0};
+    if (s->sink_logits) a.sinks = o->slopes, ga.sinks = o->gpu_slopes; // numbers of each head
     void *at_once = twin_up(w, NULL, n_rows * out_width(s));
     assert_int_equal(w->gpu->ops->step_begin(w->gpu, &t.batch, &run), 0);
     int rc = w->gpu->ops->qkv_attention(w->gpu, at_once, gqkv, &o->gpu_kv, run, &ga, &as_it_is);
@@ -185,9 +191,36 @@ static void windows(const struct twin *w) {
     check_shape(w, s);
 }
 
+// Scores that are bent and heads with a sink: one row and many, shared long rows, all widths, 8 bits.
+static void capped(const struct twin *w) {
+    static const int32_t sizes[] = {64, 128, 256, 80, 40, 512};
+    for (int i = 0; i < 12; i++) {
+        struct shape s = plain(w);
+        s.head_dim = sizes[i % 6], s.block_tokens = 64, s.memory_len = i % 2 ? 300 : 150;
+        s.n_heads = 8, s.n_kv_heads = i % 4 ? 2 : 1, s.sink_len = i % 3;
+        s.soft_cap = i % 3 != 1 ? 0.5f : 0, s.sink_logits = i % 3 != 2;
+        s.window = i % 5 ? 0 : 70, s.alibi = i == 9;
+        if (i > 7 && sizes[i % 6] % 16 == 0) s.kv_dtype = i % 2 ? DTYPE_I8 : DTYPE_F8_E4M3;
+        check_shape(w, s);
+    }
+    struct shape s = plain(w);
+    s.n_heads = 8, s.head_dim = 128, s.block_tokens = 64, s.n_layers = 1, s.layer = 0;
+    s.memory_len = 4000, s.slack = 400, s.soft_cap = 2, s.sink_logits = true;
+    const int32_t lens[] = {test_scaled(2000)};
+    struct world o;
+    world_init(&o, w, &s, lens, 1);
+    while (o.seqs[0].done < lens[0] - 24) {
+        const int32_t left = lens[0] - 24 - o.seqs[0].done;
+        world_step(&o, (int32_t[]){left < 400 ? left : 400, 0, 0, 0});
+    }
+    world_step(&o, (int32_t[]){20, 0, 0, 0});
+    for (int j = 0; j < 4; j++) world_step(&o, (int32_t[]){1, 0, 0, 0});
+    world_release(&o);
+}
+
 static void head_sizes(const struct twin *w) {
-    static const int32_t sizes[] = {1, 3, 8, 17, 40, 64, 80, 96, 128, 256, 300};
-    for (int i = 0; i < 11; i++) {
+    static const int32_t sizes[] = {1, 3, 8, 17, 40, 64, 80, 96, 128, 256, 300, 512};
+    for (int i = 0; i < 12; i++) {
         struct shape s = plain(w);
         s.head_dim = sizes[i];
         s.n_heads = i % 2 ? 2 : 5, s.n_kv_heads = 1;
@@ -257,6 +290,16 @@ static void equal_shares(const struct twin *w) {
     }
 }
 
+static struct kv_store store(enum dtype t, int32_t layers, int32_t kv_heads, int32_t dim,
+                             int32_t block_tokens, int32_t n_blocks) {
+    return (struct kv_store){.dtype = t,
+                             .n_layers = layers,
+                             .n_kv_heads = kv_heads,
+                             .head_dim = dim,
+                             .block_tokens = block_tokens,
+                             .n_blocks = n_blocks};
+}
+
 // qkv_finish has the bits of the ops that it replaces.
 static void finish(const struct twin *w) {
     enum { N = 7, HEADS = 6, KV = 2, DIM = 64, ROT = 32, WIDTH = (HEADS + 2 * KV) * DIM };
@@ -282,14 +325,21 @@ static void finish(const struct twin *w) {
             uint8_t *bytes[2];
             void *q[2];
             for (int i = 0; i < 2; i++) {
-                kv[i] = (struct kv_store){NULL, 0, cached, 3, KV, DIM, 8, 2, 0};
+                kv[i] = store(cached, 3, KV, DIM, 8, 2);
                 assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
                 bytes[i] = calloc(2, kv[i].block_bytes);
                 be->ops->mem_write(be, kv[i].data, bytes[i], 2 * kv[i].block_bytes);
                 q[i] = twin_up(w, x, N * WIDTH);
             }
-            const struct qkv_args qa = {(enum rope_style)style, ROT,  ga, norm ? gq : NULL,
-                                        norm ? gk : NULL,       1e-6f};
+            const struct qkv_args qa = {.style = (enum rope_style)style,
+                                        .rot_dim = ROT,
+                                        .cos_sin = ga,
+                                        .q_weight = norm ? gq : NULL,
+                                        .k_weight = norm ? gk : NULL,
+                                        .v_weight = style && norm ? gk : NULL,
+                                        .eps = 1e-6f,
+                                        .query_beta = style ? 0.1f : 0,
+                                        .query_length = 4};
             if (norm) be->ops->qk_norm(be, q[0], N, &shape, &qa);
             be->ops->rope(be, q[0], N, &shape, &qa);
             be->ops->kv_write(be, &kv[0], 2, q[0], run, HEADS);
@@ -329,7 +379,11 @@ struct own {
 
 static void own_step(struct own *o, const struct qkv_args *q) {
     struct backend *be = o->w->gpu;
-    const struct attention_args args = {1, o->heads, o->kv_heads, o->dim, 0.125f, 0, NULL};
+    const struct attention_args args = {.layer = 1,
+                                        .n_heads = o->heads,
+                                        .n_kv_heads = o->kv_heads,
+                                        .head_dim = o->dim,
+                                        .scale = 0.125f};
     const int32_t width = o->heads * o->dim;
     const int64_t n_x = (int64_t)o->padded * o->qkv_width;
     const size_t size = (size_t)o->kv[0].n_blocks * o->kv[0].block_bytes;
@@ -415,8 +469,7 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     o.freq_up = twin_up_bytes(w, freq, sizeof freq);
     o.angles = twin_alloc(w, (size_t)(padded * rot) * 4);
     for (int i = 0; i < 2; i++) {
-        o.kv[i] =
-            (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING, 0};
+        o.kv[i] = store(w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING);
         assert_int_equal(be->ops->kv_store_init(be, &o.kv[i], NULL), 0);
         o.bytes[i] = malloc((size_t)o.kv[i].n_blocks * o.kv[i].block_bytes);
         o.qkv[i] = twin_up(w, NULL, padded * o.qkv_width);
@@ -427,9 +480,22 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     for (size_t e = 0; e < size / dtype_size(w->t); e++)
         op_write(w->t, o.filled, (int64_t)e, (float)(e * 37 % 101) * 0.02f - 1);
     for (int form = 0; form < 8; form++) {
-        const struct qkv_args q = {(enum rope_style)(form & 1), form & 2 ? rot : 0,     o.angles,
-                                   form & 4 ? o.qw : NULL,      form & 4 ? o.kw : NULL, 1e-6f};
-        const struct step_limits l = {64, 64, 1024, heads, kv_heads, dim, 100, NULL, NULL};
+        const struct qkv_args q = {.style = (enum rope_style)(form & 1),
+                                   .rot_dim = form & 2 ? rot : 0,
+                                   .cos_sin = o.angles,
+                                   .q_weight = form & 4 ? o.qw : NULL,
+                                   .k_weight = form & 4 ? o.kw : NULL,
+                                   .v_weight = form == 5 ? o.kw : NULL,
+                                   .eps = 1e-6f,
+                                   .query_beta = form & 1 ? 0.1f : 0,
+                                   .query_length = 50};
+        const struct step_limits l = {.max_rows = 64,
+                                      .max_seqs = 64,
+                                      .max_map = 1024,
+                                      .n_heads = heads,
+                                      .n_kv_heads = kv_heads,
+                                      .head_dim = dim,
+                                      .vocab = 100};
         assert_int_equal(be->ops->step_reserve(be, &l, NULL), 0); // forgets what was recorded
         for (int times = 0; times < 3; times++) own_step(&o, &q);
     }
@@ -456,7 +522,7 @@ static void finish_and_attend(const struct twin *w) {
 }
 
 static void block_copy(const struct twin *w) {
-    struct kv_store kv = {NULL, 0, DTYPE_F16, 2, 3, 5, 4, 3, 0};
+    struct kv_store kv = store(DTYPE_F16, 2, 3, 5, 4, 3);
     struct backend *be = w->gpu;
     size_t bytes = be->ops->kv_block_bytes(be, &kv);
     assert_true(bytes >= 2 * 3 * 5 * 4 * 2 * 2);
@@ -498,6 +564,9 @@ static void test_windows(void **state) {
 static void test_head_sizes(void **state) {
     twin_each(head_sizes);
 }
+static void test_capped(void **state) {
+    twin_each(capped);
+}
 static void test_equal_shares(void **state) {
     twin_each(equal_shares);
 }
@@ -519,15 +588,11 @@ static void test_unmapped(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_equal_shares),
-        cmocka_unit_test(test_head_sizes),
-        cmocka_unit_test(test_long_context),
-        cmocka_unit_test(test_finish),
-        cmocka_unit_test(test_finish_and_attend),
-        cmocka_unit_test(test_block_copy),
-        cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_capped),
+        cmocka_unit_test(test_head_sizes),   cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_finish),       cmocka_unit_test(test_finish_and_attend),
+        cmocka_unit_test(test_block_copy),   cmocka_unit_test(test_unmapped),
         cmocka_unit_test(test_eight_bits),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test takes long

@@ -202,7 +202,13 @@ static void draws(const struct twin *w) {
         if (few && v == 6) continue;
         struct host h;
         struct err err = {0};
-        struct step_limits l = {256, N, 4096, 1, 1, 64, vocab, NULL, NULL};
+        const struct step_limits l = {.max_rows = 256,
+                                      .max_seqs = N,
+                                      .max_map = 4096,
+                                      .n_heads = 1,
+                                      .n_kv_heads = 1,
+                                      .head_dim = 64,
+                                      .vocab = vocab};
         assert_int_equal(sampler_init(&h.s, vocab, &err), 0);
         assert_int_equal(sampler_work_init(&h.work, vocab, &err), 0);
         if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
@@ -246,7 +252,13 @@ static void logits_for(float *x, const int32_t *ids) {
 // recorded and launched again.
 static void follows(const struct twin *w) {
     const struct backend_ops *ops = w->gpu->ops;
-    struct step_limits l = {FED, FED, 4096, 1, 1, 64, FED_VOCAB, NULL, NULL};
+    const struct step_limits l = {.max_rows = FED,
+                                  .max_seqs = FED,
+                                  .max_map = 4096,
+                                  .n_heads = 1,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 64,
+                                  .vocab = FED_VOCAB};
     struct err err = {0};
     struct weight table;
     float *values = twin_floats(w, FED_VOCAB * FED_WIDTH), logits[FED * FED_VOCAB];

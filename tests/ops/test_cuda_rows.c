@@ -142,8 +142,18 @@ static void rotations(const struct twin *w) {
         assert_int_equal(w->gpu->ops->rope_angles(w->gpu, ga, b, gf, rot, 1.25f), 0);
         twin_compare(w, ga, DTYPE_F32, angles, N * rot, 0, 1e-6, "rope_angles");
         const struct qkv_shape shape = {heads, kv, dim};
-        const struct qkv_args a = {style, rot, angles, qw, kw, 1e-6f};
-        const struct qkv_args on_gpu = {style, rot, ga, gq, gk, 1e-6f};
+        const struct qkv_args a = {.style = style,
+                                   .rot_dim = rot,
+                                   .cos_sin = angles,
+                                   .q_weight = qw,
+                                   .k_weight = kw,
+                                   .eps = 1e-6f};
+        const struct qkv_args on_gpu = {.style = style,
+                                        .rot_dim = rot,
+                                        .cos_sin = ga,
+                                        .q_weight = gq,
+                                        .k_weight = gk,
+                                        .eps = 1e-6f};
         w->cpu->ops->qk_norm(w->cpu, x, N, &shape, &a);
         assert_int_equal(w->gpu->ops->qk_norm(w->gpu, gx, N, &shape, &on_gpu), 0);
         twin_compare(w, gx, w->t, x, N * width, 1.1, 1e-5, "qk_norm");

@@ -174,12 +174,12 @@ export class Suites {
   /** The tests of a GPU, whose memory they share: one at a time. Those that need a GPU and find none say so. */
   cuda() {
     this.jobs = 1;
-    this.cmocka('ops', ['devices', 'rows', 'linear', 'fp8', 'attention', 'draw', 'copies', 'plans'].map((name) => `cuda_${name}`));
+    this.cmocka('ops', ['devices', 'rows', 'linear', 'fp8', 'attention', 'experts', 'draw', 'copies', 'plans'].map((name) => `cuda_${name}`));
     if (!gpuHere()) {
       this.gpu(['golden', 'gpu/serve']);
       return;
     }
-    this.cmocka('golden', ('models variants invariants sessions_resume sampling tiers overlap fork fork_tiers sharing sessions_tree 8bit kv_dtype ' +
+    this.cmocka('golden', ('models experts variants invariants sessions_resume sampling tiers overlap fork fork_tiers sharing sessions_tree 8bit kv_dtype ' +
       'snapshots snapshots_damage ft pause prompts beams branches travel tiers_walk admission drafts masks ahead flight').split(' '));
     if (spawnSync('nvidia-smi', ['-L'], { encoding: 'utf8' }).stdout?.trim().split('\n').length >= 2) {
       const first = this.programs.length;
@@ -187,7 +187,7 @@ export class Suites {
       for (const program of this.programs.slice(first)) program.env.PARLEY_TEST_DEVICE = 'cuda:0,cuda:1';
     }
     this.cmocka('golden', ['invariants'], { PARLEY_TEST_COMPUTE: 'bf16', PARLEY_TEST_DETERMINISTIC: '1' }, '-bf16-deterministic');
-    this.cmocka('golden', ['models', 'prompts'], { PARLEY_TEST_COMPUTE: 'bf16' }, '-bf16');
+    this.cmocka('golden', ['models', 'experts', 'prompts'], { PARLEY_TEST_COMPUTE: 'bf16' }, '-bf16');
     this.cmocka('golden', ['models', 'prompts'], { PARLEY_TEST_COMPUTE: 'f16' }, '-f16');
     this.enter('compute', 'node', 'gpu/serve', ['python3', 'tests/gpu/serve.py'], {
       PARLEY: path.resolve(this.build, 'parley'), FAULT: path.resolve(this.build, 'tests/gpu/fault.so'),
@@ -216,7 +216,7 @@ export class Suites {
     for (const check of ['racecheck', 'initcheck', 'memcheck', 'synccheck']) {
       for (const name of ['cuda_attention', 'cuda_linear']) for (const part of parts(name)) one(check, name, part);
       one(check, 'cuda_fp8', check === 'initcheck' ? 'test_rounding' : undefined);
-      for (const name of ['cuda_draw', 'cuda_rows', 'cuda_copies']) one(check, name);
+      for (const name of ['cuda_draw', 'cuda_rows', 'cuda_copies', 'cuda_experts']) one(check, name);
     }
   }
 }

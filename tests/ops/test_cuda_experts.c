@@ -1,0 +1,238 @@
+// CUDA's route and experts against their CPU twins: few rows and many, shapes that the fast kernels do not
+// cover, experts without rows, one that takes all. With `deterministic` a row has the bits that it has
+// alone.
+#include "tests/ops/twin.h"
+
+static void routes(const struct twin *w) {
+    static const int32_t sizes[][2] = {{1, 1}, {4, 2}, {60, 4}, {128, 8}, {512, 10}, {1024, 1}};
+    enum { ROWS = 9 };
+    op_seed(1);
+    for (int i = 0; i < 6 * 3 * 4; i++) {
+        const int32_t n = sizes[i / 12][0], k = sizes[i / 12][1], all = ROWS * n, out = ROWS * k;
+        const int variant = i % 4;
+        struct route_args a = {(enum router_kind)(i / 4 % 3),
+                               n,
+                               k,
+                               variant % 2 == 1,
+                               variant ? 2.5f : 1,
+                               NULL,
+                               NULL,
+                               0,
+                               0,
+                               0};
+        float *logits = op_floats(all), *bias = op_floats(n), *scale = op_floats(n);
+        float *weights = op_floats(out), *got;
+        int32_t *ids = malloc((size_t)out * 4), *got_ids = malloc((size_t)out * 4);
+        for (int32_t j = 0; j < n; j++) logits[j] = (float)(j % 3); // equals in the first row
+        logits[all - 1] = NAN;                                      // of the last row
+        struct route_args g = a;
+        void *logits_at = twin_up_bytes(w, logits, (size_t)all * 4);
+        void *bias_at = twin_up_bytes(w, bias, (size_t)n * 4);
+        void *scale_at = twin_up_bytes(w, scale, (size_t)n * 4);
+        void *ids_at = twin_alloc(w, (size_t)out * 4), *weights_at = twin_alloc(w, (size_t)out * 4);
+        if (variant > 1 && a.kind != ROUTER_TOPK_SOFTMAX)
+            a.choice_bias = bias, g.choice_bias = bias_at;
+        if (variant == 3) a.expert_scale = scale, g.expert_scale = scale_at;
+        if (variant > 0 && n == 128) {
+            a.n_groups = g.n_groups = 8, a.n_chosen_groups = g.n_chosen_groups = 3;
+            a.group_best = g.group_best = 1 + variant % 2;
+        }
+        assert_int_equal(w->cpu->ops->route(w->cpu, ids, weights, logits, ROWS, &a), 0);
+        assert_int_equal(w->gpu->ops->route(w->gpu, ids_at, weights_at, logits_at, ROWS, &g), 0);
+        w->gpu->ops->mem_read(w->gpu, got_ids, ids_at, (size_t)out * 4);
+        got = twin_down(w, weights_at, out, DTYPE_F32);
+        for (int32_t j = 0; j < out; j++) {
+            assert_int_equal(got_ids[j], ids[j]);
+            if (j / k == ROWS - 1)
+                assert_true(isnan(got[j]));
+            else
+                op_near(got[j], weights[j], 1e-5 * fabs((double)weights[j]) + 1e-30, "weight", j);
+        }
+        twin_free(w, logits_at), twin_free(w, bias_at), twin_free(w, scale_at);
+        twin_free(w, ids_at), twin_free(w, weights_at);
+        free(logits), free(bias), free(scale), free(weights), free(got), free(ids), free(got_ids);
+    }
+}
+
+struct shape {
+    int32_t n_experts, n_chosen, hidden, width;
+    enum activation act;
+    bool gated, bias;
+    float limit;
+};
+
+struct layer { // on both backends
+    struct weight *cpu, *gpu;
+    float *bias, *gpu_bias;
+};
+
+static struct layer make(const struct twin *w, enum dtype t, int32_t n, int32_t rows, int32_t cols,
+                         bool bias) {
+    struct layer l = {calloc((size_t)n, sizeof *l.cpu), calloc((size_t)n, sizeof *l.gpu), NULL,
+                      NULL};
+    const int64_t each = (int64_t)rows * cols;
+    uint8_t *data = malloc((size_t)each * 4);
+    float *scales = malloc((size_t)rows * 4);
+    const bool eight = dtype_size(t) == 1;
+    for (int32_t e = 0; e < n; e++) {
+        for (int64_t i = 0; i < each; i++) {
+            if (eight)
+                data[i] = t == DTYPE_I8 ? (uint8_t)(int8_t)(op_random() * 30)
+                                        : e4m3_from_f32(op_random() * 20);
+            else
+                op_write(t, data, i, op_random() * 0.1f);
+        }
+        for (int32_t r = 0; r < rows; r++) scales[r] = 0.002f * (1 + fabsf(op_random()));
+        struct tensor_view v = {data, t, rows, cols, cols, 1, eight ? scales : NULL, 0};
+        assert_int_equal(w->cpu->ops->weight_init(w->cpu, &l.cpu[e], &v, 1, NULL), 0);
+        assert_int_equal(w->gpu->ops->weight_init(w->gpu, &l.gpu[e], &v, 1, NULL), 0);
+    }
+    if (bias) {
+        l.bias = op_floats((int64_t)n * rows);
+        l.gpu_bias = twin_up_bytes(w, l.bias, (size_t)n * (size_t)rows * 4);
+    }
+    free(data), free(scales);
+    return l;
+}
+
+static void release(const struct twin *w, struct layer *l, int32_t n) {
+    for (int32_t e = 0; e < n; e++) {
+        w->cpu->ops->weight_release(w->cpu, &l->cpu[e]);
+        w->gpu->ops->weight_release(w->gpu, &l->gpu[e]);
+    }
+    free(l->cpu), free(l->gpu), free(l->bias);
+    if (l->gpu_bias) twin_free(w, l->gpu_bias);
+}
+
+// Random experts for each row, ascending; `one`: the first row's for all.
+static void choose(int32_t *ids, int32_t n, const struct shape *s, bool one) {
+    const int32_t k = s->n_chosen, e = s->n_experts;
+    for (int32_t i = 0; i < n * k; i++) {
+        const int32_t j = i % k, low = j * e / k, high = (j + 1) * e / k;
+        ids[i] = one && i >= k ? ids[j] : low + (int32_t)(fabsf(op_random()) * 1000) % (high - low);
+    }
+}
+
+static void run(const struct twin *w, const struct experts_args *a, enum linear_mode mode, void *y,
+                const void *x, int32_t n, const void *ids, const void *weights) {
+    const size_t bytes = w->gpu->ops->experts_bytes(w->gpu, n, a);
+    void *work = twin_alloc(w, bytes);
+    uint8_t *poison = malloc(bytes);
+    memset(poison, 0xff, bytes);
+    w->gpu->ops->mem_write(w->gpu, work, poison, bytes);
+    assert_int_equal(w->gpu->ops->experts(w->gpu, mode, y, x, n, ids, weights, a, work), 0);
+    free(poison);
+    twin_free(w, work);
+}
+
+static void check(const struct twin *w, enum dtype t, const struct shape *s, int32_t n, bool one) {
+    op_seed((uint64_t)(s->hidden * 100 + s->width + n));
+    const int32_t up_rows = s->gated ? 2 * s->width : s->width, k = s->n_chosen,
+                  all = n * s->hidden;
+    struct layer up = make(w, t, s->n_experts, up_rows, s->hidden, s->bias);
+    struct layer down = make(w, t, s->n_experts, s->hidden, s->width, s->bias);
+    struct experts_args a = {s->n_experts,       k,       up.cpu, down.cpu, up.bias, down.bias,
+                             {s->act, s->gated}, s->limit};
+    struct experts_args g = {s->n_experts,  k,          up.gpu,  down.gpu, up.gpu_bias,
+                             down.gpu_bias, a.activate, s->limit};
+    float *x = twin_floats(w, all), *y = twin_floats(w, all), *weights = op_floats(n * k);
+    int32_t *ids = malloc((size_t)(n * k) * 4);
+    choose(ids, n, s, one);
+    for (int i = 0; i < all; i++) y[i] = twin_round(w->t, y[i]);
+    void *gx = twin_up(w, x, all), *gy = twin_up(w, y, all), *stored = twin_up(w, NULL, all);
+    void *gi = twin_up_bytes(w, ids, (size_t)(n * k) * 4),
+         *gw = twin_up_bytes(w, weights, (size_t)(n * k) * 4);
+    void *work = malloc(w->cpu->ops->experts_bytes(w->cpu, n, &a) + 64);
+    void *aligned = (void *)(((uintptr_t)work + 63) & ~(uintptr_t)63);
+    run(w, &g, LINEAR_ADD, gy, gx, n, gi, gw);
+    run(w, &g, LINEAR_STORE, stored, gx, n, gi, gw);
+    float *want = malloc((size_t)all * 4);
+    for (int add = 0; add < 2; add++) {
+        memcpy(want, y, (size_t)all * 4);
+        assert_int_equal(w->cpu->ops->experts(w->cpu, add ? LINEAR_ADD : LINEAR_STORE, want, x, n,
+                                              ids, weights, &a, aligned),
+                         0);
+        double largest = 0;
+        for (int i = 0; i < all; i++) largest = fmax(largest, fabs((double)want[i]));
+        // Hidden values are rounded to the GPU's dtype.
+        const double slack = (w->t == DTYPE_F32 ? 2e-5 : 2 * twin_unit(w->t)) * (largest + 1);
+        twin_compare(w, add ? gy : stored, w->t, want, all, 1.01, slack, add ? "added" : "stored");
+    }
+    if (w->gpu->description && strstr(w->gpu->description, "deterministic")) {
+        const size_t row = (size_t)s->hidden * dtype_size(w->t);
+        uint8_t *whole = malloc(row * (size_t)n), *alone = malloc(row);
+        w->gpu->ops->mem_read(w->gpu, whole, stored, row * (size_t)n);
+        for (int32_t r = 0; r < n; r += n / 3 + 1) {
+            run(w, &g, LINEAR_STORE, gy, (char *)gx + (size_t)r * row, 1, (int32_t *)gi + r * k,
+                (float *)gw + r * k);
+            w->gpu->ops->mem_read(w->gpu, alone, gy, row);
+            assert_memory_equal(alone, whole + (size_t)r * row, row);
+        }
+        free(whole), free(alone);
+    }
+    release(w, &up, s->n_experts), release(w, &down, s->n_experts);
+    twin_free(w, gx), twin_free(w, gy), twin_free(w, stored), twin_free(w, gi), twin_free(w, gw);
+    free(x), free(y), free(weights), free(ids), free(work), free(want);
+}
+
+static const struct shape shapes[] = {
+    {8, 2, 64, 48, ACT_SILU, true, false, 0},
+    {5, 3, 130, 33, ACT_SILU, true, true, 0}, // rows that are no whole words
+    {4, 4, 96, 40, ACT_QUICK_GELU, true, true, 0.7f},
+    {6, 1, 72, 136, ACT_RELU2, false, false, 0},
+    {128, 8, 256, 192, ACT_SILU, true, false, 0},
+    {32, 4, 2880, 360, ACT_QUICK_GELU, true, true, 7},
+};
+
+static void sizes(const struct twin *w) {
+    static const int32_t rows[] = {1, 7, 45, 150, 700};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int i = 0; i < 5; i++)
+            if (rows[i] < 200 || s == 4) check(w, w->t, &shapes[s], test_scaled(rows[i]), false);
+}
+
+static void crowded(const struct twin *w) {
+    check(w, w->t, &shapes[0], 20, true);
+    check(w, w->t, &shapes[0], 530, true);
+    check(w, w->t, &shapes[4], 90, true);
+}
+
+static void eight_bits(const struct twin *w) {
+    for (int i = 0; i < 2; i++)
+        for (int n = 1; n < 200; n += 66)
+            check(w, i ? DTYPE_F8_E4M3 : DTYPE_I8, &shapes[4 * (n > 1)], n, false);
+}
+
+static void many(const struct twin *w) {
+    static const struct shape wide = {512, 10, 32, 16, ACT_SILU, true, false, 0};
+    static const struct shape most = {1024, 2, 32, 16, ACT_SILU, true, false, 0};
+    check(w, w->t, &wide, 3, false);
+    check(w, w->t, &wide, 450, false);
+    check(w, w->t, &most, 140, false);
+}
+
+static void test_routes(void **state) {
+    twin_each(routes);
+}
+static void test_sizes(void **state) {
+    twin_each(sizes);
+}
+static void test_crowded(void **state) {
+    twin_each(crowded);
+}
+static void test_eight_bits(void **state) {
+    twin_each(eight_bits);
+}
+static void test_many(void **state) {
+    twin_each(many);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_routes),  cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_crowded), cmocka_unit_test(test_eight_bits),
+        cmocka_unit_test(test_many),
+    };
+    cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
