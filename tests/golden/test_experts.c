@@ -149,6 +149,67 @@ static void test_stacked(void **state) {
     fixture_close(&f);
 }
 
+// --- a router's logits that are no numbers ---
+
+enum { BAD_TOKEN = 17 };
+
+// The fixture with an embedding of one token that holds NaNs.
+static void write_with_nan(const char *from) {
+    struct tensor list[200];
+    struct checkpoint *cp = NULL;
+    struct safetensors_writer *w = NULL;
+    struct err err = {0};
+    size_t n = 0;
+    assert_int_equal(checkpoint_open(&cp, from, &err), 0);
+    for (size_t i = 0; i < checkpoint_count(cp); i++) add_tensor(list, &n, checkpoint_at(cp, i));
+    assert_int_equal(safetensors_create(&w, tmp_path(&dir, "model.safetensors"), list, n, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        const bool embeds = strcmp(list[i].name, "model.embed_tokens.weight") == 0;
+        uint16_t *copy = malloc(list[i].bytes);
+        assert_non_null(copy);
+        memcpy(copy, list[i].data, list[i].bytes);
+        for (int k = 0; embeds && k < HIDDEN; k++) copy[BAD_TOKEN * HIDDEN + k] = 0x7fc0; // BF16
+        assert_int_equal(safetensors_write(w, copy, list[i].bytes, &err), 0);
+        free(copy);
+    }
+    assert_int_equal(safetensors_finish(w, &err), 0);
+    checkpoint_close(cp);
+    tmp_copy(&dir, from, "config.json");
+}
+
+// Its turn ends with an error; another one in the same steps has the bits that it has alone.
+static void test_nan(void **state) {
+    static struct outcome bad, good, alone;
+    static const int32_t words[] = {3, 4, 5, BAD_TOKEN, 6};
+    struct fixture f = {0};
+    struct engine_event ev;
+    fixture_open(&f, "qwen3_moe");
+    tmp_dir_open(&dir);
+    write_with_nan(f.dir);
+    for (int32_t i = 0; i < 24; i++) assert_int_not_equal(f.ids[i], BAD_TOKEN);
+    struct engine *e = engine_for(dir.path, 16, 8, 0);
+    struct engine_turn one = turn_for(e, 1, words, 5, 0, 0), two = turn_for(e, 2, f.ids, 24, 0, 0);
+    one.sampling.max_tokens = two.sampling.max_tokens = 8;
+    memset(&bad, 0, sizeof bad), memset(&good, 0, sizeof good);
+    submit(e, &one);
+    submit(e, &two);
+    while (!bad.done || !good.done) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) outcome_take(ev.sequence == 1 ? &bad : &good, &ev);
+    }
+    assert_int_equal(bad.finish, FINISH_ERROR);
+    assert_int_equal(bad.n, 0);
+    assert_int_equal(good.finish, FINISH_LENGTH);
+    struct engine_turn again = turn_for(e, 3, f.ids, 24, 0, 0);
+    again.sampling.max_tokens = 8;
+    run_turn(e, &again, &alone);
+    assert_int_equal(alone.n, good.n);
+    assert_memory_equal(alone.ids, good.ids, (size_t)good.n * sizeof *good.ids);
+    engine_close(e);
+    tmp_dir_close(&dir);
+    fixture_close(&f);
+}
+
 // --- files that are refused ---
 
 // Replaces `from` by as many bytes in a file of the folder.
@@ -224,7 +285,7 @@ static void test_refused(void **state) {
 
 int main(void) {
     enum { KINDS = 5 };
-    struct CMUnitTest tests[KINDS * N_EXPERT_FAMILIES + 2];
+    struct CMUnitTest tests[KINDS * N_EXPERT_FAMILIES + 3];
     char names[KINDS * N_EXPERT_FAMILIES][64];
     static const struct {
         const char *name;
@@ -247,6 +308,7 @@ int main(void) {
         n++;
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_stacked);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_nan);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_refused);
     return _cmocka_run_group_tests("experts", tests, n, NULL, NULL);
 }
