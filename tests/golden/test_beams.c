@@ -151,12 +151,14 @@ static int32_t random_id(uint32_t *seed, int32_t n_vocab) {
 }
 
 static void test_against_a_plain_reference(void **state) {
-    static const char *const models[] = {"tests/fixtures/models/qwen3",
-                                         "tests/fixtures/models/bloom"};
+    static const char *const models[] = {
+        "tests/fixtures/models/qwen3", "tests/fixtures/models/bloom",
+        "tests/fixtures/models/gpt_oss", "tests/fixtures/later/gemma4_e",
+        "tests/fixtures/later/glm4_moe_lite"};
     static const float penalties[] = {0, 1, 2.5f, -1}, rates[] = {0, -0.3f, -2, 0.1f};
     int n_ended_early = 0;
     if (!test_is_exact()) skip(); // near ties fall otherwise
-    for (size_t m = 0; m < 2; m++) {
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct world w = {.e = engine_for(models[m], 16, 8, 1 << 22)};
         int32_t n_vocab = w.e->info.n_vocab;
         uint32_t seed = 7;
