@@ -5,6 +5,8 @@
 #include "tests/golden/lines.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+// A cache whose vectors are keys and values at once.
+static const char *const latents = "tests/fixtures/later/glm4_moe_lite";
 enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
 // Forks `from` at n tokens and continues both.
@@ -221,6 +223,7 @@ int main(void) {
         {"fixture: refusals and empty forks", test_refusals_and_empty_forks, NULL, NULL,
          (void *)models[0]},
         {"demo: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)models[1]},
+        {"latents: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)latents},
         {"demo: a running source", test_fork_of_a_running_source, NULL, NULL, (void *)models[1]},
         {"int8 cache: both sides go on", test_both_sides_go_on, runner_with_int8, runner_with_auto,
          (void *)models[0]},

@@ -7,6 +7,8 @@
 #endif
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+// A cache whose vectors are keys and values at once.
+static const char *const latents = "tests/fixtures/later/glm4_moe_lite";
 enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
 static struct line a, b, c;
@@ -373,6 +375,7 @@ static void test_freed_blocks_are_poisoned(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         {"fixture: a common prompt", test_common_prompt, NULL, NULL, (void *)models[0]},
+        {"latents: a common prompt", test_common_prompt, NULL, NULL, (void *)latents},
         {"fixture: a running donor", test_running_donor, NULL, NULL, (void *)models[0]},
         {"fixture: equal prompts at once", test_equal_prompts_at_once, NULL, NULL,
          (void *)models[0]},

@@ -6,6 +6,8 @@
 #include "base/log.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+// A cache whose vectors are keys and values at once.
+static const char *const latents = "tests/fixtures/later/glm4_moe_lite";
 // Layers with a window of 24 tokens and one that sees everything: three cache groups.
 static const char *const windows_model = "tests/fixtures/models/qwen3_windows";
 
@@ -400,6 +402,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         {"fixture: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[0]},
+        {"latents: parked after every turn", test_parked_after_every_turn, NULL, NULL,
+         (void *)latents},
         {"fixture: another end", test_another_end, NULL, NULL, (void *)models[0]},
         {"fixture: the cheapest way", test_the_cheapest_way, NULL, NULL, (void *)models[0]},
         {"fixture: a hint brings it back", test_a_hint_brings_it_back, NULL, NULL,
