@@ -22,8 +22,8 @@ void conversation_body_free(struct conversation_body *b) {
 // --- the body --------------------------------------------------------------
 
 static void read_items(struct conversation_body *b, const cJSON *items) {
-    cJSON *messages = cJSON_CreateArray();
     if (!items || cJSON_IsNull(items)) return;
+    cJSON *messages = cJSON_CreateArray();
     if (!cJSON_IsArray(items) || cJSON_GetArraySize(items) > ITEMS_AT_ONCE) {
         openai_bad(&b->failure, "items", "must be an array of at most 20 items");
     } else if (!messages) {
