@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(32) route_kernel(const __grid_constant__ struc
         if (!by_logit) score[e] = weight[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f);
     }
     __syncwarp();
-    if (a.n_groups > 1) limit_groups(a, score, taken, group, by_logit ? -INFINITY : 0.0f);
+    if (a.n_groups > 1) limit_groups(a, score, taken, group, -INFINITY);
     take(score, n, k, taken);
     // The chosen, ascending.
     float chosen = 0.0f;

@@ -40,7 +40,7 @@ static void reference(const struct route_args *a, const float *logit, int32_t *i
     for (int32_t g = 0; g < a->n_groups; g++)
         group[g] = best_of_group(score + g * size, size, a->group_best);
     for (int32_t e = 0; a->n_groups > 1 && e < a->n_experts; e++)
-        if (rank_of(group, a->n_groups, e / size) >= a->n_chosen_groups) score[e] = 0;
+        if (rank_of(group, a->n_groups, e / size) >= a->n_chosen_groups) score[e] = -INFINITY;
     int32_t n = 0;
     for (int32_t e = 0; e < a->n_experts; e++) {
         if (rank_of(score, a->n_experts, e) >= a->n_chosen) continue;
