@@ -132,6 +132,24 @@ test('/apply-template renders as chat completions do', async (t) => {
   }
 });
 
+test('/apply-template reads tool_choice as chat completions do', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const hello = [{ role: 'user', content: 'Hello' }];
+  const tools = [{ type: 'function', function: { name: 'add', description: 'Adds.', parameters: { type: 'object', properties: {} } } }];
+  for (const tool_choice of [undefined, 'none', 'auto', 'required', { type: 'function', function: { name: 'add' } }]) {
+    const { body: { prompt } } = await ask(server, '/apply-template', { messages: hello, tools, tool_choice });
+    const { body: { tokens } } = await ask(server, '/tokenize', { content: prompt });
+    const { body: chat } = await ask(server, '/v1/chat/completions', { model: 'demo-model', max_tokens: 1, messages: hello, tools, tool_choice });
+    assert.equal(tokens.length, chat.usage.prompt_tokens, JSON.stringify(tool_choice));
+  }
+  for (const more of [{ tools, tool_choice: 'nosuch' }, { tools, tool_choice: { type: 'function', function: { name: 'nosuch' } } }, { tool_choice: 'required' }])
+    for (const target of ['/apply-template', '/v1/chat/completions']) {
+      const answer = await ask(server, target, { model: 'demo-model', messages: hello, ...more });
+      assert.equal(answer.status, 400, answer.text);
+      assert.match(answer.body.error.message, /tool/, `${target} ${JSON.stringify(more)}: ${answer.text}`);
+    }
+});
+
 test('KServe: a value of another type or out of range is refused, over HTTP and gRPC', async (t) => {
   const port = absent ? null : await freePort();
   const server = await Server.start(t, { args: [...unlimited, ...(port ? ['--grpc-port', String(port)] : [])] });

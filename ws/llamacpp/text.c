@@ -5,6 +5,7 @@
 #include "ws/completion/plan.h"
 #include "ws/completion/thinking_options.h"
 #include "ws/llamacpp/llamacpp.h"
+#include "ws/openai/tool_choice.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static int detokenize(struct text_call *c) {
 // --- /apply-template ---
 
 static int take_conversation(struct text_call *c, struct completion_request *r) {
-    struct completion_failure f;
+    struct completion_failure f = {0};
     r->messages = cJSON_DetachItemFromObjectCaseSensitive(c->json, "messages");
     r->tools = cJSON_DetachItemFromObjectCaseSensitive(c->json, "tools");
     r->served = c->served;
@@ -107,7 +108,9 @@ static int take_conversation(struct text_call *c, struct completion_request *r) 
     if (r->tools && !cJSON_IsArray(r->tools))
         return err_set(c->err, E_INVAL, "'tools' must be an array");
     if (!r->messages) return err_set(c->err, E_INVAL, "'messages' is missing");
-    if (thinking_options_read(r, c->json, &f) < 0 || thinking_options_rename(r, &f) < 0)
+    if (openai_tool_choice_read(r, json_member(c->json, "tool_choice"), openai_chat_choice_name,
+                                &f) < 0 ||
+        thinking_options_read(r, c->json, &f) < 0 || thinking_options_rename(r, &f) < 0)
         return err_set(c->err, f.status == 503 ? E_NOMEM : E_INVAL, "%s", f.message);
     return 0;
 }

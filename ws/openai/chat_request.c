@@ -89,11 +89,6 @@ static int read_sampling(struct chat_request *r) {
 
 // --- tools, prediction ---
 
-static const char *choice_name(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]) {
-    const char *name = json_string(json_member(tool, "function"), "name");
-    return name ? name : json_string(json_member(tool, "custom"), "name");
-}
-
 // {"type":"content","content":"..." or [{"type":"text","text":"..."}]}
 static int read_prediction(struct chat_request *r) {
     const cJSON *v = json_member(r->json, "prediction"), *part;
@@ -152,8 +147,8 @@ static int read_all(struct chat_request *r, const struct service *s) {
     TRY(refuse_unserved(r));
     TRY(refuse_no_tokens(r));
     TRY(read_sampling(r));
-    TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"), choice_name,
-                                &r->failure));
+    TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"),
+                                openai_chat_choice_name, &r->failure));
     TRY(thinking_options_read(r->request, r->json, &r->failure));
     TRY(read_prediction(r));
     r->request->messages = take(r, "messages");

@@ -42,6 +42,11 @@ static int read_allowed(struct completion_request *c, const cJSON *choice,
     return 0;
 }
 
+const char *openai_chat_choice_name(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]) {
+    const char *name = json_string(json_member(tool, "function"), "name");
+    return name ? name : json_string(json_member(tool, "custom"), "name");
+}
+
 int openai_tool_choice_read(struct completion_request *c, const cJSON *choice,
                             openai_tool_name_fn name_of, struct completion_failure *f) {
     const char *type = json_string(choice, "type");

@@ -7,6 +7,8 @@
 // The name that a tool has for the model, as the protocol writes it in a choice: borrowed from the tool, or in
 // `full`. NULL: it names none.
 typedef const char *(*openai_tool_name_fn)(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]);
+// As chat completions write it; `full` is not used.
+const char *openai_chat_choice_name(const cJSON *tool, char full[OPENAI_TOOL_NAME_MAX]);
 
 // Sets tool_choice, tool_name and allowed. 0, or E_* with *f set.
 int openai_tool_choice_read(struct completion_request *c, const cJSON *choice,
