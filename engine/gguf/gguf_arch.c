@@ -1,6 +1,7 @@
 // The table of architectures. Sources: ggml's docs/gguf.md and the names in llama.cpp's converters.
 #include "engine/gguf/gguf_arch.h"
 #include "base/json.h"
+#include <stdio.h>
 #include <string.h>
 
 const struct gguf_tensor_name gguf_outer_names[] = {
@@ -9,11 +10,16 @@ const struct gguf_tensor_name gguf_outer_names[] = {
     {"output", "lm_head", GGUF_AS_IS, false},
     {NULL, NULL, GGUF_AS_IS, false},
 };
+static const struct gguf_tensor_name gemma_outer[] = {
+    {"token_embd", "model.embed_tokens", GGUF_AS_IS, false},
+    {"output_norm", "model.norm", GGUF_PLUS_ONE, false},
+    {"output", "lm_head", GGUF_AS_IS, false},
+    {NULL, NULL, GGUF_AS_IS, false},
+};
 
 const struct gguf_key gguf_common_keys[] = {
     {"context_length", "max_position_embeddings"},
     {"embedding_length", "hidden_size"},
-    {"block_count", "num_hidden_layers"},
     {"feed_forward_length", "intermediate_size"},
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count_kv", "num_key_value_heads"},
@@ -21,56 +27,174 @@ const struct gguf_key gguf_common_keys[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"rope.freq_base", "rope_theta"},
-    {"attention.sliding_window", "sliding_window"},
     {NULL, NULL},
 };
 
-// q and k of Llama's converter, and all others.
-#define LLAMA_LAYER                                                                                \
-    {"attn_norm", "input_layernorm", GGUF_AS_IS, false},                                           \
-        {"ffn_norm", "post_attention_layernorm", GGUF_AS_IS, false},                               \
-        {"attn_v", "self_attn.v_proj", GGUF_AS_IS, false},                                         \
-        {"attn_output", "self_attn.o_proj", GGUF_AS_IS, false},                                    \
-        {"attn_q_norm", "self_attn.q_norm", GGUF_AS_IS, false},                                    \
-        {"attn_k_norm", "self_attn.k_norm", GGUF_AS_IS, false},                                    \
-        {"ffn_gate", "mlp.gate_proj", GGUF_AS_IS, false},                                          \
-        {"ffn_up", "mlp.up_proj", GGUF_AS_IS, false}, {                                            \
-        "ffn_down", "mlp.down_proj", GGUF_AS_IS, false                                             \
+// The rows of most layers.
+#define PLUS_ONE GGUF_PLUS_ONE, false
+#define AS_IS GGUF_AS_IS, false
+#define OUTPUT                                                                                     \
+    {"attn_output", "self_attn.o_proj", AS_IS}, {                                                  \
+        "attn_v", "self_attn.v_proj", AS_IS                                                        \
     }
+#define QK                                                                                         \
+    {"attn_q", "self_attn.q_proj", AS_IS}, {                                                       \
+        "attn_k", "self_attn.k_proj", AS_IS                                                        \
+    }
+#define PAIRED_QK                                                                                  \
+    {"attn_q", "self_attn.q_proj", GGUF_PAIRED_ROWS, false}, {                                     \
+        "attn_k", "self_attn.k_proj", GGUF_PAIRED_ROWS, true                                       \
+    }
+#define QK_NORM(CHANGE)                                                                            \
+    {"attn_q_norm", "self_attn.q_norm", CHANGE}, {                                                 \
+        "attn_k_norm", "self_attn.k_norm", CHANGE                                                  \
+    }
+#define MLP                                                                                        \
+    {"ffn_gate", "mlp.gate_proj", AS_IS}, {"ffn_up", "mlp.up_proj", AS_IS}, {                      \
+        "ffn_down", "mlp.down_proj", AS_IS                                                         \
+    }
+#define FUSED_MLP                                                                                  \
+    {"ffn_up", "mlp.gate_up_proj", AS_IS}, {                                                       \
+        "ffn_down", "mlp.down_proj", AS_IS                                                         \
+    }
+#define TWO_NORMS                                                                                  \
+    {"attn_norm", "input_layernorm", AS_IS}, {                                                     \
+        "ffn_norm", "post_attention_layernorm", AS_IS                                              \
+    }
+// The norm before the feed-forward has the name of the one behind attention.
+#define TWO_NORMS_AS_POST                                                                          \
+    {"attn_norm", "input_layernorm", AS_IS}, {                                                     \
+        "post_attention_norm", "post_attention_layernorm", AS_IS                                   \
+    }
+#define EXPERTS(AT, GATE, UP, DOWN)                                                                \
+    {"ffn_gate_exps", AT ".#." GATE, AS_IS}, {"ffn_up_exps", AT ".#." UP, AS_IS}, {                \
+        "ffn_down_exps", AT ".#." DOWN, AS_IS                                                      \
+    }
+#define MLP_EXPERTS EXPERTS("mlp.experts", "gate_proj", "up_proj", "down_proj")
+#define SHARED_EXPERTS(AT)                                                                         \
+    {"ffn_gate_shexp", AT ".gate_proj", AS_IS}, {"ffn_up_shexp", AT ".up_proj", AS_IS}, {          \
+        "ffn_down_shexp", AT ".down_proj", AS_IS                                                   \
+    }
+#define END                                                                                        \
+    { NULL, NULL, AS_IS }
 
+// clang-format off
 static const struct gguf_tensor_name llama_layer[] = {
-    LLAMA_LAYER,
-    {"attn_q", "self_attn.q_proj", GGUF_PAIRED_ROWS, false},
-    {"attn_k", "self_attn.k_proj", GGUF_PAIRED_ROWS, true},
-    {NULL, NULL, GGUF_AS_IS, false},
-};
-
+    TWO_NORMS, PAIRED_QK, OUTPUT, QK_NORM(AS_IS), MLP, END};
+static const struct gguf_tensor_name mixtral_layer[] = {
+    TWO_NORMS, PAIRED_QK, OUTPUT, {"ffn_gate_inp", "block_sparse_moe.gate", AS_IS},
+    EXPERTS("block_sparse_moe.experts", "w1", "w3", "w2"), END};
+static const struct gguf_tensor_name granite_experts_layer[] = {
+    TWO_NORMS, PAIRED_QK, OUTPUT, {"ffn_gate_inp", "block_sparse_moe.router.layer", AS_IS},
+    EXPERTS("block_sparse_moe.experts", "w1", "w3", "w2"), END};
 static const struct gguf_tensor_name qwen_layer[] = {
-    LLAMA_LAYER,
-    {"attn_q", "self_attn.q_proj", GGUF_AS_IS, false},
-    {"attn_k", "self_attn.k_proj", GGUF_AS_IS, false},
-    {NULL, NULL, GGUF_AS_IS, false},
-};
+    TWO_NORMS, QK, OUTPUT, QK_NORM(AS_IS), MLP, END};
+static const struct gguf_tensor_name qwen_experts_layer[] = {
+    TWO_NORMS, QK, OUTPUT, QK_NORM(AS_IS), MLP, MLP_EXPERTS, SHARED_EXPERTS("mlp.shared_expert"),
+    {"ffn_gate_inp", "mlp.gate", AS_IS}, {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", AS_IS}, END};
+static const struct gguf_tensor_name gemma_layer[] = {
+    {"attn_norm", "input_layernorm", PLUS_ONE},
+    {"post_attention_norm", "post_attention_layernorm", PLUS_ONE},
+    {"ffn_norm", "pre_feedforward_layernorm", PLUS_ONE},
+    {"post_ffw_norm", "post_feedforward_layernorm", PLUS_ONE},
+    QK, OUTPUT, QK_NORM(PLUS_ONE), MLP, END};
+static const struct gguf_tensor_name phi_layer[] = {
+    TWO_NORMS, {"attn_qkv", "self_attn.qkv_proj", AS_IS}, OUTPUT, FUSED_MLP, END};
+static const struct gguf_tensor_name out_norm_layer[] = { // OLMo 2 and 3, EXAONE 4
+    {"post_attention_norm", "post_attention_layernorm", AS_IS},
+    {"post_ffw_norm", "post_feedforward_layernorm", AS_IS}, QK, OUTPUT, QK_NORM(AS_IS), MLP, END};
+static const struct gguf_tensor_name glm_layer[] = {
+    TWO_NORMS, {"post_attention_norm", "post_self_attn_layernorm", AS_IS},
+    {"post_ffw_norm", "post_mlp_layernorm", AS_IS}, QK, OUTPUT, FUSED_MLP, END};
+static const struct gguf_tensor_name glm_experts_layer[] = {
+    TWO_NORMS_AS_POST, QK, OUTPUT, QK_NORM(AS_IS), MLP, MLP_EXPERTS, SHARED_EXPERTS("mlp.shared_experts"),
+    {"ffn_gate_inp", "mlp.gate", AS_IS}, {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", AS_IS}, END};
+static const struct gguf_tensor_name seed_layer[] = {TWO_NORMS_AS_POST, QK, OUTPUT, MLP, END};
+static const struct gguf_tensor_name gpt_oss_layer[] = {
+    TWO_NORMS_AS_POST, QK, OUTPUT, {"attn_sinks.weight", "self_attn.sinks", AS_IS},
+    {"ffn_gate_inp", "mlp.router", AS_IS}, {"ffn_gate_exps.bias", "mlp.experts.gate_proj_bias", AS_IS},
+    {"ffn_up_exps.bias", "mlp.experts.up_proj_bias", AS_IS},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", AS_IS}, MLP_EXPERTS, END};
+
+#define EXPERT_COUNT(HF) {"expert_count", HF}, {"expert_used_count", "num_experts_per_tok"}
+static const struct gguf_key mixtral_keys[] = {EXPERT_COUNT("num_local_experts"), {NULL, NULL}};
+static const struct gguf_key qwen_experts_keys[] = {
+    EXPERT_COUNT("num_experts"), {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_weights_norm", "norm_topk_prob"}, {NULL, NULL}};
+static const struct gguf_key gemma_keys[] = {
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"}, {NULL, NULL}};
+static const struct gguf_key granite_keys[] = {
+    {"attention.scale", "attention_multiplier"}, {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"}, {"logit_scale", "logits_scaling"},
+    EXPERT_COUNT("num_local_experts"), {NULL, NULL}};
+static const struct gguf_key glm_experts_keys[] = {
+    EXPERT_COUNT("n_routed_experts"), {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"}, {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"}, {"expert_weights_scale", "routed_scaling_factor"},
+    {"expert_weights_norm", "norm_topk_prob"}, {"leading_dense_block_count", "first_k_dense_replace"},
+    {NULL, NULL}};
+static const struct gguf_key gpt_oss_keys[] = {
+    EXPERT_COUNT("num_local_experts"), {"expert_feed_forward_length", "intermediate_size"}, {NULL, NULL}};
 
 static const struct gguf_arch archs[] = {
-    {"llama", "llama", llama_layer, NULL},
-    {"qwen2", "qwen2", qwen_layer, NULL},
-    {"qwen3", "qwen3", qwen_layer, NULL},
+    {.name = "llama", .needs = "expert_count", .model_type = "mixtral", .layer = mixtral_layer, .keys = mixtral_keys},
+    {.name = "llama", .model_type = "llama", .layer = llama_layer},
+    {.name = "qwen2", .model_type = "qwen2", .layer = qwen_layer},
+    {.name = "qwen3", .model_type = "qwen3", .layer = qwen_layer},
+    {.name = "qwen2moe", .model_type = "qwen2_moe", .layer = qwen_experts_layer, .keys = qwen_experts_keys},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .layer = qwen_experts_layer, .keys = qwen_experts_keys,
+     .switches = "{\"norm_topk_prob\": true}"},
+    {.name = "gemma2", .model_type = "gemma2", .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
+     .scaled_queries = true, .wide_query_layers = 46},
+    {.name = "gemma3", .model_type = "gemma3_text", .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
+     .two_ropes = true, .local_theta = 10000, .scaled_queries = true, .wide_query_layers = 62},
+    {.name = "phi3", .model_type = "phi3", .layer = phi_layer},
+    {.name = "gpt-oss", .model_type = "gpt_oss", .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
+    {.name = "olmo2", .needs = "attention.sliding_window", .model_type = "olmo3", .layer = out_norm_layer,
+     .two_ropes = true},
+    {.name = "olmo2", .model_type = "olmo2", .layer = out_norm_layer},
+    {.name = "olmoe", .model_type = "olmoe", .layer = qwen_experts_layer, .keys = qwen_experts_keys},
+    {.name = "exaone4", .model_type = "exaone4", .layer = out_norm_layer},
+    {.name = "smollm3", .model_type = "smollm3", .layer = llama_layer},
+    {.name = "granite", .model_type = "granite", .layer = llama_layer, .keys = granite_keys},
+    {.name = "granitemoe", .model_type = "granitemoe", .layer = granite_experts_layer, .keys = granite_keys},
+    {.name = "glm4", .model_type = "glm4", .layer = glm_layer},
+    {.name = "glm4moe", .model_type = "glm4_moe", .layer = glm_experts_layer, .keys = glm_experts_keys},
+    {.name = "seed_oss", .model_type = "seed_oss", .layer = seed_layer},
+    {.name = "ernie4_5", .model_type = "ernie4_5", .layer = qwen_layer},
 };
+// clang-format on
 #define N_ARCHS (sizeof archs / sizeof *archs)
 
+static double number_of(const struct gguf *g, const char *arch, const char *key) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    const cJSON *value = json_member(gguf_metadata(g), name);
+    return cJSON_IsNumber(value) ? value->valuedouble : 0;
+}
+
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err) {
-    char known[256] = "";
+    char known[512] = "";
     const char *name = json_string(gguf_metadata(g), "general.architecture");
     if (!name) return err_set(err, E_FORMAT, "the file names no general.architecture");
     for (size_t i = 0; i < N_ARCHS; i++) {
-        if (strcmp(archs[i].name, name) == 0) {
-            *out = &archs[i];
+        const struct gguf_arch *a = &archs[i];
+        if (strcmp(a->name, name) == 0 && (!a->needs || number_of(g, name, a->needs) > 0)) {
+            *out = a;
             return 0;
         }
-        if (i > 0) strncat(known, ", ", sizeof known - strlen(known) - 1);
-        strncat(known, archs[i].name, sizeof known - strlen(known) - 1);
+        if (a->needs) continue; // another row has the name
+        if (known[0]) strncat(known, ", ", sizeof known - strlen(known) - 1);
+        strncat(known, a->name, sizeof known - strlen(known) - 1);
     }
     return err_set(err, E_UNSUPPORTED, "general.architecture is '%.60s'; known are %s", name,
                    known);
+}
+
+int gguf_n_layers(const struct gguf *g, const struct gguf_arch *arch) {
+    const double all = number_of(g, arch->name, "block_count");
+    const double predict = number_of(g, arch->name, "nextn_predict_layers");
+    return all > predict && all < 1e6 ? (int)(all - predict) : 0;
 }

@@ -10,24 +10,40 @@ enum gguf_change {
 };
 
 struct gguf_tensor_name {
-    const char *gguf,
-        *hf; // of a layer: behind "blk.N." and "model.layers.N.", without ".weight" and ".bias"
+    // Of a layer: behind "blk.N." and "model.layers.N.", without ".weight" and ".bias". A name in `gguf` with such an
+    // ending is the whole of both. '#' in `hf`: the tensor holds a matrix of each expert, whose number it stands for.
+    const char *gguf, *hf;
     enum gguf_change change; // of weights and biases
     bool by_kv_head;         // GGUF_PAIRED_ROWS: the heads are those of keys
 };
 
 struct gguf_key {
-    const char *gguf, *hf; // a number; of the metadata, behind "ARCHITECTURE."
+    const char *gguf, *hf; // a number or a truth value; of the metadata, behind "ARCHITECTURE."
 };
 
 struct gguf_arch {
-    const char *name;                     // general.architecture
-    const char *model_type;               // Hugging Face's
-    const struct gguf_tensor_name *layer; // ends with a NULL
-    const struct gguf_key *keys;          // besides those that all have; ends with a NULL; or NULL
+    const char *name; // general.architecture
+    const char *
+        needs; // a key, behind "ARCHITECTURE.", that such a file has with a number above 0; or NULL
+    const char *model_type; // Hugging Face's
+    // Tensors that belong to no layer (NULL: gguf_outer_names), and a layer's. Both end with a NULL.
+    const struct gguf_tensor_name *outer, *layer;
+    const struct gguf_key *keys; // besides those that all have; ends with a NULL; or NULL
+    const char *switches;        // JSON: what the architecture has without saying so; or NULL
+    // Windowed layers have a rotation of their own, unscaled, by rope.freq_base_swa. local_theta: where the key is
+    // absent; 0: the other rotation's.
+    bool two_ropes;
+    double local_theta;
+    bool unrounded_yarn; // yarn's limits are not rounded to whole dimensions
+    // Queries are scaled by the width of a head, in the size of wide_query_layers layers by the model's width for
+    // each head.
+    bool scaled_queries;
+    int wide_query_layers;
 };
 
 // E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err);
+// Layers of the model itself, without those that predict further tokens.
+int gguf_n_layers(const struct gguf *g, const struct gguf_arch *arch);
 extern const struct gguf_tensor_name gguf_outer_names[]; // of tensors that belong to no layer
 extern const struct gguf_key gguf_common_keys[];

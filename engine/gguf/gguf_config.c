@@ -8,6 +8,8 @@
 
 #define KEY_MAX 160
 #define ROPE_FREQS "rope_freqs.weight"
+#define ROPE_SHORT "rope_factors_short.weight"
+#define ROPE_LONG "rope_factors_long.weight"
 #define ROPE_FREQS_MAX 4096
 
 struct making {
@@ -46,6 +48,8 @@ static int add_number(const struct making *m, const struct gguf_key *key) {
                                m->arch->name, key->gguf);
         }
     }
+    cJSON_DeleteItemFromObjectCaseSensitive(m->into, key->hf); // the architecture's default
+    if (cJSON_IsBool(first)) return add(m, m->into, key->hf, cJSON_CreateBool(cJSON_IsTrue(first)));
     if (!cJSON_IsNumber(first))
         return err_set(m->err, E_FORMAT, "'%s.%s' is no number", m->arch->name, key->gguf);
     return add(m, m->into, key->hf, cJSON_CreateNumber(first->valuedouble));
@@ -63,42 +67,63 @@ static double number(const struct making *m, const char *key, double otherwise) 
     return cJSON_IsNumber(value) ? value->valuedouble : otherwise;
 }
 
-// rope_freqs divides the frequencies of the dimensions, one number for each pair: what longrope calls factors.
-static int add_rope_freqs(const struct making *m, const struct gguf_tensor *t) {
-    const int64_t n = t->shape[0];
-    if (t->n_dims != 1 || n > ROPE_FREQS_MAX || strcmp(t->type->name, "F32") != 0)
-        return err_set(m->err, E_FORMAT, "the tensor '" ROPE_FREQS "' is no row of F32");
+// Factors that divide the frequencies of the dimensions, one number for each pair.
+static int add_factors(const struct making *m, cJSON *scaling, const char *key, const char *name) {
+    const struct gguf_tensor *t = gguf_find(m->g, name);
     float values[ROPE_FREQS_MAX];
+    if (!t || t->n_dims != 1 || t->shape[0] > ROPE_FREQS_MAX || strcmp(t->type->name, "F32") != 0)
+        return err_set(m->err, E_FORMAT, "the tensor '%s' is no row of F32", name);
     TRY(gguf_read(m->g, t, 0, values, (size_t)t->bytes, m->err));
-    cJSON *scaling = cJSON_CreateObject();
-    TRY(add(m, m->into, "rope_scaling", scaling));
+    return add(m, scaling, key, cJSON_CreateFloatArray(values, (int)t->shape[0]));
+}
+
+// rope_freqs: factors for all lengths, which is what longrope's are if both of them are the same.
+static int add_rope_freqs(const struct making *m, cJSON *scaling) {
     TRY(add(m, scaling, "rope_type", cJSON_CreateString("longrope")));
-    TRY(add(m, scaling, "short_factor", cJSON_CreateFloatArray(values, (int)n)));
-    TRY(add(m, scaling, "long_factor", cJSON_CreateFloatArray(values, (int)n)));
+    TRY(add_factors(m, scaling, "short_factor", ROPE_FREQS));
+    TRY(add_factors(m, scaling, "long_factor", ROPE_FREQS));
     TRY(add(m, scaling, "attention_factor", cJSON_CreateNumber(1)));
     return add(m, scaling, "original_max_position_embeddings",
                cJSON_CreateNumber(number(m, "context_length", 1)));
 }
 
-static int add_rope_scaling(const struct making *m) {
+static const struct gguf_key original_length = {"rope.scaling.original_context_length",
+                                                "original_max_position_embeddings"};
+
+static int add_longrope(const struct making *m, cJSON *scaling) {
+    static const struct gguf_key factor = {"rope.scaling.attn_factor", "attention_factor"};
+    struct making inner = *m;
+    inner.into = scaling;
+    TRY(add(m, scaling, "rope_type", cJSON_CreateString("longrope")));
+    TRY(add_factors(m, scaling, "short_factor", ROPE_SHORT));
+    TRY(add_factors(m, scaling, "long_factor", ROPE_LONG));
+    TRY(add_number(&inner, &factor));
+    return add_number(&inner, &original_length);
+}
+
+static int add_rope_scaling(const struct making *m, cJSON *scaling) {
     static const struct gguf_key yarn[] = {
-        {"rope.scaling.original_context_length", "original_max_position_embeddings"},
         {"rope.scaling.yarn_beta_fast", "beta_fast"},
         {"rope.scaling.yarn_beta_slow", "beta_slow"},
+        {"rope.scaling.yarn_attn_factor", "attention_factor"},
         {NULL, NULL},
     };
     const cJSON *type = value_of(m, "rope.scaling.type");
-    if (!type || !cJSON_IsString(type) || strcmp(type->valuestring, "none") == 0) return 0;
-    if (strcmp(type->valuestring, "linear") != 0 && strcmp(type->valuestring, "yarn") != 0)
+    const char *name = type && cJSON_IsString(type) ? type->valuestring : "none";
+    const bool none = strcmp(name, "none") == 0, is_yarn = strcmp(name, "yarn") == 0;
+    if (!none && !is_yarn && strcmp(name, "linear") != 0)
         return err_set(m->err, E_UNSUPPORTED,
                        "'%s.rope.scaling.type' is '%.40s'; known are linear and yarn",
-                       m->arch->name, type->valuestring);
+                       m->arch->name, name);
+    TRY(add(m, scaling, "rope_type", cJSON_CreateString(none ? "default" : name)));
+    if (none) return 0;
+    TRY(add(m, scaling, "factor", cJSON_CreateNumber(number(m, "rope.scaling.factor", 1))));
+    if (!is_yarn) return 0;
     struct making inner = *m;
-    inner.into = cJSON_CreateObject();
-    TRY(add(m, m->into, "rope_scaling", inner.into));
-    TRY(add(m, inner.into, "rope_type", cJSON_CreateString(type->valuestring)));
-    TRY(add(m, inner.into, "factor", cJSON_CreateNumber(number(m, "rope.scaling.factor", 1))));
-    return strcmp(type->valuestring, "yarn") == 0 ? add_numbers(&inner, yarn) : 0;
+    inner.into = scaling;
+    if (m->arch->unrounded_yarn) TRY(add(m, scaling, "truncate", cJSON_CreateFalse()));
+    TRY(add_number(&inner, &original_length));
+    return add_numbers(&inner, yarn);
 }
 
 // The rotated part of a head, if it is not the whole.
@@ -110,10 +135,57 @@ static int add_rotated_part(const struct making *m) {
     return add(m, m->into, "partial_rotary_factor", cJSON_CreateNumber(rotated / dim));
 }
 
+// The rotations of full and of windowed layers.
+static int add_two_ropes(const struct making *m, cJSON *scaling) {
+    const double theta = number(m, "rope.freq_base", 10000);
+    const double local = m->arch->local_theta > 0 ? m->arch->local_theta : theta;
+    cJSON *sliding = cJSON_AddObjectToObject(scaling, "sliding_attention");
+    cJSON *full = cJSON_AddObjectToObject(scaling, "full_attention");
+    if (!sliding || !full) return no_memory(m);
+    TRY(add(m, sliding, "rope_type", cJSON_CreateString("default")));
+    TRY(add(m, sliding, "rope_theta", cJSON_CreateNumber(number(m, "rope.freq_base_swa", local))));
+    TRY(add(m, full, "rope_theta", cJSON_CreateNumber(theta)));
+    return add_rope_scaling(m, full);
+}
+
 static int add_positions(const struct making *m) {
-    const struct gguf_tensor *freqs = gguf_find(m->g, ROPE_FREQS);
+    cJSON *scaling = cJSON_CreateObject();
     TRY(add_rotated_part(m));
-    return freqs ? add_rope_freqs(m, freqs) : add_rope_scaling(m);
+    TRY(add(m, m->into, m->arch->two_ropes ? "rope_parameters" : "rope_scaling", scaling));
+    if (m->arch->two_ropes) return add_two_ropes(m, scaling);
+    if (gguf_find(m->g, ROPE_FREQS)) return add_rope_freqs(m, scaling);
+    return gguf_find(m->g, ROPE_LONG) ? add_longrope(m, scaling) : add_rope_scaling(m, scaling);
+}
+
+// --- windows and queries ---
+
+// A pattern: a truth value for each layer, or the number of which each last layer is full.
+static int add_window(const struct making *m) {
+    const cJSON *pattern = value_of(m, "attention.sliding_window_pattern"), *item;
+    const double window = number(m, "attention.sliding_window", 0);
+    if (!(window > 0)) return 0;
+    TRY(add(m, m->into, "sliding_window", cJSON_CreateNumber(window)));
+    if (cJSON_IsNumber(pattern))
+        return add(m, m->into, "sliding_window_pattern", cJSON_CreateNumber(pattern->valuedouble));
+    if (!cJSON_IsArray(pattern)) return 0;
+    cJSON *types = cJSON_CreateArray();
+    TRY(add(m, m->into, "layer_types", types));
+    cJSON_ArrayForEach(item, pattern) {
+        const bool windowed =
+            cJSON_IsTrue(item) || (cJSON_IsNumber(item) && item->valuedouble != 0);
+        cJSON *type = cJSON_CreateString(windowed ? "sliding_attention" : "full_attention");
+        if (!type || !cJSON_AddItemToArray(types, type)) return no_memory(m);
+    }
+    return 0;
+}
+
+static int add_query_scale(const struct making *m) {
+    const double heads = number(m, "attention.head_count", 0);
+    const double each = heads > 0 ? number(m, "embedding_length", 0) / heads : 0;
+    const bool wide = number(m, "block_count", 0) == m->arch->wide_query_layers;
+    if (!m->arch->scaled_queries) return 0;
+    return add(m, m->into, "query_pre_attn_scalar",
+               cJSON_CreateNumber(wide ? each : number(m, "attention.key_length", each)));
 }
 
 // --- what the tensors say ---
@@ -126,6 +198,12 @@ static const char *torch_dtype(const struct gguf *g) {
 }
 
 static int add_tensors(const struct making *m) {
+    static const struct gguf_key present[] = {
+        {"blk.0.attn_q.bias", "attention_bias"},
+        {"blk.0.attn_output.bias", "attention_out_bias"},
+        {"blk.0.ffn_down.bias", "mlp_bias"},
+        {"blk.0.attn_q_norm.weight", "use_qk_norm"},
+    };
     const struct gguf_tensor *embed = gguf_find(m->g, "token_embd.weight");
     if (!embed || embed->n_dims != 2)
         return err_set(m->err, E_NOTFOUND, "the tensor 'token_embd.weight' is missing");
@@ -133,11 +211,10 @@ static int add_tensors(const struct making *m) {
     TRY(add(m, m->into, "tie_word_embeddings",
             cJSON_CreateBool(!gguf_find(m->g, "output.weight"))));
     TRY(add(m, m->into, "torch_dtype", cJSON_CreateString(torch_dtype(m->g))));
-    if (strcmp(m->arch->model_type, "llama") != 0) return 0;
-    TRY(add(m, m->into, "attention_bias",
-            cJSON_CreateBool(gguf_find(m->g, "blk.0.attn_q.bias") != NULL)));
-    return add(m, m->into, "mlp_bias",
-               cJSON_CreateBool(gguf_find(m->g, "blk.0.ffn_down.bias") != NULL));
+    for (size_t i = 0; i < sizeof present / sizeof *present; i++)
+        TRY(add(m, m->into, present[i].hf,
+                cJSON_CreateBool(gguf_find(m->g, present[i].gguf) != NULL)));
+    return 0;
 }
 
 // --- tokens ---
@@ -158,12 +235,27 @@ static int add_ends(const struct making *m) {
     return bos ? add(m, m->into, "bos_token_id", cJSON_Duplicate(bos, false)) : 0;
 }
 
+// What the architecture has without saying so.
+static int add_switches(const struct making *m) {
+    cJSON *all = m->arch->switches ? cJSON_Parse(m->arch->switches) : NULL, *item;
+    if (m->arch->switches && !all) return no_memory(m);
+    int rc = 0;
+    while (rc == 0 && (item = cJSON_DetachItemFromArray(all, 0)) != NULL)
+        rc = add(m, m->into, item->string, item);
+    cJSON_Delete(all);
+    return rc;
+}
+
 int gguf_config_make(const struct gguf *g, cJSON *into, struct err *err) {
     struct making m = {.g = g, .metadata = gguf_metadata(g), .into = into, .err = err};
     TRY(gguf_arch_of(g, &m.arch, err));
     TRY(add(&m, into, "model_type", cJSON_CreateString(m.arch->model_type)));
+    TRY(add(&m, into, "num_hidden_layers", cJSON_CreateNumber(gguf_n_layers(g, m.arch))));
+    TRY(add_switches(&m));
     TRY(add_numbers(&m, gguf_common_keys));
     TRY(add_numbers(&m, m.arch->keys));
+    TRY(add_window(&m));
+    TRY(add_query_scale(&m));
     TRY(add_positions(&m));
     TRY(add_tensors(&m));
     return add_ends(&m);

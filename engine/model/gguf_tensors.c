@@ -10,19 +10,22 @@
 #define NAME_MAX_BYTES 256
 #define LAYER_PREFIX "blk."
 // Tensors that are read otherwise (the switches of positions).
-static const char *const not_weights[] = {"rope_freqs.weight"};
+static const char *const not_weights[] = {"rope_freqs.weight", "rope_factors_long.weight",
+                                          "rope_factors_short.weight"};
+#define TENSORS_MAX (1 << 21) // those of experts counted one by one
 
 struct source { // of the tensor with the same index
     const struct gguf_tensor *from;
     enum gguf_change change;
     int64_t head_rows; // GGUF_PAIRED_ROWS
+    int64_t first_row; // an expert's, in the tensor of all
 };
 
 struct gguf_tensors {
     struct gguf *g;
     struct tensor *tensors; // (n)
     struct source *sources; // (n)
-    size_t n;
+    size_t n, room;
 };
 
 // --- names ---
@@ -38,31 +41,47 @@ static bool split_suffix(const char *name, size_t *stem_len, const char **suffix
 static const struct gguf_tensor_name *find_name(const struct gguf_tensor_name *names,
                                                 const char *stem, size_t len) {
     for (; names->gguf; names++)
-        if (strlen(names->gguf) == len && memcmp(names->gguf, stem, len) == 0) return names;
+        if (strcmp(names->gguf, stem) == 0 ||
+            (strlen(names->gguf) == len && memcmp(names->gguf, stem, len) == 0))
+            return names;
     return NULL;
 }
 
-// Hugging Face's name in out, and the row of the table; NULL: no tensor of this architecture.
-static const struct gguf_tensor_name *translate(const struct gguf_arch *arch, const char *name,
-                                                char out[NAME_MAX_BYTES]) {
-    const char *suffix, *stem = name;
+// Where a name belongs.
+struct place {
+    const struct gguf_tensor_name *row; // NULL: no tensor of this architecture
+    long layer;                         // -1: of none
+    const char *suffix;                 // "" if the row has the whole name
+};
+
+static struct place find_place(const struct gguf_arch *arch, const char *name) {
+    struct place p = {.layer = -1};
+    const char *stem = name;
     size_t len;
-    long layer = -1;
-    if (!split_suffix(name, &len, &suffix)) return NULL;
+    if (!split_suffix(name, &len, &p.suffix)) return p;
     if (strncmp(name, LAYER_PREFIX, sizeof LAYER_PREFIX - 1) == 0) {
         char *end;
-        layer = strtol(name + sizeof LAYER_PREFIX - 1, &end, 10);
-        if (*end != '.' || layer < 0 || end >= suffix) return NULL;
+        p.layer = strtol(name + sizeof LAYER_PREFIX - 1, &end, 10);
+        if (*end != '.' || p.layer < 0 || end >= p.suffix) return p;
         stem = end + 1;
-        len = (size_t)(suffix - stem);
+        len = (size_t)(p.suffix - stem);
     }
-    const struct gguf_tensor_name *row =
-        find_name(layer < 0 ? gguf_outer_names : arch->layer, stem, len);
-    if (!row) return NULL;
-    int n = layer < 0
-                ? snprintf(out, NAME_MAX_BYTES, "%s%s", row->hf, suffix)
-                : snprintf(out, NAME_MAX_BYTES, "model.layers.%ld.%s%s", layer, row->hf, suffix);
-    return n > 0 && n < NAME_MAX_BYTES ? row : NULL;
+    const struct gguf_tensor_name *outer = arch->outer ? arch->outer : gguf_outer_names;
+    p.row = find_name(p.layer < 0 ? outer : arch->layer, stem, len);
+    if (p.row && strlen(p.row->gguf) != len) p.suffix = "";
+    return p;
+}
+
+// Hugging Face's name. expert: what '#' stands for. False: it is too long.
+static bool write_name(char out[NAME_MAX_BYTES], const struct place *p, int64_t expert) {
+    const char *hf = p->row->hf, *mark = strchr(hf, '#');
+    const int before = (int)(mark ? mark - hf : (long)strlen(hf));
+    char layer[48] = "", number[32] = "";
+    if (p->layer >= 0) snprintf(layer, sizeof layer, "model.layers.%ld.", p->layer);
+    if (mark) snprintf(number, sizeof number, "%lld", (long long)expert);
+    const int n = snprintf(out, NAME_MAX_BYTES, "%s%.*s%s%s%s", layer, before, hf, number,
+                           mark ? mark + 1 : "", p->suffix);
+    return n > 0 && n < NAME_MAX_BYTES;
 }
 
 static bool is_weight(const char *name) {
@@ -99,36 +118,68 @@ static int pair_rows(const struct gguf_tensors *c, const struct gguf_arch *arch,
                    s->from->name, (long long)t->shape[0], (long long)heads);
 }
 
-static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
-                      const struct gguf_tensor *from, struct err *err) {
+static int make_room(struct gguf_tensors *c, int64_t n, struct err *err) {
+    if (n > TENSORS_MAX || c->n + (size_t)n > TENSORS_MAX)
+        return err_set(err, E_LIMIT, "more than %d tensors", TENSORS_MAX);
+    if (c->n + (size_t)n <= c->room) return 0;
+    const size_t room = (c->n + (size_t)n) * 2;
+    struct tensor *tensors = realloc(c->tensors, room * sizeof *tensors);
+    if (tensors) c->tensors = tensors;
+    struct source *sources = tensors ? realloc(c->sources, room * sizeof *sources) : NULL;
+    if (sources) c->sources = sources;
+    if (!tensors || !sources) return err_set(err, E_NOMEM, "no memory for %zu tensors", room);
+    c->room = room;
+    return 0;
+}
+
+// One tensor of the model: all of a tensor of the file, or an expert's matrix in it.
+static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
+                   const struct gguf_tensor *from, const struct place *p, int64_t expert,
+                   struct err *err) {
+    const bool experts = strchr(p->row->hf, '#') != NULL;
     char name[NAME_MAX_BYTES];
-    const struct gguf_tensor_name *row = translate(arch, from->name, name);
     struct tensor *t = &c->tensors[c->n];
     struct source *s = &c->sources[c->n];
-    if (!is_weight(from->name)) return 0;
-    if (!row)
-        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s",
-                       from->name, arch->name);
-    *t = (struct tensor){.dtype = dtype_of(from->type), .n_dims = from->n_dims};
-    *s = (struct source){.from = from, .change = row->change};
+    *t = (struct tensor){.dtype = dtype_of(from->type), .n_dims = from->n_dims - experts};
+    *s = (struct source){.from = from, .change = p->row->change};
     t->bytes = dtype_size(t->dtype);
     for (int i = 0; i < t->n_dims; i++) {
-        t->shape[i] = from->shape[i];
+        t->shape[i] = from->shape[i + experts];
         t->bytes *= (size_t)t->shape[i]; // the file's number of values is below INT64_MAX / 8
     }
+    if (experts) s->first_row = expert * t->shape[0];
+    if (!write_name(name, p, expert))
+        return err_set(err, E_LIMIT, "the name '%s' is too long", from->name);
     t->name = strdup(name);
     if (!t->name) return err_set(err, E_NOMEM, "no memory for the names of tensors");
     c->n++;
-    return row->change == GGUF_PAIRED_ROWS ? pair_rows(c, arch, row->by_kv_head, t, s, err) : 0;
+    return s->change == GGUF_PAIRED_ROWS ? pair_rows(c, arch, p->row->by_kv_head, t, s, err) : 0;
+}
+
+static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
+                      const struct gguf_tensor *from, struct err *err) {
+    if (!is_weight(from->name)) return 0;
+    const struct place p = find_place(arch, from->name);
+    const int n_layers = gguf_n_layers(c->g, arch);
+    if (p.layer >= n_layers && n_layers > 0) return 0; // it predicts further tokens
+    if (!p.row)
+        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s",
+                       from->name, arch->name);
+    const bool experts = strchr(p.row->hf, '#') != NULL;
+    if (experts && from->n_dims != 3)
+        return err_set(err, E_FORMAT, "the tensor '%s' has %d dimensions, not 3", from->name,
+                       from->n_dims);
+    const int64_t n = experts ? from->shape[0] : 1;
+    TRY(make_room(c, n, err));
+    for (int64_t i = 0; i < n; i++) TRY(add_one(c, arch, from, &p, i, err));
+    return 0;
 }
 
 static int list_tensors(struct gguf_tensors *c, struct err *err) {
     const struct gguf_arch *arch;
     const size_t n = gguf_count(c->g);
     TRY(gguf_arch_of(c->g, &arch, err));
-    c->tensors = calloc(n + 1, sizeof *c->tensors);
-    c->sources = calloc(n + 1, sizeof *c->sources);
-    if (!c->tensors || !c->sources) return err_set(err, E_NOMEM, "no memory for %zu tensors", n);
+    TRY(make_room(c, 1, err));
     for (size_t i = 0; i < n; i++) TRY(add_tensor(c, arch, gguf_at(c->g, i), err));
     return 0;
 }
@@ -174,7 +225,7 @@ int gguf_tensors_check_unchanged(const struct gguf_tensors *c, struct err *err) 
 
 // Where row r of the model lies in the file.
 static int64_t stored_row(const struct source *s, int64_t r) {
-    if (s->change != GGUF_PAIRED_ROWS) return r;
+    if (s->change != GGUF_PAIRED_ROWS) return s->first_row + r;
     const int64_t in_head = r % s->head_rows, half = s->head_rows / 2;
     return r - in_head + in_head % half * 2 + in_head / half;
 }

@@ -105,14 +105,42 @@ static float *sort_bias(const float *all, int32_t n_experts, int32_t n, struct r
     return sorted;
 }
 
-static int load_up_bias(struct loader *l, float **out, int32_t layer, struct err *err) {
+// The biases of gate and up of all experts, alternating: from one tensor, or from one for each ("NAME_bias", as
+// files have it that store matrices one by one). malloc'd; NULL while the loader only counts.
+static int read_up_bias(struct loader *l, float **out, int32_t layer, enum form form,
+                        struct err *err) {
+    const struct experts_config *x = &model_layer(&l->m->config, layer)->feed.experts;
+    const struct family_tensors *t = l->names;
+    char name[TENSOR_NAME_MAX], up[TENSOR_NAME_MAX];
+    float *halves[2] = {NULL, NULL};
+    snprintf(name, sizeof name, "%s_bias", t->experts_up);
+    struct part p = part_whole(name, x->n_experts, 2 * x->width);
+    if (form != ONE_BY_ONE) return loader_floats(l, out, layer, &p, "", err);
+    snprintf(name, sizeof name, "%s.%s_bias", t->experts, t->expert_gate);
+    snprintf(up, sizeof up, "%s.%s_bias", t->experts, t->expert_up);
+    p = part_whole(name, x->n_experts, x->width);
+    const struct part q = part_whole(up, x->n_experts, x->width);
+    const size_t n = (size_t)x->n_experts * (size_t)x->width;
+    *out = NULL;
+    int rc = loader_floats(l, &halves[0], layer, &p, "", err);
+    if (rc == 0) rc = loader_floats(l, &halves[1], layer, &q, "", err);
+    if (rc == 0 && halves[0] && halves[1]) {
+        *out = malloc(n * 2 * sizeof **out);
+        for (size_t i = 0; *out && i < n * 2; i++) (*out)[i] = halves[i % 2][i / 2];
+        if (!*out)
+            rc = err_set(err, E_NOMEM, "no memory for the biases of %d experts", x->n_experts);
+    }
+    free(halves[0]);
+    free(halves[1]);
+    return rc;
+}
+
+static int load_up_bias(struct loader *l, float **out, int32_t layer, enum form form,
+                        struct err *err) {
     const struct experts_config *x = &model_layer(&l->m->config, layer)->feed.experts;
     const struct range mine = split_even(&l->m->split, x->width);
-    char name[TENSOR_NAME_MAX];
     float *all;
-    snprintf(name, sizeof name, "%s_bias", l->names->experts_up);
-    const struct part p = part_whole(name, x->n_experts, 2 * x->width);
-    TRY(loader_floats(l, &all, layer, &p, "", err));
+    TRY(read_up_bias(l, &all, layer, form, err));
     float *sorted = all && out ? sort_bias(all, x->n_experts, x->width, mine) : NULL;
     int rc = 0;
     if (sorted)
@@ -210,9 +238,10 @@ int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, s
     }
     TRY(load_router(l, w, layer, err));
     TRY(load_beside(l, w, layer, err));
-    TRY(load_each(l, w, layer, form_of(l, layer), err));
+    const enum form form = form_of(l, layer);
+    TRY(load_each(l, w, layer, form, err));
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed
-    if (f->experts.bias) TRY(load_up_bias(l, w ? &w->up_bias : NULL, layer, err));
+    if (f->experts.bias) TRY(load_up_bias(l, w ? &w->up_bias : NULL, layer, form, err));
     if (f->experts.bias) TRY(load_down_bias(l, w && adds_bias ? &w->down_bias : NULL, layer, err));
     return load_shared(l, w, layer, err);
 }

@@ -110,12 +110,13 @@ static int add_experts(struct synth_tensors *p, int32_t layer, const struct feed
     TRY(add_matrix(p, layer, t->router, x->n_experts, width, x->router_bias, 1, err));
     if (x->choice_bias)
         TRY(add_tensor(p, layer, t->choice_bias, "", x->n_experts, 0, 0, 0.1f, err));
-    if (!t->experts) {
+    const bool stacked = t->experts_up && (!t->experts || !t->experts_bare || t->experts_turned);
+    if (stacked) {
         TRY(add_stacked(p, layer, t->experts_up, (f->gated ? 2 : 1) * (int64_t)x->width, width, 1,
                         err));
         TRY(add_stacked(p, layer, t->experts_down, width, x->width, damping, err));
     }
-    for (int32_t e = 0; t->experts && e < x->n_experts; e++) {
+    for (int32_t e = 0; !stacked && e < x->n_experts; e++) {
         snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_gate);
         if (f->gated) TRY(add_matrix(p, layer, stem, x->width, width, false, 1, err));
         snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_up);

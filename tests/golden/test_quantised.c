@@ -64,6 +64,34 @@ static void test_fixtures(void **state) {
     safetensors_close(golden);
 }
 
+// --- architectures of GGUF files ---
+
+// Each file has the weights of a folder of ours in bf16, which are exact: see tests/fixtures/README.md.
+static void test_architectures(void **state) {
+    static const char *const refs[][2] = {
+        {"gemma3_scaled", "later/gemma3_scaled"}, // norms that are stored plus one, two rotations
+        {"glm4", "later/glm4"},             // gate and up in one tensor, norms behind sub-layers
+        {"gpt_oss", "models/gpt_oss"},      // experts with biases, sinks, unrounded yarn
+        {"granite", "later/granite"},       // multipliers, rows of heads in pairs
+        {"olmo3_yarn", "later/olmo3_yarn"}, // a list of windows, yarn on the full layers alone
+    };
+    int32_t ids[48];
+    for (int32_t i = 0; i < 48; i++) ids[i] = 3 + i * 37 % 200;
+    for (size_t i = 0; i < sizeof refs / sizeof *refs; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "tests/fixtures/gguf/%s.gguf", refs[i][0]);
+        struct rows got = logits_of(path, ids, 48);
+        snprintf(path, sizeof path, "tests/fixtures/%s", refs[i][1]);
+        struct rows want = logits_of(path, ids, 48);
+        assert_int_equal(got.vocab, want.vocab);
+        double worst = off(got.data, want.data, 48 * (size_t)want.vocab);
+        if (worst > BOUND && test_is_exact())
+            fail_msg("%s: off by %.3g of the spread", refs[i][0], worst);
+        free(got.data);
+        free(want.data);
+    }
+}
+
 // --- tokenizers ---
 
 // cJSON's strings cannot hold NUL: read_cases puts U+E000 in its place.
@@ -268,6 +296,7 @@ static void test_pairs(void **state) {
 int main(void) {
     const struct CMUnitTest pairs[] = {cmocka_unit_test(test_pairs)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures),
+                                       cmocka_unit_test(test_architectures),
                                        cmocka_unit_test(test_tokenizers)};
     if (getenv("PARLEY_TEST_PAIRS")) return cmocka_run_group_tests(pairs, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
