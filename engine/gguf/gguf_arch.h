@@ -23,8 +23,8 @@ struct gguf_key {
 
 struct gguf_arch {
     const char *name; // general.architecture
-    const char *
-        needs; // a key, behind "ARCHITECTURE.", that such a file has with a number above 0; or NULL
+    // A key, behind "ARCHITECTURE.", that such a file has with a number above 0; or NULL.
+    const char *needs;
     const char *model_type; // Hugging Face's
     // Tensors that belong to no layer (NULL: gguf_outer_names), and a layer's. Both end with a NULL.
     const struct gguf_tensor_name *outer, *layer;
