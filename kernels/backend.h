@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "kernels/batch.h"
+#include "kernels/groups.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,12 +37,14 @@ enum op_feature {
     OP_LOGITS = 1 << 10,       // finish_logits
     OP_EXPERTS = 1 << 11,      // route, experts, experts_bytes, add_gated
     OP_LATENT = 1 << 12,       // linear_heads, linear_heads_bytes, copy_parts; caches of latents
+    OP_GROUPS = 1 << 13,       // weights of few bits (kernels/groups.h)
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \
         "norms over all heads of q and k", "norms of q and k after rotation", "norms of v",        \
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
-        "embeddings for each layer", "scaled or capped logits", "experts", "latent attention"
+        "embeddings for each layer", "scaled or capped logits", "experts", "latent attention",     \
+        "weights of few bits"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
@@ -58,6 +61,10 @@ struct tensor_view {
     const float *scales;
     int32_t block_k; // F8_E4M3: 0, one scale for a row, or FP8_BLOCK
 };
+// A part of few bits is of DTYPE_U8, and its data is the source of its rows; beside that only rows and cols are read.
+static inline const struct group_source *view_groups(const struct tensor_view *v) {
+    return v->dtype == DTYPE_U8 ? (const struct group_source *)v->data : NULL;
+}
 
 // A matrix W (rows, cols) prepared for `linear` (y = x W^T) and, if tied, `embed`. Each backend has
 // its own layout of data.
@@ -282,7 +289,8 @@ struct backend_ops {
     // afterwards. dtype is F32, F16, BF16 or, for weights of 8 bits with scales, I8 or F8_E4M3:
     // linear then sums x[k] times the stored numbers and multiplies by scales[r]; x is not quantised
     // except with backend_cuda_options.fp8_activations (kernels/int8.h, kernels/fp8.h). All parts have
-    // the same block_k.
+    // the same block_k. With OP_GROUPS, all parts may be of few bits (view_groups), each in a format of
+    // its own if parts are whole panels of GROUP_PANEL rows; x is not quantised (README.md).
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
     // The same for I8 whose rows, all parts stacked, lie at `panels` in the layout of

@@ -6,7 +6,8 @@ int weight_parts_check(const struct tensor_view *parts, int n_parts, int64_t max
     if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
     enum dtype t = parts[0].dtype;
     bool scaled = t == DTYPE_I8 || t == DTYPE_F8_E4M3;
-    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && !scaled)
+    const bool groups = t == DTYPE_U8;
+    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && !scaled && !groups)
         return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on %s",
                        dtype_name(t), device);
     *rows = 0;

@@ -364,6 +364,48 @@ int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t o
     return read_stored(c, t, offset, out, n, err);
 }
 
+// --- matrices of few bits as codes and scales ---
+
+struct checkpoint_rows {
+    const struct checkpoint *c;
+    const struct tensor *t;
+    struct packed_rows *packed; // or NULL: of the GGUF file
+};
+
+bool checkpoint_groups(const struct checkpoint *c, const struct tensor *t,
+                       struct group_format *out) {
+    if (c->gguf) return gguf_tensors_groups(c->gguf, t, out);
+    return c->packed && packed_tensors_has(c->packed, t) &&
+           packed_tensors_groups(c->packed, t, out);
+}
+
+int checkpoint_rows_open(struct checkpoint_rows **out, const struct checkpoint *c,
+                         const struct tensor *t, struct err *err) {
+    struct checkpoint_rows *rows = calloc(1, sizeof *rows);
+    *out = rows;
+    if (!rows) return err_set(err, E_NOMEM, "no memory to read '%s'", t->name);
+    *rows = (struct checkpoint_rows){.c = c, .t = t};
+    int rc = c->gguf ? 0 : packed_tensors_rows_open(&rows->packed, c->packed, t, err);
+    if (rc == 0) return 0;
+    free(rows);
+    *out = NULL;
+    return rc;
+}
+
+void checkpoint_rows_close(struct checkpoint_rows *rows) {
+    if (!rows) return;
+    packed_tensors_rows_close(rows->packed);
+    free(rows);
+}
+
+int checkpoint_rows_read(const struct checkpoint_rows *rows, int64_t row, int64_t first, int64_t n,
+                         struct group_row *out, struct err *err) {
+    if (!rows->packed)
+        return gguf_tensors_groups_row(rows->c->gguf, rows->t, row, first, n, out, err);
+    packed_tensors_row(rows->packed, row, first, n, out);
+    return 0;
+}
+
 int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size_t offset, size_t n,
                         struct err *err) {
     const struct safetensors *f = file_of(c, t);

@@ -8,6 +8,7 @@
 // In the last three, and for such matrices, tensor.data is NULL, and only checkpoint_read returns values.
 #pragma once
 #include "engine/model/safetensors.h"
+#include "kernels/groups.h"
 
 struct checkpoint;
 
@@ -29,6 +30,18 @@ int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t o
                     size_t n, struct err *err);
 int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size_t offset, size_t n,
                         struct err *err);
+// Whether t's values are stored in few bits, and how: beside checkpoint_read, which returns them in F32, their codes
+// and scales can be read row by row.
+bool checkpoint_groups(const struct checkpoint *c, const struct tensor *t,
+                       struct group_format *out);
+struct checkpoint_rows;
+int checkpoint_rows_open(struct checkpoint_rows **out, const struct checkpoint *c,
+                         const struct tensor *t, struct err *err);
+void checkpoint_rows_close(struct checkpoint_rows *rows); // NULL is allowed
+// Columns [first, first + n) of row `row`, counted over all dimensions but the last. first is a multiple of the
+// format's group, of a nested one of GROUP_TILE_K. Any thread. E_FORMAT: a scale that is infinite or no number.
+int checkpoint_rows_read(const struct checkpoint_rows *rows, int64_t row, int64_t first, int64_t n,
+                         struct group_row *out, struct err *err);
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err);
 // The number of ranks of a FasterTransformer folder; 0 for Hugging Face's.
 int32_t checkpoint_ft_ranks(const struct checkpoint *c);

@@ -1,6 +1,7 @@
 // See gguf_tensors.h.
 #include "engine/model/gguf_tensors.h"
 #include "base/json.h"
+#include "engine/gguf/block_groups.h"
 #include "engine/gguf/gguf_arch.h"
 #include <math.h>
 #include <stdio.h>
@@ -303,4 +304,29 @@ int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size
         n -= here;
     }
     return 0;
+}
+
+// --- as codes and scales ---
+
+bool gguf_tensors_groups(const struct gguf_tensors *c, const struct tensor *t,
+                         struct group_format *out) {
+    const struct source *s = &c->sources[t - c->tensors];
+    return t->n_dims >= 2 && s->change != GGUF_PLUS_ONE && block_groups_format(s->from->type, out);
+}
+
+int gguf_tensors_groups_row(const struct gguf_tensors *c, const struct tensor *t, int64_t row,
+                            int64_t first, int64_t n, struct group_row *out, struct err *err) {
+    const struct source *s = &c->sources[t - c->tensors];
+    const struct block_type *type = s->from->type;
+    const int64_t row_blocks = t->shape[t->n_dims - 1] / type->values, blocks = n / type->values;
+    const uint64_t from = (uint64_t)(stored_row(s, row) * row_blocks + first / type->values);
+    uint8_t *stored = malloc((size_t)(blocks * type->bytes) + 1);
+    if (!stored) return err_set(err, E_NOMEM, "no memory for a row of '%s'", t->name);
+    int rc = gguf_read(c->g, s->from, from * (uint64_t)type->bytes, stored,
+                       (size_t)(blocks * type->bytes), err);
+    if (rc == 0 && block_groups_read(type, stored, blocks, out) < 0)
+        rc = err_set(err, E_FORMAT, "the tensor '%s' holds a value that is infinite or no number",
+                     s->from->name);
+    free(stored);
+    return rc;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "engine/gguf/gguf.h"
 #include "engine/model/safetensors.h"
+#include "kernels/groups.h"
 
 struct gguf_tensors;
 
@@ -14,4 +15,9 @@ const struct tensor *gguf_tensors_at(const struct gguf_tensors *c, size_t i);
 // Like safetensors_read and safetensors_check_unchanged. E_FORMAT: a value that is infinite or no number in blocks.
 int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset,
                       void *out, size_t n, struct err *err);
+// As codes and scales (see checkpoint_groups, checkpoint_groups_row).
+bool gguf_tensors_groups(const struct gguf_tensors *c, const struct tensor *t,
+                         struct group_format *out);
+int gguf_tensors_groups_row(const struct gguf_tensors *c, const struct tensor *t, int64_t row,
+                            int64_t first, int64_t n, struct group_row *out, struct err *err);
 int gguf_tensors_check_unchanged(const struct gguf_tensors *c, struct err *err);

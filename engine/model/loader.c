@@ -404,6 +404,8 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
         l->roles[checkpoint_index(l->cp, m.tensors[i])] =
             parts[i].transposed ? TENSOR_TRANSPOSED : TENSOR_MATRIX;
     if (!part_is_8bit(m.tensors[0]) && !parts[0].looked_up) m.quantize = l->weights;
+    if (w && l->packing && !m.quantize && loader_groups(l, parts, m.tensors, n))
+        return loader_pack_groups(l, w, parts, m.tensors, n, err);
     // A row's scale is that of the whole row, whichever columns are this rank's.
     for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);
     return w && l->packing ? pack_matrix(l, w, parts, &m, err) : 0;

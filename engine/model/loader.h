@@ -44,6 +44,12 @@ int loader_table(struct loader *l, float **out, const struct part *p, struct err
 // NULL in the first.
 int loader_floats(struct loader *l, float **out, int32_t layer, const struct part *p,
                   const char *suffix, struct err *err);
+// Matrices that are stored in few bits (load_groups.c): whether the stacked parts can be kept so, with all that is
+// stored unchanged; if not, the log says why, and they are loaded as F32. Then packs them.
+bool loader_groups(const struct loader *l, const struct part *parts,
+                   const struct tensor *const *tensors, int n);
+int loader_pack_groups(struct loader *l, struct weight *w, const struct part *parts,
+                       const struct tensor *const *tensors, int n, struct err *err);
 // A layer's experts (load_experts.c). w NULL: another rank's.
 int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, struct err *err);
 // A layer's latent attention, and its o (load_latent.c). w NULL: another rank's.

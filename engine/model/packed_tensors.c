@@ -1,6 +1,6 @@
 // See packed_tensors.h. Two steps: `find` recognises the parts of a matrix by their names, types and shapes, and checks
 // them against each other; `read` decodes whole rows into F32, some at a time.
-#include "engine/model/packed_tensors.h"
+#include "engine/model/packed_matrix.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,42 +9,8 @@
 #define BLOCKS "_blocks" // gpt-oss: what their names end in
 #define BLOCK_VALUES 32
 #define STRIP_BYTES ((size_t)4 << 20) // of decoded rows at a time
-#define FP8_BLOCK 128
 
-// --- the parts of a matrix ---
-
-enum code_kind {
-    CODES_AWQ,      // (K, N / 8) words
-    CODES_GPTQ,     // (K b / 32, N) words
-    CODES_INTEGERS, // (N, K b / 32) words, each code 2^(b-1) above its value
-    CODES_E2M1,     // (N, K / 2) bytes, the even element in the low half
-    CODES_I8,       // (N, K) bytes
-    CODES_E4M3      // (N, K) bytes
-};
-
-struct matrix {
-    const char *stem; // owned
-    enum code_kind kind;
-    int64_t rows, cols; // N, K
-    int bits;           // of a code in words
-    int64_t groups;     // scales of a row; of blocks: of a row of blocks
-    int64_t group_cols; // columns of a scale
-    int64_t block_rows; // rows that share their scales: 1, FP8_BLOCK, or all of them
-    int zero_plus;      // added to stored zeros
-    const struct tensor *codes, *scales;
-    const struct tensor *zeros, *order, *global; // NULL: none; order: the group of each column
-    bool divides;                                // by global; else multiplies
-    bool scales_across;                          // scales are (groups, rows)
-};
-
-struct packed_tensors {
-    struct tensor *own;      // (n_matrices)
-    struct matrix *matrices; // (n_matrices)
-    size_t n_matrices;
-    const struct tensor **all; // (n)
-    size_t n;
-    struct packed_reader reader;
-};
+// --- finding ---
 
 struct finding {
     const struct tensor *const *stored; // (n), sorted by name
@@ -366,16 +332,6 @@ bool packed_tensors_has(const struct packed_tensors *p, const struct tensor *t) 
 
 // --- reading ---
 
-// The parts of a strip of rows, in memory.
-struct strip {
-    int64_t first, count; // rows
-    uint8_t *codes;       // as stored; of AWQ and GPTQ only the words of these rows
-    uint8_t *zeros;       // all of them; NULL: none
-    int32_t *order;       // (cols) or NULL
-    float *scales;        // (count, groups), or of blocks and tensors (block rows, groups)
-    float global;         // 1: none
-};
-
 static float scale_value(const struct tensor *t, const uint8_t *bytes, size_t i) {
     uint16_t half;
     float f;
@@ -465,7 +421,7 @@ static int read_order(const struct packed_tensors *p, const struct matrix *m, st
     return 0;
 }
 
-static int read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
+int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
                       struct err *err) {
     const size_t line = m->kind == CODES_E2M1
                             ? (size_t)m->cols / 2
@@ -481,7 +437,7 @@ static int read_strip(const struct packed_tensors *p, const struct matrix *m, st
                       err);
 }
 
-static void release_strip(struct strip *s) {
+void packed_release_strip(struct strip *s) {
     free(s->codes);
     free(s->zeros);
     free(s->order);
@@ -500,7 +456,7 @@ static int awq_slot(int64_t i) {
     return slots[i % 8];
 }
 
-static int code_at(const struct matrix *m, const struct strip *s, int64_t r, int64_t k) {
+int packed_code_at(const struct matrix *m, const struct strip *s, int64_t r, int64_t k) {
     const int per_word = 32 / (m->bits ? m->bits : 32), mask = (1 << m->bits) - 1;
     switch (m->kind) {
     case CODES_AWQ: {
@@ -522,7 +478,7 @@ static int code_at(const struct matrix *m, const struct strip *s, int64_t r, int
 }
 
 // The code that stands for 0 in a group of a row.
-static int zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g) {
+int packed_zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g) {
     const int per_word = 32 / m->bits, mask = (1 << m->bits) - 1;
     if (m->kind == CODES_AWQ && s->zeros)
         return (int)(word_at(s->zeros, g * (m->rows / 8) + row / 8) >> (4 * awq_slot(row))) & 15;
@@ -551,9 +507,9 @@ static void decode_row(const struct matrix *m, const struct strip *s, int64_t r,
         if (g != group) {
             group = g;
             scale = m->divides ? scales[g] / s->global : scales[g] * s->global;
-            if (m->bits) zero = zero_at(m, s, row, g);
+            if (m->bits) zero = packed_zero_at(m, s, row, g);
         }
-        int code = code_at(m, s, r, k);
+        int code = packed_code_at(m, s, r, k);
         out[k] = m->kind == CODES_E2M1   ? e2m1[code] * scale
                  : m->kind == CODES_I8   ? (float)(int8_t)code * scale
                  : m->kind == CODES_E4M3 ? e4m3_to_f32((uint8_t)code) * scale
@@ -583,7 +539,7 @@ int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, 
         s.count = (end < most ? end : most) - s.first;
         s.count =
             s.first + (s.count + 7) / 8 * 8 < m->rows ? (s.count + 7) / 8 * 8 : m->rows - s.first;
-        rc = read_strip(p, m, &s, err);
+        rc = packed_read_strip(p, m, &s, err);
         for (int64_t r = first; rc == 0 && n > 0 && r < s.first + s.count; r++) {
             const size_t from = offset % row_bytes;
             const size_t here = row_bytes - from < n ? row_bytes - from : n;
@@ -593,7 +549,7 @@ int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, 
             offset += here;
             n -= here;
         }
-        release_strip(&s);
+        packed_release_strip(&s);
     }
     free(row);
     return rc;

@@ -14,6 +14,7 @@
 // What a tensor is, its own parts decide, not the lists of modules in config.json.
 #pragma once
 #include "engine/model/safetensors.h"
+#include "kernels/groups.h"
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
@@ -51,3 +52,16 @@ bool packed_tensors_has(const struct packed_tensors *p, const struct tensor *t);
 // Like safetensors_read. E_FORMAT: a scale that is infinite or no number.
 int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, size_t offset,
                         void *out, size_t n, struct err *err);
+
+// A matrix as codes, scales and zeros (packed_groups.c). false: it is none of these, and read as F32 alone: e4m3
+// numbers, groups of columns in another order than theirs (desc_act), groups of sizes that 16 does not divide.
+bool packed_tensors_groups(const struct packed_tensors *p, const struct tensor *t,
+                           struct group_format *out);
+// Its stored parts in memory, until close. E_FORMAT: a scale that is infinite or no number.
+struct packed_rows;
+int packed_tensors_rows_open(struct packed_rows **out, const struct packed_tensors *p,
+                             const struct tensor *t, struct err *err);
+void packed_tensors_rows_close(struct packed_rows *rows); // NULL is allowed
+// Columns [first, first + n) of a row; first is a multiple of the format's group. Any thread.
+void packed_tensors_row(const struct packed_rows *rows, int64_t row, int64_t first, int64_t n,
+                        struct group_row *out);

@@ -203,6 +203,10 @@ void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_
 // The ops (kernels/backend.h says what each does).
 int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
                     int n_parts, struct err *err);
+// Of few bits (groups.c): w has rows, cols and layout already.
+int group_weight_init(struct cpu_backend *cpu, struct weight *w, const struct tensor_view *parts,
+                      int n_parts, struct err *err);
+void group_weight_row(const struct weight *w, int32_t row, float *out);
 int cpu_weight_map(struct backend *be, struct weight *w, const void *panels,
                    const struct tensor_view *parts, int n_parts, struct err *err);
 void cpu_weight_release(struct backend *be, struct weight *w);

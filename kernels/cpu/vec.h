@@ -211,6 +211,7 @@ VEC_INLINE vmask v_load_pairs(const void *p) { // bf16, for the two above
 
 // --- integers: 4 bytes a lane
 typedef uint16_t vu16 __attribute__((vector_size(sizeof(vf)))); // the same register by halves
+typedef uint32_t vu32 __attribute__((vector_size(sizeof(vf))));
 VEC_INLINE void v_store_i32(int32_t *p, vmask v) {
     *(vi_unaligned *)p = v;
 }
@@ -245,6 +246,33 @@ VEC_INLINE vf v_load_i8(const void *p) {
     vf v;
     for (int i = 0; i < VL; i++) v[i] = (float)((const int8_t *)p)[i];
     return v;
+#endif
+}
+VEC_INLINE vf v_load_u8(const void *p) {
+#if defined(__AVX512F__)
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif defined(__AVX2__)
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = (float)((const uint8_t *)p)[i];
+    return v;
+#endif
+}
+// Each byte, 0 .. 15, replaced by that number of the table.
+VEC_INLINE vmask v_choose_bytes(const uint8_t table[16], vmask index) {
+#if defined(__AVX512F__)
+    __m128i t = _mm_loadu_si128((const __m128i *)table);
+    return (vmask)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), (__m512i)index);
+#elif defined(__AVX2__)
+    __m128i t = _mm_loadu_si128((const __m128i *)table);
+    return (vmask)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), (__m256i)index);
+#else
+    uint8_t b[sizeof index];
+    memcpy(b, &index, sizeof b);
+    for (size_t i = 0; i < sizeof b; i++) b[i] = table[b[i] & 15];
+    memcpy(&index, b, sizeof b);
+    return index;
 #endif
 }
 // The low byte of each lane.

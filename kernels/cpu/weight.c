@@ -262,6 +262,7 @@ static enum weight_layout pick_layout(const struct cpu_backend *cpu, const struc
     if (w->dtype == DTYPE_F16) return PANEL_F16;
     if (w->dtype == DTYPE_I8) return PANEL_I8;
     if (w->dtype == DTYPE_F8_E4M3) return PANEL_F8;
+    if (w->dtype == DTYPE_U8) return PANEL_GROUPS;
     size_t bytes = plain_bytes(w);
     bool raw = bytes <= cpu->raw_max && bytes <= cpu->raw_left;
     return raw ? PANEL_BF16 : (enum weight_layout)cpu->kernels->bf16_layout;
@@ -290,6 +291,7 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     w->block_k = parts[0].block_k;
     w->layout = pick_layout(cpu, w);
     TRY(cpu_linear_reserve(cpu, w, err));
+    if (w->layout == PANEL_GROUPS) return group_weight_init(cpu, w, parts, n_parts, err);
     struct pack p = {w, parts, n_parts};
     if (w->layout == PANEL_BF12) {
         TRY(alloc_bf12(cpu, &p, err));
@@ -383,6 +385,10 @@ static void bf12_row(const struct weight *w, int32_t row, float *out) {
 void weight_row(const struct weight *w, int32_t row, float *out) {
     if (w->layout == PANEL_BF12) {
         bf12_row(w, row, out);
+        return;
+    }
+    if (w->layout == PANEL_GROUPS) {
+        group_weight_row(w, row, out);
         return;
     }
     const uint8_t *p = weight_panel(w, row / WEIGHT_PANEL);

@@ -30,11 +30,22 @@
 // PANEL_F8: e4m3 numbers. Their scales also lie after the last panel, [panel][block of K][16], each
 // times 2^8, because widening a vector of e4m3 gives the values times 2^-8 (v_load_e4m3). Both are
 // exact.
+//
+// PANEL_GROUPS: few bits (groups.h in this folder).
 #pragma once
+#include "kernels/cpu/groups.h"
 #include "kernels/fp8.h"
 #include "kernels/int8.h"
 
-enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12, PANEL_I8, PANEL_F8 };
+enum weight_layout {
+    PANEL_F32,
+    PANEL_F16,
+    PANEL_BF16,
+    PANEL_BF12,
+    PANEL_I8,
+    PANEL_F8,
+    PANEL_GROUPS
+};
 
 enum {
     WEIGHT_PANEL = 16,
@@ -73,6 +84,7 @@ static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel)
     const uint8_t *data = w->data;
     if (w->layout == PANEL_BF12) return data + ((const int64_t *)w->data)[panel];
     if (w->layout == PANEL_I8) return data + panel * int8_panel_bytes(w->cols);
+    if (w->layout == PANEL_GROUPS) return group_panel(w->data, panel);
     return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
                       (int64_t)dtype_size(w->dtype);
 }

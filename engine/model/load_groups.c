@@ -1,0 +1,82 @@
+// Loads matrices that are stored in few bits as such. See loader.h.
+#include "base/log.h"
+#include "engine/model/loader.h"
+
+// The source of one part's rows, for the backend's workers.
+struct part_rows {
+    const struct part *part;
+    struct checkpoint_rows *rows;
+};
+
+static int read_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
+    const struct part_rows *p = ctx;
+    const struct range cols = p->part->cols;
+    row = part_tensor_row(p->part, p->part->rows.first + (int32_t)row);
+    return checkpoint_rows_read(p->rows, row, cols.first, cols.count, out, err);
+}
+
+// Why the parts cannot be kept in few bits; NULL: they can.
+static const char *refusal(const struct loader *l, const struct part *parts,
+                           const struct tensor *const *tensors, int n) {
+    struct group_format first = {0}, f;
+    int32_t rows = 0;
+    for (int i = 0; i < n; rows += parts[i++].rows.count) {
+        const struct part *p = &parts[i];
+        if (!checkpoint_groups(l->cp, tensors[i], &f))
+            return "no groups of 16 or more columns in order";
+        const int32_t unit = f.scale == GROUP_SCALE_NESTED ? GROUP_TILE_K : f.group;
+        if (p->transposed) return "it lies the other way round";
+        if (p->cols.first % unit || (p->cols.count % unit && p->cols.count != p->n_cols))
+            return "this rank's columns begin or end within a group";
+        if (i == 0) first = f;
+        if (!group_format_equal(&f, &first) && rows % GROUP_PANEL)
+            return "the formats of its parts differ";
+    }
+    return NULL;
+}
+
+bool loader_groups(const struct loader *l, const struct part *parts,
+                   const struct tensor *const *tensors, int n) {
+    struct group_format f;
+    char quoted[TENSOR_NAME_MAX];
+    int stored = 0;
+    for (int i = 0; i < n; i++) stored += checkpoint_groups(l->cp, tensors[i], &f);
+    if (stored == 0) return false;
+    const char *why = !(l->m->backend->ops->features & OP_GROUPS)
+                          ? "the device has no weights of few bits"
+                      : stored < n ? "it is stacked with matrices of floats"
+                                   : refusal(l, parts, tensors, n);
+    if (why && l->packing)
+        log_info("model.widened", "tensor=%s to=f32 because=%s",
+                 log_quote(quoted, sizeof quoted, tensors[0]->name), why);
+    return !why;
+}
+
+int loader_pack_groups(struct loader *l, struct weight *w, const struct part *parts,
+                       const struct tensor *const *tensors, int n, struct err *err) {
+    struct group_source sources[LOADER_MAX_PARTS];
+    struct part_rows rows[LOADER_MAX_PARTS] = {{0}};
+    struct tensor_view views[LOADER_MAX_PARTS];
+    struct backend *be = l->m->backend;
+    struct weight packed = {0};
+    size_t bytes = 0;
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rows[i].part = &parts[i];
+        sources[i] = (struct group_source){.row = read_row, .ctx = &rows[i]};
+        checkpoint_groups(l->cp, tensors[i], &sources[i].format);
+        views[i] = (struct tensor_view){.data = &sources[i],
+                                        .dtype = DTYPE_U8,
+                                        .rows = parts[i].rows.count,
+                                        .cols = parts[i].cols.count};
+        bytes += (size_t)parts[i].rows.count * (size_t)parts[i].cols.count * sizeof(float);
+        rc = checkpoint_rows_open(&rows[i].rows, l->cp, tensors[i], err);
+    }
+    if (rc == 0) rc = be->ops->weight_init(be, &packed, views, n, err);
+    for (int i = 0; i < n; i++) checkpoint_rows_close(rows[i].rows);
+    if (rc < 0) return rc;
+    *w = packed;
+    l->m->weight_bytes += w->bytes;
+    loader_step(l, bytes);
+    return 0;
+}

@@ -1,0 +1,57 @@
+// What packed_tensors.c and packed_groups.c share: a packed matrix, and its parts in memory.
+#pragma once
+#include "engine/model/packed_tensors.h"
+
+#define FP8_BLOCK 128
+
+enum code_kind {
+    CODES_AWQ,      // (K, N / 8) words
+    CODES_GPTQ,     // (K b / 32, N) words
+    CODES_INTEGERS, // (N, K b / 32) words, each code 2^(b-1) above its value
+    CODES_E2M1,     // (N, K / 2) bytes, the even element in the low half
+    CODES_I8,       // (N, K) bytes
+    CODES_E4M3      // (N, K) bytes
+};
+
+struct matrix {
+    const char *stem; // owned
+    enum code_kind kind;
+    int64_t rows, cols; // N, K
+    int bits;           // of a code in words
+    int64_t groups;     // scales of a row; of blocks: of a row of blocks
+    int64_t group_cols; // columns of a scale
+    int64_t block_rows; // rows that share their scales: 1, FP8_BLOCK, or all of them
+    int zero_plus;      // added to stored zeros
+    const struct tensor *codes, *scales;
+    const struct tensor *zeros, *order, *global; // NULL: none; order: the group of each column
+    bool divides;                                // by global; else multiplies
+    bool scales_across;                          // scales are (groups, rows)
+};
+
+struct packed_tensors {
+    struct tensor *own;      // (n_matrices)
+    struct matrix *matrices; // (n_matrices)
+    size_t n_matrices;
+    const struct tensor **all; // (n)
+    size_t n;
+    struct packed_reader reader;
+};
+
+// The parts of a strip of rows, in memory.
+struct strip {
+    int64_t first, count; // rows
+    uint8_t *codes;       // as stored; of AWQ and GPTQ only the words of these rows
+    uint8_t *zeros;       // all of them; NULL: none
+    int32_t *order;       // (cols) or NULL
+    float *scales;        // (count, groups), or of blocks and tensors (block rows, groups)
+    float global;         // 1: none
+};
+
+// Reads the parts of rows [first, first + count) of s; release also after an error. The rows of AWQ come by eights,
+// which share their words.
+int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
+                      struct err *err);
+void packed_release_strip(struct strip *s);
+int packed_code_at(const struct matrix *m, const struct strip *s, int64_t r, int64_t k);
+// The code that stands for 0 in a group of a row.
+int packed_zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g);

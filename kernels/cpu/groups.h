@@ -1,0 +1,40 @@
+// PANEL_GROUPS: weights of few bits (kernels/groups.h) in the CPU's memory. Like all layouts, panels of 16 outputs whose
+// K runs downwards, here in tiles of 256 K; the last is padded with scales of 0.
+//
+//   data    struct group_panels, padded to 64 bytes; then the panels
+//   tile    scales, zeros or minimums, padded to 64 bytes; then the codes
+//     scales  a number each  [group][16]
+//             nested         F16 [16], int8 [group][16]
+//     zeros   bytes          [group][16]
+//     minimums               F16 [group][16]; nested: F16 [16], uint8 [group][16]
+//     codes   4 bits         [k / 8][16] words: columns 0 to 3 of 8 in the low halves of the four bytes, 4 to 7 in
+//                            the high ones, so that one mask gives the bytes of four columns
+//             8 bits         [k / 4][16][4] bytes
+#pragma once
+#include "kernels/backend.h"
+
+enum { GROUP_MAX_RUNS = 3, GROUP_DATA_AT = 256 };
+
+// Panels of one format: from first_panel on to the next run's, or the end.
+struct group_run {
+    struct group_format format;
+    int32_t first_panel;
+    int32_t zeros_at, codes_at, tile_bytes; // in a tile
+    int64_t at, panel_bytes;                // from data
+};
+struct group_panels {
+    int32_t n_runs;
+    struct group_run runs[GROUP_MAX_RUNS];
+};
+_Static_assert(sizeof(struct group_panels) <= GROUP_DATA_AT, "panels begin behind their table");
+
+static inline const struct group_run *group_run_of(const void *data, int32_t panel) {
+    const struct group_panels *p = data;
+    const struct group_run *run = &p->runs[p->n_runs - 1];
+    while (panel < run->first_panel) run--;
+    return run;
+}
+static inline const uint8_t *group_panel(const void *data, int32_t panel) {
+    const struct group_run *run = group_run_of(data, panel);
+    return (const uint8_t *)data + run->at + (panel - run->first_panel) * run->panel_bytes;
+}

@@ -1,0 +1,156 @@
+// linear with weights of few bits (kernels/groups.h) in all formats, against double precision on the numbers that the
+// codes stand for; that a row's bits do not depend on the batch; and what a source refuses.
+#include "kernels/cpu/cpu.h"
+#include "tests/ops/ops_fixture.h"
+
+enum { COLS = 328, ROWS = 83 }; // neither whole tiles nor whole panels
+
+static const struct group_format formats[] = {
+    {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 8, NULL},
+    {4, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL},
+    {4, 64, GROUP_SCALE_BF16, GROUP_ZERO_U8, 1, NULL},
+    {4, 256, GROUP_SCALE_F32, GROUP_ZERO_SAME, 8, NULL},
+    {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, 16, group_book_e2m1},
+    {4, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
+    {4, 128, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4},
+    {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL},
+    {8, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL},
+};
+
+struct rows {
+    struct group_format f;
+    int64_t refuse; // this row; -1: none
+};
+
+static uint32_t mix(int64_t row, int64_t i, uint32_t salt) {
+    uint32_t h = (uint32_t)row * 2654435761u ^ (uint32_t)i * 40503u ^ salt * 97u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    return h ^ h >> 13;
+}
+static float small(int64_t row, int64_t i, uint32_t salt) {
+    return (float)(mix(row, i, salt) % 2000) * 1e-5f - 0.008f;
+}
+
+static int fill_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
+    const struct rows *s = ctx;
+    if (row == s->refuse) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
+    for (int64_t k = 0; k < COLS; k++)
+        out->codes[k] = (uint8_t)(mix(row, k, 1) % (s->f.bits == 4 ? 16 : 256));
+    for (int64_t g = 0; g < group_count(&s->f, COLS); g++) {
+        const float v = small(row, g, 2);
+        if (s->f.scale == GROUP_SCALE_F16) ((uint16_t *)out->scales)[g] = f16_from_f32(v);
+        if (s->f.scale == GROUP_SCALE_BF16) ((uint16_t *)out->scales)[g] = bf16_from_f32(v);
+        if (s->f.scale == GROUP_SCALE_F32) ((float *)out->scales)[g] = v;
+        if (s->f.scale == GROUP_SCALE_NESTED)
+            ((int8_t *)out->scales)[g] = (int8_t)(mix(row, g, 3) % 64 - 32);
+        if (s->f.zero_kind == GROUP_MIN_F16)
+            ((uint16_t *)out->zeros)[g] = f16_from_f32(small(row, g, 4));
+        else
+            ((uint8_t *)out->zeros)[g] = (uint8_t)(mix(row, g, 5) % 16);
+    }
+    for (int64_t t = 0; t < group_tiles(COLS); t++) {
+        out->supers[t] = f16_from_f32(small(row, t, 6));
+        out->min_supers[t] = f16_from_f32(small(row, t, 7));
+    }
+    return 0;
+}
+
+static double half(uint16_t h) {
+    return (double)f16_to_f32(h);
+}
+
+static double value_of(const struct group_format *f, const struct group_row *r, int64_t k) {
+    const int64_t g = k / f->group, t = k / GROUP_TILE_K;
+    const double code = f->book ? f->book[r->codes[k]] : r->codes[k];
+    double scale = f->scale == GROUP_SCALE_F16    ? half(((const uint16_t *)r->scales)[g])
+                   : f->scale == GROUP_SCALE_BF16 ? bf16_to_f32(((const uint16_t *)r->scales)[g])
+                   : f->scale == GROUP_SCALE_F32
+                       ? ((const float *)r->scales)[g]
+                       : half(r->supers[t]) * ((const int8_t *)r->scales)[g];
+    if (f->zero_kind == GROUP_MIN_F16) return scale * code + half(((const uint16_t *)r->zeros)[g]);
+    if (f->zero_kind == GROUP_MIN_NESTED)
+        return scale * code - half(r->min_supers[t]) * ((const uint8_t *)r->zeros)[g];
+    const int zero = f->zero + (f->zero_kind == GROUP_ZERO_U8 ? ((const uint8_t *)r->zeros)[g] : 0);
+    return scale * (code - zero);
+}
+
+static void check_format(struct backend *be, const struct group_format *f, int n_parts) {
+    enum { MOST = 40 };
+    static float x[MOST * COLS], all[MOST * ROWS], one[MOST * ROWS], wide[COLS];
+    static uint8_t codes[512];
+    float scales[64] = {0};
+    uint16_t zeros[64] = {0}, supers[2], min_supers[2];
+    struct group_row row = {codes, scales, supers, zeros, min_supers};
+    const struct rows rows = {*f, -1};
+    const struct group_source source = {*f, fill_row, &rows};
+    struct tensor_view v[2] = {{.data = &source, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS},
+                               {.data = &source, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS}};
+    struct weight w;
+    struct err err = {0};
+    if (n_parts == 2) v[0].rows = 32, v[1].rows = ROWS - 32;
+    if (be->ops->weight_init(be, &w, v, n_parts, &err) < 0) fail_msg("%s", err.text);
+    assert_true(w.bytes * 8 < (size_t)(96 * 512) * (size_t)(f->bits + 4));
+    for (int i = 0; i < MOST * COLS; i++) x[i] = op_random();
+    be->ops->linear(be, LINEAR_STORE, all, x, MOST, &w, NULL);
+    for (int o = 0; o < ROWS; o++) {
+        fill_row(&rows, n_parts == 2 && o >= 32 ? o - 32 : o, &row, NULL);
+        weight_row(&w, o, wide);
+        for (int k = 0; k < COLS; k++) {
+            double want = value_of(f, &row, k);
+            op_near(wide[k], want, 1.2e-7 * (fabs(want) + 0.5), "weight", o * COLS + k);
+        }
+        for (int r = 0; r < MOST; r++) {
+            double sum = 0, size = 0;
+            for (int k = 0; k < COLS; k++) {
+                double term = x[r * COLS + k] * value_of(f, &row, k);
+                sum += term;
+                size += fabs(term) + 0.01;
+            }
+            op_near(all[r * ROWS + o], sum, 4e-7 * (size + 1), "y", r * ROWS + o);
+        }
+    }
+    static const int32_t counts[] = {1, 2, 3, 5, 8, 16, 17, 33};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        be->ops->linear(be, LINEAR_STORE, one, x, counts[c], &w, NULL);
+        assert_memory_equal(one, all, (size_t)(counts[c] * ROWS) * sizeof *one);
+    }
+    be->ops->weight_release(be, &w);
+}
+
+static void test_formats(void **state) {
+    static const char *const sets[] = {"portable", "avx2", "avx512"};
+    for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
+        struct backend *be;
+        if (backend_cpu_open(&be, 2, sets[s], NULL) < 0) continue; // not of this processor
+        for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+            check_format(be, &formats[i], 1);
+            check_format(be, &formats[i], 2);
+        }
+        be->ops->close(be);
+    }
+}
+
+static void test_refusals(void **state) {
+    struct backend *be;
+    struct weight w;
+    struct err err = {0};
+    assert_int_equal(backend_cpu_open(&be, 2, NULL, &err), 0);
+    struct rows bad = {formats[0], 40}, good = {formats[1], -1};
+    struct group_source a = {formats[0], fill_row, &bad}, b = {formats[1], fill_row, &good};
+    struct tensor_view v[2] = {{.data = &a, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS},
+                               {.data = &b, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS}};
+    assert_int_equal(be->ops->weight_init(be, &w, v, 1, &err), E_FORMAT);
+    assert_string_equal(err.text, "row 40 holds a scale of nan");
+    assert_int_equal(be->ops->weight_init(be, &w, v, 2, &err), E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "begins at row 83, within a panel of 16"));
+    a.format.group = 24;
+    assert_int_equal(be->ops->weight_init(be, &w, v, 1, &err), E_INVAL);
+    be->ops->close(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
