@@ -304,6 +304,7 @@ static void a_turn_that_is_paused(void **state) {
         assert_true(rounds < MOST_ROUNDS);
         n += bounded_round(&sliced, 1);
     }
+    e->instance.sched.max_running = e->instance.sched.n_places; // no place is left for p
     submit(e, &p);
     for (int rounds = 0; !plain.done; rounds++) {
         assert_true(rounds < MOST_ROUNDS);
