@@ -16,6 +16,15 @@ static const struct gguf_tensor_name gemma_outer[] = {
     {"output", "lm_head", GGUF_AS_IS, false},
     {NULL, NULL, GGUF_AS_IS, false},
 };
+static const struct gguf_tensor_name gemma4_outer[] = {
+    {"token_embd", "model.embed_tokens", GGUF_AS_IS, false},
+    {"output_norm", "model.norm", GGUF_AS_IS, false},
+    {"output", "lm_head", GGUF_AS_IS, false},
+    {"per_layer_token_embd", "model.embed_tokens_per_layer", GGUF_AS_IS, false},
+    {"per_layer_model_proj", "model.per_layer_model_projection", GGUF_AS_IS, false},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm", GGUF_AS_IS, false},
+    {NULL, NULL, GGUF_AS_IS, false},
+};
 
 const struct gguf_key gguf_common_keys[] = {
     {"context_length", "max_position_embeddings"},
@@ -98,6 +107,18 @@ static const struct gguf_tensor_name gemma_layer[] = {
     {"ffn_norm", "pre_feedforward_layernorm", PLUS_ONE},
     {"post_ffw_norm", "post_feedforward_layernorm", PLUS_ONE},
     QK, OUTPUT, QK_NORM(PLUS_ONE), MLP, END};
+static const struct gguf_tensor_name gemma4_layer[] = {
+    {"attn_norm", "input_layernorm", AS_IS}, {"post_attention_norm", "post_attention_layernorm", AS_IS},
+    {"ffn_norm", "pre_feedforward_layernorm", AS_IS}, {"post_ffw_norm", "post_feedforward_layernorm", AS_IS},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1", AS_IS},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2", AS_IS},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2", AS_IS},
+    {"layer_output_scale.weight", "layer_scalar", AS_IS}, {"inp_gate", "per_layer_input_gate", AS_IS},
+    {"proj", "per_layer_projection", AS_IS}, {"post_norm", "post_per_layer_input_norm", AS_IS},
+    {"ffn_gate_inp.scale", "router.scale", AS_IS}, {"ffn_gate_inp", "router.proj", AS_IS},
+    {"ffn_down_exps.scale", "router.per_expert_scale", AS_IS},
+    {"ffn_gate_up_exps.weight", "experts.gate_up_proj", AS_IS},
+    {"ffn_down_exps.weight", "experts.down_proj", AS_IS}, QK, OUTPUT, QK_NORM(AS_IS), MLP, END};
 static const struct gguf_tensor_name phi_layer[] = {
     TWO_NORMS, {"attn_qkv", "self_attn.qkv_proj", AS_IS}, OUTPUT, FUSED_MLP, END};
 static const struct gguf_tensor_name out_norm_layer[] = { // OLMo 2 and 3, EXAONE 4
@@ -125,6 +146,10 @@ static const struct gguf_key qwen_experts_keys[] = {
 static const struct gguf_key gemma_keys[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"}, {NULL, NULL}};
+static const struct gguf_key gemma4_keys[] = {
+    {"final_logit_softcapping", "final_logit_softcapping"}, {"attention.shared_kv_layers", "num_kv_shared_layers"},
+    {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, {"expert_count", "num_experts"},
+    {"expert_used_count", "top_k_experts"}, {"expert_feed_forward_length", "moe_intermediate_size"}, {NULL, NULL}};
 static const struct gguf_key granite_keys[] = {
     {"attention.scale", "attention_multiplier"}, {"embedding_scale", "embedding_multiplier"},
     {"residual_scale", "residual_multiplier"}, {"logit_scale", "logits_scaling"},
@@ -150,6 +175,8 @@ static const struct gguf_arch archs[] = {
      .scaled_queries = true, .wide_query_layers = 46},
     {.name = "gemma3", .model_type = "gemma3_text", .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
      .two_ropes = true, .local_theta = 10000, .scaled_queries = true, .wide_query_layers = 62},
+    {.name = "gemma4", .model_type = "gemma4_text", .outer = gemma4_outer, .layer = gemma4_layer, .keys = gemma4_keys,
+     .two_ropes = true, .local_theta = 10000, .layer_shapes = true},
     {.name = "phi3", .model_type = "phi3", .layer = phi_layer},
     {.name = "gpt-oss", .model_type = "gpt_oss", .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
     {.name = "olmo2", .needs = "attention.sliding_window", .model_type = "olmo3", .layer = out_norm_layer,

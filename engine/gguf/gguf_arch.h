@@ -39,6 +39,9 @@ struct gguf_arch {
     // each head.
     bool scaled_queries;
     int wide_query_layers;
+    // Shapes by layer: heads of windowed layers are attention.key_length_swa wide, those of keys and the feed-forward
+    // may be lists, and rope_freqs says which pairs of full layers turn (Gemma 4).
+    bool layer_shapes;
 };
 
 // E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.

@@ -55,8 +55,15 @@ static int add_number(const struct making *m, const struct gguf_key *key) {
     return add(m, m->into, key->hf, cJSON_CreateNumber(first->valuedouble));
 }
 
+static bool differs_by_layer(const struct making *m, const char *key) {
+    return m->arch->layer_shapes &&
+           (strcmp(key, "attention.head_count_kv") == 0 ||
+            strcmp(key, "attention.key_length") == 0 || strcmp(key, "feed_forward_length") == 0);
+}
+
 static int add_numbers(const struct making *m, const struct gguf_key *keys) {
-    for (; keys && keys->gguf; keys++) TRY(add_number(m, keys));
+    for (; keys && keys->gguf; keys++)
+        if (!differs_by_layer(m, keys->gguf)) TRY(add_number(m, keys));
     return 0;
 }
 
@@ -135,6 +142,25 @@ static int add_rotated_part(const struct making *m) {
     return add(m, m->into, "partial_rotary_factor", cJSON_CreateNumber(rotated / dim));
 }
 
+// Full layers of Gemma 4 turn the pairs whose factor is 1; the others' factor is so large that they stand still.
+static int add_turning_part(const struct making *m, cJSON *full) {
+    const struct gguf_tensor *t = gguf_find(m->g, ROPE_FREQS);
+    float values[ROPE_FREQS_MAX];
+    int64_t n = 0;
+    if (!t) return add_rope_scaling(m, full);
+    if (t->n_dims != 1 || t->shape[0] > ROPE_FREQS_MAX || strcmp(t->type->name, "F32") != 0)
+        return err_set(m->err, E_FORMAT, "the tensor '" ROPE_FREQS "' is no row of F32");
+    TRY(gguf_read(m->g, t, 0, values, (size_t)t->bytes, m->err));
+    while (n < t->shape[0] && values[n] == 1) n++;
+    for (int64_t i = n; i < t->shape[0]; i++)
+        if (!(values[i] > 1e20f))
+            return err_set(m->err, E_UNSUPPORTED, "'" ROPE_FREQS "' has the factor %g",
+                           (double)values[i]);
+    TRY(add(m, full, "rope_type", cJSON_CreateString("proportional")));
+    return add(m, full, "partial_rotary_factor",
+               cJSON_CreateNumber((double)n / (double)t->shape[0]));
+}
+
 // The rotations of full and of windowed layers.
 static int add_two_ropes(const struct making *m, cJSON *scaling) {
     const double theta = number(m, "rope.freq_base", 10000);
@@ -145,7 +171,7 @@ static int add_two_ropes(const struct making *m, cJSON *scaling) {
     TRY(add(m, sliding, "rope_type", cJSON_CreateString("default")));
     TRY(add(m, sliding, "rope_theta", cJSON_CreateNumber(number(m, "rope.freq_base_swa", local))));
     TRY(add(m, full, "rope_theta", cJSON_CreateNumber(theta)));
-    return add_rope_scaling(m, full);
+    return m->arch->layer_shapes ? add_turning_part(m, full) : add_rope_scaling(m, full);
 }
 
 static int add_positions(const struct making *m) {
@@ -235,6 +261,58 @@ static int add_ends(const struct making *m) {
     return bos ? add(m, m->into, "bos_token_id", cJSON_Duplicate(bos, false)) : 0;
 }
 
+// --- shapes by layer ---
+
+// A number, or an array's number for a layer; 0: there is none.
+static double of_layer(const struct making *m, const char *key, int layer) {
+    const cJSON *value = value_of(m, key);
+    if (cJSON_IsArray(value)) value = cJSON_GetArrayItem(value, layer);
+    return cJSON_IsNumber(value) ? value->valuedouble : 0;
+}
+
+static bool has_values(const struct making *m, int layer) {
+    char name[48];
+    snprintf(name, sizeof name, "blk.%d.attn_v.weight", layer);
+    return gguf_find(m->g, name) != NULL;
+}
+
+// The first layer of a kind, by attention.sliding_window_pattern; -1: there is none.
+static int layer_of_kind(const struct making *m, bool windowed) {
+    const cJSON *pattern = value_of(m, "attention.sliding_window_pattern"), *item;
+    int i = 0;
+    cJSON_ArrayForEach(item, pattern) {
+        if (cJSON_IsTrue(item) == windowed) return i;
+        i++;
+    }
+    return -1;
+}
+
+static int add_layer_shapes(const struct making *m) {
+    const int full = layer_of_kind(m, false),
+              any = layer_of_kind(m, true) < 0 ? 0 : layer_of_kind(m, true);
+    const int last = gguf_n_layers(m->g, m->arch) - 1;
+    const double wide = number(m, "attention.key_length", 0);
+    const double width = of_layer(m, "feed_forward_length", 0);
+    const struct gguf_tensor *inputs = gguf_find(m->g, "per_layer_token_embd.weight");
+    if (!m->arch->layer_shapes) return 0;
+    TRY(add(m, m->into, "head_dim",
+            cJSON_CreateNumber(number(m, "attention.key_length_swa", wide))));
+    TRY(add(m, m->into, "global_head_dim", cJSON_CreateNumber(wide)));
+    TRY(add(m, m->into, "num_key_value_heads",
+            cJSON_CreateNumber(of_layer(m, "attention.head_count_kv", any))));
+    if (full >= 0)
+        TRY(add(m, m->into, "num_global_key_value_heads",
+                cJSON_CreateNumber(of_layer(m, "attention.head_count_kv", full))));
+    TRY(add(m, m->into, "attention_k_eq_v", cJSON_CreateBool(full >= 0 && !has_values(m, full))));
+    TRY(add(m, m->into, "intermediate_size", cJSON_CreateNumber(width)));
+    TRY(add(m, m->into, "use_double_wide_mlp",
+            cJSON_CreateBool(of_layer(m, "feed_forward_length", last) == 2 * width)));
+    TRY(add(m, m->into, "enable_moe_block", cJSON_CreateBool(number(m, "expert_count", 0) > 0)));
+    return inputs ? add(m, m->into, "vocab_size_per_layer_input",
+                        cJSON_CreateNumber((double)inputs->shape[0]))
+                  : 0;
+}
+
 // What the architecture has without saying so.
 static int add_switches(const struct making *m) {
     cJSON *all = m->arch->switches ? cJSON_Parse(m->arch->switches) : NULL, *item;
@@ -254,6 +332,7 @@ int gguf_config_make(const struct gguf *g, cJSON *into, struct err *err) {
     TRY(add_switches(&m));
     TRY(add_numbers(&m, gguf_common_keys));
     TRY(add_numbers(&m, m.arch->keys));
+    TRY(add_layer_shapes(&m));
     TRY(add_window(&m));
     TRY(add_query_scale(&m));
     TRY(add_positions(&m));

@@ -22,7 +22,8 @@ static enum virtual_file file_named(const char *name) {
 
 // Whether the file is there depends on the kind of tokenizer.
 static bool is_there(enum virtual_file file, enum gguf_tokenizer kind) {
-    if (file == FILE_TOKENIZER) return kind == GGUF_TOKENIZER_BYTE_LEVEL;
+    if (file == FILE_TOKENIZER)
+        return kind == GGUF_TOKENIZER_BYTE_LEVEL || kind == GGUF_TOKENIZER_PIECES;
     if (file == FILE_MODEL) return kind == GGUF_TOKENIZER_SENTENCEPIECE;
     if (file == FILE_TOKENIZER_CONFIG) return kind != GGUF_TOKENIZER_NONE;
     return file == FILE_CONFIG;

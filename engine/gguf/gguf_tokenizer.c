@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define TOKENIZER "tokenizer.ggml."
+#define SPACE_MARK "\xe2\x96\x81" // U+2581
 
 enum token_type { // as SentencePiece counts the types of pieces
     TOKEN_NORMAL = 1,
@@ -105,10 +106,11 @@ int gguf_tokenizer_kind(const struct gguf *g, enum gguf_tokenizer *out, struct e
     *out = GGUF_TOKENIZER_NONE;
     if (!model || strcmp(model, "none") == 0 || strcmp(model, "no_vocab") == 0) return 0;
     if (strcmp(model, "gpt2") == 0) *out = GGUF_TOKENIZER_BYTE_LEVEL;
+    if (strcmp(model, "gemma4") == 0) *out = GGUF_TOKENIZER_PIECES;
     if (strcmp(model, "llama") == 0) *out = GGUF_TOKENIZER_SENTENCEPIECE;
     if (*out != GGUF_TOKENIZER_NONE) return 0;
-    return err_set(err, E_UNSUPPORTED, TOKENIZER "model is '%.60s'; known are gpt2 and llama",
-                   model);
+    return err_set(err, E_UNSUPPORTED,
+                   TOKENIZER "model is '%.60s'; known are gpt2, llama and gemma4", model);
 }
 
 // --- the tokens ---
@@ -164,6 +166,18 @@ static int add(cJSON *into, const char *key, cJSON *item, struct err *err) {
 }
 
 // --- tokenizer.json ---
+
+// The content of the token whose id the metadata have.
+static int add_named(const struct gguf *g, cJSON *into, const char *key, const char *name,
+                     struct err *err) {
+    int64_t id = -1;
+    const cJSON *m = gguf_metadata(g);
+    TRY(json_get_int(m, key, 0, INT32_MAX, &id, err));
+    if (id < 0) return 0;
+    const cJSON *token = cJSON_GetArrayItem(json_member(m, TOKENIZER "tokens"), (int)id);
+    if (!cJSON_IsString(token)) return err_set(err, E_FORMAT, "'%s' is no token", key);
+    return add(into, name, cJSON_CreateString(token->valuestring), err);
+}
 
 static int add_vocab(const struct gguf *g, cJSON *model, struct err *err) {
     struct tokens t;
@@ -244,8 +258,52 @@ static int add_added_list(const struct gguf *g, cJSON *into, struct err *err) {
     return 0;
 }
 
+// Replaces one text by another, as normaliser or decoder.
+static int add_replace(cJSON *step, const char *from, const char *to, struct err *err) {
+    cJSON *pattern = cJSON_CreateObject();
+    TRY(add(step, "type", cJSON_CreateString("Replace"), err));
+    TRY(add(step, "pattern", pattern, err));
+    TRY(add(pattern, "String", cJSON_CreateString(from), err));
+    return add(step, "content", cJSON_CreateString(to), err);
+}
+
+static int add_pieces_decoder(cJSON *into, struct err *err) {
+    static const char *const rest[] = {"ByteFallback", "Fuse"};
+    cJSON *decoder = cJSON_CreateObject(), *list = cJSON_CreateArray();
+    TRY(add(into, "decoder", decoder, err));
+    TRY(add(decoder, "type", cJSON_CreateString("Sequence"), err));
+    TRY(add(decoder, "decoders", list, err));
+    for (size_t i = 0; i < 3; i++) {
+        cJSON *step = cJSON_CreateObject();
+        if (!step || !cJSON_AddItemToArray(list, step)) return no_memory(err);
+        if (i == 0)
+            TRY(add_replace(step, SPACE_MARK, " ", err));
+        else
+            TRY(add(step, "type", cJSON_CreateString(rest[i - 1]), err));
+    }
+    return 0;
+}
+
+static int pieces_json(const struct gguf *g, cJSON *into, struct err *err) {
+    cJSON *normalizer = cJSON_CreateObject(), *model = cJSON_CreateObject();
+    TRY(add(into, "normalizer", normalizer, err));
+    TRY(add(into, "model", model, err));
+    TRY(add_replace(normalizer, " ", SPACE_MARK, err));
+    TRY(add_pieces_decoder(into, err));
+    TRY(add(model, "type", cJSON_CreateString("BPE"), err));
+    TRY(add(model, "byte_fallback", cJSON_CreateTrue(), err));
+    TRY(add(model, "fuse_unk", cJSON_CreateTrue(), err));
+    TRY(add_named(g, model, TOKENIZER "unknown_token_id", "unk_token", err));
+    TRY(add_vocab(g, model, err));
+    TRY(add_merges(g, model, err));
+    return add_added_list(g, into, err);
+}
+
 int gguf_tokenizer_json(const struct gguf *g, cJSON *into, struct err *err) {
+    enum gguf_tokenizer kind;
     const struct cut *cut;
+    TRY(gguf_tokenizer_kind(g, &kind, err));
+    if (kind == GGUF_TOKENIZER_PIECES) return pieces_json(g, into, err);
     bool prefix_space = false;
     TRY(find_cut(g, &cut, err));
     TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_space_prefix", &prefix_space, err));
@@ -347,18 +405,6 @@ static int add_decoder(const struct gguf *g, cJSON *into, struct err *err) {
         TRY(add_added(&t, token, err));
     } while (next_token(&t));
     return 0;
-}
-
-// The content of the token whose id the metadata have.
-static int add_named(const struct gguf *g, cJSON *into, const char *key, const char *name,
-                     struct err *err) {
-    int64_t id = -1;
-    const cJSON *m = gguf_metadata(g);
-    TRY(json_get_int(m, key, 0, INT32_MAX, &id, err));
-    if (id < 0) return 0;
-    const cJSON *token = cJSON_GetArrayItem(json_member(m, TOKENIZER "tokens"), (int)id);
-    if (!cJSON_IsString(token)) return err_set(err, E_FORMAT, "'%s' is no token", key);
-    return add(into, name, cJSON_CreateString(token->valuestring), err);
 }
 
 // tokenizer.chat_template, and tokenizer.chat_template.NAME for others.

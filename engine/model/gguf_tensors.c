@@ -31,19 +31,21 @@ struct gguf_tensors {
 
 // --- names ---
 
-// Splits "STEM.weight" and "STEM.bias"; the suffix keeps its point.
+// Splits "STEM.weight", "STEM.bias" and "STEM.scale"; the suffix keeps its point.
 static bool split_suffix(const char *name, size_t *stem_len, const char **suffix) {
     *suffix = strrchr(name, '.');
     if (!*suffix) return false;
     *stem_len = (size_t)(*suffix - name);
-    return strcmp(*suffix, ".weight") == 0 || strcmp(*suffix, ".bias") == 0;
+    return strcmp(*suffix, ".weight") == 0 || strcmp(*suffix, ".bias") == 0 ||
+           strcmp(*suffix, ".scale") == 0;
 }
 
 static const struct gguf_tensor_name *find_name(const struct gguf_tensor_name *names,
                                                 const char *stem, size_t len) {
     for (; names->gguf; names++)
         if (strcmp(names->gguf, stem) == 0 ||
-            (strlen(names->gguf) == len && memcmp(names->gguf, stem, len) == 0))
+            (strlen(names->gguf) == len && memcmp(names->gguf, stem, len) == 0 &&
+             strcmp(stem + len, ".scale") != 0))
             return names;
     return NULL;
 }
