@@ -15,3 +15,16 @@ bool group_format_equal(const struct group_format *a, const struct group_format 
 void group_format_text(char out[64], const struct group_format *f) {
     snprintf(out, 64, "%d bits in groups of %d", f->bits, f->group);
 }
+
+int64_t group_format_row_bytes(const struct group_format *f, int64_t cols) {
+    static const int64_t scale_bytes[] = {[GROUP_SCALE_F16] = 2,
+                                          [GROUP_SCALE_BF16] = 2,
+                                          [GROUP_SCALE_F32] = 4,
+                                          [GROUP_SCALE_NESTED] = 1};
+    static const int64_t zero_bytes[] = {
+        [GROUP_ZERO_SAME] = 0, [GROUP_ZERO_U8] = 1, [GROUP_MIN_F16] = 2, [GROUP_MIN_NESTED] = 1};
+    const int64_t tile =
+        2 * ((f->scale == GROUP_SCALE_NESTED) + (f->zero_kind == GROUP_MIN_NESTED));
+    return (cols * f->bits + 7) / 8 + group_tiles(cols) * tile +
+           group_count(f, cols) * (scale_bytes[f->scale] + zero_bytes[f->zero_kind]);
+}

@@ -46,6 +46,8 @@ extern const uint8_t group_book_iq4[16];  // llama.cpp's IQ4_NL and IQ4_XS, plus
 bool group_format_equal(const struct group_format *a, const struct group_format *b);
 // "4 bits in groups of 32" and so on, for sentences.
 void group_format_text(char out[64], const struct group_format *f);
+// Bytes of a row's codes, scales and zeros. Padding of a backend's layout comes on top.
+int64_t group_format_row_bytes(const struct group_format *f, int64_t cols);
 
 // One row, as a source gives it and before it is packed.
 struct group_row {

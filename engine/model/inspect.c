@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 // The memory table answers "how many sessions fit": for chats of up to this many tokens.
@@ -154,24 +155,57 @@ static void put_tokens(struct json_writer *w, const struct model_config *c) {
     json_close(w, '}');
 }
 
+// Tensors of one number format, or of one kind of few bits.
+struct tally {
+    char name[64];
+    int64_t count, bytes;
+};
+enum { MAX_TALLIES = 64 };
+
+static void tally_up(struct tally *all, int *n, const char *name, int64_t bytes) {
+    int i = 0;
+    while (i < *n && strcmp(all[i].name, name) != 0) i++;
+    if (i == MAX_TALLIES) i--; // more kinds than files have
+    if (i == *n) {
+        snprintf(all[i].name, sizeof all[i].name, "%s", name);
+        (*n)++;
+    }
+    all[i].count++;
+    all[i].bytes += bytes;
+}
+
+// Matrices of few bits count as what they take where the backend keeps them so (the CPU).
+static int64_t tally_tensor(const struct checkpoint *cp, const struct tensor *t, struct tally *all,
+                            int *n) {
+    struct group_format f;
+    char name[64];
+    int64_t rows = 1, bytes = (int64_t)t->bytes;
+    if (t->n_dims < 2 || !checkpoint_groups(cp, t, &f)) {
+        tally_up(all, n, dtype_name(t->dtype), bytes);
+        return bytes;
+    }
+    for (int i = 0; i + 1 < t->n_dims; i++) rows *= t->shape[i];
+    bytes = rows * group_format_row_bytes(&f, t->shape[t->n_dims - 1]);
+    group_format_text(name, &f);
+    tally_up(all, n, name, bytes);
+    return bytes;
+}
+
 // Returns the bytes of all tensors.
 static int64_t put_tensors(struct json_writer *w, const struct checkpoint *cp) {
-    int64_t count[DTYPE_COUNT] = {0}, bytes[DTYPE_COUNT] = {0}, total = 0;
-    for (size_t i = 0; i < checkpoint_count(cp); i++) {
-        const struct tensor *t = checkpoint_at(cp, i);
-        count[t->dtype]++;
-        bytes[t->dtype] += (int64_t)t->bytes;
-        total += (int64_t)t->bytes;
-    }
+    struct tally all[MAX_TALLIES] = {0};
+    int64_t total = 0;
+    int n = 0;
+    for (size_t i = 0; i < checkpoint_count(cp); i++)
+        total += tally_tensor(cp, checkpoint_at(cp, i), all, &n);
     json_open(w, "tensors", '{');
     json_put_int(w, "count", (int64_t)checkpoint_count(cp));
     json_put_int(w, "bytes", total);
     json_open(w, "dtypes", '{');
-    for (int t = 0; t < DTYPE_COUNT; t++) {
-        if (!count[t]) continue;
-        json_open(w, dtype_name((enum dtype)t), '{');
-        json_put_int(w, "count", count[t]);
-        json_put_int(w, "bytes", bytes[t]);
+    for (int i = 0; i < n; i++) {
+        json_open(w, all[i].name, '{');
+        json_put_int(w, "count", all[i].count);
+        json_put_int(w, "bytes", all[i].bytes);
         json_close(w, '}');
     }
     json_close(w, '}');

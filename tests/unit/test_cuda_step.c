@@ -112,7 +112,7 @@ static void test_no_room_for_a_larger_step(void **state) {
     struct err err = {0};
     for (int room = 0;; room++) {
         n_left = 100;
-        assert_int_equal(cuda_step_reserve(cuda, 8, 4, 16, &err), 0);
+        assert_int_equal(cuda_step_reserve(cuda, 8, 4, 16, 1, &err), 0);
         assert_int_equal(step_of(cuda, FEW, &run), 0);
         n_left = room;
         int slot = cuda->step.slot, rc = step_of(cuda, MANY, &run);

@@ -57,6 +57,19 @@ static void describes_the_demo_model(void **state) {
     cJSON_Delete(j);
 }
 
+// 18 bytes for 32 columns, as the file has them: loaded, they take as much.
+static void counts_matrices_of_few_bits_as_such(void **state) {
+    cJSON *j = inspect("tests/fixtures/quantised/llama_q4_0.gguf");
+    const cJSON *dtypes = at(at(j, "tensors"), "dtypes"),
+                *few = at(dtypes, "4 bits in groups of 32");
+    const double values = at(j, "n_params")->valuedouble;
+    const double rest = at(at(dtypes, "f32"), "bytes")->valuedouble;
+    assert_int_equal(at(few, "bytes")->valuedouble, (values - rest / 4) / 32 * 18);
+    assert_int_equal(at(at(j, "tensors"), "bytes")->valuedouble,
+                     at(few, "bytes")->valuedouble + rest);
+    cJSON_Delete(j);
+}
+
 static void says_what_is_not_there(void **state) {
     cJSON *j = inspect("tests/fixtures/models/qwen3");
     assert_true(cJSON_IsTrue(at(j, "qk_norm")));
@@ -100,6 +113,7 @@ static void failure_writes_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(describes_the_demo_model),
+        cmocka_unit_test(counts_matrices_of_few_bits_as_such),
         cmocka_unit_test(says_what_is_not_there),
         cmocka_unit_test(describes_earlier_families),
         cmocka_unit_test(failure_writes_nothing),

@@ -41,7 +41,12 @@ static void put_text(const struct settings *s, const char *model, struct json_wr
 static void print_row(const cJSON *row) {
     const cJSON *field;
     printf("\n ");
-    cJSON_ArrayForEach(field, row) printf(" %s %.15g", field->string, field->valuedouble);
+    cJSON_ArrayForEach(field, row) {
+        if (cJSON_IsBool(field))
+            printf(" %s %s", field->string, cJSON_IsTrue(field) ? "yes" : "no");
+        else
+            printf(" %s %.15g", field->string, field->valuedouble);
+    }
 }
 
 static void print_value(const cJSON *item, int depth) {
