@@ -130,6 +130,17 @@ static const struct gguf_tensor_name glm_layer[] = {
 static const struct gguf_tensor_name glm_experts_layer[] = {
     TWO_NORMS_AS_POST, QK, OUTPUT, QK_NORM(AS_IS), MLP, MLP_EXPERTS, SHARED_EXPERTS("mlp.shared_experts"),
     {"ffn_gate_inp", "mlp.gate", AS_IS}, {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", AS_IS}, END};
+static const struct gguf_tensor_name latent_layer[] = {
+    TWO_NORMS, {"attn_q", "self_attn.q_proj", AS_IS}, {"attn_output", "self_attn.o_proj", AS_IS},
+    {"attn_q_a", "self_attn.q_a_proj", AS_IS}, {"attn_q_a_norm", "self_attn.q_a_layernorm", AS_IS},
+    {"attn_q_b", "self_attn.q_b_proj", AS_IS}, {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", AS_IS},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm", AS_IS}, {"attn_kv_b", "self_attn.kv_b_proj", AS_IS},
+    {"attn_v_b", "self_attn.kv_b_proj", GGUF_LATENT_VALUES, false},
+    {"attn_k_b", "self_attn.kv_b_proj", GGUF_LATENT_KEYS, false}, MLP, MLP_EXPERTS,
+    SHARED_EXPERTS("mlp.shared_experts"), {"ffn_gate_inp", "mlp.gate", AS_IS},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", AS_IS}, END};
+static const struct gguf_tensor_name cohere_layer[] = {
+    {"attn_norm", "input_layernorm", AS_IS}, QK, OUTPUT, MLP, END};
 static const struct gguf_tensor_name seed_layer[] = {TWO_NORMS_AS_POST, QK, OUTPUT, MLP, END};
 static const struct gguf_tensor_name gpt_oss_layer[] = {
     TWO_NORMS_AS_POST, QK, OUTPUT, {"attn_sinks.weight", "self_attn.sinks", AS_IS},
@@ -159,13 +170,17 @@ static const struct gguf_key glm_experts_keys[] = {
     {"expert_shared_count", "n_shared_experts"}, {"expert_group_count", "n_group"},
     {"expert_group_used_count", "topk_group"}, {"expert_weights_scale", "routed_scaling_factor"},
     {"expert_weights_norm", "norm_topk_prob"}, {"leading_dense_block_count", "first_k_dense_replace"},
-    {NULL, NULL}};
+    {"attention.q_lora_rank", "q_lora_rank"}, {"attention.kv_lora_rank", "kv_lora_rank"}, {NULL, NULL}};
+static const struct gguf_key cohere_keys[] = {{"logit_scale", "logit_scale"}, {NULL, NULL}};
 static const struct gguf_key gpt_oss_keys[] = {
     EXPERT_COUNT("num_local_experts"), {"expert_feed_forward_length", "intermediate_size"}, {NULL, NULL}};
 
 static const struct gguf_arch archs[] = {
     {.name = "llama", .needs = "expert_count", .model_type = "mixtral", .layer = mixtral_layer, .keys = mixtral_keys},
     {.name = "llama", .model_type = "llama", .layer = llama_layer},
+    {.name = "mistral3", .needs = "attention.temperature_scale", .model_type = "ministral3", .layer = llama_layer,
+     .mscale = 1},
+    {.name = "mistral3", .model_type = "mistral", .layer = llama_layer},
     {.name = "qwen2", .model_type = "qwen2", .layer = qwen_layer},
     {.name = "qwen3", .model_type = "qwen3", .layer = qwen_layer},
     {.name = "qwen2moe", .model_type = "qwen2_moe", .layer = qwen_experts_layer, .keys = qwen_experts_keys},
@@ -189,6 +204,10 @@ static const struct gguf_arch archs[] = {
     {.name = "granitemoe", .model_type = "granitemoe", .layer = granite_experts_layer, .keys = granite_keys},
     {.name = "glm4", .model_type = "glm4", .layer = glm_layer},
     {.name = "glm4moe", .model_type = "glm4_moe", .layer = glm_experts_layer, .keys = glm_experts_keys},
+    {.name = "deepseek2", .needs_tensor = "exp_probs_b.bias", .model_type = "deepseek_v3", .layer = latent_layer,
+     .keys = glm_experts_keys, .mscale = 10, .latent = true},
+    {.name = "deepseek2", .model_type = "deepseek_v2", .layer = latent_layer, .keys = glm_experts_keys, .mscale = 10, .latent = true},
+    {.name = "cohere2", .model_type = "cohere2", .layer = cohere_layer, .keys = cohere_keys},
     {.name = "seed_oss", .model_type = "seed_oss", .layer = seed_layer},
     {.name = "ernie4_5", .model_type = "ernie4_5", .layer = qwen_layer},
 };
@@ -202,17 +221,26 @@ static double number_of(const struct gguf *g, const char *arch, const char *key)
     return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
 
+static bool is_arch(const struct gguf *g, const struct gguf_arch *a, const char *name) {
+    char tensor[128];
+    if (strcmp(a->name, name) != 0) return false;
+    if (a->needs && !(number_of(g, name, a->needs) > 0)) return false;
+    if (!a->needs_tensor) return true;
+    snprintf(tensor, sizeof tensor, "blk.%d.%s", gguf_n_layers(g, a) - 1, a->needs_tensor);
+    return gguf_find(g, tensor) != NULL;
+}
+
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err) {
     char known[512] = "";
     const char *name = json_string(gguf_metadata(g), "general.architecture");
     if (!name) return err_set(err, E_FORMAT, "the file names no general.architecture");
     for (size_t i = 0; i < N_ARCHS; i++) {
         const struct gguf_arch *a = &archs[i];
-        if (strcmp(a->name, name) == 0 && (!a->needs || number_of(g, name, a->needs) > 0)) {
+        if (is_arch(g, a, name)) {
             *out = a;
             return 0;
         }
-        if (a->needs) continue; // another row has the name
+        if (a->needs || a->needs_tensor) continue; // another row has the name
         if (known[0]) strncat(known, ", ", sizeof known - strlen(known) - 1);
         strncat(known, a->name, sizeof known - strlen(known) - 1);
     }

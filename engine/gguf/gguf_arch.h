@@ -6,7 +6,11 @@ enum gguf_change {
     GGUF_AS_IS,
     // Rows of a head lie in pairs (0, half, 1, half + 1 ...) instead of halves: the converter's form of the rotation.
     GGUF_PAIRED_ROWS,
-    GGUF_PLUS_ONE // norms that multiply by 1 + w are stored as 1 + w
+    GGUF_PLUS_ONE, // norms that multiply by 1 + w are stored as 1 + w
+    // Latent attention's matrix of keys and values: "attn_v_b" (heads, v, rank) has the rows of values, and what the
+    // row names GGUF_LATENT_KEYS, "attn_k_b" (heads, rank, keys), those of keys, turned.
+    GGUF_LATENT_VALUES,
+    GGUF_LATENT_KEYS
 };
 
 struct gguf_tensor_name {
@@ -25,7 +29,8 @@ struct gguf_arch {
     const char *name; // general.architecture
     // A key, behind "ARCHITECTURE.", that such a file has with a number above 0; or NULL.
     const char *needs;
-    const char *model_type; // Hugging Face's
+    const char *needs_tensor; // likewise a tensor of the last layer, behind "blk.N."; or NULL
+    const char *model_type;   // Hugging Face's
     // Tensors that belong to no layer (NULL: gguf_outer_names), and a layer's. Both end with a NULL.
     const struct gguf_tensor_name *outer, *layer;
     const struct gguf_key *keys; // besides those that all have; ends with a NULL; or NULL
@@ -42,6 +47,9 @@ struct gguf_arch {
     // Shapes by layer: heads of windowed layers are attention.key_length_swa wide, those of keys and the feed-forward
     // may be lists, and rope_freqs says which pairs of full layers turn (Gemma 4).
     bool layer_shapes;
+    // Yarn's, times rope.scaling.yarn_log_multiplier. 0: the architecture has no such key.
+    double mscale;
+    bool latent; // latent attention: its heads' sizes have keys of their own
 };
 
 // E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.

@@ -128,6 +128,14 @@ static int add_rope_scaling(const struct making *m, cJSON *scaling) {
     if (!is_yarn) return 0;
     struct making inner = *m;
     inner.into = scaling;
+    // mscale_all_dim, which such models have as mscale too.
+    const double mscale = m->arch->mscale * number(m, "rope.scaling.yarn_log_multiplier", 0);
+    const double beta = number(m, "attention.temperature_scale", 0);
+    if (mscale > 0) {
+        TRY(add(m, scaling, "mscale", cJSON_CreateNumber(mscale)));
+        TRY(add(m, scaling, "mscale_all_dim", cJSON_CreateNumber(mscale)));
+    }
+    if (beta > 0) TRY(add(m, scaling, "llama_4_scaling_beta", cJSON_CreateNumber(beta)));
     if (m->arch->unrounded_yarn) TRY(add(m, scaling, "truncate", cJSON_CreateFalse()));
     TRY(add_number(&inner, &original_length));
     return add_numbers(&inner, yarn);
@@ -176,7 +184,7 @@ static int add_two_ropes(const struct making *m, cJSON *scaling) {
 
 static int add_positions(const struct making *m) {
     cJSON *scaling = cJSON_CreateObject();
-    TRY(add_rotated_part(m));
+    if (!m->arch->latent) TRY(add_rotated_part(m));
     TRY(add(m, m->into, m->arch->two_ropes ? "rope_parameters" : "rope_scaling", scaling));
     if (m->arch->two_ropes) return add_two_ropes(m, scaling);
     if (gguf_find(m->g, ROPE_FREQS)) return add_rope_freqs(m, scaling);
@@ -313,6 +321,24 @@ static int add_layer_shapes(const struct making *m) {
                   : 0;
 }
 
+// The sizes of a head's parts, and how experts are chosen.
+static int add_latent(const struct making *m) {
+    const double rope = number(m, "rope.dimension_count", 64);
+    const double keys = number(m, "attention.key_length_mla", number(m, "attention.key_length", 0));
+    const double values =
+        number(m, "attention.value_length_mla", number(m, "attention.value_length", 0));
+    const bool groups = number(m, "expert_group_count", 0) > 1;
+    if (!m->arch->latent) return 0;
+    TRY(add(m, m->into, "qk_rope_head_dim", cJSON_CreateNumber(rope)));
+    TRY(add(m, m->into, "qk_nope_head_dim", cJSON_CreateNumber(keys - rope)));
+    TRY(add(m, m->into, "v_head_dim", cJSON_CreateNumber(values)));
+    TRY(add(m, m->into, "topk_method",
+            cJSON_CreateString(groups ? "group_limited_greedy" : "greedy")));
+    return value_of(m, "attention.q_lora_rank")
+               ? 0
+               : add(m, m->into, "q_lora_rank", cJSON_CreateNull());
+}
+
 // What the architecture has without saying so.
 static int add_switches(const struct making *m) {
     cJSON *all = m->arch->switches ? cJSON_Parse(m->arch->switches) : NULL, *item;
@@ -333,6 +359,7 @@ int gguf_config_make(const struct gguf *g, cJSON *into, struct err *err) {
     TRY(add_numbers(&m, gguf_common_keys));
     TRY(add_numbers(&m, m.arch->keys));
     TRY(add_layer_shapes(&m));
+    TRY(add_latent(&m));
     TRY(add_window(&m));
     TRY(add_query_scale(&m));
     TRY(add_positions(&m));

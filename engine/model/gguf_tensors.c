@@ -17,6 +17,7 @@ static const char *const not_weights[] = {"rope_freqs.weight", "rope_factors_lon
 
 struct source { // of the tensor with the same index
     const struct gguf_tensor *from;
+    const struct gguf_tensor *keys; // GGUF_LATENT_VALUES
     enum gguf_change change;
     int64_t head_rows; // GGUF_PAIRED_ROWS
     int64_t first_row; // an expert's, in the tensor of all
@@ -159,6 +160,32 @@ static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
     return s->change == GGUF_PAIRED_ROWS ? pair_rows(c, arch, p->row->by_kv_head, t, s, err) : 0;
 }
 
+// Latent attention's matrix, from the tensor of values and the one of keys beside it.
+static int add_latent(struct gguf_tensors *c, const struct gguf_arch *arch,
+                      const struct gguf_tensor *values, struct err *err) {
+    char name[NAME_MAX_BYTES];
+    struct place p = {.layer = strtol(values->name + sizeof LAYER_PREFIX - 1, NULL, 10)};
+    struct gguf_tensor_name row = {"", "self_attn.kv_b_proj", GGUF_LATENT_VALUES, false};
+    snprintf(name, sizeof name, LAYER_PREFIX "%ld.attn_k_b.weight", p.layer);
+    const struct gguf_tensor *keys = gguf_find(c->g, name);
+    if (!keys || keys->n_dims != 3 || values->n_dims != 3 || keys->shape[0] != values->shape[0] ||
+        keys->shape[1] != values->shape[2])
+        return err_set(err, E_FORMAT, "the tensors '%s' and '%s' do not fit together", values->name,
+                       name);
+    TRY(make_room(c, 1, err));
+    p.row = &row;
+    p.suffix = ".weight";
+    TRY(add_one(c, arch, values, &p, 0, err));
+    struct tensor *t = &c->tensors[c->n - 1];
+    t->dtype = DTYPE_F32;
+    t->n_dims = 2;
+    t->shape[0] = values->shape[0] * (keys->shape[2] + values->shape[1]);
+    t->shape[1] = values->shape[2];
+    t->bytes = (size_t)t->shape[0] * (size_t)t->shape[1] * dtype_size(DTYPE_F32);
+    c->sources[c->n - 1].keys = keys;
+    return 0;
+}
+
 static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
                       const struct gguf_tensor *from, struct err *err) {
     if (!is_weight(from->name)) return 0;
@@ -168,6 +195,8 @@ static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
     if (!p.row)
         return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s",
                        from->name, arch->name);
+    if (p.row->change == GGUF_LATENT_KEYS) return 0;
+    if (p.row->change == GGUF_LATENT_VALUES) return add_latent(c, arch, from, err);
     const bool experts = strchr(p.row->hf, '#') != NULL;
     if (experts && from->n_dims != 3)
         return err_set(err, E_FORMAT, "the tensor '%s' has %d dimensions, not 3", from->name,
@@ -261,6 +290,52 @@ static int read_values(const struct gguf_tensors *c, const struct source *s, int
     return 0;
 }
 
+// A row of a tensor of any type, as F32; out (shape[n_dims - 1]).
+static int read_row(const struct gguf_tensors *c, const struct gguf_tensor *from, int64_t row,
+                    float *out, struct err *err) {
+    const int64_t n = from->shape[from->n_dims - 1];
+    const struct source s = {.from = from};
+    return read_values(c, &s, row, n, 0, n, out, err);
+}
+
+// Rows [first, first + n) of latent attention's matrix: of each head the keys' rows, then the values'.
+static int read_latent(const struct gguf_tensors *c, const struct source *s, int64_t first,
+                       int64_t n, float *out, struct err *err) {
+    const struct gguf_tensor *k = s->keys, *v = s->from;
+    const int64_t rank = v->shape[2], n_keys = k->shape[2], each = n_keys + v->shape[1];
+    float *head = malloc((size_t)(rank * n_keys) * sizeof *head); // (rank, n_keys) of head `at`
+    int64_t at = -1;
+    int rc = head ? 0 : err_set(err, E_NOMEM, "no memory for a head of '%s'", k->name);
+    for (int64_t i = first; rc == 0 && i < first + n; i++, out += rank) {
+        const int64_t h = i / each, row = i % each;
+        if (row >= n_keys) {
+            rc = read_row(c, v, h * v->shape[1] + row - n_keys, out, err);
+            continue;
+        }
+        for (int64_t r = 0; rc == 0 && at != h && r < rank; r++)
+            rc = read_row(c, k, h * rank + r, head + r * n_keys, err);
+        at = h;
+        for (int64_t r = 0; rc == 0 && r < rank; r++) out[r] = head[r * n_keys + row];
+    }
+    free(head);
+    return rc;
+}
+
+// Any bytes of that matrix, by whole rows.
+static int read_latent_bytes(const struct gguf_tensors *c, const struct tensor *t,
+                             const struct source *s, size_t offset, void *out, size_t n,
+                             struct err *err) {
+    const size_t row_bytes = (size_t)t->shape[1] * sizeof(float);
+    const size_t first = offset / row_bytes, end = (offset + n + row_bytes - 1) / row_bytes;
+    float *rows = n > 0 ? malloc((end - first) * row_bytes) : NULL;
+    if (n == 0) return 0;
+    if (!rows) return err_set(err, E_NOMEM, "no memory for rows of '%s'", t->name);
+    int rc = read_latent(c, s, (int64_t)first, (int64_t)(end - first), rows, err);
+    if (rc == 0) memcpy(out, (char *)rows + (offset - first * row_bytes), n);
+    free(rows);
+    return rc;
+}
+
 // A piece of one row. F16 and BF16 are copied as they are.
 static int read_piece(const struct gguf_tensors *c, const struct tensor *t, const struct source *s,
                       int64_t row, size_t from, void *out, size_t n, struct err *err) {
@@ -294,6 +369,7 @@ int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size
     char *to = out;
     if (offset > t->bytes || n > t->bytes - offset)
         return err_set(err, E_INTERNAL, "a read past the tensor '%s'", t->name);
+    if (s->keys) return read_latent_bytes(c, t, s, offset, out, n, err);
     while (n > 0) {
         size_t row = offset / row_bytes, from = offset % row_bytes;
         size_t here = row_bytes - from < n ? row_bytes - from : n;
@@ -313,7 +389,8 @@ int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size
 bool gguf_tensors_groups(const struct gguf_tensors *c, const struct tensor *t,
                          struct group_format *out) {
     const struct source *s = &c->sources[t - c->tensors];
-    return t->n_dims >= 2 && s->change != GGUF_PLUS_ONE && block_groups_format(s->from->type, out);
+    return t->n_dims >= 2 && s->change != GGUF_PLUS_ONE && !s->keys &&
+           block_groups_format(s->from->type, out);
 }
 
 int gguf_tensors_groups_row(const struct gguf_tensors *c, const struct tensor *t, int64_t row,

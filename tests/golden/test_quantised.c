@@ -72,8 +72,10 @@ static void test_architectures(void **state) {
         {"gemma3_scaled", "later/gemma3_scaled"}, // norms that are stored plus one, two rotations
         {"gemma4_moe", "later/gemma4_moe"}, // shapes by layer, experts beside a dense feed-forward
         {"glm4", "later/glm4"},             // gate and up in one tensor, norms behind sub-layers
-        {"gpt_oss", "models/gpt_oss"},      // experts with biases, sinks, unrounded yarn
-        {"granite", "later/granite"},       // multipliers, rows of heads in pairs
+        {"glm4_moe_lite",
+         "later/glm4_moe_lite"},       // latent attention from two tensors, layers that are dense
+        {"gpt_oss", "models/gpt_oss"}, // experts with biases, sinks, unrounded yarn
+        {"granite", "later/granite"},  // multipliers, rows of heads in pairs
         {"olmo3_yarn", "later/olmo3_yarn"}, // a list of windows, yarn on the full layers alone
     };
     int32_t ids[48];
