@@ -65,7 +65,9 @@ static int warm(bool gpu, int32_t max_rows, int32_t max_logits, int32_t n_blocks
     static struct model model;
     const struct backend_ops ops = {.mem_info = gpu ? fake_info : NULL, .logits_read = fake_read};
     struct backend be = {.ops = &ops};
-    const struct cache_stores kv = {.arena = {.n_blocks = n_blocks, .block_tokens = 16}};
+    const struct kv_groups groups = {.n = 1};
+    const struct cache_stores kv = {.groups = &groups,
+                                    .arena = {.n_blocks = n_blocks, .block_tokens = 16}};
     struct forward f = {
         .model = &model, .backend = &be, .kv = &kv, .max_rows = max_rows, .max_logits = max_logits};
     struct err err = {0};
@@ -126,7 +128,9 @@ static void test_a_failure_ends_it(void **state) {
     static struct model model = {.config.max_positions = 100};
     const struct backend_ops ops = {.mem_info = fake_info, .logits_read = fake_read};
     struct backend be = {.ops = &ops};
-    const struct cache_stores kv = {.arena = {.n_blocks = 8, .block_tokens = 16}};
+    const struct kv_groups groups = {.n = 1};
+    const struct cache_stores kv = {.groups = &groups,
+                                    .arena = {.n_blocks = 8, .block_tokens = 16}};
     struct forward f = {
         .model = &model, .backend = &be, .kv = &kv, .max_rows = 100, .max_logits = 8};
     struct err err = {0};
