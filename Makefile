@@ -231,7 +231,7 @@ lib: $(LIB)
 
 # Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
 FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(filter-out $(if $(filter 0,$(GRPC)),%/fuzz_grpc.c),$(wildcard tests/fuzz/fuzz_*.c))))
-FUZZED_PARTS := base/% engine/gguf/% engine/grammar/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% \
+FUZZED_PARTS := base/% engine/gguf/% engine/grammar/% engine/kv_dtype.o engine/engine_names.o kernels/groups.o engine/dist/% engine/model/% \
     engine/sampling/% engine/text/% engine/jinja/% kvcache/snapshot% sessions/% gen/% ws/parley/protocol% \
     $(addprefix ws/openai/,body.o failure.o responses_id.o responses_items.o completions_request.o embeddings_request.o) \
     $(addprefix ws/anthropic/,messages_request.o messages_refuse.o conversation.o tools.o thinking_seal.o) \
