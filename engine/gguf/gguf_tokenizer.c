@@ -301,7 +301,7 @@ static int pieces_json(const struct gguf *g, cJSON *into, struct err *err) {
 
 int gguf_tokenizer_json(const struct gguf *g, cJSON *into, struct err *err) {
     enum gguf_tokenizer kind;
-    const struct cut *cut;
+    const struct cut *cut = NULL;
     TRY(gguf_tokenizer_kind(g, &kind, err));
     if (kind == GGUF_TOKENIZER_PIECES) return pieces_json(g, into, err);
     bool prefix_space = false;
