@@ -343,6 +343,23 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
     return rc;
 }
 
+// A session of which only a refused turn was asked goes with its last client, as one that was opened for a turn does: an
+// untitled, empty one is of no use to its user.
+static void note_unused(struct session *s) {
+    if (s->n_turns > 0 || s->preparing || s->awaits_turn || s->life != LIFE_LIVE) return;
+    if (s->rec.title && s->rec.title[0]) return;
+    s->awaits_turn = true;
+    s->marks |= MARK_NOTE;
+    save_now(s);
+}
+
+// Refuses a turn for what it asks. A refusal for the moment (no memory, a server that shuts down: see refused) leaves the
+// session where its client will ask again.
+static int refuse_input(struct session *s, const struct request *r, const struct err *err) {
+    if (r->attach && err->code != E_BUSY && err->code != E_NOMEM) note_unused(s);
+    return refuse_err(s->service, r, err);
+}
+
 // True: the request was refused, or waits for a worker to make its input. *compiled: the turn's grammar; the caller
 // holds it.
 static bool prepared(struct session *s, const struct request *r, int64_t parent,
@@ -357,7 +374,7 @@ static bool prepared(struct session *s, const struct request *r, int64_t parent,
     bool waits = err.code == 0 && !suits &&
                  (compiles || preparing_wanted(s, &r->input, parent, made ? &made->made : NULL)) &&
                  preparing_request(s, r, parent, layers_grammar(s, r->sampling), &err) == 0;
-    if (err.code < 0) refuse_err(s->service, r, &err);
+    if (err.code < 0) refuse_input(s, r, &err);
     if (waits || err.code < 0) {
         engine_grammar_release(*compiled);
         return true;
@@ -394,7 +411,7 @@ no_memory:
     return err_set(err, E_NOMEM, "the server is out of memory");
 }
 
-static int take_turn(struct session *s, const struct request *given) {
+int turns_start(struct session *s, const struct request *given) {
     struct sessions *ss = s->service;
     struct err err = {0};
     struct request whole = *given;
@@ -427,7 +444,7 @@ static int take_turn(struct session *s, const struct request *given) {
     }
     if (err.code < 0) {
         if (edit) save_undo(s, edit);
-        return refuse_err(ss, r, &err);
+        return refuse_input(s, r, &err);
     }
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
@@ -441,22 +458,6 @@ static int take_turn(struct session *s, const struct request *given) {
     save_now(s);
     if (made && made->aborted) turns_finish(s, t, "cancelled", NULL, NULL);
     return 0;
-}
-
-// A session of which only a refused turn was asked goes with its last client, as one that was opened for a turn does: an
-// untitled, empty one is of no use to its user.
-static void note_unused(struct session *s) {
-    if (s->n_turns > 0 || s->preparing || s->awaits_turn || s->life != LIFE_LIVE) return;
-    if (s->rec.title && s->rec.title[0]) return;
-    s->awaits_turn = true;
-    s->marks |= MARK_NOTE;
-    save_now(s);
-}
-
-int turns_start(struct session *s, const struct request *r) {
-    int rc = take_turn(s, r);
-    if (r->attach) note_unused(s);
-    return rc;
 }
 
 void turns_prepared(struct session *s, struct preparation *p) {

@@ -108,7 +108,7 @@ test('killed at any time, a move finishes when it is said again, and until then 
 // A client as PROTOCOL.md wants it: it connects again when its connection ends, and says a request again under its id.
 async function turnThrough(cluster, owner, id, turn, n) {
   const request_id = `turn-${turn}`;
-  for (;;) {
+  while (!cluster.t?.signal.aborted) {
     let client;
     try {
       client = await Client.connect(cluster, { headers: { Authorization: `Bearer ${tokenOf(owner)}` }, query: id ? `?session=${id}` : '' });

@@ -16,6 +16,7 @@ static void start_given(uint64_t client, const char *id, const struct given_answ
     start.input = ask_content("hello");
     start.for_turn = for_turn;
     start.given = given;
+    start.attach = true;
     sessions_submit(fx.ss, &start);
 }
 
@@ -195,6 +196,28 @@ static void a_refused_turn_takes_the_given_answer_back(void **state) {
     fx_teardown();
 }
 
+// An untitled session that a client opened for itself: its client comes again with the turn.
+static void a_turn_that_is_refused_for_the_moment_leaves_its_session(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fake.submit_rc = E_BUSY;
+    start_given(1, "s", NULL, TURN_HEAD, false);
+    fx_settle();
+    fx_expect_error("overloaded");
+    leave(1);
+    assert_int_equal(n_stored(), 1);
+    fx_attach(2, "s", 0);
+    fx_settle();
+    sessions_drain(fx.ss);
+    start_given(2, "s", NULL, TURN_HEAD, false);
+    fx_settle();
+    fx_expect_error("shutting_down");
+    leave(2);
+    fx_restart();
+    assert_int_equal(n_stored(), 1);
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_goes_with_its_refused_turn),
@@ -205,6 +228,7 @@ int main(void) {
         cmocka_unit_test(a_session_goes_whose_first_turn_was_not_saved),
         cmocka_unit_test(a_session_without_its_turn_goes_at_the_next_start),
         cmocka_unit_test(a_session_that_got_its_turn_late_stays),
+        cmocka_unit_test(a_turn_that_is_refused_for_the_moment_leaves_its_session),
         cmocka_unit_test(a_refused_turn_takes_the_given_answer_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
