@@ -41,7 +41,7 @@ CC := $(if $(CCACHE),ccache gcc,cc)
 endif
 # The same bytes from every folder: neither debug information nor __FILE__ has the folder's own path.
 PREFIX_MAP := -ffile-prefix-map=$(CURDIR)=.
-PKGS     := libwebsockets libuv libedit libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
+PKGS     := libwebsockets libuv libedit libcjson libcurl sqlite3 libpcre2-8 libutf8proc openssl zlib
 CFLAGS_release := -O3 -g
 # The sanitizers' builds are three of the four that .ci/run waits for. -g1 has what their reports show: functions and
 # lines. What a null pointer, a pointer past its object and one that wrapped round point at is found by
@@ -233,6 +233,7 @@ lib: $(LIB)
 FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(filter-out $(if $(filter 0,$(GRPC)),%/fuzz_grpc.c),$(wildcard tests/fuzz/fuzz_*.c))))
 FUZZED_PARTS := base/% engine/gguf/% engine/grammar/% engine/kv_dtype.o engine/engine_names.o kernels/groups.o engine/dist/% engine/model/% \
     engine/sampling/% engine/text/% engine/jinja/% kvcache/snapshot% sessions/% gen/% ws/parley/protocol% \
+    $(addprefix ws/hub/,name.o listing.o choice.o) \
     $(addprefix ws/openai/,body.o failure.o responses_id.o responses_items.o completions_request.o embeddings_request.o) \
     $(addprefix ws/anthropic/,messages_request.o messages_refuse.o conversation.o tools.o thinking_seal.o) \
     $(addprefix ws/kserve/,code.o tensor.o infer_request.o infer_inputs.o infer_outputs.o prompt_inputs.o word_lists.o \

@@ -22,6 +22,7 @@ need libwebsockets-evlib-uv evlib
 need libuv1-dev pkg-config --exists libuv
 need libedit-dev pkg-config --exists libedit
 need libcjson-dev pkg-config --exists libcjson
+need libcurl4-openssl-dev pkg-config --exists libcurl
 need libsqlite3-dev pkg-config --exists sqlite3
 need libpcre2-dev pkg-config --exists libpcre2-8
 need libutf8proc-dev pkg-config --exists libutf8proc

@@ -108,5 +108,5 @@ void cli_print_json(struct buf *b);                    // a line on stdout; rele
 
 extern const struct cli_command command_bench, command_chat, command_doctor, command_documents,
     command_eval, command_export, command_generate, command_inspect, command_instances,
-    command_quantize, command_replay, command_score, command_serve, command_sessions, command_synth,
-    command_tokenize;
+    command_models, command_quantize, command_replay, command_score, command_serve,
+    command_sessions, command_synth, command_tokenize;

@@ -13,10 +13,10 @@
 
 // Those that --help does not list come last.
 static const struct cli_command *const commands[] = {
-    &command_serve,    &command_doctor,   &command_chat,     &command_generate,
-    &command_tokenize, &command_score,    &command_sessions, &command_instances,
-    &command_replay,   &command_bench,    &command_eval,     &command_inspect,
-    &command_export,   &command_quantize, &command_synth,    &command_documents,
+    &command_serve, &command_doctor,    &command_chat,     &command_generate,  &command_tokenize,
+    &command_score, &command_models,    &command_sessions, &command_instances, &command_replay,
+    &command_bench, &command_eval,      &command_inspect,  &command_export,    &command_quantize,
+    &command_synth, &command_documents,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -1,0 +1,138 @@
+// parley models: the models of the hub that lie in the cache.
+#include "ws/cli/cli.h"
+#include "ws/cli/model_names.h"
+#include "ws/hub/cached.h"
+#include <stdio.h>
+#include <string.h>
+
+struct settings {
+    bool json;
+};
+#define SETTINGS struct settings
+static const struct config_key keys[] = {
+    BOOL("", json, "off", "Print JSON."),
+};
+
+enum action { PULL, LIST, REMOVE };
+
+static const char *action_name(int i) {
+    static const char *const names[] = {"pull", "list", "remove"};
+    return i < 3 ? names[i] : NULL;
+}
+
+static int pull(const struct settings *s, const struct hub_place *p, const struct hub_name *n,
+                struct err *err) {
+    char path[PATH_MAX], name[HUB_NAME_BYTES];
+    struct cli_json j;
+    TRY(model_name_pull(p, n, HUB_MODEL, path, err));
+    if (!s->json) {
+        puts(path);
+        return 0;
+    }
+    cli_json_begin(&j);
+    json_put_string(&j.w, "name", hub_name_text(n, name));
+    json_put_string(&j.w, "path", path);
+    return cli_json_end(&j, err);
+}
+
+// --- list ---
+
+static const char *format_of(const struct hub_cached *c) {
+    static const char *const names[] = {"safetensors", "gguf", "unfinished"};
+    return names[c->kind];
+}
+
+static void put(struct json_writer *w, const struct hub_cached *c) {
+    char name[HUB_NAME_BYTES];
+    json_open(w, NULL, '{');
+    json_put_string(w, "name", hub_name_text(&c->name, name));
+    json_put_string(w, "format", format_of(c));
+    json_put_int(w, "bytes", c->bytes);
+    json_put_string(w, "commit", c->commit[0] ? c->commit : NULL);
+    json_put_string(w, "path", c->path[0] ? c->path : NULL);
+    json_close(w, '}');
+}
+
+static void print(const struct hub_cached *c) {
+    char name[HUB_NAME_BYTES];
+    hub_name_text(&c->name, name);
+    printf("%-56s %-12s %9.2f GB  %.7s\n", name, format_of(c), (double)c->bytes / 1e9, c->commit);
+}
+
+static int list(const struct settings *s, const struct hub_place *p, struct err *err) {
+    struct hub_cached_list l;
+    struct cli_json j;
+    int rc = hub_cached_read(&l, p, err);
+    if (rc == 0 && s->json) {
+        cli_json_begin(&j);
+        json_put_string(&j.w, "cache", p->cache);
+        json_open(&j.w, "models", '[');
+        for (size_t i = 0; i < l.n; i++) put(&j.w, &l.items[i]);
+        json_close(&j.w, ']');
+        rc = cli_json_end(&j, err);
+    } else if (rc == 0) {
+        printf("%-56s %-12s %12s  %s\n", "NAME", "FORMAT", "SIZE", "COMMIT");
+        for (size_t i = 0; i < l.n; i++) print(&l.items[i]);
+    }
+    hub_cached_release(&l);
+    return rc;
+}
+
+// --- remove ---
+
+static int remove_model(const struct settings *s, const struct hub_place *p,
+                        const struct hub_name *n, struct err *err) {
+    char name[HUB_NAME_BYTES];
+    struct cli_json j;
+    int64_t freed = 0;
+    TRY(hub_cached_remove(p, n, &freed, err));
+    hub_name_text(n, name);
+    if (!s->json) {
+        printf("%s: %.2f GB are free again\n", name, (double)freed / 1e9);
+        return 0;
+    }
+    cli_json_begin(&j);
+    json_put_string(&j.w, "name", name);
+    json_put_int(&j.w, "bytes", freed);
+    return cli_json_end(&j, err);
+}
+
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
+    const int action = cli_word(&command_models, words[0]);
+    struct hub_place place;
+    struct hub_name name;
+    if (action < 0) return cli_unknown_action(words[0], "pull, list or remove", err);
+    if (action == LIST && words[1]) return cli_usage(err, "list takes no name");
+    if (action != LIST && !words[1])
+        return cli_usage(err, "%s takes a name: ORG/NAME[:QUANT][@REVISION]", words[0]);
+    TRY(hub_place_read(&place, err));
+    if (action == LIST) return list(s, &place, err);
+    TRY(hub_name_parse(&name, words[1], err));
+    return action == PULL ? pull(s, &place, &name, err) : remove_model(s, &place, &name, err);
+}
+
+const struct cli_command command_models = {
+    .name = "models",
+    .summary = "download, list and remove models of the Hugging Face hub",
+    .usage = "models pull NAME | list | remove NAME",
+    .about =
+        "pull    download what is missing of a model, or a newer commit, and print its path\n"
+        "list    list the models in the cache: name, format, size, commit\n"
+        "remove  remove a model: of NAME:QUANT that file, of NAME@REVISION that snapshot\n\n"
+        "NAME is ORG/NAME[:QUANT][@REVISION]. With a quant (Q4_K_M) it means the GGUF file that\n"
+        "ends in it, without one the model in safetensors; the revision is a branch, a tag or a\n"
+        "commit. --model of all commands takes such names too, and downloads only what the cache\n"
+        "does not have. A download that was cut off goes on where it ended.\n\n"
+        "The cache is that of Hugging Face's tools, which share its files: HF_HUB_CACHE, else\n"
+        "HF_HOME/hub, else ~/.cache/huggingface/hub. HF_TOKEN (or what `hf auth login` keeps) "
+        "opens\n"
+        "gated and private models, HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids the\n"
+        "network. Proxies and certificates are curl's: https_proxy, no_proxy, CURL_CA_BUNDLE. "
+        "Only\n"
+        "HTTPS is allowed, except for hosts of this machine; HUB_ALLOW_HTTP=1 allows HTTP.",
+    CLI_SETTINGS(keys),
+    .max_words = 2,
+    .word = action_name,
+    .run = run,
+};

@@ -1,0 +1,29 @@
+// What lies in the cache: the models that can be loaded without asking the hub, and their removal.
+#pragma once
+#include "ws/hub/place.h"
+
+enum cached_kind {
+    CACHED_SAFETENSORS,
+    CACHED_GGUF,
+    CACHED_UNFINISHED, // a download that was cut off: path is ""
+};
+struct hub_cached {
+    struct hub_name name; // as --model takes it: with quant and revision
+    enum cached_kind kind;
+    int64_t bytes; // of all files of the model; CACHED_UNFINISHED: that are here
+    char commit[HUB_COMMIT_DIGITS + 1];
+    char path[PATH_MAX]; // its folder, or its (first) GGUF file
+};
+struct hub_cached_list {
+    struct hub_cached *items; // (n) by name
+    size_t n;
+};
+
+// A cache that does not exist is empty. E_NOMEM, E_IO. hub_cached_release() also after an error.
+int hub_cached_read(struct hub_cached_list *out, const struct hub_place *p, struct err *err);
+void hub_cached_release(struct hub_cached_list *l);
+
+// Removes what the name names: with a quant that GGUF file, with a revision that snapshot, with neither the whole
+// repository. Blobs go with the last link to them. *freed: bytes. E_NOTFOUND: not there; E_BUSY: it is being downloaded.
+int hub_cached_remove(const struct hub_place *p, const struct hub_name *n, int64_t *freed,
+                      struct err *err);
