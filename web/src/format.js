@@ -66,3 +66,6 @@ export function dateGroup(ms, now = Date.now()) {
   const month = MONTHS[date.getMonth()];
   return date.getFullYear() === new Date(now).getFullYear() ? month : `${month} ${date.getFullYear()}`;
 }
+
+/** Text as the server takes it: Unicode without NUL, which pasted binary text contains. @param {string} text */
+export const asText = (text) => text.toWellFormed().replaceAll('\0', '\uFFFD');

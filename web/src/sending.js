@@ -1,6 +1,7 @@
 // @ts-check
 // Sends messages, and opens the session that the first one begins.
 import { isCode, newId, newKey, reload, request, sentence, setHash, tell } from './actions.js';
+import { asText } from './format.js';
 import * as prefs from './prefs.js';
 import { RequestError } from './socket.js';
 import {
@@ -24,8 +25,9 @@ import { toast } from './view/toasts.js';
 const TYPING_MS = 5000; // minimum time between two session.typing messages
 const SLOW_MS = 1000; // when to show that a message is being sent
 
-/** Says something in the session shown, or in a new one. @param {string} content */
-export function send(content) {
+/** Says something in the session shown, or in a new one. @param {string} said */
+export function send(said) {
+  const content = asText(said);
   let chat = currentChat();
   if (!chat) {
     chat = addChat(newId(), true);

@@ -1,6 +1,7 @@
 // @ts-check
 // The connection to the server: sends hello, matches answers to requests, detects silence, reconnects. It knows nothing
 // of sessions: after a reconnect the caller attaches them again (onOpen).
+import { asText } from './format.js';
 
 /**
  * @typedef {{code: string, message: string, retry_after_ms?: number}} Failure
@@ -28,6 +29,9 @@ export class RequestError extends Error {
   }
 }
 
+/** @param {any} message */
+const encode = (message) => JSON.stringify(message, (_, value) => (typeof value === 'string' ? asText(value) : value));
+
 /** The CRC-32 of zlib's. @param {Uint8Array} bytes */
 function crc32(bytes) {
   let crc = ~0;
@@ -52,7 +56,7 @@ const addressOf = (url, token) => (token ? `${url}?affinity=${crc32(new TextEnco
 export const askHello = (url, token) =>
   new Promise((resolve) => {
     const ws = new WebSocket(addressOf(url, token), 'parley.v1');
-    ws.onopen = () => ws.send(helloOf(token));
+    ws.onopen = () => sayHello(ws, token);
     ws.onmessage = (event) => {
       const frame = JSON.parse(event.data);
       if (frame.type === 'hello') resolve(frame);
@@ -60,8 +64,9 @@ export const askHello = (url, token) =>
     };
   });
 
-/** @param {string} token */
-const helloOf = (token) => JSON.stringify(token ? { type: 'hello', token } : { type: 'hello' });
+/** A socket that was closed before it opened may still tell that it has opened. @param {WebSocket} ws @param {string} token */
+const sayHello = (ws, token) =>
+  ws.readyState === WebSocket.OPEN && ws.send(JSON.stringify(token ? { type: 'hello', token } : { type: 'hello' }));
 
 export class Socket {
   /** @param {Options} options */
@@ -108,7 +113,7 @@ export class Socket {
     const ws = new WebSocket(addressOf(this.options.url, this.options.token()), 'parley.v1');
     this.ws = ws;
     this.lastHeard = performance.now();
-    ws.onopen = () => ws.send(helloOf(this.options.token()));
+    ws.onopen = () => this.ws === ws && sayHello(ws, this.options.token());
     ws.onmessage = (event) => this.ws === ws && this.#receive(event.data);
     ws.onclose = (event) => this.ws === ws && this.#closed(event.code, event.reason);
     clearInterval(this.watch);
@@ -161,7 +166,7 @@ export class Socket {
   /** Sends a message that has no answer; drops it without a connection. @param {any} message */
   tell(message) {
     if (!this.ready) return;
-    this.outbox.push(JSON.stringify(message));
+    this.outbox.push(encode(message));
     this.#pump();
   }
 
@@ -177,7 +182,7 @@ export class Socket {
       () => this.#fail(request, { code: 'timeout', message: 'The server did not answer in time.' }),
       REQUEST_MS,
     );
-    this.outbox.push(JSON.stringify(request.message));
+    this.outbox.push(encode(request.message));
     this.#pump();
   }
 
@@ -226,6 +231,8 @@ export class Socket {
   /** @param {any} frame */
   #requestOf(frame) {
     if (frame.request_id) return this.requests.get(frame.request_id);
+    // The server read no request_id in what it could not parse.
+    if (frame.type === 'error' && frame.code === 'bad_json' && this.requests.size === 1) return [...this.requests.values()][0];
     for (const request of this.requests.values()) if (request.fits?.(frame)) return request;
     return undefined;
   }

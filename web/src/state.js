@@ -136,6 +136,17 @@ export const isBusy = (chat) =>
 export const isFull = (session, chat) =>
   !!session && Math.max(session.n_tokens, chat?.logTokens ?? 0) >= session.session_len - 1;
 
+/**
+ * How many tokens at the beginning of the log the model no longer sees: its window has moved past them.
+ * @param {Session | null} session
+ * @param {Chat | null} chat
+ */
+export function forgotten(session, chat) {
+  if (!session) return 0;
+  const used = Math.max(session.n_tokens, chat?.logTokens ?? 0);
+  return used > session.memory_len ? used - (session.memory_len - session.sink_len) : 0;
+}
+
 // --- connection ------------------------------------------------------------------------------------------------
 
 /** @param {Partial<typeof state.connection>} change */

@@ -245,3 +245,20 @@ test('why nothing comes, and when to come again, is said where one looks', async
   fake.delta(' upon a time');
   await stalled.waitFor({ state: 'hidden' });
 });
+
+test('a socket that is closed as it opens says no hello', async (t) => {
+  const page = await newPage(t, await newContext(t)); // which would be an error in the console
+  await page.addInitScript(() => {
+    const Plain = window.WebSocket;
+    window.opened = 0;
+    window.WebSocket = class extends Plain {
+      constructor(...args) {
+        super(...args);
+        this.addEventListener('open', () => window.opened++ || this.close());
+      }
+    };
+  });
+  await page.goto((await Server.start(t)).url);
+  await connected(page);
+  assert.equal(await page.evaluate(() => window.opened), 2);
+});

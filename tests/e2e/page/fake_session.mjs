@@ -192,15 +192,15 @@ export class FakeSession {
     this.turns[this.turn][1] += text;
     this.event({ type: 'turn.delta', first_seq: this.seq + 1, turn: this.turn, text, ids: [1] });
   }
-  /** text: what was still held back */
-  done(finish_reason = 'eos', text = undefined) {
+  /** text: what was still held back; log_tokens: of the session, with this turn */
+  done(finish_reason = 'eos', text = undefined, log_tokens = 125) {
     this.turns[this.turn][1] += text ?? '';
     this.event({
       type: 'turn.done',
       turn: this.turn,
       finish_reason,
       text,
-      usage: { input_tokens: 5, output_tokens: 20, log_tokens: 125 },
+      usage: { input_tokens: 5, output_tokens: 20, log_tokens },
       timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, paused_ms: 0, tokens_per_second: 1000 },
       cache: { source: 'kept', kept_tokens: 100, computed_tokens: 5 },
     });

@@ -46,3 +46,18 @@ test('Try again sends the same request: one turn', async (t) => {
   server.process.kill('SIGCONT');
   await once(server, page);
 });
+
+test('NUL and half a character become a sign for what cannot be shown; the message is sent once', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const page = await newPage(t, await newContext(t));
+  await page.goto(`${server.url}/`);
+  await connected(page);
+  await page.locator('#message').evaluate((field) => {
+    field.value = 'a\u0000b \ud800 c \u{1f600}';
+    field.dispatchEvent(new Event('input'));
+  });
+  await page.press('#message', 'Enter');
+  await settled(page, 1);
+  assert.equal(await page.locator('.turn').count(), 1);
+  assert.deepEqual((await turnsOf(server, sessionOf(page))).map(({ input }) => input.content), ['a\ufffdb \ufffd c \u{1f600}']);
+});

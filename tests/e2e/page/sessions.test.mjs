@@ -390,9 +390,17 @@ test('a link leads to a turn, however far up it is', async (t) => {
   await page.click('.menu-item:has-text("Copy link")');
   await page.waitForSelector('.toast:has-text("Link copied")');
   assert.equal(await copied(), `${quick.url}/#s=${id}`);
-  // One that leads to another version says so.
+  // What leads to another version offers to show it.
+  const before = (await turnsOf(quick, id)).at(-1).turn;
+  const again = await client.request({ type: 'turn.start', session: id, after: null, input: { content: 'Another beginning' } });
+  assert.ok(again.turn > before, JSON.stringify(again));
+  await page.waitForSelector('.turn .bubble:has-text("Another beginning")');
+  await page.goto(`${quick.url}/#s=${id}&t=129`);
+  await page.click('.toast:has-text("in another version") button:has-text("Show it")');
+  await page.waitForSelector('.turn.target .bubble:has-text("Message 129")');
   await page.goto(`${quick.url}/#s=${id}&t=999`);
-  await page.waitForSelector('.toast:has-text("not in the version")');
+  await page.click('.toast:has-text("in another version") button:has-text("Show it")');
+  await page.waitForSelector('.toast-error:has-text("Couldn\'t show this version")');
 });
 
 test('a session that was parked in host memory comes back while its next message is typed', async (t) => {

@@ -3,14 +3,16 @@
 import { h, icon, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { newSession } from '../prefs.js';
-import { currentChat, currentSession, isFull, model, runningTurn, subscribe } from '../state.js';
+import { currentChat, currentSession, forgotten, isFull, model, runningTurn, subscribe } from '../state.js';
 import { continueElsewhere } from './fresh.js';
 
 const NEAR = 0.85;
 const GAP = 6;
 
+const past = h('span', { class: 'context-past' });
 const fill = h('span', { class: 'context-fill' });
 const value = h('span', { class: 'context-value' });
+const sees = h('span', { class: 'context-sees' });
 const details = h('div', { class: 'context-details', id: 'context-details', hidden: true });
 const button = h(
   'button',
@@ -22,8 +24,10 @@ const button = h(
     title: 'Context used',
     onclick: () => show(details.hidden),
   },
-  h('span', { class: 'context-bar', 'aria-hidden': 'true' }, fill),
+  h('span', { class: 'context-label' }, 'Context'),
+  h('span', { class: 'context-bar', 'aria-hidden': 'true' }, past, fill),
   value,
+  sees,
 );
 export const meters = h('div', { class: 'meters' }, button, details);
 export const fullNotice = h('div', { class: 'full-notice', role: 'status', hidden: true });
@@ -63,11 +67,12 @@ function lengths() {
   const seen = Math.min(used, window);
   // During an answer the cache grows with the log; between turns the server sends its size.
   const cached = runningTurn(chat) ? seen : Math.min(known?.cached_tokens ?? 0, seen);
-  return { known, chat, most, window, used, seen, cached };
+  const lost = forgotten(known, chat); // before what it sees
+  return { known, chat, most, window, used, seen, cached, lost };
 }
 
 function drawDetails() {
-  const { known, most, window, used, seen, cached } = lengths();
+  const { known, most, window, used, seen, cached, lost } = lengths();
   const cache = !used
     ? 'empty'
     : cached
@@ -77,7 +82,7 @@ function drawDetails() {
         : 'Cache released; your next message will take longer.';
   const rows = [
     ['Session', `${count(used)} of ${plural(most, 'token')}`],
-    ['Model sees', used > window ? `the last ${plural(seen, 'token')}` : used ? `all ${plural(used, 'token')}` : 'nothing yet'],
+    ['Model sees', lost ? `the last ${plural(seen, 'token')}` : used ? `all ${plural(used, 'token')}` : 'nothing yet'],
     ['Memory', `at most ${plural(window, 'token')}`],
     ['Cache', cache],
   ];
@@ -113,11 +118,14 @@ function setNotice(kind, left, most) {
 }
 
 function draw() {
-  const { known, chat, most, used } = lengths();
+  const { known, chat, most, used, window, lost } = lengths();
   meters.hidden = !model() && !known;
-  fill.style.width = `${Math.min(100, (used / most) * 100)}%`;
+  past.style.width = `${Math.min(100, (lost / most) * 100)}%`;
+  fill.style.width = `${Math.min(100, ((used - lost) / most) * 100)}%`;
   setText(value, `${count(used)} / ${count(most)}`);
-  button.setAttribute('aria-label', `Context: ${count(used)} / ${plural(most, 'token')}`);
+  const last = lost ? `model sees the last ${count(window)}` : '';
+  setText(sees, last);
+  button.setAttribute('aria-label', `Context: ${count(used)} / ${plural(most, 'token')}${last && `, ${last}`}`);
   button.classList.toggle('near', used >= most * NEAR);
   if (!details.hidden) drawDetails();
   const full = isFull(known, chat);

@@ -4,6 +4,7 @@ import { h, iconButton } from '../dom.js';
 
 const INFO_MS = 4000;
 const ERROR_MS = 10000;
+const READING_MS = 70; // for each character of a long one
 const MAX = 4;
 
 // The region must exist before the first message, or screen readers miss it.
@@ -36,5 +37,5 @@ export function toast(message, kind = 'info', action) {
   );
   toasts.append(element);
   while (toasts.children.length > MAX) toasts.firstChild?.remove();
-  setTimeout(() => element.remove(), action?.ms ?? (kind === 'error' ? ERROR_MS : INFO_MS));
+  setTimeout(() => element.remove(), action?.ms ?? Math.max(kind === 'error' ? ERROR_MS : INFO_MS, message.length * READING_MS));
 }

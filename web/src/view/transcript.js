@@ -2,8 +2,9 @@
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
 import { linkTo, loadOlder } from '../actions.js';
 import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
-import { h, icon, setAttribute } from '../dom.js';
-import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
+import { h, icon, setAttribute, setText } from '../dom.js';
+import { currentChat, currentSession, forgotten, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
+import { plural } from '../format.js';
 import { withPanels } from '../late.js';
 import { afterFrame, runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
@@ -26,6 +27,7 @@ const FIRST = 24; // turns drawn at once when another path is shown; older ones 
 const COMPLETE = 4; // the latest turns, which fill the screen; when a session opens, each has a task of its own
 const SLICE = 16; // older turns, which one task draws as their text
 const SLICE_CHARACTERS = 16000; // and how much text, if it is more than one turn
+const OFFER_MS = 20000; // to switch to another version
 const NEAR_TOP = 600; // distance from the top at which earlier turns are loaded
 
 const list = h('div', { class: 'turns' });
@@ -60,11 +62,10 @@ const jump = h(
   icon('down'),
   'Jump to latest',
 );
-const windowLine = h(
-  'div',
-  { class: 'window-line', role: 'note' },
-  h('span', null, 'The model no longer sees messages above this line'),
-);
+const windowText = h('span');
+const windowLine = h('div', { class: 'window-line', role: 'note' }, windowText);
+/** @type {Set<string>} sessions that the model saw whole, when the page last looked */
+const seenWhole = new Set();
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
 
@@ -350,17 +351,27 @@ function drawPlaces(chat) {
 const viewOf = (number) =>
   views.get(number) ?? [...views.values()].find((view) => view.exchange.some((turn) => turn.turn === number));
 
-/** The line above which the window of the model's memory has moved on. @param {import('../state.js').Chat} chat */
+/** The line above which the model's window has moved past the messages. @param {import('../state.js').Chat} chat */
 function drawWindow(chat) {
   const session = currentSession();
-  if (!session) return;
-  const start = chat.logTokens - (session.memory_len - session.sink_len);
-  /** @type {import('../state.js').Turn | undefined} */
-  let last;
-  for (const turn of chat.turns) if (turn.usage && turn.usage.log_tokens <= start) last = turn;
-  const after = last && viewOf(last.turn)?.element;
-  if (!after) windowLine.remove();
-  else if (after.nextElementSibling !== windowLine) after.after(windowLine);
+  const start = forgotten(session, chat);
+  if (!session || !start || !chat.turns.length) {
+    windowLine.remove();
+    if (session) seenWhole.add(session.id);
+    return;
+  }
+  if (seenWhole.delete(session.id))
+    toast(`This conversation is now longer than what the model can see (${plural(session.memory_len, 'token')}). It no longer sees the earliest messages.`);
+  // The first exchange that is not all above the window.
+  const exchanges = exchangesOf(chat.turns);
+  const at = exchanges.findIndex((exchange) => (exchange[exchange.length - 1].usage?.log_tokens ?? Infinity) > start);
+  const first = exchanges[at];
+  const above = exchanges[at - 1]?.at(-1);
+  const begins = above?.usage?.log_tokens ?? (chat.more ? start : 0);
+  const view = first && views.get(first[0].turn)?.element;
+  if (!view || (!above && begins >= start)) return void windowLine.remove();
+  setText(windowText, begins < start ? 'The model sees only the end of the next exchange, and nothing above it' : 'The model no longer sees messages above this line');
+  if (view.previousElementSibling !== windowLine) view.before(windowLine);
 }
 
 function drawChat() {
@@ -401,7 +412,7 @@ async function goToTarget(chat) {
     const earlier = chat.more && target < (chat.turns[0]?.turn ?? 0);
     if (turnOf(chat, target) || (earlier && (await loadOlder()))) return; // it is drawn soon
     setChat(chat, { target: null });
-    toast('This message is not in the version of the conversation shown here.');
+    toast('This message is in another version of the conversation.', 'info', { label: 'Show it', run: () => showTarget(chat, target), ms: OFFER_MS });
     return;
   }
   setChat(chat, { target: null });
@@ -415,6 +426,11 @@ async function goToTarget(chat) {
   markFound(view.element);
   view.element.classList.add('target');
   setTimeout(() => view.element.classList.remove('target'), 3000);
+}
+
+/** Switches to the version that a turn is in, and goes to the turn. @param {import('../state.js').Chat} chat @param {number} turn */
+async function showTarget(chat, turn) {
+  if (currentChat() === chat && (await showVersion(turn))) setChat(chat, { target: turn });
 }
 
 /** The first drawn exchange behind a turn. @param {import('../state.js').Chat} chat @param {number} turn */
