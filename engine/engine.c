@@ -3,6 +3,7 @@
 
 #include "base/build_id.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/patience.h"
 #include "base/thread.h"
 #include "base/xxh64.h"
@@ -303,7 +304,7 @@ static int open_ranks(struct engine *e, const struct engine_options *o, struct e
     snprintf(lo->open.isa, sizeof lo->open.isa, "%s", o->isa ? o->isa : "auto");
     snprintf(lo->open.compute_dtype, sizeof lo->open.compute_dtype, "%s",
              o->compute_dtype ? o->compute_dtype : "");
-    if (!realpath(o->model_dir, lo->open.model_dir)) // the loader says what is wrong with it
+    if (path_absolute(lo->open.model_dir, o->model_dir, NULL) < 0) // the loader says what is wrong
         snprintf(lo->open.model_dir, sizeof lo->open.model_dir, "%s", o->model_dir);
     int rc = lead_open(&e->lead, lo, err);
     free(lo);

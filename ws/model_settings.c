@@ -7,9 +7,9 @@
 #define GIB (1024.0 * 1024 * 1024)
 
 static const struct config_key keys[] = {
-    TEXT("engine", model, "", "DIR", "Model folder."),
-    TEXT("engine", tokenizer, "", "DIR",
-         "Folder whose tokenizer and chat template to use instead of the model's own; in a model "
+    TEXT("engine", model, "", MODEL_VALUE, "Model: " MODEL_VALUE_HELP " (`parley models --help`)."),
+    TEXT("engine", tokenizer, "", MODEL_VALUE,
+         "Model whose tokenizer and chat template to use instead of the model's own; in a model "
          "repository, preprocessing/1."),
     TEXT("engine", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),

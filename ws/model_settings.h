@@ -16,6 +16,11 @@ struct model_settings {
     int kv_dtype;     // place in ENGINE_KV_DTYPES
 };
 
+// The placeholder of rows whose value names a model: a path, or a name on the hub, which commands replace by a path
+// (cli/model_names.h).
+#define MODEL_VALUE "MODEL"
+#define MODEL_VALUE_HELP "a folder, a GGUF file, or ORG/NAME[:QUANT][@REVISION] of the hub"
+
 #define MODEL_SETTINGS_MAX 32 // rows, at most
 // Writes the rows of a section, "engine" or "sessions" (NULL: of both), to out and returns how many.
 // offset: of the struct model_settings in the settings.

@@ -35,16 +35,32 @@ static bool ends_in_number(const char *path) {
     return part && part[1] && part[1 + strspn(part + 1, "0123456789")] == '\0';
 }
 
+// NAME of .../models--ORG--NAME/snapshots/COMMIT, where Hugging Face's tools keep a model.
+static bool name_in_cache(char *out, size_t cap, const char *path) {
+    static const char above[] = "/snapshots", kind[] = "/models--";
+    const char *end = strrchr(path, '/');
+    if (!end || end - path < (ptrdiff_t)sizeof above - 1) return false;
+    end -= sizeof above - 1;
+    if (strncmp(end, above, sizeof above - 1) != 0) return false;
+    const char *repo = memrchr(path, '/', (size_t)(end - path));
+    if (!repo || strncmp(repo, kind, sizeof kind - 1) != 0) return false;
+    const char *name = repo + sizeof kind - 1, *dashes = strstr(name, "--");
+    if (dashes && dashes < end) name = dashes + 2;
+    snprintf(out, cap, "%.*s", (int)(end - name), name);
+    return true;
+}
+
 void ft_folder_model_name(char *out, size_t cap, const char *dir) {
-    char *real = realpath(dir, NULL);
-    if (real && ft_folder_ranks(real) > 0) {
+    char real[PATH_MAX];
+    if (path_absolute(real, dir, NULL) < 0) snprintf(real, sizeof real, "%s", dir);
+    if (ft_folder_ranks(real) > 0) {
         cut_last_part(real);
         if (ends_in_number(real)) cut_last_part(real);
     }
-    const char *path = real ? real : dir, *slash = strrchr(path, '/');
-    snprintf(out, cap, "%s", slash && slash[1] ? slash + 1 : path);
-    if (gguf_is(path)) *strrchr(out, '.') = '\0';
-    free(real);
+    if (gguf_is(real)) *strrchr(real, '.') = '\0';
+    if (name_in_cache(out, cap, real)) return;
+    const char *slash = strrchr(real, '/');
+    snprintf(out, cap, "%s", slash && slash[1] ? slash + 1 : real);
 }
 
 static int compare_ranks(const void *a, const void *b) {

@@ -12,5 +12,6 @@ int ft_folder_find(char out[PATH_MAX], const char *dir, bool *found, struct err 
 // N of a folder called N-gpu, 0 for any other.
 int32_t ft_folder_ranks(const char *ft_dir);
 // The name of a folder's model: the last component of its path, also for "." and paths that end in a
-// slash. NAME for NAME.gguf, for NAME/4-gpu, and for NAME/VERSION/4-gpu of a model repository.
+// slash. NAME for NAME.gguf, for NAME/4-gpu, for NAME/VERSION/4-gpu of a model repository, and for
+// models--ORG--NAME/snapshots/COMMIT of Hugging Face's cache.
 void ft_folder_model_name(char *out, size_t cap, const char *dir);

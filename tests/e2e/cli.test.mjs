@@ -10,7 +10,7 @@ import { good, json, run } from './run.mjs';
 import { logSoftmax, readTensor } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
-const commands = ['serve', 'doctor', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'replay', 'synth'];
+const commands = ['serve', 'doctor', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'models', 'bench', 'inspect', 'export', 'quantize', 'replay', 'synth'];
 const fixture = (name) => `tests/fixtures/models/${name}`;
 const golden = (file) => JSON.parse(readFileSync(path.join(root, 'tests/fixtures', file)));
 

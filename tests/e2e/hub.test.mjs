@@ -179,7 +179,7 @@ async function killAfter(hub, home, name, bytes, signal = 'SIGKILL') {
   });
   const child = spawn(parley, ['models', 'pull', name], { env: { ...process.env, ...hub.env(home) }, stdio: 'ignore' });
   const blobs = path.join(cacheOf(home, name), 'blobs');
-  const written = () => existsSync(blobs) && readdirSync(blobs).filter((blob) => blob.endsWith('.incomplete')).reduce((sum, blob) => sum + statSync(path.join(blobs, blob)).size, 0);
+  const written = () => existsSync(blobs) && readdirSync(blobs).filter((blob) => blob.endsWith('.incomplete')).reduce((sum, blob) => sum + (statSync(path.join(blobs, blob), { throwIfNoEntry: false })?.size ?? 0), 0);
   await until(`${bytes} bytes`, () => written() === bytes);
   child.kill(signal);
   await new Promise((resolve) => child.once('close', resolve));

@@ -126,11 +126,35 @@ static void words_are_beside_or_around(void **state) {
     assert_int_equal(text_files_copy(dir.path, "/nonexistent", &n, &err), E_NOTFOUND);
 }
 
+static void check_name(const char *path, const char *want) {
+    char name[100];
+    ft_folder_model_name(name, sizeof name, path);
+    if (strcmp(name, want) != 0) fail_msg("%s: %s, not %s", path, name, want);
+}
+
+// In the cache of Hugging Face's tools a folder is called by its commit, and a GGUF file is a link to a hash.
+static void a_cached_model_has_its_repository_s_name(void **state) {
+    make("models--acme--Small-1B");
+    make("models--acme--Small-1B/snapshots");
+    make("models--acme--Small-1B/snapshots/0123");
+    tmp_text(&dir, "models--acme--Small-1B/5678", "");
+    assert_int_equal(
+        symlink("../../5678", tmp_path(&dir, "models--acme--Small-1B/snapshots/0123/m-Q4_0.gguf")),
+        0);
+    check_name(tmp_path(&dir, "models--acme--Small-1B/snapshots/0123"), "Small-1B");
+    check_name(tmp_path(&dir, "models--acme--Small-1B/snapshots/0123/m-Q4_0.gguf"), "m-Q4_0");
+    check_name("/x/models--gpt2/snapshots/0123", "gpt2");
+    check_name("/x/snapshots/0123", "0123");
+    check_name("/x/models--a--b/snapshots", "snapshots");
+    check_name("/models--a--b/0123", "0123");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(takes_the_folder_or_the_only_one_in_it, setup, teardown),
         cmocka_unit_test_setup_teardown(safetensors_come_first, setup, teardown),
         cmocka_unit_test_setup_teardown(ranks_are_in_the_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cached_model_has_its_repository_s_name, setup, teardown),
         cmocka_unit_test_setup_teardown(words_are_beside_or_around, setup, teardown),
         cmocka_unit_test_setup_teardown(words_of_a_repository, setup, teardown),
     };

@@ -29,11 +29,38 @@ static void a_folder_holds_its_files(void **state) {
     assert_false(path_holds(dir.path, "elsewhere", F_OK));
 }
 
+static void an_absolute_path_keeps_the_name_of_a_file_s_link(void **state) {
+    char real[PATH_MAX], want[PATH_MAX], got[PATH_MAX];
+    struct err err = {0};
+    assert_non_null(realpath(dir.path, real));
+    assert_int_equal(mkdir(tmp_path(&dir, "snapshot"), 0777), 0);
+    tmp_text(&dir, "0123abcd", "text");
+    assert_int_equal(symlink("../0123abcd", tmp_path(&dir, "snapshot/m.gguf")), 0);
+    assert_int_equal(symlink("snapshot", tmp_path(&dir, "link")), 0);
+    assert_int_equal(path_absolute(got, tmp_path(&dir, "link/m.gguf"), &err), 0);
+    path_join(want, real, "snapshot/m.gguf", NULL);
+    assert_string_equal(got, want);
+    assert_int_equal(path_absolute(got, tmp_path(&dir, "link/../snapshot/"), &err),
+                     0); // a folder's own
+    path_join(want, real, "snapshot", NULL);
+    assert_string_equal(got, want);
+    assert_int_equal(path_absolute(got, "Makefile", &err), 0);
+    assert_true(got[0] == '/' && strcmp(strrchr(got, '/'), "/Makefile") == 0);
+    assert_int_equal(path_absolute(got, "/dev/null", &err), 0);
+    assert_string_equal(got, "/dev/null");
+    assert_int_equal(path_absolute(got, tmp_path(&dir, "none"), &err), E_NOTFOUND);
+    assert_non_null(strstr(err.text, "/none"));
+    unlink(tmp_path(&dir, "link"));
+    unlink(tmp_path(&dir, "snapshot/m.gguf"));
+    rmdir(tmp_path(&dir, "snapshot"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_and_a_name),
         cmocka_unit_test(the_longest_path_fits_and_the_next_one_is_refused),
         cmocka_unit_test(a_folder_holds_its_files),
+        cmocka_unit_test(an_absolute_path_keeps_the_name_of_a_file_s_link),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,7 @@
 // Shared by the commands: parsing options, opening an engine, standard input, the progress bar.
 #include "ws/cli/cli.h"
 #include "base/log.h"
+#include "ws/cli/model_names.h"
 #include "ws/cli/serve_options.h"
 #include "ws/cli/terminal.h"
 #include "ws/serve_config.h"
@@ -60,7 +61,10 @@ int cli_main(const struct cli_command *c, int argc, char **argv) {
             rc = serve_options_run(c, table, settings, argc, argv, &err);
         else
             rc = parse(c, table, settings, argc, argv, words, &run, &err);
-        if (run) rc = c->run(settings, words, &err);
+        if (run)
+            rc = model_names_resolve(table, settings,
+                                     c->needs_text_only ? HUB_TOKENIZER : HUB_MODEL, &err);
+        if (run && rc == 0) rc = c->run(settings, words, &err);
         config_release(cli_options(c), settings); // again: `documents` has built other tables
     }
     free(settings);

@@ -27,7 +27,7 @@ static void put_value(FILE *out, const char *command, const struct config_key *k
         fputs("') words='", out);
         for (const char *p = shown; *p; p++) fputc(*p == '|' ? ' ' : *p, out);
         fputs("' ;;\n", out);
-    } else if (!strcmp(shown, "DIR")) {
+    } else if (!strcmp(shown, "DIR") || !strcmp(shown, MODEL_VALUE)) {
         fputs("') kind=-d ;;\n", out);
     } else if (strstr(shown, "FILE") || !strcmp(shown, "PATH") || !strcmp(shown, "OUT")) {
         fputs("') kind=-f ;;\n", out);

@@ -525,7 +525,7 @@ out:
 const struct cli_command command_bench = {
     .name = "bench",
     .summary = "measure prefill and decode against the machine's memory bandwidth",
-    .usage = "bench (--model DIR | --like SHAPE) [--json] [OPTIONS]",
+    .usage = "bench (--model MODEL | --like SHAPE) [--json] [OPTIONS]",
     .about = "Measures prefill, decode, and decode of several sessions together; medians of "
              "--repeat runs.",
     CLI_SETTINGS(keys),

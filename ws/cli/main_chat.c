@@ -167,7 +167,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_chat = {
     .name = "chat",
     .summary = "chat in the terminal, with a running server or a model folder",
-    .usage = "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
+    .usage = "chat [--url ws://HOST:PORT/ws | --model MODEL] [OPTIONS]",
     .about = "Sends each line of a terminal or a pipe and prints the answer.",
     CLI_SETTINGS(keys),
     .compute = {CLI_COMPUTE_AUTO},

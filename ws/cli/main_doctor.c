@@ -6,6 +6,7 @@
 #include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
 #include "ws/cli/doctor.h"
+#include "ws/cli/model_names.h"
 #include "ws/cli/serve_options.h"
 #include "ws/instances.h"
 #include <glob.h>
@@ -81,6 +82,14 @@ static void check_model(struct findings *f, const struct serve_config *c,
     struct buf text;
     struct json_writer w;
     struct err err = {0};
+    if (model_name_is(c->model.model)) {
+        char fix[HUB_NAME_BYTES + 40];
+        snprintf(fix, sizeof fix, "parley models pull %s", c->model.model);
+        finding_add(f, FINDING_ADVICE, subject, fix,
+                    "%s is no folder here, and not in the cache: the server would download it",
+                    c->model.model);
+        return;
+    }
     buf_init(&text, json_limits_file.max_bytes);
     json_writer_init(&w, &text);
     json_open(&w, NULL, '{');
@@ -91,7 +100,7 @@ static void check_model(struct findings *f, const struct serve_config *c,
     if (!model || rc < 0)
         finding_add(f, FINDING_FAULT, subject,
                     rc == E_NOTFOUND ? "set model to a folder with config.json and weights"
-                                     : "`parley inspect --model DIR` shows what is read of it",
+                                     : "`parley inspect --model MODEL` shows what is read of it",
                     "%s", err.text);
     else
         finding_add(f, FINDING_OK, subject, NULL, "%s, %s",
@@ -228,6 +237,8 @@ static int report(const struct findings *f, bool json, struct err *err) {
 static int run(void *settings, struct serve_config *config, struct err *err) {
     const struct own *own = settings;
     struct findings findings = {0};
+    TRY(model_names_look(serve_config_table(), config, err));
+    TRY(model_names_look_parts(&config->parts, err));
     check_all(&findings, config);
     int rc = report(&findings, own->json, err);
     findings_release(&findings);

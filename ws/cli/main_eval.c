@@ -322,7 +322,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_eval = {
     .name = "eval",
     .summary = "measure a model: lambada, squad or perplexity",
-    .usage = "eval lambada|squad|perplexity --model DIR --data FILE [OPTIONS]",
+    .usage = "eval lambada|squad|perplexity --model MODEL --data FILE [OPTIONS]",
     .about =
         "Measures a model on a file of items.\n"
         "  lambada     the last word of each text: accuracy, and perplexity by word\n"

@@ -10,7 +10,7 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", "DIR", "Model folder to export (required)."),
+    TEXT("", model, "", MODEL_VALUE, "Model to export (required): " MODEL_VALUE_HELP "."),
     TEXT("", output, "", "DIR", "Folder that receives N-gpu (required)."),
     CHOICE("", format, "ft", "ft", "ft: FasterTransformer (config.ini and .bin files)."),
     INT("", tensor_parallel, 1, 256, "1",
@@ -42,7 +42,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_export = {
     .name = "export",
     .summary = "write a model as a FasterTransformer checkpoint",
-    .usage = "export --model DIR --format ft --tensor-parallel N --output DIR",
+    .usage = "export --model MODEL --format ft --tensor-parallel N --output DIR",
     .about = "Writes a GPT-2, OPT, BLOOM or GPT-J model with its tokenizer as a "
              "FasterTransformer\ncheckpoint in DIR/N-gpu, which must not exist.",
     CLI_SETTINGS(keys),

@@ -210,7 +210,7 @@ out:
 const struct cli_command command_generate = {
     .name = "generate",
     .summary = "continue a prompt once",
-    .usage = "generate --model DIR (--ids 1,2,3 | --prompt TEXT | --start-id N) [OPTIONS]",
+    .usage = "generate --model MODEL (--ids 1,2,3 | --prompt TEXT | --start-id N) [OPTIONS]",
     .about = "Continues a prompt once. Without sampling options it is greedy and stops after 128\n"
              "tokens.",
     CLI_SETTINGS(keys),

@@ -3,6 +3,7 @@
 #include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
 #include "ws/cli/cli.h"
+#include "ws/cli/model_names.h"
 
 struct settings {
     char *model, *tokenizer, *chat_template;
@@ -10,9 +11,9 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", "DIR", "Model folder (required)."),
-    TEXT("", tokenizer, "", "DIR",
-         "Folder whose tokenizer and chat template to use instead of the model's own."),
+    TEXT("", model, "", MODEL_VALUE, "Model (required): " MODEL_VALUE_HELP "."),
+    TEXT("", tokenizer, "", MODEL_VALUE,
+         "Model whose tokenizer and chat template to use instead of the model's own."),
     TEXT("", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),
     BOOL("", json, "off", "Print JSON."),
@@ -80,10 +81,12 @@ static void print_value(const cJSON *item, int depth) {
 
 static int run(void *settings, char **words, struct err *err) {
     const struct settings *s = settings;
-    const char *model = s->model[0] || !words[0] ? s->model : words[0];
+    char path[PATH_MAX];
+    const char *model = s->model[0] || !words[0] ? s->model : path;
     struct cli_json j;
     int rc;
-    if (!model[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (!s->model[0] && !words[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (!s->model[0]) TRY(model_name_path(words[0], HUB_MODEL, path, err));
     cli_json_begin(&j);
     TRY_GOTO(done, model_inspect(model, &j.w, err));
     put_text(s, model, &j.w);
@@ -103,7 +106,7 @@ done:
 const struct cli_command command_inspect = {
     .name = "inspect",
     .summary = "show a model folder's contents and memory need",
-    .usage = "inspect --model DIR [--json]",
+    .usage = "inspect --model MODEL [--json]",
     .about = "Shows a model folder's family, sizes, number formats, tokenizer, chat template and "
              "memory need.",
     CLI_SETTINGS(keys),

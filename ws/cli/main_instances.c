@@ -1,9 +1,9 @@
 // parley instances: the engines of a running server, over its control socket.
+#include "base/path.h"
 #include "ws/cli/cli.h"
 #include "ws/control.h"
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,7 +21,9 @@ static const struct config_key keys[] = {
     TEXT("", db, "parley.db", "FILE", "Database of the server."),
     TEXT("", control_socket, "auto", "FILE",
          "Control socket of the server; auto is the database's path with .control behind it."),
-    TEXT("", model, "", "DIR", "load: model folder. If not given: the server's."),
+    TEXT("", model, "", MODEL_VALUE,
+         "load: model, " MODEL_VALUE_HELP
+         "; this command downloads it. If not given: the server's."),
     TEXT("", set, "", "LIST",
          "load: other settings of the instance, as in its section of the ini file: "
          "KEY=VALUE,KEY=VALUE. Without --model and --set an instance gets those of its section."),
@@ -49,7 +51,9 @@ static char *next_setting(char **rest) {
 // The server may run in another folder.
 static int put_model(struct json_writer *w, const char *model, struct err *err) {
     char absolute[PATH_MAX];
-    if (!realpath(model, absolute)) return err_errno(err, "--model %s", model);
+    struct err why = {0};
+    int rc = path_absolute(absolute, model, &why);
+    if (rc < 0) return err_set(err, rc, "--model %s", why.text);
     json_put_string(w, "model", absolute);
     return 0;
 }
@@ -193,7 +197,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_instances = {
     .name = "instances",
     .summary = "list, load, drain and unload the engines of a running server",
-    .usage = "instances list | load NAME [--model DIR] [--set LIST] | drain NAME | unload NAME",
+    .usage = "instances list | load NAME [--model MODEL] [--set LIST] | drain NAME | unload NAME",
     .about =
         "list    list the instances: their states, models, turns and sessions\n"
         "load    start another instance, of the server's model or of another one (--model)\n"

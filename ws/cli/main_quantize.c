@@ -10,7 +10,7 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", "DIR", "Model folder to quantise (required)."),
+    TEXT("", model, "", MODEL_VALUE, "Model to quantise (required): " MODEL_VALUE_HELP "."),
     TEXT("", output, "", "DIR", "Folder to create (required)."),
     CHOICE("", weight_dtype, "int8|fp8", "int8", "Format of the matrices: int8, or fp8 (e4m3)."),
     BOOL("", json, "off", "Print JSON."),
@@ -51,7 +51,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_quantize = {
     .name = "quantize",
     .summary = "write a model folder with 8-bit matrices",
-    .usage = "quantize --model DIR --output DIR",
+    .usage = "quantize --model MODEL --output DIR",
     .about = "Writes a model folder whose matrices have 8 bits and a scale for each output, the "
              "same as\n--weight-dtype produces while loading. int8: in the layout that the CPU "
              "maps and shares\nbetween processes. fp8: e4m3 in the format of compressed-tensors, "

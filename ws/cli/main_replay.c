@@ -259,7 +259,7 @@ static int run(void *settings, char **words, struct err *err) {
 const struct cli_command command_replay = {
     .name = "replay",
     .summary = "recompute a recorded session and compare every bit, or ask what if",
-    .usage = "replay SESSION --db FILE --model DIR [OPTIONS]",
+    .usage = "replay SESSION --db FILE --model MODEL [OPTIONS]",
     .about = "Recomputes the recorded turns from an empty cache, each on the recorded log, with "
              "the\n"
              "recorded window, sampling parameters and seeds, and compares every token and every\n"

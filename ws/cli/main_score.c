@@ -36,7 +36,7 @@ static const struct config_key keys[] = {
            "both at once."),
     CHOICE("score", compare_compute, COMPARE_COMPUTE, "off",
            "Compare with the same model in this compute dtype."),
-    TEXT("score", compare_model, "", "DIR",
+    TEXT("score", compare_model, "", MODEL_VALUE,
          "Compare with this model folder, for example one from `parley quantize`."),
     BOOL("score", json, "off",
          "Print a comparison as JSON. Without a comparison the output is always JSON."),
@@ -195,7 +195,7 @@ out:
 const struct cli_command command_score = {
     .name = "score",
     .summary = "write the logits of a token sequence, or compare two number formats",
-    .usage = "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
+    .usage = "score --model MODEL (--ids 1,2,3 | --text FILE) [--logits OUT | "
              "--compare-weights|-kv|-compute NAME]",
     .about = "Computes the logits at each position of a token sequence, and writes them or "
              "compares\nthem with those of another weight format, cache format, compute dtype or "

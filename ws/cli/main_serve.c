@@ -1,4 +1,5 @@
 // parley serve: the server.
+#include "ws/cli/model_names.h"
 #include "ws/cli/serve_options.h"
 #include "ws/serve.h"
 #include "ws/serve_config.h"
@@ -34,6 +35,13 @@ static void explain_bus_errors(void) {
     sigaction(SIGBUS, &action, NULL);
 }
 
+// Settings that are wrong are found before a download.
+static int resolve_models(struct serve_config *config, struct err *err) {
+    TRY(serve_config_check(config, err));
+    TRY(model_names_resolve(serve_config_table(), config, HUB_MODEL, err));
+    return model_names_resolve_parts(&config->parts, err);
+}
+
 static int run(void *settings, struct serve_config *config, struct err *err) {
     const struct own *own = settings;
     if (own->print_config) {
@@ -41,6 +49,7 @@ static int run(void *settings, struct serve_config *config, struct err *err) {
         config_write_parts(&config->parts, stdout);
         return CLI_OK;
     }
+    TRY(resolve_models(config, err));
     explain_bus_errors();
     int rc = serve_run(config, err);
     if (rc != E_DEVICE) return rc;

@@ -11,14 +11,14 @@ struct settings {
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
-    TEXT("", model, "", "DIR", "Model folder (required)."),
+    TEXT("", model, "", MODEL_VALUE, "Model (required): " MODEL_VALUE_HELP "."),
     BOOL("", decode, "off", "Read {\"ids\":[...]}, print {\"text\":\"...\"}."),
     BOOL("", special, "on", "Recognise special tokens; --no-special reads them as plain text."),
     BOOL("", chat, "off",
          "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
          "{\"text\",\"ids\"}."),
-    TEXT("", tokenizer, "", "DIR",
-         "Folder whose tokenizer and chat template to use instead of the model's own."),
+    TEXT("", tokenizer, "", MODEL_VALUE,
+         "Model whose tokenizer and chat template to use instead of the model's own."),
     TEXT("", chat_template, "", "NAME|FILE",
          "With --chat: template to use instead of the model's own, a built-in name or a file."),
     BOOL("", json, "off", "Print {\"ids\":[...]}."),
@@ -144,8 +144,9 @@ done:
 const struct cli_command command_tokenize = {
     .name = "tokenize",
     .summary = "convert text to token ids and back",
-    .usage = "tokenize --model DIR [--json] < TEXT",
+    .usage = "tokenize --model MODEL [--json] < TEXT",
     .about = "Reads text from standard input and prints token ids; --decode does the reverse.",
     CLI_SETTINGS(keys),
+    .needs_text_only = true,
     .run = run,
 };

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/config_parts.h"
 #include "ws/cli/terminal.h"
+#include "ws/model_settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,13 +140,13 @@ static int look(const char *text, enum hub_want want, char out[PATH_MAX], struct
 
 typedef int resolver(const char *text, enum hub_want want, char out[PATH_MAX], struct err *err);
 
-static int resolve_value(resolver *how, const struct config_key *key, char **value,
-                         struct err *err) {
+static int resolve_value(resolver *how, const struct config_key *key, enum hub_want want,
+                         char **value, struct err *err) {
     char path[PATH_MAX];
-    if (key->type != CONFIG_STRING || !key->choices || strcmp(key->choices, MODEL_OR_NAME) != 0)
+    if (key->type != CONFIG_STRING || !key->choices || strcmp(key->choices, MODEL_VALUE) != 0)
         return 0;
     if (!model_name_is(*value)) return 0;
-    const enum hub_want want = strcmp(key->name, "tokenizer") == 0 ? HUB_TOKENIZER : HUB_MODEL;
+    if (strcmp(key->name, "tokenizer") == 0) want = HUB_TOKENIZER;
     TRY(how(*value, want, path, err));
     char *copy = strdup(path);
     if (!copy) return err_set(err, E_NOMEM, "no memory for the setting %s", key->name);
@@ -155,25 +156,28 @@ static int resolve_value(resolver *how, const struct config_key *key, char **val
 }
 
 static int resolve_table(resolver *how, const struct config_table *t, void *settings,
-                         struct err *err) {
-    for (int i = 0; i < t->n_keys; i++)
-        TRY(resolve_value(how, &t->keys[i], (char **)((char *)settings + t->keys[i].offset), err));
+                         enum hub_want want, struct err *err) {
+    for (int i = 0; i < t->n_keys; i++) {
+        char **value = (char **)((char *)settings + t->keys[i].offset); // of a CONFIG_STRING
+        TRY(resolve_value(how, &t->keys[i], want, value, err));
+    }
     return 0;
 }
 
 static int resolve_parts(resolver *how, struct config_parts *parts, struct err *err) {
     for (struct config_part *p = parts->first; p; p = p->next)
         for (size_t i = 0; i < p->n_given; i++)
-            TRY(resolve_value(how, p->given[i].key, &p->given[i].value, err));
+            TRY(resolve_value(how, p->given[i].key, HUB_MODEL, &p->given[i].value, err));
     return 0;
 }
 
-int model_names_resolve(const struct config_table *t, void *settings, struct err *err) {
-    return resolve_table(model_name_path, t, settings, err);
+int model_names_resolve(const struct config_table *t, void *settings, enum hub_want want,
+                        struct err *err) {
+    return resolve_table(model_name_path, t, settings, want, err);
 }
 
 int model_names_look(const struct config_table *t, void *settings, struct err *err) {
-    return resolve_table(look, t, settings, err);
+    return resolve_table(look, t, settings, HUB_MODEL, err);
 }
 
 int model_names_resolve_parts(struct config_parts *parts, struct err *err) {

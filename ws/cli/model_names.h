@@ -3,9 +3,6 @@
 #include "base/config.h"
 #include "ws/hub/pull.h"
 
-// Rows whose value names a model have this placeholder in the help. A row called "tokenizer" needs the text files alone.
-#define MODEL_OR_NAME "MODEL"
-
 // Whether the text is a name of the hub: it has a name's form, and there is no such file or folder.
 bool model_name_is(const char *text);
 // Downloads into the cache, with a progress bar if stderr is a terminal; says there what it waits for.
@@ -13,8 +10,10 @@ int model_name_pull(const struct hub_place *p, const struct hub_name *n, enum hu
                     char out[PATH_MAX], struct err *err);
 // The path of what the text names: out of the cache, else downloaded. A path stays as it is.
 int model_name_path(const char *text, enum hub_want want, char out[PATH_MAX], struct err *err);
-// Replaces names by paths in all rows of the table.
-int model_names_resolve(const struct config_table *t, void *settings, struct err *err);
+// Replaces names by paths in all rows with MODEL_VALUE (model_settings.h). `tokenizer` needs the text files alone, the
+// other rows what `want` says.
+int model_names_resolve(const struct config_table *t, void *settings, enum hub_want want,
+                        struct err *err);
 // Replaces what the cache has, and leaves other names. Downloads nothing.
 int model_names_look(const struct config_table *t, void *settings, struct err *err);
 
