@@ -5,6 +5,7 @@ import { h } from './dom.js';
 import { moment } from './format.js';
 import { state } from './state.js';
 import { exchangesOf, joined } from './turns.js';
+import { addFiles } from './view/file_chips.js';
 import { toast } from './view/toasts.js';
 
 const ARCHIVE_BYTES = 15 << 20; // limit of session.import
@@ -83,8 +84,20 @@ async function importFiles(files) {
   for (const file of [...(files ?? [])]) await importFile(file);
 }
 
+/** Whether a file is a session: its record begins with its format. @param {File} file */
+const isSession = async (file) => /\.json$/i.test(file.name) && /^\s*\{\s*"format"\s*:\s*"parley/.test(await file.slice(0, 200).text());
+
+/** @param {File[]} files */
+async function dropped(files) {
+  const others = [];
+  for (const file of files)
+    if (await isSession(file)) await importFile(file);
+    else others.push(file);
+  if (others.length) await addFiles(others);
+}
+
 /**
- * Files that are dropped anywhere are imported. A browser would show them, or what a dropped link names, in place of the
+ * Of files that are dropped anywhere, sessions are imported; the others go into the message. A browser would show them, or what a dropped link names, in place of the
  * page; a link or a text goes into a field only.
  * @param {DragEvent} event
  */
@@ -94,7 +107,7 @@ function drag(event) {
   if (!brought || (!files && target instanceof Element && target.matches('input, textarea'))) return;
   event.preventDefault();
   brought.dropEffect = files ? 'copy' : 'none';
-  if (event.type === 'drop') importFiles(brought.files);
+  if (event.type === 'drop') dropped([...brought.files]);
 }
 addEventListener('dragover', drag);
 addEventListener('drop', drag);

@@ -27,6 +27,13 @@ export function parameters(n) {
   return `${Math.max(1, Math.round(n / 1e6))}M`;
 }
 
+/** "812 bytes", "3.4 kB", "1.2 MB". @param {number} bytes */
+export function size(bytes) {
+  if (bytes < 1000) return plural(bytes, 'byte');
+  const [n, unit] = bytes < 999500 ? [bytes / 1e3, 'kB'] : [bytes / 1e6, 'MB'];
+  return `${n < 10 ? n.toFixed(1) : count(n)} ${unit}`;
+}
+
 /** Words of a text, for the announcement at its end. @param {string} text */
 export const words = (text) => text.split(/\s+/u).filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
 
@@ -68,4 +75,4 @@ export function dateGroup(ms, now = Date.now()) {
 }
 
 /** Text as the server takes it: Unicode without NUL, which pasted binary text contains. @param {string} text */
-export const asText = (text) => text.toWellFormed().replaceAll('\0', '\uFFFD');
+export const asText = (text) => text.replace(/[\0\uD800-\uDFFF]/gu, '\uFFFD'); // with u: half a character alone

@@ -1,15 +1,18 @@
 // @ts-check
-// Parts of the script that the first view does not need. They load when the page is idle after its start, so that they
-// are there when the server is not; or when they are first used.
+// Parts of the script that the first view does not need. Most load when the page is idle after its start, so that they
+// are there when the server is not; or when they are first used. A large library loads with its first use alone.
 import { state, subscribe } from './state.js';
 import { toast } from './view/toasts.js';
 
 const PARTS = {
   panels: () => import('./view/panels.js'),
   highlight: () => import('./render/highlight.js'),
+  pdf: () => import('./pdf.js'),
 };
+/** @type {Array<keyof Parts>} */
+const IN_ADVANCE = ['panels', 'highlight'];
 
-/** @typedef {{panels: typeof import('./view/panels.js'), highlight: typeof import('./render/highlight.js')}} Parts */
+/** @typedef {{panels: typeof import('./view/panels.js'), highlight: typeof import('./render/highlight.js'), pdf: typeof import('./pdf.js')}} Parts */
 /** @type {Partial<Parts>} */
 const here = {};
 /** @type {Partial<Record<keyof Parts, Promise<any>>>} */
@@ -66,6 +69,6 @@ const whenIdle = (/** @type {() => void} */ job) =>
 // One after the other, each in an idle moment. What fails is loaded with the next connection.
 subscribe('connection', () => {
   if (state.connection.phase !== 'open') return;
-  for (const name of /** @type {Array<keyof Parts>} */ (Object.keys(PARTS)))
+  for (const name of IN_ADVANCE)
     if (!here[name]) whenIdle(() => part(name).catch(() => {}));
 });

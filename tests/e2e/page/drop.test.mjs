@@ -32,12 +32,12 @@ for (const place of ['.transcript', '#message', '#sidebar'])
     await page.waitForFunction(() => document.querySelector('#message').value === 'half a thought');
   });
 
-test('another file is refused with a sentence, and the page stays', async (t) => {
-  const file = path.join(server.folder, 'notes.txt');
-  writeFileSync(file, 'some notes');
+test('a file of bytes is refused with a sentence, and the page stays', async (t) => {
+  const file = path.join(server.folder, 'notes.zip');
+  writeFileSync(file, Buffer.from([0x50, 0x4b, 3, 4, 0, 0xff]));
   const page = await openPage(t, server);
   await drop(page, '.transcript', [file]);
-  await page.waitForSelector('.toast-error:has-text("Couldn\'t import “notes.txt”")');
+  await page.waitForSelector('.toast-error:has-text("“notes.zip” is not text. Text, code and PDF files can be added.")');
   assert.ok(page.url().startsWith(server.url));
 });
 

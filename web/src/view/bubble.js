@@ -1,13 +1,16 @@
 // @ts-check
 // The text of a message, with a button in it when it is very long.
 import { h } from '../dom.js';
+import { sentFiles } from './file_chips.js';
 
 const LONG_CHARACTERS = 1600;
 const LONG_LINES = 16;
 
-/** @param {string} text */
-export function bubble(text) {
+/** @param {string} content */
+export function bubble(content) {
+  const { chips, words: text } = sentFiles(content);
   const body = h('div', { class: 'bubble-text', dir: 'auto' }, text);
+  if (chips) return h('div', { class: 'bubble' }, chips, text && body);
   if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES)
     return h('div', { class: 'bubble' }, body);
   body.classList.add('folded');

@@ -1,16 +1,20 @@
 // @ts-check
 // The message field and its buttons. Enter sends; on a touch screen it starts a new line. Unsent text is stored as the
 // session's draft.
+import { estimateTokens, withFiles } from '../attachments.js';
 import { send, stop, typing, whyNot } from '../sending.js';
-import { h, icon, setText } from '../dom.js';
+import { h, icon, iconButton, setText } from '../dom.js';
+import { count } from '../format.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
 import { dialogOpen } from './dialog.js';
 import { field, fitText, isComposing, touchScreen } from './message_field.js';
-import { fullNotice, meters } from './meters.js';
+import { askFiles, chosenFiles, clearFiles, fileChips, moveFiles, readingFiles } from './file_chips.js';
+import { fullNotice, meters, tokensLeft } from './meters.js';
 import { editLast, toEnd } from './transcript.js';
 
 const DRAFT_MS = 300;
+const LONG = 400; // characters of a text whose tokens are estimated before it is sent
 const sendButton = h(
   'button',
   { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send' },
@@ -40,8 +44,9 @@ export const composer = h(
       onclick: (/** @type {Event} */ event) => event.target === event.currentTarget && field.focus(),
     },
     h('label', { for: 'message', class: 'visually-hidden' }, 'Message'),
+    fileChips,
     field,
-    h('div', { class: 'composer-bar' }, meters, hint, stopButton, sendButton),
+    h('div', { class: 'composer-bar' }, iconButton('clip', 'Add text, code or PDF files', { onclick: askFiles }), meters, hint, stopButton, sendButton),
   ),
 );
 
@@ -52,12 +57,14 @@ let sendsTo = ''; // the session whose loading a message waits for
 let timer = null;
 
 function submit() {
-  const text = field.value.trim();
+  if (readingFiles()) return undefined;
+  const text = withFiles(chosenFiles(), field.value.trim());
   const chat = currentChat();
   sendsTo = text && chat?.phase === 'loading' ? chat.id : '';
   if (sendsTo) return draw();
   if (!text || whyNot()) return undefined;
   field.value = '';
+  clearFiles();
   keepDraft();
   fitText(field);
   send(text);
@@ -102,13 +109,22 @@ function showButton(button, shown) {
   if (!shown && focused && !touchScreen.matches) field.focus();
 }
 
+/** Whether the message seems too long: a guess, so it hinders nothing. */
+function tooLong() {
+  const files = chosenFiles();
+  if (field.value.length < LONG && !files.length) return '';
+  const tokens = files.reduce((sum, file) => sum + file.tokens, estimateTokens(field.value));
+  const left = tokensLeft();
+  return tokens > left ? `About ${count(tokens)} tokens; ${count(left)} left in this session` : '';
+}
+
 function draw() {
   const chat = currentChat();
   if (sendsTo && sendsTo === chat?.id && chat.phase === 'ready') return submit();
   const busy = isBusy(chat);
   const loading = chat?.phase === 'loading';
   const why = loading ? '' : whyNot();
-  const text = field.value.trim();
+  const text = !readingFiles() && (field.value.trim() || chosenFiles().length > 0);
   const queues = busy && !!text;
   showButton(stopButton, busy && chat?.turns.some((turn) => turn.state !== 'done') === true);
   showButton(sendButton, !busy || !!text);
@@ -124,8 +140,10 @@ function draw() {
       : queues
         ? 'Will send after this answer'
         : fullNotice.hidden && chat?.phase === 'ready'
-          ? why
-          : '',
+          ? why || tooLong()
+          : chat
+            ? ''
+            : tooLong(),
   );
   return undefined;
 }
@@ -136,6 +154,7 @@ subscribe('selection', () => {
   sendsTo = '';
   // A new chat that has just become a session keeps its unsent text.
   const begun = shownFor === '' && currentChat()?.local;
+  if (begun) moveFiles(id);
   if (!begun) {
     keepDraft();
     field.value = draft(id);

@@ -71,6 +71,12 @@ function lengths() {
   return { known, chat, most, window, used, seen, cached, lost };
 }
 
+/** How many tokens the session, or the next one, can still take. */
+export function tokensLeft() {
+  const { most, used } = lengths();
+  return Math.max(0, most - 1 - used);
+}
+
 function drawDetails() {
   const { known, most, window, used, seen, cached, lost } = lengths();
   const cache = !used

@@ -1,0 +1,120 @@
+// Files in a message: dropped, pasted or chosen; as chips before and after it is sent; as text for the model.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+
+const server = await sharedServer();
+const hash = async (t) => `#s=${(await prepareSession(t, server, { sampling: { max_tokens: 4 } })).id}`;
+
+/** Chooses files by the composer's button. */
+async function choose(page, ...files) {
+  const [chooser] = await Promise.all([page.waitForEvent('filechooser'), page.click('[aria-label="Add text, code or PDF files"]')]);
+  await chooser.setFiles(files.map(([name, mimeType, content]) => ({ name, mimeType, buffer: Buffer.from(content) })));
+}
+
+/** A PDF of pages with a line of text each. */
+function pdf(...lines) {
+  const objects = [
+    '<</Type/Catalog/Pages 2 0 R>>',
+    `<</Type/Pages/Kids[${lines.map((_, i) => `${4 + 2 * i} 0 R`).join(' ')}]/Count ${lines.length}>>`,
+    '<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>',
+    ...lines.flatMap((line, i) => {
+      const stream = `BT /F1 12 Tf 72 700 Td (${line}) Tj ET`;
+      return [
+        `<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F1 3 0 R>>>>/Contents ${5 + 2 * i} 0 R>>`,
+        `<</Length ${stream.length}>>\nstream\n${stream}\nendstream`,
+      ];
+    }),
+  ];
+  let text = '%PDF-1.4\n';
+  const at = objects.map((object, i) => {
+    const offset = text.length;
+    text += `${i + 1} 0 obj\n${object}\nendobj\n`;
+    return offset;
+  });
+  const xref = text.length;
+  const rows = at.map((offset) => `${String(offset).padStart(10, '0')} 00000 n \n`).join('');
+  return `${text}xref\n0 ${at.length + 1}\n0000000000 65535 f \n${rows}trailer\n<</Size ${at.length + 1}/Root 1 0 R>>\nstartxref\n${xref}\n%%EOF\n`;
+}
+
+test('text and code go into the message as fenced blocks, and are chips before and after', async (t) => {
+  const page = await openPage(t, server, { hash: await hash(t) });
+  await choose(page, ['notes.txt', 'text/plain', 'some notes\r\nof mine\n'], ['doc.md', 'text/markdown', 'See:\n```c\nint x;\n```\n']);
+  await page.waitForSelector('.file-chips .file-chip >> nth=1');
+  assert.deepEqual(await page.locator('.file-chips .file-name').allInnerTexts(), ['notes.txt', 'doc.md']);
+  assert.equal(await page.locator('.file-chips .file-figures').first().innerText(), '18 bytes, about 5 tokens');
+  await page.fill('#message', 'What is this?');
+  await page.press('#message', 'Enter');
+  await settled(page, 1);
+  const sent = 'File: notes.txt\n```\nsome notes\nof mine\n```\n\nFile: doc.md\n````markdown\nSee:\n```c\nint x;\n```\n````\n\nWhat is this?';
+  assert.equal((await turnsOf(server, sessionOf(page)))[0].input.content, sent);
+  assert.equal(await page.locator('.file-chips:visible').count(), 0);
+  assert.deepEqual(await page.locator('.bubble .file-name').allInnerTexts(), ['notes.txt', 'doc.md']);
+  assert.equal(await page.locator('.bubble-text').innerText(), 'What is this?');
+  await page.click('.bubble summary >> nth=1');
+  assert.equal(await page.locator('.bubble .sent-file[open] pre').innerText(), 'See:\n```c\nint x;\n```');
+});
+
+test('a PDF goes in as its text; its library is loaded then', async (t) => {
+  const page = await openPage(t, server, { hash: await hash(t) });
+  const requests = [];
+  page.on('request', (request) => requests.push(request.url()));
+  await choose(page, ['paper.pdf', 'application/pdf', pdf('The first page.', 'The second page.')]);
+  await page.waitForSelector('.file-chips .file-name');
+  assert.deepEqual(requests.map((url) => /\/(pdf)-/.exec(url)?.[1]), ['pdf']);
+  await page.click('button.send');
+  await settled(page, 1);
+  assert.equal((await turnsOf(server, sessionOf(page)))[0].input.content, 'File: paper.pdf\n```\nThe first page.\n\nThe second page.\n```');
+});
+
+for (const [name, type, content, sentence] of [
+  ['cat.png', 'image/png', '\x89PNG', '“cat.png” is an image, and this model cannot see images.'],
+  ['empty.txt', 'text/plain', ' \n', '“empty.txt” is empty.'],
+  ['bad.pdf', 'application/pdf', '%PDF-1.4\nnothing', 'This PDF is damaged and cannot be read.'],
+  ['blank.pdf', 'application/pdf', pdf(' '), '“blank.pdf” contains no text: its pages may be images.'],
+])
+  test(`${name} is refused with a sentence`, async (t) => {
+    const page = await openPage(t, server);
+    await choose(page, [name, type, content]);
+    await page.waitForSelector('.toast-error');
+    assert.equal(await page.locator('.toast-error span').innerText(), sentence);
+    assert.equal(await page.locator('.file-chips:visible').count(), 0);
+  });
+
+test('a pasted file becomes a chip, which can be removed; an image is refused', async (t) => {
+  const page = await openPage(t, server);
+  const paste = (name, type) =>
+    page.locator('#message').evaluate(
+      (field, [name, type]) => {
+        const clipboardData = new DataTransfer();
+        clipboardData.items.add(new window.File(['int x;'], name, { type }));
+        field.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }));
+      },
+      [name, type],
+    );
+  await paste('x.c', 'text/x-csrc');
+  await page.waitForSelector('.file-chips .file-name:has-text("x.c")');
+  assert.equal(await page.locator('button.send').isEnabled(), true);
+  await page.click('[aria-label="Remove x.c"]');
+  await page.waitForSelector('.file-chips', { state: 'hidden' });
+  assert.equal(await page.locator('button.send').isEnabled(), false);
+  await paste('image.png', 'image/png');
+  await page.waitForSelector('.toast-error:has-text("cannot see images")');
+});
+
+test('files stay with the chat in which they were chosen', async (t) => {
+  const page = await openPage(t, server, { hash: await hash(t) });
+  await choose(page, ['here.txt', 'text/plain', 'here']);
+  await page.waitForSelector('.file-chips .file-name');
+  await page.click('.new-button');
+  await page.waitForSelector('.file-chips', { state: 'hidden' });
+  await page.goBack();
+  await page.waitForSelector('.file-chips .file-name:has-text("here.txt")');
+});
+
+test('a file that seems too long for the session is said before it is sent', async (t) => {
+  const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200 });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await choose(page, ['long.txt', 'text/plain', 'word '.repeat(400)]);
+  await page.waitForSelector('.composer-hint:has-text("About 500 tokens; 199 left in this session")');
+});

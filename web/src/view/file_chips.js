@@ -1,0 +1,124 @@
+// @ts-check
+// The files that the next message will contain, above the message field; and those of a message that was sent.
+import { filesOf, readFile } from '../attachments.js';
+import { h, icon, iconButton } from '../dom.js';
+import { plural, size } from '../format.js';
+import { state, subscribe, touch } from '../state.js';
+import { field } from './message_field.js';
+import { toast } from './toasts.js';
+
+/** @typedef {import('../attachments.js').Attachment} Attachment */
+
+const FOLDED = 20000; // characters of a file that an opened chip shows
+
+/** @type {Map<string, Attachment[]>} by session; '' for the chat that has not begun */
+const chosen = new Map();
+let reading = 0;
+
+export const fileChips = h('ul', { class: 'file-chips', 'aria-label': 'Files in this message', hidden: true });
+const key = () => state.current ?? '';
+
+/** @returns {Attachment[]} of the next message */
+export const chosenFiles = () => chosen.get(key()) ?? [];
+export const readingFiles = () => reading > 0;
+
+/** @param {Attachment} file @returns {string} */
+const figures = ({ bytes, tokens }) => `${size(bytes)}, about ${plural(tokens, 'token')}`;
+
+export function clearFiles() {
+  chosen.delete(key());
+  draw();
+}
+
+/** The new chat has become a session. @param {string} id */
+export function moveFiles(id) {
+  const files = chosen.get('');
+  chosen.delete('');
+  if (files) chosen.set(id, files);
+}
+
+function draw() {
+  const files = chosenFiles();
+  fileChips.hidden = !files.length && !reading;
+  fileChips.replaceChildren(
+    ...files.map((file) =>
+      h(
+        'li',
+        { class: 'file-chip' },
+        icon('file'),
+        h('span', { class: 'file-name', title: file.name, dir: 'auto' }, file.name),
+        h('span', { class: 'file-figures' }, figures(file)),
+        iconButton('close', `Remove ${file.name}`, {
+          onclick() {
+            chosen.set(key(), chosenFiles().filter((other) => other !== file));
+            draw();
+            touch('chat');
+            field.focus();
+          },
+        }),
+      ),
+    ),
+    ...(reading ? [h('li', { class: 'file-chip', role: 'status' }, 'Reading…')] : []),
+  );
+}
+
+/** Reads files and puts them into the next message of the session shown; says which it cannot take. @param {File[]} files */
+export async function addFiles(files) {
+  const session = key();
+  reading++;
+  draw();
+  touch('chat');
+  try {
+    for (const file of files)
+      try {
+        const read = await readFile(file);
+        const most = state.connection.limits.message_bytes ?? Infinity;
+        const bytes = new TextEncoder().encode(JSON.stringify(read.text)).length;
+        if (bytes > most - 1000) throw new Error(`“${read.name}” is too long: ${size(bytes)}, and a message can have ${size(most)}.`);
+        chosen.set(session, [...(chosen.get(session) ?? []), read]);
+      } catch (error) {
+        toast(error instanceof Error ? error.message : String(error), 'error');
+      }
+  } finally {
+    reading--;
+    draw();
+    touch('chat');
+  }
+  field.focus();
+}
+
+export function askFiles() {
+  const input = h('input', { type: 'file', multiple: true, onchange: () => addFiles([...(input.files ?? [])]) });
+  input.click();
+}
+
+field.addEventListener('paste', (event) => {
+  const files = [...(event.clipboardData?.files ?? [])];
+  if (!files.length || event.clipboardData?.types.includes('text/plain')) return; // a word processor adds a picture of its text
+  event.preventDefault();
+  addFiles(files);
+});
+subscribe('selection', draw);
+
+/** A file of a message that was sent: its name, and its text on demand. @param {Attachment} file */
+function sentFile(file) {
+  const body = h('pre', { tabIndex: 0, dir: 'auto' });
+  const box = h(
+    'details',
+    {
+      class: 'sent-file',
+      ontoggle: () => {
+        if (box.open && !body.firstChild) body.append(file.text.length > FOLDED ? `${file.text.slice(0, FOLDED)}\n… ${plural(file.text.length - FOLDED, 'more character')}` : file.text);
+      },
+    },
+    h('summary', { class: 'file-chip' }, icon('file'), h('span', { class: 'file-name', title: file.name, dir: 'auto' }, file.name), h('span', { class: 'file-figures' }, figures(file))),
+    body,
+  );
+  return box;
+}
+
+/** @param {string} content @returns {{chips: HTMLElement | null, words: string}} */
+export function sentFiles(content) {
+  const { files, words } = content.startsWith('File: ') ? filesOf(content) : { files: [], words: content };
+  return { chips: files.length ? h('div', { class: 'sent-files' }, ...files.map(sentFile)) : null, words };
+}
