@@ -27,6 +27,7 @@ function licences() {
       'The chat page of Parley is under the Apache License 2.0 (the last text below). Its script\nalso holds these works:',
       `highlight.js ${version('highlight.js')}\n\n${read('node_modules/highlight.js/LICENSE')}`,
       `marked ${version('marked')}\n\n${read('node_modules/marked/LICENSE')}`,
+      `Temml ${version('temml')}\n\n${read('node_modules/temml/LICENSE')}`,
       `pdf.js (pdfjs-dist ${version('pdfjs-dist')})\nCopyright Mozilla Foundation and contributors. Under the Apache License 2.0.`,
       `DOMPurify ${version('dompurify')}\nCopyright 2025 Dr.-Ing. Mario Heiderich, Cure53\nTaken under the Apache License 2.0.`,
       apache,

@@ -7,12 +7,14 @@ import { toast } from './view/toasts.js';
 const PARTS = {
   panels: () => import('./view/panels.js'),
   highlight: () => import('./render/highlight.js'),
+  formulas: () => import('./render/formulas.js'),
   pdf: () => import('./pdf.js'),
 };
 /** @type {Array<keyof Parts>} */
 const IN_ADVANCE = ['panels', 'highlight'];
 
-/** @typedef {{panels: typeof import('./view/panels.js'), highlight: typeof import('./render/highlight.js'), pdf: typeof import('./pdf.js')}} Parts */
+/** @typedef {{panels: typeof import('./view/panels.js'), highlight: typeof import('./render/highlight.js'),
+ *   formulas: typeof import('./render/formulas.js'), pdf: typeof import('./pdf.js')}} Parts */
 /** @type {Partial<Parts>} */
 const here = {};
 /** @type {Partial<Record<keyof Parts, Promise<any>>>} */

@@ -69,20 +69,6 @@ test('a paragraph begins at the side of its own language, whatever that of the a
   assert.deepEqual(sides, ['left', 'right', 'left', 'right', 'left'], 'an item of a list stays at its mark');
 });
 
-test('maths is shown as it was written, prices and variables are text', async (t) => {
-  const page = await newPage(t, await newContext(t));
-  const text = 'It is $a_1*b*c_2$ or \\(x\\,y\\), and \\[z_*1*\\] for $5 to $6 in $HOME/$PATH.\n\nSo\n$$\n\\int_0^1 x^2\\,dx\n\n- *b* <b>\n$$\nends.';
-  await FakeSession.route(page, [['say', text]]);
-  await page.goto(`${server.url}/#s=fake`);
-  await settled(page, 1);
-  assert.deepEqual(await page.locator('.prose p code').allTextContents(), ['a_1*b*c_2', 'x\\,y', 'z_*1*']);
-  assert.match(await page.locator('.prose p').first().innerText(), /for \$5 to \$6 in \$HOME\/\$PATH\.$/);
-  assert.equal(await page.locator('.prose em, .prose ul, .prose b').count(), 0);
-  assert.equal(await page.locator('.code code').textContent(), '\\int_0^1 x^2\\,dx\n\n- *b* <b>');
-  assert.equal(await page.locator('.code-language').innerText(), 'TeX');
-  assert.equal(await page.locator('.prose p').last().innerText(), 'ends.');
-});
-
 test('a task shows a box instead of a bullet; a link without an address looks like text', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [['say', '- [x] done\n- [ ] open\n- plain\n\n[harmless](javascript:alert(1)) [real](https://example.com)']]);

@@ -103,6 +103,39 @@ function colourNext() {
 }
 onceLoaded('highlight', colourNext);
 
+const WAITING = 2000; // formulas: a paragraph that grows leaves some with each frame
+/** @type {HTMLElement[]} code of formulas that wait for the part that draws them */
+let undrawn = [];
+
+/** @param {HTMLElement} code @param {import('../late.js').Parts['formulas']} formulas */
+function drawFormula(code, formulas) {
+  const tex = code.textContent ?? '';
+  const block = code.classList.contains('language-tex');
+  const drawn = formulas.formula(tex, block);
+  if (!drawn) return;
+  const box = h(block ? 'div' : 'span', { class: block ? 'formula formula-block' : 'formula', dir: 'ltr', ...(block && { tabIndex: 0, role: 'group', 'aria-label': 'Formula' }) }, drawn);
+  box.dataset.tex = tex; // what is copied
+  (code.closest('.code') ?? code).replaceWith(box);
+}
+
+/** Draws a formula, at once or when the part is loaded. @param {HTMLElement} code */
+function drawFormulaSoon(code) {
+  const formulas = loaded('formulas');
+  if (formulas) return drawFormula(code, formulas);
+  code.classList.add('uncoloured');
+  undrawn.push(code);
+  if (undrawn.length > WAITING) undrawn.shift();
+  part('formulas').catch(() => {}); // the next formula tries again
+}
+onceLoaded('formulas', () => {
+  const codes = undrawn;
+  undrawn = [];
+  for (const code of codes) {
+    code.classList.remove('uncoloured');
+    drawFormulaSoon(code);
+  }
+});
+
 /**
  * A block of code with its language above it and a button that copies it.
  * @param {HTMLElement} pre
@@ -128,7 +161,7 @@ function frameCode(pre, whole) {
   pre.setAttribute('role', 'group');
   pre.setAttribute('aria-label', `Code, ${label}`);
   frame.append(pre);
-  if (whole && language) colourSoon(code, language);
+  if (whole && language && !code.classList.contains('maths')) colourSoon(code, language);
 }
 
 /** @param {HTMLTableElement} table */
@@ -143,5 +176,6 @@ export function renderBlocks(tokens, whole = tokens.every(isClosed)) {
   const fragment = sanitize(marked.parser(/** @type {any} */ (tokens)));
   for (const pre of fragment.querySelectorAll('pre')) frameCode(pre, whole);
   for (const table of fragment.querySelectorAll('table')) frameTable(table);
+  for (const code of /** @type {NodeListOf<HTMLElement>} */ (fragment.querySelectorAll('code.maths'))) drawFormulaSoon(code);
   return fragment;
 }

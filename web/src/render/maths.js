@@ -1,6 +1,6 @@
 // @ts-check
-// Maths in TeX is shown as the model wrote it, as code: Markdown would take away backslashes and turn stars and
-// underscores into emphasis.
+// Maths in TeX. Markdown would take away backslashes and turn stars and underscores into emphasis. It becomes code first,
+// and a formula when formulas.js has drawn it; what that cannot draw stays code.
 
 const MOST = 4000; // characters of a formula: a mark that never closes costs no more to look at
 
@@ -16,10 +16,13 @@ const BLOCK = new RegExp(`^${LINES}`);
 const NEXT_BLOCK = new RegExp(`\\n(?=${LINES})`);
 const INLINE = new RegExp(`^(?:${DOLLARS}|${BRACKETS}|${PARENTHESES}|${DOLLAR})`);
 
+/** An amount of money and words behind it, up to the next dollar: "$5 (US$)". @param {string} raw */
+const isPrice = (raw) => /^\$\d[\d.,]*\s/.test(raw) && !/[\\^_={}+<>]/.test(raw);
+
 /** @param {RegExp} form @param {string} src @param {string} type */
 function token(form, src, type) {
   const found = form.exec(src);
-  return found ? { type, raw: found[0], text: (found.slice(1).find((text) => text !== undefined) ?? '').trim() } : undefined;
+  return found && !isPrice(found[0]) ? { type, raw: found[0], text: (found.slice(1).find((text) => text !== undefined) ?? '').trim() } : undefined;
 }
 
 /** Extensions of the parser. @param {(text: string) => string} escape @returns {any[]} */
@@ -35,13 +38,13 @@ export const maths = (escape) => [
       return at && at.index < paragraph.length ? at.index + 1 : undefined;
     },
     tokenizer: (/** @type {string} */ src) => token(BLOCK, src, 'mathsBlock'),
-    renderer: (/** @type {any} */ { text }) => `<pre><code class="language-tex">${escape(text)}</code></pre>`,
+    renderer: (/** @type {any} */ { text }) => `<pre><code class="language-tex maths">${escape(text)}</code></pre>`,
   },
   {
     name: 'maths',
     level: 'inline',
     start: (/** @type {string} */ src) => src.match(/\$\$?[^\s$]|\\[([]/)?.index,
     tokenizer: (/** @type {string} */ src) => token(INLINE, src, 'maths'),
-    renderer: (/** @type {any} */ { text }) => `<code>${escape(text)}</code>`,
+    renderer: (/** @type {any} */ { text, raw }) => `<code class="${/^(?:\$\$|\\\[)/.test(raw) ? 'maths language-tex' : 'maths'}">${escape(text)}</code>`,
   },
 ];

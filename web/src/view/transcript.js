@@ -12,6 +12,7 @@ import { exchangesOf } from '../turns.js';
 import { Anchor } from './anchor.js';
 import { announce } from './announcer.js';
 import { copyFrom } from './copy_button.js';
+import { copyWithTex } from './copy_formulas.js';
 import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
 import { changes, FarTurn, Nearby } from './far_turns.js';
@@ -462,6 +463,7 @@ subscribe('turn', (numbers) => {
 
 // --- buttons -----------------------------------------------------------------------------------------------------
 
+log.addEventListener('copy', copyWithTex);
 log.addEventListener('click', (event) => {
   const button = /** @type {Element} */ (event.target).closest('[data-action]');
   if (!(button instanceof HTMLElement)) return;
