@@ -366,9 +366,10 @@ struct backend_ops {
                    const struct qkv_args *args);
     // cos_sin (n, rot_dim): cos of angles 0..rot/2-1, then their sines, for this step's positions.
     // angle_i = position * inv_freq[i], computed in F32 as Hugging Face does; both scaled by
-    // `scale`.
+    // `scale`. short_inv_freq: those of sequences with short_rope; NULL: they have inv_freq too.
     int (*rope_angles)(struct backend *be, float *cos_sin, const struct batch *b,
-                       const float *inv_freq, int32_t rot_dim, float scale);
+                       const float *inv_freq, const float *short_inv_freq, int32_t rot_dim,
+                       float scale);
     // Rotates the first rot_dim of each q and k head in place, then scales q by its position (query_beta).
     int (*rope)(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
                 const struct qkv_args *args);

@@ -42,7 +42,7 @@ struct sequence {
     int64_t n_ids;
     int64_t version;         // of the ring's contents: a new number for each turn
     uint64_t group;          // shares equal blocks with sequences of this group; 0: with none
-    struct hash128 prompt;   // the hash of its virtual tokens' table; 0: none
+    struct hash128 prompt;   // sequence_shape's
     struct hash128 name;     // of its first n_named tokens, all of them in full blocks; only with a
     int64_t n_named;         // group, and only while a turn runs
     struct live_turn *turn;  // queued or running, or NULL
@@ -71,8 +71,9 @@ struct sequence {
 enum { NOT_WRITABLE = -1 }; // writing its snapshot failed; not tried again before its next turn
 
 struct sequence_shape {
-    uint64_t group;        // engine_turn.share_group
-    struct hash128 prompt; // the hash of engine_turn.prompt; 0: none
+    uint64_t group; // engine_turn.share_group
+    // The hash of engine_turn.prompt, changed where the session has the rotary frequencies of short texts; 0: neither.
+    struct hash128 prompt;
     // Its session_len is the longest log of any turn: the ring's size must not depend on one turn's bound.
     struct kv_ring_shape ring;
 };

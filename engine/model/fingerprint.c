@@ -76,6 +76,12 @@ static bool feed_layers(EVP_MD_CTX *h, const struct model_config *c) {
            feed_f32(h, c->logit_scale) && feed_f32(h, c->logit_soft_cap);
 }
 
+static bool feed_short_rope(EVP_MD_CTX *h, const struct rope *r) {
+    bool ok = feed_i64(h, r->short_len);
+    for (int32_t i = 0; i < r->rot_dim / 2; i++) ok = ok && feed_f32(h, r->short_inv_freq[i]);
+    return ok;
+}
+
 static bool feed_experts(EVP_MD_CTX *h, const struct layer_config *row) {
     const struct experts_config *x = &row->feed.experts;
     const int64_t numbers[] = {
@@ -138,6 +144,8 @@ static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
     if (c->int8) ok = ok && feed(h, "int8", 4);
     if (c->fp8) ok = ok && feed(h, "fp8", 3);
     for (int32_t i = 0; i < c->n_kinds; i++) ok = ok && feed_experts(h, &c->kinds[i]);
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        if (c->ropes[i].short_len > 0) ok = ok && feed_short_rope(h, &c->ropes[i]);
     if (row->normed_residual) ok = ok && feed(h, "normed_residual", 15);
     if (!is_plain(c)) ok = ok && feed_layers(h, c);
     return ok && feed_f32(h, c->ropes[0].scale) && feed_f32(h, c->norm_eps) &&

@@ -120,6 +120,7 @@ static void put_switches(struct json_writer *w, const struct model_config *c) {
         json_put_string(w, "style", rope_words[c->ropes[0].style]);
         json_put_int(w, "rot_dim", c->ropes[0].rot_dim);
         json_put_float(w, "scale", c->ropes[0].scale);
+        if (c->ropes[0].short_len > 0) json_put_int(w, "short_len", c->ropes[0].short_len);
         json_put_float(w, "lowest_frequency", c->ropes[0].inv_freq[c->ropes[0].rot_dim / 2 - 1]);
         json_close(w, '}');
     }

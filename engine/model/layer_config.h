@@ -23,6 +23,10 @@ struct rope {
     // turn (proportional).
     float inv_freq[MODEL_MAX_ROT / 2];
     float scale; // on cos and sin (yarn's and longrope's attention factor), else 1
+    // longrope: sessions of at most so many tokens turn by short_inv_freq (rot_dim / 2), from their first token to
+    // their last. 0: all sessions turn by inv_freq.
+    int64_t short_len;
+    float short_inv_freq[MODEL_MAX_ROT / 2];
 };
 
 enum mixer_kind {

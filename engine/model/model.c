@@ -236,9 +236,13 @@ static int make_sinusoids(struct model *m, struct err *err) {
 
 static int make_positions(struct model *m, struct err *err) {
     const struct model_config *c = &m->config;
-    for (int32_t i = 0; i < c->n_ropes; i++)
-        TRY(loader_to_device(m, &m->inv_freq[i], c->ropes[i].inv_freq,
-                             (size_t)c->ropes[i].rot_dim / 2, err));
+    for (int32_t i = 0; i < c->n_ropes; i++) {
+        const struct rope *r = &c->ropes[i];
+        const size_t n = (size_t)r->rot_dim / 2;
+        TRY(loader_to_device(m, &m->inv_freq[i], r->inv_freq, n, err));
+        if (r->short_len > 0)
+            TRY(loader_to_device(m, &m->short_inv_freq[i], r->short_inv_freq, n, err));
+    }
     if (c->positions == POSITION_ALIBI) return make_alibi_slopes(m, err);
     if (c->positions == POSITION_SINUSOIDAL && m->split.pp_rank == 0) return make_sinusoids(m, err);
     return 0;
@@ -514,7 +518,10 @@ void model_free(struct model *m) {
     release_vector(m, m->position_table);
     release_vector(m, m->head_bias);
     release_vector(m, m->alibi_slopes);
-    for (int32_t i = 0; i < MODEL_MAX_ROPES; i++) release_vector(m, m->inv_freq[i]);
+    for (int32_t i = 0; i < MODEL_MAX_ROPES; i++) {
+        release_vector(m, m->inv_freq[i]);
+        release_vector(m, m->short_inv_freq[i]);
+    }
     release_weight(m, &m->layer_embed);
     release_weight(m, &m->layer_project);
     release_norm(m, &m->layer_project_norm);

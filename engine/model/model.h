@@ -76,6 +76,7 @@ struct model {
     bool head_is_embed;
     float *head_bias;
     float *inv_freq[MODEL_MAX_ROPES], *alibi_slopes; // device copies
+    float *short_inv_freq[MODEL_MAX_ROPES]; // likewise; NULL where the rope's short_len is 0
     // Gemma 4 E: (per_layer_vocab, n_layers * per_layer_width), (n_layers * per_layer_width, width), and the norm of
     // each layer's part of the latter's output
     struct weight layer_embed, layer_project;

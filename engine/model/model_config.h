@@ -118,5 +118,12 @@ static inline int32_t model_config_kv_layer(const struct model_config *c, int32_
     int32_t from = model_layer(c, layer)->attention.kv_from;
     return from ? from - 1 : layer;
 }
+// Whether a session that may grow to session_len tokens turns by the frequencies for short texts (struct rope).
+static inline bool model_config_short_rope(const struct model_config *c, int64_t session_len) {
+    bool is_short = false;
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        is_short = is_short || session_len <= c->ropes[i].short_len;
+    return is_short;
+}
 int64_t model_config_n_params(const struct model_config *c);
 const char *model_config_weight_dtype(const struct model_config *c); // "int8", "fp8", "bf16" ...

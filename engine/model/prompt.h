@@ -14,7 +14,7 @@
 // keeps them in the window always.
 //
 // Immutable and reference-counted: any thread may hold one. The hash of its contents is its identity; a
-// cache is reused only with the same hash (sequence_shape.prompt).
+// cache is reused only with the same hash (in sequence_shape.prompt).
 #pragma once
 #include "base/siphash.h"
 #include "engine/model/model_config.h"

@@ -228,26 +228,37 @@ static int read_llama3(struct rope *out, const struct rope_params *p, struct err
     return 0;
 }
 
-// Phi-3: divisors for texts up to the original length and beyond it. transformers changes from one set to the other
-// within a text, which makes the keys so far wrong; here a model that was trained for longer texts uses the long set
-// from the first token on.
-static int read_longrope(const struct model_config *c, struct rope *out,
-                         const struct rope_params *p, struct err *err) {
-    double original = p->original_max;
-    TRY(require(original, p->type, "original_max_position_embeddings", err));
-    const bool longer = c->max_positions > original;
-    const cJSON *list = longer ? p->long_factor : p->short_factor, *item;
-    const char *name = longer ? "long_factor" : "short_factor";
+// longrope's divisors, one for each pair, make out (rot_dim / 2).
+static int divide(float *out, int32_t rot_dim, double theta, const cJSON *list, const char *name,
+                  struct err *err) {
+    const cJSON *item;
     int32_t n = 0;
-    if (!list || cJSON_GetArraySize(list) != out->rot_dim / 2)
+    if (!list || cJSON_GetArraySize(list) != rot_dim / 2)
         return err_set(err, E_FORMAT, "rotary scaling 'longrope' needs %d numbers in '%s'",
-                       out->rot_dim / 2, name);
+                       rot_dim / 2, name);
     cJSON_ArrayForEach(item, list) {
         if (!cJSON_IsNumber(item) || !(item->valuedouble > 1e-6 && item->valuedouble < 1e6))
             return err_set(err, E_FORMAT, "'%s' holds no divisor at %d", name, n);
-        const float wavelength = power((float)p->theta, (float)(2 * n) / (float)out->rot_dim);
-        out->inv_freq[n++] = 1.0f / ((float)item->valuedouble * wavelength);
+        const float wavelength = power((float)theta, (float)(2 * n) / (float)rot_dim);
+        out[n++] = 1.0f / ((float)item->valuedouble * wavelength);
     }
+    return 0;
+}
+
+// Phi-3: divisors for texts up to the original length and beyond it. transformers changes from one set to the other
+// within a text, which makes the keys so far wrong; here a session has the set that its session_len asks for.
+static int read_longrope(const struct model_config *c, struct rope *out,
+                         const struct rope_params *p, struct err *err) {
+    const double original = p->original_max;
+    TRY(require(original, p->type, "original_max_position_embeddings", err));
+    const size_t bytes = (size_t)out->rot_dim / 2 * sizeof *out->inv_freq;
+    const bool longer = c->max_positions > original;
+    if (longer)
+        TRY(divide(out->inv_freq, out->rot_dim, p->theta, p->long_factor, "long_factor", err));
+    TRY(divide(out->short_inv_freq, out->rot_dim, p->theta, p->short_factor, "short_factor", err));
+    if (!longer) memcpy(out->inv_freq, out->short_inv_freq, bytes);
+    const bool differs = memcmp(out->inv_freq, out->short_inv_freq, bytes) != 0;
+    out->short_len = differs ? (int64_t)original : 0;
     double factor = p->factor != 0 ? p->factor : c->max_positions / original;
     double scale = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
     out->scale = (float)(p->attention_factor != 0 ? p->attention_factor : scale);

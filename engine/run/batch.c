@@ -43,7 +43,7 @@ void batch_reset(struct batch_builder *b) {
 
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
                enum batch_logits logits, int32_t memory_len, int32_t sink_len,
-               const struct kv_map *maps, const struct prompt *prompt) {
+               const struct kv_map *maps, const struct prompt *prompt, bool short_rope) {
     struct batch *out = &b->batch;
     int32_t row = out->n_rows, seq = out->n_seqs;
     assert(n >= 1 && row + n <= b->max_rows && seq < b->max_seqs && first + n <= INT32_MAX);
@@ -63,7 +63,8 @@ void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32
                                       .n_rows = n,
                                       .memory_len = memory_len,
                                       .sink_len = sink_len,
-                                      .maps = maps};
+                                      .maps = maps,
+                                      .short_rope = short_rope};
     out->n_rows += n;
     out->n_seqs++;
 }

@@ -24,7 +24,7 @@ void batch_release(struct batch_builder *b);
 void batch_reset(struct batch_builder *b);
 // Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The maps
 // stay borrowed until the step is over. The caller adds at most max_rows tokens and max_seqs
-// sequences. prompt: of the log's virtual tokens, or NULL.
+// sequences. prompt: of the log's virtual tokens, or NULL. short_rope: struct batch_seq's.
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
                enum batch_logits logits, int32_t memory_len, int32_t sink_len,
-               const struct kv_map *maps, const struct prompt *prompt);
+               const struct kv_map *maps, const struct prompt *prompt, bool short_rope);

@@ -9,7 +9,7 @@ static void add_rows(struct instance *in, struct live_turn *t, int32_t branch, c
     in->step->turns[in->step->batch.batch.n_seqs] = t;
     in->step->branches[in->step->batch.batch.n_seqs] = branch;
     batch_add(&in->step->batch, ids, r->n_tokens, n, logits, r->memory_len, r->sink_len, r->maps,
-              t->prompt);
+              t->prompt, t->short_rope);
 }
 
 // The rows of the turn's log, in its first ring.

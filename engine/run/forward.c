@@ -422,8 +422,8 @@ static int compute(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     for (int32_t i = 0; i < mc->n_ropes; i++)
-        TRY(ops->rope_angles(f->backend, f->cos_sin[i], b, m->inv_freq[i], mc->ropes[i].rot_dim,
-                             mc->ropes[i].scale));
+        TRY(ops->rope_angles(f->backend, f->cos_sin[i], b, m->inv_freq[i], m->short_inv_freq[i],
+                             mc->ropes[i].rot_dim, mc->ropes[i].scale));
     TRY(embed(f, b, s->x));
     TRY(feed_layer_inputs(f, b, s->x));
     s->layer_inputs = f->layer_inputs;

@@ -17,6 +17,7 @@ struct live_turn {
     struct sched_turn sched; // first: the scheduler's pointer is the turn's
     struct engine_turn spec; // ids is the log, owned, and grows
     struct prompt *prompt;   // spec's, held
+    bool short_rope;         // set when it is admitted
     struct grammar *grammar; // of spec.sampling.grammar, held; NULL: none
     int64_t grammar_room;    // tokens that the whole answer may take; GRAMMAR_NO_END: it is cut
     // The model's, where the turn has a grammar or a budget of thinking; else NULL

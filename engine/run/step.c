@@ -88,7 +88,7 @@ static int add_turn(struct instance *in, struct live_turn *t, int32_t n_tokens) 
     in->step->branches[in->step->batch.batch.n_seqs] = 0;
     batch_add(&in->step->batch, n_ahead ? &id : t->spec.ids + r->n_tokens, r->n_tokens + n_ahead,
               n_tokens, in->step->is_prefix ? BATCH_LOGITS_NONE : wanted(t, n_tokens),
-              r->memory_len, r->sink_len, r->maps, t->prompt);
+              r->memory_len, r->sink_len, r->maps, t->prompt, t->short_rope);
     return 0;
 }
 

@@ -3,6 +3,9 @@
 
 #include "base/log.h"
 
+#define SHORT_ROPE                                                                                 \
+    UINT64_C(0x6c6f6e67726f7065) // any number: what a hash of the other frequencies differs by
+
 // --- slots ---------------------------------------------------------------------------------------
 
 // There is one for each turn that may run, and a spare one (flush_text).
@@ -150,11 +153,18 @@ static void import(struct instance *in, const struct command *cmd) {
     if (s) cache_forget_if_empty(c, s);
 }
 
+// What a cache depends on beside the log and its window: the table of virtual tokens, and which rotary frequencies.
+static struct hash128 contents_of(const struct engine_turn *t, bool short_rope) {
+    struct hash128 hash = t->prompt ? t->prompt->hash : (struct hash128){0};
+    if (short_rope) hash.lo ^= SHORT_ROPE;
+    return hash;
+}
+
 // The ring that a turn of this shape needs.
 static struct sequence_shape shape_of(const struct instance *in, const struct engine_turn *t) {
     return (struct sequence_shape){
         .group = t->share_group,
-        .prompt = t->prompt ? t->prompt->hash : (struct hash128){0},
+        .prompt = contents_of(t, model_config_short_rope(&in->model->config, t->session_len)),
         .ring = {.memory_len = t->memory_len,
                  .sink_len = t->sink_len,
                  .chunk_tokens = in->opt.prefill_tokens,
@@ -280,6 +290,7 @@ static int begin(struct instance *in, struct live_turn *t, struct err *err) {
     struct sequence_shape shape = shape_of(in, &t->spec);
     int64_t n_usable =
         context_usable(&t->context, &t->spec, t->branches ? branches_base(t) : t->n_log);
+    t->short_rope = model_config_short_rope(&in->model->config, t->spec.session_len);
     TRY(cache_admit(&in->caches, s, &shape, t->spec.ids, n_usable, err));
     if (cache_is_awaited(s->state)) t->sched.state = SCHED_WAIT;
     int rc = take_slot(in, t, err);

@@ -232,7 +232,8 @@ int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x
 int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
                 const struct qkv_args *args);
 int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
-                    const float *inv_freq, int32_t rot_dim, float scale);
+                    const float *inv_freq, const float *short_inv_freq, int32_t rot_dim,
+                    float scale);
 int cpu_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
              const struct qkv_args *args);
 int cpu_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,

@@ -6,18 +6,26 @@
 struct angles_job {
     float *cos_sin;
     const struct batch *b;
-    const float *inv_freq;
+    const float *inv_freq, *short_inv_freq; // short_inv_freq may be NULL
     int32_t half;
     float scale;
 };
+
+static bool is_short(const struct batch *b, int32_t row) {
+    int32_t seq = 0;
+    while (seq < b->n_seqs && row >= b->seqs[seq].first_row + b->seqs[seq].n_rows) seq++;
+    return seq < b->n_seqs && b->seqs[seq].short_rope;
+}
 
 static void angles_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct angles_job *j = ctx;
     for (int32_t r = row; r < row + n_rows; r++) {
         float *out = j->cos_sin + (int64_t)r * 2 * j->half;
         float position = (float)j->b->positions[r];
+        const float *inv_freq =
+            j->short_inv_freq && is_short(j->b, r) ? j->short_inv_freq : j->inv_freq;
         for (int32_t i = 0; i < j->half; i++) {
-            float angle = position * j->inv_freq[i];
+            float angle = position * inv_freq[i];
             out[i] = cosf(angle) * j->scale;
             out[j->half + i] = sinf(angle) * j->scale;
         }
@@ -25,8 +33,9 @@ static void angles_chunk(void *ctx, int32_t row, int32_t n_rows) {
 }
 
 int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
-                    const float *inv_freq, int32_t rot_dim, float scale) {
-    struct angles_job j = {cos_sin, b, inv_freq, rot_dim / 2, scale};
+                    const float *inv_freq, const float *short_inv_freq, int32_t rot_dim,
+                    float scale) {
+    struct angles_job j = {cos_sin, b, inv_freq, short_inv_freq, rot_dim / 2, scale};
     cpu_for_rows(cpu_of(be), b->n_rows, rot_dim * 16, angles_chunk, &j);
     return 0;
 }

@@ -57,6 +57,7 @@ struct cuda_batch {
     // (n_rows) the row's sequence. -1: a padding row. Its inputs are finite and its results unused,
     // but nothing may be written to the cache.
     const int32_t *row_seq;
+    const int32_t *short_rope; // (n_rows) the row's sequence has batch_seq.short_rope
     const int32_t *logit_rows; // (n_logits)
     const struct cuda_seq *seqs;
     const int32_t *maps;
@@ -237,8 +238,9 @@ int cuda_experts(const struct cuda_experts *a, cudaStream_t stream);
 
 int cuda_route(int32_t *ids, float *weights, const float *logits, int32_t n,
                const struct route_args *args, cudaStream_t stream);
-int cuda_rope_angles(float *cos_sin, const int32_t *positions, int32_t n, const float *inv_freq,
-                     int32_t rot_dim, float scale, cudaStream_t stream);
+int cuda_rope_angles(float *cos_sin, const struct cuda_batch *b, int32_t n, const float *inv_freq,
+                     const float *short_inv_freq, int32_t rot_dim, float scale,
+                     cudaStream_t stream);
 int cuda_activate(enum activation act, bool gated, void *y, const void *x, enum dtype dtype,
                   int32_t n, int32_t width, cudaStream_t stream);
 int cuda_add(void *y, const void *x, enum dtype dtype, int64_t n_elements, cudaStream_t stream);

@@ -26,10 +26,11 @@ static int op_norm_add(struct backend *be, void *y, const void *x, int32_t n, in
 }
 
 static int op_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
-                          const float *inv_freq, int32_t rot_dim, float scale) {
+                          const float *inv_freq, const float *short_inv_freq, int32_t rot_dim,
+                          float scale) {
     struct cuda_backend *cuda = cuda_of(be);
-    return cuda_rope_angles(cos_sin, cuda->step.b.positions, b->n_rows, inv_freq, rot_dim, scale,
-                            cuda->stream);
+    return cuda_rope_angles(cos_sin, &cuda->step.b, b->n_rows, inv_freq, short_inv_freq, rot_dim,
+                            scale, cuda->stream);
 }
 
 static int op_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x,

@@ -12,7 +12,8 @@ enum { LEAST_MAX_POSITION = 256 };
 // --- the description's layout --------------------------------------------------------------------
 
 struct layout { // offsets of the arrays, in bytes
-    size_t slot, ids, positions, row_seq, logit_rows, decode_rows, tiles, seqs, draws, maps, end;
+    size_t slot, ids, positions, row_seq, short_rope, logit_rows, decode_rows, tiles, seqs, draws,
+        maps, end;
 };
 
 static size_t take(size_t *at, size_t bytes) {
@@ -29,6 +30,7 @@ static struct layout layout_of(const struct cuda_step *s) {
     l.ids = take(&at, rows);
     l.positions = take(&at, rows);
     l.row_seq = take(&at, rows);
+    l.short_rope = take(&at, rows);
     l.logit_rows = take(&at, rows);
     l.decode_rows = take(&at, rows);
     l.tiles = take(&at, tiles * sizeof(struct cuda_tile));
@@ -46,6 +48,7 @@ static void point(struct cuda_step *s) {
         .ids = (const int32_t *)(s->device + l.ids),
         .positions = (const int32_t *)(s->device + l.positions),
         .row_seq = (const int32_t *)(s->device + l.row_seq),
+        .short_rope = (const int32_t *)(s->device + l.short_rope),
         .logit_rows = (const int32_t *)(s->device + l.logit_rows),
         .seqs = (const struct cuda_seq *)(s->device + l.seqs),
         .maps = (const int32_t *)(s->device + l.maps),
@@ -149,7 +152,8 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
     struct layout l = layout_of(s);
     size_t rows = (size_t)b->n_rows * sizeof(int32_t);
     int32_t *ids = (int32_t *)(to + l.ids), *positions = (int32_t *)(to + l.positions);
-    int32_t *row_seq = (int32_t *)(to + l.row_seq), *decode = (int32_t *)(to + l.decode_rows);
+    int32_t *row_seq = (int32_t *)(to + l.row_seq), *short_rope = (int32_t *)(to + l.short_rope);
+    int32_t *decode = (int32_t *)(to + l.decode_rows);
     int32_t *logit_rows = (int32_t *)(to + l.logit_rows), *maps = (int32_t *)(to + l.maps);
     struct cuda_seq *seqs = (struct cuda_seq *)(to + l.seqs);
     struct cuda_tile *tiles = (struct cuda_tile *)(to + l.tiles);
@@ -172,14 +176,17 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
             memcpy(maps + at, map->blocks, (size_t)n * sizeof *maps);
             at += n;
         }
-        for (int32_t r = 0; r < q->n_rows; r++) row_seq[q->first_row + r] = i;
+        for (int32_t r = q->first_row; r < q->first_row + q->n_rows; r++) {
+            row_seq[r] = i;
+            short_rope[r] = q->short_rope;
+        }
         if (q->n_rows == 1)
             decode[s->n_decode++] = q->first_row;
         else
             s->n_tiles = add_tiles(tiles, s->n_tiles, q, i);
     }
     for (int32_t r = b->n_rows; r < width; r++) {
-        ids[r] = positions[r] = 0;
+        ids[r] = positions[r] = short_rope[r] = 0;
         row_seq[r] = decode[s->n_decode++] = -1;
         logit_rows[r] = r;
     }

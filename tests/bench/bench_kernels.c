@@ -280,7 +280,7 @@ static void forward(struct backend *be, const struct model *m, const struct batc
     const struct norm_args norm = {NORM_RMS, m->ones, NULL, 1e-5f};
     ops->step_begin(be, b, &b);
     ops->embed(be, f->x, b, &m->head, 1);
-    ops->rope_angles(be, f->angles, b, m->inv_freq, s->head_dim, 1);
+    ops->rope_angles(be, f->angles, b, m->inv_freq, NULL, s->head_dim, 1);
     for (int32_t i = 0; i < s->layers; i++) {
         const struct layer *l = &m->layers[i];
         struct attention_args a = {.layer = i,
@@ -325,7 +325,8 @@ static double bench_step(struct backend *be, const struct model *m, const struct
     for (int32_t i = 0; i < m->kv.n_blocks; i++) blocks[i] = i;
     for (int32_t i = 0; i < n_seqs; i++) {
         maps[i] = (struct kv_map){blocks + i * per_seq, 0, per_seq, 64};
-        seqs[i] = (struct batch_seq){i * n_rows, n_rows, 1 << 20, 0, &maps[i]};
+        seqs[i] = (struct batch_seq){
+            .first_row = i * n_rows, .n_rows = n_rows, .memory_len = 1 << 20, .maps = &maps[i]};
         for (int32_t r = 0; r < n_rows; r++) {
             ids[i * n_rows + r] = (i * 37 + r * 101) % m->s->vocab;
             positions[i * n_rows + r] = context + r;

@@ -87,9 +87,10 @@ static int run_folders(const char *in) {
 
 int main(void) {
     if (getenv("PARLEY_TEST_MODELS")) return run_folders(getenv("PARLEY_TEST_MODELS"));
-    static const char *const later[] = {"phi3",   "olmo3_yarn",    "smollm3",          "granite",
-                                        "glm4",   "ministral3",    "hunyuan_v1_dense", "cohere2",
-                                        "gemma2", "gemma3_scaled", "mistral3_vl",      "gemma4_e"};
+    static const char *const later[] = {
+        "phi3",          "phi3_longrope", "olmo3_yarn",       "smollm3", "granite",
+        "glm4",          "ministral3",    "hunyuan_v1_dense", "cohere2", "gemma2",
+        "gemma3_scaled", "mistral3_vl",   "gemma4_e"};
     enum { N_ALL = N_FAMILIES + sizeof later / sizeof *later };
     struct CMUnitTest tests[KINDS * N_ALL];
     char names[KINDS * N_ALL][96], folders[N_ALL][64];

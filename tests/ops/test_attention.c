@@ -292,7 +292,7 @@ static void unmapped(struct backend *be) {
     int32_t blocks[] = {0, -1}, positions[] = {3, 4};
     float qkv[2 * 24] = {1, 2, 3};
     const struct kv_map map = {blocks, 0, 2, 4};
-    struct batch_seq seq = {0, 2, 100, 0, &map};
+    struct batch_seq seq = {.n_rows = 2, .memory_len = 100, .maps = &map};
     struct batch b = {.n_rows = 2, .n_seqs = 1, .positions = positions, .seqs = &seq};
     assert_int_equal(be->ops->kv_write(be, &kv, 0, qkv, &b, 1), E_INVAL);
     be->ops->kv_store_release(be, &kv);
@@ -313,9 +313,9 @@ static void finish(struct backend *be) {
     int32_t blocks[] = {1, 0}, positions[N];
     for (int i = 0; i < N; i++) positions[i] = i + 5;
     const struct kv_map map = {blocks, 0, 2, 16};
-    struct batch_seq seq = {0, N, 100, 0, &map};
+    struct batch_seq seq = {.n_rows = N, .memory_len = 100, .maps = &map};
     struct batch batch = {.n_rows = N, .n_seqs = 1, .positions = positions, .seqs = &seq};
-    be->ops->rope_angles(be, angles, &batch, freq, ROT, 1.0f);
+    be->ops->rope_angles(be, angles, &batch, freq, NULL, ROT, 1.0f);
     const struct qkv_shape shape = {HEADS, KV, DIM};
     for (int style = 0; style < 2; style++)
         for (int norm = 0; norm < 2; norm++)
@@ -381,7 +381,7 @@ static struct kv_store written(struct backend *be, enum dtype t, const float *qk
     int32_t positions[32];
     for (int i = 0; i < n; i++) positions[i] = i;
     const struct kv_map map = {&block, 0, 1, 32};
-    struct batch_seq seq = {0, n, 100, 0, &map};
+    struct batch_seq seq = {.n_rows = n, .memory_len = 100, .maps = &map};
     struct batch b = {.n_rows = n, .n_seqs = 1, .positions = positions, .seqs = &seq};
     assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), 0);
     memset(kv.data, 0, kv.block_bytes);

@@ -308,7 +308,7 @@ static void finish(const struct twin *w) {
     for (int i = 0; i < N; i++) positions[i] = i + 3;
     for (int i = 0; i < ROT / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / ROT);
     const struct kv_map map = {blocks, 0, 2, 8};
-    struct batch_seq seq = {0, N, 64, 0, &map};
+    struct batch_seq seq = {.n_rows = N, .memory_len = 64, .maps = &map};
     struct batch b = {.n_rows = N, .n_seqs = 1, .ids = ids, .positions = positions, .seqs = &seq};
     const struct batch *run;
     struct backend *be = w->gpu;
@@ -316,7 +316,7 @@ static void finish(const struct twin *w) {
     float *gf = twin_up_bytes(w, freq, sizeof freq), *ga = twin_alloc(w, N * ROT * 4);
     float *gq = twin_up_bytes(w, qw, DIM * 4), *gk = twin_up_bytes(w, kw, DIM * 4);
     assert_int_equal(be->ops->step_begin(be, &b, &run), 0);
-    be->ops->rope_angles(be, ga, run, gf, ROT, 1);
+    be->ops->rope_angles(be, ga, run, gf, NULL, ROT, 1);
     const struct qkv_shape shape = {HEADS, KV, DIM};
     for (int style = 0; style < 2; style++)
         for (int norm = 0; norm < 2; norm++) {
@@ -402,7 +402,7 @@ static void own_step(struct own *o, const struct qkv_args *q) {
     if (rc != STEP_REPLAYED) {
         assert_int_equal(rc, 0);
         assert_int_equal(run->n_rows, o->padded);
-        be->ops->rope_angles(be, o->angles, run, o->freq_up, o->rot, 1);
+        be->ops->rope_angles(be, o->angles, run, o->freq_up, NULL, o->rot, 1);
         be->ops->qkv_finish(be, o->qkv[0], &o->kv[0], run, 1, o->heads, q);
         be->ops->attention(be, o->out[0], o->qkv[0], &o->kv[0], run, &args);
         rc = be->ops->qkv_attention(be, o->out[1], o->qkv[1], &o->kv[1], run, &args, q);
@@ -454,7 +454,8 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     for (int i = 0; i < rows; i++)
         maps[i] = (struct kv_map){blocks + i * OWN_RING, 0, OWN_RING, OWN_TOKENS};
     for (int i = 0; i < rows; i++)
-        o.seqs[i] = (struct batch_seq){i, 1, OWN_RING * OWN_TOKENS, 0, &maps[i]};
+        o.seqs[i] = (struct batch_seq){
+            .first_row = i, .n_rows = 1, .memory_len = OWN_RING * OWN_TOKENS, .maps = &maps[i]};
     o.batch = (struct batch){.n_rows = rows,
                              .n_seqs = rows,
                              .n_logits = rows,
@@ -546,7 +547,7 @@ static void block_copy(const struct twin *w) {
 static void unmapped(const struct twin *w) {
     int32_t blocks[] = {-1, 0}, positions[] = {3};
     const struct kv_map map = {blocks, 0, 2, 8};
-    struct batch_seq seq = {0, 1, 64, 0, &map};
+    struct batch_seq seq = {.n_rows = 1, .memory_len = 64, .maps = &map};
     struct batch b = {.n_rows = 1, .n_seqs = 1, .positions = positions, .seqs = &seq};
     const struct batch *run;
     assert_int_equal(w->gpu->ops->step_begin(w->gpu, &b, &run), E_INVAL);

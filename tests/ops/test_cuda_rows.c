@@ -131,15 +131,19 @@ static void rotations(const struct twin *w) {
         op_seed((uint64_t)i);
         float freq[128], *x = twin_floats(w, N * width), *qw = op_floats(dim), *kw = op_floats(dim);
         float *angles = malloc((size_t)(N * rot) * sizeof *angles);
-        for (int32_t j = 0; j < rot / 2; j++) freq[j] = powf(10000, -2.0f * (float)j / (float)rot);
+        for (int32_t j = 0; j <= rot / 2; j++) freq[j] = powf(10000, -2.0f * (float)j / (float)rot);
         void *gx = twin_up(w, x, N * width);
-        float *gf = twin_up_bytes(w, freq, (size_t)rot / 2 * 4);
+        float *gf = twin_up_bytes(w, freq, (size_t)(rot / 2 + 1) * 4);
         float *ga = twin_alloc(w, (size_t)(N * rot) * 4);
         float *gq = twin_up_bytes(w, qw, (size_t)dim * 4),
               *gk = twin_up_bytes(w, kw, (size_t)dim * 4);
         const struct batch *b = twin_step(w, &rows, N, ids, positions, NULL, 0);
-        w->cpu->ops->rope_angles(w->cpu, angles, b, freq, rot, 1.25f);
-        assert_int_equal(w->gpu->ops->rope_angles(w->gpu, ga, b, gf, rot, 1.25f), 0);
+        w->cpu->ops->rope_angles(w->cpu, angles, b, freq, freq + 1, rot,
+                                 1.25f); // some rows by others
+        assert_int_equal(w->gpu->ops->rope_angles(w->gpu, ga, b, gf, gf + 1, rot, 1.25f), 0);
+        twin_compare(w, ga, DTYPE_F32, angles, N * rot, 0, 1e-6, "rope_angles of short texts");
+        w->cpu->ops->rope_angles(w->cpu, angles, b, freq, NULL, rot, 1.25f);
+        assert_int_equal(w->gpu->ops->rope_angles(w->gpu, ga, b, gf, NULL, rot, 1.25f), 0);
         twin_compare(w, ga, DTYPE_F32, angles, N * rot, 0, 1e-6, "rope_angles");
         const struct qkv_shape shape = {heads, kv, dim};
         const struct qkv_args a = {.style = style,

@@ -12,8 +12,23 @@ static void check_style(struct backend *be, enum rope_style style, int32_t dim, 
           *angles = malloc((size_t)(N * rot) * sizeof *angles);
     for (int32_t i = 0; i < half; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)rot);
     memcpy(y, x, (size_t)(N * width) * sizeof *y);
-    struct batch b = {.n_rows = N, .positions = positions};
-    be->ops->rope_angles(be, angles, &b, freq, rot, 1.5f);
+    // The second of two sequences turns by the frequencies for short texts: half of the others.
+    const struct batch_seq seqs[] = {{.n_rows = 2},
+                                     {.first_row = 2, .n_rows = N - 2, .short_rope = true}};
+    struct batch b = {.n_rows = N, .positions = positions, .n_seqs = 2, .seqs = seqs};
+    float *lower = malloc((size_t)half * sizeof *lower),
+          *short_angles = malloc((size_t)(N * rot) * sizeof *angles);
+    for (int32_t i = 0; i < half; i++) lower[i] = freq[i] / 2;
+    be->ops->rope_angles(be, short_angles, &b, freq, lower, rot, 1.5f);
+    be->ops->rope_angles(be, angles, &b, freq, NULL, rot, 1.5f);
+    for (int32_t r = 0; r < N; r++)
+        for (int32_t i = 0; i < half; i++) {
+            float angle = (float)positions[r] * (r < 2 ? freq[i] : lower[i]);
+            op_near(short_angles[r * rot + i], 1.5 * cos(angle), 3e-7, "cos", i);
+            op_near(short_angles[r * rot + half + i], 1.5 * sin(angle), 3e-7, "sin", i);
+        }
+    free(lower);
+    free(short_angles);
     const struct qkv_shape shape = {HEADS, KV, dim};
     const struct qkv_args a = {.style = style, .rot_dim = rot, .cos_sin = angles};
     be->ops->rope(be, y, N, &shape, &a);

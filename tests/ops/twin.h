@@ -91,8 +91,11 @@ static inline void twin_rows_fill(struct twin_rows *r, int32_t n, const int32_t 
     assert_in_range(n, 1, TWIN_ROWS);
     r->map = (struct kv_map){&r->block, 0, 1, 8};
     for (int32_t i = 0; i < n; i++)
-        r->seqs[i] =
-            (struct batch_seq){.first_row = i, .n_rows = 1, .memory_len = 8, .maps = &r->map};
+        r->seqs[i] = (struct batch_seq){.first_row = i,
+                                        .n_rows = 1,
+                                        .memory_len = 8,
+                                        .maps = &r->map,
+                                        .short_rope = i % 3 == 1};
     r->block = 0;
     r->b = (struct batch){.n_rows = n,
                           .n_seqs = n,

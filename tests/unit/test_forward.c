@@ -111,7 +111,8 @@ static int fake_qk_norm(struct backend *be, void *qkv, int32_t n, const struct q
     return buf_addz(&script, "qk_norm ");
 }
 static int fake_angles(struct backend *be, float *cos_sin, const struct batch *b,
-                       const float *inv_freq, int32_t rot_dim, float scale) {
+                       const float *inv_freq, const float *short_inv_freq, int32_t rot_dim,
+                       float scale) {
     return buf_addz(&script, "angles ");
 }
 static int fake_rope(struct backend *be, void *qkv, int32_t n, const struct qkv_shape *shape,
