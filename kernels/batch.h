@@ -11,8 +11,8 @@ struct batch_seq {
     int32_t n_rows;    // consecutive positions, ascending
     int32_t memory_len, sink_len;
     const struct kv_map *maps; // one for each cache group (struct kv_store's group)
-    bool
-        short_rope; // its rows turn by the frequencies for short texts (kernels/backend.h, rope_angles)
+    // Its rows turn by the frequencies for short texts (kernels/backend.h, rope_angles).
+    bool short_rope;
 };
 
 // How a device draws the token after a wanted row (kernels/backend.h, draw): the sampling

@@ -454,8 +454,7 @@ static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_
     for (int i = 0; i < rows; i++)
         maps[i] = (struct kv_map){blocks + i * OWN_RING, 0, OWN_RING, OWN_TOKENS};
     for (int i = 0; i < rows; i++)
-        o.seqs[i] = (struct batch_seq){
-            .first_row = i, .n_rows = 1, .memory_len = OWN_RING * OWN_TOKENS, .maps = &maps[i]};
+        o.seqs[i] = (struct batch_seq){i, 1, OWN_RING * OWN_TOKENS, 0, &maps[i], false};
     o.batch = (struct batch){.n_rows = rows,
                              .n_seqs = rows,
                              .n_logits = rows,
