@@ -1,6 +1,6 @@
 // @ts-check
 // Sends messages, and opens the session that the first one begins.
-import { isCode, newId, newKey, reload, request, sentence, setHash, tell } from './actions.js';
+import { isCode, newId, newKey, reload, request, sentence, setHash, show, tell } from './actions.js';
 import { asText } from './format.js';
 import * as prefs from './prefs.js';
 import { RequestError } from './socket.js';
@@ -15,6 +15,7 @@ import {
   pendingAccepted,
   runningTurn,
   select,
+  sessionRemoved,
   setChat,
   setFresh,
   setPending,
@@ -62,10 +63,17 @@ export function resend(key) {
   deliver(chat, key, pending.content);
 }
 
-/** @param {string} key */
+/** Gives a message up. A session that this page began with it, and that has nothing else, goes too. @param {string} key */
 export function discard(key) {
   const chat = currentChat();
-  if (chat) setPending(chat, key, null);
+  if (!chat) return;
+  setPending(chat, key, null);
+  if (!chat.values || chat.turns.length || chat.pending.length || chat.more) return;
+  const { system = null, model: name, prompt_task: task, sampling } = chat.values;
+  if (!chat.local) request({ type: 'session.close', session: chat.id, delete: true }).catch(() => {}); // then it stays, empty
+  show(null);
+  sessionRemoved(chat.id);
+  setFresh({ system, ...(name && { model: name }), ...(task && { task }), ...(sampling && { sampling }) });
 }
 
 /** Whether a new session could hold a message that this one refused. @param {import('./state.js').Pending} pending */

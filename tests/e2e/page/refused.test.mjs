@@ -86,3 +86,25 @@ test('a message whose page was closed before the answer can be sent again, once'
   await settled(again, 2);
   assert.equal(await again.locator('.pending').count(), 0);
 });
+
+for (const [button, kept] of [['Discard', ''], ['Edit', LONG]])
+  test(`${button} of the first message leaves no empty session, and the chat can begin again`, async (t) => {
+    const context = await newContext(t);
+    await context.addInitScript((values) => localStorage.setItem('parley.new-session', JSON.stringify(values)), { session_len: 64, memory_len: 64 });
+    const page = await openPage(t, server, { context });
+    const listed = () => page.locator('.item').evaluateAll((items) => items.map(({ dataset }) => dataset.id));
+    await say(page, LONG);
+    await page.waitForSelector('.pending .problem');
+    const id = sessionOf(page);
+    await page.click(`.pending button:has-text("${button}")`);
+    await page.waitForSelector('.empty');
+    await typed(page, kept);
+    await page.waitForFunction((gone) => !document.querySelector(`.item[data-id="${gone}"]`), id);
+    await page.fill('#message', 'Hello!');
+    await page.press('#message', 'Enter');
+    await settled(page, 1);
+    assert.notEqual(sessionOf(page), id);
+    await page.reload();
+    await settled(page, 1);
+    assert.ok(!(await listed()).includes(id));
+  });

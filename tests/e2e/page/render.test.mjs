@@ -69,6 +69,34 @@ test('a paragraph begins at the side of its own language, whatever that of the a
   assert.deepEqual(sides, ['left', 'right', 'left', 'right', 'left'], 'an item of a list stays at its mark');
 });
 
+test('line breaks, raised and lowered text and keys are drawn; other markup and footnotes stay text', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const text = '| a<br>b | H<sub>2</sub>O |\n|--|--|\n| x<sup>2</sup> | <kbd>Ctrl</kbd> |\n\nSee[^1] <sub class="toast" onclick="x">low</sub> <b>bold</b>\n\n[^1]: the note\n\nend';
+  await FakeSession.route(page, [['say', text]]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  assert.equal(await page.locator('.prose th').first().innerText(), 'a\nb');
+  assert.deepEqual(await page.locator('.prose :is(sub, sup, kbd)').allTextContents(), ['2', '2', 'Ctrl']);
+  assert.deepEqual(await page.locator('.prose p').allInnerTexts(), ['See[^1] <sub class="toast" onclick="x">low <b>bold</b>', '[^1]: the note', 'end']);
+});
+
+test('marks of emphasis without end cost no more than a moment, and their text stays', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const marks = ['*a_', '_a*', '**a_'];
+  await FakeSession.route(page, [...marks.map((mark) => ['say', `${mark.repeat(9000 / mark.length)} end`]), ['say', 'and **then**']]);
+  await page.addInitScript(() => {
+    window.longest = 0;
+    new window.PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => (window.longest = Math.max(window.longest, duration)))).observe({ type: 'longtask' });
+  });
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, marks.length + 1);
+  assert.equal(await page.locator('.prose strong').last().textContent(), 'then');
+  for (const [i, mark] of marks.entries()) assert.ok((await page.locator(`.turn[data-turn="${i}"] .prose`).textContent()).trimEnd().endsWith(' end'), mark);
+  const longest = Math.round(await page.evaluate(() => window.longest));
+  t.diagnostic(`the longest task took ${longest} ms`);
+  assert.ok(longest < 1800, `${longest} ms`); // without the bound 2,700 ms and more
+});
+
 test('a task shows a box instead of a bullet; a link without an address looks like text', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [['say', '- [x] done\n- [ ] open\n- plain\n\n[harmless](javascript:alert(1)) [real](https://example.com)']]);

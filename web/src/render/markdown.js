@@ -1,5 +1,5 @@
 // @ts-check
-// GitHub Markdown to sanitised elements, block by block. HTML is shown as text and images as links, so that the page
+// GitHub Markdown to sanitised elements, block by block. HTML is shown as text, but for line breaks, <sub>, <sup> and <kbd>, and images as links, so that the page
 // fetches nothing by itself.
 import { Marked, Tokenizer } from 'marked';
 import { h, iconButton } from '../dom.js';
@@ -26,6 +26,24 @@ const nested = (kind) =>
     }
   };
 
+const WORK = 200000; // characters that the search for emphasis may look at: a model that repeats "*a_" would cost seconds
+const WORK_EACH = 20; // and more for each character of the text
+let work = 0;
+
+/** Emphasis; without it the marks are text. @this {Tokenizer} @param {string} src @param {string} masked @param {string} [before] @returns {any} */
+function emStrong(src, masked, before) {
+  work -= src.length;
+  return work > 0 ? Tokenizer.prototype.emStrong.call(this, src, masked, before) : undefined;
+}
+
+/** A link's address; that of a footnote is its text, which stays. @this {Tokenizer} @param {string} src @returns {any} */
+function def(src) {
+  return /^ {0,3}\[\^/.test(src) ? undefined : Tokenizer.prototype.def.call(this, src);
+}
+
+/** Markup that an answer may have: it has no attributes. */
+const HARMLESS = /^<(?:br ?\/?|\/?(?:sub|sup|kbd))>$/i;
+
 /** @param {string} text */
 const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -33,9 +51,9 @@ const marked = new Marked({
   gfm: true,
   breaks: true,
   extensions: maths(escape),
-  tokenizer: { blockquote: nested('blockquote'), list: nested('list') },
+  tokenizer: { blockquote: nested('blockquote'), list: nested('list'), emStrong, def },
   renderer: {
-    html: ({ text }) => escape(text),
+    html: ({ text }) => (HARMLESS.test(text.trim()) ? text : escape(text)),
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
     listitem(item) {
       return `<li${item.task ? ' class="task"' : ''}>${this.parser.parse(item.tokens)}</li>\n`;
@@ -57,7 +75,10 @@ const marked = new Marked({
 });
 
 /** The blocks of a text. @param {string} text @returns {Token[] & {links: Record<string, any>}} */
-export const blocksOf = (text) => /** @type {any} */ (marked.lexer(text));
+export function blocksOf(text) {
+  work = WORK + WORK_EACH * text.length;
+  return /** @type {any} */ (marked.lexer(text));
+}
 
 /** Whether a block of code has met its closing fence (indented code has none). @param {Token} token */
 export function isClosed(token) {
