@@ -1,10 +1,12 @@
 // @ts-check
 // Copying. The clipboard API exists on secure origins only; plain http to another machine needs execCommand.
 
-/** @param {string} text @returns {Promise<boolean>} whether it worked */
-export async function copyText(text) {
+/** @param {string} text @param {string} [html] for what takes formatted text @returns {Promise<boolean>} whether it worked */
+export async function copyText(text, html) {
   try {
-    await navigator.clipboard.writeText(text);
+    const as = (/** @type {string} */ type, /** @type {string} */ content) => ({ [type]: new Blob([content], { type }) });
+    if (html && 'ClipboardItem' in window) await navigator.clipboard.write([new ClipboardItem({ ...as('text/plain', text), ...as('text/html', html) })]);
+    else await navigator.clipboard.writeText(text);
     return true;
   } catch {
     const area = document.createElement('textarea');

@@ -49,6 +49,8 @@ const TEXTS = [
 
 // The server says that the prompt began the thinking.
 const IN_THOUGHT = [
+  ['a channel that the answer opens all the same', '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>It is.<|return|>', [['think', 'Hm.', true], ['prose', 'It is.', true]]],
+  ['a channel that the prompt opened', 'Hm.<|end|><|start|>assistant<|channel|>final<|message|>It is.', [['think', 'Hm.', true], ['prose', 'It is.', false]]],
   ['closed', 'Hm.\nWell.</think>\n\nYes.', [['think', 'Hm.\nWell.', true], ['prose', 'Yes.', false]]],
   ['closed in another way', 'Hm.[/THINK]Yes.', [['think', 'Hm.', true], ['prose', 'Yes.', false]]],
   ['closed at once', '</think>\n\nYes.', [['think', '', true], ['prose', 'Yes.', false]]],

@@ -1,7 +1,7 @@
 // Formulas: TeX is drawn as MathML and copied as TeX; what is none, or cannot be drawn, stays as it was written.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { newContext, newPage, settled, sharedServer } from './browser.mjs';
+import { allowClipboard, newContext, newPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -68,4 +68,21 @@ test('a streamed formula is drawn when it closes; what is copied is its TeX', as
     return clipboardData.getData('text/plain').replaceAll(/\n+/g, '\n');
   });
   assert.equal(copied, 'Now $x^2$ and\n$$y = \\frac12$$\nend');
+});
+
+test('the copy button gives Markdown as text, and markup to programs that take it', async (t) => {
+  const text = 'It is **so**, $x^2$:\n\n```c\nint x;\n```';
+  const { page } = await shown(t, text);
+  await page.waitForSelector('.formula math');
+  await allowClipboard(page);
+  await page.click('[data-action=copy-answer]');
+  await page.waitForSelector('[data-action=copy-answer].done');
+  const [plain, html] = await page.evaluate(async () => {
+    const [item] = await navigator.clipboard.read();
+    return Promise.all(['text/plain', 'text/html'].map(async (type) => (await item.getType(type)).text()));
+  });
+  assert.equal(plain, text);
+  assert.match(html, /It is <strong[^>]*>so<\/strong>, <span[^>]*>\$x\^2\$<\/span>:/);
+  assert.match(html, /<pre[^>]*><code[^>]*>.*int/s);
+  assert.doesNotMatch(html, /<button|<svg|class=|data-/);
 });

@@ -10,7 +10,7 @@
 /** @typedef {{begin: (kind: Kind) => void, add: (text: string) => void, end: () => void, wasThinking: () => void}} Sink */
 
 const THOUGHT = '</think>';
-const THOUGHT_ENDS = [THOUGHT, '[/THINK]'];
+const THOUGHT_ENDS = [THOUGHT, '[/THINK]', '<|end|>']; // of thinking that the prompt has begun
 const MISTRAL = '[TOOL_CALLS]'; // ends where another one begins
 /** What begins a block, its kind, and what ends it. @type {Array<[string, Kind, string[]]>} */
 const MARKS = [
@@ -24,7 +24,8 @@ const MARKS = [
 const HEADER = /^(?:<\|start\|>assistant([^<]*))?<\|channel\|>([^<]*)(?:<\|constrain\|>[^<]*)?<\|message\|>/;
 const CHANNEL_ENDS = ['<|end|>', '<|call|>', '<|return|>'];
 const MAX_HEADER = 300;
-const OPENINGS = [...MARKS.map(([mark]) => mark), '<|channel|>', '<|start|>assistant'];
+const CHANNEL_OPENINGS = ['<|channel|>', '<|start|>assistant'];
+const OPENINGS = MARKS.map(([mark]) => mark);
 
 /** How many characters at the end of a text may be the start of a mark. @param {string} text @param {string} mark */
 function heldBack(text, mark) {
@@ -63,6 +64,7 @@ export class AnswerParts {
   /** @param {Kind} kind @param {string} rest @param {string[] | null} [ends] */
   #begin(kind, rest, ends = null) {
     if (ends) this.bare = false;
+    this.inThought = false;
     this.ends = ends;
     this.mode = kind;
     this.rest = rest;
@@ -74,16 +76,17 @@ export class AnswerParts {
 
   /** @param {boolean} over */
   #start(over) {
-    if (this.inThought) {
-      this.inThought = false;
-      return this.#begin('think', this.rest, THOUGHT_ENDS);
-    }
     const text = this.rest.trimStart();
     const header = HEADER.exec(text);
     if (header) return this.#beginChannel(header, text.slice(header[0].length));
+    const inHeader = CHANNEL_OPENINGS.some((opening) => opening.startsWith(text) || (text.startsWith(opening) && text.length < MAX_HEADER));
+    if (this.inThought) {
+      if (inHeader && !over) return false;
+      return this.#begin('think', this.rest, THOUGHT_ENDS);
+    }
     const mark = MARKS.find(([opening]) => text.startsWith(opening));
     if (mark) return this.#begin(mark[1], text.slice(mark[0].length), mark[2]);
-    const opens = OPENINGS.some((opening) => opening.startsWith(text)) || (/^<\|(start|channel)\|>/.test(text) && text.length < MAX_HEADER);
+    const opens = inHeader || OPENINGS.some((opening) => opening.startsWith(text));
     if (!text || (!over && opens)) return false;
     return this.#begin('prose', this.bare ? this.rest : text);
   }

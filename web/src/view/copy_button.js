@@ -4,9 +4,9 @@ import { copyText } from '../clipboard.js';
 import { icon } from '../dom.js';
 import { toast } from './toasts.js';
 
-/** @param {HTMLElement} button @param {string} text */
-export async function copyFrom(button, text) {
-  const done = await copyText(text);
+/** @param {HTMLElement} button @param {string} text @param {string} [html] */
+export async function copyFrom(button, text, html) {
+  const done = await copyText(text, html);
   if (!done) {
     toast('The browser blocked copying.', 'error');
     return;

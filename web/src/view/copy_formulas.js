@@ -2,6 +2,25 @@
 // What is copied from the conversation has formulas as TeX: as MathML they would be lost as plain text.
 const BLOCKS = 'p, li, pre, tr, h3, h4, h5, h6, blockquote, .formula-block, .bubble';
 
+/** Formulas as TeX, and no buttons. @param {Element} box a copy */
+function plainer(box) {
+  for (const formula of /** @type {NodeListOf<HTMLElement>} */ (box.querySelectorAll('.formula'))) {
+    const mark = formula.matches('.formula-block') ? '$$' : '$';
+    formula.replaceChildren(`${mark}${formula.dataset.tex ?? ''}${mark}`);
+  }
+  for (const element of box.querySelectorAll('.code-head, button, .visually-hidden')) element.remove();
+}
+
+/** Answers as markup for other programs, without what belongs to the page. @param {Iterable<Element>} proses */
+export function richText(proses) {
+  const box = document.createElement('div');
+  for (const prose of proses) box.append(.../** @type {Element} */ (prose.cloneNode(true)).childNodes);
+  plainer(box);
+  for (const element of box.querySelectorAll('*'))
+    for (const { name } of [...element.attributes]) if (!['href', 'start', 'align'].includes(name)) element.removeAttribute(name);
+  return box.innerHTML;
+}
+
 /** @param {ClipboardEvent} event */
 export function copyWithTex(event) {
   const selection = getSelection();
@@ -13,14 +32,9 @@ export function copyWithTex(event) {
   if (to) range.setEndAfter(to);
   const box = document.createElement('div');
   box.append(range.cloneContents());
-  const formulas = /** @type {NodeListOf<HTMLElement>} */ (box.querySelectorAll('.formula'));
-  if (!formulas.length) return;
-  for (const formula of formulas) {
-    const mark = formula.matches('.formula-block') ? '$$' : '$';
-    formula.replaceChildren(`${mark}${formula.dataset.tex ?? ''}${mark}`);
-  }
+  if (!box.querySelector('.formula')) return;
+  plainer(box);
   event.clipboardData.setData('text/html', box.innerHTML);
-  for (const button of box.querySelectorAll('button, .visually-hidden')) button.remove();
   for (const block of box.querySelectorAll(BLOCKS)) block.append('\n');
   event.clipboardData.setData('text/plain', (box.textContent ?? '').trim());
   event.preventDefault();

@@ -12,7 +12,7 @@ import { exchangesOf } from '../turns.js';
 import { Anchor } from './anchor.js';
 import { announce } from './announcer.js';
 import { copyFrom } from './copy_button.js';
-import { copyWithTex } from './copy_formulas.js';
+import { copyWithTex, richText } from './copy_formulas.js';
 import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
 import { changes, FarTurn, Nearby } from './far_turns.js';
@@ -480,7 +480,7 @@ function act(button, view) {
       copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
       break;
     case 'copy-answer':
-      copyFrom(button, proseOf(view.turn));
+      copyFrom(button, proseOf(view.turn), richText(view.element.querySelectorAll('.assistant .prose')));
       break;
     case 'copy-message':
       copyFrom(button, first.input.content ?? first.input.text ?? '');
