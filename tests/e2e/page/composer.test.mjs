@@ -1,7 +1,8 @@
 // The composer keeps its place and its focus, and nothing covers its buttons.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, ENDLESS, openPage, prepareSession, say, settled, sharedServer, streamed, until } from './browser.mjs';
+import { ask, connected, ENDLESS, newContext, newPage, openPage, prepareSession, say, settled, sharedServer, streamed, until } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
 const overlap = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
@@ -73,4 +74,23 @@ test('in a narrow window the notice of a full session is wide, and an opened sys
     return bottom('#fresh-system') <= bottom('.scroller') + 1;
   });
   await until('the field in sight', inSight);
+});
+
+test('the buttons below an answer stand at its left edge, also while it grows', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await connected(page);
+  await fake.begin('Tell me something');
+  const places = [];
+  for (const part of ['Once', ' upon a time '.repeat(40), '.']) {
+    fake.delta(part);
+    await page.waitForFunction((end) => document.querySelector('.turn .prose')?.textContent.trimEnd().endsWith(end), part.trimEnd());
+    places.push((await page.locator('.turn [data-action=copy-answer]').boundingBox()).x);
+  }
+  fake.done();
+  await page.waitForSelector('.turn[data-state=done] [data-action=inspect]');
+  places.push((await page.locator('.turn [data-action=copy-answer]').boundingBox()).x);
+  const left = (await page.locator('.turn .prose').boundingBox()).x;
+  for (const x of places) assert.ok(x === places[0] && x <= left, `${x}, prose at ${left}`);
 });
