@@ -6,11 +6,11 @@ import path from 'node:path';
 import { temporaryFolder } from './harness.mjs';
 
 /** A file system of a few megabytes, or a reason why there is none. */
-export function smallDisk(t) {
+export function smallDisk(t, size = '2m') {
   let folder;
   t.after(() => spawnSync('umount', ['-l', folder])); // before its folder is removed
   folder = temporaryFolder(t);
-  return spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder]).status === 0 ? folder : null;
+  return spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', folder]).status === 0 ? folder : null;
 }
 
 /** Writes until nothing more fits; the file that does it. */

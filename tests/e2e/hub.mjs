@@ -4,6 +4,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import http from 'node:http';
+import https from 'node:https';
 import path from 'node:path';
 import { afterwards } from './harness.mjs';
 
@@ -19,10 +20,10 @@ export function filesOf(folder) {
   return files;
 }
 
-const listen = (handler) => new Promise((resolve) => {
-  const server = http.createServer(handler).listen(0, '127.0.0.1', () => resolve(server));
+const listen = (handler, tls) => new Promise((resolve) => {
+  const server = (tls ? https.createServer(tls, handler) : http.createServer(handler)).listen(0, '127.0.0.1', () => resolve(server));
 });
-const originOf = (server) => `http://127.0.0.1:${server.address().port}`;
+const originOf = (server) => `${server instanceof https.Server ? 'https' : 'http'}://127.0.0.1:${server.address().port}`;
 
 /** What a Range header asks for, as [from, to]: null without one. */
 function rangeOf(request, size) {
@@ -48,13 +49,13 @@ export class Hub {
   requests = []; // { method, url, range, authorization, store }, in order of arrival
   rules = []; // (request, response, { store, file }) => true when it has answered
 
-  static async start(t, repos = {}, { largeBytes = 1 << 20 } = {}) {
+  static async start(t, repos = {}, { largeBytes = 1 << 20, tls } = {}) {
     const hub = new Hub();
     hub.largeBytes = largeBytes;
     hub.repos = new Map();
     for (const [name, repo] of Object.entries(repos)) hub.put(name, repo);
-    hub.main = await listen((request, response) => hub.#answer(request, response, false));
-    hub.store = await listen((request, response) => hub.#answer(request, response, true));
+    hub.main = await listen((request, response) => hub.#answer(request, response, false), tls);
+    hub.store = await listen((request, response) => hub.#answer(request, response, true), tls);
     hub.url = originOf(hub.main);
     hub.storeUrl = originOf(hub.store);
     afterwards(t, () => {

@@ -1,10 +1,11 @@
 // parley models, and models of the hub by name: against a hub of our own (hub.mjs) that cuts, refuses and lies.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
+import { fillDisk, smallDisk } from './disk.mjs';
 import { parley, root, temporaryFolder, until } from './harness.mjs';
 import { filesOf, Hub, sendBytes, sha256 } from './hub.mjs';
 import { json, run } from './run.mjs';
@@ -214,6 +215,30 @@ test('kill -9 in the middle: the next pull goes on where it ended, and what was 
   assert.ok(readFileSync(path.join(await pulled(hub, longer, 'acme/big'), 'model.safetensors')).equals(files['model.safetensors']));
 });
 
+test('a disk that fills in the middle: a sentence, and the next pull goes on', async (t) => {
+  const disk = smallDisk(t, '64m');
+  if (!disk) return t.skip('no file system can be mounted here');
+  const files = weights(36 * MIB), hub = await Hub.start(t, { 'acme/big': { files } });
+  let ballast;
+  hub.rules.push((request, response, { store, file }) => {
+    if (store && !request.headers.range.startsWith('bytes=0-')) ballast ??= fillDisk(disk);
+    if (store) sendBytes(request, response, file.bytes);
+    return store;
+  });
+  const full = await pull(hub, disk, 'acme/big');
+  assert.equal(full.code, 1);
+  assert.match(full.stderr, /cannot write .*\.incomplete: No space left on device/);
+  rmSync(ballast);
+  hub.requests.length = 0;
+  const folder = await pulled(hub, disk, 'acme/big');
+  assert.ok(readFileSync(path.join(folder, 'model.safetensors')).equals(files['model.safetensors']));
+  assert.ok(!hub.requests.some(({ store, range }) => store && range.startsWith('bytes=0-')));
+  rmSync(path.join(disk, 'hub'), { recursive: true });
+  writeFileSync(path.join(disk, 'ballast'), Buffer.alloc(20 * MIB)); // 44 MiB are free: 36 and what stays free are too many
+  const small = await pull(hub, disk, 'acme/big');
+  assert.deepEqual([small.code, /acme\/big needs 0\.04 GB more, and .*blobs has 0\.05 GB free/.test(small.stderr)], [1, true], small.stderr);
+});
+
 test('two processes at once download once', async (t) => {
   const home = temporaryFolder(t);
   const files = weights(20 * MIB);
@@ -368,6 +393,44 @@ test('addresses, and being offline', async (t) => {
   const folders = [[{ HF_HUB_CACHE: path.join(home, 'a') }, 'a'], [{ HF_HOME: '', XDG_CACHE_HOME: path.join(home, 'b') }, 'b/huggingface/hub'],
     [{ HF_HOME: '', XDG_CACHE_HOME: '', HOME: home }, '.cache/huggingface/hub'], [{ HF_HOME: '~/h', HOME: home }, 'h/hub']];
   for (const [env, folder] of folders) assert.ok((await pulled(hub, home, 'acme/demo', { env })).startsWith(path.join(home, folder, 'models--')));
+});
+
+test('https: a certificate has to hold; no redirect leads to http', async (t) => {
+  const home = temporaryFolder(t);
+  const [key, cert] = ['key.pem', 'cert.pem'].map((name) => path.join(home, name));
+  execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', cert,
+    '-days', '2', '-subj', '/CN=hub', '-addext', 'subjectAltName=IP:127.0.0.1'], { stdio: 'ignore' });
+  const files = weights(9 * MIB), hub = await Hub.start(t, { 'acme/big': { files } }, { tls: { key: readFileSync(key), cert: readFileSync(cert) } });
+  const unknown = await pull(hub, home, 'acme/big');
+  assert.equal(unknown.code, 1);
+  assert.match(unknown.stderr, /the list of files from https:.*(certificate|peer)/i);
+  assert.equal(hub.requests.length, 0);
+  const folder = await pulled(hub, home, 'acme/big', { env: { CURL_CA_BUNDLE: cert } });
+  assert.ok(readFileSync(path.join(folder, 'model.safetensors')).equals(files['model.safetensors']));
+  const plain = await Hub.start(t, { 'acme/demo': { files: weights(10) } });
+  hub.rules.push((request, response) => (response.writeHead(302, { location: plain.url }).end(), true));
+  const { code, stderr } = await pull(hub, home, 'acme/demo', { env: { CURL_CA_BUNDLE: cert } });
+  assert.deepEqual([code, /a redirect from https to an address that is not/.test(stderr), plain.requests.length], [1, true, 0], stderr);
+});
+
+test('on a terminal a bar shows rate and time left; a pipe gets the path alone', async (t) => {
+  const home = temporaryFolder(t);
+  const hub = await Hub.start(t, { 'acme/big': { files: weights(32 * MIB) } });
+  hub.rules.push((request, response, { store, file }) => {
+    if (store) setTimeout(() => sendBytes(request, response, file.bytes), 700);
+    return store;
+  });
+  const child = spawn('script', ['-qec', `${parley} models pull acme/big`, '/dev/null'], { env: { ...process.env, ...hub.env(home) }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let seen = '', said = '';
+  child.stdout.setEncoding('utf8').on('data', (text) => { seen += text; });
+  child.stderr.setEncoding('utf8').on('data', (text) => { said += text; });
+  const code = await new Promise((resolve) => child.once('error', () => resolve('none')).once('close', resolve));
+  if (code === 'none' || /pseudo-?terminal|openpty/i.test(said)) return t.skip('no pseudo-terminal to be had here');
+  assert.equal(code, 0, seen);
+  assert.match(seen, /\r\[#+\.+\] 0\.\d\d of 0\.03 GB, \d+\.\d MB\/s, 0:\d\d left/);
+  assert.match(seen, /\r\x1b\[K\/.*snapshots/); // the bar goes, the path stays
+  const again = await pull(hub, temporaryFolder(t), 'acme/big');
+  assert.equal(again.stderr, '');
 });
 
 test('list and remove', async (t) => {
