@@ -2,6 +2,7 @@
 #include "ws/server.h"
 #include "base/log.h"
 #include "ws/anthropic/anthropic.h"
+#include "ws/cached_models.h"
 #include "ws/health.h"
 #include "ws/kserve/grpc/server.h"
 #include "ws/kserve/http/routes.h"
@@ -43,6 +44,7 @@ static const struct http_route routes[] = {
     {.path = "/readyz", .methods = GET, .handle = health_ready},
     {.path = "/metrics", .methods = GET, .guarded = true, .admin = true, .handle = health_metrics},
     {.path = "/config", .methods = GET, .guarded = true, .admin = true, .handle = health_config},
+    CACHED_MODELS_ROUTE,
     {.path = "/v1/usage",
      .methods = GET,
      .guarded = true,

@@ -120,6 +120,22 @@ test('instances: sections of the ini file, load by the client, nothing at a clie
   assert.match(after.stdout, /snapshots/);
 });
 
+test('GET /models/cached: what lies in the cache, for administrators, read only', async (t) => {
+  const home = temporaryFolder(t);
+  const hub = await Hub.start(t, { 'acme/demo': { files: demo }, 'acme/granite-gguf': { files: gguf } });
+  const env = hub.env(home), tokens = path.join(home, 'tokens');
+  writeFileSync(tokens, `root:${'a'.repeat(32)} admin\nzora:${'b'.repeat(32)}\n`, { mode: 0o600 });
+  await good(['models', 'pull', 'acme/granite-gguf:Q8_0'], { env });
+  const server = await Server.start(t, { args: ['--token-file', tokens, '--threads', '1'], env });
+  const ask = (token, method = 'GET') => fetch(`${server.url}/models/cached`, { method, headers: token ? { authorization: `Bearer ${token}` } : {} });
+  const answer = await ask('a'.repeat(32));
+  assert.equal(answer.status, 200);
+  assert.deepEqual(await answer.json(), await json(['models', 'list', '--json'], { env }));
+  assert.deepEqual([(await ask()).status, (await ask('b'.repeat(32))).status, (await ask('a'.repeat(32), 'POST')).status], [401, 403, 405]);
+  await good(['models', 'pull', 'acme/demo'], { env });
+  assert.deepEqual((await (await ask('a'.repeat(32))).json()).models.map(({ name, format }) => [name, format]), [['acme/demo', 'safetensors'], ['acme/granite-gguf:Q8_0', 'gguf']]);
+});
+
 test('ranks get the path of a GGUF file in the cache, not its link\'s target', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/granite-gguf': { files: gguf } });

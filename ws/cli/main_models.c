@@ -37,39 +37,30 @@ static int pull(const struct settings *s, const struct hub_place *p, const struc
 
 // --- list ---
 
-static const char *format_of(const struct hub_cached *c) {
-    static const char *const names[] = {"safetensors", "gguf", "unfinished"};
-    return names[c->kind];
-}
-
-static void put(struct json_writer *w, const struct hub_cached *c) {
-    char name[HUB_NAME_BYTES];
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", hub_name_text(&c->name, name));
-    json_put_string(w, "format", format_of(c));
-    json_put_int(w, "bytes", c->bytes);
-    json_put_string(w, "commit", c->commit[0] ? c->commit : NULL);
-    json_put_string(w, "path", c->path[0] ? c->path : NULL);
-    json_close(w, '}');
-}
-
 static void print(const struct hub_cached *c) {
     char name[HUB_NAME_BYTES];
     hub_name_text(&c->name, name);
-    printf("%-56s %-12s %9.2f GB  %.7s\n", name, format_of(c), (double)c->bytes / 1e9, c->commit);
+    printf("%-56s %-12s %9.2f GB  %.7s\n", name, hub_cached_format(c), (double)c->bytes / 1e9,
+           c->commit);
+}
+
+static int print_json(const struct hub_place *p, const struct hub_cached_list *l, struct err *err) {
+    struct buf out;
+    struct json_writer w;
+    buf_init(&out, 1 << 30);
+    json_writer_init(&w, &out);
+    hub_cached_put(&w, p, l);
+    int rc = out.error ? err_set(err, out.error, "out of memory for the output") : 0;
+    if (rc == 0) cli_print_json(&out);
+    buf_release(&out);
+    return rc;
 }
 
 static int list(const struct settings *s, const struct hub_place *p, struct err *err) {
     struct hub_cached_list l;
-    struct cli_json j;
     int rc = hub_cached_read(&l, p, err);
     if (rc == 0 && s->json) {
-        cli_json_begin(&j);
-        json_put_string(&j.w, "cache", p->cache);
-        json_open(&j.w, "models", '[');
-        for (size_t i = 0; i < l.n; i++) put(&j.w, &l.items[i]);
-        json_close(&j.w, ']');
-        rc = cli_json_end(&j, err);
+        rc = print_json(p, &l, err);
     } else if (rc == 0) {
         printf("%-56s %-12s %12s  %s\n", "NAME", "FORMAT", "SIZE", "COMMIT");
         for (size_t i = 0; i < l.n; i++) print(&l.items[i]);

@@ -187,6 +187,32 @@ void hub_cached_release(struct hub_cached_list *l) {
     *l = (struct hub_cached_list){0};
 }
 
+const char *hub_cached_format(const struct hub_cached *c) {
+    static const char *const names[] = {"safetensors", "gguf", "unfinished"};
+    return names[c->kind];
+}
+
+static void put(struct json_writer *w, const struct hub_cached *c) {
+    char name[HUB_NAME_BYTES];
+    json_open(w, NULL, '{');
+    json_put_string(w, "name", hub_name_text(&c->name, name));
+    json_put_string(w, "format", hub_cached_format(c));
+    json_put_int(w, "bytes", c->bytes);
+    json_put_string(w, "commit", c->commit[0] ? c->commit : NULL);
+    json_put_string(w, "path", c->path[0] ? c->path : NULL);
+    json_close(w, '}');
+}
+
+void hub_cached_put(struct json_writer *w, const struct hub_place *p,
+                    const struct hub_cached_list *l) {
+    json_open(w, NULL, '{');
+    json_put_string(w, "cache", p->cache);
+    json_open(w, "models", '[');
+    for (size_t i = 0; i < l->n; i++) put(w, &l->items[i]);
+    json_close(w, ']');
+    json_close(w, '}');
+}
+
 // --- removal ---
 
 static int64_t n_removed; // bytes of blobs, of the call that runs: nftw() takes no context

@@ -1,5 +1,6 @@
 // What lies in the cache: the models that can be loaded without asking the hub, and their removal.
 #pragma once
+#include "base/json.h"
 #include "ws/hub/place.h"
 
 enum cached_kind {
@@ -22,6 +23,11 @@ struct hub_cached_list {
 // A cache that does not exist is empty. E_NOMEM, E_IO. hub_cached_release() also after an error.
 int hub_cached_read(struct hub_cached_list *out, const struct hub_place *p, struct err *err);
 void hub_cached_release(struct hub_cached_list *l);
+
+// {"cache":FOLDER,"models":[{"name","format","bytes","commit","path"}]}; of an unfinished download commit and path are null.
+void hub_cached_put(struct json_writer *w, const struct hub_place *p,
+                    const struct hub_cached_list *l);
+const char *hub_cached_format(const struct hub_cached *c); // "safetensors", "gguf", "unfinished"
 
 // Removes what the name names: with a quant that GGUF file, with a revision that snapshot, with neither the whole
 // repository. Blobs go with the last link to them. *freed: bytes. E_NOTFOUND: not there; E_BUSY: it is being downloaded.
