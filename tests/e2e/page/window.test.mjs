@@ -39,7 +39,7 @@ for (const [name, sink_len, line, from] of [
     const lost = sink_len === 24 ? 2000 : 1904;
     const [past, fill] = await widths(page);
     assert.ok(Math.abs(past - (100 * lost) / 4096) < 0.1 && Math.abs(fill - (100 * (3000 - lost)) / 4096) < 0.1, `${past} and ${fill}`);
-    assert.match(await page.locator('.context').getAttribute('aria-label'), /model sees the last 1,(024|100)$/);
+    assert.match(await page.locator('.context').getAttribute('aria-label'), /^Context 3,000 \/ 4,096 model sees the last 1,(024|100) tokens$/);
     assert.equal(await page.locator('.toast').count(), 0, 'it had moved before');
   });
 

@@ -25,8 +25,10 @@ const button = h(
     onclick: () => show(details.hidden),
   },
   h('span', { class: 'context-label' }, 'Context'),
+  ' ', // between the words that the button's name contains
   h('span', { class: 'context-bar', 'aria-hidden': 'true' }, past, fill),
   value,
+  ' ',
   sees,
 );
 export const meters = h('div', { class: 'meters' }, button, details);
@@ -131,7 +133,7 @@ function draw() {
   setText(value, `${count(used)} / ${count(most)}`);
   const last = lost ? `model sees the last ${count(window)}` : '';
   setText(sees, last);
-  button.setAttribute('aria-label', `Context: ${count(used)} / ${plural(most, 'token')}${last && `, ${last}`}`);
+  button.setAttribute('aria-label', `Context ${count(used)} / ${count(most)}${last && ` ${last}`} tokens`);
   button.classList.toggle('near', used >= most * NEAR);
   if (!details.hidden) drawDetails();
   const full = isFull(known, chat);
