@@ -3,10 +3,13 @@
 // come: that part is short. The bytes of the arguments are passed on as they come.
 #include "engine/text/answer_parser.h"
 #include "engine/text/call_syntax.h"
+#include "engine/text/harmony_header.h"
 #include <string.h>
 
 #define HELD_MAX 16384 // bytes of a call before its arguments; a longer text is no call
 #define ANSWER_BYTES ((size_t)64 << 20)
+#define THOUGHT_BYTES                                                                              \
+    ((size_t)1 << 20) // of thinking from its first marker on; behind more no call is looked for
 #define STEP_ON 2
 
 void answer_parser_init(struct answer_parser *p, struct chat_syntax syntax, const cJSON *tools,
@@ -21,11 +24,13 @@ void answer_parser_init(struct answer_parser *p, struct chat_syntax syntax, cons
         p->state = p->state == ANSWER_THINKS ? ANSWER_MESSAGE : ANSWER_HEADER;
     buf_init(&p->in, ANSWER_BYTES);
     buf_init(&p->out, ANSWER_BYTES);
+    buf_init(&p->thought, THOUGHT_BYTES);
 }
 
 void answer_parser_release(struct answer_parser *p) {
     buf_release(&p->in);
     buf_release(&p->out);
+    buf_release(&p->thought);
 }
 
 void answer_parser_feed(struct answer_parser *p, const char *text, size_t len) {
@@ -73,6 +78,25 @@ static void enter(struct answer_parser *p, enum answer_state state) {
     p->fresh = true;
 }
 
+static const char *const *markers_of(const struct answer_parser *p) {
+    return call_markers(p->looks ? p->syntax.tools : TOOL_SYNTAX_NONE);
+}
+
+// The first marker's place and length; SIZE_MAX: none. *held: bytes at the end that may begin one.
+static size_t find_marker(const struct answer_parser *p, struct span rest, size_t *len,
+                          size_t *held) {
+    size_t first = SIZE_MAX;
+    *len = *held = 0;
+    for (const char *const *m = markers_of(p); *m; m++) {
+        size_t at = span_find(rest, *m), may = span_held(rest, *m);
+        if (may > *held) *held = may;
+        if (at >= first) continue;
+        first = at;
+        *len = (*m)[1] == 'f' ? 0 : strlen(*m); // <function= is read again
+    }
+    return first;
+}
+
 // --- thinking ---
 
 // 1: the answer may begin with the marker, but only a part of it has come.
@@ -94,6 +118,16 @@ static int begin(struct answer_parser *p) {
     return 0;
 }
 
+// Keeps the thinking from its first marker on, for recover().
+static void keep_thought(struct answer_parser *p, struct span thought) {
+    size_t len, held;
+    if (!p->tools || buf_add(&p->thought, thought.s, thought.len) < 0 || p->has_marker) return;
+    const struct span kept = {buf_z(&p->thought), p->thought.len};
+    const size_t at = find_marker(p, kept, &len, &held);
+    p->has_marker = at != SIZE_MAX;
+    buf_remove_front(&p->thought, p->has_marker ? at : kept.len - held);
+}
+
 // The template adds the white space at both ends of the thinking; it is dropped.
 static int think(struct answer_parser *p, struct answer_piece *out) {
     const char *close = p->syntax.think_close;
@@ -102,6 +136,7 @@ static int think(struct answer_parser *p, struct answer_piece *out) {
     size_t at = span_find(rest, close);
     size_t n = at != SIZE_MAX ? at : p->ended ? rest.len : rest.len - span_held(rest, close);
     if (at != SIZE_MAX || !p->ended) n = span_trimmed(rest, n);
+    if (n > 0) keep_thought(p, (struct span){rest.s, n});
     if (n > 0) return pass(p, PIECE_THINKING, n, out);
     if (at == SIZE_MAX) return 0;
     p->from += at + strlen(close);
@@ -111,51 +146,6 @@ static int think(struct answer_parser *p, struct answer_piece *out) {
 }
 
 // --- text ---
-
-static const char *const *markers_of(const struct answer_parser *p) {
-    static const char *const hermes[] = {"<tool_call>", NULL};
-    static const char *const xml[] = {"<tool_call>", "<function=", NULL};
-    static const char *const llama[] = {"<|python_tag|>", NULL};
-    static const char *const mistral[] = {"[TOOL_CALLS]", NULL};
-    static const char *const list[] = {"<|tool_call|>", NULL};
-    static const char *const none[] = {NULL};
-    switch (p->looks ? p->syntax.tools : TOOL_SYNTAX_NONE) {
-    case TOOL_SYNTAX_HERMES:
-    case TOOL_SYNTAX_GLM:
-        return hermes;
-    case TOOL_SYNTAX_XML:
-        return xml;
-    case TOOL_SYNTAX_LLAMA:
-        return llama;
-    case TOOL_SYNTAX_MISTRAL:
-        return mistral;
-    case TOOL_SYNTAX_LIST:
-        return list;
-    default:
-        return none;
-    }
-}
-
-// The first marker's place and length; SIZE_MAX: none. *held: bytes at the end that may begin one.
-static size_t find_marker(const struct answer_parser *p, struct span rest, size_t *len,
-                          size_t *held) {
-    size_t first = SIZE_MAX;
-    *len = *held = 0;
-    for (const char *const *m = markers_of(p); *m; m++) {
-        size_t at = span_find(rest, *m), may = span_held(rest, *m);
-        if (may > *held) *held = may;
-        if (at >= first) continue;
-        first = at;
-        *len = (*m)[1] == 'f' ? 0 : strlen(*m); // <function= is read again
-    }
-    return first;
-}
-
-// A call's object without a marker, which names one of the tools. Some models write calls so; forced calls
-// (ws/completion/forced_call.c) are so with every model; and small models forget the marker.
-static bool guesses(const struct answer_parser *p) {
-    return p->looks;
-}
 
 static bool separates_calls(const struct answer_parser *p, char c) {
     bool plain = p->syntax.tools == TOOL_SYNTAX_JSON || p->syntax.tools == TOOL_SYNTAX_LLAMA;
@@ -170,7 +160,9 @@ static int speak(struct answer_parser *p, struct answer_piece *out) {
         rest = rest_of(p);
     }
     if (!p->looks) return rest.len ? pass(p, PIECE_TEXT, rest.len, out) : 0;
-    if (p->fresh && guesses(p)) {
+    // A call's object without a marker, which names one of the tools. Some models write calls so; forced calls
+    // (ws/completion/forced_call.c) are so with every model; and small models forget the marker.
+    if (p->fresh) {
         size_t white = span_space(rest);
         if (white == rest.len && !p->ended) return 0;
         if (white < rest.len && rest.s[white] == '{') {
@@ -443,36 +435,11 @@ static int between(struct answer_parser *p) {
 
 // --- harmony ---
 
-static const char *const ends[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
-enum { N_ENDS = sizeof ends / sizeof *ends, START = N_ENDS - 1 };
-
-// Whether t may be a header: what it begins with, or could begin with once more has come.
-static bool may_be_header(struct span t) {
-    static const char *const words[] = {"<|channel|>", "to=", "assistant", "<|constrain|>",
-                                        "<|message|>"};
-    for (size_t i = 0; i < N_ENDS; i++)
-        if (span_starts(t, ends[i]) || span_begins(t, ends[i])) return true;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (span_starts(t, words[i]) || span_begins(t, words[i])) return true;
-    return false;
-}
-
-// The word behind `mark` in a header. Its length; 0: there is none.
-static size_t word_behind(struct span header, const char *mark, const char **word) {
-    const size_t at = span_find(header, mark);
-    if (at == SIZE_MAX) return 0;
-    const struct span t = span_from(header, at + strlen(mark));
-    size_t n = 0;
-    while (n < t.len && span_is_name(t.s[n])) n++;
-    *word = t.s;
-    return n;
-}
-
 // The tool that the header's message goes to, into p->name.
 static bool takes_call(struct answer_parser *p, struct span header) {
     static const char space[] = "functions.";
     const char *word = NULL;
-    size_t n = word_behind(header, "to=", &word), skip = sizeof space - 1;
+    size_t n = harmony_word(header, "to=", &word), skip = sizeof space - 1;
     if (n > skip && memcmp(word, space, skip) == 0) word += skip, n -= skip;
     if (n == 0 || n >= sizeof p->name || !p->looks) return false;
     memcpy(p->name, word, n);
@@ -488,7 +455,7 @@ static int header(struct answer_parser *p, struct answer_piece *out) {
     const char *channel = NULL;
     if (said.len == 0 && !p->ended) return 0;
     // An answer without channels, as a forced call is.
-    if (!may_be_header(said) || (end == SIZE_MAX && rest.len > HELD_MAX)) {
+    if (!harmony_is_header(said) || (end == SIZE_MAX && rest.len > HELD_MAX)) {
         enter(p, ANSWER_SPEAKS);
         return STEP_ON;
     }
@@ -497,7 +464,7 @@ static int header(struct answer_parser *p, struct answer_piece *out) {
         return 0;
     }
     const struct span head = {rest.s, end};
-    const size_t n = word_behind(head, "<|channel|>", &channel);
+    const size_t n = harmony_word(head, "<|channel|>", &channel);
     p->from += end + sizeof message - 1;
     if (takes_call(p, head)) {
         p->state = ANSWER_CALL_BODY;
@@ -512,8 +479,9 @@ static int message(struct answer_parser *p, struct answer_piece *out) {
     if (p->fresh) skip_space(p);
     struct span rest = rest_of(p);
     size_t at = SIZE_MAX, held = 0, which = 0;
-    for (size_t i = 0; i < N_ENDS; i++) {
-        const size_t found = span_find(rest, ends[i]), may = span_held(rest, ends[i]);
+    for (size_t i = 0; i < HARMONY_ENDS; i++) {
+        const size_t found = span_find(rest, harmony_ends[i]),
+                     may = span_held(rest, harmony_ends[i]);
         if (may > held) held = may;
         if (found >= at) continue;
         at = found;
@@ -523,7 +491,7 @@ static int message(struct answer_parser *p, struct answer_piece *out) {
     if (at != SIZE_MAX || !p->ended) n = span_trimmed(rest, n);
     if (n > 0) return pass(p, p->words, n, out);
     if (at == SIZE_MAX) return 0;
-    p->from += at + (which == START ? 0 : strlen(ends[which]));
+    p->from += at + (which == HARMONY_START ? 0 : strlen(harmony_ends[which]));
     enter(p, ANSWER_HEADER);
     return STEP_ON;
 }
@@ -575,11 +543,57 @@ static int step(struct answer_parser *p, struct answer_piece *out) {
     return 0;
 }
 
+// --- calls at the thinking's end ---
+
+// Where the calls begin that end the thinking. SIZE_MAX: there is text behind the last call, or it is not whole.
+static size_t last_calls(const struct answer_parser *p) {
+    struct answer_parser probe;
+    struct answer_piece piece;
+    struct buf arguments;
+    size_t start = 0;
+    bool calls = false;
+    answer_parser_init(&probe, p->syntax, p->tools, false);
+    buf_init(&arguments, THOUGHT_BYTES);
+    probe.state = ANSWER_SPEAKS;
+    probe.strict = true;
+    answer_parser_feed(&probe, buf_z(&p->thought), p->thought.len);
+    answer_parser_end(&probe);
+    while (answer_parser_next(&probe, &piece) == 1) {
+        if (piece.kind == PIECE_TOOL_BEGIN) buf_reset(&arguments);
+        if (piece.kind == PIECE_TOOL_ARGUMENTS) buf_add(&arguments, piece.text, piece.len);
+        if (piece.kind != PIECE_TEXT && piece.kind != PIECE_TOOL_END) continue;
+        cJSON *whole = piece.kind == PIECE_TEXT ? NULL : cJSON_Parse(buf_z(&arguments));
+        calls = cJSON_IsObject(whole);
+        if (!calls) start = probe.from;
+        cJSON_Delete(whole);
+    }
+    answer_parser_release(&probe);
+    buf_release(&arguments);
+    return calls ? start : SIZE_MAX;
+}
+
+// Some models write their call inside of the thinking and end there. If nothing follows the thinking, the calls at its
+// end are read as the answer's. They stay thinking too, because clients have that already.
+static bool recover(struct answer_parser *p) {
+    bool thought = p->state == ANSWER_THINKS || (p->state == ANSWER_SPEAKS && p->fresh);
+    if (!p->ended || !p->has_marker || p->thought.error || p->n_tools > 0) return false;
+    if (!thought || p->from < p->in.len) return false;
+    const size_t start = last_calls(p);
+    p->has_marker = false;
+    if (start == SIZE_MAX) return false;
+    p->from = 0;
+    buf_reset(&p->in);
+    answer_parser_feed(p, buf_z(&p->thought) + start, p->thought.len - start);
+    p->behind = true;
+    enter(p, ANSWER_SPEAKS);
+    return true;
+}
+
 int answer_parser_next(struct answer_parser *p, struct answer_piece *out) {
     int rc;
     if (p->failed) return E_NOMEM;
     do {
-        while ((rc = step(p, out)) == STEP_ON) {}
+        while ((rc = step(p, out)) == STEP_ON || (rc == 0 && recover(p))) {}
     } while (rc == 1 && p->single && p->n_tools > 1 && out->kind >= PIECE_TOOL_BEGIN);
-    return rc;
+    return p->failed ? E_NOMEM : rc;
 }

@@ -1,8 +1,8 @@
 // Splits a model's output into thinking, text and tool calls, by the model's own syntax, while the output
 // arrives. The result does not depend on how the text is cut into feeds: pieces joined by kind are equal.
 //
-// White space between the parts is dropped. Text that looks like a call but is none stays text. Any
-// thread, but one thread for each parser.
+// White space between the parts is dropped. Text that looks like a call but is none stays text. Calls of `tools` at the
+// end of a thinking that nothing follows are given behind it, as calls. Any thread, but one thread for each parser.
 #pragma once
 #include "base/json.h"
 #include "engine/text/chat_syntax.h"
@@ -49,9 +49,11 @@ struct answer_parser {
     struct buf in;  // the text fed so far; bytes before `from` have been passed on
     struct buf out; // the bytes that a piece points to, if they are not in `in`
     size_t from;
-    bool ended, failed;           // failed: no memory
-    bool fresh;                   // nothing of this part has been passed on
-    bool behind;                  // another part was before: white space is dropped
+    bool ended, failed; // failed: no memory
+    bool fresh;         // nothing of this part has been passed on
+    bool behind;        // another part was before: white space is dropped
+    struct buf thought; // the thinking from its first marker on (has_marker), or a beginning of one
+    bool has_marker;
     bool guessed;                 // the call has no marker
     bool listed;                  // it is one of Mistral's list
     bool named;                   // its name stands before its arguments, in Mistral's newer form

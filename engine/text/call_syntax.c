@@ -5,6 +5,21 @@
 
 #define VALUE_DEPTH 64
 
+// --- markers ---
+
+const char *const *call_markers(enum tool_syntax syntax) {
+    static const char *const of[][3] = {
+        [TOOL_SYNTAX_HERMES] = {"<tool_call>"},
+        [TOOL_SYNTAX_XML] = {"<tool_call>", "<function="},
+        [TOOL_SYNTAX_LLAMA] = {"<|python_tag|>"},
+        [TOOL_SYNTAX_MISTRAL] = {"[TOOL_CALLS]"},
+        [TOOL_SYNTAX_LIST] = {"<|tool_call|>"},
+        [TOOL_SYNTAX_GLM] = {"<tool_call>"},
+        [TOOL_SYNTAX_OTHER] = {NULL},
+    };
+    return of[syntax];
+}
+
 // --- spans ---
 
 struct span span_from(struct span t, size_t from) {

@@ -1,6 +1,7 @@
 // Pieces of tool calls in text that may not be complete yet. Pure functions over bytes.
 #pragma once
 #include "base/json.h"
+#include "engine/text/chat_syntax.h"
 
 struct span { // borrowed bytes
     const char *s;
@@ -14,6 +15,9 @@ bool span_begins(struct span t, const char *what); // t is a beginning of `what`
 size_t span_find(struct span t, const char *what); // SIZE_MAX: none
 size_t span_held(struct span t, const char *what); // bytes at the end that may begin `what`
 bool span_is_name(char c);                         // of a function's name
+
+// What a call begins with in this syntax, ending with a NULL: empty where a call has no mark of its own.
+const char *const *call_markers(enum tool_syntax syntax);
 
 enum call_found {
     CALL_NONE, // it is no call

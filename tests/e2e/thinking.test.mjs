@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import Ajv from 'ajv/dist/2020.js';
 import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
-import { clientOf } from './openai_client.mjs';
+import { clientOf, sessionOf } from './openai_client.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
 // As Qwen's: the thinking is opened in the prompt, or closed there, or (lazy) left to the model.
@@ -36,6 +36,38 @@ async function start(t, lazy = false) {
   writeFileSync(file, template(lazy));
   return { file, server: await Server.start(t, { args: [...unlimited, '--chat-template', file] }) };
 }
+
+test('a call that ends the thinking, with nothing behind it, is a call: whole, streamed, and from the record', async (t) => {
+  const { server } = await start(t, true);
+  const openai = clientOf(server);
+  const parameters = { type: 'object', properties: { a: { type: 'integer' } } };
+  const call = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', said = `<think>I add. ${call}</think>`;
+  const ask = { model: 'demo-model', max_tokens: 100, messages: [{ role: 'user', content: 'Add 1.' }], tools: [{ type: 'function', function: { name: 'add', parameters } }], choice: [said] };
+  const whole = await openai.chat.completions.create(ask);
+  const [{ message, finish_reason }] = whole.choices;
+  assert.deepEqual([finish_reason, message.content, message.reasoning_content], ['tool_calls', null, `I add. ${call}`]);
+  assert.deepEqual(message.tool_calls.map((one) => [one.function.name, one.function.arguments]), [['add', '{"a": 1}']]);
+  let thought = '', passed = '', finish, streamed;
+  for await (const { id, choices: [choice] } of await openai.chat.completions.create({ ...ask, stream: true })) {
+    streamed = id;
+    thought += choice?.delta.reasoning_content ?? '';
+    passed += choice?.delta.tool_calls?.[0].function.arguments ?? '';
+    finish = choice?.finish_reason ?? finish;
+  }
+  assert.deepEqual([thought, passed, finish], [`I add. ${call}`, '{"a": 1}', 'tool_calls']);
+  // The conversation goes on behind that turn, or behind the other one, which answered alike.
+  const next = await openai.chat.completions.create({ ...ask, choice: undefined, max_tokens: 2,
+    messages: [...ask.messages, message, { role: 'tool', tool_call_id: message.tool_calls[0].id, content: '2' }] });
+  assert.ok([whole.id, streamed].map(sessionOf).includes(sessionOf(next.id)), `${next.id} ${whole.id} ${streamed}`);
+  // Words behind the call, or behind the thinking, are an answer.
+  for (const other of [`<think>Not ${call} so.</think>`, `<think>${call}</think>No.`]) {
+    const answer = await openai.chat.completions.create({ ...ask, choice: [other] });
+    assert.deepEqual([answer.choices[0].finish_reason, answer.choices[0].message.tool_calls], ['stop', undefined], other);
+  }
+  const response = await openai.responses.create({ model: 'demo-model', max_output_tokens: 100, input: 'Add 1.', tools: [{ type: 'function', name: 'add', parameters }], choice: [said] });
+  assert.deepEqual(response.output.map((item) => item.type), ['reasoning', 'function_call']);
+  assert.deepEqual((await openai.responses.retrieve(response.id)).output.map((item) => item.type), ['reasoning', 'function_call']);
+});
 
 test('thinking is closed after exactly its budget: alone, with drafts, samples and beams', async (t) => {
   const { server } = await start(t);

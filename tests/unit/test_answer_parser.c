@@ -110,6 +110,26 @@ static const struct row rows[] = {
     {&glm, false, "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>", "(add {})"},
     {&glm, false, "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1",
      "(add {})'<arg_key>a</arg_key>\n<arg_value>1"},
+    // A call that ends the thinking, and nothing behind it: the model takes it for its answer.
+    {&hermes, false,
+     "<think>I add. <tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1}}</tool_call>",
+     "~I add. <tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1}}</tool_call>(add {\"a\":1})"},
+    {&hermes, true,
+     "a<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"sub\","
+     "\"arguments\":{}}\n</tool_call>\n</think>\n\n",
+     "~a<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"sub\","
+     "\"arguments\":{}}\n</tool_call>(add {})(sub {})"},
+    {&xml, true, "<tool_call> is how. <function=now></function>",
+     "~<tool_call> is how. <function=now></function>"}, // no such tool
+    {&xml, true, "<tool_call> is how. <function=add></function>",
+     "~<tool_call> is how. <function=add></function>(add {})"},
+    {&glm, true, "<tool_call>add</tool_call></think>", "~<tool_call>add</tool_call>(add {})"},
+    {&hermes, true, "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>? No.",
+     "~<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>? No."},
+    {&hermes, true, "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call></think>Or no.",
+     "~<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>'Or no."},
+    {&hermes, true, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":",
+     "~<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":"},
     {&other, false, "<tool_call>{\"name\":\"add\",\"arguments\":{}}",
      "'<tool_call>{\"name\":\"add\",\"arguments\":{}}"},
     {&harmony, false, ANALYSIS "Two and two. " NEXT FINAL "Four.", "~Two and two.'Four."},
