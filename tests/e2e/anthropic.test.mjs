@@ -153,7 +153,7 @@ test('max_tokens 0 computes the prompt, answers nothing, and leaves no session',
 // A template that opens the thinking: all that the demo model says is thinking then.
 const thinking = `{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}{{ (m.content or '') + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if enable_thinking %}{{ '<think>\n\n' }}{% endif %}{% endif %}`;
 
-test('thinking is signed, and its signature holds after a restart', async (t) => {
+test('thinking is signed, and goes on with any signature, as a conversation of another server has', async (t) => {
   const folder = temporaryFolder(t), db = path.join(folder, 'parley.db'), template = path.join(folder, 'thinking.jinja');
   writeFileSync(template, thinking);
   const start = () => Server.start(t, { db, args: [...unlimited, '--chat-template', template] });
@@ -174,12 +174,18 @@ test('thinking is signed, and its signature holds after a restart', async (t) =>
 
   const goOn = (content) => clientOf(server).messages.create({ ...request, messages: [...request.messages, { role: 'assistant', content }, user('And then?')] });
   const said = { type: 'text', text: 'Once.' };
-  const forged = [{ ...block, thinking: `${block.thinking}!` }, { ...block, signature: block.signature.replace(/^./, (c) => (c === 'A' ? 'B' : 'A')) },
-    { ...block, signature: 'EqQBCkYIBRgCKkB4pzZ9pkf7oYsvjTbkq8i7wXz0' }];
+  const foreign = { type: 'thinking', thinking: 'I tell one.', signature: 'EqQBCkYIBRgCKkB4pzZ9pkf7oYsvjTbkq8i7wXz0' };
   const check = async () => {
-    await goOn([block, said]);
-    for (const each of forged)
-      await refused(goOn([each, said]), Anthropic.BadRequestError, 400, 'invalid_request_error', /^messages\.1\.content\.0\.signature: Invalid `signature` in `thinking` block/);
+    const inputs = [];
+    for (const each of [block, { ...block, signature: foreign.signature }, { ...block, signature: '' }]) {
+      const { usage } = await goOn([each, said]);
+      inputs.push(usage.input_tokens + usage.cache_read_input_tokens);
+    }
+    assert.deepEqual(inputs, [inputs[0], inputs[0], inputs[0]]); // the model sees the same thinking
+    assert.equal((await goOn([foreign, said])).type, 'message');
+    const counts = await Promise.all([[foreign, said], [{ ...foreign, thinking: `${foreign.thinking} A long one, of a cat and a dog.` }, said]].map((content) =>
+      clientOf(server).messages.countTokens({ model: ask.model, messages: [...request.messages, { role: 'assistant', content }, user('And then?')] })));
+    assert.ok(counts[1].input_tokens > counts[0].input_tokens + 5); // its words are in the prompt
   };
   await check();
   await server.stop();

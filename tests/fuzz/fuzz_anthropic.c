@@ -35,10 +35,9 @@ static void check_messages(const cJSON *messages) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const uint64_t key[2] = {1, 2};
     for (int purpose = MESSAGES_ANSWER; purpose <= MESSAGES_COUNT; purpose++) {
         struct messages_request r;
-        messages_request_read(&r, (enum messages_purpose)purpose, (const char *)data, size, key);
+        messages_request_read(&r, (enum messages_purpose)purpose, (const char *)data, size);
         if (r.failure.status) {
             FUZZ_CHECK(r.failure.status == 400 && *r.failure.message);
         } else {

