@@ -169,7 +169,7 @@ test('Origin', async (t) => {
   const ask = JSON.stringify({ model: 'fake', messages: [{ role: 'user', content: 'Hi' }] });
   const send = (at, method, headers, body = ask) => at.raw(`${method} /v1/chat/completions HTTP/1.1\r\nHost: ${at.host}:${at.port}\r\n`
     + `${Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('')}Connection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
-  const preflight = (at, Origin) => send(at, 'OPTIONS', { Origin, 'Access-Control-Request-Method': 'POST', 'Access-Control-Request-Headers': 'authorization,content-type' }, '');
+  const preflight = (at, Origin, further = {}) => send(at, 'OPTIONS', { Origin, 'Access-Control-Request-Method': 'POST', 'Access-Control-Request-Headers': 'authorization,content-type', ...further }, '');
   const allows = /access-control-allow-origin: (\S+)\r\n/;
   await t.test('a page of another origin sends nothing over HTTP, and reads nothing', async () => {
     for (const Origin of ['http://evil.example', 'null', `http://127.0.0.1:${wire.port + 1}`]) {
@@ -194,6 +194,10 @@ test('Origin', async (t) => {
     assert.equal(allows.exec(asked.text)?.[1], Origin);
     assert.match(asked.text, /access-control-allow-headers: authorization,content-type\r\n/);
     assert.match(asked.text, /access-control-allow-methods: [^\r]*POST/);
+    const privately = { 'Access-Control-Request-Private-Network': 'true' }; // as Chromium asks for a server on a private address
+    assert.match((await preflight(wire, Origin, privately)).text, /access-control-allow-private-network: true\r\n/);
+    assert.doesNotMatch((await preflight(wire, 'http://evil.example', privately)).text, /private-network/);
+    assert.doesNotMatch(asked.text, /private-network/);
     for (const body of [ask, `${ask.slice(0, -1)},"stream":true}`, '{'])
       assert.equal(allows.exec((await send(wire, 'POST', { Origin }, body)).text)?.[1], Origin, body);
   });

@@ -2,6 +2,7 @@
 #include "ws/net/cors.h"
 #include "ws/net/net.h"
 #include "ws/net/peer.h"
+#include <string.h>
 
 // Its Origin is none of this server's own page.
 static bool is_foreign(const struct net *n, const struct http_head *h) {
@@ -40,4 +41,7 @@ void cors_put_permission(const struct http_head *h, struct buf *out) {
     buf_addz(out, "access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE\r\n"
                   "access-control-max-age: 600\r\n");
     if (*wanted) buf_addf(out, "access-control-allow-headers: %s\r\n", wanted);
+    // A page of the internet reaches this machine or its network only if the server agrees, which allowed_origins does.
+    if (strcmp(h->header[HEADER_CORS_PRIVATE], "true") == 0)
+        buf_addz(out, "access-control-allow-private-network: true\r\n");
 }

@@ -40,10 +40,13 @@ static const struct {
     [HEADER_SESSION] = {"session-id", 255},
     [HEADER_CLAUDE_SESSION] = {"x-claude-code-session-id", 255},
     [HEADER_DYNAMO_SESSION] = {"x-dynamo-session-id", 255},
+    [HEADER_AFFINITY] = {"x-session-affinity", 255},
+    [HEADER_PARENT_SESSION] = {"x-parent-session-id", 255},
     [HEADER_API_KEY] = {"x-api-key", 4095},
     [HEADER_ANTHROPIC_VERSION] = {"anthropic-version", 63},
     [HEADER_CORS_METHOD] = {"access-control-request-method", 63},
     [HEADER_CORS_HEADERS] = {"access-control-request-headers", 4095},
+    [HEADER_CORS_PRIVATE] = {"access-control-request-private-network", 63},
 };
 
 static bool is_token_char(unsigned char c) {
