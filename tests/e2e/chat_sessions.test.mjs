@@ -79,7 +79,7 @@ test('the match outlives a restart and kill -9; a session that is busy is forked
 
 test('a session may be named by a header; a client that leaves cancels its turn there', async (t) => {
   const { server, openai, parley } = await start(t);
-  for (const name of ['x-session-id', 'session-id', 'x-claude-code-session-id', 'x-dynamo-session-id']) {
+  for (const name of ['x-session-id', 'session-id', 'x-claude-code-session-id', 'x-dynamo-session-id', 'x-session-affinity', 'x-parent-session-id']) {
     const headers = { [name]: `mine-${name}` };
     const one = await openai.chat.completions.create({ ...ask, messages: [user('Hi!')] }, { headers }).asResponse();
     assert.equal(one.headers.get('x-session-id'), `mine-${name}`);

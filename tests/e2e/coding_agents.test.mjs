@@ -98,15 +98,15 @@ test('tools in namespaces', async (t) => {
     assert.equal(both.output.find((item) => item.type === 'function_call').namespace, 'lists');
   });
   await t.test('what is refused', async () => {
-    const bad = (tool, param, code = 'invalid_value') => assert.rejects(ask(openai, input, { tools: [tool] }), (e) => {
+    const bad = (tool, param, code = 'invalid_value', tool_choice = 'auto') => assert.rejects(ask(openai, input, { tools: [tool], tool_choice }), (e) => {
       assert.deepEqual([e.status, e.code, e.param], [400, code, param], e.message);
       return true;
     });
-    await bad({ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }, 'tools[0].tools[0].type', 'unsupported');
+    await bad({ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }, 'tools[0].tools[0].type', 'unsupported', 'required');
     await bad({ type: 'namespace', name: 'n', tools: [{ type: 'namespace', name: 'm', tools: [] }] }, 'tools[0].tools[0].type', 'unsupported');
     await bad({ type: 'namespace', name: 'n' }, 'tools[0].tools');
     await bad({ type: 'namespace', tools: [] }, 'tools[0].name');
     await bad({ ...add, name: 'a.b' }, 'tools[0].name');
-    await bad({ type: 'web_search', external_web_access: true }, 'tools[0].type', 'unsupported');
+    await bad({ type: 'web_search', external_web_access: true }, 'tools[0].type', 'unsupported', 'required');
   });
 });

@@ -37,6 +37,9 @@ test('the demo model answers, whole and streamed, with the same words for the sa
 
   await t.test('models: all, one, and none of this name', async () => {
     const { data } = await openai.models.list();
+    const length = parley.hello.models[0].session_len; // under the names of vLLM, OpenRouter and Groq
+    assert.ok(length > 0);
+    assert.deepEqual([data[0].max_model_len, data[0].context_length, data[0].context_window], [length, length, length]);
     assert.deepEqual(await openai.models.retrieve(ask.model), data[0]);
     await assert.rejects(openai.models.retrieve('gpt-9'), (e) => e.status === 404 && e.code === 'model_not_found' && e.param === 'model');
   });
@@ -190,7 +193,7 @@ test('errors have OpenAI\'s form', async (t) => {
   await refused({ messages: [{ role: 'function', content: 'x' }] }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'assistant', tool_calls: [{}] }] }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'unsupported', 'messages');
-  await refused({ verbosity: 'low' }, 400, 'invalid_value', 'verbosity');
+  await refused({ verbosity: 'chatty' }, 400, 'invalid_value', 'verbosity');
   await refused({ moderation: { model: 'm' } }, 400, 'invalid_value', 'moderation');
   await refused({ temperature: -1 }, 400, 'invalid_value', 'temperature');
   await refused({ top_p: 'x' }, 400, 'invalid_value', 'top_p');

@@ -107,7 +107,15 @@ test('chat completions: custom tools', async (t) => {
     return true;
   });
   await bad({ tools: formed('lark', 'start: "a"'), tool_choice: 'required' }, /'lark' is not served here, only regex/);
-  await bad({ tools: formed('regex', 'a+') }, /holds in forced calls only/);
+  await bad({ tools: formed('yacc', 'start: "a"') }, /'yacc' is not served here/);
+  // Else the model reads it in the description, and writes what it likes: Codex's apply_patch comes so.
+  for (const [syntax, definition] of [['lark', 'start: begin hunk+\nbegin: "*** Begin Patch"'], ['regex', 'a+']]) {
+    const described = { ...note, description: `${note.description ? `${note.description}\n` : ''}The input has this form (${syntax}):\n${definition}` };
+    const free = await create({ tools: formed(syntax, definition), max_tokens: 2 });
+    const alike = await create({ tools: [{ type: 'custom', custom: described }], max_tokens: 2 });
+    assert.equal(free.usage.prompt_tokens, alike.usage.prompt_tokens);
+    assert.ok(free.usage.prompt_tokens > (await create({ tools: [{ type: 'custom', custom: note }], max_tokens: 2 })).usage.prompt_tokens);
+  }
   await bad({ tools: [{ type: 'custom' }] }, /custom tools need/);
 });
 

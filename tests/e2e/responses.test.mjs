@@ -36,7 +36,7 @@ test('a response, whole and streamed', async (t) => {
   assert.deepEqual(last.usage.output_tokens, whole.usage.output_tokens);
 
   await t.test('what the request left open is filled in', async () => {
-    for (const text of [{}, { format: null }, { verbosity: 'medium' }]) {
+    for (const text of [{}, { format: null }, { verbosity: 'medium' }, { verbosity: 'low' }]) {
       const response = await openai.responses.create({ ...ask, text, reasoning: { effort: 'max' } });
       assert.deepEqual([response.text.format, response.reasoning.effort], [{ type: 'text' }, 'max']);
     }
@@ -243,6 +243,36 @@ test('kill -9 in the middle leaves what was streamed', async (t) => {
   assert.ok(next.usage.input_tokens > 10);
 });
 
+test('hosted tools and the items of their calls are left out, and the log names each type once', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const add = { type: 'function', name: 'add', parameters: { type: 'object', properties: { a: { enum: [1] } }, required: ['a'] } };
+  const ask = { model, max_output_tokens: 2, input: 'What is 1 plus 1?' };
+  const count = async (body) => (await openai.responses.create({ ...ask, ...body })).usage.input_tokens;
+  const hosted = ['web_search', 'web_search_preview_2025_03_11', 'file_search', 'computer_use_preview', 'code_interpreter', 'mcp', 'image_generation',
+    'local_shell', 'shell', 'apply_patch', 'tool_search'].map((type) => ({ type }));
+  assert.equal(await count({ tools: hosted }), await count({}));
+  for (const tool_choice of [undefined, 'auto', 'none', { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'add' }] }])
+    assert.equal(await count({ tools: [...hosted, add], tool_choice }), await count({ tools: [add], tool_choice }), JSON.stringify(tool_choice));
+  const one = await openai.responses.create({ ...ask, tools: [...hosted, add] });
+  assert.deepEqual((await openai.responses.retrieve(one.id)).output_text, one.output_text); // also from the record
+
+  const said = (role, text) => ({ type: 'message', role, content: [{ type: role === 'user' ? 'input_text' : 'output_text', text }] });
+  const search = { type: 'web_search_call', id: 'ws_1', status: 'completed', action: { type: 'search', query: 'weather' } };
+  const talk = [said('user', 'Rain?'), said('assistant', 'No.'), said('user', 'And tomorrow?')];
+  const input = [talk[0], search, { type: 'file_search_call', id: 'fs_1', status: 'completed', queries: [] }, ...talk.slice(1)];
+  const without = await count({ input: talk });
+  assert.equal(await count({ input }), without);
+  const kept = await openai.responses.create({ ...ask, input });
+  assert.deepEqual((await openai.responses.inputItems.list(kept.id, { order: 'asc' })).data.map((item) => item.type), input.map((item) => item.type));
+  const next = await openai.responses.create({ ...ask, input: 'And then?', previous_response_id: kept.id });
+  assert.ok(next.usage.input_tokens > without);
+  const conversation = await openai.conversations.create({ items: input });
+  assert.ok((await openai.responses.create({ ...ask, conversation: conversation.id })).usage.input_tokens > without);
+  for (const word of ['tool=web_search', 'tool=mcp', 'item=web_search_call'])
+    assert.equal(server.log.split(`event=responses.left_out ${word} `).length, 2, `${word}: ${server.log}`);
+});
+
 test('what is not served is refused by name', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
@@ -252,8 +282,13 @@ test('what is not served is refused by name', async (t) => {
   await bad({ input: undefined }, 400, 'invalid_value', 'input');
   await bad({ input: 3 }, 400, 'invalid_value', 'input');
   await bad({ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }, 400, 'unsupported', 'input[0].content[0]');
-  await bad({ tools: [{ type: 'web_search' }] }, 400, 'unsupported', 'tools[0].type');
-  await bad({ truncation: 'auto' }, 400, 'unsupported', 'truncation');
+  await bad({ tools: [{ type: 'web_search' }], tool_choice: 'required' }, 400, 'unsupported', 'tools[0].type');
+  await bad({ tools: [{ type: 'web_serach' }] }, 400, 'unsupported', 'tools[0].type');
+  await bad({ tools: [{ type: 'web_search' }], tool_choice: { type: 'web_search' } }, 400, 'unsupported', 'tools[0].type');
+  await bad({ input: [{ type: 'local_shell_call', call_id: 'c' }] }, 400, 'unsupported', 'input[0].type');
+  await bad({ truncation: 'some' }, 400, 'invalid_value', 'truncation');
+  await bad({ text: { verbosity: 'chatty' } }, 400, 'invalid_value', 'text.verbosity');
+  await bad({ truncation: 'auto', input: 'word '.repeat(100000) }, 400, 'context_length_exceeded', null);
   await bad({ context_management: [{ type: 'compaction' }] }, 400, 'unsupported', 'context_management');
   await bad({ prompt: { id: 'p' } }, 400, 'unsupported', 'prompt');
   await bad({ include: ['nothing.known'] }, 400, 'unsupported', 'include');

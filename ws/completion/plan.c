@@ -114,8 +114,9 @@ int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new) 
 
 // A name that is not a valid session id is replaced by its hash, which is one.
 void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
-    static const enum http_header headers[] = {HEADER_SESSION_ID, HEADER_SESSION,
-                                               HEADER_CLAUDE_SESSION, HEADER_DYNAMO_SESSION};
+    static const enum http_header headers[] = {HEADER_SESSION_ID,     HEADER_SESSION,
+                                               HEADER_CLAUDE_SESSION, HEADER_DYNAMO_SESSION,
+                                               HEADER_AFFINITY,       HEADER_PARENT_SESSION};
     static const uint64_t key[2] = {0x73657373696f6e, 0x6e616d65};
     const char *name = "";
     for (size_t i = 0; i < sizeof headers / sizeof *headers && !name[0]; i++)

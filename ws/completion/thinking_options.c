@@ -71,6 +71,16 @@ static int read_budgets(const struct reading *g) {
     return 0;
 }
 
+int verbosity_read(struct completion_request *r, const cJSON *v, const char *param,
+                   struct completion_failure *f) {
+    static const char *const words[] = {"low", "medium", "high"};
+    const struct reading g = {r, NULL, f};
+    if (!v) return 0;
+    for (int i = 0; cJSON_IsString(v) && i < 3; i++)
+        if (strcmp(v->valuestring, words[i]) == 0) return add_args(&g, "verbosity", words[i]);
+    return bad(&g, param, "must be low, medium or high");
+}
+
 int thinking_options_read(struct completion_request *r, cJSON *json, struct completion_failure *f) {
     static const char kwargs[] = "chat_template_kwargs";
     const struct reading g = {r, json, f};

@@ -1,5 +1,7 @@
 // Tools of a request: checked, custom ones as functions, and those that the answer may call. See completion.h.
+#include "base/log.h"
 #include "ws/completion/plan.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,32 +34,58 @@ static cJSON *input_schema(const char *pattern) {
     return NULL;
 }
 
+// Where nothing forces the call, its grammar is not enforced: the model reads it in the description instead.
+static int describe_form(cJSON *custom, const char *syntax, const char *definition,
+                         struct completion_failure *f) {
+    const char *given = json_string(custom, "description");
+    struct buf text;
+    buf_init(&text, SIZE_MAX / 2);
+    buf_addf(&text, "%s%sThe input has this form (%.20s):\n", given ? given : "", given ? "\n" : "",
+             syntax);
+    buf_addz(&text, definition);
+    cJSON *whole = text.error ? NULL : cJSON_CreateString(buf_z(&text));
+    buf_release(&text);
+    if (whole) cJSON_DeleteItemFromObjectCaseSensitive(custom, "description");
+    if (whole && cJSON_AddItemToObject(custom, "description", whole)) return 0;
+    cJSON_Delete(whole);
+    return completion_no_memory(f);
+}
+
 // {"type":"text"} or {"type":"grammar","syntax","definition"}; chat completions write the last two inside "grammar".
-static int read_form(const struct completion_request *r, const cJSON *format, const char **pattern,
+static int read_form(const struct completion_request *r, cJSON *custom, const char **pattern,
                      struct completion_failure *f) {
+    static atomic_bool noted; // in the log
+    const cJSON *format = json_member(custom, "format");
     const char *type = json_string(format, "type");
     const cJSON *grammar = json_member(format, "grammar");
     if (!grammar) grammar = format;
-    const char *syntax = json_string(grammar, "syntax");
+    const char *syntax = json_string(grammar, "syntax"),
+               *definition = json_string(grammar, "definition");
+    bool forced = r->tool_choice == TOOLS_REQUIRED || r->tool_choice == TOOLS_NAMED;
     *pattern = NULL;
     if (!format || (type && strcmp(type, "text") == 0)) return 0;
     if (!type || strcmp(type, "grammar") != 0)
         return completion_refuse(f, "invalid", "tools",
                                  "a custom tool's format must be of the type text or grammar");
-    if (!syntax || strcmp(syntax, "regex") != 0)
+    bool regex = syntax && strcmp(syntax, "regex") == 0,
+         known = regex || (syntax && strcmp(syntax, "lark") == 0);
+    if (!known || (forced && !regex))
         return completion_refuse(
             f, "unsupported", "tools",
             "a custom tool's grammar of the syntax '%.20s' is not served here, "
             "only regex",
             syntax ? syntax : "?");
-    *pattern = json_string(grammar, "definition");
-    if (!*pattern)
+    if (!definition)
         return completion_refuse(f, "invalid", "tools",
                                  "a custom tool's grammar needs a definition");
-    if (r->tool_choice == TOOLS_REQUIRED || r->tool_choice == TOOLS_NAMED) return 0;
-    return completion_refuse(f, "unsupported", "tools",
-                             "a custom tool's grammar holds in forced calls only: tool_choice must "
-                             "be required or name a tool");
+    if (forced) {
+        *pattern = definition;
+        return 0;
+    }
+    if (!atomic_exchange(&noted, true))
+        log_info("tools.grammar_left_out", "syntax=%s why=\"tool_choice forces no call\"",
+                 regex ? "regex" : "lark");
+    return describe_form(custom, syntax, definition, f);
 }
 
 // {"type":"custom","custom":{"name","description","format"}} becomes a function, and is noted in `custom`.
@@ -69,7 +97,7 @@ static int read_custom(struct completion_request *r, cJSON *tool, struct complet
     if (!name)
         return completion_refuse(f, "invalid", "tools",
                                  "custom tools need {\"custom\":{\"name\"}}");
-    TRY(read_form(r, json_member(custom, "format"), &pattern, f));
+    TRY(read_form(r, custom, &pattern, f));
     if (!r->custom) r->custom = cJSON_CreateArray();
     cJSON *noted = cJSON_CreateString(name), *schema = input_schema(pattern);
     cJSON *kind = cJSON_CreateString("function");

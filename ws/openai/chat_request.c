@@ -120,11 +120,9 @@ static int read_prediction(struct chat_request *r) {
 static int refuse_unserved(struct chat_request *r) {
     static const char *const keys[] = {"audio", "functions", "function_call", "moderation",
                                        "web_search_options"};
-    const char *verbosity = json_string(r->json, "verbosity");
     const cJSON *modality;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_member(r->json, keys[i])) return bad(r, keys[i], "is not served here");
-    if (verbosity && strcmp(verbosity, "medium") != 0) return bad(r, "verbosity", "must be medium");
     cJSON_ArrayForEach(modality, json_member(r->json, "modalities")) {
         if (!cJSON_IsString(modality) || strcmp(modality->valuestring, "text") != 0)
             return bad(r, "modalities", "can be text only here");
@@ -150,6 +148,7 @@ static int read_all(struct chat_request *r, const struct service *s) {
     TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"),
                                 openai_chat_choice_name, &r->failure));
     TRY(thinking_options_read(r->request, r->json, &r->failure));
+    TRY(verbosity_read(r->request, json_member(r->json, "verbosity"), "verbosity", &r->failure));
     TRY(read_prediction(r));
     r->request->messages = take(r, "messages");
     TRY(thinking_options_rename(r->request, &r->failure));

@@ -7,12 +7,17 @@
 
 #define REPLY_MAX_BYTES (1 << 20)
 
+// The context length under each of the names that clients look for: vLLM's, OpenRouter's and Groq's.
+static const char *const length_names[] = {"max_model_len", "context_length", "context_window"};
+
 static void put_model(struct json_writer *w, const struct served_model *m) {
     json_open(w, NULL, '{');
     json_put_string(w, "id", m->name);
     json_put_string(w, "object", "model");
     json_put_int(w, "created", m->loaded_s);
     json_put_string(w, "owned_by", "parley");
+    for (size_t i = 0; i < sizeof length_names / sizeof *length_names; i++)
+        json_put_int(w, length_names[i], m->session_len);
     json_close(w, '}');
 }
 

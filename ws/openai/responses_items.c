@@ -2,6 +2,7 @@
 #include "ws/openai/responses_items.h"
 #include "base/base64.h"
 #include "base/utf8.h"
+#include "ws/openai/responses_hosted.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -235,6 +236,7 @@ static int read_item(cJSON *messages, const cJSON *item, const struct place *at)
     if (!type) return bad_member(at, "type", "is missing");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(type, kinds[i].type) == 0) return kinds[i].read(messages, item, at);
+    if (responses_leaves_out_item(type)) return 0;
     snprintf(message, sizeof message, "is %.40s, which this server does not serve", type);
     return refuse_member(at, "unsupported", "type", message);
 }
@@ -354,6 +356,7 @@ void responses_item_put(struct json_writer *w, const cJSON *item, const char *id
 struct tool_place {
     char where[40];
     const char *in_namespace; // NULL: none
+    bool lenient;             // tools that this server does not have are left out
     struct completion_failure *f;
 };
 
@@ -403,7 +406,7 @@ static int read_namespace(cJSON *out, const cJSON *tool, const struct tool_place
         return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
     if (!cJSON_IsArray(tools)) return bad_tool(at, "tools", "must be an array");
     cJSON_ArrayForEach(one, tools) {
-        struct tool_place inner = {.in_namespace = name, .f = at->f};
+        struct tool_place inner = {.in_namespace = name, .lenient = at->lenient, .f = at->f};
         snprintf(inner.where, sizeof inner.where, "%.16s.tools[%d]", at->where, i++);
         TRY(read_tool(out, one, &inner));
     }
@@ -423,13 +426,22 @@ static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at)
     if (strcmp(type, "function") == 0) return read_tool_as(out, tool, "function", "parameters", at);
     if (strcmp(type, "custom") == 0) return read_tool_as(out, tool, "custom", "format", at);
     if (strcmp(type, "namespace") == 0 && !at->in_namespace) return read_namespace(out, tool, at);
-    if (finds_nothing(tool, type)) return 0;
+    if (finds_nothing(tool, type) || (at->lenient && responses_leaves_out_tool(type))) return 0;
     snprintf(message, sizeof message, "is %.48s, and only function and custom tools are served",
              type);
     return refuse_tool(at, "unsupported", "type", message);
 }
 
-int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_failure *f) {
+// A choice that the answer need not call a tool by.
+static bool forces_nothing(const cJSON *choice) {
+    const cJSON *mode = cJSON_IsObject(choice) ? json_member(choice, "mode") : choice;
+    const char *word = cJSON_GetStringValue(mode);
+    if (!choice || cJSON_IsNull(choice)) return true;
+    return word && (strcmp(word, "auto") == 0 || strcmp(word, "none") == 0);
+}
+
+int responses_tools_read(cJSON **out, const cJSON *tools, const cJSON *choice,
+                         struct completion_failure *f) {
     const cJSON *tool;
     int i = 0;
     if (!tools || cJSON_IsNull(tools)) return 0;
@@ -437,7 +449,7 @@ int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_fail
     cJSON *list = cJSON_CreateArray();
     if (!list) return openai_no_memory(f);
     cJSON_ArrayForEach(tool, tools) {
-        struct tool_place at = {.f = f};
+        struct tool_place at = {.lenient = forces_nothing(choice), .f = f};
         snprintf(at.where, sizeof at.where, "tools[%d]", i++);
         int rc = read_tool(list, tool, &at);
         if (rc == 0) continue;

@@ -24,8 +24,10 @@ int responses_metadata_check(const cJSON *metadata, struct completion_failure *f
 // Tools, {"type":"function","name",...}, as chat completions have them: {"type":"function","function":{...}}. Custom
 // tools likewise.
 // Those of a {"type":"namespace","name","tools"} are named NAMESPACE.NAME for the model. *out stays NULL
-// where there are none; else the caller's. A fault leaves none.
-int responses_tools_read(cJSON **out, const cJSON *tools, struct completion_failure *f);
+// where there are none; else the caller's. A fault leaves none. choice: the request's tool_choice. Tools that run on
+// OpenAI's servers are left out if it forces no call, and refused otherwise.
+int responses_tools_read(cJSON **out, const cJSON *tools, const cJSON *choice,
+                         struct completion_failure *f);
 
 // The model knows a function by NAME or NAMESPACE.NAME, with its final zero within so many bytes. A
 // function's own name has no '.', so the first one ends the namespace.

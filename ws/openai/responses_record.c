@@ -256,7 +256,7 @@ static void play_end(const struct responses_record *r, struct responses_output *
 static void read_tools(const struct responses_record *r, struct completion_request *c) {
     struct completion_failure failure = {0};
     const cJSON *echo = json_member(r->note, "echo"), *choice = json_member(echo, "tool_choice");
-    responses_tools_read(&c->tools, json_member(echo, "tools"), &failure);
+    responses_tools_read(&c->tools, json_member(echo, "tools"), choice, &failure);
     openai_tool_choice_read(c, choice, responses_choice_name, &failure);
     completion_read_tools(c, &failure);
 }

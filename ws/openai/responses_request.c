@@ -2,6 +2,7 @@
 #include "ws/openai/responses_request.h"
 #include "base/clock.h"
 #include "base/xxh64.h"
+#include "ws/completion/thinking_options.h"
 #include "ws/openai/body.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
@@ -54,12 +55,20 @@ static const struct unserved {
     const char *why;
 } unserved_members[] = {
     {"context_management", "[]", "is not served: a session's window needs no compaction"},
-    {"truncation", "\"disabled\"", "must be disabled: an input that does not fit is refused"},
     {"prompt", NULL, "is not served: this server has no stored prompts"},
     {"moderation", NULL, "is not served"},
     {"image", NULL, "is not served"},
     {"service_tier", "\"default\"", "must be auto or default"},
 };
+
+// Agents ask for auto and never send more than fits. An input that does not fit is refused either way, because the
+// server would have to choose what the model forgets.
+static int read_truncation(struct reading *d) {
+    const cJSON *v = json_member(d->json, "truncation");
+    const char *word = cJSON_GetStringValue(v);
+    bool known = word && (strcmp(word, "auto") == 0 || strcmp(word, "disabled") == 0);
+    return !v || known ? 0 : bad(d, "truncation", "must be auto or disabled");
+}
 
 static int refuse_unserved(struct reading *d) {
     const char *tier = json_string(d->json, "service_tier");
@@ -73,6 +82,7 @@ static int refuse_unserved(struct reading *d) {
         cJSON_free(text);
         if (!taken) return unserved(d, u->name, u->why);
     }
+    TRY(read_truncation(d));
     if (d->kind != RESPONSES_SOCKET) return 0;
     if (json_member(d->json, "background") && !cJSON_IsFalse(json_member(d->json, "background")))
         return unserved(d, "background", "is not served on a WebSocket");
@@ -124,7 +134,8 @@ static int read_logprobs(struct reading *d) {
 
 static int read_tools(struct reading *d) {
     struct completion_request *c = d->r->completion;
-    return responses_tools_read(&c->tools, json_member(d->json, "tools"), &d->r->failure);
+    return responses_tools_read(&c->tools, json_member(d->json, "tools"),
+                                json_member(d->json, "tool_choice"), &d->r->failure);
 }
 
 static int read_tool_choice(struct reading *d) {
@@ -201,10 +212,10 @@ static int name_plain_text(struct reading *d, cJSON *text) {
 static int read_format(struct reading *d) {
     cJSON *text = json_member(d->json, "text");
     const cJSON *format = json_member(text, "format"), *v;
-    const char *type = json_string(format, "type"), *verbosity = json_string(text, "verbosity");
+    const char *type = json_string(format, "type");
     if (text && !cJSON_IsObject(text)) return bad(d, "text", "must be an object");
-    if (verbosity && strcmp(verbosity, "medium") != 0)
-        return unserved(d, "text.verbosity", "must be medium");
+    TRY(verbosity_read(d->r->completion, json_member(text, "verbosity"), "text.verbosity",
+                       &d->r->failure));
     if (!format) return text ? name_plain_text(d, text) : 0;
     if (type && strcmp(type, "text") == 0) return 0;
     if (!type || (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0))
@@ -345,7 +356,7 @@ static int make_echo(struct reading *d) {
     put_echo(&out, d, "user", "null");
     json_put_bool(&w, "store", r->store);
     json_put_bool(&w, "background", r->background);
-    json_put_string(&w, "truncation", "disabled");
+    put_echo(&out, d, "truncation", "\"disabled\"");
     json_put_string(&w, "service_tier", "default");
     r->echo = buf_take(&out, NULL);
     buf_release(&out);
