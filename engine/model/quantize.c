@@ -1,4 +1,4 @@
-// A checkpoint in 8 bits. See quantize.h.
+// A checkpoint in 8 or 4 bits. See quantize.h.
 #include "engine/model/quantize.h"
 #include "base/buf.h"
 #include "base/json.h"
@@ -9,6 +9,7 @@
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
 #include "kernels/fp8.h"
+#include "kernels/int4.h"
 #include "kernels/int8.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -29,10 +30,11 @@ struct job {
     struct model_config config;
     struct checkpoint *cp;
     struct buf config_json;
-    uint8_t *roles;             // (tensors of cp)
-    struct tensor *tensors;     // (n) as written; names of scales are owned
-    size_t *order;              // the used ones, in the model's order
-    const struct tensor **from; // (n) the tensor of cp; NULL: the next matrix's scales
+    uint8_t *roles;                 // (tensors of cp)
+    struct tensor *tensors;         // (n) as written; names of scales are owned
+    size_t *order;                  // the used ones, in the model's order
+    const struct tensor **from;     // (n) the tensor of cp; NULL: the next matrix's scales, or with
+    const struct tensor **shape_of; // (n) one here, the shape of that matrix
     size_t n;
     struct safetensors_writer *writer;
     struct quantize_result result;
@@ -47,6 +49,11 @@ struct job {
 };
 
 // --- files ---
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
 
 static int write_file(const struct job *j, const char *name, const void *bytes, size_t n,
                       struct err *err) {
@@ -92,6 +99,32 @@ static int compute_fingerprints(const struct job *j, char of[FINGERPRINT_LEN + 1
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
+// compressed-tensors' keys. `ignore` has the modules that stay as they are, without the embeddings, which are no
+// Linear.
+static int add_int4_config(struct buf *out, const struct job *j) {
+    TRY(buf_addf(
+        out,
+        ",\n  \"quantization_config\": {\n    \"quant_method\": \"compressed-tensors\",\n"
+        "    \"format\": \"pack-quantized\",\n    \"quantization_status\": \"compressed\",\n"
+        "    \"config_groups\": {\n      \"group_0\": {\n        \"targets\": [\"Linear\"],\n"
+        "        \"weights\": {\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", "
+        "\"group_size\": %d,\n                    \"symmetric\": true, \"dynamic\": false},\n"
+        "        \"input_activations\": null,\n        \"output_activations\": null\n"
+        "      }\n    },\n    \"ignore\": [",
+        INT4_GROUP));
+    const char *between = "";
+    for (size_t i = 0; i < j->n; i++) {
+        const struct tensor *t = j->from[i];
+        if (!t || t->n_dims != 2 || j->tensors[i].name != t->name ||
+            !ends_with(t->name, ".weight") || strstr(t->name, "embed"))
+            continue;
+        TRY(buf_addf(out, "%s\"%.*s\"", between, (int)(strlen(t->name) - strlen(".weight")),
+                     t->name));
+        between = ", ";
+    }
+    return buf_addf(out, "]\n  }\n}\n");
+}
+
 // Inserts the quantization's keys before the closing brace of the source's text, so that unknown
 // keys are kept. The text has been parsed as an object before.
 static int write_config(const struct job *j, struct err *err) {
@@ -114,7 +147,7 @@ static int write_config(const struct job *j, struct err *err) {
                 "        \"input_activations\": null,\n        \"output_activations\": null\n"
                 "      }\n    },\n    \"ignore\": []\n  }\n}\n";
     char of[FINGERPRINT_LEN + 1], own[FINGERPRINT_LEN + 1];
-    TRY(compute_fingerprints(j, of, own, err));
+    if (j->o->weights != WEIGHTS_INT4) TRY(compute_fingerprints(j, of, own, err));
     struct buf out;
     buf_init(&out, (size_t)8 << 20);
     size_t end = j->config_json.len;
@@ -122,7 +155,10 @@ static int write_config(const struct job *j, struct err *err) {
     if (end > 0) end--;
     while (end > 0 && isspace((unsigned char)j->config_json.data[end - 1])) end--;
     int rc = buf_add(&out, j->config_json.data, end);
-    if (rc == 0) rc = buf_addf(&out, j->o->weights == WEIGHTS_FP8 ? fp8 : int8, of, own);
+    if (rc == 0 && j->o->weights == WEIGHTS_INT4)
+        rc = add_int4_config(&out, j);
+    else if (rc == 0)
+        rc = buf_addf(&out, j->o->weights == WEIGHTS_FP8 ? fp8 : int8, of, own);
     rc = rc < 0 ? err_set(err, rc, "config.json is too large")
                 : write_file(j, "config.json", out.data, out.len, err);
     buf_release(&out);
@@ -153,8 +189,15 @@ static int read_config(struct job *j, struct err *err) {
 
 // --- which tensors ---
 
+// Of 4 bits: whole groups, under the name that the format changes, and neither embedding nor head.
+static bool has_int4(const struct job *j, const struct tensor *t) {
+    return t->n_dims == 2 && t->shape[1] % INT4_GROUP == 0 && t->shape[0] != j->config.vocab_size &&
+           ends_with(t->name, ".weight");
+}
+
 static bool is_matrix(const struct job *j, const struct tensor *t) {
     uint8_t role = j->roles[checkpoint_index(j->cp, t)];
+    if (j->o->weights == WEIGHTS_INT4) return role == TENSOR_MATRIX && has_int4(j, t);
     return role == TENSOR_MATRIX || role == TENSOR_TRANSPOSED;
 }
 
@@ -169,11 +212,35 @@ static void add(struct job *j, const struct tensor *from, const struct tensor *t
     j->result.bytes_after += (int64_t)bytes;
 }
 
-static void add_matrix(struct job *j, const struct tensor *t) {
+static int64_t scales_of_row(const struct job *j, const struct tensor *t) {
+    return j->o->weights == WEIGHTS_INT4 ? t->shape[1] / INT4_GROUP : 1;
+}
+
+// A tensor's name with more at its end, for j->tensors.
+static int longer_name(char **out, const struct tensor *t, const char *more, struct err *err) {
+    if (asprintf(out, "%s%s", t->name, more) < 0)
+        return err_set(err, E_NOMEM, "no memory for a tensor's name");
+    return 0;
+}
+
+static int add_int4(struct job *j, const struct tensor *t, struct err *err) {
+    char *name;
+    TRY(longer_name(&name, t, "_packed", err));
+    add(j, t,
+        &(struct tensor){
+            .name = name, .dtype = DTYPE_I32, .n_dims = 2, .shape = {t->shape[0], t->shape[1] / 8}},
+        (size_t)(t->shape[0] * t->shape[1] / 2));
+    return 0;
+}
+
+static int add_matrix(struct job *j, const struct tensor *t, struct err *err) {
     int64_t rows = t->shape[is_turned(j, t)], cols = t->shape[!is_turned(j, t)];
     int64_t quads = int8_panel_bytes(cols) / (4 * INT8_PANEL_ROWS);
     struct tensor fp8 = *t; // of the same shape, transposed or not
     fp8.dtype = DTYPE_F8_E4M3;
+    j->n_scales += (size_t)(rows * scales_of_row(j, t));
+    j->result.n_matrices++;
+    if (j->o->weights == WEIGHTS_INT4) return add_int4(j, t, err);
     if (j->o->weights == WEIGHTS_FP8)
         add(j, t, &fp8, (size_t)(rows * cols));
     else
@@ -183,19 +250,23 @@ static void add_matrix(struct job *j, const struct tensor *t) {
                              .n_dims = 4,
                              .shape = {int8_panels(rows), quads, INT8_PANEL_ROWS, 4}},
             (size_t)(int8_panels(rows) * int8_panel_bytes(cols)));
-    j->n_scales += (size_t)rows;
-    j->result.n_matrices++;
+    return 0;
 }
 
 static int add_scales(struct job *j, const struct tensor *t, struct err *err) {
-    char *name = NULL;
-    if (asprintf(&name, "%s_scale", t->name) < 0)
-        return err_set(err, E_NOMEM, "no memory for a tensor's name");
-    int64_t rows = t->shape[is_turned(j, t)];
+    char *name;
+    TRY(longer_name(&name, t, "_scale", err));
+    int64_t rows = t->shape[is_turned(j, t)], n = scales_of_row(j, t);
     // For e4m3 a column, as other programs expect.
-    struct tensor scales = {.name = name, .dtype = DTYPE_F32, .n_dims = 1, .shape = {rows, 1}};
-    if (j->o->weights == WEIGHTS_FP8) scales.n_dims = 2;
-    add(j, NULL, &scales, (size_t)rows * sizeof(float));
+    struct tensor scales = {.name = name, .dtype = DTYPE_F32, .n_dims = 1, .shape = {rows, n}};
+    if (j->o->weights != WEIGHTS_INT8) scales.n_dims = 2;
+    if (j->o->weights == WEIGHTS_INT4) scales.dtype = t->dtype;
+    add(j, NULL, &scales, (size_t)(rows * n) * dtype_size(scales.dtype));
+    if (j->o->weights != WEIGHTS_INT4) return 0;
+    TRY(longer_name(&name, t, "_shape", err));
+    j->shape_of[j->n] = t;
+    add(j, NULL, &(struct tensor){.name = name, .dtype = DTYPE_I64, .n_dims = 1, .shape = {2}},
+        2 * sizeof(int64_t));
     return 0;
 }
 
@@ -205,9 +276,10 @@ static int plan(struct job *j, struct err *err) {
     size_t n = checkpoint_count(j->cp), n_used = 0;
     j->roles = calloc(n + 1, sizeof *j->roles);
     j->order = calloc(n + 1, sizeof *j->order);
-    j->tensors = calloc(2 * n + 1, sizeof *j->tensors);
-    j->from = calloc(2 * n + 1, sizeof *j->from);
-    if (!j->roles || !j->order || !j->tensors || !j->from)
+    j->tensors = calloc(3 * n + 1, sizeof *j->tensors);
+    j->from = calloc(3 * n + 1, sizeof *j->from);
+    j->shape_of = calloc(3 * n + 1, sizeof *j->shape_of);
+    if (!j->roles || !j->order || !j->tensors || !j->from || !j->shape_of)
         return err_set(err, E_NOMEM, "no memory for %zu tensors", n);
     TRY(model_tensor_roles(&j->config, j->cp, j->roles, j->order, err));
     for (size_t i = 0; i < n; i++) n_used += j->roles[i] != TENSOR_UNUSED;
@@ -215,12 +287,17 @@ static int plan(struct job *j, struct err *err) {
         const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
         if (t->n_dims == 3)
             return err_set(err, E_UNSUPPORTED,
-                           "the tensor '%s' has all experts of a layer, which are not written in 8 "
-                           "bits yet; weight_dtype converts them while loading",
+                           "the tensor '%s' has all experts of a layer, which are not written in "
+                           "few bits yet; weight_dtype converts them while loading",
                            t->name);
         j->result.bytes_before += (int64_t)t->bytes;
-        if (is_matrix(j, t)) add_matrix(j, t);
+        if (is_matrix(j, t)) TRY(add_matrix(j, t, err));
     }
+    if (j->o->weights == WEIGHTS_INT4 && j->result.n_matrices == 0)
+        return err_set(err, E_UNSUPPORTED,
+                       "%s has no matrix of outputs by inputs whose inputs %d divides, as groups "
+                       "of 4 bits need them; 8 bits have no such limit",
+                       j->o->model_dir, INT4_GROUP);
     for (size_t i = 0; i < n_used; i++) {
         const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
         if (is_matrix(j, t))
@@ -262,13 +339,15 @@ static int copy_tensor(struct job *j, const struct tensor *t, struct err *err) {
 // One output of a block of them: its 8 bits to q, its scale behind those before.
 static int quantize_row(struct job *j, const struct tensor *t, const struct tensor_view *v,
                         int64_t row, uint8_t *q, int64_t q_stride, struct err *err) {
-    float *scale = &j->scales[j->n_quantized++];
-    int rc = j->o->weights == WEIGHTS_FP8
-                 ? fp8_quantize_row(v, row, q, q_stride, j->work, scale)
-                 : int8_quantize_row(v, row, (int8_t *)q, q_stride, j->work, scale);
+    float *scale = &j->scales[j->n_quantized];
+    j->n_quantized += (size_t)scales_of_row(j, t);
+    int rc = j->o->weights == WEIGHTS_FP8 ? fp8_quantize_row(v, row, q, q_stride, j->work, scale)
+             : j->o->weights == WEIGHTS_INT8
+                 ? int8_quantize_row(v, row, (int8_t *)q, q_stride, j->work, scale)
+                 : int4_quantize_row(v, row, v->dtype, (uint32_t *)(void *)q, scale, j->work);
     if (rc == 0) return 0;
     return err_set(err, E_UNSUPPORTED,
-                   "the tensor '%s' holds a value that is infinite or no number; 8 bits with a "
+                   "the tensor '%s' holds a value that is infinite or no number; few bits with a "
                    "scale cannot say that",
                    t->name);
 }
@@ -296,9 +375,37 @@ static int write_fp8(struct job *j, const struct tensor *t, const struct tensor_
     return safetensors_write(j->writer, j->q, (size_t)(v->rows * v->cols), err);
 }
 
+static int write_int4(struct job *j, const struct tensor *t, const struct tensor_view *v,
+                      struct err *err) {
+    const int64_t row_bytes = v->cols / 2;
+    for (int64_t r = 0; r < v->rows; r++)
+        TRY(quantize_row(j, t, v, r, j->q + r * row_bytes, 1, err));
+    return safetensors_write(j->writer, j->q, (size_t)(v->rows * row_bytes), err);
+}
+
 static int write_quantized(struct job *j, const struct tensor *t, const struct tensor_view *v,
                            struct err *err) {
-    return j->o->weights == WEIGHTS_FP8 ? write_fp8(j, t, v, err) : write_panels(j, t, v, err);
+    return j->o->weights == WEIGHTS_FP8    ? write_fp8(j, t, v, err)
+           : j->o->weights == WEIGHTS_INT4 ? write_int4(j, t, v, err)
+                                           : write_panels(j, t, v, err);
+}
+
+// The scales of `to` from *scales on, which moves behind them.
+static int write_scales(struct job *j, const struct tensor *to, const float **scales,
+                        struct err *err) {
+    const int64_t n = to->shape[0] * (to->n_dims > 1 ? to->shape[1] : 1);
+    const float *from = *scales;
+    *scales += n;
+    if (to->dtype == DTYPE_F32) return safetensors_write(j->writer, from, to->bytes, err);
+    for (int64_t at = 0, piece; at < n; at += piece) {
+        uint16_t half[512];
+        piece = n - at < 512 ? n - at : 512;
+        for (int64_t i = 0; i < piece; i++)
+            half[i] =
+                to->dtype == DTYPE_F16 ? f16_from_f32(from[at + i]) : bf16_from_f32(from[at + i]);
+        TRY(safetensors_write(j->writer, half, (size_t)piece * sizeof *half, err));
+    }
+    return 0;
 }
 
 // Whole panels, about as many as fit in a block.
@@ -343,7 +450,7 @@ static int make_buffers(struct job *j, struct err *err) {
         if (n_in > cols) cols = n_in;
     }
     j->in = malloc(in);
-    j->q = malloc(j->o->weights == WEIGHTS_FP8 ? values : cols);
+    j->q = malloc(j->o->weights == WEIGHTS_INT8 ? cols : values);
     j->panel = malloc((size_t)int8_panel_bytes((int64_t)cols));
     j->work = malloc(cols * sizeof *j->work);
     j->scales = malloc((j->n_scales + 1) * sizeof *j->scales);
@@ -360,9 +467,10 @@ static int write_weights(struct job *j, struct err *err) {
     TRY(safetensors_create(&j->writer, path, j->tensors, j->n, err));
     for (size_t i = 0; i < j->n; i++) {
         const struct tensor *t = j->from[i];
-        if (!t) {
-            TRY(safetensors_write(j->writer, scales, j->tensors[i].bytes, err));
-            scales += j->tensors[i].shape[0];
+        if (j->shape_of[i]) {
+            TRY(safetensors_write(j->writer, j->shape_of[i]->shape, 2 * sizeof(int64_t), err));
+        } else if (!t) {
+            TRY(write_scales(j, &j->tensors[i], &scales, err));
         } else {
             TRY(!is_matrix(j, t)  ? copy_tensor(j, t, err)
                 : is_turned(j, t) ? quantize_turned(j, t, err)
@@ -393,14 +501,13 @@ static int make_folder(struct job *j, struct err *err) {
     return rc;
 }
 
-// This program created everything in the folder.
-static void remove_folder(const struct job *j) {
+void quantize_remove(const char *out_dir) {
     char path[PATH_MAX];
-    DIR *d = opendir(j->dir);
+    DIR *d = opendir(out_dir);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && path_join(path, j->dir, e->d_name, NULL) == 0) unlink(path);
+        if (e->d_name[0] != '.' && path_join(path, out_dir, e->d_name, NULL) == 0) unlink(path);
     if (d) closedir(d);
-    rmdir(j->dir);
+    rmdir(out_dir);
 }
 
 static int write_folder(struct job *j, struct err *err) {
@@ -421,7 +528,7 @@ static int run(struct job *j, struct err *err) {
     int rc = write_folder(j, err);
     if (rc == 0) return 0;
     if (j->writer) safetensors_abort(j->writer);
-    remove_folder(j);
+    quantize_remove(j->dir);
     return rc;
 }
 
@@ -433,9 +540,11 @@ int quantize_write(const struct quantize_options *o, struct quantize_result *out
     int rc = run(j, err);
     *out = j->result;
     for (size_t i = 0; i < j->n; i++)
-        if (!j->from[i]) free((char *)(uintptr_t)j->tensors[i].name);
+        if (!j->from[i] || j->tensors[i].name != j->from[i]->name)
+            free((char *)(uintptr_t)j->tensors[i].name);
     free(j->tensors);
     free(j->from);
+    free(j->shape_of);
     free(j->roles);
     free(j->in);
     free(j->q);

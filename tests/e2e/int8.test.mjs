@@ -1,4 +1,4 @@
-// 8-bit weights from the command line, integers and fp8: the same answers whether quantised at load or by `parley
+// Weights of few bits from the command line, int8, fp8 and int4: the same answers whether quantised at load or by `parley
 // quantize`; the loss of accuracy; refusals.
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
@@ -106,6 +106,24 @@ test('score --compare-compute: what products of bf16 cost, where the processor h
   assert.equal(int8.max_logit_difference, 0);
 });
 
+test('int4: a folder in the format of compressed-tensors, and what it costs', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'q');
+  const written = await json(['quantize', '--model', demo, '--output', out, '--weight-dtype', 'int4']);
+  assert.ok(written.matrices === 56 && written.bytes_after < 0.36 * written.bytes_before); // the embedding stays
+  const { quantization_config: config } = JSON.parse(readFileSync(path.join(out, 'config.json'), 'utf8'));
+  assert.deepEqual([config.quant_method, config.format], ['compressed-tensors', 'pack-quantized']);
+  assert.equal(config.config_groups.group_0.weights.group_size, 128);
+  const score = ['score', '--model', demo, '--text', '-'];
+  const stored = await json([...score, '--compare-model', out], { input: chat });
+  const made = await json([...score, '--compare-weights', 'int4'], { input: chat, env: { TMPDIR: folder } });
+  assert.ok(stored.mean_kl > 0 && stored.mean_kl < 0.2, `KL ${stored.mean_kl}`);
+  assert.deepEqual([made.mean_kl, made.perplexity_ratio], [stored.mean_kl, stored.perplexity_ratio]);
+  assert.deepEqual(readdirSync(folder), ['q']); // no folder is left behind
+  await refused(['quantize', '--model', 'tests/fixtures/models/llama', '--output', path.join(folder, 'x'), '--weight-dtype', 'int4'],
+    /no matrix of outputs by inputs whose inputs 128 divides/);
+  await refused(['quantize', '--model', out, '--output', path.join(folder, 'x'), '--weight-dtype', 'int4'], /quantization_config already/);
+});
+
 test('score --compare-weights: as much context as the model has', async () => {
   const ids = Array.from({ length: 300 }, (_, i) => i % 90 + 5).join(',');
   const cost = await json(['score', '--model', 'tests/fixtures/models/gpt2', '--ids', ids, '--compare-weights', 'int8']);
@@ -122,7 +140,7 @@ test('what cannot be is said: twice, over another folder, another method, wrong 
   await refused(['quantize', '--model', path.join(folder, 'none'), '--output', path.join(folder, 'x')], /none/);
   await refused(['score', '--model', demo, '--compare-weights', 'int8'], /--ids/, 2);
   await refused(['score', '--model', demo, '--ids', '1', '--text', 'x'], /exactly one of --ids and --text/, 2);
-  await refused(['score', '--model', demo, '--ids', '1', '--compare-weights', 'int4'], /compare-weights|compare_weights/, 2);
+  await refused(['score', '--model', demo, '--ids', '1', '--compare-weights', 'int3'], /compare-weights|compare_weights/, 2);
   const other = path.join(folder, 'other');
   cpSync(out, other, { recursive: true });
   const file = path.join(other, 'config.json');

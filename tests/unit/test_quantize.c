@@ -18,9 +18,7 @@ static int setup(void **state) {
 }
 
 static void clear_out(const char *out) {
-    struct job j;
-    snprintf(j.dir, sizeof j.dir, "%s", out);
-    remove_folder(&j);
+    quantize_remove(out);
     assert_true(access(out, F_OK) < 0);
 }
 
@@ -298,6 +296,75 @@ static void hostile_panels_are_refused_test(void **state) {
     clear_out(out);
 }
 
+// The values of a matrix of the demo model, as one of the two folders has them.
+static float *values_of(struct checkpoint *cp, const struct tensor *t) {
+    struct err err = {0};
+    const size_t n = t->bytes / dtype_size(t->dtype);
+    char *raw = malloc(t->bytes);
+    float *out = malloc(n * sizeof *out);
+    assert_non_null(raw);
+    assert_non_null(out);
+    assert_int_equal(checkpoint_read(cp, t, 0, raw, t->bytes, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        if (t->dtype == DTYPE_F32) {
+            memcpy(&out[i], raw + i * sizeof *out, sizeof *out);
+            continue;
+        }
+        memcpy(&half, raw + i * sizeof half, sizeof half);
+        out[i] = t->dtype == DTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+    }
+    free(raw);
+    return out;
+}
+
+// Other tensors come back unchanged; of the matrices, the error is what
+// 4 bits leave of about normal values.
+static void four_bits_read_back_test(void **state) {
+    struct err err = {0};
+    struct quantize_result result;
+    struct checkpoint *from, *to;
+    char out[200];
+    int n = 0, kept = 0;
+    snprintf(out, sizeof out, "%s/int4", dir.path);
+    block_bytes = 30000;
+    struct quantize_options o = {
+        .model_dir = "configs/demo-model", .out_dir = out, .weights = WEIGHTS_INT4};
+    if (quantize_write(&o, &result, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(checkpoint_open(&from, o.model_dir, &err), 0);
+    if (checkpoint_open(&to, out, &err) < 0) fail_msg("%s", err.text);
+    for (size_t i = 0; i < checkpoint_count(from); i++) {
+        const struct tensor *t = checkpoint_at(from, i), *u = checkpoint_find(to, t->name);
+        struct group_format f;
+        double off = 0, all = 0;
+        assert_non_null(u);
+        float *was = values_of(from, t), *is = values_of(to, u);
+        if (!checkpoint_groups(to, u, &f)) { // norms and the embedding
+            assert_memory_equal(was, is, t->bytes / dtype_size(t->dtype) * sizeof *was);
+            kept++;
+        } else {
+            assert_true(f.bits == 4 && f.group == INT4_GROUP && f.scale == GROUP_SCALE_BF16);
+            for (int64_t k = 0; k < t->shape[0] * t->shape[1]; k++) {
+                off += pow((double)was[k] - is[k], 2);
+                all += pow(was[k], 2);
+            }
+            if (off > 0.02 * all || off < 0.004 * all)
+                fail_msg("%s: %.4f of the squares are lost", t->name, off / all);
+            n++;
+        }
+        free(was);
+        free(is);
+    }
+    assert_true(n == result.n_matrices && n == 56 && kept > 16);
+    checkpoint_close(from);
+    checkpoint_close(to);
+    clear_out(out);
+    o.model_dir = "tests/fixtures/models/llama"; // 64 columns
+    assert_int_equal(quantize_write(&o, &result, &err), E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "no matrix of outputs by inputs whose inputs 128 divides"));
+    assert_true(access(out, F_OK) < 0);
+}
+
 static int64_t seen;
 static void note(void *ctx, int64_t done, int64_t total) {
     assert_true(done > seen && done <= total);
@@ -397,6 +464,7 @@ int main(void) {
         cmocka_unit_test(panels_are_mapped_test),
         cmocka_unit_test(ranks_read_panels_test),
         cmocka_unit_test(hostile_panels_are_refused_test),
+        cmocka_unit_test(four_bits_read_back_test),
         cmocka_unit_test(the_folder_is_whole_test),
         cmocka_unit_test(nothing_is_left_test),
     };

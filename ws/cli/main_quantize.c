@@ -1,4 +1,4 @@
-// parley quantize: writes a model folder with 8-bit matrices.
+// parley quantize: writes a model folder with matrices of 8 or 4 bits.
 #include "base/log.h"
 #include "engine/model/quantize.h"
 #include "ws/cli/cli.h"
@@ -12,15 +12,22 @@ struct settings {
 static const struct config_key keys[] = {
     TEXT("", model, "", MODEL_VALUE, "Model to quantise (required): " MODEL_VALUE_HELP "."),
     TEXT("", output, "", "DIR", "Folder to create (required)."),
-    CHOICE("", weight_dtype, "int8|fp8", "int8", "Format of the matrices: int8, or fp8 (e4m3)."),
+    CHOICE("", weight_dtype, "int8|fp8|int4", "int8",
+           "Format of the matrices: int8, fp8 (e4m3), or int4 (groups of 128 columns)."),
     BOOL("", json, "off", "Print JSON."),
 };
+
+static const struct {
+    enum weight_format format;
+    const char *text;
+} formats[] = {
+    {WEIGHTS_INT8, "8 bits (int8)"}, {WEIGHTS_FP8, "8 bits (fp8)"}, {WEIGHTS_INT4, "4 bits"}};
 
 static int report(const struct settings *s, const struct quantize_result *r, struct err *err) {
     struct cli_json j;
     if (!s->json) {
-        printf("%s: %lld matrices in 8 bits (%s), %.2f GB instead of %.2f\n", s->output,
-               (long long)r->n_matrices, s->weight_dtype ? "fp8" : "int8",
+        printf("%s: %lld matrices in %s, %.2f GB instead of %.2f\n", s->output,
+               (long long)r->n_matrices, formats[s->weight_dtype].text,
                (double)r->bytes_after / 1e9, (double)r->bytes_before / 1e9);
         return 0;
     }
@@ -40,7 +47,7 @@ static int run(void *settings, char **words, struct err *err) {
     log_set_level(LOG_WARN);
     struct quantize_options o = {.model_dir = s->model,
                                  .out_dir = s->output,
-                                 .weights = s->weight_dtype ? WEIGHTS_FP8 : WEIGHTS_INT8,
+                                 .weights = formats[s->weight_dtype].format,
                                  .progress = cli_progress,
                                  .progress_ctx = "quantizing",
                                  .stop = cli_stop_on_signal()};
@@ -50,12 +57,14 @@ static int run(void *settings, char **words, struct err *err) {
 
 const struct cli_command command_quantize = {
     .name = "quantize",
-    .summary = "write a model folder with 8-bit matrices",
+    .summary = "write a model folder with matrices of 8 or 4 bits",
     .usage = "quantize --model MODEL --output DIR",
     .about = "Writes a model folder whose matrices have 8 bits and a scale for each output, the "
-             "same as\n--weight-dtype produces while loading. int8: in the layout that the CPU "
-             "maps and shares\nbetween processes. fp8: e4m3 in the format of compressed-tensors, "
-             "which other programs\nread. `parley score --compare-weights` measures the loss of "
+             "same as\n--weight-dtype produces while loading, or 4 bits and a scale for each 128 "
+             "columns. int8: in\nthe layout that the CPU maps and shares between processes. fp8: "
+             "e4m3 in the format of\ncompressed-tensors, which other programs read. int4: that "
+             "format's W4A16, scales chosen for\nthe least squared error; the embedding and the "
+             "head stay as they are. `parley score\n--compare-weights` measures the loss of "
              "accuracy.",
     CLI_SETTINGS(keys),
     .run = run,

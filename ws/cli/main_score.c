@@ -1,12 +1,16 @@
 // parley score: writes the logits at every position of a token sequence to a safetensors file, or
 // compares them with those of another number format or model.
 #include "engine/model/model_config.h"
+#include "engine/model/quantize.h"
 #include "engine/model/safetensors.h"
 #include "ws/cli/score_compare.h"
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define COMPARE_WEIGHTS "off|" WEIGHT_FORMATS
+#define COMPARE_WEIGHTS "off|" WEIGHT_FORMATS "|int4"
 #define COMPARE_KV "off|" ENGINE_KV_DTYPES
 #define COMPARE_COMPUTE "off|f32|bf16|f16"
 static char compute_words[][5] = {"", "f32", "bf16", "f16"};
@@ -27,10 +31,12 @@ static const struct config_key keys[] = {
          "A task of --prompt-tasks or of the checkpoint, or a folder of prompt learning, whose "
          "virtual tokens precede the ids; they are not scored."),
     TEXT("score", logits, "", NULL, "Safetensors file to write: `logits` (n_tokens, vocab) f32."),
-    CHOICE("score", compare_weights, COMPARE_WEIGHTS, "off",
-           "Compare with the same model in this weight format, by top-1 agreement, perplexity, KL "
-           "divergence and logits. Longer texts are split into pieces of --session-len tokens "
-           "(default 1024). --fp8-activations applies to the compared model alone."),
+    CHOICE(
+        "score", compare_weights, COMPARE_WEIGHTS, "off",
+        "Compare with the same model in this weight format, by top-1 agreement, perplexity, KL "
+        "divergence and logits. Longer texts are split into pieces of --session-len tokens "
+        "(default 1024). --fp8-activations applies to the compared model alone. int4: as `parley "
+        "quantize` writes it, to a folder in TMPDIR that is removed afterwards."),
     CHOICE("score", compare_kv, COMPARE_KV, "off",
            "Compare with a KV cache of this number format; together with --compare-weights, with "
            "both at once."),
@@ -132,6 +138,35 @@ out:
     return rc;
 }
 
+// A folder of 4 bits, which is not a format that loading makes.
+struct int4_folder {
+    char parent[PATH_MAX], dir[PATH_MAX + 8]; // "": none
+};
+
+static int int4_folder_make(struct int4_folder *f, const char *model, struct err *err) {
+    const char *temporary = getenv("TMPDIR");
+    struct quantize_result result;
+    snprintf(f->parent, sizeof f->parent, "%s/parley-score-XXXXXX",
+             temporary && *temporary ? temporary : "/tmp");
+    if (!mkdtemp(f->parent)) {
+        int rc = err_errno(err, "cannot create %s", f->parent);
+        f->parent[0] = '\0';
+        return rc;
+    }
+    snprintf(f->dir, sizeof f->dir, "%s/int4", f->parent);
+    return quantize_write(&(struct quantize_options){.model_dir = model,
+                                                     .out_dir = f->dir,
+                                                     .weights = WEIGHTS_INT4,
+                                                     .stop = cli_stop_on_signal()},
+                          &result, err);
+}
+
+static void int4_folder_remove(const struct int4_folder *f) {
+    if (!f->parent[0]) return;
+    quantize_remove(f->dir);
+    rmdir(f->parent);
+}
+
 // Each model gets a cache for one piece, so that both fit in memory.
 static int compare(const struct settings *s, struct engine *e, const struct model_settings *model,
                    const struct token_list *ids, struct err *err) {
@@ -139,15 +174,24 @@ static int compare(const struct settings *s, struct engine *e, const struct mode
     struct model_settings m = *model;
     struct score_comparison c;
     if (s->compare_model[0]) m.model = s->compare_model;
-    if (s->compare_weights) m.weight_dtype = s->compare_weights - 1;
+    struct int4_folder int4 = {0};
+    int rc;
+    if (s->compare_weights - 1 == WEIGHTS_INT4) {
+        TRY_GOTO(out, int4_folder_make(&int4, m.model, err));
+        m.model = int4.dir;
+        m.weight_dtype = WEIGHTS_OWN;
+    } else if (s->compare_weights) {
+        m.weight_dtype = s->compare_weights - 1;
+    }
     m.fp8_activations = s->model.fp8_activations;
     if (s->compare_kv) m.kv_dtype = s->compare_kv - 1;
     if (s->compare_compute) m.compute_dtype = compute_words[s->compare_compute];
-    TRY(cli_engine_open(&other, &m, 1, err));
-    int rc =
-        score_compare(e, other, model, ids->ids, (int64_t)ids->len, model->session_len, &c, err);
+    TRY_GOTO(out, cli_engine_open(&other, &m, 1, err));
+    rc = score_compare(e, other, model, ids->ids, (int64_t)ids->len, model->session_len, &c, err);
     if (rc == 0) rc = score_comparison_print(&c, s->json, err);
+out:
     engine_close(other);
+    int4_folder_remove(&int4);
     return rc;
 }
 

@@ -1,0 +1,18 @@
+// Quantises rows to integers of 4 bits with one scale for each group of 128 columns, as compressed-tensors' W4A16
+// stores them (`parley quantize --weight-dtype int4`):
+//
+//   x = scale * (code - 8), code 0 .. 15, eight codes in 32 bits, the first in the low ones
+//
+// A group's scale is the one with the least squared error among those that put its largest value at 4 to 9 steps,
+// each then fitted to the integers that it gives. It is rounded to the type in which it is stored before the codes
+// are chosen.
+#pragma once
+#include "kernels/backend.h"
+
+enum { INT4_GROUP = 128 };
+
+// Row `row` of v (F32, F16 or BF16), whose columns INT4_GROUP divides: codes (cols / 8), scales (cols / INT4_GROUP),
+// each a value of scale_dtype (F32, F16 or BF16). work: (cols). E_INVAL if a value is infinite or NaN, or a scale too
+// large for its type.
+int int4_quantize_row(const struct tensor_view *v, int64_t row, enum dtype scale_dtype,
+                      uint32_t *codes, float *scales, float *work);
