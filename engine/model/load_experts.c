@@ -48,6 +48,7 @@ static void stacked_parts(const struct loader *l, const struct feed_config *f, i
         parts[i].transposed = t->experts_turned && !blocks;
         parts[i].stack = f->experts.n_experts;
         parts[i].at = e;
+        parts[i].not_linear = true;
         parts[i].bare = t->experts_bare && !blocks;
         if (down) continue;
         parts[i].first = t->experts_turned ? i % ups : i % ups * width;
@@ -67,6 +68,7 @@ static void single_parts(const struct loader *l, const struct feed_config *f, in
                  stems[i] ? stems[i] : "");
         parts[i] = i < 2 ? matrix_part(names->stem[i], width, hidden, mine, range_whole(hidden))
                          : matrix_part(names->stem[i], hidden, width, range_whole(hidden), mine);
+        parts[i].not_linear = true;
     }
 }
 

@@ -178,6 +178,7 @@ static int load_ends(struct loader *l, struct err *err) {
     struct part embed = part_whole(l->names->embed, c->vocab_size, c->embed_width);
     struct part head = embed;
     embed.looked_up = !c->tied_head;
+    embed.not_linear = true;
     if (!c->tied_head) head.stem = l->names->head;
     head.rows = rows;
     m->head_is_embed = c->tied_head && first && last && rows.count == c->vocab_size;

@@ -1,10 +1,12 @@
 // Attention of one step. Decode rows (the only row of their sequence) go to the decode kernel. The other
 // rows go in tiles to the kernel of sm_90a, or to the prefill kernel for shapes that the former does not
 // cover. The simple kernel takes the shapes that none of these covers. With `deterministic`, one kernel
-// takes both kinds of rows; again the simple kernel takes the shapes that this one does not cover.
+// takes both kinds of rows; again the simple kernel takes the shapes that this one does not cover. Latents
+// have a kernel of their own for all rows.
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/backend_cuda.h"
 
 static struct cuda_attention describe(struct cuda_backend *cuda, void *out, const void *qkv,
@@ -19,7 +21,7 @@ static struct cuda_attention describe(struct cuda_backend *cuda, void *out, cons
         .b = cuda_batch_of(cuda, kv),
         .layer = args->layer,
         .n_heads = args->n_heads,
-        .row_heads = args->n_heads + (args->q_only ? 0 : 2 * args->n_kv_heads),
+        .row_heads = args->n_heads + (args->q_only ? 0 : (kv->latent ? 1 : 2) * args->n_kv_heads),
         .scale = args->scale,
         .soft_cap = args->soft_cap,
         .window = args->window,
@@ -38,7 +40,9 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
     struct cuda_backend *cuda = cuda_of(be);
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
     int rc = 0;
-    if (cuda->deterministic) {
+    if (kv->latent) {
+        rc = cuda_attention_latent(&a, cuda->deterministic, cuda->stream);
+    } else if (cuda->deterministic) {
         rc = cuda_attention_exact(&a, cuda->stream);
     } else {
         if (a.n_decode) rc = cuda_attention_decode(&a, cuda->stream);
@@ -76,7 +80,7 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
     // The fused kernel reads the cache before it waits for its predecessor, so it would read cache
     // blocks that a load has not copied yet.
-    if (b->load || finish->all_heads) return OP_DECLINED;
+    if (b->load || finish->all_heads || kv->latent) return OP_DECLINED;
     if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || !is_fresh(cuda, &a))
         return OP_DECLINED;
     if (args->layer == 0) TRY(cuda_check_blocks(kv, b));

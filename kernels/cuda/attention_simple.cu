@@ -37,7 +37,9 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
     __syncthreads();
 
     struct kv_span see = kv_visible(t, s.memory_len, s.sink_len, a.window);
-    int64_t v_offset = (int64_t)n_kv * s.block_tokens * dim; // from a key to its value, elements
+    // From a key to its value and its scale, elements.
+    const int64_t v_offset = a.kv.latent ? 0 : (int64_t)n_kv * s.block_tokens * dim;
+    const int64_t v_scale = a.kv.latent ? 0 : (int64_t)n_kv * s.block_tokens;
     const bool eight = kv_is_8bit(a.kv.dtype);
     float max = -INFINITY, sum = 0.0f, out[DIMS] = {};
     bool sinks = see.sink_first < see.sink_end;
@@ -61,7 +63,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
             if (eight) {
                 const float *scale = (const float *)(part + cuda_kv_scales(a.kv)) + at;
                 dot *= scale[0];
-                value_scale = scale[(int64_t)n_kv * s.block_tokens];
+                value_scale = scale[v_scale];
             }
             score = dot * a.scale;
             if (a.soft_cap != 0.0f) score = a.soft_cap * tanhf(score / a.soft_cap);

@@ -127,6 +127,7 @@ void cuda_close(struct backend *be) {
     cuda_ranks_release(cuda);
     cudaFree(cuda->attention_work);
     cudaFree(cuda->tickets);
+    cudaFree(cuda->widened);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
 }

@@ -48,6 +48,8 @@ struct cuda_backend {
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
     bool weights_8bit; // some weights have 8 bits
+    void *widened;     // work space for the largest matrix of few bits, for products of many rows
+    size_t widened_bytes;
     // Copies of blocks to host memory and back (kv_copies.c), created with the cache; one batch of
     // blocks at a time. A load that runs beside a step is copied in groups of layers, and the step
     // waits for each group before its layers; any other batch is one group.
@@ -152,6 +154,13 @@ int cuda_check_blocks(const struct kv_store *kv, const struct batch *b);
 int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
                      int n_parts, struct err *err);
 void cuda_weight_release(struct backend *be, struct weight *w);
+// Copies a view to row `row` of w and onwards.
+int cuda_send_view(struct cuda_backend *cuda, const struct weight *w, const struct tensor_view *v,
+                   int64_t row);
+// groups.c. Of a weight of few bits whose rows and cols are set: data, layout, bytes, dtype (DTYPE_U8, or the
+// activations' where it is widened). The caller releases data and scales after an error.
+int cuda_groups_fill(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
+                     int n_parts, struct err *err);
 void cuda_staging_release(struct cuda_backend *cuda);
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
@@ -212,7 +221,8 @@ static inline struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
                             .n_layers = kv->n_layers,
                             .n_kv_heads = kv->n_kv_heads,
                             .head_dim = kv->head_dim,
-                            .block_tokens = kv->block_tokens};
+                            .block_tokens = kv->block_tokens,
+                            .latent = kv->latent};
 }
 
 // What is copied of a block at once: the parts of its layers, or the whole.

@@ -130,7 +130,7 @@ int cuda_linear_end(const struct cuda_linear *a, const float *sums, cudaStream_t
 // --- cache and attention -------------------------------------------------------------------------
 
 // Layer l's part of block b is at data + l * layer_bytes + b * block_bytes: K (n_kv_heads,
-// block_tokens, head_dim), then V likewise. K is rotated. A layer's parts are adjacent because
+// block_tokens, head_dim), then V likewise; of latents K alone, which is V too. K is rotated. A layer's parts are adjacent because
 // attention reads that layer of all blocks (kv_store.c).
 struct cuda_kv {
     void *data;
@@ -138,6 +138,7 @@ struct cuda_kv {
     size_t bytes;                    // of the arena
     enum dtype dtype;
     int32_t n_layers, n_kv_heads, head_dim, block_tokens;
+    bool latent;
 };
 
 struct cuda_attention {
@@ -235,6 +236,12 @@ struct cuda_experts {
 };
 size_t cuda_experts_bytes(int32_t n, const struct experts_args *args, enum dtype dtype);
 int cuda_experts(const struct cuda_experts *a, cudaStream_t stream);
+
+// Matrices of `dtype`, as x and y; E_UNSUPPORTED for others.
+int cuda_linear_heads(void *y, const void *x, enum dtype dtype, int32_t n,
+                      const struct heads_args *args, cudaStream_t stream);
+int cuda_copy_parts(void *y, const void *x, enum dtype dtype, int32_t n,
+                    const struct parts_args *args, cudaStream_t stream);
 
 int cuda_route(int32_t *ids, float *weights, const float *logits, int32_t n,
                const struct route_args *args, cudaStream_t stream);

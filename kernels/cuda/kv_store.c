@@ -1,5 +1,5 @@
 // The cache arena on the GPU, by layer, then by block: K (n_kv_heads, block_tokens, head_dim), V
-// likewise, and for 8 bits the scales of both. Attention reads all blocks of one layer. If a
+// likewise, and for 8 bits the scales of both; of latents one vector is both. Attention reads all blocks of one layer. If a
 // block's layers were adjacent, each 16 KB would lie in a memory page of its own, and address
 // translation would take longer than the reads. Groups of layers of one shape share this: the i-th
 // layer of each group has the same place in a block. Where the groups' shapes differ (kv_store.mixed),
@@ -10,7 +10,7 @@
 #include "kernels/kv_shape.h"
 
 size_t cuda_kv_part_bytes(const struct kv_store *kv) {
-    size_t vectors = (size_t)kv->n_kv_heads * 2 * (size_t)kv->block_tokens;
+    size_t vectors = (size_t)kv->n_kv_heads * (kv->latent ? 1 : 2) * (size_t)kv->block_tokens;
     size_t bytes = vectors * (size_t)kv->head_dim * dtype_size(kv->dtype);
     if (kv_is_8bit(kv->dtype)) bytes = ((bytes + 15) & ~(size_t)15) + vectors * sizeof(float);
     return (bytes + 255) & ~(size_t)255;

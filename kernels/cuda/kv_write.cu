@@ -31,7 +31,8 @@ template <typename T>
 __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) {
     extern __shared__ float heads[];
     int32_t dim = a.kv.head_dim, n_kv = a.kv.n_kv_heads, n_qk = a.n_heads + n_kv;
-    int32_t n_all = n_qk + n_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int32_t n_all = n_qk + (a.kv.latent ? 0 : n_kv), lane = threadIdx.x % 32,
+            warp = threadIdx.x / 32;
     int32_t row = blockIdx.x, h = blockIdx.y * WARPS + warp;
     float *head = heads + warp * dim;
     pdl_trigger();
@@ -69,7 +70,7 @@ __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) 
 
 int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream) {
     if (a->n_rows == 0) return 0;
-    int32_t heads = a->n_heads + 2 * a->kv.n_kv_heads;
+    int32_t heads = a->n_heads + (a->kv.latent ? 1 : 2) * a->kv.n_kv_heads;
     dim3 grid((unsigned)a->n_rows, (unsigned)((heads + WARPS - 1) / WARPS));
     size_t shared = WARPS * (size_t)a->kv.head_dim * sizeof(float);
     DISPATCH(a->dtype, pdl_launch(kv_write_kernel<T>, grid, dim3(WARPS * 32), shared, stream, *a));

@@ -5,6 +5,7 @@
 // order of the narrow or the simple kernel.
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/cuda/gemv_8bit_stay.h"
+#include "kernels/cuda/groups.h"
 #include "kernels/cuda/linear_wide.h"
 
 // GEMV_ROWS: the narrow kernel's limit. NARROW_ROWS*: up to how many rows it is the fastest, for
@@ -20,7 +21,8 @@ enum {
     WIDE_ROWS = 48,
     WIDE_ROWS_GATED = 64,
     WIDE_ROWS_8BIT = 64,
-    SMALL_BYTES = 160 << 20
+    SMALL_BYTES = 160 << 20,
+    GROUPS_ROWS = 128 // of few bits; with more the matrix is widened first
 };
 
 static int32_t narrow_rows(const struct cuda_linear *a) {
@@ -78,6 +80,18 @@ static struct cuda_linear describe(const struct cuda_backend *cuda, void *y, con
     return a;
 }
 
+// Few bits. Many rows: the matrix is widened, then multiplied as any other of 16 bits.
+static int multiply_groups(struct cuda_backend *cuda, struct cuda_linear *a) {
+    if (a->w_dtype != DTYPE_U8) return CUDA_UNSUPPORTED;
+    if (cuda->deterministic || a->n <= GROUPS_ROWS) return cuda_groups_linear(a, cuda->stream);
+    TRY(cuda_groups_widen(cuda->widened, a, cuda->stream));
+    a->w = cuda->widened;
+    a->scale = NULL;
+    a->ld = a->cols;
+    a->w_dtype = a->dtype;
+    return CUDA_UNSUPPORTED;
+}
+
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                    const struct weight *w, const float *bias) {
     struct cuda_backend *cuda = cuda_of(be);
@@ -85,7 +99,8 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
     if (n == 0) return 0;
-    int rc = cuda_linear_fp8(cuda, &a);
+    int rc = multiply_groups(cuda, &a);
+    if (rc == CUDA_UNSUPPORTED) rc = cuda_linear_fp8(cuda, &a);
     if (rc == CUDA_UNSUPPORTED) rc = multiply(cuda, &a);
     if (rc == CUDA_UNSUPPORTED && !cuda->deterministic)
         rc = cublas_linear(&cuda->blas, &a, cuda->stream);
@@ -110,7 +125,7 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
         a.act = act->act;
         a.gated = act->gated;
     }
-    if (cuda->deterministic || n != 1) return OP_DECLINED;
+    if (cuda->deterministic || n != 1 || w->dtype == DTYPE_U8) return OP_DECLINED;
     uint32_t *ticket = &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
     int rc = cuda_gemv_stay(&a, ticket, cuda->stream);
     if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv_8bit_stay(&a, ticket, cuda->stream);
@@ -127,6 +142,7 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
     a.act = act;
     a.gated = gated;
     if (n == 0) return 0;
+    if (w->dtype == DTYPE_U8) return OP_DECLINED;
     int rc = cuda_linear_fp8(cuda, &a);
     if (rc == CUDA_UNSUPPORTED) rc = multiply(cuda, &a);
     return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;

@@ -93,6 +93,20 @@ static int op_add_gated(struct backend *be, void *y, const void *x, const float 
     return cuda_add_gated(y, x, be->act_dtype, gate, n, width, cuda_of(be)->stream);
 }
 
+static int op_linear_heads(struct backend *be, void *y, const void *x, int32_t n,
+                           const struct heads_args *args, void *work) {
+    return cuda_linear_heads(y, x, be->act_dtype, n, args, cuda_of(be)->stream);
+}
+
+static size_t op_linear_heads_bytes(struct backend *be, int32_t n, const struct heads_args *args) {
+    return 0;
+}
+
+static int op_copy_parts(struct backend *be, void *y, const void *x, int32_t n,
+                         const struct parts_args *args) {
+    return cuda_copy_parts(y, x, be->act_dtype, n, args, cuda_of(be)->stream);
+}
+
 static int op_gather(struct backend *be, void *y, const void *x, const struct batch *b,
                      int32_t width) {
     struct cuda_backend *cuda = cuda_of(be);
@@ -133,7 +147,7 @@ const struct backend_ops cuda_ops = {
     .name = "cuda",
     .features = OP_SOFT_CAP | OP_SINKS | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE |
                 OP_V_NORM | OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS |
-                OP_EXPERTS,
+                OP_EXPERTS | OP_LATENT | OP_GROUPS_LINEAR,
     .kv_groups = true,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,
@@ -178,6 +192,9 @@ const struct backend_ops cuda_ops = {
     .experts = op_experts,
     .experts_bytes = op_experts_bytes,
     .add_gated = op_add_gated,
+    .linear_heads = op_linear_heads,
+    .linear_heads_bytes = op_linear_heads_bytes,
+    .copy_parts = op_copy_parts,
     .gather_logit_rows = op_gather,
     .logits_read = cuda_op_logits_read,
     .draw = cuda_op_draw,

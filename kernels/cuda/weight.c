@@ -133,8 +133,8 @@ static int send(struct cuda_backend *cuda, const struct weight *w, const struct 
     return cuda_check(cudaEventRecord(g->copied[i], cuda->stream), "cudaEventRecord");
 }
 
-static int send_view(struct cuda_backend *cuda, const struct weight *w, const struct tensor_view *v,
-                     int64_t row) {
+int cuda_send_view(struct cuda_backend *cuda, const struct weight *w, const struct tensor_view *v,
+                   int64_t row) {
     struct lines l = lines_of(v);
     int64_t room = (int64_t)(CUDA_STAGING_BYTES / dtype_size(v->dtype));
     int64_t length = l.length < room ? l.length : room, step = room / length;
@@ -206,7 +206,7 @@ static int fill(struct cuda_backend *cuda, struct weight *w, const struct tensor
     if (parts[0].scales) TRY(send_scales(cuda, w, parts, n_parts, err));
     if (w->layout != w->cols) CUDA_TRY(cudaMemsetAsync(w->data, 0, w->bytes, cuda->stream));
     for (int64_t i = 0, row = 0; i < n_parts; row += parts[i++].rows)
-        TRY(send_view(cuda, w, &parts[i], row));
+        TRY(cuda_send_view(cuda, w, &parts[i], row));
     return 0;
 }
 
@@ -218,6 +218,7 @@ int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_v
     *w = (struct weight){0};
     TRY(weight_parts_check(parts, n_parts, INT32_MAX / 64, "the GPU", &rows, err));
     TRY(staging_init(cuda, err));
+    const bool groups = parts[0].dtype == DTYPE_U8;
     w->dtype = dtype_size(parts[0].dtype) == 1 ? parts[0].dtype : be->act_dtype;
     w->block_k = parts[0].block_k;
     w->rows = (int32_t)rows;
@@ -225,7 +226,8 @@ int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_v
     int32_t unit = (int32_t)(16 / dtype_size(w->dtype));
     w->layout = (w->cols + unit - 1) / unit * unit; // from row to row
     w->bytes = (size_t)rows * (size_t)w->layout * dtype_size(w->dtype);
-    int rc = fill(cuda, w, parts, n_parts, &why);
+    int rc = groups ? cuda_groups_fill(cuda, w, parts, n_parts, &why)
+                    : fill(cuda, w, parts, n_parts, &why);
     if (rc < 0) {
         cudaStreamSynchronize(cuda->stream);
         cudaFree(w->data);
@@ -233,7 +235,7 @@ int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_v
         *w = (struct weight){0};
         return err_set(err, rc, "%s", why.code ? why.text : "the GPU took no weight");
     }
-    cuda->weights_8bit = cuda->weights_8bit || dtype_size(w->dtype) == 1;
+    cuda->weights_8bit = cuda->weights_8bit || (dtype_size(w->dtype) == 1 && !groups);
     note_shape(cuda, w);
     return 0;
 }

@@ -283,24 +283,6 @@ static void test_refused(void **state) {
     tmp_dir_close(&dir);
 }
 
-// Latent attention has no code on a GPU yet.
-static bool gpu_refuses(const char *family) {
-    return strncmp(test_device(), "cuda", 4) == 0 && strstr(family, "glm4_moe_lite");
-}
-
-static void test_refused_by_gpu(void **state) {
-    char folder[128];
-    struct engine_options o;
-    struct engine *e;
-    struct err err = {0};
-    snprintf(folder, sizeof folder, "tests/fixtures/%s", (const char *)*state);
-    engine_options_init(&o);
-    o.model_dir = folder;
-    o.device = test_device_for_ranks();
-    assert_int_equal(engine_open_manual(&e, &o, &clock_system, &err), E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "latent attention"));
-}
-
 int main(void) {
     enum { KINDS = 5 };
     struct CMUnitTest tests[KINDS * N_EXPERT_FAMILIES + 3];
@@ -316,15 +298,13 @@ int main(void) {
     size_t n = 0;
     for (size_t i = 0; i < KINDS * N_EXPERT_FAMILIES; i++) {
         const char *family = expert_families[i / KINDS], *only = getenv("PARLEY_TEST_FAMILY");
-        const bool refused = gpu_refuses(family);
-        if (i % KINDS > 0 && (refused || !test_is_exact())) continue;
+        if (i % KINDS > 0 && !test_is_exact()) continue;
         if (only && strcmp(only, family) != 0) continue;
         snprintf(names[n], sizeof names[n], "%s: %s", family, kinds[i % KINDS].name);
-        tests[n] = (struct CMUnitTest){.name = names[n],
-                                       .test_func = refused           ? test_refused_by_gpu
-                                                    : test_is_exact() ? kinds[i % KINDS].run
-                                                                      : test_near,
-                                       .initial_state = (void *)(uintptr_t)family};
+        tests[n] =
+            (struct CMUnitTest){.name = names[n],
+                                .test_func = test_is_exact() ? kinds[i % KINDS].run : test_near,
+                                .initial_state = (void *)(uintptr_t)family};
         n++;
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_stacked);

@@ -13,20 +13,21 @@ struct shape {
     int32_t slack; // the largest chunk, which the ring must hold beyond the window
     bool alibi;
     bool sink_logits; // attention_args.sinks
+    bool latent;      // kv_store.latent; n_kv_heads is 1
     float soft_cap;
 };
 
 // A sequence: all its q, k and v rows, and the results of attention for each row.
 struct seq {
     int32_t n, done; // rows; those that have been through
-    float *qkv;      // (n, (n_heads + 2 n_kv_heads) * head_dim)
+    float *qkv;      // (n, row_width)
     float *out;      // (n, n_heads * head_dim)
     int32_t *blocks; // (n_sink_blocks + n_ring_blocks)
     int32_t n_sink_blocks, n_ring_blocks;
 };
 
 static inline int64_t row_width(const struct shape *s) {
-    return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
+    return (int64_t)(s->n_heads + (s->latent ? 1 : 2) * s->n_kv_heads) * s->head_dim;
 }
 static inline int64_t out_width(const struct shape *s) {
     return (int64_t)s->n_heads * s->head_dim;
@@ -94,7 +95,8 @@ static inline struct kv_store store_of(const struct shape *s, int32_t n_blocks) 
                              .n_kv_heads = s->n_kv_heads,
                              .head_dim = s->head_dim,
                              .block_tokens = s->block_tokens,
-                             .n_blocks = n_blocks};
+                             .n_blocks = n_blocks,
+                             .latent = s->latent};
 }
 
 static inline void slopes_init(float slopes[64]) {

@@ -174,7 +174,7 @@ export class Suites {
   /** The tests of a GPU, whose memory they share: one at a time. Those that need a GPU and find none say so. */
   cuda() {
     this.jobs = 1;
-    this.cmocka('ops', ['devices', 'rows', 'linear', 'fp8', 'attention', 'experts', 'draw', 'copies', 'plans'].map((name) => `cuda_${name}`));
+    this.cmocka('ops', ['devices', 'rows', 'linear', 'fp8', 'attention', 'latent', 'groups', 'experts', 'draw', 'copies', 'plans'].map((name) => `cuda_${name}`));
     if (!gpuHere()) {
       this.gpu(['golden', 'gpu/serve']);
       return;
@@ -214,9 +214,9 @@ export class Suites {
         [tool, '--tool', check, '--error-exitcode', '9', ...options, `${this.build}/tests/ops/test_${name}`], env);
     };
     for (const check of ['racecheck', 'initcheck', 'memcheck', 'synccheck']) {
-      for (const name of ['cuda_attention', 'cuda_linear']) for (const part of parts(name)) one(check, name, part);
+      for (const name of ['cuda_attention', 'cuda_latent', 'cuda_linear']) for (const part of parts(name)) one(check, name, part);
       one(check, 'cuda_fp8', check === 'initcheck' ? 'test_rounding' : undefined);
-      for (const name of ['cuda_draw', 'cuda_rows', 'cuda_copies', 'cuda_experts']) one(check, name);
+      for (const name of ['cuda_draw', 'cuda_rows', 'cuda_copies', 'cuda_experts', 'cuda_groups']) one(check, name);
     }
   }
 }

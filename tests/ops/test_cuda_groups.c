@@ -1,0 +1,167 @@
+// CUDA's linear with weights of few bits against the CPU's, which is tested against double precision
+// (test_linear_groups.c): formats that stay in few bits and formats that are widened, one row, few and many, parts, bias
+// and addition. With `deterministic` a row has the bits that it has alone; without, few rows have them too.
+#include "tests/ops/twin.h"
+
+static const struct group_format formats[] = {
+    {4, 128, GROUP_SCALE_F16, GROUP_ZERO_SAME, 8, NULL},
+    {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 8, NULL},
+    {4, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL},
+    {4, 64, GROUP_SCALE_BF16, GROUP_ZERO_U8, 1, NULL},
+    {4, 256, GROUP_SCALE_F32, GROUP_ZERO_SAME, 8, NULL},
+    {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, 16, group_book_e2m1},
+    {4, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
+    {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4},
+    {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL}, // widened
+};
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+struct rows {
+    struct group_format f;
+    int32_t cols;
+};
+
+static uint32_t mix(int64_t row, int64_t i, uint32_t salt) {
+    uint32_t h = (uint32_t)row * 2654435761u ^ (uint32_t)i * 40503u ^ salt * 97u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    return h ^ h >> 13;
+}
+static float small(int64_t row, int64_t i, uint32_t salt) {
+    return (float)(mix(row, i, salt) % 2000) * 1e-5f - 0.008f;
+}
+
+static int fill_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
+    const struct rows *s = ctx;
+    for (int64_t k = 0; k < s->cols; k++)
+        out->codes[k] = (uint8_t)(mix(row, k, 1) % (s->f.bits == 4 ? 16 : 256));
+    for (int64_t g = 0; g < group_count(&s->f, s->cols); g++) {
+        const float v = small(row, g, 2);
+        if (s->f.scale == GROUP_SCALE_F16) ((uint16_t *)out->scales)[g] = f16_from_f32(v);
+        if (s->f.scale == GROUP_SCALE_BF16) ((uint16_t *)out->scales)[g] = bf16_from_f32(v);
+        if (s->f.scale == GROUP_SCALE_F32) ((float *)out->scales)[g] = v;
+        if (s->f.scale == GROUP_SCALE_NESTED)
+            ((int8_t *)out->scales)[g] = (int8_t)(mix(row, g, 3) % 64 - 32);
+        if (s->f.zero_kind == GROUP_MIN_F16)
+            ((uint16_t *)out->zeros)[g] = f16_from_f32(small(row, g, 4));
+        else
+            ((uint8_t *)out->zeros)[g] = (uint8_t)(mix(row, g, 5) % 16);
+    }
+    for (int64_t t = 0; t < group_tiles(s->cols); t++) {
+        out->supers[t] = f16_from_f32(small(row, t, 6));
+        out->min_supers[t] = f16_from_f32(small(row, t, 7));
+    }
+    return 0;
+}
+
+static void check_rows(const struct twin *w, struct weight *cpu, struct weight *gpu,
+                       enum linear_mode mode, int32_t n, bool with_bias) {
+    const int32_t rows = cpu->rows, cols = cpu->cols;
+    const enum dtype out = mode == LINEAR_STORE_F32 ? DTYPE_F32 : w->t;
+    float *x = twin_floats(w, (int64_t)n * cols), *y = twin_floats(w, (int64_t)n * rows);
+    float *bias = op_floats(rows);
+    void *gx = twin_up(w, x, (int64_t)n * cols);
+    void *gbias = twin_up_bytes(w, bias, (size_t)rows * 4);
+    void *gy = out == w->t ? twin_up(w, y, (int64_t)n * rows)
+                           : twin_up_bytes(w, y, (size_t)n * (size_t)rows * 4);
+    w->cpu->ops->linear(w->cpu, mode, y, x, n, cpu, with_bias ? bias : NULL);
+    assert_int_equal(w->gpu->ops->linear(w->gpu, mode, gy, gx, n, gpu, with_bias ? gbias : NULL),
+                     0);
+    // F32's sums; many rows' weights are rounded to T, as those that are widened.
+    const bool rounded = gpu->dtype != DTYPE_U8 || n > 128;
+    float largest = 0;
+    for (int64_t i = 0; i < (int64_t)n * rows; i++) largest = fmaxf(largest, fabsf(y[i]));
+    const double slack = ((rounded ? 2 * twin_unit(w->t) : 0) + 3e-5) * largest;
+    twin_compare(w, gy, out, y, (int64_t)n * rows, 1.1, slack, "groups");
+    if (mode != LINEAR_ADD && (gpu->dtype == DTYPE_U8 || strstr(w->gpu->description, "determ"))) {
+        const int32_t most = strstr(w->gpu->description, "determ") || n <= 128 ? n : 0;
+        float *all = twin_down(w, gy, (int64_t)n * rows, out), *one;
+        for (int32_t r = 0; r<most; r += n> 20 ? 11 : 1) {
+            void *gone = twin_alloc(w, (size_t)rows * 4);
+            const char *from = (const char *)gx + (size_t)r * (size_t)cols * dtype_size(w->t);
+            w->gpu->ops->linear(w->gpu, mode, gone, from, 1, gpu, with_bias ? gbias : NULL);
+            one = twin_down(w, gone, rows, out);
+            op_same_bits(one, all + (int64_t)r * rows, rows, "a row alone");
+            twin_free(w, gone);
+            free(one);
+        }
+        free(all);
+    }
+    twin_free(w, gx), twin_free(w, gy), twin_free(w, gbias);
+    free(x), free(y), free(bias);
+}
+
+static void check_format(const struct twin *w, const struct group_format *f, int32_t rows,
+                         int32_t cols, int n_parts) {
+    static const int32_t counts[] = {1, 2, 8, 9, 17, 33, 150};
+    const struct rows s = {*f, cols};
+    const struct group_source source = {*f, fill_row, &s};
+    struct tensor_view v[2] = {{.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols},
+                               {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols}};
+    struct weight cpu, gpu;
+    struct err err = {0};
+    if (n_parts == 2) v[0].rows = 32, v[1].rows = rows - 32;
+    if (w->cpu->ops->weight_init(w->cpu, &cpu, v, n_parts, &err) < 0) fail_msg("%s", err.text);
+    if (w->gpu->ops->weight_init(w->gpu, &gpu, v, n_parts, &err) < 0) fail_msg("%s", err.text);
+    const bool kept = w->t != DTYPE_F32 && f->bits == 4 && cols % 8 == 0;
+    assert_int_equal(gpu.dtype, kept ? DTYPE_U8 : w->t);
+    if (kept) assert_true(gpu.bytes < (size_t)(rows + 16) * (size_t)(cols + 256) * 3 / 2);
+    for (int i = 0; i < 7; i++) {
+        check_rows(w, &cpu, &gpu, LINEAR_STORE, counts[i], i % 2);
+        if (i % 2 == 0) check_rows(w, &cpu, &gpu, LINEAR_ADD, counts[i], true);
+    }
+    check_rows(w, &cpu, &gpu, LINEAR_STORE_F32, 3, false);
+    w->cpu->ops->weight_release(w->cpu, &cpu);
+    w->gpu->ops->weight_release(w->gpu, &gpu);
+}
+
+static void kinds(const struct twin *w) {
+    op_seed(17);
+    for (int i = 0; i < N_FORMATS; i++) {
+        check_format(w, &formats[i], 83, 328, 1); // neither whole tiles nor whole chunks
+        check_format(w, &formats[i], 83, 328, 2);
+    }
+}
+
+static void sizes(const struct twin *w) {
+    op_seed(18);
+    check_format(w, &formats[0], 16, 128, 1);
+    check_format(w, &formats[1], 7, 8, 1);
+    check_format(w, &formats[2], 48, 5000, 2); // each warp has more chunks than it asks for ahead
+    check_format(w, &formats[0], 512, 4608, 1);
+    check_format(w, &formats[6], 33, 100, 1); // columns that are no whole words: widened
+}
+
+static int refuse_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
+    if (row == 40) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
+    return fill_row(ctx, row, out, err);
+}
+
+static void refusals(const struct twin *w) {
+    const struct rows s = {formats[0], 256};
+    struct group_source source = {formats[0], refuse_row, &s};
+    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = 83, .cols = 256};
+    struct weight gpu;
+    struct err err = {0};
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, &err), E_FORMAT);
+    assert_string_equal(err.text, "row 40 holds a scale of nan");
+    source.format.group = 24;
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, &err), E_INVAL);
+}
+
+static void test_kinds(void **state) {
+    twin_each(kinds);
+}
+static void test_sizes(void **state) {
+    twin_each(sizes);
+}
+static void test_refusals(void **state) {
+    twin_each(refusals);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_sizes),
+                                       cmocka_unit_test(test_refusals)};
+    cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
