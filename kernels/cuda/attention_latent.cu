@@ -2,8 +2,8 @@
 // vector c of a position. bf16 and f16, head_dim up to 576 (DeepSeek's 512 + 64), their caches or those of 8
 // bits. What is not covered goes to attention_simple.cu.
 //
-// A decode step reads visible positions * head_dim * sizeof(C) bytes for each row; the heads share the read. With
-// 20 to 32 heads the products take about as long as the bytes (first version, not yet tuned).
+// A decode step reads visible positions * head_dim * sizeof(C) bytes for each row; the heads share the read. Not yet
+// profiled.
 //
 //   - A block takes up to 16 * MT lines, a line being a (token, head) of one sequence: all heads of a decode
 //     row, or some tokens' heads of a tile. q stays in shared memory as the products' A.

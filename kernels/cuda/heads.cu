@@ -2,8 +2,7 @@
 // into the latents' space and back (engine/run/mixer_latent.c).
 //
 // linear_heads: y[r, h] = W_h x[r, h]. Few rows are bound by reading the matrices once, n_heads * rows * cols
-// * 2 bytes; blocks of 32 outputs of one head, with all of a GLM-4.7-Flash key matrix under way at once, so
-// about 80 % of the read ceiling is to be expected. Many rows take tiles of 64 rows by 128 outputs through
+// * 2 bytes; blocks of 32 outputs of one head, with all of a GLM-4.7-Flash key matrix under way at once. Many rows take tiles of 64 rows by 128 outputs through
 // mma.sync. Both add the products of K in the same order, so a row's bits do not depend on the others.
 // heads_any_kernel takes any shape and F32.
 #include "kernels/cuda/mma.cuh"
