@@ -134,7 +134,7 @@ static void a_wrong_item_is_named(void **state) {
         {"[3]", "input[0]", "invalid_value"},
         {"[{}]", "input[0].type", "invalid_value"},
         {"[\"a\"]", "input[0]", "invalid_value"},
-        {"[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"web_search_call\"}]", "input[1].type",
+        {"[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"hologram_call\"}]", "input[1].type",
          "unsupported"},
         {"[{\"role\":\"bot\",\"content\":\"a\"}]", "input[0].role", "invalid_value"},
         {"[{\"role\":\"user\"}]", "input[0].content", "invalid_value"},
@@ -161,6 +161,17 @@ static void a_wrong_item_is_named(void **state) {
         cJSON_Delete(messages);
         cJSON_Delete(json);
     }
+}
+
+// Calls of hosted tools, which an older conversation may have, are left out.
+static void items_of_hosted_tools_are_left_out(void **state) {
+    struct completion_failure f = {0};
+    cJSON *json = parse("[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"web_search_call\"}]");
+    cJSON *messages = cJSON_CreateArray();
+    assert_int_equal(responses_items_read(messages, json, "input", &f), 0);
+    assert_int_equal(cJSON_GetArraySize(messages), 1);
+    cJSON_Delete(messages);
+    cJSON_Delete(json);
 }
 
 // --- items and events that go ----------------------------------------------
@@ -347,6 +358,7 @@ int main(void) {
         cmocka_unit_test(other_texts_are_no_ids),
         cmocka_unit_test(items_are_messages),
         cmocka_unit_test(a_wrong_item_is_named),
+        cmocka_unit_test(items_of_hosted_tools_are_left_out),
         cmocka_unit_test(items_come_in_order),
         cmocka_unit_test(thinking_is_a_summary_where_asked),
         cmocka_unit_test(a_stream_is_made_again),
