@@ -1,6 +1,7 @@
 // See groups.h.
 #include "kernels/groups.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const uint8_t group_book_e2m1[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
@@ -27,4 +28,18 @@ int64_t group_format_row_bytes(const struct group_format *f, int64_t cols) {
         2 * ((f->scale == GROUP_SCALE_NESTED) + (f->zero_kind == GROUP_MIN_NESTED));
     return (cols * f->bits + 7) / 8 + group_tiles(cols) * tile +
            group_count(f, cols) * (scale_bytes[f->scale] + zero_bytes[f->zero_kind]);
+}
+
+void *group_row_alloc(struct group_row *row, int64_t cols) {
+    const size_t tiles = (size_t)group_tiles(cols), wide = tiles * GROUP_TILE_K;
+    const size_t groups = wide / GROUP_MIN;
+    char *p = calloc(1, groups * (sizeof(float) + sizeof(uint16_t)) + 2 * tiles * sizeof(uint16_t) +
+                            wide);
+    if (!p) return NULL;
+    row->scales = p;
+    row->zeros = p + groups * sizeof(float);
+    row->supers = (uint16_t *)(void *)((char *)row->zeros + groups * sizeof(uint16_t));
+    row->min_supers = row->supers + tiles;
+    row->codes = (uint8_t *)(row->min_supers + tiles);
+    return p;
 }

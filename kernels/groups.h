@@ -58,6 +58,9 @@ struct group_row {
     uint16_t *min_supers; // (tiles) of GROUP_MIN_NESTED
 };
 
+// Room for a row of any format, zeroed: sets *row's pointers, and returns what free() takes. NULL: no memory.
+void *group_row_alloc(struct group_row *row, int64_t cols);
+
 // Rows [0, rows) of a part, at the part's columns. `row` fills what the format has, and is called by several threads
 // at once. E_FORMAT: a scale that is infinite or no number.
 struct group_source {

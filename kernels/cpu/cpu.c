@@ -205,10 +205,14 @@ static void set_int8_kernels(struct cpu_backend *cpu, const struct isa *isa) {
     if (isa->kernels == &cpu_kernels_avx512 && __builtin_cpu_supports("avx512vnni")) {
         cpu->table.int8_split = int8_vnni512_split;
         cpu->table.int8_item = int8_vnni512_item;
+        cpu->table.groups_split = groups_vnni512_split;
+        cpu->table.groups_item = groups_vnni512_item;
     }
     if (isa->kernels == &cpu_kernels_avx2 && __builtin_cpu_supports("avxvnni")) {
         cpu->table.int8_split = int8_vnni256_split;
         cpu->table.int8_item = int8_vnni256_item;
+        cpu->table.groups_split = groups_vnni256_split;
+        cpu->table.groups_item = groups_vnni256_item;
     }
 }
 #endif

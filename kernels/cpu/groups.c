@@ -71,21 +71,6 @@ static int make_runs(struct group_panels *p, const struct weight *w,
 
 // --- packing
 
-// One allocation for all arrays of a row, padded to whole tiles.
-static void *row_alloc(struct group_row *row, int64_t cols) {
-    const size_t tiles = (size_t)group_tiles(cols), wide = tiles * GROUP_TILE_K;
-    const size_t groups = wide / GROUP_MIN;
-    char *p = calloc(1, wide + groups * (sizeof(float) + sizeof(uint16_t)) +
-                            2 * tiles * sizeof(uint16_t));
-    if (!p) return NULL;
-    row->scales = p;
-    row->zeros = p + groups * sizeof(float);
-    row->supers = (uint16_t *)(void *)((char *)row->zeros + groups * sizeof(uint16_t));
-    row->min_supers = row->supers + tiles;
-    row->codes = (uint8_t *)(row->min_supers + tiles);
-    return p;
-}
-
 // Numbers of `size` bytes of a tile's groups, which lie `size` bytes apart, to their lane.
 static void put_lane(uint8_t *to, int lane, const void *from, int32_t n, size_t size) {
     for (int32_t i = 0; i < n; i++)
@@ -152,7 +137,7 @@ static void pack_panel(void *ctx, int panel, int worker) {
     struct group_row row;
     struct err why = {0};
     if (__atomic_load_n(&p->failed, __ATOMIC_RELAXED)) return;
-    void *room = row_alloc(&row, w->cols);
+    void *room = group_row_alloc(&row, w->cols);
     if (!room) {
         err_set(&why, E_NOMEM, "no memory for a row of %d weights", w->cols);
         fail(p, &why);

@@ -28,6 +28,17 @@ struct group_panels {
 };
 _Static_assert(sizeof(struct group_panels) <= GROUP_DATA_AT, "panels begin behind their table");
 
+// Of x as linear_groups.inc prepares it: a row's tile, and a row, which is an odd number of cache lines so that
+// neighbours fall into other sets.
+enum {
+    GROUP_X_BYTES = GROUP_TILE_K * 2,
+    GROUP_TILE_X_BYTES = GROUP_X_BYTES + GROUP_TILE_K / GROUP_MIN * (int)sizeof(float),
+};
+static inline size_t group_x_bytes(int64_t cols) {
+    const size_t tiles = (size_t)group_tiles(cols);
+    return ((tiles * (GROUP_TILE_X_BYTES + sizeof(float)) + 63) / 64 | 1) * 64;
+}
+
 static inline const struct group_run *group_run_of(const void *data, int32_t panel) {
     const struct group_panels *p = data;
     const struct group_run *run = &p->runs[p->n_runs - 1];

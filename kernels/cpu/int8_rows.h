@@ -22,6 +22,12 @@ void int8_vnni256_item(const struct linear_args *a, const struct linear_item *it
 void int8_vnni256_split(const struct linear_args *a, int32_t row, int32_t n_rows);
 void int8_vnni512_item(const struct linear_args *a, const struct linear_item *item, void *scratch);
 void int8_vnni512_split(const struct linear_args *a, int32_t row, int32_t n_rows);
+void groups_vnni256_item(const struct linear_args *a, const struct linear_item *item,
+                         void *scratch);
+void groups_vnni256_split(const struct linear_args *a, int32_t row, int32_t n_rows);
+void groups_vnni512_item(const struct linear_args *a, const struct linear_item *item,
+                         void *scratch);
+void groups_vnni512_split(const struct linear_args *a, int32_t row, int32_t n_rows);
 void int8_amx_split(const struct linear_args *a, int32_t row, int32_t n_rows);
 void int8_amx_item(const struct linear_args *a, const struct linear_item *item, void *scratch);
 #endif

@@ -23,6 +23,8 @@ struct linear_loops cpu_linear_loops(const struct cpu_backend *cpu, const struct
     if (w->dtype == DTYPE_I8)
         return (struct linear_loops){k->int8_split, k->int8_item, int8_row_bytes(w),
                                      INT8_HEADER_BYTES};
+    if (w->layout == PANEL_GROUPS)
+        return (struct linear_loops){k->groups_split, k->groups_item, group_x_bytes(w->cols), 0};
     if (w->dtype == DTYPE_BF16 && k->linear_split)
         return (struct linear_loops){k->linear_split, k->linear_item_split, k->linear_row_bytes(w),
                                      0};

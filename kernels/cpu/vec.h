@@ -143,6 +143,24 @@ VEC_INLINE void v_store_n(float *p, vf v, int n) {
 #endif
 }
 
+// The largest magnitude of n values; infinity if one is a NaN.
+VEC_INLINE float v_largest(const float *x, int32_t n) {
+    vf most = v_zero();
+    vmask odd = {0}; // lanes that hold a NaN, which a maximum may ignore
+    int32_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        vf v = v_abs(v_load(x + i));
+        most = v_max(most, v);
+        odd |= v != v;
+    }
+    if (i < n) {
+        vf v = v_abs(v_load_n(x + i, n - i));
+        most = v_max(most, v);
+        odd |= v != v;
+    }
+    return v_hmax(v_select(odd, v_set1(INFINITY), most));
+}
+
 // VL f16 values widened.
 VEC_INLINE vf v_load_f16(const uint16_t *p) {
 #if defined(__AVX512F__)

@@ -1,7 +1,20 @@
 // linear with weights of few bits (kernels/groups.h) in all formats, against double precision on the numbers that the
-// codes stand for; that a row's bits do not depend on the batch; and what a source refuses.
+// codes stand for; that a row's bits depend neither on the batch nor on the set, among those with fused
+// multiply-adds and among those without; rows of infinities and NaN; and what a source refuses. VNNI's loops, in
+// AVX-512's shape, also run with the instruction in C.
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
 #include "tests/ops/ops_fixture.h"
+
+static vmask v_dot8(vmask sum, vmask a, vmask b) {
+    for (int i = 0; i < 4; i++) sum += (a >> (8 * i) & 255) * ((b << (24 - 8 * i)) >> 24);
+    return sum;
+}
+#define INT8_VNNI 1
+#define GROUPS_AS_AVX512
+#include "kernels/cpu/linear_finish.inc"
+#include "kernels/cpu/linear_groups.inc"
+#include "kernels/cpu/linear_int8.inc"
 
 enum { COLS = 328, ROWS = 83 }; // neither whole tiles nor whole panels
 
@@ -75,9 +88,41 @@ static double value_of(const struct group_format *f, const struct group_row *r, 
     return scale * (code - zero);
 }
 
-static void check_format(struct backend *be, const struct group_format *f, int n_parts) {
-    enum { MOST = 40 };
+enum { MOST = 40, N_FORMATS = sizeof formats / sizeof *formats };
+
+static const struct set {
+    const char *name;
+    bool fuses, digits;
+} sets[] = {{"portable", false, false},
+            {"portable", false, true},
+            {"avx2", true, false},
+            {"avx512", true, false}};
+// Results of the first set without and the first with fused multiply-adds.
+static float results[2][N_FORMATS][2][MOST * ROWS];
+static bool have_results[2];
+
+// linear rounds an x to a multiple of 1 / 32,639 of the largest of its 256 columns. Even rows are random; odd ones
+// have numbers that it takes without rounding.
+static void make_x(float *x) {
+    op_seed(35); // the same for all sets
+    for (int i = 0; i < MOST * COLS; i++) {
+        const int k = i % COLS;
+        x[i] = op_random();
+        if (i / COLS % 2) x[i] = k % GROUP_TILE_K ? rintf(x[i] * 9000) / 32768 : 32639.0f / 32768;
+    }
+}
+
+static double rounding_of(const float *x, int k) {
+    const int first = k / GROUP_TILE_K * GROUP_TILE_K;
+    float most = 0;
+    for (int i = first; i < first + GROUP_TILE_K && i < COLS; i++) most = fmaxf(most, fabsf(x[i]));
+    return most / 65278.0 * 1.0001;
+}
+
+static void check_format(struct backend *be, int format, int n_parts, bool fuses) {
+    float *result = results[fuses][format][n_parts - 1];
     static float x[MOST * COLS], all[MOST * ROWS], one[MOST * ROWS], wide[COLS];
+    const struct group_format *f = &formats[format];
     static uint8_t codes[512];
     float scales[64] = {0};
     uint16_t zeros[64] = {0}, supers[2], min_supers[2];
@@ -91,42 +136,62 @@ static void check_format(struct backend *be, const struct group_format *f, int n
     if (n_parts == 2) v[0].rows = 32, v[1].rows = ROWS - 32;
     if (be->ops->weight_init(be, &w, v, n_parts, &err) < 0) fail_msg("%s", err.text);
     assert_true(w.bytes * 8 < (size_t)(96 * 512) * (size_t)(f->bits + 4));
-    for (int i = 0; i < MOST * COLS; i++) x[i] = op_random();
+    make_x(x);
+    double rounding[MOST][COLS];
+    for (int r = 0; r < MOST; r++)
+        for (int k = 0; k < COLS; k++)
+            rounding[r][k] = r % 2 ? 0 : rounding_of(x + (ptrdiff_t)r * COLS, k);
     be->ops->linear(be, LINEAR_STORE, all, x, MOST, &w, NULL);
     for (int o = 0; o < ROWS; o++) {
         fill_row(&rows, n_parts == 2 && o >= 32 ? o - 32 : o, &row, NULL);
         weight_row(&w, o, wide);
+        double value[COLS];
         for (int k = 0; k < COLS; k++) {
-            double want = value_of(f, &row, k);
+            double want = value[k] = value_of(f, &row, k);
             op_near(wide[k], want, 1.2e-7 * (fabs(want) + 0.5), "weight", o * COLS + k);
         }
         for (int r = 0; r < MOST; r++) {
-            double sum = 0, size = 0;
+            double sum = 0, size = 0, off = 0;
             for (int k = 0; k < COLS; k++) {
-                double term = x[r * COLS + k] * value_of(f, &row, k);
+                double term = x[r * COLS + k] * value[k];
                 sum += term;
                 size += fabs(term) + 0.01;
+                off += rounding[r][k] * fabs(value[k]);
             }
-            op_near(all[r * ROWS + o], sum, 4e-7 * (size + 1), "y", r * ROWS + o);
+            op_near(all[r * ROWS + o], sum, 6e-7 * (size + 1) + off, "y", r * ROWS + o);
         }
     }
-    static const int32_t counts[] = {1, 2, 3, 5, 8, 16, 17, 33};
+    if (!have_results[fuses]) memcpy(result, all, sizeof all);
+    assert_memory_equal(all, result, sizeof all);
+    static const int32_t counts[] = {1, 2, 3, 4, 5, 8, 16, 17, 33};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         be->ops->linear(be, LINEAR_STORE, one, x, counts[c], &w, NULL);
         assert_memory_equal(one, all, (size_t)(counts[c] * ROWS) * sizeof *one);
     }
+    // Two bad values in three rows; the row between them is as before.
+    x[3] = NAN;
+    x[2 * COLS + COLS - 1] = -INFINITY;
+    be->ops->linear(be, LINEAR_STORE, one, x, 3, &w, NULL);
+    for (int o = 0; o < ROWS; o++) assert_true(!isfinite(one[o]) && !isfinite(one[2 * ROWS + o]));
+    assert_memory_equal(one + ROWS, all + ROWS, ROWS * sizeof *one);
     be->ops->weight_release(be, &w);
 }
 
 static void test_formats(void **state) {
-    static const char *const sets[] = {"portable", "avx2", "avx512"};
     for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
         struct backend *be;
-        if (backend_cpu_open(&be, 2, sets[s], NULL) < 0) continue; // not of this processor
-        for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-            check_format(be, &formats[i], 1);
-            check_format(be, &formats[i], 2);
+        if (backend_cpu_open(&be, 2, sets[s].name, NULL) < 0) continue; // not of this processor
+        if (sets[s].digits) {
+            cpu_of(be)->table.groups_split = groups_split;
+            cpu_of(be)->table.groups_item = groups_item;
+            cpu_of(be)->table.int8_split = int8_split;
+            cpu_of(be)->table.int8_item = int8_item;
         }
+        for (int i = 0; i < N_FORMATS; i++) {
+            check_format(be, i, 1, sets[s].fuses);
+            check_format(be, i, 2, sets[s].fuses);
+        }
+        have_results[sets[s].fuses] = true;
         be->ops->close(be);
     }
 }
