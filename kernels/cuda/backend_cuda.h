@@ -154,6 +154,9 @@ int cuda_check_blocks(const struct kv_store *kv, const struct batch *b);
 int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
                      int n_parts, struct err *err);
 void cuda_weight_release(struct backend *be, struct weight *w);
+// staging.c. E_NOMEM. Nothing where it is there already.
+int cuda_staging_init(struct cuda_backend *cuda, struct err *err);
+void cuda_staging_release(struct cuda_backend *cuda);
 // Copies a view to row `row` of w and onwards.
 int cuda_send_view(struct cuda_backend *cuda, const struct weight *w, const struct tensor_view *v,
                    int64_t row);
@@ -161,7 +164,6 @@ int cuda_send_view(struct cuda_backend *cuda, const struct weight *w, const stru
 // activations' where it is widened). The caller releases data and scales after an error.
 int cuda_groups_fill(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
                      int n_parts, struct err *err);
-void cuda_staging_release(struct cuda_backend *cuda);
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
 void cuda_kv_store_release(struct backend *be, struct kv_store *kv);

@@ -11,21 +11,6 @@ enum { TILE = 16, WIDEN_BYTES = 8 << 20 };
 
 // --- rows of a source ----------------------------------------------------------------------------
 
-// One allocation for all arrays of a row.
-static void *row_alloc(struct group_row *row, int64_t cols) {
-    const size_t tiles = (size_t)group_tiles(cols), wide = tiles * GROUP_TILE_K;
-    const size_t groups = wide / GROUP_MIN;
-    char *p = calloc(1, groups * (sizeof(float) + sizeof(uint16_t)) + 2 * tiles * sizeof(uint16_t) +
-                            wide);
-    if (!p) return NULL;
-    row->scales = p;
-    row->zeros = p + groups * sizeof(float);
-    row->supers = (uint16_t *)(void *)((char *)row->zeros + groups * sizeof(uint16_t));
-    row->min_supers = row->supers + tiles;
-    row->codes = (uint8_t *)(row->min_supers + tiles);
-    return p;
-}
-
 static float scale_at(const struct group_format *f, const struct group_row *r, int64_t g) {
     switch (f->scale) {
     case GROUP_SCALE_F16:
@@ -113,7 +98,7 @@ static void pack_rows(void *ctx, int64_t at, int64_t n) {
     struct job *j = ctx;
     struct group_row row;
     const struct err none = {.code = E_NOMEM, .text = "no memory for a row of few bits"};
-    void *memory = row_alloc(&row, j->cols);
+    void *memory = group_row_alloc(&row, j->cols);
     if (!memory) fail(j, E_NOMEM, &none);
     for (int64_t r = at * TILE; memory && r < (at + n) * TILE; r++) {
         if (j->first + r >= j->rows) break;
@@ -199,7 +184,7 @@ static void widen_rows(void *ctx, int64_t at, int64_t n) {
     struct job *j = ctx;
     struct group_row row;
     const struct err none = {.code = E_NOMEM, .text = "no memory for a row of few bits"};
-    void *memory = row_alloc(&row, j->cols);
+    void *memory = group_row_alloc(&row, j->cols);
     if (!memory) fail(j, E_NOMEM, &none);
     for (int64_t r = at; memory && r < at + n; r++) {
         const struct group_source *s = read_row(j, j->first + r, &row);
