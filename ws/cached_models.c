@@ -20,7 +20,10 @@ static int put_models(struct buf *out, struct err *err) {
     if (rc == 0) hub_cached_put(&w, &place, &l);
     hub_cached_release(&l);
     buf_addc(out, '\n');
-    if (rc == 0 && out->error) rc = err_set(err, out->error, "no memory for the list of models");
+    if (rc == 0 && out->error)
+        rc = err_set(err, out->error,
+                     out->error == E_NOMEM ? "no memory for the list of models"
+                                           : "the list of models is too long");
     return rc;
 }
 

@@ -1,5 +1,5 @@
-// GET /models/cached: the models in the hub's cache, for the page and for operators. Read only: nothing loads or
-// downloads at a client's word. A worker reads the folders.
+// GET /models/cached: the models in the hub's cache, for administrators. Read only: no client can load or
+// download a model by it. A worker thread reads the folders.
 #pragma once
 #include "ws/net/http.h"
 

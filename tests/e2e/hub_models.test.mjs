@@ -80,6 +80,10 @@ test('commands: the same answers by name and by folder; tokenize downloads no we
   assert.match(missing.stderr, /there is no folder acme\/other, the cache of the hub does not have it .*, and HF_HUB_OFFLINE is set/);
   const unknown = await run(['inspect', '--model', 'acme/other'], options);
   assert.match(unknown.stderr, /there is no folder acme\/other, and http.* has no model acme\/other/);
+  // A folder's path with a mistake is a name too, so each failure says that there is no such folder.
+  const far = await run(['inspect', '--model', 'acme/other'], { ...options, env: { ...options.env, HF_ENDPOINT: 'http://127.0.0.1:1' } });
+  assert.match(far.stderr, /there is no folder acme\/other here, asking http:\/\/127.0.0.1:1 for a model of that name\n/);
+  assert.match(far.stderr, /there is no folder acme\/other, and [^\n]*127\.0\.0\.1:1/);
   // A folder of that name comes first.
   hub.requests.length = 0;
   await good(['inspect', '--model', 'configs/demo-model'], options);

@@ -28,7 +28,7 @@ struct cli_command {
     struct {
         const char *fallback, *help;
     } compute;              // {CLI_COMPUTE_...}
-    bool needs_text_only;   // of a model on the hub: no weights
+    bool needs_text_only;   // a model on the hub is fetched without weights
     size_t sampling_offset; // of a struct sampling_options in the settings; 0: it has none
     int max_words;          // arguments that are not options, 2 at most
     const char *(*word)(

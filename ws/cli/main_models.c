@@ -1,4 +1,4 @@
-// parley models: the models of the hub that lie in the cache.
+// parley models: downloads models of the hub into the cache, lists and removes them.
 #include "ws/cli/cli.h"
 #include "ws/cli/model_names.h"
 #include "ws/hub/cached.h"

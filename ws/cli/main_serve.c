@@ -35,7 +35,7 @@ static void explain_bus_errors(void) {
     sigaction(SIGBUS, &action, NULL);
 }
 
-// Settings that are wrong are found before a download.
+// Checks the settings before a download, which may take long.
 static int resolve_models(struct serve_config *config, struct err *err) {
     TRY(serve_config_check(config, err));
     TRY(model_names_resolve(serve_config_table(), config, HUB_MODEL, err));

@@ -11,7 +11,8 @@
 
 #define BAR_WIDTH 24
 #define REDRAW_US 100000
-#define RATE_US 5000000 // what the rate is the mean of
+#define LINE_US 30000000 // between lines where stderr is no terminal
+#define RATE_US 5000000  // the rate is a mean over this time or up to twice as long
 
 bool model_name_is(const char *text) {
     return hub_name_is(text) && access(text, F_OK) < 0;
@@ -20,10 +21,10 @@ bool model_name_is(const char *text) {
 // --- the bar ---
 
 struct bar {
-    bool shows;
-    int64_t drawn_at_us;                // 0: not yet
-    int64_t since_us, since, before_us; // the rate counts from since (bytes received), at since_us
-    int64_t before;                     // likewise, the next one
+    bool redraws;        // stderr is a terminal: one line, drawn again. Else a line now and then
+    int64_t drawn_at_us; // 0: not yet
+    int64_t since_us, since;   // the rate counts from `since` bytes received, at since_us
+    int64_t before_us, before; // where the rate will count from next
 };
 
 // Bytes per second of the last five to ten seconds.
@@ -53,26 +54,30 @@ static void draw(struct bar *b, const struct pull_state *s, int64_t now_us) {
     const int full = s->total ? (int)((double)s->done / (double)s->total * BAR_WIDTH) : BAR_WIDTH;
     char left[32] = "-";
     if (rate > 0) time_left((double)(s->total - s->done) / rate, left, sizeof left);
-    fprintf(stderr, "\r[%.*s%.*s] %.2f of %.2f GB, %.1f MB/s, %s left\033[K", full,
-            "########################", BAR_WIDTH - full, "........................",
-            (double)s->done / 1e9, (double)s->total / 1e9, rate / 1e6, left);
+    if (b->redraws)
+        fprintf(stderr, "\r[%.*s%.*s] ", full, "########################", BAR_WIDTH - full,
+                "........................");
+    else
+        fputs("parley: ", stderr);
+    fprintf(stderr, "%.2f of %.2f GB, %.1f MB/s, %s left%s", (double)s->done / 1e9,
+            (double)s->total / 1e9, rate / 1e6, left, b->redraws ? "\033[K" : "\n");
 }
 
 static void on_progress(void *ctx, const struct pull_state *s) {
     struct bar *b = ctx;
     const int64_t now_us = clock_mono_us(&clock_system);
-    if (!b->shows) return;
     if (!b->drawn_at_us) {
         b->since_us = b->before_us = now_us;
         b->since = b->before = s->received;
+        if (!b->redraws) b->drawn_at_us = now_us; // a short download needs no line
     }
-    if (b->drawn_at_us && now_us - b->drawn_at_us < REDRAW_US) return;
+    if (b->drawn_at_us && now_us - b->drawn_at_us < (b->redraws ? REDRAW_US : LINE_US)) return;
     b->drawn_at_us = now_us;
     draw(b, s, now_us);
 }
 
 static void erase(const struct bar *b) {
-    if (b->shows && b->drawn_at_us) fputs("\r\033[K", stderr);
+    if (b->redraws && b->drawn_at_us) fputs("\r\033[K", stderr);
 }
 
 // The sentence may quote the hub.
@@ -84,7 +89,7 @@ static void on_say(void *ctx, const char *sentence) {
 
 int model_name_pull(const struct hub_place *p, const struct hub_name *n, enum hub_want want,
                     char out[PATH_MAX], struct err *err) {
-    struct bar bar = {.shows = isatty(STDERR_FILENO)};
+    struct bar bar = {.redraws = isatty(STDERR_FILENO)};
     const struct pull_watch watch = {on_progress, on_say, &bar};
     int rc = pull_run(p, n, want, &watch, out, err);
     erase(&bar);
@@ -100,7 +105,7 @@ static int find(const char *text, enum hub_want want, struct hub_place *p, struc
     return pull_find(p, n, want, out, NULL, err);
 }
 
-// A GGUF file brings its tokenizer.
+// A GGUF file contains its tokenizer.
 static enum hub_want want_of(enum hub_want want, const char *text) {
     return strchr(text, ':') ? HUB_MODEL : want;
 }
@@ -115,6 +120,11 @@ int model_name_path(const char *text, enum hub_want want, char out[PATH_MAX], st
     }
     int rc = find(text, want_of(want, text), &p, &n, out, &missing);
     if (rc != E_NOTFOUND) return rc < 0 ? err_set(err, rc, "%s", missing.text) : 0;
+    // A folder's path with a mistake has a name's form, too.
+    if (!p.offline)
+        fprintf(stderr,
+                "parley: there is no folder %.100s here, asking %.200s for a model of that name\n",
+                text, p.endpoint);
     rc = model_name_pull(&p, &n, want_of(want, text), out, &why);
     if (rc == 0) return 0;
     if (p.offline)
@@ -122,11 +132,10 @@ int model_name_path(const char *text, enum hub_want want, char out[PATH_MAX], st
             err, rc,
             "there is no folder %.100s, the cache of the hub does not have it (%.200s), and %s",
             text, missing.text, why.text);
-    return rc == E_NOTFOUND ? err_set(err, rc, "there is no folder %.100s, and %s", text, why.text)
-                            : err_set(err, rc, "%s", why.text);
+    return err_set(err, rc, "there is no folder %.100s, and %s", text, why.text);
 }
 
-// The cache's path if it has the model, else the text itself.
+// The model's path in the cache, else the text itself.
 static int look(const char *text, enum hub_want want, char out[PATH_MAX], struct err *err) {
     struct hub_place p;
     struct hub_name n;

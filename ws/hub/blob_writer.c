@@ -88,7 +88,8 @@ static int check_hash(struct blob_writer *b, struct err *err) {
         b->file->path, is_sha256(b->file) ? "SHA-256" : "SHA-1 of git", text, b->file->etag);
 }
 
-// The folder, so that a power loss keeps the name that was reported as done. Not all file systems can.
+// Puts the folder on the disk, so that the new name survives a power loss. Some file systems cannot sync a folder, so an
+// error is ignored: the bytes are on the disk, and at worst the next pull fetches them again.
 static void sync_folder(const char *path) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);

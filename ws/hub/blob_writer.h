@@ -1,4 +1,4 @@
-// A blob that is written from its beginning to its end: BLOB.incomplete and the hash of what it holds.
+// Writes a blob in order: the file BLOB.incomplete, and the hash of its bytes.
 #pragma once
 #include "ws/hub/listing.h"
 #include <limits.h>
@@ -11,8 +11,8 @@ struct blob_writer {
     void *hash;      // EVP_MD_CTX
 };
 
-// Opens or makes PATH.incomplete and reads what it holds; one that is too long begins again. blob_writer_close() also
-// after an error.
+// Opens or creates PATH.incomplete, and hashes its bytes; a file longer than f->size is emptied. Call blob_writer_close()
+// also after an error.
 int blob_writer_open(struct blob_writer *b, const char *path, const struct hub_file *f,
                      struct err *err);
 int blob_writer_add(struct blob_writer *b, const void *bytes, size_t n, struct err *err);

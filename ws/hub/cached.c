@@ -4,6 +4,7 @@
 #include "ws/hub/choice.h"
 #include "ws/hub/pull.h"
 #include <dirent.h>
+#include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,11 +31,12 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-// None where there is no folder.
+// A folder that does not exist has none.
 static int names_read(struct names *out, const char *folder, struct err *err) {
     *out = (struct names){0};
     DIR *d = opendir(folder);
-    int rc = 0;
+    int rc =
+        !d && errno != ENOENT && errno != ENOTDIR ? err_errno(err, "cannot read %s", folder) : 0;
     for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
         if (e->d_name[0] == '.') continue;
         char **more = realloc(out->list, (out->n + 1) * sizeof *more);
@@ -63,16 +65,14 @@ static int add(struct hub_cached_list *l, const struct hub_cached *one, struct e
 
 // The name of a commit: "main", else the first branch or tag that stands for it, else the commit.
 static void name_commit(const struct hub_place *p, struct hub_name *n, const char *commit) {
-    char refs[PATH_MAX], there[HUB_COMMIT_DIGITS + 1];
-    struct names names;
+    char repo[PATH_MAX], refs[PATH_MAX], there[HUB_COMMIT_DIGITS + 1];
+    struct names names = {0};
     n->has_revision = false;
     strcpy(n->revision, "main");
     if (hub_commit(p, n, there, NULL) == 0 && strcmp(there, commit) == 0) return;
     n->has_revision = true;
-    if (hub_repo_dir(p, n, refs, NULL) == 0 && strlen(refs) + 6 < sizeof refs)
-        names_read(&names, strcat(refs, "/refs"), NULL);
-    else
-        names = (struct names){0};
+    if (hub_repo_dir(p, n, repo, NULL) == 0 && path_join(refs, repo, "refs", NULL) == 0)
+        names_read(&names, refs, NULL);
     for (size_t i = 0; i < names.n; i++) {
         if (strlen(names.list[i]) >= sizeof n->revision) continue;
         strcpy(n->revision, names.list[i]);
@@ -111,8 +111,9 @@ static int read_snapshot(struct hub_cached_list *out, const struct hub_place *p,
     if (!hub_is_hex(commit, HUB_COMMIT_DIGITS)) return 0;
     snprintf(one.commit, sizeof one.commit, "%s", commit);
     name_commit(p, &one.name, commit);
-    if (hub_snapshot_read(p, repo, commit, &l, err) < 0) return 0; // removed meanwhile
-    int rc = add_model(out, p, &one, err);
+    int rc = hub_snapshot_read(p, repo, commit, &l, err);
+    if (rc < 0) return rc == E_NOTFOUND ? 0 : rc; // another process has removed it
+    rc = add_model(out, p, &one, err);
     one.kind = CACHED_GGUF;
     for (size_t i = 0; rc == 0 && i < l.n; i++) {
         char tag[HUB_PATH_BYTES];
@@ -238,21 +239,21 @@ static int remove_repo(const struct hub_place *p, const struct hub_name *n, stru
     return remove_tree(locks, err);
 }
 
-// Whether a snapshot links to the blob.
+// Whether a snapshot links to the blob. A snapshot that cannot be read may, so it is an error.
 static int is_linked(const struct hub_place *p, const struct hub_name *n,
                      const struct names *commits, const char *etag, bool *out, struct err *err) {
     *out = false;
     for (size_t i = 0; !*out && i < commits->n; i++) {
         struct hub_listing l;
-        if (hub_snapshot_read(p, n, commits->list[i], &l, NULL) == E_NOMEM)
-            return err_set(err, E_NOMEM, "no memory for a list of files");
+        int rc = hub_snapshot_read(p, n, commits->list[i], &l, err);
+        if (rc < 0 && rc != E_NOTFOUND) return rc; // E_NOTFOUND: another process has removed it
         for (size_t j = 0; !*out && j < l.n; j++) *out = strcmp(l.files[j].etag, etag) == 0;
         hub_listing_release(&l);
     }
     return 0;
 }
 
-// Removes the link first: a blob without a link is only lost room, a link without its blob is a broken model.
+// Removes the link first: a blob without a link only wastes space, a link without its blob is a broken model.
 static int remove_file(const struct hub_place *p, const struct hub_name *n, const char *commit,
                        const struct names *commits, const struct hub_file *f, struct err *err) {
     char inner[PATH_MAX], path[PATH_MAX];
@@ -291,7 +292,7 @@ static int remove_files(const struct hub_place *p, const struct hub_name *n, con
     return rc;
 }
 
-// Branches and tags that stand for the commit.
+// Removes the branches and tags that stand for the commit.
 static int remove_refs(const struct hub_place *p, const struct hub_name *n, const char *commit,
                        struct err *err) {
     struct names refs;
@@ -311,7 +312,7 @@ static int remove_refs(const struct hub_place *p, const struct hub_name *n, cons
     return rc;
 }
 
-// A snapshot that has become empty goes, and with the last one the repository.
+// Removes the snapshot's folder if it is empty, and the repository with its last snapshot.
 static int tidy(const struct hub_place *p, const struct hub_name *n, const char *commit,
                 const struct names *commits, struct err *err) {
     char path[PATH_MAX];

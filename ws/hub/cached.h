@@ -1,4 +1,4 @@
-// What lies in the cache: the models that can be loaded without asking the hub, and their removal.
+// The models in the cache, which load without the hub, and their removal.
 #pragma once
 #include "base/json.h"
 #include "ws/hub/place.h"
@@ -6,12 +6,12 @@
 enum cached_kind {
     CACHED_SAFETENSORS,
     CACHED_GGUF,
-    CACHED_UNFINISHED, // a download that was cut off: path is ""
+    CACHED_UNFINISHED, // an interrupted download: path is ""
 };
 struct hub_cached {
     struct hub_name name; // as --model takes it: with quant and revision
     enum cached_kind kind;
-    int64_t bytes; // of all files of the model; CACHED_UNFINISHED: that are here
+    int64_t bytes; // of all files of the model; CACHED_UNFINISHED: received so far
     char commit[HUB_COMMIT_DIGITS + 1];
     char path[PATH_MAX]; // its folder, or its (first) GGUF file
 };

@@ -74,7 +74,7 @@ struct piece {
     int64_t from, to;    // [from, to) of the file
     int64_t got;         // bytes that have arrived
     int64_t flushed;     // of them, those that are written
-    int64_t skip;        // bytes to pass over, of an answer that begins with the file's first byte
+    int64_t skip;        // bytes to skip of an answer that begins with the file's first byte
     char *held;          // (FETCH_PIECE_BYTES) [flushed, got) wait here
     int64_t start_at_ms; // PIECE_WAITS: the next try
     int failures;        // in a row without a byte
@@ -82,8 +82,8 @@ struct piece {
     enum { PIECE_IDLE, PIECE_WAITS, PIECE_RUNS, PIECE_ARRIVED } state;
 };
 
-// Whether the host sends parts of a file. The first piece finds out, alone. Where the host does not, one answer brings
-// the whole file, what is written already is passed over, and a cut begins again.
+// Whether the host serves ranges. The first piece finds out, while the others wait. Without ranges one answer brings the
+// whole file, the bytes already written are skipped, and after a cut the host sends all of it again.
 enum ranges { RANGES_UNKNOWN, RANGES_SENT, RANGES_NONE };
 
 struct download {
@@ -91,7 +91,7 @@ struct download {
     const struct fetch_file *f;
     const struct fetch_watch *watch;
     struct blob_writer out;      // out.written: bytes in the file
-    int64_t next;                // the first byte that no piece has
+    int64_t next;                // the first byte that no piece fetches
     char address[ADDRESS_BYTES]; // where the hub redirects to; "": ask the hub
     enum ranges ranges;
     struct piece pieces[FETCH_CONNECTIONS];
@@ -118,7 +118,7 @@ static int flush_held(struct piece *p, struct err *err) {
     return write_out(p, p->held + p->flushed, (size_t)(p->got - p->flushed), err);
 }
 
-// The first bytes of an answer: what it is an answer to.
+// The first bytes of an answer: whether the host sent the range or the whole file.
 static int begin_answer(struct piece *p, long status, struct err *err) {
     struct download *d = p->of;
     const struct transfer *t = &p->transfer;
@@ -132,7 +132,7 @@ static int begin_answer(struct piece *p, long status, struct err *err) {
         if (d->ranges == RANGES_UNKNOWN) d->ranges = RANGES_SENT;
         return 0;
     }
-    if (!is_head(p)) return err_set(err, E_BUSY, "the host sends no parts"); // see drop_others()
+    if (!is_head(p)) return err_set(err, E_BUSY, "the host serves no ranges"); // see ended()
     TRY(flush_held(p, err));
     p->skip = p->from + p->got;
     p->to = d->next = d->f->file->size;
@@ -157,6 +157,9 @@ static int take_piece(void *ctx, const char *bytes, size_t n, long status, struc
         p->got += (int64_t)n;
         return write_out(p, bytes, n, err);
     }
+    // Only a piece that is written at once is longer than its memory.
+    if ((int64_t)n > FETCH_PIECE_BYTES - p->got)
+        return err_set(err, E_INTERNAL, "%s: no room for a piece", p->transfer.what);
     memcpy(p->held + p->got, bytes, n);
     p->got += (int64_t)n;
     return 0;
@@ -182,7 +185,7 @@ static bool is_any_active(const struct download *d) {
     return false;
 }
 
-// Without parts only the head goes on, to its own end; behind it one request brings the rest.
+// Without ranges only the head continues, to its own end; one more request then brings the rest.
 static void drop_others(struct download *d) {
     d->next = d->out.written;
     for (int i = 0; i < FETCH_CONNECTIONS; i++) {
@@ -216,7 +219,7 @@ static int ended(struct piece *p, struct err *err) {
         p->state = PIECE_ARRIVED;
         return 0;
     }
-    if (t->end == TRANSFER_FAILED && t->err.code == E_BUSY && t->status == 200) {
+    if (t->end == TRANSFER_FAILED && t->err.code == E_BUSY && t->status == 200) { // begin_answer()
         d->ranges = RANGES_NONE;
         drop(p);
         return 0;
@@ -297,7 +300,7 @@ int fetch_blob(struct hub_net *n, const struct fetch_file *f, const struct fetch
     bool resumed = false;
     struct err first = {0};
     int rc = fetch_once(n, f, w, &resumed, &first);
-    // The beginning that was here may be another program's, and have holes.
+    // Another program may have left a beginning with holes.
     if (rc == E_CORRUPT && resumed) return fetch_once(n, f, w, &resumed, err);
     return rc < 0 ? err_set(err, rc, "%s", first.text) : 0;
 }

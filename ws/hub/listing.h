@@ -1,4 +1,4 @@
-// What a repository holds: the hub's answer to GET /api/models/ORG/NAME/revision/REVISION?blobs=true, or a snapshot's
+// The files of a repository: the hub's answer to GET /api/models/ORG/NAME/revision/REVISION?blobs=true, or a snapshot's
 // files. A hostile answer costs bounded memory, and no path or hash of an accepted one can leave a folder.
 #pragma once
 #include "base/err.h"

@@ -32,7 +32,7 @@ bool hub_is_hex(const char *text, size_t digits) {
     return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
 
-// Quant and revision become parts of addresses and paths.
+// Copies a quant or a revision, which becomes a part of addresses and paths. False: it may not be one.
 static bool copy_part(char out[HUB_PATH_BYTES], const char *s, size_t n) {
     if (n == 0 || n >= HUB_PATH_BYTES) return false;
     memcpy(out, s, n);

@@ -1,13 +1,12 @@
-// Names of models on the hub: ORG/NAME[:QUANT][@REVISION]. And the words of the hub's answers that become paths here:
-// what is accepted cannot leave the folder that it is joined to.
+// Names of models on the hub: ORG/NAME[:QUANT][@REVISION]. Also the checks of the hub's words that become paths: an accepted
+// path cannot leave the folder that it is joined to.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
 #include <stddef.h>
 
-#define HUB_WORD_MAX 96 // characters of ORG and of NAME
-#define HUB_PATH_BYTES                                                                             \
-    512 // of a file's path in a repository, of a quant and of a revision, with the NUL
+#define HUB_WORD_MAX 96    // characters of ORG and of NAME
+#define HUB_PATH_BYTES 512 // of a file's path, of a quant and of a revision, with the NUL
 
 struct hub_name {
     char org[HUB_WORD_MAX + 1], name[HUB_WORD_MAX + 1];

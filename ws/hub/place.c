@@ -221,7 +221,7 @@ int hub_snapshot_read(const struct hub_place *p, const struct hub_name *n, const
     TRY(hub_repo_path(p, n, "snapshots", commit, dir, err));
     int rc = read_folder(dir, "", 0, out, err);
     if (rc < 0) hub_listing_release(out);
-    memcpy(out->commit, commit, HUB_COMMIT_DIGITS);
+    snprintf(out->commit, sizeof out->commit, "%.*s", HUB_COMMIT_DIGITS, commit);
     hub_listing_sort(out);
     return rc;
 }

@@ -2,10 +2,10 @@
 // the layout of their cache, so that those tools and Parley share its files.
 //
 //   CACHE/models--ORG--NAME/blobs/ETAG               contents, once each
-//                           blobs/ETAG.incomplete    the beginning of one that is not complete
+//                           blobs/ETAG.incomplete    the beginning of an incomplete blob
 //                           snapshots/COMMIT/PATH    links to blobs
 //                           refs/REVISION            the commit of a branch or a tag
-//   CACHE/.locks/models--ORG--NAME/ETAG.lock         flock(2) of who writes that blob
+//   CACHE/.locks/models--ORG--NAME/ETAG.lock         flock(2) of the process that writes the blob
 #pragma once
 #include "ws/hub/listing.h"
 #include "ws/hub/name.h"
@@ -29,18 +29,18 @@ int hub_repo_path(const struct hub_place *p, const struct hub_name *n, const cha
 // The commit that a revision stands for in the cache. E_NOTFOUND: not there.
 int hub_commit(const struct hub_place *p, const struct hub_name *n, char out[HUB_COMMIT_DIGITS + 1],
                struct err *err);
-// Writes refs/REVISION, unless the revision is the commit. Tools want the folder in any case.
+// Writes refs/REVISION, unless the revision is the commit. Makes the folder refs always: other tools expect it.
 int hub_put_commit(const struct hub_place *p, const struct hub_name *n, const char *commit,
                    struct err *err);
-// The files of snapshots/COMMIT that are there, sorted; their etags are empty where they are no links to a blob.
+// The files of snapshots/COMMIT, sorted, without dangling links. The etag of a file that is no link to a blob is empty.
 int hub_snapshot_read(const struct hub_place *p, const struct hub_name *n, const char *commit,
                       struct hub_listing *out, struct err *err);
-// Makes snapshots/COMMIT/PATH a link to the blob, in place of what was there.
+// Makes snapshots/COMMIT/PATH a link to the blob, and replaces an older link.
 int hub_snapshot_link(const struct hub_place *p, const struct hub_name *n, const char *commit,
                       const struct hub_file *f, struct err *err);
-// Makes the folders above a path, and the path's own folder.
+// Makes all folders above the last component of the path.
 int hub_make_folders(const char *path, struct err *err);
-// The path of a temporary file beside it.
+// The path of a temporary file beside `path`.
 int hub_temporary(char out[PATH_MAX], const char *path, struct err *err);
 
 // Takes a lock, which ends with its descriptor. LOCK_TAKEN (1): another process has it; try again. LOCK_ABSENT (2): the

@@ -32,7 +32,7 @@ static int read_index(const struct hub_place *p, const struct hub_name *n, const
     return buf_read_file(out, path, HUB_INDEX_BYTES, err);
 }
 
-// The weights of a choice that has the texts, whose index is in the snapshot.
+// Adds the weights to a choice of text files. Their index, if the model has one, is in the snapshot already.
 static int add_weights(const struct hub_place *p, const struct hub_name *n,
                        const struct hub_listing *l, const char *commit, struct hub_choice *c,
                        struct err *err) {
@@ -46,16 +46,16 @@ static int add_weights(const struct hub_place *p, const struct hub_name *n,
 
 int pull_find(const struct hub_place *p, const struct hub_name *n, enum hub_want want,
               char out[PATH_MAX], int64_t *bytes, struct err *err) {
-    char commit[HUB_COMMIT_DIGITS + 1];
+    char commit[HUB_COMMIT_DIGITS + 1] = "";
     struct hub_listing l = {0};
     struct hub_choice c = {0};
     struct hub_name tokenizer = *n;
     tokenizer.quant[0] = '\0';
-    TRY(hub_commit(p, n, commit, err));
-    int rc = hub_snapshot_read(p, n, commit, &l, err);
+    int rc = hub_commit(p, n, commit, err);
+    if (rc == 0) rc = hub_snapshot_read(p, n, commit, &l, err);
     if (rc == 0) rc = hub_choose(&c, n, want, &l, err);
     if (rc == 0 && want == HUB_MODEL) rc = add_weights(p, n, &l, commit, &c, err);
-    // A tool may have fetched only what it needs: without tokenizer, the folder would be of no use.
+    // Another tool may have fetched the weights alone. Parley also needs a tokenizer.
     if (rc == 0 && want == HUB_MODEL && !n->quant[0]) {
         struct hub_choice text;
         rc = hub_choose(&text, &tokenizer, HUB_TOKENIZER, &l, err);
@@ -126,7 +126,7 @@ static int blob_path(const struct pull *x, const struct hub_file *f, char out[PA
     return hub_repo_path(x->place, x->name, "blobs", f->etag, out, err);
 }
 
-// Bytes that are still to be written.
+// Bytes of the files that are still to be written.
 static int64_t missing_bytes(const struct pull *x) {
     int64_t sum = 0;
     for (size_t i = x->n_fetched; i < x->choice.n; i++) {
@@ -161,8 +161,8 @@ static void say(struct pull *x, const char *what, const char *then) {
     x->watch->say(x->watch->ctx, text);
 }
 
-// Waits while another process has the lock. *lock -1: the file system has none, and two processes may download the same
-// file at once; the hash of what each one wrote tells.
+// Waits while another process has the lock. *lock stays -1 where the file system has no locks: two processes may then
+// write one file at once, which their hashes do not detect, so the user is told.
 static int lock_file(struct pull *x, const struct hub_file *f, int *lock, struct err *err) {
     int rc = hub_try_lock(x->place, x->name, f->etag, lock, err);
     if (rc == LOCK_TAKEN) say(x, "another process is downloading ", ": waiting for it");
@@ -184,7 +184,7 @@ static int fetch_file(struct pull *x, const struct hub_file *f, const char *blob
     return fetch_blob(x->net, &what, &w, err);
 }
 
-// One file: blob, then link. Whoever comes second finds the blob.
+// Makes the file's blob and then the snapshot's link to it. After waiting for another process, the blob is there.
 static int get_file(struct pull *x, const struct hub_file *f, struct err *err) {
     char blob[PATH_MAX];
     int lock = -1, rc = 0;

@@ -1,4 +1,4 @@
-// Sentences for answers other than 2xx and 3xx: what a person has to do about them.
+// Sentences for answers other than 2xx and 3xx, which say what the user can do.
 #pragma once
 #include "ws/hub/place.h"
 

@@ -12,7 +12,8 @@
 #define CONNECT_SECONDS 20L
 #define SILENT_SECONDS 30L   // slower than that; HF_HUB_DOWNLOAD_TIMEOUT changes it
 #define SLOWEST_BYTES 100L   // in a second
-#define DISCARDED_BYTES 8192 // of a body without use
+#define DISCARDED_BYTES 8192 // of an error's or a redirect's body; a longer body ends the transfer
+#define MAX_RETRY_SECONDS 31536000 // a year: more is not counted in milliseconds
 
 struct hub_net {
     CURLM *multi;
@@ -73,7 +74,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx) {
     return n;
 }
 
-// The first bytes of a body tell which answer it is of.
+// Passes bytes of 200 and 206 on, and drops other bodies.
 static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
     struct transfer *t = ctx;
     size_t n = size * count;
@@ -95,7 +96,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
 
 // --- start ---
 
-// Another authority than the system's, by the variables of curl and of Python's tools.
+// The file of certificates that replaces the system's, by the variables of curl and of Python's tools.
 static const char *ca_file(void) {
     static const char *const names[] = {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -219,10 +220,11 @@ static void judge_status(struct transfer *t) {
     t->end = again                                               ? TRANSFER_RETRY
              : elsewhere && t->status >= 400 && t->status <= 410 ? TRANSFER_EXPIRED
                                                                  : TRANSFER_FAILED;
+    if (seconds > MAX_RETRY_SECONDS) seconds = MAX_RETRY_SECONDS; // hosts may send any number
     if (again && seconds > 0) t->delay_ms = (int64_t)seconds * 1000;
 }
 
-// A certificate that does not hold will not hold the next time either.
+// Faults that a retry does not cure.
 static bool is_lasting(CURLcode rc) {
     return rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE ||
            rc == CURLE_SSL_CERTPROBLEM || rc == CURLE_URL_MALFORMAT ||
@@ -244,8 +246,10 @@ static void judge(struct transfer *t, CURLcode rc) {
             err_set(&t->err, E_FORMAT, "%s: the host answers with status %ld", t->what, t->status);
     } else {
         t->end = is_lasting(rc) ? TRANSFER_FAILED : TRANSFER_RETRY;
-        err_set(&t->err, E_IO, "%s from %.200s: %s", t->what, t->net->place->endpoint,
-                curl_easy_strerror(rc));
+        const char *hub = t->net->place->endpoint;
+        const char *host =
+            address_same_origin(t->url, hub) ? hub : "the host that the hub redirects to";
+        err_set(&t->err, E_IO, "%s from %.200s: %s", t->what, host, curl_easy_strerror(rc));
     }
     transfer_stop(t);
 }

@@ -16,20 +16,20 @@ void hub_net_close(struct hub_net *n); // NULL is allowed; no transfer runs
 enum transfer_end {
     TRANSFER_RUNNING,
     TRANSFER_DONE,    // the whole answer was taken
-    TRANSFER_RETRY,   // a cut, a timeout, 408, 429, 5xx: again after delay_ms
-    TRANSFER_EXPIRED, // another host than the hub refuses its signed address: ask the hub again
+    TRANSFER_RETRY,   // a cut, a timeout, 408, 429, 5xx: retry after delay_ms
+    TRANSFER_EXPIRED, // the storage host refuses the signed address: ask the hub for a new one
     TRANSFER_FAILED,  // *err says why
 };
 
-// Takes a piece of a body. status is 200 or 206; offset is the place of the first byte in the whole file. A negative
+// Takes a piece of a body. status: 200, the whole file from its first byte; 206, the range that was asked for. A negative
 // code with *err set ends the transfer as failed.
 typedef int transfer_take(void *ctx, const char *bytes, size_t n, long status, struct err *err);
 
 struct transfer { // the caller's; zero before the first start
     // set by the caller before transfer_start
-    int64_t from, to;    // bytes of a range, both included; to -1: no range, all
-    const char *repo;    // "ORG/NAME" of the sentences
-    const char *what;    // what is fetched: a file's path, or "the list of files"
+    int64_t from, to;    // first and last byte of a range; to -1: no range
+    const char *repo;    // "ORG/NAME", for sentences
+    const char *what;    // a file's path, or "the list of files", for sentences
     transfer_take *take; // on the caller's thread, in hub_net_run
     void *ctx;
     // results
@@ -50,7 +50,7 @@ struct transfer { // the caller's; zero before the first start
 
 // Starts a GET; t->end is TRANSFER_RUNNING, or TRANSFER_FAILED at once.
 void transfer_start(struct transfer *t, struct hub_net *n, const char *url);
-// Ends it, whatever its state. Harmless for one that does not run.
+// Ends the transfer in any state; does nothing if it does not run.
 void transfer_stop(struct transfer *t);
-// Moves bytes, for at most wait_ms. Transfers that have ended have another `end` afterwards.
+// Waits at most wait_ms for bytes and calls `take`. A transfer that has ended has an `end` other than TRANSFER_RUNNING.
 int hub_net_run(struct hub_net *n, int wait_ms, struct err *err);
