@@ -9,7 +9,7 @@
 #define HELD_MAX 16384 // bytes of a call before its arguments; a longer text is no call
 #define ANSWER_BYTES ((size_t)64 << 20)
 #define THOUGHT_BYTES                                                                              \
-    ((size_t)1 << 20) // of thinking from its first marker on; behind more no call is looked for
+    ((size_t)1 << 20) // of thinking behind its first marker; calls of more are not found
 #define STEP_ON 2
 
 void answer_parser_init(struct answer_parser *p, struct chat_syntax syntax, const cJSON *tools,
@@ -545,20 +545,21 @@ static int step(struct answer_parser *p, struct answer_piece *out) {
 
 // --- calls at the thinking's end ---
 
-// Where the calls begin that end the thinking. SIZE_MAX: there is text behind the last call, or it is not whole.
+// Where the calls at the thinking's end begin. SIZE_MAX: text follows the last call, or the call is incomplete.
 static size_t last_calls(const struct answer_parser *p) {
     struct answer_parser probe;
     struct answer_piece piece;
     struct buf arguments;
     size_t start = 0;
     bool calls = false;
+    int rc;
     answer_parser_init(&probe, p->syntax, p->tools, false);
     buf_init(&arguments, THOUGHT_BYTES);
     probe.state = ANSWER_SPEAKS;
     probe.strict = true;
     answer_parser_feed(&probe, buf_z(&p->thought), p->thought.len);
     answer_parser_end(&probe);
-    while (answer_parser_next(&probe, &piece) == 1) {
+    while ((rc = answer_parser_next(&probe, &piece)) == 1) {
         if (piece.kind == PIECE_TOOL_BEGIN) buf_reset(&arguments);
         if (piece.kind == PIECE_TOOL_ARGUMENTS) buf_add(&arguments, piece.text, piece.len);
         if (piece.kind != PIECE_TEXT && piece.kind != PIECE_TOOL_END) continue;
@@ -569,11 +570,11 @@ static size_t last_calls(const struct answer_parser *p) {
     }
     answer_parser_release(&probe);
     buf_release(&arguments);
-    return calls ? start : SIZE_MAX;
+    return rc == 0 && calls ? start : SIZE_MAX;
 }
 
-// Some models write their call inside of the thinking and end there. If nothing follows the thinking, the calls at its
-// end are read as the answer's. They stay thinking too, because clients have that already.
+// Some models write their call inside the thinking and stop. If nothing follows the thinking, the calls at its end become
+// the answer's. They stay in the thinking too, because clients have received it.
 static bool recover(struct answer_parser *p) {
     bool thought = p->state == ANSWER_THINKS || (p->state == ANSWER_SPEAKS && p->fresh);
     if (!p->ended || !p->has_marker || p->thought.error || p->n_tools > 0) return false;

@@ -1,8 +1,8 @@
 // Splits a model's output into thinking, text and tool calls, by the model's own syntax, while the output
 // arrives. The result does not depend on how the text is cut into feeds: pieces joined by kind are equal.
 //
-// White space between the parts is dropped. Text that looks like a call but is none stays text. Calls of `tools` at the
-// end of a thinking that nothing follows are given behind it, as calls. Any thread, but one thread for each parser.
+// White space between the parts is dropped. Text that looks like a call but is none stays text. If nothing
+// follows the thinking, calls of `tools` at its end are given again as calls. Any thread, but one thread a parser.
 #pragma once
 #include "base/json.h"
 #include "engine/text/chat_syntax.h"
@@ -52,7 +52,8 @@ struct answer_parser {
     bool ended, failed; // failed: no memory
     bool fresh;         // nothing of this part has been passed on
     bool behind;        // another part was before: white space is dropped
-    struct buf thought; // the thinking from its first marker on (has_marker), or a beginning of one
+    // The thinking from its first marker on (has_marker), or the start of a marker.
+    struct buf thought;
     bool has_marker;
     bool guessed;                 // the call has no marker
     bool listed;                  // it is one of Mistral's list

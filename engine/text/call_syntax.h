@@ -16,7 +16,7 @@ size_t span_find(struct span t, const char *what); // SIZE_MAX: none
 size_t span_held(struct span t, const char *what); // bytes at the end that may begin `what`
 bool span_is_name(char c);                         // of a function's name
 
-// What a call begins with in this syntax, ending with a NULL: empty where a call has no mark of its own.
+// The markers that begin a call in this syntax, then NULL. Empty if calls have no marker.
 const char *const *call_markers(enum tool_syntax syntax);
 
 enum call_found {

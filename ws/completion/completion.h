@@ -200,7 +200,7 @@ void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *
                    int64_t turn);
 
 // The session that a request's headers name: x-session-id, session-id, x-claude-code-session-id,
-// x-dynamo-session-id, x-session-affinity, x-parent-session-id, in this order. A name that is not a valid session id (session_id_valid) is
-// replaced by its hash. "": none.
+// x-dynamo-session-id, x-session-affinity, x-parent-session-id, in this order. A name that is not a valid
+// session id (session_id_valid) is replaced by its hash. "": none.
 struct http;
 void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]);

@@ -34,7 +34,7 @@ static cJSON *input_schema(const char *pattern) {
     return NULL;
 }
 
-// Where nothing forces the call, its grammar is not enforced: the model reads it in the description instead.
+// Adds the grammar to the tool's description: in a call that is not forced, nothing enforces the grammar.
 static int describe_form(cJSON *custom, const char *syntax, const char *definition,
                          struct completion_failure *f) {
     const char *given = json_string(custom, "description");
@@ -73,8 +73,8 @@ static int read_form(const struct completion_request *r, cJSON *custom, const ch
         return completion_refuse(
             f, "unsupported", "tools",
             "a custom tool's grammar of the syntax '%.20s' is not served here, "
-            "only regex",
-            syntax ? syntax : "?");
+            "only regex%s",
+            syntax ? syntax : "?", forced ? "" : " and lark");
     if (!definition)
         return completion_refuse(f, "invalid", "tools",
                                  "a custom tool's grammar needs a definition");

@@ -41,7 +41,7 @@ void cors_put_permission(const struct http_head *h, struct buf *out) {
     buf_addz(out, "access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE\r\n"
                   "access-control-max-age: 600\r\n");
     if (*wanted) buf_addf(out, "access-control-allow-headers: %s\r\n", wanted);
-    // A page of the internet reaches this machine or its network only if the server agrees, which allowed_origins does.
+    // Browsers let a page of the internet into a private network only with the server's consent. allowed_origins gives it.
     if (strcmp(h->header[HEADER_CORS_PRIVATE], "true") == 0)
         buf_addz(out, "access-control-allow-private-network: true\r\n");
 }

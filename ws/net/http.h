@@ -44,8 +44,8 @@ struct http_route {
     enum long_kind long_kind; // what a body longer than max_message_bytes is
     bool body_optional;       // serves a POST without Content-Length, which has no body
     void (*handle)(void *user, struct http *h);
-    // For routes with a body: makes what handle() finds in http_decoded. A long body is decoded on a
-    // worker's thread, so this function may read only its arguments. Returns NULL without memory.
+    // Makes what handle() finds in http_decoded. A long body is decoded on a worker's thread, so this function may read
+    // only its arguments. A route without a body uses it for work that blocks (is_costly). Returns NULL without memory.
     void *(*decode)(void *user, const struct http_payload *p);
     // Whether a short body is a worker's too; NULL: none is.
     bool (*is_costly)(const char *body, size_t len);

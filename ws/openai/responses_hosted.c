@@ -19,7 +19,7 @@ static struct hosted tools[] = {
     {.type = NULL},
 };
 
-// The assistant's message behind such an item says what came of it.
+// The model does not need these items: the assistant's next message tells what they found.
 static struct hosted items[] = {
     {.type = "web_search_call"},
     {.type = "file_search_call"},

@@ -432,7 +432,7 @@ static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at)
     return refuse_tool(at, "unsupported", "type", message);
 }
 
-// A choice that the answer need not call a tool by.
+// Whether this tool_choice allows an answer without a call.
 static bool forces_nothing(const cJSON *choice) {
     const cJSON *mode = cJSON_IsObject(choice) ? json_member(choice, "mode") : choice;
     const char *word = cJSON_GetStringValue(mode);

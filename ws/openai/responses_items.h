@@ -25,7 +25,7 @@ int responses_metadata_check(const cJSON *metadata, struct completion_failure *f
 // tools likewise.
 // Those of a {"type":"namespace","name","tools"} are named NAMESPACE.NAME for the model. *out stays NULL
 // where there are none; else the caller's. A fault leaves none. choice: the request's tool_choice. Tools that run on
-// OpenAI's servers are left out if it forces no call, and refused otherwise.
+// OpenAI's servers are left out, or refused if the choice forces a call.
 int responses_tools_read(cJSON **out, const cJSON *tools, const cJSON *choice,
                          struct completion_failure *f);
 

@@ -61,7 +61,7 @@ static const struct unserved {
     {"service_tier", "\"default\"", "must be auto or default"},
 };
 
-// Agents ask for auto and never send more than fits. An input that does not fit is refused either way, because the
+// Agents ask for auto although their input fits. An input that does not fit is refused with both values, because the
 // server would have to choose what the model forgets.
 static int read_truncation(struct reading *d) {
     const cJSON *v = json_member(d->json, "truncation");
