@@ -37,16 +37,52 @@ static const char tekken[] =
 static const char gpt4o[] = NO_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" NO_WORD UPPER "+" LOWER
                                           "*" CONTRACTIONS "?|\\p{N}{1,3}" REST_SLASH;
 static const char digit[] = "\\p{N}";
+static const char digits[] = "\\p{N}+";
 static const char digits3[] = "\\p{N}{1,3}";
+static const char three_digits[] = "[0-9][0-9][0-9]";
+static const char newlines[] = "[^\\n]+|[\\n]+";
 static const char cjk[] = "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
 static const char deepseek3[] =
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{"
     "M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+static const char line_end[] = "[\\r\\n]", last_space[] = "\\s+$";
+// Cased letters of DeepSeek's first tokenizers, as those list them.
+static const char deepseek_letters[] =
+    "\\s?[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"
+    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}"
+    "\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}"
+    "\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}"
+    "\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}"
+    "\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}"
+    "\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}"
+    "\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}"
+    "\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}"
+    "\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}"
+    "\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}"
+    "\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}"
+    "\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}"
+    "\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}"
+    "\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}"
+    "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}"
+    "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}]+";
+static const char deepseek_signs[] =
+    "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+";
+static const char east_asian[] = "[\\x{4e00}-\\x{9fa5}\\x{0800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+";
+static const char some_letters[] = "\\s?\\p{L}+", some_signs[] = "\\s?\\p{P}+";
+static const char bloom[] = " ?[^(\\s|.,!?…。，、।۔،)]+";
+static const char seed[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+"
+                                        "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+static const char signs[] = "[\\p{P}$+<=>^~|]+", signs_and_tick[] = "[\\p{P}$+<=>^~|`]+";
+#define NO_HAN(CLASS) "(?:(?!\\p{Han})" CLASS ")"
+static const char kimi[] =
+    "\\p{Han}+|" NO_WORD NO_HAN(UPPER) "*" NO_HAN(LOWER) "+" CONTRACTIONS "?|" NO_WORD NO_HAN(
+        UPPER) "+" NO_HAN(LOWER) "*" CONTRACTIONS "?|\\p{N}{1,3}" REST;
 
 // The patterns apply one after the other, each to the pieces of the one before.
+#define MAX_CUTS 6
 static const struct cut {
     const char *pre;
-    const char *patterns[3];
+    const char *patterns[MAX_CUTS];
     bool ignore_merges; // a piece that is a token is that token
 } cuts[] = {
     {"llama-bpe", {llama3}, true},
@@ -55,6 +91,7 @@ static const struct cut {
     {"falcon3", {llama3}, true},
     {"falcon-h1", {llama3}, true},
     {"pixtral", {llama3}, true},
+    {"midm-2.0", {llama3}, true},
     {"lfm2", {llama3}, true},
     {"smaug-bpe", {llama3}, false},
     {"dbrx", {llama3}, false},
@@ -65,24 +102,48 @@ static const struct cut {
     {"megrez", {qwen2}, false},
     {"stablelm2", {qwen2}, false},
     {"hunyuan", {qwen2}, false},
+    {"grok-2", {qwen2}, false},
+    {"solar-open", {qwen2}, false},
+    {"laguna", {newlines, qwen2}, false},
     {"qwen35", {qwen35}, false},
+    {"seed-coder", {seed}, false},
     {"gpt-2", {gpt2}, false},
     {"phi-2", {gpt2}, false},
     {"exaone4", {gpt2}, false},
     {"olmo", {gpt2}, false},
     {"mpt", {gpt2}, false},
+    {"jais", {gpt2}, false},
+    {"trillion", {gpt2}, false},
+    {"granite-docling", {gpt2}, false},
+    {"gigachat", {gpt2}, false},
+    {"mellum", {gpt2}, false},
+    {"a.x-4.0", {gpt2}, false},
     {"tekken", {tekken}, true},
     {"gpt-4o", {gpt4o}, false},
     {"llama4", {gpt4o}, false},
     {"kanana2", {gpt4o}, false},
+    {"minimax-m2", {gpt4o}, false},
+    {"kimi-k2", {kimi}, false},
     {"smollm", {digit, gpt2}, false},
     {"starcoder", {digit, gpt2}, false},
     {"refact", {digit, gpt2}, false},
     {"command-r", {digit, gpt2}, false},
     {"codeshell", {digit, gpt2}, false},
     {"exaone", {digit, gpt2}, false},
+    {"minerva-7b", {digit, gpt2}, false},
     {"deepseek-v3", {digits3, cjk, deepseek3}, false},
     {"hunyuan-dense", {digits3, cjk, deepseek3}, false},
+    {"joyai-llm", {digits3, cjk, deepseek3}, false},
+    {"deepseek-llm",
+     {line_end, deepseek_letters, deepseek_signs, last_space, east_asian, digits},
+     false},
+    {"deepseek-coder", {line_end, some_letters, some_signs, east_asian, digit}, false},
+    {"bloom", {bloom}, false},
+    {"poro-chat", {bloom}, false},
+    {"gpt3-finnish", {bloom}, false},
+    {"viking", {bloom, digit}, false},
+    {"falcon", {signs_and_tick, gpt2, three_digits}, false},
+    {"default", {signs, gpt2, digits, three_digits}, false},
 };
 #define N_CUTS (sizeof cuts / sizeof *cuts)
 
@@ -209,8 +270,8 @@ static int add_splits(const struct cut *cut, bool prefix_space, cJSON *into, str
     TRY(add(into, "pre_tokenizer", sequence, err));
     TRY(add(sequence, "type", cJSON_CreateString("Sequence"), err));
     TRY(add(sequence, "pretokenizers", list, err));
-    for (size_t i = 0; i < 4; i++) {
-        const bool last = i == 3 || !cut->patterns[i];
+    for (size_t i = 0; i <= MAX_CUTS; i++) {
+        const bool last = i == MAX_CUTS || !cut->patterns[i];
         cJSON *step = cJSON_CreateObject();
         if (!step || !cJSON_AddItemToArray(list, step)) return no_memory(err);
         TRY(add(step, "type", cJSON_CreateString(last ? "ByteLevel" : "Split"), err));
@@ -228,13 +289,25 @@ static int add_splits(const struct cut *cut, bool prefix_space, cJSON *into, str
     return 0;
 }
 
+// Phi-3's marks take the white space behind them; metadata have no place for that, so the model's name tells.
+static bool takes_space(const struct gguf *g, const char *content) {
+    static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
+    const char *name = json_string(gguf_metadata(g), "general.name");
+    if (!name || (!strcasestr(name, "phi-3") && !strcasestr(name, "phi3"))) return false;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (strcmp(content, plain[i]) == 0) return false;
+    return true;
+}
+
 // An added token is found in the text before anything else.
-static int add_added(const struct tokens *t, cJSON *token, struct err *err) {
+static int add_added(const struct gguf *g, const struct tokens *t, cJSON *token, struct err *err) {
     TRY(add(token, "content", cJSON_CreateString(t->content->valuestring), err));
-    TRY(add(token, "special", cJSON_CreateBool(type_of(t) != TOKEN_USER_DEFINED), err));
+    const bool special = type_of(t) != TOKEN_USER_DEFINED && type_of(t) != TOKEN_NORMAL;
+    TRY(add(token, "special", cJSON_CreateBool(special), err));
     TRY(add(token, "normalized", cJSON_CreateFalse(), err));
     TRY(add(token, "lstrip", cJSON_CreateFalse(), err));
-    TRY(add(token, "rstrip", cJSON_CreateFalse(), err));
+    const bool rstrip = takes_space(g, t->content->valuestring);
+    TRY(add(token, "rstrip", cJSON_CreateBool(rstrip), err));
     return add(token, "single_word", cJSON_CreateFalse(), err);
 }
 
@@ -243,17 +316,25 @@ static bool is_added(const struct tokens *t) {
            type_of(t) == TOKEN_UNKNOWN;
 }
 
-static int add_added_list(const struct gguf *g, cJSON *into, struct err *err) {
+// Line ends in a row, which Gemma's pieces have as tokens of type normal and merge only in some files.
+static bool is_newlines(const struct tokens *t) {
+    const char *s = t->content->valuestring;
+    return s[0] == '\n' && s[1] == '\n' && s[strspn(s, "\n")] == '\0';
+}
+
+static int add_added_list(const struct gguf *g, enum gguf_tokenizer kind, cJSON *into,
+                          struct err *err) {
     struct tokens t;
     cJSON *list = cJSON_CreateArray();
     TRY(add(into, "added_tokens", list, err));
     TRY(first_token(g, &t, err));
     do {
-        if (!is_added(&t)) continue;
+        const bool newlines_too = kind == GGUF_TOKENIZER_PIECES && is_newlines(&t);
+        if (!is_added(&t) && !newlines_too) continue;
         cJSON *token = cJSON_CreateObject();
         if (!token || !cJSON_AddItemToArray(list, token)) return no_memory(err);
         TRY(add(token, "id", cJSON_CreateNumber(t.id), err));
-        TRY(add_added(&t, token, err));
+        TRY(add_added(g, &t, token, err));
     } while (next_token(&t));
     return 0;
 }
@@ -296,7 +377,7 @@ static int pieces_json(const struct gguf *g, cJSON *into, struct err *err) {
     TRY(add_named(g, model, TOKENIZER "unknown_token_id", "unk_token", err));
     TRY(add_vocab(g, model, err));
     TRY(add_merges(g, model, err));
-    return add_added_list(g, into, err);
+    return add_added_list(g, GGUF_TOKENIZER_PIECES, into, err);
 }
 
 int gguf_tokenizer_json(const struct gguf *g, cJSON *into, struct err *err) {
@@ -316,7 +397,7 @@ int gguf_tokenizer_json(const struct gguf *g, cJSON *into, struct err *err) {
     TRY(add(model, "ignore_merges", cJSON_CreateBool(cut->ignore_merges), err));
     TRY(add_vocab(g, model, err));
     TRY(add_merges(g, model, err));
-    return add_added_list(g, into, err);
+    return add_added_list(g, kind, into, err);
 }
 
 // --- tokenizer.model: a protocol buffer message, as SentencePiece writes it ---
@@ -402,7 +483,7 @@ static int add_decoder(const struct gguf *g, cJSON *into, struct err *err) {
         cJSON *token = cJSON_CreateObject();
         snprintf(key, sizeof key, "%d", t.id);
         TRY(add(decoder, key, token, err));
-        TRY(add_added(&t, token, err));
+        TRY(add_added(g, &t, token, err));
     } while (next_token(&t));
     return 0;
 }
