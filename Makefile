@@ -128,7 +128,7 @@ CUDA_LIBS  :=
 endif
 LDLIBS += $(CUDA_LIBS)
 
-# --- gRPC: C code of the messages is made by protoc-c. Libraries behind gRPC's own are its matter.
+# --- gRPC: protoc-c generates the C code of the messages. Only gRPC itself is linked by name; it brings its dependencies.
 GRPC_SRC := $(wildcard ws/kserve/grpc/*.c)
 ifeq ($(GRPC),1)
 GRPC_GONE := ws/kserve/grpc/absent.c
@@ -224,8 +224,8 @@ $(B)/tests/bench/bench_cuda: $(B)/tests/bench/bench_cuda.cu.o $(LIB)
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 # Compiled with the tests, so that a change of an interface does not break a benchmark unseen.
 BENCHES := $(patsubst %.c,$(B)/%.o,$(filter-out $(if $(filter 1,$(CUDA)),,%/bench_all_reduce.c),$(wildcard tests/bench/bench_*.c)))
-# Kept though only pattern rules know them. Not all targets at once: make then takes any that is missing for not needed,
-# cuda-0 after a build with CUDA=1 among them.
+# Benchmarks are made by pattern rules, so make would delete them as intermediate files. .SECONDARY without a list would
+# keep every target, but make does not rebuild a missing secondary file: cuda-0 would stay missing after a build with CUDA=1.
 .SECONDARY: $(foreach b,$(wildcard tests/bench/bench_*.c*),$(B)/$(basename $(b)) $(B)/$(patsubst %.c,%,$(b)).o)
 lib: $(LIB)
 

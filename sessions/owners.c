@@ -11,9 +11,9 @@
 // name, type, maximum, default, help. Defaults: what a public server could keep.
 #define OWNER_LIMITS(X)                                                                            \
     X(requests_per_minute, INT, 1e9, "1200",                                                       \
-      "Default for owners of tokens, who may each have another value on their line of "            \
-      "token_file, as all of these; 0 means no limit. Requests in a minute over all connections "  \
-      "of an owner: messages, control frames and HTTP requests; a long one counts one more for "   \
+      "Default of all owners; an owner's line of token_file may set another value for it and for " \
+      "each limit below. 0 means no limit. Requests of an owner in a minute over all its "         \
+      "connections: messages, control frames and HTTP requests; a long one counts one more for "   \
       "each 64 KiB. A quarter of them may come at once.")                                          \
     X(tokens_per_minute, INT, 1e12, "1000000",                                                     \
       "Tokens in a minute that are computed for an owner, of inputs and answers. Beyond, new "     \

@@ -195,8 +195,8 @@ static size_t matrix_room(const struct matrix *m) {
     return room + (m->quantize ? (size_t)m->parts[0].n_cols * sizeof(float) : 0);
 }
 
-// The scales of a part to *at, which moves on: for each of its rows one, or one for each block of
-// its columns, whether the tensor has them by rows, by blocks of rows, or one for all.
+// Writes a part's scales at *at and moves *at behind them: one scale a row, or one a block of columns. A tensor with
+// fewer scales (one a block of rows, or one in all) repeats them.
 static int read_scales(struct loader *l, const struct matrix *m, int i, char **at,
                        struct tensor_view *v, struct err *err) {
     const struct part *p = &m->parts[i];
@@ -225,7 +225,7 @@ static int read_scales(struct loader *l, const struct matrix *m, int i, char **a
     return 0;
 }
 
-// Turns a view into 8 bits and scales at *at, which moves on.
+// Quantises a view to 8 bits. Writes the scales, then the values, at *at and moves *at behind the values.
 static int quantize_view(const struct matrix *m, int i, char **at, struct tensor_view *v,
                          struct err *err) {
     float *scales = (float *)(void *)*at;
@@ -315,7 +315,7 @@ static int map_matrix(struct loader *l, struct weight *w, const struct matrix *m
 
 // --- the others ---
 
-// Turns a view of a part that is staged at `staged` into one of F32 at *at, which moves on.
+// Widens a staged part to F32 at *at, points the view to the F32 values and moves *at behind them.
 static void widen_view(const struct matrix *m, int i, const char *staged, char **at,
                        struct tensor_view *v) {
     size_t size = dtype_size(v->dtype), n = staged_bytes(m->tensors[i], &m->parts[i]) / size;

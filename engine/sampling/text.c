@@ -35,13 +35,13 @@ static cJSON *seed(const char *text) {
 }
 
 static cJSON *object(const char *text) {
-    cJSON *value = cJSON_Parse(text);
+    cJSON *value = json_parse(text, strlen(text), &json_limits_message, NULL);
     return value ? value : cJSON_CreateString(text);
 }
 
 // A JSON list of texts and lists, or one text, which may look like other JSON.
 static cJSON *words(const char *text) {
-    cJSON *value = cJSON_Parse(text);
+    cJSON *value = json_parse(text, strlen(text), &json_limits_message, NULL);
     bool is_list = cJSON_IsArray(value);
     const cJSON *item;
     cJSON_ArrayForEach(item, value) is_list =

@@ -560,10 +560,10 @@ static size_t last_calls(const struct answer_parser *p) {
     answer_parser_feed(&probe, buf_z(&p->thought), p->thought.len);
     answer_parser_end(&probe);
     while ((rc = answer_parser_next(&probe, &piece)) == 1) {
-        if (piece.kind == PIECE_TOOL_BEGIN) buf_reset(&arguments);
+        if (piece.kind == PIECE_TOOL_BEGIN || piece.kind == PIECE_TEXT) buf_reset(&arguments);
         if (piece.kind == PIECE_TOOL_ARGUMENTS) buf_add(&arguments, piece.text, piece.len);
         if (piece.kind != PIECE_TEXT && piece.kind != PIECE_TOOL_END) continue;
-        cJSON *whole = piece.kind == PIECE_TEXT ? NULL : cJSON_Parse(buf_z(&arguments));
+        cJSON *whole = json_parse(buf_z(&arguments), arguments.len, &json_limits_message, NULL);
         calls = cJSON_IsObject(whole);
         if (!calls) start = probe.from;
         cJSON_Delete(whole);

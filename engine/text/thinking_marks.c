@@ -83,7 +83,7 @@ static bool writes(const struct thinking_marks *m, size_t from, const char *text
     return text[n] == '\0';
 }
 
-// Adds the list of a text behind other text; an empty one where the tokenizer does not write it as it is.
+// Adds a list: the ids of `text` as it continues other text. The list is empty if the ids decode to another text.
 static int add_text(struct thinking_marks *m, int32_t i, const char *text, struct err *err) {
     const struct encode_options midst = {.continues = true, .in_midst = true};
     size_t from = m->ids.len;

@@ -9,24 +9,26 @@
 //   - Each thread has its own queue of 16-byte copies into shared memory (cp.async), so 200 KB in
 //     flight on a multiprocessor take neither registers nor barriers. The queue is filled before
 //     the predecessor in the stream has ended (pdl.cuh).
-//   - The products run on the tensor cores (mma.cuh), x as A, W as B. For one row most of their
-//     work is wasted, at no cost, because they wait for memory. Of 8-bit weights they get half as many
-//     bytes to wait for: up to 8 rows of x are B, and 16 rows of W are A, in half as many products. A lane copies exactly the words
-//     that it multiplies.
+//   - The products run on the tensor cores (mma.cuh), x as A, W as B. For one row most of the tensor
+//     cores' work is wasted, at no cost, because the kernel waits for memory. Reading 8-bit weights
+//     takes half as long, so their products must take half as long too: up to 8 rows of x are B and 16
+//     rows of W are A, in half as many products. A lane copies exactly the words that it
+//     multiplies.
 //   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
 //     order. The order depends on cols and W's dtype only, so a row's bits are the same for any n
 //     and beside any rows. A step of e4m3 is 128 columns: a block with a scale of its own is summed
-//     apart, and its scaled sum is added to the warp's. The scales go through the queue too:
-//     requested one step ahead they arrived too late, and all of Llama-8B's matrices took 3.4 ms,
-//     not 2.6.
+//     apart, and its scaled sum is added to the warp's. The scales go through the queue too. When
+//     the kernel requested the scales only one step ahead, they arrived too late: all of Llama-8B's
+//     matrices took 3.4 ms instead of 2.6 ms.
 #include "kernels/cuda/gemv.cuh"
 
 namespace {
 
 constexpr int BLOCKS_MOST = 4;
-// Every block norms x again, so it must have at least this much of W: with the norm inside, Llama-8B
-// (128 KB) took 2 % less. NARROW: of x that one vector of a thread holds, whose norm is shorter and
-// leaves registers: Llama-1B (32 KB) took 1 % less, and 4 % more with two vectors; GPT-2 XL (51 KB) 3 % less.
+// Every block norms x again, so a block must have at least this many bytes of W. With the norm inside, Llama-8B (128 KB a
+// block) took 2 % less time. NARROW: the bound where each thread holds x in one vector, because that norm is shorter and
+// leaves registers free: Llama-1B (32 KB) took 1 % less time with one vector and 4 % more with two, GPT-2 XL (51 KB) 3 %
+// less.
 constexpr int NORM_BYTES = 64 << 10;
 constexpr int NORM_BYTES_NARROW = 32 << 10;
 // A smaller W has a short queue, which leaves shared memory for blocks of the next launch. Llama-1B
@@ -41,8 +43,8 @@ struct gemv {
 };
 
 // Blocks with a scale each: a step of a warp is one block of GROUPS * 8 rows of W, whose scales go
-// through the queue as well. A lane copies four: those of half a group, which are of rows that lie
-// together, to `offset` among the step's. Rows come in fours (cuda_gemv sees to it).
+// through the queue as well. A lane copies four scales, of half a group's four consecutive rows, to
+// `offset` among the step's scales. cuda_gemv checks that the rows are a multiple of four.
 struct scales {
     const float *from;
     int offset;

@@ -127,11 +127,11 @@ struct stored_turn {
 #define RECORD_ORIGINS 16
 struct stored_session {
     struct session_record rec;
-    // What rec.prompt_data holds, made by the reader, as hashing takes milliseconds. NULL: nothing, or
-    // the data is damaged.
+    // The table of rec.prompt_data. The reader's thread makes it, because hashing takes milliseconds. NULL: rec has no
+    // prompt_data, or damaged data.
     struct prompt *prompt;
-    // Of a fork: the sessions that its log began as, in turn, as far as the database has them:
-    // forked_from, what that was forked from, and so on.
+    // A fork's ancestors that the database still has: its forked_from first, then the forked_from of that session, and
+    // so on.
     char *origins[RECORD_ORIGINS];
     size_t n_origins;
     struct stored_turn *turns;

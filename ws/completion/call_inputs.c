@@ -55,7 +55,7 @@ static size_t escape_len(const char *p, size_t len) {
 static void put_escape(struct buf *out, const char *p, size_t len) {
     char text[16];
     snprintf(text, sizeof text, "\"%.*s\"", (int)len, p);
-    cJSON *v = cJSON_Parse(text);
+    cJSON *v = json_parse(text, strlen(text), &json_limits_message, NULL);
     buf_addz(out, cJSON_IsString(v) ? v->valuestring : "\xef\xbf\xbd"); // U+FFFD: half a character
     cJSON_Delete(v);
 }

@@ -15,8 +15,8 @@ struct completion_plan {
     struct chat_rendering *rendering; // of the whole conversation; NULL: not yet
     const char *text;                 // (len) the rendering's
     size_t len;
-    // The messages without volatile text (sessions/volatile_text.h), and their rendering, which are used to
-    // find the conversation; NULL: the messages have no volatile text.
+    // The messages without volatile text (sessions/volatile_text.h), and their rendering, to find the conversation.
+    // NULL: the messages have no volatile text.
     cJSON *plain;
     struct chat_rendering *plain_rendering;
     bool thinks; // the prompt ends inside the thinking
@@ -72,8 +72,8 @@ int completion_encode(const struct completion_request *r, size_t from, size_t to
                       size_t *n, struct completion_failure *f);
 // The tokens of a prompt with n_new ids behind its parent, or behind the answer given.
 int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new);
-// given.c: if the log has the latest known answer in another form than this conversation, makes the
-// plan's given_answer. Turns after it need not store the earlier conversation again.
+// given.c: if this conversation writes the latest known answer differently from the log, makes the plan's given_answer,
+// so that later turns need not store the earlier conversation again.
 int completion_give(struct completion_request *r, const struct stored_match *known,
                     const cJSON *shown, struct completion_failure *f);
 // shown.c: the text that clients see of the messages [from, to), which the model reads as `text`; free it.
