@@ -27,10 +27,9 @@
 #include <string.h>
 #include <utlist.h>
 
-#define ASK_AGAIN_US 50000 // while no instance has a place
-#define LOST_MAX 2         // failures without a token between them
-#define SHORT_MAX 5        // attempts without memory, and without a token between them
-#define SHORT_US 200000    // the first pause; each is twice as long as the one before
+#define LOST_MAX 2      // failures without a token between them
+#define SHORT_MAX 5     // attempts without memory, and without a token between them
+#define SHORT_US 200000 // the first pause; each is twice as long as the one before
 
 static const char *const reasons[] = {[DISPLACED_LOST] = "lost", [DISPLACED_DRAINED] = "drained"};
 
@@ -82,6 +81,7 @@ static bool tries_again(struct session *s, struct turn *t) {
     t->n_short = t->n_out > t->n_before ? 1 : t->n_short + 1;
     t->n_before = t->n_out;
     s->retry_us = service_now(s->service) + (SHORT_US << t->n_short) / 2;
+    s->wants_room = false;
     service_timers_changed(s);
     return t->n_short < SHORT_MAX;
 }
@@ -151,8 +151,7 @@ static void go_on(struct session *s, struct turn *t) {
     } else if (rc == E_NOMEM && !tries_again(s, t)) {
         give_up(s, t, err.text, strlen(err.text));
     } else if (rc == E_BUSY) {
-        s->retry_us = service_now(ss) + ASK_AGAIN_US;
-        service_timers_changed(s);
+        service_wait_for_room(s);
     } else if (rc < 0 && rc != E_NOMEM) {
         turns_finish(s, t, "error", answer_code(err.code), err.text);
     } else if (rc == 0) {

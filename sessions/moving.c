@@ -149,12 +149,13 @@ static void drained(struct instance *i) {
 
 // When the ends of its turns have come, it is drained if it was asked to drain. Otherwise it serves again as
 // soon as its engine process runs, without any cache.
-static void leave_lost(struct instance *i) {
+static void leave_lost(struct sessions *ss, struct instance *i) {
     if (i->n_turns > 0 || i->n_sessions > 0) return;
     if (i->leaves) {
         drained(i);
     } else if (i->reopens && engine_reopened(i->engine)) {
         instance_set(i, INSTANCE_SERVING);
+        service_room_changed(ss);
         log_info("instance.reopened", "instance=%s model=%s", i->name, i->model->name);
     }
 }
@@ -163,7 +164,7 @@ void moving_go_on(struct sessions *ss) {
     struct instance *i;
     DL_FOREACH(ss->placement.instances, i) {
         if (i->failed) moving_lost(ss, i);
-        if (i->state == INSTANCE_LOST) leave_lost(i);
+        if (i->state == INSTANCE_LOST) leave_lost(ss, i);
         if (i->state != INSTANCE_DRAINING) continue;
         if (placement_has_other(&ss->placement, i)) yield_some(ss, i);
         if (!drain_some(i, placement_has_other(&ss->placement, i))) drained(i);

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <utlist.h>
 
-#define PROBE_US 2000000 // how often a database that refused is asked again
+#define ROOM_RETRY_US 1000000 // also for room that no event tells of: among the workers
+#define PROBE_US 2000000      // how often a database that refused is asked again
 
 int64_t service_now(const struct sessions *ss) {
     return clock_mono_us(ss->clock);
@@ -118,6 +119,25 @@ void service_timers_changed(struct session *s) {
     if (wanted || !s->timed_prev) return;
     DL_DELETE2(ss->timed, s, timed_prev, timed_next);
     s->timed_prev = NULL;
+}
+
+void service_wait_for_room(struct session *s) {
+    s->retry_us = service_now(s->service) + ROOM_RETRY_US;
+    s->wants_room = true;
+    service_timers_changed(s);
+}
+
+void service_room_changed(struct sessions *ss) {
+    ss->room_changed = true;
+}
+
+void service_wake_for_room(struct sessions *ss) {
+    struct session *s;
+    if (!ss->room_changed) return;
+    ss->room_changed = false;
+    DL_FOREACH2(ss->timed, s, timed_next) {
+        if (s->retry_us && s->wants_room) s->retry_us = service_now(ss);
+    }
 }
 
 void service_changed(struct sessions *ss, int64_t key, const char *owner, const char *id,

@@ -80,6 +80,7 @@ struct sessions {
     uint64_t next_replay;
     int depth; // of nested calls
     bool draining, closing;
+    bool room_changed;     // since the last poll an engine may have got room for a turn
     char store_error[512]; // "": the database takes writes
     int64_t probe_us;      // when to try the database and the tail again; 0: both work
     bool probing, expiring;
@@ -114,6 +115,13 @@ struct store_job *service_job(enum store_job_kind kind, const struct request *r,
 void service_touch(struct session *s); // it is settled when the outermost call returns (settle.h)
 void service_untouch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
+// No engine had room for the session's turn: it is tried again after the next service_room_changed(), at the latest
+// after ROOM_RETRY_US.
+void service_wait_for_room(struct session *s);
+void service_room_changed(
+    struct sessions *ss); // an engine's turn has ended, or an engine takes turns (again)
+void service_wake_for_room(
+    struct sessions *ss); // before turns are tried: makes those retries due that room may end
 // After a change of save_due_us, retry_us or lost_us.
 void service_timers_changed(struct session *s);
 void service_store_failed(struct sessions *ss, const struct err *err); // /readyz then fails

@@ -132,7 +132,8 @@ struct session {
     uint64_t author;
     struct session *author_prev, *author_next;
     struct session *place_prev, *place_next; // owner->waiting
-    int64_t retry_us; // when a queued turn that the engine had no room for is tried again; 0: none
+    int64_t retry_us; // when a turn that no engine had room for is tried again; 0: none
+    bool wants_room;  // with retry_us: room in an engine ends the wait (service_wait_for_room)
     struct evict_node idle; // the idle clock
 
     enum save_state save;

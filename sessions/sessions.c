@@ -179,6 +179,7 @@ static void take_engine_events(struct sessions *ss) {
         // Another thread may be opening a lost instance again.
         bool polls = i->state != INSTANCE_LOST || i->n_turns > 0;
         while (polls && engine_poll(i->engine, &e) == 1) {
+            if (e.kind == ENGINE_DONE || e.kind == ENGINE_RELEASED) service_room_changed(ss);
             if (e.kind == ENGINE_DONE) {
                 i->n_turns--;
                 displaced_trial_over(ss, e.turn);
@@ -200,6 +201,7 @@ int64_t sessions_poll(struct sessions *ss) {
     requests_prepared(ss);
     moving_go_on(ss);
     balance_go_on(ss);
+    service_wake_for_room(ss);
     displaced_go_on(ss);
     while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
         store_answer(ss, job);
@@ -332,6 +334,7 @@ static int copy_options(struct sessions *ss, const struct sessions_options *o, s
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err) {
     struct instance *i;
     TRY(placement_add(&ss->placement, o, &i, err));
+    service_room_changed(ss);
     if (!o->is_tidy) leftovers_remove(o->engine, store_path(ss->store));
     return 0;
 }

@@ -27,7 +27,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#define QUEUE_RETRY_US 50000 // a queued turn asks a full engine again
 #define REQUEST_JSON_MAX (2 << 20)
 
 // --- starting ----------------------------------------------------------------
@@ -572,7 +571,7 @@ void turns_start_next(struct session *s) {
         int rc = start_queued(s, t, &err);
         if (t->state != TURN_RUNNING) turn_drop_grammar(t); // it may wait for long
         if (rc == E_BUSY) {
-            s->retry_us = service_now(s->service) + QUEUE_RETRY_US;
+            service_wait_for_room(s);
             break;
         }
         if (rc < 0) turns_finish(s, t, "error", answer_code(err.code), err.text);

@@ -237,6 +237,31 @@ static void a_full_engine_is_asked_again_or_says_when(void **state) {
     fx_teardown();
 }
 
+// By the clock alone it would start after ROOM_RETRY_US, and the clock stands still here.
+static void a_turn_without_room_starts_when_another_turn_ends(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fx_open_session(1, "t");
+    fx_advance(1);
+    fx_start_with(1, "t", "a", "{\"max_tokens\":100}", false, NULL);
+    fx_start(1, "s", "a");
+    fx_start_with(1, "s", "b", NULL, true, NULL);
+    fx_settle();
+    fake.submit_rc = E_BUSY;
+    struct follower *s = fx_follower(1, "s"), *t = fx_follower(1, "t");
+    for (int i = 0; i < 10; i++) fx_step();
+    assert_true(s->turns[0].done && !s->turns[1].started && !t->turns[0].done);
+    fake.submit_rc = 0;
+    fx_step();
+    assert_false(s->turns[1].started); // no place has become free
+    fx_cancel(1, "t", -1);
+    for (int i = 0; i < 3; i++) fx_step();
+    assert_true(t->turns[0].done);
+    assert_true(s->turns[1].started);
+    fx_run();
+    fx_teardown();
+}
+
 static void cancelling(void **state) {
     fx_setup_memory();
     fx_open_session(1, "s");
@@ -402,6 +427,7 @@ int main(void) {
         cmocka_unit_test(a_full_session_refuses_with_the_numbers),
         cmocka_unit_test(bad_inputs_are_refused),
         cmocka_unit_test(a_full_engine_is_asked_again_or_says_when),
+        cmocka_unit_test(a_turn_without_room_starts_when_another_turn_ends),
         cmocka_unit_test(cancelling),
         cmocka_unit_test(an_engines_error_ends_the_turn_alone),
         cmocka_unit_test(state_and_events_fit_together),
