@@ -76,8 +76,10 @@ const struct gguf_key gguf_common_keys[] = {
         "post_attention_norm", "post_attention_layernorm", AS_IS                                   \
     }
 #define EXPERTS(AT, GATE, UP, DOWN)                                                                \
-    {"ffn_gate_exps", AT ".#." GATE, AS_IS}, {"ffn_up_exps", AT ".#." UP, AS_IS}, {                \
-        "ffn_down_exps", AT ".#." DOWN, AS_IS                                                      \
+    {"ffn_gate_exps", AT ".#." GATE, AS_IS}, {"ffn_up_exps", AT ".#." UP, AS_IS},                  \
+        {"ffn_down_exps", AT ".#." DOWN, AS_IS},                                                   \
+        {"ffn_gate_up_exps", AT ".#." GATE, GGUF_GATE_UP, false}, {                                \
+        "", AT ".#." UP, GGUF_GATE_UP, false                                                       \
     }
 #define MLP_EXPERTS EXPERTS("mlp.experts", "gate_proj", "up_proj", "down_proj")
 #define SHARED_EXPERTS(AT)                                                                         \
@@ -100,7 +102,8 @@ static const struct gguf_tensor_name qwen_layer[] = {
     TWO_NORMS, QK, OUTPUT, QK_NORM(AS_IS), MLP, END};
 static const struct gguf_tensor_name qwen_experts_layer[] = {
     TWO_NORMS, QK, OUTPUT, QK_NORM(AS_IS), MLP, MLP_EXPERTS, SHARED_EXPERTS("mlp.shared_expert"),
-    {"ffn_gate_inp", "mlp.gate", AS_IS}, {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", AS_IS}, END};
+    {"ffn_gate_inp", "mlp.gate", AS_IS},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", GGUF_ONE_ROW, false}, END};
 static const struct gguf_tensor_name gemma_layer[] = {
     {"attn_norm", "input_layernorm", PLUS_ONE},
     {"post_attention_norm", "post_attention_layernorm", PLUS_ONE},
@@ -141,6 +144,15 @@ static const struct gguf_tensor_name latent_layer[] = {
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", AS_IS}, END};
 static const struct gguf_tensor_name cohere_layer[] = {
     {"attn_norm", "input_layernorm", AS_IS}, QK, OUTPUT, MLP, END};
+static const struct gguf_tensor_name hunyuan_layer[] = {
+    TWO_NORMS, QK, OUTPUT, {"attn_q_norm", "self_attn.query_layernorm", AS_IS},
+    {"attn_k_norm", "self_attn.key_layernorm", AS_IS}, MLP, END};
+static const struct gguf_tensor_name apertus_layer[] = {
+    {"attn_norm", "attention_layernorm", AS_IS}, {"ffn_norm", "feedforward_layernorm", AS_IS},
+    QK, OUTPUT, QK_NORM(AS_IS), {"ffn_up", "mlp.up_proj", AS_IS}, {"ffn_down", "mlp.down_proj", AS_IS}, END};
+static const struct gguf_layer_value apertus_values[] = {
+    {"xielu.alpha_p", "mlp.act_fn.alpha_p", 0}, {"xielu.alpha_n", "mlp.act_fn.alpha_n", 0},
+    {"xielu.beta", NULL, 0.5}, {"xielu.eps", NULL, -1e-6}, {NULL, NULL, 0}};
 static const struct gguf_tensor_name seed_layer[] = {TWO_NORMS_AS_POST, QK, OUTPUT, MLP, END};
 static const struct gguf_tensor_name gpt_oss_layer[] = {
     TWO_NORMS_AS_POST, QK, OUTPUT, {"attn_sinks.weight", "self_attn.sinks", AS_IS},
@@ -209,6 +221,9 @@ static const struct gguf_arch archs[] = {
     {.name = "deepseek2", .model_type = "deepseek_v2", .layer = latent_layer, .keys = glm_experts_keys, .mscale = 10, .latent = true},
     {.name = "cohere2", .model_type = "cohere2", .layer = cohere_layer, .keys = cohere_keys},
     {.name = "seed_oss", .model_type = "seed_oss", .layer = seed_layer},
+    {.name = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .layer = hunyuan_layer},
+    {.name = "apertus", .model_type = "apertus", .layer = apertus_layer, .values = apertus_values,
+     .switches = "{\"hidden_act\": \"xielu\"}"},
     {.name = "ernie4_5", .model_type = "ernie4_5", .layer = qwen_layer},
 };
 // clang-format on

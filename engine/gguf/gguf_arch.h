@@ -7,6 +7,9 @@ enum gguf_change {
     // Rows of a head lie in pairs (0, half, 1, half + 1 ...) instead of halves: the converter's form of the rotation.
     GGUF_PAIRED_ROWS,
     GGUF_PLUS_ONE, // norms that multiply by 1 + w are stored as 1 + w
+    GGUF_ONE_ROW,  // a matrix of one row, which files also hold as a vector
+    // Each expert's rows of the gate, then those that the next row names: of the matrix beside the gate.
+    GGUF_GATE_UP,
     // Latent attention's matrix of keys and values: "attn_v_b" (heads, v, rank) has the rows of values, and what the
     // row names GGUF_LATENT_KEYS, "attn_k_b" (heads, rank, keys), those of keys, turned.
     GGUF_LATENT_VALUES,
@@ -25,6 +28,14 @@ struct gguf_key {
     const char *gguf, *hf; // a number or a truth value; of the metadata, behind "ARCHITECTURE."
 };
 
+// A value of each layer that is metadata in the file and a tensor (1) in a folder.
+struct gguf_layer_value {
+    const char *gguf; // the key, without "ARCHITECTURE."
+    // The name behind "model.layers.N."; or NULL: no tensor, but a constant of our ops.
+    const char *hf;
+    double constant; // the file's may differ from it by the rounding of bf16
+};
+
 struct gguf_arch {
     const char *name; // general.architecture
     // A key, behind "ARCHITECTURE.", that such a file has with a number above 0; or NULL.
@@ -33,8 +44,9 @@ struct gguf_arch {
     const char *model_type;   // Hugging Face's
     // Tensors that belong to no layer (NULL: gguf_outer_names), and a layer's. Both end with a NULL.
     const struct gguf_tensor_name *outer, *layer;
-    const struct gguf_key *keys; // besides those that all have; ends with a NULL; or NULL
-    const char *switches;        // JSON: what the architecture has without saying so; or NULL
+    const struct gguf_layer_value *values; // ends with a NULL; or NULL
+    const struct gguf_key *keys;           // besides those that all have; ends with a NULL; or NULL
+    const char *switches; // JSON: what the architecture has without saying so; or NULL
     // Windowed layers have a rotation of their own, unscaled, by rope.freq_base_swa. local_theta: where the key is
     // absent; 0: the other rotation's.
     bool two_ropes;

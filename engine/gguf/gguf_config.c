@@ -116,7 +116,10 @@ static int add_rope_scaling(const struct making *m, cJSON *scaling) {
         {NULL, NULL},
     };
     const cJSON *type = value_of(m, "rope.scaling.type");
-    const char *name = type && cJSON_IsString(type) ? type->valuestring : "none";
+    // Older files have a factor alone, some by another name: a linear scaling.
+    const double factor = number(m, "rope.scaling.factor", number(m, "rope.scale_linear", 1));
+    const char *unnamed = factor > 0 && factor != 1 ? "linear" : "none";
+    const char *name = type && cJSON_IsString(type) ? type->valuestring : unnamed;
     const bool none = strcmp(name, "none") == 0, is_yarn = strcmp(name, "yarn") == 0;
     if (!none && !is_yarn && strcmp(name, "linear") != 0)
         return err_set(m->err, E_UNSUPPORTED,
@@ -124,7 +127,7 @@ static int add_rope_scaling(const struct making *m, cJSON *scaling) {
                        m->arch->name, name);
     TRY(add(m, scaling, "rope_type", cJSON_CreateString(none ? "default" : name)));
     if (none) return 0;
-    TRY(add(m, scaling, "factor", cJSON_CreateNumber(number(m, "rope.scaling.factor", 1))));
+    TRY(add(m, scaling, "factor", cJSON_CreateNumber(factor)));
     if (!is_yarn) return 0;
     struct making inner = *m;
     inner.into = scaling;

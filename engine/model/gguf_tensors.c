@@ -21,6 +21,7 @@ struct source { // of the tensor with the same index
     enum gguf_change change;
     int64_t head_rows; // GGUF_PAIRED_ROWS
     int64_t first_row; // an expert's, in the tensor of all
+    float value;       // from NULL: the only one, from the metadata
 };
 
 struct gguf_tensors {
@@ -43,7 +44,7 @@ static bool split_suffix(const char *name, size_t *stem_len, const char **suffix
 
 static const struct gguf_tensor_name *find_name(const struct gguf_tensor_name *names,
                                                 const char *stem, size_t len) {
-    for (; names->gguf; names++)
+    for (; names->gguf && len > 0; names++)
         if (strcmp(names->gguf, stem) == 0 ||
             (strlen(names->gguf) == len && memcmp(names->gguf, stem, len) == 0 &&
              strcmp(stem + len, ".scale") != 0))
@@ -151,8 +152,19 @@ static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
         t->shape[i] = from->shape[i + experts];
         t->bytes *= (size_t)t->shape[i]; // the file's number of values is below INT64_MAX / 8
     }
+    if (s->change == GGUF_GATE_UP) {
+        t->shape[0] /= 2;
+        t->bytes /= 2;
+    }
+    // Counted in matrices of that size: a fused tensor has two of them for each expert.
     if (experts) s->first_row = expert * t->shape[0];
-    if (!write_name(name, p, expert))
+    if (s->change == GGUF_ONE_ROW && t->n_dims == 1) {
+        t->n_dims = 2;
+        t->shape[1] = t->shape[0];
+        t->shape[0] = 1;
+    }
+    const int64_t number = s->change == GGUF_GATE_UP ? expert / 2 : expert;
+    if (!write_name(name, p, number))
         return err_set(err, E_LIMIT, "the name '%s' is too long", from->name);
     t->name = strdup(name);
     if (!t->name) return err_set(err, E_NOMEM, "no memory for the names of tensors");
@@ -201,9 +213,42 @@ static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
     if (experts && from->n_dims != 3)
         return err_set(err, E_FORMAT, "the tensor '%s' has %d dimensions, not 3", from->name,
                        from->n_dims);
-    const int64_t n = experts ? from->shape[0] : 1;
+    const bool fused = p.row->change == GGUF_GATE_UP;
+    if (fused && from->shape[1] % 2 != 0)
+        return err_set(err, E_FORMAT, "the tensor '%s' has %lld rows, not gate and up", from->name,
+                       (long long)from->shape[1]);
+    const int64_t n = experts ? from->shape[0] * (fused ? 2 : 1) : 1;
     TRY(make_room(c, n, err));
-    for (int64_t i = 0; i < n; i++) TRY(add_one(c, arch, from, &p, i, err));
+    for (int64_t i = 0; i < n; i++) {
+        struct place half = p;
+        if (fused && i % 2) half.row++; // the up matrix
+        TRY(add_one(c, arch, from, &half, i, err));
+    }
+    return 0;
+}
+
+// A value of one layer that the metadata have, as a number for all layers or in a list.
+static int add_value(struct gguf_tensors *c, const struct gguf_layer_value *v, int layer,
+                     struct err *err) {
+    const cJSON *value = json_member(gguf_metadata(c->g), v->gguf);
+    char name[NAME_MAX_BYTES];
+    if (cJSON_IsArray(value)) value = cJSON_GetArrayItem(value, layer);
+    if (!value && !v->hf) return 0;
+    if (!cJSON_IsNumber(value) || !isfinite(value->valuedouble))
+        return err_set(err, E_FORMAT, "the key '%s' has no number for layer %d", v->gguf, layer);
+    const double off = value->valuedouble - v->constant;
+    if (!v->hf && fabs(off) > fabs(v->constant) / 256)
+        return err_set(err, E_UNSUPPORTED, "the key '%s' is %g for layer %d; known is %g", v->gguf,
+                       value->valuedouble, layer, v->constant);
+    if (!v->hf) return 0;
+    TRY(make_room(c, 1, err));
+    snprintf(name, sizeof name, "model.layers.%d.%s", layer, v->hf);
+    struct tensor *t = &c->tensors[c->n];
+    *t = (struct tensor){.dtype = DTYPE_F32, .n_dims = 1, .shape = {1}, .bytes = sizeof(float)};
+    c->sources[c->n] = (struct source){.value = (float)value->valuedouble};
+    t->name = strdup(name);
+    if (!t->name) return err_set(err, E_NOMEM, "no memory for the names of tensors");
+    c->n++;
     return 0;
 }
 
@@ -213,6 +258,8 @@ static int list_tensors(struct gguf_tensors *c, struct err *err) {
     TRY(gguf_arch_of(c->g, &arch, err));
     TRY(make_room(c, 1, err));
     for (size_t i = 0; i < n; i++) TRY(add_tensor(c, arch, gguf_at(c->g, i), err));
+    for (const struct gguf_layer_value *v = arch->values; v && v->gguf; v++)
+        for (int i = 0; i < gguf_n_layers(c->g, arch); i++) TRY(add_value(c, v, i, err));
     return 0;
 }
 
@@ -370,6 +417,8 @@ int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size
     if (offset > t->bytes || n > t->bytes - offset)
         return err_set(err, E_INTERNAL, "a read past the tensor '%s'", t->name);
     if (s->keys) return read_latent_bytes(c, t, s, offset, out, n, err);
+    if (!s->from) memcpy(out, (const char *)&s->value + offset, n);
+    if (!s->from) return 0;
     while (n > 0) {
         size_t row = offset / row_bytes, from = offset % row_bytes;
         size_t here = row_bytes - from < n ? row_bytes - from : n;
