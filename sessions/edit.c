@@ -1,4 +1,4 @@
-// An answer in the client's own words. See edit.h.
+// Answers and turns in the client's own words. See edit.h.
 //
 // An edit makes a finished turn beside the one it edits, with the same parent and input and the given
 // words as its answer, and moves the head to it: a version like those of versions.c, of which no event
@@ -9,6 +9,9 @@
 // An answer that a client sends back and that its log shows the model otherwise (struct given_answer) is
 // such a turn too, with an input of its own and "sent_back":true in its `branch`. It begins the next turn's
 // request.
+//
+// WRITE makes a finished turn of a message and an answer that the client brings, with the `branch` {"written":true}: of a
+// conversation from elsewhere, or of one that goes on under another model or system prompt.
 #include "sessions/edit.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -29,36 +32,37 @@
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
-    if (!head_can_move(s, r, r->turn)) return true;
+    bool edits = r->kind == REQUEST_EDIT;
+    if (!head_can_move(s, r, edits || r->turn != TURN_HEAD ? r->turn : s->head)) return true;
     if (ss->draining)
         refuse(ss, r, "shutting_down", "the server is shutting down");
     else if (!residence_model(s))
         input_no_model(s, &err), refuse_err(ss, r, &err);
-    else if (session_turn(s, r->turn)->rec.log_first < 0)
+    else if (edits && session_turn(s, r->turn)->rec.log_first < 0)
         refuse(ss, r, "invalid", "turn %lld never began: it has no answer", (long long)r->turn);
     else
         return limits_refuse_turn(ss, r);
     return true;
 }
 
-// The words' ids. None: a worker makes them first, or the request was refused.
-static bool words_made(struct session *s, const struct request *r, struct input_ids *out) {
+// The words' ids, behind the path to `parent`. None: a worker makes them first, or the request was refused.
+static bool words_made(struct session *s, const struct request *r, int64_t parent,
+                       struct input_ids *out) {
     struct preparation *made = s->preparation;
     struct err err = {0};
     if (made && made->aborted) {
-        refuse(s->service, r, "cancelled", "the edit was cancelled");
+        refuse(s->service, r, "cancelled", "the request was cancelled");
         return false;
     }
     if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
-    // The words follow the same log as the turn's own answer, and that is not empty.
-    struct input_source source = input_source_of(s, &r->input, r->turn);
+    struct input_source source = input_source_of(s, &r->input, parent);
     if (err.code == 0 && made && input_suits(&made->made, &source)) {
         *out = made->made;
         made->made = (struct input_ids){0};
         return true;
     }
-    if (err.code == 0 && preparing_wanted(s, &r->input, r->turn, NULL)) {
-        if (preparing_request(s, r, r->turn, NULL, &err) == 0) return false;
+    if (err.code == 0 && preparing_wanted(s, &r->input, parent, NULL)) {
+        if (preparing_request(s, r, parent, NULL, &err) == 0) return false;
     } else if (err.code == 0 && input_encode(residence_model(s)->engine, &source, out, &err) == 0) {
         return true;
     }
@@ -177,17 +181,21 @@ static int add_take(struct session *s, struct turn *v, const struct request *r,
     return 0;
 }
 
+// The request has made this turn before.
+static int answer_again(struct session *s, const struct request *r, const struct turn *same) {
+    struct request again = *r;
+    again.turn = same->rec.turn;
+    again.leaf = false;
+    return rewind_start(s, &again);
+}
+
 int edit_start(struct session *s, const struct request *r) {
     struct input_ids ids = {0};
     struct err err = {0};
     const struct turn *same = session_find_request(s, r->request_id);
-    if (same) {
-        struct request again = *r;
-        again.turn = same->rec.turn;
-        again.leaf = false;
-        return rewind_start(s, &again);
-    }
-    if (refused(s, r) || !words_made(s, r, &ids)) return 0;
+    if (same) return answer_again(s, r, same);
+    // The words follow the same log as the turn's own answer, and that is not empty.
+    if (refused(s, r) || !words_made(s, r, r->turn, &ids)) return 0;
     const struct turn *t = session_turn(s, r->turn);
     int rc = check_room(s, t, ids.n, &err);
     if (rc < 0) {
@@ -200,60 +208,64 @@ int edit_start(struct session *s, const struct request *r) {
     return rc;
 }
 
-// --- given answers -----------------------------------------------------------
+// --- turns that no model answered --------------------------------------------
 
-static struct turn *given_turn(struct session *s, const struct given_answer *g, int64_t parent) {
-    struct turn *v = turn_new();
+// A finished turn after `parent`: the question, its ids, and what answers it. Takes *output, and *branch (NULL: no
+// memory). NULL: no memory.
+static struct turn *finished_turn(struct session *s, int64_t parent, const struct turn_record *as,
+                                  const char *answer, struct input_ids *output, char *branch) {
+    struct turn *v = branch ? turn_new() : NULL;
+    struct turn_record rec = *as;
     int64_t now_ms = service_now_ms(s->service), first = tree_log_end(s, parent);
     char none[] = "", empty[] = "{}";
-    struct input_ids input = {0}, output = {.n = g->n_output};
-    struct turn_input in = {.kind = INPUT_CONTENT, .ids = g->input, .n_ids = g->n_input};
-    bool failed = false;
-    if (!v) return NULL;
-    if (input_given(s, &in, parent, &input) < 0) goto no_memory;
-    struct turn_record rec = {
-        .parent = parent,
-        .request_id = none,
-        .request = empty,
-        .kind = INPUT_CONTENT,
-        .input_text = g->question,
-        .input_text_len = strlen(g->question),
-        .input_ids = input.ids,
-        .n_input_ids = input.n,
-        .log_first = first,
-        .n_input = (int64_t)input.n,
-        .n_output = (int64_t)g->n_output,
-        .sampling = empty,
-        .told = g->told,
-        .shown = g->shown,
-        .finish_reason = "stop",
-        .instance = none,
-        .build = none,
-        .seq_first = 1,
-        .seq_last = 1,
-        .created_ms = now_ms,
-        .started_ms = now_ms,
-        .ended_ms = now_ms,
-    };
+    rec.parent = parent;
+    if (!rec.request_id) rec.request_id = none;
+    rec.request = rec.sampling = empty;
+    rec.kind = INPUT_CONTENT;
+    rec.log_first = first;
+    rec.n_input = (int64_t)rec.n_input_ids;
+    rec.n_output = (int64_t)output->n;
+    rec.instance = rec.build = none;
+    rec.seq_first = rec.seq_last = 1;
+    rec.created_ms = rec.started_ms = rec.ended_ms = now_ms;
     rec.numbers = (struct turn_numbers){.input_tokens = rec.n_input,
                                         .output_tokens = rec.n_output,
                                         .log_tokens = first + rec.n_input + rec.n_output};
-    output.ids = record_memdup(g->output, g->n_output * sizeof *g->output, &failed);
-    int64_t of = session_turn(s, g->of) ? g->of : 0; // a fork may have no copy of it
-    if (failed || turn_record_copy(&v->rec, &rec) < 0 || !(v->rec.branch = describe(of, true)) ||
-        put_answer(v, residence_model(s)->engine, g->answer, strlen(g->answer), &output) < 0)
-        goto no_memory;
-    input_ids_release(&input);
+    snprintf(rec.finish_reason, sizeof rec.finish_reason, "stop");
+    if (!v || turn_record_copy(&v->rec, &rec) < 0 ||
+        put_answer(v, residence_model(s)->engine, answer, strlen(answer), output) < 0) {
+        input_ids_release(output);
+        free(branch);
+        turn_free(v);
+        return NULL;
+    }
+    v->rec.branch = branch;
     turn_note_input(v);
     v->state = TURN_DONE;
     v->chat_begun = true;
     v->version = 1;
     return v;
-no_memory:
+}
+
+static struct turn *given_turn(struct session *s, const struct given_answer *g, int64_t parent) {
+    struct input_ids input = {0}, output = {.n = g->n_output};
+    struct turn_input in = {.kind = INPUT_CONTENT, .ids = g->input, .n_ids = g->n_input};
+    bool failed = false;
+    int64_t of = session_turn(s, g->of) ? g->of : 0; // a fork may have no copy of it
+    if (input_given(s, &in, parent, &input) < 0) return NULL;
+    struct turn_record rec = {
+        .input_text = g->question,
+        .input_text_len = strlen(g->question),
+        .input_ids = input.ids,
+        .n_input_ids = input.n,
+        .told = g->told,
+        .shown = g->shown,
+    };
+    struct turn *v = NULL;
+    output.ids = record_memdup(g->output, g->n_output * sizeof *g->output, &failed);
+    if (!failed) v = finished_turn(s, parent, &rec, g->answer, &output, describe(of, true));
     input_ids_release(&input);
-    input_ids_release(&output);
-    turn_free(v);
-    return NULL;
+    return v;
 }
 
 int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
@@ -268,4 +280,49 @@ int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
     if (add_take(s, given_turn(s, g, parent), &none, out) < 0)
         return err_set(err, E_NOMEM, "the server is out of memory");
     return 0;
+}
+
+// --- written turns -----------------------------------------------------------
+
+static struct turn *written(struct session *s, const struct request *r, int64_t parent,
+                            const struct input_ids *made) {
+    size_t n_input = made->n - made->n_answer;
+    bool failed = false;
+    struct input_ids output = {.n = made->n_answer};
+    struct turn_record rec = {
+        .request_id = (char *)r->request_id,
+        .input_text = (char *)r->input.text,
+        .input_text_len = r->input.text_len,
+        .input_ids = made->ids,
+        .n_input_ids = n_input,
+        .thinking = made->thinking,
+    };
+    output.ids = record_memdup(made->ids + n_input, output.n * sizeof *output.ids, &failed);
+    if (failed) return NULL;
+    return finished_turn(s, parent, &rec, made->answer, &output, strdup(RECORD_WRITTEN));
+}
+
+int write_start(struct session *s, const struct request *r) {
+    struct input_ids ids = {0};
+    const struct turn *same = session_find_request(s, r->request_id);
+    if (same) return answer_again(s, r, same);
+    int64_t parent = r->turn == TURN_HEAD ? s->head : r->turn;
+    if (r->input.answer_len == 0) return refuse(s->service, r, "invalid", "text is empty");
+    if (refused(s, r) || !words_made(s, r, parent, &ids)) return 0;
+    int64_t left = s->rec.session_len - 1 - tree_log_end(s, parent);
+    struct err err = {0};
+    struct pending *p;
+    int rc = 0;
+    if (ids.n_answer == 0)
+        rc = err_set(&err, E_INVAL, "the answer has no tokens");
+    else if ((int64_t)ids.n > left)
+        rc = err_set(&err, E_FULL,
+                     "message and answer too long: %zu tokens, %" PRId64 " left in this session",
+                     ids.n, left > 0 ? left : 0);
+    if (rc < 0)
+        refuse_err(s->service, r, &err), rc = 0;
+    else
+        rc = add_take(s, written(s, r, parent, &ids), r, &p);
+    input_ids_release(&ids);
+    return rc;
 }

@@ -4,6 +4,7 @@
 #include "sessions/residence.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,9 @@ struct input_source input_source_of(const struct session *s, const struct turn_i
                                  .text_len = in->text_len,
                                  .system = first ? s->rec.system : NULL,
                                  .last_id = last_id,
-                                 .n_virtual = last_id < 0 ? (int32_t)s->rec.prompt_rows : 0};
+                                 .n_virtual = last_id < 0 ? (int32_t)s->rec.prompt_rows : 0,
+                                 .answer = in->answer,
+                                 .answer_len = in->answer_len};
 }
 
 static int render(const struct engine *e, const struct input_source *source, struct token_list *out,
@@ -44,6 +47,26 @@ static int render(const struct engine *e, const struct input_source *source, str
     if (source->system) messages[n++] = (struct engine_message){"system", source->system};
     messages[n++] = (struct engine_message){"user", source->text};
     return engine_render_turn(e, messages, n, source->last_id, out, err);
+}
+
+// The answer's tokens behind its rendered input. Where the template has opened the model's thinking, the answer
+// closes it first, unless it has thinking of its own.
+static int add_answer(const struct engine *e, const struct input_source *source,
+                      struct token_list *list, struct input_ids *out, struct err *err) {
+    const char *close = engine_syntax(e).think_close;
+    size_t before = list->len, len = source->answer_len;
+    out->thinking = close && engine_begins_thinking(e, list->ids, (int64_t)list->len, false);
+    bool closes = out->thinking && !memmem(source->answer, len, close, strlen(close));
+    size_t size = len + (closes ? strlen(close) + 4 : 1);
+    char *text = malloc(size);
+    if (!text) return err_set(err, E_NOMEM, "the server is out of memory");
+    int n = closes ? snprintf(text, size, "\n%s\n\n", close) : 0;
+    memcpy(text + n, source->answer, len);
+    text[(size_t)n + len] = '\0';
+    out->answer = text;
+    TRY(engine_tokenize_after(e, list->ids[list->len - 1], text, (size_t)n + len, list, err));
+    out->n_answer = list->len - before;
+    return 0;
 }
 
 int input_encode(const struct engine *e, const struct input_source *source, struct input_ids *out,
@@ -61,6 +84,8 @@ int input_encode(const struct engine *e, const struct input_source *source, stru
                                            : engine_tokenize_after(e, source->last_id, source->text,
                                                                    source->text_len, &list, err);
     *out = (struct input_ids){.last_id = source->last_id, .system = source->system};
+    if (rc == 0 && source->answer) rc = add_answer(e, source, &list, out, err);
+    if (rc < 0) input_ids_release(out);
     if (rc == 0) {
         out->ids = token_list_take(&list, &out->n);
         out->made = true;
@@ -76,6 +101,7 @@ bool input_suits(const struct input_ids *made, const struct input_source *source
 
 void input_ids_release(struct input_ids *made) {
     free(made->ids);
+    free(made->answer);
     *made = (struct input_ids){0};
 }
 
@@ -157,9 +183,11 @@ int input_check(const struct session *s, const struct turn_input *in, struct err
     if (in->text_len == 0)
         return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
     // Templates take C strings: nothing may be lost behind a NUL.
-    if (memchr(in->text, '\0', in->text_len))
+    if (memchr(in->text, '\0', in->text_len) ||
+        (in->answer && memchr(in->answer, '\0', in->answer_len)))
         return err_set(err, E_INVAL, "input has a NUL character");
     size_t n = fewest_tokens(m->info, in->text, in->text_len);
+    if (in->answer) n += fewest_tokens(m->info, in->answer, in->answer_len);
     if ((int64_t)n < s->rec.session_len) return 0;
     return err_set(err, E_FULL,
                    "message too long: at least %zu tokens, at most %lld fit in this session", n,

@@ -14,10 +14,16 @@ struct input_source {
     const char *system; // CONTENT: the system prompt; NULL: none, or already in the log
     int32_t last_id;    // the last token of the log; -1: the log is empty
     int32_t n_virtual;  // virtual tokens to put in front; 0 if the log is not empty
+    // CONTENT: words that stand in place of a model's answer (answer_len); NULL: none
+    const char *answer;
+    size_t answer_len;
 };
 struct input_ids {
     int32_t *ids; // (n)
     size_t n;
+    size_t n_answer; // how many of them, at the end, are the source's answer
+    char *answer;    // its text as these tokens have it; NULL: none
+    bool thinking;   // the answer begins inside the model's thinking, which its text closes
     bool made;
     // The source that they were made from.
     bool system;

@@ -53,6 +53,7 @@ void preparing_free(struct preparation *p) {
     request_free(p->import);
     free((char *)p->source.text);
     free((char *)p->source.system);
+    free((char *)p->source.answer);
     placement_drop(p->model);
     free(p);
 }
@@ -114,7 +115,8 @@ bool preparing_wanted(const struct session *s, const struct turn_input *in, int6
     if (!s->service->o.workers || !turn_input_has_text(in->kind) || input_is_given(in))
         return false;
     struct input_source source = input_source_of(s, in, parent);
-    if (in->text_len + (source.system ? strlen(source.system) : 0) <= INLINE_BYTES) return false;
+    size_t n_bytes = in->text_len + in->answer_len + (source.system ? strlen(source.system) : 0);
+    if (n_bytes <= INLINE_BYTES) return false;
     return !made || !input_suits(made, &source);
 }
 
@@ -147,6 +149,7 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     p->source = input_source_of(s, in, parent);
     p->source.text = record_memdup(in->text, in->text_len, &failed);
     p->source.system = record_strdup(p->source.system, &failed);
+    p->source.answer = record_memdup(in->answer, in->answer_len, &failed);
     if (failed) {
         preparing_free(p);
         err_set(err, E_NOMEM, "the server is out of memory");

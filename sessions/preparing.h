@@ -21,7 +21,7 @@ struct preparation {
     uint64_t replay;                  // the replay's sequence; 0: it is for no replay
     struct request *import;           // IMPORT instead; owned
     int64_t now_ms;
-    struct input_source source;         // its text and system are owned
+    struct input_source source;         // its strings are owned
     struct input_ids made;              // from the source
     const struct grammar_text *grammar; // held; NULL: none
     struct grammar *compiled; // of it; held, so that it is not dropped before the turn starts

@@ -67,6 +67,7 @@ struct request *request_copy(const struct request *r) {
         *string_at(copy, i) = record_strdup(*string_at(copy, i), &failed);
     copy->input.text = record_memdup(r->input.text, r->input.text_len, &failed);
     copy->input.ids = record_memdup(r->input.ids, r->input.n_ids * sizeof *r->input.ids, &failed);
+    copy->input.answer = record_memdup(r->input.answer, r->input.answer_len, &failed);
     copy->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, &failed);
     copy->sampling = record_memdup(r->sampling, sizeof *r->sampling, &failed);
     if (copy->sampling) grammar_text_hold(copy->sampling->params.grammar);
@@ -82,6 +83,7 @@ void request_free(struct request *r) {
     for (size_t i = 0; i < N_STRINGS; i++) free(*string_at(r, i));
     free((char *)r->input.text);
     free((int32_t *)r->input.ids);
+    free((char *)r->input.answer);
     free((int32_t *)r->expected);
     turn_sampling_free((struct turn_sampling *)r->sampling);
     free((char *)r->archive);

@@ -27,6 +27,7 @@ enum request_kind {
     REQUEST_REWIND,     // moves the head: EVENT_REWOUND or ANSWER_REWOUND
     REQUEST_REGENERATE, // another answer to a turn's input: ANSWER_ACCEPTED
     REQUEST_EDIT,       // rewrites a turn's answer, as a new turn: EVENT_REWOUND or ANSWER_REWOUND
+    REQUEST_WRITE,      // a finished turn in the client's words: EVENT_REWOUND or ANSWER_REWOUND
     REQUEST_ERASE,      // erases a turn and all below it: EVENT_REWOUND or ANSWER_REWOUND
     REQUEST_OUTLINE,    // a page of all turns of its tree: ANSWER_OUTLINE
     REQUEST_FORK,       // a new session with a copy of a path: EVENT_OPENED
@@ -43,6 +44,9 @@ struct turn_input {
     // see `text` as the input. NULL: the service renders the text.
     const int32_t *ids;
     size_t n_ids;
+    // WRITE, of CONTENT: the words of the answer (answer_len). NULL: the model answers
+    const char *answer;
+    size_t answer_len;
 };
 
 // An earlier answer in the form that the model sees from now on, if that differs from the log: for
@@ -67,12 +71,12 @@ struct request {
     char request_id[SESSION_REQUEST_ID_MAX + 1]; // "": none
     const char *session; // id. OPEN with NULL draws one; LIST and IMPORT do not read it
 
-    // START: the new turn's parent; if it is not the head, the session is rewound in the same commit.
+    // START, WRITE: the new turn's parent; if it is not the head, the session is rewound in the same commit.
     // CANCEL: TURN_HEAD means every turn. REWIND: the new head. REGENERATE: TURN_HEAD means the last
     // turn of the path. FORK: the last turn to copy; TURN_HEAD means the last finished one of the path.
     // TURN, REPLAY, EDIT, ERASE: the turn.
     int64_t turn;
-    struct turn_input input; // START
+    struct turn_input input; // START, EDIT, WRITE
     // START: the answer that stands between `turn`, which is not TURN_HEAD, and the new turn. NULL: none
     const struct given_answer *given;
     // OPEN, UPDATE, START, REGENERATE: the values given. NULL: none; UPDATE keeps the session's.

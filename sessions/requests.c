@@ -75,6 +75,7 @@ static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_REWIND] = rewind_start,  [REQUEST_REGENERATE] = regenerate_start,
     [REQUEST_FORK] = fork_start,      [REQUEST_EDIT] = edit_start,
     [REQUEST_ERASE] = erase_start,    [REQUEST_OUTLINE] = outline_page,
+    [REQUEST_WRITE] = write_start,
 };
 
 static int run(struct session *s, const struct request *r) {

@@ -131,7 +131,8 @@ int64_t turn_bytes(const struct turn_record *r) {
 }
 
 bool turn_was_edited(const struct turn_record *r) {
-    return r->branch && strncmp(r->branch, RECORD_EDITED, sizeof RECORD_EDITED - 1) == 0;
+    return r->branch && (strncmp(r->branch, RECORD_EDITED, sizeof RECORD_EDITED - 1) == 0 ||
+                         strcmp(r->branch, RECORD_WRITTEN) == 0);
 }
 
 bool turn_was_erased(const struct turn_record *r) {

@@ -155,8 +155,9 @@ int64_t turn_bytes(const struct turn_record *r);
 struct stored_session;
 int64_t stored_session_bytes(const struct stored_session *s);
 // The answer is a client's, not the model's (edit.c): its branch is {"edited":T}, with "sent_back":true where the client
-// gave an answer back. A record without words does not say it.
+// gave an answer back, or {"written":true} of a whole turn. A record without words does not say it.
 #define RECORD_EDITED "{\"edited\":"
+#define RECORD_WRITTEN "{\"written\":true}"
 bool turn_was_edited(const struct turn_record *r);
 // It was deleted, and only its number is left (erase.c).
 #define RECORD_ERASED "deleted" // its error code

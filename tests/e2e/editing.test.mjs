@@ -226,3 +226,54 @@ test("an edited answer keeps the request's sampling, not its protocol's note", a
   assert.match(asked.note, /orange/);
   assert.deepEqual(edited, { sampling: asked.sampling, queue: asked.queue });
 });
+
+test('a turn that a client writes is a finished turn: the conversation goes on from it', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const write = (session, content, text, more = {}) => client.ask({ type: 'turn.write', session, input: { content }, text, ...more });
+  const id = await client.open({ sampling: greedy, system: 'You are brief.' });
+  const first = await write(id, 'My name is Zora.', 'Hello, Zora.', { request_id: 'w1' });
+  assert.deepEqual([first.type, first.head], ['session.rewound', 0], JSON.stringify(first));
+  assert.deepEqual([(await write(id, 'My name is Zora.', 'Hello, Zora.', { request_id: 'w1' })).session.n_turns], [1], 'the same request once more');
+  assert.equal((await write(id, 'Where is the marmot?', 'In its burrow.')).head, 1);
+  await client.turn(id, 'What is my name?');
+  const { turns, session } = await state(client, id);
+  assert.deepEqual(turns.map(({ turn, parent, text }) => [turn, parent, text]).slice(0, 2), [[0, null, 'Hello, Zora.'], [1, 0, 'In its burrow.']]);
+  assert.deepEqual([turns[0].input, turns[0].branch, turns[0].finish_reason], [{ content: 'My name is Zora.' }, { written: true }, 'stop']);
+  assert.deepEqual([session.title, session.n_turns], ['My name is Zora.', 3]);
+  assert.deepEqual(await found(client, 'marmot'), [id]);
+  // Its tokens are those of the same words in a sampled conversation, and the system prompt is before them.
+  const file = exported(server, id);
+  const [a, b] = file.turns;
+  assert.equal(b.log_first, a.input_ids.length + a.ids.length);
+  const other = await client.open({ sampling: greedy, system: 'You are brief.' });
+  await client.turn(other, 'My name is Zora.');
+  assert.deepEqual(exported(server, other).turns[0].input_ids, a.input_ids);
+  assert.equal((await edit(client, other, 0, 'Hello, Zora.')).head, 1);
+  assert.deepEqual(exported(server, other).turns[1].ids, a.ids);
+  // Elsewhere in the tree, from nothing, and long enough for a worker.
+  assert.equal((await write(id, 'Another way?', 'Yes.', { after: 0 })).head, 3);
+  assert.equal((await write(id, 'From the beginning.', 'Indeed.', { after: null })).head, 4);
+  const long = await client.open();
+  const words = 'one two three four five six seven eight nine ten\n'.repeat(few(120));
+  assert.equal((await write(long, 'Count.', words)).head, 0);
+  assert.equal((await state(client, long)).turns[0].text, words);
+  // It was not sampled, and no request is half carried out.
+  assert.equal((await client.request({ type: 'turn.replay', session: id, turn: 0 })).code, 'invalid');
+  for (const [more, code] of [[{ text: '' }, 'invalid'], [{ after: 99 }, 'invalid'], [{ text: 'word '.repeat(6000) }, 'session_full']]) {
+    const answer = await write(id, 'x', 'y', more);
+    assert.equal(answer.code, code, JSON.stringify(answer));
+  }
+  const [running, busy] = await Promise.all([
+    client.ask({ type: 'turn.start', session: id, input: { content: 'Go on.' }, sampling: { ignore_eos: true, max_tokens: 2000 } }),
+    write(id, 'x', 'y'),
+  ]);
+  assert.equal(busy.code, 'session_busy');
+  await client.request({ type: 'turn.cancel', session: id });
+  await client.next((frame) => frame.type === 'turn.done' && frame.turn === running.turn);
+  const replayed = JSON.parse(run('replay', id, '--db', server.db, '--model', model, '--json'));
+  assert.deepEqual(replayed.turns.slice(0, 3).map((one) => one.verdict), ['empty', 'empty', 'equal']);
+  await client.close();
+  await server.stop();
+  assert.match(run('sessions', 'doctor', '--db', server.db), /no faults/);
+});

@@ -22,6 +22,7 @@ const fields = {
   'turn.cancel': [{}, { turn: 0 }], 'turn.get': [{ turn: 0 }, { turn: 99 }], 'turn.replay': [{ turn: 0 }, { turn: 99 }],
   'turn.regenerate': [{}, { turn: 0 }],
   'turn.edit': [{ turn: 0, text: 'x' }, { turn: 99, text: 'x' }], 'turn.delete': [{ turn: 0 }, { turn: 99 }],
+  'turn.write': [{ input: { content: 'x' }, text: 'y' }, { input: { content: 'x' }, text: 'y', after: null }],
   'session.outline': [{}, { from: 1, limit: 2 }],
 };
 const nameless = new Set(['hello', 'ping', 'usage.get', 'session.list', 'sessions.watch', 'session.import']);

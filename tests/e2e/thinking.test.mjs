@@ -156,6 +156,17 @@ test('turns say that their answer begins inside the thinking: live, on record, c
   assert.deepEqual(await recorded(plain), [undefined]);
 });
 
+test('a written answer stands behind the thinking that the prompt opens', async (t) => {
+  const { server } = await start(t);
+  const client = await server.connect();
+  const id = await client.open();
+  const write = async (text) => assert.equal((await client.ask({ type: 'turn.write', session: id, input: { content: 'Hello.' }, text })).type, 'session.rewound');
+  await write('Good day.');
+  await write(`I greet back.${mark}Good morning.`);
+  const { turns } = await client.request({ type: 'session.get', session: id });
+  assert.deepEqual(turns.map(({ text, thinking }) => [text, thinking]), [[`\n${mark}\n\nGood day.`, true], [`I greet back.${mark}Good morning.`, true]]);
+});
+
 test('a grammar holds behind the thinking: every answer is valid at temperature 2, whatever max_tokens is', async (t) => {
   const { server } = await start(t);
   const client = await server.connect();

@@ -235,6 +235,17 @@ static int decode_edit(struct decoder *d) {
     return 0;
 }
 
+static int decode_write(struct decoder *d) {
+    struct turn_input *in = &d->r->input;
+    TRY(get_turn(d, "after", &d->r->turn));
+    TRY(decode_input(d));
+    if (in->kind != INPUT_CONTENT) return bad(d, "bad_message", "must hold content", "input");
+    TRY(get_string(d, "text", &in->answer));
+    if (!in->answer) return bad(d, "bad_message", "is missing", "text");
+    in->answer_len = strlen(in->answer);
+    return 0;
+}
+
 static int decode_outline(struct decoder *d) {
     TRY(get_int(d, "from", 0, NUMBER_MAX, &d->r->after));
     return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->r->limit);
@@ -293,6 +304,7 @@ static const struct row {
     {"session.fork", MESSAGE_REQUEST, REQUEST_FORK, MUST_NAME, decode_fork},
     {"turn.regenerate", MESSAGE_REQUEST, REQUEST_REGENERATE, MUST_NAME, decode_regenerate},
     {"turn.edit", MESSAGE_REQUEST, REQUEST_EDIT, MUST_NAME, decode_edit},
+    {"turn.write", MESSAGE_REQUEST, REQUEST_WRITE, MUST_NAME, decode_write},
     {"turn.delete", MESSAGE_REQUEST, REQUEST_ERASE, MUST_NAME, decode_turn},
     {"session.outline", MESSAGE_REQUEST, REQUEST_OUTLINE, MUST_NAME, decode_outline},
     {"session.export", MESSAGE_REQUEST, REQUEST_EXPORT, MUST_NAME, NULL},
