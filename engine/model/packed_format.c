@@ -13,6 +13,7 @@ static int read_awq(const cJSON *q, enum packed_format *out, struct err *err) {
     const char *version = "gemm";
     int64_t bits = 4;
     TRY(json_get_string(q, "version", &version, err));
+    TRY(json_get_int(q, "w_bit", 0, 64, &bits, err));
     TRY(json_get_int(q, "bits", 0, 64, &bits, err));
     if (strcasecmp(version, "gemm") != 0) return refuse("awq", version, "is version gemm", err);
     if (bits != 4) return refuse("awq", "other than 4 bits", "are 4 bits", err);
@@ -84,28 +85,59 @@ int packed_format_read(const cJSON *config, enum packed_format *out, struct err 
     return 0;
 }
 
-// The object in a file, as config.json's quantization_config. *out stays NULL if there is no such file.
-static int read_own_file(const char *dir, cJSON **out, struct err *err) {
+// Where older folders have it: a file, the object in it (NULL: the whole), and the method that it need not name.
+static const struct own_file {
+    const char *name, *object, *method;
+} own_files[] = {
+    {"quantize_config.json", NULL, "gptq"},
+    {"quant_config.json", NULL, "awq"},
+    {"hf_quant_config.json", "quantization", "modelopt"},
+};
+#define N_OWN_FILES (sizeof own_files / sizeof *own_files)
+
+static int no_memory(const char *dir, struct err *err) {
+    return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
+}
+
+// *q stays NULL if there is no such file, or not that object in it.
+static int read_own_file(const char *dir, const struct own_file *f, cJSON **q, struct err *err) {
     char path[PATH_MAX];
     struct err why = {0};
-    cJSON *root = cJSON_CreateObject(), *q;
+    *q = NULL;
+    TRY(path_join(path, dir, f->name, err));
+    cJSON *all = json_parse_file(path, &json_limits_file, &why);
+    if (!all) return why.code == E_NOTFOUND ? 0 : err_set(err, why.code, "%s", why.text);
+    *q = all;
+    if (f->object) {
+        *q = cJSON_DetachItemFromObjectCaseSensitive(all, f->object);
+        cJSON_Delete(all);
+        if (*q && !json_string(*q, "quant_algo")) { // the cache alone is in few bits
+            cJSON_Delete(*q);
+            *q = NULL;
+        }
+    }
+    if (!cJSON_IsObject(*q) || json_string(*q, "quant_method") ||
+        cJSON_AddStringToObject(*q, "quant_method", f->method))
+        return 0;
+    cJSON_Delete(*q);
+    *q = NULL;
+    return no_memory(dir, err);
+}
+
+// As config.json's quantization_config. *out stays NULL if the folder has no such file.
+static int read_own_files(const char *dir, cJSON **out, struct err *err) {
+    cJSON *q = NULL, *root;
     *out = NULL;
-    if (!root) return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
-    int rc = path_join(path, dir, "quantize_config.json", err);
-    q = rc == 0 ? json_parse_file(path, &json_limits_file, &why) : NULL;
-    if (rc == 0 && !q && why.code != E_NOTFOUND) rc = err_set(err, why.code, "%s", why.text);
-    if (!q) {
-        cJSON_Delete(root);
-        return rc;
+    for (size_t i = 0; i < N_OWN_FILES && !q; i++) TRY(read_own_file(dir, &own_files[i], &q, err));
+    if (!q) return 0;
+    root = cJSON_CreateObject();
+    if (root && cJSON_AddItemToObject(root, "quantization_config", q)) {
+        *out = root;
+        return 0;
     }
-    if (!json_string(q, "quant_method")) cJSON_AddStringToObject(q, "quant_method", "gptq");
-    if (!cJSON_AddItemToObject(root, "quantization_config", q)) {
-        cJSON_Delete(q);
-        cJSON_Delete(root);
-        return err_set(err, E_NOMEM, "no memory for the quantisation of %s", dir);
-    }
-    *out = root;
-    return 0;
+    cJSON_Delete(q);
+    cJSON_Delete(root);
+    return no_memory(dir, err);
 }
 
 int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err) {
@@ -115,7 +147,7 @@ int packed_format_of(const char *model_dir, enum packed_format *out, struct err 
     TRY(path_join(path, model_dir, "config.json", err));
     cJSON *config = json_parse_file(path, &json_limits_file, &why), *own = NULL;
     if (!config) return why.code == E_NOTFOUND ? 0 : err_set(err, why.code, "%s", why.text);
-    int rc = json_member(config, "quantization_config") ? 0 : read_own_file(model_dir, &own, err);
+    int rc = json_member(config, "quantization_config") ? 0 : read_own_files(model_dir, &own, err);
     if (rc == 0) rc = packed_format_read(own ? own : config, out, err);
     cJSON_Delete(own);
     cJSON_Delete(config);

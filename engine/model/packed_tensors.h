@@ -27,7 +27,8 @@ enum packed_format { // of quantization_config
 };
 // The format that config.json's quantization_config names. E_UNSUPPORTED names what is unknown and changes values.
 int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err);
-// The same of a folder, whose quantization_config may also be a file of its own (quantize_config.json).
+// The same of a folder, whose quantization_config may also be a file of its own: quantize_config.json (GPTQ),
+// quant_config.json (AWQ) or hf_quant_config.json (ModelOpt).
 int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err);
 
 struct packed_tensors;

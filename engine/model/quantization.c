@@ -103,7 +103,6 @@ static int read_block_size(struct model_config *c, const cJSON *obj, const char 
 static int read_fp8(struct model_config *c, const cJSON *q, struct err *err) {
     TRY(expect_string(q, "fmt", "e4m3", "float8_e4m3fn", err));
     TRY(expect_string(q, "scale_fmt", "float", "ue8m0", err)); // of activations
-    TRY(expect_nothing(q, "kv_cache_scheme", err));
     TRY(read_block_size(c, q, "weight_block_size", err));
     c->fp8_scale = c->fp8_block_k ? "weight_scale_inv" : "weight_scale";
     return 0;
@@ -137,7 +136,7 @@ static int read_compressed_tensors(struct model_config *c, const cJSON *q, struc
     const cJSON *groups = NULL, *weights = NULL, *sparsity = NULL;
     TRY(expect_string(q, "format", "float-quantized", "naive-quantized", err));
     TRY(expect_string(q, "quantization_status", "compressed", "frozen", err));
-    TRY(expect_nothing(q, "kv_cache_scheme", err));
+    // kv_cache_scheme is of the cache, which kv_dtype decides; its scales are reported as unused tensors.
     TRY(expect_nothing(q, "transform_config", err));
     TRY(json_get_object(q, "sparsity_config", &sparsity, err));
     if (sparsity && sparsity->child) TRY(expect_string(sparsity, "format", "dense", "dense", err));

@@ -30,8 +30,9 @@ enum style { BLOCKS, COLUMN, ROWS, SCALAR, ONE }; // the scales' shape
 #define CT(weights)                                                                                \
     ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"                \
     "\"float-quantized\",\"quantization_status\":\"compressed\",\"ignore\":[\"lm_head\"],"         \
-    "\"kv_cache_scheme\":null,\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],"           \
-    "\"input_activations\":{\"num_bits\":8,\"type\":\"float\",\"strategy\":\"token\","             \
+    "\"kv_cache_scheme\":{\"num_bits\":8,\"type\":\"float\"},\"config_groups\":{\"group_0\":{"     \
+    "\"targets\":[\"Linear\"],\"input_activations\":{\"num_bits\":8,\"type\":\"float\","           \
+    "\"strategy\":\"token\","                                                                      \
     "\"dynamic\":true},\"weights\":{" weights "}}}}"
 #define CT_WEIGHTS(strategy)                                                                       \
     CT("\"num_bits\":8,\"type\":\"float\",\"symmetric\":true,\"dynamic\":false,\"strategy\":"      \
@@ -309,9 +310,6 @@ static void methods_are_refused_by_name_test(void **state) {
         {",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":"
          "{\"a\":{}}}",
          "'weights' missing"},
-        {",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"kv_cache_scheme\":"
-         "{\"num_bits\":8}}",
-         "kv_cache_scheme"},
         {",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"sparsity_config\":"
          "{\"format\":\"sparse-24-bitmask\"}}",
          "sparse-24-bitmask"},

@@ -2,7 +2,7 @@
 // golden/test_quantised.c.
 #include "base/json.h"
 #include "engine/model/packed_tensors.h"
-#include "tests/cmocka.h"
+#include "tests/unit/in_tmp_dir.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,6 +54,36 @@ static void formats_are_known_or_refused_by_name(void **state) {
                    : (int)format != cases[i].format)
             fail_msg("%s: %d, %s", cases[i].q, rc < 0 ? rc : (int)format, err.text);
         cJSON_Delete(config);
+    }
+}
+
+// Older folders name their method beside config.json, which does not.
+static void a_file_of_its_own_names_the_method(void **state) {
+    static const struct {
+        const char *file, *text;
+        int format; // or the error
+    } cases[] = {
+        {"quantize_config.json", "{\"bits\":8,\"group_size\":64}", PACKED_GPTQ},
+        {"quant_config.json", "{\"w_bit\":4,\"q_group_size\":64,\"version\":\"GEMM\"}", PACKED_AWQ},
+        {"quant_config.json", "{\"w_bit\":3,\"version\":\"GEMM\"}", E_UNSUPPORTED},
+        {"hf_quant_config.json", "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}", PACKED_OTHER},
+        {"hf_quant_config.json", "{\"quantization\":{\"quant_algo\":\"W4A8_AWQ\"}}", E_UNSUPPORTED},
+        {"hf_quant_config.json", "{\"quantization\":{\"kv_cache_quant_algo\":\"FP8\"}}",
+         PACKED_NONE},
+        {"hf_quant_config.json", "{\"quantization\":5}", PACKED_NONE},
+        {"hf_quant_config.json", "[1]", PACKED_NONE},
+        {"hf_quant_config.json", "{", E_FORMAT},
+    };
+    tmp_text(&dir, "config.json", "{\"model_type\":\"llama\"}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum packed_format format;
+        struct err err = {0};
+        tmp_text(&dir, cases[i].file, cases[i].text);
+        int rc = packed_format_of(dir.path, &format, &err);
+        if (rc < 0 ? rc != cases[i].format : (int)format != cases[i].format)
+            fail_msg("%s %s: %d, %s", cases[i].file, cases[i].text, rc < 0 ? rc : (int)format,
+                     err.text);
+        unlink(tmp_path(&dir, cases[i].file));
     }
 }
 
@@ -261,8 +291,9 @@ static void pieces_are_the_same_as_the_whole(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_are_known_or_refused_by_name),
+        cmocka_unit_test(a_file_of_its_own_names_the_method),
         cmocka_unit_test(parts_that_do_not_fit_are_refused),
         cmocka_unit_test(pieces_are_the_same_as_the_whole),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
