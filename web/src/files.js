@@ -30,7 +30,7 @@ export function toMarkdown(frame) {
 }
 
 /** @param {string} name @param {string} type @param {string} text */
-function download(name, type, text) {
+export function download(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement('a');
   link.href = url;

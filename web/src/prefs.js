@@ -79,6 +79,15 @@ export function newSession() {
 /** @param {NewSession} value */
 export const setNewSession = (value) => write('new-session', value);
 
+/** @typedef {{name: string, system?: string, sampling?: Record<string, any>}} Preset */
+/** The library of presets. @returns {Preset[]} */
+export function presets() {
+  const value = readAgain('presets', /** @type {Preset[]} */ ([]));
+  return Array.isArray(value) ? value.filter((one) => typeof one?.name === 'string') : [];
+}
+/** @param {Preset[]} list */
+export const setPresets = (list) => write('presets', list);
+
 /** @returns {Record<string, string>} */
 function drafts() {
   const value = readAgain('drafts', /** @type {Record<string, string>} */ ({}));

@@ -8,7 +8,7 @@
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, paused_ms: number, tokens_per_second: number},
  *   cache?: {source: string, kept_tokens: number, computed_tokens: number, resume_ms?: number},
- *   error?: {code: string, message: string}, branch?: {edited?: number, sent_back?: boolean},
+ *   error?: {code: string, message: string}, branch?: {edited?: number, sent_back?: boolean, written?: boolean},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
  *   inputs: equal numbers for equal inputs. thinking: its text begins inside the model's thinking.
@@ -157,9 +157,11 @@ export function wordingsOf({ turn, siblings = [], inputs = [] }) {
   return { all: [...newest.values()], at: [...newest.keys()].indexOf(mine) };
 }
 
-/** @typedef {{branch?: {edited?: number, sent_back?: boolean}}} Origin of an answer */
+/** @typedef {{branch?: {edited?: number, sent_back?: boolean, written?: boolean}}} Origin of an answer */
 /** Whether the answer was not sampled: a user wrote it, or a client sent it back. @param {Origin} turn */
-export const wasGiven = ({ branch }) => branch?.edited !== undefined;
+export const wasGiven = ({ branch }) => branch?.edited !== undefined || branch?.written === true;
+/** Whether the whole turn came as text. @param {Origin} turn */
+export const wasWritten = ({ branch }) => branch?.written === true;
 /** Whether a client sent the answer back, in the form in which it keeps it. @param {Origin} turn */
 export const wasSentBack = ({ branch }) => branch?.sent_back === true;
 

@@ -36,6 +36,21 @@ test('two models: the empty chat has a list; the header and the session show the
   const { sessions } = await client.request({ type: 'session.list' });
   assert.deepEqual(sessions.map(({ model }) => model), ['other-model']);
   await client.close();
+  // The conversation goes on with the other model, in a copy.
+  const answer = (await page.locator('.turn .prose').innerText()).trim();
+  await page.click('.header .model');
+  await page.selectOption('#continue-model', 'demo-model');
+  await page.waitForSelector('.continue-dialog [role=status]:has-text("computed again")');
+  await page.click('.continue-dialog button[type=submit]');
+  await page.waitForSelector('.header .model:has-text("demo-model")');
+  await settled(page, 1);
+  assert.equal((await page.locator('.turn .prose').innerText()).trim(), answer);
+  await say(page, 'And now?');
+  await settled(page, 2);
+  const again = await server.connect();
+  const list = (await again.request({ type: 'session.list' })).sessions;
+  assert.deepEqual(list.map(({ model, n_turns }) => [model, n_turns]).sort(), [['demo-model', 2], ['other-model', 1]]);
+  await again.close();
 });
 
 test('a model with tasks of prompt learning offers them to the session that begins', async (t) => {

@@ -2,7 +2,7 @@
 // The line below an answer: versions, actions and figures.
 import { h, icon, iconButton } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
-import { answersOf, canGoOn, liveRate, wasGiven, wasSentBack } from '../turns.js';
+import { answersOf, canGoOn, liveRate, wasGiven, wasSentBack, wasWritten } from '../turns.js';
 import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
@@ -111,6 +111,7 @@ function factsOf(answer, full) {
   const given = wasGiven(answer);
   if (wasSentBack(answer))
     facts.push(['Sent back by the client', `The answer of turn ${answer.branch?.edited} as the client sent it back with its conversation`]);
+  else if (wasWritten(answer)) facts.push(['Copied', 'Brought as text from another conversation']);
   else if (given) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
   if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
     facts.push([full && answer.finish_reason === 'length' ? 'Session full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);

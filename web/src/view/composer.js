@@ -5,6 +5,7 @@ import { estimateTokens, withFiles } from '../attachments.js';
 import { send, stop, typing, whyNot } from '../sending.js';
 import { h, icon, iconButton, setText } from '../dom.js';
 import { count } from '../format.js';
+import { withPanels } from '../late.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
 import { dialogOpen } from './dialog.js';
@@ -52,6 +53,7 @@ export const composer = h(
 
 let shownFor = '';
 let kept = ''; // its draft, as this tab last read or stored it
+let slashed = false; // the field began with “/”, which opens the list of presets
 let sendsTo = ''; // the session whose loading a message waits for
 /** @type {any} */
 let timer = null;
@@ -83,6 +85,8 @@ field.addEventListener('input', () => {
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
   if (field.value) typing();
+  if (field.value[0] === '/' || slashed) withPanels(({ offer }) => offer());
+  slashed = field.value[0] === '/';
   fitText(field);
   draw();
 });

@@ -7,7 +7,11 @@ import { currentChat, currentSession, model, state, subscribe } from '../state.j
 import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 
 const title = h('h1', { class: 'title', dir: 'auto' });
-const modelName = h('span', { class: 'model' });
+const modelName = h('button', {
+  type: 'button',
+  class: 'model',
+  onclick: () => (currentSession() ? withPanels(({ openContinue }) => openContinue(), true) : document.getElementById('fresh-model')?.focus()),
+});
 const menu = iconButton('more', 'Session menu', {
   'aria-haspopup': 'menu',
   'aria-expanded': 'false',
@@ -44,6 +48,7 @@ function draw() {
   if (server) {
     setText(title, 'Server');
     setText(modelName, '');
+    modelName.hidden = true;
     menu.hidden = true;
     document.title = 'Server · Parley';
     return;
@@ -51,6 +56,9 @@ function draw() {
   const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? 'Session not loaded' : 'New session';
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');
+  modelName.setAttribute('aria-label', `Model: ${modelName.textContent}`);
+  modelName.hidden = !modelName.textContent;
+  modelName.disabled = !(session ? session.state !== 'closed' && session.n_turns : state.connection.models.length > 1);
   modelName.title = known
     ? `${known.family}, ${parameters(known.n_params)} parameters, ${known.backend}`
     : '';

@@ -1,6 +1,9 @@
 // @ts-check
 // What opens beside or over the conversation, and the dashboard. Loads late (late.js).
 export { figures } from './dashboard.js';
+export { openContinue } from './continue_panel.js';
 export { inspect } from './inspector.js';
+export { openPresets } from './presets.js';
 export { openSettings } from './settings.js';
+export { offer } from './slash.js';
 export { openTree } from './tree.js';

@@ -5,8 +5,10 @@ import { h, setText } from '../dom.js';
 import { count } from '../format.js';
 import { newSession, setNewSession, setShortcutsOn, setTheme, shortcutsOn, theme } from '../prefs.js';
 import { currentSession, model, state, touch } from '../state.js';
+import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
 import { makeField, MEMORY, samplingRows } from './fields.js';
+import { openPresets } from './presets.js';
 import { openShortcuts } from './shortcuts.js';
 import { tabbed } from './tabs.js';
 import { toast } from './toasts.js';
@@ -151,6 +153,7 @@ function sessionPanel(session) {
             session.system,
           )
         : h('p', { class: 'panel-text' }, 'None.'),
+      h('p', null, linkButton('Change the model or the system prompt', () => openContinue())),
     ],
     {
       fields,
@@ -195,6 +198,7 @@ function newPanel() {
         'Sent to the model before your first message.',
       ),
       system,
+      h('p', null, linkButton('Presets…', openPresets)),
       h('h3', null, 'Memory'),
       grid(memory),
       h('h3', null, 'Sampling'),
@@ -227,6 +231,21 @@ function newPanel() {
     },
   );
 }
+
+/** Closes the settings for another dialog. @param {string} label @param {() => void} run */
+const linkButton = (label, run) =>
+  h(
+    'button',
+    {
+      type: 'button',
+      class: 'link-button',
+      onclick() {
+        open?.close();
+        run();
+      },
+    },
+    label,
+  );
 
 function pagePanel() {
   const themes = ['auto', 'light', 'dark'].map((value) =>
@@ -262,18 +281,7 @@ function pagePanel() {
     h(
       'p',
       null,
-      h(
-        'button',
-        {
-          type: 'button',
-          class: 'link-button',
-          onclick() {
-            open?.close();
-            openShortcuts();
-          },
-        },
-        'Show all shortcuts',
-      ),
+      linkButton('Show all shortcuts', openShortcuts),
     ),
     h('h3', null, 'About'),
     h(

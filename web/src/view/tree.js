@@ -6,7 +6,7 @@ import { canBranch, fetchOutline, showVersion } from '../branching.js';
 import { h, icon } from '../dom.js';
 import { count, plural } from '../format.js';
 import { currentChat, isBusy, subscribe } from '../state.js';
-import { wasGiven, wasSentBack } from '../turns.js';
+import { wasGiven, wasSentBack, wasWritten } from '../turns.js';
 import { openPanel } from './dock.js';
 import { inspect } from './inspector.js';
 import { toast } from './toasts.js';
@@ -117,7 +117,7 @@ function rowView(session, { turn, depth, versions, version }) {
   const said = turn.input_start.trim() || 'Continues the answer above';
   const notes = [
     versions.length > 1 && `version ${version} of ${versions.length}`,
-    wasSentBack(turn) ? 'sent back by the client' : wasGiven(turn) && 'edited',
+    wasSentBack(turn) ? 'sent back by the client' : wasWritten(turn) ? 'copied' : wasGiven(turn) && 'edited',
     plural(turn.n_output, 'token'),
   ].filter(Boolean);
   return indented(
