@@ -16,12 +16,15 @@ async function delayedPage(t, late, hash = '', prepare = async () => {}) {
   await prepare(page);
   await page.routeWebSocket(/\/ws$/, (near) => {
     const far = near.connectToServer();
-    const through = (send, fromServer) => {
-      let last = Promise.resolve(); // in their order
-      return (text) => (last = last.then(() => late(JSON.parse(text), fromServer)).then(() => send(text)));
+    // In their order, and the end after them: a connection that asks for the models alone is closed with the server's hello,
+    // which may come while the page's own is held back.
+    const relay = (from, to, fromServer, close) => {
+      let last = Promise.resolve();
+      from.onMessage((text) => (last = last.then(() => late(JSON.parse(text), fromServer)).then(() => to.send(text))));
+      from.onClose((code, reason) => last.then(() => close(code, reason)));
     };
-    near.onMessage(through((text) => far.send(text), false));
-    far.onMessage(through((text) => near.send(text), true));
+    relay(near, far, false, () => far.close());
+    relay(far, near, true, (code, reason) => near.close({ code, reason }));
   });
   await page.goto(`${server.url}/${hash}`);
   await connected(page);
