@@ -1,6 +1,7 @@
 // See socket.h.
 #include "ws/socket.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -75,6 +76,10 @@ int socket_receive(void *ws, const struct websocket_piece *piece) {
         socket_control_frame(s);
     if (piece->frame_ends) s->frame_bytes = 0;
     if (s->close_code || !piece->last) return 0;
+    if (!utf8_valid(s->rx.data, s->rx.len)) {
+        socket_end(s, CLOSE_UTF8, "a message is not UTF-8");
+        return 0;
+    }
     metric_add(s->service->metrics.messages_in, 1);
     if (within_rate(s)) s->ops->message(s);
     buf_reset(&s->rx);

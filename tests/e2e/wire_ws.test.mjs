@@ -64,6 +64,18 @@ test('frames', async (t) => {
     await closesWith(1007, (s) => s.send(Buffer.from([0x22, 0xc3, 0x28, 0x22])));
     await closesWith(1007, (s) => s.send(Buffer.from([0xed, 0xa0, 0x80])));
   });
+  await t.test('pongs are bytes, not text, also behind a text and between its fragments', async () => {
+    const s = await RawSocket.open(wire);
+    const text = Buffer.from('{"type":"ping","request_id":"\u00e9"}'), at = text.indexOf(0xa9);
+    s.send(ping('before'));
+    for (const byte of [0x80, 0xc3, 0xff]) s.send(Buffer.from([byte, 0, 0, 0]), { opcode: 10 });
+    s.send(text.subarray(0, at), { fin: false });
+    s.send(Buffer.from([0x80, 1]), { opcode: 10 });
+    s.send(text.subarray(at), { opcode: 0 });
+    await until('the answer or the end', () => s.closed || s.messages().some(pong('\u00e9')));
+    assert.ok(!s.closed, 'closed');
+    s.socket.destroy();
+  });
   await t.test('binary: 1003', () => closesWith(1003, (s) => s.send('{"type":"ping"}', { opcode: 2 })));
   await t.test('too big, in one frame, in many, or only declared: an error and 1009', async () => {
     const big = Buffer.alloc(1048577, 0x20);
