@@ -18,7 +18,7 @@
 #define PIECE_BYTES ((size_t)256 << 10)
 #define MAX_KEYS 4096
 #define MAX_KEY_BYTES 1024
-#define MAX_VALUES 8000000 // of the metadata, elements of arrays included
+#define MAX_VALUES 4000000 // of the metadata, elements of arrays included
 #define MAX_ARRAY_DEPTH 4
 #define MAX_TENSORS 1000000
 #define MAX_NAME_BYTES 256

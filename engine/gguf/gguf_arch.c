@@ -263,6 +263,11 @@ int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err 
                    known);
 }
 
+int gguf_n_blocks(const struct gguf *g, const struct gguf_arch *arch) {
+    const double all = number_of(g, arch->name, "block_count");
+    return all > 0 && all < 1e6 ? (int)all : 0;
+}
+
 int gguf_n_layers(const struct gguf *g, const struct gguf_arch *arch) {
     const double all = number_of(g, arch->name, "block_count");
     const double predict = number_of(g, arch->name, "nextn_predict_layers");

@@ -66,7 +66,8 @@ struct gguf_arch {
 
 // E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err);
-// Layers of the model itself, without those that predict further tokens.
+// All layers that the file has, and those of the model itself, without the ones that predict further tokens. 0: unknown.
+int gguf_n_blocks(const struct gguf *g, const struct gguf_arch *arch);
 int gguf_n_layers(const struct gguf *g, const struct gguf_arch *arch);
 extern const struct gguf_tensor_name gguf_outer_names[]; // of tensors that belong to no layer
 extern const struct gguf_key gguf_common_keys[];

@@ -202,7 +202,10 @@ static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
                       const struct gguf_tensor *from, struct err *err) {
     if (!is_weight(from->name)) return 0;
     const struct place p = find_place(arch, from->name);
-    const int n_layers = gguf_n_layers(c->g, arch);
+    const int n_layers = gguf_n_layers(c->g, arch), n_blocks = gguf_n_blocks(c->g, arch);
+    if (p.layer >= n_blocks && n_blocks > 0)
+        return err_set(err, E_FORMAT, "the tensor '%s' is of layer %ld of %d", from->name, p.layer,
+                       n_blocks);
     if (p.layer >= n_layers && n_layers > 0) return 0; // it predicts further tokens
     if (!p.row)
         return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s",

@@ -108,6 +108,7 @@ test('what no reader can know is refused by name', async (t) => {
   refused((file) => { file.version = 1; }, /GGUF of version 1; known are 2 and 3/);
   refused((file) => { file.metadata['general.architecture'][1] = 'llamb'; }, /general\.architecture is 'llamb'/);
   refused((file) => { file.tensors.push({ ...file.tensors[0], name: 'blk.0..weight' }); }, /'blk\.0\.\.weight' is unknown/);
+  refused((file) => { file.tensors.push({ ...file.tensors[3], name: 'blk.1.attn_k.weight' }); }, /'blk\.1\.attn_k\.weight' is of layer 1 of 1/);
   refused((file) => { file.metadata['llama.rope.scaling.type'] = ['text', 'strange']; }, /'strange'; known are linear and yarn/);
 });
 

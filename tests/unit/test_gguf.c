@@ -155,7 +155,7 @@ static void an_array_that_is_not_there(void) {
     put_text("k");
     put_uint(9, 4);
     put_uint(10, 4);
-    put_uint(7000000, 8);
+    put_uint(3500000, 8);
 }
 static void nested_arrays(void) {
     begin(0, 1);
