@@ -358,10 +358,24 @@ export async function rename(id, title) {
 
 /** Removes a session from the list, and from the server when it can no longer be restored. @param {string} id */
 export function remove(id) {
-  prefs.setDeletion(id, Date.now() + RESTORE_MS);
-  planRemoval(id);
-  if (state.current === id) show(null);
+  hide([id]);
   toast('Session deleted.', 'info', { label: 'Undo', run: () => restore(id), ms: RESTORE_MS });
+}
+
+/** @param {string[]} ids */
+export function removeSeveral(ids) {
+  if (ids.length === 1) return remove(ids[0]);
+  hide(ids);
+  return toast(`${ids.length} sessions deleted.`, 'info', { label: 'Undo', run: () => ids.forEach(kept), ms: RESTORE_MS });
+}
+
+/** @param {string[]} ids */
+function hide(ids) {
+  for (const id of ids) {
+    prefs.setDeletion(id, Date.now() + RESTORE_MS);
+    planRemoval(id);
+  }
+  if (state.current && ids.includes(state.current)) show(null);
 }
 
 /** Also of a deletion that an earlier page did not come to. @param {string} id */

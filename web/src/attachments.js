@@ -46,7 +46,7 @@ export async function readFile(file) {
   return attachment(name, asText(text).replace(/\r\n?/g, '\n').trimEnd());
 }
 
-/** A message with its files before its words. @param {Attachment[]} files @param {string} words */
+/** A message with its files before its words. @param {Array<{name: string, text: string}>} files @param {string} words */
 export function withFiles(files, words) {
   const blocks = files.map(({ name, text }) => {
     const longest = Math.max(2, ...[...text.matchAll(/`{3,}/g)].map(([run]) => run.length));

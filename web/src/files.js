@@ -1,15 +1,13 @@
 // @ts-check
 // A session as a file: JSON with the complete record, which can be imported, or Markdown to read.
-import { addArchive, fetchArchive, fetchWhole, show } from './actions.js';
+import { fetchArchive, fetchWhole } from './actions.js';
 import { h } from './dom.js';
 import { moment } from './format.js';
+import { withPanels } from './late.js';
 import { state } from './state.js';
 import { exchangesOf, joined } from './turns.js';
 import { addFiles } from './view/file_chips.js';
 import { toast } from './view/toasts.js';
-
-const ARCHIVE_BYTES = 15 << 20; // limit of session.import
-const LONG_BYTES = 2 << 20; // an import that takes a while
 
 /** @param {any} input */
 const said = (input) =>
@@ -54,45 +52,43 @@ export async function exportSession(id, kind) {
   }
 }
 
-/** Imports a file as a new session and shows it. @param {File} file */
-async function importFile(file) {
-  try {
-    if (file.size > ARCHIVE_BYTES)
-      throw new Error('File too large: 15 MiB at most. “parley sessions import” has no limit.');
-    if (file.size > LONG_BYTES) toast(`Importing “${file.name}”…`);
-    const id = await addArchive(await file.text());
-    show(id);
-    toast('Session imported.');
-  } catch (error) {
-    toast(`Couldn't import “${file.name}”: ${error instanceof Error ? error.message : error}`, 'error');
+/** Exports sessions as one file of JSON lines, which an import takes. @param {string[]} ids @param {(done: number) => void} progress */
+export async function exportSessions(ids, progress) {
+  const lines = [];
+  for (const id of ids) {
+    progress(lines.length);
+    lines.push(`${await fetchArchive(id)}\n`);
   }
+  download('sessions.jsonl', 'application/jsonl', lines.join(''));
 }
 
 /** Asks for the files, and imports them. */
 export function askImport() {
   const input = h('input', {
     type: 'file',
-    accept: '.json,application/json',
+    accept: '.json,.jsonl,application/json',
     multiple: true,
-    onchange: () => importFiles(input.files),
+    onchange: () => importFiles([...(input.files ?? [])]),
   });
   input.click();
 }
 
-/** @param {FileList | null} files */
-async function importFiles(files) {
-  for (const file of [...(files ?? [])]) await importFile(file);
-}
+/** @param {File[]} files */
+const importFiles = (files) => withPanels(({ importAll }) => importAll(files));
 
-/** Whether a file is a session: its record begins with its format. @param {File} file */
-const isSession = async (file) => /\.json$/i.test(file.name) && /^\s*\{\s*"format"\s*:\s*"parley/.test(await file.slice(0, 200).text());
+/** Whether a file is a session, or an export of another chat page: by how it begins. @param {File} file */
+async function isSession(file) {
+  if (!/\.jsonl?$/i.test(file.name)) return false;
+  const start = await file.slice(0, 4096).text();
+  return /^\s*\{\s*"format"\s*:\s*"parley/.test(start) || (/^\s*[[{]/.test(start) && /"(mapping|chat|conv)"\s*:\s*\{/.test(start));
+}
 
 /** @param {File[]} files */
 async function dropped(files) {
+  const sessions = [];
   const others = [];
-  for (const file of files)
-    if (await isSession(file)) await importFile(file);
-    else others.push(file);
+  for (const file of files) (await isSession(file) ? sessions : others).push(file);
+  if (sessions.length) await importFiles(sessions);
   if (others.length) await addFiles(others);
 }
 

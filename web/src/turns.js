@@ -168,4 +168,4 @@ export const wasSentBack = ({ branch }) => branch?.sent_back === true;
 // Finish reasons after which an answer can be continued.
 const CUT_OFF = new Set(['length', 'stop', 'cancelled', 'deadline', 'error', 'interrupted']);
 /** @param {Turn} turn */
-export const canGoOn = (turn) => turn.state === 'done' && CUT_OFF.has(turn.finish_reason ?? '');
+export const canGoOn = (turn) => turn.state === 'done' && !wasWritten(turn) && CUT_OFF.has(turn.finish_reason ?? '');

@@ -255,7 +255,7 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   const importing = async (name, text) => {
     const [chooser] = await Promise.all([
       other.waitForEvent('filechooser'),
-      other.click('[aria-label="Import a session from a file"]'),
+      other.click('[aria-label="Import sessions from files"]'),
     ]);
     await chooser.setFiles({ name, mimeType: 'application/json', buffer: Buffer.from(text) });
   };
@@ -266,12 +266,14 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   assert.match(await ask(other, 'What is my name?'), /Zora/);
   // A file of another kind, and one that is too long, are refused with a sentence; the shown session stays.
   const shown = sessionOf(other);
-  await importing('notes.json', '{"format":"notes"}');
-  await other.waitForSelector('.toast-error:has-text("Couldn\'t import “notes.json”: Not a Parley session file")');
-  await importing('long.json', 'x'.repeat(70000));
-  await other.waitForSelector('.toast-error:has-text("Couldn\'t import “long.json”: not valid JSON")');
-  await importing('longer.json', 'x'.repeat((15 << 20) + 1));
-  await other.waitForSelector('.toast-error:has-text("15 MiB at most")');
+  const refused = async (name, text, why) => {
+    await importing(name, text);
+    await other.waitForSelector(`.import-problems :has-text("${why}")`);
+    await other.click('.import-dialog button:has-text("Close")');
+  };
+  await refused('notes.json', '{"format":"notes"}', "Couldn't import “notes.json”: Not a Parley session file");
+  await refused('long.json', 'x'.repeat(70000), "Couldn't import “long.json”: not valid JSON");
+  await refused('longer.json', 'x'.repeat((15 << 20) + 1), '15 MiB at most');
   assert.equal(sessionOf(other), shown);
   assert.equal(await other.locator('.item').count(), 1);
 });
@@ -288,7 +290,7 @@ test('an export that is longer than a message is imported in pieces, and equal',
   const page = await openPage(t, tight);
   const [chooser] = await Promise.all([
     page.waitForEvent('filechooser'),
-    page.click('[aria-label="Import a session from a file"]'),
+    page.click('[aria-label="Import sessions from files"]'),
   ]);
   await chooser.setFiles({ name: 'long.json', mimeType: 'application/json', buffer: Buffer.from(archive) });
   await page.waitForSelector('.user .versions-at:has-text("16/16")');

@@ -2,7 +2,9 @@
 // What opens beside or over the conversation, and the dashboard. Loads late (late.js).
 export { figures } from './dashboard.js';
 export { openContinue } from './continue_panel.js';
+export { importAll } from './import_panel.js';
 export { inspect } from './inspector.js';
+export { openManage } from './manage.js';
 export { openPresets } from './presets.js';
 export { openSettings } from './settings.js';
 export { offer } from './slash.js';

@@ -8,6 +8,7 @@ import { currentSession, model, state, touch } from '../state.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
 import { makeField, MEMORY, samplingRows } from './fields.js';
+import { openManage } from './manage.js';
 import { openPresets } from './presets.js';
 import { openShortcuts } from './shortcuts.js';
 import { tabbed } from './tabs.js';
@@ -283,6 +284,8 @@ function pagePanel() {
       null,
       linkButton('Show all shortcuts', openShortcuts),
     ),
+    h('h3', null, 'Sessions'),
+    h('p', null, linkButton('Export or delete several', openManage)),
     h('h3', null, 'About'),
     h(
       'p',

@@ -183,6 +183,7 @@ export function sessionMenu(button, id, doRename) {
     { icon: 'link', label: 'Copy link', run: () => copyLink(id) },
     { icon: 'download', label: 'Export as Markdown', run: () => exportSession(id, 'markdown') },
     { icon: 'download', label: 'Export as JSON', run: () => exportSession(id, 'json') },
+    { icon: 'check', label: 'Select several…', run: () => withPanels(({ openManage }) => openManage()) },
     { icon: 'trash', label: 'Delete…', danger: true, run: () => askRemove(id) },
   ]);
 }

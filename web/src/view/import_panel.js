@@ -1,0 +1,99 @@
+// @ts-check
+// The dialog of an import: how far it is, and what could not be imported, and why. It closes itself where all went well.
+import { withFiles } from '../attachments.js';
+import { addArchive, isCode, sentence, show } from '../actions.js';
+import { h, setText } from '../dom.js';
+import { plural } from '../format.js';
+import { conversationsIn } from '../foreign.js';
+import { writeSession } from '../rewriting.js';
+import { model, state } from '../state.js';
+import { openDialog } from './dialog.js';
+import { toast } from './toasts.js';
+
+const ARCHIVE_BYTES = 15 << 20; // limit of session.import
+const FILE_BYTES = 256 << 20; // of an export with many conversations
+const TITLE_BYTES = 190; // limits.title_bytes is 200
+
+/** The start of a text in so many bytes of UTF-8, in whole characters. @param {string} text @param {number} most */
+function cut(text, most) {
+  let part = text;
+  while (new TextEncoder().encode(part).length > most) part = [...part].slice(0, -Math.max(1, ([...part].length / 8) | 0)).join('');
+  return part;
+}
+
+/** @param {import('../foreign.js').Conversation} conversation @returns {Promise<string>} the session's id */
+async function write({ title, system, exchanges }) {
+  const values = { title: cut(title, TITLE_BYTES), ...(system ? { system: cut(system, state.connection.limits.system_bytes ?? 32768) } : {}) };
+  const known = model();
+  try {
+    return await writeSession(values, exchanges);
+  } catch (error) {
+    if (!isCode(error, 'session_full') || !known || known.max_session_len <= known.session_len) throw error;
+    return writeSession({ ...values, session_len: known.max_session_len }, exchanges);
+  }
+}
+
+/** What a file holds, each with how to import it. @param {File} file @returns {Promise<Array<{title: string, run: () => Promise<string>} | Error>>} */
+async function partsOf(file) {
+  if (file.size > FILE_BYTES) throw new Error('File too large: 256 MiB at most.');
+  const text = await file.text();
+  const lines = text.split('\n').filter((line) => line.trim());
+  const archives = lines.length > 1 && lines.every((line) => line.startsWith('{"format":"parley')) ? lines : null;
+  const foreign = archives ? null : conversationsIn(text, withFiles);
+  if (foreign) return foreign.map((one) => (one instanceof Error ? one : { title: one.title, run: () => write(one) }));
+  return (archives ?? [text]).map((archive, i) => ({
+    title: archives ? `session ${i + 1} of “${file.name}”` : file.name,
+    run() {
+      if (archive.length > ARCHIVE_BYTES) throw new Error('File too large: 15 MiB at most. “parley sessions import” has no limit.');
+      return addArchive(archive);
+    },
+  }));
+}
+
+/** Imports the sessions and conversations of files. @param {File[]} files */
+export async function importAll(files) {
+  const status = h('p', { class: 'panel-text', role: 'status' });
+  const problems = h('ul', { class: 'import-problems' });
+  const close = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, 'Stop');
+  let stopped = false;
+  const dialog = openDialog({
+    title: 'Import',
+    name: 'import-dialog',
+    onClose: () => (stopped = true),
+    body: [h('div', { class: 'panel' }, status, problems, h('div', { class: 'dialog-actions' }, h('span', { class: 'spacer' }), close))],
+  });
+  let done = 0;
+  let last = '';
+  /** @param {string} name @param {unknown} error */
+  const failed = (name, error) => problems.append(h('li', { dir: 'auto' }, name ? `Couldn't import “${name}”: ${sentence(error)}` : sentence(error)));
+  for (const file of files) {
+    setText(status, `Reading “${file.name}”…`);
+    const parts = await partsOf(file).catch((error) => {
+      failed(file.name, error);
+      return [];
+    });
+    for (const [i, part] of parts.entries()) {
+      if (stopped) break;
+      if (part instanceof Error) {
+        failed('', part);
+        continue;
+      }
+      setText(status, parts.length > 1 ? `${i + 1} of ${parts.length}: “${part.title}”` : `Importing “${part.title}”…`);
+      try {
+        last = await part.run();
+        done++;
+      } catch (error) {
+        failed(part.title, error);
+      }
+    }
+  }
+  const result = `${done === 1 ? 'Session' : plural(done, 'session')} imported.`;
+  if (done && (files.length === 1 || !problems.children.length)) show(last);
+  if (stopped || !problems.children.length) {
+    dialog.close();
+    toast(stopped && !done ? 'Nothing was imported.' : result);
+    return;
+  }
+  setText(status, `${done ? result : 'Nothing was imported.'} ${plural(problems.children.length, 'problem')}:`);
+  setText(close, 'Close');
+}

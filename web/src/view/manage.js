@@ -1,0 +1,85 @@
+// @ts-check
+// All sessions with a box each: to export or to delete several.
+import { removeSeveral, request, sentence } from '../actions.js';
+import { h, setText } from '../dom.js';
+import { exportSessions } from '../files.js';
+import { moment, plural } from '../format.js';
+import { state } from '../state.js';
+import { confirmDialog, openDialog } from './dialog.js';
+
+const PAGE = 200;
+
+export function openManage() {
+  const rows = h('ul', { class: 'manage-list' });
+  const status = h('p', { class: 'panel-text', role: 'status' });
+  const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
+  const all = h('input', { type: 'checkbox', id: 'manage-all', onchange: () => boxes().forEach((box) => (box.checked = all.checked)) });
+  const take = h('button', { type: 'button', class: 'button', onclick: () => exporting().catch(fail) }, 'Export');
+  const drop = h('button', { type: 'button', class: 'button danger', onclick: () => deleting() }, 'Delete…');
+  const boxes = () => /** @type {HTMLInputElement[]} */ ([...rows.querySelectorAll('input')]);
+  const chosen = () => boxes().filter((box) => box.checked).map((box) => box.value);
+  const fail = (/** @type {unknown} */ error) => {
+    problem.hidden = false;
+    setText(problem, sentence(error));
+    draw();
+  };
+  let open = true;
+  const dialog = openDialog({
+    title: 'Manage sessions',
+    name: 'manage-dialog',
+    onClose: () => (open = false),
+    body: [
+      h(
+        'div',
+        { class: 'panel', onchange: draw },
+        h('label', { class: 'check' }, all, h('span', null, 'All')),
+        rows,
+        problem,
+        h('div', { class: 'dialog-actions' }, status, h('span', { class: 'spacer' }), take, drop),
+      ),
+    ],
+  });
+
+  function draw() {
+    const n = chosen().length;
+    take.disabled = drop.disabled = !n;
+    all.checked = n > 0 && n === boxes().length;
+    setText(status, n ? `${n} chosen` : '');
+  }
+
+  async function exporting() {
+    const ids = chosen();
+    take.disabled = drop.disabled = true;
+    await exportSessions(ids, (done) => setText(status, `${done + 1} of ${ids.length}…`));
+    draw();
+  }
+
+  async function deleting() {
+    const ids = chosen();
+    const what = plural(ids.length, 'session');
+    const agreed = await confirmDialog({ title: `Delete ${what}?`, action: 'Delete', text: `${ids.length === 1 ? 'It' : 'They'} and all messages will be deleted from the server.` });
+    if (!agreed) return;
+    removeSeveral(ids);
+    dialog.close();
+  }
+
+  async function load() {
+    for (let cursor = null; open; ) {
+      const page = await request({ type: 'session.list', limit: PAGE, ...(cursor ? { cursor } : {}) });
+      for (const { id, title, updated_ms: at } of page.sessions)
+        if (!state.deleting.has(id))
+          rows.append(
+            h(
+              'li',
+              null,
+              h('label', { class: 'check' }, h('input', { type: 'checkbox', value: id, checked: all.checked }), h('span', { class: 'manage-title', dir: 'auto' }, title || 'New session'), h('span', { class: 'manage-date' }, moment(at))),
+            ),
+          );
+      draw();
+      cursor = page.cursor;
+      if (!cursor) return;
+    }
+  }
+  draw();
+  load().catch(fail);
+}
