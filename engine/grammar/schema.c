@@ -5,6 +5,7 @@
 #include "engine/grammar/schema.h"
 #include "engine/grammar/choice.h"
 #include "engine/grammar/notations.h"
+#include "engine/grammar/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -279,7 +280,9 @@ int schema_compile(struct net *net, const char *text, size_t len, struct err *er
                                 .any = -1,
                                 .err = err};
     c.made = cJSON_CreateArray();
-    int rc = c.made ? schema_rule_of(&c, root, NULL, -1) : err_set(err, E_NOMEM, "no memory");
+    int rc = !c.made                             ? err_set(err, E_NOMEM, "no memory")
+             : schema_get(root, GRAMMAR_WRITTEN) ? schema_calls_rule(&c)
+                                                 : schema_rule_of(&c, root, NULL, -1);
     if (rc >= 0) {
         net->root = rc;
         rc = emit_queue(&c);

@@ -43,6 +43,9 @@ struct schema_compiler {
     int merge_depth;
     const char *path; // of the schema that is emitted, for messages
     int32_t space, character, string, number, integer, any; // rules; -1: not made yet
+    // The texts between members and behind a key, if the answer is written in one way only (schema_calls.c): then there
+    // is no other white space, and each character of a string has one form. NULL: white space and escapes are free.
+    const char *comma, *colon;
     struct err *err;
 };
 
@@ -61,8 +64,9 @@ int schema_count(struct schema_compiler *c, const cJSON *schema, const char *key
 int schema_resolve(struct schema_compiler *c, const char *ref, const cJSON **out);
 
 void schema_space(struct schema_compiler *c, int32_t from, int32_t to); // optional white space
-int32_t schema_comma(struct schema_compiler *c,
-                     int32_t from); // and white space; returns the state behind
+// A comma or a colon, and white space. Each returns the state behind.
+int32_t schema_comma(struct schema_compiler *c, int32_t from);
+int32_t schema_colon(struct schema_compiler *c, int32_t from);
 // Emits both brackets ("{}"), with white space inside; the caller emits what stands between.
 struct schema_inside {
     int32_t from, to;
@@ -92,6 +96,11 @@ cJSON *schema_with(const char *key, const cJSON *value);
 cJSON *schema_pair(const char *key, cJSON *a, cJSON *b);
 // The schema without this keyword and those that assert nothing. NULL in *out: nothing else is asserted.
 int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, const cJSON **out);
+
+// --- schema_calls.c
+
+// The rule of an answer whose root schema has GRAMMAR_WRITTEN (text.h). Negative: E_INVAL, E_NOMEM.
+int schema_calls_rule(struct schema_compiler *c);
 
 // --- schema_rewrite.c, schema_negate.c
 

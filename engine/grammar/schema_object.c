@@ -34,12 +34,9 @@ static int32_t rule_new(struct net *n) {
 static int emit_value(struct object *o, const cJSON *schema, const char *key, int32_t from,
                       int32_t to) {
     struct net *n = o->c->net;
-    int32_t colon = net_state_new(n), value = net_state_new(n);
     int rule = schema_rule_of(o->c, schema, key, -1);
     if (rule < 0) return rule;
-    net_byte_range(n, from, ':', ':', colon);
-    schema_space(o->c, colon, value);
-    net_call(n, value, rule, to);
+    net_call(n, schema_colon(o->c, from), rule, to);
     return 0;
 }
 

@@ -155,6 +155,10 @@ int schema_without(struct schema_compiler *c, const cJSON *s, const char *key, c
 
 void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
     struct net *n = c->net;
+    if (c->comma) {
+        net_empty(n, from, to);
+        return;
+    }
     if (c->space < 0) {
         c->space = net_rule_new(n, "white space", 11);
         int32_t indent = net_rule_new(n, "indentation", 11);
@@ -170,11 +174,23 @@ void schema_space(struct schema_compiler *c, int32_t from, int32_t to) {
     net_call(n, from, c->space, to);
 }
 
-int32_t schema_comma(struct schema_compiler *c, int32_t from) {
-    int32_t comma = net_state_new(c->net), behind = net_state_new(c->net);
-    net_byte_range(c->net, from, ',', ',', comma);
-    schema_space(c, comma, behind);
+static int32_t separator(struct schema_compiler *c, int32_t from, char mark, const char *exact) {
+    int32_t behind_mark = net_state_new(c->net), behind = net_state_new(c->net);
+    if (exact) {
+        net_text(c->net, from, exact, strlen(exact), behind);
+        return behind;
+    }
+    net_byte_range(c->net, from, (uint8_t)mark, (uint8_t)mark, behind_mark);
+    schema_space(c, behind_mark, behind);
     return behind;
+}
+
+int32_t schema_comma(struct schema_compiler *c, int32_t from) {
+    return separator(c, from, ',', c->comma);
+}
+
+int32_t schema_colon(struct schema_compiler *c, int32_t from) {
+    return separator(c, from, ':', c->colon);
 }
 
 struct schema_inside schema_enclose(struct schema_compiler *c, const char *brackets, int32_t from,

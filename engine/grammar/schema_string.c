@@ -107,6 +107,11 @@ static int32_t character_rule(struct schema_compiler *c) {
     c->character = net_rule_new(n, "character", 9);
     if (net_failed(n)) return 0;
     int32_t from = n->rules[c->character].start, to = n->rules[c->character].end;
+    if (c->comma) { // each in its one form
+        static struct char_range all[] = {{1, CHAR_MAX_CODE}};
+        chars_emit(n, from, &(const struct char_set){.ranges = all, .n = 1}, CHARS_JSON, to);
+        return c->character;
+    }
     int32_t slash = net_state_new(n), u = net_state_new(n);
     chars_emit(n, from, &set, CHARS_UTF8, to);
     net_byte_range(n, from, '\\', '\\', slash);

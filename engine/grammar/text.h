@@ -14,6 +14,10 @@ enum grammar_kind {
 
 #define GRAMMAR_TEXT_MAX (128 * 1024) // bytes
 
+// A keyword of ours in the root of a json_schema: the answer is tool calls, written with the texts of its value
+// (engine/grammar/schema_calls.c).
+#define GRAMMAR_WRITTEN "$written"
+
 struct grammar_text;
 
 // The caller holds one reference. E_INVAL: the text is empty, too long or has a NUL byte; E_NOMEM.

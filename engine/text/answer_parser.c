@@ -160,8 +160,8 @@ static int speak(struct answer_parser *p, struct answer_piece *out) {
         rest = rest_of(p);
     }
     if (!p->looks) return rest.len ? pass(p, PIECE_TEXT, rest.len, out) : 0;
-    // A call's object without a marker, which names one of the tools. Some models write calls so; forced calls
-    // (ws/completion/forced_call.c) are so with every model; and small models forget the marker.
+    // A call's object without a marker, which names one of the tools. Some models write calls so, small models forget
+    // the marker, and so are forced calls where the template's form is unknown (ws/completion/forced_call.c).
     if (p->fresh) {
         size_t white = span_space(rest);
         if (white == rest.len && !p->ended) return 0;

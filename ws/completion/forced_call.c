@@ -1,6 +1,9 @@
-// Forced calls (tool_choice "required", or a name): after its thinking, the answer is one call and nothing else, in
-// plain JSON, {"name":"..","arguments":{..}}, which answer_parser.h accepts as a call whatever the model's syntax
-// is. The tools' schemas become the answer's format, a json_schema. See plan.h.
+// Forced calls (tool_choice "required", or a name): after its thinking, the answer is calls and nothing else. The tools'
+// schemas become the answer's format, a json_schema. The calls are written as the chat template writes them
+// (call_form.h), so that the next request's prompt repeats them. Where that form is unknown or does not suit a tool, the
+// answer is one call in plain JSON, {"name":"..","arguments":{..}}, which answer_parser.h accepts with every syntax. See
+// plan.h.
+#include "ws/completion/call_form.h"
 #include "ws/completion/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +74,23 @@ static bool add_calls(const struct completion_request *r, cJSON *choice) {
     return true;
 }
 
+// Exactly one call for a name (OpenAI's and Anthropic's rule), one or more otherwise.
+static int add_form(const struct completion_request *r, cJSON *schema, struct err *err) {
+    const bool several = r->tool_choice == TOOLS_REQUIRED && !r->no_parallel_tool_calls;
+    const cJSON *tool;
+    cJSON *form;
+    if (call_form_find(r, several, &form) < 0) return err_set(err, E_NOMEM, "no memory for a call");
+    bool suits = form;
+    cJSON_ArrayForEach(tool, completion_calls(r)) {
+        if (r->tool_choice == TOOLS_NAMED && strcmp(name_of(tool), r->tool_name) != 0) continue;
+        const cJSON *given = cJSON_GetObjectItemCaseSensitive(function_of(tool), "parameters");
+        suits = suits && call_form_suits(form, given);
+    }
+    if (suits && cJSON_AddItemToObject(schema, GRAMMAR_WRITTEN, form)) return 0;
+    cJSON_Delete(form);
+    return suits ? err_set(err, E_NOMEM, "no memory for a call") : 0;
+}
+
 int completion_force_call(struct completion_request *r, struct err *err) {
     const cJSON *form = cJSON_GetObjectItemCaseSensitive(r->format, "type");
     bool formed = cJSON_IsString(form) && strcmp(form->valuestring, "text") != 0;
@@ -85,5 +105,5 @@ int completion_force_call(struct completion_request *r, struct err *err) {
     cJSON *choice = cJSON_AddArrayToObject(schema, "anyOf");
     if (!choice || !cJSON_GetObjectItemCaseSensitive(r->format, "type") || !add_calls(r, choice))
         return err_set(err, E_NOMEM, "no memory for the schemas of calls");
-    return 0;
+    return add_form(r, schema, err);
 }
