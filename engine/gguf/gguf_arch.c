@@ -188,46 +188,62 @@ static const struct gguf_key gpt_oss_keys[] = {
     EXPERT_COUNT("num_local_experts"), {"expert_feed_forward_length", "intermediate_size"}, {NULL, NULL}};
 
 static const struct gguf_arch archs[] = {
-    {.name = "llama", .needs = "expert_count", .model_type = "mixtral", .layer = mixtral_layer, .keys = mixtral_keys},
-    {.name = "llama", .model_type = "llama", .layer = llama_layer},
+    {.name = "llama", .needs = "expert_count", .model_type = "mixtral", .written = true, .layer = mixtral_layer, .keys = mixtral_keys},
+    {.name = "llama", .model_type = "llama", .written = true, .layer = llama_layer},
     {.name = "mistral3", .needs = "attention.temperature_scale", .model_type = "ministral3", .layer = llama_layer,
      .mscale = 1},
     {.name = "mistral3", .model_type = "mistral", .layer = llama_layer},
-    {.name = "qwen2", .model_type = "qwen2", .layer = qwen_layer},
-    {.name = "qwen3", .model_type = "qwen3", .layer = qwen_layer},
-    {.name = "qwen2moe", .model_type = "qwen2_moe", .layer = qwen_experts_layer, .keys = qwen_experts_keys},
-    {.name = "qwen3moe", .model_type = "qwen3_moe", .layer = qwen_experts_layer, .keys = qwen_experts_keys,
+    {.name = "qwen2", .model_type = "qwen2", .written = true, .layer = qwen_layer},
+    {.name = "qwen3", .model_type = "qwen3", .written = true, .layer = qwen_layer},
+    {.name = "qwen2moe", .model_type = "qwen2_moe", .written = true, .layer = qwen_experts_layer, .keys = qwen_experts_keys},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .written = true, .layer = qwen_experts_layer, .keys = qwen_experts_keys,
      .switches = "{\"norm_topk_prob\": true}"},
-    {.name = "gemma2", .model_type = "gemma2", .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
+    {.name = "gemma2", .model_type = "gemma2", .written = true, .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
      .scaled_queries = true, .wide_query_layers = 46},
-    {.name = "gemma3", .model_type = "gemma3_text", .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
+    {.name = "gemma3", .model_type = "gemma3_text", .written = true, .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
      .two_ropes = true, .local_theta = 10000, .scaled_queries = true, .wide_query_layers = 62},
     {.name = "gemma4", .model_type = "gemma4_text", .outer = gemma4_outer, .layer = gemma4_layer, .keys = gemma4_keys,
      .two_ropes = true, .local_theta = 10000, .layer_shapes = true},
-    {.name = "phi3", .model_type = "phi3", .layer = phi_layer},
+    {.name = "phi3", .model_type = "phi3", .written = true, .layer = phi_layer},
     {.name = "gpt-oss", .model_type = "gpt_oss", .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
-    {.name = "olmo2", .needs = "attention.sliding_window", .model_type = "olmo3", .layer = out_norm_layer,
+    {.name = "olmo2", .needs = "attention.sliding_window", .model_type = "olmo3", .written = true, .layer = out_norm_layer,
      .two_ropes = true},
-    {.name = "olmo2", .model_type = "olmo2", .layer = out_norm_layer},
-    {.name = "olmoe", .model_type = "olmoe", .layer = qwen_experts_layer, .keys = qwen_experts_keys},
+    {.name = "olmo2", .model_type = "olmo2", .written = true, .layer = out_norm_layer},
+    {.name = "olmoe", .model_type = "olmoe", .written = true, .layer = qwen_experts_layer, .keys = qwen_experts_keys},
     {.name = "exaone4", .model_type = "exaone4", .layer = out_norm_layer},
-    {.name = "smollm3", .model_type = "smollm3", .layer = llama_layer},
-    {.name = "granite", .model_type = "granite", .layer = llama_layer, .keys = granite_keys},
+    {.name = "smollm3", .model_type = "smollm3", .written = true, .layer = llama_layer},
+    {.name = "granite", .model_type = "granite", .written = true, .layer = llama_layer, .keys = granite_keys},
     {.name = "granitemoe", .model_type = "granitemoe", .layer = granite_experts_layer, .keys = granite_keys},
-    {.name = "glm4", .model_type = "glm4", .layer = glm_layer},
-    {.name = "glm4moe", .model_type = "glm4_moe", .layer = glm_experts_layer, .keys = glm_experts_keys},
+    {.name = "glm4", .model_type = "glm4", .written = true, .layer = glm_layer},
+    {.name = "glm4moe", .model_type = "glm4_moe", .written = true, .layer = glm_experts_layer, .keys = glm_experts_keys},
     {.name = "deepseek2", .needs_tensor = "exp_probs_b.bias", .model_type = "deepseek_v3", .layer = latent_layer,
      .keys = glm_experts_keys, .mscale = 10, .latent = true},
     {.name = "deepseek2", .model_type = "deepseek_v2", .layer = latent_layer, .keys = glm_experts_keys, .mscale = 10, .latent = true},
-    {.name = "cohere2", .model_type = "cohere2", .layer = cohere_layer, .keys = cohere_keys},
-    {.name = "seed_oss", .model_type = "seed_oss", .layer = seed_layer},
+    {.name = "cohere2", .model_type = "cohere2", .written = true, .layer = cohere_layer, .keys = cohere_keys},
+    {.name = "seed_oss", .model_type = "seed_oss", .written = true, .layer = seed_layer},
     {.name = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .layer = hunyuan_layer},
     {.name = "apertus", .model_type = "apertus", .layer = apertus_layer, .values = apertus_values,
      .switches = "{\"hidden_act\": \"xielu\"}"},
-    {.name = "ernie4_5", .model_type = "ernie4_5", .layer = qwen_layer},
+    {.name = "ernie4_5", .model_type = "ernie4_5", .written = true, .layer = qwen_layer},
 };
 // clang-format on
 #define N_ARCHS (sizeof archs / sizeof *archs)
+
+const struct gguf_arch *gguf_arch_written(const char *model_type) {
+    for (size_t i = 0; i < N_ARCHS; i++)
+        if (archs[i].written && strcmp(archs[i].model_type, model_type) == 0) return &archs[i];
+    return NULL;
+}
+
+void gguf_arch_written_names(char *out, size_t size) {
+    size_t len = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        if (!archs[i].written || len >= size) continue;
+        len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "",
+                                archs[i].model_type);
+    }
+}
 
 static double number_of(const struct gguf *g, const char *arch, const char *key) {
     char name[128];

@@ -61,11 +61,16 @@ struct gguf_arch {
     bool layer_shapes;
     // Yarn's, times rope.scaling.yarn_log_multiplier. 0: the architecture has no such key.
     double mscale;
-    bool latent; // latent attention: its heads' sizes have keys of their own
+    bool latent;  // latent attention: its heads' sizes have keys of their own
+    bool written; // `parley quantize --format gguf` writes such files (engine/convert)
 };
 
 // E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err);
+// The row that a model of Hugging Face's model_type is written as; NULL: none.
+const struct gguf_arch *gguf_arch_written(const char *model_type);
+// The model types that are written, separated by ", ".
+void gguf_arch_written_names(char *out, size_t size);
 // All layers that the file has, and those of the model itself, without the ones that predict further tokens. 0: unknown.
 int gguf_n_blocks(const struct gguf *g, const struct gguf_arch *arch);
 int gguf_n_layers(const struct gguf *g, const struct gguf_arch *arch);

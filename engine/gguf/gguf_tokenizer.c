@@ -1,6 +1,7 @@
 // Vocabulary, merges and special tokens of a GGUF file, as the files of a folder have them.
 #include "engine/gguf/gguf_tokenizer.h"
 #include "base/json.h"
+#include "engine/gguf/gguf_pre.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -15,152 +16,6 @@ enum token_type { // as SentencePiece counts the types of pieces
     TOKEN_UNUSED,
     TOKEN_BYTE
 };
-
-// --- how `pre` cuts text before merging ---
-
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define REST_SLASH "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define NO_WORD "[^\\r\\n\\p{L}\\p{N}]?"
-
-static const char llama3[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}{1,3}" REST;
-static const char qwen2[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}" REST;
-static const char qwen35[] = CONTRACTIONS
-    "|" NO_WORD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!"
-    "\\S)|\\s+";
-static const char gpt2[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-static const char tekken[] =
-    NO_WORD UPPER "*" LOWER "+|" NO_WORD UPPER "+" LOWER "*|\\p{N}" REST_SLASH;
-static const char gpt4o[] = NO_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" NO_WORD UPPER "+" LOWER
-                                          "*" CONTRACTIONS "?|\\p{N}{1,3}" REST_SLASH;
-static const char digit[] = "\\p{N}";
-static const char digits[] = "\\p{N}+";
-static const char digits3[] = "\\p{N}{1,3}";
-static const char three_digits[] = "[0-9][0-9][0-9]";
-static const char newlines[] = "[^\\n]+|[\\n]+";
-static const char cjk[] = "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
-static const char deepseek3[] =
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{"
-    "M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-static const char line_end[] = "[\\r\\n]", last_space[] = "\\s+$";
-// Cased letters of DeepSeek's first tokenizers, as those list them.
-static const char deepseek_letters[] =
-    "\\s?[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"
-    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}"
-    "\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}"
-    "\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}"
-    "\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}"
-    "\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}"
-    "\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}"
-    "\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}"
-    "\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}"
-    "\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}"
-    "\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}"
-    "\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}"
-    "\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}"
-    "\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}"
-    "\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}"
-    "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}"
-    "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}]+";
-static const char deepseek_signs[] =
-    "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+";
-static const char east_asian[] = "[\\x{4e00}-\\x{9fa5}\\x{0800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+";
-static const char some_letters[] = "\\s?\\p{L}+", some_signs[] = "\\s?\\p{P}+";
-static const char bloom[] = " ?[^(\\s|.,!?…。，、।۔،)]+";
-static const char seed[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+"
-                                        "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-static const char signs[] = "[\\p{P}$+<=>^~|]+", signs_and_tick[] = "[\\p{P}$+<=>^~|`]+";
-#define NO_HAN(CLASS) "(?:(?!\\p{Han})" CLASS ")"
-static const char kimi[] =
-    "\\p{Han}+|" NO_WORD NO_HAN(UPPER) "*" NO_HAN(LOWER) "+" CONTRACTIONS "?|" NO_WORD NO_HAN(
-        UPPER) "+" NO_HAN(LOWER) "*" CONTRACTIONS "?|\\p{N}{1,3}" REST;
-
-// The patterns apply one after the other, each to the pieces of the one before.
-#define MAX_CUTS 6
-static const struct cut {
-    const char *pre;
-    const char *patterns[MAX_CUTS];
-    bool ignore_merges; // a piece that is a token is that token
-} cuts[] = {
-    {"llama-bpe", {llama3}, true},
-    {"llama3", {llama3}, true},
-    {"llama-v3", {llama3}, true},
-    {"falcon3", {llama3}, true},
-    {"falcon-h1", {llama3}, true},
-    {"pixtral", {llama3}, true},
-    {"midm-2.0", {llama3}, true},
-    {"lfm2", {llama3}, true},
-    {"smaug-bpe", {llama3}, false},
-    {"dbrx", {llama3}, false},
-    {"glm4", {llama3}, false},
-    {"chatglm-bpe", {llama3}, false},
-    {"qwen2", {qwen2}, false},
-    {"deepseek-r1-qwen", {qwen2}, false},
-    {"megrez", {qwen2}, false},
-    {"stablelm2", {qwen2}, false},
-    {"hunyuan", {qwen2}, false},
-    {"grok-2", {qwen2}, false},
-    {"solar-open", {qwen2}, false},
-    {"laguna", {newlines, qwen2}, false},
-    {"qwen35", {qwen35}, false},
-    {"seed-coder", {seed}, false},
-    {"gpt-2", {gpt2}, false},
-    {"phi-2", {gpt2}, false},
-    {"exaone4", {gpt2}, false},
-    {"olmo", {gpt2}, false},
-    {"mpt", {gpt2}, false},
-    {"jais", {gpt2}, false},
-    {"trillion", {gpt2}, false},
-    {"granite-docling", {gpt2}, false},
-    {"gigachat", {gpt2}, false},
-    {"mellum", {gpt2}, false},
-    {"a.x-4.0", {gpt2}, false},
-    {"tekken", {tekken}, true},
-    {"gpt-4o", {gpt4o}, false},
-    {"llama4", {gpt4o}, false},
-    {"kanana2", {gpt4o}, false},
-    {"minimax-m2", {gpt4o}, false},
-    {"kimi-k2", {kimi}, false},
-    {"smollm", {digit, gpt2}, false},
-    {"starcoder", {digit, gpt2}, false},
-    {"refact", {digit, gpt2}, false},
-    {"command-r", {digit, gpt2}, false},
-    {"codeshell", {digit, gpt2}, false},
-    {"exaone", {digit, gpt2}, false},
-    {"minerva-7b", {digit, gpt2}, false},
-    {"deepseek-v3", {digits3, cjk, deepseek3}, false},
-    {"hunyuan-dense", {digits3, cjk, deepseek3}, false},
-    {"joyai-llm", {digits3, cjk, deepseek3}, false},
-    {"deepseek-llm",
-     {line_end, deepseek_letters, deepseek_signs, last_space, east_asian, digits},
-     false},
-    {"deepseek-coder", {line_end, some_letters, some_signs, east_asian, digit}, false},
-    {"bloom", {bloom}, false},
-    {"poro-chat", {bloom}, false},
-    {"gpt3-finnish", {bloom}, false},
-    {"viking", {bloom, digit}, false},
-    {"falcon", {signs_and_tick, gpt2, three_digits}, false},
-    {"default", {signs, gpt2, digits, three_digits}, false},
-};
-#define N_CUTS (sizeof cuts / sizeof *cuts)
-
-static int find_cut(const struct gguf *g, const struct cut **out, struct err *err) {
-    const char *pre = json_string(gguf_metadata(g), TOKENIZER "pre");
-    if (!pre)
-        return err_set(
-            err, E_UNSUPPORTED,
-            "the file has no " TOKENIZER
-            "pre, so how its tokenizer cuts text is unknown: a newer conversion names it");
-    for (size_t i = 0; i < N_CUTS; i++) {
-        *out = &cuts[i];
-        if (strcmp(cuts[i].pre, pre) == 0) return 0;
-    }
-    return err_set(err, E_UNSUPPORTED,
-                   TOKENIZER "pre is '%.60s': how that tokenizer cuts text is unknown", pre);
-}
 
 int gguf_tokenizer_kind(const struct gguf *g, enum gguf_tokenizer *out, struct err *err) {
     const char *model = json_string(gguf_metadata(g), TOKENIZER "model");
@@ -265,13 +120,13 @@ static int add_merges(const struct gguf *g, cJSON *model, struct err *err) {
     return 0;
 }
 
-static int add_splits(const struct cut *cut, bool prefix_space, cJSON *into, struct err *err) {
+static int add_splits(const struct gguf_cut *cut, bool prefix_space, cJSON *into, struct err *err) {
     cJSON *sequence = cJSON_CreateObject(), *list = cJSON_CreateArray();
     TRY(add(into, "pre_tokenizer", sequence, err));
     TRY(add(sequence, "type", cJSON_CreateString("Sequence"), err));
     TRY(add(sequence, "pretokenizers", list, err));
-    for (size_t i = 0; i <= MAX_CUTS; i++) {
-        const bool last = i == MAX_CUTS || !cut->patterns[i];
+    for (size_t i = 0; i <= GGUF_MAX_CUTS; i++) {
+        const bool last = i == GGUF_MAX_CUTS || !cut->patterns[i];
         cJSON *step = cJSON_CreateObject();
         if (!step || !cJSON_AddItemToArray(list, step)) return no_memory(err);
         TRY(add(step, "type", cJSON_CreateString(last ? "ByteLevel" : "Split"), err));
@@ -382,11 +237,11 @@ static int pieces_json(const struct gguf *g, cJSON *into, struct err *err) {
 
 int gguf_tokenizer_json(const struct gguf *g, cJSON *into, struct err *err) {
     enum gguf_tokenizer kind;
-    const struct cut *cut = NULL;
+    const struct gguf_cut *cut = NULL;
     TRY(gguf_tokenizer_kind(g, &kind, err));
     if (kind == GGUF_TOKENIZER_PIECES) return pieces_json(g, into, err);
     bool prefix_space = false;
-    TRY(find_cut(g, &cut, err));
+    TRY(gguf_pre_find(json_string(gguf_metadata(g), TOKENIZER "pre"), &cut, err));
     TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_space_prefix", &prefix_space, err));
     TRY(add_splits(cut, prefix_space, into, err));
     cJSON *decoder = cJSON_CreateObject(), *model = cJSON_CreateObject();

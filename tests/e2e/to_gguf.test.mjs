@@ -1,0 +1,76 @@
+// GGUF files from the command line: `parley quantize --format gguf` writes what Parley reads back as the same model; what it
+// costs; refusals.
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { temporaryFolder } from './harness.mjs';
+import { chat, good, json as jsonOf, run } from './run.mjs';
+
+const demo = 'configs/demo-model';
+
+const json = (args, options) => jsonOf([...args, '--json'], options);
+const quantize = (out, type, model = demo) => ['quantize', '--model', model, '--output', out, '--format', 'gguf', '--weight-dtype', type];
+async function refused(args, why, code = 1) {
+  const result = await run(args);
+  assert.equal(result.code, code, `parley ${args.join(' ')}`);
+  assert.match(result.stderr, why);
+}
+
+test('a GGUF file of 16 bits answers as the folder does, with its tokenizer and chat template', async (t) => {
+  const out = path.join(temporaryFolder(t), 'm.gguf');
+  const written = await json(quantize(out, 'bf16'));
+  assert.deepEqual([written.output, written.matrices], [out, 57]);
+  const generate = ['--prompt', '-', '--max-tokens', '40', '--temperature', '0'];
+  const read = await json(['generate', '--model', out, ...generate], { input: chat });
+  const source = await json(['generate', '--model', demo, ...generate], { input: chat });
+  assert.ok(read.ids.length > 0);
+  assert.deepEqual(read, source);
+  const idsOf = async (model) => (await json(['tokenize', '--model', model], { input: chat })).ids;
+  assert.deepEqual(await idsOf(out), await idsOf(demo));
+  const cost = await json(['score', '--model', demo, '--compare-model', out, '--text', '-'], { input: chat });
+  assert.deepEqual([cost.top1_agreement, cost.perplexity_ratio], [1, 1]);
+});
+
+test('a GGUF file of few bits: its size and what it costs', async (t) => {
+  const folder = temporaryFolder(t);
+  const kl = {};
+  for (const [type, same, most] of [['q8_0', 'int8', 0.55], ['q4_0', 'int4', 0.33]]) {
+    const out = path.join(folder, `${type}.gguf`);
+    const written = await json(quantize(out, type));
+    assert.ok(written.bytes_after < most * written.bytes_before, `${type}: ${written.bytes_after} bytes`);
+    assert.ok(statSync(out).size > written.bytes_after);
+    const cost = await json(['score', '--model', demo, '--compare-model', out, '--text', '-'], { input: chat });
+    kl[type] = cost.mean_kl;
+    // The other spelling writes the same file.
+    const again = path.join(folder, `${same}.gguf`);
+    await good(quantize(again, same));
+    assert.equal(statSync(again).size, statSync(out).size);
+  }
+  assert.ok(kl.q8_0 > 0 && kl.q8_0 < 0.001, `KL ${kl.q8_0}`);
+  assert.ok(kl.q4_0 > kl.q8_0 && kl.q4_0 < 0.2, `KL ${kl.q4_0}`);
+});
+
+test('what a GGUF file cannot be is said before anything is written', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf');
+  await refused(quantize(out, 'fp8'), /not fp8/, 2);
+  await refused(['quantize', '--model', demo, '--output', out, '--weight-dtype', 'q8_0'], /--format gguf/, 2);
+  await refused(quantize(path.join(folder, 'm.bin'), 'q8_0'), /does not end in \.gguf/);
+  await refused(quantize(out, 'q8_0', 'tests/fixtures/models/gpt2'), /models of type 'gpt2' are not written/);
+  await refused(quantize(path.join(folder, 'none', 'm.gguf'), 'q8_0'), /No such file or directory/);
+  assert.deepEqual(readdirSync(folder), []);
+  await good(quantize(out, 'q8_0'));
+  await refused(quantize(out, 'q4_0'), /exists already/);
+  await refused(quantize(path.join(folder, 'twice.gguf'), 'q4_0', out), /twice|m\.gguf/);
+  assert.deepEqual(readdirSync(folder), ['m.gguf']);
+});
+
+test('a disk without room leaves no file and says so', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf');
+  const wrap = ['sh', '-c', 'trap "" XFSZ; exec prlimit --fsize=5000000 "$@"', 'sh']; // writing past it fails
+  const result = await run(quantize(out, 'q8_0'), { wrap });
+  assert.equal(result.code, 1);
+  assert.match(result.stderr, /cannot write .*m\.partial\.gguf/);
+  assert.ok(!existsSync(out));
+  assert.deepEqual(readdirSync(folder), []);
+});
