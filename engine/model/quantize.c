@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/model.h"
@@ -165,6 +166,23 @@ static int write_config(const struct job *j, struct err *err) {
     return rc;
 }
 
+// config.json, or what a GGUF file has in its place.
+static int read_config_text(struct job *j, const char *path, struct err *err) {
+    cJSON *json;
+    buf_release(&j->config_json);
+    if (!gguf_is(j->o->model_dir)) {
+        if (access(path, F_OK) < 0) return err_errno(err, "cannot read %s", path);
+        return buf_read_file(&j->config_json, path, (size_t)4 << 20, err);
+    }
+    buf_init(&j->config_json, (size_t)4 << 20);
+    TRY(gguf_folder_json(&json, j->o->model_dir, "config.json", err));
+    char *text = cJSON_Print(json);
+    cJSON_Delete(json);
+    int rc = text ? buf_addz(&j->config_json, text) : E_NOMEM;
+    free(text);
+    return rc < 0 ? err_set(err, rc, "no memory for %s", path) : 0;
+}
+
 static int read_config(struct job *j, struct err *err) {
     char path[PATH_MAX];
     bool is_ft;
@@ -175,9 +193,7 @@ static int read_config(struct job *j, struct err *err) {
                        "can be served in 8 bits all the same, by weight_dtype",
                        path);
     TRY(path_join(path, j->o->model_dir, "config.json", err));
-    if (access(path, F_OK) < 0) return err_errno(err, "cannot read %s", path);
-    buf_release(&j->config_json);
-    TRY(buf_read_file(&j->config_json, path, (size_t)4 << 20, err));
+    TRY(read_config_text(j, path, err));
     TRY(model_config_load(&j->config, j->o->model_dir, err));
     cJSON *json = json_parse(buf_z(&j->config_json), j->config_json.len, &json_limits_file, err);
     if (!json) return err ? err->code : E_FORMAT;

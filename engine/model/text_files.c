@@ -6,6 +6,8 @@
 #include "engine/model/ft_folder.h"
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define FILE_MAX_BYTES ((size_t)256 << 20)
@@ -44,16 +46,37 @@ int text_files_dir(char out[PATH_MAX], const char *model_dir, const char *named,
     return err_set(err, E_LIMIT, "the path %.300s is too long", named);
 }
 
+static int write_bytes(const char *to, const char *bytes, size_t n, struct err *err) {
+    FILE *f = fopen(to, "wbe");
+    if (!f) return err_errno(err, "cannot create %s", to);
+    const size_t put = fwrite(bytes, 1, n, f);
+    return fclose(f) != 0 || put != n ? err_errno(err, "cannot write %s", to) : 0;
+}
+
 static int copy_file(const char *from, const char *to, struct err *err) {
     struct buf bytes;
     int rc = buf_read_file(&bytes, from, FILE_MAX_BYTES, err);
-    FILE *f = rc == 0 ? fopen(to, "wbe") : NULL;
-    if (rc == 0 && !f) rc = err_errno(err, "cannot create %s", to);
-    if (f) {
-        size_t put = fwrite(buf_z(&bytes), 1, bytes.len, f);
-        if (fclose(f) != 0 || put != bytes.len) rc = err_errno(err, "cannot write %s", to);
-    }
+    if (rc == 0) rc = write_bytes(to, buf_z(&bytes), bytes.len, err);
     buf_release(&bytes);
+    return rc;
+}
+
+// A file that a GGUF file stands for.
+static int write_made(const char *gguf, const char *name, const char *to, struct err *err) {
+    if (strcmp(name, "tokenizer.model") == 0) {
+        struct buf bytes;
+        int rc = gguf_folder_model(&bytes, gguf, err);
+        if (rc == 0) rc = write_bytes(to, bytes.data, bytes.len, err);
+        buf_release(&bytes);
+        return rc;
+    }
+    cJSON *json;
+    TRY(gguf_folder_json(&json, gguf, name, err));
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    if (!text) return err_set(err, E_NOMEM, "no memory for %s", to);
+    int rc = write_bytes(to, text, strlen(text), err);
+    free(text);
     return rc;
 }
 
@@ -78,8 +101,9 @@ int text_files_copy(const char *from, const char *to, int *n, struct err *err) {
         char source[PATH_MAX], target[PATH_MAX];
         TRY(path_join(source, from, names[i], err));
         TRY(path_join(target, to, names[i], err));
-        if (access(source, F_OK) < 0) continue;
-        TRY(copy_file(source, target, err));
+        const bool made = gguf_folder_holds(from, names[i]);
+        if (!made && access(source, F_OK) < 0) continue;
+        TRY(made ? write_made(from, names[i], target, err) : copy_file(source, target, err));
         copied++;
     }
     if (n) *n = copied;

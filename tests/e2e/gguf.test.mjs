@@ -11,9 +11,9 @@ import { readTensor, takeApart } from './safetensors.mjs';
 
 const IDS = Array.from({ length: 40 }, (_, i) => 3 + i * 37 % 90).join(',');
 
-function logits(t, model) {
+function logits(t, model, options = []) {
   const file = path.join(temporaryFolder(t), 'logits.safetensors');
-  const { status, stderr } = spawnSync(parley, ['score', '--model', model, '--ids', IDS, '--logits', file], { encoding: 'utf8' });
+  const { status, stderr } = spawnSync(parley, ['score', '--model', model, '--ids', IDS, '--logits', file, ...options], { encoding: 'utf8' });
   return status === 0 ? { rows: readTensor(file, 'logits').data } : { error: stderr };
 }
 
@@ -110,6 +110,20 @@ test('what no reader can know is refused by name', async (t) => {
   refused((file) => { file.tensors.push({ ...file.tensors[0], name: 'blk.0..weight' }); }, /'blk\.0\.\.weight' is unknown/);
   refused((file) => { file.tensors.push({ ...file.tensors[3], name: 'blk.1.attn_k.weight' }); }, /'blk\.1\.attn_k\.weight' is of layer 1 of 1/);
   refused((file) => { file.metadata['llama.rope.scaling.type'] = ['text', 'strange']; }, /'strange'; known are linear and yarn/);
+});
+
+test('`parley quantize` makes a folder of a file, with its tokenizer', (t) => {
+  for (const name of ['llama3.gguf', 'llama2_spm.gguf', 'llama_q4_0.gguf']) {
+    const file = path.join(root, 'tests/fixtures/quantised', name), to = path.join(temporaryFolder(t), 'folder');
+    const made = spawnSync(parley, ['quantize', '--model', file, '--weight-dtype', 'int8', '--output', to], { encoding: 'utf8' });
+    assert.equal(made.status, 0, made.stderr);
+    const expected = logits(t, file, ['--weight-dtype', 'int8']), { rows, error } = logits(t, to);
+    assert.ok(isSame(rows, expected.rows), `${name}: ${error ?? expected.error}`);
+    if (name === 'llama_q4_0.gguf') continue; // it has no tokenizer
+    const ids = (model) => spawnSync(parley, ['tokenize', '--model', model, '--json'], { input: ' Hello,  wörld 你好 12345\n</s><|end_of_text|>', encoding: 'utf8' }).stdout;
+    assert.match(ids(to), /"ids":\[\d+,/);
+    assert.equal(ids(to), ids(file));
+  }
 });
 
 // --- architectures ------------------------------------------------------------------------------------------------
