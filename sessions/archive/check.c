@@ -264,10 +264,12 @@ static int check_head(struct numbering *n, const struct event_record *e, size_t 
     return 0;
 }
 
+// A copy begins with the turns that it has inherited, of which the event names the last one. A turn that was written
+// behind them (turn.write) looks like one of them.
 static int check_opened(struct numbering *n, const struct event_record *e, size_t i,
                         struct err *err) {
     int64_t n_inherited = 0;
-    while (n_inherited < (int64_t)n->s->n_turns) {
+    while (n_inherited <= e->turn) {
         const struct turn_record *t = &n->s->turns[n_inherited].rec;
         if (!is_inherited(n->s, t) || t->parent != n_inherited - 1) break;
         if (t->seq_last != 1)

@@ -254,6 +254,15 @@ test('a turn that a client writes is a finished turn: the conversation goes on f
   // Elsewhere in the tree, from nothing, and long enough for a worker.
   assert.equal((await write(id, 'Another way?', 'Yes.', { after: 0 })).head, 3);
   assert.equal((await write(id, 'From the beginning.', 'Indeed.', { after: null })).head, 4);
+  // In a copy, right behind the turns that it has inherited, be it none.
+  for (const turn of [1, null]) {
+    const { session: copy } = await client.ask({ type: 'session.fork', session: id, turn });
+    assert.equal((await write(copy.id, 'And here?', 'Here too.')).head, turn === null ? 0 : 2);
+    const { archive } = await client.ask({ type: 'session.export', session: copy.id });
+    const { type, session: again } = await client.ask({ type: 'session.import', archive });
+    assert.equal(type, 'session.imported');
+    assert.equal((await state(client, again.id)).turns.at(-1).text, 'Here too.');
+  }
   const long = await client.open();
   const words = 'one two three four five six seven eight nine ten\n'.repeat(few(120));
   assert.equal((await write(long, 'Count.', words)).head, 0);

@@ -286,7 +286,7 @@ static void fill_info(struct net *n, struct lws_context_creation_info *info, voi
     info->user = n;
     info->foreign_loops = loops;
     info->pcontext = &n->context;
-    // Not LWS_SERVER_OPTION_VALIDATE_UTF8: in a connection that has sent a text, it checks pongs as well, which are bytes.
+    // Without LWS_SERVER_OPTION_VALIDATE_UTF8, which checks pongs behind a text as well, although they are bytes.
     info->options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
     info->timeout_secs = HANDSHAKE_SECONDS;
     info->gid = (gid_t)-1;
