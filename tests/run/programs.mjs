@@ -84,8 +84,8 @@ export class Suites {
   ops() { this.cmocka('ops'); }
   golden() {
     this.cmocka('golden');
-    this.ranks(2, 1, 'models', 'experts', 'invariants', 'ahead', 'fork', 'sharing', 'tiers', '8bit', 'kv_dtype', 'prompts', 'snapshots', 'travel');
-    this.ranks(4, 1, 'models');
+    this.ranks(2, 1, 'models', 'experts', 'invariants', 'ahead', 'fork', 'sharing', 'tiers', '8bit', 'quantised', 'kv_dtype', 'prompts', 'snapshots', 'travel');
+    this.ranks(4, 1, 'models', 'quantised');
     this.ranks(2, 2, 'models', 'snapshots', 'travel');
     this.ranks(1, 2, 'models', 'experts', 'fork', 'ft', 'snapshots');
   }
