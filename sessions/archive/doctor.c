@@ -107,12 +107,12 @@ static const struct rule {
      "AND t.turn = tokens.turn)"},
     {"titles are not in the index of words",
      "SELECT count(*) FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM search WHERE rowid = -s.key "
-     "AND words = " STORE_TITLE_WORDS ")",
+     "AND substr(words, 2) = substr(" STORE_TITLE_WORDS ", 2))",
      NULL},
     {"turns are not in the index of words",
      "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session WHERE NOT EXISTS (SELECT 1 "
-     "FROM search WHERE rowid = t.key AND (t.finish_reason IS NULL OR words = " STORE_TURN_WORDS
-     "))",
+     "FROM search WHERE rowid = t.key AND (t.finish_reason IS NULL OR "
+     "substr(words, 2) = substr(" STORE_TURN_WORDS ", 2)))",
      NULL},
     {"entries of the index of words are of nothing",
      "SELECT count(*) FROM search WHERE (rowid > 0 AND rowid NOT IN (SELECT key FROM turns)) OR "

@@ -13,7 +13,7 @@ struct store_file {   // as it was first seen; ino 0: not yet
     ino_t ino;
     int64_t size; // the largest
 };
-#define STORE_STMTS 48 // more than there are
+#define STORE_STMTS 64 // more than there are
 struct store_stmt {
     const char *sql; // NULL: free, and so are those behind it
     sqlite3_stmt *stmt;
@@ -28,6 +28,7 @@ struct store_db {
     int wal_frames;                       // since the last full checkpoint
     bool deleted;                         // the log holds bytes of deleted rows
     bool unmerged;                        // the index of words does too, in older segments
+    bool unpaired;                        // it has rows of older schemas (words.c)
     bool merging, again;                  // the index is being merged; a deletion since then
     int64_t data_version;                 // other connections' commits at the last look (news.c)
     int64_t *imported; // (n_imported) keys of imported sessions at that look, ascending
@@ -125,12 +126,21 @@ int store_schema_check(struct store_db *db,
                        struct err *err); // E_FORMAT: another program's; E_UNSUPPORTED: newer
 
 // words.c
-// Of the connection: owner_tag(owner), and the tokenizer of the index. Returns SQLite's code.
+// Of the connection: owner_tag(owner), plain_tag(owner), and the tokenizer of the index. Returns
+// SQLite's code.
 int store_words_register(sqlite3 *sql);
 // The index, made anew: without a row; with all. Within a transaction.
 int store_words_clear(struct store_db *db, struct err *err);
 int store_words_fill(struct store_db *db, struct err *err);
-// What the index has of a session s, and of its turn t.
+// Length in bytes of the character at the start of s if its script has no spaces, else 0.
+size_t store_unspaced(const char *s, size_t len);
+// Rows from before schema 11 have whole runs of such scripts as terms. Within a transaction: notes that there may be
+// some; brings the next few up to date, *done: there are no more.
+int store_words_mark_old(struct store_db *db, struct err *err);
+int store_words_renew(struct store_db *db, bool *done, struct err *err);
+// Whether there may be some: a search asks for both kinds of terms then.
+int store_words_have_old(struct store_db *db, bool *out, struct err *err);
+// What the index has of a session s, and of its turn t. Rows with old terms differ in the first character.
 #define STORE_TITLE_WORDS "owner_tag(s.owner) || s.title"
 #define STORE_TURN_WORDS                                                                           \
     "owner_tag(s.owner) || coalesce(CAST(t.input_text AS TEXT), '') || char(10) || "               \
@@ -199,6 +209,8 @@ int store_search_place(struct store_db *db, const char *query, const char *owner
 // words.c: what the owner's terms begin with, NUL-terminated.
 #define STORE_TAG_BYTES 16
 void store_owner_tag(const void *owner, size_t len, char tag[STORE_TAG_BYTES + 1]);
+// What a query's words begin with: they are cut in pairs, or as in rows from before schema 11.
+void store_query_tag(const char *owner, bool paired, char tag[STORE_TAG_BYTES + 1]);
 void store_search_free(struct store_search *s);
 // Numbers of new sessions. The server counts up in memory, below STORE_IMPORT_KEYS; imports, which
 // it does not see, draw random ones from there on.

@@ -23,11 +23,12 @@ static const char *const more[] = {
 };
 // The index of words is made last, from the rows: the one of versions 1 to 4 had no owners.
 #define WORDS_SINCE 5
+#define PAIRS_SINCE 11 // its rows are brought up to date after the start (words.c)
 #define SCHEMA_BYTES 65536
 #define N_MORE (int)(sizeof more / sizeof *more)
 
 int store_schema_version(void) {
-    return columns_version() > WORDS_SINCE ? columns_version() : WORDS_SINCE;
+    return columns_version() > PAIRS_SINCE ? columns_version() : PAIRS_SINCE;
 }
 
 // A file without a table is new. Any other must carry our application id.
@@ -74,6 +75,7 @@ static int run_migrations(struct store_db *db, void *version, struct err *err) {
     buf_release(&sql);
     if (rc == 0 && from < WORDS_SINCE) rc = store_words_clear(db, err);
     if (rc == 0 && from > 0 && from < WORDS_SINCE) rc = store_words_fill(db, err);
+    if (rc == 0 && from >= WORDS_SINCE && from < PAIRS_SINCE) rc = store_words_mark_old(db, err);
     return rc;
 }
 

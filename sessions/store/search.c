@@ -5,7 +5,7 @@
 // serves other owners before the next slice. Between slices, the search keeps the sessions that have all
 // earlier words, and those found so far that have this one. Each slice sees the database as it is then.
 //
-// A prefix, which the last word is, cannot be cut: FTS5 collects all of its rows first.
+// A prefix, as the last word is, cannot be cut: FTS5 collects all of its rows first.
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <stdio.h>
@@ -30,8 +30,15 @@ struct store_search {
     struct found all, here; // with all words before; with this one
 };
 
-static bool is_blank(char c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+// Of a blank at p its bytes, else 0; also the blank of Chinese and Japanese, U+3000.
+static size_t blank_bytes(const char *p) {
+    if (*p == ' ' || (*p >= '\t' && *p <= '\r')) return 1;
+    return strncmp(p, "\xe3\x80\x80", 3) == 0 ? 3 : 0;
+}
+
+static const char *skip_blanks(const char *p) {
+    for (size_t n; (n = blank_bytes(p)) > 0;) p += n;
+    return p;
 }
 
 // A word without a letter or digit (any byte above ASCII counts) matches nothing and would empty
@@ -46,7 +53,7 @@ static bool is_searchable(const char *word, size_t len) {
 }
 
 // Quoted for FTS5, so that no character is an operator; the first quote and the owner's tag stand in
-// the statement. The last word is a prefix.
+// the statement. The last word is a prefix, and so is one that ends in a script without spaces.
 static int add_term(struct buf *out, const char *word, size_t len, bool prefix) {
     for (size_t i = 0; i < len; i++) {
         if (word[i] == '"') buf_addc(out, '"');
@@ -55,20 +62,25 @@ static int add_term(struct buf *out, const char *word, size_t len, bool prefix) 
     return buf_addz(out, prefix ? "\"*" : "\"");
 }
 
+// A script without spaces: the last term is one character, and terms have that and the next (words.c).
+static bool ends_unspaced(const char *word, size_t len) {
+    size_t n = len < 4 ? len : 4;
+    return (n > 2 && store_unspaced(word + len - 3, 3) == 3) ||
+           (n > 3 && store_unspaced(word + len - 4, 4) == 4);
+}
+
 // Splits the query into terms, each NUL-terminated in *out.
 static int split_query(const char *query, struct buf *out, int *n_terms, struct err *err) {
     *n_terms = 0;
     for (const char *p = query; *p;) {
-        while (is_blank(*p)) p++;
-        const char *start = p;
-        while (*p && !is_blank(*p)) p++;
+        const char *start = p = skip_blanks(p);
+        while (*p && !blank_bytes(p)) p++;
         size_t len = (size_t)(p - start);
         if (!is_searchable(start, len)) continue;
         if (++*n_terms > MAX_WORDS)
             return err_set(err, E_INVAL, "query has more than %d words", MAX_WORDS);
-        const char *rest = p;
-        while (is_blank(*rest)) rest++;
-        add_term(out, start, len, *rest == '\0');
+        bool prefix = *skip_blanks(p) == '\0' || ends_unspaced(start, len);
+        add_term(out, start, len, prefix);
         buf_addc(out, '\0');
     }
     return out->error ? err_set(err, out->error, "query is too long") : 0;
@@ -147,17 +159,27 @@ static void end_word(struct store_search *s) {
 
 // --- one slice ---------------------------------------------------------------
 
+// Other words have the same terms in all rows.
+static bool has_other_terms_in_old_rows(const char *term) {
+    for (; *term; term++)
+        if ((unsigned char)*term >= 0x80) return true;
+    return false;
+}
+
 // A session has the word if one of its rows in the owner's part of the index has it (words.c). Tools that
 // list all owners' sessions look in each part, in one slice.
 static int prepare_word(struct store_db *db, const struct store_list *l, bool cut,
                         sqlite3_stmt **out, struct err *err) {
     const struct store_search *s = l->search;
-    char sql[512];
+    char sql[640];
+    bool old = has_other_terms_in_old_rows(buf_z(&s->terms) + s->term);
+    if (old) TRY(store_words_have_old(db, &old, err));
     snprintf(sql, sizeof sql,
              "SELECT search.rowid, iif(search.rowid < 0, -search.rowid, (SELECT session FROM turns "
              "WHERE key = search.rowid)) FROM (%s) o CROSS JOIN search WHERE search MATCH '\"' || "
-             "owner_tag(o.owner) || ?2%s",
+             "owner_tag(o.owner) || ?2%s%s",
              l->owner ? "SELECT ?1 AS owner" : "SELECT DISTINCT owner FROM sessions",
+             old ? " || ' OR \"' || plain_tag(o.owner) || ?2" : "",
              cut ? " AND search.rowid > ?3 ORDER BY search.rowid LIMIT ?4" : "");
     TRY(store_db_prepare(db, sql, 0, out, err));
     if (l->owner) sqlite3_bind_text(*out, 1, l->owner, -1, SQLITE_STATIC);
@@ -169,7 +191,8 @@ static int prepare_word(struct store_db *db, const struct store_list *l, bool cu
 
 static int slice(struct store_db *db, const struct store_list *l, struct err *err) {
     struct store_search *s = l->search;
-    bool cut = l->owner && s->at < s->n_terms - 1;
+    const char *term = buf_z(&s->terms) + s->term;
+    bool cut = l->owner && s->at < s->n_terms && term[strlen(term) - 1] != '*';
     sqlite3_stmt *stmt;
     int rc = 0, n = 0;
     TRY(prepare_word(db, l, cut, &stmt, err));
@@ -231,7 +254,7 @@ bool store_search_has(const struct store_search *s, int64_t key, int64_t *row) {
 static int put_any(struct buf *out, const char *tag, struct buf *terms, int n_terms) {
     const char *term = buf_z(terms);
     for (int i = 0; i < n_terms; i++, term += strlen(term) + 1) {
-        buf_addz(out, i ? " OR \"" : "\"");
+        buf_addz(out, out->len ? " OR \"" : "\"");
         buf_addz(out, tag);
         buf_addz(out, term);
     }
@@ -261,13 +284,17 @@ int store_search_place(struct store_db *db, const char *query, const char *owner
     struct buf terms, any;
     char tag[STORE_TAG_BYTES + 1];
     sqlite3_stmt *s;
+    bool old;
     int n_terms, rc;
+    TRY(store_words_have_old(db, &old, err));
     buf_init(&terms, WORDS_BYTES);
-    buf_init(&any, 2 * WORDS_BYTES);
-    store_owner_tag(owner, strlen(owner), tag);
+    buf_init(&any, 4 * WORDS_BYTES);
     rc = split_query(query, &terms, &n_terms, err);
-    if (rc == 0 && put_any(&any, tag, &terms, n_terms) < 0)
-        rc = err_set(err, any.error, "no memory for a search");
+    for (int paired = 1; rc == 0 && paired >= (old ? 0 : 1); paired--) {
+        store_query_tag(owner, paired, tag);
+        if (put_any(&any, tag, &terms, n_terms) < 0)
+            rc = err_set(err, any.error, "no memory for a search");
+    }
     if (rc == 0) rc = store_db_prepare(db, sql, 0, &s, err);
     if (rc == 0) {
         sqlite3_bind_int64(s, 1, row);

@@ -1,7 +1,8 @@
 // The bytes that a deletion leaves. Its transaction removes the rows (secure_delete) and takes the
 // words out of searches. But FTS5 keeps deleted words in older segments until it merges them, and
 // the write-ahead log keeps old pages. Merging takes time in proportion to the whole index, so the
-// store merges a few pages between other jobs. A row in `state` makes a restart go on with it.
+// store merges a few pages between other jobs. A row in `state` makes a restart go on with it. Rows of older
+// schemas are brought up to date the same way, before.
 #include "base/err.h"
 #include "sessions/store/db.h"
 
@@ -11,6 +12,8 @@ int store_tidy_init(struct store_db *db, struct err *err) {
     int64_t due = 0;
     TRY(store_db_int(db, "SELECT count(*) FROM state WHERE name = 'unmerged'", &due, err));
     db->unmerged = due > 0;
+    TRY(store_words_have_old(db, &db->unpaired, err));
+    db->unmerged |= db->unpaired;
     // The log may hold deleted rows; and deleted words, when merging has brought them there.
     db->deleted = db->unmerged || store_db_wal_bytes(db) > 0;
     return 0;
@@ -38,10 +41,21 @@ static int merge(struct store_db *db, void *done, struct err *err) {
                : store_db_run(db, "DELETE FROM state WHERE name = 'unmerged'", NULL, 0, err);
 }
 
+// The old terms stay in segments that are merged away in the end.
+static int renew(struct store_db *db, void *done, struct err *err) {
+    TRY(store_words_renew(db, done, err));
+    return *(bool *)done ? store_tidy_mark(db, err) : 0;
+}
+
 int store_tidy_step(struct store_db *db, struct err *err) {
     struct err unread = {0};
     bool done = false;
     if (!err) err = &unread;
+    if (db->unpaired) {
+        TRY(store_db_transaction(db, renew, &done, err));
+        db->unpaired = !done;
+        return 0;
+    }
     TRY(store_db_transaction(db, merge, &done, err));
     db->merging = !done;
     if (done) {

@@ -35,3 +35,19 @@ test('a search tells the turn that has most of its words, and the text around th
   assert.deepEqual((await place('theremin')).slice(0, 2), [1, ['theremin']]);
   await client.close();
 });
+
+test('a script without spaces is found by any part of a run, and marked there', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const id = await client.open({ sampling: { max_tokens: 4, temperature: 0 } });
+  for (const text of ['我在北京大学学习物理。', '東京タワーへ行きました。', 'วันนี้อากาศดีมาก']) await client.turn(id, text);
+  for (const [query, turn, marks] of [['大学学习', 0, ['大学学习']], ['物理 北京', 0, ['北京', '物理']], ['タワー', 1, ['タワー']],
+    ['อากาศ', 2, ['อากาศ']], ['学', 0, ['学', '学']]]) {
+    const { sessions } = await client.request({ type: 'session.list', query });
+    assert.equal(sessions.length, 1, query);
+    assert.equal(sessions[0].found.turn, turn, query);
+    assert.deepEqual(sessions[0].found.parts.filter((_, i) => i % 2), marks, query);
+  }
+  assert.deepEqual((await client.request({ type: 'session.list', query: '大北' })).sessions, []);
+  await client.close();
+});

@@ -156,11 +156,138 @@ static void words_longer_than_a_term_do_no_harm(void **state) {
     free(words);
 }
 
+static void place(const char *query, char *out, size_t size, bool *old) {
+    struct err err = {0};
+    struct stored_place p = {0};
+    *out = '\0';
+    assert_int_equal(store_words_have_old(&db, old, &err), 0);
+    if (store_search_place(&db, query, "a", -1, &p, &err) < 0) fail_msg("%s", err.text);
+    snprintf(out, size, "%s", p.text ? p.text : "");
+    for (char *c = out; *c; c++) // the marks
+        *c = *c == 1 ? '<' : *c == 2 ? '>' : *c;
+    free(p.text);
+}
+
+// A run of a script without spaces is found by any part of it, and marked there.
+static const struct unspaced_case {
+    const char *title, *query;
+    const char *marked; // NULL: not found; else as found, marks as < and >
+    bool begins;        // what older rows find, too: what a space or a mark of Thai precedes
+} unspaced_cases[] = {
+    {"我在北京大学学习物理", "北京大学", "我在<北京大学>学习物理", false},
+    {"我在北京大学学习物理", "物理", "我在北京大学学习<物理>", false},
+    {"我在北京大学学习物理", "我在", "<我在>北京大学学习物理", true},
+    {"我在北京大学学习物理", "理", "我在北京大学学习物<理>", false},
+    {"我在北京大学学习物理", "京", "我在北<京>大学学习物理", false},
+    {"我在北京大学学习物理", "大北", NULL, false},
+    {"我在北京大学学习物理", "北学", NULL, false},
+    {"我在北京大学学习物理", "学 京 tea", NULL, false},
+    {"我在北京大学学习物理", "物理\u3000北京", "我在<北京>大学学习<物理>", false},
+    {"東京タワーへ行きました。", "タワー", "東京<タワー>へ行きました。", false},
+    {"東京タワーへ行きました。", "ました", "東京タワーへ行き<ました>。", false},
+    {"วันนี้อากาศดีมาก", "อากาศ", "วันนี้<อากาศ>ดีมาก", true},
+    {"วันนี้อากาศดีมาก", "อากาส", NULL, false},
+    {"用Python写Web服务", "python写", "用<Python写>Web服务", false},
+    {"用Python写Web服务", "web", "用Python写<Web>服务", false},
+    {"用Python写Web服务", "服 用", "<用>Python写Web<服>务", false},
+    {"第3章𠮷野家", "𠮷野", "第3章<𠮷野>家", false},
+    {"第3章𠮷野家", "3章", "第<3章>𠮷野家", false},
+    {"Crème brûlée 東", "brulee", "Crème <brûlée> 東", true},
+    {"Crème brûlée 東", "rul", NULL, false},
+    {"안녕하세요 여러분", "여러", "안녕하세요 <여러분>", true},
+};
+
+static void expect_case(const struct unspaced_case *c, bool old_rows) {
+    char text[300];
+    bool old;
+    const char *marked = old_rows && !c->begins ? NULL : c->marked;
+    size_t n = found("a", c->query);
+    if (n != (marked != NULL)) fail_msg("'%s' in '%s': %zu", c->query, c->title, n);
+    place(c->query, text, sizeof text, &old);
+    assert_int_equal(old, old_rows);
+    // In older rows the mark is as long as their term.
+    if (marked && !old_rows) assert_string_equal(text, marked);
+    if (marked && old_rows) assert_non_null(strchr(text, '<'));
+}
+
+static void any_part_of_a_run_is_found(void **state) {
+    for (size_t i = 0; i < sizeof unspaced_cases / sizeof *unspaced_cases; i++) {
+        tear_down(NULL), set_up(NULL);
+        add("a", unspaced_cases[i].title);
+        add("b", unspaced_cases[i].title);
+        expect_case(&unspaced_cases[i], false);
+    }
+}
+
+static void run(const char *sql) {
+    struct err err = {0};
+    if (store_db_exec(&db, sql, &err) < 0) fail_msg("%s: %s", sql, err.text);
+}
+
+static void reopen(void) {
+    struct err err = {0};
+    char path[300];
+    snprintf(path, sizeof path, "%s/words.db", folder.path);
+    store_db_close(&db, true);
+    if (store_db_open(&db, path, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(store_tidy_init(&db, &err), 0);
+}
+
+// What a schema 10 has: each row cut as it was then.
+static void make_old(void) {
+    run("UPDATE search SET words = (SELECT plain_tag(owner) FROM sessions WHERE key = "
+        "-search.rowid) "
+        "|| substr(words, 17)");
+    run("PRAGMA user_version = 10");
+    reopen();
+}
+
+// As before at once, and any part of a run once the store has been idle; what is written or deleted
+// meanwhile too, and a restart in the middle goes on.
+static void rows_of_older_schemas_are_brought_up_to_date(void **state) {
+    struct err err = {0};
+    int steps = 0;
+    for (size_t i = 0; i < sizeof unspaced_cases / sizeof *unspaced_cases; i++) {
+        tear_down(NULL), set_up(NULL);
+        add("a", unspaced_cases[i].title);
+        make_old();
+        expect_case(&unspaced_cases[i], true);
+        while (db.unmerged) assert_int_equal(store_tidy_step(&db, &err), 0);
+        expect_case(&unspaced_cases[i], false);
+        run("INSERT INTO search (search) VALUES ('integrity-check')");
+    }
+    tear_down(NULL), set_up(NULL);
+    for (int i = 0; i < 300; i++) add("a", i % 2 ? "我在北京大学" : "zebra");
+    make_old();
+    assert_true(db.unmerged);
+    add("a", "去北京");
+    assert_int_equal(found("a", "北京"), 1);
+    assert_int_equal(found("a", "我在"), 150);
+    assert_int_equal(found("a", "zebra"), 150);
+    assert_int_equal(store_tidy_step(&db, &err), 0);
+    assert_in_range(found("a", "北京"), 2, 100); // some
+    for (int64_t key = 1; key <= 300; key += 29)
+        assert_int_equal(store_write_delete(&db, key, &err), 0);
+    reopen();
+    for (; db.unmerged; steps++) {
+        assert_true(steps < 1000);
+        assert_int_equal(store_tidy_step(&db, &err), 0);
+    }
+    assert_int_equal(found("a", "北京"), 1 + 150 - 5);
+    assert_int_equal(found("a", "zebra"), 150 - 6);
+    run("INSERT INTO search (search) VALUES ('integrity-check')");
+    reopen();
+    assert_false(db.unmerged);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_search_in_slices_finds_the_same, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_search_costs_what_its_owner_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(owners_have_words_of_their_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(any_part_of_a_run_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(rows_of_older_schemas_are_brought_up_to_date, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(words_longer_than_a_term_do_no_harm, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
