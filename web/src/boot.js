@@ -1,7 +1,9 @@
-// Runs before the first paint, so that the page does not flash in the wrong theme. prefs.js owns the keys.
+// Runs before the first paint, so that the page does not flash in the wrong theme or size. prefs.js owns the keys.
 try {
   const theme = JSON.parse(localStorage.getItem('parley.theme') || '"auto"');
   if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
+  const text = JSON.parse(localStorage.getItem('parley.text-size') || '""');
+  if (text === 'small' || text === 'large') document.documentElement.dataset.text = text;
   if (JSON.parse(localStorage.getItem('parley.sidebar') || 'true') === false)
     document.documentElement.dataset.sidebar = 'closed';
 } catch {

@@ -61,6 +61,24 @@ export function setTheme(value) {
   else document.documentElement.dataset.theme = value;
 }
 
+/** @typedef {'small' | 'normal' | 'large'} TextSize */
+/** @returns {TextSize} */
+export function textSize() {
+  const value = read('text-size', /** @type {string} */ ('normal'));
+  return value === 'small' || value === 'large' ? value : 'normal';
+}
+
+/** @param {string} value */
+export function setTextSize(value) {
+  write('text-size', value);
+  document.documentElement.dataset.text = value;
+}
+
+/** Whether Enter sends; else Ctrl and Enter do. @returns {boolean} */
+export const enterSends = () => read('enter-sends', /** @type {boolean} */ (true)) !== false;
+/** @param {boolean} on */
+export const setEnterSends = (on) => write('enter-sends', on);
+
 /** @returns {boolean} */
 export const sidebarOpen = () => read('sidebar', /** @type {boolean} */ (true)) !== false;
 /** @param {boolean} open */

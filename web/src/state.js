@@ -65,7 +65,7 @@ export const state = {
   },
   sessions: /** @type {Map<string, Session>} */ (new Map()),
   chats: /** @type {Map<string, Chat>} */ (new Map()),
-  deleting: /** @type {Set<string>} */ (new Set()), // can still be restored; not in the list
+  deleting: /** @type {Set<string>} */ (new Set()), // can still be restored, or a copy of a what-if run; not in the list
   deletingTurns: /** @type {Map<string, Set<number>>} */ (new Map()), // the same for turns, by session
   current: /** @type {string | null} */ (null), // null: a chat that has not begun
   view: /** @type {'chat' | 'server'} */ ('chat'),

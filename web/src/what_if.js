@@ -1,6 +1,6 @@
 // @ts-check
 // What if: runs a turn and those behind it again with other values, in a session of its own. The source stays as it is.
-import { fetchWhole, newId, newKey, reload, request } from './actions.js';
+import { fetchWhole, newId, newKey, reload, request, search } from './actions.js';
 import { fetchTurn } from './debug.js';
 import { addChat, setChat, state, subscribe, turnOf } from './state.js';
 
@@ -87,6 +87,7 @@ export function startWhatIf(source, turn, { sampling, system, title }) {
   /** @type {Run} */
   const run = { session: newId(), phase: 'running', message: '', pairs: [], left: 0, kept: false, changed() {} };
   runs.set(`${source} ${turn}`, run);
+  state.deleting.add(run.session);
   follow(run, source, turn, sampling, system, title).then(
     () => (run.phase = 'done'),
     (error) => {
@@ -126,6 +127,13 @@ async function follow(run, source, from, sampling, system, title) {
   }
 }
 
+/** The user keeps the run's copy: it takes its place in the list. @param {Run} run */
+export function keepWhatIf(run) {
+  run.kept = true;
+  state.deleting.delete(run.session);
+  search(state.list.query);
+}
+
 /** Ends a run; the answers so far stay. @param {Run} run */
 export function stopWhatIf(run) {
   if (run.phase !== 'running') return;
@@ -141,7 +149,10 @@ export function dropWhatIf(source, turn) {
   if (!run) return;
   runs.delete(`${source} ${turn}`);
   stopWhatIf(run);
-  if (!run.kept) request({ type: 'session.close', session: run.session, delete: true }).catch(() => {});
+  if (!run.kept)
+    request({ type: 'session.close', session: run.session, delete: true })
+      .catch(() => {})
+      .finally(() => state.deleting.delete(run.session));
 }
 
 /** Removes all of them: the inspector closes. */

@@ -37,6 +37,7 @@ test('sampling of a session: defaults are shown, values hold from the next messa
   assert.equal(await page.getAttribute('#field-max_tokens', 'placeholder'), 'no limit');
   await page.fill('#field-max_tokens', '7');
   await page.fill('#field-temperature', '0.3');
+  await page.click('.more-fields summary');
   await page.fill('#field-seed', '18446744073709551615');
   await page.fill('#field-stop', 'zzz\nyyy');
   await save(page);
@@ -71,6 +72,7 @@ test('the fields are those that the server names, with its ranges and words', as
   const page = await openPage(t, server);
   await open(page);
   assert.ok(rows.length > 5);
+  await page.click('.more-fields summary');
   for (const { name, label, help, type, min, max, step } of rows) {
     const field = page.locator(`.field:has(#field-${name})`);
     assert.equal(await field.locator('label').innerText(), label);
@@ -129,9 +131,27 @@ test('new sessions start with the values chosen for them, in this browser from n
   assert.equal(session.sampling.temperature, 0);
   // Shown, not changed, on the session that has them.
   await open(page);
-  assert.match(await page.locator('.settings .facts-list').innerText(), /128 tokens, 2 of them sinks[^]*512 tokens/);
+  assert.match(await page.locator('.settings .facts-list').innerText(), /128 tokens, 2 of them from the start[^]*512 tokens/);
   assert.equal(await page.locator('.settings .system-shown').innerText(), 'You are terse.\nVery.');
   assert.equal(await page.locator('#field-memory_len').count(), 0);
+});
+
+test('text size and what Enter does are chosen for this browser', async (t) => {
+  const page = await openPage(t, server);
+  const size = () => page.evaluate(() => getComputedStyle(document.documentElement).fontSize);
+  assert.equal(await size(), '16px');
+  await page.click('.sidebar-foot [aria-label=Settings]');
+  await page.check('input[name=text-size][value=large]', { force: true });
+  await page.uncheck('#enter-sends');
+  assert.equal(await size(), '19px');
+  await page.keyboard.press('Escape');
+  await page.fill('#message', 'Hello.');
+  await page.press('#message', 'Enter');
+  assert.equal(await page.inputValue('#message'), 'Hello.\n');
+  await page.press('#message', 'Control+Enter');
+  await settled(page, 1);
+  await page.reload();
+  assert.equal(await size(), '19px');
 });
 
 test('the theme is kept, from before the first paint', async (t) => {

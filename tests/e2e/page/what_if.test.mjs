@@ -50,7 +50,8 @@ test('the recorded values give the recorded answers, other values give others wi
   assert.equal(before, second.text);
   assert.notEqual(now, second.text);
   assert.ok((await page.locator('.what-if-pair').first().locator('ins').count()) > 0);
-  // The copy is in the list while it is looked at, and deleted with the window. The source has not changed.
+  // The copy stays out of the list, and is deleted with the window. The source has not changed.
+  assert.equal(await page.locator('.item-title:text-matches("^What if")').count(), 0);
   assert.equal((await sessions(client)).length, 1);
   await page.keyboard.press('Escape');
   await page.waitForFunction(() => ![...document.querySelectorAll('.item-title')].some((e) => e.textContent.startsWith('What if')));
@@ -67,6 +68,7 @@ test('another system prompt runs the whole conversation; the copy can be kept', 
   await page.click('.what-if-result button:has-text("Keep as a session")');
   await settled(page, 3);
   assert.notEqual(sessionOf(page), id);
+  await page.waitForSelector('.item-title:text-matches("^What if")');
   const { session } = await client.request({ type: 'session.get', session: sessionOf(page) });
   assert.deepEqual([session.title, session.system], ['What if: system prompt', 'You are a pirate.']);
   assert.deepEqual(

@@ -6,7 +6,7 @@ import { send, stop, typing, whyNot } from '../sending.js';
 import { h, icon, iconButton, setText } from '../dom.js';
 import { count } from '../format.js';
 import { withPanels } from '../late.js';
-import { draft, setDraft } from '../prefs.js';
+import { draft, enterSends, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
 import { dialogOpen } from './dialog.js';
 import { field, fitText, isComposing, touchScreen } from './message_field.js';
@@ -96,7 +96,7 @@ field.addEventListener('keydown', (event) => {
     event.key === 'Enter' &&
     !event.shiftKey &&
     !event.altKey &&
-    (!touchScreen.matches || event.ctrlKey || event.metaKey)
+    ((enterSends() && !touchScreen.matches) || event.ctrlKey || event.metaKey)
   ) {
     event.preventDefault();
     submit();

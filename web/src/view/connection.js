@@ -1,7 +1,7 @@
 // @ts-check
 // The state of the connection: a banner while it is lost, a dialog when the server requires a token.
 import { authorise, retryNow } from '../actions.js';
-import { h, setText } from '../dom.js';
+import { h, icon, setText } from '../dom.js';
 import { state, subscribe } from '../state.js';
 import { token } from '../prefs.js';
 import { openDialog } from './dialog.js';
@@ -18,7 +18,7 @@ export const banner = h(
 );
 const dot = h('span', { class: 'dot' });
 const words = h('span', null);
-export const connectionState = h('a', { class: 'connection', href: '#/server' }, dot, words);
+export const connectionState = h('a', { class: 'connection', href: '#/server' }, dot, words, icon('inspect'));
 
 /** @type {any} */
 let grace = null;

@@ -61,7 +61,7 @@ export const MEMORY = [
   },
   {
     key: 'sink_len',
-    label: 'Sink tokens',
+    label: 'Tokens kept from the start',
     hint: 'First tokens that always stay visible to the model.',
     type: 'number',
     min: 0,

@@ -25,10 +25,13 @@ const settings = iconButton('sliders', 'Settings of this session', {
   onclick: () => withPanels(({ openSettings }) => openSettings(currentSession() ? 'session' : 'new')),
 });
 
+const back = iconButton('left', 'Back to the chat', { hidden: true, onclick: () => (history.length > 1 ? history.back() : startNew()) });
+
 export const header = h(
   'header',
   { class: 'header' },
   iconButton('sidebar', 'Show sessions', { 'data-toggle': 'sidebar' }),
+  back,
   h('div', { class: 'title-box' }, title, modelName),
   settings,
   menu,
@@ -45,6 +48,7 @@ function draw() {
   const known = model(session?.model ?? state.fresh.model);
   const server = state.view === 'server';
   settings.hidden = server;
+  back.hidden = !server;
   if (server) {
     setText(title, 'Server');
     setText(modelName, '');

@@ -289,7 +289,7 @@ function runPanel(record) {
       ...cacheRows(turn),
       ['Input', plural(record.input_ids.length, 'token')],
       ['Answer', plural(record.tokens.length, 'token')],
-      ['Position in the log', record.log_first === null ? '' : `from ${count(record.log_first)}`],
+      ['Position in the conversation', record.log_first === null ? '' : `from ${count(record.log_first)}`],
     ]),
     h('h3', null, 'Sampling'),
     factsList([

@@ -3,7 +3,7 @@
 import { update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
-import { newSession, setNewSession, setShortcutsOn, setTheme, shortcutsOn, theme } from '../prefs.js';
+import { enterSends, newSession, setEnterSends, setNewSession, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
 import { currentSession, model, state, touch } from '../state.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
@@ -75,7 +75,10 @@ function form(content, { fields, save, clear }) {
         } catch (error) {
           const message = error instanceof Error ? error.message : String(error);
           // The server's error names the value.
-          fields.find((field) => message.includes(field.row.key))?.fail(message);
+          const wrong = fields.find((field) => message.includes(field.row.key) || message.startsWith(`${field.row.label}:`));
+          if (wrong?.row && message.includes(wrong.row.key)) wrong.fail(message);
+          const folded = wrong?.element.closest('details');
+          if (folded) folded.open = true;
           fail(message);
         }
         saveButton.disabled = false;
@@ -93,6 +96,15 @@ function form(content, { fields, save, clear }) {
     ),
   );
   return [element];
+}
+
+const FIRST = ['temperature', 'top_p', 'max_tokens']; // what most people change
+/** The sampling fields: the first ones, and the others folded away until one of them has a value. @param {import('./fields.js').Field[]} fields */
+function samplingGrid(fields) {
+  const others = fields.filter(({ row }) => !FIRST.includes(row.key));
+  const first = FIRST.flatMap((key) => fields.filter(({ row }) => row.key === key));
+  const more = h('details', { class: 'more-fields', open: others.some(({ input }) => input.value !== '') }, h('summary', null, 'More sampling values'), grid(others));
+  return h('div', null, grid(first), more);
 }
 
 /** @param {import('./fields.js').Field[]} fields */
@@ -125,7 +137,7 @@ function sessionPanel(session) {
   const fields = samplingFields(session.sampling, model(session.model)?.sampling ?? {});
   const facts = [
     ['Model', session.model],
-    ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them sinks`],
+    ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them from the start`],
     ['Session length', `${count(session.session_len)} tokens`],
     ...promptFacts(session.prompt),
     ['State', session.state],
@@ -139,7 +151,7 @@ function sessionPanel(session) {
         { class: 'panel-text' },
         "Empty fields use the server's values. Changes apply from the next message.",
       ),
-      grid(fields),
+      samplingGrid(fields),
       h('h3', null, 'Set when the session was created'),
       h(
         'dl',
@@ -204,7 +216,7 @@ function newPanel() {
       grid(memory),
       h('h3', null, 'Sampling'),
       h('p', { class: 'panel-text' }, "Empty fields use the server's values."),
-      grid(sampling),
+      samplingGrid(sampling),
     ],
     {
       fields: [...sampling, ...memory],
@@ -212,7 +224,7 @@ function newPanel() {
         const lengths = /** @type {Record<string, number>} */ (valuesOf(memory));
         const window = lengths.memory_len ?? known?.memory_len ?? Infinity;
         if ((lengths.sink_len ?? known?.sink_len ?? 0) >= window)
-          throw new Error('Sink tokens must be smaller than Memory.');
+          throw new Error('Tokens kept from the start must be smaller than Memory.');
         const bytes = new TextEncoder().encode(system.value).length;
         const limit = state.connection.limits.system_bytes ?? Infinity;
         if (bytes > limit)
@@ -248,21 +260,27 @@ const linkButton = (label, run) =>
     label,
   );
 
-function pagePanel() {
-  const themes = ['auto', 'light', 'dark'].map((value) =>
-    h(
-      'label',
-      { class: 'choice' },
-      h('input', {
-        type: 'radio',
-        name: 'theme',
-        value,
-        checked: theme() === value,
-        onchange: () => setTheme(value),
-      }),
-      h('span', null, value[0].toUpperCase() + value.slice(1)),
+/**
+ * A row of values of which one is chosen.
+ * @param {string} legend @param {string} name @param {string[]} values @param {string} chosen @param {(value: string) => void} choose
+ */
+const choices = (legend, name, values, chosen, choose) =>
+  h(
+    'fieldset',
+    { class: 'choices' },
+    h('legend', null, legend),
+    ...values.map((value) =>
+      h(
+        'label',
+        { class: 'choice' },
+        h('input', { type: 'radio', name, value, checked: chosen === value, onchange: () => choose(value) }),
+        h('span', null, value[0].toUpperCase() + value.slice(1)),
+      ),
     ),
   );
+
+function pagePanel() {
+  const enter = h('input', { type: 'checkbox', id: 'enter-sends', checked: enterSends(), onchange: () => setEnterSends(enter.checked) });
   const shortcuts = h('input', {
     type: 'checkbox',
     id: 'shortcuts-on',
@@ -271,13 +289,15 @@ function pagePanel() {
   });
   const { server } = state.connection;
   return [
-    h('fieldset', { class: 'choices' }, h('legend', null, 'Colours'), ...themes),
+    choices('Theme', 'theme', ['auto', 'light', 'dark'], theme(), setTheme),
+    choices('Text size', 'text-size', ['small', 'normal', 'large'], textSize(), setTextSize),
     h('h3', null, 'Keyboard'),
+    h('label', { class: 'check' }, enter, h('span', null, 'Enter sends the message; otherwise Ctrl+Enter does')),
     h(
       'label',
       { class: 'check' },
       shortcuts,
-      h('span', null, 'Keyboard shortcuts (Esc and Enter always work)'),
+      h('span', null, 'Keyboard shortcuts (Esc always works)'),
     ),
     h(
       'p',

@@ -4,7 +4,7 @@ import { show } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { state } from '../state.js';
-import { dropWhatIf, startWhatIf, stopWhatIf, whatIfOf } from '../what_if.js';
+import { dropWhatIf, keepWhatIf, startWhatIf, stopWhatIf, whatIfOf } from '../what_if.js';
 import { makeField, samplingRows } from './fields.js';
 import { textsSideBySide } from './texts.js';
 
@@ -95,7 +95,7 @@ export function whatIfPanel(session, record, close) {
           run.message || 'Done. The copy is deleted when you close the inspector.',
           run.pairs.length > 0 &&
             action('Keep as a session', () => {
-              run.kept = true;
+              keepWhatIf(run);
               close();
               show(run.session);
             }),
