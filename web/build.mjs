@@ -1,5 +1,5 @@
 // Builds the page into a flat folder that the server embeds: index.html with the style and boot.js inside, app.js,
-// favicon.svg, licenses.txt, and the chunks of the script that app.js imports, at its start or later (src/late.js). A chunk's name
+// favicon.svg, what an installed page needs (manifest.webmanifest, icon.svg), licenses.txt, and the chunks of the script that app.js imports, at its start or later (src/late.js). A chunk's name
 // contains a hash, so a page that is open while the server is updated never mixes two builds. The same sources and lock
 // file give the same bytes.
 // usage: node web/build.mjs OUT
@@ -66,7 +66,7 @@ async function inlined(file, options) {
 const style = await inlined('src/style/app.css', { bundle: true, target: ['chrome123', 'firefox120', 'safari17.5'] });
 const boot = await inlined('src/boot.js', { bundle: false, target: ['es2022'] });
 writeFileSync(path.join(out, 'licenses.txt'), licences());
-copyFileSync(path.join(here, 'src/favicon.svg'), path.join(out, 'favicon.svg'));
+for (const name of ['favicon.svg', 'icon.svg', 'manifest.webmanifest']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
 
 /** The chunks that a file of the script needs at its start. @param {string} file @returns {string[]} */
 const needs = (file) =>

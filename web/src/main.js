@@ -4,6 +4,7 @@ import { connect, showAddress } from './actions.js';
 import { h, iconButton } from './dom.js';
 import { askImport } from './files.js';
 import { withPanels } from './late.js';
+import './notify.js';
 import { renderBlocks, blocksOf } from './render/markdown.js';
 import { subscribe, state } from './state.js';
 import { planDeletions } from './turn_deletion.js';

@@ -79,6 +79,11 @@ export const enterSends = () => read('enter-sends', /** @type {boolean} */ (true
 /** @param {boolean} on */
 export const setEnterSends = (on) => write('enter-sends', on);
 
+/** Whether a long answer's end is notified in the background. @returns {boolean} */
+export const notifies = () => read('notifies', /** @type {boolean} */ (false)) === true;
+/** @param {boolean} on */
+export const setNotifies = (on) => write('notifies', on);
+
 /** @returns {boolean} */
 export const sidebarOpen = () => read('sidebar', /** @type {boolean} */ (true)) !== false;
 /** @param {boolean} open */

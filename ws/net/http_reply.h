@@ -10,8 +10,9 @@
 // sanitiser.
 #define CONTENT_POLICY                                                                             \
     "content-security-policy: default-src 'none'; script-src 'self'%s; style-src 'self'%s; "       \
-    "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "                 \
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'\r\n"
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; manifest-src 'self'; "             \
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "      \
+    "'script'\r\n"
 
 struct http_reply_head {
     int status;

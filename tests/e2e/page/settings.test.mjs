@@ -154,6 +154,65 @@ test('text size and what Enter does are chosen for this browser', async (t) => {
   assert.equal(await size(), '19px');
 });
 
+test('a long answer that ends in the background is notified, if the user asked for that', async (t) => {
+  const { id, client } = await prepareSession(t, server, { title: 'Long one', sampling: { ignore_eos: true, max_tokens: 2000, temperature: 1 } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.context().grantPermissions(['notifications']);
+  await page.evaluate(() => {
+    window.asked = 0;
+    window.notes = [];
+    window.Notification = class {
+      static permission = 'default';
+      static async requestPermission() {
+        window.asked++;
+        return (window.Notification.permission = window.asked === 1 ? 'denied' : 'granted');
+      }
+      constructor(title, { body }) {
+        window.notes.push(`${title}: ${body}`);
+      }
+    };
+    Object.defineProperty(document, 'hidden', { get: () => window.away === true, configurable: true });
+    const now = Date.now;
+    Date.now = () => now() + (window.later ?? 0);
+  });
+  const answer = async (later) => {
+    await say(page, 'Tell me a story.');
+    await page.waitForSelector('.turn[data-state=running]');
+    await page.waitForSelector('.item .dot[data-state=active]');
+    await page.evaluate((ms) => Object.assign(window, { away: true, later: (window.later ?? 0) + ms }), later);
+    await client.request({ type: 'turn.cancel', session: id });
+    await page.waitForFunction(() => !document.querySelector('.item .dot[data-state=active], .turn[data-state=running]'));
+    await page.evaluate(() => (window.away = false));
+  };
+  await answer(20000);
+  assert.deepEqual(await page.evaluate(() => [window.asked, window.notes]), [0, []], 'nothing is asked or told unasked');
+  await page.click('.sidebar-foot [aria-label=Settings]');
+  await page.click('#notifies');
+  await page.waitForSelector('.settings [role=status]:has-text("blocks notifications")');
+  assert.equal(await page.isChecked('#notifies'), false);
+  await page.click('#notifies');
+  await page.waitForFunction(() => window.asked === 2);
+  await page.keyboard.press('Escape');
+  await answer(2000);
+  assert.deepEqual(await page.evaluate(() => window.notes), [], 'a short one');
+  await answer(20000);
+  assert.deepEqual(await page.evaluate(() => window.notes), ['Long one: The answer is complete.']);
+});
+
+test('the page can be installed: its manifest and icon are served and allowed', async (t) => {
+  const page = await openPage(t, server);
+  const href = await page.getAttribute('link[rel=manifest]', 'href');
+  const answer = await fetch(`${server.url}/${href}`);
+  assert.equal(answer.headers.get('content-type'), 'application/manifest+json');
+  const manifest = await answer.json();
+  assert.equal(manifest.display, 'standalone');
+  for (const { src, type } of manifest.icons) assert.equal((await fetch(`${server.url}/${src}`)).headers.get('content-type'), type);
+  const browser = await page.context().newCDPSession(page);
+  const { errors } = await browser.send('Page.getAppManifest');
+  assert.deepEqual(errors, []);
+  assert.deepEqual((await browser.send('Page.getInstallabilityErrors')).installabilityErrors.filter(({ errorId }) => errorId !== 'in-incognito'), []);
+});
+
 test('the theme is kept, from before the first paint', async (t) => {
   const page = await openPage(t, server, { colorScheme: 'light' });
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -3,7 +3,7 @@
 import { update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
-import { enterSends, newSession, setEnterSends, setNewSession, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
+import { enterSends, newSession, notifies, setEnterSends, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
 import { currentSession, model, state, touch } from '../state.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
@@ -287,6 +287,19 @@ function pagePanel() {
     checked: shortcutsOn(),
     onchange: () => setShortcutsOn(shortcuts.checked),
   });
+  const blocked = h('p', { class: 'panel-text', role: 'status', hidden: true }, 'The browser blocks notifications of this page.');
+  const notify = h('input', {
+    type: 'checkbox',
+    id: 'notifies',
+    checked: notifies() && 'Notification' in window && Notification.permission === 'granted',
+    async onchange() {
+      // The browser asks the user, and only upon this click.
+      const granted = !notify.checked || (await Notification.requestPermission()) === 'granted';
+      blocked.hidden = granted;
+      notify.checked &&= granted;
+      setNotifies(notify.checked);
+    },
+  });
   const { server } = state.connection;
   return [
     choices('Theme', 'theme', ['auto', 'light', 'dark'], theme(), setTheme),
@@ -304,6 +317,9 @@ function pagePanel() {
       null,
       linkButton('Show all shortcuts', openShortcuts),
     ),
+    ...('Notification' in window && isSecureContext
+      ? [h('h3', null, 'Notifications'), h('label', { class: 'check' }, notify, h('span', null, 'When a long answer is done in the background')), blocked]
+      : []),
     h('h3', null, 'Sessions'),
     h('p', null, linkButton('Export or delete several', openManage)),
     h('h3', null, 'About'),
