@@ -34,6 +34,13 @@ static int find_ranks(struct ft_checkpoint *c, struct err *err) {
         return err_set(err, E_FORMAT,
                        "%s holds files of more than %d ranks: rank %d of layer 0 is there too",
                        c->files.dir, n, n);
+    // FasterTransformer's ranks each add their biases, and converters divide them by the number of ranks, some for
+    // layers that add theirs only once: the values that are meant cannot be told.
+    if (n > 1 && strcmp(c->config.model.family, "gpt_neox") == 0)
+        return err_set(err, E_UNSUPPORTED,
+                       "%s: GPT-NeoX of %d ranks is not read, because its biases are divided among "
+                       "them; convert the model for one",
+                       c->files.dir, n);
     c->files.n_ranks = n;
     const struct model_config *m = &c->config.model;
     const struct split ranks = {.tp_size = n, .pp_size = 1};
@@ -184,9 +191,14 @@ static void report_files(const struct ft_checkpoint *c) {
     const char **names = calloc(c->n + 1, sizeof *names);
     DIR *d = names ? opendir(c->files.dir) : NULL;
     for (size_t i = 0; names && i < c->n; i++) names[i] = c->entries[i].array.name;
+    const bool sums = c->config.model.kinds[0].parallel && !c->config.model.kinds[0].shared_norm;
     if (names) qsort(names, c->n, sizeof *names, compare_names);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (!tensor_of_file(name, e->d_name)) continue;
+        // The sum's own name, and the biases that the converter leaves beside it.
+        if (sums &&
+            (strstr(name, ".mlp.attention.bias.sum") || strstr(name, ".attention.dense.bias")))
+            continue;
         if (bsearch(&key, names, c->n, sizeof *names, compare_names)) continue;
         if (n++ == 0 || strcmp(e->d_name, first) < 0) strcpy(first, e->d_name);
     }

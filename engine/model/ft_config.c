@@ -16,7 +16,7 @@
 struct ft_reader {
     struct ft_config *out;
     const struct ft_ini *ini;
-    const char *section; // "gpt" or "gptj"
+    const char *section; // "gpt", "gptj" or "gptneox"
 };
 
 // --- words ---
@@ -237,7 +237,7 @@ static void pass_over(const struct ft_reader *r) {
     snprintf(r->out->unused, sizeof r->out->unused, "%s", first ? first : "");
 }
 
-// --- the two sections ---
+// --- the sections ---
 
 static const struct model_config gpt_base = {.family = "gpt",
                                              .positions = POSITION_LEARNED,
@@ -253,6 +253,13 @@ static const struct model_config gptj_base = {.family = "gptj",
                                               .kinds[0].parallel = true,
                                               .kinds[0].shared_norm = true,
                                               .head_bias = true};
+// Its Gelu is the form with tanh, whatever the model was trained with.
+static const struct model_config gptneox_base = {.family = "gpt_neox",
+                                                 .positions = POSITION_ROTARY,
+                                                 .ropes[0].style = ROPE_HALF,
+                                                 .final_norm = true,
+                                                 .kinds[0].feed.activation = ACT_GELU_TANH,
+                                                 .kinds[0].attention.qkv_bias = true};
 
 static int read_positions(const struct ft_reader *r, struct err *err) {
     struct model_config *c = &r->out->model;
@@ -280,7 +287,7 @@ static int read_gpt(const struct ft_reader *r, struct err *err) {
     return read_placement(r, variant, err);
 }
 
-static int read_gptj(const struct ft_reader *r, struct err *err) {
+static int read_rotary(const struct ft_reader *r, struct err *err) {
     struct model_config *c = &r->out->model;
     struct err why = {0};
     TRY(require_i32(r, "rotary_embedding", c->kinds[0].attention.head_dim, &c->ropes[0].rot_dim,
@@ -290,26 +297,51 @@ static int read_gptj(const struct ft_reader *r, struct err *err) {
     return rc < 0 ? err_set(err, rc, "%s: %s", r->ini->path, why.text) : 0;
 }
 
-static int find_section(struct ft_reader *r, struct err *err) {
+// In parallel layers the biases of both projections are one array (struct ft_array), so attention has none.
+static int read_gptneox(const struct ft_reader *r, struct err *err) {
+    struct model_config *c = &r->out->model;
+    bool parallel = true;
+    TRY(read_bool(r, "use_gptj_residual", &parallel, err));
+    c->kinds[0].parallel = parallel;
+    c->kinds[0].attention.o_bias = !parallel;
+    return read_rotary(r, err);
+}
+
+static const struct ft_section {
+    const char *name;
+    const struct model_config *base;
+    int (*read)(const struct ft_reader *r, struct err *err);
+} sections[] = {{"gpt", &gpt_base, read_gpt},
+                {"gptj", &gptj_base, read_rotary},
+                {"gptneox", &gptneox_base, read_gptneox}};
+
+static int find_section(struct ft_reader *r, const struct ft_section **out, struct err *err) {
     char names[200] = "";
-    bool gpt = ft_ini_has_section(r->ini, "gpt"), gptj = ft_ini_has_section(r->ini, "gptj");
-    r->section = gpt ? "gpt" : "gptj";
-    if (gpt != gptj) return 0;
-    if (gpt) return err_set(err, E_FORMAT, "%s: both [gpt] and [gptj]", r->ini->path);
+    *out = NULL;
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        const struct ft_section *s = &sections[i];
+        if (!ft_ini_has_section(r->ini, s->name)) continue;
+        if (*out)
+            return err_set(err, E_FORMAT, "%s: both [%s] and [%s]", r->ini->path, (*out)->name,
+                           s->name);
+        *out = s;
+        r->section = s->name;
+    }
+    if (*out) return 0;
     for (size_t i = 0, at = 0; i < r->ini->n_sections && at + 50 < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, " [%.40s]", r->ini->sections[i]);
-    return err_set(err, E_UNSUPPORTED, "%s: neither [gpt] nor [gptj]; it has%s", r->ini->path,
-                   *names ? names : " no section");
+    return err_set(err, E_UNSUPPORTED, "%s: none of [gpt], [gptj], [gptneox]; it has%s",
+                   r->ini->path, *names ? names : " no section");
 }
 
 static int read_config(struct ft_reader *r, struct err *err) {
     struct model_config *c = &r->out->model;
     double eps = 1e-5;
-    TRY(find_section(r, err));
-    bool gpt = strcmp(r->section, "gpt") == 0;
-    *c = gpt ? gpt_base : gptj_base;
+    const struct ft_section *section;
+    TRY(find_section(r, &section, err));
+    *c = *section->base;
     c->n_kinds = 1;
-    if (!gpt) c->n_ropes = c->kinds[0].attention.rope = 1;
+    if (c->positions == POSITION_ROTARY) c->n_ropes = c->kinds[0].attention.rope = 1;
     c->format = FORMAT_FASTERTRANSFORMER;
     c->norm = NORM_LAYER;
     c->kinds[0].norms = NORM_PRE;
@@ -325,7 +357,7 @@ static int read_config(struct ft_reader *r, struct err *err) {
     TRY(ft_ini_double(r->ini, r->section, "layernorm_eps", 1e-12, 1, &eps, err));
     c->norm_eps = (float)eps;
     TRY(read_i32(r, "tensor_para_size", 1, FT_MAX_RANKS, &r->out->n_ranks, err));
-    TRY(gpt ? read_gpt(r, err) : read_gptj(r, err));
+    TRY(section->read(r, err));
     TRY(read_tasks(r, err));
     pass_over(r);
     return 0;

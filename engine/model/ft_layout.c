@@ -25,8 +25,8 @@ struct walk {
     struct err *err;
 };
 
-// How an array is shared among ranks.
-enum share { WHOLE, BY_OUTPUTS, BY_INPUTS };
+// How an array is shared among ranks. SUMMED: not; see struct ft_array.
+enum share { WHOLE, BY_OUTPUTS, BY_INPUTS, SUMMED };
 
 static int emit(const struct walk *w, enum ft_role role, int32_t layer, const char *stem, bool bias,
                 int64_t rows, int64_t cols, enum share share, int64_t groups) {
@@ -35,11 +35,12 @@ static int emit(const struct walk *w, enum ft_role role, int32_t layer, const ch
                          .bias = bias,
                          .n_dims = cols ? 2 : 1,
                          .shape = {rows, cols},
-                         .split = share != WHOLE};
+                         .split = share == BY_OUTPUTS || share == BY_INPUTS};
     int64_t values = rows * (cols ? cols : 1);
     char name[TENSOR_NAME_MAX];
     a.lines = share == BY_OUTPUTS ? (cols ? rows : 1) * groups : 1;
     a.width = values / a.lines;
+    a.sum = share == SUMMED;
     family_tensor_name(name, &ft_tensors, layer, stem, bias ? "bias" : "weight");
     snprintf(a.name, sizeof a.name, "%.127s", name);
     return w->fn(w->ctx, &a, w->err);
@@ -54,6 +55,7 @@ static int emit_norm(const struct walk *w, enum ft_role role, int32_t layer, con
 static int emit_layer(const struct walk *w, const struct model_config *c, int32_t i) {
     const struct family_tensors *t = &ft_tensors;
     int64_t heads = (int64_t)c->kinds[0].attention.n_heads * c->kinds[0].attention.head_dim;
+    const bool sums = c->kinds[0].parallel && !c->kinds[0].shared_norm;
     TRY(emit_norm(w, FT_ATTN_NORM, i, t->attn_norm, c->width));
     TRY(emit(w, FT_QKV, i, t->qkv, false, c->width, 3 * heads, BY_OUTPUTS, 3));
     if (c->kinds[0].attention.qkv_bias)
@@ -64,7 +66,7 @@ static int emit_layer(const struct walk *w, const struct model_config *c, int32_
     TRY(emit(w, FT_UP, i, t->up, false, c->width, c->kinds[0].feed.width, BY_OUTPUTS, 1));
     TRY(emit(w, FT_UP, i, t->up, true, c->kinds[0].feed.width, 0, BY_OUTPUTS, 1));
     TRY(emit(w, FT_DOWN, i, t->down, false, c->kinds[0].feed.width, c->width, BY_INPUTS, 1));
-    return emit(w, FT_DOWN, i, t->down, true, c->width, 0, WHOLE, 1);
+    return emit(w, FT_DOWN, i, t->down, true, c->width, 0, sums ? SUMMED : WHOLE, 1);
 }
 
 int ft_layout_walk(const struct model_config *c, bool has_head, ft_array_fn *fn, void *ctx,
@@ -86,7 +88,9 @@ int ft_layout_walk(const struct model_config *c, bool has_head, ft_array_fn *fn,
 char *ft_layout_file(char out[FT_FILE_MAX], const struct ft_array *a, int32_t rank) {
     int len = (int)strlen(a->name);
     if (a->role == FT_EMBED || a->role == FT_POSITIONS) len -= (int)strlen(".weight");
-    if (a->split)
+    if (a->sum)
+        snprintf(out, FT_FILE_MAX, "%s.%d.mlp.attention.bias.sum.bin", ft_tensors.layers, a->layer);
+    else if (a->split)
         snprintf(out, FT_FILE_MAX, "%.*s.%d.bin", len, a->name, rank);
     else
         snprintf(out, FT_FILE_MAX, "%.*s.bin", len, a->name);

@@ -34,6 +34,8 @@ struct ft_array {
     // The array as (lines, width); a rank has the same columns of every line.
     int64_t lines, width;
     bool split; // a file for each rank; else one file
+    // GPT-NeoX's parallel layers: the bias of `dense_4h_to_h` plus that of attention, in a file of another name.
+    bool sum;
 };
 
 // Tensor names for the loader.

@@ -1,7 +1,7 @@
 // FasterTransformer folders as its converters write them from Hugging Face's models, with formulas
 // of their own, independent of the program's code for the layout. For small f32 models of tests.
 //
-// The facts are those of the converters of GPT-2, OPT, BLOOM and GPT-J in FasterTransformer 5.3.
+// The facts are those of the converters of GPT-2, OPT, BLOOM, GPT-J and GPT-NeoX in FasterTransformer 5.3.
 #pragma once
 #include "engine/model/checkpoint.h"
 #include "tests/unit/tmp_dir.h"
@@ -107,6 +107,15 @@ static inline struct ft_names ft_names_of(const char *family) {
                                  "self_attention.dense",
                                  "mlp.dense_h_to_4h",
                                  "mlp.dense_4h_to_h"};
+    if (strcmp(family, "gpt_neox") == 0)
+        return (struct ft_names){
+            "gpt_neox.layers.%d.%s.%s",
+            "input_layernorm",
+            "post_attention_layernorm",
+            {"attention.query_key_value", "attention.query_key_value", "attention.query_key_value"},
+            "attention.dense",
+            "mlp.dense_h_to_4h",
+            "mlp.dense_4h_to_h"};
     return (struct ft_names){"transformer.h.%d.%s.%s",
                              "ln_1",
                              NULL,
@@ -196,6 +205,13 @@ static inline void ft_layer(const struct ft_writer *w, int layer) {
     if (n.norm2) ft_copy(w, file, ft_name(w, layer, n.o, "bias"), 0, w->width);
     snprintf(file, sizeof file, "model.layers.%d.mlp.dense_4h_to_h.bias.bin", layer);
     ft_copy(w, file, ft_name(w, layer, n.down, "bias"), 0, w->width);
+    if (strcmp(w->family, "gpt_neox") != 0) return;
+    snprintf(file, sizeof file, "model.layers.%d.mlp.attention.bias.sum.bin", layer);
+    FILE *f = ft_create(w, file);
+    for (int i = 0; i < w->width; i++)
+        ft_put(f, ft_value(w, ft_name(w, layer, n.o, "bias"), i) +
+                      ft_value(w, ft_name(w, layer, n.down, "bias"), i));
+    assert_int_equal(fclose(f), 0);
 }
 
 // --- the whole ---
@@ -235,6 +251,10 @@ static inline void ft_ends(const struct ft_writer *w) {
             for (int v = 0; v < w->vocab; v++)
                 ft_put(f, ft_value(w, embed, (int64_t)v * w->width + i));
         assert_int_equal(fclose(f), 0);
+    } else if (strcmp(w->family, "gpt_neox") == 0) {
+        ft_copy(w, "model.wte.bin", "gpt_neox.embed_in.weight", 0, table);
+        ft_copy(w, "model.lm_head.weight.bin", "embed_out.weight", 0, table);
+        ft_final_norm(w, "gpt_neox.final_layer_norm");
     } else {
         ft_copy(w, "model.wte.bin", "transformer.wte.weight", 0, table);
         ft_copy(w, "model.lm_head.weight.bin", "lm_head.weight", 0, table);
@@ -249,10 +269,13 @@ static inline void ft_config_text(const struct ft_writer *w, char *out, size_t c
                      "[%s]\nmodel_name = %s\nhead_num = %d\nsize_per_head = %d\ninter_size = %d\n"
                      "num_layer = %d\nvocab_size = %d\nstart_id = 0\nend_id = 1\n"
                      "weight_data_type = fp32\n",
-                     strcmp(w->family, "gptj") == 0 ? "gptj" : "gpt", w->family, w->n_heads,
-                     w->width / w->n_heads, w->ffn, w->n_layers, w->vocab);
+                     strcmp(w->family, "gptj") == 0       ? "gptj"
+                     : strcmp(w->family, "gpt_neox") == 0 ? "gptneox"
+                                                          : "gpt",
+                     w->family, w->n_heads, w->width / w->n_heads, w->ffn, w->n_layers, w->vocab);
     const char *more = "";
     if (strcmp(w->family, "gptj") == 0) more = "rotary_embedding = 8\n";
+    if (strcmp(w->family, "gpt_neox") == 0) more = "rotary_embedding = 4\nuse_gptj_residual = 1\n";
     if (strcmp(w->family, "opt") == 0)
         more = "layernorm_eps = 1e-5\nlayernorm_type = pre_layernorm\nactivation_type = Relu\n"
                "has_post_decoder_layernorm = 1\nint8 = False\n";

@@ -108,6 +108,17 @@ static void reads_gptjs(void **state) {
     assert_int_equal(m->max_positions, 2048);
 }
 
+static void reads_gptneox(void **state) {
+    struct ft_config c = parse_ok("[gptneox]\n" SHAPE "rotary_embedding = 2\n");
+    const struct model_config *m = &c.model;
+    assert_string_equal(m->family, "gpt_neox");
+    assert_int_equal(m->ropes[0].style, ROPE_HALF);
+    assert_true(m->kinds[0].parallel && m->kinds[0].attention.qkv_bias && m->kinds[0].feed.bias);
+    assert_false(m->kinds[0].shared_norm || m->kinds[0].attention.o_bias || m->head_bias);
+    c = parse_ok("[gptneox]\n" SHAPE "rotary_embedding = 2\nuse_gptj_residual = 0\n");
+    assert_true(!c.model.kinds[0].parallel && c.model.kinds[0].attention.o_bias);
+}
+
 static void tokens_may_be_none(void **state) {
     struct ft_config c =
         parse_ok("[gpt]\n" SHAPE "max_pos_seq_len=9\nstart_id = None\nend_id = -1\n");
@@ -124,8 +135,10 @@ static void refuses_by_name(void **state) {
         int code;
         const char *names;
     } cases[] = {
-        {"", E_UNSUPPORTED, "neither [gpt] nor [gptj]; it has no section"},
-        {"[gptneox]\nhead_num=1\n[task_0]\n", E_UNSUPPORTED, "it has [gptneox] [task_0]"},
+        {"", E_UNSUPPORTED, "none of [gpt], [gptj], [gptneox]; it has no section"},
+        {"[t5]\nhead_num=1\n[task_0]\n", E_UNSUPPORTED, "it has [t5] [task_0]"},
+        {"[gptj]\n[gptneox]\n", E_FORMAT, "both [gptj] and [gptneox]"},
+        {"[gptneox]\n" SHAPE, E_FORMAT, "'rotary_embedding' is missing in [gptneox]"},
         {"[gpt]\n[gptj]\n", E_FORMAT, "both [gpt] and [gptj]"},
         {"[gpt]\n", E_FORMAT, "'head_num' is missing in [gpt]"},
         {"[gpt]\n" SHAPE, E_FORMAT, "'max_pos_seq_len' is missing"},
@@ -190,10 +203,15 @@ static void says_dtypes_and_activations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_gpt2s),     cmocka_unit_test(reads_opts),
-        cmocka_unit_test(reads_blooms),    cmocka_unit_test(reads_megatrons),
-        cmocka_unit_test(reads_gptjs),     cmocka_unit_test(tokens_may_be_none),
-        cmocka_unit_test(refuses_by_name), cmocka_unit_test(says_dtypes_and_activations),
+        cmocka_unit_test(reads_gpt2s),
+        cmocka_unit_test(reads_opts),
+        cmocka_unit_test(reads_blooms),
+        cmocka_unit_test(reads_megatrons),
+        cmocka_unit_test(reads_gptjs),
+        cmocka_unit_test(reads_gptneox),
+        cmocka_unit_test(tokens_may_be_none),
+        cmocka_unit_test(refuses_by_name),
+        cmocka_unit_test(says_dtypes_and_activations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
