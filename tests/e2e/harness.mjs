@@ -153,11 +153,15 @@ export class Server {
     servers.add(server);
     for (const stream of [server.process.stdout, server.process.stderr])
       stream.on('data', (bytes) => { server.log = (server.log + bytes).slice(-200000); });
-    server.exited = new Promise((resolve) => server.process.once('exit', (code, signal) => {
-      servers.delete(server);
-      server.status = { code, signal };
-      resolve(server.status);
-    }));
+    server.exited = new Promise((resolve) => {
+      const ended = (status) => {
+        servers.delete(server);
+        server.status = status;
+        resolve(status);
+      };
+      server.process.once('exit', (code, signal) => ended({ code, signal }));
+      server.process.once('error', (error) => ended({ code: null, signal: null, error: error.message })); // no such program
+    });
     afterwards(t, () => server.stop('SIGKILL'));
     if (options.wait !== false) await server.ready();
     return server;
@@ -251,8 +255,11 @@ export class Client {
       if (Date.now() > end)
         throw new Error(`timed out; last frames: ${JSON.stringify(this.frames.slice(-3))}`);
       await new Promise((resolve) => {
-        this.waiters.push(resolve);
-        setTimeout(resolve, 1000);
+        const timer = setTimeout(resolve, 1000); // cleared: a timer that is left holds the test program's end up
+        this.waiters.push(() => {
+          clearTimeout(timer);
+          resolve();
+        });
       });
     }
   }

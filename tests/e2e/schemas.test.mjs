@@ -14,9 +14,25 @@ import { Random } from './random.mjs';
 const fixture = path.join(root, 'tests/fixtures/schemas/sdk.jsonl');
 const rows = fs.readFileSync(fixture, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
 
+// One instance of ajv for each draft and flag: a new one compiles its meta-schema first, which costs more than the schema.
+const judges = new Map();
+function judge(Ajv, unicodeRegExp) {
+  if (!judges.has(Ajv)) judges.set(Ajv, new Map());
+  const flags = judges.get(Ajv);
+  if (!flags.has(unicodeRegExp)) flags.set(unicodeRegExp, addFormats(new Ajv({ strict: false, logger: false, unicodeRegExp })));
+  return flags.get(unicodeRegExp);
+}
+
 function checker({ $schema = '', ...schema }) {
   const Ajv = $schema.includes('draft-07') ? Ajv7 : $schema.includes('2019-09') ? Ajv2019 : Ajv2020;
-  const compile = (unicodeRegExp) => addFormats(new Ajv({ strict: false, logger: false, unicodeRegExp })).compile(schema);
+  const compile = (unicodeRegExp) => {
+    const ajv = judge(Ajv, unicodeRegExp);
+    try {
+      return ajv.compile(schema);
+    } finally {
+      ajv.removeSchema(schema); // the next one may have the same $id
+    }
+  };
   try { return compile(true); } catch { return compile(false); } // some patterns are valid without the flag u alone
 }
 

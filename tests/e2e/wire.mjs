@@ -31,11 +31,15 @@ export class Wire {
     wire.out = '';
     wire.process.stdout.on('data', (bytes) => { wire.out += bytes; });
     wire.process.stderr.on('data', (bytes) => { wire.log += bytes; });
-    wire.exited = new Promise((resolve) => wire.process.once('exit', (code, signal) => {
-      running.delete(wire.process);
-      wire.status = { code, signal };
-      resolve(wire.status);
-    }));
+    wire.exited = new Promise((resolve) => {
+      const ended = (status) => {
+        running.delete(wire.process);
+        wire.status = status;
+        resolve(status);
+      };
+      wire.process.once('exit', (code, signal) => ended({ code, signal }));
+      wire.process.once('error', (error) => ended({ code: null, signal: null, error: error.message })); // no such program
+    });
     afterwards(t, () => wire.stop('SIGKILL'));
     if (options.wait !== false)
       await until('the server to be ready', () => {
