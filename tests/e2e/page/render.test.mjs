@@ -80,6 +80,32 @@ test('line breaks, raised and lowered text and keys are drawn; other markup and 
   assert.deepEqual(await page.locator('.prose p').allInnerTexts(), ['See[^1] <sub class="toast" onclick="x">low <b>bold</b>', '[^1]: the note', 'end']);
 });
 
+test('details are closed under their summary, with Markdown inside, in each other and in tables', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const deep = `${'<details>\n'.repeat(3000)}x`;
+  await FakeSession.route(page, [
+    ['say', 'Before\n<details>\n<summary>The **log**</summary>\n\n- one\n\n```js\nlet a;\n```\n\n<details open><summary>Inner</summary>\n\nin\n</details>\n\nlast\n</details>\n\nAfter'],
+    ['say', '| a |\n|--|\n| <details><summary>Cell</summary>more</details> |\n\n<details ontoggle="x()" class="toast"><summary>No</summary></details>'],
+    ['say', '<details><summary>Unfinished</summary>\n\nstill *going*'],
+    ['say', deep],
+  ]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 4);
+  const turn = (i) => page.locator(`.turn[data-turn="${i}"] .prose`);
+  assert.deepEqual(await turn(0).locator('summary').allTextContents(), ['The log', 'Inner']);
+  assert.equal(await turn(0).locator('summary strong').innerText(), 'log');
+  assert.equal(await turn(0).locator('details details[open] p').textContent(), 'in');
+  assert.equal(await turn(0).locator('pre').isVisible(), false);
+  await turn(0).locator('summary').first().click();
+  assert.equal(await turn(0).locator('pre').isVisible(), true);
+  assert.deepEqual(await turn(0).locator(':scope > p, :scope > * > p').allInnerTexts().then((all) => [all[0], all.at(-1)]), ['Before', 'After']);
+  assert.equal(await turn(1).locator('td details summary').innerText(), 'Cell');
+  assert.equal(await turn(1).locator('details[class], [ontoggle]').count(), 0);
+  assert.match(await turn(1).innerText(), /<details ontoggle="x\(\)" class="toast">/);
+  assert.equal(await turn(2).locator('details em').textContent(), 'going');
+  assert.ok((await turn(3).locator('details').count()) <= 24);
+});
+
 test('marks of emphasis without end cost no more than a moment, and their text stays', async (t) => {
   const page = await newPage(t, await newContext(t));
   const marks = ['*a_', '_a*', '**a_'];

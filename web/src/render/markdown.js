@@ -1,9 +1,10 @@
 // @ts-check
-// GitHub Markdown to sanitised elements, block by block. HTML is shown as text, but for line breaks, <sub>, <sup> and <kbd>, and images as links, so that the page
+// GitHub Markdown to sanitised elements, block by block. HTML is shown as text, but for line breaks, <sub>, <sup>, <kbd> and <details>, and images as links, so that the page
 // fetches nothing by itself.
 import { Marked, Tokenizer } from 'marked';
 import { h, iconButton } from '../dom.js';
 import { loaded, onceLoaded, part } from '../late.js';
+import { details } from './details.js';
 import { languageLabel } from './language_label.js';
 import { maths } from './maths.js';
 import { sanitize } from './sanitize.js';
@@ -13,17 +14,22 @@ import { sanitize } from './sanitize.js';
 const DEEPEST = 24; // lists and quotes inside each other: a model that repeats a bullet would exhaust the parser's stack
 let depth = 0;
 
+/** Parses what lies inside a block; undefined beyond the deepest. @param {() => any} act */
+function nest(act) {
+  if (depth === DEEPEST) return undefined;
+  depth++;
+  try {
+    return act();
+  } finally {
+    depth--;
+  }
+}
+
 /** A list or quote; beyond the deepest its marks are text. @param {'blockquote' | 'list'} kind @returns {any} */
 const nested = (kind) =>
   /** @this {Tokenizer} @param {string} src */
   function (src) {
-    if (depth === DEEPEST) return undefined;
-    depth++;
-    try {
-      return Tokenizer.prototype[kind].call(this, src);
-    } finally {
-      depth--;
-    }
+    return nest(() => Tokenizer.prototype[kind].call(this, src));
   };
 
 const WORK = 200000; // characters that the search for emphasis may look at: a model that repeats "*a_" would cost seconds
@@ -42,7 +48,7 @@ function def(src) {
 }
 
 /** Markup that an answer may have: it has no attributes. */
-const HARMLESS = /^<(?:br ?\/?|\/?(?:sub|sup|kbd))>$/i;
+const HARMLESS = /^<(?:br ?\/?|\/?(?:sub|sup|kbd|details|summary))>$/i;
 
 /** @param {string} text */
 const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -50,7 +56,7 @@ const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`
 const marked = new Marked({
   gfm: true,
   breaks: true,
-  extensions: maths(escape),
+  extensions: [...maths(escape), details(nest)],
   tokenizer: { blockquote: nested('blockquote'), list: nested('list'), emStrong, def },
   renderer: {
     html: ({ text }) => (HARMLESS.test(text.trim()) ? text : escape(text)),

@@ -8,6 +8,7 @@ const TAGS = [
   'br',
   'code',
   'del',
+  'details',
   'em',
   'h3',
   'h4',
@@ -22,6 +23,7 @@ const TAGS = [
   'span',
   'strong',
   'sub',
+  'summary',
   'sup',
   'table',
   'tbody',
@@ -31,7 +33,7 @@ const TAGS = [
   'tr',
   'ul',
 ];
-const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start'];
+const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start', 'open'];
 // Classes of the renderers. Other classes could make an answer look like a part of the page.
 const CLASS = /^(?:task|maths|language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
 
@@ -55,7 +57,7 @@ purify.setConfig({
   ALLOWED_TAGS: TAGS,
   ALLOWED_ATTR: ATTRIBUTES,
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
-  ADD_URI_SAFE_ATTR: ['align', 'start'], // values of other attributes must be addresses
+  ADD_URI_SAFE_ATTR: ['align', 'start', 'open'], // values of other attributes must be addresses
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   SANITIZE_NAMED_PROPS: true,
