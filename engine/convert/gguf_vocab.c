@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/gguf/gguf_pre.h"
 #include "engine/model/text_files.h"
 #include "engine/text/sentencepiece_file.h"
@@ -56,6 +57,8 @@ static int refuse(const struct listing *v, const char *what) {
 static int read_json(const struct listing *v, const char *name, cJSON **out) {
     char path[PATH_MAX];
     struct err why = {0};
+    if (gguf_is(v->dir))
+        return gguf_folder_holds(v->dir, name) ? gguf_folder_json(out, v->dir, name, v->err) : 0;
     TRY(path_join(path, v->dir, name, v->err));
     *out = json_parse_file(path, &json_limits_file, &why);
     return *out || why.code == E_NOTFOUND ? 0 : err_set(v->err, why.code, "%s", why.text);
@@ -65,7 +68,9 @@ static int read_model(struct listing *v) {
     char path[PATH_MAX];
     struct err why = {0};
     TRY(path_join(path, v->dir, "tokenizer.model", v->err));
-    const int rc = buf_read_file(&v->model, path, MODEL_MAX_BYTES, &why);
+    const bool made = gguf_is(v->dir);
+    const int rc = made ? gguf_folder_model(&v->model, v->dir, &why)
+                        : buf_read_file(&v->model, path, MODEL_MAX_BYTES, &why);
     if (rc < 0)
         return err_set(v->err, rc == E_NOTFOUND ? E_UNSUPPORTED : rc,
                        rc == E_NOTFOUND ? "%s is missing: a GGUF file has the scores of its pieces"
@@ -313,6 +318,7 @@ static int put_template_file(const struct listing *v, const char *name, const ch
     char path[PATH_MAX];
     struct buf text;
     struct err why = {0};
+    if (gguf_is(v->dir)) return 0;
     TRY(path_join(path, v->dir, name, v->err));
     int rc = buf_read_file(&text, path, TEXT_MAX_BYTES, &why);
     *found = rc == 0;

@@ -7,6 +7,7 @@
 #include "engine/convert/gguf_shape.h"
 #include "engine/convert/gguf_vocab.h"
 #include "engine/convert/probe_texts.h"
+#include "engine/gguf/gguf_folder.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
@@ -34,6 +35,20 @@ struct job {
 
 // --- what is written ---
 
+// Rounding rounded weights again loses twice, so the source must have floats.
+static int refuse_few_bits(const char *path, struct err *err) {
+    struct gguf *g;
+    TRY(gguf_open(&g, path, false, err));
+    int rc = 0;
+    for (size_t i = 0; i < gguf_count(g) && rc == 0; i++)
+        if (gguf_at(g, i)->type->values > 1)
+            rc = err_set(err, E_UNSUPPORTED,
+                         "%s has weights in %s already; a file is written from floats", path,
+                         gguf_at(g, i)->type->name);
+    gguf_close(g);
+    return rc;
+}
+
 static int read_config(struct job *j, struct err *err) {
     char path[PATH_MAX], names[512];
     bool is_ft;
@@ -44,7 +59,12 @@ static int read_config(struct job *j, struct err *err) {
                        "Hugging Face",
                        path);
     TRY(path_join(path, j->o->model_dir, "config.json", err));
-    j->json = json_parse_file(path, &json_limits_file, err);
+    if (gguf_is(j->o->model_dir)) {
+        TRY(refuse_few_bits(j->o->model_dir, err));
+        TRY(gguf_folder_json(&j->json, j->o->model_dir, "config.json", err));
+    } else {
+        j->json = json_parse_file(path, &json_limits_file, err);
+    }
     if (!j->json) return err ? err->code : E_FORMAT;
     TRY(model_config_load(&j->config, j->o->model_dir, err));
     if (json_member(j->json, "quantization_config"))

@@ -112,7 +112,7 @@ test('what no reader can know is refused by name', async (t) => {
   refused((file) => { file.metadata['llama.rope.scaling.type'] = ['text', 'strange']; }, /'strange'; known are linear and yarn/);
 });
 
-test('`parley quantize` makes a folder of a file, with its tokenizer', (t) => {
+test('`parley quantize` makes a folder or another file of a file, with its tokenizer', (t) => {
   for (const name of ['llama3.gguf', 'llama2_spm.gguf', 'llama_q4_0.gguf']) {
     const file = path.join(root, 'tests/fixtures/quantised', name), to = path.join(temporaryFolder(t), 'folder');
     const made = spawnSync(parley, ['quantize', '--model', file, '--weight-dtype', 'int8', '--output', to], { encoding: 'utf8' });
@@ -123,6 +123,11 @@ test('`parley quantize` makes a folder of a file, with its tokenizer', (t) => {
     const ids = (model) => spawnSync(parley, ['tokenize', '--model', model, '--json'], { input: ' Hello,  wörld 你好 12345\n</s><|end_of_text|>', encoding: 'utf8' }).stdout;
     assert.match(ids(to), /"ids":\[\d+,/);
     assert.equal(ids(to), ids(file));
+    const again = path.join(temporaryFolder(t), 'again.gguf'); // the file's floats are F16
+    const written = spawnSync(parley, ['quantize', '--model', file, '--format', 'gguf', '--weight-dtype', 'f16', '--output', again], { encoding: 'utf8' });
+    assert.equal(written.status, 0, written.stderr);
+    assert.ok(isSame(logits(t, again).rows, logits(t, file).rows));
+    assert.equal(ids(again), ids(file));
   }
 });
 
