@@ -1,7 +1,7 @@
 // GGUF files from the command line: `parley quantize --format gguf` writes what Parley reads back as the same model; what it
 // costs; refusals.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { temporaryFolder } from './harness.mjs';
@@ -50,6 +50,22 @@ test('a GGUF file of few bits: its size and what it costs', async (t) => {
   assert.ok(kl.q8_0 > 0 && kl.q8_0 < 0.001, `KL ${kl.q8_0}`);
   assert.ok(kl.q4_0 > kl.q8_0 && kl.q4_0 < 0.2, `KL ${kl.q4_0}`);
 });
+
+// SentencePiece with scores, and Llama 3's pattern: each with a model of its size.
+for (const [name, size] of [['llama2_spm', 2048], ['llama3', 2000]]) {
+  test(`a GGUF file has the tokenizer of its folder: ${name}`, async (t) => {
+    const folder = temporaryFolder(t), config = path.join(folder, 'config.json'), model = path.join(folder, 'm'), out = path.join(folder, 'm.gguf');
+    writeFileSync(config, JSON.stringify({ model_type: 'llama', hidden_size: 64, intermediate_size: 96, num_attention_heads: 4, num_key_value_heads: 2,
+      num_hidden_layers: 1, vocab_size: size, max_position_embeddings: 128, rms_norm_eps: 1e-5, rope_theta: 1e4, tie_word_embeddings: true,
+      bos_token_id: 1, eos_token_id: 2 }));
+    await good(['synth', '--config', config, '--output', model, '--tokenizer-from', `tests/fixtures/text/${name}`]);
+    await good(quantize(out, 'q8_0', model));
+    const input = "Hello world, it's 12345  na\u00efve \u4f60\u597d\u{1f642} <s> ok\n\n\tend";
+    const [source, read] = [await json(['tokenize', '--model', model], { input }), await json(['tokenize', '--model', out], { input })];
+    assert.ok(source.ids.length > 10);
+    assert.deepEqual(read.ids, source.ids);
+  });
+}
 
 test('what a GGUF file cannot be is said before anything is written', async (t) => {
   const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf');
