@@ -1,5 +1,6 @@
 // Counts and limits as JSON. See usage.h.
 #include "ws/usage.h"
+#include <math.h>
 
 #define REPLY_MAX_BYTES (16 << 20)
 
@@ -7,7 +8,7 @@ static bool is_rate(enum owner_limit which) {
     return which == OWNER_REQUESTS || which == OWNER_TOKENS;
 }
 
-// key NULL inside an array.
+// key NULL inside an array. json_put_double writes nine digits, and the bytes of a limit have more.
 static void put(struct json_writer *w, const char *key, struct service *s, struct owner *o) {
     sessions_count_owner(s->sessions, o);
     json_open(w, key, '{');
@@ -18,6 +19,8 @@ static void put(struct json_writer *w, const char *key, struct service *s, struc
         json_open(w, owner_limit_name((enum owner_limit)i), '{');
         if (limit == 0)
             json_put_null(w, "limit");
+        else if (limit == floor(limit))
+            json_put_int(w, "limit", (int64_t)limit);
         else
             json_put_double(w, "limit", limit);
         json_put_int(w, is_rate((enum owner_limit)i) ? "total" : "used", o->used[i]);

@@ -204,6 +204,7 @@ test('administrators see settings, metrics and the counts of others; nobody else
   }
   assert.equal((await alice.request({ type: 'usage.get', owners: true })).code, 'forbidden');
   assert.equal((await alice.request({ type: 'usage.get' })).usage.limits.sessions.used, 1);
+  assert.equal((await usage(alice)).stored_bytes.limit, 4 * 2 ** 30, 'every digit of a limit');
   const all = (await root.request({ type: 'usage.get', owners: true })).owners;
   assert.deepEqual(all.map((o) => [o.owner, o.limits.sessions.used, o.limits.sessions.refused]), [['alice', 1, 1], ['root', 0, 0]]);
   assert.equal((await (await get(server, '/v1/usage', ALICE)).json()).owners, undefined);
