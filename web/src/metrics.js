@@ -26,6 +26,15 @@ export function parseMetrics(text) {
   return values;
 }
 
+/** @typedef {{name: string, format: string, bytes: number}} CachedModel */
+/** The models in the server's cache of the hub, which may be loaded without a download. Administrators may see them. @returns {Promise<CachedModel[]>} */
+export async function cachedModels() {
+  const bearer = token();
+  const answer = await fetch('models/cached', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
+  if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+  return (await answer.json()).models;
+}
+
 /** A metric summed over its labels, or over those that fit. @param {Sample} sample @param {string} name @param {Record<string, string>} [fits] */
 export const total = (sample, name, fits = {}) =>
   (sample.values.get(name) ?? [])

@@ -4,7 +4,9 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { connected, newContext, newPage, openPage, prepareSession, Server, sharedServer, until } from './browser.mjs';
-import { temporaryFolder } from '../harness.mjs';
+import { root, temporaryFolder } from '../harness.mjs';
+import { filesOf, Hub } from '../hub.mjs';
+import { run } from '../run.mjs';
 import { byLabel, mean, parseMetrics, quantile, ratePerSecond, total } from '../../../web/src/metrics.js';
 
 const server = await sharedServer();
@@ -66,6 +68,18 @@ test('each instance has its line, and their caches are not added up', async (t) 
   for (const line of await lines()) assert.match(line, /^demo-model · serving · 0 running · 0 waiting · 0\/s · 0 sessions cached · cache 0/);
   await client.turn(id, 'What is 17 + 25?');
   await until('one has the session', async () => (await lines()).filter((line) => line.includes('1 session cached')).length === 1);
+});
+
+test('the models in the cache are listed with format and size', async (t) => {
+  const home = temporaryFolder(t);
+  const hub = await Hub.start(t, { 'acme/demo': { files: filesOf(path.join(root, 'configs/demo-model')) } });
+  const env = hub.env(home);
+  const { code, stderr } = await run(['models', 'pull', 'acme/demo'], { env });
+  assert.equal(code, 0, stderr);
+  const page = await openPage(t, await Server.start(t, { env }), { hash: '#/server' });
+  const row = page.locator('.tile:has(h2:text-is("Models in the cache")) dl > div');
+  await row.waitFor();
+  assert.match(await row.innerText(), /^acme\/demo\s+safetensors, [\d.]+ MiB$/);
 });
 
 test('where tokens are in use it is an administrator’s', async (t) => {

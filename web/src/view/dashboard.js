@@ -2,7 +2,7 @@
 // The server at a glance, at #/server: for the person who runs it. Live while it is on the screen.
 import { h, setText } from '../dom.js';
 import { count, duration, parameters, plural, rate } from '../format.js';
-import { byLabel, mean, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
+import { byLabel, cachedModels, mean, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
 import { state, subscribe } from '../state.js';
 import { plot } from './plot.js';
 
@@ -53,13 +53,14 @@ const SOURCES = /** @type {Record<string, string>} */ ({
   recomputed: 'recomputed',
 });
 const instances = table('Instances');
+const cached = table('Models in the cache', 'wide');
 const server = table('Server', 'wide');
 const problem = h('p', { class: 'banner', role: 'status', hidden: true });
 
 const tiles = h(
   'div',
   { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures', hidden: true },
-  ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, server].map((tile) => tile.element),
+  ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, cached, server].map((tile) => tile.element),
 );
 export const figures = [problem, tiles];
 
@@ -142,12 +143,23 @@ function draw(samples, why) {
   ]);
 }
 
+async function drawCached() {
+  try {
+    const found = await cachedModels();
+    cached.draw(found.map(({ name, format, bytes }) => [name, `${format}, ${size(bytes)}`]));
+  } catch (error) {
+    cached.draw([['Not readable', error instanceof Error ? error.message : String(error)]]);
+  }
+}
+
 /** @type {(() => void) | null} */
 let stop = null;
 function follow() {
   const { everOpen, phase } = state.connection; // before the first one a token may be missing
   if (state.view === 'server' && everOpen && phase !== 'unauthorized') {
-    stop ??= watchMetrics(draw);
+    if (stop) return;
+    stop = watchMetrics(draw);
+    drawCached();
   } else {
     stop?.();
     stop = null;
