@@ -39,7 +39,7 @@ test('it stays where it was sent, over newer turns and a reload, until it is dis
 
 test('New session takes the text along; what was being typed stays above it', async (t) => {
   const { id, page } = await refused(t);
-  await page.click('.pending button:has-text("New session")');
+  await page.click('.pending button:text-is("New session")');
   await page.waitForSelector('.suggestion');
   await typed(page, LONG);
   await page.press('#message', 'Enter');
@@ -48,6 +48,18 @@ test('New session takes the text along; what was being typed stays above it', as
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 1);
   assert.equal(await page.locator('.pending').count(), 0, 'it is in one place');
+});
+
+test('Continue in a new session takes the latest messages along, and the text', async (t) => {
+  const { id, page } = await refused(t);
+  await page.click('.pending button:has-text("Continue in a new session")');
+  await typed(page, LONG);
+  await page.press('#message', 'Enter');
+  await settled(page, 1);
+  assert.notEqual(sessionOf(page), id);
+  const client = await server.connect();
+  assert.match((await client.request({ type: 'session.get', session: sessionOf(page) })).session.system, /Hello!/);
+  await client.close();
 });
 
 test('one text tells how much is left, and New session is offered only where it would help', async (t) => {

@@ -3,8 +3,9 @@
 import { show } from '../actions.js';
 import { h, icon } from '../dom.js';
 import { discard, fitsNewSession, resend } from '../sending.js';
-import { state } from '../state.js';
+import { currentChat, state } from '../state.js';
 import { bubble } from './bubble.js';
+import { continueElsewhere } from './fresh.js';
 import { addMessage } from './message_field.js';
 
 /** @typedef {import('../state.js').Pending} Pending */
@@ -17,6 +18,13 @@ function buttonsOf(pending) {
     h('button', { type: 'button', class: `button small ${kind}`, onclick }, label);
   return [
     code !== 'session_full' && button('Try again', () => resend(key)),
+    fitsNewSession(pending) &&
+      !!currentChat()?.turns.length &&
+      button('Continue in a new session', () => {
+        discard(key);
+        addMessage(content);
+        continueElsewhere(); // takes the message along
+      }),
     fitsNewSession(pending) &&
       button('New session', () => {
         discard(key);
