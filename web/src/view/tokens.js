@@ -104,7 +104,7 @@ export function tokenView(tokens, how) {
         ...[
           ['Token', `${count(at + 1)} of ${count(tokens.length)}`],
           ['Id', String(token.id)],
-          ...(how.position === null ? [] : [['Position in the conversation', count(how.position + at)]]),
+          ...(how.position === null ? [] : [['Position', count(how.position + at)]]),
           ...(Number.isFinite(token.logprob)
             ? [
                 ['Probability', percent(token.logprob)],
