@@ -146,7 +146,7 @@ test('a damaged folder is refused, with the file that is at fault', async (t) =>
   await spoil(/config\.ini:3: a second model_name/, ini('model_name=bloom\n', 'model_name=bloom\nmodel_name=gpt\n'));
   await spoil(/'has_adapters' is not supported/, ini('[gpt]\n', '[gpt]\nhas_adapters=True\n'));
   await spoil(/called 2-gpu/, ini('tensor_para_size=2', 'tensor_para_size=4'));
-  await spoil(/neither \[gpt\] nor \[gptj\]; it has \[t5\]/, ini('[gpt]', '[t5]'));
+  await spoil(/none of \[gpt\], \[gptj\], \[gptneox\]; it has \[t5\]/, ini('[gpt]', '[t5]'));
 });
 
 test('export refuses what the format cannot hold, and overwrites nothing', async (t) => {

@@ -51,7 +51,7 @@ test('tokens are shaded by their probability, and walked through with their alte
   const shown = await facts(page, '.token-detail .facts-list');
   assert.equal(shown.Token, `2 of ${record.tokens.length}`);
   assert.equal(shown.Id, String(record.tokens[1].id));
-  assert.equal(shown['Position'], String(record.log_first + record.input_ids.length + 1));
+  assert.equal(shown.Position, String(record.log_first + record.input_ids.length + 1));
   assert.equal(Number(shown['Log-prob.']), Number(record.tokens[1].logprob.toPrecision(9)));
   assert.equal(await page.locator('.alternative').count(), 4);
   assert.equal(

@@ -61,7 +61,7 @@ test('a PDF goes in as its text; its library is loaded then', async (t) => {
   page.on('request', (request) => requests.push(request.url()));
   await choose(page, ['paper.pdf', 'application/pdf', pdf('The first page.', 'The second page.')]);
   await page.waitForSelector('.file-chips .file-name');
-  assert.deepEqual(requests.map((url) => /\/(pdf)-/.exec(url)?.[1]), ['pdf']);
+  assert.equal(requests.filter((url) => /\/pdf-/.test(url)).length, 1); // others may still be on their way
   await page.click('button.send');
   await settled(page, 1);
   assert.equal((await turnsOf(server, sessionOf(page)))[0].input.content, 'File: paper.pdf\n```\nThe first page.\n\nThe second page.\n```');
