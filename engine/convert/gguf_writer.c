@@ -1,6 +1,7 @@
 // See gguf_writer.h. Format: ggml's docs/gguf.md.
 #include "engine/convert/gguf_writer.h"
 #include "base/buf.h"
+#include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -125,15 +126,8 @@ void gguf_add_i32(struct gguf_writer *w, int32_t v) {
 // --- the file ---
 
 static int write_all(struct gguf_writer *w, const void *bytes, size_t n, struct err *err) {
-    const char *p = bytes;
-    while (n > 0) {
-        ssize_t put = write(w->fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return err_errno(err, "cannot write %s", w->partial);
-        p += put;
-        n -= (size_t)put;
-        w->at += (uint64_t)put;
-    }
+    TRY(io_write(w->fd, bytes, n, w->partial, err));
+    w->at += n;
     return 0;
 }
 

@@ -4,6 +4,7 @@
 // believed only as far as the bytes behind them are there. Metadata becomes a tree of cJSON, which takes some 64
 // bytes a value: their number is bounded. The ranges of tensors must not overlap and must end within their file.
 #include "engine/gguf/gguf.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include <errno.h>
@@ -511,16 +512,7 @@ int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset
     const struct part *p = &g->parts[t->file];
     if (offset > t->bytes || n > t->bytes - offset)
         return err_set(err, E_INTERNAL, "%s: a read past the tensor '%s'", p->path, t->name);
-    for (size_t done = 0; done < n;) {
-        ssize_t got =
-            pread(p->fd, (char *)out + done, n - done, (off_t)(t->offset + offset + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_errno(err, "cannot read %s", p->path);
-        if (got == 0)
-            return err_set(err, E_CORRUPT, "%s has become shorter while it is read", p->path);
-        done += (size_t)got;
-    }
-    return 0;
+    return io_read_at(p->fd, out, n, t->offset + offset, p->path, err);
 }
 
 int gguf_check_unchanged(const struct gguf *g, struct err *err) {

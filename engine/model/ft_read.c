@@ -3,8 +3,8 @@
 // A merged tensor is a number of lines, and a rank's file has the same columns of every line. A piece
 // (a rank's part of a line) is short, often some kilobytes, and each read call has a cost. So a few
 // bytes are read piece by piece, but many lines are read rank by rank through a block of memory.
+#include "base/io.h"
 #include "engine/model/ft_files.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,27 +35,11 @@ static int open_rank(const struct source *s, int32_t rank, char path[PATH_MAX]) 
     return ft_files_open(f, s->e->first_file + (size_t)rank, path, s->err);
 }
 
-static int read_at(int fd, size_t offset, void *out, size_t n, const char *path, struct err *err) {
-    char *to = out;
-    while (n > 0) {
-        ssize_t got = pread(fd, to, n, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_errno(err, "cannot read %s", path);
-        if (got == 0)
-            return err_set(err, E_CORRUPT, "%s: the file became shorter while it was being read",
-                           path);
-        to += got;
-        offset += (size_t)got;
-        n -= (size_t)got;
-    }
-    return 0;
-}
-
 static int read_file(const struct source *s, int32_t rank, size_t offset, void *out, size_t n) {
     char path[PATH_MAX];
     int fd = open_rank(s, rank, path);
     if (fd < 0) return fd;
-    int rc = read_at(fd, offset, out, n, path, s->err);
+    int rc = io_read_at(fd, out, n, offset, path, s->err);
     close(fd);
     return rc;
 }
@@ -86,7 +70,7 @@ static int read_rank_lines(const struct source *s, int32_t rank, size_t first, s
     if (fd < 0) return fd;
     for (size_t done = 0; done < n && rc == 0;) {
         size_t take = n - done < most ? n - done : most;
-        rc = read_at(fd, (first + done) * s->piece, block, take * s->piece, path, s->err);
+        rc = io_read_at(fd, block, take * s->piece, (first + done) * s->piece, path, s->err);
         char *to = out + done * s->line + (size_t)rank * s->piece;
         for (size_t i = 0; i < take && rc == 0; i++)
             memcpy(to + i * s->line, block + i * s->piece, s->piece);
@@ -125,7 +109,7 @@ static int turn_rows(const struct source *s, size_t first, size_t n, char *out, 
     int fd = open_rank(s, 0, path), rc = 0;
     if (fd < 0) return fd;
     for (size_t col = 0; col < width && rc == 0; col++) {
-        rc = read_at(fd, (col * vocab + first) * size, column, n * size, path, s->err);
+        rc = io_read_at(fd, column, n * size, (col * vocab + first) * size, path, s->err);
         for (size_t row = 0; row < n && rc == 0; row++)
             memcpy(out + (row * width + col) * size, column + row * size, size);
     }

@@ -1,5 +1,6 @@
 // See ft_target.h.
 #include "engine/model/ft_target.h"
+#include "base/io.h"
 #include "base/path.h"
 #include "engine/model/ft_config.h"
 #include <dirent.h>
@@ -28,26 +29,13 @@ static int create(const char *path, struct err *err) {
     return fd < 0 ? err_errno(err, "cannot create %s", path) : fd;
 }
 
-static int write_bytes(int fd, const void *bytes, size_t n, const char *dir, const char *name,
-                       struct err *err) {
-    const char *p = bytes;
-    while (n > 0) {
-        ssize_t put = write(fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return err_errno(err, "cannot write %s/%s", dir, name);
-        p += put;
-        n -= (size_t)put;
-    }
-    return 0;
-}
-
 int ft_target_file(const struct ft_target *t, const char *name, const void *bytes, size_t n,
                    struct err *err) {
     char path[PATH_MAX];
     TRY(path_join(path, t->dir, name, err));
     int fd = create(path, err);
     if (fd < 0) return fd;
-    int rc = write_bytes(fd, bytes, n, t->dir, name, err);
+    int rc = io_write(fd, bytes, n, path, err);
     if (close(fd) < 0 && rc == 0) rc = err_errno(err, "cannot write %s", path);
     return rc;
 }
@@ -75,7 +63,7 @@ static int close_files(struct files *f, int rc) {
 
 // Of the merged array's bytes [first, first + n), those of one rank, in order.
 static int write_rank(struct files *f, int32_t rank, size_t first, size_t n) {
-    char name[FT_FILE_MAX];
+    char name[FT_FILE_MAX], path[PATH_MAX];
     size_t begin = (size_t)rank * f->piece, kept = 0;
     for (size_t line = first / f->line; line * f->line < first + n; line++) {
         size_t from = line * f->line + begin, to = from + f->piece;
@@ -85,8 +73,8 @@ static int write_rank(struct files *f, int32_t rank, size_t first, size_t n) {
         memcpy(f->pieces + kept, f->block + (from - first), to - from);
         kept += to - from;
     }
-    return write_bytes(f->fds[rank], f->pieces, kept, f->t->dir, ft_layout_file(name, f->a, rank),
-                       f->err);
+    TRY(path_join(path, f->t->dir, ft_layout_file(name, f->a, rank), f->err));
+    return io_write(f->fds[rank], f->pieces, kept, path, f->err);
 }
 
 static int write_block(struct files *f, size_t first, size_t n) {

@@ -2,6 +2,7 @@
 // declaration. Blanks pad the header, so that data begins at a multiple of 64 in the file. See
 // safetensors.h.
 #include "base/buf.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "engine/model/safetensors.h"
 #include <errno.h>
@@ -90,18 +91,6 @@ static int build_header(struct buf *b, const struct tensor *tensors, size_t n, s
     return b->error < 0 ? err_set(err, b->error, "no room for a header of %zu tensors", n) : 0;
 }
 
-static int write_all(struct safetensors_writer *w, const void *bytes, size_t n, struct err *err) {
-    const char *p = bytes;
-    while (n > 0) {
-        ssize_t put = write(w->fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return err_errno(err, "cannot write %s", w->partial);
-        p += put;
-        n -= (size_t)put;
-    }
-    return 0;
-}
-
 // A file appears under its name when it is complete. A device or a pipe is written to: a rename
 // would put a file in its place.
 static int open_partial(struct safetensors_writer *w, const char *path, struct err *err) {
@@ -130,8 +119,8 @@ int safetensors_create(struct safetensors_writer **out, const char *path,
     TRY_GOTO(fail, open_partial(w, path, err));
     unsigned char le[PREFIX_BYTES];
     for (int i = 0; i < PREFIX_BYTES; i++) le[i] = (unsigned char)((uint64_t)header.len >> (8 * i));
-    TRY_GOTO(fail, write_all(w, le, sizeof le, err));
-    TRY_GOTO(fail, write_all(w, header.data, header.len, err));
+    TRY_GOTO(fail, io_write(w->fd, le, sizeof le, w->partial, err));
+    TRY_GOTO(fail, io_write(w->fd, header.data, header.len, w->partial, err));
     buf_release(&header);
     *out = w;
     return 0;
@@ -145,7 +134,7 @@ int safetensors_write(struct safetensors_writer *w, const void *bytes, size_t n,
     if (n > w->left)
         return err_set(err, E_INVAL, "%s: %zu bytes more than the tensors declared", w->path,
                        n - w->left);
-    TRY(write_all(w, bytes, n, err));
+    TRY(io_write(w->fd, bytes, n, w->partial, err));
     w->left -= n;
     return 0;
 }

@@ -1,9 +1,9 @@
 // Files of several ranks as one tensor each: reading any range, and every fault of a folder, from a
 // missing file to one that is replaced while it is read.
+#include "base/io.h"
 #include "base/log.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
-#include "engine/model/ft_read.c"
 #include "tests/unit/ft_writer.h"
 #include <fcntl.h>
 
@@ -274,7 +274,7 @@ static void a_file_cut_while_it_is_open(void **state) {
     struct err err;
     int fd = open(in_folder("model.wpe.bin"), O_RDONLY);
     resize("model.wpe.bin", -65536 + 32);
-    assert_int_equal(read_at(fd, 0, bytes, sizeof bytes, "wpe", &err), E_CORRUPT);
+    assert_int_equal(io_read_at(fd, bytes, sizeof bytes, 0, "wpe", &err), E_CORRUPT);
     close(fd);
 }
 

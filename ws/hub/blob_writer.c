@@ -1,5 +1,6 @@
 // See blob_writer.h.
 #include "ws/hub/blob_writer.h"
+#include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -64,12 +65,7 @@ int blob_writer_open(struct blob_writer *b, const char *path, const struct hub_f
 }
 
 int blob_writer_add(struct blob_writer *b, const void *bytes, size_t n, struct err *err) {
-    for (size_t at = 0; at < n;) {
-        ssize_t put = write(b->fd, (const char *)bytes + at, n - at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return err_errno(err, "cannot write %s", b->incomplete);
-        at += (size_t)put;
-    }
+    TRY(io_write(b->fd, bytes, n, b->incomplete, err));
     if (!EVP_DigestUpdate(b->hash, bytes, n)) return no_hash(err);
     b->written += (int64_t)n;
     return 0;

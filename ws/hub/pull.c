@@ -161,8 +161,8 @@ static void say(struct pull *x, const char *what, const char *then) {
     x->watch->say(x->watch->ctx, text);
 }
 
-// Waits while another process has the lock. *lock stays -1 where the file system has no locks: two processes may then
-// write one file at once, which their hashes do not detect, so the user is told.
+// Waits while another process has the lock. *lock stays -1 where the file system has no locks. Two processes may then write
+// to the same file. Each hashes its own bytes, so neither notices, and the user is told to run only one.
 static int lock_file(struct pull *x, const struct hub_file *f, int *lock, struct err *err) {
     int rc = hub_try_lock(x->place, x->name, f->etag, lock, err);
     if (rc == LOCK_TAKEN) say(x, "another process is downloading ", ": waiting for it");
