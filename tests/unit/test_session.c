@@ -109,6 +109,47 @@ static void titles(void **state) {
                  "\xe2\x80\xa6");
 }
 
+static void titles_have_no_markdown(void **state) {
+    expect_title("# Plan\n\n- **first** step\n- second", "Plan first step second");
+    expect_title("**Bold** and *slanted*, ~~gone~~ `code`", "Bold and slanted, gone code");
+    expect_title("***both*** (*x*)", "both (x)");
+    expect_title("> quoted\n>> twice", "quoted twice");
+    expect_title("See [the manual](https://example.org/a_b) and ![a cat](cat.png).",
+                 "See the manual and a cat.");
+    expect_title("[**bold** link](x)", "bold link");
+    expect_title("```c\n# include *p* `q`\n```\nWhy?", "# include *p* `q` Why?");
+    expect_title("```all of it``` here", "all of it here");
+    expect_title("`` a ` b ``", "a ` b");
+    expect_title("`**kept**` \\*kept\\*", "**kept** *kept*");
+    expect_title("Title\n=====\nText", "Title Text");
+    expect_title("---\nfront", "front");
+    // What may be no mark stays.
+    expect_title("What is 2 * 3 * 4?", "What is 2 * 3 * 4?");
+    expect_title("int *p, *q; a*b*c", "int *p, *q; a*b*c");
+    expect_title("def f(*args, **kwargs)", "def f(*args, **kwargs)");
+    expect_title("snake_case, __init__ and C#", "snake_case, __init__ and C#");
+    expect_title("#include <a.h> #1", "#include <a.h> #1");
+    expect_title("a[1](2) [x] [](y) `open ~/dir~", "a1 [x] [](y) `open ~/dir~");
+    expect_title("-5 + 3 - 2", "-5 + 3 - 2");
+    expect_title("~~~~~~ **", "~~~~~~ **");
+    // A text that is nothing but marks is its title.
+    expect_title("***", "***");
+    expect_title("```python", "```python");
+}
+
+// A text made to cost time: each mark looks for its counterpart.
+static void titles_of_marks_without_an_end(void **state) {
+    static char text[1 << 20];
+    static const char *const marks[] = {"[", "![", "*a ", "`a``", "**a*", "~~a", "> ", "[a]("};
+    for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
+        size_t n = strlen(marks[m]);
+        for (size_t i = 0; i + n < sizeof text; i += n) memcpy(text + i, marks[m], n);
+        char out[SESSION_AUTO_TITLE_BYTES];
+        title_from(text, sizeof text - 8, out, sizeof out);
+        assert_true(strlen(out) < sizeof out && out[0]);
+    }
+}
+
 static struct session *with_events(int n_deltas) {
     struct session *s = session_new(NULL, "local", "s", LIFE_OPENING);
     event_log_add(&s->events, EVENT_OPENED, -1, NULL, 0);
@@ -194,6 +235,8 @@ int main(void) {
         cmocka_unit_test(lost_numbers_are_known_as_lost),
         cmocka_unit_test(the_numbering_against_a_plain_list),
         cmocka_unit_test(titles),
+        cmocka_unit_test(titles_have_no_markdown),
+        cmocka_unit_test(titles_of_marks_without_an_end),
         cmocka_unit_test(the_readme_shows_the_states),
         cmocka_unit_test(facts_wait_for_their_commit_and_deltas_for_their_numbers),
         cmocka_unit_test(taking_back_moves_later_numbers_up),

@@ -102,6 +102,14 @@ export function newSession() {
 /** @param {NewSession} value */
 export const setNewSession = (value) => write('new-session', value);
 
+/** The model that the user chose last for a new session; '' for the server's first. @returns {string} */
+export function chosenModel() {
+  const value = read('model', /** @type {string} */ (''));
+  return typeof value === 'string' ? value : '';
+}
+/** @param {string} name */
+export const setChosenModel = (name) => write('model', name);
+
 /** @typedef {{name: string, system?: string, sampling?: Record<string, any>}} Preset */
 /** The library of presets. @returns {Preset[]} */
 export function presets() {

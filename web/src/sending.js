@@ -12,6 +12,7 @@ import {
   isFull,
   lastTurn,
   model,
+  nextModel,
   pendingAccepted,
   runningTurn,
   select,
@@ -79,7 +80,7 @@ export function discard(key) {
 /** Whether a new session could hold a message that this one refused. @param {import('./state.js').Pending} pending */
 export function fitsNewSession({ code, message }) {
   const tokens = /^message too long: (?:at least )?(\d+) tokens/i.exec(message ?? '')?.[1];
-  const { session_len: length = model()?.session_len ?? 0 } = newSessionValues();
+  const { session_len: length = nextModel()?.session_len ?? 0 } = newSessionValues();
   return code === 'session_full' && !!tokens && Number(tokens) < length;
 }
 
@@ -104,7 +105,7 @@ async function deliver(chat, key, content) {
 /** The members of session.open beside the id: the user's values for new sessions, within the model's limits. */
 function newSessionValues() {
   const { sampling, system, ...lengths } = prefs.newSession();
-  const known = model(state.fresh.model);
+  const known = nextModel();
   const values = /** @type {Record<string, any>} */ ({});
   for (const [name, value] of Object.entries(lengths)) {
     const most =
@@ -119,7 +120,8 @@ function newSessionValues() {
   const prompt = fresh.system ?? system;
   const given = fresh.sampling ?? sampling;
   if (prompt) values.system = prompt;
-  if (fresh.model) values.model = fresh.model;
+  const wanted = fresh.model ?? (known?.name === prefs.chosenModel() ? known.name : '');
+  if (wanted) values.model = wanted;
   if (fresh.task && known?.prompt_tasks?.some(({ task }) => task === fresh.task)) values.prompt_task = fresh.task;
   if (given && Object.keys(given).length) values.sampling = given;
   return values;
@@ -174,7 +176,7 @@ export function whyNot() {
   if (session?.state === 'closed') return 'This session is closed. You can read it but not continue it.';
   if (isFull(session, chat)) return 'This session is full.';
   if (chat && chat.phase !== 'ready') return 'The session is still loading.';
-  const known = model(session?.model);
+  const known = session ? model(session.model) : nextModel();
   if (known && !known.chat) return `${known.name} has no chat template, so it cannot chat.`;
   return '';
 }

@@ -8,7 +8,7 @@
 // A session is a tree of turns; a transcript holds the current path, from its first turn to its head. When any client
 // moves the head, the page shortens its path or asks for the new one.
 import { onFrame, runNow } from './frame.js';
-import { setUnsent, unsent } from './prefs.js';
+import { chosenModel, setUnsent, unsent } from './prefs.js';
 import { adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
@@ -117,6 +117,8 @@ export const currentSession = () => (state.current ? (state.sessions.get(state.c
 /** The model that new sessions use, or the named one. @param {string} [name] @returns {Model | null} */
 export const model = (name) =>
   state.connection.models.find((m) => m.name === name) ?? state.connection.models[0] ?? null;
+/** The model of the chat that has not begun: carried over from another session, the user's last choice, or the first. */
+export const nextModel = () => model(state.fresh.model ?? chosenModel());
 /** @param {Chat} chat @param {number} number @returns {Turn | null} */
 export function turnOf(chat, number) {
   for (let i = chat.turns.length - 1; i >= 0; i--) if (chat.turns[i].turn === number) return chat.turns[i];

@@ -8,10 +8,11 @@
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, paused_ms: number, tokens_per_second: number},
  *   cache?: {source: string, kept_tokens: number, computed_tokens: number, resume_ms?: number},
- *   error?: {code: string, message: string}, branch?: {edited?: number, sent_back?: boolean, written?: boolean},
+ *   error?: {code: string, message: string}, branch?: {edited?: number, sent_back?: boolean, written?: boolean}, goes_on?: boolean,
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
- *   inputs: equal numbers for equal inputs. thinking: its text begins inside the model's thinking.
+ *   inputs: equal numbers for equal inputs. thinking: its text begins inside the model's thinking. goes_on: of several
+ *   turns as one: the model wrote the end.
  * @typedef {{content?: string, text?: string, n_ids?: number, continue?: true}} Input
  * @typedef {{startedAt: number, samples: Array<[number, number]>}} Live
  *   samples: [time, tokens] pairs of the last seconds, for the live rate.
@@ -116,8 +117,10 @@ export function joined(exchange) {
   const [first] = exchange;
   if (exchange.length === 1) return first;
   const last = exchange[exchange.length - 1];
-  const decodeMs = sum(exchange, (turn) => turn.timings?.decode_ms ?? 0);
-  const steps = sum(exchange, (turn) => Math.max(0, turn.n_output - 1)); // prefill computes the first token of each
+  // Behind words that a user wrote, the figures are those of the model's part.
+  const sampled = exchange.filter((turn) => !wasGiven(turn));
+  const decodeMs = sum(sampled, (turn) => turn.timings?.decode_ms ?? 0);
+  const steps = sum(sampled, (turn) => Math.max(0, turn.n_output - 1)); // prefill computes the first token of each
   return {
     ...last,
     turn: first.turn,
@@ -128,10 +131,12 @@ export function joined(exchange) {
     thinking: first.thinking,
     created_ms: first.created_ms,
     text: exchange.map((turn) => turn.text).join(''),
-    n_output: sum(exchange, (turn) => turn.n_output),
+    branch: exchange.find(wasGiven)?.branch ?? last.branch,
+    goes_on: !wasGiven(last),
+    n_output: sum(sampled.length ? sampled : exchange, (turn) => turn.n_output),
     timings: last.timings && {
       ...last.timings,
-      ...first.timings,
+      ...sampled[0]?.timings,
       tokens_per_second: decodeMs > 0 ? (steps * 1000) / decodeMs : 0,
     },
   };

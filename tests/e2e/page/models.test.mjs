@@ -50,6 +50,16 @@ test('two models: the empty chat has a list; the header and the session show the
   const again = await server.connect();
   const list = (await again.request({ type: 'session.list' })).sessions;
   assert.deepEqual(list.map(({ model, n_turns }) => [model, n_turns]).sort(), [['demo-model', 2], ['other-model', 1]]);
+  // The choice holds for the next session too, also after a reload.
+  await page.click('.new-button');
+  await page.waitForSelector('.header .model:has-text("other-model")');
+  assert.equal(await page.inputValue('#fresh-model'), 'other-model');
+  await page.reload();
+  await page.waitForSelector('.header .model:has-text("other-model")');
+  await page.click('.new-button');
+  await say(page, 'Once more.');
+  await settled(page, 1);
+  assert.equal((await again.request({ type: 'session.get', session: sessionOf(page) })).session.model, 'other-model');
   await again.close();
 });
 

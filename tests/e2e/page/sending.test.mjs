@@ -20,6 +20,7 @@ async function silent(t) {
   await page.waitForSelector('.pending[data-phase=sending]');
   await page.clock.runFor(1100);
   await page.waitForSelector('.pending:has-text("Sending…")');
+  assert.ok(await page.isVisible('.send'), 'the message field has its button');
   await page.clock.runFor(36000);
   return { server, page };
 }
@@ -45,6 +46,20 @@ test('Try again sends the same request: one turn', async (t) => {
   await page.waitForSelector('.pending[data-phase=sending]');
   server.process.kill('SIGCONT');
   await once(server, page);
+});
+
+test('before the server has said hello Send stands where it stands afterwards', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const at = async (silent) => {
+    const page = await newPage(t, await newContext(t));
+    if (silent) await page.routeWebSocket(/\/ws/, () => {});
+    await page.goto(`${server.url}/`);
+    if (!silent) await connected(page);
+    const { x, y } = await page.locator('.send').boundingBox();
+    await page.close();
+    return [x, y];
+  };
+  assert.deepEqual(await at(true), await at(false));
 });
 
 test('NUL and half a character become a sign for what cannot be shown; the message is sent once', async (t) => {

@@ -47,6 +47,25 @@ test('an answer is edited in place; the next message goes on from it; the old on
   await client.close();
 });
 
+test('behind an edited answer the model goes on: it stays edited, and the figures are the model’s', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await ask(page, 'My name is Zora.');
+  await press(page, 'edit-answer');
+  await page.fill('.of-answer textarea', 'A long answer in the words of a user, who writes more than the model does,');
+  await page.keyboard.press('Enter');
+  await shown(page, 'in the words of a user');
+  await page.click('.turn:last-child .go-on');
+  await page.waitForFunction(() => /^Edited(?! · Stop)/.test(document.querySelector('.turn:last-child[data-state=done] .facts')?.textContent) &&
+    /tokens\/s/.test(document.querySelector('.turn:last-child .facts').textContent));
+  const added = (await turnsOf(server, id)).at(-1).n_output;
+  assert.match(await page.locator('.facts').last().innerText(), new RegExp(`^Edited(?: · [A-Z][a-z ]+)? · ${added} tokens? · `));
+  await page.reload();
+  await settled(page, 1);
+  assert.match(await page.locator('.facts').last().innerText(), new RegExp(`^Edited(?: · [A-Z][a-z ]+)? · ${added} tokens? · `));
+  await client.close();
+});
+
 test('deleting asks first, goes on to another version, and takes the branch along, in every tab', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const page = await openPage(t, server, { hash: `#s=${id}` });

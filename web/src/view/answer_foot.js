@@ -108,14 +108,15 @@ function factsOf(answer, full) {
   /** @type {Array<[string, string, string?]>} */
   const facts = [];
   const done = answer.state === 'done';
-  const given = wasGiven(answer);
+  const goesOn = !!answer.goes_on;
+  const given = wasGiven(answer) && !goesOn;
   if (wasSentBack(answer))
     facts.push(['Sent back by the client', `The answer of turn ${answer.branch?.edited} as the client sent it back with its conversation`]);
   else if (wasWritten(answer)) facts.push(['Copied', 'Brought as text from another conversation']);
-  else if (given) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
+  else if (given || (goesOn && wasGiven(answer))) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
   if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
     facts.push([full && answer.finish_reason === 'length' ? 'Session full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
-  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens in the answer']);
+  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), goesOn && wasGiven(answer) ? 'Tokens of the model’s part' : 'Tokens in the answer']);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
   if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);
   if (done && answer.timings?.first_token_ms)

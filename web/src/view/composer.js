@@ -130,8 +130,9 @@ function draw() {
   const why = loading ? '' : whyNot();
   const text = !readingFiles() && (field.value.trim() || chosenFiles().length > 0);
   const queues = busy && !!text;
-  showButton(stopButton, busy && chat?.turns.some((turn) => turn.state !== 'done') === true);
-  showButton(sendButton, !busy || !!text);
+  const stops = busy && chat?.turns.some((turn) => turn.state !== 'done') === true;
+  showButton(stopButton, stops);
+  showButton(sendButton, !stops || !!text);
   sendButton.disabled = !text || !!why;
   const label = queues ? 'Send after this answer' : 'Send';
   sendButton.setAttribute('aria-label', label);

@@ -3,8 +3,8 @@
 // messages of a session that is full.
 import { show } from '../actions.js';
 import { h } from '../dom.js';
-import { newSession } from '../prefs.js';
-import { currentChat, currentSession, model, setFresh, state, subscribe } from '../state.js';
+import { newSession, setChosenModel } from '../prefs.js';
+import { currentChat, currentSession, nextModel, setFresh, state, subscribe } from '../state.js';
 import { exchangesOf, joined } from '../turns.js';
 import { addMessage, field } from './message_field.js';
 
@@ -65,10 +65,13 @@ function picker(id, label, onchange) {
 
 /** Which model the next session uses, and for which task it was trained: where there is something to choose. */
 export function modelPicker() {
-  const models = picker('fresh-model', 'Model', (value) => setFresh({ ...state.fresh, model: value }));
+  const models = picker('fresh-model', 'Model', (value) => {
+    setChosenModel(value);
+    setFresh({ ...state.fresh, model: undefined });
+  });
   const tasks = picker('fresh-task', 'Task', (value) => setFresh({ ...state.fresh, task: value }));
   drawPicker = () => {
-    const chosen = model(state.fresh.model);
+    const chosen = nextModel();
     models.draw(state.connection.models.map(({ name }) => [name, name]), chosen?.name ?? '', 2);
     const known = (chosen?.prompt_tasks ?? []).map(({ task }) => task);
     const { task = '' } = state.fresh;

@@ -3,7 +3,7 @@
 import { h, iconButton, setText } from '../dom.js';
 import { parameters } from '../format.js';
 import { withPanels } from '../late.js';
-import { currentChat, currentSession, model, state, subscribe } from '../state.js';
+import { currentChat, currentSession, model, nextModel, state, subscribe } from '../state.js';
 import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 
 const title = h('h1', { class: 'title', dir: 'auto' });
@@ -45,7 +45,7 @@ title.addEventListener('dblclick', () => {
 
 function draw() {
   const session = currentSession();
-  const known = model(session?.model ?? state.fresh.model);
+  const known = session ? model(session.model) : nextModel();
   const server = state.view === 'server';
   settings.hidden = server;
   back.hidden = !server;

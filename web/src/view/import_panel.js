@@ -6,7 +6,7 @@ import { h, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { conversationsIn } from '../foreign.js';
 import { writeSession } from '../rewriting.js';
-import { model, state } from '../state.js';
+import { nextModel, state } from '../state.js';
 import { openDialog } from './dialog.js';
 import { toast } from './toasts.js';
 
@@ -24,7 +24,7 @@ function cut(text, most) {
 /** @param {import('../foreign.js').Conversation} conversation @returns {Promise<string>} the session's id */
 async function write({ title, system, exchanges }) {
   const values = { title: cut(title, TITLE_BYTES), ...(system ? { system: cut(system, state.connection.limits.system_bytes ?? 32768) } : {}) };
-  const known = model();
+  const known = nextModel();
   try {
     return await writeSession(values, exchanges);
   } catch (error) {

@@ -3,7 +3,7 @@
 import { h, icon, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { newSession } from '../prefs.js';
-import { currentChat, currentSession, forgotten, isFull, model, runningTurn, subscribe } from '../state.js';
+import { currentChat, currentSession, forgotten, isFull, model, nextModel, runningTurn, subscribe } from '../state.js';
 import { continueElsewhere } from './fresh.js';
 
 const NEAR = 0.85;
@@ -61,7 +61,7 @@ function escape(event) {
 function lengths() {
   const known = currentSession();
   const chat = currentChat();
-  const defaults = model(known?.model);
+  const defaults = known ? model(known.model) : nextModel();
   const preset = newSession();
   const most = known?.session_len ?? preset.session_len ?? defaults?.session_len ?? 1;
   const window = known?.memory_len ?? preset.memory_len ?? defaults?.memory_len ?? 1;
@@ -127,7 +127,7 @@ function setNotice(kind, left, most) {
 
 function draw() {
   const { known, chat, most, used, window, lost } = lengths();
-  meters.hidden = !model() && !known;
+  button.hidden = !model() && !known; // its place stays: Send stands at the right from the start
   past.style.width = `${Math.min(100, (lost / most) * 100)}%`;
   fill.style.width = `${Math.min(100, ((used - lost) / most) * 100)}%`;
   setText(value, `${count(used)} / ${count(most)}`);

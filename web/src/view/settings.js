@@ -4,7 +4,7 @@ import { update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
 import { enterSends, newSession, notifies, setEnterSends, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
-import { currentSession, model, state, touch } from '../state.js';
+import { currentSession, model, nextModel, state, touch } from '../state.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
 import { makeField, MEMORY, samplingRows } from './fields.js';
@@ -183,7 +183,7 @@ function sessionPanel(session) {
 }
 
 function newPanel() {
-  const known = model();
+  const known = nextModel();
   const preset = newSession();
   const sampling = samplingFields(preset.sampling ?? {}, known?.sampling ?? {});
   const most = /** @type {Record<string, number | undefined>} */ ({
