@@ -110,7 +110,7 @@ static bool note_ends(struct inside *in, const struct engine_event *events, size
 }
 
 // A process that has served and then has no memory for a turn ends, once the turn's end is sent: the turn
-// counts its attempts (sessions/displaced.c). One that has never served would start in vain.
+// counts its attempts (sessions/migration/failover.c). One that has never served would start in vain.
 static void send_events(void *ctx, struct engine_event *events, size_t n) {
     struct inside *in = ctx;
     bool ends = false;

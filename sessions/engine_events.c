@@ -4,17 +4,17 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "sessions/answers.h"
-#include "sessions/displaced.h"
-#include "sessions/limits.h"
-#include "sessions/moving.h"
-#include "sessions/residence.h"
-#include "sessions/samples.h"
-#include "sessions/save.h"
-#include "sessions/spare_caches.h"
-#include "sessions/told.h"
-#include "sessions/turns.h"
-#include "sessions/versions.h"
+#include "sessions/caches/routing.h"
+#include "sessions/caches/spare_caches.h"
+#include "sessions/clients/answers.h"
+#include "sessions/clients/branch_deltas.h"
+#include "sessions/clients/limits.h"
+#include "sessions/matching/told.h"
+#include "sessions/migration/failover.h"
+#include "sessions/migration/moving.h"
+#include "sessions/saving/save.h"
+#include "sessions/turns/turns.h"
+#include "sessions/turns/versions.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>
@@ -58,7 +58,7 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
     int rc = e->id < 0 ? turn_add_text(t, e->text, e->text_len) : take_token(s, t, e);
     if (rc < 0) { // out of memory: this turn ends with what it has
         t->failed = true;
-        residence_cancel(s, t->number);
+        routing_cancel(s, t->number);
         return;
     }
     if (t->n_out == 1 && e->id >= 0)
@@ -71,11 +71,11 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
 // Of another answer.
 static void on_sample(struct session *s, struct turn *t, const struct engine_event *e) {
     if (t->failed || t->state != TURN_RUNNING) return;
-    int rc = samples_take(s, t, e);
-    if (rc == E_CORRUPT) displaced_diverged(s, t);
+    int rc = branch_deltas_take(s, t, e);
+    if (rc == E_CORRUPT) failover_diverged(s, t);
     if (rc != E_NOMEM) return;
     t->failed = true;
-    residence_cancel(s, t->number);
+    routing_cancel(s, t->number);
 }
 
 static void note_cache(struct session *s, int64_t tokens) {
@@ -172,12 +172,12 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
 }
 
 // Where the device failed, caches of it are gone, whatever they were.
-static void on_displaced(struct session *s, struct turn *t, const struct engine_event *e) {
+static void on_failover(struct session *s, struct turn *t, const struct engine_event *e) {
     bool lost = e->finish == FINISH_ERROR && e->error_code == E_DEVICE,
          kept = !lost && e->blocks > 0;
     note_times(s, t, e);
     note_cache(s, kept ? (int64_t)s->n_log : 0);
-    displaced_take(s, t, e);
+    failover_take(s, t, e);
 }
 
 // The end of a turn and a fork say whether what there is of the cache is in host memory.
@@ -212,8 +212,8 @@ static void on_left(struct session *s, const struct engine_event *e) {
 }
 
 // A session without a cache and a turn lives nowhere.
-static void settle_residence(struct session *s) {
-    if (s->cache == PLACE_NONE && !s->engine_turn) residence_leave(s);
+static void settle_routing(struct session *s) {
+    if (s->cache == PLACE_NONE && !s->engine_turn) routing_leave(s);
 }
 
 static void take(struct session *s, const struct instance *from, const struct engine_event *e) {
@@ -234,13 +234,13 @@ static void take(struct session *s, const struct instance *from, const struct en
     case ENGINE_TOKEN:
         if (t && e->branch > 0)
             on_sample(s, t, e);
-        else if (t && !displaced_repeats(s, t, e))
+        else if (t && !failover_repeats(s, t, e))
             on_token(s, t, e);
         break;
     case ENGINE_DONE:
         s->engine_turn = 0;
-        if (t && displaced_is(s, e))
-            on_displaced(s, t, e);
+        if (t && failover_applies(s, e))
+            on_failover(s, t, e);
         else if (t)
             on_done(s, t, e);
         else
@@ -277,5 +277,5 @@ void engine_event_take(struct sessions *ss, struct instance *from, const struct 
     service_touch(s);
     take(s, from, e);
     if (e->kind == ENGINE_DONE || e->kind == ENGINE_RELEASED || e->kind == ENGINE_FORKED)
-        settle_residence(s);
+        settle_routing(s);
 }

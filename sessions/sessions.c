@@ -3,30 +3,30 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/random_id.h"
-#include "sessions/balance.h"
-#include "sessions/clients.h"
-#include "sessions/closing.h"
-#include "sessions/debug_handlers.h"
-#include "sessions/debug_replay.h"
-#include "sessions/displaced.h"
+#include "sessions/caches/orphan_snapshots.h"
+#include "sessions/caches/routing.h"
+#include "sessions/caches/spare_caches.h"
+#include "sessions/clients/clients.h"
+#include "sessions/clients/limits.h"
+#include "sessions/clients/streams.h"
 #include "sessions/engine_events.h"
-#include "sessions/expire.h"
-#include "sessions/leftovers.h"
-#include "sessions/limits.h"
-#include "sessions/listing.h"
-#include "sessions/match.h"
-#include "sessions/moving.h"
-#include "sessions/preparing.h"
-#include "sessions/requests.h"
-#include "sessions/residence.h"
-#include "sessions/save.h"
-#include "sessions/service.h"
-#include "sessions/settle.h"
-#include "sessions/spare_caches.h"
-#include "sessions/streams.h"
-#include "sessions/tail_writer.h"
-#include "sessions/transfer.h"
-#include "sessions/turns.h"
+#include "sessions/migration/balance.h"
+#include "sessions/migration/failover.h"
+#include "sessions/migration/moving.h"
+#include "sessions/replay/debug_handlers.h"
+#include "sessions/replay/debug_replay.h"
+#include "sessions/requests/closing.h"
+#include "sessions/requests/expire.h"
+#include "sessions/requests/listing.h"
+#include "sessions/requests/match.h"
+#include "sessions/requests/requests.h"
+#include "sessions/requests/settle.h"
+#include "sessions/requests/transfer.h"
+#include "sessions/saving/save.h"
+#include "sessions/saving/tail_writer.h"
+#include "sessions/state/service.h"
+#include "sessions/turns/preparing.h"
+#include "sessions/turns/turns.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +125,7 @@ static void evict_idle(struct sessions *ss) {
     struct evict_node *node;
     while ((node = evict_due(&ss->idle, now))) {
         struct session *s = (struct session *)((char *)node - offsetof(struct session, idle));
-        service_park(s, "idle");
+        routing_park(s, "idle");
     }
     spare_evict(ss);
 }
@@ -167,7 +167,7 @@ static void end_lost_turns(struct sessions *ss, struct instance *i) {
                                           .turn = s->engine_turn,
                                           .finish = FINISH_ERROR,
                                           .error_code = E_DEVICE};
-        displaced_trial_over(ss, s->engine_turn);
+        failover_trial_over(ss, s->engine_turn);
         if (s->engine_turn) engine_event_take(ss, i, &done);
     }
 }
@@ -182,7 +182,7 @@ static void take_engine_events(struct sessions *ss) {
             if (e.kind == ENGINE_DONE || e.kind == ENGINE_RELEASED) service_room_changed(ss);
             if (e.kind == ENGINE_DONE) {
                 i->n_turns--;
-                displaced_trial_over(ss, e.turn);
+                failover_trial_over(ss, e.turn);
                 if (e.finish == FINISH_ERROR && e.error_code == E_DEVICE) moving_lost(ss, i);
             }
             if (!replays_engine_event(ss, &e)) engine_event_take(ss, i, &e);
@@ -202,7 +202,7 @@ int64_t sessions_poll(struct sessions *ss) {
     moving_go_on(ss);
     balance_go_on(ss);
     service_wake_for_room(ss);
-    displaced_go_on(ss);
+    failover_continue(ss);
     while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
         store_answer(ss, job);
         n_answers++;
@@ -300,10 +300,10 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
             m, "parley_sessions_resume_seconds",
             "What it took to have again what an earlier turn had computed, by how.", sources[i],
             resume_bounds, sizeof resume_bounds / sizeof *resume_bounds);
-    ss->m_displaced[DISPLACED_LOST] =
+    ss->m_failovers[FAILOVER_LOST] =
         metrics_counter_of(m, "parley_sessions_moved_turns_total",
                            "Running turns that went on with another instance.", "reason", "lost");
-    ss->m_displaced[DISPLACED_DRAINED] = metrics_counter_of(
+    ss->m_failovers[FAILOVER_DRAINED] = metrics_counter_of(
         m, "parley_sessions_moved_turns_total", "Running turns that went on with another instance.",
         "reason", "drained");
     ss->m_poisoned = metrics_counter(m, "parley_sessions_poisoned_turns_total",
@@ -335,12 +335,12 @@ int sessions_add_instance(struct sessions *ss, const struct instance_options *o,
     struct instance *i;
     TRY(placement_add(&ss->placement, o, &i, err));
     service_room_changed(ss);
-    if (!o->is_tidy) leftovers_remove(o->engine, store_path(ss->store));
+    if (!o->is_tidy) orphan_snapshots_remove(o->engine, store_path(ss->store));
     return 0;
 }
 
 void sessions_tidy(struct engine *e, const char *db_path) {
-    leftovers_remove(e, db_path);
+    orphan_snapshots_remove(e, db_path);
 }
 
 struct placement *sessions_placement(struct sessions *ss) {
@@ -436,7 +436,7 @@ void sessions_close(struct sessions *ss) {
         if (save_wanted(s))
             log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
                       (long long)(event_log_seq(&s->events) - s->saved_seq));
-        if (s->cache != PLACE_NONE || s->engine_turn) residence_release(s);
+        if (s->cache != PLACE_NONE || s->engine_turn) routing_release(s);
         service_destroy(s);
     }
     HASH_ITER(by_name, ss->by_name, s, next) service_destroy(s);

@@ -11,8 +11,8 @@
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "sessions/placement.h"
-#include "sessions/request.h"
+#include "sessions/engines/placement.h"
+#include "sessions/state/request.h"
 #include "sessions/store/record.h"
 
 struct sessions;
@@ -147,7 +147,7 @@ enum session_answer_kind {
     ANSWER_UPDATED, // session
     ANSWER_OPENED,  // session
     ANSWER_REWOUND, // session; seq 0: the head did not change
-    // sessions/debug.h:
+    // sessions/replay/debug.h:
     ANSWER_TURN,      // session id, detail
     ANSWER_EVENTS,    // session id, events, before, more
     ANSWER_REPLAYING, // session id, turn

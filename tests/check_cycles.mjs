@@ -1,5 +1,6 @@
 // Checks that calls between the files of a layer run one way: a group of files that call each other in a circle is one
-// module cut in slices. Two files may call each other, three at most; a larger circle is a fault.
+// module cut in slices. Two files may call each other, three at most; a larger circle is a fault. Between the folders of
+// sessions/ no two may call each other (sessions/README.md, Rooms).
 // A file calls another one of its layer where it names a function that the other one defines and exports.
 //
 // usage: check_cycles.mjs [TOP]         each fault with the calls that close it; exit 1 when there is one
@@ -12,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 
 const LAYERS = ['base', 'kernels', 'kvcache', 'engine', 'sessions', 'ws'];
 const MOST = 3; // files in a circle
+const ROOMED = ['sessions']; // layers whose folders call each other one way
 
 /** The layer's sources, except programs: ws/cli sees everything and nothing calls it. */
 function sources(top, layer) {
@@ -128,29 +130,46 @@ function circlesOf(calls) {
   return circles;
 }
 
-/** The faults of a layer, a text each. */
-function faultsOf(top, layer) {
-  const calls = callsOf(top, sources(top, layer));
+/** The calls between folders: folder -> (folder that it calls -> names). */
+function callsOfFolders(calls) {
+  const folders = new Map([...calls.keys()].map((file) => [path.dirname(file), new Map()]));
+  for (const [file, called] of calls)
+    for (const [to, names] of called) {
+      const [from, other] = [path.dirname(file), path.dirname(to)];
+      if (from !== other) folders.get(from).set(other, [...(folders.get(from).get(other) ?? []), ...names]);
+    }
+  return folders;
+}
+
+/** A sentence for each circle of more than `most`, with its calls. */
+function circleFaults(layer, calls, most, what) {
   return circlesOf(calls)
-    .filter((circle) => circle.length > MOST)
+    .filter((circle) => circle.length > most)
     .map((circle) => {
-      const edges = circle.flatMap((file) =>
-        [...calls.get(file)]
+      const edges = circle.flatMap((from) =>
+        [...calls.get(from)]
           .filter(([to]) => circle.includes(to))
-          .map(([to, names]) => `    ${file} -> ${to}: ${names.sort().slice(0, 4).join(', ')}`));
-      return [`${layer}: ${circle.length} files call each other in a circle, ${MOST} at most:`, ...edges].join('\n');
+          .map(([to, names]) => `    ${from} -> ${to}: ${names.sort().slice(0, 4).join(', ')}`));
+      return [`${layer}: ${circle.length} ${what} call each other in a circle, ${most} at most:`, ...edges].join('\n');
     });
+}
+
+/** The faults of a layer, a text each. */
+function faultsOf(top, layer, roomed = ROOMED) {
+  const calls = callsOf(top, sources(top, layer));
+  const faults = circleFaults(layer, calls, MOST, 'files');
+  return roomed.includes(layer) ? [...faults, ...circleFaults(layer, callsOfFolders(calls), 1, 'folders')] : faults;
 }
 
 // --- the check of the checker
 
 function selfCheck() {
   const top = mkdtempSync(path.join(tmpdir(), 'parley-cycles-'));
-  const plant = (what, faulty, files) => {
+  const plant = (what, faulty, files, roomed = []) => {
     rmSync(path.join(top, 'base'), { recursive: true, force: true });
     mkdirSync(path.join(top, 'base/deep'), { recursive: true });
     for (const [name, text] of Object.entries(files)) writeFileSync(path.join(top, 'base', name), text);
-    const faults = faultsOf(top, 'base');
+    const faults = faultsOf(top, 'base', roomed);
     if ((faults.length > 0) !== faulty) throw new Error(`check_cycles.mjs: ${what} was ${faulty ? 'not found' : `found: ${faults}`}`);
   };
   const ring = { 'a.c': 'int a(void) { return b(); }', 'b.c': 'int b(void) { return c(); }', 'c.c': 'int c(void) { return d(); }' };
@@ -161,6 +180,10 @@ function selfCheck() {
     plant('a function of a namespace', true, { ...ring, 'd.cu': 'namespace x {\nint d(void) { return a(); }\n}' });
     plant('a function in a table', true, { ...ring, 'd.c': 'static const struct t t = {.x = 1};\nint d(void) {\n int (*f)(void) = a; return f(); }' });
     plant('a head over two lines with attributes', true, { ...ring, 'd.c': '__attribute__((noinline)) const struct t *d(int x,\n int y) { return a(); }' });
+    const pair = { 'a.c': 'int a(void) { return d(); }', 'deep/d.c': 'int d(void) { return b(); }', 'b.c': 'int b(void) { return 0; }' };
+    plant('two folders that call each other', true, pair, ['base']);
+    plant('two folders of a layer that is one room', false, pair);
+    plant('a folder that another one calls', false, { ...pair, 'deep/d.c': 'int d(void) { return 0; }' }, ['base']);
     plant('a chain of four files', false, { ...ring, 'd.c': 'int d(void) { return 0; }' });
     plant('a circle of three files', false, { ...ring, 'c.c': 'int c(void) { return a(); }' });
     plant('a name in a comment', false, { ...ring, 'd.c': 'int d(void) { /* a() */ return 0; } // a()\nint e(void);' });

@@ -2,7 +2,8 @@
 # Checks that the layers see each other as they should, by their #include lines:
 #     ws -> sessions -> engine -> kvcache -> kernels -> base, never upward.
 # sessions and ws see the engine through engine/engine.h alone, and nothing of kvcache or kernels.
-# sessions/store sees nothing else of sessions; sessions/archive sees the store alone.
+# sessions/store sees nothing else of sessions; sessions/archive sees the store alone. The other rooms of sessions see
+# the rooms before them in the list of sessions/README.md, and sessions/sessions.h.
 # Programs (main*.c) see all. Includes of ours are rooted in the tree's top, and no file is called
 # common, utils or types: such a file has no subject, so everything ends up in it.
 #
@@ -30,13 +31,20 @@ check() {
         for (i = 1; i <= n; i++) allowed[pairs[i]] = 1
         n = split("base kernels kvcache engine sessions ws tests", names, " ")
         for (i = 1; i <= n; i++) is_root[names[i]] = 1
+        n = split("matching engines state caches clients saving turns replay requests migration", names, " ")
+        for (i = 1; i <= n; i++) rank["sessions/" names[i]] = i
     }
-    # What sessions/store and sessions/archive may include of sessions.
-    function is_below(path) {
-        if (file ~ /^sessions\/store\//) return path ~ /^sessions\/store\//
-        if (file ~ /^sessions\/archive\//)
-            return path ~ /^sessions\/(store|archive)\//
-        return 1
+    # What a room of sessions may include of sessions.
+    function is_below(path,    from, to) {
+        from = file
+        to = path
+        sub(/\/[^\/]*$/, "", from)
+        sub(/\/[^\/]*$/, "", to)
+        if (from == "sessions/store") return to == from
+        if (from == "sessions/archive") return to == from || to == "sessions/store"
+        if (!(from in rank)) return from == "sessions" # a new room needs its place in the list
+        return path == "sessions/sessions.h" || to == "sessions/store" || to == "sessions/archive" ||
+               ((to in rank) && rank[to] <= rank[from])
     }
     function check_include(line, path, quoted,    root) {
         root = path
@@ -48,7 +56,7 @@ check() {
         }
         if (!quoted) fault(line, "<" path "> is ours: write it in quotes")
         if (path ~ /(^|\/)\.\.?\//) fault(line, "\"" path "\" climbs: name the file from the top")
-        if (root == "sessions" && !is_below(path)) fault(line, "\"" path "\" is above this folder")
+        if (layer == "sessions" && root == "sessions" && !is_below(path)) fault(line, "\"" path "\" is above this folder")
         if (layer == "tests") return
         if (root == "tests") {
             fault(line, "\"" path "\" belongs to the tests")
@@ -102,16 +110,19 @@ self_check() {
     plant faulty base/x.h '#include "engine/engine.h"'
     plant faulty kernels/cuda/x.cu '#include "kvcache/ring.h"'
     plant faulty kvcache/x.c '  #  include "engine/run/batch.h" // spaced'
-    plant faulty engine/run/x.c '#include "sessions/session.h"'
+    plant faulty engine/run/x.c '#include "sessions/sessions.h"'
     plant faulty engine/x.h '#include "ws/net/server.h"'
     plant faulty sessions/x.c '#include "ws/net/server.h"'
     plant faulty sessions/x.c '#include "engine/text/tokenizer.h"'
     plant faulty sessions/x.c '#include "kvcache/ring.h"'
-    plant faulty sessions/store/x.c '#include "sessions/turn.h"'
+    plant faulty sessions/store/x.c '#include "sessions/state/turn.h"'
     plant faulty sessions/store/x.h '#include "sessions/sessions.h"'
     plant faulty sessions/store/x.c '#include "sessions/archive/archive.h"'
     plant faulty sessions/store/x.c '#include "sessions/storehouse.h"'
-    plant faulty sessions/archive/x.c '#include "sessions/session.h"'
+    plant faulty sessions/archive/x.c '#include "sessions/state/session.h"'
+    plant faulty sessions/state/x.c '#include "sessions/turns/input.h"'
+    plant faulty sessions/state/x.h '#include "sessions/engine_events.h"'
+    plant faulty sessions/matching/x.c '#include "sessions/state/turn.h"'
     plant faulty ws/api/x.c '#include "kernels/backend.h"'
     plant faulty ws/x.c '#include "engine/model/model.h"'
     plant faulty ws/domain.c '#include "engine/model/model.h"'
@@ -135,7 +146,11 @@ self_check() {
     plant clean sessions/store/x.c '#include "sessions/store/record.h"'
     plant clean sessions/archive/x.c '#include "sessions/store/db.h"'
     plant clean sessions/archive/x.c '#include "sessions/archive/check.h"'
-    plant clean ws/x.c '#include "sessions/session.h"'
+    plant clean sessions/turns/x.c '#include "sessions/state/turn.h"'
+    plant clean sessions/turns/x.c '#include "sessions/archive/archive.h"'
+    plant clean sessions/matching/x.c '#include "sessions/sessions.h"'
+    plant clean sessions/x.c '#include "sessions/requests/settle.h"'
+    plant clean ws/x.c '#include "sessions/state/session.h"'
     plant clean ws/main.c '#include "engine/model/model.h"'
     plant clean ws/cli/main_bench.c '#include "kernels/backend.h"'
     plant clean tests/unit/test_x.c '#include "base/json.c"'

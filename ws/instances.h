@@ -1,7 +1,7 @@
 // The engines of a server: opened from its settings, given to the session service, closed. opening.h opens
 // those of the start, hosting.h loads and unloads others while the server runs.
 #pragma once
-#include "sessions/placement.h"
+#include "sessions/engines/placement.h"
 #include "ws/serve_config.h"
 
 struct metrics;

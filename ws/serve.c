@@ -2,7 +2,7 @@
 #include "ws/serve.h"
 #include "base/log.h"
 #include "base/thread_priority.h"
-#include "sessions/volatile_text.h"
+#include "sessions/matching/volatile_text.h"
 #include "ws/control.h"
 #include "ws/hosting.h"
 #include "ws/notify.h"

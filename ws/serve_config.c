@@ -2,9 +2,9 @@
 #include "ws/serve_config.h"
 #include "base/config_rows.h"
 #include "engine/engine.h"
-#include "sessions/placement.h"
+#include "sessions/engines/placement.h"
+#include "sessions/matching/volatile_text.h"
 #include "sessions/store/facts.h"
-#include "sessions/volatile_text.h"
 #include "ws/net/origin_list.h"
 #include <arpa/inet.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 // setting by name.
 #pragma once
 #include "base/config_parts.h"
-#include "sessions/owners.h"
+#include "sessions/state/owners.h"
 #include "ws/model_settings.h"
 #include "ws/sampling_options.h"
 #include <stdbool.h>

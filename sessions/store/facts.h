@@ -40,7 +40,7 @@ enum session_event_kind {
     EVENT_EVICTED,
     EVENT_REWOUND,
     EVENT_PARKED,
-    // A piece of another answer while its turn runs (sessions/samples.c): it has no number and is never
+    // A piece of another answer while its turn runs (sessions/clients/branch_deltas.c): it has no number and is never
     // stored.
     EVENT_SAMPLE = 64
 };

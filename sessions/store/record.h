@@ -68,7 +68,7 @@ struct turn_record {
     // JSON object {"index":N,"of":N,"score":N}: which of its branches the answer is; NULL: it had one.
     // Those with an index above 0 are versions (versions.c): no event names them.
     char *branch;
-    // For stateless clients (sessions/told.h): the conversation's chain behind the answer, and a JSON object
+    // For stateless clients (sessions/matching/told.h): the conversation's chain behind the answer, and a JSON object
     // about the text that the log shows the model. NULL: no such client started it, or it has not ended.
     char *told, *shown;
     uint64_t seed;

@@ -78,7 +78,7 @@ void store_list_clear(struct store_list *l);   // drops the rows
 void store_list_release(struct store_list *l); // and all else of its answer
 void store_list_cut(struct store_list *l);     // ends it behind the rows read: sets the cursor so
 
-// Turns by what clients know of them (sessions/told.h), of the session that has the first one found: those
+// Turns by what clients know of them (sessions/matching/told.h), of the session that has the first one found: those
 // with the first digest that any turn has, or those with any digest.
 struct stored_match {
     size_t digest; // which one it has

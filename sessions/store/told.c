@@ -1,4 +1,4 @@
-// Turns by what clients know of them (sessions/told.h).
+// Turns by what clients know of them (sessions/matching/told.h).
 #include "base/array.h"
 #include "base/err.h"
 #include "sessions/store/db.h"

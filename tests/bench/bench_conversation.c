@@ -1,9 +1,9 @@
 // What a server computes of a conversation that is sent again whole, before its turn starts: JSON, the chain by which its
-// session is found (sessions/told.h), the template. Least processor time of a run of requests, in microseconds.
+// session is found (sessions/matching/told.h), the template. Least processor time of a run of requests, in microseconds.
 //   make bench-conversation [ARGS="DIR [TURNS [REQUESTS]]"]
 #include "base/json.h"
 #include "engine/text/chat_template.h"
-#include "sessions/told.h"
+#include "sessions/matching/told.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

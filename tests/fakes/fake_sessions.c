@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/random_id.h"
-#include "sessions/debug.h"
+#include "sessions/replay/debug.h"
 #include "tests/fakes/fake_engine.h"
 #include <stdio.h>
 #include <stdlib.h>

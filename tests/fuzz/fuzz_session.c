@@ -1,7 +1,7 @@
 // An exported session. An accepted one is consistent: it can be held in memory, and after exporting,
 // reading and exporting again the bytes are the same.
 #include "sessions/archive/archive.h"
-#include "sessions/session.h"
+#include "sessions/state/session.h"
 #include "tests/fuzz/fuzz.h"
 
 #define NOW_MS 1800000000000

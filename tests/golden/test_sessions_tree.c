@@ -5,7 +5,7 @@
 // files.
 #include "base/err.h"
 #include "base/log.h"
-#include "sessions/service.h"
+#include "sessions/state/service.h"
 #include "tests/cmocka.h"
 #include "tests/unit/asks.h"
 #include "tests/unit/tmp_dir.h"

@@ -16,14 +16,14 @@ export const faults = [
   ['stop-given-whole', 'engine/text/stop_matcher.c', 'window_give(&w, end - m->lens[i], out)', 'window_give(&w, end, out)', 'unit/stop_matcher'],
   ['stop-flush-twice', 'engine/text/stop_matcher.c', '    m->n_held = 0;\n    return rc;', '    return rc;', 'unit/stop_matcher'],
   // --- the tree of turns
-  ['tree-unlink-count', 'sessions/tree.c', '    c->n--;\n', '', 'unit/sessions_tree unit/sessions_tree_faults unit/sessions_memory golden/sessions_tree'],
-  ['tree-path-stays', 'sessions/tree.c', '    mark(s, to, shared, true);\n    s->n_log = n;', '    s->n_log = n;', 'unit/sessions_tree golden/sessions_tree'],
-  ['tree-newest-any', 'sessions/tree.c', 'if (!under || turn_was_erased', 'if (turn_was_erased', 'unit/sessions_tree golden/sessions_tree'],
+  ['tree-unlink-count', 'sessions/state/tree.c', '    c->n--;\n', '', 'unit/sessions_tree unit/sessions_tree_faults unit/sessions_memory golden/sessions_tree'],
+  ['tree-path-stays', 'sessions/state/tree.c', '    mark(s, to, shared, true);\n    s->n_log = n;', '    s->n_log = n;', 'unit/sessions_tree golden/sessions_tree'],
+  ['tree-newest-any', 'sessions/state/tree.c', 'if (!under || turn_was_erased', 'if (turn_was_erased', 'unit/sessions_tree golden/sessions_tree'],
   // --- save
-  ['save-tokens-all-new', 'sessions/save.c', 't->n_saved = (size_t)save->turns[i].tokens.first + save->turns[i].tokens.n;', 't->n_saved = save->turns[i].tokens.n;', 'unit/sessions_turns unit/sessions golden/sessions_resume'],
-  ['save-answers-early', 'sessions/save.c', 'if (p->seq > s->saved_seq) continue;', '', 'unit/sessions_turns unit/sessions_faults unit/sessions'],
-  ['save-no-retry', 'sessions/save.c', 'save_wanted(s) ? service_now(s->service) + backoff(s->n_failures) : 0', '0', 'unit/sessions_faults unit/sessions'],
-  ['save-undo-forgotten', 'sessions/save.c', '        DL_DELETE(s->pending, p);\n        undo(s, p);\n', '        DL_DELETE(s->pending, p);\n', 'unit/sessions_faults unit/sessions_tree_faults'],
+  ['save-tokens-all-new', 'sessions/saving/save.c', 't->n_saved = (size_t)save->turns[i].tokens.first + save->turns[i].tokens.n;', 't->n_saved = save->turns[i].tokens.n;', 'unit/sessions_turns unit/sessions golden/sessions_resume'],
+  ['save-answers-early', 'sessions/saving/save.c', 'if (p->seq > s->saved_seq) continue;', '', 'unit/sessions_turns unit/sessions_faults unit/sessions'],
+  ['save-no-retry', 'sessions/saving/save.c', 'save_wanted(s) ? service_now(s->service) + backoff(s->n_failures) : 0', '0', 'unit/sessions_faults unit/sessions'],
+  ['save-undo-forgotten', 'sessions/saving/save.c', '        DL_DELETE(s->pending, p);\n        undo(s, p);\n', '        DL_DELETE(s->pending, p);\n', 'unit/sessions_faults unit/sessions_tree_faults'],
   // --- the rule of the window, the ring, the pool
   ['window-one-short', 'kvcache/ring.c', 'oldest = t - r->reach[g].run + 1;', 'oldest = t - r->reach[g].run + 2;', 'unit/ring unit/positions golden/invariants'],
   ['ring-slot-less', 'kvcache/ring.c', '(run + s->block_tokens - 2) / s->block_tokens + 1,', '(run + s->block_tokens - 2) / s->block_tokens,', 'unit/ring'],
@@ -35,7 +35,7 @@ export const faults = [
   ['sched-reserve-kept', 'engine/run/scheduler.c', '    s->n_reserved -= t->reserve;\n', '', 'unit/scheduler'],
   ['fair-order', 'engine/run/fair.c', 'return a->n_held < b->n_held;', 'return a->n_held > b->n_held;', 'unit/fair unit/scheduler'],
   // --- protocol and events
-  ['event-seq', 'sessions/event_log.c', 'return last->seq + last->n - 1;', 'return last->seq;', 'unit/sessions unit/sessions_turns unit/replay'],
+  ['event-seq', 'sessions/state/event_log.c', 'return last->seq + last->n - 1;', 'return last->seq;', 'unit/sessions unit/sessions_turns unit/replay'],
   ['protocol-two-inputs', 'ws/parley/protocol.c', '!!content + !!raw + !!ids + go_on != 1', '!!content + !!raw + !!ids + go_on < 1', 'unit/protocol'],
   ['protocol-get-both', 'ws/parley/protocol.c', 'if (d->r->before >= 0 && d->r->attach)', 'if (d->r->before > 0 && d->r->attach)', 'unit/protocol'],
   ['utf8-surrogate', 'base/utf8.c', 'if (lead == 0xed) high = 0x9f;', '', 'unit/utf8'],

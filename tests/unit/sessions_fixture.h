@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "sessions/service.h"
+#include "sessions/state/service.h"
 #include "tests/cmocka.h"
 #include "tests/unit/asks.h"
 #include "tests/unit/fake_engine.h"

@@ -1,6 +1,6 @@
 // Looking into sessions: the record is shown as it is, a replay changes no session, and whatever
 // happens meanwhile, each request is answered once and leaves nothing behind.
-#include "sessions/debug.h"
+#include "sessions/replay/debug.h"
 #include "tests/unit/sessions_fixture.h"
 
 static struct {

@@ -1,5 +1,5 @@
 // The idle clock: order, restart, stop.
-#include "sessions/evict.h"
+#include "sessions/state/evict.h"
 #include "tests/cmocka.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // Owners: the table of limits, rates and sentences.
 #include "base/err.h"
 #include "base/metrics.h"
-#include "sessions/owners.h"
+#include "sessions/state/owners.h"
 #include "tests/cmocka.h"
 #include <stdio.h>
 #include <string.h>

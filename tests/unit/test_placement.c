@@ -214,7 +214,7 @@ static void a_drained_one_gives_its_caches_away(void **state) {
     assert_int_equal(fakes[1].n_imported, 4);
     assert_int_equal(fx_session("s2")->cache, PLACE_HOST);
     assert_int_equal(fx_follower(1, "s2")->count[EVENT_PARKED], 1);
-    assert_int_equal(fx_follower(1, "s0")->count[EVENT_PARKED], 0); // test_displaced.c
+    assert_int_equal(fx_follower(1, "s0")->count[EVENT_PARKED], 0); // test_failover.c
     // The next turn finds it.
     turn("s2", "y");
     fake_use(B);

@@ -1,5 +1,5 @@
 // parley.v1: what is taken as a message, and how events and answers are written.
-#include "sessions/debug.h"
+#include "sessions/replay/debug.h"
 #include "tests/cmocka.h"
 #include "ws/parley/protocol.h"
 #include <stdio.h>

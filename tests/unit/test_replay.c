@@ -1,7 +1,7 @@
 // Replay over an engine with predictable answers: equal records, and each kind of difference at its
 // place; what-if's turns on their new log.
 #include "base/err.h"
-#include "sessions/replay.h"
+#include "sessions/replay/replay.h"
 #include "tests/cmocka.h"
 #include "tests/unit/fake_engine.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 // One conversation by itself: event numbers, titles, what clients may be told, and undoing.
-#include "sessions/title.h"
-#include "sessions/tree.h"
+#include "sessions/state/title.h"
+#include "sessions/state/tree.h"
 #include "tests/unit/sessions_fixture.h"
 
 static void numbers_have_no_gap_and_runs_are_joined(void **state) {

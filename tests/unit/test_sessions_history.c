@@ -1,5 +1,5 @@
 // Long conversations: pages of older turns, and a memory that does not grow with them.
-#include "sessions/history.h"
+#include "sessions/requests/history.h"
 #include "tests/unit/sessions_fixture.h"
 
 static void say(const char *id, int from, int to) {

@@ -1,6 +1,6 @@
 // Memory runs out at any one allocation: the request is refused with a sentence, no delivered event
 // is lost, and the service continues.
-#include "sessions/history.h"
+#include "sessions/requests/history.h"
 #include "tests/unit/alloc_faults.h"
 #define fake_realloc __real_realloc
 #include "tests/unit/sessions_fixture.h"

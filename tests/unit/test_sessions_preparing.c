@@ -1,7 +1,7 @@
 // Long inputs and imports that a worker makes. What the worker has made arrives when the test polls
 // for it, so every request can come before that.
 #include "base/workers.h"
-#include "sessions/preparing.h"
+#include "sessions/turns/preparing.h"
 #include "tests/unit/sessions_fixture.h"
 
 #define LONG 6000 // bytes; the session has room for two of them, not for three

@@ -1,7 +1,7 @@
 // The tree of turns when things fail: a crash keeps all that clients were sent, and a move that the
 // disk refuses is undone.
 #include "sessions/archive/backup.h"
-#include "sessions/settle.h"
+#include "sessions/requests/settle.h"
 #include "sessions/store/db.h"
 #include "sessions/store/tail.h"
 #include "tests/unit/tree_fixture.h"

@@ -2,9 +2,9 @@
 // the next start recovers them.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
-#include "sessions/save.h"
+#include "sessions/saving/save.h"
+#include "sessions/saving/tail_writer.h"
 #include "sessions/store/tail.c"
-#include "sessions/tail_writer.h"
 #include "tests/unit/sessions_fixture.h"
 
 #define SAMPLING "{\"top_logprobs\":2,\"logprobs\":true,\"seed\":\"9\"}"

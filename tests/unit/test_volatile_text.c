@@ -1,5 +1,5 @@
 // Patterns of volatile text: which settings are refused and how, and what is removed from a text.
-#include "sessions/volatile_text.h"
+#include "sessions/matching/volatile_text.h"
 #include "tests/cmocka.h"
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function" // no test needs all of it
 #include "sessions/archive/archive.h"
 #include "sessions/archive/check.h"
-#include "sessions/tree.h"
+#include "sessions/state/tree.h"
 #include "tests/unit/sessions_fixture.h"
 
 // --- what must always hold ---------------------------------------------------

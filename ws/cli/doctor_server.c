@@ -1,6 +1,6 @@
 // Checks of what the settings name: database, snapshots, port, certificate, tokens. See doctor.h.
 #include "base/metrics.h"
-#include "sessions/owners.h"
+#include "sessions/state/owners.h"
 #include "sessions/store/look.h"
 #include "ws/cli/doctor.h"
 #include "ws/kserve/grpc/server.h"

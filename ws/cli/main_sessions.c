@@ -4,7 +4,7 @@
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
 #include "sessions/archive/doctor.h"
-#include "sessions/record_view.h"
+#include "sessions/state/record_view.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include "ws/parley/protocol.h"

@@ -1,6 +1,6 @@
 // Prints the result of `parley replay`, as text or JSON.
 #pragma once
-#include "sessions/replay.h"
+#include "sessions/replay/replay.h"
 #include "ws/cli/cli.h"
 
 // The current model and engine; the record has its own for each turn.

@@ -1,6 +1,6 @@
 // See completion.h. A completion goes through its states once: a worker makes its prompt, a session runs
 // its turn, and the session's events become the answer's parts (speech.h).
-#include "sessions/title.h"
+#include "sessions/state/title.h"
 #include "ws/completion/plan.h"
 #include "ws/completion/state.h"
 #include "ws/service.h"

@@ -28,7 +28,7 @@ enum thinking { THINKING_DEFAULT, THINKING_ON, THINKING_OFF };
 
 struct completion_request {
     const struct served_model *served; // held: service_hold_model(); dropped with the request
-    const struct owner *owner;         // its name and number (sessions/owners.h); NULL: none
+    const struct owner *owner;         // its name and number (sessions/state/owners.h); NULL: none
     cJSON *messages;                   // as above; with previous_session only the new ones
     // [{"type":"function","function":{"name","description","parameters"}}], or custom tools, whose input is a text:
     // {"type":"custom","custom":{"name","description","format"}}; NULL: none

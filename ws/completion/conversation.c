@@ -1,7 +1,7 @@
-// Finds out how much of a request's conversation the sessions already have. See plan.h, sessions/told.h.
+// Finds out how much of a request's conversation the sessions already have. See plan.h, sessions/matching/told.h.
 #include "base/array.h"
-#include "sessions/owners.h"
-#include "sessions/volatile_text.h"
+#include "sessions/matching/volatile_text.h"
+#include "sessions/state/owners.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ static size_t place_of(const struct store_told *found, const char *told) {
     return i;
 }
 
-// What is stored of the turns found (sessions/told.h). It is parsed once asked for: of a long conversation only
+// What is stored of the turns found (sessions/matching/told.h). It is parsed once asked for: of a long conversation only
 // the deepest turn is, as a rule.
 struct shown {
     const struct store_told *found; // NULL: none was found

@@ -1,6 +1,6 @@
 // The answer's form (response_format) becomes a grammar of the turn's sampling, and a grammar that is new is
 // compiled, so that a request which cannot be served is refused before it begins. See plan.h.
-#include "sessions/owners.h"
+#include "sessions/state/owners.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 // A request made ready: its conversation checked, put into one form, and rendered. Any thread.
 #pragma once
 #include "engine/engine.h"
+#include "sessions/matching/told.h"
 #include "sessions/store/store.h"
-#include "sessions/told.h"
 #include "ws/completion/completion.h"
 
 // A place in the conversation where an earlier turn and its answer may end.
 struct plan_bound {
-    char digits[TOLD_DIGITS + 1]; // its chain (sessions/told.h)
+    char digits[TOLD_DIGITS + 1]; // its chain (sessions/matching/told.h)
     int n_messages;
 };
 struct completion_plan {
@@ -15,7 +15,7 @@ struct completion_plan {
     struct chat_rendering *rendering; // of the whole conversation; NULL: not yet
     const char *text;                 // (len) the rendering's
     size_t len;
-    // The messages without volatile text (sessions/volatile_text.h), and their rendering, to find the conversation.
+    // The messages without volatile text (sessions/matching/volatile_text.h), and their rendering, to find the conversation.
     // NULL: the messages have no volatile text.
     cJSON *plain;
     struct chat_rendering *plain_rendering;
@@ -54,7 +54,7 @@ int completion_chain(struct completion_request *r, struct completion_failure *f)
 #define COMPLETION_NEEDS_ALL 1
 int completion_continue(struct completion_request *r, const struct store_told *found,
                         struct completion_failure *f);
-// What finds the turn again (sessions/told.h). NULL: no memory.
+// What finds the turn again (sessions/matching/told.h). NULL: no memory.
 struct told *completion_told(const struct completion_request *r);
 // The same for a turn after previous_turn. NULL: no memory, or that turn has none.
 struct told *completion_told_behind(struct completion_request *r);

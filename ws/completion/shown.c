@@ -2,7 +2,7 @@
 // several. One question is shown as it is. Several messages (a client that brings its history, results of tools)
 // are shown one below the other with their roles. Marks of the template are left out; the turn's tokens say what
 // exactly the model reads. See plan.h.
-#include "sessions/title.h"
+#include "sessions/state/title.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // Models by name. See kserve.h.
 #include "ws/kserve/kserve.h"
-#include "sessions/placement.h"
+#include "sessions/engines/placement.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>

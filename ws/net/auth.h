@@ -6,7 +6,7 @@
 // Tokens are kept as SHA-256 digests and compared with all entries in constant time.
 #pragma once
 #include "base/err.h"
-#include "sessions/owners.h"
+#include "sessions/state/owners.h"
 
 struct auth;
 struct auth_token { // a line of the token file; all zero: none

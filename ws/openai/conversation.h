@@ -1,5 +1,5 @@
 // A conversation of OpenAI's API as data. It is a session. Its responses are the session's turns. Items that
-// were added or deleted, and the metadata, are the session's note (sessions/request.h), JSON:
+// were added or deleted, and the metadata, are the session's note (sessions/state/request.h), JSON:
 //     {"conversation":1,"revision":R,"created_ms":T,"next":N,"metadata":{},
 //      "items":[{"n":0,"before":TURN,"item":{...}}],"deleted":["msg_..."]}
 // An added item stands before the turn that was the next one when it was added. `revision` changes with the

@@ -1,7 +1,7 @@
 // Errors, and the headers of all replies: an id for error reports, and the remaining rates, by which OpenAI's SDKs
 // and agents pace themselves. See openai.h, failure.h.
 #include "base/random_id.h"
-#include "sessions/owners.h"
+#include "sessions/state/owners.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/openai.h"
 

@@ -1,7 +1,7 @@
 // A response made again from the record of its turn: for GET, for its stream, and for a later request
 // that repeats its conversation.
 #pragma once
-#include "sessions/debug.h"
+#include "sessions/replay/debug.h"
 #include "ws/openai/responses_output.h"
 
 struct service;

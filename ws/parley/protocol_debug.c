@@ -1,7 +1,7 @@
 // Encoding for a debugger: a turn as it is on record, a session's events, a replayed turn. See protocol.h,
-// sessions/debug.h.
+// sessions/replay/debug.h.
 #include "base/utf8.h"
-#include "sessions/debug.h"
+#include "sessions/replay/debug.h"
 #include "ws/parley/protocol.h"
 #include <math.h>
 #include <string.h>

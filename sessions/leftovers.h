@@ -1,6 +1,0 @@
-// Snapshots of sessions that are gone.
-#pragma once
-#include "sessions/service.h"
-
-// Snapshots of sessions that were closed or deleted while no server could remove them.
-void leftovers_remove(struct engine *e, const char *db_path);
