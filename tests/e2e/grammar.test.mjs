@@ -1,16 +1,16 @@
-// Answers under a grammar, over the real wire, on the demo model: each is valid at temperature 2 and at any
+// Answers under a grammar, over the real wire, on the demo model's first layer: each is valid at temperature 2 and at any
 // max_tokens that has room for one, several at once too; they replay with equal bits and survive kill -9; what cannot
 // be served is refused with a sentence. ajv is the oracle of schemas.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import path from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import Ajv from 'ajv/dist/2020.js';
-import { few, parley, root, Server, unlimited, until } from './harness.mjs';
+import { few, parley, Server, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 import { Random } from './random.mjs';
+import { shallowDemo } from './shallow.mjs';
 
-const demo = path.join(root, 'configs/demo-model');
+const demo = shallowDemo({ after });
 const words = ['red', 'green', 'blue', 'a b', 'é"\\', ''];
 const isUri = (s) => {
   try {
@@ -82,7 +82,7 @@ const check = (validate, schema, text, what) => {
 const state = (client, id) => client.request({ type: 'session.get', session: id });
 
 test('every answer is valid at temperature 2, whatever max_tokens is', async (t) => {
-  const server = await Server.start(t, { args: unlimited });
+  const server = await Server.start(t, { model: demo, args: unlimited });
   const numbers = new Random(20);
   const random = () => numbers.below(1 << 24) / (1 << 24);
   const schemas = [recursive, {}, { type: 'object' }, ...Array.from({ length: few(60) }, () => randomSchema(random, 3))];
@@ -115,7 +115,7 @@ test('every answer is valid at temperature 2, whatever max_tokens is', async (t)
 });
 
 test('samples at once, beams, replays and kill -9', async (t) => {
-  let server = await Server.start(t, { args: unlimited });
+  let server = await Server.start(t, { model: demo, args: unlimited });
   let client = await server.connect();
   const schema = { type: 'object', properties: { city: { type: 'string', maxLength: 30 }, year: { type: 'integer', minimum: 1900, maximum: 2100 } }, required: ['city', 'year'], additionalProperties: false };
   const validate = checker(schema);
@@ -142,7 +142,7 @@ test('samples at once, beams, replays and kill -9', async (t) => {
   await client.start(id, 'Count!', { sampling: { json_schema: long, max_tokens: 400, seed: '9' } });
   await client.next((frame) => frame.type === 'turn.delta' && frame.session === id);
   await server.stop('SIGKILL');
-  server = await Server.start(t, { db: server.db, args: unlimited });
+  server = await Server.start(t, { db: server.db, model: demo, args: unlimited });
   client = await server.connect();
   await client.request({ type: 'session.attach', session: id });
   const again = await client.turn(id, 'Count!', { sampling: { json_schema: long, max_tokens: 400, seed: '9' } });
@@ -155,7 +155,7 @@ test('samples at once, beams, replays and kill -9', async (t) => {
 });
 
 test('what cannot be served is refused with a sentence', async (t) => {
-  const server = await Server.start(t, { args: unlimited });
+  const server = await Server.start(t, { model: demo, args: unlimited });
   const client = await server.connect();
   const id = await client.open({});
   const refusal = async (sampling) => {
@@ -186,7 +186,7 @@ test('what cannot be served is refused with a sentence', async (t) => {
 });
 
 test('chat completions: response_format, grammar, guided_regex', async (t) => {
-  const server = await Server.start(t, { args: unlimited });
+  const server = await Server.start(t, { model: demo, args: unlimited });
   const openai = clientOf(server);
   const ask = (more) => openai.chat.completions.create({ model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], temperature: 2, max_tokens: 80, ...more });
   const schema = { type: 'object', properties: { answer: { type: 'string' }, sure: { type: 'boolean' } }, required: ['answer', 'sure'], additionalProperties: false };

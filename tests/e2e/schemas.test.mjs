@@ -10,6 +10,7 @@ import Ajv2020 from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { few, root, Server, unlimited } from './harness.mjs';
 import { Random } from './random.mjs';
+import { shallowDemo } from './shallow.mjs';
 
 const fixture = path.join(root, 'tests/fixtures/schemas/sdk.jsonl');
 const rows = fs.readFileSync(fixture, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
@@ -45,7 +46,7 @@ async function refusalOf(client, schema) {
 }
 
 test('schemas of the field are answered, or refused by path', async (t) => {
-  const server = await Server.start(t, { args: unlimited });
+  const server = await Server.start(t, { model: shallowDemo(t), args: unlimited });
   const numbers = new Random(31);
   const lanes = await Promise.all(Array.from({ length: 4 }, () => server.connect()));
   let next = 0, answers = 0, refused = 0, short = 0;

@@ -4,13 +4,14 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import Ajv from 'ajv/dist/2020.js';
-import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf, sessionOf } from './openai_client.mjs';
+import { shallowDemo } from './shallow.mjs';
 
-const demo = path.join(root, 'configs/demo-model');
+const demo = shallowDemo({ after }); // what stands in the thinking is free text of any sense
 // As Qwen's: the thinking is opened in the prompt, or closed there, or (lazy) left to the model.
 const template = (lazy) => `{{ bos_token }}{% for tool in tools or [] %}{{ '<|im_start|>system\n' + tool | tojson + '\nCalls: <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>\n' }}{% endfor %}`
   + `{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}{{ (m.content or '') + '<|im_end|>\n' }}{% endfor %}`
@@ -34,7 +35,7 @@ const free = { temperature: 2, top_p: 1, ignore_eos: true };
 async function start(t, lazy = false) {
   const file = path.join(temporaryFolder(t), 'template.jinja');
   writeFileSync(file, template(lazy));
-  return { file, server: await Server.start(t, { args: [...unlimited, '--chat-template', file] }) };
+  return { file, server: await Server.start(t, { model: demo, args: [...unlimited, '--chat-template', file] }) };
 }
 
 test('a call that ends the thinking, with nothing behind it, is a call: whole, streamed, and from the record', async (t) => {
@@ -110,7 +111,7 @@ test('replays, a fork, an evicted cache and kill -9 in the midst of thinking', a
   await client.start(id, 'More.', { sampling: { max_tokens: 400, thinking_budget: 350, seed: '4' } });
   await client.next((frame) => frame.type === 'turn.delta' && frame.session === id);
   await server.stop('SIGKILL');
-  server = await Server.start(t, { db: server.db, args: [...unlimited, '--chat-template', file] });
+  server = await Server.start(t, { db: server.db, model: demo, args: [...unlimited, '--chat-template', file] });
   client = await server.connect();
   await client.request({ type: 'session.attach', session: id });
   const after = await client.turn(id, 'More.', { sampling: { max_tokens: 90, seed: '5' } });
@@ -144,7 +145,7 @@ test('turns say that their answer begins inside the thinking: live, on record, c
   const saved = path.join(path.dirname(file), 'session.json');
   writeFileSync(saved, execFileSync(parley, ['sessions', 'export', id, '--db', server.db]));
   await server.stop('SIGKILL');
-  server = await Server.start(t, { args: [...unlimited, '--chat-template', file] });
+  server = await Server.start(t, { model: demo, args: [...unlimited, '--chat-template', file] });
   execFileSync(parley, ['sessions', 'import', saved, '--keep-owner', '--db', server.db]);
   client = await server.connect();
   assert.deepEqual(await recorded(id), [true, true, undefined]);

@@ -1,21 +1,26 @@
 // Accessibility: axe finds nothing on any view in either theme, and the structure suits a screen reader.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import path from 'node:path';
 import { test } from 'node:test';
 import { ask, newContext, newPage, openPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
+import { root } from '../harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const server = await sharedServer();
 
-async function check(page, where) {
-  // By the debugger, not by a script element: the content policy holds for tests too.
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() =>
-    window.axe.run(document, {
-      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
-    }),
+const everyRule = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+// All that a theme can change: the style sheets give it other colours and nothing else.
+const rulesOfColours = { type: 'rule', values: ['color-contrast', 'link-in-text-block'] };
+
+async function axeFindsNothing(page, where, rules) {
+  // By the debugger, not by a script element: the content policy holds for tests too. Half a second, so once a page.
+  if (!(await page.evaluate(() => Boolean(window.axe)))) await page.evaluate(axe);
+  const { violations } = await page.evaluate(
+    (runOnly) => window.axe.run(document, { runOnly, resultTypes: ['violations'] }),
+    rules,
   );
   assert.deepEqual(
     violations.map(
@@ -27,7 +32,16 @@ async function check(page, where) {
 }
 const calm = { reducedMotion: 'reduce' };
 
+test('a theme changes colours and nothing else', () => {
+  const folder = path.join(root, 'web/src/style');
+  const sheets = readdirSync(folder).map((name) => readFileSync(path.join(folder, name), 'utf8').replace(/\/\*.*?\*\//gs, ''));
+  const rules = sheets.flatMap((text) => [...text.matchAll(/[^{}]*\[data-theme[^{}]*\{[^}]*\}/g)].map(([rule]) => rule.replace(/\s+/g, ' ').trim()));
+  assert.deepEqual(rules, [':root[data-theme="dark"] { color-scheme: dark; }', ':root[data-theme="light"] { color-scheme: light; }']);
+  assert.deepEqual(sheets.filter((text) => text.includes('prefers-color-scheme')), []);
+});
+
 for (const colorScheme of ['light', 'dark']) {
+  const check = (page, where) => axeFindsNothing(page, where, colorScheme === 'light' ? everyRule : rulesOfColours);
   test(`axe finds nothing: ${colorScheme}`, async (t) => {
     const page = await openPage(t, server, { context: await newContext(t, { colorScheme, ...calm }) });
     await page.click('.fresh-system summary');
