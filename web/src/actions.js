@@ -2,8 +2,9 @@
 // What a user can do. Connects the state with the socket. A failure is shown where it belongs: at the message, in the
 // dialog, or in a toast.
 import { applyEvent } from './events.js';
-import { duration } from './format.js';
+import { count, duration } from './format.js';
 import * as prefs from './prefs.js';
+import { onSignedOut, signOutOthers, tokenOfOthers } from './shared_token.js';
 import { askHello, RequestError, Socket } from './socket.js';
 import {
   addChat,
@@ -42,14 +43,31 @@ export function connect() {
     token: prefs.token,
     onOpen: opened,
     onFrame: received,
-    onPhase(phase, retryAt, message) {
+    async onPhase(phase, retryAt, message) {
+      if (phase === 'unauthorized' && !prefs.token()) {
+        const shared = await tokenOfOthers();
+        if (shared) return authorise(shared);
+      }
       // During an attempt the banner stays as it was, so that it does not flicker.
       const shown = phase === 'connecting' && state.connection.everOpen ? 'waiting' : phase;
       for (const chat of state.chats.values()) chat.opened = false;
-      setConnection({ phase: shown, retryAt, message });
+      return setConnection({ phase: shown, retryAt, message });
     },
   });
+  onSignedOut(leave);
   socket.connect();
+}
+
+// Nothing of the user stays in this tab; the page starts again and asks for a token.
+function leave() {
+  prefs.forgetUser();
+  location.replace(location.pathname + location.search);
+}
+
+/** Forgets the token, in all tabs. */
+export function signOut() {
+  signOutOthers();
+  leave();
 }
 
 let askedAt = 0;
@@ -88,6 +106,7 @@ function opened(hello) {
     everOpen: true,
     message: '',
     server: hello.server,
+    user: hello.user ?? { admin: true },
     models: hello.models,
     sampling: hello.sampling_parameters,
     limits: hello.limits,
@@ -156,6 +175,8 @@ function removed(id) {
 /** @param {unknown} error */
 export function sentence(error) {
   if (!(error instanceof Error)) return String(error);
+  // All figures of this one are counts, which the page writes with separators.
+  if (isCode(error, 'session_full')) return error.message.replace(/\d+/g, (digits) => count(Number(digits)));
   const after = error instanceof RequestError ? error.retryAfterMs : 0;
   const end = /[.!?]$/u.test(error.message) ? '' : '.';
   return after > 0 ? `${error.message}${end} Try again in ${duration(after)}.` : error.message;

@@ -3,7 +3,7 @@
 import { token } from './prefs.js';
 
 const EVERY_MS = 2000;
-const KEPT = 150; // samples: five minutes
+export const KEPT_S = 300;
 
 /** @typedef {{labels: Record<string, string>, value: number}} Value */
 /** @typedef {{name: string, model: string, state: string, sessions: number}} Instance */
@@ -79,14 +79,15 @@ export function quantile(before, now, name, q) {
   return low.le + ((buckets[at].le - low.le) * (wanted - low.n)) / (buckets[at].n - low.n);
 }
 
+/** What has been asked for so far, oldest first: also of an earlier visit of the dashboard. @type {Sample[]} */
+const samples = [];
+
 /**
  * Asks again and again until stop() is called.
  * @param {(samples: Sample[], problem: string) => void} show the samples so far, oldest first
  * @returns {() => void} stop
  */
 export function watchMetrics(show) {
-  /** @type {Sample[]} */
-  const samples = [];
   let stopped = false;
   /** @type {any} */
   let timer = null;
@@ -101,7 +102,8 @@ export function watchMetrics(show) {
       const [text, { instances = [] }] = await Promise.all([answer.text(), ready.json()]);
       if (!answer.ok) problem = [401, 403].includes(answer.status) ? 'Only an administrator’s token shows these figures.' : `The server answered ${answer.status}.`;
       else samples.push({ at: performance.now() / 1000, values: parseMetrics(text), instances });
-      samples.splice(0, samples.length - KEPT);
+      const oldest = performance.now() / 1000 - KEPT_S;
+      samples.splice(0, samples.findIndex(({ at }) => at >= oldest));
     } catch {
       problem = 'Not connected to the server. Retrying…';
     }

@@ -216,3 +216,10 @@ export function setToken(value) {
     // Not stored.
   }
 }
+
+/** The token, and unsent text: who signs in next in this browser shall not see it. */
+export function forgetUser() {
+  setToken('');
+  write('drafts', undefined);
+  write('unsent', undefined);
+}

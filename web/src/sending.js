@@ -79,7 +79,7 @@ export function discard(key) {
 
 /** Whether a new session could hold a message that this one refused. @param {import('./state.js').Pending} pending */
 export function fitsNewSession({ code, message }) {
-  const tokens = /^message too long: (?:at least )?(\d+) tokens/i.exec(message ?? '')?.[1];
+  const tokens = /^message too long: (?:at least )?([\d,]+) tokens/i.exec(message ?? '')?.[1].replaceAll(',', '');
   const { session_len: length = nextModel()?.session_len ?? 0 } = newSessionValues();
   return code === 'session_full' && !!tokens && Number(tokens) < length;
 }

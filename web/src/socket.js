@@ -8,7 +8,7 @@ import { asText } from './format.js';
  * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, until?: string, again: boolean, timer: any,
  *   resolve: (frame: any) => void, reject: (failure: Failure) => void}} Request
  * @typedef {{url: string, token: () => string, onOpen: (hello: any) => void, onFrame: (frame: any) => void,
- *   onPhase: (phase: 'connecting' | 'waiting' | 'unauthorized', retryAt: number, message: string) => void}} Options
+ *   onPhase: (phase: 'connecting' | 'waiting' | 'unauthorized', retryAt: number, message: string) => unknown}} Options
  */
 
 const PING_MS = 20000; // silence before a ping

@@ -51,6 +51,7 @@ export const state = {
     retryAt: 0, // Date.now() of the next attempt while waiting
     message: '', // why a token is needed
     server: /** @type {{name: string, version: string, id?: string} | null} */ (null),
+    user: /** @type {{name?: string, admin: boolean}} name: where tokens are in use */ ({ admin: true }),
     models: /** @type {Model[]} */ ([]),
     sampling: /** @type {import('./view/fields.js').Parameter[]} */ ([]),
     limits: /** @type {Record<string, number>} */ ({}),

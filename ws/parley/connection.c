@@ -36,6 +36,8 @@ static void send_hello(struct connection *c, const char *request_id) {
     const struct protocol_hello hello = {
         .models = sessions_placement(s->sessions)->models,
         .server_name = s->config->server_name,
+        .user = auth_needs_token(s->net->auth) ? owner_of(c)->name : NULL,
+        .admin = c->peer->as.admin,
         .message_bytes = s->config->max_message_bytes,
         .messages_per_second = s->config->messages_per_second,
         .rate_bytes = NET_RATE_BYTES,

@@ -48,6 +48,8 @@ void message_glance(const char *text, size_t len, char request_id[SESSION_REQUES
 struct protocol_hello {
     const struct served_model *models; // a list (placement.h); the first one is the default
     const char *server_name;           // "": none
+    const char *user;                  // the owner of the token; NULL: no token is needed
+    bool admin;                        // may see the server's figures
     int64_t message_bytes, messages_per_second, rate_bytes, queued_turns, idle_eviction_ms;
 };
 

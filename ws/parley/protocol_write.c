@@ -55,6 +55,10 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_put_string(&w, "version", PARLEY_VERSION);
     if (*h->server_name) json_put_string(&w, "id", h->server_name);
     json_close(&w, '}');
+    json_open(&w, "user", '{');
+    if (h->user) json_put_string(&w, "name", h->user);
+    json_put_bool(&w, "admin", h->admin);
+    json_close(&w, '}');
     json_open(&w, "models", '[');
     for (const struct served_model *m = h->models; m; m = m->next) put_model(&w, m);
     json_close(&w, ']');

@@ -271,9 +271,9 @@ test('a full session says so and offers a new one', async (t) => {
 test('a message that does not fit is refused at its place with the numbers', async (t) => {
   const { id } = await prepareSession(t, server, { session_len: 64, memory_len: 64 });
   const page = await openPage(t, server, { hash: `#s=${id}` });
-  await say(page, 'word '.repeat(200));
+  await say(page, 'word '.repeat(20000));
   await page.waitForSelector('.pending .problem');
-  assert.match(await page.locator('.pending .problem').innerText(), /Message too long: at least \d+ tokens, at most 63 fit in this session/);
+  assert.match(await page.locator('.pending .problem').innerText(), /Message too long: at least \d{1,3},\d{3} tokens, at most 63 fit in this session/);
   await page.click('.pending button:has-text("Edit")');
   await page.waitForSelector('.pending', { state: 'detached' });
   assert.match(await page.inputValue('#message'), /^word word/);

@@ -183,6 +183,32 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
   );
 });
 
+test('a tab opened beside it has the token too; the name is shown; signing out reaches both and leaves nothing', async (t) => {
+  const { page } = await withToken(t);
+  await page.fill('#token', 'correct-horse-battery');
+  await page.press('#token', 'Enter');
+  await connected(page);
+  await ask(page, 'My name is Zora.');
+  const other = await newPage(t, page.context(), { expected: REFUSED });
+  await other.goto(page.url());
+  await connected(other);
+  await settled(other, 1);
+  assert.equal(await other.locator('.token-dialog').count(), 0);
+  assert.equal(await other.locator('.connection').innerText(), 'Connected as anna');
+  assert.equal(await other.locator('.connection').getAttribute('href'), null, 'the figures are not hers to see');
+  await other.fill('#message', 'not for the next user');
+  await page.click('[aria-label="Settings"]');
+  await page.waitForSelector('dialog:has-text("Signed in as anna.")');
+  await page.click('button:has-text("Sign out")');
+  for (const one of [page, other]) {
+    await one.waitForSelector('.token-dialog');
+    assert.equal(await one.locator('.turn, .item').count(), 0);
+    assert.equal(await one.inputValue('#message'), '');
+    await one.reload();
+    await one.waitForSelector('.token-dialog');
+  }
+});
+
 test('a token that is removed while the page is open: the page says so, asks for another, and goes on', async (t) => {
   const { tokens, server, page } = await withToken(t);
   await page.fill('#token', 'correct-horse-battery');

@@ -46,6 +46,7 @@ test('it follows the server while it is shown', async (t) => {
   assert.equal(await page.locator('.item.current').count(), 0, 'no session is shown');
   const points = await page.locator('.plot-line.plot-0').first().getAttribute('points');
   assert.ok(points.split(' ').length >= 2, points);
+  assert.equal(await page.locator('.plot-axis').first().innerText().then((text) => text.replace(/\s+/g, ' ')), '5 min ago now');
   // Another session, and it is not asked any more; the address leads back.
   await page.click('.new-button');
   await page.waitForSelector('.suggestion:visible');
@@ -57,6 +58,13 @@ test('it follows the server while it is shown', async (t) => {
   await page.goBack();
   await page.waitForSelector('.dashboard:visible');
   await until('another request', () => asked > before + 1);
+  // What was drawn before stays, at its time.
+  const after = () => page.locator('.plot-line.plot-0').nth(2).getAttribute('points');
+  await until('a new point', async () => (await after()).split(' ').length > points.split(' ').length);
+  const times = (await after()).split(' ').map((point) => Number(point.split(',')[0]));
+  assert.equal(times.at(-1), 300);
+  const pause = Math.max(...times.slice(1).map((x, i) => x - times[i]));
+  assert.ok(pause > 2, `the time away is as wide as it was long: ${pause} s of 300`);
 });
 
 test('each instance has its line, and their caches are not added up', async (t) => {

@@ -44,6 +44,17 @@ test('the recorded values give the recorded answers, other values give others wi
   assert.deepEqual(await sides(1), [third.text, third.text]);
   assert.equal(await page.locator('.what-if-pair :is(del, ins)').count(), 0);
   assert.equal(await page.locator('.what-if-pair:has-text("The same answer.")').count(), 2);
+  // Every parameter can be changed; one that is folded away is shown where it is wrong.
+  await page.fill('#field-temperature', '');
+  await page.click('.inspector .more-fields summary');
+  await page.fill('#field-top_k', '-3');
+  await page.click('.inspector .more-fields summary');
+  await page.click('.what-if-run button');
+  await page.waitForSelector('.form-problem:has-text("At least 0")');
+  await page.fill('#field-top_k', '1');
+  await run();
+  assert.equal((await sessions(client))[0].title, 'What if: top_k 1');
+  await page.fill('#field-top_k', '');
   await page.fill('#field-temperature', '9');
   await run();
   const [before, now] = await sides(0);

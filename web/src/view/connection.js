@@ -18,7 +18,8 @@ export const banner = h(
 );
 const dot = h('span', { class: 'dot' });
 const words = h('span', null);
-export const connectionState = h('a', { class: 'connection', href: '#/server' }, dot, words, icon('inspect'));
+const leads = icon('inspect');
+export const connectionState = h('a', { class: 'connection', href: '#/server' }, dot, words, leads);
 
 /** @type {any} */
 let grace = null;
@@ -74,7 +75,7 @@ function askToken() {
         problem,
         h('label', { for: 'token', class: 'field-label' }, 'Token'),
         field,
-        h('p', { class: 'field-hint' }, 'Kept in this tab until you close it.'),
+        h('p', { class: 'field-hint' }, 'Kept in this tab, and in those opened beside it, until you close them or sign out.'),
         h(
           'div',
           { class: 'dialog-actions' },
@@ -88,7 +89,7 @@ function askToken() {
 }
 
 function draw() {
-  const { phase, server } = state.connection;
+  const { phase, server, user } = state.connection;
   const name = {
     open: 'Connected',
     connecting: 'Connecting…',
@@ -96,8 +97,13 @@ function draw() {
     unauthorized: 'Not authorised',
   }[phase];
   dot.dataset.connection = phase;
-  setText(words, name);
-  connectionState.title = server && phase === 'open' ? `${server.name} ${server.version}: open the dashboard` : 'Open the dashboard';
+  setText(words, user.name && phase === 'open' ? `${name} as ${user.name}` : name);
+  const program = server && phase === 'open' ? [`Connected to ${server.name} ${server.version}`] : [];
+  connectionState.title = [...program, ...(user.admin ? ['Open the dashboard'] : [])].join('\n');
+  // The figures are an administrator's alone.
+  if (user.admin) connectionState.href = '#/server';
+  else connectionState.removeAttribute('href');
+  leads.toggleAttribute('hidden', !user.admin);
   clearInterval(ticking);
   if (phase === 'waiting') {
     countdown();

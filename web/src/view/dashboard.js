@@ -8,7 +8,6 @@ import { plot } from './plot.js';
 
 /** @typedef {import('../metrics.js').Sample} Sample */
 
-const SPAN = 150; // samples across a plot
 const WINDOW = 30; // samples that a first-token time is taken over: a minute
 const FIRST_TOKEN = 'parley_engine_time_to_first_token_seconds';
 
@@ -102,18 +101,19 @@ function draw(samples, why) {
   const now = samples.at(-1);
   tiles.hidden = !now; // without figures they would say that there is nothing
   if (!now) return;
+  const times = samples.map(({ at }) => at);
   const rates = (/** @type {string} */ name) => between(samples, (a, b) => ratePerSecond(a, b, name));
-  tokens.draw([rates('parley_engine_generated_tokens_total'), rates('parley_engine_prompt_tokens_total')], SPAN);
+  tokens.draw([rates('parley_engine_generated_tokens_total'), rates('parley_engine_prompt_tokens_total')], times);
   first.draw(
     [0.5, 0.95].map((q) => samples.map((sample, i) => quantile(samples[Math.max(0, i - WINDOW)], sample, FIRST_TOKEN, q))),
-    SPAN,
+    times,
   );
   const gauges = (/** @type {string} */ name, value = total) => samples.map((sample) => value(sample, name));
-  queue.draw([gauges('parley_engine_requests_running'), gauges('parley_engine_requests_waiting')], SPAN);
-  cache.draw([gauges('parley_engine_kv_cache_usage_ratio', mean), gauges('parley_engine_host_cache_usage_ratio', mean)], SPAN);
+  queue.draw([gauges('parley_engine_requests_running'), gauges('parley_engine_requests_waiting')], times);
+  cache.draw([gauges('parley_engine_kv_cache_usage_ratio', mean), gauges('parley_engine_host_cache_usage_ratio', mean)], times);
   residents.draw(
     ['active', 'idle', 'parked'].map((phase) => samples.map((sample) => total(sample, 'parley_sessions_resident', { state: phase }))),
-    SPAN,
+    times,
   );
   sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [name, count(n)]));
   evictions.draw(

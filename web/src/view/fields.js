@@ -177,3 +177,18 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
     fail: (message) => void check(message),
   };
 }
+
+const FIRST = ['temperature', 'top_p', 'max_tokens']; // what most people change
+/**
+ * The sampling fields: the first ones, and the others folded away until one of them has a value.
+ * @param {Field[]} fields @param {string[]} [keys] of the first ones
+ */
+export function samplingGrid(fields, keys = FIRST) {
+  const others = fields.filter(({ row }) => !keys.includes(row.key));
+  const first = keys.flatMap((key) => fields.filter(({ row }) => row.key === key));
+  const more = h('details', { class: 'more-fields', open: others.some(({ input }) => input.value !== '') }, h('summary', null, 'More sampling values'), grid(others));
+  return h('div', null, grid(first), more);
+}
+
+/** @param {Field[]} fields */
+export const grid = (fields) => h('div', { class: 'fields' }, ...fields.map((field) => field.element));

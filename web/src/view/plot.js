@@ -1,6 +1,7 @@
 // @ts-check
-// A small plot of values over time: lines over a common scale that begins at 0.
+// A small plot of the last minutes: lines over a common scale that begins at 0.
 import { h, setText } from '../dom.js';
+import { KEPT_S } from '../metrics.js';
 
 const WIDTH = 300;
 const HEIGHT = 72;
@@ -35,16 +36,21 @@ export function plot(title, names, format, least = 0) {
       ...names.map((name, i) => h('span', null, h('i', { class: `plot-${i}`, 'aria-hidden': 'true' }), `${name} `, now[i])),
     ),
     h('div', { class: 'plot' }, top, svg),
+    h('p', { class: 'plot-axis', 'aria-hidden': 'true' }, h('span', null, `${KEPT_S / 60} min ago`), h('span', null, 'now')),
   );
-  /** @param {number[][]} values of each line, oldest first; NaN is a gap @param {number} span how many the width holds */
-  function draw(values, span) {
+  /**
+   * @param {number[][]} values of each line, oldest first; NaN is a gap
+   * @param {number[]} times of the values, in seconds; of a line with fewer values they are the last ones
+   */
+  function draw(values, times) {
+    const latest = times.at(-1) ?? 0;
     const most = Math.max(least, ...values.flat().filter(Number.isFinite));
     const scale = most > 0 ? (HEIGHT - 4) / most : 0;
     setText(top, most > 0 ? format(most) : '');
     values.forEach((list, i) => {
-      const first = span - list.length;
+      const first = times.length - list.length;
       const points = list
-        .map((value, at) => [((first + at) / Math.max(1, span - 1)) * WIDTH, HEIGHT - 2 - value * scale])
+        .map((value, i) => [(1 - (latest - times[first + i]) / KEPT_S) * WIDTH, HEIGHT - 2 - value * scale])
         .filter(([, y]) => Number.isFinite(y));
       lines[i].setAttribute('points', points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' '));
       const last = list.at(-1);

@@ -1,13 +1,13 @@
 // @ts-check
 // Settings of the current session, of new sessions, and of the page.
-import { update } from '../actions.js';
+import { signOut, update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
 import { enterSends, newSession, notifies, setEnterSends, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
 import { currentSession, model, nextModel, state, touch } from '../state.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
-import { makeField, MEMORY, samplingRows } from './fields.js';
+import { grid, makeField, MEMORY, samplingGrid, samplingRows } from './fields.js';
 import { openManage } from './manage.js';
 import { openPresets } from './presets.js';
 import { openShortcuts } from './shortcuts.js';
@@ -97,18 +97,6 @@ function form(content, { fields, save, clear }) {
   );
   return [element];
 }
-
-const FIRST = ['temperature', 'top_p', 'max_tokens']; // what most people change
-/** The sampling fields: the first ones, and the others folded away until one of them has a value. @param {import('./fields.js').Field[]} fields */
-function samplingGrid(fields) {
-  const others = fields.filter(({ row }) => !FIRST.includes(row.key));
-  const first = FIRST.flatMap((key) => fields.filter(({ row }) => row.key === key));
-  const more = h('details', { class: 'more-fields', open: others.some(({ input }) => input.value !== '') }, h('summary', null, 'More sampling values'), grid(others));
-  return h('div', null, grid(first), more);
-}
-
-/** @param {import('./fields.js').Field[]} fields */
-const grid = (fields) => h('div', { class: 'fields' }, ...fields.map((field) => field.element));
 
 /** The values set in fields, without those left to the server. @param {import('./fields.js').Field[]} fields */
 function valuesOf(fields) {
@@ -300,7 +288,7 @@ function pagePanel() {
       setNotifies(notify.checked);
     },
   });
-  const { server } = state.connection;
+  const { server, user } = state.connection;
   return [
     choices('Theme', 'theme', ['auto', 'light', 'dark'], theme(), setTheme),
     choices('Text size', 'text-size', ['small', 'normal', 'large'], textSize(), setTextSize),
@@ -320,6 +308,7 @@ function pagePanel() {
     ...('Notification' in window && isSecureContext
       ? [h('h3', null, 'Notifications'), h('label', { class: 'check' }, notify, h('span', null, 'When a long answer is done in the background')), blocked]
       : []),
+    ...(user.name ? [h('h3', null, 'Account'), h('p', null, `Signed in as ${user.name}${user.admin ? ', an administrator' : ''}. `, linkButton('Sign out', signOut))] : []),
     h('h3', null, 'Sessions'),
     h('p', null, linkButton('Export or delete several', openManage)),
     h('h3', null, 'About'),

@@ -5,21 +5,19 @@ import { h, icon, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { state } from '../state.js';
 import { dropWhatIf, keepWhatIf, startWhatIf, stopWhatIf, whatIfOf } from '../what_if.js';
-import { makeField, samplingRows } from './fields.js';
+import { makeField, samplingGrid, samplingRows } from './fields.js';
 import { textsSideBySide } from './texts.js';
 
 /** @typedef {import('../debug.js').Record_} Record_ */
 
-const KEYS = ['temperature', 'top_p', 'seed'];
+const FIRST = ['temperature', 'top_p', 'seed'];
 
 /** @param {string} session @param {Record_} record @param {() => void} close @returns {Node[]} */
 export function whatIfPanel(session, record, close) {
   const { turn } = record;
   const source = state.sessions.get(session);
   const used = /** @type {Record<string, any>} */ ({ ...turn.sampling, seed: turn.seed });
-  const fields = samplingRows(state.connection.sampling)
-    .filter((row) => KEYS.includes(row.key))
-    .map((row) => makeField({ ...row, none: undefined }, { fallback: used[row.key] }));
+  const fields = samplingRows(state.connection.sampling).map((row) => makeField({ ...row, none: undefined }, { fallback: used[row.key] }));
   const system = h('textarea', { id: 'what-if-system', rows: 3, dir: 'auto', value: source?.system ?? '' });
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const result = h('div', { class: 'what-if-result' });
@@ -44,6 +42,8 @@ export function whatIfPanel(session, record, close) {
       if (!names.length) throw new Error('Change at least one value.');
       watch(startWhatIf(session, turn.turn, { sampling, system: prompt, title: `What if: ${names.join(', ')}` }));
     } catch (error) {
+      const folded = fields.find((field) => field.element.classList.contains('bad'))?.element.closest('details');
+      if (folded) folded.open = true;
       fail(error instanceof Error ? error.message : String(error));
     }
   }
@@ -118,7 +118,7 @@ export function whatIfPanel(session, record, close) {
     h(
       'form',
       { noValidate: true, onsubmit: submit },
-      h('div', { class: 'fields' }, ...fields.map((field) => field.element)),
+      samplingGrid(fields, FIRST),
       h('label', { for: 'what-if-system', class: 'field-label block' }, 'System prompt'),
       h('p', { class: 'field-hint block' }, 'Another prompt runs the conversation again from its first message.'),
       system,
