@@ -23,7 +23,7 @@ static void on_started(struct session *s, struct turn *t, const struct engine_ev
     struct sessions *ss = s->service;
     bool goes_on = t->engine_started_us; // with another instance
     t->engine_started_us = e->time_us;
-    t->ran = true;
+    t->begun = true;
     if (goes_on) return;
     t->rec.numbers.source = e->source;
     t->rec.numbers.kept_tokens = e->n_cached;
@@ -54,10 +54,10 @@ static int take_token(struct session *s, struct turn *t, const struct engine_eve
 }
 
 static void on_token(struct session *s, struct turn *t, const struct engine_event *e) {
-    if (t->failed) return;
+    if (t->stop == STOP_NO_MEMORY) return;
     int rc = e->id < 0 ? turn_add_text(t, e->text, e->text_len) : take_token(s, t, e);
     if (rc < 0) { // out of memory: this turn ends with what it has
-        t->failed = true;
+        turn_stop(t, STOP_NO_MEMORY);
         routing_cancel(s, t->number);
         return;
     }
@@ -70,11 +70,11 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
 
 // Of another answer.
 static void on_sample(struct session *s, struct turn *t, const struct engine_event *e) {
-    if (t->failed || t->state != TURN_RUNNING) return;
+    if (t->stop == STOP_NO_MEMORY || t->state != TURN_RUNNING) return;
     int rc = branch_deltas_take(s, t, e);
     if (rc == E_CORRUPT) failover_diverged(s, t);
     if (rc != E_NOMEM) return;
-    t->failed = true;
+    turn_stop(t, STOP_NO_MEMORY);
     routing_cancel(s, t->number);
 }
 
@@ -148,14 +148,16 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
     t->file_refused = e->refused;
-    if (note_context(t, e, s->instance->info->width) < 0) t->failed = true;
-    if (e->scores && !(t->scores = engine_scores_copy(e->scores))) t->failed = true;
-    bool whole = e->finish != FINISH_ERROR && e->finish != FINISH_SHUTDOWN && !t->failed;
-    if (whole && versions_note(t, e->branches) < 0) t->failed = true;
+    if (note_context(t, e, s->instance->info->width) < 0) turn_stop(t, STOP_NO_MEMORY);
+    if (e->scores && !(t->scores = engine_scores_copy(e->scores))) turn_stop(t, STOP_NO_MEMORY);
+    bool whole =
+        e->finish != FINISH_ERROR && e->finish != FINISH_SHUTDOWN && t->stop != STOP_NO_MEMORY;
+    if (whole && versions_note(t, e->branches) < 0) turn_stop(t, STOP_NO_MEMORY);
     if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)
         metric_observe(s->service->m_resume_time[n->source], (double)n->resume_us * 1e-6);
     note_cache(s, cached_after(s, t, e));
-    if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
+    if (t->stop == STOP_NO_MEMORY ||
+        (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
         turns_finish(s, t, "error", "internal", "the server ran out of memory during this turn");
     else if (e->finish == FINISH_ERROR)
         turns_finish(s, t, "error", answer_code(e->error_code), why);
@@ -163,7 +165,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
         turns_finish(s, t, "interrupted", NULL, NULL);
     else
         turns_finish(s, t, engine_finish_name(e->finish), NULL, NULL);
-    if (whole && !t->failed) versions_take(s, t, e->branches);
+    if (whole && t->stop != STOP_NO_MEMORY) versions_take(s, t, e->branches);
     told_free(t->told);
     t->told = NULL;
     free(t->expected);
@@ -239,7 +241,7 @@ static void take(struct session *s, const struct instance *from, const struct en
         break;
     case ENGINE_DONE:
         s->engine_turn = 0;
-        if (t && failover_applies(s, e))
+        if (t && t->stop != STOP_NO_MEMORY && failover_applies(s, e))
             on_failover(s, t, e);
         else if (t)
             on_done(s, t, e);

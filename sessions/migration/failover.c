@@ -63,7 +63,7 @@ static void tell(struct session *s, const struct turn *t, enum failover_why why)
 }
 
 static void note_failure(struct turn *t) {
-    if (!t->ran) return; // it waited in the queue
+    if (!t->begun) return; // it waited in the queue
     t->n_lost = t->n_out > t->n_before ? 1 : t->n_lost + 1;
 }
 
@@ -91,7 +91,7 @@ void failover_take(struct session *s, struct turn *t, const struct engine_event 
     bool is_short = done->finish == FINISH_ERROR && done->error_code == E_NOMEM;
     t->number = 0;
     if (why == FAILOVER_LOST && !is_short) note_failure(t);
-    if (t->cancelled) {
+    if (t->stop >= STOP_CANCEL) {
         turns_finish(s, t, "cancelled", NULL, NULL);
     } else if (is_short && !tries_again(s, t)) {
         give_up(s, t, done->text, done->text_len);

@@ -64,7 +64,7 @@ static int64_t places_elsewhere(struct sessions *ss, const struct instance *i) {
 // Turns with several answers end where they are: elsewhere they would begin again.
 static bool can_yield(const struct turn *t) {
     const struct sampling_params *p = &t->sampling->params;
-    return !t->cancelled && p->n == 1 && p->beam_width == 1;
+    return t->stop < STOP_CANCEL && p->n == 1 && p->beam_width == 1;
 }
 
 // A running turn is given back when another instance has a free place; until then it runs on here.
@@ -75,8 +75,8 @@ static void yield_some(struct sessions *ss, struct instance *i) {
         struct turn *t = s->engine_turn ? session_turn(s, s->running) : NULL;
         if (!t || t->number != s->engine_turn || !can_yield(t)) continue;
         if (n-- <= 0) break;
-        if (t->yields) continue;
-        t->yields = true;
+        if (t->stop == STOP_YIELD) continue;
+        turn_stop(t, STOP_YIELD);
         engine_turn_yield(i->engine, (uint64_t)s->rec.key, t->number);
     }
 }

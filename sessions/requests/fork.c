@@ -72,7 +72,7 @@ static int copy_turn(struct session *to, const struct turn *from) {
     turn_forget_words(&t->rec);
     t->state = TURN_DONE;
     t->n_out = t->cap = t->n_saved = from->n_out;
-    t->on_disk = t->slim = true;
+    t->storage = TURN_SLIM;
     if (tree_add_turn(to, t) < 0) {
         turn_free(t);
         return E_NOMEM;

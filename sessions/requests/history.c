@@ -26,7 +26,7 @@ void history_trim(struct session *s) {
     }
     while (s->full_from < limit && s->turns[s->full_from]->rec.seq_last <= told) {
         struct turn *t = s->turns[s->full_from++];
-        if (t->slim) continue;
+        if (t->storage == TURN_SLIM) continue;
         title_keep(s);
         turn_slim(t);
     }
@@ -35,7 +35,7 @@ void history_trim(struct session *s) {
 static size_t add_slim(const struct session *s, int64_t turn, int64_t *list) {
     const struct turn *t = session_turn(s, turn);
     list[0] = turn;
-    return t && t->slim;
+    return t && t->storage == TURN_SLIM;
 }
 
 static int missing_of_page(const struct session *s, const struct request *r, int64_t *list,
@@ -139,7 +139,7 @@ int history_need(struct session *s, const struct request *r) {
 int history_fill(struct session *s, const struct stored_session *got) {
     for (size_t i = 0; i < got->n_turns; i++) {
         struct turn *old = session_turn(s, got->turns[i].rec.turn);
-        if (!old || !old->slim) continue;
+        if (!old || old->storage != TURN_SLIM) continue;
         struct turn *t = turn_new();
         int rc = t ? turn_restore(t, &got->turns[i]) : E_NOMEM;
         if (rc == 0 && t->n_out != old->n_out) rc = E_CORRUPT;

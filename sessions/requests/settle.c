@@ -195,7 +195,7 @@ static void settle_lost(struct session *s) {
     if (!clients_lost_is_due(s)) return;
     clients_lost_end(s);
     for (size_t i = 0; i < s->n_turns; i++)
-        if (s->turns[i]->state != TURN_DONE) s->turns[i]->lost = true;
+        if (s->turns[i]->state != TURN_DONE) turn_stop(s->turns[i], STOP_ABANDONED);
     turns_cancel(s, TURN_HEAD);
 }
 

@@ -121,7 +121,7 @@ int erasure_fill(const struct session *s, struct session_save *save) {
 static void empty(struct turn *t) {
     struct turn_record blank;
     put_blank(&t->rec, &blank);
-    if (!t->slim) turn_slim(t);
+    if (t->storage != TURN_SLIM) turn_slim(t);
     turn_forget_words(&blank);
     t->rec = blank;
     t->n_out = t->cap = t->n_saved = 0;

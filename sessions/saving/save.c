@@ -73,7 +73,7 @@ static int fill_turn(const struct turn *t, struct turn_save *out) {
         out->rec.turn = t->rec.turn;
         out->rec.n_alternatives = t->rec.n_alternatives;
     } else {
-        out->kind = t->on_disk ? TURN_SET : TURN_INSERT;
+        out->kind = t->storage == TURN_UNSAVED ? TURN_INSERT : TURN_SET;
         TRY(turn_record_copy(&out->rec, &t->rec));
         out->rec.n_output = (int64_t)t->n_out;
     }
@@ -217,7 +217,7 @@ static void mark_saved(struct session *s, const struct session_save *save) {
     s->saved_version = save->version;
     for (size_t i = 0; i < save->n_turns; i++) {
         struct turn *t = session_turn(s, save->turns[i].rec.turn);
-        t->on_disk = true;
+        if (t->storage == TURN_UNSAVED) t->storage = TURN_STORED;
         t->n_saved = (size_t)save->turns[i].tokens.first + save->turns[i].tokens.n;
         if (save->turns[i].kind != TURN_GROW) t->saved_version = save->turns[i].version;
     }

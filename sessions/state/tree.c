@@ -82,7 +82,7 @@ size_t tree_missing(const struct session *s, int64_t turn, int64_t *list) {
     const struct turn *t;
     size_t n = 0;
     for (; (t = session_turn(s, turn)) && !t->on_path; turn = t->rec.parent)
-        if (t->slim) list[n++] = turn;
+        if (t->storage == TURN_SLIM) list[n++] = turn;
     return n;
 }
 

@@ -9,6 +9,10 @@
 
 #define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
 
+void turn_stop(struct turn *t, enum turn_stop why) {
+    if (t->stop < why) t->stop = why;
+}
+
 bool turn_waits(const struct turn *t) {
     return t->state == TURN_QUEUED || t->state == TURN_PREPARING;
 }
@@ -82,7 +86,7 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     t->alternatives = r->alternatives;
     r->ids = NULL, r->logprobs = NULL, r->text_ends = NULL, r->alternatives = NULL;
     t->n_out = t->cap = t->n_saved = r->n;
-    t->on_disk = true;
+    t->storage = TURN_STORED;
     turn_note_input(t);
     return 0;
 }
@@ -114,7 +118,7 @@ void turn_slim(struct turn *t) {
     t->ids = NULL, t->logprobs = NULL, t->text_ends = NULL, t->alternatives = NULL;
     buf_release(&t->text);
     turn_free_samples(t);
-    t->slim = true;
+    t->storage = TURN_SLIM;
 }
 
 static int grow(struct turn *t) {

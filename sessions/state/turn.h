@@ -39,9 +39,27 @@ struct input_ids {
     int32_t last_id;
 };
 
+// Why a running turn is to end before its own end. A later reason replaces an earlier one (turn_stop).
+enum turn_stop {
+    STOP_NONE,
+    STOP_YIELD,     // its instance was asked to give it back; another one continues it (failover.c)
+    STOP_CANCEL,    // it was asked to end
+    STOP_ABANDONED, // cancelled because its last client left
+    STOP_NO_MEMORY, // later events of the engine are dropped, and its end is an error
+};
+
+// Where the turn's row is.
+enum turn_storage {
+    TURN_UNSAVED, // in memory alone
+    TURN_STORED,  // in memory and on disk
+    TURN_SLIM,    // on disk: memory has only its numbers (history.c)
+};
+
 struct turn {
     struct turn_record rec;
     enum turn_state state;
+    enum turn_stop stop;
+    enum turn_storage storage;
     uint64_t number;                // the engine's turn number; 0 while it is not with the engine
     struct told *told;              // NULL once the turn has ended
     struct turn_sampling *sampling; // NULL once the turn has ended
@@ -70,19 +88,13 @@ struct turn {
     uint32_t version, saved_version;
     size_t n_saved; // tokens on disk
     size_t n_safe;  // in the tail (sessions/store/tail.h)
-    bool on_disk;   // the row exists
-    bool failed;    // memory ran out: later events of the engine are dropped
-    bool lost;      // cancelled because its last client left
     // For turns that continue on another instance (failover.c).
-    bool cancelled;      // it was asked to end, so it does not continue
-    bool yields;         // its instance was asked to give it back
-    bool ran;            // its present instance has begun it
+    bool begun;          // its present instance has begun it
     int n_lost;          // instances in a row that failed while it ran, without a new token
     int n_short;         // times in a row that there was no memory for it, without a new token
     size_t n_before;     // tokens that it had when its present instance got it
     size_t n_again;      // how many of these the instance draws again, running from the start
     size_t n_came_again; // how many of those have come
-    bool slim;           // its words, ids, settings and log-probabilities are only on disk
     // Its place in the tree (sessions/state/tree.h).
     struct turn_children children;
     int64_t older, newer; // its neighbours among its parent's children; TURN_NONE
@@ -95,10 +107,11 @@ struct turn {
     int32_t branch;
 };
 
-bool turn_waits(const struct turn *t);  // for another turn, or for its input
-struct turn *turn_new(void);            // NULL: no memory
-void turn_free(struct turn *t);         // NULL is fine
-void turn_drop_grammar(struct turn *t); // `compiled`
+void turn_stop(struct turn *t, enum turn_stop why); // keeps a later reason
+bool turn_waits(const struct turn *t);              // for another turn, or for its input
+struct turn *turn_new(void);                        // NULL: no memory
+void turn_free(struct turn *t);                     // NULL is fine
+void turn_drop_grammar(struct turn *t);             // `compiled`
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);

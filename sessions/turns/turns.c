@@ -67,7 +67,8 @@ static int submit(struct session *s, struct turn *t, struct engine_turn *e, stru
     }
     t->number = s->engine_turn = ss->next_turn++;
     t->n_before = t->n_out;
-    t->ran = t->yields = false;
+    t->begun = false;
+    if (t->stop == STOP_YIELD) t->stop = STOP_NONE;
     return 0;
 }
 
@@ -318,7 +319,7 @@ static int answer_again(struct session *s, const struct request *r, const struct
     }
     p->turn = t->rec.turn;
     p->repeated = true;
-    if (!t->on_disk) return 0; // the turn's commit answers both requests
+    if (t->storage == TURN_UNSAVED) return 0; // the turn's commit answers both requests
     DL_DELETE(s->pending, p);
     deliver_committed(s, p);
     return 0;
@@ -499,7 +500,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     struct sessions *ss = s->service;
     struct turn_record *r = &t->rec;
     bool failed = false;
-    if (t->lost && !code && strcmp(reason, "cancelled") == 0)
+    if (t->stop == STOP_ABANDONED && !code && strcmp(reason, "cancelled") == 0)
         code = "client_lost", message = "no connection follows this session any more";
     if (turn_waits(t)) s->n_queued--;
     if (s->running == r->turn) routing_wait_end(s);
@@ -540,7 +541,7 @@ void turns_cancel(struct session *s, int64_t turn) {
     }
     struct turn *running = session_turn(s, s->running);
     if (!running || (turn >= 0 && turn != running->rec.turn)) return;
-    running->cancelled = true;
+    turn_stop(running, STOP_CANCEL);
     if (s->awaiting_prev)
         turns_finish(s, running, "cancelled", NULL, NULL);
     else

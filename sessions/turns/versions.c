@@ -84,7 +84,7 @@ static struct turn *version_of(const struct turn *t, const struct engine *e,
 }
 
 static bool is_answer(const struct turn *v, int64_t turn, int32_t branch) {
-    return v->branch == branch && v->answer_of == turn && !v->slim;
+    return v->branch == branch && v->answer_of == turn && v->storage != TURN_SLIM;
 }
 
 // A version has a higher number than its turn, or none yet.

@@ -315,7 +315,7 @@ static void on_a_path_of_its_own(void **state) {
     ask_rewind(fx.ss, &r, "s", 0, false);
     fx_settle();
     for (int i = 0; i < DEEP; i++) fx_turn(1, "s", "elsewhere");
-    assert_true(fx_session("s")->turns[deepest]->slim);
+    assert_int_equal(fx_session("s")->turns[deepest]->storage, TURN_SLIM);
     ask_replay(2, deepest);
     finish();
     assert_int_equal(got.found.verdict, REPLAY_EQUAL);

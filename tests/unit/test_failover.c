@@ -75,6 +75,23 @@ static void a_turn_goes_on_wherever_it_is(void **state) {
     }
 }
 
+// Its end is an error already, so another instance would only compute what is dropped.
+static void a_turn_that_memory_ran_out_for_does_not_go_on(void **state) {
+    setup_pair();
+    fx_open_session(1, "s");
+    start(1, "s");
+    steps(3);
+    turn_stop(running("s"), STOP_NO_MEMORY);
+    turn_stop(running("s"), STOP_CANCEL); // a weaker reason does not replace it
+    assert_int_equal(running("s")->stop, STOP_NO_MEMORY);
+    lose(A);
+    run_all();
+    assert_int_equal(submitted(B), 0);
+    assert_int_equal(fx.n_moved, 0);
+    assert_string_equal(fx_follower(1, "s")->turns[0].finish, "error");
+    fx_teardown();
+}
+
 static void the_only_instance_comes_back(void **state) {
     tell_whole();
     fx_setup_memory();
@@ -315,6 +332,7 @@ static void a_cancelled_turn_is_not_given_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_turn_goes_on_wherever_it_is),
+        cmocka_unit_test(a_turn_that_memory_ran_out_for_does_not_go_on),
         cmocka_unit_test(the_only_instance_comes_back),
         cmocka_unit_test(without_another_instance_a_turn_ends_with_the_error),
         cmocka_unit_test(a_waiting_turn_can_be_cancelled),

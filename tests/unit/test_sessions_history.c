@@ -47,7 +47,7 @@ static void pages_lead_to_the_beginning(void **state) {
 
 static size_t n_full(const struct session *s) {
     size_t n = 0;
-    for (size_t i = 0; i < s->n_turns; i++) n += !s->turns[i]->slim;
+    for (size_t i = 0; i < s->n_turns; i++) n += s->turns[i]->storage != TURN_SLIM;
     return n;
 }
 
@@ -125,7 +125,7 @@ static void what_comes_from_the_disk_is_what_was_said(void **state) {
     *now = *page("s", 20, 20);
     fx_restart();
     say("s", HISTORY_TURNS + 30, HISTORY_TURNS + 32);
-    assert_true(fx_session("s")->turns[0]->slim);
+    assert_int_equal(fx_session("s")->turns[0]->storage, TURN_SLIM);
     const struct seen_answer *then = page("s", 20, 20);
     assert_int_equal(then->n_turns, 20);
     for (int i = 0; i < 20; i++) {

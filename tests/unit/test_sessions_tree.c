@@ -371,7 +371,7 @@ static void old_branches_come_from_the_disk(void **state) {
     size_t n_log = s->n_log;
     int32_t *log = malloc(n_log * sizeof *log);
     memcpy(log, s->log, n_log * sizeof *log);
-    assert_true(s->turns[10]->slim);
+    assert_int_equal(s->turns[10]->storage, TURN_SLIM);
     say_after("s", 5, "branch", NULL);
     fx_run();
     assert_int_equal(s->turns[400]->rec.log_first, tree_log_end(s, 5));

@@ -31,7 +31,7 @@ static void check_tree(const char *id) {
     for (int64_t i = s->head; i != TURN_NONE; i = s->turns[i]->rec.parent, n_on_path++) {
         const struct turn *t = s->turns[i];
         assert_true(t->on_path);
-        if (t->rec.log_first < 0 || t->slim) continue;
+        if (t->rec.log_first < 0 || t->storage == TURN_SLIM) continue;
         assert_memory_equal(s->log + t->rec.log_first, t->rec.input_ids, t->rec.n_input * 4);
         if (t->n_out)
             assert_memory_equal(s->log + t->rec.log_first + t->rec.n_input, t->ids, t->n_out * 4);
