@@ -1,12 +1,19 @@
 // Finds programs that hang. A program hangs if for PATIENCE seconds it wrote nothing to its log and, with all processes
 // that it started, neither used processor time nor waited for a processor, or almost none. While the machine has no idle
-// processor a second counts a third: what the program waits for may be late. Time alone says nothing: a program that
-// computes may take as long as its limit.
+// processor a second counts a third: what the program waits for may be late. A program that computes or polls for ever
+// is ended at its limit (programs.mjs), in seconds of its own: those in which it waited for a processor are not counted,
+// so that a busy machine ends no program that gets on.
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 
 export const PATIENCE = Number(process.env.TEST_PATIENCE ?? 60);
 const IDLE_SHARE = 0.03; // of one processor: below it, a program is waiting
 const TICKS = 100;       // a second, in /proc (USER_HZ)
+
+/**
+ * Of `elapsed` seconds those that count for a program whose threads had processors for `used` seconds and waited for one
+ * for `waited`: all but the waiting, and of several threads at once the share of what they wanted that they got.
+ */
+export const ownSeconds = (elapsed, used, waited) => (used + waited <= elapsed ? elapsed - waited : elapsed * used / (used + waited));
 
 /** Seconds that a process's threads have waited for a processor, where the kernel counts them. */
 function delay(pid) {
@@ -59,10 +66,10 @@ const size = (file) => {
   }
 };
 
-/** Watches programs of { pid, log }; look() returns those that hang now. */
+/** Watches programs of { pid, log, limit }; look() returns those to be ended now, each with the reason: [program, reason]. */
 export class HangWatch {
   constructor() {
-    this.seen = new Map(); // program -> { used, size, waited }
+    this.seen = new Map(); // program -> { used, delayed, size, waited, own }
     this.before = machine();
     this.at = Date.now();
   }
@@ -75,12 +82,18 @@ export class HangWatch {
     const all = processes(), hung = [];
     for (const program of [...this.seen.keys()]) if (!programs.includes(program)) this.seen.delete(program);
     for (const program of programs) {
-      const used = [...tree(all, program.pid)].reduce((sum, pid) => sum + (all.get(pid)?.seconds ?? 0) + delay(pid), 0);
-      const now = { used, size: size(program.log), waited: 0 }, seen = this.seen.get(program);
-      if (seen && now.size === seen.size && Math.abs(used - seen.used) < IDLE_SHARE * elapsed)
-        now.waited = seen.waited + Math.min(elapsed, 10) * (busy ? 1 / 3 : 1);
+      const members = [...tree(all, program.pid)], sum = (of) => members.reduce((total, pid) => total + of(pid), 0);
+      const now = { used: sum((pid) => all.get(pid)?.seconds ?? 0), delayed: sum(delay), size: size(program.log), waited: 0, own: 0 };
+      const seen = this.seen.get(program);
+      if (seen) {
+        const used = Math.max(now.used - seen.used, 0), delayed = Math.max(now.delayed - seen.delayed, 0);
+        if (now.size === seen.size && Math.abs(now.used + now.delayed - seen.used - seen.delayed) < IDLE_SHARE * elapsed)
+          now.waited = seen.waited + Math.min(elapsed, 10) * (busy ? 1 / 3 : 1);
+        now.own = seen.own + Math.min(ownSeconds(elapsed, used, delayed), 10);
+      }
       this.seen.set(program, now);
-      if (now.waited >= PATIENCE) hung.push(program);
+      if (now.waited >= PATIENCE) hung.push([program, 'hangs: no output and no processor time']);
+      else if (now.own >= program.limit) hung.push([program, `still runs after ${program.limit} s`]);
     }
     return hung;
   }

@@ -15,7 +15,8 @@ TEST_JOBS=N      processors to fill (all); 1 runs a single program at a time
 TEST_AGAIN=N     up to N programs that failed beside others run once more alone, and the end names them: those that
                  wait for others, and those in tests/unsteady; none with a sanitizer's report
 TEST_PATIENCE=60 seconds without output and processor time, after which a program hangs
-TEST_TIMEOUT=N   seconds of one program at most
+TEST_TIMEOUT=N   seconds of any program at most, instead of five times its row in tests/run/costs (60 at least; 1200 for
+                 a program without a row; more with a sanitizer), all without what it waited for a processor
 `;
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,8 +1,9 @@
 // The suites: which programs they have and how each is run. A program is
-//   { name, kind, command, env, log, waits, weight, seconds }
+//   { name, kind, command, env, log, waits, weight, seconds, limit }
 // kind: how its log is read (results.mjs); waits: it talks to others and has timeouts; weight: the processors that it
-// keeps busy; seconds: how long it takes alone. Programs are found by their names, so that a new test needs no entry
-// anywhere; the tables beside this file only say what is known of some (costs, long, touches).
+// keeps busy; seconds: how long it takes; limit: the seconds of its own (hang.mjs) after which it is ended. Programs are
+// found by their names, so that a new test needs no entry anywhere; the tables beside this file only say what is known of
+// some (costs, long, touches).
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -18,6 +19,10 @@ export function table(name) {
 }
 
 const costs = new Map(table('costs').map(([name, seconds, weight]) => [name, { seconds: Number(seconds), weight: Number(weight) }]));
+/** Seconds of a program that has no row in `costs`, and of any if TEST_TIMEOUT says so. */
+const LIMIT = Number(process.env.TEST_TIMEOUT ?? 1200);
+/** How much longer a program may take in a build with a sanitizer than its row, which release wrote. */
+const SLOWER = { asan: 4, fuzz: 4, tsan: 10 };
 const UNKNOWN = { compute: { seconds: 8, weight: 1 }, talk: { seconds: 8, weight: 0.6 }, page: { seconds: 8, weight: 0.6 } };
 
 /** Whether `name` is one of a table's names, in which * stands for any characters. */
@@ -33,6 +38,12 @@ function packages(folder) {
 const onPath = (...names) => names.some((name) => spawnSync('sh', ['-c', `command -v ${name}`], { stdio: 'ignore' }).status === 0);
 const gpuHere = () => existsSync('/dev/nvidiactl') || spawnSync('nvidia-smi', ['-L'], { stdio: 'ignore' }).status === 0;
 
+/** Five times what the table says, and no less than a minute; `known`: the program's row, or undefined. */
+export function limitOf(known, build) {
+  if (!known || process.env.TEST_TIMEOUT) return LIMIT;
+  return Math.max(60, 5 * known.seconds) * (SLOWER[path.basename(build)] ?? 1);
+}
+
 export class Suites {
   /** build: build/VARIANT; jobs: programs that may run at a time. */
   constructor(build, jobs) {
@@ -43,9 +54,9 @@ export class Suites {
   }
 
   enter(lane, kind, name, command, env = {}, waits = lane !== 'compute', known = {}) {
-    const cost = costs.get(name) ?? { ...UNKNOWN[lane], ...known };
+    const row = costs.get(name), cost = row ?? { ...UNKNOWN[lane], ...known };
     const log = `${this.build}/test-logs/${name.replace(/[/ ]/g, '-')}.log`;
-    this.programs.push({ name, kind, command, env, log, waits, ...cost });
+    this.programs.push({ name, kind, command, env, log, waits, limit: limitOf(row, this.build), ...cost });
   }
 
   compiled(folder, prefix) {

@@ -60,3 +60,15 @@ export function reasonIn(file) {
   const said = /^ *error: (?:\|-\n *)?(.*)$/m.exec(log)?.[1] ?? /^\[ {2}ERROR {3}\] --- (.*)$/m.exec(log)?.[1];
   return [found, said].filter(Boolean).join(': ').slice(0, 200) || log.trimEnd().split('\n').at(-1).slice(0, 200);
 }
+
+/** The test that runs, by the log of a program that has not ended: the last that began and has no result; or undefined. */
+export function testIn(file) {
+  const open = [];
+  for (const line of readFileSync(file, 'utf8').split('\n')) {
+    const begun = /^ *# Subtest: (.*)$/.exec(line)?.[1] ?? /^\[ RUN {6}\] (.*)$/.exec(line)?.[1];
+    const ended = /^ *(?:not )?ok \d+ - (.*?)(?: # .*)?$/.exec(line)?.[1] ?? /^\[ .{8} \] (.*)$/.exec(line)?.[1];
+    if (begun !== undefined) open.push(begun);
+    else if (ended !== undefined && open.includes(ended)) open.splice(open.lastIndexOf(ended), 1);
+  }
+  return open.at(-1);
+}

@@ -4,8 +4,8 @@ import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { HangWatch } from './hang.mjs';
+import { testIn } from './results.mjs';
 
-const LIMIT = Number(process.env.TEST_TIMEOUT ?? 1200); // seconds of one program, however busy it is
 const SLACK = 0.6;      // programs wait for disks and each other: a little more than the processors
 const OVERTAKEN = 12;   // programs that may start before an older one for which there is no room yet
 const LOOK_MS = 2000;
@@ -65,10 +65,10 @@ export async function runAll(programs, { jobs, scratch, ended, state, stop = () 
   startSome();
   const timer = setInterval(() => {
     const now = [...running.keys()];
-    for (const program of watch.look(now)) program.hung = 'hangs: no output and no processor time';
-    for (const program of now) {
-      if (Date.now() - program.begun > LIMIT * 1000) program.hung = `still runs after ${LIMIT} s`;
-      if (program.hung) HangWatch.kill(program.pid);
+    for (const [program, why] of watch.look(now)) {
+      const test = testIn(program.log);
+      program.hung = test ? `${why} in "${test}"` : why;
+      HangWatch.kill(program.pid);
     }
   }, LOOK_MS);
   while (running.size) {

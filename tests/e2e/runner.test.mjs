@@ -1,0 +1,84 @@
+// The runner of the tests (tests/run): a program that runs for ever is ended at its limit and named with its test; a busy
+// machine brings no program nearer to its limit.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { ownSeconds } from '../run/hang.mjs';
+import { limitOf, table } from '../run/programs.mjs';
+import { testIn } from '../run/results.mjs';
+import { root, temporaryFolder } from './harness.mjs';
+
+/** A build whose unit tests are these shell scripts, by their names. */
+function buildOf(t, programs) {
+  const build = path.join(temporaryFolder(t), 'release'), folder = path.join(build, 'tests/unit');
+  mkdirSync(folder, { recursive: true });
+  for (const [name, script] of Object.entries(programs)) writeFileSync(path.join(folder, `test_${name}`), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  return build;
+}
+const run = (build, env) => spawnSync('tests/run.sh', [build, 'unit'], { cwd: root, encoding: 'utf8', env: { ...process.env, ...env } });
+const fine = 'echo "[ RUN      ] test_fine"; echo "[       OK ] test_fine"';
+/** Whether a process has this word in its command line. */
+const lives = (word) => readdirSync('/proc').filter((name) => /^\d+$/.test(name)).some((pid) => {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes(word);
+  } catch {
+    return false; // it has ended
+  }
+});
+
+test('a program that computes, or polls, for ever is ended at its limit with all that it started; it and its test are named', (t) => {
+  const mark = `parley-left-${process.pid}`;
+  const build = buildOf(t, {
+    fine,
+    computes: `sh -c 'while :; do :; done' ${mark} & ${fine}; echo "[ RUN      ] test_of_computing"; while :; do :; done`,
+    polls: 'echo "[ RUN      ] test_of_polling"; while :; do sleep 0.01; done',
+  });
+  const { status, stdout } = run(build, { TEST_TIMEOUT: '3' });
+  assert.equal(status, 1, stdout);
+  assert.match(stdout, /FAIL {2}unit\/computes .*\(status \d+, still runs after 3 s in "test_of_computing"\)/);
+  assert.match(stdout, /FAIL {2}unit\/polls .*\(status \d+, still runs after 3 s in "test_of_polling"\)/);
+  assert.match(stdout, /ok {4}unit\/fine/);
+  assert.match(stdout, /^2 passed, 2 failed$/m); // test_fine of `computes` had passed
+  assert.ok(!lives(mark));
+});
+
+test('a program that waits for what never comes is ended by the patience', (t) => {
+  const { status, stdout } = run(buildOf(t, { fine, waits: 'echo "[ RUN      ] test_of_waiting"; sleep 1000' }), { TEST_PATIENCE: '2' });
+  assert.equal(status, 1, stdout);
+  assert.match(stdout, /FAIL {2}unit\/waits .*hangs: no output and no processor time in "test_of_waiting"/);
+  assert.match(stdout, /^1 passed, 1 failed$/m);
+});
+
+test('the limit is five times the row and no less than a minute; more under a sanitizer; without a row it is long', () => {
+  assert.ok(!process.env.TEST_TIMEOUT, 'TEST_TIMEOUT is set');
+  assert.equal(limitOf({ seconds: 3 }, 'build/release'), 60);
+  assert.equal(limitOf({ seconds: 40 }, 'build/release'), 200);
+  assert.equal(limitOf({ seconds: 40 }, 'build/asan'), 800);
+  assert.equal(limitOf({ seconds: 3 }, 'build/tsan'), 600);
+  assert.equal(limitOf(undefined, 'build/release'), 1200);
+  for (const row of table('costs')) assert.ok(row.length === 3 && Number(row[1]) > 0 && Number(row[2]) > 0, row.join(' '));
+});
+
+test('what a program waits for a processor is not its time', () => {
+  assert.equal(ownSeconds(2, 0, 0), 2);     // sleeps
+  assert.equal(ownSeconds(2, 2, 0), 2);     // computes undisturbed
+  assert.equal(ownSeconds(2, 1, 1), 1);     // computes beside one other program
+  assert.equal(ownSeconds(2, 0.2, 0.2), 1.8); // sleeps, mostly
+  assert.equal(ownSeconds(2, 2, 6), 0.5);   // four threads, of which one runs
+  assert.equal(ownSeconds(2, 0, 2), 0);     // has not had a processor at all
+});
+
+test('the test that runs: the last that began and has no result', (t) => {
+  const file = path.join(temporaryFolder(t), 'log');
+  const at = (text) => {
+    writeFileSync(file, text);
+    return testIn(file);
+  };
+  assert.equal(at(''), undefined);
+  assert.equal(at('[ RUN      ] test_a\n[       OK ] test_a\n[ RUN      ] test_b\nsaid\n'), 'test_b');
+  assert.equal(at('[ RUN      ] test_a\n[  FAILED  ] test_a\n'), undefined);
+  assert.equal(at('TAP version 13\n# Subtest: one\nok 1 - one\n  ---\n  ...\n# Subtest: two\n    # Subtest: within\n    ok 1 - within # SKIP no GPU\n'), 'two');
+  assert.equal(at('# Subtest: two\n    # Subtest: within\n'), 'within');
+});
