@@ -326,6 +326,7 @@ static int open_model(struct engine *e, const struct engine_options *o, struct e
     struct rank_report mine = {0};
     int rc = open_backend(e, o, &mine.err);
     int64_t began = clock_mono_us(&clock_system);
+    if (rc == 0) rc = engine_open_texts(e, o, &mine.err);
     if (rc == 0) rc = load_model(e, o, &mine.err);
     if (rc == 0) lead_describe(&mine, e->model);
     rc = lead_loaded(&e->lead, &mine, err);
@@ -347,7 +348,7 @@ static int open_at(struct engine **out, const struct engine_options *o,
     TRY_GOTO(fail, open_model(e, o, err));
     e->config = &e->model->config;
     e->groups = &e->model->cache_groups;
-    TRY_GOTO(fail, engine_open_texts(e, o, err));
+    TRY_GOTO(fail, engine_open_tasks(e, o, err));
     struct engine_options sized = *o;
     if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows
         sized.prefill_chunk_tokens =

@@ -104,9 +104,11 @@ int engine_open_inside(struct engine **out, const struct engine_options *o,
                        const struct engine_outlets *at, struct err *err);
 // engine_open of an engine whose model is in a process of its own.
 int engine_open_outside(struct engine **out, const struct engine_options *o, struct err *err);
-// The parts of opening that both have: texts and prompt tables; the end-of-answer tokens; what
-// engine_info says of texts.
+// The parts of opening that both have: tokenizer and chat template, before the weights, which then take the memory that
+// reading a vocabulary needed; prompt tables, which e->config describes; the end-of-answer tokens; what engine_info says
+// of texts.
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err);
+int engine_open_tasks(struct engine *e, const struct engine_options *o, struct err *err);
 void engine_describe_texts(struct engine *e);
 int engine_open_grammars(struct engine *e, struct err *err); // after engine_describe_texts
 // Weights that cannot fit the device are refused before they are loaded, which may take minutes. After the

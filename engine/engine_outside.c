@@ -48,6 +48,7 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
     ft_folder_model_name(e->model_name, sizeof e->model_name, o->model_dir);
     TRY_GOTO(fail, read_config(e, o, err));
     TRY_GOTO(fail, engine_open_texts(e, o, err));
+    TRY_GOTO(fail, engine_open_tasks(e, o, err));
     TRY_GOTO(fail, process_open(&e->process, o, &r, err));
     take_report(e, &r);
     engine_describe_texts(e);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "engine/engine_internal.h"
 #include "engine/model/text_files.h"
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -79,9 +80,14 @@ static void collect_eos(struct engine *e) {
 }
 
 int engine_open_texts(struct engine *e, const struct engine_options *o, struct err *err) {
-    TRY(prompt_tasks_load(&e->tasks, e->config, o->model_dir,
-                          o->prompt_tasks ? o->prompt_tasks : "", err));
-    return open_text(e, o, err);
+    int rc = open_text(e, o, err);
+    malloc_trim(0); // reading a large vocabulary takes several times what is kept of it
+    return rc;
+}
+
+int engine_open_tasks(struct engine *e, const struct engine_options *o, struct err *err) {
+    return prompt_tasks_load(&e->tasks, e->config, o->model_dir,
+                             o->prompt_tasks ? o->prompt_tasks : "", err);
 }
 
 void engine_describe_texts(struct engine *e) {

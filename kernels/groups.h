@@ -32,7 +32,7 @@ enum group_zero {
 };
 
 struct group_format {
-    int32_t bits;  // of a stored code: 4 or 8
+    int32_t bits;  // of a stored code: 2 to 6, or 8
     int32_t group; // columns: 16, 32, 64, 128 or 256
     enum group_scale scale;
     enum group_zero zero_kind;

@@ -77,6 +77,21 @@ int gguf_folder_json(cJSON **out, const char *path, const char *name, struct err
     return in_file(path, rc < 0 ? rc : 0, &why, err);
 }
 
+int gguf_folder_templates(cJSON **out, const char *path, struct err *err) {
+    struct gguf *g = NULL;
+    struct err why = {0};
+    *out = NULL;
+    TRY(gguf_open(&g, path, false, err));
+    cJSON *root = cJSON_CreateObject();
+    int rc = root ? gguf_tokenizer_templates(g, root, &why) : err_set(&why, E_NOMEM, "no memory");
+    gguf_close(g);
+    if (rc < 0)
+        cJSON_Delete(root);
+    else
+        *out = root;
+    return in_file(path, rc, &why, err);
+}
+
 int gguf_folder_model(struct buf *out, const char *path, struct err *err) {
     struct gguf *g = NULL;
     struct err why = {0};

@@ -13,5 +13,7 @@ bool gguf_folder_holds(const char *path, const char *name);
 // The JSON file of that name. E_NOTFOUND: it has none; others as gguf_open, and E_UNSUPPORTED for an architecture, a
 // tokenizer or a `pre` that is unknown. cJSON_Delete the result.
 int gguf_folder_json(cJSON **out, const char *path, const char *name, struct err *err);
+// An object with the key chat_template of tokenizer_config.json alone, if the file has one: the vocabulary is not read.
+int gguf_folder_templates(cJSON **out, const char *path, struct err *err);
 // tokenizer.model. Initialises *out, which is the caller's also on failure.
 int gguf_folder_model(struct buf *out, const char *path, struct err *err);

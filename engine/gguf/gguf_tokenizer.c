@@ -344,7 +344,7 @@ static int add_decoder(const struct gguf *g, cJSON *into, struct err *err) {
 }
 
 // tokenizer.chat_template, and tokenizer.chat_template.NAME for others.
-static int add_templates(const struct gguf *g, cJSON *into, struct err *err) {
+int gguf_tokenizer_templates(const struct gguf *g, cJSON *into, struct err *err) {
     static const char key[] = "tokenizer.chat_template";
     const cJSON *m = gguf_metadata(g), *item;
     const char *main_text = json_string(m, key);
@@ -370,7 +370,7 @@ int gguf_tokenizer_config(const struct gguf *g, cJSON *into, struct err *err) {
     TRY(gguf_tokenizer_kind(g, &kind, err));
     TRY(add_named(g, into, TOKENIZER "bos_token_id", "bos_token", err));
     TRY(add_named(g, into, TOKENIZER "eos_token_id", "eos_token", err));
-    TRY(add_templates(g, into, err));
+    TRY(gguf_tokenizer_templates(g, into, err));
     if (kind != GGUF_TOKENIZER_SENTENCEPIECE) return 0;
     TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_space_prefix", &prefix, err));
     TRY(add(into, "tokenizer_class", cJSON_CreateString("LlamaTokenizer"), err));

@@ -16,5 +16,7 @@ int gguf_tokenizer_kind(const struct gguf *g, enum gguf_tokenizer *out, struct e
 int gguf_tokenizer_json(const struct gguf *g, cJSON *into, struct err *err);
 // tokenizer.model of GGUF_TOKENIZER_SENTENCEPIECE; g with its long arrays.
 int gguf_tokenizer_model(const struct gguf *g, struct buf *out, struct err *err);
+// The chat templates of tokenizer_config.json; g with or without its long arrays.
+int gguf_tokenizer_templates(const struct gguf *g, cJSON *into, struct err *err);
 // tokenizer_config.json; g with its long arrays.
 int gguf_tokenizer_config(const struct gguf *g, cJSON *into, struct err *err);

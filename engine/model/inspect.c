@@ -295,7 +295,7 @@ static const char *template_file(const char *dir) {
         return NULL;
     // The tokenizer reports a broken file; here it counts as one without a template.
     if (gguf_is(dir))
-        gguf_folder_json(&json, dir, "tokenizer_config.json", NULL);
+        gguf_folder_templates(&json, dir, NULL);
     else if (path_holds(dir, "tokenizer_config.json", R_OK))
         json = json_parse_file(path, &json_limits_file, NULL);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "chat_template");

@@ -262,7 +262,7 @@ static int open_config(struct chat_template *c, const char *model_dir, const cha
     struct err why = {0};
     cJSON *config = NULL;
     if (gguf_is(model_dir))
-        gguf_folder_json(&config, model_dir, "tokenizer_config.json", &why);
+        gguf_folder_templates(&config, model_dir, &why);
     else
         config = json_parse_file(path, &json_limits_file, &why);
     if (!config)

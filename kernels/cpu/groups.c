@@ -34,13 +34,13 @@ static void place(struct group_run *run, int64_t cols) {
                                            : f->zero_kind == GROUP_MIN_F16    ? 2 * n
                                            : f->zero_kind == GROUP_MIN_NESTED ? n + super
                                                                               : 0));
-    run->tile_bytes = run->codes_at + GROUP_TILE_K * GROUP_PANEL * f->bits / 8;
+    run->tile_bytes = run->codes_at + group_code_bytes(f->bits);
     run->panel_bytes = group_tiles(cols) * run->tile_bytes;
 }
 
 static bool is_format(const struct group_format *f) {
-    return (f->bits == 4 || f->bits == 8) && f->group >= GROUP_MIN && f->group <= GROUP_TILE_K &&
-           GROUP_TILE_K % f->group == 0 && (!f->book || f->bits == 4);
+    return ((f->bits >= 2 && f->bits <= 6) || f->bits == 8) && f->group >= GROUP_MIN &&
+           f->group <= GROUP_TILE_K && GROUP_TILE_K % f->group == 0 && (!f->book || f->bits == 4);
 }
 
 // Parts of one format are one run, whose panels may have rows of two parts.
@@ -78,19 +78,28 @@ static void put_lane(uint8_t *to, int lane, const void *from, int32_t n, size_t 
                size);
 }
 
+// Bits [first, first + bits) of each code, as a plane.
+static void put_plane(uint8_t *to, int lane, const uint8_t *codes, int32_t first, int32_t bits) {
+    const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
+    for (int k = 0; k < GROUP_TILE_K; k += 32 / bits, to += 4 * GROUP_PANEL) {
+        uint32_t word = 0, four;
+        for (int i = 0; i < 8 / bits; i++) {
+            memcpy(&four, codes + k + 4 * i, 4);
+            word |= (four >> first & mask) << (bits * i);
+        }
+        memcpy(to + lane * 4, &word, 4);
+    }
+}
+
 static void put_codes(uint8_t *to, int lane, const uint8_t *codes, int32_t bits) {
+    const int32_t plane = group_plane_bits(bits);
     if (bits == 8) {
         for (int k = 0; k < GROUP_TILE_K; k += 4)
             memcpy(to + k * GROUP_PANEL + lane * 4, codes + k, 4);
         return;
     }
-    for (int k = 0; k < GROUP_TILE_K; k += 8) {
-        uint32_t low, high;
-        memcpy(&low, codes + k, 4);
-        memcpy(&high, codes + k + 4, 4);
-        low |= high << 4;
-        memcpy(to + k / 2 * GROUP_PANEL + lane * 4, &low, 4);
-    }
+    put_plane(to, lane, codes, 0, plane);
+    if (bits > plane) put_plane(to + group_code_bytes(plane), lane, codes, plane, bits - plane);
 }
 
 // Groups past the last column keep the zeros of the allocation.
@@ -215,9 +224,18 @@ static float offset_of(const uint8_t *tile, const struct group_run *run, int lan
     }
 }
 
+static int plane_of(const uint8_t *plane, int32_t bits, int lane, int32_t k) {
+    const int32_t columns = 32 / bits; // of a word
+    return plane[k / columns * 64 + lane * 4 + k % 4] >> (k % columns / 4 * bits) &
+           ((1 << bits) - 1);
+}
+
 static int code_of(const uint8_t *codes, const struct group_format *f, int lane, int32_t k) {
-    if (f->bits == 8) return codes[k / 4 * 64 + lane * 4 + k % 4];
-    int code = codes[k / 8 * 64 + lane * 4 + k % 4] >> (k % 8 / 4 * 4) & 15;
+    const int32_t bits = group_plane_bits(f->bits);
+    if (bits == 8) return codes[k / 4 * 64 + lane * 4 + k % 4];
+    int code = plane_of(codes, bits, lane, k);
+    if (f->bits > bits)
+        code |= plane_of(codes + group_code_bytes(bits), f->bits - bits, lane, k) << bits;
     return f->book ? f->book[code] : code;
 }
 

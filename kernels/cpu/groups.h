@@ -7,9 +7,11 @@
 //             nested         F16 [16], int8 [group][16]
 //     zeros   bytes          [group][16]
 //     minimums               F16 [group][16]; nested: F16 [16], uint8 [group][16]
-//     codes   4 bits         [k / 8][16] words: columns 0 to 3 of 8 in the low halves of the four bytes, 4 to 7 in
-//                            the high ones, so that one mask gives the bytes of four columns
-//             8 bits         [k / 4][16][4] bytes
+//     codes   8 bits         [k / 4][16][4] bytes
+//             fewer          planes one after the other, of 4, 2 or 1 bits of each code, the lowest bits first:
+//                            4 = 4, 2 = 2, 3 = 2 + 1, 5 = 4 + 1, 6 = 4 + 2
+//     plane   of b bits      [k / (32 / b)][16] words. From the lowest bits on, a word's bytes have b bits of columns 0
+//                            to 3, then 4 to 7 and so on, so that a shift and a mask give the bytes of four columns
 #pragma once
 #include "kernels/backend.h"
 
@@ -37,6 +39,15 @@ enum {
 static inline size_t group_x_bytes(int64_t cols) {
     const size_t tiles = (size_t)group_tiles(cols);
     return ((tiles * (GROUP_TILE_X_BYTES + sizeof(float)) + 63) / 64 | 1) * 64;
+}
+
+// The bits of a code in the first plane; 8: no planes.
+static inline int32_t group_plane_bits(int32_t bits) {
+    return bits == 8 ? 8 : bits >= 4 ? 4 : 2;
+}
+// Bytes of a tile's codes of so many bits, a plane's too.
+static inline int32_t group_code_bytes(int32_t bits) {
+    return GROUP_TILE_K * GROUP_PANEL * bits / 8;
 }
 
 static inline const struct group_run *group_run_of(const void *data, int32_t panel) {

@@ -109,10 +109,10 @@ static void pack_rows(void *ctx, int64_t at, int64_t n) {
     free(memory);
 }
 
-// What the GPU's kernels have: 4 bits, one format, columns in words of 16 bytes of x. The layout, or 0.
+// What the GPU's kernels have: at most 4 bits, one format, columns in words of 16 bytes of x. The layout, or 0.
 static int32_t layout_of(const struct backend *be, const struct tensor_view *parts, int n_parts) {
     const struct group_format *f = &view_groups(parts)->format;
-    if (be->act_dtype == DTYPE_F32 || f->bits != 4 || parts[0].cols % 8) return 0;
+    if (be->act_dtype == DTYPE_F32 || f->bits > 4 || parts[0].cols % 8) return 0;
     for (int i = 1; i < n_parts; i++)
         if (!group_format_equal(f, &view_groups(&parts[i])->format)) return 0;
     // A zero is taken off the codes, where that is exact.

@@ -28,6 +28,10 @@ static const struct group_format formats[] = {
     {4, 128, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4},
     {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL},
     {8, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL},
+    {6, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL},
+    {5, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL},
+    {3, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 4, NULL},
+    {2, 16, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
 };
 
 struct rows {
@@ -49,7 +53,7 @@ static int fill_row(const void *ctx, int64_t row, struct group_row *out, struct 
     const struct rows *s = ctx;
     if (row == s->refuse) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
     for (int64_t k = 0; k < COLS; k++)
-        out->codes[k] = (uint8_t)(mix(row, k, 1) % (s->f.bits == 4 ? 16 : 256));
+        out->codes[k] = (uint8_t)(mix(row, k, 1) % (1u << s->f.bits));
     for (int64_t g = 0; g < group_count(&s->f, COLS); g++) {
         const float v = small(row, g, 2);
         if (s->f.scale == GROUP_SCALE_F16) ((uint16_t *)out->scales)[g] = f16_from_f32(v);
