@@ -276,7 +276,10 @@ void engine_event_take(struct sessions *ss, struct instance *from, const struct 
     struct session *s = service_find_key(ss, (int64_t)e->sequence);
     if (!s) spare_left(ss, from, e);
     if (!s || s->instance != from) return; // it has left memory, or moved
-    service_touch(s);
+    if (e->kind == ENGINE_TOKEN || e->kind == ENGINE_PROGRESS)
+        service_touch_tokens(s);
+    else
+        service_touch(s);
     take(s, from, e);
     if (e->kind == ENGINE_DONE || e->kind == ENGINE_RELEASED || e->kind == ENGINE_FORKED)
         settle_routing(s);

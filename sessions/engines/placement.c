@@ -180,6 +180,7 @@ int placement_add(struct placement *p, const struct instance_options *o, struct 
     i->reopens = o->reopens;
     pthread_mutex_lock(&p->lock);
     if (!known) DL_APPEND(p->models, m);
+    p->models_version++;
     DL_APPEND(p->instances, i);
     pthread_mutex_unlock(&p->lock);
     *out = i;
@@ -237,6 +238,7 @@ static int remove_now(struct placement *p, struct instance *i, const struct serv
         if (p->prefixes[k].at == i) p->prefixes[k] = (struct placed_prefix){0};
     if (by) replace_model(p, m, by);
     if (!other) DL_DELETE(p->models, m);
+    p->models_version++;
     *model = names_it ? m : NULL; // with the hold that the list had
     free(i);
     return 0;
@@ -258,7 +260,7 @@ bool placement_has_other(const struct placement *p, const struct instance *i) {
 }
 
 int placement_init(struct placement *p) {
-    *p = (struct placement){0};
+    *p = (struct placement){.models_version = 1};
     return pthread_mutex_init(&p->lock, NULL) == 0 ? 0 : E_NOMEM;
 }
 

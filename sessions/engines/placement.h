@@ -100,6 +100,7 @@ struct instance_options {
 struct placement {
     pthread_mutex_t lock;        // of the list of models, against other threads' placement_hold
     struct served_model *models; // in the order in which they came; the first one is the default
+    uint64_t models_version;     // another one after each change of `models`; never 0
     struct instance *instances;
     struct placed_prefix { // where a log with this beginning was computed last
         uint64_t hash;     // 0: none

@@ -112,6 +112,7 @@ void failover_diverged(struct session *s, struct turn *t) {
     routing_cancel(s, t->number);
     turns_finish(s, t, "error", "internal",
                  "the instance failed, and the turn ran otherwise on another one");
+    service_touch(s); // a token showed it, and tokens end no other turn
 }
 
 bool failover_repeats(struct session *s, struct turn *t, const struct engine_event *e) {

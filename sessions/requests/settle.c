@@ -213,8 +213,22 @@ static void tell_watchers(struct session *s) {
     service_changed(s->service, s->rec.key, s->rec.owner, s->rec.id, false);
 }
 
+// New tokens begin and end nothing: they only enter the save and reach clients.
+static void settle_tokens(struct session *s) {
+    if (save_is_due(s)) save_begin(s);
+    if (!session_is_known(s)) return; // not committed: no client may see it
+    deliver_ready(s);
+    branch_deltas_settle(s);
+}
+
 static void settle(struct session *s) {
+    enum session_touch touch = s->touch;
+    s->touch = TOUCH_NONE;
     if (s->life == LIFE_LOADING) return;
+    if (touch == TOUCH_TOKENS && s->life != LIFE_UNLOADED && s->life != LIFE_GONE) {
+        settle_tokens(s);
+        return;
+    }
     if (s->life == LIFE_UNLOADED) {
         if (!s->attachments) service_destroy(s);
         return;

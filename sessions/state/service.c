@@ -35,7 +35,12 @@ struct session *service_find_key(struct sessions *ss, int64_t key) {
 }
 
 struct served_model *service_model(const struct session *s) {
-    return placement_model_of(&s->service->placement, s->rec.model, s->rec.fingerprint);
+    const struct placement *p = &s->service->placement;
+    struct found_model *found = &((struct session *)(uintptr_t)s)->found_model; // only remembers
+    if (found->models_version == p->models_version) return found->model;
+    found->model = placement_model_of(p, s->rec.model, s->rec.fingerprint);
+    found->models_version = found->model ? p->models_version : 0;
+    return found->model;
 }
 
 const struct engine *session_engine(const struct session *s) {
@@ -100,10 +105,19 @@ struct store_job *service_job(enum store_job_kind kind, const struct request *r,
     return NULL;
 }
 
-void service_touch(struct session *s) {
+static void touch(struct session *s, enum session_touch what) {
     struct sessions *ss = s->service;
-    if (s->touched_prev || ss->closing) return; // nothing is settled while the service closes
-    DL_APPEND2(ss->touched, s, touched_prev, touched_next);
+    if (ss->closing) return; // nothing is settled while the service closes
+    if (s->touch < what) s->touch = what;
+    if (!s->touched_prev) DL_APPEND2(ss->touched, s, touched_prev, touched_next);
+}
+
+void service_touch(struct session *s) {
+    touch(s, TOUCH_STATE);
+}
+
+void service_touch_tokens(struct session *s) {
+    touch(s, TOUCH_TOKENS);
 }
 
 void service_untouch(struct session *s) {

@@ -101,6 +101,7 @@ void service_changed(struct sessions *ss, int64_t key, const char *owner, const 
 // memory.
 struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id);
 void service_touch(struct session *s); // it is settled when the outermost call returns (settle.h)
+void service_touch_tokens(struct session *s); // the same, after tokens of its running turn alone
 void service_untouch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
 // No engine had room for the session's turn: it is tried again after the next service_room_changed(), at the latest

@@ -93,6 +93,7 @@ void session_strip(struct session *s) {
                            .name = s->name,
                            .by_name = s->by_name,
                            .attachments = s->attachments,
+                           .touch = s->touch,
                            .touched_prev = s->touched_prev,
                            .touched_next = s->touched_next};
     kept.rec.id = s->rec.id;

@@ -78,6 +78,19 @@ enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST, PLACE_TRAVELS };
 enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
 // What settling has to write or send beside turns and requests: the title's row of the index, the view
 // for watchers of the list, the note's row.
+// The model of rec.model and rec.fingerprint, so that a turn looks for it once (service_model).
+struct found_model {
+    struct served_model *model;
+    uint64_t models_version; // the placement's when it was found; 0: look again
+};
+
+// What settling a touched session has to look at.
+enum session_touch {
+    TOUCH_NONE,
+    TOUCH_TOKENS, // new tokens of its running turn, and nothing else
+    TOUCH_STATE,  // anything may have changed
+};
+
 enum { MARK_TITLE = 1, MARK_WATCHERS = 2, MARK_NOTE = 4 };
 
 // Names of a session: hashes of its owner and its id, because ids are unique only within an owner. The
@@ -91,6 +104,7 @@ struct session {
     struct hash128 name; // of this process (service_find)
     char lasting[SESSION_LASTING_BYTES];
     struct session_record rec; // its seq and seq_reserved are those of the last save that began
+    struct found_model found_model;
     struct sessions *service;
     struct owner *owner; // named by rec.owner; NULL while the session is being read
     UT_hash_handle by_name, by_key;
@@ -168,6 +182,7 @@ struct session {
     struct attachment *attachments;
     // Places in the service's lists; prev is NULL outside a list.
     struct session *touched_prev, *touched_next; // to be settled
+    enum session_touch touch;                    // for what
     struct session *timed_prev, *timed_next;     // with save_due_us, retry_us or lost_us
     struct session *lru_prev, *lru_next;         // may leave memory, the one used longest ago first
     int shown_state;                             // in the metrics

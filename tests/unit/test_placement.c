@@ -276,6 +276,7 @@ static void what_is_drained_can_be_removed(void **state) {
     setup_pair();
     fx_open_session(1, "s");
     turn("s", "x");
+    assert_ptr_equal(service_model(fx_session("s"))->engine, A);
     assert_int_equal(sessions_drain_instance(fx.ss, "x", false, &err), E_NOTFOUND);
     assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), E_BUSY);
     held = placement_hold(sessions_placement(fx.ss), NULL);
@@ -291,6 +292,7 @@ static void what_is_drained_can_be_removed(void **state) {
     placement_drop(old);
     assert_ptr_equal(at("b")->model->engine, B);
     assert_ptr_equal(sessions_placement(fx.ss)->models, at("b")->model);
+    assert_ptr_equal(service_model(fx_session("s")), at("b")->model); // not the one it found before
     turn("s", "y");
     assert_int_equal(submitted(B), 1);
     // The last one of a model goes only if that is meant; its sessions then are cold.
@@ -456,6 +458,7 @@ static void a_namesake_is_another_model(void **state) {
     turn("s", "x");
     free(fx_session("s")->rec.fingerprint);
     fx_session("s")->rec.fingerprint = strdup("f-before");
+    fx.ss->placement.models_version++; // as when models come and go
     fx_start(1, "s", "y");
     fx_settle();
     fx_expect_error("unsupported");

@@ -1,5 +1,6 @@
 // The rules of sessions/README.md that concern turns: what enters the log, idempotence, the queue,
 // refusals, cancelling, ends, and what a restart finds.
+#include "sessions/requests/settle.h"
 #include "tests/unit/sessions_fixture.h"
 
 static void the_log_is_what_the_template_made_of_each_turn(void **state) {
@@ -200,9 +201,32 @@ static void bad_inputs_are_refused(void **state) {
     fx_run();
     assert_int_equal(fx_follower(1, "s")->turns[0].n_ids, 6);
     fake.info.fingerprint = "f-2";
+    fx.ss->placement.models_version++; // as when models come and go
     fx_start_ids(1, "s", good, 2);
     fx_settle();
     fx_expect_error("unsupported"); // its ids mean other texts in that model
+    fx_teardown();
+}
+
+// A token reaches clients without a look at what only a change of state concerns.
+static void tokens_settle_tokens(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fx_start(1, "s", "a");
+    fx_settle();
+    struct session *s = fx_session("s");
+    s->marks |= MARK_WATCHERS;
+    service_enter(fx.ss);
+    service_touch_tokens(s);
+    service_leave(fx.ss);
+    assert_true(s->marks & MARK_WATCHERS);
+    assert_null(fx.ss->touched);
+    service_enter(fx.ss);
+    service_touch(s);
+    service_touch_tokens(s); // a state that has changed is not forgotten
+    service_leave(fx.ss);
+    assert_false(s->marks & MARK_WATCHERS);
+    fx_run();
     fx_teardown();
 }
 
@@ -426,6 +450,7 @@ int main(void) {
         cmocka_unit_test(one_turn_at_a_time_others_wait_if_asked),
         cmocka_unit_test(a_full_session_refuses_with_the_numbers),
         cmocka_unit_test(bad_inputs_are_refused),
+        cmocka_unit_test(tokens_settle_tokens),
         cmocka_unit_test(a_full_engine_is_asked_again_or_says_when),
         cmocka_unit_test(a_turn_without_room_starts_when_another_turn_ends),
         cmocka_unit_test(cancelling),
