@@ -17,7 +17,7 @@ function buildOf(t, programs) {
   for (const [name, script] of Object.entries(programs)) writeFileSync(path.join(folder, `test_${name}`), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   return build;
 }
-const run = (build, env) => spawnSync('tests/run.sh', [build, 'unit'], { cwd: root, encoding: 'utf8', env: { ...process.env, ...env } });
+const run = (build, env, ...options) => spawnSync('tests/run.sh', [...options, build, 'unit'], { cwd: root, encoding: 'utf8', env: { ...process.env, ...env } });
 const fine = 'echo "[ RUN      ] test_fine"; echo "[       OK ] test_fine"';
 /** Whether a process has this word in its command line. */
 const lives = (word) => readdirSync('/proc').filter((name) => /^\d+$/.test(name)).some((pid) => {
@@ -49,6 +49,16 @@ test('a program that waits for what never comes is ended by the patience', (t) =
   assert.equal(status, 1, stdout);
   assert.match(stdout, /FAIL {2}unit\/waits .*hangs: no output and no processor time in "test_of_waiting"/);
   assert.match(stdout, /^1 passed, 1 failed$/m);
+});
+
+test('--costs keeps what a program took and how much of a processor', (t) => {
+  const build = buildOf(t, { sleeps: `sleep 2.5; ${fine}` }), file = path.join(build, 'costs');
+  writeFileSync(file, 'unit/elsewhere 7.0 0.50\n');
+  assert.equal(run(build, {}, '--costs', file).status, 0);
+  const rows = readFileSync(file, 'utf8').split('\n').filter((line) => line && !line.startsWith('#')).map((line) => line.split(/\s+/));
+  assert.deepEqual(rows.map(([name]) => name), ['unit/elsewhere', 'unit/sleeps']);
+  assert.deepEqual(rows[0].slice(1), ['7.0', '0.50']);
+  assert.ok(Number(rows[1][1]) >= 2.4 && Number(rows[1][2]) <= 0.5, rows[1].join(' '));
 });
 
 test('the limit is five times the row and no less than a minute; more under a sanitizer; without a row it is long', () => {

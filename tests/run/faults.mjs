@@ -20,8 +20,8 @@ export const faults = [
   ['tree-path-stays', 'sessions/state/tree.c', '    mark(s, to, shared, true);\n    s->n_log = n;', '    s->n_log = n;', 'unit/sessions_tree golden/sessions_tree'],
   ['tree-newest-any', 'sessions/state/tree.c', 'if (!under || turn_was_erased', 'if (turn_was_erased', 'unit/sessions_tree golden/sessions_tree'],
   // --- save
-  ['save-tokens-all-new', 'sessions/saving/save.c', 't->n_saved = (size_t)save->turns[i].tokens.first + save->turns[i].tokens.n;', 't->n_saved = save->turns[i].tokens.n;', 'unit/sessions_turns unit/sessions golden/sessions_resume'],
-  ['save-answers-early', 'sessions/saving/save.c', 'if (p->seq > s->saved_seq) continue;', '', 'unit/sessions_turns unit/sessions_faults unit/sessions'],
+  ['save-tokens-all-new', 'sessions/saving/save.c', 't->n_saved = (size_t)save->turns[i].tokens.first + save->turns[i].tokens.n;', 't->n_saved = save->turns[i].tokens.n;', 'unit/sessions_faults golden/sessions_resume'],
+  ['save-answers-early', 'sessions/saving/save.c', 'if (p->seq > s->saved_seq) continue;', '', 'unit/sessions_poll'],
   ['save-no-retry', 'sessions/saving/save.c', 'save_wanted(s) ? service_now(s->service) + backoff(s->n_failures) : 0', '0', 'unit/sessions_faults unit/sessions'],
   ['save-undo-forgotten', 'sessions/saving/save.c', '        DL_DELETE(s->pending, p);\n        undo(s, p);\n', '        DL_DELETE(s->pending, p);\n', 'unit/sessions_faults unit/sessions_tree_faults'],
   // --- the rule of the window, the ring, the pool

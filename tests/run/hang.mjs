@@ -66,7 +66,10 @@ const size = (file) => {
   }
 };
 
-/** Watches programs of { pid, log, limit }; look() returns those to be ended now, each with the reason: [program, reason]. */
+/**
+ * Watches programs of { pid, log, limit }; look() returns those to be ended now, each with the reason: [program, reason].
+ * It adds up in each program `used`, seconds of processor time, and `delayed`, seconds that it waited for a processor.
+ */
 export class HangWatch {
   constructor() {
     this.seen = new Map(); // program -> { used, delayed, size, waited, own }
@@ -89,7 +92,10 @@ export class HangWatch {
         const used = Math.max(now.used - seen.used, 0), delayed = Math.max(now.delayed - seen.delayed, 0);
         if (now.size === seen.size && Math.abs(now.used + now.delayed - seen.used - seen.delayed) < IDLE_SHARE * elapsed)
           now.waited = seen.waited + Math.min(elapsed, 10) * (busy ? 1 / 3 : 1);
-        now.own = seen.own + Math.min(ownSeconds(elapsed, used, delayed), 10);
+        const own = ownSeconds(elapsed, used, delayed);
+        now.own = seen.own + Math.min(own, 10);
+        program.used = (program.used ?? 0) + used; // also of processes that nobody waits for, as a browser's
+        program.delayed = (program.delayed ?? 0) + elapsed - own;
       }
       this.seen.set(program, now);
       if (now.waited >= PATIENCE) hung.push([program, 'hangs: no output and no processor time']);

@@ -100,11 +100,13 @@ function memoryFolder() {
 
 function keepCosts(file, results) {
   const before = new Map(existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line && !line.startsWith('#')).map((line) => [line.split(/\s+/)[0], line]) : []);
-  for (const [name, { seconds, cpu }] of results)
-    before.set(name, `${name.padEnd(40)} ${seconds.toFixed(1).padStart(6)} ${Math.min(4, Math.max(0.1, cpu / Math.max(seconds, 0.05))).toFixed(2)}`);
-  const comment = '# Program, seconds from its start to its end, processors that it keeps busy: for the schedule and the estimate of what is\n' +
-    '# left, for which only the proportions count. A program without a row counts as 8 s. Written by tests/run.sh --costs\n' +
-    '# tests/run/costs build/release unit ..., best for everything at once: rows that stay were measured with as many beside them.\n';
+  for (const [name, { own, cpu }] of results) {
+    const seconds = Math.max(own, 0.1), weight = Math.min(4, Math.max(0.1, cpu / seconds));
+    before.set(name, `${name.padEnd(40)} ${seconds.toFixed(1).padStart(6)} ${weight.toFixed(2)}`);
+  }
+  const comment = '# Program, seconds from its start to its end without those that it waited for a processor, processors that it keeps busy:\n' +
+    '# for the schedule, the estimate of what is left and the limits. A program without a row counts as 8 s. Written by\n' +
+    '# tests/run.sh --costs tests/run/costs build/release unit ...; what else the machine does changes little.\n';
   writeFileSync(file, `${comment}${[...before].filter(([name]) => !name.startsWith('corpus/')).sort(([a], [b]) => (a < b ? -1 : 1)).map(([, line]) => line).join('\n')}\n`);
 }
 

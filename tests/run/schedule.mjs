@@ -12,7 +12,7 @@ const LOOK_MS = 2000;
 // bash measures the processor time of the program and of the processes that it waited for.
 const TIMED = 'TIMEFORMAT="%R %U %S"; { time "$@" >"$TEST_LOG" 2>&1; } 2>"$TEST_TIME"';
 
-/** Starts a program; resolves to { status, seconds, cpu }. */
+/** Starts a program; resolves to { status, seconds, own, cpu }: own is without what it waited for a processor. */
 function start(program, scratch) {
   const times = `${scratch}/${program.name.replace(/\W/g, '-')}.time`, begun = Date.now();
   writeFileSync(program.log, '');
@@ -21,7 +21,7 @@ function start(program, scratch) {
     stdio: 'ignore', detached: true, // a session of its own, which ends as a whole
   });
   program.pid = child.pid;
-  program.begun = begun;
+  Object.assign(program, { begun, used: 0, delayed: 0 });
   // What waits for others has timeouts, so that programs that only compute give way to it. Not below other work of the
   // machine: where the whole run has a low priority already, it stays the same for all.
   if (!program.waits && child.pid && os.getPriority() <= 0)
@@ -29,13 +29,14 @@ function start(program, scratch) {
       os.setPriority(child.pid, 5);
     } catch { /* it has ended */ }
   return new Promise((resolve) => {
-    child.once('error', () => resolve({ status: 255, seconds: 0, cpu: 0 }));
+    child.once('error', () => resolve({ status: 255, seconds: 0, own: 0, cpu: 0 }));
     child.once('exit', (code, signal) => {
       let user = 0, system = 0;
       try {
         [, user, system] = readFileSync(times, 'utf8').trim().split('\n').at(-1).split(' ').map(Number);
       } catch { /* it was killed */ }
-      resolve({ status: signal ? 137 : code, seconds: (Date.now() - begun) / 1000, cpu: user + system || 0 });
+      const seconds = (Date.now() - begun) / 1000, cpu = Math.max(user + system || 0, program.used ?? 0);
+      resolve({ status: signal ? 137 : code, seconds, own: Math.max(seconds - (program.delayed ?? 0), 0), cpu });
     });
   });
 }

@@ -11,6 +11,7 @@
 #include "tests/cmocka.h"
 #include "tests/unit/asks.h"
 #include "tests/unit/fake_engine.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -552,6 +553,16 @@ static void fx_expect_error(const char *code) {
 }
 static struct session *fx_session(const char *id) {
     return service_find(fx.ss, "local", id);
+}
+
+// Keeps the store, and all others, from writing to the file, until the descriptor is closed.
+static inline int fx_hold_write_lock(void) {
+    char lock[320];
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    snprintf(lock, sizeof lock, "%s.lock", fx.path);
+    int fd = open(lock, O_RDWR);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &l), 0);
+    return fd;
 }
 
 // Lets no file of this process grow past the log's current size: to SQLite the disk is full.

@@ -5,6 +5,7 @@
 #include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
+#include <time.h>
 
 #define NOW_MS 1800000000000
 
@@ -469,13 +470,21 @@ static void all_or_nothing(void **state) {
     teardown();
 }
 
-static int hold_write_lock(const char *path) {
-    char lock[320];
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
-    snprintf(lock, sizeof lock, "%s.lock", path);
-    int fd = open(lock, O_RDWR);
-    assert_int_equal(fcntl(fd, F_OFD_SETLK, &l), 0);
-    return fd;
+// Whoever waits for another process's lock asks again every millisecond (sessions/store/lock.c). While this is set, those
+// milliseconds are over at once; libc's own nanosleep, which this program's stands before, does the same as usual.
+static bool pauses_are_short;
+static int64_t n_pauses; // atomic: any thread may wait
+
+int nanosleep(const struct timespec *pause, struct timespec *left) {
+    if (!__atomic_load_n(&pauses_are_short, __ATOMIC_RELAXED))
+        return clock_nanosleep(CLOCK_REALTIME, 0, pause, left) == 0 ? 0 : -1;
+    __atomic_add_fetch(&n_pauses, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void shorten_pauses(bool on) {
+    __atomic_store_n(&pauses_are_short, on, __ATOMIC_RELAXED);
+    __atomic_store_n(&n_pauses, 0, __ATOMIC_RELAXED);
 }
 
 // While one writes (a guest, or the server's store), the other waits and finally fails with an error.
@@ -485,12 +494,15 @@ static void one_writes_at_a_time(void **state) {
     setup();
     fx_open_session(1, "s");
     struct buf file = exported(fx.path, "s");
-    int fd = hold_write_lock(fx.path);
+    int fd = fx_hold_write_lock();
+    shorten_pauses(true);
     assert_int_equal(import_text(fx.path, file.data, file.len, &o, NULL, &err), E_BUSY);
     assert_non_null(strstr(err.text, "locked by another process"));
+    assert_true(__atomic_load_n(&n_pauses, __ATOMIC_RELAXED) >= STORE_BUSY_MS); // it had waited
     fx_open_session(1, "t");
     fx_expect_error("store_failed");
     assert_non_null(strstr(fx_last_answer()->message, "locked by another process"));
+    shorten_pauses(false);
     close(fd);
     fx_advance(3000000); // the store is asked again, and works
     fx_open_session(1, "u");

@@ -77,6 +77,20 @@ static double shift_of(int32_t id) {
     return log((double)b.probs[id] / (double)b.probs[0]);
 }
 
+static void test_a_bias_adds(void **state) {
+    set_up(10);
+    for (int32_t i = 0; i < 10; i++) b.logits[i] = i % 2 ? 2 : -2;
+    b.p.n_bias = 3;
+    b.p.bias[0] = (struct logit_bias){3, 0.5f};
+    b.p.bias[1] = (struct logit_bias){4, -1.5f};
+    b.p.bias[2] = (struct logit_bias){3, 0.25f}; // once more for the same token
+    begin(NULL, 0, NULL, 0);
+    probabilities();
+    assert_true(fabs(shift_of(1) - 4) < 1e-4);
+    assert_true(fabs(shift_of(3) - 4.75) < 1e-4);
+    assert_true(fabs(shift_of(4) + 1.5) < 1e-4);
+}
+
 static void test_penalties(void **state) {
     set_up(10);
     for (int32_t i = 0; i < 10; i++) b.logits[i] = i % 2 ? 2 : -2;
@@ -315,6 +329,7 @@ int main(void) {
         cmocka_unit_test(test_all_equal),
         cmocka_unit_test(test_extreme_temperatures),
         cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_a_bias_adds),
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_count_penalties_alone),
         cmocka_unit_test(test_min_tokens),

@@ -93,6 +93,34 @@ static void tokens_come_before_the_rest_of_the_answers(void **state) {
     fx_teardown();
 }
 
+// What comes while a save is under way is in the next one. The end of the first confirms the first request alone: the
+// second one fails with its own save.
+static void a_commit_confirms_what_it_holds(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "before");
+    double before = n_commits();
+    int fd = fx_hold_write_lock();
+    fx_start_with(1, "s", "one", NULL, false, "one");
+    sessions_poll(fx.ss);
+    assert_int_equal(fx_session("s")->save, SAVE_SENT);
+    fx_start_with(1, "s", "two", NULL, true, "two");
+    close(fd);
+    for (int ms = 0; n_commits() == before; ms++) {
+        if (ms == 60000) fail_msg("the store does not write");
+        usleep(1000);
+    }
+    fx_disk_full(true);
+    fx_settle();
+    assert_int_equal(fx_answer_to("one")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(fx_answer_to("two")->kind, ANSWER_ERROR);
+    assert_string_equal(fx_answer_to("two")->code, "store_failed");
+    assert_int_equal(fx_session("s")->n_turns, 2);
+    fx_disk_full(false);
+    fx_run();
+    fx_teardown();
+}
+
 static void a_delta_says_when_its_token_was_drawn(void **state) {
     fx_setup_memory();
     fx_open_session(1, "s");
@@ -123,6 +151,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_of_many_sessions_are_one_commit),
         cmocka_unit_test(tokens_come_before_the_rest_of_the_answers),
+        cmocka_unit_test(a_commit_confirms_what_it_holds),
         cmocka_unit_test(a_delta_says_when_its_token_was_drawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,12 +114,27 @@ static void test_nothing_after_a_match(void **state) {
     buf_release(&out);
 }
 
+// What was given is not given again, and what comes then begins anew.
+static void test_flush_lets_go(void **state) {
+    struct stop_matcher m;
+    struct buf out;
+    buf_init(&out, 100);
+    assert_int_equal(stop_matcher_init(&m, (const char *const[]){"abc"}, 1), 0);
+    assert_int_equal(stop_matcher_feed(&m, "xab", 3, &out), 0);
+    assert_string_equal(buf_z(&out), "x");
+    assert_int_equal(stop_matcher_flush(&m, &out), 0);
+    assert_string_equal(buf_z(&out), "xab");
+    assert_int_equal(stop_matcher_flush(&m, &out), 0);
+    assert_int_equal(stop_matcher_feed(&m, "cd", 2, &out), 0); // not the end of an abc
+    assert_string_equal(buf_z(&out), "xabcd");
+    buf_release(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_nothing_after_a_match),
+        cmocka_unit_test(test_examples),      cmocka_unit_test(test_random),
+        cmocka_unit_test(test_limits),        cmocka_unit_test(test_nothing_after_a_match),
+        cmocka_unit_test(test_flush_lets_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
