@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { test } from 'node:test';
-import { ask, newContext, newPage, openPage, settled, sharedServer } from './browser.mjs';
+import { ask, fromMenu, newContext, newPage, openPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 import { root } from '../harness.mjs';
 
@@ -76,7 +76,7 @@ for (const colorScheme of ['light', 'dark']) {
     await page.press('#message', 'ArrowUp');
     await check(page, 'editing a message');
     await page.keyboard.press('Escape');
-    await page.locator('[data-action=inspect]').last().click();
+    await fromMenu(page, 'inspect');
     await page.waitForSelector('.inspector .tokens');
     for (const tab of ['answer', 'input', 'run', 'replay', 'what-if', 'compare', 'events']) {
       await page.click(`#tab-${tab}`);

@@ -2,21 +2,7 @@
 // tabs, without a pointer, and on a narrow screen.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  ask,
-  copiedAnswers,
-  newContext,
-  openPage,
-  prepareSession,
-  say,
-  sessionOf,
-  settled,
-  sharedServer,
-  streamed,
-  turnsOf,
-  typed,
-  ENDLESS,
-} from './browser.mjs';
+import { ask, copiedAnswers, ENDLESS, fromMenu, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, typed } from './browser.mjs';
 
 const server = await sharedServer();
 
@@ -226,7 +212,7 @@ test(`taken back by another client, the page knows that there is more, and leads
   await later.locator('button').click();
   await path(page, 0, 1, 2);
   await later.waitFor({ state: 'hidden' });
-  assert.equal(await page.locator('[data-action=inspect]:visible').count(), 3);
+  assert.equal(await page.locator('[data-action=more]').count(), 3);
   // Before the first message; and a new one from an inner turn goes its own way.
   await client.request({ type: 'session.rewind', session: id, turn: null });
   await path(page);
@@ -293,7 +279,7 @@ test('Stop, then Continue; an answer that ended by itself cannot be gone on with
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a bear.');
   await streamed(page, 60);
-  for (const action of ['regenerate', 'branch', 'continue'])
+  for (const action of ['regenerate', 'more', 'continue'])
     assert.equal(await page.locator(`[data-action=${action}]:visible`).count(), 0, action);
   await page.press('#message', 'Escape');
   await settled(page, 1);
@@ -335,7 +321,7 @@ test('a session of its own begins at any turn, and the first one stays as it is'
   await ask(page, 'My name is Zora.');
   await ask(page, 'My name is Milo.');
   const source = sessionOf(page);
-  await button(page, 'branch', 0).click();
+  await fromMenu(page, 'branch', 0);
   await page.waitForFunction((id) => location.hash && location.hash !== `#s=${id}`, source);
   await path(page, 0);
   assert.match(await page.locator('.origin').innerText(), /Branched from\s+My name is Zora/);
@@ -410,6 +396,14 @@ test('all of it fits a narrow touch screen', async (t) => {
   await page.tap('.editor button[type=submit]');
   await path(page, 3);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360));
+  // Of an earlier turn the buttons come with a touch, and go with the touch of another.
+  await tell(page, 'And then?');
+  const shown = () => page.locator('.turn').evaluateAll((turns) => turns.map((turn) => turn.querySelector('[data-action=more]')?.checkVisibility()));
+  assert.deepEqual(await shown(), [false, true]);
+  await page.locator('.turn .prose').first().tap();
+  assert.deepEqual(await shown(), [true, true]);
+  await page.locator('.turn .prose').last().tap();
+  assert.deepEqual(await shown(), [false, true]);
 });
 
 test('several answers to one message: versions, as soon as the turn ends', async (t) => {

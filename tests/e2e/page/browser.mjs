@@ -136,6 +136,13 @@ export const connected = (page) =>
   page.waitForSelector('.connection .dot[data-connection=open]', { state: 'attached' });
 export const sessionOf = (page) => new URL(page.url()).hash.replace('#s=', '');
 
+/** Chooses from the menu below an answer; the answer: by its place among those drawn, else the last one. */
+export async function fromMenu(page, item, at = -1, within = '') {
+  const all = page.locator(`${within} [data-action=more]:visible`);
+  await (at < 0 ? all.last() : all.nth(at)).click();
+  await page.click(`.menu [data-item=${item}]`);
+}
+
 /** Waits until the message field holds this: the hash changes before the page has changed its session. */
 export const typed = (page, text) => page.waitForFunction((wanted) => document.querySelector('#message').value === wanted, text);
 

@@ -30,8 +30,10 @@ test('a message is sent, its answer streams in, and the address keeps the sessio
   assert.match(await ask(page, 'What is my name?'), /Zora/);
   const id = sessionOf(page);
   assert.match(id, /^[0-9a-f]{32}$/);
-  const facts = await page.locator('.assistant .facts').last().innerText();
-  assert.match(facts, /^\d+ tokens · [\d,.]+ tokens\/s · first token in/);
+  const facts = page.locator('.assistant .facts').last();
+  assert.match(await facts.innerText(), /^\d+ tokens · [\d,.]+ tokens\/s›$/);
+  await page.locator('.facts-more').last().click();
+  assert.match(await facts.innerText(), /^\d+ tokens · [\d,.]+ tokens\/s · first token in/);
   // The list hears of the title by itself, not with the answer.
   await page.waitForFunction(() =>
     ['h1', '.item.current .item-title'].every((place) => document.querySelector(place)?.innerText === 'My name is Zora.'),

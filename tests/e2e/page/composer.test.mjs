@@ -89,7 +89,7 @@ test('the buttons below an answer stand at its left edge, also while it grows', 
     places.push((await page.locator('.turn [data-action=copy-answer]').boundingBox()).x);
   }
   fake.done();
-  await page.waitForSelector('.turn[data-state=done] [data-action=inspect]');
+  await page.waitForSelector('.turn[data-state=done] [data-action=more]');
   places.push((await page.locator('.turn [data-action=copy-answer]').boundingBox()).x);
   const left = (await page.locator('.turn .prose').boundingBox()).x;
   for (const x of places) assert.ok(x === places[0] && x <= left, `${x}, prose at ${left}`);

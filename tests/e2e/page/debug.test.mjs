@@ -1,13 +1,13 @@
 // The details of an answer: its tokens, input and run, a replay of the turn, the session's events.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, newContext, newPage, openPage, prepareSession, sessionOf, settled, sharedServer } from './browser.mjs';
+import { ask, fromMenu, newContext, newPage, openPage, prepareSession, sessionOf, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
 
 const lookInto = async (page) => {
-  await page.locator('[data-action=inspect]').last().click();
+  await fromMenu(page, 'inspect');
   await page.waitForSelector('.inspector .tokens');
 };
 /** The facts of a list, by their names. */
@@ -71,7 +71,7 @@ test('tokens are shaded by their probability, and walked through with their alte
   assert.equal(await page.evaluate(() => document.activeElement.dataset.index), String(least));
   await page.keyboard.press('Escape');
   await page.waitForSelector('.inspector', { state: 'detached' });
-  assert.equal(await page.evaluate(() => document.activeElement.dataset.action), 'inspect', 'the focus comes back');
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.action), 'more', 'the focus comes back');
 });
 
 test('input, times, memory, parameters and events are those on record', async (t) => {
@@ -311,7 +311,7 @@ test('it fits a narrow screen', async (t) => {
   await page.locator('[data-action=regenerate]').tap(); // with two answers it has all tabs
   await page.waitForSelector('.versions');
   await settled(page, 1);
-  await page.locator('[data-action=inspect]').tap();
+  await fromMenu(page, 'inspect');
   await page.waitForSelector('.inspector .tokens');
   await page.locator('.token').nth(5).tap();
   assert.match(await page.locator('.token-detail').innerText(), /6 of/);

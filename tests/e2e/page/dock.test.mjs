@@ -1,7 +1,7 @@
 // The inspector beside the conversation on wide windows, over it on others; two versions compared.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, newContext, openPage, prepareSession, say, settled, sharedServer } from './browser.mjs';
+import { ask, fromMenu, newContext, openPage, prepareSession, say, settled, sharedServer } from './browser.mjs';
 
 const server = await sharedServer();
 const WIDE = { width: 1500, height: 900 }, NARROW = { width: 1100, height: 800 };
@@ -14,8 +14,7 @@ async function opened(t, viewport, options) {
   return { id, page };
 }
 const inspect = async (page, at = -1) => {
-  const all = page.locator('[data-action=inspect]');
-  await (at < 0 ? all.last() : all.nth(at)).click();
+  await fromMenu(page, 'inspect', at);
   await page.waitForSelector('.inspector .tokens');
 };
 
@@ -39,7 +38,7 @@ test('wide: the inspector stands beside the conversation, which goes on', async 
   assert.equal(await page.locator('.inspector').count(), 1, 'one at a time');
   await page.keyboard.press('Escape');
   await page.waitForSelector('.inspector', { state: 'detached' });
-  assert.equal(await page.evaluate(() => document.activeElement.dataset.action), 'inspect');
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.action), 'more');
 });
 
 test('it follows the window, and goes with its session', async (t) => {

@@ -1,7 +1,7 @@
 // Parts of the script that load late: when the page is idle, or when they are first used.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { connected, newContext, newPage, Server, sharedServer, unhurried } from './browser.mjs';
+import { connected, fromMenu, newContext, newPage, Server, sharedServer, unhurried } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -42,7 +42,7 @@ test('a panel of a session does not open over another one', async (t) => {
   const { page, gate } = await gated(t, 'panels', { failing: false });
   await FakeSession.route(page, [['Hello', 'Good day.']]);
   await page.goto(`${server.url}/#s=fake`);
-  await page.click('[data-action=inspect]');
+  await fromMenu(page, 'inspect');
   await page.click('.new-button');
   await page.waitForSelector('.suggestion');
   gate.open();

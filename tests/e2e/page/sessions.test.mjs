@@ -3,28 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import {
-  allowClipboard,
-  ask,
-  connected,
-  ENDLESS,
-  holdTimers,
-  letTimersGo,
-  newContext,
-  newPage,
-  newSession,
-  openPage,
-  prepareSession,
-  say,
-  Server,
-  sessionOf,
-  settled,
-  sharedServer,
-  streamed,
-  turnsOf,
-  typed,
-  unhurried,
-} from './browser.mjs';
+import { allowClipboard, ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, newSession, openPage, prepareSession, say, Server, sessionOf, settled, sharedServer, streamed, turnsOf, typed, unhurried } from './browser.mjs';
 import { parley, until } from '../harness.mjs';
 import { clock, dateGroup, day, moment } from '../../../web/src/format.js';
 
@@ -385,7 +364,7 @@ test('a link leads to a turn, however far up it is', async (t) => {
   // The page gives such links, for a turn and for the session.
   await allowClipboard(page);
   await page.hover('.turn[data-turn="3"] .assistant');
-  await page.click('.turn[data-turn="3"] [data-action=link]');
+  await fromMenu(page, 'link', -1, '.turn[data-turn="3"]');
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   await page.waitForFunction(async (end) => (await navigator.clipboard.readText()).endsWith(end), `/#s=${id}&t=3`);
   await page.click('.header [aria-label="Session menu"]');

@@ -1,7 +1,7 @@
 // Answers in a user's own words, turns that are deleted, and the map of a session's tree.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, connected, holdTimers, letTimersGo, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until, ENDLESS } from './browser.mjs';
+import { ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -42,7 +42,7 @@ test('an answer is edited in place; the next message goes on from it; the old on
   await page.locator('[aria-label="Next version"]').click();
   await settled(page, 2);
   await page.locator('.turn').first().hover();
-  await press(page, 'inspect', 0);
+  await fromMenu(page, 'inspect', 0);
   await page.waitForSelector('.inspector:has-text("A user wrote this answer")');
   await client.close();
 });

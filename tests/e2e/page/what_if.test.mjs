@@ -1,7 +1,7 @@
 // What if: a turn and those behind it with other values, beside the record.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+import { fromMenu, openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
 import { Server, temporaryFolder, unlimited, until } from '../harness.mjs';
 import { writeAdapter } from '../safetensors.mjs';
 import { wordDiff } from '../../../web/src/word_diff.js';
@@ -16,7 +16,7 @@ async function panel(t, fields = {}, on = server) {
   const page = await openPage(t, on, { hash: `#s=${id}` });
   await settled(page, 3);
   await page.hover('.turn[data-turn="1"] .assistant');
-  await page.click('.turn[data-turn="1"] [data-action=inspect]');
+  await fromMenu(page, 'inspect', -1, '.turn[data-turn="1"]');
   await page.click('#tab-what-if');
   const run = async () => {
     await page.click('.what-if-run button');

@@ -26,9 +26,7 @@ export class AnswerFoot {
     this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
     this.edit = iconButton('pencil', 'Edit answer', { 'data-action': 'edit-answer' });
     this.again = iconButton('again', 'Regenerate answer', { 'data-action': 'regenerate' });
-    this.branch = iconButton('branch', 'Branch into a new session', { 'data-action': 'branch' });
-    this.link = iconButton('link', 'Copy link to this message', { 'data-action': 'link' });
-    this.inspect = iconButton('inspect', 'Inspect answer', { 'data-action': 'inspect' });
+    this.more = iconButton('more', 'More actions', { 'data-action': 'more', 'aria-haspopup': 'menu', 'aria-expanded': 'false' });
     this.goOn = h(
       'button',
       { type: 'button', class: 'button small go-on', 'data-action': 'continue' },
@@ -41,10 +39,12 @@ export class AnswerFoot {
       { class: 'message-foot' },
       this.goOn,
       this.versions,
-      h('div', { class: 'foot-buttons' }, this.copy, this.edit, this.again, this.branch, this.link, this.inspect),
+      h('div', { class: 'foot-buttons' }, this.copy, this.edit, this.again, this.more),
       this.facts,
     );
     this.versionsKey = '';
+    this.factsKey = '';
+    this.all = false; // figures
     this.nextFacts = 0;
     /** @type {any} */
     this.factsTimer = null;
@@ -59,8 +59,7 @@ export class AnswerFoot {
     this.edit.hidden = this.again.hidden || !answer.text;
     this.edit.disabled = place.busy;
     this.again.disabled = place.busy;
-    this.branch.hidden = !place.branching || !done;
-    this.link.hidden = this.inspect.hidden = !done;
+    this.more.hidden = !done;
     this.goOn.hidden = !place.branching || !place.last || place.full || place.busy || !canGoOn(answer);
     this.#updateVersions(exchange, place);
     this.#updateFacts(answer, place);
@@ -81,6 +80,27 @@ export class AnswerFoot {
     );
   }
 
+  // The figures that few people look at stand behind it.
+  /** @param {Turn} answer @param {Place} place */
+  #moreFacts(answer, place) {
+    return h(
+      'button',
+      {
+        type: 'button',
+        class: 'facts-more',
+        'aria-expanded': String(this.all),
+        title: this.all ? 'Fewer figures' : 'More figures',
+        'aria-label': 'More figures',
+        onclick: () => {
+          this.all = !this.all;
+          this.#updateFacts(answer, place);
+          this.facts.querySelector('button')?.focus({ preventScroll: true });
+        },
+      },
+      this.all ? '‹' : '›',
+    );
+  }
+
   /** @param {Turn} answer @param {Place} place */
   #updateFacts(answer, place) {
     const now = performance.now();
@@ -93,12 +113,14 @@ export class AnswerFoot {
       this.nextFacts = now + LIVE_MS;
     }
     const facts = factsOf(answer, place.full);
-    if (facts.map(([fact]) => fact).join(' · ') === this.facts.textContent) return;
-    this.facts.classList.toggle('notable', facts.some(([, , kind]) => kind));
+    const key = `${this.all} ${facts.map(([fact]) => fact).join(' · ')}`;
+    if (key === this.factsKey) return;
+    this.factsKey = key;
+    this.facts.classList.toggle('notable', facts.some(([, , kind]) => kind && kind !== 'fact-more'));
+    const shown = facts.filter(([, , kind]) => this.all || kind !== 'fact-more');
     this.facts.replaceChildren(
-      ...facts
-        .flatMap(([fact, hint, kind], i) => [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)])
-        .filter(Boolean),
+      ...shown.flatMap(([fact, hint, kind], i) => [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)]).filter(Boolean),
+      ...(facts.some(([, , kind]) => kind === 'fact-more') ? [this.#moreFacts(answer, place)] : []),
     );
   }
 }
@@ -120,12 +142,13 @@ function factsOf(answer, full) {
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
   if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);
   if (done && answer.timings?.first_token_ms)
-    facts.push([`first token in ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer)]);
+    facts.push([`first token in ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer), 'fact-more']);
   const computed = answer.cache?.computed_tokens ?? 0;
   if (done && computed && answer.timings && answer.timings.prefill_ms > 0)
     facts.push([
       `prompt ${rate((computed * 1000) / answer.timings.prefill_ms)} tokens/s`,
       `Prompt processing: ${plural(computed, 'token')} in ${duration(answer.timings.prefill_ms)}`,
+      'fact-more',
     ]);
   if (done && answer.cache?.source === 'recomputed')
     facts.push([

@@ -2,7 +2,7 @@
 // A small menu at a button: arrows, Home and End move, Esc and a click elsewhere close it.
 import { h, icon } from '../dom.js';
 
-/** @typedef {{icon: import('../dom.js').IconName, label: string, danger?: boolean, run: () => void}} Item */
+/** @typedef {{icon: import('../dom.js').IconName, label: string, danger?: boolean, name?: string, run: () => void}} Item */
 
 const GAP = 4;
 const EDGE = 8;
@@ -24,6 +24,7 @@ export function openMenu(button, label, items) {
         role: 'menuitem',
         tabIndex: -1,
         class: item.danger ? 'menu-item danger' : 'menu-item',
+        ...(item.name && { 'data-item': item.name }),
         onclick() {
           close(true);
           item.run();

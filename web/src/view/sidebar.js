@@ -170,9 +170,9 @@ export async function askRemove(id) {
   if (agreed) remove(id);
 }
 
-/** @param {string} id */
-async function copyLink(id) {
-  toast((await copyText(linkTo(id))) ? 'Link copied.' : 'The browser blocked copying.');
+/** @param {string} id @param {number | null} [turn] */
+export async function copyLink(id, turn) {
+  toast((await copyText(linkTo(id, turn))) ? 'Link copied.' : 'The browser blocked copying.');
 }
 
 /** @param {HTMLElement} button @param {string} id @param {() => void} doRename */

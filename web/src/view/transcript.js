@@ -1,6 +1,6 @@
 // @ts-check
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
-import { linkTo, loadOlder } from '../actions.js';
+import { loadOlder } from '../actions.js';
 import { canBranch, deleteTurn, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
 import { h, icon, setAttribute, setText } from '../dom.js';
 import { currentChat, currentSession, forgotten, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
@@ -17,10 +17,12 @@ import { confirmDialog } from './dialog.js';
 import { drawAround, origin, stalled, systemNote } from './around.js';
 import { changes, FarTurn, Nearby } from './far_turns.js';
 import { markFound } from './found.js';
+import { openMenu } from './menu.js';
 import { field, touchScreen } from './message_field.js';
 import { drawNotice, notice } from './notice.js';
 import { toast } from './toasts.js';
 import { drawPending } from './pending_view.js';
+import { copyLink } from './sidebar.js';
 import { TurnView } from './turn.js';
 
 const AT_END = 48; // distance that counts as the end
@@ -464,7 +466,15 @@ subscribe('turn', (numbers) => {
 // --- buttons -----------------------------------------------------------------------------------------------------
 
 log.addEventListener('copy', copyWithTex);
+/** Whose buttons show, on a screen without a pointer: the turn touched last. @type {Element | null} */
+let touched = null;
 log.addEventListener('click', (event) => {
+  const turn = /** @type {Element} */ (event.target).closest('.turn');
+  if (turn && turn !== touched) {
+    touched?.classList.remove('touched');
+    touched = turn;
+    turn.classList.add('touched');
+  }
   const button = /** @type {Element} */ (event.target).closest('[data-action]');
   if (!(button instanceof HTMLElement)) return;
   const view = views.get(Number(button.closest('.turn')?.getAttribute('data-turn')));
@@ -502,14 +512,12 @@ function act(button, view) {
     case 'continue':
       startAgain(goOn(last));
       break;
-    case 'link':
-      if (state.current) copyFrom(button, linkTo(state.current, first.turn));
-      break;
-    case 'branch':
-      branchOff(last);
-      break;
-    case 'inspect':
-      withPanels(({ inspect }) => inspect(view.exchange.map((turn) => turn.turn)), true);
+    case 'more':
+      openMenu(button, 'Answer', [
+        ...(view.place.branching ? [/** @type {import('./menu.js').Item} */ ({ icon: 'branch', label: 'Branch into a new session', name: 'branch', run: () => branchOff(last) })] : []),
+        { icon: 'link', label: 'Copy link to this message', name: 'link', run: () => state.current && copyLink(state.current, first.turn) },
+        { icon: 'inspect', label: 'Inspect answer', name: 'inspect', run: () => withPanels(({ inspect }) => inspect(view.exchange.map((turn) => turn.turn)), true) },
+      ]);
       break;
     case 'version':
       switchVersion(button, Number(button.dataset.to));
