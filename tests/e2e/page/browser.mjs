@@ -253,7 +253,10 @@ export const allowClipboard = (page) => !inFirefox && page.context().grantPermis
 export async function copiedAnswers(page) {
   await allowClipboard(page);
   const texts = [];
-  for (const button of await page.locator('[data-action=copy-answer]:visible').all()) {
+  for (const button of await page.locator('[data-action=copy-answer]').all()) {
+    // On a touch screen an earlier turn's buttons come with a touch of it.
+    if (!(await button.isVisible())) await button.locator('xpath=ancestor::article[1]').click({ position: { x: 8, y: 8 } });
+    if (!(await button.isVisible())) continue;
     await page.evaluate(() => navigator.clipboard.writeText(''));
     await button.click();
     await page.waitForFunction(async () => (await navigator.clipboard.readText()) !== '');

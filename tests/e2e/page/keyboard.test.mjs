@@ -106,7 +106,9 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
     'Copy code',
     'Code, C',
     'Copy answer',
-    'Copy link to this message',
+    'Regenerate answer',
+    'More actions',
+    'More figures',
   ])
     assert.ok(seen.includes(control), `${control} is not reached: ${seen.join(', ')}`);
   assert.equal(await focused(page), 'message');
@@ -118,6 +120,14 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Delete…');
   await page.keyboard.press('Escape');
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Session menu');
+
+  await page.focus('[data-action=more]');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Branch into a new session');
+  await page.keyboard.press('ArrowDown');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Copy link to this message');
+  await page.keyboard.press('Escape');
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'More actions');
 });
 
 test('the list is one stop for Tab; arrows walk through it and to the menus', async (t) => {
