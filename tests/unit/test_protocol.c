@@ -190,6 +190,8 @@ static void wrong_messages_are_named(void **state) {
     refused("{\"type\":\"session.get\",\"session\":\"a\",\"before\":-1}", "invalid", "before");
     refused("{\"type\":\"session.get\",\"session\":\"a\",\"before\":3,\"attach\":true}",
             "bad_message", "before");
+    refused("{\"type\":\"session.get\",\"session\":\"a\",\"before\":0,\"attach\":true}",
+            "bad_message", "before");
     refused("{\"type\":\"session.list\",\"limit\":\"5\"}", "bad_message", "limit");
     refused("{\"type\":\"session.open\",\"memory_len\":0}", "invalid", "memory_len");
     refused("{\"type\":\"session.open\",\"session_len\":4294967297}", "invalid", "session_len");
