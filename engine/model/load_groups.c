@@ -35,18 +35,6 @@ static const char *refusal(const struct loader *l, const struct part *parts,
     return NULL;
 }
 
-// A GPU multiplies floats faster than few bits where a step has many rows: few bits stay there only if the floats would
-// take more than half of its memory.
-static bool floats_fit(const struct loader *l) {
-    const struct model *m = l->m;
-    size_t free_bytes, total = 0;
-    if (!m->backend->ops->mem_info) return false;
-    if (m->backend->ops->mem_info(m->backend, &free_bytes, &total) < 0) return false;
-    const int64_t params = model_config_n_params(&m->config);
-    const int64_t n_ranks = (int64_t)m->split.tp_size * m->split.pp_size;
-    return (uint64_t)(params / n_ranks) * dtype_size(m->backend->act_dtype) <= total / 2;
-}
-
 bool loader_groups(const struct loader *l, const struct part *parts,
                    const struct tensor *const *tensors, int n) {
     struct group_format f;
@@ -59,9 +47,8 @@ bool loader_groups(const struct loader *l, const struct part *parts,
     const char *why =
         !(features & (OP_GROUPS | OP_GROUPS_LINEAR)) ? "the device has no weights of few bits"
         : other_ops && !(features & OP_GROUPS)       ? "the device has them in linear layers alone"
-        : !(features & OP_GROUPS) && floats_fit(l) ? "floats are faster, and there is room for them"
-        : stored < n                               ? "it is stacked with matrices of floats"
-                                                   : refusal(l, parts, tensors, n);
+        : stored < n                                 ? "it is stacked with matrices of floats"
+                                                     : refusal(l, parts, tensors, n);
     if (why && l->packing)
         log_info("model.widened", "tensor=%s to=f32 because=%s",
                  log_quote(quoted, sizeof quoted, tensors[0]->name), why);

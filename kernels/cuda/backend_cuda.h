@@ -164,6 +164,8 @@ int cuda_send_view(struct cuda_backend *cuda, const struct weight *w, const stru
 // activations' where it is widened). The caller releases data and scales after an error.
 int cuda_groups_fill(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
                      int n_parts, struct err *err);
+// *a, of few bits, as the linear of 16 bits that it is when cuda_groups_widen has filled cuda->widened.
+void cuda_groups_widened(const struct cuda_backend *cuda, struct cuda_linear *a);
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
 void cuda_kv_store_release(struct backend *be, struct kv_store *kv);

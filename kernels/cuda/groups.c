@@ -73,19 +73,42 @@ static const struct group_source *read_row(struct job *j, int64_t row, struct gr
 
 // --- as codes ------------------------------------------------------------------------------------
 
+// A code's bits in its word (groups.h): number i of pair `pair`.
+static inline uint32_t code_bits(int32_t layout, uint32_t code, int pair, int i) {
+    static const int sign[] = {15, 12, 9, 14}, high[] = {8, 5, 2, 13}, low[] = {6, 3, 0, 10};
+    if (layout & GROUPS_E2M1)
+        return (code >> 3 << sign[pair] | (code >> 2 & 1) << high[pair] | (code & 3) << low[pair])
+               << (16 * i);
+    return code << 4 * (layout & GROUPS_BOOK ? 2 * pair + i : pair + 4 * i);
+}
+
+// The word of columns k, k + 1, k + 8, k + 9, k + 16 ..., of which `left` exist.
+static inline uint32_t code_word(int32_t layout, const uint8_t *codes, int32_t left) {
+    uint32_t word = 0;
+    for (int at = 0; at < 8; at++) {
+        const int k = at / 2 * 8 + at % 2;
+        if (k < left) word |= code_bits(layout, codes[k] & 15, at / 2, at % 2);
+    }
+    return word;
+}
+
 static void put_row(struct job *j, int64_t row, const struct group_format *f,
                     const struct group_row *r) {
     const int32_t chunks = groups_chunks(j->cols), n_groups = groups_count(j->cols, f->group);
     const int64_t tile = row / TILE, in_tile = row % TILE;
     uint8_t *codes = j->codes + (size_t)((row - j->first) / TILE * chunks) * GROUPS_CHUNK_BYTES;
-    for (int32_t k = 0; k < j->cols; k++) {
-        const int in = k % GROUPS_CHUNK, step = in / 16, t = in % 16 / 4, i = in % 4;
-        const int pair = step % 2 * 2 + i / 2;
-        const int nibble = j->layout & GROUPS_BOOK ? 2 * pair + i % 2 : pair + i % 2 * 4;
-        uint8_t *at = codes + (size_t)(k / GROUPS_CHUNK) * GROUPS_CHUNK_BYTES + in_tile / 8 * 512 +
-                      (in_tile % 8 * 4 + t) * 16 + step / 2 * 4 + nibble / 2;
-        *at |= (uint8_t)((r->codes[k] & 15) << (nibble % 2 * 4));
-    }
+    for (int32_t k = 0; k < j->cols; k += 32)
+        for (int t = 0; t < 4; t++) {
+            const int32_t in = k % GROUPS_CHUNK, left = j->cols - k - 2 * t;
+            const uint8_t *from = r->codes + k + 2 * t;
+            // The usual layout's word is made without a question for each code.
+            const uint32_t word = j->layout & GROUPS_BOOK || left < 26
+                                      ? code_word(j->layout, from, left)
+                                      : code_word(0, from, 26);
+            memcpy(codes + (size_t)(k / GROUPS_CHUNK) * GROUPS_CHUNK_BYTES + in_tile / 8 * 512 +
+                       (in_tile % 8 * 4 + t) * 16 + in / 32 * 4,
+                   &word, sizeof word);
+        }
     const bool with_offset = j->layout & GROUPS_OFFSET;
     for (int32_t g = 0; g < group_count(f, j->cols); g++) {
         float *to = j->scales + ((tile * n_groups + g) * TILE + in_tile) * (with_offset ? 2 : 1);
@@ -118,8 +141,13 @@ static int32_t layout_of(const struct backend *be, const struct tensor_view *par
     // A zero is taken off the codes, where that is exact.
     const bool same =
         f->zero_kind == GROUP_ZERO_SAME && f->zero >= 0 && (f->book || f->zero <= 128);
+    if (!same && f->group < 32) return 0; // Q2_K: more scales and offsets than codes
     const int32_t zero = same && !f->book ? f->zero : 0;
-    return f->group | (same ? 0 : GROUPS_OFFSET) | (f->book ? GROUPS_BOOK : 0) | zero * GROUPS_ZERO;
+    const int32_t book = !f->book ? 0
+                         : same && f->book == group_book_e2m1 && f->zero == 16
+                             ? GROUPS_BOOK | GROUPS_E2M1
+                             : GROUPS_BOOK;
+    return f->group | (same ? 0 : GROUPS_OFFSET) | book | zero * GROUPS_ZERO;
 }
 
 static int send_head(struct cuda_backend *cuda, const struct weight *w,

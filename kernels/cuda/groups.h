@@ -2,9 +2,11 @@
 //
 //   tile: 16 rows; chunk: 128 columns of a tile, 1,024 bytes
 //   chunk: [rows 0-7, rows 8-15][lane][16 bytes]; lane = row % 8 * 4 + t
-//   a lane's 16 bytes: codes of columns 16 j + 4 t + i, j 0 .. 7, i 0 .. 3; a 32-bit word has those of j = 2 w, 2 w + 1
-//   a word's nibbles: pair m (j even: i 0 and 1, 2 and 3; j odd: the same) has nibbles m and m + 4, with a book
-//   2 m and 2 m + 1
+//   a lane's 16 bytes: codes of columns 16 j + 8 h + 2 t + i, j 0 .. 7, h and i 0 or 1; a 32-bit word has those of
+//   j = 2 w, 2 w + 1
+//   a word: pair m = j % 2 * 2 + h has nibbles m and m + 4, with a book 2 m and 2 m + 1. Of e2m1, half i of the word has
+//   the sign and the other three bits of pair 0 in bits 15, 8 .. 6, of 1 in 12, 5 .. 3, of 2 in 9, 2 .. 0, of 3 in 14,
+//   13, 11, 10: they become bf16's bits by few shifts (groups.cuh)
 //
 // The codes start GROUPS_HEAD bytes into the data, behind the numbers that a book's codes stand for (16 floats, less the
 // zero). scales: (tiles, groups, 16 rows) F32, with offsets (tiles, groups, 16 rows, 2): scale and offset.
@@ -24,6 +26,7 @@ enum {
     GROUPS_SIZE = 511,
     GROUPS_OFFSET = 512,
     GROUPS_BOOK = 1024,
+    GROUPS_E2M1 = 2048,
     GROUPS_ZERO = 65536, // times the zero
 };
 
@@ -34,9 +37,18 @@ static inline int32_t groups_count(int32_t cols, int32_t group) {
     return (groups_chunks(cols) * GROUPS_CHUNK + group - 1) / group;
 }
 
-// a->w_dtype is DTYPE_U8 and a->ld the layout. Any number of rows, 32 at a time; a row's bits do not depend on the
-// others. Bound by reading the codes once for each 32 rows. No fused arguments.
+// a->w_dtype is DTYPE_U8 and a->ld the layout, in all of these.
+
+// Any number of rows, 32 at a time, and any device; a row's bits do not depend on the others. For what the next two do
+// not cover. No fused arguments.
 int cuda_groups_linear(const struct cuda_linear *a, cudaStream_t stream);
+// One row; fuses a norm of up to 4,096 columns, activation and gate. CUDA_UNSUPPORTED for shapes and kinds that it does
+// not cover. ticket: as cuda_gemv_stay's.
+int cuda_groups_stay(const struct cuda_linear *a, uint32_t *ticket, cudaStream_t stream);
+enum { GROUPS_STREAM_ROWS = 64 };
+// Up to GROUPS_STREAM_ROWS rows on sm_90a; a row's bits do not depend on the others or their number. Fuses no norm,
+// activation or gate. CUDA_UNSUPPORTED likewise.
+int cuda_groups_stream(const struct cuda_linear *a, cudaStream_t stream);
 // dst (rows, cols) of a->dtype. The successor in the stream starts after it.
 int cuda_groups_widen(void *dst, const struct cuda_linear *a, cudaStream_t stream);
 

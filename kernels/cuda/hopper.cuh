@@ -121,6 +121,15 @@ __device__ __forceinline__ void tile_load_shared_out(uint32_t to, const CUtensor
                  : "memory");
 }
 
+// `bytes` bytes, a multiple of 16, likewise.
+__device__ __forceinline__ void bytes_load(uint32_t to, const void *from, int bytes, uint32_t bar,
+                                           uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+                 : "memory");
+}
+
 // --- clusters ------------------------------------------------------------------------------------
 __device__ __forceinline__ void cluster_sync(void) { // all threads of all its blocks
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::

@@ -80,16 +80,47 @@ static struct cuda_linear describe(const struct cuda_backend *cuda, void *y, con
     return a;
 }
 
+// Few bits, in as many calls as the kernel for several rows needs.
+static int groups_by_rows(struct cuda_linear a, cudaStream_t stream) {
+    const size_t x_row = (size_t)a.cols * dtype_size(a.dtype);
+    const size_t y_row = (size_t)a.rows * dtype_size(a.y_f32 ? DTYPE_F32 : a.dtype);
+    const int32_t n = a.n;
+    for (int32_t row = 0; row < n; row += a.n) {
+        a.n = n - row < GROUPS_STREAM_ROWS ? n - row : GROUPS_STREAM_ROWS;
+        const int rc = cuda_groups_stream(&a, stream);
+        if (rc != 0) return rc; // the first call decides for all
+        a.x = (const char *)a.x + (size_t)a.n * x_row;
+        a.y = (char *)a.y + (size_t)a.n * y_row;
+    }
+    return 0;
+}
+
+static uint32_t *next_ticket(struct cuda_backend *cuda) {
+    return &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
+}
+
 // Few bits. Many rows: the matrix is widened, then multiplied as any other of 16 bits.
 static int multiply_groups(struct cuda_backend *cuda, struct cuda_linear *a) {
-    if (a->w_dtype != DTYPE_U8) return CUDA_UNSUPPORTED;
-    if (cuda->deterministic || a->n <= GROUPS_ROWS) return cuda_groups_linear(a, cuda->stream);
+    int rc = CUDA_UNSUPPORTED;
+    if (a->w_dtype != DTYPE_U8) return rc;
+    if (a->n == 1 && !cuda->deterministic)
+        rc = cuda_groups_stay(a, next_ticket(cuda), cuda->stream);
+    const bool fused = a->norm_weight || a->activate;
+    if (rc != CUDA_UNSUPPORTED || fused) return rc;
+    if (cuda->deterministic || a->n <= GROUPS_ROWS) {
+        rc = groups_by_rows(*a, cuda->stream);
+        return rc == CUDA_UNSUPPORTED ? cuda_groups_linear(a, cuda->stream) : rc;
+    }
     TRY(cuda_groups_widen(cuda->widened, a, cuda->stream));
+    cuda_groups_widened(cuda, a);
+    return CUDA_UNSUPPORTED;
+}
+
+void cuda_groups_widened(const struct cuda_backend *cuda, struct cuda_linear *a) {
     a->w = cuda->widened;
     a->scale = NULL;
     a->ld = a->cols;
     a->w_dtype = a->dtype;
-    return CUDA_UNSUPPORTED;
 }
 
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
@@ -105,6 +136,10 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     if (rc == CUDA_UNSUPPORTED && !cuda->deterministic)
         rc = cublas_linear(&cuda->blas, &a, cuda->stream);
     return rc == CUDA_UNSUPPORTED ? cuda_linear_simple(&a, cuda->stream) : rc;
+}
+
+static int declined(int rc) {
+    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }
 
 // For one row only: every block of the narrow kernel norms the rows again, and with two rows of
@@ -125,12 +160,13 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
         a.act = act->act;
         a.gated = act->gated;
     }
-    if (cuda->deterministic || n != 1 || w->dtype == DTYPE_U8) return OP_DECLINED;
-    uint32_t *ticket = &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
+    if (cuda->deterministic || n != 1) return OP_DECLINED;
+    if (w->dtype == DTYPE_U8) return declined(multiply_groups(cuda, &a));
+    uint32_t *ticket = next_ticket(cuda);
     int rc = cuda_gemv_stay(&a, ticket, cuda->stream);
     if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv_8bit_stay(&a, ticket, cuda->stream);
     if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv(&a, cuda->stream);
-    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
+    return declined(rc);
 }
 
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
@@ -142,8 +178,8 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
     a.act = act;
     a.gated = gated;
     if (n == 0) return 0;
-    if (w->dtype == DTYPE_U8) return OP_DECLINED;
+    if (w->dtype == DTYPE_U8) return declined(multiply_groups(cuda, &a));
     int rc = cuda_linear_fp8(cuda, &a);
     if (rc == CUDA_UNSUPPORTED) rc = multiply(cuda, &a);
-    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
+    return declined(rc);
 }

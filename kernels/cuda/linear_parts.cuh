@@ -6,8 +6,12 @@
 #include "kernels/cuda/widen.cuh"
 
 enum { LINEAR_TILE = 128 }; // rows of W in a tile; gated: half of them gates
-enum { LINEAR_STEP = 64 };  // k of a step
-enum { LINEAR_PARTS = 8 };  // at most: a cluster's blocks
+enum { LINEAR_WARPS = LINEAR_TILE / 16 };
+enum {
+    LINEAR_PITCH = LINEAR_TILE + 4
+};                         // floats of a row of x in a tile of sums: no two lanes in one bank
+enum { LINEAR_STEP = 64 }; // k of a step
+enum { LINEAR_PARTS = 8 }; // at most: a cluster's blocks
 // Tiles times parts: so many at least that the memory is kept busy. Eight parts come of fewer than
 // 30 tiles alone, which an H200 has room for at once (30 clusters of eight, two blocks on a
 // multiprocessor): with 32 the last two waited for all others, and down of Llama-8B took a sixth
@@ -112,5 +116,74 @@ template <typename T, typename W, int N> struct stage_products<T, W, N, 1> {
         }
     }
 };
+
+// The end of a block that has multiplied a tile of LINEAR_TILE rows of W by LINEAR_WARPS warps, 16 rows each, in one of
+// `parts` parts of K: sums meet in the cluster's shared memory, and each of its blocks finishes every parts-th row of x.
+
+// A warp's sums to shared memory at `to`, a row for each of n rows of x.
+template <int COUNT>
+__device__ __forceinline__ void put_sums(const float (&sum)[COUNT], uint32_t to, int n, int warp,
+                                         int lane) {
+    const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+    for (int c = 0; c < COUNT / 4; c++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = c * 8 + column + e % 2;
+            if (i < n)
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(
+                                 to + (uint32_t)((i * LINEAR_PITCH + row + e / 2 * 8) * 4)),
+                             "f"(sum[4 * c + e])
+                             : "memory");
+        }
+    }
+}
+
+// By all threads of the block, after put_sums; warps from LINEAR_WARPS on only wait. half: rows of half a tile.
+template <typename T, bool GATED>
+__device__ __forceinline__ void finish_tile(const struct cuda_linear &a, uint32_t sums, int tile,
+                                            int part, int parts, int half, int warp, int lane) {
+    if (parts > 1)
+        cluster_sync();
+    else
+        __syncthreads();
+    for (int i = part + warp * parts; warp < LINEAR_WARPS && i < a.n; i += LINEAR_WARPS * parts) {
+        // A lane's outputs: four rows, or two gates and the two rows that they gate. The parts'
+        // sums are all asked for at once.
+        constexpr int each = GATED ? 2 : 4;
+        const int in_half = GATED ? lane * each : lane % 16 * each;
+        if (in_half >= half) continue; // unused
+        const int row = (GATED ? tile : 2 * tile + lane / 16) * half + in_half;
+        const uint32_t from = sums + (uint32_t)((i * LINEAR_PITCH + lane * each) * 4);
+        float before[each] = {}, v[each], up[each];
+        load_outputs<T, each, GATED>(before, a, i, row);
+        float4 got[LINEAR_PARTS];
+#pragma unroll
+        for (int p = 0; p < LINEAR_PARTS; p++) {
+            if (p >= parts) break;
+            uint32_t at = parts > 1 ? cluster_address(from, p) : from;
+            if (GATED) {
+                float2 g = cluster_load_pair(at), u = cluster_load_pair(at + LINEAR_TILE / 2 * 4);
+                got[p] = make_float4(g.x, g.y, u.x, u.y);
+            } else {
+                got[p] = cluster_load(at);
+            }
+        }
+        float4 sum = got[0];
+#pragma unroll
+        for (int p = 1; p < LINEAR_PARTS; p++) {
+            if (p >= parts) break;
+            sum.x += got[p].x, sum.y += got[p].y, sum.z += got[p].z, sum.w += got[p].w;
+        }
+        v[0] = sum.x, v[1] = sum.y;
+        if (GATED)
+            up[0] = sum.z, up[1] = sum.w;
+        else
+            v[each - 2] = sum.z, v[each - 1] = sum.w;
+        finish_outputs<T, each, GATED>(a, i, row, v, up, before);
+    }
+    __syncwarp();
+    if (parts > 1) cluster_sync(); // no block exits while others read its sums
+}
 
 #endif

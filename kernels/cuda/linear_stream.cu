@@ -23,10 +23,7 @@
 
 namespace {
 
-constexpr int ROWS = LINEAR_TILE, GROUPS = ROWS / 64, WARPS = GROUPS * 4,
-              THREADS = (WARPS + 1) * 32;
-constexpr int PITCH =
-    ROWS + 4; // floats of a row of x in the tile of sums: no two lanes in one bank
+constexpr int ROWS = LINEAR_TILE, WARPS = LINEAR_WARPS, THREADS = (WARPS + 1) * 32;
 constexpr int ROOM = 110 * 1024; // of shared memory for a block's ring
 // Shared memory of a block that is to be the only one of its launch on a multiprocessor: more than half, and what it
 // leaves suffices for a block of the launch before or after.
@@ -49,7 +46,7 @@ template <typename W, int N> struct shape {
     static constexpr int ring = stages * bytes;
     static constexpr int shared =
         ring + 1024 + 2 * 8 * stages; // the ring's start is aligned by hand
-    static_assert(N * PITCH * 4 <= ring, "the sums lie where the ring was");
+    static_assert(N * LINEAR_PITCH * 4 <= ring, "the sums lie where the ring was");
 };
 
 template <typename T, typename W, int N, bool GATED>
@@ -117,65 +114,11 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
             if (lane == 0) barrier_arrive(empty + (uint32_t)(8 * stage));
             if (++stage == S::stages) stage = 0, round++;
         }
-
-        // The sums to shared memory, a row for each row of x.
         barrier_of(1, WARPS * 32); // all have read the ring
-        const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
-#pragma unroll
-        for (int c = 0; c < N / 8; c++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                int i = c * 8 + column + e % 2;
-                if (i < a.n)
-                    asm volatile("st.shared.f32 [%0], %1;" ::"r"(
-                                     ring + (uint32_t)((i * PITCH + row + e / 2 * 8) * 4)),
-                                 "f"(sum[4 * c + e])
-                                 : "memory");
-            }
-        }
+        put_sums(sum, ring, a.n, warp, lane);
     }
     __syncwarp();
-    if (parts > 1)
-        cluster_sync();
-    else
-        __syncthreads();
-    for (int i = part + warp * parts; warp < WARPS && i < a.n; i += WARPS * parts) {
-        // A lane's outputs: four rows, or two gates and the two rows that they gate. The parts'
-        // sums are all asked for at once.
-        constexpr int each = GATED ? 2 : 4;
-        const int in_half = GATED ? lane * each : lane % 16 * each;
-        if (in_half >= j.half) continue; // unused
-        const int row = (GATED ? tile : 2 * tile + lane / 16) * j.half + in_half;
-        const uint32_t from = ring + (uint32_t)((i * PITCH + lane * each) * 4);
-        float before[each] = {}, v[each], up[each];
-        load_outputs<T, each, GATED>(before, a, i, row);
-        float4 got[LINEAR_PARTS];
-#pragma unroll
-        for (int p = 0; p < LINEAR_PARTS; p++) {
-            if (p >= parts) break;
-            uint32_t at = parts > 1 ? cluster_address(from, p) : from;
-            if (GATED) {
-                float2 g = cluster_load_pair(at), u = cluster_load_pair(at + ROWS / 2 * 4);
-                got[p] = make_float4(g.x, g.y, u.x, u.y);
-            } else {
-                got[p] = cluster_load(at);
-            }
-        }
-        float4 sums = got[0];
-#pragma unroll
-        for (int p = 1; p < LINEAR_PARTS; p++) {
-            if (p >= parts) break;
-            sums.x += got[p].x, sums.y += got[p].y, sums.z += got[p].z, sums.w += got[p].w;
-        }
-        v[0] = sums.x, v[1] = sums.y;
-        if (GATED)
-            up[0] = sums.z, up[1] = sums.w;
-        else
-            v[each - 2] = sums.z, v[each - 1] = sums.w;
-        finish_outputs<T, each, GATED>(a, i, row, v, up, before);
-    }
-    __syncwarp();
-    if (parts > 1) cluster_sync(); // no block exits while others read its sums
+    finish_tile<T, GATED>(a, ring, tile, part, parts, j.half, warp, lane);
 #endif
 }
 

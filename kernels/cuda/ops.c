@@ -129,8 +129,14 @@ static int op_step_reserve(struct backend *be, const struct step_limits *l, stru
     CUDA_TRY(cudaMemsetAsync(cuda->attention_work, 0, work + 256, cuda->stream));
     TRY(cuda_draws_reserve(cuda, l, err));
     TRY(cuda_fp8_reserve(cuda, l, err));
-    if (!cuda->deterministic)
-        TRY(cublas_tune(&cuda->blas, cuda->shapes, cuda->n_shapes, l, cuda->stream, err));
+    if (!cuda->deterministic) {
+        struct cuda_linear shapes[CUDA_MAX_SHAPES];
+        for (int i = 0; i < cuda->n_shapes; i++) {
+            shapes[i] = cuda->shapes[i];
+            if (shapes[i].w_dtype == DTYPE_U8) cuda_groups_widened(cuda, &shapes[i]);
+        }
+        TRY(cublas_tune(&cuda->blas, shapes, cuda->n_shapes, l, cuda->stream, err));
+    }
     cuda->step.graphs = true;
     return 0;
 }

@@ -22,7 +22,8 @@ static void note_shape(struct cuda_backend *cuda, const struct weight *w) {
             cuda->shapes[i].w_dtype == w->dtype)
             return;
     bool fp8 = cuda->fp8.on && w->dtype == DTYPE_F8_E4M3;
-    if (w->dtype != cuda->base.act_dtype && !fp8) return; // cuBLASLt does not multiply by it
+    // cuBLASLt multiplies few bits when they are widened, other weights as they are.
+    if (w->dtype != cuda->base.act_dtype && w->dtype != DTYPE_U8 && !fp8) return;
     if (cuda->n_shapes == CUDA_MAX_SHAPES) return;
     cuda->shapes[cuda->n_shapes] = cuda_linear_of(cuda, w);
     cuda->shapes[cuda->n_shapes++].x_8bit = fp8;

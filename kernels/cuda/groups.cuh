@@ -1,0 +1,139 @@
+// Weights of few bits in the kernels: where a matrix's codes and scales lie (groups.h), and codes as operands of the
+// tensor cores' products.
+#pragma once
+#include "kernels/cuda/groups.h"
+#include "kernels/cuda/mma.cuh"
+
+namespace {
+
+enum groups_kind {
+    GROUPS_INTEGERS, // code - zero
+    GROUPS_OFFSETS,  // code; an offset for each group is added to the sum
+    GROUPS_NUMBERS,  // e2m1, twice the number
+    GROUPS_BOOKS,    // any 16 numbers
+};
+
+struct groups_matrix {
+    const uint4 *codes;
+    const float *scales, *book;
+    int32_t chunks, group, n_groups, zero;
+    int32_t unit;                    // columns that share a scale within a chunk: 16 << unit_shift
+    int32_t unit_shift, group_shift; // group = 1 << group_shift
+    int32_t chunk_scale;             // bytes of a chunk's scales, of a tile
+    enum groups_kind kind;
+};
+
+// By a weight's layout and columns alone, without its addresses.
+inline struct groups_matrix groups_matrix_by(int32_t layout, int32_t cols) {
+    struct groups_matrix m = {};
+    const bool offset = layout & GROUPS_OFFSET;
+    m.group = layout & GROUPS_SIZE;
+    m.zero = layout / GROUPS_ZERO;
+    m.chunks = groups_chunks(cols);
+    m.n_groups = groups_count(cols, m.group);
+    m.unit = m.group < GROUPS_CHUNK ? m.group : GROUPS_CHUNK;
+    while (16 << m.unit_shift < m.unit) m.unit_shift++;
+    while (1 << m.group_shift < m.group) m.group_shift++;
+    m.chunk_scale = GROUPS_CHUNK / m.unit * (offset ? 2 : 1) * 16 * (int32_t)sizeof(float);
+    m.kind = layout & GROUPS_E2M1   ? GROUPS_NUMBERS
+             : layout & GROUPS_BOOK ? GROUPS_BOOKS
+             : offset               ? GROUPS_OFFSETS
+                                    : GROUPS_INTEGERS;
+    return m;
+}
+
+inline struct groups_matrix groups_matrix_of(const struct cuda_linear *a) {
+    struct groups_matrix m = groups_matrix_by(a->ld, a->cols);
+    m.book = (const float *)a->w;
+    m.codes = (const uint4 *)((const char *)a->w + GROUPS_HEAD);
+    m.scales = a->scale;
+    return m;
+}
+
+// What code_pairs takes off the codes, or multiplies their bits by, as two T.
+template <typename T, int KIND> __device__ __forceinline__ uint32_t code_constant(int zero);
+template <typename T> struct code_bits;
+template <> struct code_bits<__nv_bfloat16> {
+    // 128 + code, exactly; 2^127, which makes twice the number of e2m1's bits
+    static constexpr uint32_t above = 0x43004300u, factor = 0x7f007f00u;
+    static constexpr float base = 128.0f;
+};
+template <> struct code_bits<__half> {
+    // 1024 + code; 2^15
+    static constexpr uint32_t above = 0x64006400u, factor = 0x78007800u;
+    static constexpr float base = 1024.0f;
+};
+template <typename T, int KIND> __device__ __forceinline__ uint32_t code_constant(int zero) {
+    if (KIND == GROUPS_NUMBERS) return code_bits<T>::factor;
+    const float v = code_bits<T>::base + (float)zero;
+    return pack2<T>(v, v);
+}
+
+__device__ __forceinline__ uint32_t minus(uint32_t a, uint32_t b, __nv_bfloat16) {
+    const __nv_bfloat162 d = __hsub2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(uint32_t *)&d;
+}
+__device__ __forceinline__ uint32_t minus(uint32_t a, uint32_t b, __half) {
+    const __half2 d = __hsub2(*(__half2 *)&a, *(__half2 *)&b);
+    return *(uint32_t *)&d;
+}
+__device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b, __nv_bfloat16) {
+    const __nv_bfloat162 d = __hmul2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(uint32_t *)&d;
+}
+// e2m1's exponent and fraction lie three bits higher in f16.
+__device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b, __half) {
+    const uint32_t bits = (a & 0x80008000u) | (a & 0x01c001c0u) << 3;
+    const __half2 d = __hmul2(*(__half2 *)&bits, *(__half2 *)&b);
+    return *(uint32_t *)&d;
+}
+
+// A word's codes as two products' operands of one row: v[0] and v[1] are k 2t, 2t + 1 and 2t + 8, 2t + 9 of
+// the first 16 columns, v[2] and v[3] of the next. table (256): pairs of a book's numbers, by two codes.
+template <typename T, int KIND>
+__device__ __forceinline__ void code_pairs(uint32_t (&v)[4], uint32_t word, uint32_t constant,
+                                           const uint32_t *table) {
+    constexpr uint32_t e2m1 = 0x81c081c0u;
+    if (KIND == GROUPS_BOOKS) {
+#pragma unroll
+        for (int m = 0; m < 4; m++) v[m] = table[(word >> (8 * m)) & 0xff];
+    } else if (KIND == GROUPS_NUMBERS) {
+        v[0] = times(word & e2m1, constant, T());
+        v[1] = times((word << 3) & e2m1, constant, T());
+        v[2] = times((word << 6) & e2m1, constant, T());
+        v[3] = times(((word << 1) & 0x80008000u) | ((word >> 5) & 0x01000100u) |
+                         ((word >> 4) & 0x00c000c0u),
+                     constant, T());
+    } else {
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+            v[m] = minus(((word >> (4 * m)) & 0x000f000fu) | code_bits<T>::above, constant, T());
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void fill_table(uint32_t *table, const float *book) {
+    for (int i = (int)threadIdx.x; i < 256; i += (int)blockDim.x)
+        table[i] = pack2<T>(book[i % 16], book[i / 16]);
+}
+
+__device__ __forceinline__ uint32_t word_at(const uint4 &v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+} // namespace
+
+// KIND_ a constant of the matrix's kind.
+#define GROUPS_KINDS(kind_, ...)                                                                   \
+    do {                                                                                           \
+        if ((kind_) == GROUPS_INTEGERS) {                                                          \
+            constexpr int KIND = GROUPS_INTEGERS;                                                  \
+            __VA_ARGS__;                                                                           \
+        } else if ((kind_) == GROUPS_OFFSETS) {                                                    \
+            constexpr int KIND = GROUPS_OFFSETS;                                                   \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            constexpr int KIND = GROUPS_NUMBERS;                                                   \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
