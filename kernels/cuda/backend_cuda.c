@@ -1,6 +1,7 @@
 // Opens and closes a GPU. The CUDA runtime is linked statically and looks for the driver at its
 // first call, so the program also starts on machines without a driver.
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/cuda/devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,10 +75,11 @@ static int open_device(struct cuda_backend *cuda, struct err *err) {
     rc = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
     if (rc != cudaSuccess)
         return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
-    TRY(cuda_alloc((void **)&cuda->tickets, CUDA_TICKETS * sizeof *cuda->tickets, err));
-    rc = cudaMemset(cuda->tickets, 0, CUDA_TICKETS * sizeof *cuda->tickets);
+    TRY(cuda_alloc((void **)&cuda->tickets, (CUDA_TICKETS + 2) * sizeof *cuda->tickets, err));
+    rc = cudaMemset(cuda->tickets, 0, (CUDA_TICKETS + 2) * sizeof *cuda->tickets);
     if (rc != cudaSuccess)
         return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
+    cuda->claimed = !cuda->deterministic && cuda_claim_device(cuda->device);
     if (!cuda->deterministic) TRY(cublas_open(&cuda->blas, p.name, err));
     if (cuda->fp8.on) TRY(check_fp8(cuda, &p, err));
     snprintf(cuda->description, sizeof cuda->description, "%.96s, %s%s%s%s", p.name,
@@ -127,6 +129,7 @@ void cuda_close(struct backend *be) {
     cuda_ranks_release(cuda);
     cudaFree(cuda->attention_work);
     cudaFree(cuda->tickets);
+    if (cuda->claimed) cuda_disclaim_device(cuda->device);
     cudaFree(cuda->widened);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);

@@ -67,9 +67,11 @@ struct cuda_backend {
     } copies;
     void *attention_work;
     size_t attention_work_bytes;
-    // (CUDA_TICKETS) device memory: of linears whose blocks stay (gemv_stay.cu), each launch the next one.
+    // (CUDA_TICKETS + 2) device memory: of linears whose blocks stay (gemv_stay.cu), each launch the next one;
+    // then two words of experts whose blocks stay.
     uint32_t *tickets;
     uint32_t next_ticket;
+    bool claimed;             // cuda_claim_device
     struct cuda_drawn drawn;  // its slot is part of the step's description
     cudaEvent_t drawn_before; // the end of the step that the present one follows
     void *draw_work;

@@ -233,6 +233,9 @@ struct cuda_experts {
     int32_t n;
     void *work; // cuda_experts_bytes(n, ..)
     bool deterministic;
+    // Two words of device memory, zero between launches, where the blocks of a launch meet (experts_stay.cu); NULL:
+    // they may not.
+    uint32_t *meeting;
 };
 size_t cuda_experts_bytes(int32_t n, const struct experts_args *args, enum dtype dtype);
 int cuda_experts(const struct cuda_experts *a, cudaStream_t stream);

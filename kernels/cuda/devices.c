@@ -8,7 +8,8 @@
 enum {
     MAX_DEVICES = 64, // later ones are asked again each time
     MAX_FACTS = 2048, // a power of two; the program has some 400 kernels
-    SHARED_BYTES = 0  // the fact's `what`: bytes allowed so far
+    SHARED_BYTES = 0, // the fact's `what`: bytes allowed so far
+    MPS_ENABLED = 133 // cudaDevAttrMpsEnabled, which older headers do not have
 };
 
 struct fact {
@@ -18,6 +19,7 @@ struct fact {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cuda_device devices[MAX_DEVICES]; // multiprocessors 0: not asked yet
+static bool claimed[MAX_DEVICES];
 static struct fact facts[MAX_FACTS];
 static int n_facts;
 
@@ -89,4 +91,21 @@ void cuda_allow_shared(const void *kernel, size_t bytes) {
     if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
         cudaSuccess)
         cuda_keep_kernel_fact(kernel, SHARED_BYTES, (int)bytes);
+}
+
+bool cuda_claim_device(int device) {
+    if (device < 0 || device >= MAX_DEVICES) return false;
+    const bool shared = attribute(device, (enum cudaDeviceAttr)MPS_ENABLED) != 0;
+    (void)cudaGetLastError(); // of a runtime that does not know it
+    pthread_mutex_lock(&lock);
+    const bool free = !shared && !claimed[device];
+    if (free) claimed[device] = true;
+    pthread_mutex_unlock(&lock);
+    return free;
+}
+
+void cuda_disclaim_device(int device) {
+    pthread_mutex_lock(&lock);
+    claimed[device] = false;
+    pthread_mutex_unlock(&lock);
 }

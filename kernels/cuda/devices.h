@@ -29,6 +29,12 @@ void cuda_allow_shared(const void *kernel, size_t bytes);
 bool cuda_kernel_fact(const void *kernel, int what, int *value);
 void cuda_keep_kernel_fact(const void *kernel, int what, int value);
 
+// Whether the caller may launch kernels whose blocks wait for each other (experts_stay.cu): on a device one caller at
+// a time, because two such launches side by side could each hold the places that the other waits for; and none
+// where other processes' kernels run beside this one's (MPS). True: until cuda_disclaim_device.
+bool cuda_claim_device(int device);
+void cuda_disclaim_device(int device);
+
 #ifdef __cplusplus
 }
 #endif

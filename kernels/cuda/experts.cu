@@ -1,8 +1,8 @@
 // A mixture's experts: y =|+= the weighted sum over each row's experts of down(act(up(x))).
 //
-// Few rows: each block takes rows of one expert's matrix and finds the pairs (row, expert) of that expert by
-// itself (experts_few.cu). Many rows: pairs are sorted by expert first, and blocks take tiles of them
-// (experts_many.cu). The kernel here takes any shape and dtype.
+// One row: one launch whose blocks stay (experts_stay.cu). Few rows: each block takes rows of one expert's
+// matrix and finds the pairs (row, expert) of that expert by itself (experts_few.cu). Many rows: pairs are sorted
+// by expert first, and blocks take tiles of them (experts_many.cu). The kernel here takes any shape and dtype.
 //
 //   sort      order of the pairs by expert                 (not of few rows)
 //   up        hidden values of each pair, activated
@@ -192,6 +192,9 @@ int run(const struct cuda_experts *a, cudaStream_t stream) {
     const struct experts_product down = product_of(a, &l, a->args.down, true);
     const bool fast = experts_covered(&up) && experts_covered(&down);
     const bool few = fast && (a->deterministic || a->n <= FEW_ROWS);
+    const int rc =
+        fast && !a->deterministic ? experts_stay(&up, &down, a, stream) : CUDA_UNSUPPORTED;
+    if (rc != CUDA_UNSUPPORTED) return rc;
     if (!few) {
         pdl_launch(sort_kernel, dim3((unsigned)up.n_experts), dim3(THREADS), 0, stream,
                    (int32_t *)up.first, (int32_t *)up.order, a->ids, up.pairs, up.n_experts);

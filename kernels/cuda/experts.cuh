@@ -45,6 +45,9 @@ __device__ __forceinline__ float gated_value(const struct experts_product &p, fl
 int experts_few(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
 int experts_many(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
 int experts_any(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
+// Both products and the sum, of one row. CUDA_UNSUPPORTED: more rows, no room in shared memory, no place to meet.
+int experts_stay(const struct experts_product *up, const struct experts_product *down,
+                 const struct cuda_experts *a, cudaStream_t stream);
 // Whether the fast two cover this product.
 bool experts_covered(const struct experts_product *p);
 

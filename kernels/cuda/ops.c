@@ -80,7 +80,8 @@ static int op_experts(struct backend *be, enum linear_mode mode, void *y, const 
                                    .weights = weights,
                                    .n = n,
                                    .work = work,
-                                   .deterministic = cuda->deterministic};
+                                   .deterministic = cuda->deterministic,
+                                   .meeting = cuda->claimed ? cuda->tickets + CUDA_TICKETS : NULL};
     return cuda_experts(&a, cuda->stream);
 }
 

@@ -24,7 +24,8 @@ static void routes(const struct twin *w) {
         float *weights = op_floats(out), *got;
         int32_t *ids = malloc((size_t)out * 4), *got_ids = malloc((size_t)out * 4);
         for (int32_t j = 0; j < n; j++) logits[j] = (float)(j % 3); // equals in the first row
-        logits[all - 1] = NAN;                                      // of the last row
+        for (int32_t j = 0; j < n; j++) logits[n + j] = j % 2 ? 0.0f : -0.0f; // and in the second
+        logits[all - 1] = NAN;                                                // of the last row
         struct route_args g = a;
         void *logits_at = twin_up_bytes(w, logits, (size_t)all * 4);
         void *bias_at = twin_up_bytes(w, bias, (size_t)n * 4);
@@ -182,17 +183,25 @@ static const struct shape shapes[] = {
     {6, 1, 72, 136, ACT_RELU2, false, false, 0},
     {128, 8, 256, 192, ACT_SILU, true, false, 0},
     {32, 4, 2880, 360, ACT_QUICK_GELU, true, true, 7},
+    {16, 16, 328, 200, ACT_SILU, true, true,
+     0}, // as many as the blocks that stay take; rows and columns of no
+         // whole item
+    {24, 5, 184, 1192, ACT_RELU2, false, true, 0},
+    {20, 17, 64, 64, ACT_SILU, true, false, 0}, // one more
 };
 
 static void sizes(const struct twin *w) {
-    static const int32_t rows[] = {1, 7, 45, 150, 700};
+    static const int32_t rows[] = {1, 2, 7, 8, 9, 45, 150, 700};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int i = 0; i < 5; i++)
-            if (rows[i] < 200 || s == 4) check(w, w->t, &shapes[s], test_scaled(rows[i]), false);
+        for (int i = 0; i < 8; i++)
+            if (rows[i] < 100 ? s < 6 || i < 5 : rows[i] < 200 ? s < 6 : s == 4)
+                check(w, w->t, &shapes[s], rows[i] < 10 ? rows[i] : test_scaled(rows[i]), false);
 }
 
 static void crowded(const struct twin *w) {
     check(w, w->t, &shapes[0], 20, true);
+    check(w, w->t, &shapes[0], 8, true);
+    check(w, w->t, &shapes[4], 6, true);
     check(w, w->t, &shapes[0], 530, true);
     check(w, w->t, &shapes[4], 90, true);
 }
@@ -206,7 +215,11 @@ static void eight_bits(const struct twin *w) {
 static void many(const struct twin *w) {
     static const struct shape wide = {512, 10, 32, 16, ACT_SILU, true, false, 0};
     static const struct shape most = {1024, 2, 32, 16, ACT_SILU, true, false, 0};
+    static const struct shape long_ = {6, 4, 2120, 1064, ACT_SILU, true, true, 0};
+    check(w, w->t, &long_, 1, false); // several items for each block that stays
+    check(w, w->t, &wide, 1, false);
     check(w, w->t, &wide, 3, false);
+    check(w, w->t, &most, 1, false);
     check(w, w->t, &wide, 450, false);
     check(w, w->t, &most, 140, false);
 }
