@@ -1,12 +1,12 @@
 // linear for one row and weights of few bits (groups.h): y (rows) = round(norm(x)) W^T + bias, with activation or gate.
 //
-// Bound by reading the codes. As gemv_stay.cu: up to two blocks stay on each multiprocessor and take items of 16 rows of
+// Should be bound by reading the codes; reaches 37 % of the read rate (README.md, "Weights of few bits"). As gemv_stay.cu: up to two blocks stay on each multiprocessor and take items of 16 rows of
 // W (gated: 16 gates and the 16 rows that go with them). Eight warps take a chunk of 128 columns each in turn; one lane
 // of each asks for whole chunks, into a queue in shared memory that goes from one item to the next; a ninth warp
 // finishes items and draws further ones (gemv_items.cuh). sm_90a.
 //
-// Products are the tensor cores': W is A, x the first of B's eight columns. So a code costs one or two operations,
-// and memory stays the bound. A group's sum is multiplied by its scale in F32.
+// Products are the tensor cores': W is A, x the first of B's eight columns. So a code costs one or two operations.
+// A group's sum is multiplied by its scale in F32.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/gemv_items.cuh"
 #include "kernels/cuda/groups.cuh"

@@ -470,8 +470,9 @@ static void all_or_nothing(void **state) {
     teardown();
 }
 
-// Whoever waits for another process's lock asks again every millisecond (sessions/store/lock.c). While this is set, those
-// milliseconds are over at once; libc's own nanosleep, which this program's stands before, does the same as usual.
+// The store waits for another process's lock by trying again after each millisecond of nanosleep (sessions/store/lock.c).
+// The nanosleep below takes the place of libc's in this program. While pauses_are_short is set it returns at once;
+// otherwise it sleeps as libc's does.
 static bool pauses_are_short;
 static int64_t n_pauses; // atomic: any thread may wait
 

@@ -161,8 +161,9 @@ static void say(struct pull *x, const char *what, const char *then) {
     x->watch->say(x->watch->ctx, text);
 }
 
-// Waits while another process has the lock. *lock stays -1 where the file system has no locks. Two processes may then write
-// to the same file. Each hashes its own bytes, so neither notices, and the user is told to run only one.
+// Waits while another process has the lock. *lock stays -1 where the file system has no locks. Two processes could then
+// write to the same file, and their hashes would not show it, because each process hashes the bytes that it received. So
+// the user is told to run one process only.
 static int lock_file(struct pull *x, const struct hub_file *f, int *lock, struct err *err) {
     int rc = hub_try_lock(x->place, x->name, f->etag, lock, err);
     if (rc == LOCK_TAKEN) say(x, "another process is downloading ", ": waiting for it");

@@ -113,21 +113,18 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
     assert.ok(seen.includes(control), `${control} is not reached: ${seen.join(', ')}`);
   assert.equal(await focused(page), 'message');
 
-  await page.focus('.header [aria-label="Session menu"]');
-  await page.keyboard.press('Enter');
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Rename');
-  await page.keyboard.press('ArrowUp');
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Delete…');
-  await page.keyboard.press('Escape');
-  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Session menu');
-
-  await page.focus('[data-action=more]');
-  await page.keyboard.press('Enter');
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Branch into a new session');
-  await page.keyboard.press('ArrowDown');
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Copy link to this message');
-  await page.keyboard.press('Escape');
-  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'More actions');
+  for (const [name, first, key, next] of [
+    ['Session menu', 'Rename', 'ArrowUp', 'Delete…'],
+    ['More actions', 'Branch into a new session', 'ArrowDown', 'Copy link to this message'],
+  ]) {
+    await page.focus(`main [aria-label="${name}"], .header [aria-label="${name}"]`);
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), first);
+    await page.keyboard.press(key);
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), next);
+    await page.keyboard.press('Escape');
+    assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), name);
+  }
 });
 
 test('the list is one stop for Tab; arrows walk through it and to the menus', async (t) => {
