@@ -90,7 +90,7 @@ static int add_take(const struct planning *p, const struct gguf_tensor_name *row
     }
     *t = (struct gguf_out_tensor){.type = block_type_find(type_of(p, first, name)),
                                   .n_dims = n_dims};
-    snprintf(t->name, sizeof t->name, "%s", name);
+    memcpy(t->name, name, strlen(name) + 1);
     if (experts) t->shape[0] = n_from;
     for (int d = 0; d < first->n_dims; d++) t->shape[d + experts] = first->shape[d];
     struct gguf_source *s = &plan->sources[plan->n++];

@@ -3,13 +3,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';
-import { temporaryFolder } from './harness.mjs';
+import { afterwards, temporaryFolder } from './harness.mjs';
 
 /** A file system of a few megabytes, or a reason why there is none. */
 export function smallDisk(t, size = '2m') {
-  let folder;
-  t.after(() => spawnSync('umount', ['-l', folder])); // before its folder is removed
-  folder = temporaryFolder(t);
+  const folder = temporaryFolder(t);
+  afterwards(t, () => spawnSync('umount', ['-l', folder])); // the last cleanup runs first: before the folder is removed
   return spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', folder]).status === 0 ? folder : null;
 }
 

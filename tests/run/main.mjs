@@ -98,6 +98,20 @@ function memoryFolder() {
   }
 }
 
+/** Removes folders of tests. A program that was ended at its limit leaves a small disk mounted there, and what is left over
+ * is no result of a test. */
+function removeFolders(folders) {
+  for (const folder of folders) {
+    const mounts = existsSync('/proc/mounts') ? readFileSync('/proc/mounts', 'utf8').split('\n').map((line) => line.split(' ')[1]) : [];
+    for (const mount of mounts.filter((at) => at?.startsWith(`${folder}/`))) spawnSync('umount', ['-l', mount]);
+    try {
+      rmSync(folder, { recursive: true, force: true });
+    } catch (error) {
+      process.stderr.write(`${folder} is left over: ${error.message}\n`);
+    }
+  }
+}
+
 function keepCosts(file, results) {
   const before = new Map(existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line && !line.startsWith('#')).map((line) => [line.split(/\s+/)[0], line]) : []);
   for (const [name, { own, cpu }] of results) {
@@ -122,7 +136,7 @@ async function main() {
   process.env.UBSAN_OPTIONS ??= 'print_stacktrace=1';
   const { programs, skipped, jobs } = chosen(options, Number(process.env.TEST_JOBS ?? os.cpus().length));
   const report = new Report({ jobs, verbose: options.verbose || options.times || programs.length < 20 });
-  const clean = () => [scratch, memory].forEach((folder) => folder && rmSync(folder, { recursive: true, force: true }));
+  const clean = () => removeFolders([scratch, memory].filter(Boolean));
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
     process.on(signal, () => {
       for (const { pid } of report.state.running.keys()) HangWatch.kill(pid);

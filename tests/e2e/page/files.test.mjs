@@ -52,6 +52,7 @@ test('text and code go into the message as fenced blocks, and are chips before a
   assert.deepEqual(await page.locator('.bubble .file-name').allInnerTexts(), ['notes.txt', 'doc.md']);
   assert.equal(await page.locator('.bubble-text').innerText(), 'What is this?');
   await page.click('.bubble summary >> nth=1');
+  await page.waitForSelector('.bubble .sent-file[open] pre:not(:empty)'); // filled when it opens
   assert.equal(await page.locator('.bubble .sent-file[open] pre').innerText(), 'See:\n```c\nint x;\n```');
 });
 
