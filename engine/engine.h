@@ -478,6 +478,10 @@ struct engine_message {
 // the model has no tokenizer.
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
+// The same, with special tokens, for a text that begins a log: before it stands the token that the model's files put
+// there (tokenizer_start), unless the text is empty or begins with that token.
+int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
+                          struct token_list *out, struct err *err);
 // The same for a text that follows a log whose last id is last_id (-1: empty). A tokenizer that puts
 // a space before each text puts none where the log ends with a token of text.
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,

@@ -136,6 +136,20 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
     return tokenizer_encode(e->tokenizer, text, len, &opt, out, err);
 }
 
+int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
+                          struct token_list *out, struct err *err) {
+    const size_t at = out->len;
+    TRY(need_tokenizer(e, err));
+    const int32_t start = tokenizer_start(e->tokenizer);
+    if (start >= 0 && token_list_push(out, start) < 0)
+        return err_set(err, E_NOMEM, "no memory for the ids of a text");
+    TRY(engine_tokenize(e, text, len, true, out, err));
+    if (start < 0 || (out->len > at + 1 && out->ids[at + 1] != start)) return 0;
+    out->len--;
+    memmove(out->ids + at, out->ids + at + 1, (out->len - at) * sizeof *out->ids);
+    return 0;
+}
+
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err) {
     TRY(need_tokenizer(e, err));

@@ -9,6 +9,7 @@
 #include "engine/convert/probe_texts.h"
 #include "engine/gguf/gguf_folder.h"
 #include "engine/model/ft_folder.h"
+#include "engine/model/packed_tensors.h"
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
 #include "kernels/wide_row.h"
@@ -67,7 +68,7 @@ static int read_config(struct job *j, struct err *err) {
     }
     if (!j->json) return err ? err->code : E_FORMAT;
     TRY(model_config_load(&j->config, j->o->model_dir, err));
-    if (json_member(j->json, "quantization_config"))
+    if (quantization_of(j->json))
         return err_set(err, E_UNSUPPORTED, "%s has a quantization_config already", path);
     const cJSON *text = json_member(j->json, "text_config");
     const char *family = j->config.family;

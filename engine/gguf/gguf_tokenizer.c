@@ -364,10 +364,23 @@ int gguf_tokenizer_templates(const struct gguf *g, cJSON *into, struct err *err)
     return 0;
 }
 
+// Whether bos stands before a text. Without the key, llama.cpp's defaults: SentencePiece, and the vocabularies whose
+// pieces are tokens before they are merged (Llama 3, Tekken).
+static int add_start(const struct gguf *g, enum gguf_tokenizer kind, cJSON *into, struct err *err) {
+    const struct gguf_cut *cut = NULL;
+    const char *pre = json_string(gguf_metadata(g), TOKENIZER "pre");
+    bool adds = kind == GGUF_TOKENIZER_SENTENCEPIECE;
+    if (kind == GGUF_TOKENIZER_BYTE_LEVEL && gguf_pre_find(pre, &cut, NULL) == 0)
+        adds = cut->ignore_merges;
+    TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_bos_token", &adds, err));
+    return add(into, "add_bos_token", cJSON_CreateBool(adds), err);
+}
+
 int gguf_tokenizer_config(const struct gguf *g, cJSON *into, struct err *err) {
     enum gguf_tokenizer kind;
     bool prefix = true;
     TRY(gguf_tokenizer_kind(g, &kind, err));
+    TRY(add_start(g, kind, into, err));
     TRY(add_named(g, into, TOKENIZER "bos_token_id", "bos_token", err));
     TRY(add_named(g, into, TOKENIZER "eos_token_id", "eos_token", err));
     TRY(gguf_tokenizer_templates(g, into, err));

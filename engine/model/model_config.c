@@ -306,8 +306,9 @@ static int read_suggestions(struct model_config *c, const cJSON *json, struct er
 
 // A model that also sees: its text is described by text_config, to which some keys of the whole belong.
 static int read_nested(cJSON *json, cJSON **text, struct err *err) {
-    static const char *const keys[] = {"dtype",       "torch_dtype",  "quantization_config",
-                                       MODEL_FP8_KEY, "bos_token_id", "eos_token_id"};
+    static const char *const keys[] = {
+        "dtype",        "torch_dtype",  "quantization_config", MODEL_FP8_KEY,
+        "bos_token_id", "eos_token_id", "compression_config"};
     cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "text_config");
     *text = json;
     if (!inner || cJSON_IsNull(inner)) return 0;

@@ -66,8 +66,13 @@ static int read_compressed(const cJSON *q, enum packed_format *out, struct err *
     return 0;
 }
 
-int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err) {
+const cJSON *quantization_of(const cJSON *config) {
     const cJSON *q = json_member(config, "quantization_config");
+    return q && !cJSON_IsNull(q) ? q : json_member(config, "compression_config");
+}
+
+int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err) {
+    const cJSON *q = quantization_of(config);
     const char *method = json_string(q, "quant_method"), *algo = json_string(q, "quant_algo");
     *out = PACKED_NONE;
     if (!method) return 0;
@@ -147,7 +152,7 @@ int packed_format_of(const char *model_dir, enum packed_format *out, struct err 
     TRY(path_join(path, model_dir, "config.json", err));
     cJSON *config = json_parse_file(path, &json_limits_file, &why), *own = NULL;
     if (!config) return why.code == E_NOTFOUND ? 0 : err_set(err, why.code, "%s", why.text);
-    int rc = json_member(config, "quantization_config") ? 0 : read_own_files(model_dir, &own, err);
+    int rc = quantization_of(config) ? 0 : read_own_files(model_dir, &own, err);
     if (rc == 0) rc = packed_format_read(own ? own : config, out, err);
     cJSON_Delete(own);
     cJSON_Delete(config);

@@ -25,6 +25,9 @@ enum packed_format { // of quantization_config
     PACKED_GPTQ_V2, // zeros are stored as they are
     PACKED_OTHER    // compressed-tensors, ModelOpt, MXFP4 of gpt-oss
 };
+// config.json's quantization_config, or compression_config, its name in older versions of compressed-tensors. NULL: it
+// has neither.
+const cJSON *quantization_of(const cJSON *config);
 // The format that config.json's quantization_config names. E_UNSUPPORTED names what is unknown and changes values.
 int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err);
 // The same of a folder, whose quantization_config may also be a file of its own: quantize_config.json (GPTQ),

@@ -154,7 +154,7 @@ static int read_compressed_tensors(struct model_config *c, const cJSON *q, struc
 // --- all ---
 
 int quantization_read(struct model_config *c, const cJSON *json, struct err *err) {
-    const cJSON *q = cJSON_GetObjectItemCaseSensitive(json, "quantization_config"), *own = NULL;
+    const cJSON *q = quantization_of(json), *own = NULL;
     const char *method = NULL;
     int64_t bits = 8;
     enum packed_format packed;

@@ -7,6 +7,7 @@
 #include "engine/model/fingerprint.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/model.h"
+#include "engine/model/packed_tensors.h"
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
 #include "kernels/fp8.h"
@@ -197,7 +198,7 @@ static int read_config(struct job *j, struct err *err) {
     TRY(model_config_load(&j->config, j->o->model_dir, err));
     cJSON *json = json_parse(buf_z(&j->config_json), j->config_json.len, &json_limits_file, err);
     if (!json) return err ? err->code : E_FORMAT;
-    bool has = cJSON_GetObjectItemCaseSensitive(json, "quantization_config") != NULL;
+    bool has = quantization_of(json) != NULL;
     cJSON_Delete(json);
     if (!has) return 0;
     return err_set(err, E_UNSUPPORTED, "%s has a quantization_config already", path);

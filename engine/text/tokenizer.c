@@ -116,6 +116,7 @@ void tokenizer_close(struct tokenizer *t) {
     added_tokens_release(&t->added_normalized);
     free(t->bos);
     free(t->eos);
+    free(t->start);
     free(t);
 }
 
@@ -333,6 +334,10 @@ const char *tokenizer_bos(const struct tokenizer *t) {
 
 const char *tokenizer_eos(const struct tokenizer *t) {
     return t->eos ? t->eos : "";
+}
+
+int32_t tokenizer_start(const struct tokenizer *t) {
+    return t->start ? tokenizer_find(t, t->start) : -1;
 }
 
 const char *tokenizer_description(const struct tokenizer *t) {

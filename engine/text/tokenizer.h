@@ -66,5 +66,8 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *content);
 // bos_token and eos_token for templates; "" if absent.
 const char *tokenizer_bos(const struct tokenizer *t);
 const char *tokenizer_eos(const struct tokenizer *t);
+// The token that a text of its own begins with where the files say so (add_bos_token, a post-processor's template, the
+// class); -1: none. tokenizer_encode does not add it.
+int32_t tokenizer_start(const struct tokenizer *t);
 // "byte-level BPE, 4,096 tokens": for `parley inspect`. Owned by the tokenizer.
 const char *tokenizer_description(const struct tokenizer *t);

@@ -32,6 +32,7 @@ struct tokenizer {
     struct bpe_pieces piece_bpe;
     struct decoder decoder;
     char *bos, *eos;
+    char *start; // the token before a text of its own, by the files; NULL: none
     char description[64];
 };
 

@@ -391,12 +391,31 @@ static int read_tokenizer(struct folder *f, struct tokenizer *t) {
         f->dir);
 }
 
+// add_bos_token decides. Without that key the post-processor of a tokenizer.json does, and of a SentencePiece model its
+// class in transformers.
+static int settle_start(const struct folder *f, struct tokenizer *t) {
+    static const char *const adding[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
+                                         NULL};
+    char class[64];
+    class_of(f, class);
+    bool adds = t->pieces.kinds && is_one_of(class, adding);
+    const bool given = f->config && cJSON_IsBool(json_member(f->config, "add_bos_token"));
+    TRY(flag(f, "add_bos_token", &adds));
+    if (!given && !adds) return 0;
+    free(t->start);
+    t->start = NULL;
+    if (!adds || !t->bos) return 0;
+    t->start = strdup(t->bos);
+    return t->start ? 0 : err_set(f->err, E_NOMEM, "no memory for the first token");
+}
+
 static int read_all(struct folder *f, struct tokenizer *t) {
     TRY(read_json(f, "tokenizer_config.json", &f->config));
     TRY(read_json(f, "special_tokens_map.json", &f->map));
     TRY(read_names(f, t, f->config, "tokenizer_config.json"));
     TRY(read_names(f, t, f->map, "special_tokens_map.json"));
-    return read_tokenizer(f, t);
+    TRY(read_tokenizer(f, t));
+    return settle_start(f, t);
 }
 
 int tokenizer_read_folder(struct tokenizer *t, const char *model_dir, struct err *err) {

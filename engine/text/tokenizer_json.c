@@ -301,11 +301,19 @@ static int read_model(struct tokenizer *t, const cJSON *root, bool byte_level, s
 
 // --- the other parts -----------------------------------------------------------------------------
 
-// Post-processors add bos and eos and move offsets; encoding here does neither, so knowing their
-// names is enough.
-static int read_post_processor(const cJSON *json, int depth, struct err *err) {
-    static const char *const known[] = {"ByteLevel", "TemplateProcessing", "RobertaProcessing",
-                                        "BertProcessing"};
+// A template's first token, if the text follows it.
+static int read_template(struct tokenizer *t, const cJSON *json, struct err *err) {
+    const cJSON *single = json_member(json, "single");
+    const cJSON *first = cJSON_GetArrayItem(single, 0), *second = cJSON_GetArrayItem(single, 1);
+    const char *id = json_string(json_member(first, "SpecialToken"), "id");
+    if (!id || !json_member(second, "Sequence") || t->start) return 0;
+    t->start = strdup(id);
+    return t->start ? 0 : err_set(err, E_NOMEM, "no memory for the first token");
+}
+
+// Post-processors add bos and eos and move offsets; encoding here does neither. tokenizer_start tells the first one.
+static int read_post_processor(struct tokenizer *t, const cJSON *json, int depth, struct err *err) {
+    static const char *const known[] = {"ByteLevel", "RobertaProcessing", "BertProcessing"};
     const char *type = "";
     if (!json || cJSON_IsNull(json)) return 0;
     if (!cJSON_IsObject(json) || depth > 8)
@@ -314,9 +322,10 @@ static int read_post_processor(const cJSON *json, int depth, struct err *err) {
     if (strcmp(type, "Sequence") == 0) {
         const cJSON *list = NULL, *item;
         TRY(json_get_array(json, "processors", &list, err));
-        cJSON_ArrayForEach(item, list) TRY(read_post_processor(item, depth + 1, err));
+        cJSON_ArrayForEach(item, list) TRY(read_post_processor(t, item, depth + 1, err));
         return 0;
     }
+    if (strcmp(type, "TemplateProcessing") == 0) return read_template(t, json, err);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(type, known[i]) == 0) return 0;
     return err_set(err, E_UNSUPPORTED, "post_processor '%.60s' is not supported", type);
@@ -340,6 +349,6 @@ int tokenizer_read_json(struct tokenizer *t, const cJSON *root, struct err *err)
                            &byte_level, err));
     TRY(tokenizer_read_decoder(&t->decoder, cJSON_GetObjectItemCaseSensitive(root, "decoder"),
                                err));
-    TRY(read_post_processor(cJSON_GetObjectItemCaseSensitive(root, "post_processor"), 0, err));
+    TRY(read_post_processor(t, json_member(root, "post_processor"), 0, err));
     return read_model(t, root, byte_level, err);
 }

@@ -80,9 +80,11 @@ int input_encode(const struct engine *e, const struct input_source *source, stru
             token_list_release(&list);
             return err_set(err, E_NOMEM, "the server is out of memory");
         }
-    int rc = source->kind == INPUT_CONTENT ? render(e, source, &list, err)
-                                           : engine_tokenize_after(e, source->last_id, source->text,
-                                                                   source->text_len, &list, err);
+    int rc =
+        source->kind == INPUT_CONTENT ? render(e, source, &list, err)
+        : source->last_id < 0 && source->n_virtual == 0
+            ? engine_tokenize_start(e, source->text, source->text_len, &list, err)
+            : engine_tokenize_after(e, source->last_id, source->text, source->text_len, &list, err);
     *out = (struct input_ids){.last_id = source->last_id, .system = source->system};
     if (rc == 0 && source->answer) rc = add_answer(e, source, &list, out, err);
     if (rc < 0) input_ids_release(out);

@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { parley, root, temporaryFolder } from './harness.mjs';
+import { Client, parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { build, list, read, write } from './gguf.mjs';
 import { readTensor, takeApart } from './safetensors.mjs';
 
@@ -128,6 +128,37 @@ test('`parley quantize` makes a folder or another file of a file, with its token
     assert.equal(written.status, 0, written.stderr);
     assert.ok(isSame(logits(t, again).rows, logits(t, file).rows));
     assert.equal(ids(again), ids(file));
+  }
+});
+
+test('a raw text begins with bos where the file says so, the next turn does not', async (t) => {
+  for (const [name, bos] of [['llama3.gguf', '<|begin_of_text|>'], ['llama2_spm.gguf', '<s>']]) {
+    const model = path.join(root, 'tests/fixtures/quantised', name);
+    const server = await Server.start(t, { model, args: [...unlimited, '--device', 'cpu', '--threads', '1'] });
+    const post = async (target, body) => (await fetch(server.url + target, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })).json();
+    const served = (await (await fetch(`${server.url}/v1/models`)).json()).data[0].id;
+    const idsOf = async (content, more) => (await post('/tokenize', { content, ...more })).tokens;
+    const [first] = await idsOf(bos), plain = await idsOf('Hello');
+    assert.deepEqual(await idsOf('Hello', { add_special: true }), [first, ...plain]);
+    assert.deepEqual(await idsOf(`${bos}Hello`, { add_special: true }), await idsOf(`${bos}Hello`), 'it is not put there twice');
+    const complete = async (prompt) => {
+      const { choices, usage, error } = await post('/v1/completions', { model: served, prompt, max_tokens: 5, temperature: 0 });
+      assert.equal(error, undefined, JSON.stringify(error));
+      return { text: choices[0].text, prompt_tokens: usage.prompt_tokens };
+    };
+    assert.deepEqual(await complete('Hello'), await complete([first, ...plain]));
+    assert.equal((await complete('Hello')).prompt_tokens, plain.length + 1);
+    assert.equal((await complete(plain)).prompt_tokens, plain.length, 'ids are taken as they are');
+    const printed = (args) => spawnSync(parley, ['generate', '--model', model, '--max-tokens', '5', '--json', '--device', 'cpu', ...args], { encoding: 'utf8' }).stdout;
+    assert.match(printed(['--prompt', 'Hello']), /"ids":\[\d+/);
+    assert.equal(printed(['--prompt', 'Hello']), printed(['--ids', [first, ...plain].join()]));
+    const client = await Client.connect(server);
+    const session = await client.open();
+    const turn = async () => (await client.turn(session, { text: 'Hello' }, { sampling: { temperature: 0, max_tokens: 1, ignore_eos: true } })).done.usage.input_tokens;
+    assert.equal(await turn(), plain.length + 1);
+    assert.ok(await turn() <= plain.length);
+    await client.close();
+    await server.stop();
   }
 });
 

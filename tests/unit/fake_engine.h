@@ -489,6 +489,10 @@ size_t engine_rendering_turn_end(const struct chat_rendering *r, size_t from) {
     return SIZE_MAX;
 }
 
+int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
+                          struct token_list *out, struct err *err) {
+    return engine_tokenize(e, text, len, true, out, err);
+}
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err) {
     fake_use(e);

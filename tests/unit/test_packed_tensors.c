@@ -42,17 +42,18 @@ static void formats_are_known_or_refused_by_name(void **state) {
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", PACKED_OTHER, NULL},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8_AWQ\"}", E_UNSUPPORTED, "W4A8_AWQ"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char *const keys[] = {"quantization_config", "compression_config"};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         char text[512];
         enum packed_format format;
         struct err err = {0};
-        snprintf(text, sizeof text, "{\"quantization_config\":%s}", cases[i].q);
+        snprintf(text, sizeof text, "{\"%s\":%s}", keys[i % 2], cases[i / 2].q);
         cJSON *config = json_parse(text, strlen(text), &json_limits_file, &err);
         assert_non_null(config);
         int rc = packed_format_read(config, &format, &err);
-        if (rc < 0 ? rc != cases[i].format || !strstr(err.text, cases[i].says)
-                   : (int)format != cases[i].format)
-            fail_msg("%s: %d, %s", cases[i].q, rc < 0 ? rc : (int)format, err.text);
+        if (rc < 0 ? rc != cases[i / 2].format || !strstr(err.text, cases[i / 2].says)
+                   : (int)format != cases[i / 2].format)
+            fail_msg("%s: %d, %s", cases[i / 2].q, rc < 0 ? rc : (int)format, err.text);
         cJSON_Delete(config);
     }
 }

@@ -172,6 +172,44 @@ static void test_gpt2(void **state) {
     tokenizer_close(t);
 }
 
+// The token before a text of its own: add_bos_token decides, else the class of a SentencePiece model, else the
+// post-processor of a tokenizer.json.
+static void test_start(void **state) {
+#define JSON(processor)                                                                            \
+    "{\"added_tokens\":[{\"id\":1,\"content\":\"<b>\",\"special\":true}],\"post_"                  \
+    "processor\":" processor ",\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":"  \
+                             "\"<u>\",\"vocab\":{\"<u>\":0},"                                      \
+    "\"merges\":[]}}"
+#define TEMPLATE                                                                                   \
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<b>\",\"type_id\":"  \
+    "0}},{"                                                                                        \
+    "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]}"
+    static const struct {
+        const char *name, *model, *config;
+        int start;
+    } cases[] = {
+        {"tokenizer.model", LLAMA, "{}", -1},
+        {"tokenizer.model", LLAMA, "{\"tokenizer_class\":\"LlamaTokenizer\"}", 1},
+        {"tokenizer.model", LLAMA, "{\"add_bos_token\":true}", 1},
+        {"tokenizer.model", LLAMA,
+         "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":false}", -1},
+        {"tokenizer.json", JSON("null"), "{}", -1},
+        {"tokenizer.json", JSON("null"), "{\"bos_token\":\"<b>\",\"add_bos_token\":true}", 1},
+        {"tokenizer.json", JSON(TEMPLATE), "{}", 1},
+        {"tokenizer.json", JSON(TEMPLATE), "{\"bos_token\":\"<b>\",\"add_bos_token\":false}", -1},
+        {"tokenizer.json",
+         JSON("{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"}," TEMPLATE "]}"),
+         "{}", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct file files[MAX_FILES] = {{cases[i].name, cases[i].model},
+                                              {"tokenizer_config.json", cases[i].config}};
+        struct tokenizer *t = opened(files);
+        if (tokenizer_start(t) != cases[i].start) fail_msg("case %zu: %d", i, tokenizer_start(t));
+        tokenizer_close(t);
+    }
+}
+
 static void test_refused(void **state) {
     static const struct {
         struct file files[MAX_FILES];
@@ -260,13 +298,10 @@ static void test_user_defined_symbols(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_xglm),
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_user_defined_symbols),
+        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_prefix),         cmocka_unit_test(test_xglm),
+        cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_start),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_user_defined_symbols),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

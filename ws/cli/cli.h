@@ -68,6 +68,7 @@ const struct config_table *cli_options(const struct cli_command *c);
 
 #define CLI_NO_MODEL "--model is missing: the model folder"
 #define CLI_NO_OUTPUT "--output is missing: the folder to write"
+#define CLI_NO_OUTPUT_FILE "--output is missing: the file to write (NAME.gguf)"
 // Opens the model for n_sequences turns at once. Shows a progress bar if stderr is a terminal.
 int cli_engine_open(struct engine **out, const struct model_settings *m, int n_sequences,
                     struct err *err);

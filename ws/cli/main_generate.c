@@ -57,7 +57,7 @@ static int prompt_ids(const struct settings *s, const struct engine *e, int32_t 
         struct engine_message message = {"user", buf_z(&text)};
         rc = engine_render_turn(e, &message, 1, -1, ids, err);
     } else {
-        rc = engine_tokenize(e, buf_z(&text), text.len, true, ids, err);
+        rc = engine_tokenize_start(e, buf_z(&text), text.len, ids, err);
     }
 out:
     buf_release(&text);

@@ -98,7 +98,7 @@ static int run(void *settings, char **words, struct err *err) {
     struct written result;
     const bool gguf = s->format == OUTPUT_GGUF;
     if (!s->model[0]) return cli_usage(err, CLI_NO_MODEL);
-    if (!s->output[0]) return cli_usage(err, CLI_NO_OUTPUT);
+    if (!s->output[0]) return cli_usage(err, gguf ? CLI_NO_OUTPUT_FILE : CLI_NO_OUTPUT);
     if (gguf && formats[s->weight_dtype].gguf == NOT_HERE)
         return cli_usage(err, "GGUF files have q8_0, q4_0, f16 and bf16, not fp8");
     if (!gguf && formats[s->weight_dtype].folder == NOT_HERE)

@@ -95,8 +95,8 @@ static int read_texts(struct infer_reading *g, const struct tensors *all, struct
     for (size_t row = 0; row < r->n_rows; row++) {
         struct infer_row *out = &r->rows[row];
         token_list_init(&ids);
-        int rc = engine_tokenize(g->engine, texts->texts[row].bytes, texts->texts[row].len, true,
-                                 &ids, err);
+        int rc = engine_tokenize_start(g->engine, texts->texts[row].bytes, texts->texts[row].len,
+                                       &ids, err);
         if (rc == 0) out->ids = token_list_take(&ids, &out->n_ids);
         token_list_release(&ids);
         TRY(rc);
@@ -244,7 +244,7 @@ int infer_request_text(struct infer_request *r, const char *text, struct err *er
         return r->rows->text ? 0 : kserve_no_memory(err);
     }
     token_list_init(&ids);
-    int rc = engine_tokenize(r->served->engine, text, strlen(text), true, &ids, err);
+    int rc = engine_tokenize_start(r->served->engine, text, strlen(text), &ids, err);
     if (rc == 0) r->rows->ids = token_list_take(&ids, &r->rows->n_ids);
     token_list_release(&ids);
     return rc;

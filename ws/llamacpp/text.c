@@ -64,12 +64,12 @@ static int tokenize(struct text_call *c) {
     TRY(json_get_bool(c->json, "parse_special", &parse_special, c->err));
     TRY(json_get_bool(c->json, "with_pieces", &with_pieces, c->err));
     if (!content) return err_set(c->err, E_INVAL, "'content' is missing");
-    if (add_special)
-        return err_set(c->err, E_INVAL,
-                       "'add_special' is not served here: a plain text gets no special tokens; put "
-                       "them into 'content'");
+    if (add_special && !parse_special)
+        return err_set(c->err, E_INVAL, "'add_special' is not served with 'parse_special' false");
     token_list_init(&ids);
-    int rc = engine_tokenize(c->engine, content, strlen(content), parse_special, &ids, c->err);
+    int rc = add_special ? engine_tokenize_start(c->engine, content, strlen(content), &ids, c->err)
+                         : engine_tokenize(c->engine, content, strlen(content), parse_special, &ids,
+                                           c->err);
     if (rc == 0) put_tokens(c, &ids, with_pieces);
     token_list_release(&ids);
     return rc;
