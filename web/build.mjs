@@ -66,7 +66,8 @@ async function inlined(file, options) {
 const style = await inlined('src/style/app.css', { bundle: true, target: ['chrome123', 'firefox120', 'safari17.5'] });
 const boot = await inlined('src/boot.js', { bundle: false, target: ['es2022'] });
 writeFileSync(path.join(out, 'licenses.txt'), licences());
-for (const name of ['favicon.svg', 'icon.svg', 'manifest.webmanifest']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
+// The PNG icons are icon.svg as Chromium draws it in 180, 192 and 512 pixels.
+for (const name of ['favicon.svg', 'icon.svg', 'icon-180.png', 'icon-192.png', 'icon-512.png', 'manifest.webmanifest']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
 
 /** The chunks that a file of the script needs at its start. @param {string} file @returns {string[]} */
 const needs = (file) =>

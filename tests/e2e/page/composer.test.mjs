@@ -90,6 +90,18 @@ test('the buttons below an answer stand at its left edge, also while it grows', 
   }
   fake.done();
   await page.waitForSelector('.turn[data-state=done] [data-action=more]');
+  // A message of the page does not cover the answer's end.
+  await page.evaluate(() => {
+    const place = document.querySelector('.toasts');
+    place.append(Object.assign(document.createElement('div'), { className: 'toast', textContent: 'Saved.' }));
+  });
+  const bottom = (selector) => page.locator(selector).evaluate((e) => e.getBoundingClientRect().bottom);
+  await page.waitForFunction(() => {
+    const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+    return box('.turn:last-child .message-foot').bottom <= box('.toast').top && box('.toast').bottom <= box('.composer').top;
+  });
+  assert.ok((await bottom('.composer')) <= 800);
+  await page.evaluate(() => document.querySelector('.toast').remove());
   places.push((await page.locator('.turn [data-action=copy-answer]').boundingBox()).x);
   const left = (await page.locator('.turn .prose').boundingBox()).x;
   for (const x of places) assert.ok(x === places[0] && x <= left, `${x}, prose at ${left}`);

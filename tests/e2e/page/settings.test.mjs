@@ -206,7 +206,15 @@ test('the page can be installed: its manifest and icon are served and allowed', 
   assert.equal(answer.headers.get('content-type'), 'application/manifest+json');
   const manifest = await answer.json();
   assert.equal(manifest.display, 'standalone');
-  for (const { src, type } of manifest.icons) assert.equal((await fetch(`${server.url}/${src}`)).headers.get('content-type'), type);
+  for (const { src, type, sizes } of manifest.icons) {
+    const icon = await fetch(`${server.url}/${src}`);
+    assert.equal(icon.headers.get('content-type'), type);
+    if (type !== 'image/png') continue;
+    const header = new DataView(await icon.arrayBuffer());
+    assert.equal(`${header.getUint32(16)}x${header.getUint32(20)}`, sizes);
+  }
+  assert.ok(manifest.icons.some(({ type, sizes }) => type === 'image/png' && sizes === '512x512'));
+  assert.equal((await fetch(`${server.url}/${await page.getAttribute('link[rel=apple-touch-icon]', 'href')}`)).headers.get('content-type'), 'image/png');
   const browser = await page.context().newCDPSession(page);
   const { errors } = await browser.send('Page.getAppManifest');
   assert.deepEqual(errors, []);
