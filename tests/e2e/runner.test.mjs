@@ -92,3 +92,19 @@ test('the test that runs: the last that began and has no result', (t) => {
   assert.equal(at('TAP version 13\n# Subtest: one\nok 1 - one\n  ---\n  ...\n# Subtest: two\n    # Subtest: within\n    ok 1 - within # SKIP no GPU\n'), 'two');
   assert.equal(at('# Subtest: two\n    # Subtest: within\n'), 'within');
 });
+
+test('a test that fails and leaves a socket open ends its program at once', (t) => {
+  const file = path.join(temporaryFolder(t), 'leaves.test.mjs');
+  writeFileSync(file, `import assert from 'node:assert/strict';
+import net from 'node:net';
+import { test } from 'node:test';
+import ${JSON.stringify(path.join(root, 'tests/e2e/harness.mjs'))};
+test('leaves a socket', () => { net.createServer().listen(0, '127.0.0.1'); assert.fail('why it failed'); });
+`);
+  const env = { ...process.env };
+  delete env.NODE_TEST_CONTEXT; // of this program
+  const { status, stdout, error } = spawnSync('node', ['--test', '--test-reporter=tap', file], { encoding: 'utf8', env, timeout: 60000 });
+  assert.equal(status, 1, stdout);
+  assert.equal(error, undefined, 'it did not end by itself');
+  assert.match(stdout, /why it failed/);
+});
