@@ -193,8 +193,7 @@ static int read_dtype(struct model_config *c, const cJSON *json, struct err *err
 
 // Keys that would change the result and that no family supports.
 static int refuse_unknown(const cJSON *json, struct err *err) {
-    static const char *const keys[] = {"compression_config", "is_encoder_decoder",
-                                       "add_cross_attention"};
+    static const char *const keys[] = {"is_encoder_decoder", "add_cross_attention"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, keys[i]);
         if (item && !cJSON_IsNull(item) && !cJSON_IsFalse(item))

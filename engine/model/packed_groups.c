@@ -45,7 +45,8 @@ bool packed_tensors_groups(const struct packed_tensors *p, const struct tensor *
         out->zero = 16;
     } else if (m->kind == CODES_I8) {
         out->bits = 8;
-        out->zero = 128;
+        out->zero_kind = m->zeros ? GROUP_ZERO_U8 : GROUP_ZERO_SAME;
+        out->zero = m->zeros ? 0 : 128;
     } else if (m->zeros) {
         out->zero_kind = GROUP_ZERO_U8;
         out->zero = m->zero_plus;
@@ -100,6 +101,7 @@ void packed_tensors_row(const struct packed_rows *rows, int64_t row, int64_t fir
         if (m->kind == CODES_E2M1) v = 0.5f * (m->divides ? v / s->global : v * s->global);
         put_scale(rows, out, i, v);
         if (f->zero_kind == GROUP_ZERO_U8)
-            ((uint8_t *)out->zeros)[i] = (uint8_t)(packed_zero_at(m, s, row, g) - m->zero_plus);
+            ((uint8_t *)out->zeros)[i] =
+                (uint8_t)(packed_zero_at(m, s, row, g) + flip - m->zero_plus);
     }
 }

@@ -121,7 +121,16 @@ static int find_e2m1(struct finding *f, struct matrix *m) {
     return 0;
 }
 
-// One value a byte: a scale for each row, for all, or for each block.
+// The zeros of integers of a byte, one for each scale.
+static int find_byte_zeros(struct finding *f, struct matrix *m) {
+    m->zeros = part(f, m->stem, "weight_zero_point");
+    m->order = part(f, m->stem, "weight_g_idx");
+    if (!m->zeros || (m->zeros->dtype == DTYPE_I8 && n_values(m->zeros) == n_values(m->scales)))
+        return 0;
+    return misfit(f, m, "weight_zero_point has another shape or type");
+}
+
+// One value a byte: a scale for each row, for all, for each group of columns, or for each block.
 static int find_bytes(struct finding *f, struct matrix *m) {
     const struct tensor *s = m->scales;
     const int64_t n = n_values(s);
@@ -138,9 +147,13 @@ static int find_bytes(struct finding *f, struct matrix *m) {
         m->block_rows = FP8_BLOCK;
         m->groups = s->shape[1];
         m->group_cols = FP8_BLOCK;
+    } else if (s->n_dims == 2 && s->shape[0] == m->rows && s->shape[1] > 0) {
+        m->block_rows = 1;
+        m->groups = s->shape[1];
     } else
         return misfit(f, m, "its scales have another shape");
-    return is_float(s) ? 0 : misfit(f, m, "its scales are of another type");
+    if (!is_float(s)) return misfit(f, m, "its scales are of another type");
+    return m->kind == CODES_I8 ? find_byte_zeros(f, m) : 0;
 }
 
 // gpt-oss: all experts of a layer, (experts, rows, groups, 16 bytes) and (experts, rows, groups).
@@ -479,6 +492,7 @@ int packed_code_at(const struct matrix *m, const struct strip *s, int64_t r, int
 
 // The code that stands for 0 in a group of a row.
 int packed_zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g) {
+    if (m->kind == CODES_I8) return (int8_t)s->zeros[row / m->block_rows * m->groups + g];
     const int per_word = 32 / m->bits, mask = (1 << m->bits) - 1;
     if (m->kind == CODES_AWQ && s->zeros)
         return (int)(word_at(s->zeros, g * (m->rows / 8) + row / 8) >> (4 * awq_slot(row))) & 15;
@@ -507,11 +521,11 @@ static void decode_row(const struct matrix *m, const struct strip *s, int64_t r,
         if (g != group) {
             group = g;
             scale = m->divides ? scales[g] / s->global : scales[g] * s->global;
-            if (m->bits) zero = packed_zero_at(m, s, row, g);
+            if (m->bits || s->zeros) zero = packed_zero_at(m, s, row, g);
         }
         int code = packed_code_at(m, s, r, k);
         out[k] = m->kind == CODES_E2M1   ? e2m1[code] * scale
-                 : m->kind == CODES_I8   ? (float)(int8_t)code * scale
+                 : m->kind == CODES_I8   ? (float)((int8_t)code - zero) * scale
                  : m->kind == CODES_E4M3 ? e4m3_to_f32((uint8_t)code) * scale
                                          : (float)(code - zero) * scale;
     }

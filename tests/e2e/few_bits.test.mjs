@@ -1,0 +1,238 @@
+// Folders of few bits in shapes and options that no fixture has: each is written here, beside the same values as floats, and both
+// give the same logits. What would change a value is refused by name.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { parley, temporaryFolder } from './harness.mjs';
+import { Random } from './random.mjs';
+import { putTogether, readTensor, takeApart } from './safetensors.mjs';
+
+const IDS = Array.from({ length: 24 }, (_, i) => 3 + i * 37 % 90).join(',');
+const base = { model_type: 'llama', architectures: ['LlamaForCausalLM'], hidden_size: 256, intermediate_size: 320, num_hidden_layers: 2, num_attention_heads: 4,
+  num_key_value_heads: 2, head_dim: 40, max_position_embeddings: 256, rms_norm_eps: 1e-5, vocab_size: 96, bos_token_id: 0, eos_token_id: 1, hidden_act: 'silu',
+  rope_theta: 10000, tie_word_embeddings: false, torch_dtype: 'float32' };
+
+// --- numbers --------------------------------------------------------------------------------------------------------
+
+const random = new Random(35), draw = (n) => random.below(n);
+const view = new DataView(new ArrayBuffer(4));
+const bf16 = (x) => { view.setFloat32(0, x); view.setUint16(2, 0); return view.getFloat32(0); };
+const bf16Bytes = (values) => Buffer.from(Uint16Array.from(values, (x) => { view.setFloat32(0, x); return view.getUint16(0); }).buffer);
+const f32Bytes = (values) => Buffer.from(Float32Array.from(values).buffer);
+/** A normal half: 2^(e - 15) (1 + m / 1024). */
+const half = () => { const e = 7 + draw(2), m = draw(1024); return { value: 2 ** (e - 15) * (1 + m / 1024), bits: e << 10 | m }; };
+const e4m3 = (b) => (b & 128 ? -1 : 1) * (b >> 3 & 15 ? 2 ** ((b >> 3 & 15) - 7) * (1 + (b & 7) / 8) : (b & 7) * 2 ** -9);
+const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+const e2m1 = (c) => (c & 8 ? -1 : 1) * E2M1[c & 7];
+/** Packs codes of b bits, `length` a line, into words. */
+function words(codes, b, length) {
+  const per = 32 / b, lines = codes.length / length, width = Math.ceil(length / per), out = new Uint32Array(lines * width);
+  codes.forEach((code, i) => { out[Math.floor(i / length) * width + Math.floor(i % length / per)] |= code << (i % length % per * b); });
+  return { bytes: Buffer.from(out.buffer), width };
+}
+const grid = (n, f) => Array.from({ length: n }, (_, i) => f(i));
+const turned = (a, rows, cols) => grid(a.length, (i) => a[i % rows * cols + Math.floor(i / rows)]);
+
+// --- formats: (rows, columns) to the tensors of a matrix, by the end of their names, and its values ------------------------------
+
+/** GPTQ: words of inputs, scales and zeros by group; order: which group an input has. */
+const gptq = ({ bits = 4, group, v2 = false, order = (k) => Math.floor(k / group) }) => (N, K) => {
+  const G = Math.ceil(K / group), most = 2 ** bits, s = grid(G * N, half), z = grid(G * N, () => 1 + draw(most - 1)), q = grid(K * N, () => draw(most)), g = grid(K, (k) => order(k, K));
+  const plus = bits === 8 ? 1 / 16 : 1; // so that both widths have weights of one size
+  s.forEach((x) => { if (plus < 1) { x.bits -= 4 << 10; x.value /= 16; } });
+  return { values: grid(N * K, (i) => { const n = Math.floor(i / K), k = i % K; return (q[k * N + n] - z[g[k] * N + n]) * s[g[k] * N + n].value; }),
+    parts: { qweight: ['I32', [K * bits / 32, N], Buffer.from(Uint32Array.from(grid(K * bits / 32 * N, (i) => {
+      const per = 32 / bits, row = Math.floor(i / N); let w = 0;
+      for (let j = 0; j < per; j++) w |= q[(row * per + j) * N + i % N] << (j * bits);
+      return w >>> 0;
+    })).buffer)], qzeros: ['I32', [G, N * bits / 32], words(z.map((x) => v2 ? x : x - 1), bits, N).bytes],
+    scales: ['F16', [G, N], Buffer.from(Uint16Array.from(s, (x) => x.bits).buffer)], g_idx: ['I32', [K], Buffer.from(Int32Array.from(g).buffer)] } };
+};
+
+const awq = ({ group, zeros = true }) => (N, K) => {
+  const G = K / group, s = grid(G * N, half), z = grid(G * N, () => zeros ? draw(16) : 8), q = grid(K * N, () => draw(16)), place = [0, 2, 4, 6, 1, 3, 5, 7];
+  const ordered = (a) => words(grid(a.length, (i) => a[i - i % 8 + place[i % 8]]), 4, N).bytes;
+  const parts = { qweight: ['I32', [K, N / 8], ordered(q)], scales: ['F16', [G, N], Buffer.from(Uint16Array.from(s, (x) => x.bits).buffer)] };
+  if (zeros) parts.qzeros = ['I32', [G, N / 8], ordered(z)];
+  return { parts, values: grid(N * K, (i) => { const n = Math.floor(i / K), k = i % K, g = Math.floor(k / group); return (q[k * N + n] - z[g * N + n]) * s[g * N + n].value; }) };
+};
+
+/** compressed-tensors' pack-quantized; group 0: one scale a row. */
+const packed = ({ bits = 4, group = 0, zeros = false, order }) => (N, K) => {
+  const size = group || K, G = K / size, zero = 2 ** (bits - 1), s = grid(N * G, () => bf16(half().value * (bits === 8 ? 1 / 16 : 1)));
+  const z = grid(N * G, () => zeros ? draw(2 * zero) : zero), q = grid(N * K, () => draw(2 * zero)), g = grid(K, (k) => order ? order(k, G) : Math.floor(k / size));
+  const parts = { weight_packed: ['I32', [N, Math.ceil(K * bits / 32)], words(q, bits, K).bytes], weight_scale: ['BF16', [N, G], bf16Bytes(s)],
+    weight_shape: ['I64', [2], Buffer.from(BigInt64Array.of(BigInt(N), BigInt(K)).buffer)] };
+  if (zeros) { const w = words(turned(z, N, G), bits, N); parts.weight_zero_point = ['I32', [w.width, G], Buffer.from(Uint32Array.from(turned([...new Uint32Array(w.bytes.buffer)], G, w.width)).buffer)]; }
+  if (order) parts.weight_g_idx = ['I32', [K], Buffer.from(Int32Array.from(g).buffer)];
+  return { parts, values: grid(N * K, (i) => { const n = Math.floor(i / K), at = n * G + g[i % K]; return (q[i] - z[at]) * s[at]; }) };
+};
+
+/** int-quantized: a byte a value; `zeros`: asymmetric. */
+const bytes = ({ zeros = false, group = 0 } = {}) => (N, K) => {
+  const size = group || K, G = K / size, s = grid(N * G, () => bf16(half().value / 16)), z = grid(N * G, () => zeros ? draw(64) - 32 : 0), q = Int8Array.from(grid(N * K, () => draw(255) - 127));
+  const parts = { weight: ['I8', [N, K], Buffer.from(q.buffer)], weight_scale: ['BF16', [N, G], bf16Bytes(s)] };
+  if (zeros) parts.weight_zero_point = ['I8', [N, G], Buffer.from(Int8Array.from(z).buffer)];
+  return { parts, values: grid(N * K, (i) => { const at = Math.floor(i / K) * G + Math.floor(i % K / size); return (q[i] - z[at]) * s[at]; }) };
+};
+
+/** e4m3 with a scale a row, for all, or for each 128 x 128. */
+const fp8 = ({ strategy, name = 'weight_scale', type = 'F32' }) => (N, K) => {
+  const [rows, cols] = { channel: [1, K], tensor: [N, K], block: [128, 128] }[strategy], R = Math.ceil(N / rows), C = Math.ceil(K / cols);
+  const s = grid(R * C, () => bf16(half().value)), q = Uint8Array.from(grid(N * K, () => draw(2) << 7 | draw(0x48)));
+  const shape = strategy === 'tensor' ? [1] : [R, C];
+  return { parts: { weight: ['F8_E4M3', [N, K], Buffer.from(q.buffer)], [name]: [type, shape, type === 'F32' ? f32Bytes(s) : bf16Bytes(s)] },
+    values: grid(N * K, (i) => e4m3(q[i]) * s[Math.floor(Math.floor(i / K) / rows) * C + Math.floor(i % K / cols)]) };
+};
+
+const fp4 = ({ group, global }) => (N, K) => {
+  const G = K / group, q = grid(N * K, () => draw(16)), isNv = group === 16, s = Uint8Array.from(grid(N * G, () => isNv ? 0x28 + draw(0x20) : 122 + draw(3)));
+  const by = isNv ? Math.fround(global === 'divided' ? 20.5 : 1 / 19) : 1, scale = (i) => isNv ? (global === 'divided' ? e4m3(s[i]) / by : e4m3(s[i]) * by) : 2 ** (s[i] - 127);
+  const two = Buffer.from(Uint8Array.from(grid(N * K / 2, (i) => q[2 * i] | q[2 * i + 1] << 4)).buffer), codes = global === 'times' ? 'weight' : 'weight_packed';
+  const parts = { [codes]: ['U8', [N, K / 2], two], weight_scale: [isNv ? 'F8_E4M3' : 'U8', [N, G], Buffer.from(s.buffer)] };
+  if (isNv) parts[global === 'divided' ? 'weight_global_scale' : 'weight_scale_2'] = ['F32', global === 'divided' ? [1] : [], f32Bytes([by])];
+  return { parts, values: grid(N * K, (i) => e2m1(q[i]) * scale(Math.floor(i / K) * G + Math.floor(i % K / group))) };
+};
+
+// --- folders --------------------------------------------------------------------------------------------------------
+
+const run = (...args) => spawnSync(parley, args, { encoding: 'utf8' });
+
+/** A random model in floats: its tensors. */
+function floats(t, config) {
+  const folder = temporaryFolder(t), shape = path.join(folder, 'shape.json');
+  writeFileSync(shape, JSON.stringify(config));
+  const { status, stderr } = run('synth', '--config', shape, '--dtype', 'f32', '--output', path.join(folder, 'hf'));
+  assert.equal(status, 0, stderr);
+  const { header, data } = takeApart(path.join(folder, 'hf/model.safetensors'));
+  return Object.entries(header).filter(([name]) => name !== '__metadata__').map(([name, { dtype, shape: dims, data_offsets: [from, to] }]) => [name, dtype, dims, data.subarray(from, to)]);
+}
+
+function writeFolder(folder, config, tensors) {
+  const header = {};
+  let at = 0;
+  for (const [name, dtype, shape, data] of tensors) { header[name] = { dtype, shape, data_offsets: [at, at + data.length] }; at += data.length; }
+  mkdirSync(folder);
+  writeFileSync(path.join(folder, 'config.json'), JSON.stringify(config));
+  putTogether(path.join(folder, 'model.safetensors'), header, Buffer.concat(tensors.map(([, , , data]) => data)));
+  return folder;
+}
+
+function logits(folder) {
+  const file = path.join(folder, 'logits.safetensors');
+  const { status, stderr } = run('score', '--model', folder, '--ids', IDS, '--logits', file, '--device', 'cpu', '--compute-dtype', 'f32', '--threads', '1');
+  return status === 0 ? { rows: readTensor(file, 'logits').data } : { error: stderr };
+}
+
+function pair(t, { config = {}, q, choose, tidy = (tensors) => tensors }) {
+  const all = { ...base, ...config }, folder = temporaryFolder(t), plain = [], few = [];
+  for (const tensor of floats(t, all)) {
+    const [name, , [N, K]] = tensor, stem = name.replace(/\.weight$/, ''), format = K && choose(stem);
+    if (!format) { plain.push(tensor); few.push(tensor); continue; }
+    const made = format(N, K);
+    plain.push([name, 'F32', [N, K], f32Bytes(made.values)]);
+    for (const [part, rest] of Object.entries(made.parts)) few.push([`${stem}.${part}`, ...rest]);
+  }
+  return { plain: writeFolder(path.join(folder, 'plain'), all, plain), few: writeFolder(path.join(folder, 'few'), { ...all, ...q }, tidy(few)) };
+}
+
+const inLayers = (format) => (stem) => /layers.*_proj$/.test(stem) && format;
+const ct = (format, groups, more) => ({ quantization_config: { quant_method: 'compressed-tensors', format, quantization_status: 'compressed', config_groups: groups, ignore: ['lm_head'], ...more } });
+const ints = (weights) => ({ group_0: { targets: ['Linear'], weights: { num_bits: 4, type: 'int', symmetric: true, dynamic: false, ...weights } } });
+const gptqConfig = (bits, group_size, more) => ({ quantization_config: { quant_method: 'gptq', bits, group_size, desc_act: false, sym: false, ...more } });
+const awqConfig = (group_size, more) => ({ quantization_config: { quant_method: 'awq', bits: 4, group_size, version: 'gemm', zero_point: true, ...more } });
+const scattered = (k, G) => (k * 7 + (k >> 3)) % G;
+const mixed = (stem) => /layers\.0\..*(q|k|v)_proj$/.test(stem) ? packed({ bits: 8, group: 64 }) : /layers\.0\.mlp\.down_proj$/.test(stem) ? fp4({ group: 16, global: 'divided' })
+  : /layers\.1\.mlp\.(gate|up)_proj$/.test(stem) ? fp8({ strategy: 'channel', type: 'BF16' }) : /layers\.1\.self_attn\.o_proj$/.test(stem) && packed({ group: 32, zeros: true });
+const odd = { intermediate_size: 333 }; // rows of gate and up: neither even nor a multiple of anything
+
+const forms = {
+  'AWQ, groups of 32': { q: awqConfig(32), choose: inLayers(awq({ group: 32 })) },
+  'AWQ, groups of 64, some modules not converted': { q: awqConfig(64, { modules_to_not_convert: ['self_attn.k_proj', 'model.layers.1.mlp'] }),
+    choose: (stem) => !/(k|o)_proj|layers\.1\.mlp/.test(stem) && inLayers(awq({ group: 64 }))(stem) },
+  'AWQ without zero points': { q: awqConfig(32, { zero_point: false }), choose: inLayers(awq({ group: 32, zeros: false })) },
+  'GPTQ, groups of 32, acts in order': { q: gptqConfig(4, 32, { desc_act: true }), choose: inLayers(gptq({ group: 32, order: (k, K) => scattered(k, K / 32) })) },
+  'GPTQ, groups of 16 in 8 bits, version 2': { q: gptqConfig(8, 16, { checkpoint_format: 'gptq_v2' }), choose: inLayers(gptq({ bits: 8, group: 16, v2: true })) },
+  'GPTQ in 8 bits, acts in order': { q: gptqConfig(8, 64, { desc_act: true }), choose: inLayers(gptq({ bits: 8, group: 64, order: (k, K) => scattered(k, Math.ceil(K / 64)) })) },
+  'GPTQ, last group not whole': { q: gptqConfig(4, 128), choose: inLayers(gptq({ group: 128 })) },
+  'GPTQ, one group': { q: gptqConfig(4, -1), choose: (stem) => /layers.*(q|k|v|gate|up)_proj$/.test(stem) && gptq({ group: 256 }) },
+  'integers of 4 bits, groups of 32': { q: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 })), choose: inLayers(packed({ group: 32 })) },
+  'integers of 4 bits, groups of 64, asymmetric': { q: ct('pack-quantized', ints({ strategy: 'group', group_size: 64, symmetric: false })), choose: (stem) => !/o_proj/.test(stem) && inLayers(packed({ group: 64, zeros: true }))(stem) },
+  'integers of 4 bits by channel, asymmetric': { q: ct('pack-quantized', ints({ strategy: 'channel', symmetric: false })), choose: inLayers(packed({ zeros: true })) },
+  'integers of 8 bits by channel': { q: ct('pack-quantized', ints({ num_bits: 8, strategy: 'channel' })), choose: inLayers(packed({ bits: 8 })) },
+  'integers of 8 bits, groups of 32, asymmetric': { q: ct('pack-quantized', ints({ num_bits: 8, strategy: 'group', group_size: 32, symmetric: false })), choose: inLayers(packed({ bits: 8, group: 32, zeros: true })) },
+  'integers of 4 bits, acts in order': { q: ct('pack-quantized', ints({ strategy: 'group', group_size: 32, actorder: 'group' })), choose: inLayers(packed({ group: 32, order: scattered })) },
+  'integers of 4 bits, odd rows, asymmetric': { config: odd, q: ct('pack-quantized', ints({ strategy: 'group', group_size: 32, symmetric: false })), choose: (stem) => /(gate|up)_proj$/.test(stem) && packed({ group: 32, zeros: true }) },
+  'integers of 4 bits, columns that no word fills': { config: odd, q: ct('pack-quantized', ints({ strategy: 'channel' })), choose: (stem) => /down_proj$/.test(stem) && packed({}) },
+  'bytes by channel, odd rows': { config: odd, q: ct('int-quantized', ints({ num_bits: 8, strategy: 'channel' })), choose: inLayers(bytes()) },
+  'bytes in groups of 32': { q: ct('int-quantized', ints({ num_bits: 8, strategy: 'group', group_size: 32 })), choose: inLayers(bytes({ group: 32 })) },
+  'bytes with zero points': { q: ct('int-quantized', ints({ num_bits: 8, strategy: 'channel', symmetric: false })), choose: inLayers(bytes({ zeros: true })) },
+  'fp8 blocks, rows and columns that 128 does not divide': { config: odd, q: { quantization_config: { quant_method: 'fp8', weight_block_size: [128, 128], fmt: 'e4m3', activation_scheme: 'dynamic' } },
+    choose: inLayers(fp8({ strategy: 'block', name: 'weight_scale_inv', type: 'BF16' })) },
+  'fp8 blocks of compressed-tensors': { config: odd, q: ct('float-quantized', { group_0: { targets: ['Linear'], weights: { num_bits: 8, type: 'float', strategy: 'block', block_structure: [128, 128], symmetric: true, dynamic: false } } }),
+    choose: inLayers(fp8({ strategy: 'block', type: 'BF16' })) },
+  'fp8 by tensor, odd rows': { config: odd, q: ct('float-quantized', { group_0: { targets: ['Linear'], weights: { num_bits: 8, type: 'float', strategy: 'tensor', symmetric: true, dynamic: false } } }), choose: inLayers(fp8({ strategy: 'tensor' })) },
+  'NVFP4, odd rows': { config: odd, q: ct('nvfp4-pack-quantized', ints({ type: 'float', strategy: 'tensor_group', group_size: 16 })), choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 16, global: 'divided' }) },
+  'NVFP4 of ModelOpt, odd rows': { config: odd, q: { quantization_config: { quant_method: 'modelopt', quant_algo: 'NVFP4', exclude_modules: ['lm_head', '*down_proj'] } }, choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 16, global: 'times' }) },
+  'MXFP4, odd rows': { config: odd, q: ct('mxfp4-pack-quantized', ints({ type: 'float', strategy: 'group', group_size: 32 })), choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 32 }) },
+  'several groups by regular expressions, and an ignore list': { q: ct('mixed-precision', {
+    a: { targets: ['re:.*layers\\.0\\..*(q|k|v)_proj$'], format: 'pack-quantized', weights: { num_bits: 8, type: 'int', strategy: 'group', group_size: 64 } },
+    b: { targets: ['model.layers.0.mlp.down_proj'], format: 'nvfp4-pack-quantized', weights: { num_bits: 4, type: 'float', strategy: 'tensor_group', group_size: 16 } },
+    c: { targets: ['re:.*layers\\.1\\.mlp\\.(gate|up)_proj'], format: 'float-quantized', weights: { num_bits: 8, type: 'float', strategy: 'channel' } },
+    d: { targets: ['re:.*o_proj'], format: 'pack-quantized', weights: { num_bits: 4, type: 'int', symmetric: false, strategy: 'group', group_size: 32 } },
+  }, { ignore: ['lm_head', 're:.*layers\\.0\\.self_attn\\.o_proj', 're:.*layers\\.1\\.self_attn\\.(q|k|v)_proj'] }), choose: mixed },
+  'an embedding and a head of 4 bits': { q: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 }), { ignore: [] }), choose: (stem) => /_proj$|lm_head|embed_tokens/.test(stem) && packed({ group: 32 }) },
+  'a tied embedding of 8 bits': { config: { tie_word_embeddings: true }, q: ct('pack-quantized', ints({ num_bits: 8, strategy: 'channel' }), { ignore: [] }), choose: (stem) => /_proj$|embed_tokens/.test(stem) && packed({ bits: 8 }) },
+  'the older name of the settings': { q: { compression_config: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 })).quantization_config }, choose: inLayers(packed({ group: 32 })) },
+};
+
+for (const [name, form] of Object.entries(forms))
+  test(`few bits: ${name}`, (t) => {
+    const { plain, few } = pair(t, form), a = logits(plain), b = logits(few);
+    assert.equal(a.error, undefined);
+    assert.equal(b.error, undefined);
+    const mean = a.rows.reduce((sum, x) => sum + x, 0) / a.rows.length, spread = Math.sqrt(a.rows.reduce((sum, x) => sum + (x - mean) ** 2, 0) / a.rows.length);
+    const largest = a.rows.reduce((most, x, i) => Math.max(most, Math.abs(x - b.rows[i])), 0);
+    assert.ok(spread > 0 && largest <= 2e-3 * spread, `${largest / spread} of the spread`);
+  });
+
+// --- refused --------------------------------------------------------------------------------------------------------
+
+const change = (part, f) => (tensors) => tensors.map((tensor) => tensor[0].endsWith(part) ? f([...tensor]) : tensor);
+const fill = (data, bytes) => { const out = Buffer.from(data); for (let i = 0; i < out.length; i++) out[i] = bytes[i % bytes.length]; return out; };
+const filled = (part, bytes) => change(part, (tensor) => { tensor[3] = fill(tensor[3], bytes); return tensor; });
+const shaped = (part, shape, bytes) => change(part, (tensor) => { tensor[2] = shape; tensor[3] = tensor[3].subarray(0, bytes); return tensor; });
+const down = '0.mlp.down_proj', q4 = forms['integers of 4 bits, groups of 32'], zero4 = forms['integers of 4 bits, groups of 64, asymmetric'], ordered = forms['GPTQ, groups of 32, acts in order'];
+const refused = [
+  [q4, filled(`${down}.weight_scale`, [0xc0, 0x7f]), /down_proj\.weight_scale' holds a scale that is infinite or no number/],
+  [q4, shaped(`${down}.weight_scale`, [256, 0], 0), /down_proj\.weight': .*(impossible shape|another shape)/],
+  [q4, shaped(`${down}.weight_scale`, [128, 10], 128 * 10 * 2), /down_proj\.weight': its scales have another shape/],
+  [q4, (tensors) => tensors.filter(([name]) => !name.endsWith(`${down}.weight_scale`)), /down_proj\.weight': it has no scales/],
+  [q4, (tensors) => tensors.filter(([name]) => !name.endsWith(`${down}.weight_shape`)), /down_proj\.weight': it has no weight_shape/],
+  [q4, filled(`${down}.weight_shape`, [0xff]), /down_proj\.weight': weight_shape does not fit/],
+  [zero4, shaped(`${down}.weight_zero_point`, [16, 5], 16 * 5 * 4), /down_proj\.weight': weight_zero_point has another shape/],
+  [ordered, filled(`${down}.g_idx`, [0xff]), /down_proj\.g_idx' names group -1 of 10/],
+  [ordered, filled(`${down}.g_idx`, [10, 0, 0, 0]), /down_proj\.g_idx' names group 10 of 10/],
+  [ordered, shaped(`${down}.qzeros`, [9, 32], 9 * 32 * 4), /down_proj\.weight': qzeros have another shape/],
+  [forms['bytes with zero points'], shaped(`${down}.weight_zero_point`, [16, 1], 16), /down_proj\.weight': weight_zero_point has another shape or type/],
+  [forms['NVFP4 of ModelOpt, odd rows'], filled('0.mlp.up_proj.weight_scale_2', [0, 0, 0x80, 0x7f]), /up_proj\.weight_scale_2' is inf/],
+  [forms['NVFP4, odd rows'], filled('0.mlp.up_proj.weight_global_scale', [0]), /up_proj\.weight_global_scale' is 0/],
+  [forms['MXFP4, odd rows'], filled('0.mlp.up_proj.weight_scale', [0xff]), /up_proj\.weight_scale' holds a scale that is infinite/],
+  [{ ...ordered, q: gptqConfig(3, 32) }, (tensors) => tensors, /other than 4 or 8 bits; known are 4 and 8/],
+  [{ ...q4, q: awqConfig(32, { version: 'gemv' }) }, (tensors) => tensors, /gemv; known is version gemm/],
+  [{ ...q4, q: ct('marlin-24', ints({})) }, (tensors) => tensors, /marlin-24; known are/],
+];
+
+test('few bits: parts that do not fit together are named', (t) => {
+  for (const [form, tidy, says] of refused) assert.match(logits(pair(t, { ...form, tidy }).few).error ?? 'it loads', says);
+});
+
+test('few bits: a file that ends early is named', (t) => {
+  const { few } = pair(t, q4), file = path.join(few, 'model.safetensors'), whole = readFileSync(file);
+  for (const length of [0, 7, 8, 200, whole.length >> 1, whole.length - 1]) {
+    writeFileSync(file, whole.subarray(0, length));
+    assert.match(logits(few).error ?? 'it loads', /model\.safetensors/);
+  }
+});
