@@ -94,6 +94,10 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
     for (size_t i = 0; i < len && rc == 0; i++) rc = token_list_push(out, (unsigned char)text[i]);
     return rc;
 }
+int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
+                          struct token_list *out, struct err *err) {
+    return engine_tokenize(e, text, len, true, out, err);
+}
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err) {
     for (size_t i = 0; i < n; i++) buf_addc(out, (char)ids[i]);
