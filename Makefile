@@ -314,7 +314,7 @@ test-of: test-built ## the tests that a change of one folder can break: make tes
 ifneq ($(filter test-of,$(MAKECMDGOALS)),)
 $(filter-out test-of,$(MAKECMDGOALS)): test-of ; @:
 endif
-check-long: check-long-built ## what needs minutes: attacks, chaos, more ranks, external clients, or a part of it (PART=0/2 or 1/2)
+check-long: check-long-built ## what takes long: attacks, chaos, walks, most ranks, external clients, or a part of it (PART=0/4 is the first quarter)
 	@tests/run.sh --long $(if $(PART),--part $(PART)) $(B) $(SUITES) clients
 check-long-built: test-built
 check-clients: check-clients-built ## frameworks that are built on OpenAI's protocols, unmodified; needs Node 20

@@ -6,9 +6,10 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { ownSeconds } from '../run/hang.mjs';
-import { limitOf, table } from '../run/programs.mjs';
+import { faults } from '../run/faults.mjs';
+import { limitOf, named, table } from '../run/programs.mjs';
 import { testIn } from '../run/results.mjs';
-import { root, temporaryFolder } from './harness.mjs';
+import { parley, root, temporaryFolder } from './harness.mjs';
 
 /** A build whose unit tests are these shell scripts, by their names. */
 function buildOf(t, programs) {
@@ -107,4 +108,14 @@ test('leaves a socket', () => { net.createServer().listen(0, '127.0.0.1'); asser
   assert.equal(status, 1, stdout);
   assert.equal(error, undefined, 'it did not end by itself');
   assert.match(stdout, /why it failed/);
+});
+
+test('every planted fault is found by a program that make test runs, and what is named as long exists', () => {
+  const long = table('long').map(([name]) => name);
+  assert.ok(faults.length >= 30);
+  for (const [name, , , , finders] of faults) assert.ok(!named(long, finders.split(' ')[0]), `${name}: ${finders} is in run/long`);
+  const { stdout } = spawnSync('tests/run.sh', ['--list', path.dirname(parley), 'unit', 'golden', 'e2e', 'page', 'clients', 'torture'], { cwd: root, encoding: 'utf8' });
+  const all = stdout.split('\n').map((line) => line.split(' ')[0]);
+  const absent = /^golden\/.*-tp|^e2e\/clients$/; // where there is no Open MPI, or an older Node
+  for (const name of long.filter((each) => !absent.test(each))) assert.ok(all.some((each) => named([name], each)), `run/long: no program is ${name}`);
 });
