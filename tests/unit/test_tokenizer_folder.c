@@ -178,7 +178,7 @@ static void test_start(void **state) {
 #define JSON(processor)                                                                            \
     "{\"added_tokens\":[{\"id\":1,\"content\":\"<b>\",\"special\":true}],\"post_"                  \
     "processor\":" processor ",\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":"  \
-                             "\"<u>\",\"vocab\":{\"<u>\":0},"                                      \
+    "\"<u>\",\"vocab\":{\"<u>\":0},"                                                               \
     "\"merges\":[]}}"
 #define TEMPLATE                                                                                   \
     "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<b>\",\"type_id\":"  \
